@@ -1,0 +1,67 @@
+# Weir: what to type. `make` alone lists the targets.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help deps build demo check test soak bench lab deb clean require-root require-cargo
+
+CARGO ?= cargo
+# Where cargo puts what it builds, also when the environment moves it.
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+WEIR := $(TARGET)/release/weir
+# Arguments for `make lab`, for example ARGS="--rate 100mbit --methods direct,nat".
+ARGS ?=
+# cargo's usual place, for a root shell whose PATH lacks it.
+export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
+
+help: ## show this list
+	@echo "Weir, a load balancer for Linux. Start with: make demo"
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+deps: ## install what is missing on Debian 12 or 13 (starts no service, says what it does)
+	@tools/install-deps.sh
+
+build: require-cargo ## build the release program
+	$(CARGO) build --release --locked -p weir
+	@echo "built: $(WEIR)"
+
+demo: require-root deps build ## install, build, and show the main job: four servers behind one director, by seven methods
+	@echo "The demo: a client fetches a 4 MB file 100 times from four servers; every host has a 100 Mbit/s link."
+	@echo "All of it happens in network namespaces; this takes about a minute and a half, and nothing stays behind."
+	$(WEIR) lab run saturated-uplink --rate 100mbit --report $(TARGET)/demo
+
+check: require-cargo ## format, lints, docs, dependency rules
+	$(CARGO) fmt --all -- --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
+	$(CARGO) test --locked -p weir-lab --test dependency_rules
+
+# The development profile throughout: the tests share what the lints compiled, and two cores finish in time. Snapshots
+# that differ fail; they are never rewritten here.
+test: require-root deps check ## everything that CI runs; needs root: the tests make network namespaces and load programs
+	INSTA_UPDATE=no WEIR_TEST_REQUIRE_ROOT=1 $(CARGO) test --locked --workspace
+
+soak: require-root deps require-cargo ## the long forms of the tests
+	WEIR_TEST_REQUIRE_ROOT=1 WEIR_SOAK=1 INSTA_UPDATE=no $(CARGO) test --locked --release --workspace -- --nocapture
+
+bench: require-root require-cargo ## measure beside peers and floors, and print the ratios
+	$(CARGO) bench --locked --workspace
+
+lab: require-root build ## run an experiment: make lab NAME=saturated-uplink [ARGS="--repeat 3"]
+	@if [[ -z "$(NAME)" ]]; then echo "make lab needs NAME=; the experiments are:"; $(WEIR) lab list; exit 2; fi
+	$(WEIR) lab run $(NAME) --report $(TARGET)/lab $(ARGS)
+
+deb: ## build a Debian package
+	@echo "make deb: not built yet" >&2; exit 2
+
+clean: require-cargo ## remove what was built
+	$(CARGO) clean
+
+require-root:
+	@if [[ $$(id -u) -ne 0 ]]; then \
+	  echo "This needs root: it makes network namespaces, and loads BPF programs inside them." >&2; \
+	  echo "It changes no address, rule or service of this machine. Try: sudo -E make $(MAKECMDGOALS)" >&2; exit 1; fi
+
+require-cargo:
+	@tools/require-cargo.sh

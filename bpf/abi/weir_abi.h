@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Everything that the data plane shares with user space: keys, values, verdict reasons and limits.
+ *
+ * crates/weir-abi mirrors this file; a test compares both with the object's BTF, so a change here without one there fails.
+ * Rules: explicit padding only, natural alignment, fields in network order are __be16/__be32 or say so, times are ticks.
+ */
+#ifndef WEIR_ABI_H
+#define WEIR_ABI_H
+
+/* Bump WEIR_ABI_FLOW_LAYOUT when weir_bucket or weir_flow_cold changes meaning: flows then migrate, they are not adopted. */
+#define WEIR_ABI_VERSION     1
+#define WEIR_ABI_FLOW_LAYOUT 1
+
+/* One tick is 2^30 ns (1.07 s) of CLOCK_MONOTONIC: a shift instead of a division on every packet. */
+#define WEIR_TICK_SHIFT 30
+
+/* An address in canonical 128-bit form, network order; IPv4 is ::ffff:a.b.c.d (RFC 4291 section 2.5.5.2). */
+struct weir_addr {
+	__u64 hi;
+	__u64 lo;
+};
+
+/* ---- services -------------------------------------------------------------------------------------------------------- */
+
+/* weir_vips: what a destination address is to Weir. Also answers "not ours" for a false positive of the address filter. */
+#define WEIR_VIP_ECHO   1 /* answer ICMP echo: every VIP of an L4 service */
+#define WEIR_VIP_RANGES 2 /* weir_vip.ranges_* describe port ranges */
+#define WEIR_VIP_SNAT   4 /* the address is a source of snat: replies arrive here */
+struct weir_vip {
+	__u32 flags;
+	__u32 any_tcp;    /* service for every other TCP port, 0 = none */
+	__u32 any_udp;
+	__u32 ranges_at;  /* first element of weir_tables: struct weir_range, sorted by (proto, first) */
+	__u32 ranges_len;
+	__u32 pad;
+};
+
+struct weir_range {
+	__u16 first; /* host order, inclusive */
+	__u16 last;
+	__u8 proto;
+	__u8 pad[3];
+	__u32 service;
+	__u32 pad2;
+};
+
+/* weir_listeners: exact listeners. */
+struct weir_listener {
+	struct weir_addr addr;
+	__be16 port;
+	__u8 proto;
+	__u8 pad[5];
+};
+
+/* weir_services: one row a service, index 0 unused. `extent` is replaced by one aligned 32-bit store. */
+#define WEIR_SERVICE_DROP_NO_SERVER 1 /* no_server = "drop"; else ICMP port unreachable */
+#define WEIR_SERVICE_SNAT           2
+#define WEIR_SERVICE_STRICT         4 /* strict_ipvs: no repairs of dh/sh/mh, UDP flows are inactive */
+struct weir_service {
+	__u32 flags;
+	__u32 extent;   /* first element of weir_tables: struct weir_extent; 0 = no server at all */
+	__u32 snat_at;  /* first element of weir_tables: struct weir_addr each, same family as the service */
+	__u16 snat_len;
+	__u16 snat_port_first; /* host order, inclusive */
+	__u16 snat_port_last;
+	__u8 dscp; /* l3dsr mark, 0 = leave DSCP alone */
+	__u8 pad;
+	__u32 generation; /* changes when the row is given to another service */
+	__u32 pad2[2];
+};
+
+/* Schedulers: the numbers are the ABI, never reuse one. */
+enum weir_scheduler {
+	WEIR_SCHED_NONE = 0,
+	WEIR_SCHED_RR = 1,
+	WEIR_SCHED_WRR = 2,
+	WEIR_SCHED_LC = 3,
+	WEIR_SCHED_WLC = 4,
+	WEIR_SCHED_SED = 5,
+	WEIR_SCHED_NQ = 6,
+	WEIR_SCHED_FO = 7,
+	WEIR_SCHED_OVF = 8,
+	WEIR_SCHED_TWOS = 9,
+	WEIR_SCHED_DH = 10,
+	WEIR_SCHED_SH = 11,
+	WEIR_SCHED_MH = 12,
+	WEIR_SCHED_LBLC = 13,
+	WEIR_SCHED_LBLCR = 14,
+	WEIR_SCHED_MAGLEV = 15,
+	WEIR_SCHED_P2C = 16,
+};
+
+#define WEIR_EXTENT_PORT     1 /* sh-port, mh-port: the source port counts */
+#define WEIR_EXTENT_FALLBACK 2 /* mh: an unusable owner is probed past; off under strict_ipvs without mh-fallback */
+
+/*
+ * weir_tables holds 16-byte elements. A service's extent starts with this header (four elements); lists and hash tables
+ * lie anywhere in the map. An extent never changes after a service row names it.
+ */
+struct weir_extent {
+	__u32 scheduler; /* enum weir_scheduler */
+	__u32 flags;
+	__u32 generation; /* of this extent: tells wrr that its list changed */
+	__u32 list_at;    /* struct weir_member each, usable servers only, newest added first (descending seq) */
+	__u32 list_len;
+	__u32 hash_at;    /* the scheduler's hash table: __u32 dest ids, four an element */
+	__u32 hash_len;
+	__u32 spread_at;  /* maglev table over the flow hash, for flows that get no entry; __u32 dest ids, four an element */
+	__u32 spread_len; /* 0 = no usable server */
+	__u32 max_weight;
+	__u32 gcd;
+	__u32 pad[5];
+};
+
+struct weir_member {
+	__u32 seq;    /* order of adding, ascending; 0 is never used */
+	__u32 dest;
+	__u32 weight; /* effective, > 0 */
+	__u32 live;   /* index into weir_live of the counts that lc and wlc read */
+};
+
+/* weir_cursors: scheduler state that packets change, one cache line a service. */
+struct weir_cursor {
+	__u32 lock;
+	__u32 generation; /* extent generation that `seq` and `current_weight` belong to */
+	__u32 seq;        /* of the member chosen last, 0 = before the first */
+	__u32 hint;       /* its position in the list, verified against seq before use */
+	__s32 current_weight;
+	__u32 max_weight; /* of the list that current_weight belongs to */
+	__u32 pad[10];
+};
+
+/* ---- servers --------------------------------------------------------------------------------------------------------- */
+
+enum weir_forward {
+	WEIR_FORWARD_NONE = 0,
+	WEIR_FORWARD_NAT = 1,
+	WEIR_FORWARD_DIRECT = 2,
+	WEIR_FORWARD_TUNNEL = 3,
+	WEIR_FORWARD_L3DSR = 4,
+};
+
+enum weir_tunnel {
+	WEIR_TUNNEL_IPIP = 0,
+	WEIR_TUNNEL_GUE = 1,
+	WEIR_TUNNEL_GRE = 2,
+};
+
+#define WEIR_TUNNEL_CSUM    1 /* outer UDP or GRE checksum over everything */
+#define WEIR_TUNNEL_REMCSUM 2 /* GUE remote checksum offload */
+
+#define WEIR_DEST_LIVE       1   /* the row is in use */
+#define WEIR_DEST_USABLE     2   /* new flows may come: up, weight > 0 */
+#define WEIR_DEST_LOCAL      4   /* the address is the director's own: packets go up the stack */
+#define WEIR_DEST_STRICT     8   /* UDP flows count as inactive */
+#define WEIR_DEST_SNAT       16  /* nat with source translation */
+#define WEIR_DEST_RESET      32  /* removed with on_remove = "reset" */
+#define WEIR_DEST_RESCHEDULE 64  /* removed with on_remove = "reschedule" */
+
+/*
+ * weir_dests: one row for a server in a service (IPVS's destination), index 0 unused; flow entries name it by 20 bits.
+ * One cache line: all that an established packet needs besides its next hop.
+ */
+struct weir_dest {
+	struct weir_addr addr;
+	struct weir_addr tunnel_source; /* outer source, family of addr */
+	__u32 service;
+	__u32 live;     /* weir_live index whose counts the schedulers read, over all services of the pool */
+	__be16 port;    /* 0 = the port that the client used */
+	__u8 forward;   /* enum weir_forward */
+	__u8 flags;
+	__u8 tunnel;    /* enum weir_tunnel */
+	__u8 tunnel_flags;
+	__be16 tunnel_port;
+	__u8 dscp;      /* l3dsr mark of the service */
+	__u8 family;    /* 4 or 6: of addr */
+	__u16 pad;
+	__u32 generation; /* changes when the row is given to another server */
+	__u32 pad2[2];
+};
+
+#define WEIR_DEST_BITS 20
+#define WEIR_DESTS_MAX (1u << WEIR_DEST_BITS)
+
+/* weir_live: counts that change with a flow's class, by the CPU whose update of the flow won; index = dest id, so that each
+ * server of each service has its own line. Shared pool counts live in rows above the dest rows (weir_dest.live). */
+struct weir_live {
+	__u64 active;
+	__u64 inactive;
+	__u64 total;    /* flows ever bound */
+	__u64 stateless; /* new flows sent by the spread table without an entry */
+	__u64 pad[4];
+};
+
+/* weir_traffic: per CPU, index = dest id. Bytes are of the IP packet as the client's side sees it. */
+struct weir_traffic {
+	__u64 packets_in;
+	__u64 bytes_in;
+	__u64 packets_out;
+	__u64 bytes_out;
+};
+
+/* ---- next hops ------------------------------------------------------------------------------------------------------- */
+
+#define WEIR_HOPS_PER_DEST 4
+#define WEIR_HOP_VLAN_KEEP 0xffff /* leave the frame's tags as they came */
+
+/*
+ * weir_hops: WEIR_HOPS_PER_DEST rows a dest, chosen by flow hash. Three words, each written whole; a writer clears `link`
+ * first and sets it last, a reader that sees `link` change in between takes the slow way.
+ */
+struct weir_hop {
+	__u64 link;   /* ifindex:32 | flags:8 | mtu:16 (0 = unknown), see WEIR_HOP_* */
+	__u64 dmac;   /* six bytes in memory order, then vlan tag to push:16 (0 = none, WEIR_HOP_VLAN_KEEP) */
+	__u64 smac;   /* six bytes in memory order, then 16 spare bits */
+	__u64 renewed; /* tick of the last renewal */
+};
+#define WEIR_HOP_READY  1 /* both MACs are known */
+#define WEIR_HOP_SEND   2 /* XDP may send on the device */
+#define WEIR_HOP_LOCAL  4
+#define WEIR_HOP_STATIC 8 /* filled by user space because the kernel refuses bpf_fib_lookup here (forwarding is off) */
+#define WEIR_HOP_IFINDEX(link) ((__u32)((link) >> 32))
+#define WEIR_HOP_FLAGS(link)   ((__u8)((link) >> 16))
+#define WEIR_HOP_MTU(link)     ((__u16)(link))
+
+/* weir_clients: next hops towards clients for replies under nat, direct-mapped by address. */
+#define WEIR_CLIENT_SLOTS 4096
+struct weir_client {
+	struct weir_addr addr;
+	struct weir_hop hop;
+	__u64 pad[2];
+};
+
+/* weir_devices: ifindex -> what XDP may do there. Unknown devices are reached through the tc program. */
+#define WEIR_DEVICE_SEND 1 /* has ndo_xdp_xmit that works now, or XDP runs in generic mode there */
+struct weir_device {
+	__u32 flags;
+	__u32 port;  /* ifindex to send on: the lower device of a VLAN device, else itself */
+	__u32 vlan;  /* tag to push, 0 = none */
+	__u32 mtu;
+};
+
+/* Metadata in front of a packet that XDP hands to the tc ingress program. */
+#define WEIR_META_MAGIC 0x57656972 /* "Weir" */
+struct weir_meta {
+	__u32 magic;
+	__u32 ifindex;
+	__u32 family; /* of next_hop: 4, 6, or 0 = route by the packet's destination */
+	__u8 next_hop[16]; /* IPv4 in the first four bytes */
+};
+
+/* ---- flows ----------------------------------------------------------------------------------------------------------- */
+
+/*
+ * weir_flows: buckets of two cache lines. id = tag:44 | dest:20, 0 = free. meta, from the top: generation:8 kind:4 state:4
+ * flags:8 seen:32 (tick) spare:8. id is published last and cleared first by whoever moved meta to WEIR_KIND_FREE.
+ */
+#define WEIR_BUCKET_SLOTS 7
+struct weir_entry {
+	__u64 id;
+	__u64 meta;
+};
+struct weir_bucket {
+	__u32 lock;
+	__u32 spilled;   /* entries of flows at home here that lie in their second bucket */
+	__u32 untracked; /* tick until which flows at home here may exist without an entry, 0 = none */
+	__u32 pad;
+	struct weir_entry slots[WEIR_BUCKET_SLOTS];
+};
+
+#define WEIR_META_GENERATION_SHIFT 56
+#define WEIR_META_KIND_SHIFT       52
+#define WEIR_META_STATE_SHIFT      48
+#define WEIR_META_FLAGS_SHIFT      40
+#define WEIR_META_SEEN_SHIFT       8
+
+#define WEIR_KIND_FREE    0
+#define WEIR_KIND_FORWARD 1 /* client to VIP */
+#define WEIR_KIND_REVERSE 2 /* server to client under nat; state and counts live in the forward entry */
+
+#define WEIR_FLOW_SECOND   1 /* lies in the second bucket of its hash */
+#define WEIR_FLOW_ACTIVE   2 /* counted as active, else as inactive */
+#define WEIR_FLOW_ONESIDED 4 /* replies do not pass here: the one-sided TCP table applies */
+
+/* weir_flows_cold: same index (bucket * 7 + slot); written before id, read when flows are listed, by nat, ICMP, on a SYN. */
+struct weir_flow_cold {
+	struct weir_addr src;
+	struct weir_addr dst;
+	__be16 sport;
+	__be16 dport;
+	__u8 proto;
+	__u8 peer_generation;
+	__u16 pad;
+	__u32 peer;     /* nat: place of the other direction, WEIR_NO_PLACE = none */
+	__u32 home;     /* bucket that the hash chose */
+	__u32 created;  /* tick */
+	__u32 service;
+	__u32 dest_generation; /* low bits tell a listing that the dest row was given away meanwhile */
+};
+#define WEIR_NO_PLACE 0xffffffff
+
+/* IPVS's states, in IPVS's order (include/net/ip_vs.h), then UDP's only one. */
+enum weir_state {
+	WEIR_STATE_NONE = 0,
+	WEIR_STATE_ESTABLISHED = 1,
+	WEIR_STATE_SYN_SENT = 2,
+	WEIR_STATE_SYN_RECV = 3,
+	WEIR_STATE_FIN_WAIT = 4,
+	WEIR_STATE_TIME_WAIT = 5,
+	WEIR_STATE_CLOSE = 6,
+	WEIR_STATE_CLOSE_WAIT = 7,
+	WEIR_STATE_LAST_ACK = 8,
+	WEIR_STATE_LISTEN = 9,
+	WEIR_STATE_SYNACK = 10,
+	WEIR_STATE_UDP = 11,
+};
+
+/* weir_fragments (LRU hash): where the first fragment of a datagram went. */
+struct weir_fragment_key {
+	struct weir_addr src;
+	struct weir_addr dst;
+	__u32 id;
+	__u8 proto;
+	__u8 pad[3];
+};
+struct weir_fragment {
+	struct weir_addr new_src; /* zero = unchanged */
+	struct weir_addr new_dst;
+	__u32 dest;
+	__u32 tick;
+	__u32 hash;  /* of the flow: the same next hop for every fragment */
+	__u8 reverse;
+	__u8 pad[3];
+};
+
+/* ---- settings and state ---------------------------------------------------------------------------------------------- */
+
+/* weir_settings: one row, changed by user space at run time. */
+#define WEIR_SETTINGS_LOCAL_NAT     1 /* some nat server is the director itself: tc egress looks at replies */
+#define WEIR_SETTINGS_LEARN_CLIENTS 2 /* the kernel refuses bpf_fib_lookup (forwarding is off): replies under nat go back
+				       * the way their client's packets came */
+struct weir_settings {
+	__u32 timeouts[16]; /* ticks, by enum weir_state */
+	__u32 syn_budget;   /* new half-open entries a CPU and second */
+	__u32 reject_budget; /* ICMP errors of our own making a CPU and second */
+	__u32 flags;
+	__u32 untracked_ticks; /* how long a bucket stays marked after an untracked packet */
+	__u32 pad[12];
+};
+
+/* weir_budget: per CPU. */
+struct weir_budget {
+	__u32 syn_window;
+	__u32 syn_used;
+	__u32 reject_window;
+	__u32 reject_used;
+};
+
+/* weir_sweep: one row, holds the timer that expires flows without user space. */
+struct weir_sweep_public {
+	__u64 passes;
+	__u64 expired;
+	__u32 position;
+	__u32 running;
+};
+
+/* weir_filter: bits over addresses, one lookup says "not ours" for most packets; no false negatives. */
+#define WEIR_FILTER_WORDS 1024 /* of 64 bits, for each of the two filters */
+struct weir_filter {
+	__u64 to[WEIR_FILTER_WORDS];   /* VIPs and snat addresses: tested with the destination */
+	__u64 from[WEIR_FILTER_WORDS]; /* nat servers: tested with the source */
+};
+
+#include "weir_reasons.h"
+
+#endif

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* A packet that belongs to no flow: choose a server, make the entry (two under nat), or say why not. */
+#ifndef WEIR_BIND_H
+#define WEIR_BIND_H
+
+#include "lib/schedule.h"
+#include "lib/service.h"
+
+#define NAT_SERVER_TRIES 4
+#define SNAT_PORT_TRIES  16
+
+/* What is known of a packet that a server shall get. */
+struct binding {
+	struct flow flow;
+	__u64 hash;
+	__u32 service;
+	__u32 now;
+	__u32 anew;   /* the flow's server was removed with on_remove = "reschedule": any packet may choose again */
+	__u32 verdict; /* when bind() answers 0: enum weir_reason that ends the packet */
+};
+
+/* Too large for the stack of a call chain; per CPU, because a softirq binds one packet at a time there. */
+struct bind_scratch {
+	struct weir_extent extent;
+	struct flow_new forward;
+	struct flow_new reverse;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct bind_scratch);
+} weir_bind_scratch SEC(".maps");
+
+static __always_inline int syn_budget_take(__u32 now, const struct weir_settings *settings)
+{
+	struct weir_budget *budget = WEIR_LOOKUP(weir_budgets, 0);
+
+	if (!budget)
+		return 1;
+	if (budget->syn_window != now) {
+		budget->syn_window = now;
+		budget->syn_used = 0;
+	}
+	return budget->syn_used++ < settings->syn_budget;
+}
+
+static __always_inline void count_bound(__u32 dest_id, int active)
+{
+	struct weir_live *live = WEIR_LOOKUP(weir_live, dest_id);
+
+	if (live)
+		__sync_fetch_and_add(&live->total, 1);
+	count_class(dest_id, active, 1);
+}
+
+static __always_inline void count_stateless(__u32 dest_id, int begins)
+{
+	struct weir_live *live = WEIR_LOOKUP(weir_live, dest_id);
+
+	if (live && begins)
+		__sync_fetch_and_add(&live->stateless, 1);
+	weir_count(WEIR_COUNT_UNTRACKED);
+}
+
+static __always_inline __u32 first_state(const struct packet *p)
+{
+	return p->proto == PROTO_TCP ? tcp_next_state(WEIR_STATE_NONE, TCP_VIEW_ONESIDED, p->tcp_flags) : WEIR_STATE_UDP;
+}
+
+static __always_inline void flow_new_fill(struct flow_new *new, struct packet *p, struct binding *b, __u32 dest_id,
+					  struct weir_dest *dest)
+{
+	__u32 state = first_state(p);
+	int active = state == WEIR_STATE_UDP ? !(dest->flags & WEIR_DEST_STRICT) : state_is_active(state);
+
+	new->hash = b->hash;
+	new->src = p->src;
+	new->dst = p->dst;
+	new->sport = p->sport;
+	new->dport = p->dport;
+	new->proto = p->proto;
+	new->kind = WEIR_KIND_FORWARD;
+	new->state = state;
+	new->flags = (active ? WEIR_FLOW_ACTIVE : 0) | (dest->forward == WEIR_FORWARD_NAT ? 0 : WEIR_FLOW_ONESIDED);
+	new->dest = dest_id;
+	new->service = b->service;
+	new->now = b->now;
+	new->peer = WEIR_NO_PLACE;
+	new->peer_generation = 0;
+	new->dest_generation = dest->generation;
+}
+
+static __always_inline void binding_take(struct binding *b, const struct flow_new *new)
+{
+	b->flow.place = new->place;
+	b->flow.dest = new->dest;
+	b->flow.meta = meta_make(new->generation, new->kind, new->state, new->flags, new->now);
+}
+
+/* ---- nat --------------------------------------------------------------------------------------------------------------- */
+
+/* Frees a reverse tuple whose flow is overdue and only waits for the sweep. */
+__noinline int reverse_make_room(__u64 hash, __u32 now)
+{
+	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
+	struct weir_flow_cold *cold;
+	struct weir_entry *forward;
+	struct flow found = {};
+	int untracked;
+	__u64 meta;
+
+	if (!settings || !flow_find(hash, now, &found, &untracked) || META_KIND(found.meta) != WEIR_KIND_REVERSE)
+		return 0;
+	cold = WEIR_LOOKUP(weir_flows_cold, found.place);
+	if (!cold || cold->peer == WEIR_NO_PLACE)
+		return 0;
+	forward = place_entry(cold->peer);
+	if (!forward)
+		return 0;
+	meta = READ_ONCE(forward->meta);
+	if (META_KIND(meta) == WEIR_KIND_FORWARD && meta_overdue(meta, now, settings))
+		return flow_release(cold->peer, meta);
+	return 0;
+}
+
+/* Answers of the reverse insertion beside enum flow_insert. */
+#define FLOW_SNAT_EXHAUSTED 4
+
+static __always_inline int reverse_try(struct flow_new *reverse, struct packet *p)
+{
+	int result;
+
+	reverse->hash = flow_hash(&reverse->src, &reverse->dst, reverse->sport, reverse->dport, p->proto, p->family);
+	result = flow_insert(reverse);
+	if (result == FLOW_EXISTS && reverse_make_room(reverse->hash, reverse->now))
+		result = flow_insert(reverse);
+	return result;
+}
+
+/* Inserts the reverse entry; under snat walks over source addresses and ports from a point that the hash picks. */
+__noinline int reverse_insert(struct packet *p, __u64 hash, __u32 service_id, __u32 snat)
+{
+	struct weir_service *service = WEIR_LOOKUP(weir_services, service_id);
+	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
+	struct flow_new *reverse;
+	__u32 span, step;
+	int result;
+
+	if (!p || !scratch)
+		return FLOW_FULL;
+	reverse = &scratch->reverse;
+	if (!snat) {
+		reverse->dst = p->src;
+		reverse->dport = p->sport;
+		return reverse_try(reverse, p);
+	}
+	if (!service || service->snat_len == 0 || service->snat_port_last < service->snat_port_first)
+		return FLOW_FULL;
+	span = service->snat_port_last - service->snat_port_first + 1;
+	for (step = 0; step < SNAT_PORT_TRIES; step++) {
+		__u32 point = (__u32)(hash >> 8) + step * 0x9e3779b1u;
+		struct weir_addr *address = WEIR_LOOKUP(weir_tables, service->snat_at + (point >> 16) % service->snat_len);
+
+		if (!address)
+			return FLOW_FULL;
+		reverse->dst = *address;
+		reverse->dport = bpf_htons(service->snat_port_first + (__u32)((__u64)(point * 0x85ebca6bu) * span >> 32));
+		result = reverse_try(reverse, p);
+		if (result != FLOW_EXISTS)
+			return result;
+	}
+	return FLOW_SNAT_EXHAUSTED;
+}
+
+static __always_inline void slot_undo(const struct flow_new *new)
+{
+	struct weir_entry *entry = place_entry(new->place);
+	__u64 meta;
+
+	if (!entry)
+		return;
+	meta = READ_ONCE(entry->meta);
+	if (META_GENERATION(meta) != (__u8)new->generation)
+		return;
+	if (__sync_val_compare_and_swap(&entry->meta, meta,
+					meta_make(new->generation, WEIR_KIND_FREE, 0, META_FLAGS(meta), 0)) == meta)
+		release_slot(new->place, meta);
+}
+
+/* Reverse entry first: a forward entry that can be seen always has its way back. */
+__noinline int bind_nat(struct packet *p, struct binding *b, __u32 dest_id)
+{
+	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
+	struct weir_dest *dest = WEIR_LOOKUP(weir_dests, dest_id);
+	struct weir_flow_cold *cold;
+	struct flow_new *new;
+	int result;
+
+	if (!dest || !p || !b || !scratch)
+		return FLOW_FULL;
+	new = &scratch->forward;
+	flow_new_fill(new, p, b, dest_id, dest);
+	scratch->reverse = *new;
+	scratch->reverse.kind = WEIR_KIND_REVERSE;
+	scratch->reverse.src = dest->addr;
+	scratch->reverse.sport = dest->port ? dest->port : p->dport;
+	result = reverse_insert(p, b->hash, b->service, dest->flags & WEIR_DEST_SNAT);
+	if (result != FLOW_INSERTED)
+		return result;
+	new->peer = scratch->reverse.place;
+	new->peer_generation = scratch->reverse.generation;
+	result = flow_insert(new);
+	if (result != FLOW_INSERTED) {
+		slot_undo(&scratch->reverse);
+		return result;
+	}
+	cold = WEIR_LOOKUP(weir_flows_cold, scratch->reverse.place);
+	if (cold) {
+		cold->peer_generation = new->generation;
+		WRITE_ONCE(cold->peer, new->place);
+	}
+	count_bound(dest_id, new->flags & WEIR_FLOW_ACTIVE);
+	binding_take(b, new);
+	return FLOW_INSERTED;
+}
+
+static __always_inline int bind_one(struct packet *p, struct binding *b, __u32 dest_id, struct weir_dest *dest,
+				    struct flow_new *new)
+{
+	int result;
+
+	flow_new_fill(new, p, b, dest_id, dest);
+	result = flow_insert(new);
+	if (result != FLOW_INSERTED)
+		return result;
+	count_bound(dest_id, new->flags & WEIR_FLOW_ACTIVE);
+	binding_take(b, new);
+	return FLOW_INSERTED;
+}
+
+/* Another CPU made this flow's entry between our look and our insertion: its choice counts. */
+static __always_inline int bind_to_existing(struct packet *p, struct binding *b)
+{
+	struct weir_flow_cold *cold;
+	int untracked;
+
+	if (!flow_find(b->hash, b->now, &b->flow, &untracked))
+		return 0;
+	cold = WEIR_LOOKUP(weir_flows_cold, b->flow.place);
+	if (cold && cold_is(cold, &p->src, &p->dst, p->sport, p->dport, p->proto))
+		return 1;
+	weir_count(WEIR_COUNT_TAG_COLLISION);
+	return 0;
+}
+
+/* ---- the decision ------------------------------------------------------------------------------------------------------ */
+
+static __always_inline int bind_refused(struct binding *b, enum weir_reason reason)
+{
+	b->verdict = reason;
+	return 0;
+}
+
+/* By the spread table, without an entry. nat cannot: its replies would not find their way. */
+__noinline int bind_stateless(struct packet *p, struct binding *b, struct weir_extent *extent, __u32 nat_reason,
+				     __u32 mark)
+{
+	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
+	struct weir_dest *dest;
+	__u32 dest_id;
+
+	if (!p || !b || !extent || !settings)
+		return 0;
+	dest_id = schedule_spread(extent, b->hash);
+	dest = WEIR_LOOKUP(weir_dests, dest_id);
+	if (!dest_id || !dest)
+		return bind_refused(b, WEIR_DROP_NO_SERVER);
+	if (dest->forward == WEIR_FORWARD_NAT)
+		return bind_refused(b, nat_reason);
+	if (mark)
+		flow_mark_untracked(b->hash, b->now, settings);
+	count_stateless(dest_id, mark);
+	b->flow.place = WEIR_NO_PLACE;
+	b->flow.dest = dest_id;
+	b->flow.meta = 0;
+	return 1;
+}
+
+static __noinline int extent_copy(struct weir_extent *to, __u32 at)
+{
+	struct weir_element *words;
+
+	if (!to)
+		return 0;
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		words = WEIR_LOOKUP(weir_tables, at + i);
+		if (!words)
+			return 0;
+		__builtin_memcpy((void *)to + i * 16, words, 16);
+	}
+	return 1;
+}
+
+/* A server that the reverse tuple does not meet: the scheduler's own, then others of the spread table. */
+__noinline int bind_nat_any(struct packet *p, struct binding *b, struct weir_extent *extent, __u32 dest_id)
+{
+	int result = FLOW_EXISTS;
+
+	if (!p || !b || !extent)
+		return 0;
+	for (int i = 0; i < NAT_SERVER_TRIES; i++) {
+		result = bind_nat(p, b, dest_id);
+		if (result != FLOW_EXISTS)
+			break;
+		if (bind_to_existing(p, b))
+			return 1;
+		dest_id = schedule_spread(extent, b->hash + ((__u64)(i + 1) * 0x9e3779b97f4a7c15ULL));
+		if (!dest_id)
+			break;
+	}
+	if (result == FLOW_INSERTED)
+		return 1;
+	if (result == FLOW_EXISTS)
+		return bind_refused(b, WEIR_DROP_NAT_CONFLICT);
+	if (result == FLOW_SNAT_EXHAUSTED)
+		return bind_refused(b, WEIR_DROP_SNAT_EXHAUSTED);
+	return bind_refused(b, WEIR_DROP_NO_PLACE);
+}
+
+/* Fills b->flow and answers 1, or names the reason that ends the packet and answers 0. */
+__noinline int bind(struct packet *p, struct binding *b, __u32 untracked)
+{
+	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
+	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
+	struct weir_extent *extent;
+	struct weir_service *service;
+	struct weir_dest *dest;
+	int missed = 0, result;
+	__u32 dest_id;
+
+	if (!p || !b || !settings || !scratch)
+		return 0;
+	extent = &scratch->extent;
+	service = WEIR_LOOKUP(weir_services, b->service);
+	if (!service)
+		return bind_refused(b, WEIR_DROP_INTERNAL);
+	if (!service->extent || !extent_copy(extent, service->extent))
+		return bind_refused(b, WEIR_DROP_NO_SERVER);
+	if (p->proto == PROTO_TCP && !b->anew && (p->tcp_flags & (TCP_SYN | TCP_RST)) != TCP_SYN) {
+		if (!untracked)
+			return bind_refused(b, WEIR_PASS_NO_FLOW);
+		return bind_stateless(p, b, extent, WEIR_PASS_NO_FLOW, 0);
+	}
+	if (p->proto == PROTO_TCP && !syn_budget_take(b->now, settings)) {
+		weir_count(WEIR_COUNT_SYN_BUDGET);
+		return bind_stateless(p, b, extent, WEIR_DROP_SYN_BUDGET, 1);
+	}
+	dest_id = schedule(p, b->service, extent, &missed);
+	if (missed) {
+		weir_count(WEIR_COUNT_LOCK_MISSED);
+		dest_id = schedule_spread(extent, b->hash);
+	}
+	dest = WEIR_LOOKUP(weir_dests, dest_id);
+	if (!dest_id || !dest)
+		return bind_refused(b, WEIR_DROP_NO_SERVER);
+	if (dest->forward == WEIR_FORWARD_NAT && !(dest->flags & WEIR_DEST_LOCAL && addr_equal(&dest->addr, &p->dst)))
+		return bind_nat_any(p, b, extent, dest_id);
+	result = bind_one(p, b, dest_id, dest, &scratch->forward);
+	if (result == FLOW_INSERTED)
+		return 1;
+	if (result == FLOW_EXISTS && bind_to_existing(p, b))
+		return 1;
+	weir_count(result == FLOW_FULL ? WEIR_COUNT_TABLE_FULL : WEIR_COUNT_LOCK_MISSED);
+	return bind_stateless(p, b, extent, WEIR_DROP_NO_PLACE, 1);
+}
+
+#endif

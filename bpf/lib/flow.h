@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The flow table: find, insert, advance, release. One table for all services, both families and both directions.
+ *
+ * Readers take no lock. A writer locks the home bucket of the hash (and the second one, if it goes there) by a bounded
+ * try, so that two CPUs which meet the same new flow make one entry. Counts change only where an update of `meta` wins.
+ */
+#ifndef WEIR_FLOW_H
+#define WEIR_FLOW_H
+
+#include "lib/hash.h"
+#include "lib/tcp_state.h"
+
+#define TAG_SHIFT  WEIR_DEST_BITS
+#define TAG_MASK   ((1ULL << 44) - 1)
+#define LOCK_TRIES 32
+
+struct flow {
+	__u32 place; /* WEIR_NO_PLACE = no entry */
+	__u32 dest;
+	__u64 meta;
+};
+
+#define META_KIND(meta)       ((__u32)((meta) >> WEIR_META_KIND_SHIFT) & 0xf)
+#define META_STATE(meta)      ((__u32)((meta) >> WEIR_META_STATE_SHIFT) & 0xf)
+#define META_FLAGS(meta)      ((__u32)((meta) >> WEIR_META_FLAGS_SHIFT) & 0xff)
+#define META_SEEN(meta)       ((__u32)((meta) >> WEIR_META_SEEN_SHIFT))
+#define META_GENERATION(meta) ((__u8)((meta) >> WEIR_META_GENERATION_SHIFT))
+
+static __always_inline __u64 meta_make(__u8 generation, __u32 kind, __u32 state, __u32 flags, __u32 seen)
+{
+	return (__u64)generation << WEIR_META_GENERATION_SHIFT | (__u64)kind << WEIR_META_KIND_SHIFT |
+	       (__u64)state << WEIR_META_STATE_SHIFT | (__u64)flags << WEIR_META_FLAGS_SHIFT |
+	       (__u64)seen << WEIR_META_SEEN_SHIFT;
+}
+
+/* A hash gives a tag (its low 44 bits) and two buckets: the home from its top half, the second from another mix. */
+static __always_inline __u32 bucket_home(__u64 hash)
+{
+	return (hash >> 32) * weir_bucket_count >> 32;
+}
+
+static __always_inline __u32 bucket_second(__u64 hash)
+{
+	return ((hash * 0x9e3779b97f4a7c15ULL) >> 32) * weir_bucket_count >> 32;
+}
+
+static __always_inline struct weir_entry *place_entry(__u32 place)
+{
+	struct weir_bucket *bucket = WEIR_LOOKUP(weir_flows, place / WEIR_BUCKET_SLOTS);
+	__u32 slot = place % WEIR_BUCKET_SLOTS;
+
+	VERIFIER_FORGET(slot);
+	if (!bucket || slot >= WEIR_BUCKET_SLOTS)
+		return 0;
+	return &bucket->slots[slot];
+}
+
+/* Reads that another CPU may change under us: whole, once. */
+#define READ_ONCE(x)     (*(const volatile typeof(x) *)&(x))
+#define WRITE_ONCE(x, v) (*(volatile typeof(x) *)&(x) = (v))
+
+static __always_inline int lock_try(__u32 *lock)
+{
+#pragma unroll
+	for (int i = 0; i < LOCK_TRIES; i++)
+		if (__sync_val_compare_and_swap(lock, 0, 1) == 0)
+			return 1;
+	return 0;
+}
+
+static __always_inline void lock_release(__u32 *lock)
+{
+	/* An exchange is a full barrier: what was written under the lock is visible before it opens. */
+	__sync_lock_test_and_set(lock, 0);
+}
+
+/* ---- counts ---------------------------------------------------------------------------------------------------------- */
+
+static __always_inline void live_add(__u32 index, int active, __s64 by)
+{
+	struct weir_live *live = WEIR_LOOKUP(weir_live, index);
+
+	if (live)
+		__sync_fetch_and_add(active ? &live->active : &live->inactive, by);
+}
+
+/* A server's own counts, and those its pool's schedulers read, when they are not the same row. */
+__noinline int count_class(__u32 dest_id, int active, int by)
+{
+	struct weir_dest *dest = WEIR_LOOKUP(weir_dests, dest_id);
+
+	live_add(dest_id, active, by);
+	if (dest && dest->live != dest_id)
+		live_add(dest->live, active, by);
+	return 0;
+}
+
+/* ---- expiry ---------------------------------------------------------------------------------------------------------- */
+
+static __always_inline int meta_overdue(__u64 meta, __u32 now, const struct weir_settings *settings)
+{
+	__u32 timeout = settings->timeouts[META_STATE(meta)];
+
+	return (__s32)(now - META_SEEN(meta)) > (__s32)timeout;
+}
+
+/* A reverse entry has no clock of its own: it goes when its forward entry goes. */
+static __always_inline void release_slot(__u32 place, __u64 meta)
+{
+	struct weir_entry *entry = place_entry(place);
+	struct weir_flow_cold *cold;
+	struct weir_bucket *home;
+
+	if (!entry)
+		return;
+	if (META_FLAGS(meta) & WEIR_FLOW_SECOND) {
+		cold = WEIR_LOOKUP(weir_flows_cold, place);
+		home = cold ? WEIR_LOOKUP(weir_flows, cold->home) : 0;
+		if (home)
+			__sync_fetch_and_add(&home->spilled, -1);
+	}
+	__sync_lock_test_and_set(&entry->id, 0);
+}
+
+/*
+ * Removes the forward entry at `place` if its meta is still `meta`, and its reverse entry. The one whose exchange of meta
+ * succeeds takes the counts down; anyone else does nothing.
+ */
+__noinline int flow_release(__u32 place, __u64 meta)
+{
+	struct weir_entry *entry = place_entry(place), *reverse;
+	struct weir_flow_cold *cold;
+	__u64 dead, reverse_meta;
+	__u32 dest_id;
+
+	if (!entry)
+		return 0;
+	dest_id = entry->id & (WEIR_DESTS_MAX - 1);
+	dead = meta_make(META_GENERATION(meta), WEIR_KIND_FREE, 0, META_FLAGS(meta), 0);
+	if (__sync_val_compare_and_swap(&entry->meta, meta, dead) != meta)
+		return 0;
+	count_class(dest_id, META_FLAGS(meta) & WEIR_FLOW_ACTIVE, -1);
+	cold = WEIR_LOOKUP(weir_flows_cold, place);
+	if (cold && cold->peer != WEIR_NO_PLACE) {
+		reverse = place_entry(cold->peer);
+		if (reverse) {
+			reverse_meta = READ_ONCE(reverse->meta);
+			dead = meta_make(META_GENERATION(reverse_meta), WEIR_KIND_FREE, 0, META_FLAGS(reverse_meta), 0);
+			if (META_KIND(reverse_meta) == WEIR_KIND_REVERSE &&
+			    META_GENERATION(reverse_meta) == cold->peer_generation &&
+			    __sync_val_compare_and_swap(&reverse->meta, reverse_meta, dead) == reverse_meta)
+				release_slot(cold->peer, reverse_meta);
+		}
+	}
+	release_slot(place, meta);
+	return 1;
+}
+
+/* ---- find ------------------------------------------------------------------------------------------------------------ */
+
+static __always_inline int bucket_find(struct weir_bucket *bucket, __u64 tag, __u64 *id)
+{
+#pragma unroll
+	for (int i = 0; i < WEIR_BUCKET_SLOTS; i++) {
+		__u64 candidate = READ_ONCE(bucket->slots[i].id);
+
+		if (candidate >> TAG_SHIFT == tag && candidate != 0) {
+			*id = candidate;
+			return i;
+		}
+	}
+	return -1;
+}
+
+/* The entry of a hash, dead or overdue ones included. `untracked` says whether a miss may be a flow that got no entry. */
+static __always_inline struct weir_entry *flow_find(__u64 hash, __u32 now, struct flow *flow, int *untracked)
+{
+	__u32 index = bucket_home(hash);
+	struct weir_bucket *bucket = WEIR_LOOKUP(weir_flows, index);
+	__u64 tag = hash & TAG_MASK, id = 0;
+	int slot;
+
+	flow->place = WEIR_NO_PLACE;
+	*untracked = 0;
+	if (!bucket)
+		return 0;
+	slot = bucket_find(bucket, tag, &id);
+	if (slot < 0) {
+		*untracked = bucket->untracked != 0 && (__s32)(bucket->untracked - now) >= 0;
+		if (bucket->spilled == 0)
+			return 0;
+		index = bucket_second(hash);
+		bucket = WEIR_LOOKUP(weir_flows, index);
+		if (!bucket)
+			return 0;
+		slot = bucket_find(bucket, tag, &id);
+		if (slot < 0)
+			return 0;
+	}
+	VERIFIER_FORGET(slot);
+	if (slot < 0 || slot >= WEIR_BUCKET_SLOTS)
+		return 0;
+	flow->place = index * WEIR_BUCKET_SLOTS + slot;
+	flow->dest = id & (WEIR_DESTS_MAX - 1);
+	flow->meta = READ_ONCE(bucket->slots[slot].meta);
+	/* The slot may have been given away between the two reads. */
+	if (READ_ONCE(bucket->slots[slot].id) != id || META_KIND(flow->meta) == WEIR_KIND_FREE) {
+		flow->place = WEIR_NO_PLACE;
+		return 0;
+	}
+	return &bucket->slots[slot];
+}
+
+/* ---- advance --------------------------------------------------------------------------------------------------------- */
+
+/*
+ * Moves a forward entry to the state that a packet brings about and notes the time. A lost race is another packet's
+ * update of the same flow a moment ago: that one stands.
+ */
+static __always_inline void flow_advance(struct weir_entry *entry, __u32 dest_id, __u64 meta, __u32 state, __u32 now)
+{
+	__u32 flags = META_FLAGS(meta);
+	__u32 was_active = flags & WEIR_FLOW_ACTIVE, is_active;
+	__u64 next;
+
+	if (state == META_STATE(meta) && META_SEEN(meta) == now)
+		return;
+	is_active = was_active;
+	if (state != META_STATE(meta))
+		is_active = state == WEIR_STATE_UDP ? was_active : (state_is_active(state) ? WEIR_FLOW_ACTIVE : 0);
+	flags = (flags & ~WEIR_FLOW_ACTIVE) | is_active;
+	next = meta_make(META_GENERATION(meta), META_KIND(meta), state, flags, now);
+	if (__sync_val_compare_and_swap(&entry->meta, meta, next) != meta)
+		return;
+	if (was_active != is_active) {
+		count_class(dest_id, is_active, 1);
+		count_class(dest_id, was_active, -1);
+	}
+}
+
+/* ---- insert ---------------------------------------------------------------------------------------------------------- */
+
+struct flow_new {
+	__u64 hash;
+	struct weir_addr src;
+	struct weir_addr dst;
+	__be16 sport;
+	__be16 dport;
+	__u8 proto;
+	__u8 kind;
+	__u8 state;
+	__u8 flags;
+	__u32 dest;
+	__u32 service;
+	__u32 now;
+	__u32 peer;
+	__u32 peer_generation;
+	__u32 dest_generation;
+	/* Answers. */
+	__u32 place;
+	__u32 generation;
+};
+
+enum flow_insert {
+	FLOW_INSERTED = 0,
+	FLOW_EXISTS = 1, /* the tag is there already: the same flow, by another CPU, or a collision */
+	FLOW_FULL = 2,
+	FLOW_BUSY = 3,
+};
+
+static __always_inline int cold_is(const struct weir_flow_cold *cold, const struct weir_addr *src,
+				   const struct weir_addr *dst, __be16 sport, __be16 dport, __u8 proto)
+{
+	return addr_equal(&cold->src, src) && addr_equal(&cold->dst, dst) && cold->sport == sport &&
+	       cold->dport == dport && cold->proto == proto;
+}
+
+static __always_inline int bucket_take(struct weir_bucket *bucket, __u32 index, __u32 home, struct flow_new *new,
+				       __u32 extra_flags)
+{
+	__u64 id = (new->hash & TAG_MASK) << TAG_SHIFT | new->dest;
+	struct weir_flow_cold *cold;
+	int free = -1;
+	__u8 generation;
+
+#pragma unroll
+	for (int i = WEIR_BUCKET_SLOTS - 1; i >= 0; i--)
+		if (READ_ONCE(bucket->slots[i].id) == 0)
+			free = i;
+	VERIFIER_FORGET(free);
+	if (free < 0 || free >= WEIR_BUCKET_SLOTS)
+		return FLOW_FULL;
+	new->place = index * WEIR_BUCKET_SLOTS + free;
+	cold = WEIR_LOOKUP(weir_flows_cold, new->place);
+	if (!cold)
+		return FLOW_FULL;
+	generation = META_GENERATION(bucket->slots[free].meta) + 1;
+	new->generation = generation;
+	cold->src = new->src;
+	cold->dst = new->dst;
+	cold->sport = new->sport;
+	cold->dport = new->dport;
+	cold->proto = new->proto;
+	cold->peer_generation = new->peer_generation;
+	cold->pad = 0;
+	cold->peer = new->peer;
+	cold->home = home;
+	cold->created = new->now;
+	cold->service = new->service;
+	cold->dest_generation = new->dest_generation;
+	WRITE_ONCE(bucket->slots[free].meta,
+		   meta_make(generation, new->kind, new->state, new->flags | extra_flags, new->now));
+	/* The exchange orders everything above before the id that makes the entry visible. */
+	__sync_lock_test_and_set(&bucket->slots[free].id, id);
+	return FLOW_INSERTED;
+}
+
+/* Inserts under the locks of both buckets; never waits for more than LOCK_TRIES attempts. */
+__noinline int flow_insert(struct flow_new *new)
+{
+	__u32 home_index, second_index;
+	struct weir_bucket *home, *second;
+	__u64 tag, id = 0;
+	int result;
+
+	if (!new)
+		return FLOW_FULL;
+	home_index = bucket_home(new->hash);
+	home = WEIR_LOOKUP(weir_flows, home_index);
+	if (!home)
+		return FLOW_FULL;
+	tag = new->hash & TAG_MASK;
+	if (!lock_try(&home->lock))
+		return FLOW_BUSY;
+	if (bucket_find(home, tag, &id) >= 0) {
+		result = FLOW_EXISTS;
+		goto out;
+	}
+	second_index = bucket_second(new->hash);
+	second = WEIR_LOOKUP(weir_flows, second_index);
+	if (second && home->spilled != 0 && bucket_find(second, tag, &id) >= 0) {
+		result = FLOW_EXISTS;
+		goto out;
+	}
+	result = bucket_take(home, home_index, home_index, new, 0);
+	if (result != FLOW_FULL || !second || second_index == home_index)
+		goto out;
+	/* The home lock is held: whoever else brings this flow waits there, so the second lock guards only the slots. */
+	if (!lock_try(&second->lock)) {
+		result = FLOW_BUSY;
+		goto out;
+	}
+	/* Counted before the entry can be seen: a reader that misses at home must look further. */
+	__sync_fetch_and_add(&home->spilled, 1);
+	result = bucket_take(second, second_index, home_index, new, WEIR_FLOW_SECOND);
+	if (result != FLOW_INSERTED)
+		__sync_fetch_and_add(&home->spilled, -1);
+	lock_release(&second->lock);
+out:
+	lock_release(&home->lock);
+	return result;
+}
+
+/* Flows at home in this bucket may now exist without an entry: packets that miss go by the spread table for a while. */
+static __always_inline void flow_mark_untracked(__u64 hash, __u32 now, const struct weir_settings *settings)
+{
+	struct weir_bucket *bucket = WEIR_LOOKUP(weir_flows, bucket_home(hash));
+	__u32 until = (now + settings->untracked_ticks) | 1; /* 0 means unmarked */
+
+	if (bucket && bucket->untracked != until)
+		WRITE_ONCE(bucket->untracked, until);
+}
+
+#endif

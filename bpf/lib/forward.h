@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Sending a packet on: to its server by the server's forwarding method, or back to its client under nat. */
+#ifndef WEIR_FORWARD_H
+#define WEIR_FORWARD_H
+
+#include "lib/bind.h"
+#include "lib/encap.h"
+#include "lib/rewrite.h"
+#include "lib/transmit.h"
+
+static __always_inline void traffic_in(__u32 dest_id, __u32 bytes)
+{
+	struct weir_traffic *traffic = WEIR_LOOKUP(weir_traffic, dest_id);
+
+	if (traffic) {
+		traffic->packets_in++;
+		traffic->bytes_in += bytes;
+	}
+}
+
+static __always_inline void traffic_out(__u32 dest_id, __u32 bytes)
+{
+	struct weir_traffic *traffic = WEIR_LOOKUP(weir_traffic, dest_id);
+
+	if (traffic) {
+		traffic->packets_out++;
+		traffic->bytes_out += bytes;
+	}
+}
+
+static __always_inline int packet_tagged(const struct packet *p)
+{
+	return p->l3 > ETH_HEADER_LEN;
+}
+
+/* What the server shall see under nat. The snat source stands in the reverse entry, as the tuple that replies go to. */
+static __always_inline void rewrite_to_server(struct packet *p, struct weir_dest *dest, __u32 place, struct rewrite *to)
+{
+	struct weir_flow_cold *cold;
+
+	to->src = p->src;
+	to->sport = p->sport;
+	to->dst = dest->addr;
+	to->dport = dest->port ? dest->port : p->dport;
+	if (!(dest->flags & WEIR_DEST_SNAT))
+		return;
+	cold = WEIR_LOOKUP(weir_flows_cold, place);
+	if (!cold || cold->peer == WEIR_NO_PLACE)
+		return;
+	cold = WEIR_LOOKUP(weir_flows_cold, cold->peer);
+	if (!cold)
+		return;
+	to->src = cold->dst;
+	to->sport = cold->dport;
+}
+
+__noinline int forward_tunnel(struct xdp_md *ctx, struct packet *p, struct weir_dest *dest, struct hop *hop,
+				     __u64 hash)
+{
+	if (!p || !dest || !hop)
+		return XDP_DROP;
+	int verdict = encap_push(ctx, p, dest, hash);
+
+	if (verdict != PARSE_OK)
+		return weir_verdict(verdict, XDP_DROP);
+	return transmit(ctx, hop, 0, packet_tagged(p));
+}
+
+/* One packet of a flow to its server. Everything that may refuse it comes before the first change to it. */
+static __always_inline int forward_to_server(struct xdp_md *ctx, struct packet *p, __u32 dest_id, struct weir_dest *dest,
+					     __u32 place, __u64 hash, __u32 now)
+{
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	struct rewrite to;
+	struct hop hop;
+	__u32 room;
+
+	if (dest->flags & WEIR_DEST_LOCAL) {
+		traffic_in(dest_id, p->ip_len);
+		if (dest->forward == WEIR_FORWARD_NAT && !addr_equal(&dest->addr, &p->dst)) {
+			rewrite_to_server(p, dest, place, &to);
+			packet_rewrite(data, data_end, p, &to);
+		}
+		return weir_verdict(WEIR_PASS_LOCAL_SERVER, XDP_PASS);
+	}
+	if (ttl_used_up(data, data_end, p))
+		return refuse(ctx, WEIR_DROP_TTL, 0);
+	if (!hop_to_server(ctx, dest_id, dest, hash, now, &hop))
+		return weir_verdict(WEIR_DROP_NO_ROUTE, XDP_DROP);
+	room = WEIR_HOP_MTU(hop.link);
+	if (dest->forward == WEIR_FORWARD_TUNNEL)
+		room -= room ? encap_overhead(dest) : 0;
+	if (room && p->ip_len > room)
+		return refuse(ctx, WEIR_DROP_TOO_BIG, room);
+	traffic_in(dest_id, p->ip_len);
+	data = (void *)(long)ctx->data;
+	data_end = (void *)(long)ctx->data_end;
+	ttl_decrement(data, data_end, p);
+	if (dest->forward == WEIR_FORWARD_DIRECT)
+		return transmit(ctx, &hop, &dest->addr, packet_tagged(p));
+	if (dest->forward == WEIR_FORWARD_TUNNEL)
+		return forward_tunnel(ctx, p, dest, &hop, hash);
+	if (dest->forward == WEIR_FORWARD_NAT) {
+		rewrite_to_server(p, dest, place, &to);
+	} else {
+		to.src = p->src;
+		to.sport = p->sport;
+		to.dst = dest->addr;
+		to.dport = p->dport;
+		if (dest->dscp)
+			dscp_set(data, data_end, p, dest->dscp);
+	}
+	packet_rewrite(data, data_end, p, &to);
+	return transmit(ctx, &hop, 0, packet_tagged(p));
+}
+
+/* A reply of a nat server: `cold` is the forward entry's. */
+static __always_inline int forward_to_client(struct xdp_md *ctx, struct packet *p, __u32 dest_id,
+					     struct weir_flow_cold *cold, __u32 now)
+{
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	struct rewrite to;
+	struct hop hop;
+
+	to.src = cold->dst;
+	to.sport = cold->dport;
+	to.dst = cold->src;
+	to.dport = cold->sport;
+	if (ttl_used_up(data, data_end, p))
+		return refuse(ctx, WEIR_DROP_TTL, 0);
+	if (!hop_to_client(ctx, &to.dst, now, &hop))
+		return weir_verdict(WEIR_DROP_NO_ROUTE, XDP_DROP);
+	if (WEIR_HOP_MTU(hop.link) && p->ip_len > WEIR_HOP_MTU(hop.link))
+		return refuse(ctx, WEIR_DROP_TOO_BIG, WEIR_HOP_MTU(hop.link));
+	traffic_out(dest_id, p->ip_len);
+	data = (void *)(long)ctx->data;
+	data_end = (void *)(long)ctx->data_end;
+	ttl_decrement(data, data_end, p);
+	packet_rewrite(data, data_end, p, &to);
+	return transmit(ctx, &hop, 0, packet_tagged(p));
+}
+
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The keyed hash of a flow: SipHash-1-3 (Aumasson and Bernstein) over the canonical tuple. Keyed, because whoever can make
+ * fingerprints collide can steer other people's packets. The input has a fixed length per family, so the length block is
+ * replaced by a domain constant in the last word.
+ */
+#ifndef WEIR_HASH_H
+#define WEIR_HASH_H
+
+#include "lib/maps.h"
+#include "lib/packet.h"
+
+#define ROTL64(x, b) (((x) << (b)) | ((x) >> (64 - (b))))
+#define SIPROUND                                                                                                          \
+	do {                                                                                                              \
+		v0 += v1; v1 = ROTL64(v1, 13); v1 ^= v0; v0 = ROTL64(v0, 32);                                             \
+		v2 += v3; v3 = ROTL64(v3, 16); v3 ^= v2;                                                                  \
+		v0 += v3; v3 = ROTL64(v3, 21); v3 ^= v0;                                                                  \
+		v2 += v1; v1 = ROTL64(v1, 17); v1 ^= v2; v2 = ROTL64(v2, 32);                                             \
+	} while (0)
+#define SIPWORD(m)                                                                                                        \
+	do {                                                                                                              \
+		v3 ^= (m);                                                                                                \
+		SIPROUND;                                                                                                 \
+		v0 ^= (m);                                                                                                \
+	} while (0)
+
+#define HASH_DOMAIN_V4 0x04ULL
+#define HASH_DOMAIN_V6 0x06ULL
+
+static __always_inline __u64 flow_hash(const struct weir_addr *src, const struct weir_addr *dst, __be16 sport,
+				       __be16 dport, __u8 proto, __u8 family)
+{
+	__u64 v0 = weir_secret0 ^ 0x736f6d6570736575ULL;
+	__u64 v1 = weir_secret1 ^ 0x646f72616e646f6dULL;
+	__u64 v2 = weir_secret0 ^ 0x6c7967656e657261ULL;
+	__u64 v3 = weir_secret1 ^ 0x7465646279746573ULL;
+	__u64 tail = (__u64)sport | (__u64)dport << 16 | (__u64)proto << 32;
+
+	if (family == 4) {
+		SIPWORD((src->lo >> 32) | (dst->lo & 0xffffffff00000000ULL));
+		SIPWORD(tail | HASH_DOMAIN_V4 << 56);
+	} else {
+		SIPWORD(src->hi);
+		SIPWORD(src->lo);
+		SIPWORD(dst->hi);
+		SIPWORD(dst->lo);
+		SIPWORD(tail | HASH_DOMAIN_V6 << 56);
+	}
+	v2 ^= 0xff;
+	SIPROUND;
+	SIPROUND;
+	SIPROUND;
+	return v0 ^ v1 ^ v2 ^ v3;
+}
+
+static __always_inline __u64 packet_hash(const struct packet *p)
+{
+	return flow_hash(&p->src, &p->dst, p->sport, p->dport, p->proto, p->family);
+}
+
+/* Unkeyed on purpose: a false positive of the filter costs a lookup, nothing else. */
+static __always_inline __u32 filter_bit(const struct weir_addr *addr)
+{
+	__u64 mixed = (addr->lo ^ ROTL64(addr->hi, 29)) * 0x9e3779b97f4a7c15ULL;
+
+	return mixed >> 48; /* 65536 = WEIR_FILTER_WORDS * 64 bits */
+}
+
+static __always_inline int filter_hit(const __u64 words[WEIR_FILTER_WORDS], const struct weir_addr *addr)
+{
+	__u32 bit = filter_bit(addr);
+
+	return words[(bit >> 6) & (WEIR_FILTER_WORDS - 1)] >> (bit & 63) & 1;
+}
+
+#endif

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Next hops. Rows are cached per server (and per client for replies under nat), renewed here from the kernel's own routes
+ * and neighbours once a tick, so that they follow changes also without the daemon; netlink corrects them at once with it.
+ */
+#ifndef WEIR_HOP_H
+#define WEIR_HOP_H
+
+#include "lib/flow.h"
+
+#ifndef AF_INET
+#define AF_INET  2
+#define AF_INET6 10
+#endif
+
+static __always_inline __u64 hop_link(__u32 ifindex, __u8 flags, __u16 mtu)
+{
+	return (__u64)ifindex << 32 | (__u64)flags << 16 | mtu;
+}
+
+static __always_inline __u64 mac_word(const __u8 mac[6], __u16 tag)
+{
+	return (__u64)mac[0] | (__u64)mac[1] << 8 | (__u64)mac[2] << 16 | (__u64)mac[3] << 24 | (__u64)mac[4] << 32 |
+	       (__u64)mac[5] << 40 | (__u64)tag << 48;
+}
+
+static __always_inline void hop_write(struct weir_hop *row, __u64 link, __u64 dmac, __u64 smac)
+{
+	if (row->link == link && row->dmac == dmac && row->smac == smac)
+		return;
+	/* A reader on another CPU must not pair the old device with the new address. */
+	__sync_lock_test_and_set(&row->link, 0);
+	WRITE_ONCE(row->dmac, dmac);
+	WRITE_ONCE(row->smac, smac);
+	__sync_lock_test_and_set(&row->link, link);
+}
+
+/*
+ * Asks the kernel for the way to `addr` and writes the row. `spread` stands in for the source address, so that each row of
+ * a server settles on one leg of a multipath route and different rows on different legs.
+ */
+__noinline int hop_renew(struct xdp_md *ctx, struct weir_hop *row, struct weir_addr *addr, __u32 spread)
+{
+	struct bpf_fib_lookup fib = {};
+	struct weir_device *device;
+	__u32 flags = 0, ifindex;
+	__u16 tag = 0, mtu;
+	long result;
+
+	if (!row || !addr)
+		return 0;
+	fib.ifindex = ctx->ingress_ifindex;
+	if (addr_is_v4(addr)) {
+		fib.family = AF_INET;
+		fib.ipv4_dst = addr_to_v4(addr);
+		fib.ipv4_src = bpf_htonl(spread);
+	} else {
+		fib.family = AF_INET6;
+		addr_to_v6(addr, fib.ipv6_dst);
+		fib.ipv6_src[3] = bpf_htonl(spread);
+	}
+	fib.l4_protocol = PROTO_TCP;
+	fib.sport = bpf_htons((__u16)spread);
+	result = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
+	if (result == BPF_FIB_LKUP_RET_FWD_DISABLED || result < 0)
+		return 0; /* the kernel does not answer here: user space filled the row */
+	if (result != BPF_FIB_LKUP_RET_SUCCESS && result != BPF_FIB_LKUP_RET_NO_NEIGH) {
+		hop_write(row, 0, 0, 0);
+		return 0;
+	}
+	ifindex = fib.ifindex;
+	mtu = fib.mtu_result;
+	device = WEIR_LOOKUP(weir_devices, ifindex);
+	if (device) {
+		if (device->flags & WEIR_DEVICE_SEND)
+			flags |= WEIR_HOP_SEND;
+		if (mtu == 0)
+			mtu = device->mtu;
+		tag = device->vlan;
+	}
+	if (result == BPF_FIB_LKUP_RET_NO_NEIGH) {
+		hop_write(row, hop_link(ifindex, flags, mtu), 0, 0);
+		return 0;
+	}
+	flags |= WEIR_HOP_READY;
+	if (device && flags & WEIR_HOP_SEND)
+		ifindex = device->port;
+	/* A route over the port that a tagged frame came from leads back into the same VLAN. */
+	if (tag == 0 && ifindex == ctx->ingress_ifindex)
+		tag = WEIR_HOP_VLAN_KEEP;
+	hop_write(row, hop_link(ifindex, flags, mtu), mac_word(fib.dmac, tag), mac_word(fib.smac, 0));
+	return 0;
+}
+
+struct hop {
+	__u64 link;
+	__u64 dmac;
+	__u64 smac;
+};
+
+/* Reads a row whole; 0 when a writer is at it. */
+static __always_inline int hop_read(struct weir_hop *row, struct hop *hop)
+{
+	hop->link = READ_ONCE(row->link);
+	hop->dmac = READ_ONCE(row->dmac);
+	hop->smac = READ_ONCE(row->smac);
+	return hop->link == READ_ONCE(row->link);
+}
+
+static __always_inline void hop_refresh(struct xdp_md *ctx, struct weir_hop *row, struct weir_addr *addr, __u32 now,
+					__u32 spread)
+{
+	__u64 renewed = READ_ONCE(row->renewed);
+
+	if (renewed == now)
+		return;
+	if (__sync_val_compare_and_swap(&row->renewed, renewed, (__u64)now) == renewed)
+		hop_renew(ctx, row, addr, spread);
+}
+
+/* The way to a server for a flow; 0 = none known. */
+static __always_inline int hop_to_server(struct xdp_md *ctx, __u32 dest_id, struct weir_dest *dest, __u64 hash, __u32 now,
+					 struct hop *hop)
+{
+	__u32 slot = (hash >> 20) & (WEIR_HOPS_PER_DEST - 1);
+	struct weir_hop *row = WEIR_LOOKUP(weir_hops, dest_id * WEIR_HOPS_PER_DEST + slot);
+
+	if (!row)
+		return 0;
+	hop_refresh(ctx, row, &dest->addr, now, slot);
+	return hop_read(row, hop) && hop->link != 0;
+}
+
+static __always_inline struct weir_client *client_row(const struct weir_addr *addr)
+{
+	__u64 mixed = (addr->lo ^ addr->hi) * 0x9e3779b97f4a7c15ULL;
+
+	return WEIR_LOOKUP(weir_clients, (__u32)(mixed >> 52) & (WEIR_CLIENT_SLOTS - 1));
+}
+
+static __always_inline int hop_to_client(struct xdp_md *ctx, struct weir_addr *addr, __u32 now, struct hop *hop)
+{
+	struct weir_client *row = client_row(addr);
+
+	if (!row)
+		return 0;
+	if (!addr_equal(&row->addr, addr)) {
+		/* Another client's row: ours from now on. Readers of the old one see the link change. */
+		hop_write(&row->hop, 0, 0, 0);
+		row->addr = *addr;
+		row->hop.renewed = 0;
+	}
+	hop_refresh(ctx, &row->hop, addr, now, (__u32)(addr->lo >> 32));
+	return hop_read(&row->hop, hop) && hop->link != 0 && addr_equal(&row->addr, addr);
+}
+
+/* Where forwarding is off the kernel tells no routes: remember the way by which a client's packets come. */
+static __always_inline void client_learn(struct xdp_md *ctx, struct packet *p, __u32 now)
+{
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	struct weir_client *row = client_row(&p->src);
+	struct eth_header *eth = data;
+
+	struct weir_device *device = WEIR_LOOKUP(weir_devices, ctx->ingress_ifindex);
+	__u32 flags = WEIR_HOP_READY;
+
+	if (!row || (void *)(eth + 1) > data_end)
+		return;
+	if (device && device->flags & WEIR_DEVICE_SEND)
+		flags |= WEIR_HOP_SEND;
+	if (!addr_equal(&row->addr, &p->src)) {
+		hop_write(&row->hop, 0, 0, 0);
+		row->addr = p->src;
+	}
+	row->hop.renewed = now;
+	hop_write(&row->hop, hop_link(ctx->ingress_ifindex, flags, 0),
+		  mac_word(eth->src, WEIR_HOP_VLAN_KEEP), mac_word(eth->dst, 0));
+}
+
+#endif

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Every map of the director, and the constants that the loader writes into .rodata. The sizes here are placeholders: the
+ * loader sets max_entries from the configuration. Array maps are mmapable so that their elements start on a page, hence on
+ * a cache line, and so that user space reads and writes them without a system call each.
+ */
+#ifndef WEIR_MAPS_H
+#define WEIR_MAPS_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "abi/weir_abi.h"
+
+/* The verifier reads these as constants, so that sizes cost no load. The secret lives with the flow table: see data plane
+ * rules in ARCHITECTURE.md. */
+const volatile __u64 weir_secret0 = 0;
+const volatile __u64 weir_secret1 = 0;
+const volatile __u32 weir_bucket_count = 1;
+const volatile __u32 weir_dest_count = 1;
+const volatile __u32 weir_service_count = 1;
+const volatile __u32 weir_table_count = 1;
+const volatile __u32 weir_live_count = 1;
+
+#define WEIR_ARRAY(name, value_type, entries)                                                                             \
+	struct {                                                                                                          \
+		__uint(type, BPF_MAP_TYPE_ARRAY);                                                                         \
+		__uint(max_entries, entries);                                                                             \
+		__uint(map_flags, BPF_F_MMAPABLE);                                                                        \
+		__type(key, __u32);                                                                                       \
+		__type(value, value_type);                                                                                \
+	} name SEC(".maps")
+
+#define WEIR_PERCPU(name, value_type, entries)                                                                            \
+	struct {                                                                                                          \
+		__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);                                                                  \
+		__uint(max_entries, entries);                                                                             \
+		__type(key, __u32);                                                                                       \
+		__type(value, value_type);                                                                                \
+	} name SEC(".maps")
+
+#define WEIR_HASH(name, map_type, key_type, value_type, entries, flags)                                                   \
+	struct {                                                                                                          \
+		__uint(type, map_type);                                                                                   \
+		__uint(max_entries, entries);                                                                             \
+		__uint(map_flags, flags);                                                                                 \
+		__type(key, key_type);                                                                                    \
+		__type(value, value_type);                                                                                \
+	} name SEC(".maps")
+
+struct weir_element {
+	__u32 word[4];
+};
+
+WEIR_HASH(weir_vips, BPF_MAP_TYPE_HASH, struct weir_addr, struct weir_vip, 16384, BPF_F_NO_PREALLOC);
+WEIR_HASH(weir_listeners, BPF_MAP_TYPE_HASH, struct weir_listener, __u32, 65536, BPF_F_NO_PREALLOC);
+WEIR_HASH(weir_devices, BPF_MAP_TYPE_HASH, __u32, struct weir_device, 1024, BPF_F_NO_PREALLOC);
+WEIR_HASH(weir_fragments, BPF_MAP_TYPE_LRU_HASH, struct weir_fragment_key, struct weir_fragment, 8192, 0);
+WEIR_ARRAY(weir_services, struct weir_service, 1);
+WEIR_ARRAY(weir_tables, struct weir_element, 1);
+WEIR_ARRAY(weir_cursors, struct weir_cursor, 1);
+WEIR_ARRAY(weir_dests, struct weir_dest, 1);
+WEIR_ARRAY(weir_live, struct weir_live, 1);
+WEIR_ARRAY(weir_hops, struct weir_hop, 1);
+WEIR_ARRAY(weir_clients, struct weir_client, WEIR_CLIENT_SLOTS);
+WEIR_ARRAY(weir_flows, struct weir_bucket, 1);
+WEIR_ARRAY(weir_flows_cold, struct weir_flow_cold, 1);
+WEIR_ARRAY(weir_settings, struct weir_settings, 1);
+WEIR_ARRAY(weir_filters, struct weir_filter, 1);
+WEIR_PERCPU(weir_traffic, struct weir_traffic, 1);
+WEIR_PERCPU(weir_reasons, __u64, WEIR_REASON_COUNT);
+WEIR_PERCPU(weir_budgets, struct weir_budget, 1);
+
+#define WEIR_LOOKUP(map, index)                                                                                           \
+	({                                                                                                                \
+		__u32 index_ = (index);                                                                                   \
+		bpf_map_lookup_elem(&(map), &index_);                                                                     \
+	})
+
+static __always_inline __u32 weir_tick(void)
+{
+	/* The coarse clock costs a read of memory; ticks need no better. */
+	return (__u32)(bpf_ktime_get_coarse_ns() >> WEIR_TICK_SHIFT);
+}
+
+static __always_inline void weir_count(enum weir_reason reason)
+{
+	__u64 *counter = WEIR_LOOKUP(weir_reasons, reason);
+
+	if (counter)
+		(*counter)++;
+}
+
+static __always_inline int weir_verdict(enum weir_reason reason, int verdict)
+{
+	weir_count(reason);
+	return verdict;
+}
+
+#endif

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The server's half of `forward = "l3dsr"`: the director wrote this host's address over the VIP.
+ *
+ * With a mark (DSCP 1 to 63) the packets that carry it get their VIP back before any socket is looked up, so that replies
+ * carry it by themselves, no state is kept, and all unmarked traffic to the host's own address is left alone. Without one
+ * (DSCP 0) sockets listen on the own address and replies get the VIP as their source on the way out, all of them but those
+ * to the exceptions. ICMP errors are followed in both cases.
+ */
+#ifndef WEIR_REAL_SERVER_L3DSR_H
+#define WEIR_REAL_SERVER_L3DSR_H
+
+#include "lib/real_server_rewrite.h"
+
+#define ICMP_ERROR_LEN 8 /* before the packet that the error is about */
+#define DSCP_SHIFT     2
+#define DSCP_ECN_MASK  3
+
+static __always_inline const struct rs_mark *rs_mark_of(__u8 family, __u8 dscp)
+{
+	struct rs_mark_key key = { .family = family, .dscp = dscp };
+
+	return bpf_map_lookup_elem(&weir_rs_marks, &key);
+}
+
+/* The VIP that a port of this host stands for. */
+static __always_inline int rs_vip_of_port(const struct rs_mark *mark, __be16 port, struct weir_addr *vip)
+{
+	__u16 number = bpf_ntohs(port);
+
+	for (__u32 i = 0; i < RS_RANGES_MAX; i++) {
+		if (i >= mark->len)
+			break;
+		if (number >= mark->entries[i].ports.first && number <= mark->entries[i].ports.last) {
+			*vip = mark->entries[i].vip;
+			return 1;
+		}
+	}
+	return 0;
+}
+
+/*
+ * The VIP of a packet, by `port` or, for a later fragment, by the datagram's first one. Answers 1 when it is found, 0 when
+ * there is none, -1 when a fragment's first one was not seen.
+ */
+static __noinline int rs_find_vip(const struct rs_mark *mark, const struct rs_packet *p, int egress, struct weir_addr *vip)
+{
+	struct rs_frag_key key;
+
+	if (!mark || !p || !vip)
+		return 0;
+	if (p->fragment == RS_WHOLE)
+		return rs_has_ports(p) && rs_vip_of_port(mark, egress ? p->sport : p->dport, vip);
+	key = (struct rs_frag_key){ .src = p->src, .dst = p->dst, .id = p->frag_id, .proto = p->proto, .egress = egress };
+	if (p->fragment == RS_FRAGMENT_LATER) {
+		const struct weir_addr *found = bpf_map_lookup_elem(&weir_rs_frags, &key);
+
+		if (!found)
+			return -1;
+		*vip = *found;
+		return 1;
+	}
+	if (!rs_has_ports(p) || !rs_vip_of_port(mark, egress ? p->sport : p->dport, vip))
+		return 0;
+	bpf_map_update_elem(&weir_rs_frags, &key, vip, BPF_ANY);
+	return 1;
+}
+
+/*
+ * An ICMP error for this host about a packet that it sent. With a mark sockets know the VIP: a director that translated
+ * the packet inside, as it would for a server that knows nothing, is undone, and the destination is turned back like any
+ * other. Without one sockets know the own address, and the VIP that the reply carried is replaced by it.
+ */
+static __noinline int rs_error_in(struct __sk_buff *skb, const struct rs_mark *mark, const struct rs_packet *p, __u32 dscp)
+{
+	struct rs_packet sent;
+	struct weir_addr vip, own;
+
+	if (!mark || !p)
+		return -1;
+	if (rs_parse(skb, p->l4 + ICMP_ERROR_LEN, p->family, &sent) != RS_PARSE_OK || !rs_has_ports(&sent))
+		return -1;
+	if (!rs_vip_of_port(mark, sent.sport, &vip))
+		return -1;
+	own = p->dst;
+	if (dscp == 0) {
+		if (!addr_equal(&sent.src, &vip))
+			return -1;
+		return rs_rewrite_embedded(skb, p, &sent, 1, &own) ? RS_DROP_FAILED : RS_ERROR_TRANSLATED;
+	}
+	if (addr_equal(&sent.src, &own) && rs_rewrite_embedded(skb, p, &sent, 1, &vip))
+		return RS_DROP_FAILED;
+	if (rs_rewrite(skb, p, 0, &vip) || rs_set_traffic_class(skb, p, p->traffic_class & DSCP_ECN_MASK))
+		return RS_DROP_FAILED;
+	return RS_ERROR_TRANSLATED;
+}
+
+/* Ingress. Answers what became of the packet, or -1: nothing to do with a VIP. */
+static __always_inline int rs_turn_back(struct __sk_buff *skb, const struct rs_packet *p)
+{
+	__u32 dscp = p->traffic_class >> DSCP_SHIFT;
+	struct weir_addr vip;
+	const struct rs_mark *mark;
+	int error = rs_is_icmp_error(skb, p);
+	int found;
+
+	if (dscp == 0 && !error)
+		return -1;
+	mark = rs_mark_of(p->family, dscp);
+	if (!mark && error) {
+		/* Routers send their errors with a class of their own (RFC 1812 section 4.3.2.5), a director without mark keeps it. */
+		dscp = 0;
+		mark = rs_mark_of(p->family, 0);
+	}
+	if (!mark || !rs_is_own(&p->dst))
+		return -1;
+	if (error)
+		return rs_error_in(skb, mark, p, dscp);
+	found = rs_find_vip(mark, p, 0, &vip);
+	if (found <= 0)
+		return found < 0 ? RS_PASS_FRAGMENT : -1;
+	/* The mark goes, or net.ipv4.tcp_reflect_tos would send it back to the client. */
+	if (rs_rewrite(skb, p, 0, &vip) || rs_set_traffic_class(skb, p, p->traffic_class & DSCP_ECN_MASK))
+		return RS_DROP_FAILED;
+	return RS_TURNED_BACK;
+}
+
+static __always_inline int rs_is_except(const struct weir_addr *addr)
+{
+	struct rs_prefix key = { .prefix_len = 128 };
+
+	__builtin_memcpy(key.addr, addr, sizeof(key.addr));
+	return bpf_map_lookup_elem(&weir_rs_except, &key) != NULL;
+}
+
+/* This host's own ICMP error about a packet that reached it on the VIP's behalf. */
+static __noinline int rs_error_out(struct __sk_buff *skb, const struct rs_mark *mark, const struct rs_packet *p)
+{
+	struct rs_packet got;
+	struct weir_addr vip;
+
+	if (!mark || !p)
+		return -1;
+	if (rs_parse(skb, p->l4 + ICMP_ERROR_LEN, p->family, &got) != RS_PARSE_OK || !rs_has_ports(&got))
+		return -1;
+	if (!addr_equal(&got.dst, &p->src) || !rs_vip_of_port(mark, got.dport, &vip))
+		return -1;
+	if (rs_rewrite_embedded(skb, p, &got, 0, &vip) || rs_rewrite(skb, p, 1, &vip))
+		return RS_DROP_FAILED;
+	return RS_ERROR_TRANSLATED;
+}
+
+/* Egress, for servers without a mark. Answers what became of the packet, or -1: no reply of a VIP's port. */
+static __always_inline int rs_rewrite_reply(struct __sk_buff *skb, const struct rs_packet *p)
+{
+	const struct rs_mark *mark = rs_mark_of(p->family, 0);
+	struct weir_addr vip;
+	int error, found;
+
+	if (!mark || !rs_is_own(&p->src))
+		return -1;
+	error = rs_is_icmp_error(skb, p);
+	if (!error) {
+		found = rs_find_vip(mark, p, 1, &vip);
+		if (found <= 0)
+			return found < 0 ? RS_PASS_FRAGMENT : -1;
+	}
+	if (rs_is_except(&p->dst))
+		return RS_PASS_EXCEPT;
+	if (error)
+		return rs_error_out(skb, mark, p);
+	return rs_rewrite(skb, p, 1, &vip) ? RS_DROP_FAILED : RS_REPLY_REWRITTEN;
+}
+
+#endif

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Changes to headers in place: addresses, ports, TTL, DSCP, with every checksum that covers them. */
+#ifndef WEIR_REWRITE_H
+#define WEIR_REWRITE_H
+
+#include "lib/csum.h"
+
+/* What a packet's addresses and ports become. */
+struct rewrite {
+	struct weir_addr src;
+	struct weir_addr dst;
+	__be16 sport;
+	__be16 dport;
+};
+
+static __always_inline int ttl_used_up(void *data, void *data_end, const struct packet *p)
+{
+	if (p->family == 4) {
+		struct ipv4_header *ip = packet_l3(data, p);
+
+		return (void *)(ip + 1) > data_end || ip->ttl <= 1;
+	} else {
+		struct ipv6_header *ip = packet_l3(data, p);
+
+		return (void *)(ip + 1) > data_end || ip->hops <= 1;
+	}
+}
+
+static __always_inline void ttl_decrement(void *data, void *data_end, const struct packet *p)
+{
+	if (p->family == 4) {
+		struct ipv4_header *ip = packet_l3(data, p);
+		__u32 csum;
+
+		if ((void *)(ip + 1) > data_end)
+			return;
+		/* TTL is the high byte of its word: one less there is 0x0100 more in the complemented sum (RFC 1141). */
+		csum = ip->csum + bpf_htons(0x0100);
+		ip->csum = csum + (csum >= 0xffff);
+		ip->ttl--;
+	} else {
+		struct ipv6_header *ip = packet_l3(data, p);
+
+		if ((void *)(ip + 1) > data_end)
+			return;
+		ip->hops--;
+	}
+}
+
+static __always_inline void dscp_set(void *data, void *data_end, const struct packet *p, __u8 dscp)
+{
+	if (p->family == 4) {
+		struct ipv4_header *ip = packet_l3(data, p);
+		__u8 tos;
+
+		if ((void *)(ip + 1) > data_end)
+			return;
+		tos = dscp << 2 | (ip->tos & 3);
+		ip->csum = csum_apply(ip->csum, csum_diff16(bpf_htons(ip->tos), bpf_htons(tos)));
+		ip->tos = tos;
+	} else {
+		struct ipv6_header *ip = packet_l3(data, p);
+		__u32 flow;
+
+		if ((void *)(ip + 1) > data_end)
+			return;
+		flow = bpf_ntohl(ip->flow);
+		flow = (flow & ~0x0fc00000u) | (__u32)dscp << 22;
+		ip->flow = bpf_htonl(flow);
+	}
+}
+
+/* The TCP or UDP checksum field of a packet that has ports, or the ICMPv6 one. */
+static __always_inline void l4_apply(void *data, void *data_end, const struct packet *p, __u64 diff)
+{
+	if (p->proto == PROTO_TCP) {
+		struct tcp_header *tcp = packet_l4(data, p);
+
+		if ((void *)(tcp + 1) <= data_end)
+			tcp->csum = csum_apply(tcp->csum, diff);
+	} else if (p->proto == PROTO_UDP) {
+		struct udp_header *udp = packet_l4(data, p);
+
+		if ((void *)(udp + 1) <= data_end)
+			udp->csum = csum_apply_udp(udp->csum, diff);
+	}
+}
+
+static __always_inline void ports_set(void *data, void *data_end, const struct packet *p, const struct rewrite *to)
+{
+	__be16 *ports = packet_l4(data, p);
+
+	if ((void *)(ports + 2) > data_end)
+		return;
+	ports[0] = to->sport;
+	ports[1] = to->dport;
+}
+
+/* Addresses of the IP header, and its own checksum; the difference is what a pseudo header sees. */
+static __always_inline __u64 addresses_set(void *data, void *data_end, const struct packet *p, const struct rewrite *to)
+{
+	__u64 diff = csum_diff_addr(&p->src, &to->src, p->family) + csum_diff_addr(&p->dst, &to->dst, p->family);
+
+	if (p->family == 4) {
+		struct ipv4_header *ip = packet_l3(data, p);
+
+		if ((void *)(ip + 1) > data_end)
+			return 0;
+		ip->src = addr_to_v4(&to->src);
+		ip->dst = addr_to_v4(&to->dst);
+		ip->csum = csum_apply(ip->csum, diff);
+	} else {
+		struct ipv6_header *ip = packet_l3(data, p);
+
+		if ((void *)(ip + 1) > data_end)
+			return 0;
+		addr_to_v6(&to->src, ip->src);
+		addr_to_v6(&to->dst, ip->dst);
+	}
+	return diff;
+}
+
+static __always_inline void packet_rewrite(void *data, void *data_end, const struct packet *p, const struct rewrite *to)
+{
+	__u64 diff = addresses_set(data, data_end, p, to);
+
+	if (p->cold == PACKET_FRAGMENT_LATER)
+		return;
+	diff += csum_diff16(p->sport, to->sport) + csum_diff16(p->dport, to->dport);
+	l4_apply(data, data_end, p, diff);
+	ports_set(data, data_end, p, to);
+}
+
+#endif

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Expiry without user space: a timer in a pinned map walks the table a stretch at a time and removes what is overdue. It
+ * goes on when the daemon is dead; every new generation of the programs takes the callback over.
+ */
+#ifndef WEIR_SWEEP_H
+#define WEIR_SWEEP_H
+
+#include "lib/flow.h"
+
+#define CLOCK_MONOTONIC_ID 1
+#define SWEEP_PASS_NS    4000000000ULL
+#define SWEEP_STRETCH    512 /* buckets a tick: some 5 us of softirq */
+#define SWEEP_TICK_MIN_NS 1000000ULL
+#define SWEEP_TICK_MAX_NS 20000000ULL
+
+struct weir_sweep {
+	struct weir_sweep_public public;
+	struct bpf_timer timer;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct weir_sweep);
+} weir_sweeps SEC(".maps");
+
+struct sweep_walk {
+	__u32 position;
+	__u32 now;
+	__u32 expired;
+};
+
+static __noinline int sweep_slot(__u32 place, __u64 meta, __u32 now)
+{
+	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
+
+	if (!settings || !meta_overdue(meta, now, settings))
+		return 0;
+	return flow_release(place, meta);
+}
+
+static long sweep_bucket(__u32 index, void *context)
+{
+	struct sweep_walk *walk = context;
+	__u32 position = (walk->position + index) % weir_bucket_count;
+	struct weir_bucket *bucket = WEIR_LOOKUP(weir_flows, position);
+
+	if (!bucket)
+		return 1;
+	for (int i = 0; i < WEIR_BUCKET_SLOTS; i++) {
+		__u64 meta = READ_ONCE(bucket->slots[i].meta);
+
+		if (META_KIND(meta) == WEIR_KIND_FORWARD && READ_ONCE(bucket->slots[i].id) != 0)
+			walk->expired += sweep_slot(position * WEIR_BUCKET_SLOTS + i, meta, walk->now);
+	}
+	return 0;
+}
+
+static __always_inline __u64 sweep_tick_ns(void)
+{
+	__u64 ticks = (__u64)weir_bucket_count / SWEEP_STRETCH + 1;
+	__u64 each = SWEEP_PASS_NS / ticks;
+
+	if (each < SWEEP_TICK_MIN_NS)
+		return SWEEP_TICK_MIN_NS;
+	return each > SWEEP_TICK_MAX_NS ? SWEEP_TICK_MAX_NS : each;
+}
+
+static int sweep_tick(void *map, __u32 *key, struct weir_sweep *sweep)
+{
+	struct sweep_walk walk = { .position = sweep->public.position, .now = weir_tick() };
+
+	bpf_loop(SWEEP_STRETCH, sweep_bucket, &walk, 0);
+	sweep->public.expired += walk.expired;
+	sweep->public.position = walk.position + SWEEP_STRETCH;
+	if (sweep->public.position >= weir_bucket_count) {
+		sweep->public.position = 0;
+		sweep->public.passes++;
+	}
+	bpf_timer_start(&sweep->timer, sweep_tick_ns(), 0);
+	return 0;
+}
+
+static __always_inline int sweep_start(void)
+{
+	struct weir_sweep *sweep = WEIR_LOOKUP(weir_sweeps, 0);
+
+	if (!sweep)
+		return 0;
+	/* Already initialised by an earlier generation: the callback is what changes. */
+	bpf_timer_init(&sweep->timer, &weir_sweeps, CLOCK_MONOTONIC_ID);
+	bpf_timer_set_callback(&sweep->timer, sweep_tick);
+	bpf_timer_start(&sweep->timer, 0, 0);
+	sweep->public.running = 1;
+	return 1;
+}
+
+#endif

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * The real server's side of `tunnel` and `l3dsr`, at tc ingress and egress (tcx, or clsact before 6.6):
+ *
+ *   ingress   tunnel packet to this host, for a VIP inside  → stripped, goes up as the packet inside
+ *             marked packet to this host                    → destination turned back to its VIP
+ *             ICMP error about a reply                      → the packet inside translated likewise
+ *   egress    reply from a VIP's port, without a mark       → source becomes the VIP
+ *
+ * Everything else is left alone, and every verdict says "next", so that programs behind see what the stack sees.
+ */
+#include "lib/real_server_tunnel.h"
+#include "lib/real_server_l3dsr.h"
+
+#define TC_NEXT (-1)
+#define TC_SHOT 2
+
+static __always_inline int rs_verdict(int became)
+{
+	if (became < 0)
+		return TC_NEXT;
+	rs_count(became);
+	return became >= RS_DROP_MALFORMED && became <= RS_DROP_FAILED ? TC_SHOT : TC_NEXT;
+}
+
+/* Tagged packets belong to a VLAN device, whose own programs see them without the tag. */
+static __always_inline int rs_parse_frame(struct __sk_buff *skb, struct rs_packet *p)
+{
+	__u32 family = skb->protocol == bpf_htons(ETHERTYPE_IPV4) ? 4 : 6;
+
+	if (skb->protocol != bpf_htons(ETHERTYPE_IPV4) && skb->protocol != bpf_htons(ETHERTYPE_IPV6))
+		return RS_PARSE_SHORT;
+	if (skb->vlan_present)
+		return RS_PARSE_SHORT;
+	return rs_parse(skb, ETH_HEADER_LEN, family, p);
+}
+
+SEC("classifier")
+int weir_rs_ingress(struct __sk_buff *skb)
+{
+	struct rs_packet p;
+	int became;
+
+	if (rs_parse_frame(skb, &p) != RS_PARSE_OK)
+		return TC_NEXT;
+	became = rs_decapsulate(skb, &p);
+	if (became < 0)
+		became = rs_turn_back(skb, &p);
+	return rs_verdict(became);
+}
+
+SEC("classifier")
+int weir_rs_egress(struct __sk_buff *skb)
+{
+	struct rs_packet p;
+
+	if (rs_parse_frame(skb, &p) != RS_PARSE_OK)
+		return TC_NEXT;
+	return rs_verdict(rs_rewrite_reply(skb, &p));
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,142 @@
+//! Makes the Rust side of `bpf/abi/weir_reasons.h`, the one place where packet reasons are written down, and a hash of
+//! `bpf/abi/weir_abi.h` without its comments.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::{env, fs};
+
+struct Reason {
+    number: u8,
+    name: String,
+    label: String,
+    text: String,
+}
+
+fn main() {
+    let abi =
+        Path::new(&env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../../bpf/abi");
+    let read = |name: &str| {
+        let path = abi.join(name);
+        println!("cargo::rerun-if-changed={}", path.display());
+        fs::read_to_string(&path)
+            .unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()))
+    };
+    let reasons = parse_reasons(&read("weir_reasons.h"));
+    let hash = fnv1a(&without_comments(&read("weir_abi.h")));
+
+    let mut out = render_reasons(&reasons);
+    writeln!(out, "/// FNV-1a over `weir_abi.h` without comments and white space: two builds with one hash share every struct.")
+        .expect("writing to a string");
+    writeln!(out, "pub const ABI_HASH: u64 = {hash:#018x};").expect("writing to a string");
+    let path = Path::new(&env::var("OUT_DIR").expect("cargo sets it")).join("generated.rs");
+    fs::write(&path, out)
+        .unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
+}
+
+/// Reads the `X(number, NAME, "label", "text")` lines.
+fn parse_reasons(header: &str) -> Vec<Reason> {
+    let mut reasons = Vec::new();
+    for line in header
+        .lines()
+        .map(str::trim)
+        .filter(|line| line.starts_with("X(") && line.contains('"'))
+    {
+        let body = line.trim_end_matches('\\').trim_end();
+        let Some(body) = body
+            .strip_prefix("X(")
+            .and_then(|body| body.strip_suffix(')'))
+        else {
+            panic!("weir_reasons.h: cannot read the line {line:?}");
+        };
+        let mut parts = body.splitn(3, ',').map(str::trim);
+        let (Some(number), Some(name), Some(strings)) = (parts.next(), parts.next(), parts.next())
+        else {
+            panic!("weir_reasons.h: too few parts in {line:?}");
+        };
+        let Some((label, text)) = strings.split_once("\", \"") else {
+            panic!("weir_reasons.h: two strings expected in {line:?}");
+        };
+        reasons.push(Reason {
+            number: number
+                .parse()
+                .unwrap_or_else(|_| panic!("weir_reasons.h: bad number in {line:?}")),
+            name: name.to_owned(),
+            label: label.trim_start_matches('"').to_owned(),
+            text: text
+                .strip_suffix('"')
+                .unwrap_or_else(|| panic!("weir_reasons.h: no closing quote in {line:?}"))
+                .to_owned(),
+        });
+    }
+    for (index, reason) in reasons.iter().enumerate() {
+        assert!(
+            usize::from(reason.number) == index,
+            "weir_reasons.h: {} is not number {index}",
+            reason.name
+        );
+    }
+    assert!(!reasons.is_empty(), "weir_reasons.h: no reason found");
+    reasons
+}
+
+fn render_reasons(reasons: &[Reason]) -> String {
+    let mut out = String::from(
+        "/// Why a packet was dropped, passed or counted; the number is the index into `weir_reasons`.\n\
+         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]\n#[repr(u8)]\npub enum Reason {\n",
+    );
+    for reason in reasons {
+        writeln!(
+            out,
+            "    /// {}\n    {} = {},",
+            reason.text,
+            camel(&reason.name),
+            reason.number
+        )
+        .expect("writing to a string");
+    }
+    writeln!(
+        out,
+        "}}\n\n/// Every reason, by number.\npub const REASONS: [ReasonInfo; {}] = [",
+        reasons.len()
+    )
+    .expect("writing to a string");
+    for reason in reasons {
+        writeln!(
+            out,
+            "    ReasonInfo {{ reason: Reason::{}, label: \"{}\", text: \"{}\" }},",
+            camel(&reason.name),
+            reason.label,
+            reason.text
+        )
+        .expect("writing to a string");
+    }
+    out.push_str("];\n");
+    out
+}
+
+fn camel(name: &str) -> String {
+    name.split('_')
+        .map(|word| word[..1].to_owned() + &word[1..].to_lowercase())
+        .collect()
+}
+
+fn without_comments(header: &str) -> String {
+    let mut out = String::new();
+    let mut rest = header;
+    while let Some(start) = rest.find("/*") {
+        out.push_str(&rest[..start]);
+        let Some(end) = rest[start..].find("*/") else {
+            panic!("weir_abi.h: a comment does not end");
+        };
+        rest = &rest[start + end + 2..];
+    }
+    out.push_str(rest);
+    out.retain(|character| !character.is_whitespace());
+    out
+}
+
+fn fnv1a(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    })
+}

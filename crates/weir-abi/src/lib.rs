@@ -1,0 +1,45 @@
+//! Rust mirror of `bpf/abi/weir_abi.h`: keys, values, constants and packet reasons shared with the data plane.
+//!
+//! Every struct here has the C struct's fields by name, type and offset; [`Layout`] lists them, so that a test of
+//! weir-dataplane can compare them with the BTF of the compiled object. Besides the structs there are only conversions
+//! (addresses, ticks, packed words). This crate neither loads nor reads anything and depends on nothing.
+
+mod addr;
+mod flow;
+mod mirror;
+mod reason;
+mod server;
+mod service;
+mod setting;
+mod tick;
+
+pub use addr::{Addr, Be16};
+pub use flow::*;
+pub use mirror::{Constant, Field, Layout};
+pub use reason::{ABI_HASH, REASONS, Reason, ReasonInfo, UnknownReason};
+pub use server::*;
+pub use service::*;
+pub use setting::*;
+pub use tick::{ticks_from, ticks_to_duration};
+
+/// The layouts of all mirrored structs, for the comparison with the object's BTF.
+pub fn layouts() -> Vec<Layout> {
+    [
+        service::LAYOUTS,
+        server::LAYOUTS,
+        flow::LAYOUTS,
+        setting::LAYOUTS,
+    ]
+    .concat()
+}
+
+/// Every mirrored `#define` and enumerator of the header.
+pub fn constants() -> Vec<Constant> {
+    [
+        service::CONSTANTS,
+        server::CONSTANTS,
+        flow::CONSTANTS,
+        setting::CONSTANTS,
+    ]
+    .concat()
+}

@@ -1,0 +1,197 @@
+//! Services: the addresses and ports that clients use, and what their schedulers read.
+
+use crate::mirror::{constants, numbered, structs};
+use crate::{Addr, Be16};
+
+constants! {
+    /// [`Vip::flags`]: answer ICMP echo; set on every address of an L4 service.
+    VIP_ECHO: u32 = 1;
+    /// [`Vip::flags`]: `ranges_at` and `ranges_len` describe port ranges.
+    VIP_RANGES: u32 = 2;
+    /// [`Vip::flags`]: the address is a source of snat, replies arrive here.
+    VIP_SNAT: u32 = 4;
+    /// [`Service::flags`]: `no_server = "drop"`; otherwise ICMP port unreachable.
+    SERVICE_DROP_NO_SERVER: u32 = 1;
+    /// [`Service::flags`]: nat with source translation.
+    SERVICE_SNAT: u32 = 2;
+    /// [`Service::flags`]: `strict_ipvs`: no repairs of dh, sh and mh; UDP flows are inactive.
+    SERVICE_STRICT: u32 = 4;
+    /// [`Extent::flags`]: `sh-port`, `mh-port`: the source port counts.
+    EXTENT_PORT: u32 = 1;
+    /// [`Extent::flags`]: an unusable owner of a hash table's slot is probed past.
+    EXTENT_FALLBACK: u32 = 2;
+}
+
+numbered! {
+    /// `enum weir_scheduler`. The numbers are the ABI.
+    Scheduler: u32 {
+        /// No scheduler: the service has no server.
+        None = 0,
+        /// Round robin.
+        Rr = 1,
+        /// Weighted round robin.
+        Wrr = 2,
+        /// Least connections.
+        Lc = 3,
+        /// Weighted least connections.
+        Wlc = 4,
+        /// Shortest expected delay.
+        Sed = 5,
+        /// Never queue.
+        Nq = 6,
+        /// Weighted failover.
+        Fo = 7,
+        /// Weighted overflow.
+        Ovf = 8,
+        /// The better of two chosen at random by weight.
+        Twos = 9,
+        /// Destination hash.
+        Dh = 10,
+        /// Source hash.
+        Sh = 11,
+        /// Maglev hash of IPVS.
+        Mh = 12,
+        /// Locality-based least connections.
+        Lblc = 13,
+        /// The same with replication.
+        Lblcr = 14,
+        /// Maglev over the 5-tuple.
+        Maglev = 15,
+        /// The better of two chosen at random.
+        P2c = 16,
+    }
+}
+
+structs! {
+    /// `weir_vips`: what a destination address is to Weir.
+    Vip = "weir_vip", 24 {
+        /// `VIP_*`.
+        flags: u32,
+        /// Service of every TCP port without a listener of its own, 0 = none.
+        any_tcp: u32,
+        /// The same for UDP.
+        any_udp: u32,
+        /// First element of `weir_tables` with [`Range`]s, sorted by (proto, first).
+        ranges_at: u32,
+        /// Number of ranges.
+        ranges_len: u32,
+        /// Zero.
+        pad: u32,
+    }
+
+    /// A port range of a VIP; one element of `weir_tables`.
+    Range = "weir_range", 16 {
+        /// First port, host order, inclusive.
+        first: u16,
+        /// Last port, host order, inclusive.
+        last: u16,
+        /// IP protocol number.
+        proto: u8,
+        /// Zero.
+        pad: [u8; 3],
+        /// Index into `weir_services`.
+        service: u32,
+        /// Zero.
+        pad2: u32,
+    }
+
+    /// `weir_listeners`: key of an exact listener; the value is an index into `weir_services`.
+    Listener = "weir_listener", 24 {
+        /// The VIP.
+        addr: Addr,
+        /// The port.
+        port: Be16,
+        /// IP protocol number.
+        proto: u8,
+        /// Zero.
+        pad: [u8; 5],
+    }
+
+    /// `weir_services`: one row a service, index 0 unused.
+    Service = "weir_service", 32 {
+        /// `SERVICE_*`.
+        flags: u32,
+        /// First element of `weir_tables` with an [`Extent`]; 0 = no server at all.
+        extent: u32,
+        /// First element of `weir_tables` with snat addresses, one an element.
+        snat_at: u32,
+        /// Number of snat addresses.
+        snat_len: u16,
+        /// First source port of snat, host order, inclusive.
+        snat_port_first: u16,
+        /// Last source port of snat, host order, inclusive.
+        snat_port_last: u16,
+        /// l3dsr mark 1…63, 0 = leave DSCP alone.
+        dscp: u8,
+        /// Zero.
+        pad: u8,
+        /// Changes when the row is given to another service.
+        generation: u32,
+        /// Zero.
+        pad2: [u32; 2],
+    }
+
+    /// Header of a service's extent in `weir_tables`: four elements. Never changes after a service row names it.
+    Extent = "weir_extent", 64 {
+        /// [`Scheduler`].
+        scheduler: u32,
+        /// `EXTENT_*`.
+        flags: u32,
+        /// Of this extent: tells wrr that its list changed.
+        generation: u32,
+        /// First element of the list of [`Member`]s, newest added first, usable ones only.
+        list_at: u32,
+        /// Number of members.
+        list_len: u32,
+        /// First element of the scheduler's hash table of dest ids, four an element.
+        hash_at: u32,
+        /// Number of dest ids in the hash table.
+        hash_len: u32,
+        /// First element of the maglev table for flows without an entry, four dest ids an element.
+        spread_at: u32,
+        /// Number of dest ids there; 0 = no usable server.
+        spread_len: u32,
+        /// Highest weight of the list.
+        max_weight: u32,
+        /// Greatest common divisor of the list's weights.
+        gcd: u32,
+        /// Zero.
+        pad: [u32; 5],
+    }
+
+    /// A usable server in a service's list; one element of `weir_tables`.
+    Member = "weir_member", 16 {
+        /// Order of adding, ascending; 0 is never used.
+        seq: u32,
+        /// Index into `weir_dests`.
+        dest: u32,
+        /// Effective weight, above 0.
+        weight: u32,
+        /// Index into `weir_live` of the counts that lc and wlc read.
+        live: u32,
+    }
+
+    /// `weir_cursors`: scheduler state that packets change, one cache line a service.
+    Cursor = "weir_cursor", 64 {
+        /// Held for a few instructions by a packet.
+        lock: u32,
+        /// Extent generation that `seq` and `current_weight` belong to.
+        generation: u32,
+        /// Of the member chosen last, 0 = before the first.
+        seq: u32,
+        /// Its position in the list.
+        hint: u32,
+        /// Of wrr.
+        current_weight: i32,
+        /// Of the list that `current_weight` belongs to.
+        max_weight: u32,
+        /// Zero.
+        pad: [u32; 10],
+    }
+
+    /// The unit of `weir_tables`.
+    Element = "weir_element", 16 {
+        /// Four words in host order, or whatever the reader expects there.
+        word: [u32; 4],
+    }
+}

@@ -1,0 +1,136 @@
+//! Settings that user space changes at run time, budgets, the sweep's counters and the address filter; versions and limits.
+
+use crate::Addr;
+use crate::mirror::{constants, structs};
+
+constants! {
+    /// Changes with the meaning of any shared struct.
+    ABI_VERSION: u32 = 1;
+    /// Changes with the meaning of the flow table: flows then migrate, they are not adopted.
+    ABI_FLOW_LAYOUT: u32 = 1;
+    /// A tick is 2^this nanoseconds.
+    TICK_SHIFT: u32 = 30;
+    /// [`Settings::flags`]: some nat server is the director itself.
+    SETTINGS_LOCAL_NAT: u32 = 1;
+    /// [`Settings::flags`]: routes towards clients are not asked for: replies go to the MAC that the client's packets had.
+    SETTINGS_LEARN_CLIENTS: u32 = 2;
+    /// Words of 64 bits in each of the two filters.
+    FILTER_WORDS: u32 = 1024;
+    /// Entries of `weir_reasons`.
+    REASON_COUNT: u32 = 64;
+}
+
+structs! {
+    /// `weir_settings`: one row.
+    Settings = "weir_settings", 128 {
+        /// Ticks, by `State`.
+        timeouts: [u32; 16],
+        /// New half-open entries a CPU and second.
+        syn_budget: u32,
+        /// ICMP errors of Weir's own making a CPU and second.
+        reject_budget: u32,
+        /// `SETTINGS_*`.
+        flags: u32,
+        /// How long a bucket stays marked after an untracked packet, ticks.
+        untracked_ticks: u32,
+        /// Zero.
+        pad: [u32; 12],
+    }
+
+    /// `weir_budgets`, per CPU.
+    Budget = "weir_budget", 16 {
+        /// Tick of the current window.
+        syn_window: u32,
+        /// Entries made in it.
+        syn_used: u32,
+        /// Tick of the current window.
+        reject_window: u32,
+        /// ICMP errors sent in it.
+        reject_used: u32,
+    }
+
+    /// The readable head of `weir_sweeps`; a timer follows it.
+    SweepPublic = "weir_sweep_public", 24 {
+        /// Full passes over the table.
+        passes: u64,
+        /// Entries expired.
+        expired: u64,
+        /// Next bucket.
+        position: u32,
+        /// Nonzero while the timer is armed.
+        running: u32,
+    }
+
+    /// `weir_filters`: bits over addresses, without false negatives.
+    Filter = "weir_filter", 16384 {
+        /// VIPs and snat addresses: tested with the destination.
+        to: [u64; FILTER_WORDS as usize],
+        /// nat servers: tested with the source.
+        from: [u64; FILTER_WORDS as usize],
+    }
+}
+
+impl Filter {
+    /// The bit of an address, 0…65535; the data plane computes the same (bpf/lib/hash.h). Unkeyed: a false positive costs a
+    /// packet one lookup.
+    pub const fn bit(addr: Addr) -> u32 {
+        ((addr.lo ^ addr.hi.rotate_left(29)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as u32
+    }
+
+    /// Marks a VIP or an address of snat.
+    pub fn add_to(&mut self, addr: Addr) {
+        Self::set(&mut self.to, addr);
+    }
+
+    /// Marks a server that answers through the director.
+    pub fn add_from(&mut self, addr: Addr) {
+        Self::set(&mut self.from, addr);
+    }
+
+    /// Whether packets to `addr` may concern Weir.
+    pub fn may_be_to(&self, addr: Addr) -> bool {
+        Self::get(&self.to, addr)
+    }
+
+    /// Whether packets from `addr` may concern Weir.
+    pub fn may_be_from(&self, addr: Addr) -> bool {
+        Self::get(&self.from, addr)
+    }
+
+    fn set(words: &mut [u64; FILTER_WORDS as usize], addr: Addr) {
+        let bit = Self::bit(addr);
+        words[(bit >> 6) as usize % words.len()] |= 1 << (bit & 63);
+    }
+
+    fn get(words: &[u64; FILTER_WORDS as usize], addr: Addr) -> bool {
+        let bit = Self::bit(addr);
+        words[(bit >> 6) as usize % words.len()] >> (bit & 63) & 1 == 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::net::IpAddr;
+
+    #[test]
+    fn the_filter_never_forgets_an_address() {
+        let mut filter = Filter::ZERO;
+        let addresses: Vec<Addr> = (0..=255u8)
+            .map(|last| IpAddr::from([10, 0, 7, last]).into())
+            .collect();
+        addresses.iter().for_each(|addr| filter.add_to(*addr));
+        assert!(addresses.iter().all(|addr| filter.may_be_to(*addr)));
+        assert!(!addresses.iter().any(|addr| filter.may_be_from(*addr)));
+    }
+
+    #[test]
+    fn most_other_addresses_are_told_apart() {
+        let mut filter = Filter::ZERO;
+        filter.add_from(IpAddr::from([192, 0, 2, 10]).into());
+        let hits = (0..=255u8)
+            .filter(|last| filter.may_be_from(IpAddr::from([198, 51, 100, *last]).into()))
+            .count();
+        assert!(hits < 4, "{hits} false positives of 256");
+    }
+}

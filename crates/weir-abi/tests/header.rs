@@ -1,0 +1,101 @@
+//! Every constant of the C header has the same value here, and the other way round.
+
+use std::collections::BTreeMap;
+
+use weir_abi::{Forward, Scheduler, State, Tunnel};
+
+const HEADERS: [&str; 2] = [
+    include_str!("../../../bpf/abi/weir_abi.h"),
+    include_str!("../../../bpf/abi/weir_reasons.h"),
+];
+
+/// `#define WEIR_NAME number` of the headers; macros with arguments and the include guards have no number.
+fn defines() -> BTreeMap<String, u64> {
+    let mut found = BTreeMap::new();
+    for line in HEADERS.iter().flat_map(|header| header.lines()) {
+        let Some((name, rest)) = line
+            .strip_prefix("#define WEIR_")
+            .and_then(|rest| rest.split_once([' ', '\t']))
+        else {
+            continue;
+        };
+        let value = rest.split("/*").next().unwrap_or_default().trim();
+        let number = match value.strip_prefix("0x") {
+            Some(hex) => u64::from_str_radix(hex, 16).ok(),
+            None if value == "(1u << WEIR_DEST_BITS)" => Some(1 << weir_abi::DEST_BITS),
+            None => value.parse().ok(),
+        };
+        if let (Some(number), false) = (number, name.contains('(')) {
+            found.insert(name.to_owned(), number);
+        }
+    }
+    found
+}
+
+/// `WEIR_NAME = number,` inside the enums of the header.
+fn enumerators() -> BTreeMap<String, u64> {
+    let mut found = BTreeMap::new();
+    for line in HEADERS[0].lines() {
+        let assignment = line
+            .trim()
+            .strip_prefix("WEIR_")
+            .and_then(|rest| rest.split_once(" = "));
+        let Some((name, value)) = assignment else {
+            continue;
+        };
+        found.insert(
+            name.to_owned(),
+            value.trim_end_matches(',').parse().expect("a number"),
+        );
+    }
+    found
+}
+
+#[test]
+fn every_define_has_its_constant() {
+    let mirrored: BTreeMap<String, u64> = weir_abi::constants()
+        .iter()
+        .map(|constant| (constant.name.to_owned(), constant.value))
+        .collect();
+    assert!(mirrored.len() > 30);
+    assert_eq!(defines(), mirrored);
+}
+
+#[test]
+fn every_enumerator_has_its_variant() {
+    let mut mirrored = BTreeMap::new();
+    let mut add = |prefix: &str, name: String, number: u64| {
+        mirrored.insert(format!("{prefix}_{}", upper_snake(&name)), number);
+    };
+    Scheduler::ALL
+        .iter()
+        .for_each(|value| add("SCHED", format!("{value:?}"), *value as u64));
+    Forward::ALL
+        .iter()
+        .for_each(|value| add("FORWARD", format!("{value:?}"), *value as u64));
+    Tunnel::ALL
+        .iter()
+        .for_each(|value| add("TUNNEL", format!("{value:?}"), *value as u64));
+    State::ALL
+        .iter()
+        .for_each(|value| add("STATE", format!("{value:?}"), *value as u64));
+    assert_eq!(enumerators(), mirrored);
+}
+
+fn upper_snake(camel: &str) -> String {
+    let mut out = String::new();
+    for character in camel.chars() {
+        if character.is_uppercase() && !out.is_empty() {
+            out.push('_');
+        }
+        out.push(character.to_ascii_uppercase());
+    }
+    out
+}
+
+#[test]
+fn numbers_come_back_as_values() {
+    assert_eq!(Scheduler::from_number(4), Some(Scheduler::Wlc));
+    assert_eq!(Scheduler::from_number(999), None);
+    assert_eq!(State::from_number(State::Udp as u8), Some(State::Udp));
+}

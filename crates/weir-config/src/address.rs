@@ -1,0 +1,310 @@
+//! Addresses, ports and listeners as they are written.
+//!
+//! Text in, value or cause and fix out; where the text stood is the caller's matter.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use weir_model::{Listener, Ports, Protocol};
+
+use crate::code::Code;
+
+/// Why a text is no address, port or listener.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) code: Code,
+    pub(crate) message: String,
+    pub(crate) fix: Option<String>,
+}
+
+impl Refusal {
+    fn new(code: Code, message: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            fix: Some(fix.into()),
+        }
+    }
+}
+
+/// `ADDRESS`, `ADDRESS:PORT`, with IPv6 in brackets where a port follows.
+pub(crate) fn server(text: &str) -> Result<(IpAddr, Option<u16>), Refusal> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return usable(text, address).map(|address| (address, None));
+    }
+    let (host, port) = split(text)?;
+    let address = usable(text, ip(host)?)?;
+    match port {
+        None => Ok((address, None)),
+        Some(port) => Ok((address, Some(self::port(port)?))),
+    }
+}
+
+/// `[tcp/|udp/]ADDRESS:PORT`, `:A-B` or `:*`.
+pub(crate) fn listener(text: &str) -> Result<Listener, Refusal> {
+    let (protocol, rest) = match text.split_once('/') {
+        None => (Protocol::Tcp, text),
+        Some(("tcp", rest)) => (Protocol::Tcp, rest),
+        Some(("udp", rest)) => (Protocol::Udp, rest),
+        Some(("fwmark" | "fwmark6", _)) => {
+            let message = format!("`{text}`: listening on a firewall mark is not built yet");
+            return Err(Refusal::new(
+                Code::NotBuilt,
+                message,
+                "list the addresses and ports instead",
+            ));
+        }
+        Some(("sctp", _)) => {
+            let message = format!("`{text}`: SCTP is not built yet");
+            return Err(Refusal::new(
+                Code::NotBuilt,
+                message,
+                "listen with tcp/ or udp/",
+            ));
+        }
+        Some((other, rest)) if rest.contains(':') || rest.contains('.') => {
+            let message = format!("`{other}` is no protocol that a listener can have");
+            return Err(Refusal::new(
+                Code::BadListener,
+                message,
+                format!("write \"tcp/{rest}\" or \"udp/{rest}\""),
+            ));
+        }
+        Some(_) => {
+            let message = format!("`{text}` names a network, and a listener is one address");
+            return Err(Refusal::new(
+                Code::BadListener,
+                message,
+                "write ADDRESS:PORT, without a prefix length",
+            ));
+        }
+    };
+    if let Ok(bare) = rest.parse::<IpAddr>() {
+        let example = if bare.is_ipv6() {
+            format!("[{bare}]:80")
+        } else {
+            format!("{bare}:80")
+        };
+        let message = format!("`{text}` has no port");
+        return Err(Refusal::new(
+            Code::BadListener,
+            message,
+            format!("write \"{example}\", or `:*` for all ports"),
+        ));
+    }
+    let (host, ports) = split(rest)?;
+    let address = ip(host)?;
+    let Some(ports) = ports else {
+        let message = format!("`{text}` has no port");
+        return Err(Refusal::new(
+            Code::BadListener,
+            message,
+            "add `:80`, `:8000-8999`, or `:*` for all ports",
+        ));
+    };
+    let ports = self::ports(ports)?;
+    if address.is_unspecified() {
+        let message = format!("`{text}` names no address, and layer 4 forwarding needs one");
+        return Err(Refusal::new(
+            Code::BadAddress,
+            message,
+            "list each VIP; only forward = \"proxy\" listens on all",
+        ));
+    }
+    Ok(Listener {
+        protocol,
+        address: usable(text, address)?,
+        ports,
+    })
+}
+
+/// `A-B` or `A`, as first and last port.
+pub(crate) fn port_range(text: &str) -> Result<(u16, u16), Refusal> {
+    match ports(text)? {
+        Ports::Any => Err(Refusal::new(
+            Code::BadPort,
+            "`*` is no range here",
+            "write \"20000-32767\"",
+        )),
+        ports => Ok(ports.bounds()),
+    }
+}
+
+fn ports(text: &str) -> Result<Ports, Refusal> {
+    if text == "*" {
+        return Ok(Ports::Any);
+    }
+    let Some((first, last)) = text.split_once('-') else {
+        return port(text).map(Ports::One);
+    };
+    let (first, last) = (port(first)?, port(last)?);
+    match first.cmp(&last) {
+        std::cmp::Ordering::Less => Ok(Ports::Range(first, last)),
+        std::cmp::Ordering::Equal => Ok(Ports::One(first)),
+        std::cmp::Ordering::Greater => {
+            let message = format!("the range `{text}` ends before it begins");
+            Err(Refusal::new(
+                Code::BadPort,
+                message,
+                format!("write {last}-{first}"),
+            ))
+        }
+    }
+}
+
+fn port(text: &str) -> Result<u16, Refusal> {
+    let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match text.parse::<u16>() {
+        Ok(0) => Err(Refusal::new(
+            Code::BadPort,
+            "port 0 belongs to nobody",
+            "ports are 1 to 65535",
+        )),
+        Ok(port) if plain => Ok(port),
+        _ if plain => Err(Refusal::new(
+            Code::BadPort,
+            format!("there is no port {text}"),
+            "ports are 1 to 65535",
+        )),
+        _ => Err(Refusal::new(
+            Code::BadPort,
+            format!("`{text}` is no port"),
+            "write a number from 1 to 65535",
+        )),
+    }
+}
+
+/// Host and port of `HOST[:PORT]`; brackets around the host are taken off.
+fn split(text: &str) -> Result<(&str, Option<&str>), Refusal> {
+    if let Some(rest) = text.strip_prefix('[') {
+        let Some((host, tail)) = rest.split_once(']') else {
+            let message = format!("`{text}` has a bracket that does not close");
+            return Err(Refusal::new(
+                Code::BadAddress,
+                message,
+                "write \"[2001:db8::1]:80\"",
+            ));
+        };
+        return match tail.strip_prefix(':') {
+            Some(port) => Ok((host, Some(port))),
+            None if tail.is_empty() => Ok((host, None)),
+            None => {
+                let message = format!("`{tail}` after the bracket is neither a port nor nothing");
+                Err(Refusal::new(
+                    Code::BadAddress,
+                    message,
+                    format!("write \"[{host}]:80\""),
+                ))
+            }
+        };
+    }
+    match text.matches(':').count() {
+        0 => Ok((text, None)),
+        1 => Ok(text
+            .split_once(':')
+            .map_or((text, None), |(host, port)| (host, Some(port)))),
+        _ => {
+            // With one part taken off it may be an address: then only the brackets are missing.
+            let fix = match text.rsplit_once(':') {
+                Some((host, port)) if host.parse::<Ipv6Addr>().is_ok() => {
+                    format!("write \"[{host}]:{port}\"")
+                }
+                _ => "an IPv6 address with a port is written \"[2001:db8::1]:80\"".to_owned(),
+            };
+            Err(Refusal::new(
+                Code::BadAddress,
+                format!("`{text}` is no IPv6 address"),
+                fix,
+            ))
+        }
+    }
+}
+
+fn ip(host: &str) -> Result<IpAddr, Refusal> {
+    host.parse().map_err(|_| {
+        let message = format!("`{host}` is no IP address");
+        let name = host.contains(|c: char| c.is_ascii_alphabetic()) && !host.contains(':');
+        let fix = if host.contains('%') {
+            "leave the zone out; an address that needs one cannot be used"
+        } else if name {
+            "write the address itself; names are not looked up"
+        } else {
+            "an IPv4 address has four numbers from 0 to 255, as in 192.0.2.10"
+        };
+        Refusal::new(Code::BadAddress, message, fix)
+    })
+}
+
+/// Refuses what no single machine can own, or what the routing table alone cannot reach.
+fn usable(text: &str, address: IpAddr) -> Result<IpAddr, Refusal> {
+    let refuse = |what: &str, fix: String| {
+        Err(Refusal::new(
+            Code::BadAddress,
+            format!("`{text}` is {what}"),
+            fix,
+        ))
+    };
+    let unicast = || "write the address of one machine".to_owned();
+    match address {
+        address if address.is_unspecified() => refuse("the unspecified address", unicast()),
+        address if address.is_multicast() => refuse("a multicast address", unicast()),
+        IpAddr::V4(v4) if v4.is_broadcast() => refuse("the broadcast address", unicast()),
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => refuse(
+            "link-local, and means nothing without an interface",
+            "use a global or unique local one".to_owned(),
+        ),
+        IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
+            Some(v4) => refuse("an IPv4 address in IPv6 clothes", format!("write {v4}")),
+            None => Ok(address),
+        },
+        IpAddr::V4(_) => Ok(address),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn servers_with_and_without_port() {
+        let v6: IpAddr = "2001:db8::5".parse().unwrap();
+        let v4: IpAddr = "10.0.0.5".parse().unwrap();
+        assert_eq!(server("10.0.0.5"), Ok((v4, None)));
+        assert_eq!(server("10.0.0.5:8080"), Ok((v4, Some(8080))));
+        assert_eq!(server("2001:db8::5"), Ok((v6, None)));
+        assert_eq!(server("[2001:db8::5]"), Ok((v6, None)));
+        assert_eq!(server("[2001:db8::5]:80"), Ok((v6, Some(80))));
+    }
+
+    #[test]
+    fn a_missing_bracket_is_shown_where_it_belongs() {
+        let refusal = listener("2001:db8:0:0:0:0:0:1:80").unwrap_err();
+        assert_eq!(
+            refusal.fix.as_deref(),
+            Some("write \"[2001:db8:0:0:0:0:0:1]:80\"")
+        );
+    }
+
+    #[test]
+    fn a_range_of_one_port_is_that_port() {
+        assert_eq!(listener("192.0.2.1:80-80").unwrap().ports, Ports::One(80));
+    }
+
+    proptest! {
+        #[test]
+        fn a_listener_reads_back_as_it_prints(v6: bool, bits: u128, udp: bool, first in 1u16.., last in 1u16..) {
+            let address = if v6 { IpAddr::V6(bits.into()) } else { IpAddr::V4((bits as u32).into()) };
+            prop_assume!(usable("", address).is_ok());
+            let ports = if first < last { Ports::Range(first, last) } else { Ports::One(first) };
+            let protocol = if udp { Protocol::Udp } else { Protocol::Tcp };
+            let written = Listener { protocol, address, ports };
+            prop_assert_eq!(listener(&written.to_string()), Ok(written));
+        }
+
+        #[test]
+        fn no_text_panics(text in "\\PC{0,24}") {
+            let _ = (server(&text), listener(&text), port_range(&text));
+        }
+    }
+}

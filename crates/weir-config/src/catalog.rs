@@ -1,0 +1,492 @@
+//! The language of `weir.toml`: every section and key of it, those that this build lacks included.
+
+use std::time::Duration;
+
+use weir_model::{
+    Forward, MAX_WEIGHT, NoServer, Node, OnRemove, SchedulerKind, Timeouts, TunnelChecksum,
+    TunnelKind,
+};
+
+use crate::key::{Choices, Key, Kind, Presence, Section};
+use crate::lower::ALIASES;
+
+use Presence::{Absent, Default, Required};
+
+const fn integer((min, max): (u32, u32)) -> Kind {
+    Kind::Integer { min, max }
+}
+
+/// A timeout of flows; the data plane counts them in whole seconds.
+const TIMEOUT: Kind = Kind::Duration {
+    min: Duration::from_secs(1),
+    max: Timeouts::MAX,
+};
+
+fn forwards() -> Choices {
+    Choices {
+        now: Forward::ALL
+            .iter()
+            .map(|forward| forward.as_str())
+            .collect(),
+        later: vec!["socket", "proxy"],
+        ..Choices::default()
+    }
+}
+
+fn tunnels() -> Choices {
+    Choices {
+        now: TunnelKind::ALL.iter().map(|kind| kind.as_str()).collect(),
+        ..Choices::default()
+    }
+}
+
+fn checksums() -> Choices {
+    Choices {
+        now: TunnelChecksum::ALL
+            .iter()
+            .map(|checksum| checksum.as_str())
+            .collect(),
+        ..Choices::default()
+    }
+}
+
+fn no_servers() -> Choices {
+    Choices {
+        now: NoServer::ALL.iter().map(|choice| choice.as_str()).collect(),
+        ..Choices::default()
+    }
+}
+
+fn on_removes() -> Choices {
+    Choices {
+        now: OnRemove::ALL.iter().map(|choice| choice.as_str()).collect(),
+        ..Choices::default()
+    }
+}
+
+fn schedulers() -> Choices {
+    let (now, later): (Vec<_>, Vec<_>) = SchedulerKind::ALL
+        .into_iter()
+        .partition(|kind| kind.is_built());
+    let (aliases, unbuilt): (Vec<_>, Vec<_>) = ALIASES.iter().partition(|alias| alias.is_built());
+    Choices {
+        now: now.into_iter().map(SchedulerKind::as_str).collect(),
+        aliases: aliases.iter().map(|alias| alias.name).collect(),
+        later: later
+            .into_iter()
+            .map(SchedulerKind::as_str)
+            .chain(unbuilt.iter().map(|alias| alias.name))
+            .collect(),
+    }
+}
+
+fn scheduler_flags() -> Choices {
+    Choices {
+        now: vec!["sh-port", "sh-fallback", "mh-port", "mh-fallback"],
+        ..Choices::default()
+    }
+}
+
+/// The whole file.
+pub(crate) static ROOT: Section = Section {
+    path: "",
+    page: "",
+    purpose: "",
+    example: "",
+    keys: &[
+        Key::new(
+            "node",
+            Kind::Table(&NODE),
+            Absent("every default"),
+            "The director itself.",
+            "",
+        )
+        .known_as(&["global", "global_defs", "director"]),
+        Key::new(
+            "timeouts",
+            Kind::Table(&TIMEOUTS),
+            Absent("every default"),
+            "How long a silent flow lives.",
+            "",
+        )
+        .known_as(&["timeout"]),
+        Key::new(
+            "pool",
+            Kind::Named(&POOL),
+            Absent("no pools"),
+            "Servers that stand in for each other.",
+            "",
+        )
+        .known_as(&["backend", "upstream", "pools", "servers"]),
+        Key::new(
+            "service",
+            Kind::Named(&SERVICE),
+            Absent("no services"),
+            "What clients connect to.",
+            "",
+        )
+        .known_as(&[
+            "virtual",
+            "virtual_server",
+            "frontend",
+            "listen",
+            "services",
+        ]),
+        Key::later(
+            "route",
+            "Which HTTP requests of a `proxy` service go to which pool.",
+        ),
+        Key::later("check", "Health checks that several pools share."),
+        Key::later("ipvs", "Keys of `/proc/sys/net/ipv4/vs` by their names."),
+    ],
+};
+
+/// `[node]`.
+pub(crate) static NODE: Section = Section {
+    path: "node",
+    page: "node",
+    purpose: "The director itself: where packets come in, and how much it may hold. A file with nothing else is valid.",
+    example: "[node]\ninterfaces = [\"eth0\"]\nadmin = \"127.0.0.1:9900\"\n",
+    keys: &[
+        Key::new(
+            "interfaces",
+            Kind::List(&Kind::Interface),
+            Absent("found from the routes to VIPs and servers"),
+            "Interfaces that the XDP program attaches to. Packets to a VIP that come in by another one are not balanced.",
+            "interfaces = [\"eth0\", \"eth1\"]",
+        )
+        .known_as(&["interface", "devices", "device"]),
+        Key::new(
+            "vip_interface",
+            Kind::Interface,
+            Absent("Weir adds no VIP"),
+            "Weir adds the VIPs that this machine lacks to this interface, as /32 or /128, and announces them. An \
+             address that was there before is never removed.",
+            "vip_interface = \"eth0\"",
+        ),
+        Key::new(
+            "admin",
+            Kind::SocketAddress,
+            Absent("the unix socket only"),
+            "Address of the HTTP API and of `/metrics`, beside the unix socket.",
+            "admin = \"127.0.0.1:9900\"",
+        ),
+        Key::new(
+            "max_flows",
+            integer(Node::MAX_FLOWS),
+            Default("1048576"),
+            "Places in the flow table, allocated at start. A flow that finds no place is balanced by its hash, without \
+             an entry.",
+            "max_flows = 4194304",
+        )
+        .known_as(&["maxconn", "max_connections"]),
+        Key::new(
+            "max_servers",
+            integer(Node::MAX_SERVERS),
+            Default("65536"),
+            "Servers over all pools and services made by ipvsadm.",
+            "max_servers = 1000",
+        ),
+        Key::new(
+            "max_services",
+            integer(Node::MAX_SERVICES),
+            Default("16384"),
+            "Services of this file and of ipvsadm.",
+            "max_services = 100",
+        ),
+        Key::new(
+            "syn_budget",
+            integer(Node::SYN_BUDGET),
+            Default("125000"),
+            "New half-open flows per CPU and second. Above it a SYN is balanced by its hash, without an entry, so that \
+             a flood pushes no flow out.",
+            "syn_budget = 50000",
+        ),
+        Key::new(
+            "drain_timeout",
+            Kind::Duration { min: Duration::ZERO, max: Duration::from_secs(86_400) },
+            Default("10s"),
+            "What proxied connections get between SIGTERM and the end. Layer 4 flows need none: they go on without \
+             the daemon.",
+            "drain_timeout = \"30s\"",
+        ),
+    ],
+};
+
+/// `[timeouts]`.
+pub(crate) static TIMEOUTS: Section = Section {
+    path: "timeouts",
+    page: "timeouts",
+    purpose: "How long a flow without packets lives, as `ipvsadm --set` has it. Whole seconds.",
+    example: "[timeouts]\ntcp = \"15m\"\n",
+    keys: &[
+        Key::new(
+            "tcp",
+            TIMEOUT,
+            Default("15m"),
+            "An established TCP connection.",
+            "tcp = \"1h\"",
+        ),
+        Key::new(
+            "tcp_fin",
+            TIMEOUT,
+            Default("2m"),
+            "A TCP connection after a FIN.",
+            "tcp_fin = \"30s\"",
+        )
+        .known_as(&["tcpfin"]),
+        Key::new(
+            "udp",
+            TIMEOUT,
+            Default("5m"),
+            "A UDP flow.",
+            "udp = \"30s\"",
+        ),
+    ],
+};
+
+/// `[pool.NAME]`.
+pub(crate) static POOL: Section = Section {
+    path: "pool.NAME",
+    page: "pool",
+    purpose: "Servers that stand in for each other. NAME is what services refer to: letters, digits, `-`, `_`, `.`.",
+    example: "[pool.images]\nscheduler = \"wlc\"\nservers = [\"10.0.0.5\", { address = \"10.0.0.6\", weight = 2 }]\n",
+    keys: &[
+        Key::new(
+            "scheduler",
+            Kind::Either(&Kind::OneOf(schedulers), &Kind::Table(&SCHEDULER)),
+            Absent("`wlc` for layer 4 services"),
+            "Which server gets a new flow. HAProxy's and nginx's names are understood, and `weir check` tells what \
+             they became.",
+            "scheduler = \"rr\"",
+        )
+        .known_as(&["balance", "lb_algo", "lvs_sched", "algorithm", "method"]),
+        Key::new(
+            "servers",
+            Kind::List(&Kind::Either(&Kind::ServerAddress, &Kind::Table(&SERVER))),
+            Absent("no servers"),
+            "The servers, in the order that schedulers count in. A port may be left out: then it is the port that the \
+             client used.",
+            "servers = [\"10.0.0.5\", \"10.0.0.6:8080\", { address = \"2001:db8::5\", weight = 2 }]",
+        )
+        .known_as(&["server", "real", "real_server", "backends"]),
+        Key::new(
+            "no_server",
+            Kind::OneOf(no_servers),
+            Default("reject"),
+            "What a new client gets when no server is usable: ICMP port unreachable, rate-limited and counted, or \
+             silence.",
+            "no_server = \"drop\"",
+        ),
+        Key::new(
+            "on_remove",
+            Kind::OneOf(on_removes),
+            Default("keep"),
+            "What becomes of the flows of a server that a reload removes: they live on, are answered with a reset, or \
+             choose a server anew.",
+            "on_remove = \"reschedule\"",
+        ),
+        Key::later("sorry", "A server that is used when no other is usable.").known_as(&["sorry_server", "backup", "fallback"]),
+        Key::later("check", "How the servers' health is found out."),
+    ],
+};
+
+/// A table in `servers`.
+pub(crate) static SERVER: Section = Section {
+    path: "pool.NAME.servers",
+    page: "server",
+    purpose: "One server with more than an address.",
+    example: "[pool.images]\nservers = [{ address = \"10.0.0.5:8080\", weight = 2, forward = \"nat\" }]\n",
+    keys: &[
+        Key::new(
+            "address",
+            Kind::ServerAddress,
+            Required,
+            "Address, and the port if it differs from the client's. `weir server POOL/ADDRESS` takes it as it is \
+             written here. `nat` rewrites to the port; where the client's port stays it is for checks only.",
+            "address = \"10.0.0.5:8080\"",
+        )
+        .known_as(&["ip", "host", "name"]),
+        Key::new(
+            "weight",
+            integer((0, MAX_WEIGHT)),
+            Default("1"),
+            "Share of new flows. 0 quiesces the server: its flows live on, and it gets no new ones.",
+            "weight = 3",
+        ),
+        Key::new(
+            "forward",
+            Kind::OneOf(forwards),
+            Absent("the service's"),
+            "Forwarding method of this server, in place of the service's.",
+            "forward = \"tunnel\"",
+        )
+        .known_as(&["lb_kind", "lvs_method"]),
+        Key::new(
+            "tunnel",
+            Kind::Either(&Kind::OneOf(tunnels), &Kind::Table(&TUNNEL)),
+            Absent("the service's"),
+            "Encapsulation of this server, in place of the service's.",
+            "tunnel = \"gue\"",
+        ),
+        Key::later("max_connections", "No new flows at this many connections, IPVS's upper threshold.")
+            .known_as(&["maxconn", "uthreshold", "max_conns"]),
+        Key::later("min_connections", "New flows again below this many, IPVS's lower threshold.").known_as(&["lthreshold"]),
+        Key::later("check", "A check of its own, in place of the pool's."),
+    ],
+};
+
+/// `scheduler` as a table.
+pub(crate) static SCHEDULER: Section = Section {
+    path: "pool.NAME.scheduler",
+    page: "scheduler",
+    purpose: "A scheduler with flags.",
+    example: "[pool.images]\nscheduler = { name = \"mh\", flags = [\"mh-port\"] }\nservers = [\"10.0.0.5\"]\n",
+    keys: &[
+        Key::new(
+            "name",
+            Kind::OneOf(schedulers),
+            Required,
+            "Which scheduler.",
+            "name = \"mh\"",
+        ),
+        Key::new(
+            "flags",
+            Kind::List(&Kind::OneOf(scheduler_flags)),
+            Default("[]"),
+            "`sh-port`, `mh-port`: the client's port is hashed too. `sh-fallback`, `mh-fallback`: clients of an \
+             unusable server go to the next of the hash instead of being refused. Each for its own scheduler.",
+            "flags = [\"mh-port\", \"mh-fallback\"]",
+        ),
+        Key::later(
+            "max_load",
+            "Bounded load: no server above this many times the mean.",
+        ),
+    ],
+};
+
+/// `[service.NAME]`.
+pub(crate) static SERVICE: Section = Section {
+    path: "service.NAME",
+    page: "service",
+    purpose: "What clients connect to. NAME appears in status and metrics: letters, digits, `-`, `_`, `.`.",
+    example: "[pool.images]\nservers = [\"10.0.0.5\"]\n\n[service.images]\nlisten = [\"192.0.2.10:80\"]\nforward = \
+              \"direct\"\npool = \"images\"\n",
+    keys: &[
+        Key::new(
+            "listen",
+            Kind::List(&Kind::Listener),
+            Required,
+            "The VIPs and ports. TCP where no protocol is written; IPv6 in brackets. Where several listeners of an \
+             address hold a port, an exact port comes before a range, and a range before `*`; one address and port \
+             twice is an error.",
+            "listen = [\"192.0.2.10:80\", \"udp/192.0.2.10:8000-8999\", \"[2001:db8::10]:*\"]",
+        )
+        .known_as(&["bind", "vip", "virtual_address", "address", "listener"]),
+        Key::new(
+            "forward",
+            Kind::OneOf(forwards),
+            Required,
+            "Forwarding method. `nat` rewrites address and port, and replies come back through the director. `direct` \
+             rewrites the destination MAC only. `tunnel` encapsulates. `l3dsr` rewrites the address, marks the flow by \
+             DSCP, and routes it. With the last three, replies go straight to the client.",
+            "forward = \"direct\"",
+        )
+        .known_as(&["lb_kind", "lvs_method", "mode", "gate", "masq"]),
+        Key::new("pool", Kind::PoolName, Required, "The pool whose servers are used.", "pool = \"images\"")
+            .known_as(&["backend", "default_backend", "proxy_pass", "use_backend"]),
+        Key::new(
+            "tunnel",
+            Kind::Either(&Kind::OneOf(tunnels), &Kind::Table(&TUNNEL)),
+            Default("ipip"),
+            "Encapsulation of `forward = \"tunnel\"`.",
+            "tunnel = { type = \"gue\", port = 6080, checksum = \"full\" }",
+        )
+        .known_as(&["tun_type", "encap"]),
+        Key::new(
+            "snat",
+            Kind::Either(&Kind::Flag, &Kind::Table(&SNAT)),
+            Default("false"),
+            "Under `nat`, rewrites the source too, so that servers need no route back through the director; they see \
+             its address in place of the client's.",
+            "snat = true",
+        )
+        .known_as(&["masquerade"]),
+        Key::new(
+            "dscp",
+            integer((0, 63)),
+            Default("1"),
+            "Under `l3dsr`, the mark by which the server knows the packets to turn back. 0 = no mark.",
+            "dscp = 10",
+        ),
+        Key::new(
+            "strict_ipvs",
+            Kind::Flag,
+            Default("false"),
+            "Behave as the kernel's IPVS does, to the last choice: connections count per service, UDP flows are not \
+             active, and a hash may choose a server that is down.",
+            "strict_ipvs = true",
+        ),
+        Key::later("protocol", "`tcp` or `http`, with `forward = \"proxy\"`."),
+        Key::later("persistence", "Clients of one network go to one server, IPVS's `-p` and `-M`.")
+            .known_as(&["persistent", "persistence_timeout", "persistent_timeout", "sticky"]),
+        Key::later("one_packet", "Every UDP packet is scheduled, IPVS's `-o`.").known_as(&["ops"]),
+        Key::later("tls", "Certificates, with `forward = \"proxy\"`.").known_as(&["ssl", "crt", "ssl_certificate"]),
+    ],
+};
+
+/// `tunnel` as a table.
+pub(crate) static TUNNEL: Section = Section {
+    path: "service.NAME.tunnel",
+    page: "tunnel",
+    purpose: "An encapsulation with more than a name; in a service, or in a server.",
+    example: "[pool.far]\nservers = [\"10.1.0.5\"]\n\n[service.far]\nlisten = [\"192.0.2.10:80\"]\nforward = \
+              \"tunnel\"\npool = \"far\"\ntunnel = { type = \"gue\", checksum = \"full\" }\n",
+    keys: &[
+        Key::new("type", Kind::OneOf(tunnels), Required, "IP in IP, generic UDP encapsulation, or GRE.", "type = \"gue\"")
+            .known_as(&["kind", "name"]),
+        Key::new("port", integer((1, 65_535)), Default("6080"), "UDP destination port; `gue` only.", "port = 6081"),
+        Key::new(
+            "checksum",
+            Kind::OneOf(checksums),
+            Default("none"),
+            "Checksum over what is encapsulated: `full` for `gue` and `gre`, `remote` (checksum offload at the server) \
+             for `gue` only.",
+            "checksum = \"remote\"",
+        )
+        .known_as(&["csum"]),
+    ],
+};
+
+/// `snat` as a table.
+pub(crate) static SNAT: Section = Section {
+    path: "service.NAME.snat",
+    page: "snat",
+    purpose: "Source rewriting with addresses and ports of your choice.",
+    example: "[pool.far]\nservers = [\"10.1.0.5\"]\n\n[service.far]\nlisten = [\"192.0.2.10:80\"]\nforward = \
+              \"nat\"\npool = \"far\"\nsnat = { addresses = [\"10.0.0.1\"], ports = \"20000-32767\" }\n",
+    keys: &[
+        Key::new(
+            "addresses",
+            Kind::List(&Kind::Address),
+            Absent("the director's own, chosen by the route to the server"),
+            "Source addresses. Each must be routed to the director.",
+            "addresses = [\"10.0.0.1\", \"10.0.0.2\"]",
+        )
+        .known_as(&["address"]),
+        Key::new(
+            "ports",
+            Kind::PortRange,
+            Default("20000-32767"),
+            "Source ports. They must not meet the ports that the director's own connections use, \
+             `net.ipv4.ip_local_port_range`; `weir check` warns.",
+            "ports = \"10000-29999\"",
+        )
+        .known_as(&["port", "port_range"]),
+    ],
+};
+
+/// Every section that has a page, in the manual's order.
+pub(crate) static PAGES: [&Section; 8] = [
+    &NODE, &TIMEOUTS, &POOL, &SERVER, &SCHEDULER, &SERVICE, &TUNNEL, &SNAT,
+];

@@ -1,0 +1,84 @@
+//! Durations as they are written: a whole number and a unit, `"500ms"`, `"2s"`, `"5m"`, `"1h"`, `"1d"`.
+
+use std::time::Duration;
+
+/// Units and their milliseconds, the smallest first.
+const UNITS: [(&str, u64); 5] = [
+    ("ms", 1),
+    ("s", 1000),
+    ("m", 60_000),
+    ("h", 3_600_000),
+    ("d", 86_400_000),
+];
+
+/// The duration, or what is wrong with the text.
+pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    if number.is_empty() {
+        return Err("it does not begin with a whole number".to_owned());
+    }
+    let unit = unit.trim_start();
+    let Some((_, millis)) = UNITS.into_iter().find(|(name, _)| *name == unit) else {
+        return Err(match unit {
+            "" => "it has no unit".to_owned(),
+            unit if unit.starts_with('.') => {
+                "fractions are not taken; use a smaller unit".to_owned()
+            }
+            unit => format!("`{unit}` is no unit"),
+        });
+    };
+    let millis = number
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(millis));
+    millis
+        .map(Duration::from_millis)
+        .ok_or_else(|| "it is longer than any clock runs".to_owned())
+}
+
+/// As it would be written, in the largest unit that divides it.
+pub(crate) fn show(duration: Duration) -> String {
+    let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let fits = |size: u64| millis >= size && millis.is_multiple_of(size);
+    match UNITS.into_iter().rev().find(|(_, size)| fits(*size)) {
+        Some((unit, size)) => format!("{}{unit}", millis / size),
+        None => format!("{millis}ms"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_unit_is_read_and_shown() {
+        for (text, millis) in [
+            ("500ms", 500),
+            ("2s", 2000),
+            ("5m", 300_000),
+            ("1h", 3_600_000),
+            ("1d", 86_400_000),
+        ] {
+            assert_eq!(parse(text), Ok(Duration::from_millis(millis)));
+            assert_eq!(show(Duration::from_millis(millis)), text);
+        }
+        assert_eq!(show(Duration::ZERO), "0ms");
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        for text in [
+            "",
+            "s",
+            "5",
+            "1.5s",
+            "-1s",
+            "5 weeks",
+            "99999999999999999999s",
+            "18446744073709551615d",
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What a key is: name, type, range, default, purpose, example.
+//!
+//! The values of these types, in [`crate::catalog`], are the only place where the language of `weir.toml` is written
+//! down: unknown keys, types, ranges, the JSON Schema and the manual's cards are all read from there.
+
+use std::time::Duration;
+
+use crate::duration;
+
+/// One table of the configuration.
+#[derive(Debug)]
+pub(crate) struct Section {
+    /// As it is written, `pool.NAME`; empty for the whole file.
+    pub(crate) path: &'static str,
+    /// Name of its page in the manual.
+    pub(crate) page: &'static str,
+    /// What it is for, in full sentences.
+    pub(crate) purpose: &'static str,
+    /// A whole file that shows it.
+    pub(crate) example: &'static str,
+    pub(crate) keys: &'static [Key],
+}
+
+/// One key of a section.
+#[derive(Debug)]
+pub(crate) struct Key {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) presence: Presence,
+    /// What it is for, in full sentences.
+    pub(crate) purpose: &'static str,
+    /// The key with a value, as TOML.
+    pub(crate) example: &'static str,
+    /// What other programs call it.
+    pub(crate) known_as: &'static [&'static str],
+}
+
+/// Whether a key must be there, and what holds when it is not.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Presence {
+    Required,
+    /// A value that could be written just so.
+    Default(&'static str),
+    /// What its absence means, in words.
+    Absent(&'static str),
+}
+
+/// Type of a value.
+#[derive(Debug)]
+pub(crate) enum Kind {
+    /// Of the language, and not of this build.
+    Later,
+    /// Name of a pool.
+    PoolName,
+    Interface,
+    /// `ADDRESS:PORT` of the director itself.
+    SocketAddress,
+    Address,
+    ServerAddress,
+    Listener,
+    PortRange,
+    Flag,
+    Integer {
+        min: u32,
+        max: u32,
+    },
+    Duration {
+        min: Duration,
+        max: Duration,
+    },
+    /// One word of several.
+    OneOf(fn() -> Choices),
+    List(&'static Self),
+    Table(&'static Section),
+    /// Tables by names that the operator chooses.
+    Named(&'static Section),
+    Either(&'static Self, &'static Self),
+}
+
+/// The words that a key takes.
+#[derive(Debug, Default)]
+pub(crate) struct Choices {
+    pub(crate) now: Vec<&'static str>,
+    /// Other words for some of them.
+    pub(crate) aliases: Vec<&'static str>,
+    /// Words of the language that this build lacks.
+    pub(crate) later: Vec<&'static str>,
+}
+
+impl Section {
+    pub(crate) fn key(&self, name: &str) -> Option<&'static Key> {
+        self.keys.iter().find(|key| key.name == name)
+    }
+
+    /// The keys that this build has.
+    pub(crate) fn built(&self) -> impl Iterator<Item = &'static Key> {
+        self.keys.iter().filter(|key| key.is_built())
+    }
+
+    /// `[pool.NAME]`, or words for the whole file.
+    pub(crate) fn heading(&self) -> String {
+        if self.path.is_empty() {
+            "the file".to_owned()
+        } else {
+            format!("[{}]", self.path)
+        }
+    }
+}
+
+impl Key {
+    pub(crate) const fn new(
+        name: &'static str,
+        kind: Kind,
+        presence: Presence,
+        purpose: &'static str,
+        example: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            kind,
+            presence,
+            purpose,
+            example,
+            known_as: &[],
+        }
+    }
+
+    /// A key that this build lacks.
+    pub(crate) const fn later(name: &'static str, purpose: &'static str) -> Self {
+        Self::new(
+            name,
+            Kind::Later,
+            Presence::Absent("not built yet"),
+            purpose,
+            "",
+        )
+    }
+
+    pub(crate) const fn known_as(mut self, names: &'static [&'static str]) -> Self {
+        self.known_as = names;
+        self
+    }
+
+    pub(crate) const fn is_built(&self) -> bool {
+        !matches!(self.kind, Kind::Later)
+    }
+}
+
+impl Kind {
+    /// In words, for "expected …" and for the manual.
+    pub(crate) fn syntax(&self) -> String {
+        match self {
+            Self::Later => "not built yet".to_owned(),
+            Self::PoolName => "the name of a pool".to_owned(),
+            Self::Interface => "an interface name".to_owned(),
+            Self::SocketAddress => "\"ADDRESS:PORT\"".to_owned(),
+            Self::Address => "an IP address".to_owned(),
+            Self::ServerAddress => "\"ADDRESS\" or \"ADDRESS:PORT\"".to_owned(),
+            Self::Listener => {
+                "\"[tcp/|udp/]ADDRESS:PORT\", `:A-B` or `:*` in place of `:PORT`".to_owned()
+            }
+            Self::PortRange => "\"FIRST-LAST\", ports from 1 to 65535".to_owned(),
+            Self::Flag => "true or false".to_owned(),
+            Self::Integer { min, max } => format!("an integer from {min} to {max}"),
+            Self::Duration { min, max } => {
+                format!(
+                    "a duration from \"{}\" to \"{}\"",
+                    duration::show(*min),
+                    duration::show(*max)
+                )
+            }
+            Self::OneOf(choices) => words(&choices().now),
+            Self::List(of) => format!("a list, each {}", of.syntax()),
+            Self::Table(section) => match section.path.split_once('.') {
+                Some((_, inner)) if !section.path.contains("NAME") => format!("a table `{inner}`"),
+                _ => format!(
+                    "a table {{ {} }}",
+                    section
+                        .built()
+                        .map(|key| key.name)
+                        .collect::<Vec<_>>()
+                        .join(", ")
+                ),
+            },
+            Self::Named(section) => format!("tables `{}`", section.heading()),
+            Self::Either(a, b) => format!("{}, or {}", a.syntax(), b.syntax()),
+        }
+    }
+}
+
+/// `"a"`, `"a" or "b"`, `"a", "b" or "c"`.
+pub(crate) fn words(words: &[&str]) -> String {
+    let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+    match quoted.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
+        None => String::new(),
+    }
+}

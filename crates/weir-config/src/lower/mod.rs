@@ -1,0 +1,272 @@
+//! From the tree to the model, section by section: values that stand alone are judged here.
+//!
+//! What two places say together is judged afterwards, by [`crate::verify`]; for that the spans go along. A thing with
+//! an error in it is left out or keeps its default, and the reading goes on.
+
+mod node;
+mod pool;
+mod scheduler;
+mod service;
+
+pub(crate) use scheduler::ALIASES;
+
+use std::ops::Range;
+
+use weir_model::{Node, Pool, Service, Timeouts, Tunnel, TunnelChecksum, TunnelKind};
+
+use crate::address::Refusal;
+use crate::catalog;
+use crate::code::Code;
+use crate::diagnostic::Diagnostic;
+use crate::key::{Kind, Section};
+use crate::tree::{Entry, Item, Table, Value};
+use crate::view::{Sink, View, word, wrong_type};
+
+/// The configuration with the places that verification speaks of.
+pub(crate) struct Lowered {
+    pub(crate) node: Node,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) admin: Option<Range<usize>>,
+    pub(crate) max_servers: Option<Range<usize>>,
+    pub(crate) max_services: Option<Range<usize>>,
+    pub(crate) pools: Vec<LoweredPool>,
+    pub(crate) services: Vec<LoweredService>,
+}
+
+/// A pool and where its parts are written.
+pub(crate) struct LoweredPool {
+    pub(crate) pool: Pool,
+    pub(crate) name: Range<usize>,
+    /// One for each of the pool's servers.
+    pub(crate) servers: Vec<Range<usize>>,
+    /// Whether every server that was written is there.
+    pub(crate) complete: bool,
+}
+
+/// A service and where its parts are written.
+pub(crate) struct LoweredService {
+    pub(crate) service: Service,
+    pub(crate) name: Range<usize>,
+    /// One for each of the service's listeners.
+    pub(crate) listen: Vec<Range<usize>>,
+    /// `None` = missing or wrong, and reported.
+    pub(crate) pool: Option<Range<usize>>,
+    /// `None` = missing or wrong, and reported; the service's own value means nothing then.
+    pub(crate) forward: Option<Range<usize>>,
+    pub(crate) tunnel: Option<Range<usize>>,
+    pub(crate) snat: Option<Range<usize>>,
+    pub(crate) dscp: Option<Range<usize>>,
+}
+
+/// Reads the whole tree.
+pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
+    let view = View::open(sink, &catalog::ROOT, root, &(0..0));
+    let mut lowered = Lowered {
+        node: Node::default(),
+        timeouts: Timeouts::default(),
+        admin: None,
+        max_servers: None,
+        max_services: None,
+        pools: Vec::new(),
+        services: Vec::new(),
+    };
+    if let Some((table, place)) = section(sink, &view, "node") {
+        let view = View::open(sink, &catalog::NODE, table, place);
+        lowered.node = node::node(sink, &view);
+        let span = |name| view.get(name).map(|(entry, _)| entry.item.span.clone());
+        lowered.admin = span("admin");
+        lowered.max_servers = span("max_servers");
+        lowered.max_services = span("max_services");
+    }
+    if let Some((table, place)) = section(sink, &view, "timeouts") {
+        let view = View::open(sink, &catalog::TIMEOUTS, table, place);
+        lowered.timeouts = node::timeouts(sink, &view);
+    }
+    for (entry, table) in named(sink, &view, "pool", &catalog::POOL) {
+        lowered.pools.push(pool::pool(sink, entry, table));
+    }
+    for (entry, table) in named(sink, &view, "service", &catalog::SERVICE) {
+        lowered.services.push(service::service(sink, entry, table));
+    }
+    lowered
+}
+
+/// The table of that key, and the span of the key.
+fn section<'a, 't>(
+    sink: &mut Sink<'_>,
+    view: &View<'a, 't>,
+    name: &str,
+) -> Option<(&'a Table<'t>, &'a Range<usize>)> {
+    let (entry, kind) = view.get(name)?;
+    match &entry.item.value {
+        Value::Table(table) => Some((table, &entry.key_span)),
+        Value::List(_) => {
+            let message = format!("`{name}` is one table, not several");
+            sink.push(
+                Diagnostic::new(Code::WrongType, &entry.key_span, message)
+                    .fix(format!("write [{name}]")),
+            );
+            None
+        }
+        _ => {
+            sink.push(wrong_type(&entry.item, kind).fix(format!("write [{name}]")));
+            None
+        }
+    }
+}
+
+/// The tables in a table whose names the operator chose.
+fn named<'a, 't>(
+    sink: &mut Sink<'_>,
+    view: &View<'a, 't>,
+    name: &str,
+    of: &'static Section,
+) -> Vec<(&'a Entry<'t>, &'a Table<'t>)> {
+    let Some((outer, kind)) = view.get(name) else {
+        return Vec::new();
+    };
+    let Value::Table(table) = &outer.item.value else {
+        let diagnostic = match &outer.item.value {
+            Value::List(_) => Diagnostic::new(
+                Code::WrongType,
+                &outer.key_span,
+                format!("a {name} needs a name"),
+            ),
+            _ => wrong_type(&outer.item, kind),
+        };
+        sink.push(diagnostic.fix(format!("write [{name}.NAME] with a name of your choice")));
+        return Vec::new();
+    };
+    let mut tables = Vec::new();
+    for entry in &table.entries {
+        if sink.is_full() {
+            break;
+        }
+        match &entry.item.value {
+            Value::Table(inner) => {
+                check_name(sink, name, entry);
+                tables.push((entry, inner));
+            }
+            _ if of.key(&entry.key).is_some() => sink.push(
+                Diagnostic::new(
+                    Code::WrongType,
+                    &entry.key_span,
+                    format!("`{}` stands outside of any {name}", entry.key),
+                )
+                .cause(format!("[{name}] holds the {name}s by their names"))
+                .fix(format!(
+                    "write [{name}.NAME] with a name of your choice above it"
+                )),
+            ),
+            value => {
+                let message = format!(
+                    "expected a table [{name}.{}], found {}",
+                    entry.key,
+                    value.describe()
+                );
+                sink.push(Diagnostic::new(Code::WrongType, &entry.item.span, message));
+            }
+        }
+    }
+    tables
+}
+
+fn check_name(sink: &mut Sink<'_>, what: &str, entry: &Entry<'_>) {
+    const LONGEST: usize = 64;
+    let name = &entry.key;
+    let message = if name.is_empty() {
+        format!("the name of this {what} is empty")
+    } else if name.len() > LONGEST {
+        format!("the name of this {what} is longer than {LONGEST} characters")
+    } else if let Some(c) = name
+        .chars()
+        .find(|c| !c.is_ascii_alphanumeric() && !"-_.".contains(*c))
+    {
+        format!("the name of this {what} holds `{}`", c.escape_debug())
+    } else {
+        return;
+    };
+    sink.push(
+        Diagnostic::new(Code::BadName, &entry.key_span, message)
+            .cause("names stand in commands, metrics and `POOL/ADDRESS`")
+            .fix("use ASCII letters, digits, `-`, `_` and `.`"),
+    );
+}
+
+/// Reports why a text was refused.
+fn refuse(sink: &mut Sink<'_>, span: &Range<usize>, refusal: Refusal) {
+    let mut diagnostic = Diagnostic::new(refusal.code, span, refusal.message);
+    diagnostic.fix = refusal.fix;
+    sink.push(diagnostic);
+}
+
+/// `tunnel` of a service or a server.
+fn tunnel(sink: &mut Sink<'_>, entry: &Entry<'_>, kind: &Kind) -> Option<Tunnel> {
+    if let Value::Table(table) = &entry.item.value {
+        return tunnel_table(sink, &entry.item, table, &entry.key_span);
+    }
+    if !matches!(entry.item.value, Value::Text(_)) {
+        sink.push(wrong_type(&entry.item, kind));
+        return None;
+    }
+    let word = word(sink, &entry.item, kind)?;
+    let kind = TunnelKind::ALL
+        .into_iter()
+        .find(|kind| kind.as_str() == word)?;
+    Some(Tunnel {
+        kind,
+        ..Tunnel::default()
+    })
+}
+
+fn tunnel_table(
+    sink: &mut Sink<'_>,
+    item: &Item<'_>,
+    table: &Table<'_>,
+    place: &Range<usize>,
+) -> Option<Tunnel> {
+    let view = View::open(sink, &catalog::TUNNEL, table, place);
+    let kind = view.choice(sink, "type", &TunnelKind::ALL, TunnelKind::as_str);
+    let port = view
+        .integer(sink, "port")
+        .and_then(|port| u16::try_from(port).ok());
+    let checksum = view
+        .choice(
+            sink,
+            "checksum",
+            &TunnelChecksum::ALL,
+            TunnelChecksum::as_str,
+        )
+        .unwrap_or_default();
+    let kind = kind?;
+    let span = |name| {
+        view.get(name)
+            .map_or(&item.span, |(entry, _)| &entry.item.span)
+    };
+    if port.is_some() && kind != TunnelKind::Gue {
+        let message = format!("`{kind}` has no port");
+        sink.push(
+            Diagnostic::new(Code::Contradiction, span("port"), message)
+                .also(span("type"), "the encapsulation")
+                .fix("leave `port` out, or write type = \"gue\""),
+        );
+    }
+    let possible = match kind {
+        TunnelKind::Ipip => checksum == TunnelChecksum::None,
+        TunnelKind::Gre => checksum != TunnelChecksum::Remote,
+        TunnelKind::Gue => true,
+    };
+    if !possible {
+        let message = format!("`{kind}` has no checksum \"{}\"", checksum.as_str());
+        sink.push(
+            Diagnostic::new(Code::Contradiction, span("checksum"), message)
+                .also(span("type"), "the encapsulation")
+                .fix("\"full\" goes with gue and gre, \"remote\" with gue"),
+        );
+    }
+    Some(Tunnel {
+        kind,
+        port: port.unwrap_or(Tunnel::DEFAULT_PORT),
+        checksum,
+    })
+}

@@ -1,0 +1,125 @@
+//! `[pool.NAME]` and its servers.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::ops::Range;
+
+use weir_model::{Forward, NoServer, OnRemove, Pool, Server};
+
+use super::{LoweredPool, refuse, scheduler, tunnel};
+use crate::address;
+use crate::catalog;
+use crate::code::Code;
+use crate::diagnostic::Diagnostic;
+use crate::key::Kind;
+use crate::tree::{Entry, Item, Table, Value};
+use crate::view::{Sink, View, wrong_type};
+
+pub(super) fn pool(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -> LoweredPool {
+    let view = View::open(sink, &catalog::POOL, table, &entry.key_span);
+    let mut pool = Pool::new(entry.key.as_ref());
+    pool.source = sink.lines.source(entry.key_span.start);
+    pool.scheduler = view
+        .get("scheduler")
+        .and_then(|(entry, kind)| scheduler::scheduler(sink, entry, kind));
+    pool.no_server = view
+        .choice(sink, "no_server", &NoServer::ALL, NoServer::as_str)
+        .unwrap_or_default();
+    pool.on_remove = view
+        .choice(sink, "on_remove", &OnRemove::ALL, OnRemove::as_str)
+        .unwrap_or_default();
+    let mut lowered = LoweredPool {
+        pool,
+        name: entry.key_span.clone(),
+        servers: Vec::new(),
+        complete: true,
+    };
+    servers(sink, &view, &mut lowered);
+    lowered
+}
+
+fn servers(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut LoweredPool) {
+    let Some((_, Kind::List(kind))) = view.get("servers") else {
+        return;
+    };
+    let Some(items) = view.list(sink, "servers") else {
+        lowered.complete = false;
+        return;
+    };
+    let mut first: HashMap<(IpAddr, Option<u16>), usize> = HashMap::new();
+    for item in items {
+        let Some((server, span)) = server(sink, item, kind) else {
+            lowered.complete = false;
+            continue;
+        };
+        match first.get(&(server.address, server.port)) {
+            Some(before) => sink.push(
+                Diagnostic::new(
+                    Code::DuplicateEntry,
+                    &span,
+                    format!("server {} is listed twice", server.name),
+                )
+                .label("again here")
+                .also(&lowered.servers[*before], "first here")
+                .fix("take one of them out; a larger share is a larger weight"),
+            ),
+            None => {
+                first.insert((server.address, server.port), lowered.servers.len());
+                lowered.pool.servers.push(server);
+                lowered.servers.push(span);
+            }
+        }
+    }
+}
+
+/// A server and where its address is written.
+fn server(sink: &mut Sink<'_>, item: &Item<'_>, kind: &Kind) -> Option<(Server, Range<usize>)> {
+    match &item.value {
+        Value::Text(text) => Some((addressed(sink, text, &item.span)?, item.span.clone())),
+        Value::Table(table) => {
+            let before = sink.found.len();
+            let view = View::open(sink, &catalog::SERVER, table, &item.span);
+            let address = view.text(sink, "address");
+            let server =
+                address.and_then(|(text, span)| Some((addressed(sink, text, span)?, span.clone())));
+            let weight = view.integer(sink, "weight");
+            let forward = view.choice(sink, "forward", &Forward::ALL, Forward::as_str);
+            let tunnel = view
+                .get("tunnel")
+                .and_then(|(entry, kind)| tunnel(sink, entry, kind));
+            let (server, span) = server?;
+            // With a wrong value in it, what the other places say of this server would be guesswork.
+            (sink.found.len() == before && !sink.is_full()).then(|| {
+                (
+                    Server {
+                        weight: weight.unwrap_or(server.weight),
+                        forward,
+                        tunnel,
+                        ..server
+                    },
+                    span,
+                )
+            })
+        }
+        _ => {
+            sink.push(wrong_type(item, kind));
+            None
+        }
+    }
+}
+
+fn addressed(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<Server> {
+    match address::server(text) {
+        Ok((address, port)) => {
+            let source = sink.lines.source(span.start);
+            Some(Server {
+                source,
+                ..Server::new(text, address, port)
+            })
+        }
+        Err(refusal) => {
+            refuse(sink, span, refusal);
+            None
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! `scheduler` of a pool, with the names that HAProxy and nginx use.
+
+use weir_model::{Scheduler, SchedulerFlags, SchedulerKind};
+
+use crate::catalog;
+use crate::code::Code;
+use crate::diagnostic::Diagnostic;
+use crate::key::Kind;
+use crate::tree::{Entry, Item, Value};
+use crate::view::{Sink, View, word, wrong_type};
+
+/// Another program's name for a scheduler.
+pub(crate) struct Alias {
+    pub(crate) name: &'static str,
+    kind: SchedulerKind,
+    fallback: bool,
+    /// Whether it hashes networks instead of addresses, which this build cannot.
+    networks: bool,
+}
+
+impl Alias {
+    const fn of(name: &'static str, kind: SchedulerKind) -> Self {
+        Self {
+            name,
+            kind,
+            fallback: false,
+            networks: false,
+        }
+    }
+
+    /// Whether the data plane can do what the name says.
+    pub(crate) const fn is_built(&self) -> bool {
+        self.kind.is_built() && !self.networks
+    }
+
+    const fn scheduler(&self) -> Scheduler {
+        let flags = SchedulerFlags {
+            port: false,
+            fallback: self.fallback,
+        };
+        Scheduler {
+            flags,
+            ..Scheduler::new(self.kind)
+        }
+    }
+}
+
+/// Every alias.
+pub(crate) static ALIASES: [Alias; 9] = [
+    Alias::of("roundrobin", SchedulerKind::Wrr),
+    Alias::of("static-rr", SchedulerKind::Wrr),
+    Alias::of("round_robin", SchedulerKind::Wrr),
+    Alias::of("leastconn", SchedulerKind::Wlc),
+    Alias::of("least_conn", SchedulerKind::Wlc),
+    Alias {
+        fallback: true,
+        ..Alias::of("source", SchedulerKind::Sh)
+    },
+    Alias {
+        fallback: true,
+        networks: true,
+        ..Alias::of("ip_hash", SchedulerKind::Sh)
+    },
+    Alias::of("random", SchedulerKind::P2c),
+    Alias::of("first", SchedulerKind::Fo),
+];
+
+pub(super) fn scheduler(sink: &mut Sink<'_>, entry: &Entry<'_>, kind: &Kind) -> Option<Scheduler> {
+    match &entry.item.value {
+        Value::Text(_) => named(sink, &entry.item, kind),
+        Value::Table(table) => {
+            let view = View::open(sink, &catalog::SCHEDULER, table, &entry.key_span);
+            with_flags(sink, &view)
+        }
+        _ => {
+            sink.push(wrong_type(&entry.item, kind));
+            None
+        }
+    }
+}
+
+fn named(sink: &mut Sink<'_>, item: &Item<'_>, kind: &Kind) -> Option<Scheduler> {
+    let word = word(sink, item, kind)?;
+    if let Some(kind) = SchedulerKind::from_name(word) {
+        return Some(Scheduler::new(kind));
+    }
+    let scheduler = ALIASES.iter().find(|alias| alias.name == word)?.scheduler();
+    let message = format!("\"{word}\" is taken as \"{scheduler}\"");
+    sink.push(Diagnostic::new(Code::Alias, &item.span, message));
+    Some(scheduler)
+}
+
+fn with_flags(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Scheduler> {
+    let (name, kind) = view.get("name")?;
+    let scheduler = named(sink, &name.item, kind);
+    let mut flags = scheduler
+        .map(|scheduler| scheduler.flags)
+        .unwrap_or_default();
+    let item_kind = match view.get("flags") {
+        Some((_, Kind::List(kind))) => *kind,
+        _ => return scheduler,
+    };
+    for item in view.list(sink, "flags")? {
+        let Some(flag) = word(sink, item, item_kind) else {
+            continue;
+        };
+        let Some((of, what)) = flag.split_once('-') else {
+            continue;
+        };
+        if let Some(scheduler) = scheduler.filter(|scheduler| scheduler.kind.as_str() != of) {
+            sink.push(
+                Diagnostic::new(
+                    Code::Contradiction,
+                    &item.span,
+                    format!("`{flag}` is no flag of `{}`", scheduler.kind),
+                )
+                .also(&name.item.span, "the scheduler")
+                .fix(format!("leave it out, or write name = \"{of}\"")),
+            );
+        }
+        match what {
+            "port" => flags.port = true,
+            _ => flags.fallback = true,
+        }
+    }
+    scheduler.map(|scheduler| Scheduler { flags, ..scheduler })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_alias_is_a_name_of_its_own() {
+        for alias in &ALIASES {
+            assert_eq!(SchedulerKind::from_name(alias.name), None, "{}", alias.name);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! `[service.NAME]`.
+
+use std::net::IpAddr;
+use std::ops::Range;
+
+use weir_model::{Forward, Listener, Service, Snat};
+
+use super::{LoweredService, refuse, tunnel};
+use crate::address;
+use crate::catalog;
+use crate::code::Code;
+use crate::diagnostic::Diagnostic;
+use crate::key::Kind;
+use crate::tree::{Entry, Table, Value};
+use crate::view::{Sink, View, text, wrong_type};
+
+pub(super) fn service(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -> LoweredService {
+    let view = View::open(sink, &catalog::SERVICE, table, &entry.key_span);
+    let forward = view.choice(sink, "forward", &Forward::ALL, Forward::as_str);
+    let pool = view.text(sink, "pool");
+    let mut service = Service::new(
+        entry.key.as_ref(),
+        forward.unwrap_or(Forward::Nat),
+        pool.map_or(String::new(), |(name, _)| name.to_owned()),
+    );
+    service.source = sink.lines.source(entry.key_span.start);
+    let (listeners, listen) = listeners(sink, &view).into_iter().unzip();
+    service.listen = listeners;
+    let written_tunnel = view
+        .get("tunnel")
+        .and_then(|(entry, kind)| tunnel(sink, entry, kind));
+    service.tunnel = written_tunnel.unwrap_or_default();
+    service.snat = view
+        .get("snat")
+        .and_then(|(entry, kind)| snat(sink, entry, kind));
+    let dscp = view
+        .integer(sink, "dscp")
+        .and_then(|dscp| u8::try_from(dscp).ok());
+    service.dscp = dscp.unwrap_or(Service::DEFAULT_DSCP);
+    service.strict_ipvs = view.flag(sink, "strict_ipvs").unwrap_or(false);
+    let span = |name| view.get(name).map(|(entry, _)| entry.item.span.clone());
+    LoweredService {
+        name: entry.key_span.clone(),
+        listen,
+        pool: pool.map(|(_, span)| span.clone()),
+        forward: forward.and_then(|_| span("forward")),
+        tunnel: written_tunnel.and_then(|_| span("tunnel")),
+        snat: service.snat.is_some().then(|| span("snat")).flatten(),
+        dscp: dscp.and_then(|_| span("dscp")),
+        service,
+    }
+}
+
+fn listeners(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(Listener, Range<usize>)> {
+    let Some(items) = view.list(sink, "listen") else {
+        return Vec::new();
+    };
+    if items.is_empty() {
+        let span = view
+            .get("listen")
+            .map_or(0..0, |(entry, _)| entry.item.span.clone());
+        sink.push(
+            Diagnostic::new(Code::EmptyList, &span, "`listen` names no address")
+                .fix("add one, for example \"192.0.2.10:80\", or take the service out"),
+        );
+    }
+    let mut listeners = Vec::with_capacity(items.len());
+    for item in items {
+        let Some((text, span)) = text(sink, item, &Kind::Listener) else {
+            continue;
+        };
+        match address::listener(text) {
+            Ok(listener) => listeners.push((listener, span.clone())),
+            Err(refusal) => refuse(sink, span, refusal),
+        }
+    }
+    listeners
+}
+
+fn snat(sink: &mut Sink<'_>, entry: &Entry<'_>, kind: &Kind) -> Option<Snat> {
+    let table = match &entry.item.value {
+        Value::Bool(on) => return on.then(Snat::default),
+        Value::Table(table) => table,
+        _ => {
+            sink.push(wrong_type(&entry.item, kind));
+            return None;
+        }
+    };
+    let view = View::open(sink, &catalog::SNAT, table, &entry.key_span);
+    let mut snat = Snat {
+        addresses: addresses(sink, &view),
+        ..Snat::default()
+    };
+    if let Some((text, span)) = view.text(sink, "ports") {
+        match address::port_range(text) {
+            Ok(ports) => snat.ports = ports,
+            Err(refusal) => refuse(sink, span, refusal),
+        }
+    }
+    Some(snat)
+}
+
+fn addresses(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<IpAddr> {
+    let mut addresses = Vec::new();
+    for item in view.list(sink, "addresses").unwrap_or_default() {
+        let Some((text, span)) = text(sink, item, &Kind::Address) else {
+            continue;
+        };
+        match address::server(text) {
+            Ok((address, None)) if addresses.contains(&address) => sink.push(
+                Diagnostic::new(
+                    Code::DuplicateEntry,
+                    span,
+                    format!("{address} is listed twice"),
+                )
+                .fix("take one of them out"),
+            ),
+            Ok((address, None)) => addresses.push(address),
+            Ok((address, Some(_))) => sink.push(
+                Diagnostic::new(Code::BadAddress, span, format!("`{text}` has a port"))
+                    .fix(format!("write \"{address}\"; the ports are in `ports`")),
+            ),
+            Err(refusal) => refuse(sink, span, refusal),
+        }
+    }
+    addresses
+}

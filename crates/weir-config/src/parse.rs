@@ -1,0 +1,176 @@
+//! The way of a text: tree, model, judgement of the whole, and the findings in order.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use toml::de::DeTable;
+use weir_model::Desired;
+
+use crate::code::{Code, Severity};
+use crate::diagnostic::{Diagnostic, Lines};
+use crate::json;
+use crate::lower::lower;
+use crate::tree::{Table, Value};
+use crate::verify::{Host, verify};
+use crate::view::Sink;
+
+/// A configuration that may take effect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parsed {
+    /// What it asks for.
+    pub desired: Desired,
+    /// Warnings and notes, in the order of the text.
+    pub findings: Vec<Diagnostic>,
+}
+
+/// Reads `weir.toml`.
+///
+/// # Errors
+/// Every finding of the text in its order, warnings and notes included, if one of them is an error.
+pub fn parse(text: &str, host: &Host) -> Result<Parsed, Vec<Diagnostic>> {
+    let (document, errors) = DeTable::parse_recoverable(text);
+    let root = Table::from_toml(document.into_inner());
+    let syntax = errors
+        .iter()
+        .map(|error| syntax_error(text, &root, error))
+        .collect();
+    finish(text, &root, syntax, host)
+}
+
+/// Reads the same schema as JSON.
+///
+/// # Errors
+/// As [`parse`]; after a mistake of syntax the rest of the text is not looked at.
+pub fn parse_json(text: &str, host: &Host) -> Result<Parsed, Vec<Diagnostic>> {
+    let (item, syntax) = match json::read(text) {
+        Ok(read) => read,
+        Err(diagnostic) => return finish(text, &Table::default(), vec![*diagnostic], host),
+    };
+    match item.value {
+        Value::Table(root) => finish(text, &root, syntax, host),
+        other => {
+            let message = format!("expected an object, found {}", other.describe());
+            let diagnostic = Diagnostic::new(Code::WrongType, &item.span, message);
+            finish(text, &Table::default(), vec![diagnostic], host)
+        }
+    }
+}
+
+fn finish(
+    text: &str,
+    root: &Table<'_>,
+    syntax: Vec<Diagnostic>,
+    host: &Host,
+) -> Result<Parsed, Vec<Diagnostic>> {
+    let mut sink = Sink::new(text);
+    let broken: HashSet<usize> = syntax
+        .iter()
+        .map(|diagnostic| sink.lines.index(diagnostic.span.start))
+        .collect();
+    syntax
+        .into_iter()
+        .for_each(|diagnostic| sink.push(diagnostic));
+    let certain = sink.found.len();
+    let lowered = lower(&mut sink, root);
+    verify(&mut sink, &lowered, host);
+
+    let Sink {
+        mut found, lines, ..
+    } = sink;
+    if !broken.is_empty() {
+        // What the parser made of a broken line is a guess, and what is missing may stand in it.
+        let mut at = 0;
+        found.retain(|diagnostic| {
+            at += 1;
+            let guess = diagnostic.code.is_absence()
+                || broken.contains(&lines.index(diagnostic.span.start));
+            at <= certain || !guess
+        });
+    }
+    found.sort_by_key(|diagnostic| (diagnostic.span.start, diagnostic.severity()));
+    for diagnostic in &mut found {
+        diagnostic.at = lines.source(diagnostic.span.start);
+        for related in &mut diagnostic.related {
+            related.at = lines.source(related.span.start);
+        }
+    }
+    if found
+        .iter()
+        .any(|diagnostic| diagnostic.severity() == Severity::Error)
+    {
+        return Err(found);
+    }
+    let desired = Desired {
+        node: lowered.node,
+        timeouts: lowered.timeouts,
+        pools: lowered.pools.into_iter().map(|pool| pool.pool).collect(),
+        services: lowered
+            .services
+            .into_iter()
+            .map(|service| service.service)
+            .collect(),
+    };
+    Ok(Parsed {
+        desired,
+        findings: found,
+    })
+}
+
+fn syntax_error(text: &str, root: &Table<'_>, error: &toml::de::Error) -> Diagnostic {
+    let span = error.span().unwrap_or(0..0);
+    if error.message().starts_with("duplicate key") {
+        let key = text.get(span.clone()).unwrap_or("");
+        let diagnostic = Diagnostic::new(
+            Code::DuplicateKey,
+            &span,
+            format!("`{key}` is written twice"),
+        )
+        .label("again here")
+        .fix("take one of them out, or rename it");
+        return match first_place(text, root, &span) {
+            Some(first) => diagnostic.also(&first, "first here"),
+            None => diagnostic,
+        };
+    }
+    Diagnostic::new(
+        Code::Syntax,
+        &span,
+        format!("not TOML: {}", error.message()),
+    )
+}
+
+/// Where the key at `again` was written before: under a header the same header, else the nearest such key above.
+fn first_place(text: &str, root: &Table<'_>, again: &Range<usize>) -> Option<Range<usize>> {
+    let lines = Lines::new(text);
+    let line = lines.index(again.start);
+    let header = text.get(lines.range(line))?.trim();
+    if header.starts_with('[') {
+        let first = (0..line).map(|at| lines.range(at)).find(|range| {
+            text.get(range.clone())
+                .is_some_and(|before| before.trim() == header)
+        })?;
+        let inside = again.start - lines.range(line).start;
+        return Some(first.start + inside..first.start + inside + again.len());
+    }
+    let key = text.get(again.clone())?.trim_matches(['"', '\'']);
+    let mut nearest = None;
+    let mut open = vec![root];
+    while let Some(table) = open.pop() {
+        for entry in &table.entries {
+            if entry.key == key && entry.key_span.end <= again.start {
+                nearest = nearest.max(Some((entry.key_span.start, entry.key_span.end)));
+            }
+            match &entry.item.value {
+                Value::Table(inner) => open.push(inner),
+                Value::List(items) => {
+                    open.extend(items.iter().filter_map(|item| match &item.value {
+                        Value::Table(inner) => Some(inner),
+                        _ => None,
+                    }))
+                }
+                _ => {}
+            }
+        }
+    }
+    nearest.map(|(start, end)| start..end)
+}

@@ -1,0 +1,151 @@
+//! Diagnostics as text, the way rustc shows them.
+//!
+//! Every place is shown as `file:line:column` with its line of source; a line too long to show is only named.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use annotate_snippets::renderer::DecorStyle;
+use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Origin, Renderer, Snippet};
+
+use crate::code::Severity;
+use crate::diagnostic::{Diagnostic, Lines};
+use crate::file::FileError;
+
+/// Longest line of source that is shown, in bytes.
+const LONGEST_LINE: usize = 2000;
+
+/// Diagnostics about `text`, which is the content of `file_name`, and a last line that counts them; empty for none.
+pub fn render(diagnostics: &[Diagnostic], text: &str, file_name: &str, color: bool) -> String {
+    let Some(counted) = count(diagnostics) else {
+        return String::new();
+    };
+    let renderer = renderer(color);
+    let lines = Lines::new(text);
+    let mut out = String::new();
+    for diagnostic in diagnostics {
+        let group = group(diagnostic, &lines, text, file_name);
+        out.push_str(&renderer.render(&[group]));
+        out.push_str("\n\n");
+    }
+    out.push_str(&format!("{file_name}: {counted}\n"));
+    out
+}
+
+/// A file that could not be taken as text at all.
+pub fn render_file_error(error: &FileError, file_name: &str, color: bool) -> String {
+    let title = Level::ERROR
+        .primary_title(error.to_string())
+        .id(error.code().as_str());
+    let group = title
+        .element(Origin::path(file_name))
+        .element(Level::HELP.message(error.fix()));
+    renderer(color).render(&[group]) + "\n"
+}
+
+/// "2 errors, 1 warning"; `None` if there is nothing.
+fn count(diagnostics: &[Diagnostic]) -> Option<String> {
+    let parts: Vec<String> = [Severity::Error, Severity::Warning, Severity::Note]
+        .into_iter()
+        .filter_map(|severity| {
+            let count = diagnostics
+                .iter()
+                .filter(|diagnostic| diagnostic.severity() == severity)
+                .count();
+            let plural = if count == 1 { "" } else { "s" };
+            (count > 0).then(|| format!("{count} {}{plural}", severity.as_str()))
+        })
+        .collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+const fn renderer(color: bool) -> Renderer {
+    let renderer = if color {
+        Renderer::styled()
+    } else {
+        Renderer::plain()
+    };
+    renderer.decor_style(DecorStyle::Ascii)
+}
+
+fn group<'a>(
+    diagnostic: &'a Diagnostic,
+    lines: &Lines<'a>,
+    text: &'a str,
+    file_name: &'a str,
+) -> Group<'a> {
+    let level = match diagnostic.severity() {
+        Severity::Error => Level::ERROR,
+        Severity::Warning => Level::WARNING,
+        Severity::Note => Level::NOTE,
+    };
+    let mut group = level
+        .primary_title(diagnostic.message.as_str())
+        .id(diagnostic.code.as_str())
+        .elements(std::iter::empty::<Origin<'_>>());
+    for (line, marks) in places(diagnostic, lines) {
+        let range = lines.range(line);
+        group = if range.len() > LONGEST_LINE {
+            let at = lines.source(marks[0].span.start);
+            group.element(
+                Origin::path(file_name)
+                    .line(at.line as usize)
+                    .char_column(at.column as usize),
+            )
+        } else {
+            let snippet = Snippet::source(text.get(range.clone()).unwrap_or(""))
+                .path(file_name)
+                .line_start(line + 1);
+            group.element(snippet.annotations(marks.iter().map(|mark| mark.annotation(&range))))
+        };
+    }
+    if let Some(cause) = &diagnostic.cause {
+        group = group.element(Level::NOTE.message(cause.as_str()));
+    }
+    if let Some(fix) = &diagnostic.fix {
+        group = group.element(Level::HELP.message(fix.as_str()));
+    }
+    group
+}
+
+struct Mark<'a> {
+    span: Range<usize>,
+    label: &'a str,
+    kind: AnnotationKind,
+}
+
+impl<'a> Mark<'a> {
+    /// Within its line: a span over several lines is marked to the end of the first.
+    fn annotation(&self, line: &Range<usize>) -> Annotation<'a> {
+        let start = self.span.start.clamp(line.start, line.end) - line.start;
+        let end = self.span.end.clamp(line.start, line.end) - line.start;
+        self.kind
+            .span(start..end.max(start))
+            .label((!self.label.is_empty()).then_some(self.label))
+    }
+}
+
+/// Marks by line, the line of the finding itself first.
+fn places<'a>(diagnostic: &'a Diagnostic, lines: &Lines<'_>) -> Vec<(usize, Vec<Mark<'a>>)> {
+    let own = lines.index(diagnostic.span.start);
+    let mut by_line: BTreeMap<(bool, usize), Vec<Mark<'a>>> = BTreeMap::new();
+    let primary = Mark {
+        span: diagnostic.span.clone(),
+        label: &diagnostic.label,
+        kind: AnnotationKind::Primary,
+    };
+    by_line.entry((false, own)).or_default().push(primary);
+    for related in &diagnostic.related {
+        let line = lines.index(related.span.start);
+        let mark = Mark {
+            span: related.span.clone(),
+            label: &related.label,
+            kind: AnnotationKind::Context,
+        };
+        by_line.entry((line != own, line)).or_default().push(mark);
+    }
+    by_line
+        .into_iter()
+        .map(|((_, line), marks)| (line, marks))
+        .collect()
+}

@@ -1,0 +1,105 @@
+//! The JSON Schema of the configuration, made from the catalog.
+//!
+//! It describes what this build takes: keys and values that are not built yet are not in it. What two places say
+//! together (listeners that collide, families that do not meet) no schema can tell.
+
+use serde_json::{Map, Value, json};
+
+use crate::catalog;
+use crate::duration;
+use crate::key::{Key, Kind, Presence, Section};
+
+/// JSON Schema, draft 2020-12, of `weir.toml` and of the same configuration as JSON.
+pub fn schema() -> Value {
+    let mut root = section(&catalog::ROOT);
+    if let Value::Object(root) = &mut root {
+        root.insert(
+            "$schema".to_owned(),
+            json!("https://json-schema.org/draft/2020-12/schema"),
+        );
+        root.insert("title".to_owned(), json!("weir.toml"));
+    }
+    root
+}
+
+fn section(section: &Section) -> Value {
+    let properties: Map<String, Value> = section
+        .built()
+        .map(|key| (key.name.to_owned(), property(key)))
+        .collect();
+    let required: Vec<&str> = section
+        .built()
+        .filter(|key| matches!(key.presence, Presence::Required))
+        .map(|key| key.name)
+        .collect();
+    let mut schema =
+        json!({"type": "object", "properties": properties, "additionalProperties": false});
+    if !required.is_empty() {
+        schema["required"] = json!(required);
+    }
+    schema
+}
+
+fn property(key: &Key) -> Value {
+    let mut schema = kind(&key.kind);
+    let description = match key.presence {
+        Presence::Absent(meaning) => format!("{} Absent: {meaning}.", key.purpose),
+        Presence::Required | Presence::Default(_) => key.purpose.to_owned(),
+    };
+    schema["description"] = json!(description);
+    if let Presence::Default(text) = key.presence {
+        schema["default"] = default(&key.kind, text);
+    }
+    schema
+}
+
+/// The default as JSON: a number, a flag, a list, and else a string.
+fn default(kind: &Kind, text: &str) -> Value {
+    match kind {
+        Kind::Integer { .. } | Kind::Flag | Kind::List(_) => {
+            serde_json::from_str(text).unwrap_or(Value::Null)
+        }
+        Kind::Either(first, _) => default(first, text),
+        _ => json!(text),
+    }
+}
+
+fn kind(of: &Kind) -> Value {
+    const PORT: &str = "[0-9]{1,5}";
+    match of {
+        Kind::Later => json!(false),
+        Kind::PoolName => json!({"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$"}),
+        Kind::Interface => {
+            json!({"type": "string", "minLength": 1, "maxLength": 15, "pattern": "^[^/:\\s]+$"})
+        }
+        Kind::SocketAddress => json!({"type": "string", "pattern": format!("^.+:{PORT}$")}),
+        Kind::Address => {
+            json!({"type": "string", "anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]})
+        }
+        Kind::ServerAddress => json!({"type": "string", "minLength": 1}),
+        Kind::Listener => {
+            json!({"type": "string", "pattern": format!("^(tcp/|udp/)?[^/]+:({PORT}|{PORT}-{PORT}|\\*)$")})
+        }
+        Kind::PortRange => json!({"type": "string", "pattern": format!("^{PORT}(-{PORT})?$")}),
+        Kind::Flag => json!({"type": "boolean"}),
+        Kind::Integer { min, max } => json!({"type": "integer", "minimum": min, "maximum": max}),
+        Kind::Duration { min, max } => json!({
+            "type": "string",
+            "pattern": "^[0-9]+ *(ms|s|m|h|d)$",
+            "$comment": format!("from {} to {}", duration::show(*min), duration::show(*max)),
+        }),
+        Kind::OneOf(choices) => {
+            let choices = choices();
+            let words: Vec<&str> = choices.now.into_iter().chain(choices.aliases).collect();
+            json!({"type": "string", "enum": words})
+        }
+        Kind::List(item) => json!({"type": "array", "items": kind(item)}),
+        Kind::Table(of) => section(of),
+        Kind::Named(of) => json!({
+            "type": "object",
+            "propertyNames": {"pattern": "^[A-Za-z0-9._-]{1,64}$"},
+            "additionalProperties": section(of),
+        }),
+        Kind::Either(a, b) => json!({"anyOf": [kind(a), kind(b)]}),
+    }
+}

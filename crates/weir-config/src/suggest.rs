@@ -1,0 +1,78 @@
+//! "Did you mean": the known word nearest to an unknown one.
+
+/// The nearest of `known`, if near enough that the writer plausibly meant it: a third of the letters may differ.
+///
+/// Case, `-` and `_` count for nothing; of two equally near words the first in the list wins.
+pub(crate) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+    // A word this long is no slip of the pen, and the distance costs its square.
+    const LONGEST: usize = 64;
+    if word.len() > LONGEST {
+        return None;
+    }
+    let folded = fold(word);
+    let allowed = (folded.len() / 3).max(1);
+    known
+        .into_iter()
+        .filter(|candidate| candidate.len() <= LONGEST)
+        .map(|candidate| (distance(&folded, &fold(candidate)), candidate))
+        .filter(|(distance, candidate)| {
+            *distance <= allowed && *distance < candidate.chars().count()
+        })
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+fn fold(word: &str) -> Vec<char> {
+    word.chars()
+        .map(|c| {
+            if c == '-' {
+                '_'
+            } else {
+                c.to_ascii_lowercase()
+            }
+        })
+        .collect()
+}
+
+/// Optimal string alignment: insertions, deletions, substitutions, and swaps of neighbours.
+fn distance(a: &[char], b: &[char]) -> usize {
+    let mut before: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, to) in b.iter().enumerate() {
+            let mut best = (last[j] + usize::from(from != to))
+                .min(last[j + 1] + 1)
+                .min(row[j] + 1);
+            if i > 0 && j > 0 && *from == b[j - 1] && a[i - 1] == *to {
+                best = best.min(before[j - 1] + 1);
+            }
+            row.push(best);
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_of_the_pen_are_found() {
+        let known = ["interfaces", "vip_interface", "admin", "max_flows"];
+        assert_eq!(nearest("interface", known), Some("interfaces"));
+        assert_eq!(nearest("max-flows", known), Some("max_flows"));
+        assert_eq!(nearest("amdin", known), Some("admin"));
+        assert_eq!(nearest("MAX_FLOW", known), Some("max_flows"));
+    }
+
+    #[test]
+    fn other_words_are_not() {
+        let known = ["rr", "wrr", "lc", "wlc"];
+        assert_eq!(nearest("fastest", known), None);
+        assert_eq!(nearest("wllc", known), Some("wlc"));
+        assert_eq!(nearest(&"w".repeat(100), known), None);
+        assert_eq!(nearest("zz", known), None);
+    }
+}

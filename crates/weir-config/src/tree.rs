@@ -1,0 +1,97 @@
+//! The tree that TOML and JSON have in common: values with their spans, tables in the order of the text.
+//!
+//! What a value means is not known here.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use toml::de::{DeTable, DeValue};
+
+/// A value and where it is written.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Item<'t> {
+    pub(crate) span: Range<usize>,
+    pub(crate) value: Value<'t>,
+}
+
+/// A value.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Value<'t> {
+    Text(Cow<'t, str>),
+    /// `None` = an integer beyond 64 bits.
+    Integer(Option<i64>),
+    Float(f64),
+    Bool(bool),
+    Datetime,
+    Null,
+    List(Vec<Item<'t>>),
+    Table(Table<'t>),
+}
+
+impl Value<'_> {
+    /// What it is, for "expected X, found Y".
+    pub(crate) const fn describe(&self) -> &'static str {
+        match self {
+            Self::Text(_) => "a string",
+            Self::Integer(_) => "an integer",
+            Self::Float(_) => "a number with a fraction",
+            Self::Bool(_) => "true or false",
+            Self::Datetime => "a date or time",
+            Self::Null => "null",
+            Self::List(_) => "a list",
+            Self::Table(_) => "a table",
+        }
+    }
+}
+
+/// Entries of a table, in the order of the text.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Table<'t> {
+    pub(crate) entries: Vec<Entry<'t>>,
+}
+
+/// One entry of a table.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Entry<'t> {
+    pub(crate) key: Cow<'t, str>,
+    pub(crate) key_span: Range<usize>,
+    pub(crate) item: Item<'t>,
+}
+
+impl<'t> Table<'t> {
+    pub(crate) fn from_toml(table: DeTable<'t>) -> Self {
+        let mut entries: Vec<Entry<'t>> = table
+            .into_iter()
+            .map(|(key, value)| Entry {
+                key_span: key.span(),
+                key: key.into_inner(),
+                item: Item::from_toml(value.span(), value.into_inner()),
+            })
+            .collect();
+        // The parser's map is sorted by name.
+        entries.sort_by_key(|entry| entry.key_span.start);
+        Self { entries }
+    }
+}
+
+impl<'t> Item<'t> {
+    fn from_toml(span: Range<usize>, value: DeValue<'t>) -> Self {
+        let value = match value {
+            DeValue::String(text) => Value::Text(text),
+            DeValue::Integer(integer) => {
+                Value::Integer(i64::from_str_radix(integer.as_str(), integer.radix()).ok())
+            }
+            DeValue::Float(float) => Value::Float(float.as_str().parse().unwrap_or(f64::NAN)),
+            DeValue::Boolean(value) => Value::Bool(value),
+            DeValue::Datetime(_) => Value::Datetime,
+            DeValue::Array(items) => Value::List(
+                items
+                    .into_iter()
+                    .map(|item| Self::from_toml(item.span(), item.into_inner()))
+                    .collect(),
+            ),
+            DeValue::Table(table) => Value::Table(Table::from_toml(table)),
+        };
+        Self { span, value }
+    }
+}

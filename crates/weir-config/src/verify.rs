@@ -1,0 +1,372 @@
+//! What two places say together: listeners that collide, names that dangle, families that do not meet, and what is
+//! legal and suspicious.
+//!
+//! Runs over everything that could be read, so that one run reports all. Each finding names both places.
+
+use std::collections::{HashMap, HashSet};
+
+use weir_model::{Family, Forward, Listener, Server};
+
+use crate::code::Code;
+use crate::diagnostic::Diagnostic;
+use crate::lower::{Lowered, LoweredPool, LoweredService};
+use crate::suggest::nearest;
+use crate::view::Sink;
+
+/// What the machine that will run the configuration is like; all of it optional.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Host {
+    /// `net.ipv4.ip_local_port_range`: first and last port of the machine's own connections.
+    pub local_ports: Option<(u16, u16)>,
+}
+
+/// Judges the configuration as a whole.
+pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &Host) {
+    let pools: HashMap<&str, &LoweredPool> = lowered
+        .pools
+        .iter()
+        .map(|pool| (pool.pool.name.as_str(), pool))
+        .collect();
+    listeners(sink, lowered);
+    limits(sink, lowered);
+    for service in &lowered.services {
+        snat(sink, service, host);
+        let Some(place) = &service.pool else { continue };
+        match pools.get(service.service.pool.as_str()) {
+            Some(pool) => {
+                servers_of(sink, service, pool);
+                without_effect(sink, service, pool);
+            }
+            None => {
+                let name = &service.service.pool;
+                let diagnostic = Diagnostic::new(
+                    Code::DanglingPool,
+                    place,
+                    format!("there is no pool `{name}`"),
+                )
+                .also(&service.name, "this service needs it");
+                let near = nearest(
+                    name,
+                    lowered.pools.iter().map(|pool| pool.pool.name.as_str()),
+                );
+                sink.push(match near.and_then(|near| pools.get(near)) {
+                    Some(near) => diagnostic
+                        .also(&near.name, "this one exists")
+                        .fix(format!("did you mean `{}`?", near.pool.name)),
+                    None => diagnostic.fix(format!("add [pool.{name}]")),
+                });
+            }
+        }
+    }
+    unused(sink, lowered);
+    quiesced(sink, lowered);
+}
+
+/// The same address and port twice with the same precision; a more precise listener may lie in a wider one.
+fn listeners(sink: &mut Sink<'_>, lowered: &Lowered) {
+    let mut all: Vec<(&LoweredService, usize, Listener)> = lowered
+        .services
+        .iter()
+        .flat_map(|service| {
+            service
+                .service
+                .listen
+                .iter()
+                .enumerate()
+                .map(move |(at, listen)| (service, at, *listen))
+        })
+        .collect();
+    all.sort_by_key(|(service, at, listener)| {
+        let place = service.listen[*at].start;
+        (
+            listener.protocol,
+            listener.address,
+            listener.ports.specificity(),
+            listener.ports.bounds(),
+            place,
+        )
+    });
+    let class = |listener: &Listener| {
+        (
+            listener.protocol,
+            listener.address,
+            listener.ports.specificity(),
+        )
+    };
+    let Some(mut widest) = all.first() else {
+        return;
+    };
+    for this in all.iter().skip(1) {
+        let (a, b) = (widest, this);
+        let same = class(&a.2) == class(&b.2);
+        if same && b.2.ports.bounds().0 <= a.2.ports.bounds().1 {
+            collision(sink, a, b);
+        }
+        if !same || b.2.ports.bounds().1 > a.2.ports.bounds().1 {
+            widest = this;
+        }
+    }
+}
+
+fn collision(
+    sink: &mut Sink<'_>,
+    a: &(&LoweredService, usize, Listener),
+    b: &(&LoweredService, usize, Listener),
+) {
+    let place = |of: &(&LoweredService, usize, Listener)| of.0.listen[of.1].clone();
+    let (first, again) = if place(a).start <= place(b).start {
+        (a, b)
+    } else {
+        (b, a)
+    };
+    let message = if first.2 == again.2 {
+        format!("{} is claimed twice", again.2)
+    } else {
+        format!("{} overlaps {}", again.2, first.2)
+    };
+    let owner =
+        |of: &(&LoweredService, usize, Listener)| format!("service `{}`", of.0.service.name);
+    sink.push(
+        Diagnostic::new(Code::DuplicateListener, &place(again), message)
+            .label(owner(again))
+            .also(&place(first), owner(first))
+            .cause("an exact port comes before a range and a range before `*`; between equals nothing decides")
+            .fix("take one of them out, or change its address or ports"),
+    );
+}
+
+fn limits(sink: &mut Sink<'_>, lowered: &Lowered) {
+    let limit = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
+    let servers = lowered.pools.iter().flat_map(|pool| &pool.servers);
+    let services = lowered.services.iter().map(|service| &service.name);
+    let over = [
+        (
+            "max_servers",
+            lowered.node.max_servers,
+            &lowered.max_servers,
+            servers.clone().count(),
+            { servers.clone().nth(limit(lowered.node.max_servers)) },
+        ),
+        (
+            "max_services",
+            lowered.node.max_services,
+            &lowered.max_services,
+            services.clone().count(),
+            { services.clone().nth(limit(lowered.node.max_services)) },
+        ),
+    ];
+    for (key, allowed, place, count, first_over) in over {
+        let Some(first_over) = first_over else {
+            continue;
+        };
+        let what = key.trim_start_matches("max_");
+        let mut diagnostic = Diagnostic::new(
+            Code::OverLimit,
+            first_over,
+            format!("{count} {what}, and `{key}` allows {allowed}"),
+        )
+        .label("the first too many")
+        .fix(format!("raise `{key}` in [node] to {count} or more"));
+        if let Some(place) = place {
+            diagnostic = diagnostic.also(place, "the limit");
+        }
+        sink.push(diagnostic);
+    }
+}
+
+fn snat(sink: &mut Sink<'_>, service: &LoweredService, host: &Host) {
+    let (Some(snat), Some(place)) = (&service.service.snat, &service.snat) else {
+        return;
+    };
+    if let Some((first, last)) = host.local_ports
+        && snat.ports.0 <= last
+        && first <= snat.ports.1
+    {
+        let (from, to) = snat.ports;
+        let message =
+            format!("the source ports {from}-{to} meet the director's own, {first}-{last}");
+        sink.push(
+            Diagnostic::new(Code::LocalPorts, place, message)
+                .cause("a connection of the director itself may already use such a port")
+                .fix("choose other ports, or change net.ipv4.ip_local_port_range"),
+        );
+    }
+    for (listener, listen) in service.service.listen.iter().zip(&service.listen) {
+        let family = listener.family();
+        if !snat.addresses.is_empty()
+            && !snat
+                .addresses
+                .iter()
+                .any(|address| Family::of(*address) == family)
+        {
+            sink.push(
+                Diagnostic::new(
+                    Code::FamilyMismatch,
+                    place,
+                    format!("`snat` has no {family} address"),
+                )
+                .also(listen, format!("this listener is {family}"))
+                .fix(format!(
+                    "add an {family} address, or leave `addresses` out to use the director's own"
+                )),
+            );
+            return;
+        }
+    }
+}
+
+fn servers_of(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool) {
+    if pool.pool.servers.is_empty() && pool.complete {
+        let message = format!("pool `{}` has no servers", pool.pool.name);
+        sink.push(
+            Diagnostic::new(Code::NoServers, &pool.name, message)
+                .also(&service.name, "this service refuses all clients")
+                .fix("add `servers`"),
+        );
+    }
+    let Some(method) = &service.forward else {
+        return;
+    };
+    for (server, place) in pool.pool.servers.iter().zip(&pool.servers) {
+        if sink.is_full() {
+            return;
+        }
+        let forward = server.forward_in(&service.service);
+        for (listener, listen) in service.service.listen.iter().zip(&service.listen) {
+            let Some(finding) = meeting(forward, server, listener) else {
+                continue;
+            };
+            let (code, message, cause, fix) = finding;
+            let mut diagnostic = Diagnostic::new(code, place, message)
+                .label(format!("server of pool `{}`", pool.pool.name))
+                .also(
+                    listen,
+                    format!("listener of service `{}`", service.service.name),
+                );
+            if server.forward.is_none() {
+                diagnostic = diagnostic.also(method, "the forwarding method");
+            }
+            sink.push(diagnostic.cause(cause).fix(fix));
+            break;
+        }
+    }
+}
+
+type Finding = (Code, String, String, String);
+
+/// What is wrong when this server gets that listener's clients.
+fn meeting(forward: Forward, server: &Server, listener: &Listener) -> Option<Finding> {
+    let family = Family::of(server.address);
+    if forward.needs_same_family() && family != listener.family() {
+        return Some((
+            Code::FamilyMismatch,
+            format!(
+                "`{forward}` cannot take {} clients to an {family} server",
+                listener.family()
+            ),
+            "only `tunnel` carries one family in the other".to_owned(),
+            format!(
+                "use a pool of {} servers, or forward = \"tunnel\"",
+                listener.family()
+            ),
+        ));
+    }
+    let reaches = server.port.is_none_or(|port| listener.ports.contains(port));
+    if server.address == listener.address && reaches {
+        return Some((
+            Code::ServerIsVip,
+            format!("server {} is the service's own VIP", server.name),
+            "its packets would come back to the director as a client's".to_owned(),
+            "name the server's own address".to_owned(),
+        ));
+    }
+    if let Some(port) = server.port
+        && !forward.rewrites_port()
+        && !listener.ports.contains(port)
+    {
+        return Some((
+            Code::PortStays,
+            format!(
+                "under `{forward}` clients reach port {} of this server, not {port}",
+                listener.ports
+            ),
+            "only `nat` rewrites the port; elsewhere a server's port is for checks".to_owned(),
+            "leave the port out, or let the service listen on it".to_owned(),
+        ));
+    }
+    None
+}
+
+/// Keys of the service that belong to a forwarding method which none of its servers has.
+fn without_effect(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool) {
+    if !pool.complete || service.forward.is_none() {
+        return;
+    }
+    let forwards: HashSet<Forward> = pool
+        .pool
+        .servers
+        .iter()
+        .map(|server| server.forward_in(&service.service))
+        .chain(
+            pool.pool
+                .servers
+                .is_empty()
+                .then_some(service.service.forward),
+        )
+        .collect();
+    let keys = [
+        ("snat", Forward::Nat, &service.snat),
+        ("tunnel", Forward::Tunnel, &service.tunnel),
+        ("dscp", Forward::L3dsr, &service.dscp),
+    ];
+    for (key, needs, place) in keys {
+        if let Some(place) = place
+            && !forwards.contains(&needs)
+        {
+            let message = format!(
+                "`{key}` has no effect: no server of this service has forward = \"{needs}\""
+            );
+            let mut diagnostic = Diagnostic::new(Code::NoEffect, place, message);
+            if let Some(forward) = &service.forward {
+                diagnostic = diagnostic.also(forward, "the forwarding method");
+            }
+            sink.push(diagnostic.fix(format!("leave `{key}` out")));
+        }
+    }
+}
+
+fn unused(sink: &mut Sink<'_>, lowered: &Lowered) {
+    let used: HashSet<&str> = lowered
+        .services
+        .iter()
+        .map(|service| service.service.pool.as_str())
+        .collect();
+    for pool in lowered
+        .pools
+        .iter()
+        .filter(|pool| !used.contains(pool.pool.name.as_str()))
+    {
+        sink.push(
+            Diagnostic::new(
+                Code::UnusedPool,
+                &pool.name,
+                format!("no service uses pool `{}`", pool.pool.name),
+            )
+            .fix("name it as `pool` of a service, or take it out"),
+        );
+    }
+}
+
+fn quiesced(sink: &mut Sink<'_>, lowered: &Lowered) {
+    for pool in &lowered.pools {
+        let servers = &pool.pool.servers;
+        if pool.complete && !servers.is_empty() && servers.iter().all(|server| server.weight == 0) {
+            let message = format!("every server of pool `{}` has weight 0", pool.pool.name);
+            sink.push(
+                Diagnostic::new(Code::AllQuiesced, &pool.name, message)
+                    .cause("weight 0 takes no new clients")
+                    .fix("give one of them a weight"),
+            );
+        }
+    }
+}

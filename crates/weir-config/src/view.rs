@@ -1,0 +1,327 @@
+//! A table seen as a section: what is unknown, unbuilt, missing or of the wrong type is reported, the rest is handed
+//! out typed.
+//!
+//! Every finding goes to the [`Sink`] and reading goes on, so that one run reports all.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+use std::time::Duration;
+
+use crate::catalog;
+use crate::code::{Code, Severity};
+use crate::diagnostic::{Diagnostic, Lines};
+use crate::duration;
+use crate::key::{Choices, Kind, Presence, Section, words};
+use crate::suggest::nearest;
+use crate::tree::{Entry, Item, Table, Value};
+
+/// Collects findings, and knows the lines that spans are in.
+pub(crate) struct Sink<'t> {
+    pub(crate) found: Vec<Diagnostic>,
+    pub(crate) lines: Lines<'t>,
+    errors: usize,
+    others: usize,
+}
+
+impl<'t> Sink<'t> {
+    /// Findings of each kind that are kept: a text that is no configuration at all has millions.
+    const MOST: usize = 1000;
+
+    pub(crate) fn new(text: &'t str) -> Self {
+        Self {
+            found: Vec::new(),
+            lines: Lines::new(text),
+            errors: 0,
+            others: 0,
+        }
+    }
+
+    /// Keeps it, unless there are [`Self::MOST`] of its kind; warnings never crowd out errors.
+    pub(crate) fn push(&mut self, diagnostic: Diagnostic) {
+        let error = diagnostic.severity() == Severity::Error;
+        let count = if error {
+            &mut self.errors
+        } else {
+            &mut self.others
+        };
+        *count += 1;
+        match (*count).cmp(&(Self::MOST + 1)) {
+            Ordering::Less => self.found.push(diagnostic),
+            Ordering::Equal => {
+                let what = if error { "errors" } else { "warnings" };
+                let message = format!(
+                    "there are more than {} {what}; the rest is left out",
+                    Self::MOST
+                );
+                self.found
+                    .push(Diagnostic::new(Code::TooMany, &diagnostic.span, message));
+            }
+            Ordering::Greater => {}
+        }
+    }
+
+    /// Whether another error would be left out, so that finding it is not worth the time.
+    pub(crate) const fn is_full(&self) -> bool {
+        self.errors > Self::MOST
+    }
+}
+
+/// A table of a known section.
+pub(crate) struct View<'a, 't> {
+    section: &'static Section,
+    table: &'a Table<'t>,
+}
+
+impl<'a, 't> View<'a, 't> {
+    /// Reports the keys that do not belong here, and the required ones that are not; `place` is the table's name.
+    pub(crate) fn open(
+        sink: &mut Sink<'_>,
+        section: &'static Section,
+        table: &'a Table<'t>,
+        place: &Range<usize>,
+    ) -> Self {
+        for entry in &table.entries {
+            if sink.is_full() {
+                break;
+            }
+            match section.key(&entry.key) {
+                None => sink.push(unknown_key(section, entry)),
+                Some(key) if !key.is_built() => sink.push(
+                    Diagnostic::new(
+                        Code::NotBuilt,
+                        &entry.key_span,
+                        format!("`{}` is not built yet", key.name),
+                    )
+                    .cause(key.purpose)
+                    .fix("take it out; nothing that this build lacks is accepted and ignored"),
+                ),
+                Some(_) => {}
+            }
+        }
+        for key in section
+            .built()
+            .filter(|key| matches!(key.presence, Presence::Required))
+        {
+            if !table.entries.iter().any(|entry| entry.key == key.name) {
+                let message = format!("`{}` is missing in {}", key.name, section.heading());
+                let fix = format!("add {}, for example `{}`", key.kind.syntax(), key.example);
+                sink.push(
+                    Diagnostic::new(Code::MissingKey, place, message)
+                        .cause(key.purpose)
+                        .fix(fix),
+                );
+            }
+        }
+        Self { section, table }
+    }
+
+    /// The entry of that key and what it should be.
+    pub(crate) fn get(&self, name: &str) -> Option<(&'a Entry<'t>, &'static Kind)> {
+        let key = self.section.key(name)?;
+        let entry = self.table.entries.iter().find(|entry| entry.key == name)?;
+        Some((entry, &key.kind))
+    }
+
+    /// Text of any kind.
+    pub(crate) fn text(
+        &self,
+        sink: &mut Sink<'_>,
+        name: &str,
+    ) -> Option<(&'a str, &'a Range<usize>)> {
+        let (entry, kind) = self.get(name)?;
+        text(sink, &entry.item, kind)
+    }
+
+    pub(crate) fn flag(&self, sink: &mut Sink<'_>, name: &str) -> Option<bool> {
+        let (entry, kind) = self.get(name)?;
+        match entry.item.value {
+            Value::Bool(value) => Some(value),
+            _ => {
+                sink.push(wrong_type(&entry.item, kind));
+                None
+            }
+        }
+    }
+
+    /// A number within the range of its key.
+    pub(crate) fn integer(&self, sink: &mut Sink<'_>, name: &str) -> Option<u32> {
+        let (entry, kind) = self.get(name)?;
+        let Kind::Integer { min, max } = *kind else {
+            return None;
+        };
+        let Value::Integer(value) = entry.item.value else {
+            sink.push(wrong_type(&entry.item, kind));
+            return None;
+        };
+        let value = value
+            .and_then(|value| u32::try_from(value).ok())
+            .filter(|value| (min..=max).contains(value));
+        if value.is_none() {
+            let message = format!("`{name}` is out of range");
+            let fix = format!("write {}", kind.syntax());
+            sink.push(Diagnostic::new(Code::OutOfRange, &entry.item.span, message).fix(fix));
+        }
+        value
+    }
+
+    /// A duration within the range of its key.
+    pub(crate) fn duration(&self, sink: &mut Sink<'_>, name: &str) -> Option<Duration> {
+        let (entry, kind) = self.get(name)?;
+        let Kind::Duration { min, max } = *kind else {
+            return None;
+        };
+        let (text, span) = text(sink, &entry.item, kind)?;
+        match duration::parse(text) {
+            Ok(value) if (min..=max).contains(&value) => Some(value),
+            Ok(_) => {
+                let message = format!("`{name}` is out of range");
+                sink.push(
+                    Diagnostic::new(Code::OutOfRange, span, message)
+                        .fix(format!("write {}", kind.syntax())),
+                );
+                None
+            }
+            Err(cause) => {
+                let message = format!("`{text}` is no duration");
+                let fix = "write a whole number and ms, s, m, h or d, as in \"30s\"";
+                sink.push(
+                    Diagnostic::new(Code::BadDuration, span, message)
+                        .cause(cause)
+                        .fix(fix),
+                );
+                None
+            }
+        }
+    }
+
+    /// The items of a list; a single value in its place is reported.
+    pub(crate) fn list(&self, sink: &mut Sink<'_>, name: &str) -> Option<&'a [Item<'t>]> {
+        let (entry, kind) = self.get(name)?;
+        match &entry.item.value {
+            Value::List(items) => Some(items),
+            _ => {
+                sink.push(wrong_type(&entry.item, kind));
+                None
+            }
+        }
+    }
+
+    /// One of the words of its key.
+    pub(crate) fn choice<T: Copy>(
+        &self,
+        sink: &mut Sink<'_>,
+        name: &str,
+        all: &[T],
+        as_str: fn(T) -> &'static str,
+    ) -> Option<T> {
+        let (entry, kind) = self.get(name)?;
+        let word = word(sink, &entry.item, kind)?;
+        all.iter().copied().find(|value| as_str(*value) == word)
+    }
+}
+
+/// The text of an item that should be `kind`.
+pub(crate) fn text<'a>(
+    sink: &mut Sink<'_>,
+    item: &'a Item<'_>,
+    kind: &Kind,
+) -> Option<(&'a str, &'a Range<usize>)> {
+    match &item.value {
+        Value::Text(text) => Some((text, &item.span)),
+        _ => {
+            sink.push(wrong_type(item, kind));
+            None
+        }
+    }
+}
+
+/// The text of an item that should be one of the words of `kind`; unknown and unbuilt ones are reported.
+pub(crate) fn word<'a>(sink: &mut Sink<'_>, item: &'a Item<'_>, kind: &Kind) -> Option<&'a str> {
+    let (word, span) = text(sink, item, kind)?;
+    let choices = match kind {
+        Kind::OneOf(choices) | Kind::Either(Kind::OneOf(choices), _) => choices(),
+        _ => Choices::default(),
+    };
+    if choices
+        .now
+        .iter()
+        .chain(&choices.aliases)
+        .any(|known| *known == word)
+    {
+        return Some(word);
+    }
+    sink.push(unknown_word(word, span, &choices));
+    None
+}
+
+fn unknown_word(word: &str, span: &Range<usize>, choices: &Choices) -> Diagnostic {
+    let known = words(&choices.now);
+    if choices.later.contains(&word) {
+        return Diagnostic::new(Code::NotBuilt, span, format!("\"{word}\" is not built yet"))
+            .fix(format!("this build has {known}"));
+    }
+    let all = choices
+        .now
+        .iter()
+        .chain(&choices.aliases)
+        .chain(&choices.later)
+        .copied();
+    let diagnostic = Diagnostic::new(
+        Code::UnknownValue,
+        span,
+        format!("\"{word}\" is not known here"),
+    );
+    match nearest(word, all) {
+        Some(near) => diagnostic
+            .fix(format!("did you mean \"{near}\"?"))
+            .cause(format!("it may be {known}")),
+        None => diagnostic.fix(format!("write {known}")),
+    }
+}
+
+/// The finding that an item is of another type than its key has.
+pub(crate) fn wrong_type(item: &Item<'_>, kind: &Kind) -> Diagnostic {
+    let found = item.value.describe();
+    let message = format!("expected {}, found {found}", kind.syntax());
+    let diagnostic =
+        Diagnostic::new(Code::WrongType, &item.span, message).label(format!("this is {found}"));
+    match (kind, &item.value) {
+        (Kind::Duration { .. }, Value::Integer(Some(number))) => diagnostic
+            .cause("a number alone does not say its unit")
+            .fix(format!("write \"{number}s\" for seconds")),
+        (Kind::Integer { .. }, Value::Text(text)) if text.parse::<u32>().is_ok() => {
+            diagnostic.fix(format!("leave the quotes out: {text}"))
+        }
+        (Kind::Flag, Value::Text(text)) if matches!(text.as_ref(), "true" | "false") => {
+            diagnostic.fix(format!("leave the quotes out: {text}"))
+        }
+        (Kind::List(_), Value::Text(text)) => {
+            diagnostic.fix(format!("put it in brackets: [\"{text}\"]"))
+        }
+        _ => diagnostic,
+    }
+}
+
+fn unknown_key(section: &'static Section, entry: &Entry<'_>) -> Diagnostic {
+    let key = entry.key.as_ref();
+    let message = format!("`{key}` is no key of {}", section.heading());
+    let diagnostic = Diagnostic::new(Code::UnknownKey, &entry.key_span, message);
+    let same = section
+        .keys
+        .iter()
+        .find(|known| known.known_as.contains(&key));
+    let near = || nearest(key, section.keys.iter().map(|known| known.name));
+    if let Some(near) = same.map(|known| known.name).or_else(near) {
+        return diagnostic.fix(format!("did you mean `{near}`?"));
+    }
+    let home = std::iter::once(&catalog::ROOT)
+        .chain(catalog::PAGES)
+        .find(|other| other.key(key).is_some());
+    match home {
+        Some(home) => diagnostic.fix(format!("`{key}` belongs in {}", home.heading())),
+        None => {
+            let known: Vec<&str> = section.built().map(|key| key.name).collect();
+            diagnostic.fix(format!("it may hold {}", known.join(", ")))
+        }
+    }
+}

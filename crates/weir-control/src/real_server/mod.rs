@@ -1,0 +1,94 @@
+//! `weir real-server`: prepares a server for `direct`, `tunnel` and `l3dsr`, undoes it and shows it.
+//!
+//! `up` adds to what the runtime directory remembers, `down` takes from it, and both then bring the host there by the same
+//! [`plan`](plan::plan): sysctls, programs, addresses. Whatever goes wrong on the way is taken back. Nothing is undone that
+//! Weir did not do, or that others changed since. What a server of the pool listens on is its own business; so are routes
+//! and firewalls.
+//!
+//! Everything here works in the calling thread's network namespace, inside a tokio runtime.
+
+mod apply;
+pub mod desired;
+mod error;
+pub mod plan;
+mod problem;
+mod report;
+mod request;
+mod state;
+
+pub use error::{Error, Result};
+pub use plan::Step;
+pub use problem::Problem;
+pub use report::{Report, SysctlReport};
+pub use request::{
+    ArgumentError, DownRequest, Options, PrefixArgument, TunnelArgument, UpRequest, VipArgument,
+};
+
+use apply::Host;
+use state::State;
+use weir_dataplane::real_server::object_id;
+
+/// Prepares this host for the VIPs of `request` besides those it is prepared for already. Answers the steps it took; none
+/// = everything was in place.
+///
+/// # Errors
+/// [`Error::Refused`] before anything is changed; any other after everything that this call changed was taken back.
+pub async fn up(options: &Options, request: &UpRequest) -> Result<Vec<Step>> {
+    let mut state = State::open(options)?;
+    let desired = state
+        .desired
+        .with(request)
+        .map_err(|problems| Error::Refused { problems })?;
+    let before = std::mem::replace(&mut state.desired, desired);
+    let host = Host::open(options).await?;
+    let actual = host.actual()?;
+    let problems = plan::problems(&state.desired, &actual, &state.memory);
+    if !problems.is_empty() {
+        return Err(Error::Refused { problems });
+    }
+    state.save()?;
+    match reconcile(&host, &mut state).await {
+        Ok(steps) => Ok(steps),
+        Err(error) => {
+            state.desired = before;
+            // The first error tells the cause; what could not be taken back stays remembered for `down`.
+            if let Ok(host) = Host::open(options).await {
+                let _taken_back = reconcile(&host, &mut state).await;
+            }
+            state.save()?;
+            Err(error)
+        }
+    }
+}
+
+/// Takes back the VIPs of `request`, or everything. Answers the steps it took; none = there was nothing to undo.
+///
+/// # Errors
+/// The kernel refuses a step; those before it are done, the others still remembered.
+pub async fn down(options: &Options, request: &DownRequest) -> Result<Vec<Step>> {
+    let mut state = State::open(options)?;
+    state.desired = state.desired.without(&request.vips);
+    let host = Host::open(options).await?;
+    let steps = reconcile(&host, &mut state).await?;
+    state.save()?;
+    Ok(steps)
+}
+
+/// What is set up, and whether it still is.
+///
+/// # Errors
+/// The state or the host cannot be read.
+pub async fn show(options: &Options) -> Result<Report> {
+    let (desired, memory) = state::look(options)?;
+    let actual = Host::open(options).await?.actual()?;
+    let drift = plan::plan(&desired, &actual, &memory, object_id());
+    Ok(Report::new(&desired, &memory, &actual, &drift))
+}
+
+async fn reconcile(host: &Host, state: &mut State) -> Result<Vec<Step>> {
+    let steps = plan::plan(&state.desired, &host.actual()?, &state.memory, object_id());
+    for step in &steps {
+        host.apply(step, state).await?;
+    }
+    Ok(steps)
+}

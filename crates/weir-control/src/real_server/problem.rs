@@ -1,0 +1,73 @@
+//! What stands in the way of a request, each with what to do about it.
+
+use std::net::IpAddr;
+
+use weir_model::Forward;
+
+use super::desired::Entry;
+
+/// The largest DSCP, six bits.
+pub(super) const MAX_DSCP: u8 = 63;
+
+/// What cannot be done as asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// No `--vip`.
+    #[error("no VIP: name one by --vip ADDRESS[:PORT[-PORT]]")]
+    NoVip,
+    /// The director's business alone.
+    #[error("a server needs no preparation for forward {forward}")]
+    Forward {
+        /// The method.
+        forward: Forward,
+    },
+    /// An option of another forward.
+    #[error("{option} belongs to forward {belongs_to}")]
+    Option {
+        /// The option.
+        option: &'static str,
+        /// Whose it is.
+        belongs_to: &'static str,
+    },
+    /// Not a DSCP.
+    #[error("dscp {dscp}: 1 to {MAX_DSCP}, or 0 for rewriting all replies from the port")]
+    Dscp {
+        /// The value.
+        dscp: u8,
+    },
+    /// Two VIPs cannot share a mark and a port: a packet would not tell which it is for.
+    #[error("{first} and {second} have a port in common: give one of them another --dscp")]
+    SharedMark {
+        /// One.
+        first: Entry,
+        /// The other.
+        second: Entry,
+    },
+    /// No such interface.
+    #[error("no interface is called {name:?}")]
+    NoInterface {
+        /// The name.
+        name: String,
+    },
+    /// Nothing to attach to.
+    #[error("no interface has an address: name one by --interface")]
+    NoInterfaces,
+    /// The VIP would be announced.
+    #[error(
+        "{vip} is on {interface}, where ARP or NDP answers for it: remove it there, a server holds it on lo"
+    )]
+    VipOnInterface {
+        /// The VIP.
+        vip: IpAddr,
+        /// Where it is.
+        interface: String,
+    },
+    /// Everything in the prefix would be taken as this host's.
+    #[error("{vip}/{len} is on lo, which takes in the whole network: a server holds it as /{}", if .vip.is_ipv4() { 32 } else { 128 })]
+    VipPrefix {
+        /// The VIP.
+        vip: IpAddr,
+        /// Its prefix's length.
+        len: u8,
+    },
+}

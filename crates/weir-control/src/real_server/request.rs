@@ -1,0 +1,308 @@
+//! What is asked for on the command line, and its parsing.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use weir_model::{Forward, Tunnel, TunnelKind};
+
+/// Where state and pins are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// `--runtime-dir`.
+    pub runtime_dir: PathBuf,
+    /// `--pin-dir`.
+    pub pin_dir: PathBuf,
+}
+
+/// `weir real-server up`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpRequest {
+    /// `--forward`.
+    pub forward: Forward,
+    /// `--vip`, each.
+    pub vips: Vec<VipArgument>,
+    /// `--tunnel`; default ipip.
+    pub tunnel: Option<TunnelArgument>,
+    /// `--dscp`; default 1.
+    pub dscp: Option<u8>,
+    /// `--except`, each.
+    pub except: Vec<PrefixArgument>,
+    /// `--interface`, each; none = every interface with an address, now and later.
+    pub interfaces: Vec<String>,
+}
+
+/// `weir real-server down`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DownRequest {
+    /// `--vip`, each; none = everything that the runtime directory remembers.
+    pub vips: Vec<VipArgument>,
+}
+
+/// Why an argument is not understood.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?}: {reason}")]
+pub struct ArgumentError {
+    /// The argument.
+    pub text: String,
+    /// What is wrong with it.
+    pub reason: &'static str,
+}
+
+impl ArgumentError {
+    fn new(text: &str, reason: &'static str) -> Self {
+        Self {
+            text: text.to_owned(),
+            reason,
+        }
+    }
+}
+
+/// `ADDRESS[:PORT[-PORT]]`, IPv6 in brackets where ports follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VipArgument {
+    /// The VIP.
+    pub address: IpAddr,
+    /// First and last port; `None` = every port.
+    pub ports: Option<(u16, u16)>,
+}
+
+impl FromStr for VipArgument {
+    type Err = ArgumentError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = |reason| ArgumentError::new(text, reason);
+        let (address, ports) =
+            split_address(text).ok_or_else(|| wrong("expected ADDRESS[:PORT[-PORT]]"))?;
+        if address.is_unspecified() || address.is_loopback() || address.is_multicast() {
+            return Err(wrong("a VIP is a unicast address that clients use"));
+        }
+        let ports = ports.map(|ports| {
+            parse_ports(ports).ok_or_else(|| wrong("expected ports as 80 or 8000-8999"))
+        });
+        Ok(Self {
+            address,
+            ports: ports.transpose()?,
+        })
+    }
+}
+
+fn split_address(text: &str) -> Option<(IpAddr, Option<&str>)> {
+    if let Ok(address) = text.parse() {
+        return Some((address, None));
+    }
+    let (address, ports) = match text.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?,
+        None => text.split_at(text.rfind(':')?),
+    };
+    let address: IpAddr = address.parse().ok()?;
+    if ports.is_empty() {
+        return Some((address, None));
+    }
+    // An IPv6 address without brackets would swallow its port, or lose its last group to one.
+    if address.is_ipv6() && !text.starts_with('[') {
+        return None;
+    }
+    Some((address, Some(ports.strip_prefix(':')?)))
+}
+
+fn parse_ports(text: &str) -> Option<(u16, u16)> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+    (first != 0 && first <= last).then_some((first, last))
+}
+
+impl fmt::Display for VipArgument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.address, self.ports) {
+            (address, None) => write!(f, "{address}"),
+            (IpAddr::V4(v4), Some(_)) => write!(f, "{v4}:{}", DisplayPorts(self.ports)),
+            (IpAddr::V6(v6), Some(_)) => write!(f, "[{v6}]:{}", DisplayPorts(self.ports)),
+        }
+    }
+}
+
+struct DisplayPorts(Option<(u16, u16)>);
+
+impl fmt::Display for DisplayPorts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.write_str("*"),
+            Some((first, last)) if first == last => write!(f, "{first}"),
+            Some((first, last)) => write!(f, "{first}-{last}"),
+        }
+    }
+}
+
+/// `ipip`, `gre`, `gue` or `gue:PORT`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TunnelArgument {
+    /// The encapsulation.
+    pub kind: TunnelKind,
+    /// GUE's UDP port; 0 for the others.
+    pub port: u16,
+}
+
+impl Default for TunnelArgument {
+    fn default() -> Self {
+        Self {
+            kind: TunnelKind::Ipip,
+            port: 0,
+        }
+    }
+}
+
+impl FromStr for TunnelArgument {
+    type Err = ArgumentError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = |reason| ArgumentError::new(text, reason);
+        let (name, port) = match text.split_once(':') {
+            Some((name, port)) => (name, Some(port)),
+            None => (text, None),
+        };
+        let kind = TunnelKind::ALL
+            .into_iter()
+            .find(|kind| kind.as_str() == name);
+        match (
+            kind.ok_or_else(|| wrong("expected ipip, gue, gre or gue:PORT"))?,
+            port,
+        ) {
+            (TunnelKind::Gue, None) => Ok(Self {
+                kind: TunnelKind::Gue,
+                port: Tunnel::DEFAULT_PORT,
+            }),
+            (TunnelKind::Gue, Some(port)) => match port.parse() {
+                Ok(port) if port != 0 => Ok(Self {
+                    kind: TunnelKind::Gue,
+                    port,
+                }),
+                _ => Err(wrong("a UDP port is 1 to 65535")),
+            },
+            (kind, None) => Ok(Self { kind, port: 0 }),
+            (_, Some(_)) => Err(wrong("only gue has a port")),
+        }
+    }
+}
+
+impl fmt::Display for TunnelArgument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            TunnelKind::Gue => write!(f, "gue:{}", self.port),
+            kind => f.write_str(kind.as_str()),
+        }
+    }
+}
+
+/// `ADDRESS[/LENGTH]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PrefixArgument {
+    /// An address of the network.
+    pub address: IpAddr,
+    /// The prefix's length in bits.
+    pub len: u8,
+}
+
+impl FromStr for PrefixArgument {
+    type Err = ArgumentError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = || ArgumentError::new(text, "expected ADDRESS[/LENGTH]");
+        let (address, len) = match text.split_once('/') {
+            Some((address, len)) => (address, Some(len)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| wrong())?;
+        let full = if address.is_ipv4() { 32 } else { 128 };
+        let len = len.map_or(Ok(full), |len| len.parse().map_err(|_| wrong()))?;
+        if len > full {
+            return Err(ArgumentError::new(
+                text,
+                "the prefix is longer than the address",
+            ));
+        }
+        Ok(Self { address, len })
+    }
+}
+
+impl fmt::Display for PrefixArgument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vips_are_read_and_written_alike() {
+        for text in [
+            "192.0.2.10",
+            "192.0.2.10:80",
+            "192.0.2.10:8000-8999",
+            "2001:db8::10",
+            "[2001:db8::10]:80",
+            "[2001:db8::10]:1-65535",
+        ] {
+            assert_eq!(text.parse::<VipArgument>().unwrap().to_string(), text);
+        }
+        assert_eq!(
+            "[2001:db8::10]".parse::<VipArgument>().unwrap().to_string(),
+            "2001:db8::10"
+        );
+        // Without brackets the last group is part of the address.
+        assert_eq!(
+            "2001:db8::10:80".parse::<VipArgument>().unwrap().ports,
+            None
+        );
+    }
+
+    #[test]
+    fn wrong_vips_say_what_is_wrong() {
+        for (text, reason) in [
+            ("", "expected ADDRESS[:PORT[-PORT]]"),
+            ("web:80", "expected ADDRESS[:PORT[-PORT]]"),
+            ("[2001:db8::10]80", "expected ADDRESS[:PORT[-PORT]]"),
+            ("192.0.2.10:", "expected ports as 80 or 8000-8999"),
+            ("192.0.2.10:0", "expected ports as 80 or 8000-8999"),
+            ("192.0.2.10:90-80", "expected ports as 80 or 8000-8999"),
+            ("192.0.2.10:65536", "expected ports as 80 or 8000-8999"),
+            (
+                "127.0.0.1:80",
+                "a VIP is a unicast address that clients use",
+            ),
+            ("0.0.0.0", "a VIP is a unicast address that clients use"),
+            (
+                "[ff02::1]:80",
+                "a VIP is a unicast address that clients use",
+            ),
+        ] {
+            assert_eq!(
+                text.parse::<VipArgument>().unwrap_err().reason,
+                reason,
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn tunnels_and_prefixes() {
+        for text in ["ipip", "gre", "gue:6080", "gue:1"] {
+            assert_eq!(text.parse::<TunnelArgument>().unwrap().to_string(), text);
+        }
+        assert_eq!("gue".parse::<TunnelArgument>().unwrap().port, 6080);
+        for text in ["", "vxlan", "ipip:4", "gue:0", "gue:70000", "gue:"] {
+            assert!(text.parse::<TunnelArgument>().is_err(), "{text}");
+        }
+        assert_eq!(
+            "10.0.0.1".parse::<PrefixArgument>().unwrap().to_string(),
+            "10.0.0.1/32"
+        );
+        assert_eq!("2001:db8::/32".parse::<PrefixArgument>().unwrap().len, 32);
+        for text in ["", "10.0.0.0/33", "10.0.0.0/-1", "::/129", "10.0.0.0/"] {
+            assert!(text.parse::<PrefixArgument>().is_err(), "{text}");
+        }
+    }
+}

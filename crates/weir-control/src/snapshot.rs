@@ -1,0 +1,142 @@
+//! What is true now, as status, metrics and explanations show it: plain values, read once, no handles.
+
+use std::net::IpAddr;
+use std::time::SystemTime;
+
+use weir_model::{Forward, Listener};
+
+/// Everything that a listing shows.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// Counts up with every configuration that took effect; survives restarts.
+    pub revision: u64,
+    /// Where XDP is attached, and how.
+    pub interfaces: Vec<InterfaceStatus>,
+    /// Services in file order.
+    pub services: Vec<ServiceStatus>,
+    /// Packets by reason: label, what it means, count over all CPUs.
+    pub reasons: Vec<(&'static str, &'static str, u64)>,
+    /// Of the flow table.
+    pub flows: FlowTableStatus,
+}
+
+/// One interface of the director.
+#[derive(Clone, Debug)]
+pub struct InterfaceStatus {
+    /// Name, as `ip link` shows it.
+    pub name: String,
+    /// `"native"` or `"generic"`.
+    pub mode: &'static str,
+}
+
+/// Fill and health of the flow table.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FlowTableStatus {
+    /// Places in all.
+    pub places: u64,
+    /// Entries that hold a flow, one for each direction under nat.
+    pub entries: u64,
+    /// Flows that the sweep expired since it was made.
+    pub expired: u64,
+}
+
+/// Whether a service's address is the director's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VipStatus {
+    /// Found present: an operator's, keepalived's, Pacemaker's.
+    Local,
+    /// Added by Weir (`vip_interface`).
+    Added,
+    /// Not there; packets may still be routed here.
+    Absent,
+}
+
+/// One service.
+#[derive(Clone, Debug)]
+pub struct ServiceStatus {
+    /// Name in the file.
+    pub name: String,
+    /// `"file"` or `"ipvsadm"`.
+    pub origin: &'static str,
+    /// Where clients reach it.
+    pub listen: Vec<Listener>,
+    /// State of its first address.
+    pub vip: VipStatus,
+    /// Its own method; servers may differ.
+    pub forward: Forward,
+    /// Scheduler as IPVS names it.
+    pub scheduler: String,
+    /// Its pool.
+    pub pool: String,
+    /// Totals since the service was made, servers that are gone included.
+    pub totals: Totals,
+    /// Servers in file order, then removed ones that still have flows.
+    pub servers: Vec<ServerStatus>,
+}
+
+/// Totals that survive restart, crash, reload and upgrade.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Flows ever bound to a server.
+    pub connections: u64,
+    /// Flows sent by hash without an entry.
+    pub stateless: u64,
+    /// From clients.
+    pub packets_in: u64,
+    /// To clients, where replies pass here (nat).
+    pub packets_out: u64,
+    /// Bytes of IP packets from clients.
+    pub bytes_in: u64,
+    /// Bytes of IP packets to clients, where replies pass here.
+    pub bytes_out: u64,
+}
+
+/// State of a server, product.md section 6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerState {
+    /// A check says so.
+    Up,
+    /// A check says so.
+    Down,
+    /// Before the first result of a check.
+    Starting,
+    /// No new flows, by an operator's word.
+    Drain,
+    /// The same, and no checks.
+    Maint,
+    /// No check is configured.
+    Unchecked,
+}
+
+/// One server in a service.
+#[derive(Clone, Debug)]
+pub struct ServerStatus {
+    /// ADDRESS as in the file.
+    pub name: String,
+    /// The address itself.
+    pub address: IpAddr,
+    /// The port given in the file.
+    pub port: Option<u16>,
+    /// The method in force for it.
+    pub forward: Forward,
+    /// Configured.
+    pub weight: u32,
+    /// What the scheduler uses.
+    pub effective_weight: u32,
+    /// Its state.
+    pub state: ServerState,
+    /// Why it is in that state.
+    pub reason: String,
+    /// Since when.
+    pub since: SystemTime,
+    /// An operator's word in force, as `weir server` was given it ("drain", "maint", "weight 3").
+    pub overridden: Option<String>,
+    /// Flows in an active state now.
+    pub active_connections: u64,
+    /// Flows in another state now.
+    pub inactive_connections: u64,
+    /// Since the server was made.
+    pub totals: Totals,
+    /// Removed from the configuration; its flows live on.
+    pub removed: bool,
+}

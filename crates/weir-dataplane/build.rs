@@ -1,0 +1,72 @@
+//! Compiles every `bpf/*.bpf.c` for the BPF target and lists the objects for embedding.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+fn main() {
+    let root = env::var("WEIR_DP_BPF").map(PathBuf::from).unwrap_or_else(|_| PathBuf::from(variable("CARGO_MANIFEST_DIR")).join("../../bpf"));
+    println!("cargo::rerun-if-env-changed=WEIR_DP_BPF");
+    let out = PathBuf::from(variable("OUT_DIR"));
+    println!("cargo::rerun-if-changed={}", root.display());
+    println!("cargo::rerun-if-env-changed=CLANG");
+
+    let mut list = String::from("pub(crate) const OBJECTS: &[(&str, &[u8])] = &[\n");
+    for source in sources(&root) {
+        let file = source.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let name = file.trim_end_matches(".bpf.c");
+        let object = out.join(format!("{name}.bpf.o"));
+        compile(&root, &source, &object);
+        writeln!(list, "    ({name:?}, aya::include_bytes_aligned!(concat!(env!(\"OUT_DIR\"), \"/{name}.bpf.o\"))),")
+            .expect("writing to a string");
+    }
+    list.push_str("];\n");
+    let path = out.join("objects.rs");
+    fs::write(&path, list).unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
+}
+
+fn sources(root: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(root).unwrap_or_else(|error| panic!("cannot read {}: {error}", root.display()));
+    let mut sources: Vec<PathBuf> = entries
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| path.to_string_lossy().ends_with(".bpf.c"))
+        .collect();
+    sources.sort();
+    sources
+}
+
+fn compile(root: &Path, source: &Path, object: &Path) {
+    let clang = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
+    // Debian keeps asm/types.h in the directory of the host's architecture, where the BPF target does not look.
+    let multiarch = format!("/usr/include/{}-linux-gnu", variable("CARGO_CFG_TARGET_ARCH"));
+    let run = Command::new(&clang)
+        .args(["-target", "bpf", "-O2", "-g", "-mcpu=v3", "-Wall", "-Werror"])
+        .arg("-I")
+        .arg(root)
+        .arg("-I")
+        .arg(&multiarch)
+        .arg("-c")
+        .arg(source)
+        .arg("-o")
+        .arg(object)
+        .output();
+    let output = match run {
+        Ok(output) => output,
+        Err(error) => panic!("cannot run {clang}: {error}; `make deps` installs clang and the kernel's headers"),
+    };
+    if output.status.success() {
+        return;
+    }
+    let messages = String::from_utf8_lossy(&output.stderr);
+    let hint = if messages.contains("file not found") {
+        "; `make deps` installs the headers (libbpf-dev, linux-libc-dev)"
+    } else {
+        ""
+    };
+    panic!("{} does not compile{hint}\n{messages}", source.display());
+}
+
+fn variable(name: &str) -> String {
+    env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"))
+}

@@ -1,0 +1,330 @@
+//! Programs onto devices, held by pinned links, so that they stay when this process goes.
+//!
+//! A link is made, then pinned: a death in between closes it, and the device is as before. Where the kernel has no tcx, the
+//! filter sits on the clsact qdisc under a handle of Weir's own and the pin holds its program, so that it is found again.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+
+use aya::programs::tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcHandle, qdisc_add_clsact};
+use aya::programs::{SchedClassifier, TcAttachType};
+
+use crate::error::{Context, Error, Result};
+use crate::pins::{Hook, PinDir, remove_file};
+use crate::sys::{self, LinkKind};
+
+const XDP_GENERIC: u32 = 1 << 1;
+const XDP_NATIVE: u32 = 1 << 2;
+/// In front of every other tcx program: what XDP handed up must not meet another's filter first.
+const BEFORE: u32 = 1 << 3;
+
+/// Where a clsact filter of Weir's is found again: a priority and a handle that nobody chooses by accident.
+const CLSACT_PRIORITY: u16 = 0x57;
+const CLSACT_HANDLE: TcHandle = TcHandle::new(0, 0x5765);
+
+/// How XDP runs on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum XdpMode {
+    /// In the driver.
+    Native,
+    /// On socket buffers, after GRO.
+    Generic,
+}
+
+/// Which way a tc program looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// What comes in, after XDP.
+    Ingress,
+    /// What goes out.
+    Egress,
+}
+
+/// What the caller wants of XDP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum XdpChoice {
+    /// Native, else generic.
+    #[default]
+    Best,
+    /// Native or an error.
+    Native,
+    /// Generic even where the driver could.
+    Generic,
+}
+
+/// Attaches an XDP program to a device of the calling thread's network namespace and pins the link as [`PinDir`] names it.
+///
+/// # Errors
+/// Another program is there ([`Error::Busy`]), or the device takes none in the modes allowed.
+pub fn attach_xdp(pins: &PinDir, program: BorrowedFd<'_>, ifindex: u32, choice: XdpChoice) -> Result<XdpMode> {
+    let attempt = |mode: XdpMode| -> Result<std::result::Result<XdpMode, io::Error>> {
+        let (flags, hook) = match mode {
+            XdpMode::Native => (XDP_NATIVE, Hook::XdpNative),
+            XdpMode::Generic => (XDP_GENERIC, Hook::XdpGeneric),
+        };
+        let link = match sys::link_create(program, ifindex, LinkKind::Xdp, flags) {
+            Ok(link) => link,
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) => {
+                return Err(Error::Busy { ifindex });
+            }
+            Err(error) => return Ok(Err(error)),
+        };
+        let path = pins.link(ifindex, hook);
+        remove_file(&path)?;
+        sys::pin(link.as_fd(), &path).at(&path)?;
+        Ok(Ok(mode))
+    };
+    let device = || format!("XDP to device {ifindex}");
+    match choice {
+        XdpChoice::Native => attempt(XdpMode::Native)?.during("attaching", device),
+        XdpChoice::Generic => attempt(XdpMode::Generic)?.during("attaching", device),
+        XdpChoice::Best => {
+            let native = match attempt(XdpMode::Native)? {
+                Ok(mode) => return Ok(mode),
+                Err(error) => error,
+            };
+            attempt(XdpMode::Generic)?.map_err(|generic| Error::NoXdp { ifindex, native, generic })
+        }
+    }
+}
+
+/// Attaches a tc program: by a pinned tcx link, or by clsact where the kernel has no tcx or `clsact` demands it.
+///
+/// `program_pin` is where the program is pinned; clsact needs it, because it attaches through another owner.
+///
+/// # Errors
+/// The device is absent or the kernel refuses.
+pub fn attach_tc(
+    pins: &PinDir,
+    program: BorrowedFd<'_>,
+    program_pin: &Path,
+    ifindex: u32,
+    direction: Direction,
+    clsact: bool,
+) -> Result<Hook> {
+    let (kind, hook) = match direction {
+        Direction::Ingress => (LinkKind::TcxIngress, Hook::Ingress),
+        Direction::Egress => (LinkKind::TcxEgress, Hook::Egress),
+    };
+    let subject = || format!("tc {direction:?} to device {ifindex}");
+    if !clsact {
+        match sys::link_create(program, ifindex, kind, BEFORE) {
+            Ok(link) => {
+                let path = pins.link(ifindex, hook);
+                remove_file(&path)?;
+                sys::pin(link.as_fd(), &path).at(&path)?;
+                return Ok(hook);
+            }
+            // Kernels before 6.6 do not know the attach type.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+            Err(error) => return Err(error).during("attaching", subject),
+        }
+    }
+    attach_clsact(pins, program, program_pin, ifindex, direction)
+}
+
+fn attach_clsact(
+    pins: &PinDir,
+    program: BorrowedFd<'_>,
+    program_pin: &Path,
+    ifindex: u32,
+    direction: Direction,
+) -> Result<Hook> {
+    let (kind, hook) = match direction {
+        Direction::Ingress => (TcAttachType::Ingress, Hook::ClsactIngress),
+        Direction::Egress => (TcAttachType::Egress, Hook::ClsactEgress),
+    };
+    let name = device_name(ifindex)?;
+    // Present already is as good; anything else shows when the filter is added.
+    let _ = qdisc_add_clsact(&name);
+    // Pinned first: a death in between leaves a pin that the next opening finds to be without effect, not a filter unknown.
+    let path = pins.link(ifindex, hook);
+    remove_file(&path)?;
+    sys::pin(program, &path).at(&path)?;
+    let attached = classifier(program_pin, ifindex).and_then(|mut classifier| {
+        let options = NlOptions { priority: CLSACT_PRIORITY, handle: CLSACT_HANDLE, classid: None };
+        let id = classifier
+            .attach_with_options(&name, kind, TcAttachOptions::Netlink(options))
+            .map_err(|error| clsact_error(ifindex, &error))?;
+        let link = classifier.take_link(id).map_err(|error| clsact_error(ifindex, &error))?;
+        // Dropping the link would take the filter off again.
+        std::mem::forget(link);
+        Ok(hook)
+    });
+    if attached.is_err() {
+        remove_file(&path)?;
+    }
+    attached
+}
+
+/// Gives a clsact filter another program, in one step.
+fn replace_clsact(
+    pins: &PinDir,
+    program: BorrowedFd<'_>,
+    program_pin: &Path,
+    ifindex: u32,
+    direction: Direction,
+    hook: Hook,
+) -> Result<()> {
+    let link = clsact_link(ifindex, direction)?;
+    let mut classifier = classifier(program_pin, ifindex)?;
+    let id = classifier.attach_to_link(link).map_err(|error| clsact_error(ifindex, &error))?;
+    let link = classifier.take_link(id).map_err(|error| clsact_error(ifindex, &error))?;
+    std::mem::forget(link);
+    let path = pins.link(ifindex, hook);
+    remove_file(&path)?;
+    sys::pin(program, &path).at(&path)
+}
+
+fn classifier(program_pin: &Path, ifindex: u32) -> Result<SchedClassifier> {
+    SchedClassifier::from_pin(program_pin).map_err(|error| clsact_error(ifindex, &error))
+}
+
+fn clsact_link(ifindex: u32, direction: Direction) -> Result<SchedClassifierLink> {
+    let kind = match direction {
+        Direction::Ingress => TcAttachType::Ingress,
+        Direction::Egress => TcAttachType::Egress,
+    };
+    SchedClassifierLink::attached(&device_name(ifindex)?, kind, CLSACT_PRIORITY, CLSACT_HANDLE, None)
+        .during("finding the filter of", || format!("device {ifindex}"))
+}
+
+fn clsact_error(ifindex: u32, error: &dyn std::error::Error) -> Error {
+    let mut message = error.to_string();
+    if let Some(cause) = error.source() {
+        message = format!("{message}: {cause}");
+    }
+    Error::Kernel {
+        operation: "changing the clsact filter of",
+        subject: format!("device {ifindex}"),
+        source: io::Error::other(message),
+    }
+}
+
+fn device_name(ifindex: u32) -> Result<String> {
+    name_of(ifindex).during("naming", || format!("device {ifindex}"))
+}
+
+#[allow(unsafe_code, reason = "if_indextoname(3) fills a buffer")]
+fn name_of(ifindex: u32) -> io::Result<String> {
+    let mut name = [0u8; libc::IF_NAMESIZE];
+    // SAFETY: the buffer has the size that the call demands.
+    let answer = unsafe { libc::if_indextoname(ifindex, name.as_mut_ptr().cast()) };
+    if answer.is_null() {
+        return Err(io::Error::last_os_error());
+    }
+    let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    Ok(String::from_utf8_lossy(&name[..end]).into_owned())
+}
+
+/// What a pinned attachment is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    /// The device.
+    pub ifindex: u32,
+    /// Where on it.
+    pub hook: Hook,
+    /// The kernel's id of the program there.
+    pub program_id: u32,
+}
+
+/// The attachments pinned in a directory. Pins whose device is gone are left out.
+///
+/// # Errors
+/// The directory cannot be read or a pin not be opened.
+pub fn attachments(pins: &PinDir) -> Result<Vec<Attachment>> {
+    let mut found = Vec::new();
+    for (ifindex, hook, path) in pins.links()? {
+        let object = sys::open_pin(&path, sys::Access::Full).at(&path)?;
+        let program_id = if is_clsact(hook).is_some() {
+            if device_name(ifindex).is_err() {
+                continue;
+            }
+            sys::program_info(object.as_fd()).at(&path)?.id
+        } else {
+            let info = sys::link_info(object.as_fd()).at(&path)?;
+            if info.ifindex == 0 {
+                continue;
+            }
+            info.program
+        };
+        found.push(Attachment { ifindex, hook, program_id });
+    }
+    Ok(found)
+}
+
+fn is_clsact(hook: Hook) -> Option<Direction> {
+    match hook {
+        Hook::ClsactIngress => Some(Direction::Ingress),
+        Hook::ClsactEgress => Some(Direction::Egress),
+        _ => None,
+    }
+}
+
+/// Gives a pinned attachment another program in one step; does nothing when it has that one.
+///
+/// # Errors
+/// The kernel refuses; the program that was there stays.
+pub(crate) fn replace(pins: &PinDir, attachment: Attachment, program: BorrowedFd<'_>, program_pin: &Path) -> Result<()> {
+    let Attachment { ifindex, hook, program_id } = attachment;
+    let wanted = sys::program_info(program).during("reading the information of", || "a program".to_owned())?;
+    if wanted.id == program_id {
+        return Ok(());
+    }
+    if let Some(direction) = is_clsact(hook) {
+        return replace_clsact(pins, program, program_pin, ifindex, direction, hook);
+    }
+    let path = pins.link(ifindex, hook);
+    let link = sys::open_pin(&path, sys::Access::Full).at(&path)?;
+    sys::link_update(link.as_fd(), program).during("replacing the program of", || path.display().to_string())
+}
+
+/// Takes a pinned attachment off its device and unpins it; one whose device is gone is unpinned.
+///
+/// # Errors
+/// The kernel refuses; then the pin stays.
+pub fn detach(pins: &PinDir, ifindex: u32, hook: Hook) -> Result<()> {
+    let path = pins.link(ifindex, hook);
+    if let Some(direction) = is_clsact(hook) {
+        if device_name(ifindex).is_ok() {
+            detach_clsact(ifindex, direction)?;
+        }
+        return remove_file(&path);
+    }
+    let link = match sys::open_pin(&path, sys::Access::Full) {
+        Ok(link) => link,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error).at(&path),
+    };
+    match sys::link_detach(link.as_fd()) {
+        Ok(()) => {}
+        // Some links cannot be detached early: dropping pin and descriptor does it.
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
+        Err(error) => return Err(error).during("detaching", || path.display().to_string()),
+    }
+    remove_file(&path)
+}
+
+fn detach_clsact(ifindex: u32, direction: Direction) -> Result<()> {
+    use aya::programs::links::Link;
+    let link = clsact_link(ifindex, direction)?;
+    match link.detach() {
+        Ok(()) => Ok(()),
+        Err(error) => Err(clsact_error(ifindex, &error)),
+    }
+}
+
+/// Unpins attachments whose device is gone.
+///
+/// # Errors
+/// The directory cannot be read or a pin not be removed.
+pub(crate) fn forget_gone_devices(pins: &PinDir) -> Result<()> {
+    let live = attachments(pins)?;
+    for (ifindex, hook, path) in pins.links()? {
+        if !live.iter().any(|attachment| attachment.ifindex == ifindex && attachment.hook == hook) {
+            remove_file(&path)?;
+        }
+    }
+    Ok(())
+}

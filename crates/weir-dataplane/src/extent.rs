@@ -1,0 +1,212 @@
+//! Which elements of `weir_tables` are free.
+//!
+//! An extent that packets may still read is not given out again: it waits in a retired list until the caller says that no
+//! packet can hold it any more. Time is the caller's; nothing here touches the map.
+
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// How long a retired extent waits. A packet holds one for microseconds, in a softirq that cannot be preempted for long.
+pub const GRACE: Duration = Duration::from_secs(1);
+
+/// A run of elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Extent {
+    /// The first element; never 0, which means "none" in every row.
+    pub at: u32,
+    /// Number of elements, above 0.
+    pub length: u32,
+}
+
+/// First fit over the free runs, by address.
+#[derive(Clone, Debug)]
+pub struct ExtentAllocator {
+    /// Start → length of every free run; neighbours are merged.
+    free: BTreeMap<u32, u32>,
+    retired: VecDeque<(Instant, Extent)>,
+    free_elements: u64,
+    retired_elements: u64,
+}
+
+impl ExtentAllocator {
+    /// All elements but the first are free.
+    pub fn new(elements: u32) -> Self {
+        let usable = elements.saturating_sub(1);
+        let free = if usable > 0 { BTreeMap::from([(1, usable)]) } else { BTreeMap::new() };
+        Self { free, retired: VecDeque::new(), free_elements: u64::from(usable), retired_elements: 0 }
+    }
+
+    /// As [`Self::new`], with these runs taken; they may overlap, as extents that share a hash table do.
+    pub fn adopting(elements: u32, taken: impl IntoIterator<Item = Extent>) -> Self {
+        let mut allocator = Self::new(elements);
+        for extent in taken {
+            allocator.take(extent);
+        }
+        allocator
+    }
+
+    /// Removes whatever part of `extent` is free from the free runs.
+    fn take(&mut self, extent: Extent) {
+        let end = extent.at.saturating_add(extent.length);
+        let touched: Vec<(u32, u32)> = self
+            .free
+            .range(..end)
+            .rev()
+            .take_while(|(at, length)| *at + *length > extent.at)
+            .map(|(at, length)| (*at, *length))
+            .collect();
+        for (at, length) in touched {
+            self.free.remove(&at);
+            self.free_elements -= u64::from(length);
+            if at < extent.at {
+                self.insert_free(at, extent.at - at);
+            }
+            if at + length > end {
+                self.insert_free(end, at + length - end);
+            }
+        }
+    }
+
+    fn insert_free(&mut self, at: u32, length: u32) {
+        self.free.insert(at, length);
+        self.free_elements += u64::from(length);
+    }
+
+    /// Takes `length` elements; `None` = no run is long enough, though retired ones may come free.
+    pub fn allocate(&mut self, length: u32) -> Option<Extent> {
+        if length == 0 {
+            return None;
+        }
+        let (at, free) = self.free.iter().find(|(_, free)| **free >= length).map(|(at, free)| (*at, *free))?;
+        self.free.remove(&at);
+        if free > length {
+            self.free.insert(at + length, free - length);
+        }
+        self.free_elements -= u64::from(length);
+        Some(Extent { at, length })
+    }
+
+    /// Gives an extent back that no row names any more; packets may still read it at `now`.
+    pub fn retire(&mut self, extent: Extent, now: Instant) {
+        self.retired_elements += u64::from(extent.length);
+        self.retired.push_back((now, extent));
+    }
+
+    /// Frees what was retired at least [`GRACE`] before `now`.
+    pub fn reclaim(&mut self, now: Instant) {
+        while let Some((retired, extent)) = self.retired.front().copied() {
+            if now.saturating_duration_since(retired) < GRACE {
+                return;
+            }
+            self.retired.pop_front();
+            self.release(extent);
+        }
+    }
+
+    /// Frees everything retired, after [`crate::wait_for_packets`] has answered.
+    pub fn reclaim_all(&mut self) {
+        while let Some((_, extent)) = self.retired.pop_front() {
+            self.release(extent);
+        }
+    }
+
+    fn release(&mut self, extent: Extent) {
+        let Extent { mut at, mut length } = extent;
+        self.retired_elements -= u64::from(length);
+        self.free_elements += u64::from(length);
+        if let Some((before, run)) = self.free.range(..at).next_back().map(|(before, run)| (*before, *run))
+            && before + run == at
+        {
+            self.free.remove(&before);
+            at = before;
+            length += run;
+        }
+        if let Some(run) = self.free.remove(&(at + length)) {
+            length += run;
+        }
+        self.free.insert(at, length);
+    }
+
+    /// Elements that can be allocated now, in however many runs.
+    pub fn free_elements(&self) -> u64 {
+        self.free_elements
+    }
+
+    /// Elements that wait for their grace period.
+    pub fn retired_elements(&self) -> u64 {
+        self.retired_elements
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn extent(at: u32, length: u32) -> Extent {
+        Extent { at, length }
+    }
+
+    #[test]
+    fn element_zero_is_never_given_out() {
+        let mut allocator = ExtentAllocator::new(4);
+        assert_eq!(allocator.allocate(3), Some(extent(1, 3)));
+        assert_eq!(allocator.allocate(1), None);
+    }
+
+    #[test]
+    fn a_retired_extent_waits_for_its_grace_period() {
+        let start = Instant::now();
+        let mut allocator = ExtentAllocator::new(5);
+        let taken = allocator.allocate(4).unwrap();
+        allocator.retire(taken, start);
+        allocator.reclaim(start + GRACE - Duration::from_nanos(1));
+        assert_eq!(allocator.allocate(1), None);
+        allocator.reclaim(start + GRACE);
+        assert_eq!(allocator.allocate(4), Some(taken));
+    }
+
+    #[test]
+    fn neighbours_are_merged() {
+        let mut allocator = ExtentAllocator::new(13);
+        let parts: Vec<_> = (0..4).map(|_| allocator.allocate(3).unwrap()).collect();
+        for index in [0, 2, 3, 1] {
+            allocator.retire(parts[index], Instant::now());
+        }
+        allocator.reclaim_all();
+        assert_eq!(allocator.allocate(12), Some(extent(1, 12)));
+    }
+
+    #[test]
+    fn adopted_extents_are_taken_even_when_they_overlap() {
+        let mut allocator = ExtentAllocator::adopting(20, [extent(5, 4), extent(7, 3), extent(18, 9)]);
+        assert_eq!(allocator.free_elements(), 4 + 8);
+        assert_eq!(allocator.allocate(5), Some(extent(10, 5)));
+        assert_eq!(allocator.allocate(4), Some(extent(1, 4)));
+        assert_eq!(allocator.allocate(4), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_element_is_given_out_twice(operations in prop::collection::vec((any::<bool>(), 1u32..40), 1..200)) {
+            let mut allocator = ExtentAllocator::new(512);
+            let mut held: Vec<Extent> = Vec::new();
+            for (give_back, size) in operations {
+                if give_back && !held.is_empty() {
+                    let extent = held.swap_remove(size as usize % held.len());
+                    allocator.retire(extent, Instant::now());
+                    allocator.reclaim_all();
+                } else if let Some(extent) = allocator.allocate(size) {
+                    prop_assert!(extent.at >= 1 && extent.at + extent.length <= 512);
+                    for other in &held {
+                        prop_assert!(extent.at + extent.length <= other.at || other.at + other.length <= extent.at);
+                    }
+                    held.push(extent);
+                }
+                let taken: u64 = held.iter().map(|extent| u64::from(extent.length)).sum();
+                prop_assert_eq!(allocator.free_elements() + taken, 511);
+            }
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! What this build expects of the pinned maps, and the pinned record that names what is there.
+//!
+//! The record says which generation of state, flow table and programs is in force; replacing it is the one step that makes
+//! a new data plane the pinned one. It holds the fingerprint secret, because the flow table is worthless without it.
+
+#![allow(unsafe_code, reason = "the record is a map value")]
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use weir_abi::{
+    ABI_FLOW_LAYOUT, ABI_HASH, ABI_VERSION, Addr, BUCKET_SLOTS, Bucket, Budget, CLIENT_SLOTS, Client, Cursor, DESTS_MAX,
+    Dest, Device, Element, Filter, FlowCold, Fragment, FragmentKey, HOPS_PER_DEST, Hop, Listener, Live, REASON_COUNT,
+    Service, Settings, SweepPublic, Traffic, Vip,
+};
+
+use crate::error::{Context, Error, Result};
+use crate::pod::{self, Pod};
+use crate::sys::{self, MapInfo};
+
+/// How much the data plane holds. All of it is allocated when the maps are made, hash maps excepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Sizes {
+    /// Rows of services, index 0 included.
+    pub services: u32,
+    /// Rows of servers in services, index 0 included; at most [`DESTS_MAX`].
+    pub dests: u32,
+    /// Rows of counts shared by all services of a pool; they follow the dest rows.
+    pub pool_rows: u32,
+    /// 16-byte elements for lists, hash tables and ranges, element 0 included.
+    pub elements: u32,
+    /// Places for flows; rounded up to whole buckets.
+    pub flows: u32,
+    /// Most addresses of services and snat.
+    pub vips: u32,
+    /// Most exact listeners.
+    pub listeners: u32,
+    /// Most devices.
+    pub devices: u32,
+    /// Most fragmented datagrams at a time.
+    pub fragments: u32,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self {
+            services: 16_384,
+            dests: 32_768,
+            pool_rows: 32_768,
+            elements: 524_288,
+            flows: 1_048_576,
+            vips: 16_384,
+            listeners: 65_536,
+            devices: 1_024,
+            fragments: 8_192,
+        }
+    }
+}
+
+impl Sizes {
+    /// Buckets of the flow table.
+    pub fn buckets(&self) -> u32 {
+        self.flows.div_ceil(BUCKET_SLOTS)
+    }
+
+    /// Rows of counts: dests first, pools behind them.
+    pub fn live_rows(&self) -> u32 {
+        self.dests.saturating_add(self.pool_rows)
+    }
+
+    /// Whether every size is possible.
+    ///
+    /// # Errors
+    /// [`Error::Size`] names the first that is not.
+    pub fn check(&self) -> Result<()> {
+        // The highest keep every map below 4 GiB, which a map's index can still address.
+        let limits = [
+            ("services", self.services, 2, 1 << 20),
+            ("dests", self.dests, 2, DESTS_MAX),
+            ("pool_rows", self.pool_rows, 1, DESTS_MAX),
+            ("elements", self.elements, 64, 1 << 27),
+            ("flows", self.flows, BUCKET_SLOTS, 1 << 26),
+            ("vips", self.vips, 1, 1 << 20),
+            ("listeners", self.listeners, 1, 1 << 22),
+            ("devices", self.devices, 1, 1 << 16),
+            ("fragments", self.fragments, 16, 1 << 20),
+        ];
+        for (what, value, lowest, highest) in limits {
+            if !(lowest..=highest).contains(&value) {
+                return Err(Error::Size { what, value, lowest, highest });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What happens to a map when its size or the ABI changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Group {
+    /// Written by user space, read by packets; its maps point into each other, so they are replaced together.
+    Routing,
+    /// Counts and caches written by packets; each is kept when it fits.
+    Counts,
+    /// The flow table: kept by layout and size, else migrated.
+    Flows,
+}
+
+/// enum bpf_map_type, as far as Weir uses it.
+const HASH: u32 = 1;
+const ARRAY: u32 = 2;
+const PERCPU_ARRAY: u32 = 6;
+const LRU_HASH: u32 = 9;
+const NO_PREALLOC: u32 = 1;
+const MMAPABLE: u32 = 1 << 10;
+/// `struct bpf_timer`: the tail of `weir_sweeps`.
+const TIMER_SIZE: usize = 16;
+
+/// What a shared map must be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MapSpec {
+    pub(crate) name: &'static str,
+    pub(crate) group: Group,
+    kind: u32,
+    key_size: u32,
+    value_size: u32,
+    flags: u32,
+    entries: fn(&Sizes) -> u32,
+}
+
+const fn mapped<T>(name: &'static str, group: Group, entries: fn(&Sizes) -> u32) -> MapSpec {
+    MapSpec { name, group, kind: ARRAY, key_size: 4, value_size: size_of::<T>() as u32, flags: MMAPABLE, entries }
+}
+
+const fn per_cpu<T>(name: &'static str, entries: fn(&Sizes) -> u32) -> MapSpec {
+    let value_size = size_of::<T>() as u32;
+    MapSpec { name, group: Group::Counts, kind: PERCPU_ARRAY, key_size: 4, value_size, flags: 0, entries }
+}
+
+const fn hash<K, V>(name: &'static str, group: Group, kind: u32, flags: u32, entries: fn(&Sizes) -> u32) -> MapSpec {
+    MapSpec { name, group, kind, key_size: size_of::<K>() as u32, value_size: size_of::<V>() as u32, flags, entries }
+}
+
+/// Every map that the programs share and that outlives them.
+pub(crate) const MAPS: &[MapSpec] = &[
+    hash::<Addr, Vip>("weir_vips", Group::Routing, HASH, NO_PREALLOC, |sizes| sizes.vips),
+    hash::<Listener, u32>("weir_listeners", Group::Routing, HASH, NO_PREALLOC, |sizes| sizes.listeners),
+    hash::<u32, Device>("weir_devices", Group::Routing, HASH, NO_PREALLOC, |sizes| sizes.devices),
+    mapped::<Service>("weir_services", Group::Routing, |sizes| sizes.services),
+    mapped::<Element>("weir_tables", Group::Routing, |sizes| sizes.elements),
+    mapped::<Cursor>("weir_cursors", Group::Routing, |sizes| sizes.services),
+    mapped::<Dest>("weir_dests", Group::Routing, |sizes| sizes.dests),
+    mapped::<Hop>("weir_hops", Group::Routing, |sizes| sizes.dests * HOPS_PER_DEST),
+    mapped::<Settings>("weir_settings", Group::Routing, |_| 1),
+    mapped::<Filter>("weir_filters", Group::Routing, |_| 1),
+    mapped::<Live>("weir_live", Group::Counts, Sizes::live_rows),
+    mapped::<Client>("weir_clients", Group::Counts, |_| CLIENT_SLOTS),
+    per_cpu::<Traffic>("weir_traffic", |sizes| sizes.dests),
+    per_cpu::<u64>("weir_reasons", |_| REASON_COUNT),
+    per_cpu::<Budget>("weir_budgets", |_| 1),
+    hash::<FragmentKey, Fragment>("weir_fragments", Group::Counts, LRU_HASH, 0, |sizes| sizes.fragments),
+    MapSpec {
+        name: "weir_sweeps",
+        group: Group::Counts,
+        kind: ARRAY,
+        key_size: 4,
+        value_size: (size_of::<SweepPublic>() + TIMER_SIZE) as u32,
+        flags: 0,
+        entries: |_| 1,
+    },
+    mapped::<Bucket>("weir_flows", Group::Flows, Sizes::buckets),
+    mapped::<FlowCold>("weir_flows_cold", Group::Flows, |sizes| sizes.buckets() * BUCKET_SLOTS),
+];
+
+impl MapSpec {
+    /// Number of entries for these sizes.
+    pub(crate) fn entries(&self, sizes: &Sizes) -> u32 {
+        (self.entries)(sizes)
+    }
+
+    /// Compares what the kernel says with what is expected.
+    pub(crate) fn check(&self, sizes: &Sizes, found: &MapInfo) -> Result<()> {
+        self.check_shape(found)?;
+        self.compare("the number of entries", self.entries(sizes), found.max_entries)
+    }
+
+    /// The same without the number of entries.
+    pub(crate) fn check_shape(&self, found: &MapInfo) -> Result<()> {
+        self.compare("the type", self.kind, found.kind)?;
+        self.compare("the key's size", self.key_size, found.key_size)?;
+        self.compare("the value's size", self.value_size, found.value_size)?;
+        self.compare("the flags", self.flags, found.flags)
+    }
+
+    fn compare(&self, attribute: &'static str, expected: u32, found: u32) -> Result<()> {
+        if expected == found {
+            return Ok(());
+        }
+        Err(Error::MapMismatch { name: self.name.to_owned(), attribute, expected, found })
+    }
+}
+
+/// "WeirPins" in memory order.
+const MAGIC: u64 = u64::from_le_bytes(*b"WeirPins");
+/// Of the record itself; a field is only ever added at the end, in place of zeros.
+const RECORD_VERSION: u32 = 1;
+
+/// The value of the pinned one-element array `layout`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LayoutRecord {
+    pub(crate) magic: u64,
+    pub(crate) record_version: u32,
+    pub(crate) abi_version: u32,
+    pub(crate) abi_hash: u64,
+    /// Of the objects that the programs were loaded from.
+    pub(crate) object_hash: u64,
+    /// The key of every fingerprint in the flow table.
+    pub(crate) secret: [u64; 2],
+    pub(crate) flow_layout: u32,
+    /// Names the state directory.
+    pub(crate) state: u32,
+    /// Names the program directory.
+    pub(crate) programs: u32,
+    /// Layout and buckets of a flow table whose entries are still to be moved; 0 buckets = none.
+    pub(crate) old_flow_layout: u32,
+    pub(crate) old_buckets: u32,
+    pub(crate) reserved: u32,
+    pub(crate) sizes: Sizes,
+    pub(crate) reserved_sizes: [u32; 23],
+    pub(crate) reserved_words: [u64; 16],
+}
+
+// SAFETY: integers only; the assertion below shows that there is no padding.
+unsafe impl Pod for LayoutRecord {}
+
+const _: () = assert!(size_of::<LayoutRecord>() == 8 + 8 + 8 + 8 + 16 + 24 + 36 + 92 + 128);
+
+impl LayoutRecord {
+    /// The record of a data plane that starts from nothing.
+    pub(crate) fn new(sizes: Sizes, secret: [u64; 2], object_hash: u64) -> Self {
+        Self {
+            magic: MAGIC,
+            record_version: RECORD_VERSION,
+            abi_version: ABI_VERSION,
+            abi_hash: ABI_HASH,
+            object_hash,
+            secret,
+            flow_layout: ABI_FLOW_LAYOUT,
+            state: 1,
+            programs: 1,
+            old_flow_layout: 0,
+            old_buckets: 0,
+            reserved: 0,
+            sizes,
+            reserved_sizes: [0; 23],
+            reserved_words: [0; 16],
+        }
+    }
+
+    /// Reads the pinned record; `None` = there is none.
+    pub(crate) fn read(path: &Path) -> Result<Option<Self>> {
+        let map = match sys::open_pin(path, sys::Access::Read) {
+            Ok(map) => map,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).at(path),
+        };
+        let foreign = |found: String| Error::ForeignLayout { path: path.to_owned(), found };
+        let info = sys::map_info(map.as_fd()).at(path)?;
+        if (info.kind, info.key_size, info.value_size) != (ARRAY, 4, size_of::<Self>() as u32) {
+            return Err(foreign(format!("a map with values of {} bytes", info.value_size)));
+        }
+        let mut record = pod::zeroed::<Self>();
+        let buffer = pod::slice_bytes_mut(std::slice::from_mut(&mut record));
+        // SAFETY: the key is four bytes and the value a record, as just compared.
+        unsafe { sys::lookup(map.as_fd(), pod::bytes(&0u32), buffer) }.at(path)?;
+        if record.magic != MAGIC {
+            return Err(foreign(format!("magic {:#x}", record.magic)));
+        }
+        if record.record_version != RECORD_VERSION {
+            return Err(foreign(format!("record version {}", record.record_version)));
+        }
+        Ok(Some(record))
+    }
+
+    /// Puts the record in force: pins it beside the old one and renames, so that there is always exactly one.
+    pub(crate) fn commit(&self, path: &Path, staging: &Path) -> Result<()> {
+        let map: OwnedFd =
+            sys::create_record("weir_layout", size_of::<Self>() as u32).during("making", || "the layout".to_owned())?;
+        // SAFETY: the key is four bytes and the value a record: the map was made so.
+        unsafe { sys::update(map.as_fd(), pod::bytes(&0u32), pod::bytes(self)) }.at(path)?;
+        if let Err(error) = std::fs::remove_file(staging)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            return Err(error).at(staging);
+        }
+        sys::pin(map.as_fd(), staging).at(staging)?;
+        std::fs::rename(staging, path).at(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_rounded_up_to_buckets() {
+        let sizes = Sizes { flows: 15, ..Sizes::default() };
+        assert_eq!(sizes.buckets(), 3);
+    }
+
+    #[test]
+    fn impossible_sizes_are_named() {
+        let sizes = Sizes { dests: DESTS_MAX + 1, ..Sizes::default() };
+        assert!(matches!(sizes.check(), Err(Error::Size { what: "dests", .. })));
+        assert!(Sizes::default().check().is_ok());
+    }
+
+    #[test]
+    fn a_pin_of_another_size_is_refused() {
+        let spec = &MAPS[0];
+        let sizes = Sizes::default();
+        let good = MapInfo {
+            kind: spec.kind,
+            id: 1,
+            key_size: spec.key_size,
+            value_size: spec.value_size,
+            max_entries: spec.entries(&sizes),
+            flags: spec.flags,
+        };
+        assert!(spec.check(&sizes, &good).is_ok());
+        for (attribute, bad) in [
+            ("the type", MapInfo { kind: 2, ..good }),
+            ("the key's size", MapInfo { key_size: 4, ..good }),
+            ("the value's size", MapInfo { value_size: 8, ..good }),
+            ("the flags", MapInfo { flags: 0, ..good }),
+            ("the number of entries", MapInfo { max_entries: good.max_entries / 2, ..good }),
+        ] {
+            match spec.check(&sizes, &bad) {
+                Err(Error::MapMismatch { attribute: named, .. }) => assert_eq!(named, attribute),
+                other => panic!("{attribute}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn an_empty_director_stays_small() {
+        let sizes = Sizes::default();
+        let bytes: u64 = MAPS
+            .iter()
+            .filter(|spec| spec.kind == ARRAY || spec.kind == PERCPU_ARRAY)
+            .map(|spec| {
+                let cpus = if spec.kind == PERCPU_ARRAY { 2 } else { 1 };
+                u64::from(spec.entries(&sizes)) * u64::from(spec.value_size) * cpus
+            })
+            .sum();
+        assert!(bytes < 118 << 20, "{} MiB", bytes >> 20);
+    }
+}

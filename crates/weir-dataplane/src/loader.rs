@@ -1,0 +1,182 @@
+//! Objects into the kernel: maps by their pins, constants, programs, the stages of tail calls.
+//!
+//! aya parses, relocates and loads. Everything is given to it by name here, so that an object needs no annotations and the
+//! same functions load the director's objects and a server's.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use aya::maps::{Map, ProgramArray};
+use aya::programs::{Program, ProgramFd};
+use aya::{Ebpf, EbpfLoader};
+
+use crate::error::{Context, Error, Result};
+use crate::sys;
+
+include!(concat!(env!("OUT_DIR"), "/objects.rs"));
+
+/// The objects of the director; the first one must exist.
+pub(crate) const DIRECTOR: [&str; 2] = ["weir_xdp", "weir_tc"];
+
+const STAGES_MAP: &str = "weir_stages";
+
+/// Maps of one program generation, pinned beside its programs: a program array is emptied when nothing but programs hold it.
+pub(crate) const OWN_MAPS: &[&str] = &[STAGES_MAP];
+
+/// Programs reached by tail calls and their places in `weir_stages` (enum weir_stage, bpf/lib/transmit.h).
+const STAGES: &[(&str, u32)] = &[("weir_stage_icmp", 0), ("weir_stage_fragment", 1), ("weir_stage_reject", 2)];
+
+/// Where a map comes from.
+#[derive(Clone, Debug)]
+pub(crate) struct MapSource {
+    /// The name in the object.
+    pub(crate) name: &'static str,
+    /// Opened there when it is pinned, else made and pinned.
+    pub(crate) pin: PathBuf,
+    /// Replaces the object's number of entries when the map is made.
+    pub(crate) entries: Option<u32>,
+}
+
+/// A constant in the object's read-only data.
+#[derive(Clone, Debug)]
+pub(crate) struct Constant {
+    /// The variable's name.
+    pub(crate) name: &'static str,
+    /// Its bytes, as many as the variable has.
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Loaded programs by name.
+pub(crate) type Programs = BTreeMap<String, OwnedFd>;
+
+/// The embedded object of a name.
+pub(crate) fn object(name: &'static str) -> Result<&'static [u8]> {
+    let found = OBJECTS.iter().find(|(known, _)| *known == name);
+    found.map(|(_, bytes)| *bytes).ok_or(Error::NoObject { name })
+}
+
+/// FNV-1a over the director's objects: programs loaded from other bytes are replaced.
+pub(crate) fn director_hash() -> u64 {
+    let bytes = OBJECTS.iter().filter(|(name, _)| DIRECTOR.contains(name)).flat_map(|(_, bytes)| bytes.iter());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// Loads every program of an embedded object and pins each under its name in `directory`, if one is given.
+///
+/// # Errors
+/// The object is not part of this build, or the kernel refuses a map or a program; nothing is attached either way.
+pub(crate) fn load(
+    name: &'static str,
+    maps: &[MapSource],
+    constants: &[Constant],
+    directory: Option<&Path>,
+) -> Result<Programs> {
+    let bytes = object(name)?;
+    let refused = |message: String| Error::Load { object: name, message };
+    let mut loader = EbpfLoader::new();
+    for map in maps {
+        loader.map_pin_path(map.name, &map.pin);
+        if let Some(entries) = map.entries {
+            loader.map_max_entries(map.name, entries);
+        }
+    }
+    for constant in constants {
+        loader.override_global(constant.name, constant.bytes.as_slice(), false);
+    }
+    let mut object = loader.load(bytes).map_err(|error| refused(chain(&error)))?;
+    load_programs(&mut object).map_err(refused)?;
+    fill_stages(&mut object).map_err(refused)?;
+
+    let mut programs = Programs::new();
+    for (program_name, program) in object.programs() {
+        let descriptor = program_fd(program).map_err(refused)?;
+        if let Some(directory) = directory {
+            let path = directory.join(program_name);
+            sys::pin(descriptor.as_fd(), &path).at(&path)?;
+        }
+        programs.insert(program_name.to_owned(), descriptor);
+    }
+    Ok(programs)
+}
+
+fn load_programs(object: &mut Ebpf) -> std::result::Result<(), String> {
+    for (name, program) in object.programs_mut() {
+        let loaded = match program {
+            Program::Xdp(program) => program.load(),
+            Program::SchedClassifier(program) => program.load(),
+            _ => return Err(format!("program {name} is of a kind that Weir does not use")),
+        };
+        loaded.map_err(|error| format!("program {name}: {}", chain(&error)))?;
+    }
+    Ok(())
+}
+
+fn fill_stages(object: &mut Ebpf) -> std::result::Result<(), String> {
+    let mut stages = Vec::new();
+    for (name, index) in STAGES {
+        if let Some(program) = object.program(name) {
+            stages.push((*index, raw_fd(program)?.try_clone().map_err(|error| error.to_string())?));
+        }
+    }
+    let Some(map) = object.map_mut(STAGES_MAP) else {
+        return if stages.is_empty() { Ok(()) } else { Err(format!("stages, but no map {STAGES_MAP}")) };
+    };
+    let Map::ProgramArray(map) = map else {
+        return Err(format!("{STAGES_MAP} is no program array"));
+    };
+    let mut array = ProgramArray::try_from(Map::ProgramArray(reopen(map)?)).map_err(|error| chain(&error))?;
+    for (index, program) in stages {
+        array.set(index, &program, 0).map_err(|error| chain(&error))?;
+    }
+    Ok(())
+}
+
+fn reopen(map: &aya::maps::MapData) -> std::result::Result<aya::maps::MapData, String> {
+    let copy = map.fd().as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
+    aya::maps::MapData::from_fd(copy).map_err(|error| chain(&error))
+}
+
+fn raw_fd(program: &Program) -> std::result::Result<&ProgramFd, String> {
+    program.fd().map_err(|error| chain(&error))
+}
+
+fn program_fd(program: &Program) -> std::result::Result<OwnedFd, String> {
+    raw_fd(program)?.as_fd().try_clone_to_owned().map_err(|error| error.to_string())
+}
+
+/// An error with all its causes: the verifier's log is among them.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let message = inner.to_string();
+        if !text.contains(&message) {
+            text.push_str(": ");
+            text.push_str(&message);
+        }
+        cause = inner.source();
+    }
+    text
+}
+
+/// Opens the programs pinned in a directory.
+pub(crate) fn open_programs(directory: &Path) -> Result<Programs> {
+    let mut programs = Programs::new();
+    let entries = std::fs::read_dir(directory).at(directory)?;
+    for entry in entries {
+        let entry = entry.at(directory)?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if OWN_MAPS.contains(&name.as_str()) {
+            continue;
+        }
+        let path = entry.path();
+        programs.insert(name, sys::open_pin(&path, sys::Access::Full).at(&path)?);
+    }
+    Ok(programs)
+}
+
+/// The program of a name.
+pub(crate) fn program<'a>(programs: &'a Programs, name: &str) -> Result<BorrowedFd<'a>> {
+    programs.get(name).map(AsFd::as_fd).ok_or_else(|| Error::NoProgram { name: name.to_owned() })
+}

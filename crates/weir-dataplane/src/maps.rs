@@ -1,0 +1,339 @@
+//! The shared maps by their types, and the orders of writing that packets rely on.
+//!
+//! What a row means is the caller's matter. Promised here: a next hop is never seen half written as ready, an address that
+//! stays in the filter never misses, a service's extent changes in one step.
+
+use std::mem::offset_of;
+use std::path::Path;
+use std::time::Duration;
+
+use weir_abi::{
+    Addr, Budget, Client, Cursor, Dest, Device, Element, Filter, Fragment, FragmentKey, HOPS_PER_DEST, Hop, Listener,
+    Live, REASON_COUNT, Range, Service, Settings, SweepPublic, Traffic, Vip,
+};
+
+use crate::error::{Context, Error, Result};
+use crate::extent::Extent;
+use crate::flows::FlowTable;
+use crate::mmap::Mapped;
+use crate::pod::{self, Pod};
+use crate::sys::{self, Access};
+use crate::table::{PerCpu, Table};
+
+/// Handles on every shared map.
+#[derive(Debug)]
+pub struct Maps {
+    /// Address → what it is to Weir.
+    pub vips: Table<Addr, Vip>,
+    /// Exact listener → service.
+    pub listeners: Table<Listener, u32>,
+    /// ifindex → what XDP may do there.
+    pub devices: Table<u32, Device>,
+    /// Fragmented datagrams under way.
+    pub fragments: Table<FragmentKey, Fragment>,
+    /// Service rows.
+    pub services: Mapped<Service>,
+    /// Lists, hash tables, ranges.
+    pub elements: Mapped<Element>,
+    /// Scheduler state, one a service.
+    pub cursors: Mapped<Cursor>,
+    /// Server rows.
+    pub dests: Mapped<Dest>,
+    /// Next hops, [`HOPS_PER_DEST`] a server row.
+    pub hops: Mapped<Hop>,
+    /// Next hops towards clients.
+    pub clients: Mapped<Client>,
+    /// Flow counts: server rows, then pool rows.
+    pub live: Mapped<Live>,
+    /// Packets and bytes, one a server row.
+    pub traffic: PerCpu<Traffic>,
+    /// Counters by reason.
+    pub reasons: PerCpu<u64>,
+    /// Windows of the budgets.
+    pub budgets: PerCpu<Budget>,
+    /// The flow table.
+    pub flows: FlowTable,
+    settings: Mapped<Settings>,
+    filters: Mapped<Filter>,
+    sweeps: std::os::fd::OwnedFd,
+}
+
+impl Maps {
+    /// Opens the pins of a state directory and a flow directory.
+    pub(crate) fn open(state: &Path, flows: &Path, access: Access) -> Result<Self> {
+        let open = |name: &str| {
+            let path = state.join(name);
+            sys::open_pin(&path, access).at(&path)
+        };
+        Ok(Self {
+            vips: Table::new("weir_vips", open("weir_vips")?)?,
+            listeners: Table::new("weir_listeners", open("weir_listeners")?)?,
+            devices: Table::new("weir_devices", open("weir_devices")?)?,
+            fragments: Table::new("weir_fragments", open("weir_fragments")?)?,
+            services: Mapped::open("weir_services", state, access)?,
+            elements: Mapped::open("weir_tables", state, access)?,
+            cursors: Mapped::open("weir_cursors", state, access)?,
+            dests: Mapped::open("weir_dests", state, access)?,
+            hops: Mapped::open("weir_hops", state, access)?,
+            clients: Mapped::open("weir_clients", state, access)?,
+            live: Mapped::open("weir_live", state, access)?,
+            traffic: PerCpu::new("weir_traffic", open("weir_traffic")?)?,
+            reasons: PerCpu::new("weir_reasons", open("weir_reasons")?)?,
+            budgets: PerCpu::new("weir_budgets", open("weir_budgets")?)?,
+            flows: FlowTable::open(flows, access)?,
+            settings: Mapped::open("weir_settings", state, access)?,
+            filters: Mapped::open("weir_filters", state, access)?,
+            sweeps: open("weir_sweeps")?,
+        })
+    }
+
+    /// Points a service at another extent, in one step; everything written before is visible to a packet that sees it.
+    ///
+    /// # Errors
+    /// The row is outside the map.
+    pub fn set_extent(&self, service: u32, at: u32) -> Result<()> {
+        self.services.store_u32(service, offset_of!(Service, extent), at)
+    }
+
+    /// Writes one of a server's next hops. Packets that meet it half written take the slow way.
+    ///
+    /// # Errors
+    /// The row is outside the map, or `slot` is not below [`HOPS_PER_DEST`].
+    pub fn set_hop(&self, dest: u32, slot: u32, hop: &Hop) -> Result<()> {
+        let index = hop_index(dest, slot)?;
+        self.hops.store_u64(index, offset_of!(Hop, link), 0)?;
+        self.hops.store_u64(index, offset_of!(Hop, dmac), hop.dmac)?;
+        self.hops.store_u64(index, offset_of!(Hop, smac), hop.smac)?;
+        self.hops.store_u64(index, offset_of!(Hop, renewed), hop.renewed)?;
+        self.hops.store_u64(index, offset_of!(Hop, link), hop.link)
+    }
+
+    /// One of a server's next hops.
+    ///
+    /// # Errors
+    /// As for [`Self::set_hop`].
+    pub fn hop(&self, dest: u32, slot: u32) -> Result<Hop> {
+        self.hops.get(hop_index(dest, slot)?)
+    }
+
+    /// What is set at run time.
+    ///
+    /// # Errors
+    /// None that a mapped map can give.
+    pub fn settings(&self) -> Result<Settings> {
+        self.settings.get(0)
+    }
+
+    /// Replaces the settings, word by word: a packet may meet a mix of old and new ones.
+    ///
+    /// # Errors
+    /// Opened for reading.
+    pub fn set_settings(&self, settings: &Settings) -> Result<()> {
+        for (position, word) in pod::bytes(settings).chunks_exact(4).enumerate() {
+            if let Some(word) = pod::from_bytes(word) {
+                self.settings.store_u32(0, position * 4, word)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The address filter.
+    ///
+    /// # Errors
+    /// None that a mapped map can give.
+    pub fn filter(&self) -> Result<Filter> {
+        self.filters.get(0)
+    }
+
+    /// Replaces the address filter word by word. An address has one bit, so one that is in the old and the new filter is
+    /// never missed; set the filter before a new address gets its listeners, and after an old one has lost them.
+    ///
+    /// # Errors
+    /// Opened for reading.
+    pub fn set_filter(&self, filter: &Filter) -> Result<()> {
+        for (position, word) in pod::bytes(filter).chunks_exact(8).enumerate() {
+            if let Some(word) = pod::from_bytes(word) {
+                self.filters.store_u64(0, position * 8, word)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes values into an extent, padded to whole elements; answers the number of elements used.
+    ///
+    /// # Errors
+    /// They do not fit the map.
+    pub fn set_elements<T: Pod>(&self, at: u32, values: &[T]) -> Result<u32> {
+        let elements = elements_of(values);
+        self.elements.set_all(at, &elements)?;
+        Ok(elements.len() as u32)
+    }
+
+    /// A service's row of counts.
+    ///
+    /// # Errors
+    /// The row is outside the map.
+    pub fn live(&self, row: u32) -> Result<Live> {
+        self.live.get(row)
+    }
+
+    /// A server's packets and bytes over all CPUs.
+    ///
+    /// # Errors
+    /// The row is outside the map.
+    pub fn traffic(&self, dest: u32) -> Result<Traffic> {
+        Ok(sum_traffic(&self.traffic.get(dest)?))
+    }
+
+    /// Every server row's packets and bytes, in few system calls.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn all_traffic(&self) -> Result<Vec<Traffic>> {
+        let mut rows = vec![Traffic::ZERO; self.traffic.entries() as usize];
+        self.traffic.each(|row, values| {
+            if let Some(place) = rows.get_mut(row as usize) {
+                *place = sum_traffic(values);
+            }
+        })?;
+        Ok(rows)
+    }
+
+    /// Counters by reason number over all CPUs.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn reasons(&self) -> Result<Vec<u64>> {
+        let mut sums = vec![0u64; REASON_COUNT as usize];
+        self.reasons.each(|reason, values| {
+            if let Some(sum) = sums.get_mut(reason as usize) {
+                *sum = values.iter().copied().fold(0, u64::wrapping_add);
+            }
+        })?;
+        Ok(sums)
+    }
+
+    /// Sets a server row's counts and traffic to zero, before the row is given to another server.
+    ///
+    /// # Errors
+    /// The row is outside the map.
+    pub fn reset_counts(&self, dest: u32) -> Result<()> {
+        self.live.set(dest, &Live::ZERO)?;
+        self.traffic.reset(dest)
+    }
+
+    /// What the sweep did so far.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn sweep(&self) -> Result<SweepPublic> {
+        use std::os::fd::AsFd;
+        let info = sys::map_info(self.sweeps.as_fd()).during("reading the information of", || "weir_sweeps".to_owned())?;
+        let mut value = vec![0u8; info.value_size as usize];
+        let found = read_first(&self.sweeps, &mut value);
+        found.during("reading", || "weir_sweeps".to_owned())?;
+        pod::from_bytes(&value).ok_or(Error::Index { map: "weir_sweeps", index: 0, entries: 1 })
+    }
+
+    /// The extents that rows of services and VIPs name now: what an adopting daemon must not give out.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn extents_in_use(&self) -> Result<Vec<Extent>> {
+        let mut taken = Vec::new();
+        let mut add = |at: u32, length: u32| {
+            if at != 0 && length != 0 {
+                taken.push(Extent { at, length });
+            }
+        };
+        for index in 1..self.services.entries() {
+            let service = self.services.get(index)?;
+            add(service.snat_at, u32::from(service.snat_len));
+            if service.extent == 0 {
+                continue;
+            }
+            let header = self.elements.get_all(service.extent, HEADER)?;
+            let Some(header) = pod::from_bytes::<weir_abi::Extent>(pod::slice_bytes(&header)) else { continue };
+            add(service.extent, HEADER);
+            add(header.list_at, header.list_len);
+            add(header.hash_at, header.hash_len.div_ceil(4));
+            add(header.spread_at, header.spread_len.div_ceil(4));
+        }
+        for (_, vip) in self.vips.elements()? {
+            add(vip.ranges_at, vip.ranges_len);
+        }
+        Ok(taken)
+    }
+
+    /// The ranges of a VIP.
+    ///
+    /// # Errors
+    /// The VIP names elements outside the map.
+    pub fn ranges(&self, vip: &Vip) -> Result<Vec<Range>> {
+        let elements = self.elements.get_all(vip.ranges_at, vip.ranges_len)?;
+        Ok(elements.iter().filter_map(|element| pod::from_bytes(pod::bytes(element))).collect())
+    }
+
+    /// The values of `T` from element `at` on: lists, hash tables and headers as [`Self::set_elements`] wrote them.
+    ///
+    /// # Errors
+    /// They lie outside the map.
+    pub fn elements_as<T: Pod>(&self, at: u32, count: u32) -> Result<Vec<T>> {
+        let bytes = count as usize * size_of::<T>();
+        let elements = self.elements.get_all(at, bytes.div_ceil(size_of::<Element>()) as u32)?;
+        let values = pod::slice_bytes(&elements).chunks_exact(size_of::<T>());
+        Ok(values.take(count as usize).filter_map(pod::from_bytes).collect())
+    }
+}
+
+/// Elements of an extent's header.
+const HEADER: u32 = (size_of::<weir_abi::Extent>() / size_of::<Element>()) as u32;
+
+#[allow(unsafe_code, reason = "the buffer is sized by the map's information")]
+fn read_first(map: &std::os::fd::OwnedFd, value: &mut [u8]) -> std::io::Result<Option<()>> {
+    use std::os::fd::AsFd;
+    // SAFETY: an array's key has four bytes; the value has the size that the kernel names.
+    unsafe { sys::lookup(map.as_fd(), pod::bytes(&0u32), value) }
+}
+
+fn hop_index(dest: u32, slot: u32) -> Result<u32> {
+    match dest.checked_mul(HOPS_PER_DEST) {
+        Some(first) if slot < HOPS_PER_DEST => Ok(first + slot),
+        _ => Err(Error::Index { map: "weir_hops", index: slot, entries: HOPS_PER_DEST }),
+    }
+}
+
+fn sum_traffic(values: &[Traffic]) -> Traffic {
+    values.iter().fold(Traffic::ZERO, |sum, value| Traffic {
+        packets_in: sum.packets_in.wrapping_add(value.packets_in),
+        bytes_in: sum.bytes_in.wrapping_add(value.bytes_in),
+        packets_out: sum.packets_out.wrapping_add(value.packets_out),
+        bytes_out: sum.bytes_out.wrapping_add(value.bytes_out),
+    })
+}
+
+/// Values as elements, the last one padded with zeros.
+fn elements_of<T: Pod>(values: &[T]) -> Vec<Element> {
+    let bytes = pod::slice_bytes(values);
+    bytes
+        .chunks(size_of::<Element>())
+        .map(|chunk| {
+            let mut whole = [0u8; size_of::<Element>()];
+            whole[..chunk.len()].copy_from_slice(chunk);
+            pod::from_bytes(&whole).unwrap_or_default()
+        })
+        .collect()
+}
+
+/// Waits until every packet that was in the data plane when this was called has left it.
+///
+/// Programs run in an RCU section, and membarrier(2) of all CPUs waits for these. Where the kernel refuses it (nohz_full),
+/// a second's sleep stands in.
+#[allow(unsafe_code, reason = "membarrier(2) has no safe wrapper")]
+pub fn wait_for_packets() {
+    const GLOBAL: libc::c_long = 1;
+    // SAFETY: no pointers.
+    if unsafe { libc::syscall(libc::SYS_membarrier, GLOBAL, 0, 0) } != 0 {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}

@@ -1,0 +1,208 @@
+//! Array maps in this process's memory: elements without a system call each.
+//!
+//! The data plane reads and writes the same memory at the same time. An element is therefore copied in and out whole, never
+//! borrowed; a copy may mix two updates, and what must not be mixed is a single aligned word (`store_u32`, `store_u64`).
+
+#![allow(unsafe_code, reason = "mapped memory that the kernel shares")]
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::error::{Context, Error, Result};
+use crate::pod::Pod;
+use crate::sys::{self, Access};
+
+/// An mmapable array map of `T`.
+#[derive(Debug)]
+pub struct Mapped<T> {
+    name: &'static str,
+    map: OwnedFd,
+    start: NonNull<T>,
+    length: usize,
+    entries: u32,
+    writable: bool,
+    marker: PhantomData<T>,
+}
+
+// SAFETY: the memory belongs to the map, not to a thread, and every access is a copy or an atomic.
+unsafe impl<T: Pod> Send for Mapped<T> {}
+// SAFETY: as above.
+unsafe impl<T: Pod> Sync for Mapped<T> {}
+
+impl<T: Pod> Mapped<T> {
+    /// Maps the array map pinned at a path.
+    ///
+    /// The descriptor is always one for writing: the kernel shares no mapping of one for reading. What `access` denies, the
+    /// mapping's protection does.
+    ///
+    /// # Errors
+    /// There is no such pin, the map's value is not a `T`, or it cannot be mapped.
+    pub(crate) fn open(name: &'static str, directory: &Path, access: Access) -> Result<Self> {
+        let path = directory.join(name);
+        let map = sys::open_pin(&path, Access::Full).at(&path)?;
+        Self::new(name, map, access == Access::Full)
+    }
+
+    fn new(name: &'static str, map: OwnedFd, writable: bool) -> Result<Self> {
+        // The kernel lays elements out at multiples of eight bytes.
+        const { assert!(size_of::<T>().is_multiple_of(8)) };
+        let info = sys::map_info(map.as_fd()).during("reading the information of", || name.to_owned())?;
+        if info.value_size as usize != size_of::<T>() {
+            return Err(Error::MapMismatch {
+                name: name.to_owned(),
+                attribute: "the value's size",
+                expected: size_of::<T>() as u32,
+                found: info.value_size,
+            });
+        }
+        let length = size_of::<T>() * info.max_entries as usize;
+        let protection = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        // SAFETY: a new mapping of a live descriptor; the kernel checks length, flags and protection.
+        let start = unsafe {
+            libc::mmap(std::ptr::null_mut(), length, protection, libc::MAP_SHARED, map.as_raw_fd(), 0)
+        };
+        let start = if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(start) };
+        let start = start.during("mapping", || name.to_owned())?;
+        let Some(start) = NonNull::new(start.cast()) else {
+            return Err(io::Error::from(io::ErrorKind::OutOfMemory)).during("mapping", || name.to_owned());
+        };
+        Ok(Self { name, map, start, length, entries: info.max_entries, writable, marker: PhantomData })
+    }
+
+    /// Number of elements.
+    pub fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// The map itself.
+    pub(crate) fn map(&self) -> &OwnedFd {
+        &self.map
+    }
+
+    fn element(&self, index: u32) -> Result<*mut T> {
+        if index >= self.entries {
+            return Err(Error::Index { map: self.name, index, entries: self.entries });
+        }
+        // SAFETY: inside the mapping, which has `entries` elements.
+        Ok(unsafe { self.start.as_ptr().add(index as usize) })
+    }
+
+    fn element_mut(&self, index: u32) -> Result<*mut T> {
+        if self.writable { self.element(index) } else { Err(Error::ReadOnly) }
+    }
+
+    /// A copy of an element.
+    ///
+    /// # Errors
+    /// The index is outside the map.
+    pub fn get(&self, index: u32) -> Result<T> {
+        let element = self.element(index)?;
+        // SAFETY: inside the mapping and aligned; volatile, because the data plane writes there.
+        Ok(unsafe { element.read_volatile() })
+    }
+
+    /// Writes an element whole; a packet may see a part of it.
+    ///
+    /// # Errors
+    /// The index is outside the map, or it was opened for reading.
+    pub fn set(&self, index: u32, value: &T) -> Result<()> {
+        let element = self.element_mut(index)?;
+        // SAFETY: inside the writable mapping and aligned; volatile, because the data plane reads there.
+        unsafe { element.write_volatile(*value) };
+        Ok(())
+    }
+
+    /// Writes consecutive elements.
+    ///
+    /// # Errors
+    /// They do not all fit, or the map was opened for reading; then none is written.
+    pub fn set_all(&self, first: u32, values: &[T]) -> Result<()> {
+        let Some(last) = values.len().checked_sub(1) else { return Ok(()) };
+        let last = u32::try_from(last).ok().and_then(|last| first.checked_add(last)).unwrap_or(u32::MAX);
+        self.element_mut(last)?;
+        for (index, value) in (first..).zip(values) {
+            self.set(index, value)?;
+        }
+        Ok(())
+    }
+
+    /// Copies of consecutive elements.
+    ///
+    /// # Errors
+    /// They do not all lie in the map.
+    pub fn get_all(&self, first: u32, count: u32) -> Result<Vec<T>> {
+        if count > 0 {
+            self.element(first.saturating_add(count - 1))?;
+        }
+        (first..first.saturating_add(count)).map(|index| self.get(index)).collect()
+    }
+
+    fn word<W>(&self, index: u32, offset: usize, element: *mut T) -> Result<*mut W> {
+        if !offset.is_multiple_of(align_of::<W>()) || offset + size_of::<W>() > size_of::<T>() {
+            return Err(Error::Index { map: self.name, index, entries: self.entries });
+        }
+        // SAFETY: inside the element.
+        Ok(unsafe { element.cast::<u8>().add(offset).cast() })
+    }
+
+    /// The atomic word at `offset` bytes into an element.
+    fn atomic_u32(&self, index: u32, offset: usize) -> Result<&AtomicU32> {
+        let word = self.word(index, offset, self.element_mut(index)?)?;
+        // SAFETY: aligned, inside the writable mapping, which lives as long as self.
+        Ok(unsafe { AtomicU32::from_ptr(word) })
+    }
+
+    /// The atomic word at `offset` bytes into an element.
+    pub(crate) fn atomic_u64(&self, index: u32, offset: usize) -> Result<&AtomicU64> {
+        let word = self.word(index, offset, self.element_mut(index)?)?;
+        // SAFETY: aligned, inside the writable mapping, which lives as long as self.
+        Ok(unsafe { AtomicU64::from_ptr(word) })
+    }
+
+    /// Replaces an aligned 32-bit word in one step, after everything written before.
+    ///
+    /// # Errors
+    /// As for [`Self::set`].
+    pub fn store_u32(&self, index: u32, offset: usize, value: u32) -> Result<()> {
+        self.atomic_u32(index, offset)?.store(value, Ordering::Release);
+        Ok(())
+    }
+
+    /// Replaces an aligned 64-bit word in one step, after everything written before.
+    ///
+    /// # Errors
+    /// As for [`Self::set`].
+    pub fn store_u64(&self, index: u32, offset: usize, value: u64) -> Result<()> {
+        self.atomic_u64(index, offset)?.store(value, Ordering::Release);
+        Ok(())
+    }
+
+    /// Takes a lock word that the data plane takes with compare-and-swap; gives up after `tries`.
+    pub(crate) fn try_lock(&self, index: u32, offset: usize, tries: u32) -> Result<bool> {
+        let word = self.atomic_u32(index, offset)?;
+        for _ in 0..tries {
+            if word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                return Ok(true);
+            }
+            std::hint::spin_loop();
+        }
+        Ok(false)
+    }
+
+    /// Adds to a 32-bit word in one step.
+    pub(crate) fn add_u32(&self, index: u32, offset: usize, by: i32) -> Result<()> {
+        self.atomic_u32(index, offset)?.fetch_add(by as u32, Ordering::AcqRel);
+        Ok(())
+    }
+}
+
+impl<T> Drop for Mapped<T> {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, of this length; nobody borrows from it any more.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
+    }
+}

@@ -1,0 +1,60 @@
+//! Values that are nothing but their bytes, as map keys and values are.
+
+#![allow(unsafe_code, reason = "structs of weir-abi are read and written as bytes")]
+
+use weir_abi::{
+    Addr, Budget, Client, Cursor, Dest, Device, Element, Extent, Filter, FlowCold, Fragment, FragmentKey, Hop, Listener,
+    Live, Member, Range, Service, Settings, SweepPublic, Traffic, Vip,
+};
+
+/// A type whose every bit pattern is a value.
+///
+/// # Safety
+/// `repr(C)` of integers only, without implicit padding, without pointers.
+pub unsafe trait Pod: Copy + 'static {}
+
+macro_rules! pod {
+    ($($type:ty),* $(,)?) => {
+        $(
+            // SAFETY: integers only; explicit padding, as weir_abi.h demands of every shared struct.
+            unsafe impl Pod for $type {}
+        )*
+    };
+}
+
+pod!(
+    u32, u64, Addr, Budget, Client, Cursor, Dest, Device, Element, Extent, Filter, FlowCold, Fragment, FragmentKey, Hop,
+    Listener, Live, Member, Range, Service, Settings, SweepPublic, Traffic, Vip, weir_abi::Bucket, weir_abi::Entry,
+);
+
+/// The bytes of a value.
+pub(crate) fn bytes<T: Pod>(value: &T) -> &[u8] {
+    slice_bytes(std::slice::from_ref(value))
+}
+
+/// The bytes of values.
+pub(crate) fn slice_bytes<T: Pod>(values: &[T]) -> &[u8] {
+    // SAFETY: a Pod has no padding, so all its bytes are initialised.
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
+}
+
+/// The bytes of values, to be filled.
+pub(crate) fn slice_bytes_mut<T: Pod>(values: &mut [T]) -> &mut [u8] {
+    // SAFETY: whatever is written there is a value of a Pod.
+    unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
+}
+
+/// A value of zero bytes.
+pub(crate) fn zeroed<T: Pod>() -> T {
+    // SAFETY: zero bytes are a value of every Pod.
+    unsafe { std::mem::zeroed() }
+}
+
+/// The value at the start of `bytes`, if they are enough.
+pub(crate) fn from_bytes<T: Pod>(bytes: &[u8]) -> Option<T> {
+    if bytes.len() < size_of::<T>() {
+        return None;
+    }
+    // SAFETY: long enough, and every bit pattern is a value; the source need not be aligned.
+    Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}

@@ -1,0 +1,239 @@
+//! The real server's programs: decapsulation, turning marked packets back, rewriting replies.
+//!
+//! [`RealServer`] makes the kernel hold one set of [`Rules`] on a set of [`Hook`]s and says what it holds. Every change
+//! loads the programs anew with maps already filled and then moves each hook over by one atomic link update, so that a
+//! packet meets the old rules or the new ones, and a newer build never meets maps of an older layout. Only links are
+//! pinned (`PIN_DIR/real-server/link-IFINDEX-DIRECTION`): programs and maps are found through them and end with them, and
+//! whatever a killed process leaves behind is whole. Before Linux 6.6 there are no tcx links; a clsact filter and the
+//! pinned program (`filter-…`) take their place.
+//!
+//! Which rules and which interfaces is decided elsewhere, and addresses and sysctls are none of this module's business.
+//! It works in the calling thread's network namespace.
+
+mod error;
+mod hook;
+mod maps;
+mod pin;
+mod rules;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use aya::EbpfLoader;
+use aya::maps::{Map, MapData, PerCpuArray, PerCpuValues};
+use aya::programs::SchedClassifier;
+
+pub use error::{Error, Result};
+pub use hook::{Direction, Hook};
+pub use rules::{Mark, Ports, Prefix, Rules, TunnelSet, TunnelVip};
+
+use maps::{ReadMaps, write_maps};
+use pin::Pins;
+
+static OBJECT: &[u8] =
+    aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/weir_real_server.bpf.o"));
+
+/// Entries of the counts, in the order of `enum rs_count` in `bpf/lib/real_server_abi.h`: label and meaning.
+pub const COUNTS: [(&str, &str); 11] = [
+    (
+        "decapsulated",
+        "tunnel packets whose inside went up to its VIP",
+    ),
+    (
+        "turned-back",
+        "marked packets given their VIP as destination",
+    ),
+    ("reply-rewritten", "replies given their VIP as source"),
+    (
+        "error-translated",
+        "ICMP errors translated, either direction",
+    ),
+    (
+        "pass-not-vip",
+        "tunnel packets to this host for no VIP of that tunnel",
+    ),
+    (
+        "pass-fragment",
+        "fragments of tunnel packets, or whose first fragment was not seen",
+    ),
+    (
+        "pass-headers",
+        "tunnel options or extension headers that are not understood",
+    ),
+    ("pass-except", "replies to an excepted client"),
+    (
+        "drop-malformed",
+        "tunnel packets too short, or with no IP packet inside",
+    ),
+    (
+        "drop-ecn",
+        "congestion marked on a flow that cannot hear of it",
+    ),
+    ("drop-failed", "the kernel refused to change the packet"),
+];
+
+/// Identifies this build's programs, so that another build's are noticed: FNV-1a over the object.
+pub fn object_id() -> u64 {
+    OBJECT.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// What the kernel holds for one pin directory.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Observed {
+    /// The rules in force; `None` when nothing is attached, or hooks differ, or another build's layout is there.
+    pub rules: Option<Rules>,
+    /// Where the programs run now.
+    pub hooks: Vec<Hook>,
+    /// Pins whose program runs nowhere any more: the interface is gone, or someone detached it.
+    pub stale: usize,
+    /// Totals over all CPUs, in the order of [`COUNTS`]; they outlive changes of the rules.
+    pub counts: [u64; COUNTS.len()],
+}
+
+/// The numbers of all programs that run at one direction of an interface through tcx, Weir's or not.
+///
+/// # Errors
+/// No such interface, no `CAP_NET_ADMIN`, or a kernel without tcx.
+pub fn programs_at(interface: &str, direction: Direction) -> Result<Vec<u32>> {
+    let found = SchedClassifier::query_tcx(interface, direction.tc());
+    let (_, programs) = found.map_err(|source| Error::program("query", source))?;
+    Ok(programs
+        .iter()
+        .map(aya::programs::ProgramInfo::id)
+        .collect())
+}
+
+/// The programs of one pin directory.
+#[derive(Debug, Clone)]
+pub struct RealServer {
+    pins: Pins,
+}
+
+impl RealServer {
+    /// Uses `pin_dir`/real-server; touches nothing yet. `interfaces`: number and name of those that exist now.
+    pub fn new(pin_dir: impl AsRef<Path>, interfaces: Vec<(u32, String)>) -> Self {
+        Self {
+            pins: Pins::new(pin_dir.as_ref().join("real-server"), interfaces),
+        }
+    }
+
+    /// Where the pins are.
+    pub fn pin_dir(&self) -> PathBuf {
+        self.pins.dir().to_owned()
+    }
+
+    /// What is in force.
+    ///
+    /// # Errors
+    /// Pins cannot be read, usually for lack of `CAP_BPF`.
+    pub fn observe(&self) -> Result<Observed> {
+        let mut observed = Observed::default();
+        let mut map_ids = BTreeSet::new();
+        for pin in self.pins.list()? {
+            let Some(interface) = self.pins.interface(pin.ifindex()) else {
+                observed.stale += 1;
+                continue;
+            };
+            let Some(program) = self.pins.program(&pin, interface)? else {
+                observed.stale += 1;
+                continue;
+            };
+            let hook = Hook {
+                ifindex: pin.ifindex(),
+                interface: interface.to_owned(),
+                direction: pin.direction(),
+            };
+            observed.hooks.push(hook);
+            map_ids.extend(
+                program
+                    .map_ids()
+                    .map_err(|source| Error::program("inspect", source))?
+                    .unwrap_or_default(),
+            );
+        }
+        observed.hooks.sort();
+        if !map_ids.is_empty() {
+            let maps = ReadMaps::open(&map_ids)?;
+            observed.counts = maps.counts()?;
+            observed.rules = maps.rules();
+        }
+        Ok(observed)
+    }
+
+    /// Makes `rules` hold on exactly `hooks`.
+    ///
+    /// # Errors
+    /// The rules exceed a limit of the maps, or the kernel refuses to load, attach or pin. Hooks that were there before
+    /// keep their old rules then, or have the new ones; none is left without.
+    pub fn install(&self, rules: &Rules, hooks: &[Hook]) -> Result<()> {
+        rules.check()?;
+        self.pins.prepare()?;
+        let counts = self.observe()?.counts;
+        let mut object = EbpfLoader::new().load(OBJECT).map_err(Error::load)?;
+        write_maps(&mut object, rules)?;
+        seed_counts(object.map_mut("weir_rs_counts"), counts)?;
+        for direction in [Direction::Ingress, Direction::Egress] {
+            let wanted: Vec<_> = hooks
+                .iter()
+                .filter(|hook| hook.direction == direction)
+                .collect();
+            if wanted.is_empty() {
+                continue;
+            }
+            let program: &mut SchedClassifier = object
+                .program_mut(direction.program())
+                .ok_or(Error::Object {
+                    missing: direction.program(),
+                })?
+                .try_into()
+                .map_err(|source| Error::program("find", source))?;
+            program
+                .load()
+                .map_err(|source| Error::program("load", source))?;
+            for hook in wanted {
+                self.pins.attach(program, hook)?;
+            }
+        }
+        self.pins.keep_only(hooks)
+    }
+
+    /// Removes every program and pin.
+    ///
+    /// # Errors
+    /// A pin cannot be removed.
+    pub fn remove(&self) -> Result<()> {
+        self.pins.keep_only(&[])?;
+        self.pins.remove_dir();
+        Ok(())
+    }
+}
+
+/// The new generation goes on counting where the old one stands; what the old one counts until it is replaced is lost.
+fn seed_counts(map: Option<&mut Map>, counts: [u64; COUNTS.len()]) -> Result<()> {
+    let map = map.ok_or(Error::Object {
+        missing: "weir_rs_counts",
+    })?;
+    let mut array: PerCpuArray<&mut MapData, u64> =
+        PerCpuArray::try_from(map).map_err(|source| Error::map("counts", source))?;
+    let cpus = aya::util::nr_cpus().map_err(|(what, source)| Error::Cpus { what, source })?;
+    for (at, count) in counts
+        .into_iter()
+        .enumerate()
+        .filter(|(_, count)| *count != 0)
+    {
+        let mut values = vec![0; cpus];
+        if let Some(first) = values.first_mut() {
+            *first = count;
+        }
+        let values = PerCpuValues::try_from(values).map_err(|source| Error::Cpus {
+            what: "counts",
+            source,
+        })?;
+        array
+            .set(at as u32, values, 0)
+            .map_err(|source| Error::map("counts", source))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! A place where one of the programs runs.
+
+use std::fmt;
+
+use aya::programs::TcAttachType;
+
+/// Which way packets go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Direction {
+    /// From the network to this host.
+    Ingress,
+    /// From this host to the network.
+    Egress,
+}
+
+impl Direction {
+    /// The name in pins and output.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ingress => "ingress",
+            Self::Egress => "egress",
+        }
+    }
+
+    pub(super) const fn program(self) -> &'static str {
+        match self {
+            Self::Ingress => "weir_rs_ingress",
+            Self::Egress => "weir_rs_egress",
+        }
+    }
+
+    pub(super) const fn tc(self) -> TcAttachType {
+        match self {
+            Self::Ingress => TcAttachType::Ingress,
+            Self::Egress => TcAttachType::Egress,
+        }
+    }
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One direction of one interface.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Hook {
+    /// The interface's number, which its pins carry: a name may go to another interface.
+    pub ifindex: u32,
+    /// Its name now.
+    pub interface: String,
+    /// The direction.
+    pub direction: Direction,
+}
+
+impl fmt::Display for Hook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.interface, self.direction)
+    }
+}

@@ -1,0 +1,331 @@
+//! The rules' form in the programs' maps (`bpf/lib/real_server_abi.h`), written before the programs run and read back.
+//!
+//! Values are byte arrays of the C structs' sizes; aya refuses a map whose sizes differ.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv6Addr};
+
+use aya::Ebpf;
+use aya::maps::lpm_trie::{Key, LpmTrie};
+use aya::maps::{HashMap, Map, MapData, PerCpuArray};
+
+use super::rules::RANGES_MAX;
+use super::{COUNTS, Error, Mark, Ports, Prefix, Result, Rules, TunnelSet, TunnelVip};
+
+type AddrBytes = [u8; 16];
+type VipBytes = [u8; 8 + RANGES_MAX * 4];
+type MarkBytes = [u8; 8 + RANGES_MAX * MARK_ENTRY];
+const MARK_ENTRY: usize = 24;
+
+fn encode_address(address: IpAddr) -> AddrBytes {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+fn decode_address(bytes: AddrBytes) -> IpAddr {
+    Ipv6Addr::from(bytes).to_canonical()
+}
+
+/// Length in the canonical form, and the address without its host bits.
+fn encode_prefix(prefix: Prefix) -> (u32, AddrBytes) {
+    let extra = if prefix.address.is_ipv4() { 96 } else { 0 };
+    let len = (extra + u32::from(prefix.len)).min(128);
+    let bits = u128::from_be_bytes(encode_address(prefix.address));
+    let mask = u128::MAX.checked_shl(128 - len).unwrap_or(0);
+    (len, (bits & mask).to_be_bytes())
+}
+
+/// The same network, by its first address.
+pub(super) fn without_host_bits(prefix: Prefix) -> Prefix {
+    decode_prefix(encode_prefix(prefix))
+}
+
+/// Canonical prefixes shorter than the mapped part are IPv6's, whatever the address looks like.
+fn decode_prefix((len, bytes): (u32, AddrBytes)) -> Prefix {
+    match decode_address(bytes) {
+        IpAddr::V4(v4) if len >= 96 => Prefix {
+            address: v4.into(),
+            len: (len - 96) as u8,
+        },
+        _ => Prefix {
+            address: Ipv6Addr::from(bytes).into(),
+            len: len.min(128) as u8,
+        },
+    }
+}
+
+fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+    if let Some(place) = bytes.get_mut(at..at + value.len()) {
+        place.copy_from_slice(value);
+    }
+}
+
+fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    bytes
+        .get(at..at + N)
+        .and_then(|part| part.try_into().ok())
+        .unwrap_or([0; N])
+}
+
+fn take_u32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes(take(bytes, at))
+}
+
+fn put_ports(bytes: &mut [u8], at: usize, ports: Ports) {
+    put(bytes, at, &ports.0.to_ne_bytes());
+    put(bytes, at + 2, &ports.1.to_ne_bytes());
+}
+
+fn take_ports(bytes: &[u8], at: usize) -> Ports {
+    (
+        u16::from_ne_bytes(take(bytes, at)),
+        u16::from_ne_bytes(take(bytes, at + 2)),
+    )
+}
+
+fn encode_vip(vip: &TunnelVip) -> VipBytes {
+    let mut bytes = [0; size_of::<VipBytes>()];
+    put(&mut bytes, 0, &vip.tunnels.bits.to_ne_bytes());
+    put(&mut bytes, 4, &(vip.ports.len() as u32).to_ne_bytes());
+    for (at, ports) in vip.ports.iter().enumerate() {
+        put_ports(&mut bytes, 8 + at * 4, *ports);
+    }
+    bytes
+}
+
+fn decode_vip(vip: AddrBytes, bytes: &VipBytes) -> TunnelVip {
+    let len = (take_u32(bytes, 4) as usize).min(RANGES_MAX);
+    TunnelVip {
+        vip: decode_address(vip),
+        tunnels: TunnelSet {
+            bits: take_u32(bytes, 0),
+        },
+        ports: (0..len).map(|at| take_ports(bytes, 8 + at * 4)).collect(),
+    }
+}
+
+pub(super) fn mark_key(mark: &Mark) -> [u8; 4] {
+    [if mark.vip.is_ipv4() { 4 } else { 6 }, mark.dscp, 0, 0]
+}
+
+pub(super) fn mark_keys(marks: &[Mark]) -> Vec<[u8; 4]> {
+    let mut keys: Vec<_> = marks.iter().map(mark_key).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+fn encode_marks<'a>(marks: impl Iterator<Item = &'a Mark>) -> MarkBytes {
+    let mut bytes = [0; size_of::<MarkBytes>()];
+    let mut len = 0u32;
+    for mark in marks {
+        let at = 8 + len as usize * MARK_ENTRY;
+        put(&mut bytes, at, &encode_address(mark.vip));
+        put_ports(&mut bytes, at + 16, mark.ports);
+        len += 1;
+    }
+    put(&mut bytes, 0, &len.to_ne_bytes());
+    bytes
+}
+
+fn decode_marks(key: [u8; 4], bytes: &MarkBytes) -> Vec<Mark> {
+    let len = (take_u32(bytes, 0) as usize).min(RANGES_MAX);
+    let entry = |at: usize| Mark {
+        dscp: key[1],
+        vip: decode_address(take(bytes, 8 + at * MARK_ENTRY)),
+        ports: take_ports(bytes, 8 + at * MARK_ENTRY + 16),
+    };
+    (0..len).map(entry).collect()
+}
+
+/// Fills the maps of an object that no packet reaches yet.
+pub(super) fn write_maps(object: &mut Ebpf, rules: &Rules) -> Result<()> {
+    let mut own: HashMap<_, AddrBytes, u8> = open(object, "weir_rs_own")?;
+    for address in &rules.own {
+        own.insert(encode_address(*address), 1, 0)
+            .map_err(|source| Error::map("weir_rs_own", source))?;
+    }
+    let mut vips: HashMap<_, AddrBytes, VipBytes> = open(object, "weir_rs_vips")?;
+    for vip in &rules.tunnels {
+        vips.insert(encode_address(vip.vip), encode_vip(vip), 0)
+            .map_err(|source| Error::map("weir_rs_vips", source))?;
+    }
+    let mut gue: HashMap<_, [u8; 2], u8> = open(object, "weir_rs_gue")?;
+    for port in &rules.gue_ports {
+        gue.insert(port.to_be_bytes(), 1, 0)
+            .map_err(|source| Error::map("weir_rs_gue", source))?;
+    }
+    let mut marks: HashMap<_, [u8; 4], MarkBytes> = open(object, "weir_rs_marks")?;
+    for key in mark_keys(&rules.marks) {
+        let value = encode_marks(rules.marks_of(key));
+        marks
+            .insert(key, value, 0)
+            .map_err(|source| Error::map("weir_rs_marks", source))?;
+    }
+    let mut except: LpmTrie<_, AddrBytes, u8> = open(object, "weir_rs_except")?;
+    for prefix in &rules.except {
+        let (len, bytes) = encode_prefix(*prefix);
+        except
+            .insert(&Key::new(len, bytes), 1, 0)
+            .map_err(|source| Error::map("weir_rs_except", source))?;
+    }
+    Ok(())
+}
+
+fn open<'a, T>(object: &'a mut Ebpf, name: &'static str) -> Result<T>
+where
+    T: TryFrom<&'a mut Map, Error = aya::maps::MapError>,
+{
+    let map = object
+        .map_mut(name)
+        .ok_or(Error::Object { missing: name })?;
+    T::try_from(map).map_err(|source| Error::map(name, source))
+}
+
+/// The maps of programs that run, found by their numbers.
+pub(super) struct ReadMaps {
+    maps: Vec<(String, Map)>,
+}
+
+impl ReadMaps {
+    pub(super) fn open(ids: &BTreeSet<u32>) -> Result<Self> {
+        let mut maps = Vec::new();
+        for id in ids {
+            let data =
+                MapData::from_id(*id).map_err(|source| Error::map("of a program", source))?;
+            let info = data
+                .info()
+                .map_err(|source| Error::map("of a program", source))?;
+            let name = info.name_as_str().unwrap_or_default().to_owned();
+            // A kind that this build does not know belongs to another build.
+            if let Ok(map) = Map::from_map_data(data) {
+                maps.push((name, map));
+            }
+        }
+        Ok(Self { maps })
+    }
+
+    fn map<'a, T>(&'a self, name: &str) -> Option<T>
+    where
+        T: TryFrom<&'a Map>,
+    {
+        let (_, map) = self.maps.iter().find(|(known, _)| known == name)?;
+        T::try_from(map).ok()
+    }
+
+    /// `None` when the maps are not this build's, or of two generations: a process ended between two hooks.
+    pub(super) fn rules(&self) -> Option<Rules> {
+        if self
+            .maps
+            .iter()
+            .filter(|(name, _)| name == "weir_rs_own")
+            .count()
+            != 1
+        {
+            return None;
+        }
+        let own: HashMap<_, AddrBytes, u8> = self.map("weir_rs_own")?;
+        let vips: HashMap<_, AddrBytes, VipBytes> = self.map("weir_rs_vips")?;
+        let gue: HashMap<_, [u8; 2], u8> = self.map("weir_rs_gue")?;
+        let marks: HashMap<_, [u8; 4], MarkBytes> = self.map("weir_rs_marks")?;
+        let mut rules = Rules {
+            own: own
+                .keys()
+                .map(|key| key.map(decode_address))
+                .collect::<std::result::Result<_, _>>()
+                .ok()?,
+            gue_ports: gue
+                .keys()
+                .map(|key| key.map(u16::from_be_bytes))
+                .collect::<std::result::Result<_, _>>()
+                .ok()?,
+            ..Rules::default()
+        };
+        for entry in vips.iter() {
+            let (vip, bytes) = entry.ok()?;
+            rules.tunnels.push(decode_vip(vip, &bytes));
+        }
+        for entry in marks.iter() {
+            let (key, bytes) = entry.ok()?;
+            rules.marks.extend(decode_marks(key, &bytes));
+        }
+        // Only the egress program refers to it.
+        if let Some(except) = self.map::<LpmTrie<_, AddrBytes, u8>>("weir_rs_except") {
+            for key in except.keys() {
+                let key = key.ok()?;
+                rules
+                    .except
+                    .push(decode_prefix((key.prefix_len(), key.data())));
+            }
+        }
+        rules.sort();
+        Some(rules)
+    }
+
+    /// Zeros when the counts are not this build's.
+    pub(super) fn counts(&self) -> Result<[u64; COUNTS.len()]> {
+        let mut counts = [0; COUNTS.len()];
+        let Some(array) = self.map::<PerCpuArray<_, u64>>("weir_rs_counts") else {
+            return Ok(counts);
+        };
+        for (at, count) in counts.iter_mut().enumerate().take(array.len() as usize) {
+            let values = array
+                .get(&(at as u32), 0)
+                .map_err(|source| Error::map("weir_rs_counts", source))?;
+            *count = values.iter().sum();
+        }
+        Ok(counts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prefix(text: &str, len: u8) -> Prefix {
+        Prefix {
+            address: text.parse().unwrap(),
+            len,
+        }
+    }
+
+    #[test]
+    fn prefixes_lose_their_host_bits_and_keep_their_family() {
+        for (given, expected) in [
+            (prefix("10.1.2.3", 8), prefix("10.0.0.0", 8)),
+            (prefix("10.1.2.3", 0), prefix("0.0.0.0", 0)),
+            (prefix("10.1.2.3", 32), prefix("10.1.2.3", 32)),
+            (prefix("2001:db8::1", 32), prefix("2001:db8::", 32)),
+            (prefix("::", 0), prefix("::", 0)),
+            (prefix("2001:db8::1", 128), prefix("2001:db8::1", 128)),
+        ] {
+            assert_eq!(decode_prefix(encode_prefix(given)), expected, "{given:?}");
+        }
+    }
+
+    #[test]
+    fn values_come_back_as_they_went_in() {
+        let vip = TunnelVip {
+            vip: "2001:db8::10".parse().unwrap(),
+            tunnels: TunnelSet::GUE.with(TunnelSet::GRE),
+            ports: vec![(80, 80), (8000, 8999)],
+        };
+        assert_eq!(decode_vip(encode_address(vip.vip), &encode_vip(&vip)), vip);
+        let marks = vec![
+            Mark {
+                dscp: 7,
+                vip: "192.0.2.1".parse().unwrap(),
+                ports: (80, 80),
+            },
+            Mark {
+                dscp: 7,
+                vip: "192.0.2.2".parse().unwrap(),
+                ports: (443, 500),
+            },
+        ];
+        let key = mark_key(&marks[0]);
+        assert_eq!(decode_marks(key, &encode_marks(marks.iter())), marks);
+    }
+}

@@ -1,0 +1,41 @@
+//! What is pinned, read without a daemon and without changing anything.
+
+use weir_abi::ABI_VERSION;
+
+use crate::attach::{Attachment, attachments};
+use crate::error::{Error, Result};
+use crate::layout::{LayoutRecord, Sizes};
+use crate::maps::Maps;
+use crate::pins::PinDir;
+use crate::sys::Access;
+
+/// A pinned data plane, open for reading.
+#[derive(Debug)]
+pub struct PinnedPlane {
+    /// The maps; writing to them is refused.
+    pub maps: Maps,
+    /// How much they hold.
+    pub sizes: Sizes,
+    /// Where the programs are attached.
+    pub attachments: Vec<Attachment>,
+}
+
+/// Opens what is pinned for reading: `weir status` without a daemon.
+///
+/// # Errors
+/// [`Error::Absent`] when nothing is pinned there, [`Error::ForeignLayout`] when another build's structs are.
+pub fn open_readonly(pins: &PinDir) -> Result<PinnedPlane> {
+    let Some(record) = LayoutRecord::read(&pins.layout())? else {
+        return Err(Error::Absent { path: pins.path().to_owned() });
+    };
+    if record.abi_version != ABI_VERSION {
+        let found = format!("ABI version {}", record.abi_version);
+        return Err(Error::ForeignLayout { path: pins.layout(), found });
+    }
+    let flows = pins.flows(record.flow_layout, record.sizes.buckets());
+    Ok(PinnedPlane {
+        maps: Maps::open(&pins.state(record.state), &flows, Access::Read)?,
+        sizes: record.sizes,
+        attachments: attachments(pins)?,
+    })
+}

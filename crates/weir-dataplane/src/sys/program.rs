@@ -1,0 +1,159 @@
+//! Programs, links and test runs.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use super::{Command, call, object_info, owned};
+
+/// The head of `struct bpf_prog_info`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ProgramInfo {
+    pub(crate) kind: u32,
+    pub(crate) id: u32,
+    pub(crate) tag: [u8; 8],
+}
+
+/// What a program is.
+pub(crate) fn program_info(program: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
+    // SAFETY: ProgramInfo is the head of struct bpf_prog_info and ends before its first pointer.
+    unsafe { object_info(program) }
+}
+
+/// `struct bpf_link_info` of a link on a device.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LinkInfo {
+    pub(crate) kind: u32,
+    pub(crate) id: u32,
+    pub(crate) program: u32,
+    pad: u32,
+    /// 0 = the device is gone, the link holds nothing.
+    pub(crate) ifindex: u32,
+    attach_type: u32,
+}
+
+/// What a link is.
+pub(crate) fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
+    // SAFETY: LinkInfo is the head of struct bpf_link_info as XDP, tcx and netkit links fill it: integers only.
+    unsafe { object_info(link) }
+}
+
+/// Where a link attaches: enum bpf_attach_type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum LinkKind {
+    Xdp = 37,
+    TcxIngress = 46,
+    TcxEgress = 47,
+}
+
+#[repr(C)]
+struct LinkCreateAttr {
+    program: u32,
+    ifindex: u32,
+    kind: u32,
+    flags: u32,
+    relative: u32,
+    pad: u32,
+    expected_revision: u64,
+}
+
+/// Attaches a program to a device of the calling thread's network namespace.
+pub(crate) fn link_create(
+    program: BorrowedFd<'_>,
+    ifindex: u32,
+    kind: LinkKind,
+    flags: u32,
+) -> io::Result<OwnedFd> {
+    let mut attr = LinkCreateAttr {
+        program: program.as_raw_fd() as u32,
+        ifindex,
+        kind: kind as u32,
+        flags,
+        relative: 0,
+        pad: 0,
+        expected_revision: 0,
+    };
+    // SAFETY: no pointers.
+    unsafe { call(Command::LinkCreate, &mut attr) }.map(owned)
+}
+
+#[repr(C)]
+struct LinkUpdateAttr {
+    link: u32,
+    program: u32,
+    flags: u32,
+    old_program: u32,
+}
+
+/// Replaces a link's program in one step: every packet meets the old one or the new one.
+pub(crate) fn link_update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    let mut attr = LinkUpdateAttr {
+        link: link.as_raw_fd() as u32,
+        program: program.as_raw_fd() as u32,
+        flags: 0,
+        old_program: 0,
+    };
+    // SAFETY: no pointers.
+    unsafe { call(Command::LinkUpdate, &mut attr) }.map(drop)
+}
+
+/// Takes a link off its device at once, whoever else holds it.
+pub(crate) fn link_detach(link: BorrowedFd<'_>) -> io::Result<()> {
+    let mut attr = link.as_raw_fd() as u32;
+    // SAFETY: no pointers.
+    unsafe { call(Command::LinkDetach, &mut attr) }.map(drop)
+}
+
+/// `bpf_attr.test`.
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct TestRunAttr {
+    program: u32,
+    pub(crate) verdict: u32,
+    packet_length: u32,
+    pub(crate) out_length: u32,
+    packet: u64,
+    out: u64,
+    repeat: u32,
+    pub(crate) duration_ns: u32,
+    context_length: u32,
+    context_out_length: u32,
+    context: u64,
+    context_out: u64,
+    flags: u32,
+    cpu: u32,
+    batch_size: u32,
+    pad: u32,
+}
+
+impl TestRunAttr {
+    /// A run of `repeat` times.
+    pub(crate) fn new(repeat: u32, flags: u32) -> Self {
+        Self { repeat, flags, ..Self::default() }
+    }
+}
+
+/// Runs a program over a packet. Lengths and answers are in `attr`; `context` is read and written back.
+pub(crate) fn test_run(
+    program: BorrowedFd<'_>,
+    attr: &mut TestRunAttr,
+    packet: &[u8],
+    out: &mut [u8],
+    context: &mut [u8],
+) -> io::Result<()> {
+    let pointer = |length: usize, address: u64| if length == 0 { 0 } else { address };
+    attr.program = program.as_raw_fd() as u32;
+    attr.packet_length = packet.len() as u32;
+    attr.out_length = out.len() as u32;
+    attr.packet = packet.as_ptr() as u64;
+    attr.out = pointer(out.len(), out.as_mut_ptr() as u64);
+    attr.context_length = context.len() as u32;
+    attr.context = pointer(context.len(), context.as_ptr() as u64);
+    let wants_context = !context.is_empty() && !out.is_empty();
+    attr.context_out_length = if wants_context { context.len() as u32 } else { 0 };
+    attr.context_out = if wants_context { context.as_mut_ptr() as u64 } else { 0 };
+    // SAFETY: every pointer goes with the length of a live slice; the kernel reads the context before it writes it.
+    unsafe { call(Command::TestRun, attr) }.map(drop)
+}

@@ -1,0 +1,265 @@
+//! Hash maps and per-CPU arrays by their types: every access is a system call, so there are batches.
+
+#![allow(unsafe_code, reason = "the sizes that bpf(2) trusts are checked here once")]
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, OwnedFd};
+
+use crate::error::{Context, Error, Result};
+use crate::pod::{self, Pod};
+use crate::sys;
+
+/// Compares a map's key and value with the types used for it.
+fn check_sizes(name: &'static str, map: &OwnedFd, key: usize, value: usize) -> Result<u32> {
+    let info = sys::map_info(map.as_fd()).during("reading the information of", || name.to_owned())?;
+    for (attribute, expected, found) in
+        [("the key's size", key, info.key_size), ("the value's size", value, info.value_size)]
+    {
+        if expected != found as usize {
+            return Err(Error::MapMismatch { name: name.to_owned(), attribute, expected: expected as u32, found });
+        }
+    }
+    Ok(info.max_entries)
+}
+
+/// A hash map from `K` to `V`.
+#[derive(Debug)]
+pub struct Table<K, V> {
+    name: &'static str,
+    map: OwnedFd,
+    entries: u32,
+    marker: PhantomData<(K, V)>,
+}
+
+impl<K: Pod, V: Pod> Table<K, V> {
+    pub(crate) fn new(name: &'static str, map: OwnedFd) -> Result<Self> {
+        let entries = check_sizes(name, &map, size_of::<K>(), size_of::<V>())?;
+        Ok(Self { name, map, entries, marker: PhantomData })
+    }
+
+    /// The most elements that it holds.
+    pub fn capacity(&self) -> u32 {
+        self.entries
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn get(&self, key: &K) -> Result<Option<V>> {
+        let mut value: V = pod::zeroed();
+        let buffer = pod::slice_bytes_mut(std::slice::from_mut(&mut value));
+        // SAFETY: `new` compared both sizes.
+        let found = unsafe { sys::lookup(self.map.as_fd(), pod::bytes(key), buffer) };
+        Ok(found.during("reading", || self.name.to_owned())?.map(|()| value))
+    }
+
+    /// Adds or replaces an element.
+    ///
+    /// # Errors
+    /// The map is full (E2BIG), or the kernel refuses.
+    pub fn set(&self, key: &K, value: &V) -> Result<()> {
+        // SAFETY: `new` compared both sizes.
+        let answer = unsafe { sys::update(self.map.as_fd(), pod::bytes(key), pod::bytes(value)) };
+        answer.during("writing", || self.name.to_owned())
+    }
+
+    /// Removes an element; answers whether it was there.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn remove(&self, key: &K) -> Result<bool> {
+        // SAFETY: `new` compared the size.
+        let removed = unsafe { sys::delete(self.map.as_fd(), pod::bytes(key)) };
+        Ok(removed.during("removing from", || self.name.to_owned())?.is_some())
+    }
+
+    /// Adds or replaces many elements with one system call.
+    ///
+    /// # Errors
+    /// The map is full, or the kernel refuses; the elements before the one that failed are written.
+    pub fn set_many(&self, keys: &[K], values: &[V]) -> Result<()> {
+        let count = keys.len().min(values.len());
+        let mut done = 0;
+        while done < count {
+            let (keys, values) = (&keys[done..count], &values[done..count]);
+            let length = u32::try_from(keys.len()).unwrap_or(u32::MAX);
+            // SAFETY: `new` compared both sizes; both slices hold `length` elements.
+            let (written, answer) = unsafe {
+                sys::update_batch(self.map.as_fd(), pod::slice_bytes(keys), pod::slice_bytes(values), length)
+            };
+            match answer {
+                Ok(()) => done += length as usize,
+                // A signal ends a batch early; the rest is written by the next one.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => done += written as usize,
+                Err(error) => return Err(error).during("writing a batch to", || self.name.to_owned()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes many elements; those that are not there are skipped.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn remove_many(&self, keys: &[K]) -> Result<()> {
+        let mut done = 0;
+        while done < keys.len() {
+            let rest = &keys[done..];
+            let length = u32::try_from(rest.len()).unwrap_or(u32::MAX);
+            // SAFETY: `new` compared the size; the slice holds `length` keys.
+            let (removed, answer) =
+                unsafe { sys::delete_batch(self.map.as_fd(), pod::slice_bytes(rest), length) };
+            match answer {
+                Ok(()) => done += length as usize,
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => done += removed as usize + 1,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => done += removed as usize,
+                Err(error) => return Err(error).during("removing a batch from", || self.name.to_owned()),
+            }
+        }
+        Ok(())
+    }
+
+    /// All keys. Those added or removed meanwhile may be among them or not.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn keys(&self) -> Result<Vec<K>> {
+        let mut keys: Vec<K> = Vec::new();
+        // A key that vanishes under the walk sends the kernel back to the start: the bound ends a walk that would not.
+        let most = self.entries as usize * 2;
+        while keys.len() < most {
+            let mut next: K = pod::zeroed();
+            let buffer = pod::slice_bytes_mut(std::slice::from_mut(&mut next));
+            // SAFETY: `new` compared the size.
+            let found = unsafe { sys::next_key(self.map.as_fd(), keys.last().map(pod::bytes), buffer) };
+            match found.during("walking", || self.name.to_owned())? {
+                Some(()) => keys.push(next),
+                None => break,
+            }
+        }
+        Ok(keys)
+    }
+
+    /// All elements, as [`Self::keys`].
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn elements(&self) -> Result<Vec<(K, V)>> {
+        let mut elements = Vec::new();
+        for key in self.keys()? {
+            if let Some(value) = self.get(&key)? {
+                elements.push((key, value));
+            }
+        }
+        Ok(elements)
+    }
+
+    /// Removes everything.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn clear(&self) -> Result<()> {
+        self.remove_many(&self.keys()?)
+    }
+}
+
+/// A per-CPU array of `V`; only CPUs add to it, so a sum over them is the value.
+#[derive(Debug)]
+pub struct PerCpu<V> {
+    name: &'static str,
+    map: OwnedFd,
+    entries: u32,
+    cpus: usize,
+    marker: PhantomData<V>,
+}
+
+/// Elements that one batch reads.
+const BATCH: u32 = 4096;
+
+impl<V: Pod> PerCpu<V> {
+    pub(crate) fn new(name: &'static str, map: OwnedFd) -> Result<Self> {
+        // The kernel puts each CPU's value at a multiple of eight bytes.
+        const { assert!(size_of::<V>().is_multiple_of(8)) };
+        let entries = check_sizes(name, &map, size_of::<u32>(), size_of::<V>())?;
+        let cpus = weir_sys::possible_cpus()?;
+        Ok(Self { name, map, entries, cpus, marker: PhantomData })
+    }
+
+    /// Number of elements.
+    pub fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// An element's values, one a possible CPU.
+    ///
+    /// # Errors
+    /// The index is outside the map.
+    pub fn get(&self, index: u32) -> Result<Vec<V>> {
+        let mut values = vec![pod::zeroed::<V>(); self.cpus];
+        // SAFETY: `new` compared both sizes; there is a value for each possible CPU.
+        let found =
+            unsafe { sys::lookup(self.map.as_fd(), pod::bytes(&index), pod::slice_bytes_mut(&mut values)) };
+        match found.during("reading", || self.name.to_owned())? {
+            Some(()) => Ok(values),
+            None => Err(Error::Index { map: self.name, index, entries: self.entries }),
+        }
+    }
+
+    /// Replaces an element's values on every CPU; what CPUs add meanwhile is lost.
+    ///
+    /// # Errors
+    /// The index is outside the map, or `values` is not one a possible CPU.
+    pub fn set(&self, index: u32, values: &[V]) -> Result<()> {
+        if values.len() != self.cpus {
+            return Err(Error::MapMismatch {
+                name: self.name.to_owned(),
+                attribute: "the number of CPUs",
+                expected: self.cpus as u32,
+                found: values.len() as u32,
+            });
+        }
+        // SAFETY: `new` compared both sizes; there is a value for each possible CPU.
+        let answer = unsafe { sys::update(self.map.as_fd(), pod::bytes(&index), pod::slice_bytes(values)) };
+        answer.during("writing", || self.name.to_owned())
+    }
+
+    /// Sets an element to zero on every CPU.
+    ///
+    /// # Errors
+    /// As for [`Self::set`].
+    pub fn reset(&self, index: u32) -> Result<()> {
+        self.set(index, &vec![pod::zeroed(); self.cpus])
+    }
+
+    /// Hands every element's values to `visit`, read in batches.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn each(&self, mut visit: impl FnMut(u32, &[V])) -> Result<()> {
+        let size = BATCH.min(self.entries.max(1));
+        let mut keys = vec![0u32; size as usize];
+        let mut values = vec![pod::zeroed::<V>(); size as usize * self.cpus];
+        let mut position = None;
+        loop {
+            // SAFETY: `new` compared both sizes; keys and values have room for `size` elements of an array.
+            let answer = unsafe {
+                sys::lookup_batch(
+                    self.map.as_fd(),
+                    &mut position,
+                    pod::slice_bytes_mut(&mut keys),
+                    pod::slice_bytes_mut(&mut values),
+                    size,
+                )
+            };
+            let (count, ended) = answer.during("reading a batch of", || self.name.to_owned())?;
+            for (key, values) in keys.iter().zip(values.chunks_exact(self.cpus)).take(count as usize) {
+                visit(*key, values);
+            }
+            if ended || count == 0 {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Single packets through a loaded program, without a device: the packet tests' and the benchmarks' way in.
+//!
+//! The kernel runs the real program over a copy of the packet. Counters and flows change as they would on the wire.
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use crate::error::{Context, Result};
+use crate::sys::{self, TestRunAttr};
+
+/// What a run is given.
+#[derive(Clone, Debug)]
+pub struct TestInput<'a> {
+    /// The frame, from the destination MAC on; at least 14 bytes.
+    pub packet: &'a [u8],
+    /// How often the program runs over it, at least once. A program that changes the packet meets its own output from the
+    /// second time on, unless `live_frames` is set.
+    pub repeat: u32,
+    /// The device that the packet seems to come from, 0 = the loopback device. It must exist in the calling thread's network
+    /// namespace, and for XDP have a receive queue.
+    pub ingress_ifindex: u32,
+    /// What the program is.
+    pub kind: TestKind,
+    /// XDP only: the kernel's BPF_F_TEST_XDP_LIVE_FRAMES; verdicts are carried out, frames really leave.
+    pub live_frames: bool,
+}
+
+/// The kinds of program that can be run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TestKind {
+    /// XDP.
+    Xdp,
+    /// tc or tcx.
+    Classifier,
+}
+
+impl<'a> TestInput<'a> {
+    /// One run of an XDP program.
+    pub fn xdp(packet: &'a [u8]) -> Self {
+        Self { packet, repeat: 1, ingress_ifindex: 0, kind: TestKind::Xdp, live_frames: false }
+    }
+
+    /// One run of a tc program.
+    pub fn classifier(packet: &'a [u8]) -> Self {
+        Self { kind: TestKind::Classifier, ..Self::xdp(packet) }
+    }
+}
+
+/// What came out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TestRun {
+    /// XDP_PASS, TC_ACT_OK and the like; 0 under `live_frames`.
+    pub verdict: u32,
+    /// The frame after the last run; empty under `live_frames`.
+    pub packet: Vec<u8>,
+    /// Bytes of metadata in front of the frame, not part of `packet`; XDP only.
+    pub metadata: Vec<u8>,
+    /// Mean of one run, as the kernel measured it.
+    pub duration: Duration,
+}
+
+const LIVE_FRAMES: u32 = 1 << 1;
+/// The most that a program may add in front: XDP_PACKET_HEADROOM, with room for a tail.
+const GROWTH: usize = 512;
+/// struct xdp_md: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
+const XDP_CONTEXT: usize = 24;
+/// struct __sk_buff up to and with ifindex; the kernel takes the rest as zero.
+const SKB_CONTEXT: usize = 44;
+/// __sk_buff.ifindex.
+const SKB_IFINDEX: usize = 40;
+
+/// Runs a program; see [`TestInput`].
+///
+/// # Errors
+/// The packet is shorter than an Ethernet header or too long for the kernel, the device is absent, or a signal came.
+pub(crate) fn run(program: BorrowedFd<'_>, input: &TestInput<'_>) -> Result<TestRun> {
+    let live = input.live_frames && input.kind == TestKind::Xdp;
+    let mut out = if live { Vec::new() } else { vec![0; input.packet.len() + GROWTH] };
+    let mut context = context(input);
+    let mut attr = TestRunAttr::new(input.repeat.max(1), if live { LIVE_FRAMES } else { 0 });
+    sys::test_run(program, &mut attr, input.packet, &mut out, &mut context)
+        .during("running", || "a program over a test packet".to_owned())?;
+    out.truncate(attr.out_length as usize);
+    let metadata = match input.kind {
+        TestKind::Xdp if !live => metadata_length(&context).min(out.len()),
+        _ => 0,
+    };
+    let packet = out.split_off(metadata);
+    Ok(TestRun {
+        verdict: attr.verdict,
+        packet,
+        metadata: out,
+        duration: Duration::from_nanos(u64::from(attr.duration_ns)),
+    })
+}
+
+fn context(input: &TestInput<'_>) -> Vec<u8> {
+    match input.kind {
+        TestKind::Xdp => {
+            let mut context = vec![0; XDP_CONTEXT];
+            let length = u32::try_from(input.packet.len()).unwrap_or(u32::MAX);
+            context[4..8].copy_from_slice(&length.to_ne_bytes());
+            context[12..16].copy_from_slice(&input.ingress_ifindex.to_ne_bytes());
+            context
+        }
+        TestKind::Classifier if input.ingress_ifindex == 0 => Vec::new(),
+        TestKind::Classifier => {
+            let mut context = vec![0; SKB_CONTEXT];
+            context[SKB_IFINDEX..].copy_from_slice(&input.ingress_ifindex.to_ne_bytes());
+            context
+        }
+    }
+}
+
+/// xdp_md.data after the run: how far the frame begins behind the metadata.
+fn metadata_length(context: &[u8]) -> usize {
+    context.first_chunk::<4>().map_or(0, |data| u32::from_ne_bytes(*data) as usize)
+}

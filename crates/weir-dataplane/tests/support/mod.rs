@@ -1,0 +1,201 @@
+//! A place of its own for each test: new mount and network namespaces for the calling thread, and a pin directory in them.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(unsafe_code, reason = "unshare(2) and mount(2)")]
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use weir_abi::{Addr, Be16, Dest, Extent, Filter, FlowCold, Listener, Member, Scheduler, Service, Settings, Vip};
+use weir_dataplane::{Dataplane, OpenOptions, Sizes};
+
+/// Whether the test can run; says so when it cannot.
+pub(crate) fn privileged() -> bool {
+    // SAFETY: no arguments.
+    let root = unsafe { libc::geteuid() } == 0;
+    if !root {
+        eprintln!("SKIPPED: needs root for bpf(2) and namespaces");
+    }
+    root
+}
+
+/// A mount and network namespace of the calling thread, gone with it.
+pub(crate) struct Place {
+    directory: PathBuf,
+}
+
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let directory = std::env::temp_dir().join(format!("weir-dataplane-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        // SAFETY: changes the calling thread only.
+        assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNS | libc::CLONE_NEWNET) }, 0, "unshare");
+        // SAFETY: NUL-terminated strings; nothing of ours spreads to the parent namespace.
+        let private = unsafe {
+            libc::mount(c"none".as_ptr(), c"/".as_ptr(), std::ptr::null(), libc::MS_REC | libc::MS_PRIVATE, std::ptr::null())
+        };
+        assert_eq!(private, 0, "private mounts");
+        Self { directory }
+    }
+
+    pub(crate) fn pin_dir(&self) -> PathBuf {
+        self.directory.join("bpf/weir")
+    }
+
+    pub(crate) fn options(&self) -> OpenOptions {
+        OpenOptions { sizes: small(), secret: Some(SECRET), ..OpenOptions::new(self.pin_dir()) }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mount = self.directory.join("bpf");
+        if let Ok(path) = std::ffi::CString::new(mount.to_string_lossy().as_bytes()) {
+            // SAFETY: a NUL-terminated string.
+            unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
+        }
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+pub(crate) const SECRET: [u64; 2] = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210];
+
+/// Sizes that make opening quick.
+pub(crate) fn small() -> Sizes {
+    Sizes {
+        services: 16,
+        dests: 64,
+        pool_rows: 64,
+        elements: 4096,
+        flows: 7 * 64,
+        vips: 16,
+        listeners: 64,
+        devices: 16,
+        fragments: 64,
+    }
+}
+
+/// Runs a command that must succeed, in the calling thread's namespaces.
+pub(crate) fn run(command: &str) {
+    let mut words = command.split_whitespace();
+    let status = Command::new(words.next().unwrap()).args(words).status().unwrap();
+    assert!(status.success(), "{command}: {status}");
+}
+
+/// A veth pair, both ends up; answers the ifindex of `a`.
+pub(crate) fn veth(a: &str, b: &str) -> u32 {
+    run(&format!("ip link add name {a} type veth peer name {b}"));
+    run(&format!("ip link set {a} up"));
+    run(&format!("ip link set {b} up"));
+    let name = std::ffi::CString::new(a).unwrap();
+    // SAFETY: a NUL-terminated string.
+    unsafe { libc::if_nametoindex(name.as_ptr()) }
+}
+
+pub(crate) const VIP: [u8; 4] = [192, 0, 2, 10];
+pub(crate) const SERVER: [u8; 4] = [10, 0, 0, 5];
+
+/// Service 1, tcp/192.0.2.10:80, direct, with one server as dest 1.
+pub(crate) fn fill(dataplane: &Dataplane) {
+    let maps = dataplane.maps();
+    let vip = Addr::from(std::net::IpAddr::from(VIP));
+    let mut settings = Settings::default();
+    settings.timeouts = [600; 16];
+    settings.syn_budget = 1_000_000;
+    settings.reject_budget = 1_000;
+    settings.untracked_ticks = 10;
+    maps.set_settings(&settings).unwrap();
+
+    maps.dests
+        .set(
+            1,
+            &Dest {
+                addr: Addr::from(std::net::IpAddr::from(SERVER)),
+                service: 1,
+                live: 64,
+                forward: weir_abi::Forward::Direct as u8,
+                flags: weir_abi::DEST_LIVE | weir_abi::DEST_USABLE,
+                family: 4,
+                ..Dest::default()
+            },
+        )
+        .unwrap();
+    let (header, list, spread) = (1, 5, 6);
+    let member = Member { seq: 1, dest: 1, weight: 1, live: 64 };
+    maps.set_elements(list, &[member]).unwrap();
+    maps.set_elements(spread, &[1u32; 4]).unwrap();
+    let extent = Extent {
+        scheduler: Scheduler::Rr as u32,
+        generation: 1,
+        list_at: list,
+        list_len: 1,
+        spread_at: spread,
+        spread_len: 4,
+        max_weight: 1,
+        gcd: 1,
+        ..Extent::default()
+    };
+    maps.set_elements(header, &[extent]).unwrap();
+    maps.services.set(1, &Service { generation: 1, ..Service::default() }).unwrap();
+    maps.set_extent(1, header).unwrap();
+    let mut filter = Filter::ZERO;
+    filter.add_to(vip);
+    maps.set_filter(&filter).unwrap();
+    maps.vips.set(&vip, &Vip { flags: weir_abi::VIP_ECHO, ..Vip::default() }).unwrap();
+    let listener = Listener { addr: vip, port: Be16::new(80), proto: 6, ..Listener::default() };
+    maps.listeners.set(&listener, &1).unwrap();
+}
+
+/// A TCP packet from 198.51.100.`client` to the VIP, checksums left out.
+pub(crate) fn tcp(client: u8, port: u16, flags: u8) -> Vec<u8> {
+    let mut packet = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+    let mut ip = vec![0x45, 0, 0, 40, 0, 1, 0x40, 0, 64, 6, 0, 0, 198, 51, 100, client];
+    ip.extend(VIP);
+    let sum: u32 = ip.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    let check = !((sum & 0xffff) + (sum >> 16)) as u16;
+    ip[10..12].copy_from_slice(&check.to_be_bytes());
+    packet.extend(ip);
+    packet.extend(port.to_be_bytes());
+    packet.extend([0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, flags, 1, 0, 0, 0, 0, 0]);
+    packet
+}
+
+pub(crate) const SYN: u8 = 2;
+pub(crate) const ACK: u8 = 16;
+
+/// The data plane's hash of an IPv4 flow: SipHash-1-3 with the family in the last word (bpf/lib/hash.h).
+pub(crate) fn hash_v4(secret: [u64; 2], cold: &FlowCold) -> u64 {
+    let wire = |port: Be16| u64::from(port.get().to_be());
+    let mut v = [
+        secret[0] ^ 0x736f_6d65_7073_6575,
+        secret[1] ^ 0x646f_7261_6e64_6f6d,
+        secret[0] ^ 0x6c79_6765_6e65_7261,
+        secret[1] ^ 0x7465_6462_7974_6573,
+    ];
+    let tail = wire(cold.sport) | wire(cold.dport) << 16 | u64::from(cold.proto) << 32 | 4 << 56;
+    for word in [cold.src.lo >> 32 | cold.dst.lo & 0xffff_ffff_0000_0000, tail] {
+        v[3] ^= word;
+        round(&mut v);
+        v[0] ^= word;
+    }
+    v[2] ^= 0xff;
+    (0..3).for_each(|_| round(&mut v));
+    v[0] ^ v[1] ^ v[2] ^ v[3]
+}
+
+fn round(v: &mut [u64; 4]) {
+    v[0] = v[0].wrapping_add(v[1]);
+    v[1] = v[1].rotate_left(13) ^ v[0];
+    v[0] = v[0].rotate_left(32);
+    v[2] = v[2].wrapping_add(v[3]);
+    v[3] = v[3].rotate_left(16) ^ v[2];
+    v[0] = v[0].wrapping_add(v[3]);
+    v[3] = v[3].rotate_left(21) ^ v[0];
+    v[2] = v[2].wrapping_add(v[1]);
+    v[1] = v[1].rotate_left(17) ^ v[2];
+    v[2] = v[2].rotate_left(32);
+}

@@ -1,0 +1,175 @@
+//! The command line: `lab list` and `lab run NAME`. Results on stdout, everything else on stderr.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use crate::error::Result;
+use crate::experiment::{self, RunOptions, default_report_directory};
+use crate::rate::Rate;
+use crate::report::table;
+
+/// Subcommands of `weir lab`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum LabCommand {
+    /// Show the experiments.
+    List {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run an experiment and write its report.
+    Run(RunArguments),
+}
+
+/// Arguments of `weir lab run`; what is absent is as in the original report.
+#[derive(Clone, Debug, Args)]
+pub struct RunArguments {
+    /// The experiment's name; `weir lab list` shows them.
+    pub name: String,
+    /// Print JSON instead of the table.
+    #[arg(long)]
+    pub json: bool,
+    /// Directory of the HTML file.
+    #[arg(long, value_name = "DIR", default_value_os_t = default_report_directory().to_owned())]
+    pub report: PathBuf,
+    /// Each host's link, for example 10mbit.
+    #[arg(long, value_name = "RATE")]
+    pub rate: Option<Rate>,
+    /// Requests of each measurement.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub requests: Option<u32>,
+    /// Requests at once.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    pub concurrency: Option<u32>,
+    /// Run everything so often and report medians.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
+    /// The scheduler, by Weir's name.
+    #[arg(long, value_name = "NAME")]
+    pub scheduler: Option<String>,
+    /// Only these methods.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub methods: Vec<String>,
+    /// The weir program to test [default: the running one].
+    #[arg(long, value_name = "PATH")]
+    pub weir: Option<PathBuf>,
+}
+
+impl From<&RunArguments> for RunOptions {
+    fn from(arguments: &RunArguments) -> Self {
+        RunOptions {
+            rate: arguments.rate,
+            requests: arguments.requests,
+            concurrency: arguments.concurrency,
+            repeat: arguments.repeat,
+            scheduler: arguments.scheduler.clone(),
+            methods: arguments.methods.clone(),
+            report: arguments.report.clone(),
+            weir: arguments.weir.clone(),
+        }
+    }
+}
+
+/// Carries a subcommand out. Exit codes: 0 done, 1 failed (a method too), 2 usage.
+pub fn execute(command: &LabCommand) -> ExitCode {
+    let outcome = match command {
+        LabCommand::List { json } => {
+            print!("{}", list(*json));
+            return ExitCode::SUCCESS;
+        }
+        LabCommand::Run(arguments) => run(arguments),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("weir lab: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn run(arguments: &RunArguments) -> Result<ExitCode> {
+    let report = experiment::run(&arguments.name, &arguments.into())?;
+    if arguments.json {
+        println!("{}", report.json());
+    } else {
+        print!("{}", table::render(&report));
+    }
+    if let Some(path) = &report.html {
+        eprintln!("report: {}", path.display());
+    }
+    Ok(if report.failures.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn list(json: bool) -> String {
+    let experiments = experiment::list();
+    if json {
+        let entries: Vec<_> = experiments
+            .iter()
+            .map(|experiment| serde_json::json!({ "name": experiment.name, "summary": experiment.summary }))
+            .collect();
+        return format!("{}\n", serde_json::json!({ "experiments": entries }));
+    }
+    experiments
+        .iter()
+        .map(|experiment| format!("{:<18} {}\n", experiment.name, experiment.summary))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(subcommand)]
+        command: LabCommand,
+    }
+
+    #[test]
+    fn reads_the_contracts_options() {
+        let line = "lab run saturated-uplink --json --rate 100mbit --requests 20 --concurrency 4 --repeat 3 \
+                    --scheduler wlc --methods direct,nat --report out";
+        let parsed = Line::try_parse_from(line.split_whitespace())
+            .expect("valid")
+            .command;
+        let LabCommand::Run(arguments) = parsed else {
+            panic!("run")
+        };
+        let options = RunOptions::from(&arguments);
+        assert_eq!(options.rate.map(Rate::bits_per_second), Some(100_000_000));
+        assert_eq!(options.methods, ["direct", "nat"]);
+        assert_eq!(
+            (options.requests, options.concurrency, options.repeat),
+            (Some(20), Some(4), 3)
+        );
+    }
+
+    #[test]
+    fn refuses_values_that_cannot_be() {
+        for wrong in [
+            "--rate 10",
+            "--requests 0",
+            "--repeat 0",
+            "--concurrency -1",
+        ] {
+            let line = format!("lab run saturated-uplink {wrong}");
+            assert!(
+                Line::try_parse_from(line.split_whitespace()).is_err(),
+                "{wrong}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_list_names_all() {
+        insta::assert_snapshot!(list(false));
+    }
+}

@@ -1,0 +1,331 @@
+//! What is measured: the experiments by name, and how a run of one becomes a report.
+
+mod round;
+mod saturated_uplink;
+mod small_box_nat;
+mod stateless_direct;
+mod trial;
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{LabError, Result};
+use crate::interrupt;
+use crate::peer::{nginx, php};
+use crate::progress::Progress;
+use crate::rate::Rate;
+use crate::report::{Failure, Panel, Report, Row, note};
+use crate::requirement;
+use crate::session::Session;
+use round::Round;
+use trial::{Balancer, Measurement, Setting, Trial};
+
+/// An experiment that can be run.
+#[derive(Clone, Copy, Debug)]
+pub struct Experiment {
+    /// The name on the command line.
+    pub name: &'static str,
+    /// What it shows, in one line.
+    pub summary: &'static str,
+    trials: fn(&RunOptions) -> Result<Vec<Trial>>,
+}
+
+const EXPERIMENTS: [Experiment; 3] = [
+    Experiment {
+        name: "saturated-uplink",
+        summary: "4 MB files over 10 Mbit/s links: whose answers share the director's uplink, and whose add up",
+        trials: saturated_uplink::trials,
+    },
+    Experiment {
+        name: "small-box-nat",
+        summary: "short requests of many clients through NAT, beside one server alone and the kernel's conntrack",
+        trials: small_box_nat::trials,
+    },
+    Experiment {
+        name: "stateless-direct",
+        summary: "PHP pages small, slow and of many sizes by direct routing, beside nftables and nginx with FastCGI",
+        trials: stateless_direct::trials,
+    },
+];
+
+/// What a run changes of the experiment's own values; absent = as the original report had it.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    /// Each host's link.
+    pub rate: Option<Rate>,
+    /// Requests of each run of `ab`.
+    pub requests: Option<u32>,
+    /// Requests at once.
+    pub concurrency: Option<u32>,
+    /// Runs of the whole; medians are reported. 0 counts as 1.
+    pub repeat: u32,
+    /// Weir's name of a scheduler.
+    pub scheduler: Option<String>,
+    /// Names of methods; empty = all.
+    pub methods: Vec<String>,
+    /// Directory of the HTML file.
+    pub report: PathBuf,
+    /// The `weir` program; absent = the running one, or `weir` beside it.
+    pub weir: Option<PathBuf>,
+}
+
+/// All experiments, in the order of the field reports.
+pub fn list() -> &'static [Experiment] {
+    &EXPERIMENTS
+}
+
+/// Runs the experiment `name`, prints progress to stderr, writes the HTML file, and returns the report.
+///
+/// A method that fails does not stop the others: it appears in [`Report::failures`].
+///
+/// # Errors
+/// Wrong names and options, missing root or programs, before anything is made; [`LabError::Interrupted`] after Ctrl-C.
+pub fn run(name: &str, options: &RunOptions) -> Result<Report> {
+    let experiment = find(name)?;
+    let trials = choose((experiment.trials)(options)?, &options.methods)?;
+    requirement::root()?;
+    requirement::programs(trials.iter().flat_map(Trial::programs))?;
+    let needs_weir = trials
+        .iter()
+        .any(|trial| matches!(trial.method.balancer, Balancer::Weir(_)));
+    let weir = if needs_weir {
+        Some(requirement::weir(options.weir.as_deref())?)
+    } else {
+        None
+    };
+    requirement::raise_open_files();
+    interrupt::install();
+
+    let session = Session::open()?;
+    let pages = session.directory("pages")?;
+    nginx::write_pages(&pages)?;
+    php::write_pages(&pages)?;
+    let progress = Progress::new();
+    let setting = Setting {
+        session: &session,
+        progress: &progress,
+        weir: weir.as_deref(),
+        pages: &pages,
+    };
+    let repeat = options.repeat.max(1);
+    let rounds = progress.show_during(|| {
+        (0..repeat)
+            .map(|_| round::run(&setting, &trials))
+            .collect::<Result<Vec<_>>>()
+    })?;
+
+    let mut report = gather(experiment, &trials, &rounds);
+    report.notes = note::of_run(options, &trials_facts(&trials), weir.as_deref());
+    report.write_html(&options.report)?;
+    Ok(report)
+}
+
+fn find(name: &str) -> Result<&'static Experiment> {
+    let known = || EXPERIMENTS.map(|experiment| experiment.name).join(", ");
+    EXPERIMENTS
+        .iter()
+        .find(|experiment| experiment.name == name)
+        .ok_or_else(|| LabError::UnknownExperiment {
+            name: name.into(),
+            known: known(),
+        })
+}
+
+fn choose(trials: Vec<Trial>, methods: &[String]) -> Result<Vec<Trial>> {
+    let known = trials
+        .iter()
+        .map(|trial| trial.method.name.clone())
+        .collect::<Vec<_>>();
+    if let Some(unknown) = methods.iter().find(|method| !known.contains(method)) {
+        let reason = format!(
+            "there is no method \"{unknown}\" in this experiment; there are: {}",
+            known.join(", ")
+        );
+        return Err(LabError::Usage {
+            option: "--methods",
+            reason,
+        });
+    }
+    let chosen = |trial: &Trial| methods.is_empty() || methods.contains(&trial.method.name);
+    Ok(trials.into_iter().filter(chosen).collect())
+}
+
+/// The scheduler of a run: the given one if its name can be one, else `default`.
+fn scheduler(options: &RunOptions, default: &str) -> Result<String> {
+    let name = options.scheduler.as_deref().unwrap_or(default);
+    // The name goes into a configuration file; Weir judges whether it exists, this keeps it one word.
+    if !name.is_empty()
+        && name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
+    {
+        return Ok(name.to_owned());
+    }
+    let reason = format!("\"{name}\" is not a scheduler's name; write for example rr, wlc or sh");
+    Err(LabError::Usage {
+        option: "--scheduler",
+        reason,
+    })
+}
+
+/// The median round of each row; a failure in any round is the method's failure.
+fn gather(experiment: &Experiment, trials: &[Trial], rounds: &[Round]) -> Report {
+    let mut report = Report::new(experiment.name, experiment.summary);
+    for (index, trial) in trials.iter().enumerate() {
+        let method = &trial.method.name;
+        let mut measured = Vec::new();
+        for result in rounds.iter().filter_map(|round| round.get(index)) {
+            match result {
+                Ok(measurements) => measured.push(measurements),
+                Err(error) => report.failures.push(Failure {
+                    method: method.clone(),
+                    error: error.to_string(),
+                }),
+            }
+        }
+        for place in 0..trial.works.len() {
+            let runs: Vec<&Measurement> = measured
+                .iter()
+                .filter_map(|measurements| measurements.get(place))
+                .collect();
+            let Some(median) = round::median(&runs) else {
+                continue;
+            };
+            let name = median
+                .work
+                .as_ref()
+                .map_or(method.clone(), |work| format!("{method}/{work}"));
+            report.rows.push(Row {
+                name: name.clone(),
+                requests_per_second: median.outcome.requests_per_second,
+                kbytes_per_second: median.outcome.kbytes_per_second,
+                // A median would hide what failed in one run out of three.
+                failed: runs.iter().map(|run| run.outcome.failed).max().unwrap_or(0),
+                seconds: median.outcome.seconds,
+                ratio: None,
+            });
+            if let Some(link) = trial.plan.link {
+                let link = link.megabits_per_second();
+                report.panels.push(Panel {
+                    name,
+                    link,
+                    series: median.series.clone(),
+                });
+            }
+        }
+    }
+    report.set_ratios();
+    report
+}
+
+fn trials_facts(trials: &[Trial]) -> note::Facts {
+    let any = |balancer: Balancer| trials.iter().any(|trial| trial.method.balancer == balancer);
+    let mut schedulers: Vec<String> = Vec::new();
+    for name in trials.iter().map(|trial| &trial.method.scheduler) {
+        if !name.is_empty() && !schedulers.contains(name) {
+            schedulers.push(name.clone());
+        }
+    }
+    note::Facts {
+        link: trials.first().and_then(|trial| trial.plan.link),
+        schedulers,
+        haproxy: any(Balancer::Haproxy),
+        nftables_direct: any(Balancer::NftablesDirect),
+        side_by_side: round::batches(trials).iter().any(|batch| batch.len() > 1),
+    }
+}
+
+/// A report's default directory.
+pub(crate) fn default_report_directory() -> &'static Path {
+    Path::new("lab-report")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::ab::Outcome;
+    use crate::sample::Series;
+
+    fn options() -> RunOptions {
+        RunOptions::default()
+    }
+
+    fn names(trials: &[Trial]) -> Vec<&str> {
+        trials
+            .iter()
+            .map(|trial| trial.method.name.as_str())
+            .collect()
+    }
+
+    #[test]
+    fn the_contracts_names_of_methods() {
+        let trials = saturated_uplink::trials(&options()).expect("defaults");
+        assert_eq!(
+            names(&trials),
+            [
+                "one-server",
+                "haproxy",
+                "nat",
+                "nftables",
+                "direct",
+                "tunnel",
+                "l3dsr"
+            ]
+        );
+    }
+
+    #[test]
+    fn methods_are_chosen_by_name_and_a_wrong_one_is_usage() {
+        let trials = || saturated_uplink::trials(&options()).expect("defaults");
+        let chosen =
+            choose(trials(), &["direct".into(), "one-server".into()]).expect("known names");
+        assert_eq!(names(&chosen), ["one-server", "direct"]);
+        let error = choose(trials(), &["dsr".into()]).expect_err("unknown name");
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains("l3dsr"), "{error}");
+    }
+
+    #[test]
+    fn a_scheduler_cannot_smuggle_configuration() {
+        let with = |name: &str| {
+            scheduler(
+                &RunOptions {
+                    scheduler: Some(name.into()),
+                    ..options()
+                },
+                "rr",
+            )
+        };
+        assert_eq!(with("wlc").expect("a word"), "wlc");
+        assert!(with("rr\"\nsorry = \"10.0.0.9").is_err());
+        assert!(with("").is_err());
+    }
+
+    fn measurement(seconds: f64, failed: u64) -> Measurement {
+        let outcome = Outcome {
+            requests_per_second: 100.0 / seconds,
+            kbytes_per_second: 1.0,
+            failed,
+            seconds,
+        };
+        Measurement {
+            work: None,
+            outcome,
+            series: Series::default(),
+        }
+    }
+
+    #[test]
+    fn a_row_is_the_median_run_with_the_worst_count_of_failures() {
+        let trials = choose(
+            saturated_uplink::trials(&options()).expect("trials"),
+            &["one-server".into()],
+        )
+        .expect("name");
+        let rounds: Vec<Round> = [(30.0, 0), (10.0, 2), (20.0, 0)]
+            .map(|(seconds, failed)| vec![Ok(vec![measurement(seconds, failed)])])
+            .into();
+        let report = gather(&EXPERIMENTS[0], &trials, &rounds);
+        assert_eq!((report.rows[0].seconds, report.rows[0].failed), (20.0, 2));
+        assert_eq!(report.rows[0].ratio, Some(1.0));
+    }
+}

@@ -1,0 +1,109 @@
+//! One pass over all trials: which run side by side, which alone, and which pass of several is reported.
+
+use super::trial::{Measurement, Setting, Trial};
+use crate::error::{LabError, Result};
+use crate::interrupt;
+
+/// Over all links, what two processors carry and still shape on time; trials above it, and those without limits, run alone.
+const PARALLEL_BITS_PER_SECOND: u64 = 400_000_000;
+
+/// Groups of trials (by index) that may run side by side without competing for the processors.
+pub(super) fn batches(trials: &[Trial]) -> Vec<Vec<usize>> {
+    let mut batches: Vec<(u64, Vec<usize>)> = Vec::new();
+    for (index, trial) in trials.iter().enumerate() {
+        let cost = trial
+            .plan
+            .link
+            .map_or(u64::MAX, |link| link.bits_per_second() * trial.busy_links());
+        match batches.last_mut() {
+            Some((sum, members)) if sum.saturating_add(cost) <= PARALLEL_BITS_PER_SECOND => {
+                *sum += cost;
+                members.push(index);
+            }
+            _ => batches.push((cost, vec![index])),
+        }
+    }
+    batches.into_iter().map(|(_, members)| members).collect()
+}
+
+/// Results of every trial, in the trials' order.
+pub(super) type Round = Vec<Result<Vec<Measurement>>>;
+
+/// Runs all trials once.
+///
+/// # Errors
+/// [`LabError::Interrupted`] only; what a trial fails with is its own result.
+pub(super) fn run(setting: &Setting<'_>, trials: &[Trial]) -> Result<Round> {
+    let mut results = Vec::new();
+    for batch in batches(trials) {
+        let outcomes: Round = std::thread::scope(|scope| {
+            let chosen = batch.iter().filter_map(|index| trials.get(*index));
+            let threads: Vec<_> = chosen
+                .map(|trial| scope.spawn(|| observed(setting, trial)))
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| {
+                    thread
+                        .join()
+                        .unwrap_or_else(|p| std::panic::resume_unwind(p))
+                })
+                .collect()
+        });
+        if interrupt::requested() {
+            return Err(LabError::Interrupted);
+        }
+        results.extend(outcomes);
+    }
+    Ok(results)
+}
+
+fn observed(setting: &Setting<'_>, trial: &Trial) -> Result<Vec<Measurement>> {
+    let result = trial.run(setting);
+    let name = &trial.method.name;
+    match &result {
+        Ok(measured) => {
+            let seconds: f64 = measured
+                .iter()
+                .map(|measurement| measurement.outcome.seconds)
+                .sum();
+            setting
+                .progress
+                .done(name, &format!("done, {seconds:.1} s"));
+        }
+        // The command says it once for all methods.
+        Err(LabError::Interrupted) => {}
+        Err(error) => setting.progress.done(name, &format!("FAILED: {error}")),
+    }
+    result
+}
+
+/// The run with the median time; of an even number the faster one of the middle.
+pub(super) fn median<'a>(runs: &[&'a Measurement]) -> Option<&'a Measurement> {
+    let mut sorted = runs.to_vec();
+    sorted.sort_by(|a, b| a.outcome.seconds.total_cmp(&b.outcome.seconds));
+    sorted.get(sorted.len().saturating_sub(1) / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{RunOptions, saturated_uplink, small_box_nat};
+    use super::*;
+
+    #[test]
+    fn slow_links_run_side_by_side_and_unlimited_ones_alone() {
+        let at = |rate: &str| RunOptions {
+            rate: Some(rate.parse().expect("rate")),
+            ..RunOptions::default()
+        };
+        let groups =
+            |options: &RunOptions| batches(&saturated_uplink::trials(options).expect("trials"));
+        assert_eq!(groups(&at("10mbit")).len(), 1);
+        assert_eq!(
+            groups(&at("100mbit")),
+            [vec![0, 1, 2], vec![3], vec![4], vec![5], vec![6]]
+        );
+        let unlimited = small_box_nat::trials(&RunOptions::default()).expect("trials");
+        assert_eq!(batches(&unlimited), [[0], [1], [2]]);
+    }
+}

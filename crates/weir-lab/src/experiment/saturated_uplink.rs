@@ -1,0 +1,55 @@
+//! Experiment 1: every host's link carries 10 Mbit/s, and the file has 4 MB. What passes the director twice shares its one
+//! link; what servers send directly adds up.
+
+use super::trial::{Balancer, Method, Site, Trial, Work};
+use super::{RunOptions, scheduler};
+use crate::error::Result;
+use crate::peer::nginx;
+use crate::peer::weir::Forward;
+use crate::rate::Rate;
+use crate::topology::Plan;
+
+const SERVERS: u8 = 4;
+const REQUESTS: u32 = 100;
+const CONCURRENCY: u32 = 12;
+
+/// Names, in the order of the table, with what each sends through the director.
+const METHODS: [(&str, Balancer); 7] = [
+    ("one-server", Balancer::OneServer),
+    ("haproxy", Balancer::Haproxy),
+    ("nat", Balancer::Weir(Forward::Nat)),
+    ("nftables", Balancer::NftablesDirect),
+    ("direct", Balancer::Weir(Forward::Direct)),
+    ("tunnel", Balancer::Weir(Forward::Tunnel)),
+    ("l3dsr", Balancer::Weir(Forward::L3dsr)),
+];
+
+pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
+    let scheduler = scheduler(options, "rr")?;
+    let trial = |(name, balancer): (&str, Balancer)| Trial {
+        method: Method {
+            name: name.into(),
+            balancer,
+            scheduler: scheduler.clone(),
+        },
+        plan: Plan {
+            servers: if balancer == Balancer::OneServer {
+                1
+            } else {
+                SERVERS
+            },
+            link: Some(options.rate.unwrap_or(Rate::REPORT)),
+            replies_by_director: balancer == Balancer::Weir(Forward::Nat),
+        },
+        site: Site::Pages,
+        works: vec![Work {
+            name: None,
+            path: format!("/{}", nginx::IMAGE),
+            requests: options.requests.unwrap_or(REQUESTS),
+            concurrency: options.concurrency.unwrap_or(CONCURRENCY),
+            any_length: false,
+            answer_bytes: nginx::image_bytes(),
+        }],
+    };
+    Ok(METHODS.into_iter().map(trial).collect())
+}

@@ -1,0 +1,56 @@
+//! Experiment 5: NAT through a small director, with the short requests of many clients at once. The peers are one server
+//! alone, and the kernel's own NAT by nftables and conntrack.
+
+use super::trial::{Balancer, Method, Site, Trial, Work};
+use super::{RunOptions, scheduler};
+use crate::error::Result;
+use crate::peer::nginx;
+use crate::peer::weir::Forward;
+use crate::topology::Plan;
+
+const SERVERS: u8 = 3;
+const REQUESTS: u32 = 1000;
+/// The report's two runs.
+const CONCURRENCIES: [u32; 2] = [1000, 100];
+
+const METHODS: [(&str, Balancer); 3] = [
+    ("one-server", Balancer::OneServer),
+    ("nftables", Balancer::NftablesDnat),
+    ("nat", Balancer::Weir(Forward::Nat)),
+];
+
+pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
+    let scheduler = scheduler(options, "rr")?;
+    let concurrencies = options
+        .concurrency
+        .map_or(CONCURRENCIES.to_vec(), |one| vec![one]);
+    let work = |concurrency: &u32| Work {
+        name: Some(format!("c{concurrency}")),
+        path: format!("/{}", nginx::HELLO),
+        requests: options.requests.unwrap_or(REQUESTS),
+        concurrency: *concurrency,
+        any_length: false,
+        answer_bytes: 3,
+    };
+    let works: Vec<Work> = concurrencies.iter().map(work).collect();
+    let trial = |(name, balancer): (&str, Balancer)| Trial {
+        method: Method {
+            name: name.into(),
+            balancer,
+            scheduler: scheduler.clone(),
+        },
+        plan: Plan {
+            servers: if balancer == Balancer::OneServer {
+                1
+            } else {
+                SERVERS
+            },
+            link: options.rate,
+            // NAT of either kind must see the answers; one server alone has no director to send them through.
+            replies_by_director: balancer != Balancer::OneServer,
+        },
+        site: Site::Pages,
+        works: works.clone(),
+    };
+    Ok(METHODS.into_iter().map(trial).collect())
+}

@@ -1,0 +1,83 @@
+//! Experiment 3: direct routing by rewriting the destination address, against nginx as a FastCGI balancer; pages that are
+//! short, slow, or of a given size. Least-connections for direct routing is what its author could not do.
+
+use super::trial::{Balancer, Method, Site, Trial, Work};
+use super::{RunOptions, scheduler};
+use crate::error::Result;
+use crate::peer::weir::Forward;
+use crate::topology::Plan;
+
+const SERVERS: u8 = 2;
+const REQUESTS: u32 = 10_000;
+/// Of the slow page, as in the report.
+const RAND_REQUESTS: u32 = 5_000;
+const CONCURRENCY: u32 = 100;
+/// Body lengths of the report, in bytes.
+const SIZES: [u64; 8] = [512, 1440, 1460, 1480, 1500, 2048, 65_535, 655_350];
+const SCHEDULERS: [&str; 2] = ["sh", "wlc"];
+
+pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
+    let schedulers = match &options.scheduler {
+        None => SCHEDULERS.map(str::to_owned).to_vec(),
+        Some(_) => vec![scheduler(options, "sh")?],
+    };
+    let fixed = |name: &str, balancer| Method {
+        name: name.into(),
+        balancer,
+        scheduler: String::new(),
+    };
+    let mut methods = vec![
+        fixed("one-server", Balancer::OneServer),
+        // The author hashed the client's port, where production would hash its address: one client is all there is.
+        fixed("nginx-hash", Balancer::NginxFastCgi("hash $remote_port;")),
+        fixed("nginx-least-conn", Balancer::NginxFastCgi("least_conn;")),
+        fixed("nftables", Balancer::NftablesDirect),
+    ];
+    for forward in [Forward::Direct, Forward::L3dsr] {
+        methods.extend(schedulers.iter().map(|scheduler| Method {
+            name: format!("{}-{scheduler}", forward.word()),
+            balancer: Balancer::Weir(forward),
+            scheduler: scheduler.clone(),
+        }));
+    }
+    let works = works(options);
+    let trial = |method: Method| Trial {
+        plan: Plan {
+            servers: if method.balancer == Balancer::OneServer {
+                1
+            } else {
+                SERVERS
+            },
+            link: options.rate,
+            replies_by_director: false,
+        },
+        method,
+        site: Site::Php,
+        works: works.clone(),
+    };
+    Ok(methods.into_iter().map(trial).collect())
+}
+
+fn works(options: &RunOptions) -> Vec<Work> {
+    let work = |name: String, path: String, requests: u32, answer_bytes: u64| Work {
+        name: Some(name),
+        path,
+        requests: options.requests.unwrap_or(requests),
+        concurrency: options.concurrency.unwrap_or(CONCURRENCY),
+        any_length: true,
+        answer_bytes,
+    };
+    let mut works = vec![
+        work("small".into(), "/small.php".into(), REQUESTS, 64),
+        work("rand".into(), "/rand.php".into(), RAND_REQUESTS, 5),
+    ];
+    works.extend(SIZES.map(|size| {
+        work(
+            format!("size-{size}"),
+            format!("/size.php?n={size}"),
+            REQUESTS,
+            size,
+        )
+    }));
+    works
+}

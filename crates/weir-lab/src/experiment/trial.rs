@@ -1,0 +1,308 @@
+//! One trial: hosts, real servers, a balancer, and `ab` from the client while the wire is sampled.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::error::{LabError, Result};
+use crate::peer::{START_LIMIT, ab, haproxy, http, nftables, nginx, php, weir};
+use crate::process::{Daemon, Place};
+use crate::progress::Progress;
+use crate::requirement::{AB, BASE, HAPROXY, NFT, NGINX, PHP_FPM, Program};
+use crate::sample::{self, Series};
+use crate::session::Session;
+use crate::topology::{Host, Plan, Topology, VIP};
+
+/// What stands between client and servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Balancer {
+    /// Nothing: the client asks the first server.
+    OneServer,
+    Haproxy,
+    /// Stateless rewriting of the destination, servers answer directly.
+    NftablesDirect,
+    /// DNAT with conntrack.
+    NftablesDnat,
+    /// nginx that speaks FastCGI to the servers' workers, with a directive for the choice.
+    NginxFastCgi(&'static str),
+    Weir(weir::Forward),
+}
+
+/// A way of balancing, under the name that reports use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Method {
+    pub(super) name: String,
+    pub(super) balancer: Balancer,
+    /// Weir's name of the scheduler; peers translate it or have their own.
+    pub(super) scheduler: String,
+}
+
+/// What the real servers serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Site {
+    /// Files, by nginx alone.
+    Pages,
+    /// PHP pages, by nginx and FPM.
+    Php,
+}
+
+/// One run of `ab`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Work {
+    /// Added to the method's name in rows where a trial has several.
+    pub(super) name: Option<String>,
+    /// Path and query.
+    pub(super) path: String,
+    pub(super) requests: u32,
+    pub(super) concurrency: u32,
+    pub(super) any_length: bool,
+    /// Length of an answer, for the time that the links will need.
+    pub(super) answer_bytes: u64,
+}
+
+/// A method, its hosts and its work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Trial {
+    pub(super) method: Method,
+    pub(super) plan: Plan,
+    pub(super) site: Site,
+    pub(super) works: Vec<Work>,
+}
+
+/// What one piece of work gave.
+#[derive(Clone, Debug)]
+pub(super) struct Measurement {
+    pub(super) work: Option<String>,
+    pub(super) outcome: ab::Outcome,
+    pub(super) series: Series,
+}
+
+/// What all trials of a run share.
+pub(super) struct Setting<'a> {
+    pub(super) session: &'a Session,
+    pub(super) progress: &'a Progress,
+    /// The `weir` program; absent where no method of the run needs it.
+    pub(super) weir: Option<&'a Path>,
+    /// Document root of all servers.
+    pub(super) pages: &'a Path,
+}
+
+/// For trials without limited links: nothing here takes minutes, and what does is stuck.
+const UNSHAPED_LIMIT: Duration = Duration::from_secs(600);
+/// A limited link may take this many times the time of its bytes, and the margin, before the trial counts as stuck.
+const SHAPED_SLACK: u64 = 3;
+const SHAPED_MARGIN_SECONDS: u64 = 120;
+
+impl Trial {
+    /// The programs that the trial starts.
+    pub(super) fn programs(&self) -> Vec<Program> {
+        let mut programs = BASE.to_vec();
+        programs.extend([AB, NGINX]);
+        if self.site == Site::Php {
+            programs.push(PHP_FPM);
+        }
+        match self.method.balancer {
+            Balancer::Haproxy => programs.push(HAPROXY),
+            Balancer::NftablesDirect | Balancer::NftablesDnat => programs.push(NFT),
+            Balancer::OneServer | Balancer::NginxFastCgi(_) | Balancer::Weir(_) => {}
+        }
+        programs
+    }
+
+    /// How many links carry answers at once: what the trial asks of the machine.
+    pub(super) fn busy_links(&self) -> u64 {
+        match self.method.balancer {
+            Balancer::NftablesDirect => self.plan.servers.into(),
+            Balancer::Weir(forward) if forward != weir::Forward::Nat => self.plan.servers.into(),
+            _ => 1,
+        }
+    }
+
+    /// Time after which the work counts as stuck.
+    fn limit(&self, work: &Work) -> Duration {
+        let Some(link) = self.plan.link else {
+            return UNSHAPED_LIMIT;
+        };
+        let bits = work.answer_bytes * u64::from(work.requests) * 8;
+        Duration::from_secs(bits / link.bits_per_second() * SHAPED_SLACK + SHAPED_MARGIN_SECONDS)
+    }
+
+    /// Builds the hosts, starts everything, measures, and removes all.
+    pub(super) fn run(&self, setting: &Setting<'_>) -> Result<Vec<Measurement>> {
+        let name = &self.method.name;
+        setting.progress.set(name, "builds its hosts");
+        let topology = Topology::build(setting.session, self.plan)?;
+        let base = setting.session.directory(&topology.number.to_string())?;
+        let directory_of = |host: &Host| -> Result<PathBuf> {
+            let path = base.join(&host.name);
+            std::fs::create_dir_all(&path).map_err(LabError::file(&path))?;
+            Ok(path)
+        };
+        setting.progress.set(name, "starts its servers");
+        let mut servers = Vec::new();
+        for host in &topology.servers {
+            let directory = directory_of(host)?;
+            let place = Place {
+                namespace: &host.namespace,
+                directory: &directory,
+            };
+            servers.extend(self.start_server(&place, setting.pages)?);
+        }
+        let director = directory_of(&topology.director)?;
+        let _balancer = self.start_balancer(setting, &topology, &base, &director)?;
+        let to = self.target(&topology);
+        if let Some(work) = self.works.first() {
+            http::wait_until_served(
+                &topology.client.namespace,
+                to,
+                &probe_path(self.site, work),
+                START_LIMIT,
+            )?;
+        }
+        let directory = directory_of(&topology.client)?;
+        let client = Place {
+            namespace: &topology.client.namespace,
+            directory: &directory,
+        };
+        self.works
+            .iter()
+            .map(|work| self.measure(setting, &topology, &client, to, work))
+            .collect()
+    }
+
+    fn measure(
+        &self,
+        setting: &Setting<'_>,
+        topology: &Topology,
+        client: &Place<'_>,
+        to: SocketAddr,
+        work: &Work,
+    ) -> Result<Measurement> {
+        let activity = work
+            .name
+            .as_ref()
+            .map_or("measures".to_owned(), |name| format!("measures {name}"));
+        setting.progress.set(&self.method.name, &activity);
+        let load = ab::Load {
+            url: format!("http://{to}{}", work.path),
+            requests: work.requests,
+            concurrency: work.concurrency,
+            any_length: work.any_length,
+        };
+        let (outcome, series) =
+            sample::during(topology, || ab::run(client, &load, self.limit(work)))?;
+        Ok(Measurement {
+            work: work.name.clone(),
+            outcome,
+            series,
+        })
+    }
+
+    fn start_server(&self, place: &Place<'_>, pages: &Path) -> Result<Vec<Daemon>> {
+        match self.site {
+            Site::Pages => Ok(vec![nginx::start(place, pages, &nginx::Role::Files)?]),
+            Site::Php => {
+                let workers = php::start(place)?;
+                let role = nginx::Role::FastCgi {
+                    choice: "",
+                    workers: &[Ipv4Addr::LOCALHOST],
+                };
+                Ok(vec![nginx::start(place, pages, &role)?, workers])
+            }
+        }
+    }
+
+    fn start_balancer<'a>(
+        &self,
+        setting: &Setting<'a>,
+        topology: &'a Topology,
+        base: &Path,
+        directory: &Path,
+    ) -> Result<Running<'a>> {
+        let place = Place {
+            namespace: &topology.director.namespace,
+            directory,
+        };
+        let servers: Vec<Ipv4Addr> = topology
+            .servers
+            .iter()
+            .map(|server| server.address)
+            .collect();
+        Ok(match self.method.balancer {
+            Balancer::OneServer => Running::Nothing,
+            Balancer::Haproxy => {
+                let balance = haproxy::balance(&self.method.scheduler).unwrap_or("roundrobin");
+                Running::Program {
+                    _daemon: haproxy::start(&place, balance, &servers)?,
+                }
+            }
+            Balancer::NftablesDirect => {
+                nftables::direct(topology)?;
+                Running::Nothing
+            }
+            Balancer::NftablesDnat => {
+                nftables::dnat(topology)?;
+                Running::Nothing
+            }
+            Balancer::NginxFastCgi(choice) => {
+                let role = nginx::Role::FastCgi {
+                    choice,
+                    workers: &servers,
+                };
+                Running::Program {
+                    _daemon: nginx::start(&place, setting.pages, &role)?,
+                }
+            }
+            Balancer::Weir(forward) => {
+                let program = setting.weir.ok_or(LabError::Usage {
+                    option: "--weir",
+                    reason: "the method needs the weir program".into(),
+                })?;
+                let pins = |host: &str| {
+                    setting
+                        .session
+                        .pin_directory(&format!("{}-{host}", topology.number))
+                };
+                let directories = weir::Directories { base, pins: &pins };
+                let director = weir::Director::start(
+                    program,
+                    topology,
+                    &directories,
+                    forward,
+                    &self.method.scheduler,
+                )?;
+                Running::Weir {
+                    _director: director,
+                }
+            }
+        })
+    }
+
+    fn target(&self, topology: &Topology) -> SocketAddr {
+        match (self.method.balancer, topology.servers.first()) {
+            (Balancer::OneServer, Some(server)) => (server.address, nginx::PORT).into(),
+            (Balancer::Haproxy, _) => (VIP, haproxy::PORT).into(),
+            _ => (VIP, nginx::PORT).into(),
+        }
+    }
+}
+
+/// What keeps a balancer alive; dropping it ends the balancer.
+enum Running<'a> {
+    /// Rules of the namespace, which end with it.
+    Nothing,
+    Program {
+        _daemon: Daemon,
+    },
+    Weir {
+        _director: weir::Director<'a>,
+    },
+}
+
+/// A cheap page that shows whether the method serves.
+fn probe_path(site: Site, work: &Work) -> String {
+    match site {
+        Site::Pages => format!("/{}", nginx::HELLO),
+        Site::Php => work.path.clone(),
+    }
+}

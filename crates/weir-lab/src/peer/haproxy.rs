@@ -1,0 +1,72 @@
+//! HAProxy as the first report ran it: the defaults of its packaged configuration, port 5000, `check` on every server.
+
+use std::fmt::Write as _;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use crate::error::{LabError, Result};
+use crate::process::{Daemon, Place};
+use crate::requirement::{self, HAPROXY};
+
+/// The frontend's port.
+pub(crate) const PORT: u16 = 5000;
+
+/// HAProxy's word for one of Weir's L4 schedulers.
+pub(crate) fn balance(scheduler: &str) -> Option<&'static str> {
+    Some(match scheduler {
+        "rr" | "wrr" => "roundrobin",
+        "lc" | "wlc" => "leastconn",
+        "sh" => "source",
+        _ => return None,
+    })
+}
+
+/// Starts HAProxy; the caller awaits its first answer.
+pub(crate) fn start(place: &Place<'_>, balance: &str, servers: &[Ipv4Addr]) -> Result<Daemon> {
+    let file = place.directory.join("haproxy.cfg");
+    std::fs::write(&file, configuration(balance, servers)).map_err(LabError::file(&file))?;
+    let program = requirement::locate(HAPROXY).unwrap_or_else(|| PathBuf::from(HAPROXY.name));
+    // -db: in the foreground.
+    place.start(
+        "haproxy",
+        &program,
+        &["-db".as_ref(), "-f".as_ref(), file.as_os_str()],
+    )
+}
+
+fn configuration(balance: &str, servers: &[Ipv4Addr]) -> String {
+    let mut text = format!(
+        "global\n    maxconn 4000\n    log stdout format raw daemon\n\ndefaults\n    mode http\n    log global\n    \
+         option httplog\n    option dontlog-normal\n    option http-server-close\n    option forwardfor\n    \
+         option redispatch\n    retries 3\n    timeout http-request 10s\n    timeout queue 1m\n    timeout connect 10s\n    \
+         timeout client 1m\n    timeout server 1m\n    timeout http-keep-alive 10s\n    timeout check 10s\n    maxconn 3000\n\n\
+         frontend main\n    bind *:{PORT}\n    default_backend app\n\nbackend app\n    balance {balance}\n"
+    );
+    for (index, address) in servers.iter().enumerate() {
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "    server app{} {address}:{} check",
+            index + 1,
+            super::nginx::PORT
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_is_the_reports() {
+        let servers = [Ipv4Addr::new(10, 0, 0, 5), Ipv4Addr::new(10, 0, 0, 6)];
+        insta::assert_snapshot!(configuration("roundrobin", &servers));
+    }
+
+    #[test]
+    fn a_scheduler_without_equal_is_not_replaced_silently() {
+        assert_eq!(balance("rr"), Some("roundrobin"));
+        assert_eq!(balance("mh"), None);
+    }
+}

@@ -1,0 +1,50 @@
+//! A single GET, to learn whether a method serves before it is measured.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use crate::error::Result;
+use crate::interrupt::wait_for;
+use crate::namespace::Namespace;
+
+const ATTEMPT: Duration = Duration::from_secs(2);
+
+/// Waits until a GET of `path` from `client` is answered with 200.
+///
+/// # Errors
+/// [`crate::LabError::Deadline`] with what the last attempt saw.
+pub(crate) fn wait_until_served(
+    client: &Namespace,
+    to: SocketAddr,
+    path: &str,
+    limit: Duration,
+) -> Result<()> {
+    let mut last = String::new();
+    let last_seen = std::cell::RefCell::new(&mut last);
+    let attempt = || {
+        let outcome = client.enter(|| Ok(status_line(to, path)))?;
+        let served = matches!(&outcome, Ok(line) if line.contains(" 200 "));
+        **last_seen.borrow_mut() = match outcome {
+            Ok(line) => format!(": the last answer was \"{line}\""),
+            Err(error) => format!(": the last attempt ended with \"{error}\""),
+        };
+        Ok(served.then_some(()))
+    };
+    wait_for(
+        &format!("an answer from http://{to}{path}"),
+        limit,
+        attempt,
+        || last_seen.borrow().clone(),
+    )
+}
+
+fn status_line(to: SocketAddr, path: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&to, ATTEMPT)?;
+    stream.set_read_timeout(Some(ATTEMPT))?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: lab\r\n\r\n")?;
+    let mut start = [0; 64];
+    let length = stream.read(&mut start)?;
+    let text = String::from_utf8_lossy(start.get(..length).unwrap_or_default()).into_owned();
+    Ok(text.lines().next().unwrap_or_default().to_owned())
+}

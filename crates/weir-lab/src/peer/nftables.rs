@@ -1,0 +1,105 @@
+//! nftables in its two parts: stateless direct routing (the third report), and DNAT with conntrack (the peer of `nat`).
+
+use std::fmt::Write as _;
+use std::net::Ipv4Addr;
+
+use crate::error::Result;
+use crate::namespace::Namespace;
+use crate::peer::nginx::PORT;
+use crate::process;
+use crate::topology::{Topology, VIP};
+
+/// Loads the director's and the servers' rules of stateless direct routing: the director rewrites the destination address
+/// by a hash of the client's port and routes the packet on; the servers put the service's address into their answers.
+pub(crate) fn direct(topology: &Topology) -> Result<()> {
+    let servers = addresses(topology);
+    load(&topology.director.namespace, &direct_director(&servers))?;
+    forward_packets(&topology.director.namespace)?;
+    topology
+        .servers
+        .iter()
+        .try_for_each(|server| load(&server.namespace, &direct_server()))
+}
+
+/// Loads DNAT with conntrack, servers in turn.
+pub(crate) fn dnat(topology: &Topology) -> Result<()> {
+    load(
+        &topology.director.namespace,
+        &dnat_director(&addresses(topology)),
+    )?;
+    forward_packets(&topology.director.namespace)
+}
+
+fn addresses(topology: &Topology) -> Vec<Ipv4Addr> {
+    topology
+        .servers
+        .iter()
+        .map(|server| server.address)
+        .collect()
+}
+
+fn forward_packets(director: &Namespace) -> Result<()> {
+    director.set_sysctls(&[
+        ("net/ipv4/ip_forward", "1"),
+        ("net/ipv4/conf/all/rp_filter", "0"),
+        ("net/ipv4/conf/eth0/rp_filter", "0"),
+    ])
+}
+
+fn load(namespace: &Namespace, rules: &str) -> Result<()> {
+    let network = format!("--net={}", namespace.path().display());
+    process::run_with_input("nsenter", &[&network, "--", "nft", "-f", "-"], rules).map(drop)
+}
+
+/// `{ 0 : 10.0.0.5, 1 : 10.0.0.6 }`
+fn numbered(servers: &[Ipv4Addr]) -> String {
+    let mut text = String::from("{");
+    for (index, address) in servers.iter().enumerate() {
+        let comma = if index == 0 { "" } else { "," };
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{comma} {index} : {address}");
+    }
+    text + " }"
+}
+
+fn direct_director(servers: &[Ipv4Addr]) -> String {
+    format!(
+        "table ip lab {{\n chain prerouting {{\n  type filter hook prerouting priority -300; policy accept;\n  \
+         ip daddr {VIP} tcp dport {PORT} ip daddr set jhash tcp sport mod {} map {}\n }}\n}}\n",
+        servers.len(),
+        numbered(servers)
+    )
+}
+
+fn direct_server() -> String {
+    format!(
+        "table ip lab {{\n chain output {{\n  type filter hook output priority -300; policy accept;\n  \
+         tcp sport {PORT} ip saddr set {VIP}\n }}\n}}\n"
+    )
+}
+
+fn dnat_director(servers: &[Ipv4Addr]) -> String {
+    format!(
+        "table ip lab {{\n chain prerouting {{\n  type nat hook prerouting priority dstnat; policy accept;\n  \
+         ip daddr {VIP} tcp dport {PORT} dnat to numgen inc mod {} map {}\n }}\n}}\n",
+        servers.len(),
+        numbered(servers)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_name_every_server_once() {
+        let servers = [Ipv4Addr::new(10, 0, 0, 5), Ipv4Addr::new(10, 0, 0, 6)];
+        let text = [
+            direct_director(&servers),
+            direct_server(),
+            dnat_director(&servers),
+        ]
+        .join("\n");
+        insta::assert_snapshot!(text);
+    }
+}

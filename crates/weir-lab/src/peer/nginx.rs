@@ -1,0 +1,180 @@
+//! nginx in its two parts: the real servers' web server, and the FastCGI balancer of the third report.
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use crate::error::{LabError, Result};
+use crate::peer::START_LIMIT;
+use crate::process::{Daemon, Place};
+use crate::requirement::{self, NGINX};
+use crate::topology::BACKLOG;
+
+/// Port that every nginx of the lab listens on.
+pub(crate) const PORT: u16 = 80;
+/// The file that experiment 1 asks for.
+pub(crate) const IMAGE: &str = "image.bmp";
+/// A page of one line.
+pub(crate) const HELLO: &str = "hello";
+
+/// Width and height of the image: 24 bits a pixel, 4 MB as in the report.
+const IMAGE_SIZE: (u32, u32) = (1024, 1365);
+
+/// What nginx does with a request.
+pub(crate) enum Role<'a> {
+    /// Serves the document root.
+    Files,
+    /// Hands `*.php` to FPM workers: the host's own (`127.0.0.1`), or several with a way to choose.
+    FastCgi {
+        /// Directive inside `upstream`: `hash $remote_port;`, `least_conn;`, or empty.
+        choice: &'a str,
+        /// Addresses of the workers' hosts.
+        workers: &'a [Ipv4Addr],
+    },
+}
+
+/// Starts nginx in `place` and waits until it listens. `root` is the document root.
+pub(crate) fn start(place: &Place<'_>, root: &Path, role: &Role<'_>) -> Result<Daemon> {
+    let file = place.directory.join("nginx.conf");
+    std::fs::write(&file, configuration(place.directory, root, role))
+        .map_err(LabError::file(&file))?;
+    let program = requirement::locate(NGINX).unwrap_or_else(|| PathBuf::from(NGINX.name));
+    let directory = place.directory.as_os_str();
+    let arguments = [
+        "-p".as_ref(),
+        directory,
+        "-c".as_ref(),
+        file.as_os_str(),
+        "-e".as_ref(),
+        "stderr".as_ref(),
+    ];
+    let mut daemon = place.start("nginx", &program, &arguments)?;
+    // nginx writes its pid file once its sockets listen.
+    let pid = place.directory.join("nginx.pid");
+    daemon.wait_ready("nginx's start", START_LIMIT, || Ok(pid.exists()))?;
+    Ok(daemon)
+}
+
+fn configuration(directory: &Path, root: &Path, role: &Role<'_>) -> String {
+    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .iter()
+        .map(|kind| format!("  {kind}_temp_path {}/{kind};\n", directory.display()))
+        .collect();
+    let (upstream, location) = match role {
+        Role::Files => (String::new(), String::new()),
+        Role::FastCgi { choice, workers } => fast_cgi(choice, workers),
+    };
+    format!(
+        "daemon off;\nuser root;\nworker_processes 1;\nworker_rlimit_nofile 65536;\npid {directory}/nginx.pid;\n\
+         error_log stderr error;\nevents {{ worker_connections 16384; }}\n\
+         http {{\n{temporary}  access_log off;\n  sendfile on;\n  tcp_nopush on;\n{upstream}  server {{\n    \
+         listen {PORT} backlog={BACKLOG};\n    root {root};\n{location}  }}\n}}\n",
+        directory = directory.display(),
+        root = root.display(),
+    )
+}
+
+fn fast_cgi(choice: &str, workers: &[Ipv4Addr]) -> (String, String) {
+    let port = super::php::PORT;
+    let servers: String = workers
+        .iter()
+        .map(|address| format!("    server {address}:{port};\n"))
+        .collect();
+    let choice = if choice.is_empty() {
+        String::new()
+    } else {
+        format!("    {choice}\n")
+    };
+    let upstream = format!("  upstream workers {{\n{choice}{servers}  }}\n");
+    let parameters: String = [
+        ("SCRIPT_FILENAME", "$document_root$fastcgi_script_name"),
+        ("QUERY_STRING", "$query_string"),
+        ("REQUEST_METHOD", "$request_method"),
+        ("REMOTE_ADDR", "$remote_addr"),
+    ]
+    .iter()
+    .map(|(name, value)| format!("      fastcgi_param {name} {value};\n"))
+    .collect();
+    (
+        upstream,
+        format!("    location ~ \\.php$ {{\n{parameters}      fastcgi_pass workers;\n    }}\n"),
+    )
+}
+
+/// Writes the document root of experiments 1 and 5.
+pub(crate) fn write_pages(root: &Path) -> Result<()> {
+    let write = |name: &str, bytes: &[u8]| {
+        let path = root.join(name);
+        std::fs::write(&path, bytes).map_err(LabError::file(path))
+    };
+    write(HELLO, b"Up\n")?;
+    write(IMAGE, &image(IMAGE_SIZE.0, IMAGE_SIZE.1))
+}
+
+/// Length of the image's body in bytes.
+pub(crate) fn image_bytes() -> u64 {
+    u64::from(BMP_HEADER) + u64::from(IMAGE_SIZE.0) * u64::from(IMAGE_SIZE.1) * 3
+}
+
+/// Bytes before the first pixel: file header and BITMAPINFOHEADER.
+const BMP_HEADER: u32 = 54;
+
+/// An uncompressed 24-bit BMP whose pixels do not repeat. `width` must be a multiple of 4, so that rows need no padding.
+fn image(width: u32, height: u32) -> Vec<u8> {
+    let pixels = width * height * 3;
+    let mut bytes = Vec::with_capacity((BMP_HEADER + pixels) as usize);
+    bytes.extend(b"BM");
+    for word in [
+        BMP_HEADER + pixels,
+        0,
+        BMP_HEADER,
+        40,
+        width,
+        height,
+        24 << 16 | 1,
+        0,
+        pixels,
+        2835,
+        2835,
+        0,
+        0,
+    ] {
+        bytes.extend(u32::to_le_bytes(word));
+    }
+    // A linear congruential sequence: the same picture each time, and nothing on the way could compress it.
+    let mut state = 1_u32;
+    bytes.extend((0..pixels).map(|_| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    }));
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_image_is_a_bitmap_of_the_announced_length() {
+        let bytes = image(8, 2);
+        assert_eq!(bytes.len(), 54 + 48);
+        assert_eq!(&bytes[..6], [b'B', b'M', 102, 0, 0, 0]);
+        assert_eq!(
+            image(IMAGE_SIZE.0, IMAGE_SIZE.1).len() as u64,
+            image_bytes()
+        );
+    }
+
+    #[test]
+    fn the_fastcgi_peer_names_all_workers() {
+        let workers = [Ipv4Addr::new(10, 0, 0, 5), Ipv4Addr::new(10, 0, 0, 6)];
+        let role = Role::FastCgi {
+            choice: "least_conn;",
+            workers: &workers,
+        };
+        insta::assert_snapshot!(configuration(
+            Path::new("/run/lab/director"),
+            Path::new("/run/lab/pages"),
+            &role
+        ));
+    }
+}

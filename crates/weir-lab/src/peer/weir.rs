@@ -1,0 +1,205 @@
+//! Weir itself, as an operator runs it: a configuration file, `weir run`, `weir real-server up` on the servers.
+//!
+//! A director has its own runtime and pin directory, so that several run side by side on one machine, each in its network
+//! namespace. `clean` and `down` at the end give back what Weir put into the kernel; what they leave, the run's own removal
+//! finds by its tag.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::error::{LabError, Result};
+use crate::namespace::Namespace;
+use crate::peer::{START_LIMIT, nginx};
+use crate::process::{Daemon, Place};
+use crate::topology::{Topology, VIP};
+
+/// The forwarding methods under test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Forward {
+    Nat,
+    Direct,
+    Tunnel,
+    L3dsr,
+}
+
+impl Forward {
+    /// The word of `forward =`.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Forward::Nat => "nat",
+            Forward::Direct => "direct",
+            Forward::Tunnel => "tunnel",
+            Forward::L3dsr => "l3dsr",
+        }
+    }
+}
+
+/// How long `real-server` and `clean` may take.
+const COMMAND_LIMIT: Duration = Duration::from_secs(20);
+
+/// One place where Weir keeps state: a namespace with its runtime and pin directories.
+struct Seat<'a> {
+    program: &'a Path,
+    namespace: &'a Namespace,
+    directory: PathBuf,
+    runtime: PathBuf,
+    pins: PathBuf,
+}
+
+impl Seat<'_> {
+    fn place(&self) -> Place<'_> {
+        Place {
+            namespace: self.namespace,
+            directory: &self.directory,
+        }
+    }
+
+    fn arguments(&self, words: &[&str]) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = words.iter().map(OsString::from).collect();
+        arguments.extend([
+            "--runtime-dir".into(),
+            self.runtime.clone().into_os_string(),
+        ]);
+        arguments.extend(["--pin-dir".into(), self.pins.clone().into_os_string()]);
+        arguments
+    }
+
+    fn run(&self, name: &str, words: &[&str]) -> Result<String> {
+        self.place()
+            .run(name, self.program, &self.arguments(words), COMMAND_LIMIT)
+    }
+}
+
+/// A running director with its servers set up.
+pub(crate) struct Director<'a> {
+    seat: Seat<'a>,
+    servers: Vec<Seat<'a>>,
+    daemon: Option<Daemon>,
+}
+
+/// Where a director's files go.
+pub(crate) struct Directories<'a> {
+    /// Directory of the trial.
+    pub(crate) base: &'a Path,
+    /// Gives the pin directory of a host by name.
+    pub(crate) pins: &'a dyn Fn(&str) -> PathBuf,
+}
+
+impl<'a> Director<'a> {
+    /// Sets the servers up for `forward`, starts the daemon and waits until it answers `status`.
+    pub(crate) fn start(
+        program: &'a Path,
+        topology: &'a Topology,
+        directories: &Directories<'_>,
+        forward: Forward,
+        scheduler: &str,
+    ) -> Result<Self> {
+        let seat = |host: &'a crate::topology::Host| -> Result<Seat<'a>> {
+            let directory = directories.base.join(&host.name);
+            let runtime = directory.join("weir");
+            std::fs::create_dir_all(&runtime).map_err(LabError::file(&runtime))?;
+            Ok(Seat {
+                program,
+                namespace: &host.namespace,
+                directory,
+                runtime,
+                pins: (directories.pins)(&host.name),
+            })
+        };
+        let mut director = Director {
+            seat: seat(&topology.director)?,
+            servers: Vec::new(),
+            daemon: None,
+        };
+        if forward != Forward::Nat {
+            for host in &topology.servers {
+                // Kept before it is set up: a command that fails half way must be undone too.
+                director.servers.push(seat(host)?);
+                if let Some(server) = director.servers.last() {
+                    set_up(server, forward)?;
+                }
+            }
+        }
+        director.start_daemon(&configuration(topology, forward, scheduler))?;
+        Ok(director)
+    }
+
+    fn start_daemon(&mut self, configuration: &str) -> Result<()> {
+        let seat = &self.seat;
+        let file = seat.directory.join("weir.toml");
+        std::fs::write(&file, configuration).map_err(LabError::file(&file))?;
+        let mut arguments = seat.arguments(&["run"]);
+        arguments.extend(["-c".into(), file.into_os_string()]);
+        let mut daemon = seat.place().start("weir-run", seat.program, &arguments)?;
+        let socket = seat.runtime.join("weir.sock");
+        daemon.wait_ready("weir's start", START_LIMIT, || {
+            // The socket first: it is cheap to look at. Its answer then tells that the configuration is in force.
+            Ok(socket.exists() && seat.run("weir-status", &["status", "--json"]).is_ok())
+        })?;
+        self.daemon = Some(daemon);
+        Ok(())
+    }
+}
+
+fn set_up(server: &Seat<'_>, forward: Forward) -> Result<()> {
+    let vip = format!("{VIP}:{}", nginx::PORT);
+    let mut words = vec![
+        "real-server",
+        "up",
+        "--forward",
+        forward.word(),
+        "--vip",
+        &vip,
+    ];
+    if forward == Forward::Tunnel {
+        words.extend(["--tunnel", "ipip"]);
+    }
+    server.run("weir-real-server-up", &words).map(drop)
+}
+
+impl Drop for Director<'_> {
+    fn drop(&mut self) {
+        self.daemon = None;
+        // What these leave behind is found by the run's tag, also after Ctrl-C, which cuts them short; a failure here
+        // must not hide the trial's result.
+        let _ = self.seat.run("weir-clean", &["clean"]);
+        for server in &self.servers {
+            let _ = server.run("weir-real-server-down", &["real-server", "down"]);
+        }
+    }
+}
+
+fn configuration(topology: &Topology, forward: Forward, scheduler: &str) -> String {
+    let servers: Vec<String> = topology
+        .servers
+        .iter()
+        .map(|server| format!("\"{}\"", server.address))
+        .collect();
+    text(&servers.join(", "), forward, scheduler)
+}
+
+fn text(servers: &str, forward: Forward, scheduler: &str) -> String {
+    // With one client address, source hashing by address alone would use one server.
+    let scheduler = match scheduler {
+        "sh" => "{ name = \"sh\", flags = [\"sh-port\"] }".to_owned(),
+        "mh" => "{ name = \"mh\", flags = [\"mh-port\"] }".to_owned(),
+        name => format!("\"{name}\""),
+    };
+    format!(
+        "[node]\ninterfaces = [\"eth0\"]\n\n[pool.images]\nscheduler = {scheduler}\nservers = [{servers}]\n\n\
+         [service.images]\nlisten = [\"{VIP}:{}\"]\nforward = \"{}\"\npool = \"images\"\n",
+        nginx::PORT,
+        forward.word()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_is_the_products() {
+        insta::assert_snapshot!(text("\"10.0.0.5\", \"10.0.0.6\"", Forward::Direct, "sh"));
+    }
+}

@@ -1,0 +1,290 @@
+//! Programs that the lab starts: short commands that are waited for, and daemons that end with their guard.
+//!
+//! Every program gets a process group of its own and the parent-death signal, so that a Ctrl-C meant for the lab does not
+//! end it half way, and a killed lab does not leave it behind. Output goes to files: nothing blocks on a full pipe.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+
+use crate::error::{LabError, Result};
+use crate::interrupt::wait_for;
+use crate::namespace::Namespace;
+
+/// Directories beside `PATH` where Debian puts the peers; root's `PATH` under `su` may lack them.
+const SYSTEM_DIRECTORIES: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
+/// Time for a daemon to end by itself after SIGTERM.
+const POLITE_END: Duration = Duration::from_secs(5);
+/// How much of a program's last output an error carries, in bytes.
+const TAIL: u64 = 600;
+
+/// Finds `program` in `PATH` and the system directories.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let directories = std::env::split_paths(&path).chain(SYSTEM_DIRECTORIES.map(PathBuf::from));
+    directories
+        .map(|directory| directory.join(program))
+        .find(|file| file.is_file())
+}
+
+fn resolve(program: &Path) -> PathBuf {
+    if program.components().count() > 1 {
+        return program.to_owned();
+    }
+    program
+        .to_str()
+        .and_then(find)
+        .unwrap_or_else(|| program.to_owned())
+}
+
+/// Runs a short command of the host's and returns what it printed.
+///
+/// # Errors
+/// [`LabError::Start`] or [`LabError::Failed`] with what it wrote to its error output.
+pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String> {
+    run_with_input(program, arguments, "")
+}
+
+/// As [`run`], with text for the standard input.
+pub(crate) fn run_with_input(program: &str, arguments: &[&str], input: &str) -> Result<String> {
+    let start_error = |source| LabError::Start {
+        program: program.into(),
+        source,
+    };
+    let mut child = Command::new(resolve(Path::new(program)))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .map_err(start_error)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A program that ends without reading its input says why through its status.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    let output = child.wait_with_output().map_err(start_error)?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(LabError::Failed {
+        program: format!("{program} {}", arguments.join(" ")),
+        status: output.status.to_string(),
+        message: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+    })
+}
+
+/// Where a program runs and where its output goes.
+pub(crate) struct Place<'a> {
+    /// The namespace whose network it sees.
+    pub(crate) namespace: &'a Namespace,
+    /// Directory for the file `NAME.log` with its output.
+    pub(crate) directory: &'a Path,
+}
+
+impl Place<'_> {
+    fn spawn<S: AsRef<OsStr>>(
+        &self,
+        name: &str,
+        program: &Path,
+        arguments: &[S],
+    ) -> Result<(Child, PathBuf)> {
+        let log = self.directory.join(format!("{name}.log"));
+        let output = File::create(&log).map_err(LabError::file(&log))?;
+        let errors = output.try_clone().map_err(LabError::file(&log))?;
+        let mut network = std::ffi::OsString::from("--net=");
+        network.push(self.namespace.path());
+        // setpriv and nsenter replace themselves by the next program, so the child's id is the program's own.
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "nsenter"])
+            .arg(network)
+            .arg("--")
+            .arg(resolve(program))
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(errors)
+            .process_group(0)
+            .spawn()
+            .map_err(|source| LabError::Start {
+                program: name.into(),
+                source,
+            })?;
+        Ok((child, log))
+    }
+
+    /// Starts a program that runs until its guard is dropped.
+    pub(crate) fn start<S: AsRef<OsStr>>(
+        &self,
+        name: &str,
+        program: &Path,
+        arguments: &[S],
+    ) -> Result<Daemon> {
+        let (child, log) = self.spawn(name, program, arguments)?;
+        Ok(Daemon {
+            name: name.to_owned(),
+            child,
+            log,
+        })
+    }
+
+    /// Runs a program to its end and returns what it printed.
+    ///
+    /// # Errors
+    /// [`LabError::Failed`] for a status other than 0, [`LabError::Deadline`] after `limit` (the program is ended), and
+    /// [`LabError::Interrupted`].
+    pub(crate) fn run<S: AsRef<OsStr>>(
+        &self,
+        name: &str,
+        program: &Path,
+        arguments: &[S],
+        limit: Duration,
+    ) -> Result<String> {
+        let mut daemon = self.start(name, program, arguments)?;
+        let log = daemon.log.clone();
+        let status = wait_for(
+            &format!("the end of {name}"),
+            limit,
+            || daemon.ended(),
+            || tail_detail(&log),
+        )?;
+        let text = std::fs::read(&log).map_err(LabError::file(&log))?;
+        if status.success() {
+            return Ok(String::from_utf8_lossy(&text).into_owned());
+        }
+        Err(daemon.failure(status))
+    }
+}
+
+/// A running program; dropping it ends the program and all of its process group.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Daemon {
+    fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        self.child.try_wait().map_err(|source| LabError::Start {
+            program: self.name.clone(),
+            source,
+        })
+    }
+
+    fn failure(&self, status: ExitStatus) -> LabError {
+        LabError::Failed {
+            program: self.name.clone(),
+            status: status.to_string(),
+            message: tail(&self.log),
+        }
+    }
+
+    /// Waits until `ready` says yes.
+    ///
+    /// # Errors
+    /// [`LabError::Failed`] as soon as the program ends instead, with the end of its log.
+    pub(crate) fn wait_ready(
+        &mut self,
+        what: &str,
+        limit: Duration,
+        mut ready: impl FnMut() -> Result<bool>,
+    ) -> Result<()> {
+        let log = self.log.clone();
+        let condition = || match self.ended()? {
+            Some(status) => Err(self.failure(status)),
+            None => Ok(ready()?.then_some(())),
+        };
+        wait_for(what, limit, condition, || tail_detail(&log))
+    }
+
+    fn signal_group(&self, signal: Signal) {
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            // The group is empty when the program has just ended by itself; there is nothing left to do then.
+            let _ = rustix::process::kill_process_group(pid, signal);
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // A reaped child's id may belong to someone else by now; only a child that is not reaped is signalled.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            self.signal_group(Signal::TERM);
+            let end = Instant::now() + POLITE_END;
+            // Looks before it reaps, so that the group can still be named when the leader is gone.
+            while Instant::now() < end && !is_zombie(self.child.id()) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            self.signal_group(Signal::KILL);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Has the process ended without being waited for? Field 3 of `/proc/PID/stat`, after the name in parentheses (proc(5)).
+fn is_zombie(pid: u32) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
+        return true;
+    };
+    stat.rsplit_once(')')
+        .is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'))
+}
+
+fn tail_detail(log: &Path) -> String {
+    match tail(log) {
+        text if text.is_empty() => text,
+        text => format!(": {text}"),
+    }
+}
+
+/// The end of a log file, trimmed.
+fn tail(log: &Path) -> String {
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut file = File::open(log)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    // The log is a courtesy to the reader of an error; without it the error itself remains.
+    String::from_utf8_lossy(&read().unwrap_or_default())
+        .trim()
+        .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failing_command_brings_its_message() {
+        let error = run("sh", &["-c", "echo broken wheel >&2; exit 7"]).expect_err("exit 7");
+        let text = error.to_string();
+        assert!(
+            text.contains("broken wheel") && text.contains('7'),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn input_reaches_the_command() {
+        assert_eq!(
+            run_with_input("cat", &[], "through").expect("cat"),
+            "through"
+        );
+    }
+
+    #[test]
+    fn finds_programs_that_exist_only() {
+        assert!(find("sh").is_some());
+        assert!(find("no-such-program-here").is_none());
+    }
+}

@@ -1,0 +1,119 @@
+//! One line on stderr that says what the lab is doing: rewritten in place on a terminal, a new line every ten seconds
+//! elsewhere. Results go to stdout, which stays clean.
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+const TERMINAL_PERIOD: Duration = Duration::from_millis(500);
+const LOG_PERIOD: Duration = Duration::from_secs(10);
+const TICK: Duration = Duration::from_millis(50);
+
+/// What runs, by method.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    start: Instant,
+    terminal: bool,
+    /// Method and what it does now, since when.
+    running: Mutex<BTreeMap<String, (String, Instant)>>,
+    stop: AtomicBool,
+}
+
+impl Progress {
+    pub(crate) fn new() -> Self {
+        Progress {
+            start: Instant::now(),
+            terminal: std::io::stderr().is_terminal(),
+            running: Mutex::default(),
+            stop: AtomicBool::new(false),
+        }
+    }
+
+    /// Sets what `method` does now.
+    pub(crate) fn set(&self, method: &str, activity: &str) {
+        self.lock()
+            .insert(method.to_owned(), (activity.to_owned(), Instant::now()));
+    }
+
+    /// `method` is done; `result` stays on the screen.
+    pub(crate) fn done(&self, method: &str, result: &str) {
+        self.lock().remove(method);
+        self.line(&format!("{method}: {result}"));
+    }
+
+    /// Prints a line that stays.
+    pub(crate) fn line(&self, text: &str) {
+        let clear = if self.terminal { "\r\x1b[K" } else { "" };
+        eprintln!(
+            "{clear}{:>5.0} s  {text}",
+            self.start.elapsed().as_secs_f64()
+        );
+    }
+
+    /// Shows progress until `work` ends.
+    pub(crate) fn show_during<T>(&self, work: impl FnOnce() -> T) -> T {
+        // A panic in the work must stop the ticking thread too, or the scope would wait for it forever.
+        struct Stop<'a>(&'a AtomicBool);
+        impl Drop for Stop<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Release);
+            }
+        }
+        self.stop.store(false, Ordering::Release);
+        std::thread::scope(|scope| {
+            scope.spawn(|| self.tick());
+            let _stop = Stop(&self.stop);
+            work()
+        })
+    }
+
+    fn tick(&self) {
+        let period = if self.terminal {
+            TERMINAL_PERIOD
+        } else {
+            LOG_PERIOD
+        };
+        let mut next = Instant::now() + period;
+        while !self.stop.load(Ordering::Acquire) {
+            std::thread::sleep(TICK);
+            if Instant::now() >= next {
+                next += period;
+                self.print();
+            }
+        }
+        if self.terminal {
+            eprint!("\r\x1b[K");
+        }
+    }
+
+    fn print(&self) {
+        let running: Vec<String> = self
+            .lock()
+            .iter()
+            .map(|(method, (activity, since))| {
+                format!("{method} {activity} {:.0} s", since.elapsed().as_secs_f64())
+            })
+            .collect();
+        if running.is_empty() {
+            return;
+        }
+        if self.terminal {
+            let text = format!(
+                "\r\x1b[K{:>5.0} s  {}",
+                self.start.elapsed().as_secs_f64(),
+                running.join(" · ")
+            );
+            // A closed stderr is no reason to stop a measurement.
+            let _ = std::io::stderr().write_all(text.as_bytes());
+        } else {
+            self.line(&running.join(" · "));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, (String, Instant)>> {
+        // The map stays sound whatever its holder did.
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

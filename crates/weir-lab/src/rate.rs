@@ -1,0 +1,134 @@
+//! Link rates as `tc` writes them (`10mbit`, `10240kbit`, `1gbit`). Decimal prefixes, bits per second; byte rates are
+//! refused, so that a factor of eight is never a typing slip.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A link rate in bits per second, at least 64 kbit/s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rate(u64);
+
+/// Below this, a single full frame takes longer than the shaper's whole queue.
+const LOWEST_BITS_PER_SECOND: u64 = 64_000;
+/// Above this, tbf's 32-bit byte counters and two cores both give up.
+const HIGHEST_BITS_PER_SECOND: u64 = 100_000_000_000;
+
+impl Rate {
+    /// The rate of the original report: `tbf rate 10240kbit`.
+    pub const REPORT: Rate = Rate(10_240_000);
+
+    /// Bits per second.
+    pub fn bits_per_second(self) -> u64 {
+        self.0
+    }
+
+    /// Megabits per second, for axes and tables.
+    pub fn megabits_per_second(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+
+    /// The token bucket for this rate, in bytes: one full frame at the report's 10 Mbit/s (its `burst 1540`), and about
+    /// half a millisecond of data above that, so that the timer need not fire for every frame.
+    pub(crate) fn burst_bytes(self) -> u64 {
+        (self.0 / 8 / 2000).max(1540)
+    }
+}
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let lower = text.trim().to_ascii_lowercase();
+        let split = lower
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(lower.len());
+        let (number, unit) = lower.split_at(split);
+        let factor = match unit {
+            "bit" => 1.0,
+            "kbit" => 1e3,
+            "mbit" => 1e6,
+            "gbit" => 1e9,
+            "" => {
+                return Err(format!(
+                    "\"{text}\" has no unit; write for example 10mbit, 10240kbit or 1gbit"
+                ));
+            }
+            other => {
+                return Err(format!(
+                    "unknown unit \"{other}\" in \"{text}\"; use kbit, mbit or gbit"
+                ));
+            }
+        };
+        let value: f64 = number
+            .parse()
+            .map_err(|_| format!("\"{text}\" is not a rate; write for example 10mbit"))?;
+        let bits = (value * factor).round();
+        if !(LOWEST_BITS_PER_SECOND as f64..=HIGHEST_BITS_PER_SECOND as f64).contains(&bits) {
+            return Err(format!("\"{text}\" is outside 64kbit to 100gbit"));
+        }
+        Ok(Rate(bits as u64))
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            bits if bits % 1_000_000_000 == 0 => write!(f, "{}gbit", bits / 1_000_000_000),
+            bits if bits % 1_000_000 == 0 => write!(f, "{}mbit", bits / 1_000_000),
+            bits if bits % 1_000 == 0 => write!(f, "{}kbit", bits / 1_000),
+            bits => write!(f, "{bits}bit"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn reads_what_tc_reads() {
+        for (text, bits) in [
+            ("10mbit", 10_000_000),
+            ("10240kbit", 10_240_000),
+            ("1gbit", 1_000_000_000),
+            (" 2.5Mbit", 2_500_000),
+        ] {
+            assert_eq!(
+                text.parse::<Rate>().map(Rate::bits_per_second),
+                Ok(bits),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn refuses_the_rest_and_says_why() {
+        for (text, part) in [
+            ("10", "no unit"),
+            ("10mbps", "unknown unit \"mbps\""),
+            ("mbit", "not a rate"),
+            ("1.2.3mbit", "not a rate"),
+            ("1kbit", "outside"),
+            ("-5mbit", "unknown unit"),
+            ("999999gbit", "outside"),
+        ] {
+            let error = text.parse::<Rate>().expect_err(text);
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_reports_bucket_is_one_frame() {
+        assert_eq!(Rate::REPORT.burst_bytes(), 1540);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_reads_back(bits in LOWEST_BITS_PER_SECOND..HIGHEST_BITS_PER_SECOND) {
+            let rate = Rate(bits);
+            // Above 2^53 a double would round; the limits stay far below.
+            prop_assert_eq!(rate.to_string().parse::<Rate>(), Ok(rate));
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! SVG charts as text: lines over time for the traffic of hosts, bars for comparisons. Colours are CSS classes, so that
+//! one file serves light and dark.
+
+use std::fmt::Write as _;
+
+use super::html::escape;
+use super::{DIRECTOR, Panel};
+use crate::sample::HostSeries;
+
+/// Outer size and inner margins of a panel, in CSS pixels.
+const WIDTH: f64 = 640.0;
+const HEIGHT: f64 = 240.0;
+const LEFT: f64 = 52.0;
+const RIGHT: f64 = 12.0;
+const TOP: f64 = 14.0;
+const BOTTOM: f64 = 38.0;
+/// Points of a line: one for about four pixels.
+const POINTS: usize = 150;
+/// Ticks on an axis, at most.
+const TICKS: f64 = 6.0;
+
+/// The scale of one panel.
+struct Scale {
+    seconds: f64,
+    megabits: f64,
+}
+
+impl Scale {
+    fn x(&self, seconds: f64) -> f64 {
+        LEFT + seconds / self.seconds * (WIDTH - LEFT - RIGHT)
+    }
+
+    fn y(&self, megabits: f64) -> f64 {
+        HEIGHT - BOTTOM - (megabits / self.megabits).min(1.0) * (HEIGHT - TOP - BOTTOM)
+    }
+}
+
+/// A round step that divides `range` into at most [`TICKS`] parts.
+fn step(range: f64) -> f64 {
+    let rough = (range / TICKS).max(1e-9);
+    let power = 10_f64.powf(rough.log10().floor());
+    [1.0, 2.0, 5.0, 10.0]
+        .map(|factor| factor * power)
+        .into_iter()
+        .find(|step| *step >= rough)
+        .unwrap_or(10.0 * power)
+}
+
+/// Multiples of a round step from 0 to `end`, as positions and labels.
+fn ticks(end: f64) -> Vec<(f64, String)> {
+    let step = step(end);
+    let digits = if step < 1.0 {
+        (-step.log10()).ceil() as usize
+    } else {
+        0
+    };
+    let count = (end / step + 1e-9).floor() as u32;
+    (0..=count)
+        .map(|i| f64::from(i) * step)
+        .map(|value| (value, format!("{value:.digits$}")))
+        .collect()
+}
+
+/// The traffic of every host over time: what each sends, and what the director receives.
+pub(super) fn traffic(panel: &Panel) -> String {
+    let series = panel.series.thinned(POINTS);
+    // The link is the subject: it stays at the same height in every panel; the client's own sending fits below.
+    let scale = Scale {
+        seconds: series.seconds.last().copied().unwrap_or(1.0).max(1e-3),
+        megabits: panel.link * 1.12,
+    };
+    let mut svg = format!(
+        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}: Mbit/s of every host over time\">\n",
+        escape(&panel.name)
+    );
+    axes(&mut svg, &scale);
+    let limit = scale.y(panel.link);
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        svg,
+        "<line class=\"limit\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{limit:.1}\" y2=\"{limit:.1}\"/>\
+         <text class=\"note\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">link</text>",
+        WIDTH - RIGHT,
+        WIDTH - RIGHT,
+        limit - 3.0
+    );
+    let others = series.hosts.iter().filter(|host| host.host != DIRECTOR);
+    for host in others {
+        line(
+            &mut svg,
+            &class_of(host),
+            &format!("{} sends", host.host),
+            &series.seconds,
+            &host.transmit,
+            &scale,
+        );
+    }
+    // Last, so that they lie on top.
+    if let Some(director) = series.hosts.iter().find(|host| host.host == DIRECTOR) {
+        line(
+            &mut svg,
+            "receive",
+            "director receives",
+            &series.seconds,
+            &director.receive,
+            &scale,
+        );
+        line(
+            &mut svg,
+            "director",
+            "director sends",
+            &series.seconds,
+            &director.transmit,
+            &scale,
+        );
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
+/// `client`, or `server` with a shade of 1 to 4.
+fn class_of(host: &HostSeries) -> String {
+    let number: usize = host.host.trim_start_matches("server").parse().unwrap_or(0);
+    if number == 0 {
+        "client".into()
+    } else {
+        format!("server s{}", (number - 1) % 4 + 1)
+    }
+}
+
+fn axes(svg: &mut String, scale: &Scale) {
+    let (bottom, right) = (HEIGHT - BOTTOM, WIDTH - RIGHT);
+    for (value, label) in ticks(scale.megabits) {
+        let y = scale.y(value);
+        let _ = writeln!(
+            svg,
+            "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>",
+            LEFT - 6.0,
+            y + 4.0
+        );
+    }
+    for (value, label) in ticks(scale.seconds) {
+        let x = scale.x(value);
+        let _ = writeln!(
+            svg,
+            "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{label}</text>",
+            bottom + 16.0
+        );
+    }
+    let middle = (TOP + bottom) / 2.0;
+    let _ = writeln!(
+        svg,
+        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">seconds</text>\
+         <text transform=\"translate(13 {middle:.1}) rotate(-90)\" text-anchor=\"middle\">Mbit/s</text>",
+        (LEFT + right) / 2.0,
+        HEIGHT - 6.0
+    );
+}
+
+fn line(
+    svg: &mut String,
+    class: &str,
+    title: &str,
+    seconds: &[f64],
+    values: &[f64],
+    scale: &Scale,
+) {
+    let mut points = String::new();
+    for (end, value) in seconds.iter().zip(values) {
+        let _ = write!(points, "{:.1},{:.1} ", scale.x(*end), scale.y(*value));
+    }
+    let _ = writeln!(
+        svg,
+        "<polyline class=\"{class}\" points=\"{}\"><title>{}</title></polyline>",
+        points.trim_end(),
+        escape(title)
+    );
+}
+
+/// Bars of requests a second, for one kind of work.
+pub(super) fn bars(rows: &[(&str, f64)]) -> String {
+    const BAR: f64 = 22.0;
+    const NAMES: f64 = 150.0;
+    const VALUES: f64 = 90.0;
+    let most = rows
+        .iter()
+        .map(|(_, value)| *value)
+        .fold(f64::MIN_POSITIVE, f64::max);
+    let height = BAR * rows.len() as f64 + 4.0;
+    let mut svg = format!(
+        "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"requests a second\">\n"
+    );
+    for (index, (name, value)) in rows.iter().enumerate() {
+        let y = BAR * index as f64;
+        let width = value / most * (WIDTH - NAMES - VALUES);
+        let _ = writeln!(
+            svg,
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\
+             <rect class=\"bar\" x=\"{NAMES}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{:.1}\" rx=\"2\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\">{value:.1}</text>",
+            NAMES - 8.0,
+            y + 15.0,
+            escape(name),
+            y + 4.0,
+            BAR - 7.0,
+            NAMES + width + 6.0,
+            y + 15.0
+        );
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn ticks_are_round_and_stay_inside() {
+        let labels = |end| {
+            ticks(end)
+                .into_iter()
+                .map(|(_, label)| label)
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        assert_eq!(labels(11.5), "0 2 4 6 8 10");
+        assert_eq!(labels(0.7), "0.0 0.2 0.4 0.6");
+        assert_eq!(labels(388.0), "0 100 200 300");
+    }
+
+    proptest! {
+        #[test]
+        fn every_range_gets_few_ticks(end in 0.01_f64..1e6) {
+            let ticks = ticks(end);
+            prop_assert!((2..=7).contains(&ticks.len()), "{} ticks for {}", ticks.len(), end);
+            prop_assert!(ticks.iter().all(|(value, _)| *value <= end * 1.000_001));
+        }
+    }
+
+    #[test]
+    fn hosts_have_their_classes() {
+        let class = |name: &str| {
+            class_of(&HostSeries {
+                host: name.into(),
+                transmit: vec![],
+                receive: vec![],
+            })
+        };
+        assert_eq!(class("client"), "client");
+        assert_eq!(class("server5"), "server s1");
+    }
+}

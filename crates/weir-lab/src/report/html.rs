@@ -1,0 +1,259 @@
+//! The report for people: one file without scripts, fonts or links to elsewhere, readable in light and dark and on paper.
+
+use std::fmt::Write as _;
+
+use super::{BASE, DIRECTOR, Panel, Report, Row, chart, table};
+
+/// A director whose link is used beyond this share is at its ceiling.
+const CEILING: f64 = 0.9;
+
+const STYLE: &str = "
+:root { --ink: #1c1e21; --dim: #5f6670; --paper: #fff; --line: #dde1e6; --director: #c2410c; --receive: #1d4ed8;
+  --s1: #15803d; --s2: #3f9d5f; --s3: #65a30d; --s4: #0f766e; --client: #8b93a0; --bar: #3f9d5f; --bad: #b91c1c }
+@media (prefers-color-scheme: dark) { :root { --ink: #e7e9ec; --dim: #9aa2ad; --paper: #16181b; --line: #34383e;
+  --director: #fb923c; --receive: #7aa7ff; --s1: #4ade80; --s2: #86d9a4; --s3: #bef264; --s4: #5eead4; --client: #7d8590;
+  --bar: #4ade80; --bad: #fca5a5 } }
+body { background: var(--paper); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; max-width: 1360px; margin: 2em auto;
+  padding: 0 1em }
+h1 { font-size: 1.5em; margin-bottom: 0 } h2 { font-size: 1.1em; margin: 0 }
+p, li { color: var(--dim); margin: .3em 0 }
+.scroll { overflow-x: auto } table { border-collapse: collapse; margin: 1.2em 0 }
+th, td { padding: .3em .9em; border-bottom: 1px solid var(--line); text-align: right; font-variant-numeric: tabular-nums }
+th:first-child, td:first-child { text-align: left } .bad { color: var(--bad); font-weight: 600 }
+.panels { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 480px), 1fr)); gap: 1.6em 2em }
+figure { margin: 0; break-inside: avoid } figcaption { margin-bottom: .2em }
+svg { width: 100%; height: auto; font-size: 11px } svg text { fill: var(--dim) }
+polyline, .key { fill: none; stroke-width: 1.5; stroke-linejoin: round }
+.director { stroke: var(--director); stroke-width: 2.4 } .receive { stroke: var(--receive); stroke-dasharray: 5 3 }
+.s1 { stroke: var(--s1) } .s2 { stroke: var(--s2) } .s3 { stroke: var(--s3) } .s4 { stroke: var(--s4) }
+.client { stroke: var(--client) } .grid { stroke: var(--line) } .limit { stroke: var(--dim); stroke-dasharray: 2 3 }
+.bar { fill: var(--bar) } .legend { display: flex; flex-wrap: wrap; gap: .3em 1.4em; color: var(--dim); margin: 1em 0 }
+.legend svg { width: 26px; height: 8px; vertical-align: middle; margin-right: .4em }
+";
+
+/// Text for a place between tags or in a quoted attribute.
+pub(super) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+}
+
+/// The whole file.
+pub(super) fn render(report: &Report) -> String {
+    let name = escape(&report.experiment);
+    let mut page = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
+         <meta name=\"color-scheme\" content=\"light dark\"/>\n<title>weir lab: {name}</title>\n<style>{STYLE}</style>\n\
+         </head>\n<body>\n<h1>{name}</h1>\n<p>{}</p>\n",
+        escape(&report.summary)
+    );
+    rows(&mut page, report);
+    failures(&mut page, report);
+    if report.panels.is_empty() {
+        bars(&mut page, report);
+    } else {
+        panels(&mut page, report);
+    }
+    page.push_str("<h2>Conditions</h2>\n<ul>\n");
+    for note in &report.notes {
+        // Writing to a String cannot fail.
+        let _ = writeln!(page, "<li>{}</li>", escape(note));
+    }
+    page.push_str("</ul>\n</body>\n</html>\n");
+    page
+}
+
+fn rows(page: &mut String, report: &Report) {
+    let traffic = !report.panels.is_empty();
+    let _ = write!(
+        page,
+        "<div class=\"scroll\"><table>\n<tr><th>method</th><th>requests/s</th><th>KB/s</th><th>failed</th><th>seconds</th>\
+         <th>× {BASE}</th>"
+    );
+    if traffic {
+        page.push_str("<th>director sends, Mbit/s</th><th>receives</th>");
+    }
+    page.push_str("</tr>\n");
+    for row in &report.rows {
+        let class = if row.failed > 0 { " class=\"bad\"" } else { "" };
+        let _ = write!(
+            page,
+            "<tr><td>{}</td><td>{:.2}</td><td>{:.2}</td><td{class}>{}</td><td>{:.3}</td><td>{}</td>",
+            escape(&row.name),
+            row.requests_per_second,
+            row.kbytes_per_second,
+            row.failed,
+            row.seconds,
+            table::ratio(row)
+        );
+        if let Some((sends, receives)) = report
+            .panel(row)
+            .and_then(|panel| panel.series.mean(DIRECTOR))
+        {
+            let _ = write!(page, "<td>{sends:.2}</td><td>{receives:.2}</td>");
+        }
+        page.push_str("</tr>\n");
+    }
+    page.push_str("</table></div>\n");
+}
+
+fn failures(page: &mut String, report: &Report) {
+    for failure in &report.failures {
+        let (method, error) = (escape(&failure.method), escape(&failure.error));
+        let _ = writeln!(
+            page,
+            "<p><span class=\"bad\">{method} was not measured:</span> {error}</p>"
+        );
+    }
+}
+
+fn panels(page: &mut String, report: &Report) {
+    let keys = [
+        ("director", "director sends"),
+        ("receive", "director receives"),
+        ("s1", "server 1 sends"),
+        ("s2", "server 2"),
+        ("s3", "server 3"),
+        ("s4", "server 4"),
+        ("client", "client sends"),
+    ];
+    page.push_str("<div class=\"legend\">\n");
+    for (class, label) in keys {
+        let _ = writeln!(
+            page,
+            "<span><svg viewBox=\"0 0 26 8\"><line class=\"key {class}\" x1=\"0\" x2=\"26\" y1=\"4\" y2=\"4\"/></svg>{label}</span>"
+        );
+    }
+    page.push_str("</div>\n<div class=\"panels\">\n");
+    for panel in &report.panels {
+        let _ = writeln!(
+            page,
+            "<figure><figcaption><h2>{}</h2><p>{}</p></figcaption>\n{}</figure>",
+            escape(&panel.name),
+            finding(panel),
+            chart::traffic(panel)
+        );
+    }
+    page.push_str("</div>\n");
+}
+
+/// Where the ceiling of a method was, in a sentence.
+fn finding(panel: &Panel) -> String {
+    let mean = |host: &str| panel.series.mean(host).unwrap_or_default();
+    let (sends, receives) = mean(DIRECTOR);
+    let servers: Vec<f64> = panel
+        .series
+        .hosts
+        .iter()
+        .filter(|host| host.host.starts_with("server"))
+        .map(|host| mean(&host.host).0)
+        .collect();
+    let all: f64 = servers.iter().sum();
+    let busiest = servers.iter().copied().fold(0.0, f64::max);
+    let link = panel.link;
+    if sends >= CEILING * link {
+        format!(
+            "The director's uplink is the ceiling: it sends {sends:.1} of {link:.1} Mbit/s and receives {receives:.1}, while \
+             the busiest server sends {busiest:.1}."
+        )
+    } else {
+        format!(
+            "{} together {all:.1} Mbit/s over links of {link:.1}; the director sends {sends:.1} and receives {receives:.1}.",
+            if servers.len() == 1 { "The server sends".into() } else { format!("The {} servers send", servers.len()) }
+        )
+        .replace("server sends together", "server sends")
+    }
+}
+
+/// One chart of bars for each kind of work.
+fn bars(page: &mut String, report: &Report) {
+    let mut works: Vec<Option<&str>> = Vec::new();
+    for work in report.rows.iter().map(Row::work) {
+        if !works.contains(&work) {
+            works.push(work);
+        }
+    }
+    page.push_str("<div class=\"panels\">\n");
+    for work in works {
+        let rows: Vec<(&str, f64)> = report
+            .rows
+            .iter()
+            .filter(|row| row.work() == work)
+            .map(|row| (row.method(), row.requests_per_second))
+            .collect();
+        let _ = writeln!(
+            page,
+            "<figure><figcaption><h2>{}</h2><p>requests a second</p></figcaption>\n{}</figure>",
+            escape(work.unwrap_or("all requests")),
+            chart::bars(&rows)
+        );
+    }
+    page.push_str("</div>\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::example;
+    use super::*;
+
+    /// Checks that tags nest and close as XML's do; the page is written so that they should.
+    fn assert_well_formed(page: &str) {
+        let mut open = Vec::new();
+        let body = page.strip_prefix("<!DOCTYPE html>").expect("doctype");
+        for tag in body.split('<').skip(1) {
+            let (tag, text) = tag
+                .split_once('>')
+                .unwrap_or_else(|| panic!("tag without end: <{tag}"));
+            assert!(!text.contains('>'), "stray > after <{tag}>");
+            assert_eq!(tag.matches('"').count() % 2, 0, "quotes in <{tag}>");
+            if let Some(name) = tag.strip_prefix('/') {
+                assert_eq!(open.pop(), Some(name), "closing </{name}>");
+            } else if !tag.ends_with('/') {
+                open.extend(tag.split_whitespace().next());
+            }
+        }
+        assert!(open.is_empty(), "left open: {open:?}");
+    }
+
+    #[test]
+    fn pages_are_well_formed_and_self_contained() {
+        let mut report = example::report();
+        for _ in 0..2 {
+            let page = render(&report);
+            assert_well_formed(&page);
+            for outside in [
+                "http://", "https://", "src=", "href=", "<script", "@import", "url(",
+            ] {
+                assert!(!page.contains(outside), "{outside}");
+            }
+            report.panels.clear();
+        }
+    }
+
+    #[test]
+    fn text_from_outside_is_escaped() {
+        let page = render(&example::report());
+        assert!(page.contains("files &lt;big&gt; &amp; links small"));
+        assert!(page.contains("&lt;no such thing&gt;"));
+    }
+
+    #[test]
+    fn the_ceiling_is_named() {
+        let report = example::report();
+        assert!(
+            finding(&report.panels[0])
+                .starts_with("The director's uplink is the ceiling: it sends 10.2 of 10.2")
+        );
+        assert!(finding(&report.panels[1]).starts_with("The 2 servers send together 20.4 Mbit/s"));
+    }
+
+    #[test]
+    fn every_method_has_its_panel_with_all_lines() {
+        let page = render(&example::report());
+        assert_eq!(page.matches("<figure>").count(), 2);
+        assert_eq!(page.matches("director receives</title>").count(), 2);
+        assert_eq!(page.matches("server2 sends</title>").count(), 2);
+    }
+}

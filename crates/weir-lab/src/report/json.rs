@@ -1,0 +1,29 @@
+//! The report for programs. The fields are part of the product's contract; charts and notes are for people and stay in
+//! the HTML file.
+
+use super::{Report, Row};
+
+#[derive(serde::Serialize)]
+struct Document<'a> {
+    experiment: &'a str,
+    rows: &'a [Row],
+}
+
+pub(super) fn render(report: &Report) -> String {
+    let document = Document {
+        experiment: &report.experiment,
+        rows: &report.rows,
+    };
+    // Only a map with keys that are not text, or a writer, could fail; there is neither.
+    serde_json::to_string_pretty(&document).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::example;
+
+    #[test]
+    fn the_shape_is_the_contracts() {
+        insta::assert_snapshot!(super::render(&example::report()));
+    }
+}

@@ -1,0 +1,225 @@
+//! What a run shows: rows, charts and notes; as a table for the terminal, JSON for programs, one HTML file for people.
+
+mod chart;
+mod html;
+mod json;
+pub(crate) mod note;
+pub(crate) mod table;
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{LabError, Result};
+use crate::sample::Series;
+
+/// The method that ratios refer to.
+pub(crate) const BASE: &str = "one-server";
+/// The host whose link tells forwarding methods apart.
+pub(crate) const DIRECTOR: &str = "director";
+
+/// One line of the table.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Row {
+    /// The method, or `METHOD/WORK` where an experiment has several kinds of work.
+    pub name: String,
+    /// Answered requests a second.
+    pub requests_per_second: f64,
+    /// Received by the client, headers included, in 1024 bytes a second, as `ab` prints it.
+    pub kbytes_per_second: f64,
+    /// Requests without a good answer: errors, wrong lengths, statuses other than 2xx.
+    pub failed: u64,
+    /// From the first request to the last answer.
+    pub seconds: f64,
+    /// Requests a second against one server alone with the same work; none if that was not measured.
+    pub ratio: Option<f64>,
+}
+
+/// A method that could not be measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Its name.
+    pub method: String,
+    /// Why, in words.
+    pub error: String,
+}
+
+/// The traffic of one row, for a chart.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Panel {
+    /// The row's name.
+    pub name: String,
+    /// Each host's link in Mbit/s.
+    pub link: f64,
+    /// Every host's rates.
+    pub series: Series,
+}
+
+/// The outcome of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// The experiment's name.
+    pub experiment: String,
+    /// What it shows.
+    pub summary: String,
+    /// Measured methods, in the experiment's order.
+    pub rows: Vec<Row>,
+    /// Methods that failed.
+    pub failures: Vec<Failure>,
+    /// Charts; none for experiments without limited links.
+    pub panels: Vec<Panel>,
+    /// Conditions of the run that a reader must know.
+    pub notes: Vec<String>,
+    /// Where the HTML file is, once written.
+    pub html: Option<PathBuf>,
+}
+
+impl Report {
+    /// An empty report.
+    pub(crate) fn new(experiment: &str, summary: &str) -> Self {
+        Report {
+            experiment: experiment.into(),
+            summary: summary.into(),
+            rows: Vec::new(),
+            failures: Vec::new(),
+            panels: Vec::new(),
+            notes: Vec::new(),
+            html: None,
+        }
+    }
+
+    /// The report as JSON, in the fields that the contract fixes.
+    pub fn json(&self) -> String {
+        json::render(self)
+    }
+
+    /// Fills the ratios from the rows of one server alone.
+    pub(crate) fn set_ratios(&mut self) {
+        let bases: Vec<(Option<String>, f64)> = self
+            .rows
+            .iter()
+            .filter(|row| row.method() == BASE)
+            .map(|row| (row.work().map(str::to_owned), row.requests_per_second))
+            .collect();
+        for row in &mut self.rows {
+            let base = bases
+                .iter()
+                .find(|(work, _)| work.as_deref() == row.work())
+                .map(|(_, rate)| *rate);
+            row.ratio = base
+                .filter(|rate| *rate > 0.0)
+                .map(|rate| row.requests_per_second / rate);
+        }
+    }
+
+    /// The chart of a row.
+    pub(crate) fn panel(&self, row: &Row) -> Option<&Panel> {
+        self.panels.iter().find(|panel| panel.name == row.name)
+    }
+
+    /// Writes `DIRECTORY/EXPERIMENT.html` and remembers its absolute path.
+    pub(crate) fn write_html(&mut self, directory: &Path) -> Result<()> {
+        std::fs::create_dir_all(directory).map_err(LabError::file(directory))?;
+        let path = directory.join(format!("{}.html", self.experiment));
+        std::fs::write(&path, html::render(self)).map_err(LabError::file(&path))?;
+        self.html = Some(std::fs::canonicalize(&path).unwrap_or(path));
+        Ok(())
+    }
+}
+
+impl Row {
+    /// The part of the name before the slash.
+    pub(crate) fn method(&self) -> &str {
+        self.name
+            .split_once('/')
+            .map_or(&self.name, |(method, _)| method)
+    }
+
+    /// The part of the name after the slash.
+    pub(crate) fn work(&self) -> Option<&str> {
+        self.name.split_once('/').map(|(_, work)| work)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod example {
+    //! A small report for the tests of every form.
+
+    use super::*;
+    use crate::sample::HostSeries;
+
+    pub(crate) fn row(name: &str, requests_per_second: f64, seconds: f64) -> Row {
+        Row {
+            name: name.into(),
+            requests_per_second,
+            kbytes_per_second: requests_per_second * 4096.0,
+            failed: 0,
+            seconds,
+            ratio: None,
+        }
+    }
+
+    pub(crate) fn report() -> Report {
+        let mut report = Report::new("saturated-uplink", "files <big> & links small");
+        report.rows = vec![
+            row("one-server", 0.25, 400.0),
+            row("nat", 0.245, 408.0),
+            row("direct", 0.998, 100.2),
+        ];
+        report.set_ratios();
+        let host = |host: &str, transmit: f64, receive: f64| HostSeries {
+            host: host.into(),
+            transmit: vec![transmit, transmit],
+            receive: vec![receive, receive],
+        };
+        let panel = |name: &str, director: f64, server: f64| Panel {
+            name: name.into(),
+            link: 10.24,
+            series: Series {
+                seconds: vec![50.0, 100.0],
+                hosts: vec![
+                    host("client", 0.3, director.max(4.0 * server)),
+                    host("director", director, 10.0),
+                    host("server1", server, 0.1),
+                    host("server2", server, 0.1),
+                ],
+            },
+        };
+        report.panels = vec![panel("nat", 10.2, 5.1), panel("direct", 0.4, 10.2)];
+        report.failures = vec![Failure {
+            method: "tunnel".into(),
+            error: "weir failed: <no such thing>".into(),
+        }];
+        report.notes = vec!["Links: 10240kbit.".into()];
+        report
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_compare_the_same_work_only() {
+        let mut report = Report::new("small-box-nat", "");
+        report.rows = [
+            "one-server/c100",
+            "nat/c100",
+            "one-server/c1000",
+            "nat/c1000",
+        ]
+        .into_iter()
+        .zip([100.0, 50.0, 10.0, 16.0])
+        .map(|(name, rate)| example::row(name, rate, 1.0))
+        .collect();
+        report.set_ratios();
+        let ratios: Vec<_> = report.rows.iter().map(|row| row.ratio).collect();
+        assert_eq!(ratios, [Some(1.0), Some(0.5), Some(1.0), Some(1.6)]);
+    }
+
+    #[test]
+    fn without_one_server_there_is_no_ratio() {
+        let mut report = Report::new("saturated-uplink", "");
+        report.rows = vec![example::row("direct", 1.0, 1.0)];
+        report.set_ratios();
+        assert_eq!(report.rows[0].ratio, None);
+    }
+}

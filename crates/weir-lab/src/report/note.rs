@@ -1,0 +1,116 @@
+//! The conditions of a run, in sentences: what a reader must know to believe the numbers.
+
+use std::path::Path;
+
+use crate::experiment::RunOptions;
+use crate::peer::haproxy;
+use crate::process;
+use crate::rate::Rate;
+use crate::topology::BACKLOG;
+
+/// What the trials of a run have in common.
+pub(crate) struct Facts {
+    pub(crate) link: Option<Rate>,
+    /// Weir's names; several where methods carry them in their names.
+    pub(crate) schedulers: Vec<String>,
+    pub(crate) haproxy: bool,
+    pub(crate) nftables_direct: bool,
+    pub(crate) side_by_side: bool,
+}
+
+/// The notes of a run.
+pub(crate) fn of_run(options: &RunOptions, facts: &Facts, weir: Option<&Path>) -> Vec<String> {
+    let mut notes = vec![link(facts)];
+    notes.push(format!(
+        "Accept queues: {BACKLOG} on every host, for Weir and the peers alike."
+    ));
+    notes.extend(schedulers(facts));
+    if options.repeat > 1 {
+        notes.push(format!(
+            "Each row is the run with the median time of {}; \"failed\" is the worst of them.",
+            options.repeat
+        ));
+    }
+    if facts.side_by_side {
+        notes.push(
+            "Methods with slow links ran side by side, each on hosts and wires of its own.".into(),
+        );
+    }
+    notes.push(machine());
+    if let Some(path) = weir {
+        notes.push(format!("Weir: {}.", path.display()));
+    }
+    notes
+}
+
+fn link(facts: &Facts) -> String {
+    match facts.link {
+        Some(rate) => format!(
+            "Links: {rate} for every host in both directions, shaped outside the host; what the client receives is not \
+             limited."
+        ),
+        None => {
+            "Links: not limited; the processors are the limit, and all hosts share them.".into()
+        }
+    }
+}
+
+fn schedulers(facts: &Facts) -> Option<String> {
+    let mut parts = Vec::new();
+    match facts.schedulers.as_slice() {
+        [] => {}
+        [one] => parts.push(format!("Weir: {one}")),
+        _ => parts.push("Weir: as the method's name says".into()),
+    }
+    if let (true, Some(scheduler)) = (facts.haproxy, facts.schedulers.first()) {
+        parts.push(match haproxy::balance(scheduler) {
+            Some(balance) => format!("HAProxy: balance {balance}"),
+            None => "HAProxy has no equal of it and runs balance roundrobin".into(),
+        });
+    }
+    if facts.nftables_direct {
+        parts.push(
+            "nftables hashes the client's port, as it keeps no state to take turns by".into(),
+        );
+    }
+    (!parts.is_empty()).then(|| format!("Schedulers: {}.", parts.join("; ")))
+}
+
+fn machine() -> String {
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let mut parts = vec![
+        format!("kernel {}", kernel.trim()),
+        format!("{processors} processors"),
+    ];
+    // Versions go to stdout or stderr as each program likes; what is missing was not used.
+    for (program, argument) in [("haproxy", "-v"), ("nft", "-v")] {
+        if let Ok(text) = process::run(program, &[argument]) {
+            parts.extend(text.lines().next().map(|line| line.trim().to_owned()));
+        }
+    }
+    format!("Machine: {}.", parts.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scheduler_that_a_peer_lacks_is_said() {
+        let of = |scheduler: &str| {
+            let schedulers_of = vec![scheduler.to_owned()];
+            let facts = Facts {
+                link: None,
+                schedulers: schedulers_of,
+                haproxy: true,
+                nftables_direct: true,
+                side_by_side: false,
+            };
+            schedulers(&facts).expect("a note")
+        };
+        assert!(of("mh").contains("no equal"));
+        assert!(of("wlc").contains("leastconn"));
+        assert!(of("rr").contains("hashes the client's port"));
+    }
+}

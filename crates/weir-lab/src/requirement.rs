@@ -1,0 +1,135 @@
+//! What the machine must offer before anything is made: root, and the programs of the chosen methods.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{LabError, Result};
+use crate::process;
+
+/// A program and the Debian package that brings it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Program {
+    pub(crate) name: &'static str,
+    pub(crate) package: &'static str,
+}
+
+const fn program(name: &'static str, package: &'static str) -> Program {
+    Program { name, package }
+}
+
+pub(crate) const AB: Program = program("ab", "apache2-utils");
+pub(crate) const NGINX: Program = program("nginx", "nginx-light");
+pub(crate) const HAPROXY: Program = program("haproxy", "haproxy");
+pub(crate) const NFT: Program = program("nft", "nftables");
+pub(crate) const PHP_FPM: Program = program("php-fpm", "php-fpm");
+/// What every topology is made with.
+pub(crate) const BASE: [Program; 5] = [
+    program("ip", "iproute2"),
+    program("tc", "iproute2"),
+    program("ethtool", "ethtool"),
+    program("nsenter", "util-linux"),
+    program("setpriv", "util-linux"),
+];
+
+/// Where the program is. Debian installs php-fpm under a name that ends in PHP's version.
+pub(crate) fn locate(program: Program) -> Option<PathBuf> {
+    process::find(program.name).or_else(|| {
+        if program == PHP_FPM {
+            newest_php_fpm()
+        } else {
+            None
+        }
+    })
+}
+
+fn newest_php_fpm() -> Option<PathBuf> {
+    let entries = std::fs::read_dir("/usr/sbin").ok()?;
+    let name = |path: &PathBuf| {
+        path.file_name()
+            .is_some_and(|n| n.to_string_lossy().starts_with("php-fpm"))
+    };
+    entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(name)
+        .max()
+}
+
+/// Refuses unless root runs the lab.
+pub(crate) fn root() -> Result<()> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    Err(LabError::NotRoot {
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+    })
+}
+
+/// Refuses when one of `programs` is not installed, naming all that are missing.
+pub(crate) fn programs(programs: impl IntoIterator<Item = Program>) -> Result<()> {
+    let mut missing: Vec<_> = programs
+        .into_iter()
+        .filter(|program| locate(*program).is_none())
+        .collect();
+    missing.sort_unstable();
+    missing.dedup();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let programs = missing
+        .iter()
+        .map(|p| format!("{} (package {})", p.name, p.package))
+        .collect();
+    Err(LabError::MissingPrograms { programs })
+}
+
+/// Where the `weir` program is: the given path, else the running program if it is `weir`, else `weir` beside the running
+/// program, else in `PATH`.
+pub(crate) fn weir(given: Option<&Path>) -> Result<PathBuf> {
+    let missing = |what: String| LabError::MissingPrograms {
+        programs: vec![what],
+    };
+    if let Some(path) = given {
+        // The daemon runs in another process; a relative path stays right, since no directory changes. Made absolute so
+        // that reports say which file it was.
+        return std::fs::canonicalize(path).map_err(LabError::file(path));
+    }
+    let current = std::env::current_exe().map_err(LabError::file("/proc/self/exe"))?;
+    if current.file_name().is_some_and(|name| name == "weir") {
+        return Ok(current);
+    }
+    let beside = current.with_file_name("weir");
+    if beside.is_file() {
+        return Ok(beside);
+    }
+    process::find("weir")
+        .ok_or_else(|| missing("weir (build it with `make build`, or give --weir PATH)".into()))
+}
+
+/// Lets this process and what it starts open many sockets: `ab -c 1000` needs more than the usual 1024.
+pub(crate) fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // Raising the soft limit to the hard one needs no privilege; should it fail, ab says so by name.
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        },
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_missing_programs_are_named_once_with_their_package() {
+        let absent = program("no-such-balancer", "balancer");
+        let error = programs([absent, absent, program("sh", "dash")]).expect_err("absent");
+        assert_eq!(
+            error.to_string(),
+            "missing: no-such-balancer (package balancer). `make deps` installs what is missing and starts no service"
+        );
+    }
+}

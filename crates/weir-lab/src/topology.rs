@@ -1,0 +1,278 @@
+//! The hosts of a trial and the wires between them.
+//!
+//! ```text
+//!  host namespace │ wire namespace
+//!                 │
+//!      eth0 ══════╪═ NAME ── br-NAME ── NAME-a ═══ NAME-b ── br0
+//!                 │  tbf: towards the host  tbf: from the host
+//! ```
+//!
+//! Every host has one interface on one Ethernet segment, as in the original reports. Both shapers sit outside the host:
+//! what XDP_TX and redirects send never meets the host's own queueing discipline, so a shaper there would limit the peers
+//! and not Weir. Clients are in another IP network than the servers and reach it on the same wire, so that a server can
+//! answer directly (`direct`, `tunnel`, `l3dsr`) or through the director (`nat`), by nothing but its route.
+//!
+//! The client's receiving direction is not limited: it must take what four servers send. The reports shaped only what
+//! hosts send.
+
+use std::fmt::Write as _;
+use std::net::Ipv4Addr;
+
+use crate::error::Result;
+use crate::namespace::Namespace;
+use crate::process;
+use crate::rate::Rate;
+use crate::session::Session;
+
+/// The address that clients use.
+pub(crate) const VIP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 10);
+const CLIENT: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
+const DIRECTOR: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+const CLIENT_NETWORK: &str = "198.51.100.0/24";
+const SERVER_NETWORK: &str = "10.0.0.0/24";
+const VIP_NETWORK: &str = "192.0.2.0/24";
+/// The first server's last octet; the product's examples start there too.
+const FIRST_SERVER_OCTET: u8 = 5;
+/// Queue of a shaper, as in the reports (`latency 50ms`).
+const SHAPER_LATENCY: &str = "50ms";
+/// Accept queues of every host: with the usual 4096 or less, `ab -c 1000` measures SYN retries, not the balancer.
+pub(crate) const BACKLOG: u32 = 16384;
+
+/// What to build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Number of real servers, 1 to 200.
+    pub(crate) servers: u8,
+    /// Each host's link; none = not limited.
+    pub(crate) link: Option<Rate>,
+    /// Do the servers' answers go through the director?
+    pub(crate) replies_by_director: bool,
+}
+
+/// A machine of the trial.
+#[derive(Debug)]
+pub(crate) struct Host {
+    /// Name in reports and of its wire devices: `client`, `director`, `server1`….
+    pub(crate) name: String,
+    /// Its own address.
+    pub(crate) address: Ipv4Addr,
+    /// Its network.
+    pub(crate) namespace: Namespace,
+}
+
+/// Hosts and wires; dropping it removes all.
+#[derive(Debug)]
+pub(crate) struct Topology {
+    /// Tells this topology from the others of the run.
+    pub(crate) number: u32,
+    pub(crate) client: Host,
+    pub(crate) director: Host,
+    pub(crate) servers: Vec<Host>,
+    /// Holds the bridges and shapers; byte counters are read here.
+    pub(crate) wire: Namespace,
+}
+
+impl Topology {
+    /// Builds the namespaces, wires, addresses, routes and settings of `plan`.
+    pub(crate) fn build(session: &Session, plan: Plan) -> Result<Self> {
+        let number = session.next_number();
+        let prefix = format!("{}-{number}", session.tag());
+        let host = |name: String, address| -> Result<Host> {
+            let namespace = Namespace::create(&format!("{prefix}-{name}"))?;
+            Ok(Host {
+                name,
+                address,
+                namespace,
+            })
+        };
+        let wire = Namespace::create(&format!("{prefix}-wire"))?;
+        let client = host("client".into(), CLIENT)?;
+        let director = host("director".into(), DIRECTOR)?;
+        let servers = (0..plan.servers)
+            .map(|i| {
+                host(
+                    format!("server{}", i + 1),
+                    Ipv4Addr::new(10, 0, 0, FIRST_SERVER_OCTET + i),
+                )
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let topology = Topology {
+            number,
+            client,
+            director,
+            servers,
+            wire,
+        };
+        topology.connect(plan.link)?;
+        topology.address(plan)?;
+        topology.tune()?;
+        Ok(topology)
+    }
+
+    /// All hosts: client, director, servers in order.
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = &Host> {
+        [&self.client, &self.director]
+            .into_iter()
+            .chain(&self.servers)
+    }
+
+    fn connect(&self, link: Option<Rate>) -> Result<()> {
+        let mut links = String::from("link add name br0 type bridge\nlink set dev br0 up\n");
+        let mut shapers = String::new();
+        for host in self.hosts() {
+            links.push_str(&wire_commands(&host.name, host.namespace.name()));
+            if let Some(rate) = link {
+                let receives_freely = host.name == self.client.name;
+                shapers.push_str(&shaper_commands(&host.name, rate, receives_freely));
+            }
+        }
+        let wire = self.wire.name();
+        process::run_with_input("ip", &["-n", wire, "-batch", "-"], &links)?;
+        process::run_with_input("tc", &["-n", wire, "-batch", "-"], &shapers)?;
+        let exec = |namespace: &Namespace, device: &str, feature: &str, value: &str| {
+            let network = format!("--net={}", namespace.path().display());
+            process::run(
+                "nsenter",
+                &[&network, "--", "ethtool", "-K", device, feature, value],
+            )
+        };
+        for host in self.hosts() {
+            // A veth takes XDP_TX frames only while its peer polls, and the peer polls only with GRO on or a program.
+            exec(&self.wire, &host.name, "gro", "on")?;
+            // Between namespaces checksums stay unfinished until a device needs them, and an XDP program would forward
+            // them so; a real wire has finished ones. Off in both directions: what GRO merged on the way is unfinished
+            // again.
+            exec(&host.namespace, "eth0", "tx", "off")?;
+            exec(&self.wire, &host.name, "tx", "off")?;
+        }
+        Ok(())
+    }
+
+    fn address(&self, plan: Plan) -> Result<()> {
+        let apply = |host: &Host, commands: String| {
+            let up = "link set dev eth0 addrgenmode none\nlink set dev eth0 up\n";
+            let batch = format!("{up}{commands}");
+            process::run_with_input("ip", &["-n", host.namespace.name(), "-batch", "-"], &batch)
+                .map(drop)
+        };
+        let client = self.client.address;
+        apply(
+            &self.client,
+            format!(
+                "addr add {client}/24 dev eth0\nroute add {SERVER_NETWORK} dev eth0 src {client}\n\
+                 route add {VIP_NETWORK} dev eth0 src {client}\n"
+            ),
+        )?;
+        let director = self.director.address;
+        apply(
+            &self.director,
+            format!(
+                "addr add {director}/24 dev eth0\naddr add {VIP}/32 dev eth0\nroute add {CLIENT_NETWORK} dev eth0 src {director}\n"
+            ),
+        )?;
+        for server in &self.servers {
+            let route = if plan.replies_by_director {
+                format!("route add default via {director}")
+            } else {
+                format!("route add {CLIENT_NETWORK} dev eth0")
+            };
+            apply(
+                server,
+                format!("addr add {}/24 dev eth0\n{route}\n", server.address),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn tune(&self) -> Result<()> {
+        let backlog = BACKLOG.to_string();
+        for host in self.hosts() {
+            host.namespace.set_sysctls(&[
+                ("net/core/somaxconn", &backlog),
+                ("net/ipv4/tcp_max_syn_backlog", &backlog),
+                ("net/ipv4/ip_local_port_range", "10000 60999"),
+                ("net/ipv4/tcp_tw_reuse", "1"),
+                // Reno is in every kernel: what the host prefers would make reports differ between machines.
+                ("net/ipv4/tcp_congestion_control", "reno"),
+            ])?;
+        }
+        // One segment with two networks: without this the director tells servers to bypass it.
+        self.director.namespace.set_sysctls(&[
+            ("net/ipv4/conf/all/send_redirects", "0"),
+            ("net/ipv4/conf/eth0/send_redirects", "0"),
+        ])
+    }
+}
+
+/// Devices of one host, up and bridged, without IPv6 chatter on the wire.
+fn wire_commands(name: &str, namespace: &str) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        text,
+        "link add name {name} type veth peer name eth0 netns {namespace}"
+    );
+    let _ = writeln!(text, "link add name {name}-a type veth peer name {name}-b");
+    let _ = writeln!(text, "link add name br-{name} type bridge mcast_snooping 0");
+    for (device, bridge) in [
+        (name.to_owned(), format!("br-{name}")),
+        (format!("{name}-a"), format!("br-{name}")),
+    ] {
+        let _ = writeln!(text, "link set dev {device} master {bridge}");
+    }
+    let _ = writeln!(text, "link set dev {name}-b master br0");
+    for device in [
+        name.to_owned(),
+        format!("{name}-a"),
+        format!("{name}-b"),
+        format!("br-{name}"),
+    ] {
+        let _ = writeln!(text, "link set dev {device} addrgenmode none");
+        let _ = writeln!(text, "link set dev {device} up");
+    }
+    text
+}
+
+fn shaper_commands(name: &str, rate: Rate, receives_freely: bool) -> String {
+    let devices = [format!("{name}-a"), name.to_owned()];
+    let shaped = if receives_freely {
+        &devices[..1]
+    } else {
+        &devices[..]
+    };
+    let command = |device| {
+        let burst = rate.burst_bytes();
+        format!(
+            "qdisc add dev {device} root tbf rate {rate} latency {SHAPER_LATENCY} burst {burst}\n"
+        )
+    };
+    shaped.iter().map(command).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_directions_are_shaped_but_the_clients_receiving() {
+        let rate = Rate::REPORT;
+        assert_eq!(
+            shaper_commands("server1", rate, false),
+            "qdisc add dev server1-a root tbf rate 10240kbit latency 50ms burst 1540\n\
+             qdisc add dev server1 root tbf rate 10240kbit latency 50ms burst 1540\n"
+        );
+        assert_eq!(
+            shaper_commands("client", rate, true),
+            "qdisc add dev client-a root tbf rate 10240kbit latency 50ms burst 1540\n"
+        );
+    }
+
+    #[test]
+    fn device_names_fit_the_kernels_fifteen_characters() {
+        for line in wire_commands("server200", "ns").lines() {
+            for word in line.split_whitespace().filter(|w| w.contains("server200")) {
+                assert!(word.len() <= 15, "{word}");
+            }
+        }
+    }
+}

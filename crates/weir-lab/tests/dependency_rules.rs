@@ -1,0 +1,243 @@
+//! The arrows between crates, and where `unsafe` may live, held by a test: a crate that looks upwards fails here and not
+//! in a review.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A crate and what it may depend on in this workspace; each list is closed under what its members reach.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("weir-abi", &[]),
+    ("weir-model", &[]),
+    ("weir-wire", &[]),
+    ("weir-sched", &["weir-model"]),
+    ("weir-flow", &["weir-model", "weir-wire", "weir-abi"]),
+    ("weir-health", &["weir-model"]),
+    ("weir-vrrp", &["weir-model", "weir-wire"]),
+    ("weir-http", &["weir-model"]),
+    ("weir-config", &["weir-model"]),
+    ("weir-sys", &["weir-model"]),
+    ("weir-netlink", &["weir-model", "weir-sys"]),
+    ("weir-dataplane", &["weir-abi", "weir-model", "weir-sys"]),
+    (
+        "weir-proxy",
+        &[
+            "weir-http",
+            "weir-sched",
+            "weir-health",
+            "weir-sys",
+            "weir-model",
+        ],
+    ),
+    (
+        "weir-control",
+        &[
+            "weir-abi",
+            "weir-model",
+            "weir-wire",
+            "weir-sched",
+            "weir-flow",
+            "weir-health",
+            "weir-vrrp",
+            "weir-http",
+            "weir-config",
+            "weir-sys",
+            "weir-netlink",
+            "weir-dataplane",
+            "weir-proxy",
+        ],
+    ),
+    // Drives Weir from outside only.
+    ("weir-lab", &[]),
+];
+
+/// Crates without I/O, clock, randomness and async; what they may use from outside the workspace.
+const PURE: &[&str] = &[
+    "weir-abi",
+    "weir-model",
+    "weir-wire",
+    "weir-sched",
+    "weir-flow",
+    "weir-health",
+    "weir-vrrp",
+    "weir-http",
+    "weir-config",
+];
+/// Crates that do I/O, time, randomness or async; none may be a normal dependency of a pure crate.
+const IMPURE_DEPENDENCIES: &[&str] = &[
+    "tokio",
+    "rustix",
+    "libc",
+    "nix",
+    "socket2",
+    "rand",
+    "getrandom",
+    "hyper",
+    "axum",
+    "rtnetlink",
+    "aya",
+    "mio",
+];
+
+const UNSAFE_ALLOWED: &[&str] = &["weir-sys", "weir-dataplane"];
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Name and manifest directory of each crate, with its dependencies as `(name, is for tests only)`.
+struct Member {
+    name: String,
+    directory: PathBuf,
+    dependencies: Vec<(String, bool)>,
+}
+
+fn members() -> Vec<Member> {
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "metadata",
+            "--no-deps",
+            "--offline",
+            "--format-version",
+            "1",
+        ])
+        .current_dir(workspace())
+        .output()
+        .expect("cargo runs");
+    assert!(
+        output.status.success(),
+        "cargo metadata: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let dependency = |value: &serde_json::Value| (text(&value["name"]), value["kind"] == "dev");
+    metadata["packages"]
+        .as_array()
+        .expect("packages")
+        .iter()
+        .map(|package| Member {
+            name: text(&package["name"]),
+            directory: Path::new(&text(&package["manifest_path"]))
+                .parent()
+                .expect("directory")
+                .to_owned(),
+            dependencies: package["dependencies"]
+                .as_array()
+                .expect("list")
+                .iter()
+                .map(dependency)
+                .collect(),
+        })
+        .collect()
+}
+
+#[test]
+fn lower_crates_do_not_see_higher_ones() {
+    let members = members();
+    let names: BTreeSet<&str> = members.iter().map(|member| member.name.as_str()).collect();
+    assert!(
+        names.contains("weir-model") && names.contains("weir"),
+        "found only {names:?}"
+    );
+    let mut wrong = Vec::new();
+    for member in members.iter().filter(|member| member.name != "weir") {
+        let Some((_, allowed)) = ARROWS.iter().find(|(name, _)| *name == member.name) else {
+            wrong.push(format!(
+                "{} has no arrows: add it to the table and to the layout",
+                member.name
+            ));
+            continue;
+        };
+        for (dependency, only_tests) in &member.dependencies {
+            let inside = names.contains(dependency.as_str());
+            if inside && !only_tests && !allowed.contains(&dependency.as_str()) {
+                wrong.push(format!("{} must not depend on {dependency}", member.name));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn pure_crates_use_nothing_that_does_io() {
+    let mut wrong = Vec::new();
+    for member in members()
+        .iter()
+        .filter(|member| PURE.contains(&member.name.as_str()))
+    {
+        for (dependency, only_tests) in &member.dependencies {
+            if !only_tests && IMPURE_DEPENDENCIES.contains(&dependency.as_str()) {
+                wrong.push(format!(
+                    "{} is pure and must not depend on {dependency}",
+                    member.name
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn unsafe_stays_in_its_two_crates() {
+    let mut wrong = Vec::new();
+    let mut read = 0;
+    for member in members()
+        .iter()
+        .filter(|member| !UNSAFE_ALLOWED.contains(&member.name.as_str()))
+    {
+        for file in rust_files(&member.directory) {
+            // This file speaks of the word.
+            if file.ends_with("tests/dependency_rules.rs") {
+                continue;
+            }
+            read += 1;
+            let text = std::fs::read_to_string(&file).expect("readable source");
+            for (number, line) in text.lines().enumerate() {
+                let code = line.split("//").next().unwrap_or_default();
+                if [
+                    "unsafe {",
+                    "unsafe fn",
+                    "unsafe impl",
+                    "unsafe extern",
+                    "allow(unsafe_code",
+                ]
+                .iter()
+                .any(|form| code.contains(form))
+                {
+                    wrong.push(format!(
+                        "{}:{}: {}",
+                        file.display(),
+                        number + 1,
+                        line.trim()
+                    ));
+                }
+            }
+        }
+    }
+    assert!(read > 10, "looked at {read} files only");
+    assert!(
+        wrong.is_empty(),
+        "unsafe outside {UNSAFE_ALLOWED:?}:\n{}",
+        wrong.join("\n")
+    );
+}
+
+fn rust_files(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut pending = vec![directory.to_owned()];
+    while let Some(directory) = pending.pop() {
+        for entry in std::fs::read_dir(&directory)
+            .expect("readable directory")
+            .flatten()
+        {
+            let path = entry.path();
+            if path.is_dir() && !path.ends_with("target") {
+                pending.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    found
+}

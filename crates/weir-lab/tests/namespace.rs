@@ -1,0 +1,243 @@
+//! The lab on the real kernel: hosts and wires, one server alone at a high rate, its reports, and that nothing stays.
+//! Needs root and the peers; says so when it is skipped, and fails instead where `WEIR_TEST_REQUIRE_ROOT` is set.
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+
+const LAB: &str = env!("CARGO_BIN_EXE_weir-lab");
+
+/// May the test run? Skipping is for developers' machines only.
+fn may_run(test: &str) -> bool {
+    let root = rustix::process::geteuid().is_root();
+    assert!(
+        root || std::env::var_os("WEIR_TEST_REQUIRE_ROOT").is_none(),
+        "{test} needs root, and WEIR_TEST_REQUIRE_ROOT forbids to skip it"
+    );
+    if !root {
+        eprintln!("SKIPPED: {test} needs root, to make network namespaces");
+    }
+    root
+}
+
+fn directory(test: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(test);
+    std::fs::create_dir_all(&path).expect("temporary directory");
+    path
+}
+
+fn lab(arguments: &[&str], test: &str) -> Command {
+    let mut command = Command::new(LAB);
+    command
+        .args(arguments)
+        .arg("--report")
+        .arg(directory(test))
+        .stdin(Stdio::null());
+    command
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {errors}", output.status);
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}; stderr: {errors}"))
+}
+
+/// Names of what the lab process `pid` made and did not remove.
+fn traces(pid: u32) -> Vec<String> {
+    let prefix = format!("weir-lab-{pid}-");
+    ["/run", "/run/netns", "/sys/fs/bpf"]
+        .iter()
+        .filter_map(|directory| std::fs::read_dir(directory).ok())
+        .flat_map(|entries| entries.flatten())
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| name.starts_with(&prefix))
+        .collect()
+}
+
+fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !condition() {
+        assert!(Instant::now() < end, "{what} did not happen within 30 s");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn one_server_and_haproxy_at_a_high_rate() {
+    if !may_run("one_server_and_haproxy_at_a_high_rate") {
+        return;
+    }
+    let words = [
+        "run",
+        "saturated-uplink",
+        "--json",
+        "--rate",
+        "200mbit",
+        "--requests",
+        "6",
+    ];
+    let mut command = lab(&words, "uplink");
+    let child = command
+        .args(["--methods", "one-server,haproxy"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the lab starts");
+    let pid = child.id();
+    let report = json(&child.wait_with_output().expect("the lab ends"));
+
+    assert_eq!(report["experiment"], "saturated-uplink");
+    let rows = report["rows"].as_array().expect("rows");
+    let names: Vec<_> = rows
+        .iter()
+        .map(|row| row["name"].as_str().unwrap_or_default())
+        .collect();
+    assert_eq!(names, ["one-server", "haproxy"]);
+    assert_eq!(rows[0]["ratio"], 1.0);
+    for row in rows {
+        assert_eq!(row["failed"], 0, "{row}");
+        // The shaper must be in the way: no answer can be faster than the link, 200 Mbit/s or 24 414 KB/s.
+        let rate = row["kbytes_per_second"].as_f64().expect("a number");
+        assert!(rate > 0.0 && rate < 200e6 / 8.0 / 1024.0 * 1.05, "{row}");
+    }
+    let page = std::fs::read_to_string(directory("uplink").join("saturated-uplink.html"))
+        .expect("the HTML file");
+    assert_eq!(page.matches("<figure>").count(), 2);
+    assert_eq!(traces(pid), Vec::<String>::new());
+}
+
+#[test]
+fn a_signal_ends_the_run_and_leaves_nothing() {
+    if !may_run("a_signal_ends_the_run_and_leaves_nothing") {
+        return;
+    }
+    let words = [
+        "run",
+        "saturated-uplink",
+        "--methods",
+        "one-server",
+        "--rate",
+        "1mbit",
+    ];
+    let mut child = lab(&words, "signal")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the lab starts");
+    let pid = child.id();
+    wait_for("the making of hosts", || {
+        traces(pid).iter().any(|name| name.ends_with("-client"))
+    });
+    let process = Pid::from_raw(i32::try_from(pid).expect("a process id")).expect("not zero");
+    rustix::process::kill_process(process, Signal::INT).expect("the lab runs");
+    let mut status = None;
+    wait_for("the end of the lab", || {
+        status = child.try_wait().expect("own child");
+        status.is_some()
+    });
+    assert_eq!(status.and_then(|status| status.code()), Some(1));
+    assert_eq!(traces(pid), Vec::<String>::new());
+}
+
+#[test]
+fn the_next_run_removes_what_a_killed_one_left() {
+    if !may_run("the_next_run_removes_what_a_killed_one_left") {
+        return;
+    }
+    let words = [
+        "run",
+        "saturated-uplink",
+        "--methods",
+        "one-server",
+        "--rate",
+        "1mbit",
+    ];
+    let mut child = lab(&words, "killed")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the lab starts");
+    let pid = child.id();
+    wait_for("the making of hosts", || {
+        traces(pid).iter().any(|name| name.ends_with("-client"))
+    });
+    child.kill().expect("the lab runs");
+    child.wait().expect("own child");
+    assert_ne!(
+        traces(pid),
+        Vec::<String>::new(),
+        "a killed run cannot clean up; this test would show nothing"
+    );
+
+    let words = [
+        "run",
+        "saturated-uplink",
+        "--json",
+        "--methods",
+        "one-server",
+        "--rate",
+        "1gbit",
+        "--requests",
+        "2",
+    ];
+    json(&lab(&words, "killed").output().expect("the lab runs"));
+    assert_eq!(traces(pid), Vec::<String>::new());
+}
+
+#[test]
+fn a_method_that_fails_does_not_stop_the_others() {
+    if !may_run("a_method_that_fails_does_not_stop_the_others") {
+        return;
+    }
+    let words = [
+        "run",
+        "saturated-uplink",
+        "--json",
+        "--rate",
+        "1gbit",
+        "--requests",
+        "2",
+        "--weir",
+        "/bin/false",
+    ];
+    let output = lab(&words, "failing")
+        .args(["--methods", "direct,one-server"])
+        .output()
+        .expect("the lab runs");
+    assert_eq!(output.status.code(), Some(1));
+    let report: serde_json::Value =
+        serde_json::from_slice(&output.stdout).expect("JSON all the same");
+    let rows = report["rows"].as_array().expect("rows");
+    assert_eq!(
+        rows.iter()
+            .map(|row| row["name"].clone())
+            .collect::<Vec<_>>(),
+        ["one-server"]
+    );
+    assert!(String::from_utf8_lossy(&output.stderr).contains("direct: FAILED"));
+}
+
+#[test]
+fn wrong_usage_is_told_before_anything_is_made() {
+    for (words, part) in [
+        (
+            vec!["run", "saturated"],
+            "there is no experiment \"saturated\"",
+        ),
+        (
+            vec!["run", "saturated-uplink", "--methods", "dsr"],
+            "there is no method \"dsr\"",
+        ),
+        (vec!["run", "saturated-uplink", "--rate", "10"], "no unit"),
+    ] {
+        let output = lab(&words, "usage").output().expect("the lab runs");
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert!(
+            String::from_utf8_lossy(&output.stderr).contains(part),
+            "{words:?}"
+        );
+    }
+}

@@ -1,0 +1,334 @@
+//! The desired state: node, timeouts, pools with servers, services.
+//!
+//! Order is meaning: servers in file order are the order of adding that IPVS's schedulers depend on, services in file
+//! order are the order of every listing.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use crate::{Forward, Listener, Scheduler, Snat, Tunnel};
+
+/// The largest weight, ipvsadm's limit.
+pub const MAX_WEIGHT: u32 = 65_535;
+
+/// Where a thing was written, for messages; it takes no part in [`diff`](crate::diff).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Source {
+    /// Line, from 1; 0 = not from a file.
+    pub line: u32,
+    /// Column in characters, from 1.
+    pub column: u32,
+}
+
+/// Everything that one configuration asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Desired {
+    /// The director itself.
+    pub node: Node,
+    /// Timeouts of flows.
+    pub timeouts: Timeouts,
+    /// Pools in file order, names unique.
+    pub pools: Vec<Pool>,
+    /// Services in file order, names unique.
+    pub services: Vec<Service>,
+}
+
+impl Desired {
+    /// The pool of that name.
+    pub fn pool(&self, name: &str) -> Option<&Pool> {
+        self.pools.iter().find(|pool| pool.name == name)
+    }
+
+    /// The service of that name.
+    pub fn service(&self, name: &str) -> Option<&Service> {
+        self.services.iter().find(|service| service.name == name)
+    }
+}
+
+/// `[node]`: the director itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// Interfaces that XDP attaches to; `None` = found from the routes to VIPs and servers.
+    pub interfaces: Option<Vec<String>>,
+    /// Interface that gets the missing VIPs; `None` = Weir adds none.
+    pub vip_interface: Option<String>,
+    /// Address of the HTTP API, metrics and dashboard; `None` = unix socket only.
+    pub admin: Option<SocketAddr>,
+    /// Places in the flow table.
+    pub max_flows: u32,
+    /// Servers over all pools.
+    pub max_servers: u32,
+    /// Services of both origins.
+    pub max_services: u32,
+    /// New half-open entries per CPU and second; above it a SYN is hashed without an entry.
+    pub syn_budget: u32,
+    /// What proxied connections get between SIGTERM and exit.
+    pub drain_timeout: Duration,
+}
+
+impl Node {
+    /// Smallest and largest `max_flows`.
+    pub const MAX_FLOWS: (u32, u32) = (1 << 10, 1 << 27);
+    /// Smallest and largest `max_servers`.
+    pub const MAX_SERVERS: (u32, u32) = (1, 1 << 20);
+    /// Smallest and largest `max_services`.
+    pub const MAX_SERVICES: (u32, u32) = (1, 1 << 18);
+    /// Smallest and largest `syn_budget`; 0 = no SYN gets an entry.
+    pub const SYN_BUDGET: (u32, u32) = (0, 100_000_000);
+}
+
+impl Default for Node {
+    fn default() -> Self {
+        Self {
+            interfaces: None,
+            vip_interface: None,
+            admin: None,
+            max_flows: 1 << 20,
+            max_servers: 65_536,
+            max_services: 16_384,
+            syn_budget: 125_000,
+            drain_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// `[timeouts]`: how long a silent flow lives, ipvsadm's `--set`; whole seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Established TCP.
+    pub tcp: Duration,
+    /// TCP after a FIN.
+    pub tcp_fin: Duration,
+    /// UDP.
+    pub udp: Duration,
+}
+
+impl Timeouts {
+    /// The longest that ipvsadm accepts, 31 days.
+    pub const MAX: Duration = Duration::from_secs(31 * 86_400);
+}
+
+/// The kernel's defaults (net/netfilter/ipvs/ip_vs_proto_tcp.c, ip_vs_proto_udp.c).
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            tcp: Duration::from_secs(900),
+            tcp_fin: Duration::from_secs(120),
+            udp: Duration::from_secs(300),
+        }
+    }
+}
+
+/// What a client gets when no server is usable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum NoServer {
+    /// ICMP port unreachable, rate-limited.
+    #[default]
+    Reject,
+    /// Silence.
+    Drop,
+}
+
+impl NoServer {
+    /// Every choice.
+    pub const ALL: [Self; 2] = [Self::Reject, Self::Drop];
+
+    /// The name in configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Reject => "reject",
+            Self::Drop => "drop",
+        }
+    }
+}
+
+/// What becomes of the flows of a server that was removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum OnRemove {
+    /// They live on.
+    #[default]
+    Keep,
+    /// They are answered with a reset.
+    Reset,
+    /// Their next packet chooses a server anew.
+    Reschedule,
+}
+
+impl OnRemove {
+    /// Every choice.
+    pub const ALL: [Self; 3] = [Self::Keep, Self::Reset, Self::Reschedule];
+
+    /// The name in configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Keep => "keep",
+            Self::Reset => "reset",
+            Self::Reschedule => "reschedule",
+        }
+    }
+}
+
+/// `[pool.NAME]`: servers that stand in for each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pool {
+    /// Name, unique among pools.
+    pub name: String,
+    /// Scheduler; `None` = chosen per service, [`Scheduler::L4_DEFAULT`] for L4.
+    pub scheduler: Option<Scheduler>,
+    /// Servers in file order; no address and port twice.
+    pub servers: Vec<Server>,
+    /// Used when no other server is usable.
+    pub sorry: Option<Server>,
+    /// What clients get when no server is usable, the sorry server neither.
+    pub no_server: NoServer,
+    /// What becomes of a removed server's flows.
+    pub on_remove: OnRemove,
+    /// Where the pool's table begins.
+    pub source: Source,
+}
+
+impl Pool {
+    /// An empty pool with the defaults.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            scheduler: None,
+            servers: Vec::new(),
+            sorry: None,
+            no_server: NoServer::default(),
+            on_remove: OnRemove::default(),
+            source: Source::default(),
+        }
+    }
+
+    /// The scheduler that an L4 service of this pool uses.
+    pub fn l4_scheduler(&self) -> Scheduler {
+        self.scheduler.unwrap_or(Scheduler::L4_DEFAULT)
+    }
+
+    /// The server whose address is written so.
+    pub fn server(&self, name: &str) -> Option<&Server> {
+        self.servers.iter().find(|server| server.name == name)
+    }
+}
+
+/// One server of a pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// The address as written in the file, port included; what `weir server POOL/ADDRESS` takes.
+    pub name: String,
+    /// Address.
+    pub address: IpAddr,
+    /// Port; `None` = the port that the client used.
+    pub port: Option<u16>,
+    /// Configured weight, 0 to [`MAX_WEIGHT`]; 0 = quiesced.
+    pub weight: u32,
+    /// No new flows at this many connections and above, IPVS's upper threshold; 0 = no limit.
+    pub max_connections: u32,
+    /// After `max_connections` was reached: new flows again below this many; 0 = three quarters of it.
+    pub min_connections: u32,
+    /// In place of the service's.
+    pub forward: Option<Forward>,
+    /// In place of the service's.
+    pub tunnel: Option<Tunnel>,
+    /// Where the address is written.
+    pub source: Source,
+}
+
+impl Server {
+    /// A server of weight 1 with the service's forward.
+    pub fn new(name: impl Into<String>, address: IpAddr, port: Option<u16>) -> Self {
+        Self {
+            name: name.into(),
+            address,
+            port,
+            weight: 1,
+            max_connections: 0,
+            min_connections: 0,
+            forward: None,
+            tunnel: None,
+            source: Source::default(),
+        }
+    }
+
+    /// The forwarding method of this server in that service.
+    pub fn forward_in(&self, service: &Service) -> Forward {
+        self.forward.unwrap_or(service.forward)
+    }
+
+    /// The encapsulation of this server in that service.
+    pub fn tunnel_in(&self, service: &Service) -> Tunnel {
+        self.tunnel.unwrap_or(service.tunnel)
+    }
+}
+
+/// Clients of one network go to one server, IPVS's `-p` and `-M`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Persistence {
+    /// How long a client's choice is remembered.
+    pub timeout: Duration,
+    /// Prefix length of an IPv4 client network, 1 to 32.
+    pub netmask: u8,
+    /// Prefix length of an IPv6 client network, 1 to 128.
+    pub netmask6: u8,
+}
+
+/// IPVS's: 5 minutes, single clients.
+impl Default for Persistence {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(300),
+            netmask: 32,
+            netmask6: 128,
+        }
+    }
+}
+
+/// `[service.NAME]`: what clients connect to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Service {
+    /// Name, unique among services.
+    pub name: String,
+    /// Listeners in file order; at least one, none of them in another service.
+    pub listen: Vec<Listener>,
+    /// Forwarding method of servers that name none.
+    pub forward: Forward,
+    /// Encapsulation of `tunnel` servers that name none.
+    pub tunnel: Tunnel,
+    /// Source rewriting of `nat` servers; `None` = the client's address stays.
+    pub snat: Option<Snat>,
+    /// DSCP mark of `l3dsr` flows, 0 to 63; 0 = no mark.
+    pub dscp: u8,
+    /// Name of the pool.
+    pub pool: String,
+    /// Behave as the kernel does, to the last choice.
+    pub strict_ipvs: bool,
+    /// Persistence; `None` = every flow is scheduled.
+    pub persistence: Option<Persistence>,
+    /// Every UDP packet is scheduled, IPVS's `-o`.
+    pub one_packet: bool,
+    /// Where the service's table begins.
+    pub source: Source,
+}
+
+impl Service {
+    /// The mark of an `l3dsr` service that names none.
+    pub const DEFAULT_DSCP: u8 = 1;
+
+    /// A service without listeners, with the defaults.
+    pub fn new(name: impl Into<String>, forward: Forward, pool: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            listen: Vec::new(),
+            forward,
+            tunnel: Tunnel::default(),
+            snat: None,
+            dscp: Self::DEFAULT_DSCP,
+            pool: pool.into(),
+            strict_ipvs: false,
+            persistence: None,
+            one_packet: false,
+            source: Source::default(),
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! How a packet gets to its server: the forwarding method and what belongs to it.
+//!
+//! Only the layer 4 methods that the data plane carries are values here; a method that it lacks cannot be desired.
+
+use std::fmt;
+use std::net::IpAddr;
+
+/// Forwarding method of a service, or of one server of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Forward {
+    /// Destination address and port rewritten, replies come back through the director (IPVS `-m`).
+    Nat,
+    /// Destination MAC only (IPVS `-g`).
+    Direct,
+    /// Encapsulated (IPVS `-i`).
+    Tunnel,
+    /// Destination address rewritten and the flow marked by DSCP, then routed.
+    L3dsr,
+}
+
+impl Forward {
+    /// Every method, in the order of the manual.
+    pub const ALL: [Self; 4] = [Self::Nat, Self::Direct, Self::Tunnel, Self::L3dsr];
+
+    /// The name in configuration, command line and status.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Nat => "nat",
+            Self::Direct => "direct",
+            Self::Tunnel => "tunnel",
+            Self::L3dsr => "l3dsr",
+        }
+    }
+
+    /// Whether server and listener must be of one family; only a tunnel carries one in the other.
+    pub const fn needs_same_family(self) -> bool {
+        !matches!(self, Self::Tunnel)
+    }
+
+    /// Whether the destination port is rewritten to the server's; elsewhere the client's port stays.
+    pub const fn rewrites_port(self) -> bool {
+        matches!(self, Self::Nat)
+    }
+
+    /// Whether replies go to the client without the director.
+    pub const fn replies_bypass_director(self) -> bool {
+        !matches!(self, Self::Nat)
+    }
+}
+
+impl fmt::Display for Forward {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Encapsulation of `forward = "tunnel"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum TunnelKind {
+    /// IP in IP: protocol 4 or 41, RFC 2003, RFC 4213, RFC 2473.
+    #[default]
+    Ipip,
+    /// Generic UDP encapsulation, as the kernel's fou with `gue` speaks it.
+    Gue,
+    /// Generic routing encapsulation, RFC 2784.
+    Gre,
+}
+
+impl TunnelKind {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::Ipip, Self::Gue, Self::Gre];
+
+    /// The name in configuration and command line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ipip => "ipip",
+            Self::Gue => "gue",
+            Self::Gre => "gre",
+        }
+    }
+}
+
+impl fmt::Display for TunnelKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Checksum of the encapsulation, IPVS's `--tun-nocsum`, `--tun-csum`, `--tun-remcsum`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum TunnelChecksum {
+    /// No checksum in the outer header.
+    #[default]
+    None,
+    /// Checksum over the encapsulated packet: the outer UDP's for GUE, the header's for GRE.
+    Full,
+    /// GUE's remote checksum offload.
+    Remote,
+}
+
+impl TunnelChecksum {
+    /// Every choice.
+    pub const ALL: [Self; 3] = [Self::None, Self::Full, Self::Remote];
+
+    /// The name in configuration and command line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Full => "full",
+            Self::Remote => "remote",
+        }
+    }
+}
+
+/// How `forward = "tunnel"` wraps packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tunnel {
+    /// Encapsulation.
+    pub kind: TunnelKind,
+    /// UDP destination port of GUE; without meaning for the other kinds.
+    pub port: u16,
+    /// Checksum; `Full` for GUE and GRE, `Remote` for GUE alone.
+    pub checksum: TunnelChecksum,
+}
+
+impl Tunnel {
+    /// GUE's port where none is given.
+    pub const DEFAULT_PORT: u16 = 6080;
+}
+
+/// `ipip`, the default.
+impl Default for Tunnel {
+    fn default() -> Self {
+        Self {
+            kind: TunnelKind::Ipip,
+            port: Self::DEFAULT_PORT,
+            checksum: TunnelChecksum::None,
+        }
+    }
+}
+
+impl fmt::Display for Tunnel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind.as_str())?;
+        if self.kind == TunnelKind::Gue {
+            write!(f, " port {}", self.port)?;
+        }
+        match self.checksum {
+            TunnelChecksum::None => Ok(()),
+            checksum => write!(f, " checksum {}", checksum.as_str()),
+        }
+    }
+}
+
+/// Source rewriting under `forward = "nat"`: servers answer the director without a route back through it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Snat {
+    /// Source addresses; empty = the director's own, chosen by the route to the server.
+    pub addresses: Vec<IpAddr>,
+    /// First and last source port, both included.
+    pub ports: (u16, u16),
+}
+
+impl Snat {
+    /// Below the kernel's default `ip_local_port_range`, 32768 to 60999, and above the registered services' bulk.
+    pub const DEFAULT_PORTS: (u16, u16) = (20_000, 32_767);
+}
+
+/// Own addresses and the default ports, what `snat = true` means.
+impl Default for Snat {
+    fn default() -> Self {
+        Self {
+            addresses: Vec::new(),
+            ports: Self::DEFAULT_PORTS,
+        }
+    }
+}
+
+impl fmt::Display for Snat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.addresses.is_empty() {
+            f.write_str("own addresses")?;
+        }
+        for (at, address) in self.addresses.iter().enumerate() {
+            write!(f, "{}{address}", if at == 0 { "" } else { ", " })?;
+        }
+        write!(f, " ports {}-{}", self.ports.0, self.ports.1)
+    }
+}

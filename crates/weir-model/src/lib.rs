@@ -1,0 +1,22 @@
+//! What the operator wants: services, pools, servers, weights and limits, and the difference of two such wishes.
+//!
+//! The types here hold a configuration whose every value is already checked; where it came from (TOML, JSON, ipvsadm)
+//! no longer matters, apart from [`Source`], which lets a message name the line. The crate refuses to parse text, to
+//! know what is in the kernel, and to hold anything that changes at run time (states, counters, overrides).
+//!
+//! It sits at the bottom: every other crate may depend on it, it depends on none.
+
+mod desired;
+mod diff;
+mod forward;
+mod listener;
+mod scheduler;
+
+pub use desired::{
+    Desired, MAX_WEIGHT, NoServer, Node, OnRemove, Persistence, Pool, Server, Service, Source,
+    Timeouts,
+};
+pub use diff::{Change, Edit, diff};
+pub use forward::{Forward, Snat, Tunnel, TunnelChecksum, TunnelKind};
+pub use listener::{Family, Listener, Ports, Protocol};
+pub use scheduler::{Scheduler, SchedulerFlags, SchedulerKind};

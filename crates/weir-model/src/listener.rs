@@ -1,0 +1,192 @@
+//! Where clients knock: protocol, address and ports.
+//!
+//! A listener names packets, not sockets: nothing is bound. Which of two overlapping listeners takes a packet is
+//! decided by [`Ports::specificity`]; that no two are the same is the configuration's duty.
+
+use std::fmt;
+use std::net::IpAddr;
+
+/// Address family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// The family of an address; an IPv4-mapped IPv6 address is IPv6.
+    pub const fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Self::V4,
+            IpAddr::V6(_) => Self::V6,
+        }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        })
+    }
+}
+
+/// Transport protocol of a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Protocol {
+    /// TCP, the default where none is written.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+impl Protocol {
+    /// The number in the IP header (IANA protocol numbers).
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Tcp => 6,
+            Self::Udp => 17,
+        }
+    }
+
+    /// The name as written in `listen`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The ports of a listener, host order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Ports {
+    /// One port, 1 to 65535.
+    One(u16),
+    /// First and last port, both included; first < last.
+    Range(u16, u16),
+    /// Every port, written `*`.
+    Any,
+}
+
+impl Ports {
+    /// Whether `port` is one of these.
+    pub const fn contains(self, port: u16) -> bool {
+        match self {
+            Self::One(one) => one == port,
+            Self::Range(first, last) => first <= port && port <= last,
+            Self::Any => true,
+        }
+    }
+
+    /// First and last port, both included; `Any` covers 0 too, which no client can use but a packet can carry.
+    pub const fn bounds(self) -> (u16, u16) {
+        match self {
+            Self::One(one) => (one, one),
+            Self::Range(first, last) => (first, last),
+            Self::Any => (0, u16::MAX),
+        }
+    }
+
+    /// The higher wins when several listeners of one address hold a port: 2 exact, 1 range, 0 any.
+    pub const fn specificity(self) -> u8 {
+        match self {
+            Self::One(_) => 2,
+            Self::Range(..) => 1,
+            Self::Any => 0,
+        }
+    }
+}
+
+impl fmt::Display for Ports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(port) => write!(f, "{port}"),
+            Self::Range(first, last) => write!(f, "{first}-{last}"),
+            Self::Any => f.write_str("*"),
+        }
+    }
+}
+
+/// One entry of `listen`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Listener {
+    /// Transport protocol.
+    pub protocol: Protocol,
+    /// The VIP.
+    pub address: IpAddr,
+    /// The ports.
+    pub ports: Ports,
+}
+
+impl Listener {
+    /// The family of the VIP.
+    pub const fn family(&self) -> Family {
+        Family::of(self.address)
+    }
+}
+
+/// As in `weir status`: `tcp/192.0.2.10:80`, `tcp/[2001:db8::1]:80-90`, `udp/192.0.2.1:*`.
+impl fmt::Display for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.address {
+            IpAddr::V4(v4) => write!(f, "{}/{v4}:{}", self.protocol, self.ports),
+            IpAddr::V6(v6) => write!(f, "{}/[{v6}]:{}", self.protocol, self.ports),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_print_as_they_are_written() {
+        let listener = |address: &str, ports| Listener {
+            protocol: Protocol::Tcp,
+            address: address.parse().unwrap(),
+            ports,
+        };
+        assert_eq!(
+            listener("192.0.2.10", Ports::One(80)).to_string(),
+            "tcp/192.0.2.10:80"
+        );
+        assert_eq!(
+            listener("2001:db8::1", Ports::Range(80, 90)).to_string(),
+            "tcp/[2001:db8::1]:80-90"
+        );
+        assert_eq!(
+            listener("192.0.2.1", Ports::Any).to_string(),
+            "tcp/192.0.2.1:*"
+        );
+    }
+
+    #[test]
+    fn the_bounds_hold_exactly_the_ports_contained() {
+        for ports in [Ports::One(80), Ports::Range(8000, 8999), Ports::Any] {
+            let (first, last) = ports.bounds();
+            for port in [0, 1, 79, 80, 81, 7999, 8000, 8999, 9000, 65535] {
+                assert_eq!(
+                    ports.contains(port),
+                    (first..=last).contains(&port),
+                    "{ports} {port}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn an_exact_port_beats_a_range_beats_any() {
+        assert!(Ports::One(1).specificity() > Ports::Range(1, 2).specificity());
+        assert!(Ports::Range(1, 2).specificity() > Ports::Any.specificity());
+    }
+}

@@ -1,0 +1,189 @@
+//! Which scheduler a pool wants, by name and flags; how it chooses is `weir-sched`'s.
+
+use std::fmt;
+
+/// Scheduler by its canonical name (aliases are the configuration's matter).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SchedulerKind {
+    /// Round robin.
+    Rr,
+    /// Weighted round robin.
+    Wrr,
+    /// Least connections.
+    Lc,
+    /// Weighted least connections.
+    Wlc,
+    /// Shortest expected delay.
+    Sed,
+    /// Never queue.
+    Nq,
+    /// Weighted failover.
+    Fo,
+    /// Weighted overflow.
+    Ovf,
+    /// Power of two choices as the kernel has it, `twos`.
+    Twos,
+    /// Destination hashing.
+    Dh,
+    /// Source hashing.
+    Sh,
+    /// Maglev hashing as the kernel has it.
+    Mh,
+    /// Locality-based least connection.
+    Lblc,
+    /// Locality-based least connection with replication.
+    Lblcr,
+    /// Maglev over the 5-tuple.
+    Maglev,
+    /// Power of two choices.
+    P2c,
+    /// Least response time.
+    LeastTime,
+}
+
+impl SchedulerKind {
+    /// Every scheduler: IPVS's fourteen in their usual order, then Weir's own.
+    pub const ALL: [Self; 17] = [
+        Self::Rr,
+        Self::Wrr,
+        Self::Lc,
+        Self::Wlc,
+        Self::Sed,
+        Self::Nq,
+        Self::Fo,
+        Self::Ovf,
+        Self::Twos,
+        Self::Dh,
+        Self::Sh,
+        Self::Mh,
+        Self::Lblc,
+        Self::Lblcr,
+        Self::Maglev,
+        Self::P2c,
+        Self::LeastTime,
+    ];
+
+    /// The name in configuration, command line and status.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Rr => "rr",
+            Self::Wrr => "wrr",
+            Self::Lc => "lc",
+            Self::Wlc => "wlc",
+            Self::Sed => "sed",
+            Self::Nq => "nq",
+            Self::Fo => "fo",
+            Self::Ovf => "ovf",
+            Self::Twos => "twos",
+            Self::Dh => "dh",
+            Self::Sh => "sh",
+            Self::Mh => "mh",
+            Self::Lblc => "lblc",
+            Self::Lblcr => "lblcr",
+            Self::Maglev => "maglev",
+            Self::P2c => "p2c",
+            Self::LeastTime => "least-time",
+        }
+    }
+
+    /// The scheduler of that canonical name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
+    }
+
+    /// Whether the data plane of this build can run it.
+    pub const fn is_built(self) -> bool {
+        matches!(
+            self,
+            Self::Rr | Self::Wrr | Self::Lc | Self::Wlc | Self::Sh | Self::Mh
+        )
+    }
+}
+
+impl fmt::Display for SchedulerKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Flags of `sh` and `mh`, written `sh-port`, `sh-fallback`, `mh-port`, `mh-fallback`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct SchedulerFlags {
+    /// Hash the client's port too.
+    pub port: bool,
+    /// A server that cannot be used is replaced by the next of the hash, instead of refusing its clients.
+    pub fallback: bool,
+}
+
+/// A pool's scheduler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Scheduler {
+    /// Which one.
+    pub kind: SchedulerKind,
+    /// Flags; all false for kinds other than `sh` and `mh`.
+    pub flags: SchedulerFlags,
+    /// Bounded load: no server above this many percent of the mean; 125 is `max_load = 1.25`. `None` = unbounded.
+    pub max_load_percent: Option<u32>,
+}
+
+impl Scheduler {
+    /// What a pool without a scheduler gives an L4 service.
+    pub const L4_DEFAULT: Self = Self::new(SchedulerKind::Wlc);
+
+    /// The scheduler without flags and without a bound.
+    pub const fn new(kind: SchedulerKind) -> Self {
+        Self {
+            kind,
+            flags: SchedulerFlags {
+                port: false,
+                fallback: false,
+            },
+            max_load_percent: None,
+        }
+    }
+}
+
+impl fmt::Display for Scheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind.as_str())?;
+        if self.flags.port {
+            write!(f, " {}-port", self.kind)?;
+        }
+        if self.flags.fallback {
+            write!(f, " {}-fallback", self.kind)?;
+        }
+        match self.max_load_percent {
+            Some(percent) => write!(f, " max_load {}.{:02}", percent / 100, percent % 100),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_leads_back_to_its_scheduler() {
+        for kind in SchedulerKind::ALL {
+            assert_eq!(SchedulerKind::from_name(kind.as_str()), Some(kind));
+        }
+        assert_eq!(SchedulerKind::from_name("roundrobin"), None);
+    }
+
+    #[test]
+    fn a_scheduler_prints_its_flags_and_bound() {
+        let scheduler = Scheduler {
+            flags: SchedulerFlags {
+                port: true,
+                fallback: true,
+            },
+            max_load_percent: Some(105),
+            ..Scheduler::new(SchedulerKind::Mh)
+        };
+        assert_eq!(
+            scheduler.to_string(),
+            "mh mh-port mh-fallback max_load 1.05"
+        );
+    }
+}

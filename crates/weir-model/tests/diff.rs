@@ -1,0 +1,127 @@
+//! What `weir plan` prints, and that a difference is found exactly where there is one.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use weir_model::*;
+
+fn server(name: &str, weight: u32) -> Server {
+    Server {
+        weight,
+        ..Server::new(name, name.parse::<IpAddr>().unwrap(), None)
+    }
+}
+
+fn base() -> Desired {
+    let mut images = Pool::new("images");
+    images.servers = vec![
+        server("10.0.0.5", 1),
+        server("10.0.0.6", 2),
+        server("10.0.0.7", 1),
+    ];
+    let mut old = Pool::new("old");
+    old.servers = vec![server("10.0.1.1", 1)];
+    let listen = |port| Listener {
+        protocol: Protocol::Tcp,
+        address: "192.0.2.10".parse().unwrap(),
+        ports: Ports::One(port),
+    };
+    let mut web = Service::new("web", Forward::Direct, "images");
+    web.listen = vec![listen(80)];
+    let mut legacy = Service::new("legacy", Forward::Nat, "old");
+    legacy.listen = vec![listen(8080)];
+    Desired {
+        pools: vec![images, old],
+        services: vec![web, legacy],
+        ..Desired::default()
+    }
+}
+
+fn lines(old: &Desired, new: &Desired) -> String {
+    diff(old, new)
+        .iter()
+        .map(|change| format!("{change}\n"))
+        .collect()
+}
+
+#[test]
+fn every_kind_of_change_has_its_line() {
+    let old = base();
+    let mut new = base();
+    new.node.interfaces = Some(vec!["eth0".to_owned(), "eth1".to_owned()]);
+    new.node.drain_timeout = Duration::from_millis(1500);
+    new.timeouts.tcp = Duration::from_secs(3600);
+    new.pools[0].scheduler = Some(Scheduler::new(SchedulerKind::Rr));
+    new.pools[0].on_remove = OnRemove::Reset;
+    new.pools[0].servers = vec![
+        server("10.0.0.7", 1),
+        server("10.0.0.5", 0),
+        server("10.0.0.8", 3),
+    ];
+    new.pools[0].servers[0].tunnel = Some(Tunnel {
+        kind: TunnelKind::Gue,
+        ..Tunnel::default()
+    });
+    new.pools[1] = Pool::new("fresh");
+    new.services[0].forward = Forward::Nat;
+    new.services[0].snat = Some(Snat::default());
+    new.services[1].name = "modern".to_owned();
+    insta::assert_snapshot!(lines(&old, &new));
+}
+
+#[test]
+fn moving_lines_about_changes_nothing() {
+    let mut new = base();
+    new.pools[0].source = Source { line: 9, column: 1 };
+    new.pools[0].servers[0].source = Source {
+        line: 10,
+        column: 5,
+    };
+    new.services[0].source = Source {
+        line: 20,
+        column: 1,
+    };
+    assert_eq!(diff(&base(), &new), vec![]);
+}
+
+#[test]
+fn the_order_of_servers_is_a_change_of_its_own() {
+    let mut new = base();
+    new.pools[0].servers.swap(0, 2);
+    assert_eq!(
+        diff(&base(), &new),
+        vec![Change::ServersReordered {
+            pool: "images".to_owned()
+        }]
+    );
+}
+
+#[test]
+fn removing_from_the_middle_is_no_reordering() {
+    let mut new = base();
+    new.pools[0].servers.remove(1);
+    let removed = Change::ServerRemoved {
+        pool: "images".to_owned(),
+        server: "10.0.0.6".to_owned(),
+    };
+    assert_eq!(diff(&base(), &new), vec![removed]);
+}
+
+proptest! {
+    #[test]
+    fn a_difference_is_empty_exactly_when_the_servers_are_equal(
+        before in prop::collection::btree_map(0u8..20, 0u32..3, 0..12),
+        after in prop::collection::btree_map(0u8..20, 0u32..3, 0..12),
+    ) {
+        let desired = |servers: &std::collections::BTreeMap<u8, u32>| {
+            let mut pool = Pool::new("p");
+            pool.servers = servers.iter().map(|(n, weight)| server(&format!("10.0.0.{n}"), *weight)).collect();
+            Desired { pools: vec![pool], ..Desired::default() }
+        };
+        let changes = diff(&desired(&before), &desired(&after));
+        prop_assert_eq!(changes.is_empty(), before == after);
+        let added = changes.iter().filter(|change| matches!(change, Change::ServerAdded { .. })).count();
+        prop_assert_eq!(added, after.keys().filter(|n| !before.contains_key(n)).count());
+    }
+}

@@ -1,0 +1,280 @@
+//! Request and answers on one netlink socket (RFC 3549).
+//!
+//! One request is outstanding at a time; every one asks for an acknowledgement or
+//! is a dump, so its end is always marked. Answers to a request whose future was
+//! dropped carry an old sequence number and are skipped. A message of a form that
+//! this build cannot decode (an attribute of a newer kernel) is left out and
+//! counted rather than hiding the whole table.
+
+use std::io;
+
+use rtnetlink::packet_core::{
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader,
+    NetlinkMessage, NetlinkPayload, NetlinkSerializable, NlasIterator,
+};
+use rtnetlink::sys::{AsyncSocket, AsyncSocketExt, SocketAddr, TokioSocket};
+
+use crate::{Error, Result};
+
+const HEADER_BYTES: usize = 16;
+const DUMP_ATTEMPTS: u32 = 5;
+// linux/netlink.h, enum nlmsgerr_attrs
+const NLMSGERR_ATTR_MSG: u16 = 1;
+
+/// A socket with the number of its last request.
+pub(crate) struct Exchange {
+    socket: TokioSocket,
+    sequence: u32,
+    undecodable: u64,
+}
+
+impl Exchange {
+    /// Opens a socket of `protocol` in the calling thread's namespace.
+    pub(crate) fn open(protocol: isize) -> Result<Self> {
+        let open = || {
+            let mut socket = TokioSocket::new(protocol)?;
+            socket.socket_mut().bind_auto()?;
+            let inner = socket.socket_ref();
+            inner.set_ext_ack(true)?;
+            inner.set_cap_ack(true)?;
+            inner.set_netlink_get_strict_chk(true)?;
+            Ok(socket)
+        };
+        Ok(Self {
+            socket: open().map_err(|source| Error::Socket { source })?,
+            sequence: 0,
+            undecodable: 0,
+        })
+    }
+
+    /// Messages that were left out since the socket was opened.
+    pub(crate) fn undecodable(&self) -> u64 {
+        self.undecodable
+    }
+
+    /// Sends `payload` with `flags` beside REQUEST and ACK, and returns the
+    /// messages that come before the acknowledgement. `request` names it in errors.
+    pub(crate) async fn ask<T>(&mut self, request: &str, payload: T, flags: u16) -> Result<Vec<T>>
+    where
+        T: NetlinkSerializable + NetlinkDeserializable,
+    {
+        let outcome = self.converse(request, payload, flags | NLM_F_ACK).await?;
+        Ok(outcome.messages)
+    }
+
+    /// Reads a whole table, again when it changed meanwhile.
+    pub(crate) async fn dump<T>(&mut self, request: &str, payload: T) -> Result<Vec<T>>
+    where
+        T: NetlinkSerializable + NetlinkDeserializable + Clone,
+    {
+        for _ in 0..DUMP_ATTEMPTS {
+            let outcome = self.converse(request, payload.clone(), NLM_F_DUMP).await?;
+            if !outcome.interrupted {
+                return Ok(outcome.messages);
+            }
+        }
+        Err(Error::Unstable {
+            request: request.to_owned(),
+        })
+    }
+
+    async fn converse<T>(&mut self, request: &str, payload: T, flags: u16) -> Result<Answers<T>>
+    where
+        T: NetlinkSerializable + NetlinkDeserializable,
+    {
+        let failed = |source| Error::Socket { source };
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | flags;
+        header.sequence_number = self.sequence;
+        let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(payload));
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        let kernel = SocketAddr::new(0, 0);
+        self.socket.send_to(&bytes, &kernel).await.map_err(failed)?;
+
+        let mut answers = Answers {
+            messages: Vec::new(),
+            interrupted: false,
+            undecodable: 0,
+        };
+        loop {
+            let (datagram, from) = self.socket.recv_from_full().await.map_err(failed)?;
+            // Only the kernel answers requests; another process may not.
+            if from.port_number() != 0 {
+                continue;
+            }
+            let end = answers.take(&datagram, self.sequence);
+            self.undecodable += std::mem::take(&mut answers.undecodable);
+            match end {
+                None => {}
+                Some(Ok(())) => return Ok(answers),
+                Some(Err((source, reason))) => {
+                    return Err(Error::Refused {
+                        request: request.to_owned(),
+                        source,
+                        reason,
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// What has come for one request.
+struct Answers<T> {
+    messages: Vec<T>,
+    interrupted: bool,
+    undecodable: u64,
+}
+
+/// How a request ended: acknowledged, or the error and the kernel's words.
+type End = std::result::Result<(), (io::Error, Option<String>)>;
+
+impl<T: NetlinkDeserializable> Answers<T> {
+    /// Takes the messages of one datagram; returns the end when it was in it.
+    fn take(&mut self, datagram: &[u8], sequence: u32) -> Option<End> {
+        for bytes in messages(datagram) {
+            let header = |at: usize| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
+            if u32::from_ne_bytes(header(8)) != sequence {
+                continue;
+            }
+            let Ok(message) = NetlinkMessage::<T>::deserialize(bytes) else {
+                self.undecodable += 1;
+                continue;
+            };
+            self.interrupted |= message.header.flags & NLM_F_DUMP_INTR != 0;
+            match message.payload {
+                NetlinkPayload::InnerMessage(inner) => self.messages.push(inner),
+                NetlinkPayload::Done(done) if done.code < 0 => {
+                    let words = words(&done.extended_ack);
+                    return Some(Err((io::Error::from_raw_os_error(-done.code), words)));
+                }
+                NetlinkPayload::Done(_) => return Some(Ok(())),
+                NetlinkPayload::Error(answer) if answer.code.is_some() => {
+                    let words = answer.header.get(HEADER_BYTES..).and_then(words);
+                    return Some(Err((answer.to_io(), words)));
+                }
+                NetlinkPayload::Error(_) => return Some(Ok(())),
+                _ => {}
+            }
+        }
+        None
+    }
+}
+
+/// The messages in a datagram, each with its header; stops at a length that
+/// cannot be.
+pub(crate) fn messages(datagram: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = datagram;
+    std::iter::from_fn(move || {
+        let length = rest
+            .first_chunk::<4>()
+            .map(|b| u32::from_ne_bytes(*b) as usize)?;
+        if length < HEADER_BYTES || length > rest.len() {
+            return None;
+        }
+        let (message, tail) = rest.split_at(length);
+        // Messages start at multiples of four; the last one may end without padding.
+        rest = tail
+            .get(length.next_multiple_of(4) - length..)
+            .unwrap_or(&[]);
+        Some(message)
+    })
+}
+
+/// The text of an extended acknowledgement.
+fn words(attributes: impl AsRef<[u8]>) -> Option<String> {
+    let text = NlasIterator::new(attributes.as_ref())
+        .map_while(|attribute| attribute.ok())
+        .find(|attribute| attribute.kind() == NLMSGERR_ATTR_MSG)
+        .map(|attribute| attribute.value().to_vec())?;
+    let text = String::from_utf8_lossy(&text);
+    Some(text.trim_end_matches('\0').to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netlink_packet_route::RouteNetlinkMessage;
+
+    fn message(kind: u16, flags: u16, sequence: u32, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = ((HEADER_BYTES + payload.len()) as u32)
+            .to_ne_bytes()
+            .to_vec();
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(flags.to_ne_bytes());
+        bytes.extend(sequence.to_ne_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend(payload);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+
+    fn answers() -> Answers<RouteNetlinkMessage> {
+        Answers {
+            messages: Vec::new(),
+            interrupted: false,
+            undecodable: 0,
+        }
+    }
+
+    const ERROR: u16 = 2;
+    const DONE: u16 = 3;
+    const NEWROUTE: u16 = 24;
+
+    #[test]
+    fn other_sequences_do_not_end_a_request() {
+        let mut answers = answers();
+        assert!(answers.take(&message(ERROR, 0, 6, &[0; 20]), 7).is_none());
+        assert!(matches!(
+            answers.take(&message(ERROR, 0, 7, &[0; 20]), 7),
+            Some(Ok(()))
+        ));
+    }
+
+    #[test]
+    fn an_interrupted_dump_is_noticed() {
+        let mut answers = answers();
+        let mut datagram = message(NEWROUTE, 0, 1, &[2, 24, 0, 0, 254, 2, 0, 1, 0, 0, 0, 0]);
+        datagram.extend(message(DONE, NLM_F_DUMP_INTR, 1, &[0; 4]));
+        assert!(matches!(answers.take(&datagram, 1), Some(Ok(()))));
+        assert_eq!((answers.messages.len(), answers.interrupted), (1, true));
+    }
+
+    #[test]
+    fn a_refusal_carries_number_and_words() {
+        let mut payload = (-22_i32).to_ne_bytes().to_vec();
+        payload.extend([0; HEADER_BYTES]);
+        payload.extend(8_u16.to_ne_bytes());
+        payload.extend(NLMSGERR_ATTR_MSG.to_ne_bytes());
+        payload.extend(b"no\0\0");
+        match answers().take(&message(ERROR, 0, 1, &payload), 1) {
+            Some(Err((error, reason))) => {
+                assert_eq!(error.raw_os_error(), Some(22));
+                assert_eq!(reason.as_deref(), Some("no"));
+            }
+            _ => panic!("expected a refusal"),
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_decoded_is_counted() {
+        let mut answers = answers();
+        assert!(answers.take(&message(NEWROUTE, 0, 1, &[2]), 1).is_none());
+        assert_eq!(answers.undecodable, 1);
+    }
+
+    #[test]
+    fn broken_lengths_end_the_datagram() {
+        let good = message(DONE, 0, 1, &[0; 4]);
+        for length in [0_u32, 15, 4096] {
+            let mut datagram = good.clone();
+            datagram.extend(length.to_ne_bytes());
+            datagram.extend([0; 12]);
+            assert_eq!(messages(&datagram).count(), 1, "{length}");
+        }
+        assert_eq!(messages(&[1, 2, 3]).count(), 0);
+    }
+}

@@ -1,0 +1,195 @@
+//! Network devices.
+
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{
+    InfoData, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, VlanProtocol,
+};
+
+use crate::{MacAddr, Netlink, Result};
+
+/// The tag that a VLAN device puts on, and where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Vlan {
+    /// VLAN identifier, 0 to 4095.
+    pub id: u16,
+    /// Whether the tag is 802.1ad's (0x88a8) instead of 802.1Q's (0x8100).
+    pub service_tag: bool,
+    /// The device below; `None` when it lives in another namespace.
+    pub lower: Option<u32>,
+}
+
+/// A network device of this namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// Number of the device in this namespace.
+    pub index: u32,
+    /// Its name at the moment of reading.
+    pub name: String,
+    /// The rtnetlink kind (`veth`, `bridge`, `vlan`); `None` for hardware and `lo`.
+    pub kind: Option<String>,
+    /// Ethernet address; `None` on devices that have none.
+    pub mac: Option<MacAddr>,
+    /// Largest layer 3 packet, in bytes.
+    pub mtu: u32,
+    /// Administratively up.
+    pub up: bool,
+    /// Has a carrier.
+    pub carrier: bool,
+    /// The loopback.
+    pub loopback: bool,
+    /// The bridge, bond or VRF that this is a port of.
+    pub master: Option<u32>,
+    /// What a device of kind `vlan` does.
+    pub vlan: Option<Vlan>,
+}
+
+impl Link {
+    pub(crate) fn from_message(message: &LinkMessage) -> Self {
+        let flags = message.header.flags;
+        let mut link = Self {
+            index: message.header.index,
+            name: String::new(),
+            kind: None,
+            mac: None,
+            mtu: 0,
+            up: flags.contains(LinkFlags::Up),
+            carrier: flags.contains(LinkFlags::LowerUp),
+            loopback: flags.contains(LinkFlags::Loopback),
+            master: None,
+            vlan: None,
+        };
+        let mut lower = None;
+        let mut lower_is_elsewhere = false;
+        for attribute in &message.attributes {
+            match attribute {
+                LinkAttribute::IfName(name) => link.name.clone_from(name),
+                LinkAttribute::Address(bytes) => link.mac = MacAddr::from_slice(bytes),
+                LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+                LinkAttribute::Controller(master) => link.master = Some(*master),
+                LinkAttribute::Link(index) => lower = Some(*index),
+                LinkAttribute::LinkNetNsId(_) => lower_is_elsewhere = true,
+                LinkAttribute::LinkInfo(infos) => link.take_infos(infos),
+                _ => {}
+            }
+        }
+        if link.loopback {
+            link.mac = None;
+        }
+        if let Some(vlan) = &mut link.vlan {
+            vlan.lower = lower.filter(|_| !lower_is_elsewhere);
+        }
+        link
+    }
+
+    fn take_infos(&mut self, infos: &[LinkInfo]) {
+        for info in infos {
+            match info {
+                LinkInfo::Kind(kind) => self.kind = Some(kind.to_string()),
+                LinkInfo::Data(InfoData::Vlan(facts)) => {
+                    let mut vlan = Vlan {
+                        id: 0,
+                        service_tag: false,
+                        lower: None,
+                    };
+                    for fact in facts {
+                        match fact {
+                            InfoVlan::Id(id) => vlan.id = *id,
+                            InfoVlan::Protocol(protocol) => {
+                                vlan.service_tag = *protocol == VlanProtocol::Ieee8021Ad;
+                            }
+                            _ => {}
+                        }
+                    }
+                    self.vlan = Some(vlan);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Netlink {
+    /// All devices.
+    ///
+    /// # Errors
+    /// The kernel refuses the dump.
+    pub async fn links(&self) -> Result<Vec<Link>> {
+        let message = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        let answers = self.dump("list links", message).await?;
+        Ok(answers
+            .iter()
+            .filter_map(|answer| match answer {
+                RouteNetlinkMessage::NewLink(message) => Some(Link::from_message(message)),
+                _ => None,
+            })
+            .collect())
+    }
+
+    /// The device called `name`, or `None`.
+    ///
+    /// # Errors
+    /// As [`Netlink::links`].
+    pub async fn link(&self, name: &str) -> Result<Option<Link>> {
+        let links = self.links().await?;
+        Ok(links.into_iter().find(|link| link.name == name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netlink_packet_route::link::InfoKind;
+
+    fn vlan_message() -> LinkMessage {
+        let mut message = LinkMessage::default();
+        message.header.index = 9;
+        message.header.flags = LinkFlags::Up | LinkFlags::LowerUp;
+        message.attributes = vec![
+            LinkAttribute::IfName("eth0.100".to_owned()),
+            LinkAttribute::Address(vec![2, 0, 0, 0, 0, 9]),
+            LinkAttribute::Mtu(1496),
+            LinkAttribute::Link(3),
+            LinkAttribute::LinkInfo(vec![
+                LinkInfo::Kind(InfoKind::Vlan),
+                LinkInfo::Data(InfoData::Vlan(vec![
+                    InfoVlan::Id(100),
+                    InfoVlan::Protocol(VlanProtocol::Ieee8021Q),
+                ])),
+            ]),
+        ];
+        message
+    }
+
+    #[test]
+    fn a_vlan_device_names_its_port_and_tag() {
+        let link = Link::from_message(&vlan_message());
+        assert_eq!(
+            (link.index, link.name.as_str(), link.mtu),
+            (9, "eth0.100", 1496)
+        );
+        assert_eq!(link.kind.as_deref(), Some("vlan"));
+        assert!(link.up && link.carrier && !link.loopback);
+        let expected = Vlan {
+            id: 100,
+            service_tag: false,
+            lower: Some(3),
+        };
+        assert_eq!(link.vlan, Some(expected));
+    }
+
+    #[test]
+    fn a_port_in_another_namespace_is_unknown() {
+        let mut message = vlan_message();
+        message.attributes.push(LinkAttribute::LinkNetNsId(0));
+        assert_eq!(Link::from_message(&message).vlan.unwrap().lower, None);
+    }
+
+    #[test]
+    fn the_loopback_has_no_ethernet_address() {
+        let mut message = LinkMessage::default();
+        message.header.flags = LinkFlags::Loopback;
+        message.attributes = vec![LinkAttribute::Address(vec![0; 6])];
+        let link = Link::from_message(&message);
+        assert_eq!((link.mac, link.up, link.loopback), (None, false, true));
+    }
+}

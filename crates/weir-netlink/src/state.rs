@@ -1,0 +1,376 @@
+//! A picture of the network that next hops are computed from.
+//!
+//! [`Netlink::state`] takes it, [`NetState::apply`] keeps it current from a
+//! [`crate::Watch`], and [`resolve`] answers, without I/O, how frames for a server
+//! leave: by which port, with which tag and MACs. Routes are not searched here:
+//! the kernel's own answer for each server is part of the picture, because policy
+//! rules and VRFs decide too.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use crate::{
+    Address, Event, Link, Lookup, MacAddr, Neighbour, Netlink, NextHop, Result, RouteKind,
+};
+
+/// Tagged frames need a tag that XDP can push: at most one, of 802.1Q.
+const MOST_TAGS: usize = 1;
+
+/// Links, addresses, neighbours, and the kernel's answers for the servers asked about.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NetState {
+    /// Devices by number.
+    pub links: BTreeMap<u32, Link>,
+    /// Addresses of all devices.
+    pub addresses: Vec<Address>,
+    /// How packets to each server go.
+    pub lookups: BTreeMap<IpAddr, Lookup>,
+    /// Neighbours by device and address.
+    pub neighbours: BTreeMap<(u32, IpAddr), Neighbour>,
+}
+
+/// One way in which frames for a server leave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolved {
+    /// The device to transmit on: the port below a VLAN device, else [`Resolved::device`].
+    /// Whether XDP can transmit there is the driver's to say ([`Netlink::xdp_features`]).
+    pub ifindex: u32,
+    /// The device of the route, whose neighbour table counts.
+    pub device: u32,
+    /// The 802.1Q tag to push, 0 to 4095; `None` = untagged, or tags that only the
+    /// kernel's VLAN device can put on (802.1ad, two tags, a port elsewhere).
+    pub vlan: Option<u16>,
+    /// The router; `None` when the server is on the link.
+    pub gateway: Option<IpAddr>,
+    /// Where to address the frame; `None` while unresolved.
+    pub mac: Option<MacAddr>,
+    /// The source of the frame; `None` on devices without Ethernet addresses.
+    pub smac: Option<MacAddr>,
+    /// Largest layer 3 packet on this way, in bytes: the route's limit, the
+    /// device's, and the port's, whichever is least.
+    pub mtu: u32,
+    /// Share among several ways.
+    pub weight: u32,
+    /// The server is this machine: nothing leaves.
+    pub local: bool,
+}
+
+/// The ways to `server`, in the route's order. Empty when the server was not asked
+/// about, is unreachable, or all its devices are gone or down.
+pub fn resolve(server: IpAddr, state: &NetState) -> Vec<Resolved> {
+    let Some(found) = state.lookups.get(&server) else {
+        return Vec::new();
+    };
+    let local = match found.kind {
+        RouteKind::Unicast => false,
+        RouteKind::Local => true,
+        _ => return Vec::new(),
+    };
+    let way = |leg| resolve_leg(server, leg, local, state);
+    found.legs.iter().filter_map(way).collect()
+}
+
+fn resolve_leg(server: IpAddr, leg: &NextHop, local: bool, state: &NetState) -> Option<Resolved> {
+    let device = state.links.get(&leg.ifindex).filter(|link| link.up)?;
+    let (port, vlan) = port_and_tag(device, state);
+    let next = leg.gateway.unwrap_or(server);
+    let neighbour = state.neighbours.get(&(device.index, next));
+    // A tag counts against the frame, not the packet: the port's MTU holds for both.
+    let device_mtu = device.mtu.min(port.mtu);
+    Some(Resolved {
+        ifindex: port.index,
+        device: device.index,
+        vlan,
+        gateway: leg.gateway,
+        mac: neighbour.and_then(Neighbour::usable_mac).filter(|_| !local),
+        smac: device.mac,
+        mtu: leg.mtu.map_or(device_mtu, |limit| limit.min(device_mtu)),
+        weight: leg.weight,
+        local,
+    })
+}
+
+/// Follows VLAN devices down to their port. When the tags on the way are not ones
+/// that XDP can push, the device itself is the answer.
+fn port_and_tag<'a>(device: &'a Link, state: &'a NetState) -> (&'a Link, Option<u16>) {
+    let mut port = device;
+    let mut tags = Vec::new();
+    while let Some(vlan) = port.vlan {
+        let lower = vlan.lower.and_then(|index| state.links.get(&index));
+        let Some(lower) = lower.filter(|_| !vlan.service_tag && tags.len() < MOST_TAGS) else {
+            return (device, None);
+        };
+        tags.push(vlan.id);
+        port = lower;
+    }
+    (port, tags.first().copied())
+}
+
+impl NetState {
+    /// Brings the picture up to date. Returns true when the kernel's answers may
+    /// have changed, so that the lookups, or after [`Event::Lost`] everything,
+    /// must be taken anew.
+    pub fn apply(&mut self, event: &Event) -> bool {
+        match event {
+            Event::Link { link, removed } => {
+                if *removed {
+                    self.links.remove(&link.index);
+                    self.neighbours
+                        .retain(|(ifindex, _), _| *ifindex != link.index);
+                    return true;
+                }
+                let before = self.links.insert(link.index, link.clone());
+                // Anything but these cannot move a route.
+                before.is_none_or(|before| {
+                    (before.up, before.carrier, before.master)
+                        != (link.up, link.carrier, link.master)
+                })
+            }
+            Event::Address { address, removed } => {
+                let same = |known: &Address| {
+                    (known.ifindex, known.ip, known.prefix)
+                        == (address.ifindex, address.ip, address.prefix)
+                };
+                self.addresses.retain(|known| !same(known));
+                if !removed {
+                    self.addresses.push(address.clone());
+                }
+                true
+            }
+            Event::Neighbour { neighbour, removed } => {
+                let key = (neighbour.ifindex, neighbour.ip);
+                if *removed {
+                    self.neighbours.remove(&key);
+                } else {
+                    self.neighbours.insert(key, neighbour.clone());
+                }
+                false
+            }
+            Event::Route { .. } | Event::Lost => true,
+        }
+    }
+}
+
+impl Netlink {
+    /// Takes the picture for `servers`, one lookup each.
+    ///
+    /// # Errors
+    /// A table cannot be read.
+    pub async fn state(&self, servers: impl IntoIterator<Item = IpAddr>) -> Result<NetState> {
+        let links = self.links().await?;
+        let neighbours = self.neighbours().await?;
+        let mut state = NetState {
+            links: links.into_iter().map(|link| (link.index, link)).collect(),
+            addresses: self.addresses().await?,
+            lookups: BTreeMap::new(),
+            neighbours: neighbours
+                .into_iter()
+                .map(|entry| ((entry.ifindex, entry.ip), entry))
+                .collect(),
+        };
+        for server in servers {
+            let found = self.route_get(server, None, 0).await?;
+            state.lookups.insert(server, found);
+        }
+        Ok(state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{NeighbourState, Vlan};
+
+    const SERVER: &str = "10.0.0.5";
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn mac(last: u8) -> MacAddr {
+        MacAddr([2, 0, 0, 0, 0, last])
+    }
+
+    fn link(index: u32, mtu: u32, vlan: Option<Vlan>) -> Link {
+        Link {
+            index,
+            name: format!("eth{index}"),
+            kind: vlan.map(|_| "vlan".to_owned()),
+            mac: Some(mac(index as u8)),
+            mtu,
+            up: true,
+            carrier: true,
+            loopback: false,
+            master: None,
+            vlan,
+        }
+    }
+
+    fn tag(id: u16, lower: u32) -> Option<Vlan> {
+        Some(Vlan {
+            id,
+            service_tag: false,
+            lower: Some(lower),
+        })
+    }
+
+    fn leg(ifindex: u32, gateway: Option<&str>) -> NextHop {
+        NextHop {
+            ifindex,
+            gateway: gateway.map(ip),
+            weight: 1,
+            mtu: None,
+        }
+    }
+
+    fn state(links: Vec<Link>, kind: RouteKind, legs: Vec<NextHop>) -> NetState {
+        let lookup = Lookup {
+            kind,
+            prefsrc: None,
+            legs,
+        };
+        NetState {
+            links: links.into_iter().map(|link| (link.index, link)).collect(),
+            lookups: BTreeMap::from([(ip(SERVER), lookup)]),
+            ..NetState::default()
+        }
+    }
+
+    fn learn(state: &mut NetState, ifindex: u32, address: &str, last: u8, known: NeighbourState) {
+        let neighbour = Neighbour {
+            ifindex,
+            ip: ip(address),
+            mac: Some(mac(last)),
+            state: known,
+            managed: true,
+        };
+        let event = Event::Neighbour {
+            neighbour,
+            removed: false,
+        };
+        assert!(!state.apply(&event));
+    }
+
+    #[test]
+    fn on_link_the_server_itself_is_the_neighbour() {
+        let mut state = state(
+            vec![link(2, 1500, None)],
+            RouteKind::Unicast,
+            vec![leg(2, None)],
+        );
+        assert_eq!(resolve(ip(SERVER), &state)[0].mac, None);
+        learn(&mut state, 2, SERVER, 0x55, NeighbourState::Reachable);
+        let expected = Resolved {
+            ifindex: 2,
+            device: 2,
+            vlan: None,
+            gateway: None,
+            mac: Some(mac(0x55)),
+            smac: Some(mac(2)),
+            mtu: 1500,
+            weight: 1,
+            local: false,
+        };
+        assert_eq!(resolve(ip(SERVER), &state), [expected]);
+        learn(&mut state, 2, SERVER, 0x55, NeighbourState::Failed);
+        assert_eq!(resolve(ip(SERVER), &state)[0].mac, None);
+    }
+
+    #[test]
+    fn a_vlan_device_becomes_port_and_tag() {
+        let links = vec![link(2, 1500, None), link(9, 1500, tag(100, 2))];
+        let mut state = state(links, RouteKind::Unicast, vec![leg(9, Some("10.9.0.1"))]);
+        learn(&mut state, 9, "10.9.0.1", 0x99, NeighbourState::Stale);
+        learn(&mut state, 2, "10.9.0.1", 0x22, NeighbourState::Stale);
+        let way = &resolve(ip(SERVER), &state)[0];
+        assert_eq!((way.ifindex, way.device, way.vlan), (2, 9, Some(100)));
+        assert_eq!((way.mac, way.smac), (Some(mac(0x99)), Some(mac(9))));
+    }
+
+    #[test]
+    fn tags_that_xdp_cannot_push_stay_with_the_device() {
+        let double = vec![
+            link(2, 1500, None),
+            link(9, 1500, tag(100, 2)),
+            link(10, 1500, tag(200, 9)),
+        ];
+        let mut service = link(10, 1500, tag(200, 2));
+        service.vlan.as_mut().unwrap().service_tag = true;
+        let elsewhere = link(10, 1500, tag(200, 77));
+        for links in [double, vec![link(2, 1500, None), service], vec![elsewhere]] {
+            let state = state(links, RouteKind::Unicast, vec![leg(10, None)]);
+            let way = &resolve(ip(SERVER), &state)[0];
+            assert_eq!((way.ifindex, way.device, way.vlan), (10, 10, None));
+        }
+    }
+
+    #[test]
+    fn a_vlan_device_below_itself_ends() {
+        let links = vec![link(9, 1500, tag(1, 10)), link(10, 1500, tag(2, 9))];
+        let state = state(links, RouteKind::Unicast, vec![leg(9, None)]);
+        assert_eq!(resolve(ip(SERVER), &state)[0].ifindex, 9);
+    }
+
+    #[test]
+    fn the_least_mtu_counts() {
+        let links = vec![link(2, 1400, None), link(9, 1500, tag(100, 2))];
+        let mut limited = leg(9, None);
+        let plain = state(links.clone(), RouteKind::Unicast, vec![limited.clone()]);
+        assert_eq!(resolve(ip(SERVER), &plain)[0].mtu, 1400);
+        limited.mtu = Some(1280);
+        let state = state(links, RouteKind::Unicast, vec![limited]);
+        assert_eq!(resolve(ip(SERVER), &state)[0].mtu, 1280);
+    }
+
+    #[test]
+    fn several_legs_without_those_on_dead_devices() {
+        let mut down = link(3, 1500, None);
+        down.up = false;
+        let legs = vec![
+            leg(2, Some("10.1.0.1")),
+            leg(3, Some("10.2.0.1")),
+            leg(4, None),
+        ];
+        let state = state(vec![link(2, 1500, None), down], RouteKind::Unicast, legs);
+        let ways = resolve(ip(SERVER), &state);
+        assert_eq!(ways.len(), 1);
+        assert_eq!(ways[0].gateway, Some(ip("10.1.0.1")));
+    }
+
+    #[test]
+    fn this_machine_and_nowhere() {
+        let mut local = state(
+            vec![link(1, 65536, None)],
+            RouteKind::Local,
+            vec![leg(1, None)],
+        );
+        learn(&mut local, 1, SERVER, 1, NeighbourState::NoArp);
+        let way = &resolve(ip(SERVER), &local)[0];
+        assert!(way.local && way.mac.is_none());
+        let nowhere = state(vec![link(1, 65536, None)], RouteKind::Unreachable, vec![]);
+        assert!(resolve(ip(SERVER), &nowhere).is_empty());
+        assert!(resolve(ip("10.0.0.6"), &nowhere).is_empty());
+    }
+
+    #[test]
+    fn events_say_when_routes_may_have_moved() {
+        let mut state = state(
+            vec![link(2, 1500, None)],
+            RouteKind::Unicast,
+            vec![leg(2, None)],
+        );
+        let mut changed = link(2, 9000, None);
+        let event = |link: &Link, removed| Event::Link {
+            link: link.clone(),
+            removed,
+        };
+        assert!(!state.apply(&event(&changed, false)));
+        assert_eq!(resolve(ip(SERVER), &state)[0].mtu, 9000);
+        changed.carrier = false;
+        assert!(state.apply(&event(&changed, false)));
+        learn(&mut state, 2, SERVER, 5, NeighbourState::Reachable);
+        assert!(state.apply(&event(&changed, true)));
+        assert!(state.links.is_empty() && state.neighbours.is_empty());
+        assert!(state.apply(&Event::Lost));
+    }
+}

@@ -1,0 +1,93 @@
+//! What a driver can do for XDP, from the `netdev` family (kernel 6.3 and newer;
+//! `Documentation/netlink/specs/netdev.yaml`).
+//!
+//! Bits are the driver's word for what it implements now: veth, for one, states
+//! transmission only while its peer runs a program or has GRO on.
+
+use rustix::io::Errno;
+
+use crate::generic::{Generic, GenericMessage};
+use crate::{Netlink, Result};
+
+const FAMILY: &str = "netdev";
+const NETDEV_CMD_DEV_GET: u8 = 1;
+const NETDEV_A_DEV_IFINDEX: u16 = 1;
+const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
+
+/// A device's XDP abilities.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct XdpFeatures {
+    /// The kernel's bits (`enum netdev_xdp_act`).
+    pub bits: u64,
+}
+
+impl XdpFeatures {
+    /// Runs programs in the driver, with DROP, PASS, TX and ABORTED.
+    pub const fn basic(self) -> bool {
+        self.bits & 1 != 0
+    }
+
+    /// Its programs may redirect to other devices.
+    pub const fn redirect(self) -> bool {
+        self.bits & 2 != 0
+    }
+
+    /// Accepts packets that other devices' programs redirect to it.
+    pub const fn transmit(self) -> bool {
+        self.bits & 4 != 0
+    }
+
+    /// Programs may see packets of several buffers (larger than a page).
+    pub const fn receive_fragments(self) -> bool {
+        self.bits & 32 != 0
+    }
+}
+
+impl Netlink {
+    /// The XDP abilities of a device; `None` when the kernel cannot say, because it
+    /// is older than 6.3.
+    ///
+    /// # Errors
+    /// No such device.
+    pub async fn xdp_features(&self, ifindex: u32) -> Result<Option<XdpFeatures>> {
+        let mut slot = self.generic.lock().await;
+        let generic = match &mut *slot {
+            Some(generic) => generic,
+            empty => empty.insert(self.inside(Generic::open)??),
+        };
+        let Some(family) = generic.family(FAMILY).await? else {
+            return Ok(None);
+        };
+        let message = GenericMessage::new(family, NETDEV_CMD_DEV_GET)
+            .with(NETDEV_A_DEV_IFINDEX, &ifindex.to_ne_bytes());
+        let request = format!("get XDP features of device {ifindex}");
+        match generic.ask(&request, message).await {
+            Ok(answers) => Ok(answers.iter().find_map(features_of)),
+            Err(error) if error.is(Errno::OPNOTSUPP) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn features_of(answer: &GenericMessage) -> Option<XdpFeatures> {
+    let value = answer.attribute(NETDEV_A_DEV_XDP_FEATURES)?;
+    let bits = u64::from_ne_bytes(value.try_into().ok()?);
+    Some(XdpFeatures { bits })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bits_of_an_answer() {
+        let answer = GenericMessage::new(30, NETDEV_CMD_DEV_GET)
+            .with(NETDEV_A_DEV_IFINDEX, &7_u32.to_ne_bytes())
+            .with(NETDEV_A_DEV_XDP_FEATURES, &0b100011_u64.to_ne_bytes());
+        let features = features_of(&answer).unwrap();
+        assert!(features.basic() && features.redirect() && features.receive_fragments());
+        assert!(!features.transmit());
+        let short = GenericMessage::new(30, 1).with(NETDEV_A_DEV_XDP_FEATURES, &[1]);
+        assert_eq!(features_of(&short), None);
+    }
+}

@@ -1,0 +1,151 @@
+//! Devices: links, tc hooks, XDP features, sysctls.
+
+use rtnetlink::{LinkBridge, LinkUnspec, LinkVeth, LinkVlan};
+use weir_netlink::{Change, Netlink, Sysctl, resolve};
+use weir_sys::NetNs;
+use weir_sys::ethtool::{self, Features};
+
+use crate::{Pair, handle_in, in_namespace, ip};
+
+#[test]
+fn links_tell_kind_master_and_state() {
+    in_namespace(async || {
+        let net = Netlink::open().unwrap();
+        let handle = handle_in(&net);
+        handle
+            .link()
+            .add(LinkVeth::new("a", "b").build())
+            .execute()
+            .await
+            .unwrap();
+        handle
+            .link()
+            .add(LinkBridge::new("br").build())
+            .execute()
+            .await
+            .unwrap();
+        let bridge = net.link("br").await.unwrap().unwrap();
+        let a = net.link("a").await.unwrap().unwrap();
+        assert!(!a.up && a.mac.is_some() && a.vlan.is_none());
+        assert_eq!(
+            (a.kind.as_deref(), a.mtu, a.master),
+            (Some("veth"), 1500, None)
+        );
+        let enslave = LinkUnspec::new_with_index(a.index)
+            .controller(bridge.index)
+            .up()
+            .build();
+        handle.link().set(enslave).execute().await.unwrap();
+        let a = net.link("a").await.unwrap().unwrap();
+        assert_eq!((a.up, a.master), (true, Some(bridge.index)));
+        let lo = net.link("lo").await.unwrap().unwrap();
+        assert!(lo.loopback && lo.kind.is_none() && lo.mac.is_none());
+        assert_eq!(net.link("none").await.unwrap(), None);
+        assert_eq!(net.undecodable().await, 0);
+    });
+}
+
+#[test]
+fn a_vlan_device_resolves_to_its_port() {
+    in_namespace(async || {
+        let pair = Pair::new().await;
+        let handle = handle_in(&pair.net);
+        let vlan = LinkVlan::new("a.7", pair.a, 7).up().build();
+        if let Err(error) = handle.link().add(vlan).execute().await {
+            // The kernel may be built without VLAN devices.
+            assert!(error.to_string().contains("not supported"), "{error}");
+            println!("NOT HERE: this kernel is built without VLAN devices");
+            return;
+        }
+        let device = pair.net.link("a.7").await.unwrap().unwrap();
+        pair.net
+            .add_address(device.index, ip("10.7.0.1"), 24)
+            .await
+            .unwrap();
+        let server = ip("10.7.0.2");
+        let state = pair.net.state([server]).await.unwrap();
+        let ways = resolve(server, &state);
+        assert_eq!((ways[0].ifindex, ways[0].vlan), (pair.a, Some(7)));
+    });
+}
+
+#[test]
+fn the_tc_hook_is_added_once() {
+    in_namespace(async || {
+        let pair = Pair::new().await;
+        let net = &pair.net;
+        assert!(!net.has_clsact(pair.a).await.unwrap());
+        assert_eq!(net.remove_clsact(pair.a).await.unwrap(), Change::None);
+        assert_eq!(net.ensure_clsact(pair.a).await.unwrap(), Change::Made);
+        assert_eq!(net.ensure_clsact(pair.a).await.unwrap(), Change::None);
+        assert!(net.has_clsact(pair.a).await.unwrap());
+        assert_eq!(net.remove_clsact(pair.a).await.unwrap(), Change::Made);
+        assert!(!net.has_clsact(pair.a).await.unwrap());
+        let mut qdisc = handle_in(net).qdisc();
+        qdisc.add(pair.a as i32).ingress().execute().await.unwrap();
+        assert!(net.ensure_clsact(pair.a).await.is_err());
+    });
+}
+
+#[test]
+fn xdp_features_of_veth_and_bridge() {
+    in_namespace(async || {
+        let pair = Pair::new().await;
+        let Some(features) = pair.net.xdp_features(pair.a).await.unwrap() else {
+            println!("NOT HERE: this kernel is older than 6.3");
+            return;
+        };
+        assert!(features.basic() && features.redirect());
+        let handle = handle_in(&pair.net);
+        handle
+            .link()
+            .add(LinkBridge::new("br").build())
+            .execute()
+            .await
+            .unwrap();
+        let bridge = pair.net.link("br").await.unwrap().unwrap().index;
+        let features = pair.net.xdp_features(bridge).await.unwrap().unwrap();
+        assert!(!features.basic() && !features.transmit());
+        assert!(pair.net.xdp_features(999).await.is_err());
+    });
+}
+
+#[test]
+fn sysctls_are_those_of_the_namespace() {
+    in_namespace(async || {
+        let pair = Pair::new().await;
+        let there = Sysctl::of_device(false, "b", "arp_ignore").unwrap();
+        assert_eq!(there.find().unwrap(), None);
+        assert_eq!(pair.peer.sysctl(&there).unwrap(), "0");
+        assert_eq!(
+            pair.peer.set_sysctl(&there, "1").unwrap().as_deref(),
+            Some("0")
+        );
+        assert_eq!(pair.peer.set_sysctl(&there, "1").unwrap(), None);
+        assert_eq!(pair.peer.sysctl(&there).unwrap(), "1");
+        assert!(pair.peer.set_sysctl(&there, "many").is_err());
+        let here = NetNs::current().unwrap().id().unwrap();
+        assert_eq!(pair.net.netns().id().unwrap(), here);
+    });
+}
+
+#[test]
+fn device_features_are_those_of_the_namespace() {
+    in_namespace(async || {
+        let pair = Pair::new().await;
+        assert!(ethtool::driver_name("b").is_err());
+        let driver = pair.peer.inside(|| ethtool::driver_name("b")).unwrap();
+        assert_eq!(driver.unwrap(), "veth");
+        let changed = pair
+            .peer
+            .inside(|| ethtool::stop_merging("b"))
+            .unwrap()
+            .unwrap();
+        let features = pair.peer.inside(|| Features::read("b")).unwrap().unwrap();
+        assert!(!features.is_active(ethtool::GRO));
+        pair.peer
+            .inside(|| features.set(&changed))
+            .unwrap()
+            .unwrap();
+    });
+}

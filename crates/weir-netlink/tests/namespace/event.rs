@@ -1,0 +1,118 @@
+//! Watches, and requests that nobody waits for.
+
+use rtnetlink::{LinkBridge, LinkUnspec};
+use weir_netlink::{Event, Netlink};
+
+use crate::{Pair, handle_in, in_namespace, ip, wait_for};
+
+#[test]
+fn a_watch_reports_every_table() {
+    in_namespace(async || {
+        let pair = Pair::new().await;
+        let net = &pair.net;
+        let mut watch = net.watch().unwrap();
+        net.add_address(pair.a, ip("10.0.0.1"), 24).await.unwrap();
+        wait_for(&mut watch, |event| {
+            matches!(event, Event::Address { address, removed: false } if address.ip == ip("10.0.0.1"))
+        })
+        .await;
+        wait_for(&mut watch, |event| {
+            matches!(event, Event::Route { route, removed: false }
+                if route.destination == ip("10.0.0.0") && route.prefix == 24)
+        })
+        .await;
+        net.remove_address(pair.a, ip("10.0.0.1"), 24)
+            .await
+            .unwrap();
+        wait_for(&mut watch, |event| {
+            matches!(event, Event::Address { address, removed: true } if address.ip == ip("10.0.0.1"))
+        })
+        .await;
+        handle_in(net).link().del(pair.a).execute().await.unwrap();
+        wait_for(
+            &mut watch,
+            |event| matches!(event, Event::Link { link, removed: true } if link.name == "a"),
+        )
+        .await;
+    });
+}
+
+#[test]
+fn leaving_a_bridge_is_no_loss_of_the_device() {
+    in_namespace(async || {
+        let pair = Pair::new().await;
+        let net = &pair.net;
+        let handle = handle_in(net);
+        handle
+            .link()
+            .add(LinkBridge::new("br").up().build())
+            .execute()
+            .await
+            .unwrap();
+        let bridge = net.link("br").await.unwrap().unwrap().index;
+        let enslave = LinkUnspec::new_with_index(pair.a)
+            .controller(bridge)
+            .build();
+        handle.link().set(enslave).execute().await.unwrap();
+        let mut watch = net.watch().unwrap();
+        let release = LinkUnspec::new_with_index(pair.a).nocontroller().build();
+        handle.link().set(release).execute().await.unwrap();
+        handle.link().del(bridge).execute().await.unwrap();
+        let mut gone = Vec::new();
+        loop {
+            if let Event::Link {
+                link,
+                removed: true,
+            } = watch.next().await.unwrap()
+            {
+                gone.push(link.index);
+                if link.index == bridge {
+                    break;
+                }
+            }
+        }
+        assert_eq!(gone, [bridge]);
+    });
+}
+
+#[test]
+fn an_overrun_is_reported_and_survived() {
+    in_namespace(async || {
+        let pair = Pair::new().await;
+        let net = &pair.net;
+        let mut watch = net.watch().unwrap();
+        for _ in 0..3_000 {
+            net.add_address(pair.a, ip("10.0.0.1"), 24).await.unwrap();
+            net.remove_address(pair.a, ip("10.0.0.1"), 24)
+                .await
+                .unwrap();
+        }
+        wait_for(&mut watch, |event| *event == Event::Lost).await;
+        net.add_address(pair.a, ip("10.0.0.9"), 24).await.unwrap();
+        wait_for(
+            &mut watch,
+            |event| matches!(event, Event::Address { address, .. } if address.ip == ip("10.0.0.9")),
+        )
+        .await;
+    });
+}
+
+#[test]
+fn dropped_requests_do_not_confuse_later_ones() {
+    in_namespace(async || {
+        let whole = Netlink::open().unwrap().links().await.unwrap();
+        let mut dropped = 0;
+        for _ in 0..20 {
+            // The first poll of a new socket waits for it to become writable; the second
+            // sends, and is dropped while it waits for the answer.
+            let net = Netlink::open().unwrap();
+            tokio::select! {
+                biased;
+                _ = net.routes() => {}
+                () = tokio::task::yield_now() => dropped += 1,
+            }
+            assert_eq!(net.links().await.unwrap(), whole);
+        }
+        assert!(dropped > 0, "every request was answered at once");
+    });
+}

@@ -1,0 +1,97 @@
+//! The crate against a real kernel, each test in network namespaces of its own,
+//! which end with it. Needs root; waits for conditions with a deadline, never for time.
+
+mod device;
+mod event;
+mod neighbour;
+mod route;
+
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+use rtnetlink::{Handle, LinkUnspec, LinkVeth};
+use weir_netlink::{Event, Netlink, Watch};
+use weir_sys::{Capabilities, Capability, NetNs};
+
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// A namespace with `a` and its peer `b`, both up; `b` is in the second namespace.
+struct Pair {
+    net: Netlink,
+    peer: Netlink,
+    a: u32,
+    b: u32,
+}
+
+impl Pair {
+    async fn new() -> Self {
+        let peer_ns = NetNs::create().unwrap();
+        let net = Netlink::open().unwrap();
+        let peer = Netlink::open_in(&peer_ns).unwrap();
+        let handle = handle_in(&net);
+        handle
+            .link()
+            .add(LinkVeth::new("a", "b").build())
+            .execute()
+            .await
+            .unwrap();
+        let moved = LinkUnspec::new_with_name("b")
+            .setns_by_fd(peer_ns.as_fd().as_raw_fd())
+            .build();
+        handle.link().set(moved).execute().await.unwrap();
+        let a = net.link("a").await.unwrap().unwrap().index;
+        let b = peer.link("b").await.unwrap().unwrap().index;
+        bring_up(&handle, a).await;
+        bring_up(&handle_in(&peer), b).await;
+        Self { net, peer, a, b }
+    }
+}
+
+/// An rtnetlink handle for what the crate does not offer: making devices and routes.
+fn handle_in(net: &Netlink) -> Handle {
+    let (connection, handle, _) = net.inside(rtnetlink::new_connection).unwrap().unwrap();
+    tokio::spawn(connection);
+    handle
+}
+
+async fn bring_up(handle: &Handle, index: u32) {
+    let message = LinkUnspec::new_with_index(index).up().build();
+    handle.link().set(message).execute().await.unwrap();
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// Runs `test` in a new namespace on a runtime of its own.
+fn in_namespace(test: impl AsyncFnOnce() + Send) {
+    if !Capabilities::effective().unwrap().has(Capability::SysAdmin) {
+        println!("SKIPPED: needs root");
+        return;
+    }
+    let inside = NetNs::create().unwrap();
+    inside
+        .run(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async { tokio::time::timeout(4 * DEADLINE, test()).await.unwrap() });
+        })
+        .unwrap();
+}
+
+async fn wait_for(watch: &mut Watch, wanted: impl Fn(&Event) -> bool) -> Event {
+    let search = async {
+        loop {
+            let event = watch.next().await.unwrap();
+            if wanted(&event) {
+                return event;
+            }
+        }
+    };
+    tokio::time::timeout(DEADLINE, search)
+        .await
+        .expect("the event did not come")
+}

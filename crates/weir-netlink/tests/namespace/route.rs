@@ -1,0 +1,216 @@
+//! Addresses and routes.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use netlink_packet_route::route::RouteType;
+use rtnetlink::{RouteMessageBuilder, RouteNextHopBuilder};
+use weir_netlink::{Change, Event, Netlink, RouteKind, resolve};
+
+use crate::{Pair, bring_up, handle_in, in_namespace, ip, wait_for};
+
+#[test]
+fn addresses_come_and_go_once() {
+    in_namespace(async || {
+        let net = Netlink::open().unwrap();
+        let lo = net.link("lo").await.unwrap().unwrap().index;
+        bring_up(&handle_in(&net), lo).await;
+        for (vip, prefix) in [(ip("192.0.2.10"), 32), (ip("2001:db8::10"), 128)] {
+            assert!(!net.is_local(vip).await.unwrap());
+            let mut watch = net.watch().unwrap();
+            assert_eq!(
+                net.add_address(lo, vip, prefix).await.unwrap(),
+                Change::Made
+            );
+            assert_eq!(
+                net.add_address(lo, vip, prefix).await.unwrap(),
+                Change::None
+            );
+            wait_for(&mut watch, |event| {
+                matches!(event, Event::Route { route, removed: false }
+                    if route.kind == RouteKind::Local && route.destination == vip)
+            })
+            .await;
+            assert!(net.is_local(vip).await.unwrap());
+            let addresses = net.addresses().await.unwrap();
+            let found = addresses.iter().find(|address| address.ip == vip).unwrap();
+            assert_eq!(
+                (found.ifindex, found.prefix, found.tentative),
+                (lo, prefix, false)
+            );
+            assert_eq!(
+                net.remove_address(lo, vip, prefix).await.unwrap(),
+                Change::Made
+            );
+            assert_eq!(
+                net.remove_address(lo, vip, prefix).await.unwrap(),
+                Change::None
+            );
+            assert!(!net.is_local(vip).await.unwrap());
+        }
+        let error = net.add_address(lo, ip("192.0.2.1"), 33).await.unwrap_err();
+        assert!(error.to_string().contains("192.0.2.1/33"), "{error}");
+        assert_eq!(
+            net.remove_address(999, ip("192.0.2.1"), 32).await.unwrap(),
+            Change::None
+        );
+    });
+}
+
+#[test]
+fn lookups_answer_with_kinds() {
+    in_namespace(async || {
+        let pair = Pair::new().await;
+        let net = &pair.net;
+        let handle = handle_in(net);
+        net.add_address(pair.a, ip("10.0.0.1"), 24).await.unwrap();
+        let refusing = [
+            (
+                Ipv4Addr::new(10, 1, 0, 0),
+                RouteType::BlackHole,
+                RouteKind::Blackhole,
+            ),
+            (
+                Ipv4Addr::new(10, 2, 0, 0),
+                RouteType::Unreachable,
+                RouteKind::Unreachable,
+            ),
+            (
+                Ipv4Addr::new(10, 3, 0, 0),
+                RouteType::Prohibit,
+                RouteKind::Prohibit,
+            ),
+        ];
+        for (to, kind, expected) in refusing {
+            let builder = RouteMessageBuilder::<Ipv4Addr>::new();
+            let route = builder.destination_prefix(to, 16).kind(kind).build();
+            handle.route().add(route).execute().await.unwrap();
+            let found = net.route_get(to.into(), None, 0).await.unwrap();
+            assert_eq!((found.kind, found.legs.len()), (expected, 0));
+        }
+        let none = net.route_get(ip("203.0.113.1"), None, 0).await.unwrap();
+        assert_eq!(none.kind, RouteKind::None);
+        assert_eq!(
+            net.route_get(ip("2001:db8::1"), None, 0)
+                .await
+                .unwrap()
+                .kind,
+            RouteKind::None
+        );
+        let direct = net.route_get(ip("10.0.0.2"), None, 0).await.unwrap();
+        assert_eq!(
+            (direct.kind, direct.prefsrc),
+            (RouteKind::Unicast, Some(ip("10.0.0.1")))
+        );
+        assert_eq!(
+            (direct.legs[0].ifindex, direct.legs[0].gateway),
+            (pair.a, None)
+        );
+        let from = Some(ip("10.0.0.1"));
+        assert_eq!(
+            net.route_get(ip("10.0.0.2"), from, 5).await.unwrap(),
+            direct
+        );
+        assert!(
+            net.route_get(ip("10.0.0.2"), Some(ip("10.9.9.9")), 0)
+                .await
+                .is_err()
+        );
+        assert!(
+            net.route_get(ip("10.0.0.2"), Some(ip("::1")), 0)
+                .await
+                .is_err()
+        );
+        let routes = net.routes().await.unwrap();
+        let blackhole = routes
+            .iter()
+            .find(|route| route.destination == ip("10.1.0.0"))
+            .unwrap();
+        assert_eq!(
+            (blackhole.kind, blackhole.prefix, blackhole.table),
+            (RouteKind::Blackhole, 16, 254)
+        );
+    });
+}
+
+#[test]
+fn equal_paths_come_with_weights() {
+    in_namespace(async || {
+        let pair = Pair::new().await;
+        let net = &pair.net;
+        let handle = handle_in(net);
+        net.add_address(pair.a, ip("10.0.0.1"), 24).await.unwrap();
+        net.add_address(pair.a, ip("2001:db8::1"), 64)
+            .await
+            .unwrap();
+        let legs = |gateways: [&str; 2]| {
+            let mut weight = 0;
+            gateways.map(|gateway| {
+                weight += 1;
+                let gateway = ip(gateway);
+                let builder = match gateway {
+                    IpAddr::V4(_) => RouteNextHopBuilder::new_ipv4(),
+                    IpAddr::V6(_) => RouteNextHopBuilder::new_ipv6(),
+                };
+                builder
+                    .interface(pair.a)
+                    .via(gateway)
+                    .unwrap()
+                    .weight(weight - 1)
+                    .build()
+            })
+        };
+        let v4 = RouteMessageBuilder::<Ipv4Addr>::new()
+            .destination_prefix(Ipv4Addr::new(198, 51, 100, 0), 24)
+            .multipath(legs(["10.0.0.8", "10.0.0.9"]).to_vec())
+            .build();
+        handle.route().add(v4).execute().await.unwrap();
+        let v6 = RouteMessageBuilder::<Ipv6Addr>::new()
+            .destination_prefix("2001:db8:1::".parse().unwrap(), 48)
+            .multipath(legs(["2001:db8::8", "2001:db8::9"]).to_vec())
+            .build();
+        handle.route().add(v6).execute().await.unwrap();
+        for (to, gateways) in [
+            ("198.51.100.7", ["10.0.0.8", "10.0.0.9"]),
+            ("2001:db8:1::7", ["2001:db8::8", "2001:db8::9"]),
+        ] {
+            let hops = net.next_hops(ip(to)).await.unwrap();
+            let mut seen: Vec<_> = hops.iter().map(|hop| (hop.gateway, hop.weight)).collect();
+            seen.sort();
+            assert_eq!(
+                seen,
+                [(Some(ip(gateways[0])), 1), (Some(ip(gateways[1])), 2)],
+                "{to}"
+            );
+        }
+        let state = net.state([ip("198.51.100.7")]).await.unwrap();
+        assert_eq!(resolve(ip("198.51.100.7"), &state).len(), 2);
+    });
+}
+
+#[test]
+fn ipv4_by_an_ipv6_router() {
+    in_namespace(async || {
+        let pair = Pair::new().await;
+        pair.net
+            .add_address(pair.a, ip("2001:db8::1"), 64)
+            .await
+            .unwrap();
+        let route = RouteMessageBuilder::<Ipv4Addr>::new()
+            .destination_prefix(Ipv4Addr::new(198, 51, 100, 0), 24)
+            .via("2001:db8::2".parse().unwrap())
+            .output_interface(pair.a)
+            .build();
+        handle_in(&pair.net)
+            .route()
+            .add(route)
+            .execute()
+            .await
+            .unwrap();
+        let hops = pair.net.next_hops(ip("198.51.100.7")).await.unwrap();
+        assert_eq!(hops.len(), 1);
+        assert_eq!(
+            (hops[0].gateway, hops[0].ifindex),
+            (Some(ip("2001:db8::2")), pair.a)
+        );
+    });
+}

@@ -1,0 +1,118 @@
+//! `dh` and `sh`: 256 buckets of servers, found by a hash of an address (net/netfilter/ipvs/ip_vs_{dh,sh}.c).
+//!
+//! The owner table is a function of the list alone and is rebuilt when the list changes. When the owner found is out, the
+//! [`Mode`] decides; the kernel's probe order depends on nothing but the first bucket, so that [`resolve`] can follow it once
+//! for every bucket instead of once for every flow. The kernel's `dh` knows no fallback; here it takes `sh`'s.
+
+use crate::Member;
+use crate::availability::{Availability, Mode, Verdict};
+use crate::hash::hash_32_to_8;
+
+/// Number of buckets, `IP_VS_SH_TAB_SIZE` and `IP_VS_DH_TAB_SIZE`.
+pub const BUCKETS: usize = 256;
+
+/// [`Member::dest`] of each bucket's owner; 0 is none.
+pub type Buckets = [u32; BUCKETS];
+
+/// Owners for `sh`: from the newest server round and round, each taking as many buckets in a row as its weight says. A server
+/// of weight 0 takes one, since the kernel moves on only after filling a bucket.
+#[must_use]
+pub fn sh_owners(members: &[Member]) -> Buckets {
+    owners(members, |member| member.weight.max(1))
+}
+
+/// Owners for `dh`: from the newest server round and round, one bucket each.
+#[must_use]
+pub fn dh_owners(members: &[Member]) -> Buckets {
+    owners(members, |_| 1)
+}
+
+fn owners(members: &[Member], turns: impl Fn(&Member) -> u32) -> Buckets {
+    let mut buckets = [0; BUCKETS];
+    let turn = |member| std::iter::repeat_n(member, turns(member).min(BUCKETS as u32) as usize);
+    for (bucket, member) in buckets
+        .iter_mut()
+        .zip(members.iter().cycle().flat_map(turn))
+    {
+        *bucket = member.dest;
+    }
+    buckets
+}
+
+/// First bucket of a client for `sh`. `fold` is [`hash::fold`](crate::hash::fold) of the source address, `port` the source
+/// port with `sh-port` and 0 without.
+#[must_use]
+pub const fn sh_index(fold: u32, port: u16) -> u8 {
+    hash_32_to_8(fold.wrapping_add(port as u32))
+}
+
+/// Bucket of a destination address for `dh`.
+#[must_use]
+pub const fn dh_index(fold: u32) -> u8 {
+    hash_32_to_8(fold)
+}
+
+/// The bucket to try when the owner of bucket `index` is out, `step` 0 to 255. The kernel adds the first bucket to its own
+/// hash, so the first probe is at twice the index, not beside it; over all steps every bucket is tried once.
+#[must_use]
+pub const fn probe(index: u8, step: u8) -> u8 {
+    index.wrapping_mul(2).wrapping_add(step)
+}
+
+/// The server for bucket `index`, or none when the flow is refused.
+pub fn lookup(
+    owners: &Buckets,
+    index: u8,
+    mode: Mode,
+    availability: &dyn Fn(u32) -> Availability,
+) -> Option<u32> {
+    let probes = (0..=u8::MAX).map(|step| probe(index, step));
+    for bucket in std::iter::once(index).chain(probes) {
+        let dest = owners[usize::from(bucket)];
+        if dest == 0 {
+            return None;
+        }
+        match mode.judge(availability(dest)) {
+            Verdict::Take => return Some(dest),
+            Verdict::Refuse => return None,
+            Verdict::Skip => {}
+        }
+    }
+    None
+}
+
+/// The owner table with `mode` applied to every bucket: 0 is a refused flow.
+///
+/// Right for as long as no member's availability changes. Under `Strict` and `Repair` an overloaded owner stays in its bucket
+/// and is refused when it is met, because they never look past one; so only `Fallback` needs a new table, or [`lookup`] over
+/// the owners, when a server reaches or leaves its threshold.
+#[must_use]
+pub fn resolve(owners: &Buckets, members: &[Member], mode: Mode) -> Buckets {
+    let mut resolved = [0; BUCKETS];
+    let availability = |dest| {
+        let found = members.iter().find(|member| member.dest == dest);
+        match found.map_or(Availability::Quiesced, Member::availability) {
+            Availability::Overloaded if mode != Mode::Fallback => Availability::Ready,
+            found => found,
+        }
+    };
+    for (index, bucket) in (0..=u8::MAX).zip(&mut resolved) {
+        *bucket = lookup(owners, index, mode, &availability).unwrap_or(0);
+    }
+    resolved
+}
+
+/// [`sh_owners`] with `mode` applied: see [`resolve`].
+#[must_use]
+pub fn sh_table(members: &[Member], mode: Mode) -> Buckets {
+    resolve(&sh_owners(members), members, mode)
+}
+
+/// [`dh_owners`] with `mode` applied: see [`resolve`].
+#[must_use]
+pub fn dh_table(members: &[Member], mode: Mode) -> Buckets {
+    resolve(&dh_owners(members), members, mode)
+}
+
+#[cfg(test)]
+mod tests;

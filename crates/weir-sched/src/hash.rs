@@ -1,0 +1,70 @@
+//! The hash functions behind the hashing schedulers, bit for bit as the kernel computes them.
+//!
+//! None of these resists an attacker: IPVS fixes their keys, and a client that may choose its address chooses its server.
+//! Everything is in host order; [`fold`] is where network order ends.
+
+use std::net::IpAddr;
+
+/// Multiplicative hash of `value` to its best eight bits: `hash_32(value, 8)` of include/linux/hash.h.
+#[must_use]
+pub const fn hash_32_to_8(value: u32) -> u8 {
+    const GOLDEN_RATIO_32: u32 = 0x61C8_8647;
+    (value.wrapping_mul(GOLDEN_RATIO_32) >> 24) as u8
+}
+
+/// `hsiphash_1u32` of lib/siphash.c on a 64-bit machine: SipHash-1-3 over four bytes, cut to 32 bits, with both halves of the
+/// key equal to `key` as `mh` fills them.
+#[must_use]
+pub const fn hsiphash_1u32(value: u32, key: u64) -> u32 {
+    let mut state = [
+        0x736f_6d65_7073_6575 ^ key,
+        0x646f_7261_6e64_6f6d ^ key,
+        0x6c79_6765_6e65_7261 ^ key,
+        0x7465_6462_7974_6573 ^ key,
+    ];
+    // The only block is the last one: length in the top byte, the word below.
+    let block = (4 << 56) | value as u64;
+    state[3] ^= block;
+    state = sip_round(state);
+    state[0] ^= block;
+    state[2] ^= 0xff;
+    state = sip_round(sip_round(sip_round(state)));
+    (state[0] ^ state[1] ^ state[2] ^ state[3]) as u32
+}
+
+const fn sip_round([mut v0, mut v1, mut v2, mut v3]: [u64; 4]) -> [u64; 4] {
+    v0 = v0.wrapping_add(v1);
+    v2 = v2.wrapping_add(v3);
+    v1 = v1.rotate_left(13) ^ v0;
+    v3 = v3.rotate_left(16) ^ v2;
+    v0 = v0.rotate_left(32).wrapping_add(v3);
+    v2 = v2.wrapping_add(v1);
+    v3 = v3.rotate_left(21) ^ v0;
+    v1 = v1.rotate_left(17) ^ v2;
+    [v0, v1, v2.rotate_left(32), v3]
+}
+
+/// A 64-bit finalizer (SplitMix64's): every bit of `value` moves every bit of the result. No key, so that all directors build
+/// the same tables.
+#[must_use]
+pub const fn mix_64(value: u64) -> u64 {
+    let mut x = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// An address as the one word that the hashing schedulers see: IPv4 as it is, IPv6 as the xor of its four words.
+#[must_use]
+pub fn fold(address: IpAddr) -> u32 {
+    match address {
+        IpAddr::V4(v4) => u32::from(v4),
+        IpAddr::V6(v6) => {
+            let bits = u128::from(v6);
+            (bits >> 96) as u32 ^ (bits >> 64) as u32 ^ (bits >> 32) as u32 ^ bits as u32
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! Every scheduler as a pure function or a table builder.
+//!
+//! A scheduler answers one question: which of a service's servers takes the next flow. All of them read the same [`Member`]
+//! list in the kernel's order, and each belongs to one of five [`Method`]s, which is what the data plane needs to know:
+//!
+//! | method | schedulers | what a pick reads | module |
+//! |---|---|---|---|
+//! | walk | `rr wrr` | the list and a cursor | [`table`] |
+//! | load | `lc wlc sed nq fo ovf twos` | the list, live counters, two random numbers for `twos` | [`load`] |
+//! | bucket | `dh sh` | 256 buckets | [`bucket`] |
+//! | maglev | `mh`, and Weir's own `maglev` | a table of prime size | [`mh`], [`maglev`] |
+//! | cache | `lblc lblcr` | the list, counters and an address cache | none: refused where a service is built |
+//!
+//! The functions here are the specification of the BPF code: same inputs, same arithmetic in 32 and 64 bits, bounded loops.
+//! [`reference`](mod@reference) spells `rr` and `wrr` out a second time, step by step over the kernel's linked list, and
+//! property tests hold the two together.
+//!
+//! What this crate refuses to do: read a clock, draw random numbers, count connections, or know how a table is laid out in a
+//! map. It sits at the bottom of the workspace and depends on no other crate of it.
+
+pub mod availability;
+pub mod bucket;
+pub mod hash;
+pub mod kind;
+pub mod load;
+pub mod maglev;
+pub mod mh;
+pub mod reference;
+pub mod table;
+
+pub use availability::{Availability, Mode};
+pub use kind::{Flags, Kind, Method};
+pub use load::Counts;
+pub use table::{Cursor, Start};
+
+/// One server of a service as the schedulers see it.
+///
+/// A list of members is in the kernel's order: the newest first, which is strictly descending `seq`. Servers that take no new
+/// flow stay in the list, because several schedulers give them a place all the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Member {
+    /// Order of adding within the service: each added server gets a higher number than any before it. Never 0.
+    pub seq: u32,
+    /// What a pick stands for: the number of the destination in the data plane. Never 0, which means "none" in tables.
+    pub dest: u32,
+    /// Effective weight, 0 to `i32::MAX`; 0 is quiesced or down.
+    pub weight: u32,
+    /// Where this server's counters are.
+    pub slot: u32,
+    /// False while the server is at its upper connection threshold. Unlike a weight, this changes without a new list.
+    pub usable: bool,
+}
+
+impl Member {
+    /// Whether a new flow may go here.
+    #[must_use]
+    pub fn available(&self) -> bool {
+        self.availability() == Availability::Ready
+    }
+
+    /// Why a new flow may or may not go here.
+    #[must_use]
+    pub fn availability(&self) -> Availability {
+        if self.weight == 0 {
+            Availability::Quiesced
+        } else if self.usable {
+            Availability::Ready
+        } else {
+            Availability::Overloaded
+        }
+    }
+}
+
+/// Why a scheduler or its table cannot be had.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// More servers than the table has places; the kernel answers EINVAL.
+    #[error("{servers} servers do not fit a table of {places} places")]
+    TooManyServers {
+        /// Servers in the list.
+        servers: usize,
+        /// Places in the table.
+        places: usize,
+    },
+    /// A table size that is not one of [`maglev::SIZES`].
+    #[error("{size} is not a Maglev table size")]
+    TableSize {
+        /// The size asked for.
+        size: u32,
+    },
+    /// Not one of the fourteen names of IPVS.
+    #[error("unknown scheduler `{name}`")]
+    UnknownScheduler {
+        /// The name as given.
+        name: String,
+    },
+}

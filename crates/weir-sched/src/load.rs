@@ -1,0 +1,130 @@
+//! The schedulers that compare live counters: `lc wlc sed nq fo ovf`, and `twos` between two random candidates.
+//!
+//! All go through the list once, from the newest server, and keep the first of equals. Loads per weight are compared by
+//! 64-bit cross multiplication, as net/netfilter/ipvs/ip_vs_{lc,wlc,sed,nq,fo,ovf,twos}.c do. Counters and random numbers
+//! come from the caller; what counts as an active connection is the flow table's business.
+
+use crate::Member;
+
+/// Connections of one server now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Established or being established.
+    pub active: u32,
+    /// All others that are still tracked.
+    pub inactive: u32,
+}
+
+impl Counts {
+    /// The kernel's `ip_vs_dest_conn_overhead`: an active connection weighs as much as 256 inactive ones, in 32 bits.
+    #[must_use]
+    pub const fn overhead(self) -> u32 {
+        (self.active << 8).wrapping_add(self.inactive)
+    }
+
+    /// What `sed` and `nq` compare: the active connections, were this server chosen.
+    const fn queue(self) -> u32 {
+        self.active.wrapping_add(1)
+    }
+}
+
+/// A rule that needs the counters and nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// Least overhead, weights aside.
+    Lc,
+    /// Least overhead per weight.
+    Wlc,
+    /// Least `(active + 1)` per weight.
+    Sed,
+    /// The first server without active connections, or else as [`Rule::Sed`].
+    Nq,
+    /// Greatest weight.
+    Fo,
+    /// Greatest weight among those that have at most as many active connections.
+    Ovf,
+}
+
+/// Index of the server for the next flow, or none when no server is available (to `ovf`: none with room).
+pub fn pick(rule: Rule, members: &[Member], counts: &dyn Fn(u32) -> Counts) -> Option<usize> {
+    let mut best: Option<Candidate> = None;
+    for (index, member) in members.iter().enumerate().filter(|(_, m)| m.available()) {
+        let now = counts(member.slot);
+        if rule == Rule::Nq && now.active == 0 {
+            return Some(index);
+        }
+        if rule == Rule::Ovf && now.active > member.weight {
+            continue;
+        }
+        let candidate = Candidate::new(rule, index, member.weight, now);
+        if best.is_none_or(|best| best.worse_than(&candidate)) {
+            best = Some(candidate);
+        }
+    }
+    best.map(|best| best.index)
+}
+
+/// Index of the better of two servers drawn by weight, or none when no server is available.
+///
+/// `draws` are uniform over all 32 bits. Each is taken modulo the total weight plus one, the kernel's range, which makes the
+/// first server of the list one part likelier than its weight says.
+pub fn twos(members: &[Member], counts: &dyn Fn(u32) -> Counts, draws: [u32; 2]) -> Option<usize> {
+    let total: u64 = members
+        .iter()
+        .filter(|m| m.available())
+        .map(|m| u64::from(m.weight))
+        .sum();
+    if total == 0 {
+        return None;
+    }
+    let [first, second] = draws.map(|draw| drawn(members, u64::from(draw) % (total + 1)));
+    let (first, second) = (first?, second?);
+    let load = |index: usize| {
+        let member = &members[index];
+        Candidate::new(Rule::Wlc, index, member.weight, counts(member.slot))
+    };
+    Some(if load(first).worse_than(&load(second)) {
+        second
+    } else {
+        first
+    })
+}
+
+/// The server at which the weights counted from the head reach `target`.
+fn drawn(members: &[Member], target: u64) -> Option<usize> {
+    let mut reached = 0;
+    members.iter().position(|member| {
+        if member.available() {
+            reached += u64::from(member.weight);
+        }
+        member.available() && reached >= target
+    })
+}
+
+/// A server as a fraction: less cost per share is better.
+#[derive(Clone, Copy)]
+struct Candidate {
+    index: usize,
+    cost: u32,
+    share: u32,
+}
+
+impl Candidate {
+    fn new(rule: Rule, index: usize, weight: u32, now: Counts) -> Self {
+        let (cost, share) = match rule {
+            Rule::Lc => (now.overhead(), 1),
+            Rule::Wlc => (now.overhead(), weight),
+            Rule::Sed | Rule::Nq => (now.queue(), weight),
+            Rule::Fo | Rule::Ovf => (1, weight),
+        };
+        Self { index, cost, share }
+    }
+
+    fn worse_than(&self, other: &Self) -> bool {
+        u64::from(self.cost) * u64::from(other.share)
+            > u64::from(other.cost) * u64::from(self.share)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,254 @@
+//! Tables of weights, counters and the server that must be taken, then each rule against its definition in fractions.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Servers in the order of adding, as `(weight, active, inactive)`.
+type Servers<'a> = &'a [(u32, u32, u32)];
+
+/// The list, newest first, with the counters at their place; the server added first is number 1.
+fn list(servers: Servers) -> (Vec<Member>, Vec<Counts>) {
+    let members = (0..servers.len() as u32)
+        .rev()
+        .map(|slot| Member {
+            seq: slot + 1,
+            dest: slot + 1,
+            weight: servers[slot as usize].0,
+            slot,
+            usable: true,
+        })
+        .collect();
+    let counts = servers
+        .iter()
+        .map(|&(_, active, inactive)| Counts { active, inactive })
+        .collect();
+    (members, counts)
+}
+
+/// The number of the server picked, 0 for none.
+fn picked(rule: Rule, servers: Servers) -> u32 {
+    let (members, counts) = list(servers);
+    pick(rule, &members, &|slot| counts[slot as usize]).map_or(0, |index| members[index].seq)
+}
+
+fn check(rule: Rule, cases: &[(Servers, u32)]) {
+    for (servers, expected) in cases {
+        assert_eq!(picked(rule, servers), *expected, "{rule:?} {servers:?}");
+    }
+}
+
+#[test]
+fn lc() {
+    check(
+        Rule::Lc,
+        &[
+            (&[], 0),
+            (&[(1, 9, 9)], 1),
+            (&[(0, 0, 0)], 0),
+            (&[(1, 0, 0), (1, 0, 0)], 2),
+            (&[(1, 0, 0), (1, 1, 0)], 1),
+            (&[(1, 1, 0), (1, 0, 0)], 2),
+            (&[(1, 0, 255), (1, 1, 0)], 1),
+            (&[(1, 0, 256), (1, 1, 0)], 2),
+            (&[(1, 0, 257), (1, 1, 0)], 2),
+            (&[(1, 2, 5), (1, 2, 6)], 1),
+            (&[(100, 2, 0), (1, 1, 0)], 2),
+            (&[(1, 3, 0), (0, 0, 0), (1, 4, 0)], 1),
+            (&[(1, 5, 0), (1, 5, 0), (1, 6, 0)], 2),
+            (&[(0, 0, 0), (0, 0, 0)], 0),
+        ],
+    );
+}
+
+#[test]
+fn wlc() {
+    check(
+        Rule::Wlc,
+        &[
+            (&[], 0),
+            (&[(3, 9, 9)], 1),
+            (&[(0, 0, 0)], 0),
+            (&[(1, 0, 0), (9, 0, 0)], 2),
+            (&[(9, 0, 0), (1, 0, 0)], 2),
+            (&[(2, 2, 0), (1, 1, 0)], 2),
+            (&[(1, 1, 0), (2, 2, 0)], 2),
+            (&[(3, 2, 0), (1, 1, 0)], 1),
+            (&[(1, 1, 0), (2, 1, 0)], 2),
+            (&[(2, 1, 0), (1, 1, 0)], 1),
+            (&[(2, 0, 511), (1, 1, 0)], 1),
+            (&[(2, 0, 512), (1, 1, 0)], 2),
+            (&[(1, 3, 0), (0, 0, 0), (1, 4, 0)], 1),
+            (&[(4, 3, 0), (3, 2, 0), (2, 1, 0)], 3),
+            (&[(1, 8_000_000, 0), (i32::MAX as u32, 8_000_001, 0)], 2),
+        ],
+    );
+}
+
+#[test]
+fn sed() {
+    check(
+        Rule::Sed,
+        &[
+            (&[], 0),
+            (&[(0, 0, 0), (1, 7, 0)], 2),
+            (&[(1, 0, 0), (1, 0, 0)], 2),
+            (&[(2, 0, 0), (1, 0, 0)], 1),
+            (&[(2, 1, 0), (1, 0, 0)], 2),
+            (&[(3, 1, 0), (1, 0, 0)], 1),
+            (&[(1, 0, 9999), (1, 0, 0)], 2),
+            (&[(1, 0, 0), (1, 0, 9999)], 2),
+        ],
+    );
+}
+
+#[test]
+fn nq() {
+    check(
+        Rule::Nq,
+        &[
+            (&[], 0),
+            (&[(100, 0, 0), (1, 0, 0)], 2),
+            (&[(1, 0, 0), (100, 1, 0)], 1),
+            (&[(1, 1, 0), (100, 1, 0)], 2),
+            (&[(1, 1, 0), (0, 0, 0)], 1),
+            (&[(2, 3, 0), (1, 1, 0)], 2),
+        ],
+    );
+}
+
+#[test]
+fn fo() {
+    check(
+        Rule::Fo,
+        &[
+            (&[], 0),
+            (&[(0, 0, 0)], 0),
+            (&[(1, 9, 9), (1, 0, 0)], 2),
+            (&[(3, 9, 9), (2, 0, 0)], 1),
+            (&[(2, 0, 0), (3, 9, 9), (1, 0, 0)], 2),
+        ],
+    );
+}
+
+#[test]
+fn ovf() {
+    check(
+        Rule::Ovf,
+        &[
+            (&[], 0),
+            (&[(2, 2, 0), (1, 0, 0)], 1),
+            (&[(2, 3, 0), (1, 0, 0)], 2),
+            (&[(2, 3, 0), (1, 2, 0)], 0),
+            (&[(2, 1, 0), (2, 2, 99)], 2),
+            (&[(0, 0, 0), (1, 1, 0)], 2),
+        ],
+    );
+}
+
+#[test]
+fn overloaded_servers_are_never_picked() {
+    let (mut members, _) = list(&[(1, 0, 0), (9, 0, 0)]);
+    members[0].usable = false;
+    let idle = |_| Counts::default();
+    for rule in [
+        Rule::Lc,
+        Rule::Wlc,
+        Rule::Sed,
+        Rule::Nq,
+        Rule::Fo,
+        Rule::Ovf,
+    ] {
+        assert_eq!(pick(rule, &members, &idle), Some(1), "{rule:?}");
+    }
+    assert_eq!(twos(&members, &idle, [0, 1]), Some(1));
+}
+
+/// Arrivals that all stay: the sequence an operator sees.
+#[test]
+fn sequences_of_staying_connections() {
+    let cases: [(Rule, &[u32], &[u32]); 6] = [
+        (Rule::Lc, &[1, 1, 1], &[3, 2, 1, 3, 2, 1]),
+        (Rule::Wlc, &[1, 2, 3], &[3, 2, 1, 3, 2, 3, 3, 2]),
+        (Rule::Sed, &[1, 2, 3], &[3, 2, 3, 3, 2, 1, 3, 2]),
+        (Rule::Nq, &[1, 2, 3], &[3, 2, 1, 3, 3, 2]),
+        (Rule::Fo, &[1, 2, 3], &[3, 3, 3, 3]),
+        (Rule::Ovf, &[1, 2, 3], &[3, 3, 3, 3, 2, 2, 2, 1, 1, 0]),
+    ];
+    for (rule, weights, expected) in cases {
+        let mut servers: Vec<_> = weights.iter().map(|&weight| (weight, 0, 0)).collect();
+        let mut sequence = Vec::new();
+        for _ in expected {
+            let server = picked(rule, &servers);
+            sequence.push(server);
+            if let Some(taken) = (server as usize).checked_sub(1) {
+                servers[taken].1 += 1;
+            }
+        }
+        assert_eq!(sequence, expected, "{rule:?}");
+    }
+}
+
+#[test]
+fn twos_draws_by_weight_and_takes_the_less_loaded() {
+    // In list order: server 3 for draws 0 to 3, server 2 for 4 and 5, server 1 for 6; then modulo 7.
+    let (members, idle) = list(&[(1, 0, 0), (2, 0, 0), (3, 0, 0)]);
+    let drawn: Vec<_> = (0..9)
+        .map(|draw| {
+            twos(&members, &|slot| idle[slot as usize], [draw, draw]).map_or(0, |i| members[i].seq)
+        })
+        .collect();
+    assert_eq!(drawn, [3, 3, 3, 3, 2, 2, 1, 3, 3]);
+
+    let (members, counts) = list(&[(1, 1, 0), (2, 2, 0), (3, 2, 0)]);
+    let cases = [
+        ([6, 4], 1),
+        ([4, 6], 2),
+        ([4, 0], 3),
+        ([0, 4], 3),
+        ([6, 0], 3),
+    ];
+    for (draws, expected) in cases {
+        let index = twos(&members, &|slot| counts[slot as usize], draws);
+        assert_eq!(index.map(|i| members[i].seq), Some(expected), "{draws:?}");
+    }
+    assert_eq!(twos(&[], &|_| Counts::default(), [0, 0]), None);
+}
+
+proptest! {
+    /// The least fraction wins, and of equal ones the first, however large the numbers.
+    #[test]
+    fn picks_are_the_first_least_fraction(
+        servers in prop::collection::vec((0_u32..=i32::MAX as u32, 0_u32..1 << 23, 0_u32..1 << 23), 0..12),
+        unusable in any::<u16>(),
+    ) {
+        let (mut members, counts) = list(&servers);
+        for member in &mut members {
+            member.usable = unusable >> member.slot & 1 == 0;
+        }
+        type Cost = fn(Counts) -> u32;
+        let rules: [(Rule, Cost, bool); 3] = [
+            (Rule::Lc, |c| c.active * 256 + c.inactive, false),
+            (Rule::Wlc, |c| c.active * 256 + c.inactive, true),
+            (Rule::Sed, |c| c.active + 1, true),
+        ];
+        for (rule, cost, weighted) in rules {
+            let fraction = |m: &Member| {
+                let weight = if weighted { u128::from(m.weight) } else { 1 };
+                (u128::from(cost(counts[m.slot as usize])), weight)
+            };
+            let mut expected: Option<&Member> = None;
+            for member in members.iter().filter(|m| m.usable && m.weight > 0) {
+                let better = expected.is_none_or(|best| {
+                    let ((a, b), (c, d)) = (fraction(member), fraction(best));
+                    a * d < c * b
+                });
+                if better {
+                    expected = Some(member);
+                }
+            }
+            let picked = pick(rule, &members, &|slot| counts[slot as usize]).map(|index| &members[index]);
+            prop_assert_eq!(picked, expected, "{:?}", rule);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What the table promises: shares, independence of order, few moves.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn entries(weights: &[u32]) -> Vec<Entry> {
+    (1..)
+        .zip(weights)
+        .map(|(dest, &weight)| Entry {
+            name: 0x0a00_0000_0050 + u64::from(dest),
+            dest,
+            weight,
+        })
+        .collect()
+}
+
+fn share(table: &[u32], dest: u32) -> usize {
+    table.iter().filter(|&&owner| owner == dest).count()
+}
+
+#[test]
+fn sizes_grow_with_the_servers() {
+    let known = [
+        (0, 251),
+        (1, 251),
+        (2, 251),
+        (3, 509),
+        (5, 509),
+        (6, 1021),
+        (40, 4093),
+        (41, 8191),
+        (655, 65521),
+    ];
+    for (servers, size) in known {
+        assert_eq!(size_for(servers), size, "{servers}");
+    }
+    assert_eq!(size_for(100_000), 65521);
+    assert_eq!(size_for(usize::MAX), 65521);
+}
+
+#[test]
+fn sizes_are_prime() {
+    for size in SIZES {
+        assert!(
+            (2..).take_while(|d| d * d <= size).all(|d| size % d != 0),
+            "{size}"
+        );
+    }
+}
+
+#[test]
+fn other_sizes_are_refused() {
+    for size in [0, 1, 250, 65536] {
+        assert_eq!(table(&entries(&[1]), size), Err(Error::TableSize { size }));
+    }
+}
+
+#[test]
+fn more_servers_than_places_are_refused_and_as_many_fit() {
+    assert_eq!(
+        table(&entries(&[1; 252]), 251),
+        Err(Error::TooManyServers {
+            servers: 252,
+            places: 251
+        })
+    );
+    let full = table(&entries(&[1; 251]), 251).unwrap();
+    assert!((1..=251).all(|dest| share(&full, dest) == 1));
+}
+
+#[test]
+fn nothing_with_weight_leaves_the_table_empty() {
+    assert_eq!(table(&[], 251).unwrap(), [0; 251]);
+    assert_eq!(table(&entries(&[0, 0]), 251).unwrap(), [0; 251]);
+}
+
+#[test]
+fn servers_of_one_name_share_one_permutation() {
+    let mut twins = entries(&[1, 1]);
+    twins[1].name = twins[0].name;
+    let table = table(&twins, 251).unwrap();
+    assert_eq!((share(&table, 1), share(&table, 2)), (126, 125));
+}
+
+#[test]
+fn the_greatest_weights_do_not_overflow() {
+    let table = table(&entries(&[u32::MAX, u32::MAX, 1]), 251).unwrap();
+    assert_eq!([1, 2, 3].map(|dest| share(&table, dest)), [126, 125, 0]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn shares_follow_weights(weights in prop::collection::vec(0_u32..1000, 1..30)) {
+        let total: u32 = weights.iter().sum();
+        prop_assume!(total > 0);
+        let size = size_for(weights.len());
+        let table = table(&entries(&weights), size).unwrap();
+        prop_assert!(!table.contains(&0));
+        for (dest, &weight) in (1..).zip(&weights) {
+            let part = f64::from(weight) / f64::from(total);
+            let error = share(&table, dest) as f64 - part * f64::from(size);
+            prop_assert!(error.abs() < (1.0 + part * weights.len() as f64).max(2.0), "{dest}: {error}");
+            prop_assert!(weight > 0 || share(&table, dest) == 0);
+        }
+    }
+
+    #[test]
+    fn order_does_not_count(
+        (ordered, shuffled) in prop::collection::vec(0_u32..9, 1..12).prop_flat_map(|weights| {
+            let entries = entries(&weights);
+            (Just(entries.clone()), Just(entries).prop_shuffle())
+        }),
+    ) {
+        prop_assert_eq!(table(&ordered, 1021), table(&shuffled, 1021));
+    }
+
+    /// A removed server's places go to others, and nearly all other places stay.
+    #[test]
+    fn removing_a_server_moves_few_others(servers in 2_usize..40, removed in 0_usize..40) {
+        prop_assume!(removed < servers);
+        let mut list = entries(&vec![1; servers]);
+        let size = size_for(servers);
+        let before = table(&list, size).unwrap();
+        let gone = list.remove(removed).dest;
+        let after = table(&list, size).unwrap();
+        let moved = before.iter().zip(&after).filter(|(b, a)| **b != gone && a != b).count();
+        prop_assert!(moved * 20 <= before.len(), "{moved} of {}", before.len());
+    }
+}

@@ -1,0 +1,163 @@
+//! `rr` and `wrr` as the kernel does them: a circular linked list, a pointer into it, and loops that go step by step.
+//!
+//! This is the executable form of net/netfilter/ipvs/ip_vs_rr.c and ip_vs_wrr.c, kept close to their structure and not to
+//! speed, so that it can be held against them line by line. [`table`](mod@crate::table) is what runs; tests require that the
+//! two never differ. Nothing but tests has a use for it: a wrr pick here may loop once per unit of weight.
+//!
+//! What it leaves out: locks, reference counts, and readers that see the list half changed.
+
+mod walk;
+
+use walk::{Rr, Wrr};
+
+/// The list's head, which is no server.
+const HEAD: usize = 0;
+
+/// Which scheduler a [`Service`] has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Walk {
+    /// `rr`
+    Rr,
+    /// `wrr`
+    Wrr,
+}
+
+#[derive(Debug)]
+struct Node {
+    prev: usize,
+    next: usize,
+    linked: bool,
+    weight: i64,
+    overloaded: bool,
+}
+
+/// The list of a service's servers, `svc->destinations`. Nodes are never freed, so that one that was taken out still knows
+/// its successor, as under RCU; their numbers count up from 1 in the order of adding.
+#[derive(Debug)]
+struct List {
+    nodes: Vec<Node>,
+}
+
+impl List {
+    fn next(&self, node: usize) -> usize {
+        self.nodes[node].next
+    }
+
+    fn servers(&self) -> impl Iterator<Item = &Node> {
+        let mut at = HEAD;
+        std::iter::from_fn(move || {
+            at = self.next(at);
+            (at != HEAD).then(|| &self.nodes[at])
+        })
+    }
+
+    fn insert_at_head(&mut self, weight: u32) -> usize {
+        let node = self.nodes.len();
+        let next = self.next(HEAD);
+        self.nodes.push(Node {
+            prev: HEAD,
+            next,
+            linked: true,
+            weight: i64::from(weight),
+            overloaded: false,
+        });
+        self.nodes[HEAD].next = node;
+        self.nodes[next].prev = node;
+        node
+    }
+
+    fn unlink(&mut self, node: usize) {
+        let Node { prev, next, .. } = self.nodes[node];
+        self.nodes[prev].next = next;
+        self.nodes[next].prev = prev;
+        self.nodes[node].linked = false;
+    }
+}
+
+/// A service with its servers and its scheduler's state.
+#[derive(Debug)]
+pub struct Service {
+    list: List,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Rr(Rr),
+    Wrr(Wrr),
+}
+
+impl Service {
+    /// A service without servers.
+    #[must_use]
+    pub fn new(walk: Walk) -> Self {
+        let list = List {
+            nodes: vec![Node {
+                prev: HEAD,
+                next: HEAD,
+                linked: true,
+                weight: 0,
+                overloaded: false,
+            }],
+        };
+        let state = match walk {
+            Walk::Rr => State::Rr(Rr::new()),
+            Walk::Wrr => State::Wrr(Wrr::new(&list)),
+        };
+        Self { list, state }
+    }
+
+    /// Adds a server at the head of the list and returns its number: 1 for the first one, then counting up.
+    pub fn add(&mut self, weight: u32) -> u32 {
+        let node = self.list.insert_at_head(weight);
+        if let State::Wrr(wrr) = &mut self.state {
+            wrr.dest_changed(&self.list);
+        }
+        node as u32
+    }
+
+    /// Takes a server out. A number that is not in the list changes nothing.
+    pub fn remove(&mut self, server: u32) {
+        let Some(node) = self.find(server) else {
+            return;
+        };
+        self.list.unlink(node);
+        match &mut self.state {
+            State::Rr(rr) => rr.dest_deleted(&self.list, node),
+            State::Wrr(wrr) => wrr.dest_changed(&self.list),
+        }
+    }
+
+    /// Gives a server another weight. A number that is not in the list changes nothing.
+    pub fn edit(&mut self, server: u32, weight: u32) {
+        let Some(node) = self.find(server) else {
+            return;
+        };
+        self.list.nodes[node].weight = i64::from(weight);
+        if let State::Wrr(wrr) = &mut self.state {
+            wrr.dest_changed(&self.list);
+        }
+    }
+
+    /// Says whether a server is at its threshold, which no scheduler is told. A number that is not in the list changes
+    /// nothing.
+    pub fn set_overloaded(&mut self, server: u32, overloaded: bool) {
+        if let Some(node) = self.find(server) {
+            self.list.nodes[node].overloaded = overloaded;
+        }
+    }
+
+    /// The server for the next flow.
+    pub fn pick(&mut self) -> Option<u32> {
+        match &mut self.state {
+            State::Rr(rr) => rr.schedule(&self.list),
+            State::Wrr(wrr) => wrr.schedule(&self.list),
+        }
+        .map(|node| node as u32)
+    }
+
+    fn find(&self, server: u32) -> Option<usize> {
+        let node = usize::try_from(server).ok()?;
+        (node != HEAD && self.list.nodes.get(node)?.linked).then_some(node)
+    }
+}

@@ -1,0 +1,213 @@
+//! Scripts with known sequences, and random histories: both run over the table and the reference at once.
+
+mod rr_script;
+mod wrr_script;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::reference::{Service, Walk};
+
+/// One thing that happens to a service. Servers are numbered from 1 in the order of adding.
+#[derive(Debug, Clone)]
+enum Op {
+    Add(u32),
+    Remove(u32),
+    Edit(u32, u32),
+    Overload(u32),
+    Free(u32),
+    /// That many flows arrive.
+    Pick(usize),
+}
+
+/// A service in both forms.
+struct Both {
+    walk: Walk,
+    reference: Service,
+    members: Vec<Member>,
+    start: Start,
+    cursor: Cursor,
+    added: u32,
+}
+
+impl Both {
+    fn new(walk: Walk) -> Self {
+        Self {
+            walk,
+            reference: Service::new(walk),
+            members: Vec::new(),
+            start: match walk {
+                Walk::Rr => rr::start(),
+                Walk::Wrr => wrr::start(&[]),
+            },
+            cursor: Cursor::default(),
+            added: 0,
+        }
+    }
+
+    /// Publishes a changed list, as the one who owns the table does.
+    fn publish(&mut self, after: Vec<Member>) {
+        self.start = match self.walk {
+            Walk::Rr => rr::changed(&self.start, self.cursor, &self.members),
+            Walk::Wrr => wrr::changed(&self.start, self.cursor, &after),
+        };
+        self.members = after;
+    }
+
+    /// Runs `op` on both and returns what they picked.
+    fn run(&mut self, op: &Op) -> Vec<u32> {
+        let mut after = self.members.clone();
+        match *op {
+            Op::Add(weight) => {
+                self.added += 1;
+                assert_eq!(self.reference.add(weight), self.added);
+                after.insert(0, member(self.added, weight));
+                self.publish(after);
+            }
+            Op::Remove(server) if after.iter().any(|m| m.seq == server) => {
+                self.reference.remove(server);
+                after.retain(|m| m.seq != server);
+                self.publish(after);
+            }
+            Op::Edit(server, weight) if after.iter().any(|m| m.seq == server) => {
+                self.reference.edit(server, weight);
+                after
+                    .iter_mut()
+                    .filter(|m| m.seq == server)
+                    .for_each(|m| m.weight = weight);
+                self.publish(after);
+            }
+            Op::Remove(_) | Op::Edit(..) => {}
+            Op::Overload(server) => self.set_usable(server, false),
+            Op::Free(server) => self.set_usable(server, true),
+            Op::Pick(count) => return (0..count).map(|_| self.pick()).collect(),
+        }
+        Vec::new()
+    }
+
+    fn set_usable(&mut self, server: u32, usable: bool) {
+        self.reference.set_overloaded(server, !usable);
+        self.members
+            .iter_mut()
+            .filter(|m| m.seq == server)
+            .for_each(|m| m.usable = usable);
+    }
+
+    /// The server picked by both, 0 for none.
+    fn pick(&mut self) -> u32 {
+        let pick = match self.walk {
+            Walk::Rr => rr::pick,
+            Walk::Wrr => wrr::pick,
+        };
+        let index = pick(&self.members, &self.start, &mut self.cursor);
+        let picked = index.map(|index| self.members[index].seq);
+        assert_eq!(
+            picked,
+            self.reference.pick(),
+            "{:?} {:?}",
+            self.members,
+            self.start
+        );
+        picked.unwrap_or(0)
+    }
+}
+
+fn member(seq: u32, weight: u32) -> Member {
+    Member {
+        seq,
+        dest: seq,
+        weight,
+        slot: seq,
+        usable: true,
+    }
+}
+
+/// Runs steps of an operation and the picks that must follow it.
+fn script(walk: Walk, weights: &[u32], steps: &[(Option<Op>, &[u32])]) {
+    let mut both = Both::new(walk);
+    for &weight in weights {
+        both.run(&Op::Add(weight));
+    }
+    for (number, (op, picks)) in steps.iter().enumerate() {
+        if let Some(op) = op {
+            both.run(op);
+        }
+        assert_eq!(both.run(&Op::Pick(picks.len())), *picks, "step {number}");
+    }
+}
+
+/// A lost cursor (a new map, a table of another life) must find its way in.
+#[test]
+fn a_cursor_of_another_generation_adopts_the_start() {
+    let members = [member(2, 4), member(1, 4)];
+    let start = wrr::changed(&wrr::start(&[]), Cursor::default(), &members);
+    let stray = Cursor {
+        generation: start.generation ^ 0xff,
+        last_seq: 77,
+        pass_weight: 9999,
+    };
+    let mut cursor = stray;
+    assert_eq!(wrr::pick(&members, &start, &mut cursor), Some(0));
+    assert_eq!(cursor.generation, start.generation);
+    assert_eq!(start.adopt(cursor), cursor);
+}
+
+#[test]
+fn the_generation_skips_zero_when_it_wraps() {
+    let start = Start {
+        generation: u32::MAX,
+        ..rr::start()
+    };
+    assert_eq!(start.next_generation(), 1);
+}
+
+fn weight() -> impl Strategy<Value = u32> {
+    prop_oneof![3 => 0_u32..6, 1 => (1_u32..5).prop_map(|w| w * 6), 1 => 0_u32..300]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let server = 1_u32..8;
+    prop_oneof![
+        3 => weight().prop_map(Op::Add),
+        2 => server.clone().prop_map(Op::Remove),
+        2 => (server.clone(), weight()).prop_map(|(server, weight)| Op::Edit(server, weight)),
+        2 => server.clone().prop_map(Op::Overload),
+        2 => server.prop_map(Op::Free),
+        6 => (1_usize..9).prop_map(Op::Pick),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn rr_agrees_with_the_reference(ops in prop::collection::vec(op(), 1..60)) {
+        let mut both = Both::new(Walk::Rr);
+        for op in &ops {
+            both.run(op);
+        }
+    }
+
+    #[test]
+    fn wrr_agrees_with_the_reference(ops in prop::collection::vec(op(), 1..60)) {
+        let mut both = Both::new(Walk::Wrr);
+        for op in &ops {
+            both.run(op);
+        }
+    }
+
+    #[test]
+    fn wrr_gives_each_its_weight_in_every_round(weights in prop::collection::vec(0_u32..20, 1..8)) {
+        let mut both = Both::new(Walk::Wrr);
+        for &weight in &weights {
+            both.run(&Op::Add(weight));
+        }
+        let divisor = both.start.step;
+        let round = weights.iter().sum::<u32>() / divisor;
+        let picks = both.run(&Op::Pick(2 * round as usize));
+        for (server, weight) in (1..).zip(&weights) {
+            let got = picks.iter().filter(|&&picked| picked == server).count();
+            prop_assert_eq!(got as u32, 2 * weight / divisor);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Sequences of `wrr`.
+
+use super::Op::*;
+use super::*;
+
+fn wrr(weights: &[u32], steps: &[(Option<Op>, &[u32])]) {
+    script(Walk::Wrr, weights, steps);
+}
+
+/// As observed on a running kernel: the lowest pass comes first, because it was the highest one when the first server
+/// came.
+#[test]
+fn adding_one_by_one_begins_with_the_lowest_pass() {
+    wrr(
+        &[1, 2, 3, 0, 4],
+        &[(None, &[5, 3, 2, 1, 5, 5, 3, 5, 3, 2, 5, 3, 2, 1, 5])],
+    );
+}
+
+#[test]
+fn a_service_made_of_a_list_begins_with_the_highest_pass() {
+    let members = [member(3, 1), member(2, 3), member(1, 2)];
+    let start = crate::table::wrr::start(&members);
+    let mut cursor = Cursor::default();
+    let picks = [(); 7]
+        .map(|()| crate::table::wrr::pick(&members, &start, &mut cursor).map(|i| members[i].seq));
+    assert_eq!(picks, [2, 2, 1, 3, 2, 1, 2].map(Some));
+}
+
+#[test]
+fn equal_weights_are_plain_round_robin() {
+    wrr(&[3, 3, 3], &[(None, &[3, 2, 1, 3, 2, 1])]);
+}
+
+#[test]
+fn one_server_gets_all() {
+    wrr(&[5], &[(None, &[1, 1, 1, 1, 1, 1, 1])]);
+}
+
+#[test]
+fn no_server_refuses() {
+    wrr(&[], &[(None, &[0, 0])]);
+}
+
+#[test]
+fn all_zero_refuses_until_one_has_weight() {
+    wrr(
+        &[0, 0],
+        &[
+            (None, &[0, 0]),
+            (Some(Edit(1, 2)), &[1, 1]),
+            (Some(Edit(2, 2)), &[2, 1]),
+        ],
+    );
+}
+
+#[test]
+fn passes_step_by_the_common_divisor() {
+    wrr(&[4, 2], &[(None, &[2, 1, 1, 2, 1, 1, 2])]);
+}
+
+#[test]
+fn an_edit_begins_the_pass_again() {
+    wrr(
+        &[1, 2, 3],
+        &[
+            (None, &[3]),
+            (Some(Edit(1, 1)), &[3, 2, 1, 3, 3, 2, 3, 2, 1]),
+        ],
+    );
+}
+
+#[test]
+fn a_pass_above_the_new_maximum_becomes_the_maximum() {
+    wrr(
+        &[1, 5],
+        &[(None, &[2, 1, 2]), (Some(Edit(2, 2)), &[2, 2, 1, 2])],
+    );
+}
+
+#[test]
+fn a_pass_below_the_new_maximum_goes_on() {
+    wrr(
+        &[1, 3],
+        &[(None, &[2, 1, 2, 2]), (Some(Edit(2, 9)), &[2, 2, 1, 2])],
+    );
+}
+
+#[test]
+fn a_pass_is_aligned_to_the_new_step() {
+    // In the pass of weight 4 the step becomes 3: the passes are now 7, 4, 1, and 4 goes on as 4.
+    wrr(
+        &[1, 5],
+        &[
+            (None, &[2, 1, 2, 2]),
+            (Some(Edit(1, 3)), &[]),
+            (Some(Edit(2, 9)), &[2, 2, 1, 2, 2, 2, 1]),
+        ],
+    );
+}
+
+#[test]
+fn removing_the_remembered_begins_the_pass_again() {
+    wrr(
+        &[1, 2, 3],
+        &[(None, &[3, 2]), (Some(Remove(2)), &[3, 1, 3, 3, 3, 1])],
+    );
+}
+
+#[test]
+fn an_added_server_is_next() {
+    wrr(&[1, 1], &[(None, &[2]), (Some(Add(1)), &[3, 2, 1, 3])]);
+}
+
+#[test]
+fn an_overloaded_heavy_server_leaves_all_to_the_light() {
+    wrr(
+        &[1, 65_535],
+        &[
+            (None, &[2, 1]),
+            (Some(Overload(2)), &[1, 1]),
+            (Some(Free(2)), &[2, 2, 2]),
+        ],
+    );
+}
+
+#[test]
+fn a_refused_lowest_pass_stays_where_it_was() {
+    let steps: &[(_, &[u32])] = &[
+        (None, &[2]),
+        (Some(Overload(1)), &[]),
+        (Some(Overload(2)), &[0, 0]),
+        (Some(Free(1)), &[]),
+        (Some(Free(2)), &[1, 2, 1]),
+    ];
+    wrr(&[1, 1], steps);
+}
+
+#[test]
+fn a_refused_higher_pass_begins_anew_from_the_top() {
+    let steps: &[(_, &[u32])] = &[
+        (None, &[2, 1, 2]),
+        (Some(Overload(1)), &[]),
+        (Some(Overload(2)), &[0]),
+        (Some(Free(1)), &[]),
+        (Some(Free(2)), &[2, 2, 2, 1]),
+    ];
+    wrr(&[1, 3], steps);
+}
+
+#[test]
+fn a_refused_lowest_pass_from_the_head_begins_anew_from_the_top() {
+    let steps: &[(_, &[u32])] = &[
+        (Some(Overload(1)), &[]),
+        (Some(Overload(2)), &[0]),
+        (Some(Free(1)), &[]),
+        (Some(Free(2)), &[2, 2, 2, 1]),
+    ];
+    wrr(&[1, 3], steps);
+}

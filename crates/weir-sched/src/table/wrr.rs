@@ -1,0 +1,107 @@
+//! Weighted round robin by descending passes (net/netfilter/ipvs/ip_vs_wrr.c).
+//!
+//! A pass goes once through the list and takes every server whose weight reaches the pass's; the next pass asks for `step`
+//! less, and after the lowest comes the highest again. Because the highest is the greatest weight less `step - 1`, the lowest
+//! is always 1.
+//!
+//! The kernel counts fruitless passes down one by one, which for weights like 1 and 65535 is a loop that BPF may not run. A
+//! pass is fruitless exactly when its weight exceeds that of every available server, so the passes up to the next fruitful
+//! one are taken at once: a pick goes through the list three times at most.
+
+use super::{Cursor, Start, first_after};
+use crate::Member;
+
+/// The start of a new service that has `members` already.
+#[must_use]
+pub fn start(members: &[Member]) -> Start {
+    let (max_weight, step) = passes(members);
+    Start {
+        generation: 1,
+        last_seq: 0,
+        pass_weight: max_weight,
+        max_weight,
+        step,
+    }
+}
+
+/// The start that goes with `after`, the list that one change made: the walk begins at the head, and the pass goes on where
+/// it can, aligned to the new step so that the lowest pass is 1 again.
+#[must_use]
+pub fn changed(start: &Start, cursor: Cursor, after: &[Member]) -> Start {
+    let (max_weight, step) = passes(after);
+    let present = start.adopt(cursor).pass_weight;
+    let pass_weight = if present > max_weight || present == 0 {
+        max_weight
+    } else if step > 1 {
+        present / step * step + 1
+    } else {
+        present
+    };
+    Start {
+        generation: start.next_generation(),
+        last_seq: 0,
+        pass_weight,
+        max_weight,
+        step,
+    }
+}
+
+/// Index of the server for the next flow, or none when no server is available.
+pub fn pick(members: &[Member], start: &Start, cursor: &mut Cursor) -> Option<usize> {
+    *cursor = start.adopt(*cursor);
+    if start.max_weight == 0 {
+        return None;
+    }
+    let reaches = |pass_weight| move |m: &Member| m.available() && m.weight >= pass_weight;
+    if let Some(index) = first_after(members, cursor.last_seq, reaches(cursor.pass_weight)) {
+        cursor.last_seq = members[index].seq;
+        return Some(index);
+    }
+
+    // From the head, the walk above was a whole pass already; from anywhere else it only ends the present one.
+    let mid_pass = cursor.last_seq != 0;
+    let wrapped = mid_pass && cursor.pass_weight <= start.step;
+    if wrapped {
+        cursor.pass_weight = start.max_weight;
+    } else if mid_pass {
+        cursor.pass_weight = cursor.pass_weight.saturating_sub(start.step);
+    }
+
+    let Some(heaviest) = members
+        .iter()
+        .filter(|m| m.available())
+        .map(|m| m.weight)
+        .max()
+    else {
+        // Where the kernel's loop stands when it gives up: a round that began in the middle of the lowest pass ends at the
+        // server it began with, every other one at the head, about to begin with the highest pass.
+        if wrapped {
+            cursor.pass_weight = 1;
+        } else {
+            cursor.pass_weight = start.max_weight;
+            cursor.last_seq = 0;
+        }
+        return None;
+    };
+    let excess = cursor.pass_weight.saturating_sub(heaviest);
+    cursor.pass_weight = cursor.pass_weight.saturating_sub(
+        excess
+            .div_ceil(start.step.max(1))
+            .saturating_mul(start.step),
+    );
+    let index = first_after(members, 0, reaches(cursor.pass_weight))?;
+    cursor.last_seq = members[index].seq;
+    Some(index)
+}
+
+/// Weight of the first pass, and the step down from pass to pass.
+fn passes(members: &[Member]) -> (u32, u32) {
+    let divisor = members.iter().map(|m| m.weight).fold(0, gcd);
+    let greatest = members.iter().map(|m| m.weight).max().unwrap_or(0);
+    let step = divisor.max(1);
+    (greatest.saturating_sub(step - 1), step)
+}
+
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

@@ -1,0 +1,88 @@
+//! How many CPUs there can be, and which one a thread runs on.
+
+use std::fs;
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use crate::{Error, Result};
+
+const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
+
+/// The number of CPU slots that a per-CPU map has values for: the highest
+/// possible CPU number plus one, of CPUs online or not.
+///
+/// # Errors
+/// sysfs is not mounted or its list does not have the documented form.
+pub fn possible_cpus() -> Result<usize> {
+    let text = fs::read_to_string(POSSIBLE).map_err(|e| Error::file(POSSIBLE, e))?;
+    highest_in_list(&text)
+        .and_then(|highest| highest.checked_add(1))
+        .ok_or_else(|| Error::Format {
+            subject: POSSIBLE.to_owned(),
+            expected: "a list of CPU numbers",
+            found: text,
+        })
+}
+
+/// The highest number of a kernel CPU list such as `0-3,8`.
+fn highest_in_list(list: &str) -> Option<usize> {
+    let mut highest = None;
+    for range in list.trim().split(',') {
+        let (low, high) = range.split_once('-').unwrap_or((range, range));
+        let (low, high): (usize, usize) = (low.parse().ok()?, high.parse().ok()?);
+        if low > high {
+            return None;
+        }
+        highest = highest.max(Some(high));
+    }
+    highest
+}
+
+/// Keeps the calling thread on `cpu`.
+///
+/// # Errors
+/// The CPU is above the kernel's limit, offline, or outside this process's cpuset.
+pub fn pin_thread(cpu: usize) -> Result<()> {
+    let subject = || format!("CPU {cpu}");
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(Error::call(
+            "sched_setaffinity",
+            subject(),
+            rustix::io::Errno::INVAL,
+        ));
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).map_err(|e| Error::call("sched_setaffinity", subject(), e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_and_ranges() {
+        assert_eq!(highest_in_list("0\n"), Some(0));
+        assert_eq!(highest_in_list("0-3,8\n"), Some(8));
+        assert_eq!(highest_in_list("8,0-3"), Some(8));
+        for bad in ["", "a", "3-1", "0-", "0,,1"] {
+            assert_eq!(highest_in_list(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_cpu_that_cannot_exist_is_refused() {
+        let error = pin_thread(usize::MAX).unwrap_err();
+        assert_eq!(error.errno(), Some(rustix::io::Errno::INVAL.raw_os_error()));
+    }
+
+    #[test]
+    fn a_pinned_thread_runs_there() {
+        std::thread::spawn(|| {
+            pin_thread(0).unwrap();
+            assert_eq!(rustix::thread::sched_getcpu(), 0);
+        })
+        .join()
+        .unwrap();
+    }
+}

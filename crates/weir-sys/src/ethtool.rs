@@ -1,0 +1,396 @@
+//! Device features and driver names by the ethtool ioctl.
+//!
+//! Generic XDP runs after GRO, which hands it packets larger than the MTU: such
+//! devices get GRO, LRO and hardware GRO turned off, and their former values are
+//! put back later. Names are resolved in the network namespace of the calling
+//! thread. Nothing is remembered here; [`Features::set`] returns what was.
+//! Structures and numbers: `linux/ethtool.h`.
+
+#![allow(unsafe_code, reason = "SIOCETHTOOL takes a pointer inside ifreq")]
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketType, socket};
+
+use crate::{Error, Result};
+
+/// Generic receive offload: merges packets in software before generic XDP.
+pub const GRO: &str = "rx-gro";
+/// Large receive offload: merges packets in the driver, not reversibly.
+pub const LRO: &str = "rx-lro";
+/// GRO done by the hardware.
+pub const GRO_HW: &str = "rx-gro-hw";
+/// Transmit checksums of any protocol (veth, virtio).
+pub const TX_CHECKSUM: &str = "tx-checksum-ip-generic";
+/// Transmit checksums of IPv4 only, where [`TX_CHECKSUM`] is missing.
+pub const TX_CHECKSUM_V4: &str = "tx-checksum-ipv4";
+/// Transmit checksums of IPv6 only.
+pub const TX_CHECKSUM_V6: &str = "tx-checksum-ipv6";
+
+const ETHTOOL_GDRVINFO: u32 = 0x03;
+const ETHTOOL_GSTRINGS: u32 = 0x1b;
+const ETHTOOL_GSSET_INFO: u32 = 0x37;
+const ETHTOOL_GFEATURES: u32 = 0x3a;
+const ETHTOOL_SFEATURES: u32 = 0x3b;
+const ETH_SS_FEATURES: u32 = 4;
+const ETH_GSTRING_BYTES: usize = 32;
+const DRVINFO_BYTES: usize = 196;
+const DRIVER_OFFSET: usize = 4;
+/// Above any kernel's count; a larger answer is not believed.
+const MOST_FEATURES: usize = 4096;
+
+/// One feature of one device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Feature {
+    /// In force now.
+    pub active: bool,
+    /// Asked for; in force once what it depends on is.
+    pub requested: bool,
+    /// The driver lets it be changed.
+    pub changeable: bool,
+}
+
+/// The features of one device at one moment, by the names of `ethtool -k`'s
+/// kernel strings (`net/ethtool/common.c`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Features {
+    interface: String,
+    /// Name and bit number, in the kernel's order.
+    names: Vec<String>,
+    states: BTreeMap<String, Feature>,
+}
+
+impl Features {
+    /// Reads all features of `interface`.
+    ///
+    /// # Errors
+    /// There is no such interface here, or the kernel's answer has another form.
+    pub fn read(interface: &str) -> Result<Self> {
+        let device = Device::open(interface)?;
+        let names = device.feature_names()?;
+        let blocks = device.feature_blocks(names.len())?;
+        let states = names
+            .iter()
+            .enumerate()
+            .filter(|(_, name)| !name.is_empty())
+            .map(|(bit, name)| (name.clone(), blocks[bit / 32].state(bit % 32)))
+            .collect();
+        Ok(Self {
+            interface: interface.to_owned(),
+            names,
+            states,
+        })
+    }
+
+    /// The feature `name`, or `None` when this kernel knows none of that name.
+    pub fn get(&self, name: &str) -> Option<Feature> {
+        self.states.get(name).copied()
+    }
+
+    /// Whether `name` exists and is in force.
+    pub fn is_active(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|feature| feature.active)
+    }
+
+    /// All names with their states, sorted.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, Feature)> {
+        self.states
+            .iter()
+            .map(|(name, state)| (name.as_str(), *state))
+    }
+
+    /// Turns features of this device on or off in one request, and returns those
+    /// that this changed with their former wish, ready to be given back to `set`.
+    ///
+    /// # Errors
+    /// [`Error::UnknownFeature`], [`Error::FixedFeature`] before anything is
+    /// changed; [`Error::Call`] without `CAP_NET_ADMIN`.
+    pub fn set<N: AsRef<str>>(&self, wanted: &[(N, bool)]) -> Result<Vec<(String, bool)>> {
+        let mut valid = vec![0_u32; self.names.len().div_ceil(32)];
+        let mut requested = valid.clone();
+        let mut former = Vec::new();
+        for (name, on) in wanted {
+            let (name, on) = (name.as_ref(), *on);
+            let position = self.names.iter().position(|known| known == name);
+            let (Some(bit), Some(state)) = (position, self.get(name)) else {
+                return Err(Error::UnknownFeature {
+                    interface: self.interface.clone(),
+                    feature: name.to_owned(),
+                });
+            };
+            if state.requested == on && state.active == on {
+                continue;
+            }
+            if !state.changeable {
+                return Err(Error::FixedFeature {
+                    interface: self.interface.clone(),
+                    feature: name.to_owned(),
+                    on,
+                });
+            }
+            valid[bit / 32] |= 1 << (bit % 32);
+            requested[bit / 32] |= u32::from(on) << (bit % 32);
+            former.push((name.to_owned(), state.requested));
+        }
+        if !former.is_empty() {
+            Device::open(&self.interface)?.set_features(&valid, &requested)?;
+        }
+        Ok(former)
+    }
+}
+
+/// Turns off what merges received packets on `interface` (GRO, LRO, hardware GRO),
+/// as far as this kernel and driver have it, and returns what that changed, to be
+/// given to [`Features::set`] when generic XDP is gone.
+///
+/// # Errors
+/// A merging feature is on and cannot be turned off ([`Error::FixedFeature`]): generic
+/// XDP must not be used there. Otherwise as [`Features::set`].
+pub fn stop_merging(interface: &str) -> Result<Vec<(String, bool)>> {
+    let features = Features::read(interface)?;
+    let known: Vec<_> = [GRO, LRO, GRO_HW]
+        .into_iter()
+        .filter(|name| features.get(name).is_some())
+        .map(|name| (name, false))
+        .collect();
+    features.set(&known)
+}
+
+/// The name of the driver behind `interface` (`veth`, `virtio_net`, `bridge`).
+///
+/// # Errors
+/// There is no such interface here, or its device has no ethtool operations.
+pub fn driver_name(interface: &str) -> Result<String> {
+    let device = Device::open(interface)?;
+    let mut words = vec![0_u32; DRVINFO_BYTES / 4];
+    words[0] = ETHTOOL_GDRVINFO;
+    // SAFETY: the buffer is as long as struct ethtool_drvinfo, which this command fills.
+    unsafe { device.ioctl("ETHTOOL_GDRVINFO", &mut words) }?;
+    let bytes = bytes_of(&words);
+    Ok(text(
+        &bytes[DRIVER_OFFSET..DRIVER_OFFSET + ETH_GSTRING_BYTES],
+    ))
+}
+
+/// `struct ethtool_get_features_block`.
+#[derive(Clone, Copy)]
+struct Block {
+    available: u32,
+    requested: u32,
+    active: u32,
+    never_changed: u32,
+}
+
+impl Block {
+    fn state(self, bit: usize) -> Feature {
+        let is_set = |mask: u32| mask >> bit & 1 == 1;
+        Feature {
+            active: is_set(self.active),
+            requested: is_set(self.requested),
+            changeable: is_set(self.available) && !is_set(self.never_changed),
+        }
+    }
+}
+
+/// An interface of the namespace that the socket was made in.
+struct Device {
+    socket: OwnedFd,
+    interface: String,
+}
+
+impl Device {
+    fn open(interface: &str) -> Result<Self> {
+        let named = !interface.is_empty()
+            && interface.len() < libc::IFNAMSIZ
+            && !interface.contains(|c: char| c == '/' || c == '\0' || c.is_whitespace());
+        if !named {
+            return Err(Error::InterfaceName {
+                name: interface.to_owned(),
+            });
+        }
+        let socket = socket(AddressFamily::INET, SocketType::DGRAM, None)
+            .map_err(|e| Error::call("socket", interface, e))?;
+        Ok(Self {
+            socket,
+            interface: interface.to_owned(),
+        })
+    }
+
+    fn feature_names(&self) -> Result<Vec<String>> {
+        // cmd, reserved, 64-bit mask of string sets, one count for the set asked for.
+        let mask = (1_u64 << ETH_SS_FEATURES).to_ne_bytes();
+        let half = |i: usize| u32::from_ne_bytes([mask[i], mask[i + 1], mask[i + 2], mask[i + 3]]);
+        let mut words = [ETHTOOL_GSSET_INFO, 0, half(0), half(4), 0];
+        // SAFETY: one bit of the mask is set, so one count follows the 16-byte header.
+        unsafe { self.ioctl("ETHTOOL_GSSET_INFO", &mut words) }?;
+        let count = words[4] as usize;
+        if count == 0 || count > MOST_FEATURES {
+            return Err(self.unexpected("a plausible number of features", count));
+        }
+        let mut words = vec![0_u32; 3 + count * ETH_GSTRING_BYTES / 4];
+        words[..3].copy_from_slice(&[ETHTOOL_GSTRINGS, ETH_SS_FEATURES, count as u32]);
+        // SAFETY: the kernel writes its count of 32-byte strings, the one that it gave
+        // above and that is fixed for a kernel, behind the 12-byte header.
+        unsafe { self.ioctl("ETHTOOL_GSTRINGS", &mut words) }?;
+        let bytes = bytes_of(&words[3..]);
+        Ok(bytes.chunks_exact(ETH_GSTRING_BYTES).map(text).collect())
+    }
+
+    fn feature_blocks(&self, features: usize) -> Result<Vec<Block>> {
+        let count = features.div_ceil(32);
+        let mut words = vec![0_u32; 2 + count * 4];
+        words[..2].copy_from_slice(&[ETHTOOL_GFEATURES, count as u32]);
+        // SAFETY: the kernel writes at most the number of 16-byte blocks announced in
+        // the second word, and so many follow the header.
+        unsafe { self.ioctl("ETHTOOL_GFEATURES", &mut words) }?;
+        if words[1] as usize != count {
+            return Err(self.unexpected("as many feature blocks as names", words[1] as usize));
+        }
+        Ok(words[2..]
+            .chunks_exact(4)
+            .map(|block| Block {
+                available: block[0],
+                requested: block[1],
+                active: block[2],
+                never_changed: block[3],
+            })
+            .collect())
+    }
+
+    fn set_features(&self, valid: &[u32], requested: &[u32]) -> Result<()> {
+        let mut words = vec![ETHTOOL_SFEATURES, valid.len() as u32];
+        for (valid, requested) in valid.iter().zip(requested) {
+            words.extend([valid, requested]);
+        }
+        // SAFETY: the kernel only reads the announced number of 8-byte blocks.
+        unsafe { self.ioctl("ETHTOOL_SFEATURES", &mut words) }
+    }
+
+    fn unexpected(&self, expected: &'static str, found: usize) -> Error {
+        Error::Format {
+            subject: self.interface.clone(),
+            expected,
+            found: found.to_string(),
+        }
+    }
+
+    /// # Safety
+    /// `words` must hold the whole structure that the command in its first word
+    /// reads and writes, by the sizes stated inside.
+    unsafe fn ioctl(&self, call: &'static str, words: &mut [u32]) -> Result<()> {
+        // SAFETY: all-zero is a valid ifreq: integers and null pointers.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        for (to, from) in request.ifr_name.iter_mut().zip(self.interface.bytes()) {
+            *to = from as libc::c_char;
+        }
+        request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
+        // SAFETY: `request` is a live ifreq whose data pointer is good for what the
+        // caller vouches; the socket is open.
+        let status =
+            unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
+        if status < 0 {
+            let cause = std::io::Error::last_os_error();
+            return Err(Error::call(call, self.interface.as_str(), cause));
+        }
+        Ok(())
+    }
+}
+
+fn bytes_of(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+/// A NUL-padded kernel string.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Capabilities, Capability, NetNs};
+
+    #[test]
+    fn the_loopback_has_features() {
+        let features = Features::read("lo").unwrap();
+        assert!(features.get(GRO).is_some() && features.get(LRO).is_some());
+        assert!(features.is_active(TX_CHECKSUM));
+        assert_eq!(features.get("rx-teleport"), None);
+        assert!(features.iter().count() > 30);
+    }
+
+    #[test]
+    fn names_that_cannot_be_interfaces() {
+        for name in ["", "a b", "a/b", "sixteen-bytes-xx", "nul\0"] {
+            let error = Features::read(name).unwrap_err();
+            assert!(matches!(error, Error::InterfaceName { .. }), "{name:?}");
+        }
+        let error = Features::read("weir-none").unwrap_err();
+        assert_eq!(error.errno(), Some(libc::ENODEV));
+    }
+
+    #[test]
+    fn mistaken_wishes_change_nothing() {
+        let features = Features::read("lo").unwrap();
+        let error = features
+            .set(&[(GRO, false), ("rx-teleport", true)])
+            .unwrap_err();
+        assert!(matches!(error, Error::UnknownFeature { .. }));
+        let error = features.set(&[(GRO, false), (LRO, true)]).unwrap_err();
+        assert!(matches!(error, Error::FixedFeature { .. }), "{error}");
+        assert_eq!(Features::read("lo").unwrap(), features);
+    }
+
+    #[test]
+    fn a_change_is_seen_and_undone() {
+        if !Capabilities::effective().unwrap().has(Capability::SysAdmin) {
+            println!("SKIPPED: needs root");
+            return;
+        }
+        let inside = NetNs::create().unwrap();
+        inside
+            .run(|| {
+                let before = Features::read("lo").unwrap();
+                let former = before.set(&[(GRO, !before.is_active(GRO))]).unwrap();
+                assert_eq!(former, [(GRO.to_owned(), before.is_active(GRO))]);
+                let changed = Features::read("lo").unwrap();
+                assert_ne!(changed.is_active(GRO), before.is_active(GRO));
+                changed.set(&former).unwrap();
+                assert_eq!(Features::read("lo").unwrap(), before);
+
+                let merging = before.is_active(GRO);
+                let former = stop_merging("lo").unwrap();
+                assert!(!Features::read("lo").unwrap().is_active(GRO));
+                assert_eq!(former.contains(&(GRO.to_owned(), true)), merging);
+                assert!(stop_merging("lo").unwrap().is_empty());
+            })
+            .unwrap();
+    }
+
+    #[test]
+    fn feature_bits_of_a_block() {
+        let block = Block {
+            available: 0b011,
+            requested: 0b101,
+            active: 0b100,
+            never_changed: 0b010,
+        };
+        let states: Vec<_> = (0..3)
+            .map(|bit| block.state(bit))
+            .map(|s| (s.changeable, s.requested, s.active))
+            .collect();
+        assert_eq!(
+            states,
+            [
+                (true, true, false),
+                (false, false, false),
+                (false, true, true)
+            ]
+        );
+    }
+}

@@ -1,0 +1,33 @@
+//! What Weir asks of the kernel outside netlink and bpf(2): namespaces, device
+//! features, mounts, capabilities, clocks, CPUs, lock files and the service
+//! manager.
+//!
+//! Every function is a thin, safe statement of fact or one change to the calling
+//! thread or process. Nothing here decides policy, keeps state between calls or
+//! touches routes, addresses and BPF objects: those belong to `weir-netlink` and
+//! `weir-dataplane`, which stand on this crate. `unsafe` is confined to the few
+//! calls that have no safe wrapper ([`ethtool`], [`NetNs`]).
+
+mod capability;
+mod clock;
+mod cpu;
+mod error;
+pub mod ethtool;
+mod limit;
+mod lock;
+mod mount;
+mod netns;
+mod notify;
+
+pub use capability::{Capabilities, Capability};
+pub use clock::{Clock, boot_id, now_ns};
+pub use cpu::{pin_thread, possible_cpus};
+pub use error::Error;
+pub use limit::raise_memlock;
+pub use lock::LockFile;
+pub use mount::{Bpffs, MountView, bpffs_at, mount_bpffs};
+pub use netns::{Entered, NetNs, NetNsId};
+pub use notify::{Notification, Notifier};
+
+/// The result of every fallible function of this crate.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,28 @@
+//! Process limits.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::{Error, Result};
+
+/// Lifts the limit of locked memory. Kernels before 5.11 charge BPF maps to it;
+/// later ones charge the memory cgroup and do not look at it.
+///
+/// Without the right to lift the hard limit, the soft one is raised to it.
+///
+/// # Errors
+/// Not even the soft limit may be changed.
+pub fn raise_memlock() -> Result<()> {
+    let unlimited = Rlimit {
+        current: None,
+        maximum: None,
+    };
+    if setrlimit(Resource::Memlock, unlimited).is_ok() {
+        return Ok(());
+    }
+    let maximum = getrlimit(Resource::Memlock).maximum;
+    let most = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    setrlimit(Resource::Memlock, most).map_err(|e| Error::call("setrlimit", "RLIMIT_MEMLOCK", e))
+}

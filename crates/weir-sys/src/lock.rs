@@ -1,0 +1,90 @@
+//! One process at a time in a runtime directory.
+//!
+//! The lock is flock(2)'s: it ends with the process, however that ends, so a
+//! stale file never stands in the way. The process id inside is for messages
+//! only and is never trusted to decide anything.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use crate::{Error, Result};
+
+/// An exclusive lock, held until dropped. The file itself stays: removing it
+/// would let two processes each lock a file of that name.
+#[derive(Debug)]
+pub struct LockFile {
+    path: PathBuf,
+    _file: File,
+}
+
+impl LockFile {
+    /// Takes the lock at `path` at once, creating the file if need be, and writes
+    /// this process's id into it.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] when another open file holds it; [`Error::File`] otherwise.
+    pub fn acquire(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(|e| Error::file(path, e))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut text = String::new();
+                let holder = match file.read_to_string(&mut text) {
+                    Ok(_) => text.trim().parse().ok(),
+                    Err(_) => None,
+                };
+                return Err(Error::Locked {
+                    path: path.to_owned(),
+                    holder,
+                });
+            }
+            Err(TryLockError::Error(e)) => return Err(Error::file(path, e)),
+        }
+        file.set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| writeln!(file, "{}", std::process::id()))
+            .map_err(|e| Error::file(path, e))?;
+        Ok(Self {
+            path: path.to_owned(),
+            _file: file,
+        })
+    }
+
+    /// Where the lock is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_is_told_who_holds_it() {
+        let path = std::env::temp_dir().join(format!("weir-lock-{}", std::process::id()));
+        let first = LockFile::acquire(&path).unwrap();
+        assert_eq!(first.path(), path);
+        match LockFile::acquire(&path) {
+            Err(Error::Locked { holder, .. }) => assert_eq!(holder, Some(std::process::id())),
+            other => panic!("expected a held lock, got {other:?}"),
+        }
+        drop(first);
+        LockFile::acquire(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_is_named() {
+        let error = LockFile::acquire("/nonexistent/weir.lock").unwrap_err();
+        assert!(error.to_string().starts_with("/nonexistent/weir.lock: "));
+    }
+}

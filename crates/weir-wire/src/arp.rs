@@ -1,0 +1,150 @@
+//! ARP for IPv4 over Ethernet (RFC 826). Other pairs of hardware and protocol are refused.
+
+use std::net::Ipv4Addr;
+
+use crate::address::MacAddr;
+use crate::error::{Layer, LengthField, ParseError};
+use crate::octets::{array_at, require, u8_at, u16_at};
+use crate::protocol::EtherType;
+
+/// What an ARP packet asks or tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ArpOperation {
+    /// Who has the target address?
+    Request,
+    /// The sender has the sender address.
+    Reply,
+}
+
+/// An ARP packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ArpPacket {
+    /// Request or reply.
+    pub operation: ArpOperation,
+    /// Link address of the sender.
+    pub sender_mac: MacAddr,
+    /// Address of the sender; unspecified in a probe (RFC 5227).
+    pub sender: Ipv4Addr,
+    /// Link address of the target; zero in a request.
+    pub target_mac: MacAddr,
+    /// Address asked for, or of whom the reply is for.
+    pub target: Ipv4Addr,
+}
+
+impl ArpPacket {
+    /// Bytes on the wire.
+    pub const LEN: usize = 28;
+    const HARDWARE_ETHERNET: u16 = 1;
+
+    /// Reads a packet; padding after it is ignored.
+    ///
+    /// # Errors
+    /// [`ParseError::TooShort`], [`ParseError::UnsupportedType`] for other hardware, protocols and operations,
+    /// [`ParseError::BadLength`] for other address lengths.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
+        require(Layer::Arp, bytes, Self::LEN)?;
+        let unsupported = |value: u16| ParseError::UnsupportedType {
+            layer: Layer::Arp,
+            value: value.into(),
+        };
+        let (hardware, protocol) = (u16_at(bytes, 0), u16_at(bytes, 2));
+        if hardware != Self::HARDWARE_ETHERNET {
+            return Err(unsupported(hardware));
+        }
+        if EtherType(protocol) != EtherType::IPV4 {
+            return Err(unsupported(protocol));
+        }
+        for (at, right) in [(4, 6), (5, 4)] {
+            let length = usize::from(u8_at(bytes, at));
+            if length != right {
+                return Err(ParseError::BadLength {
+                    layer: Layer::Arp,
+                    field: LengthField::AddressLength,
+                    bytes: length,
+                    least: right,
+                    most: right,
+                });
+            }
+        }
+        let operation = match u16_at(bytes, 6) {
+            1 => ArpOperation::Request,
+            2 => ArpOperation::Reply,
+            other => return Err(unsupported(other)),
+        };
+        Ok(Self {
+            operation,
+            sender_mac: MacAddr::new(array_at(bytes, 8)),
+            sender: array_at::<4>(bytes, 14).into(),
+            target_mac: MacAddr::new(array_at(bytes, 18)),
+            target: array_at::<4>(bytes, 24).into(),
+        })
+    }
+
+    /// Appends the packet.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        let operation: u16 = match self.operation {
+            ArpOperation::Request => 1,
+            ArpOperation::Reply => 2,
+        };
+        out.extend(Self::HARDWARE_ETHERNET.to_be_bytes());
+        out.extend(EtherType::IPV4.0.to_be_bytes());
+        out.extend([6, 4]);
+        out.extend(operation.to_be_bytes());
+        out.extend(self.sender_mac.octets());
+        out.extend(self.sender.octets());
+        out.extend(self.target_mac.octets());
+        out.extend(self.target.octets());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply() -> (ArpPacket, Vec<u8>) {
+        let packet = ArpPacket {
+            operation: ArpOperation::Reply,
+            sender_mac: [2, 0, 0, 0, 0, 1].into(),
+            sender: Ipv4Addr::new(10, 0, 0, 1),
+            target_mac: [2, 0, 0, 0, 0, 2].into(),
+            target: Ipv4Addr::new(10, 0, 0, 2),
+        };
+        let mut bytes = Vec::new();
+        packet.emit(&mut bytes);
+        (packet, bytes)
+    }
+
+    #[test]
+    fn replies_round_trip() {
+        let (packet, bytes) = reply();
+        assert_eq!(bytes.len(), ArpPacket::LEN);
+        assert_eq!(ArpPacket::parse(&bytes), Ok(packet));
+    }
+
+    #[test]
+    fn other_hardware_protocol_lengths_and_operations_are_refused() {
+        let (_, bytes) = reply();
+        let unsupported = |value| ParseError::UnsupportedType {
+            layer: Layer::Arp,
+            value,
+        };
+        let length = |bytes, right| ParseError::BadLength {
+            layer: Layer::Arp,
+            field: LengthField::AddressLength,
+            bytes,
+            least: right,
+            most: right,
+        };
+        for (at, value, error) in [
+            (1, 6, unsupported(6)),
+            (2, 0x86, unsupported(0x8600)),
+            (4, 8, length(8, 6)),
+            (5, 16, length(16, 4)),
+            (7, 3, unsupported(3)),
+        ] {
+            let mut bytes = bytes.clone();
+            bytes[at] = value;
+            assert_eq!(ArpPacket::parse(&bytes), Err(error));
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Cutting an IP packet into fragments, as a router (RFC 791) or an IPv6 source (RFC 8200 section 4.5) does.
+
+use crate::error::{Layer, ParseError};
+use crate::ipv4::{Ipv4Fragment, Ipv4Header, Ipv4View};
+use crate::ipv6::extension::{Extension, FragmentHeader, Ipv6Chain};
+use crate::ipv6::{Ipv6Header, Ipv6View};
+use crate::octets::{put, tail, u8_at};
+use crate::options::HeaderOptions;
+use crate::protocol::{EtherType, IpProtocol};
+
+/// The IP packets, none longer than `mtu` bytes, that carry `packet` in order; just the packet where it fits.
+///
+/// They share `id`, of which IPv4 takes the lower half. A fragment of IPv4 is cut further.
+///
+/// # Errors
+/// Those of the views, and [`ParseError::NotFragmentable`]: DF is set, the MTU has no room for eight bytes of content, or an
+/// IPv6 packet is a fragment already.
+pub fn fragment(packet: &[u8], mtu: usize, id: u32) -> Result<Vec<Vec<u8>>, ParseError> {
+    match EtherType::of_ip(packet) {
+        Some(EtherType::IPV6) => fragment_v6(Ipv6View::new(packet)?, packet, mtu, id),
+        _ => fragment_v4(Ipv4View::new(packet)?, packet, mtu, id),
+    }
+}
+
+/// Bytes of content in all fragments but the last.
+fn room(layer: Layer, mtu: usize, header_len: usize) -> Result<usize, ParseError> {
+    match mtu.saturating_sub(header_len) & !7 {
+        0 => Err(ParseError::NotFragmentable { layer, mtu }),
+        room => Ok(room),
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the lower half of the identification is what is asked for"
+)]
+fn fragment_v4(
+    view: Ipv4View<'_>,
+    packet: &[u8],
+    mtu: usize,
+    id: u32,
+) -> Result<Vec<Vec<u8>>, ParseError> {
+    if view.total_len() <= mtu {
+        return Ok(vec![packet.to_vec()]);
+    }
+    let original = view.header();
+    if original.dont_fragment {
+        return Err(ParseError::NotFragmentable {
+            layer: Layer::Ipv4,
+            mtu,
+        });
+    }
+    let room = room(Layer::Ipv4, mtu, view.header_len())?;
+    let mut parts = Vec::new();
+    for (index, content) in view.payload().chunks(room).enumerate() {
+        let at = index * room;
+        let last = at + content.len() == view.payload().len();
+        let options = if index == 0 {
+            original.options
+        } else {
+            copied_options(&original.options)
+        };
+        let header = Ipv4Header {
+            id: id as u16,
+            fragment: Ipv4Fragment::new(
+                original.fragment.offset_bytes() + at,
+                !last || original.fragment.more(),
+            ),
+            options,
+            ..original.clone()
+        };
+        let mut part = Vec::new();
+        header.emit(content.len(), &mut part);
+        part.extend(content);
+        parts.push(part);
+    }
+    Ok(parts)
+}
+
+/// The options that RFC 791 tells to repeat in every fragment: those with the highest bit set.
+fn copied_options(options: &HeaderOptions) -> HeaderOptions {
+    let mut copied = Vec::new();
+    let mut rest = options.as_bytes();
+    while let Some(&kind) = rest.first() {
+        let len = match kind {
+            0 => break,
+            1 => 1,
+            _ => usize::from(u8_at(rest, 1)).max(2),
+        };
+        if kind & 0x80 != 0 {
+            copied.extend(rest.get(..len).unwrap_or(rest));
+        }
+        rest = tail(rest, len);
+    }
+    HeaderOptions::truncated(&copied)
+}
+
+fn fragment_v6(
+    view: Ipv6View<'_>,
+    packet: &[u8],
+    mtu: usize,
+    id: u32,
+) -> Result<Vec<Vec<u8>>, ParseError> {
+    if Ipv6View::HEADER_LEN + view.payload_len() <= mtu {
+        return Ok(vec![packet.to_vec()]);
+    }
+    if Ipv6Chain::walk(view.next_header(), view.payload())?
+        .fragment
+        .is_some()
+    {
+        return Err(ParseError::NotFragmentable {
+            layer: Layer::Ipv6,
+            mtu,
+        });
+    }
+    let (kept, fragmentable) = split_per_fragment_headers(&view);
+    let room = room(
+        Layer::Ipv6,
+        mtu,
+        Ipv6View::HEADER_LEN + kept.bytes.len() + FragmentHeader::LEN,
+    )?;
+    let mut parts = Vec::new();
+    for (index, content) in fragmentable.chunks(room).enumerate() {
+        let at = index * room;
+        let more = at + content.len() < fragmentable.len();
+        let offset_bytes = u16::try_from(at).map_err(|_| ParseError::NotFragmentable {
+            layer: Layer::Ipv6,
+            mtu,
+        })?;
+        let mut part = Vec::new();
+        let payload_len = kept.bytes.len() + FragmentHeader::LEN + content.len();
+        Ipv6Header {
+            next_header: kept.first,
+            ..view.header()
+        }
+        .emit(payload_len, &mut part);
+        part.extend(&kept.bytes);
+        Extension::Fragment(FragmentHeader {
+            id,
+            offset_bytes,
+            more,
+        })
+        .emit(kept.next, &mut part);
+        part.extend(content);
+        parts.push(part);
+    }
+    Ok(parts)
+}
+
+/// The headers that every fragment repeats, already pointing to a fragment header.
+struct PerFragmentHeaders {
+    /// What the fixed header announces.
+    first: IpProtocol,
+    bytes: Vec<u8>,
+    /// What the fragment header announces.
+    next: IpProtocol,
+}
+
+/// Hop-by-hop and routing headers, and destination options before a routing header, stay; the rest is cut.
+fn split_per_fragment_headers<'a>(view: &Ipv6View<'a>) -> (PerFragmentHeaders, &'a [u8]) {
+    let payload = view.payload();
+    let (mut next, mut at) = (view.next_header(), 0);
+    let (mut kept_next, mut kept_len, mut last_kept_at) = (next, 0, None);
+    while matches!(
+        next,
+        IpProtocol::HOP_BY_HOP | IpProtocol::ROUTING | IpProtocol::DEST_OPTS
+    ) {
+        let (passed, header_at) = (next, at);
+        next = IpProtocol(u8_at(payload, at));
+        at += (usize::from(u8_at(payload, at + 1)) + 1) * 8;
+        if passed != IpProtocol::DEST_OPTS {
+            (kept_next, kept_len, last_kept_at) = (next, at, Some(header_at));
+        }
+    }
+    let mut bytes = payload.get(..kept_len).unwrap_or_default().to_vec();
+    let first = match last_kept_at {
+        Some(header_at) => {
+            put(&mut bytes, header_at, &[IpProtocol::FRAGMENT.0]);
+            view.next_header()
+        }
+        None => IpProtocol::FRAGMENT,
+    };
+    (
+        PerFragmentHeaders {
+            first,
+            bytes,
+            next: kept_next,
+        },
+        tail(payload, kept_len),
+    )
+}

@@ -1,0 +1,131 @@
+//! Frames: addresses, tags, and what they carry.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::address::MacAddr;
+use crate::arp::ArpPacket;
+use crate::build::fragment::fragment;
+use crate::build::network::{IpBuilder, Ipv4Builder, Ipv6Builder};
+use crate::error::ParseError;
+use crate::ethernet::{EthernetHeader, VlanTag};
+use crate::protocol::EtherType;
+
+/// A frame in the making.
+#[derive(Debug, Clone)]
+pub struct EthernetBuilder {
+    src: MacAddr,
+    dst: MacAddr,
+    tags: Vec<VlanTag>,
+    ethertype: Option<EtherType>,
+    padding: usize,
+}
+
+impl EthernetBuilder {
+    pub(crate) const fn new(src: MacAddr, dst: MacAddr) -> Self {
+        Self {
+            src,
+            dst,
+            tags: Vec::new(),
+            ethertype: None,
+            padding: 0,
+        }
+    }
+
+    /// Adds an 802.1Q tag inside those added before.
+    #[must_use]
+    pub fn vlan(self, vlan: u16) -> Self {
+        self.tag(VlanTag::new(vlan))
+    }
+
+    /// Adds an 802.1ad tag inside those added before.
+    #[must_use]
+    pub fn service_vlan(self, vlan: u16) -> Self {
+        self.tag(VlanTag::service(vlan))
+    }
+
+    /// Adds a tag with all its bits inside those added before.
+    #[must_use]
+    pub fn tag(mut self, tag: VlanTag) -> Self {
+        self.tags.push(tag);
+        self
+    }
+
+    /// Announces another type than that of the content.
+    #[must_use]
+    pub const fn ethertype(mut self, ethertype: EtherType) -> Self {
+        self.ethertype = Some(ethertype);
+        self
+    }
+
+    /// Appends zero bytes to the frame, as links with a minimum length do.
+    #[must_use]
+    pub const fn padding(mut self, bytes: usize) -> Self {
+        self.padding = bytes;
+        self
+    }
+
+    /// Goes on with IPv4.
+    #[must_use]
+    pub fn ipv4(self, src: Ipv4Addr, dst: Ipv4Addr) -> Ipv4Builder {
+        Ipv4Builder::new(Some(self), src, dst)
+    }
+
+    /// Goes on with IPv6.
+    #[must_use]
+    pub fn ipv6(self, src: Ipv6Addr, dst: Ipv6Addr) -> Ipv6Builder {
+        Ipv6Builder::new(Some(self), src, dst)
+    }
+
+    /// Goes on with the addresses' family; of mixed addresses, the IPv4 one is mapped into IPv6.
+    #[must_use]
+    pub fn ip(self, src: IpAddr, dst: IpAddr) -> IpBuilder {
+        IpBuilder::new(Some(self), src, dst)
+    }
+
+    /// The frame around an ARP packet.
+    #[must_use]
+    pub fn arp(&self, packet: &ArpPacket) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        packet.emit(&mut bytes);
+        self.carry(EtherType::ARP, &bytes)
+    }
+
+    /// The frame around an IP packet, whose version says the type; bytes that are no IP are announced as IPv4.
+    #[must_use]
+    pub fn ip_packet(&self, packet: &[u8]) -> Vec<u8> {
+        self.carry(EtherType::of_ip(packet).unwrap_or(EtherType::IPV4), packet)
+    }
+
+    /// Frames around the fragments of an IP packet; see [`fragment`].
+    ///
+    /// # Errors
+    /// Those of [`fragment`].
+    pub fn fragments(
+        &self,
+        packet: &[u8],
+        mtu: usize,
+        id: u32,
+    ) -> Result<Vec<Vec<u8>>, ParseError> {
+        Ok(fragment(packet, mtu, id)?
+            .iter()
+            .map(|part| self.ip_packet(part))
+            .collect())
+    }
+
+    /// The frame around any content.
+    #[must_use]
+    pub fn carry(&self, ethertype: EtherType, content: &[u8]) -> Vec<u8> {
+        let ethertype = self.ethertype.unwrap_or(ethertype);
+        let header = EthernetHeader {
+            src: self.src,
+            dst: self.dst,
+            tags: self.tags.clone(),
+            ethertype,
+        };
+        let mut frame = Vec::new();
+        header.emit(&mut frame);
+        frame.extend(content);
+        frame.resize(frame.len() + self.padding, 0);
+        frame
+    }
+}

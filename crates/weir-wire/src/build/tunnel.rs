@@ -1,0 +1,248 @@
+//! Encapsulation: the outer packet around an inner one.
+
+use std::net::IpAddr;
+
+use crate::Packet;
+use crate::build::ChecksumChoice;
+use crate::build::network::IpBuilder;
+use crate::checksum::{Sum, pseudo_header};
+use crate::gre::{GreHeader, GreView};
+use crate::gue::{GueHeader, RemoteChecksum};
+use crate::ipv4::Ipv4View;
+use crate::ipv6::Ipv6View;
+use crate::ipv6::extension::Ipv6Chain;
+use crate::octets::tail;
+use crate::protocol::{EtherType, IpProtocol};
+use crate::tcp::TcpView;
+use crate::udp::UdpView;
+
+/// How an inner packet's checksum and GUE's own are dealt with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum GueChecksum {
+    /// The outer UDP checksum is zero.
+    #[default]
+    None,
+    /// The outer UDP checksum covers all.
+    Full,
+    /// The outer UDP checksum is zero and the receiver completes the inner one. Without effect where there is no inner
+    /// checksum to complete: other protocols than TCP and UDP, fragments, UDP without checksum.
+    Remote,
+}
+
+/// A tunnel's way of wrapping a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Encapsulation {
+    /// IP in IP (RFC 2003, RFC 2473, RFC 4213).
+    Ipip,
+    /// GRE.
+    Gre {
+        /// With its checksum.
+        checksum: bool,
+    },
+    /// GUE in UDP.
+    Gue {
+        /// Outer source port, by which paths are chosen.
+        sport: u16,
+        /// Outer destination port, [`crate::GUE_PORT`] by default.
+        dport: u16,
+        /// Checksum.
+        checksum: GueChecksum,
+    },
+}
+
+/// The IP packet around `inner`, IP in IP of any pair of families, TTL 64.
+#[must_use]
+pub fn encap_ipip(src: IpAddr, dst: IpAddr, inner: &[u8]) -> Vec<u8> {
+    Packet::ip(src, dst).encapsulate(Encapsulation::Ipip, inner)
+}
+
+/// The IP packet around `inner`, GRE, TTL 64.
+#[must_use]
+pub fn encap_gre(src: IpAddr, dst: IpAddr, checksum: bool, inner: &[u8]) -> Vec<u8> {
+    Packet::ip(src, dst).encapsulate(Encapsulation::Gre { checksum }, inner)
+}
+
+/// The IP packet around `inner`, GUE between these ports, TTL 64.
+#[must_use]
+pub fn encap_gue(
+    src: IpAddr,
+    dst: IpAddr,
+    ports: (u16, u16),
+    checksum: GueChecksum,
+    inner: &[u8],
+) -> Vec<u8> {
+    let (sport, dport) = ports;
+    Packet::ip(src, dst).encapsulate(
+        Encapsulation::Gue {
+            sport,
+            dport,
+            checksum,
+        },
+        inner,
+    )
+}
+
+/// A GRE packet in the making.
+#[derive(Debug, Clone)]
+pub struct GreBuilder {
+    ip: IpBuilder,
+    header: GreHeader,
+    inner: Vec<u8>,
+    checksum: ChecksumChoice,
+}
+
+impl GreBuilder {
+    pub(crate) fn new(ip: IpBuilder, inner: &[u8]) -> Self {
+        let protocol = EtherType::of_ip(inner).unwrap_or(EtherType::IPV4);
+        let header = GreHeader {
+            protocol,
+            checksum: false,
+        };
+        Self {
+            ip,
+            header,
+            inner: inner.to_vec(),
+            checksum: ChecksumChoice::Right,
+        }
+    }
+
+    /// Adds the checksum.
+    #[must_use]
+    pub const fn checksum(mut self) -> Self {
+        self.header.checksum = true;
+        self
+    }
+
+    /// Adds a wrong checksum.
+    #[must_use]
+    pub const fn bad_checksum(mut self) -> Self {
+        self.checksum = ChecksumChoice::Wrong;
+        self.checksum()
+    }
+
+    /// Announces another content.
+    #[must_use]
+    pub const fn protocol(mut self, protocol: EtherType) -> Self {
+        self.header.protocol = protocol;
+        self
+    }
+
+    /// The packet, in its frame where it has one.
+    #[must_use]
+    pub fn build(self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.header.emit(&self.inner, &mut bytes);
+        if self.header.checksum {
+            self.checksum
+                .fill(&mut bytes, GreView::CHECKSUM_OFFSET, Sum::new(), false);
+        }
+        self.ip.finish(IpProtocol::GRE, &bytes)
+    }
+}
+
+/// A GUE packet in the making.
+#[derive(Debug, Clone)]
+pub struct GueBuilder {
+    ip: IpBuilder,
+    sport: u16,
+    dport: u16,
+    inner: Vec<u8>,
+    checksum: GueChecksum,
+}
+
+impl GueBuilder {
+    pub(crate) fn new(ip: IpBuilder, sport: u16, dport: u16, inner: &[u8]) -> Self {
+        Self {
+            ip,
+            sport,
+            dport,
+            inner: inner.to_vec(),
+            checksum: GueChecksum::None,
+        }
+    }
+
+    /// How checksums are dealt with; [`GueChecksum::None`] unless set.
+    #[must_use]
+    pub const fn checksum(mut self, checksum: GueChecksum) -> Self {
+        self.checksum = checksum;
+        self
+    }
+
+    /// The packet, in its frame where it has one.
+    #[must_use]
+    pub fn build(mut self) -> Vec<u8> {
+        let protocol = IpProtocol::of_inner(&self.inner).unwrap_or(IpProtocol::IPIP);
+        let deferrable = match self.checksum {
+            GueChecksum::Remote => deferrable_checksum(&self.inner),
+            GueChecksum::None | GueChecksum::Full => None,
+        };
+        if let Some((remote, pseudo_header)) = deferrable {
+            remote.defer(&mut self.inner, pseudo_header);
+        }
+        let mut bytes = Vec::new();
+        GueHeader {
+            protocol,
+            remote_checksum: deferrable.map(|(remote, _)| remote),
+        }
+        .emit(&mut bytes);
+        bytes.extend(&self.inner);
+        let udp = self.ip.udp(self.sport, self.dport).payload(&bytes);
+        match self.checksum {
+            GueChecksum::Full => udp.build(),
+            GueChecksum::None | GueChecksum::Remote => udp.zero_udp_checksum().build(),
+        }
+    }
+}
+
+/// Where the inner checksum lies, and the pseudo header that goes into it.
+fn deferrable_checksum(inner: &[u8]) -> Option<(RemoteChecksum, Sum)> {
+    let (src, dst, protocol, start, segment): (IpAddr, IpAddr, _, _, _) =
+        match EtherType::of_ip(inner)? {
+            EtherType::IPV4 => {
+                let view = Ipv4View::new(inner).ok()?;
+                if view.header().fragment.is_fragment() {
+                    return None;
+                }
+                (
+                    view.src().into(),
+                    view.dst().into(),
+                    view.protocol(),
+                    view.header_len(),
+                    view.payload(),
+                )
+            }
+            _ => {
+                let view = Ipv6View::new(inner).ok()?;
+                let chain = Ipv6Chain::walk(view.next_header(), view.payload()).ok()?;
+                if chain
+                    .fragment
+                    .is_some_and(|fragment| fragment.is_fragment())
+                {
+                    return None;
+                }
+                let segment = tail(view.payload(), chain.len);
+                (
+                    view.src().into(),
+                    view.dst().into(),
+                    chain.protocol,
+                    Ipv6View::HEADER_LEN + chain.len,
+                    segment,
+                )
+            }
+        };
+    let field = match protocol {
+        IpProtocol::TCP => TcpView::new(segment)
+            .ok()
+            .map(|_| TcpView::CHECKSUM_OFFSET)?,
+        IpProtocol::UDP => {
+            let view = UdpView::new(segment).ok()?;
+            (view.checksum() != 0).then_some(UdpView::CHECKSUM_OFFSET)?
+        }
+        _ => return None,
+    };
+    let remote = RemoteChecksum {
+        start: u16::try_from(start).ok()?,
+        offset: u16::try_from(start + field).ok()?,
+    };
+    Some((remote, pseudo_header(src, dst, protocol, segment.len())))
+}

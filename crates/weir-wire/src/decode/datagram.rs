@@ -1,0 +1,416 @@
+//! One IP packet into a [`Datagram`], and the packets within it to a bounded depth.
+
+use std::net::IpAddr;
+
+use crate::checksum::{Sum, pseudo_header};
+use crate::decode::{
+    ChecksumState, Datagram, DecodeOptions, FragmentInfo, IpHeader, Transport, TunnelHeader,
+};
+use crate::error::ParseError;
+use crate::gre::GreView;
+use crate::gue::GueView;
+use crate::icmp4::Icmpv4View;
+use crate::icmp6::Icmpv6View;
+use crate::ipv4::Ipv4View;
+use crate::ipv6::Ipv6View;
+use crate::ipv6::extension::{FragmentHeader, Ipv6Chain};
+use crate::ndp::NeighbourMessage;
+use crate::octets::{tail, u16_at};
+use crate::protocol::{EtherType, IpProtocol};
+use crate::tcp::TcpView;
+use crate::udp::UdpView;
+
+/// Packets in packets that are followed, quoted ones included.
+const MAX_DEPTH: usize = 4;
+
+/// Options of one decoding.
+#[derive(Clone, Copy)]
+pub(crate) struct Decoder<'a> {
+    pub(crate) options: &'a DecodeOptions,
+}
+
+/// How a packet lies in what is around it.
+#[derive(Clone, Copy)]
+struct Place {
+    /// Where it begins in the bytes that the caller gave.
+    at: usize,
+    /// Packets around it.
+    depth: usize,
+    /// An ICMP error quotes it, so that it may end early.
+    quoted: bool,
+}
+
+/// A transport, its checksum, and the length of its header.
+type Read = (Transport, ChecksumState, usize);
+
+/// What a transport is read from.
+struct Segment<'a> {
+    bytes: &'a [u8],
+    protocol: IpProtocol,
+    src: IpAddr,
+    dst: IpAddr,
+    /// Neither a fragment nor cut.
+    whole: bool,
+    place: Place,
+}
+
+impl Segment<'_> {
+    /// For a segment of `length` bytes; UDP's own length may be less than what IP carries.
+    fn pseudo_header(&self, length: usize) -> Sum {
+        pseudo_header(self.src, self.dst, self.protocol, length)
+    }
+}
+
+impl Decoder<'_> {
+    /// An IPv4 packet that begins `at` bytes into what was given.
+    pub(crate) fn ipv4(self, at: usize, bytes: &[u8]) -> Result<Datagram, ParseError> {
+        self.ipv4_at(
+            Place {
+                at,
+                depth: 0,
+                quoted: false,
+            },
+            bytes,
+        )
+    }
+
+    /// An IPv6 packet that begins `at` bytes into what was given.
+    pub(crate) fn ipv6(self, at: usize, bytes: &[u8]) -> Result<Datagram, ParseError> {
+        self.ipv6_at(
+            Place {
+                at,
+                depth: 0,
+                quoted: false,
+            },
+            bytes,
+        )
+    }
+
+    fn ipv4_at(self, place: Place, bytes: &[u8]) -> Result<Datagram, ParseError> {
+        let view = if place.quoted {
+            Ipv4View::of_quoted(bytes)?
+        } else {
+            Ipv4View::new(bytes)?
+        };
+        let header = view.header();
+        let fragment = header.fragment.is_fragment().then(|| FragmentInfo {
+            id: header.id.into(),
+            offset_bytes: header.fragment.offset_bytes(),
+            more: header.fragment.more(),
+        });
+        self.datagram(
+            place,
+            IpHeader::V4(header),
+            Body {
+                payload: view.payload(),
+                header_len: view.header_len(),
+                protocol: view.protocol(),
+                fragment,
+                complete: view.is_complete(),
+                header_checksum: view.checksum_valid().into(),
+            },
+        )
+    }
+
+    fn ipv6_at(self, place: Place, bytes: &[u8]) -> Result<Datagram, ParseError> {
+        let view = if place.quoted {
+            Ipv6View::of_quoted(bytes)?
+        } else {
+            Ipv6View::new(bytes)?
+        };
+        let chain = Ipv6Chain::walk(view.next_header(), view.payload())?;
+        let fragment = chain
+            .fragment
+            .filter(|fragment: &FragmentHeader| fragment.is_fragment());
+        let body = Body {
+            payload: tail(view.payload(), chain.len),
+            header_len: Ipv6View::HEADER_LEN + chain.len,
+            protocol: chain.protocol,
+            fragment: fragment.map(|fragment| FragmentInfo {
+                id: fragment.id,
+                offset_bytes: fragment.offset_bytes.into(),
+                more: fragment.more,
+            }),
+            complete: view.is_complete(),
+            header_checksum: ChecksumState::Absent,
+        };
+        self.datagram(place, IpHeader::V6(view.header(), chain), body)
+    }
+
+    fn datagram(self, place: Place, ip: IpHeader, body: Body<'_>) -> Result<Datagram, ParseError> {
+        let payload_at = place.at + body.header_len;
+        let mut datagram = Datagram {
+            ip,
+            range: place.at..payload_at + body.payload.len(),
+            complete: body.complete,
+            header_checksum: body.header_checksum,
+            fragment: body.fragment,
+            protocol: body.protocol,
+            transport: Transport::Opaque { refused: None },
+            transport_checksum: ChecksumState::Unknown,
+            payload: payload_at..payload_at + body.payload.len(),
+        };
+        if body
+            .fragment
+            .is_some_and(|fragment| fragment.offset_bytes != 0)
+        {
+            return Ok(datagram);
+        }
+        let segment = Segment {
+            bytes: body.payload,
+            protocol: body.protocol,
+            src: datagram.src(),
+            dst: datagram.dst(),
+            whole: body.complete && body.fragment.is_none(),
+            place: Place {
+                at: payload_at,
+                ..place
+            },
+        };
+        let header_len;
+        (datagram.transport, datagram.transport_checksum, header_len) = if segment.whole {
+            self.whole(&segment)?
+        } else {
+            self.beginning(&segment)
+        };
+        datagram.payload.start = (payload_at + header_len).min(datagram.payload.end);
+        Ok(datagram)
+    }
+
+    /// A segment that is there in full: what contradicts itself is an error.
+    fn whole(self, segment: &Segment<'_>) -> Result<Read, ParseError> {
+        let bytes = segment.bytes;
+        match segment.protocol {
+            IpProtocol::TCP => {
+                let view = TcpView::new(bytes)?;
+                let checksum = view
+                    .checksum_valid(segment.pseudo_header(bytes.len()))
+                    .into();
+                Ok((Transport::Tcp(view.header()), checksum, view.header_len()))
+            }
+            IpProtocol::UDP => self.udp(segment),
+            IpProtocol::ICMP => {
+                let view = Icmpv4View::new(bytes)?;
+                let message = view.message();
+                let quoted = self.quoted(segment, message.is_error(), Self::ipv4_at);
+                let transport = Transport::Icmp4 { message, quoted };
+                Ok((
+                    transport,
+                    view.checksum_valid().into(),
+                    Icmpv4View::HEADER_LEN,
+                ))
+            }
+            IpProtocol::ICMPV6 => {
+                let view = Icmpv6View::new(bytes)?;
+                let message = view.message();
+                let quoted = self.quoted(segment, message.is_error(), Self::ipv6_at);
+                let neighbour = NeighbourMessage::parse(bytes).ok();
+                let transport = Transport::Icmp6 {
+                    message,
+                    neighbour,
+                    quoted,
+                };
+                Ok((
+                    transport,
+                    view.checksum_valid(segment.pseudo_header(bytes.len()))
+                        .into(),
+                    Icmpv6View::HEADER_LEN,
+                ))
+            }
+            IpProtocol::IPIP | IpProtocol::IPV6 => {
+                let (transport, _) =
+                    self.tunnel(segment, TunnelHeader::Ip, segment.protocol, 0, bytes);
+                Ok((transport, ChecksumState::Absent, 0))
+            }
+            IpProtocol::GRE => Ok(self.gre(segment)),
+            _ => Ok((
+                Transport::Opaque { refused: None },
+                ChecksumState::Unknown,
+                0,
+            )),
+        }
+    }
+
+    /// The beginning of a segment: as much as there is of TCP, UDP and ICMP.
+    fn beginning(self, segment: &Segment<'_>) -> Read {
+        let bytes = segment.bytes;
+        let ports = || Transport::Ports {
+            src_port: u16_at(bytes, 0),
+            dst_port: u16_at(bytes, 2),
+        };
+        let (transport, header_len) = match segment.protocol {
+            IpProtocol::TCP | IpProtocol::UDP if bytes.len() < 4 => {
+                (Transport::Opaque { refused: None }, 0)
+            }
+            IpProtocol::TCP => match TcpView::new(bytes) {
+                Ok(view) => (Transport::Tcp(view.header()), view.header_len()),
+                Err(_) => (ports(), 4),
+            },
+            IpProtocol::UDP => match UdpView::of_first_fragment(bytes) {
+                Ok(view) => (Transport::Udp(view.header()), UdpView::HEADER_LEN),
+                Err(_) => (ports(), 4),
+            },
+            IpProtocol::ICMP if let Ok(view) = Icmpv4View::new(bytes) => (
+                Transport::Icmp4 {
+                    message: view.message(),
+                    quoted: None,
+                },
+                Icmpv4View::HEADER_LEN,
+            ),
+            IpProtocol::ICMPV6 if let Ok(view) = Icmpv6View::new(bytes) => {
+                let message = view.message();
+                (
+                    Transport::Icmp6 {
+                        message,
+                        neighbour: None,
+                        quoted: None,
+                    },
+                    Icmpv6View::HEADER_LEN,
+                )
+            }
+            _ => (Transport::Opaque { refused: None }, 0),
+        };
+        (transport, ChecksumState::Unknown, header_len)
+    }
+
+    fn udp(self, segment: &Segment<'_>) -> Result<Read, ParseError> {
+        let view = UdpView::new(segment.bytes)?;
+        let udp = view.header();
+        let checksum = match view.checksum_valid(segment.pseudo_header(view.length())) {
+            Some(valid) => valid.into(),
+            None => ChecksumState::Absent,
+        };
+        let plain = (Transport::Udp(udp), checksum, UdpView::HEADER_LEN);
+        if !self.options.gue_ports.contains(&udp.dst_port) {
+            return Ok(plain);
+        }
+        let Ok(gue) = GueView::new(view.payload()) else {
+            return Ok(plain);
+        };
+        let header = TunnelHeader::Gue(udp, gue.header());
+        let header_len = UdpView::HEADER_LEN + gue.header_len();
+        let (transport, read) = match gue.header().remote_checksum {
+            None => self.tunnel(
+                segment,
+                header,
+                gue.header().protocol,
+                header_len,
+                gue.payload(),
+            ),
+            Some(remote) => {
+                let mut inner = gue.payload().to_vec();
+                remote.complete(&mut inner);
+                self.tunnel(segment, header, gue.header().protocol, header_len, &inner)
+            }
+        };
+        Ok(if read {
+            (transport, checksum, header_len)
+        } else {
+            plain
+        })
+    }
+
+    fn gre(self, segment: &Segment<'_>) -> Read {
+        let view = match GreView::new(segment.bytes) {
+            Ok(view) => view,
+            Err(error) => {
+                return (
+                    Transport::Opaque {
+                        refused: Some(error),
+                    },
+                    ChecksumState::Unknown,
+                    0,
+                );
+            }
+        };
+        let checksum = view
+            .checksum_valid()
+            .map_or(ChecksumState::Absent, ChecksumState::from);
+        let header = view.header();
+        let protocol = match header.protocol {
+            EtherType::IPV4 => IpProtocol::IPIP,
+            EtherType::IPV6 => IpProtocol::IPV6,
+            _ => {
+                return (
+                    Transport::Opaque { refused: None },
+                    checksum,
+                    header.header_len(),
+                );
+            }
+        };
+        let (transport, _) = self.tunnel(
+            segment,
+            TunnelHeader::Gre(header),
+            protocol,
+            header.header_len(),
+            view.payload(),
+        );
+        (transport, checksum, header.header_len())
+    }
+
+    /// The packet in a tunnel, and whether it could be read.
+    fn tunnel(
+        self,
+        segment: &Segment<'_>,
+        header: TunnelHeader,
+        protocol: IpProtocol,
+        header_len: usize,
+        inner: &[u8],
+    ) -> (Transport, bool) {
+        let place = Place {
+            at: segment.place.at + header_len,
+            depth: segment.place.depth + 1,
+            ..segment.place
+        };
+        let inner = match protocol {
+            _ if place.depth > MAX_DEPTH => return (Transport::Opaque { refused: None }, false),
+            IpProtocol::IPIP => self.ipv4_at(place, inner),
+            IpProtocol::IPV6 => self.ipv6_at(place, inner),
+            _ => return (Transport::Opaque { refused: None }, false),
+        };
+        match inner {
+            Ok(inner) => (
+                Transport::Tunnel {
+                    header,
+                    inner: Box::new(inner),
+                },
+                true,
+            ),
+            Err(error) => (
+                Transport::Opaque {
+                    refused: Some(error),
+                },
+                false,
+            ),
+        }
+    }
+
+    fn quoted(
+        self,
+        segment: &Segment<'_>,
+        is_error: bool,
+        read: fn(Self, Place, &[u8]) -> Result<Datagram, ParseError>,
+    ) -> Option<Box<Datagram>> {
+        let place = Place {
+            at: segment.place.at + Icmpv4View::HEADER_LEN,
+            depth: segment.place.depth + 1,
+            quoted: true,
+        };
+        if !is_error || place.depth > MAX_DEPTH {
+            return None;
+        }
+        read(self, place, tail(segment.bytes, Icmpv4View::HEADER_LEN))
+            .ok()
+            .map(Box::new)
+    }
+}
+
+/// What an IP header leads to, the same for both families.
+struct Body<'a> {
+    payload: &'a [u8],
+    header_len: usize,
+    protocol: IpProtocol,
+    fragment: Option<FragmentInfo>,
+    complete: bool,
+    header_checksum: ChecksumState,
+}

@@ -1,0 +1,246 @@
+//! Ethernet II with up to two VLAN tags (IEEE 802.1Q, 802.1ad).
+//!
+//! A third tag is not followed: it is what the second one announces. 802.3 frames with a length in place of the type are
+//! frames of an unknown type here.
+
+use crate::address::MacAddr;
+use crate::error::{Layer, ParseError};
+use crate::octets::{array_at, require, tail, u16_at};
+use crate::protocol::EtherType;
+
+/// One VLAN tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct VlanTag {
+    /// Tag of a service provider (802.1ad, 0x88a8) rather than of a customer (802.1Q, 0x8100).
+    pub service: bool,
+    /// Priority (3 bits), drop eligible (1 bit), VLAN (12 bits).
+    pub control: u16,
+}
+
+impl VlanTag {
+    /// Bytes of one tag on the wire.
+    pub const LEN: usize = 4;
+
+    /// An 802.1Q tag of priority 0; `vlan` counts modulo 4096.
+    #[must_use]
+    pub const fn new(vlan: u16) -> Self {
+        Self {
+            service: false,
+            control: vlan & 0x0fff,
+        }
+    }
+
+    /// An 802.1ad tag of priority 0; `vlan` counts modulo 4096.
+    #[must_use]
+    pub const fn service(vlan: u16) -> Self {
+        Self {
+            service: true,
+            control: vlan & 0x0fff,
+        }
+    }
+
+    /// VLAN number, 0 to 4095.
+    #[must_use]
+    pub const fn vlan(self) -> u16 {
+        self.control & 0x0fff
+    }
+
+    /// Priority, 0 to 7.
+    #[must_use]
+    pub const fn priority(self) -> u16 {
+        self.control >> 13
+    }
+
+    const fn ethertype(self) -> EtherType {
+        if self.service {
+            EtherType::SERVICE_VLAN
+        } else {
+            EtherType::VLAN
+        }
+    }
+}
+
+/// A frame whose header and tags are there in full.
+#[derive(Debug, Clone, Copy)]
+pub struct EthernetView<'a> {
+    bytes: &'a [u8],
+    tag_count: usize,
+}
+
+impl<'a> EthernetView<'a> {
+    /// Bytes of the header without tags.
+    pub const HEADER_LEN: usize = 14;
+    /// Tags that are followed.
+    pub const MAX_TAGS: usize = 2;
+
+    /// Checks the header and the tags; says nothing of the content.
+    ///
+    /// # Errors
+    /// [`ParseError::TooShort`] of [`Layer::Ethernet`] or [`Layer::Vlan`].
+    pub fn new(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        require(Layer::Ethernet, bytes, Self::HEADER_LEN)?;
+        let mut view = Self {
+            bytes,
+            tag_count: 0,
+        };
+        while view.tag_count < Self::MAX_TAGS && view.ethertype().is_vlan() {
+            require(Layer::Vlan, bytes, view.header_len() + VlanTag::LEN)?;
+            view.tag_count += 1;
+        }
+        Ok(view)
+    }
+
+    /// Destination address.
+    #[must_use]
+    pub fn dst(&self) -> MacAddr {
+        MacAddr::new(array_at(self.bytes, 0))
+    }
+
+    /// Source address.
+    #[must_use]
+    pub fn src(&self) -> MacAddr {
+        MacAddr::new(array_at(self.bytes, 6))
+    }
+
+    /// Type of the content, after the tags.
+    #[must_use]
+    pub fn ethertype(&self) -> EtherType {
+        EtherType(u16_at(self.bytes, self.header_len() - 2))
+    }
+
+    /// Tags, outermost first.
+    pub fn tags(&self) -> impl Iterator<Item = VlanTag> + use<'a> {
+        let bytes = self.bytes;
+        (0..self.tag_count).map(move |index| {
+            let at = 12 + index * VlanTag::LEN;
+            let service = EtherType(u16_at(bytes, at)) == EtherType::SERVICE_VLAN;
+            VlanTag {
+                service,
+                control: u16_at(bytes, at + 2),
+            }
+        })
+    }
+
+    /// Bytes before the content, tags included.
+    #[must_use]
+    pub fn header_len(&self) -> usize {
+        Self::HEADER_LEN + self.tag_count * VlanTag::LEN
+    }
+
+    /// The content, with the padding that a short frame may have.
+    #[must_use]
+    pub fn payload(&self) -> &'a [u8] {
+        tail(self.bytes, self.header_len())
+    }
+
+    /// The header as a value.
+    #[must_use]
+    pub fn header(&self) -> EthernetHeader {
+        EthernetHeader {
+            src: self.src(),
+            dst: self.dst(),
+            tags: self.tags().collect(),
+            ethertype: self.ethertype(),
+        }
+    }
+}
+
+/// Addresses, tags and type of a frame.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct EthernetHeader {
+    /// Source address.
+    pub src: MacAddr,
+    /// Destination address.
+    pub dst: MacAddr,
+    /// Tags, outermost first; those past [`EthernetView::MAX_TAGS`] are written too, and read back as content.
+    pub tags: Vec<VlanTag>,
+    /// Type of the content.
+    pub ethertype: EtherType,
+}
+
+impl EthernetHeader {
+    /// Appends the header.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        out.extend(self.dst.octets());
+        out.extend(self.src.octets());
+        for tag in &self.tags {
+            out.extend(tag.ethertype().0.to_be_bytes());
+            out.extend(tag.control.to_be_bytes());
+        }
+        out.extend(self.ethertype.0.to_be_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(tags: Vec<VlanTag>) -> EthernetHeader {
+        EthernetHeader {
+            src: [2, 0, 0, 0, 0, 1].into(),
+            dst: [2, 0, 0, 0, 0, 2].into(),
+            tags,
+            ethertype: EtherType::IPV4,
+        }
+    }
+
+    fn emitted(header: &EthernetHeader) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        header.emit(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn headers_round_trip_with_zero_to_two_tags() {
+        let both = [
+            VlanTag::service(7),
+            VlanTag {
+                service: false,
+                control: 0xe00a,
+            },
+        ];
+        for count in 0..=both.len() {
+            let header = header(both[..count].to_vec());
+            let mut bytes = emitted(&header);
+            assert_eq!(bytes.len(), 14 + 4 * count);
+            bytes.extend(b"xyz");
+            let view = EthernetView::new(&bytes).unwrap();
+            assert_eq!(view.header(), header);
+            assert_eq!(view.payload(), b"xyz");
+        }
+        assert_eq!((both[1].vlan(), both[1].priority()), (10, 7));
+    }
+
+    #[test]
+    fn a_third_tag_is_content() {
+        let bytes = emitted(&header(vec![
+            VlanTag::new(1),
+            VlanTag::new(2),
+            VlanTag::new(3),
+        ]));
+        let view = EthernetView::new(&bytes).unwrap();
+        assert_eq!(view.ethertype(), EtherType::VLAN);
+        assert_eq!(view.tags().count(), 2);
+    }
+
+    #[test]
+    fn every_cut_is_refused_at_its_layer() {
+        let bytes = emitted(&header(vec![VlanTag::new(1)]));
+        for len in 0..bytes.len() {
+            let layer = if len < 14 {
+                Layer::Ethernet
+            } else {
+                Layer::Vlan
+            };
+            let needed = if len < 14 { 14 } else { 18 };
+            assert_eq!(
+                EthernetView::new(&bytes[..len]).err(),
+                Some(ParseError::TooShort {
+                    layer,
+                    needed,
+                    available: len
+                })
+            );
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! GRE (RFC 2784) with its optional checksum. Keys and sequence numbers (RFC 2890) and routing (RFC 1701) are refused.
+
+use crate::checksum::Sum;
+use crate::error::{Layer, ParseError};
+use crate::octets::{put, require, tail, u16_at};
+use crate::protocol::EtherType;
+
+const CHECKSUM_PRESENT: u16 = 0x8000;
+const VERSION_MASK: u16 = 0x0007;
+
+/// A packet whose header is there in full.
+#[derive(Debug, Clone, Copy)]
+pub struct GreView<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> GreView<'a> {
+    /// Where the checksum lies when there is one.
+    pub const CHECKSUM_OFFSET: usize = 4;
+
+    /// Checks flags, version and length. Bits that RFC 2784 tells receivers to ignore (5 to 12) are ignored.
+    ///
+    /// # Errors
+    /// [`ParseError::TooShort`], [`ParseError::BadVersion`], [`ParseError::UnsupportedFlags`].
+    pub fn new(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        require(Layer::Gre, bytes, 4)?;
+        let flags = u16_at(bytes, 0);
+        if flags & VERSION_MASK != 0 {
+            let [_, version] = (flags & VERSION_MASK).to_be_bytes();
+            return Err(ParseError::BadVersion {
+                layer: Layer::Gre,
+                version,
+            });
+        }
+        // RFC 2784 section 2.3: a receiver discards packets with any of bits 1 to 4 set.
+        if flags & 0x7800 != 0 {
+            return Err(ParseError::UnsupportedFlags {
+                layer: Layer::Gre,
+                flags: flags.into(),
+            });
+        }
+        let view = Self { bytes };
+        require(Layer::Gre, bytes, view.header().header_len())?;
+        Ok(view)
+    }
+
+    /// Whether the checksum is right; `None` when there is none.
+    #[must_use]
+    pub fn checksum_valid(&self) -> Option<bool> {
+        self.header()
+            .checksum
+            .then(|| Sum::new().bytes(self.bytes).is_valid())
+    }
+
+    /// The packet inside.
+    #[must_use]
+    pub fn payload(&self) -> &'a [u8] {
+        tail(self.bytes, self.header().header_len())
+    }
+
+    /// The header as a value.
+    #[must_use]
+    pub fn header(&self) -> GreHeader {
+        GreHeader {
+            protocol: EtherType(u16_at(self.bytes, 2)),
+            checksum: u16_at(self.bytes, 0) & CHECKSUM_PRESENT != 0,
+        }
+    }
+}
+
+/// The fields that a sender chooses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct GreHeader {
+    /// Type of the packet inside.
+    pub protocol: EtherType,
+    /// Whether a checksum over header and content is there.
+    pub checksum: bool,
+}
+
+impl GreHeader {
+    /// Bytes of the header: 4, or 8 with the checksum.
+    #[must_use]
+    pub const fn header_len(self) -> usize {
+        if self.checksum { 8 } else { 4 }
+    }
+
+    /// Appends header and content.
+    pub fn emit(self, payload: &[u8], out: &mut Vec<u8>) {
+        let start = out.len();
+        let flags = if self.checksum { CHECKSUM_PRESENT } else { 0 };
+        out.extend(flags.to_be_bytes());
+        out.extend(self.protocol.0.to_be_bytes());
+        if self.checksum {
+            out.extend([0; 4]);
+        }
+        out.extend(payload);
+        if self.checksum {
+            let packet = out.get_mut(start..).unwrap_or_default();
+            let checksum = Sum::new().bytes(packet).checksum();
+            put(packet, GreView::CHECKSUM_OFFSET, &checksum.to_be_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn emitted(checksum: bool) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        GreHeader {
+            protocol: EtherType::IPV6,
+            checksum,
+        }
+        .emit(b"inner", &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn packets_round_trip_with_and_without_checksum() {
+        for (checksum, len, valid) in [(false, 4, None), (true, 8, Some(true))] {
+            let bytes = emitted(checksum);
+            let view = GreView::new(&bytes).unwrap();
+            assert_eq!(
+                view.header(),
+                GreHeader {
+                    protocol: EtherType::IPV6,
+                    checksum
+                }
+            );
+            assert_eq!(view.header().header_len(), len);
+            assert_eq!(view.payload(), b"inner");
+            assert_eq!(view.checksum_valid(), valid);
+        }
+        let mut bytes = emitted(true);
+        bytes[10] ^= 4;
+        assert_eq!(GreView::new(&bytes).unwrap().checksum_valid(), Some(false));
+    }
+
+    #[test]
+    fn keys_sequences_and_pptp_are_refused() {
+        for (at, bit, error) in [
+            (
+                0,
+                0x20,
+                ParseError::UnsupportedFlags {
+                    layer: Layer::Gre,
+                    flags: 0x2000,
+                },
+            ),
+            (
+                0,
+                0x10,
+                ParseError::UnsupportedFlags {
+                    layer: Layer::Gre,
+                    flags: 0x1000,
+                },
+            ),
+            (
+                1,
+                0x01,
+                ParseError::BadVersion {
+                    layer: Layer::Gre,
+                    version: 1,
+                },
+            ),
+        ] {
+            let mut bytes = emitted(false);
+            bytes[at] |= bit;
+            assert_eq!(GreView::new(&bytes).err(), Some(error));
+        }
+    }
+
+    #[test]
+    fn a_checksum_that_is_cut_off_is_refused() {
+        let error = ParseError::TooShort {
+            layer: Layer::Gre,
+            needed: 8,
+            available: 6,
+        };
+        assert_eq!(GreView::new(&emitted(true)[..6]).err(), Some(error));
+    }
+}

@@ -1,0 +1,290 @@
+//! GUE variant 0 (draft-ietf-intarea-gue) in the layout of Linux's fou module (`include/net/gue.h`), inside UDP.
+//!
+//! Known is one option, remote checksum offload behind the private flags word. Control messages, variant 1 and other flags
+//! are refused, as fou refuses them.
+
+use crate::checksum::{Sum, checksum};
+use crate::error::{Layer, LengthField, ParseError};
+use crate::octets::{put, require, tail, u8_at, u16_at, u32_at};
+use crate::protocol::IpProtocol;
+
+const FLAG_PRIVATE: u16 = 0x0001;
+const PRIVATE_FLAG_REMOTE_CHECKSUM: u32 = 0x8000_0000;
+const CONTROL: u8 = 0x20;
+
+/// Where a receiver has to complete the checksum of the packet inside (draft-herbert-remotecsumoff).
+///
+/// The field at `offset` travels with the folded sum of the pseudo header, uncomplemented. The receiver sums from `start` to
+/// the end, complements, and writes that to `offset`. Both count in bytes from the end of the GUE header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RemoteChecksum {
+    /// First byte that is summed: where the inner TCP or UDP header begins.
+    pub start: u16,
+    /// Where the checksum field lies.
+    pub offset: u16,
+}
+
+impl RemoteChecksum {
+    /// Writes the real checksum into the packet inside, as the receiver does. A field past the end changes nothing.
+    pub fn complete(self, inner: &mut [u8]) {
+        let sum = checksum(tail(inner, self.start.into()));
+        put(inner, self.offset.into(), &sum.to_be_bytes());
+    }
+
+    /// Takes the real checksum out of a packet and leaves the pseudo header's sum, as the sender does.
+    pub fn defer(self, inner: &mut [u8], pseudo_header: Sum) {
+        put(
+            inner,
+            self.offset.into(),
+            &pseudo_header.folded().to_be_bytes(),
+        );
+    }
+}
+
+/// A packet whose header and options are there in full.
+#[derive(Debug, Clone, Copy)]
+pub struct GueView<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> GueView<'a> {
+    /// Bytes of the header without options.
+    pub const MIN_HEADER_LEN: usize = 4;
+
+    /// Checks variant, flags and lengths.
+    ///
+    /// # Errors
+    /// [`ParseError::TooShort`], [`ParseError::BadVersion`], [`ParseError::UnsupportedType`] for a control message,
+    /// [`ParseError::UnsupportedFlags`], [`ParseError::BadLength`] when the options do not hold what the flags promise.
+    pub fn new(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        require(Layer::Gue, bytes, Self::MIN_HEADER_LEN)?;
+        let view = Self { bytes };
+        let first = u8_at(bytes, 0);
+        if first >> 6 != 0 {
+            return Err(ParseError::BadVersion {
+                layer: Layer::Gue,
+                version: first >> 6,
+            });
+        }
+        require(Layer::Gue, bytes, view.header_len())?;
+        if first & CONTROL != 0 {
+            return Err(ParseError::UnsupportedType {
+                layer: Layer::Gue,
+                value: u8_at(bytes, 1).into(),
+            });
+        }
+        let (flags, private) = (view.flags(), view.private_flags());
+        let unsupported = |flags| ParseError::UnsupportedFlags {
+            layer: Layer::Gue,
+            flags,
+        };
+        if flags & !FLAG_PRIVATE != 0 {
+            return Err(unsupported(flags.into()));
+        }
+        let needed = match (flags, private) {
+            (0, _) => 0,
+            (_, 0) => 4,
+            (_, PRIVATE_FLAG_REMOTE_CHECKSUM) => 8,
+            (_, other) => return Err(unsupported(other)),
+        };
+        if view.header_len() < Self::MIN_HEADER_LEN + needed {
+            return Err(ParseError::BadLength {
+                layer: Layer::Gue,
+                field: LengthField::HeaderLength,
+                bytes: view.header_len(),
+                least: Self::MIN_HEADER_LEN + needed,
+                most: Self::MIN_HEADER_LEN + 31 * 4,
+            });
+        }
+        Ok(view)
+    }
+
+    fn flags(&self) -> u16 {
+        u16_at(self.bytes, 2)
+    }
+
+    /// Zero where the header ends before them.
+    fn private_flags(&self) -> u32 {
+        if self.flags() & FLAG_PRIVATE == 0 || self.header_len() < 8 {
+            0
+        } else {
+            u32_at(self.bytes, 4)
+        }
+    }
+
+    /// Bytes of the header with its options.
+    #[must_use]
+    pub fn header_len(&self) -> usize {
+        Self::MIN_HEADER_LEN + usize::from(u8_at(self.bytes, 0) & 0x1f) * 4
+    }
+
+    /// The packet inside.
+    #[must_use]
+    pub fn payload(&self) -> &'a [u8] {
+        tail(self.bytes, self.header_len())
+    }
+
+    /// The header as a value.
+    #[must_use]
+    pub fn header(&self) -> GueHeader {
+        let remote = self.private_flags() == PRIVATE_FLAG_REMOTE_CHECKSUM;
+        GueHeader {
+            protocol: IpProtocol(u8_at(self.bytes, 1)),
+            remote_checksum: remote.then(|| RemoteChecksum {
+                start: u16_at(self.bytes, 8),
+                offset: u16_at(self.bytes, 10),
+            }),
+        }
+    }
+}
+
+/// The fields that a sender chooses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct GueHeader {
+    /// Protocol of the packet inside.
+    pub protocol: IpProtocol,
+    /// Remote checksum offload.
+    pub remote_checksum: Option<RemoteChecksum>,
+}
+
+impl GueHeader {
+    /// Bytes of the header: 4, or 12 with remote checksum offload.
+    #[must_use]
+    pub const fn header_len(self) -> usize {
+        if self.remote_checksum.is_some() {
+            12
+        } else {
+            GueView::MIN_HEADER_LEN
+        }
+    }
+
+    /// Appends the header; the packet inside follows.
+    pub fn emit(self, out: &mut Vec<u8>) {
+        let Some(remote) = self.remote_checksum else {
+            out.extend([0, self.protocol.0, 0, 0]);
+            return;
+        };
+        out.extend([2, self.protocol.0]);
+        out.extend(FLAG_PRIVATE.to_be_bytes());
+        out.extend(PRIVATE_FLAG_REMOTE_CHECKSUM.to_be_bytes());
+        out.extend(remote.start.to_be_bytes());
+        out.extend(remote.offset.to_be_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REMOTE: RemoteChecksum = RemoteChecksum {
+        start: 20,
+        offset: 36,
+    };
+
+    fn emitted(remote_checksum: Option<RemoteChecksum>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        GueHeader {
+            protocol: IpProtocol::IPIP,
+            remote_checksum,
+        }
+        .emit(&mut bytes);
+        bytes.extend(b"inner");
+        bytes
+    }
+
+    #[test]
+    fn headers_round_trip() {
+        for remote_checksum in [None, Some(REMOTE)] {
+            let bytes = emitted(remote_checksum);
+            let view = GueView::new(&bytes).unwrap();
+            assert_eq!(
+                view.header(),
+                GueHeader {
+                    protocol: IpProtocol::IPIP,
+                    remote_checksum
+                }
+            );
+            assert_eq!(view.header().header_len(), view.header_len());
+            assert_eq!(view.payload(), b"inner");
+        }
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_fou() {
+        assert_eq!(emitted(None)[..4], [0, 4, 0, 0]);
+        assert_eq!(
+            emitted(Some(REMOTE))[..12],
+            [2, 4, 0, 1, 0x80, 0, 0, 0, 0, 20, 0, 36]
+        );
+    }
+
+    #[test]
+    fn what_fou_refuses_is_refused() {
+        let refused = |changes: &[(usize, u8)]| {
+            let mut bytes = emitted(Some(REMOTE));
+            for &(at, value) in changes {
+                bytes[at] = value;
+            }
+            GueView::new(&bytes).err()
+        };
+        let flags = |flags| {
+            Some(ParseError::UnsupportedFlags {
+                layer: Layer::Gue,
+                flags,
+            })
+        };
+        let length = |bytes, least| {
+            let field = LengthField::HeaderLength;
+            Some(ParseError::BadLength {
+                layer: Layer::Gue,
+                field,
+                bytes,
+                least,
+                most: 128,
+            })
+        };
+        assert_eq!(refused(&[]), None);
+        assert_eq!(
+            refused(&[(0, 0x42)]),
+            Some(ParseError::BadVersion {
+                layer: Layer::Gue,
+                version: 1
+            })
+        );
+        assert_eq!(
+            refused(&[(0, 0x22)]),
+            Some(ParseError::UnsupportedType {
+                layer: Layer::Gue,
+                value: 4
+            })
+        );
+        assert_eq!(refused(&[(3, 3)]), flags(3));
+        assert_eq!(refused(&[(7, 1)]), flags(0x8000_0001));
+        assert_eq!(refused(&[(0, 0)]), length(4, 8));
+        assert_eq!(refused(&[(0, 1)]), length(8, 12));
+        let short = ParseError::TooShort {
+            layer: Layer::Gue,
+            needed: 20,
+            available: 17,
+        };
+        assert_eq!(refused(&[(0, 4)]), Some(short));
+    }
+
+    #[test]
+    fn a_deferred_checksum_completes_to_the_real_one() {
+        let pseudo_header = Sum::new().word(0x1234).word(0xfedc);
+        let mut segment = vec![7; 33];
+        put(&mut segment, 16, &[0, 0]);
+        let real = pseudo_header.bytes(&segment).checksum();
+        put(&mut segment, 16, &real.to_be_bytes());
+        let original = segment.clone();
+        let remote = RemoteChecksum {
+            start: 0,
+            offset: 16,
+        };
+        remote.defer(&mut segment, pseudo_header);
+        assert_ne!(segment, original);
+        remote.complete(&mut segment);
+        assert_eq!(segment, original);
+    }
+}

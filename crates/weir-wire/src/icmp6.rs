@@ -1,0 +1,223 @@
+//! ICMPv6 (RFC 4443): echo, and the errors that quote a packet. Neighbour discovery is in [`crate::NeighbourMessage`].
+//!
+//! Other messages keep their type, code and second word.
+
+use crate::checksum::Sum;
+use crate::error::{Layer, ParseError};
+use crate::octets::{array_at, put, require, tail, u8_at};
+
+/// A message whose eight first bytes are there.
+#[derive(Debug, Clone, Copy)]
+pub struct Icmpv6View<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Icmpv6View<'a> {
+    /// Bytes before the data: every registered message has them, although only the first four are common to all.
+    pub const HEADER_LEN: usize = 8;
+    /// Where the checksum lies.
+    pub const CHECKSUM_OFFSET: usize = 2;
+
+    /// Checks the length.
+    ///
+    /// # Errors
+    /// [`ParseError::TooShort`].
+    pub fn new(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        require(Layer::Icmpv6, bytes, Self::HEADER_LEN)?;
+        Ok(Self { bytes })
+    }
+
+    /// Whether the checksum is right under this pseudo header.
+    #[must_use]
+    pub fn checksum_valid(&self, pseudo_header: Sum) -> bool {
+        pseudo_header.bytes(self.bytes).is_valid()
+    }
+
+    /// Data: of an echo what is to come back, of an error the quoted packet.
+    #[must_use]
+    pub fn payload(&self) -> &'a [u8] {
+        tail(self.bytes, Self::HEADER_LEN)
+    }
+
+    /// Type, code and second word as a value.
+    #[must_use]
+    pub fn message(&self) -> Icmpv6Message {
+        let (kind, code) = (u8_at(self.bytes, 0), u8_at(self.bytes, 1));
+        let rest: [u8; 4] = array_at(self.bytes, 4);
+        let [a, b, c, d] = rest;
+        let (id, seq) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+        match (kind, code) {
+            (128, 0) => Icmpv6Message::EchoRequest { id, seq },
+            (129, 0) => Icmpv6Message::EchoReply { id, seq },
+            (1, code) => Icmpv6Message::Unreachable { code },
+            (2, 0) => Icmpv6Message::PacketTooBig {
+                mtu: u32::from_be_bytes(rest),
+            },
+            (3, code) => Icmpv6Message::TimeExceeded { code },
+            (4, code) => Icmpv6Message::ParameterProblem {
+                code,
+                pointer: u32::from_be_bytes(rest),
+            },
+            _ => Icmpv6Message::Other { kind, code, rest },
+        }
+    }
+}
+
+/// An ICMPv6 message without its data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Icmpv6Message {
+    /// Type 128.
+    EchoRequest {
+        /// Identifier.
+        id: u16,
+        /// Sequence number.
+        seq: u16,
+    },
+    /// Type 129.
+    EchoReply {
+        /// Identifier.
+        id: u16,
+        /// Sequence number.
+        seq: u16,
+    },
+    /// Type 1: code 0 no route, 1 prohibited, 3 address, 4 port.
+    Unreachable {
+        /// Code.
+        code: u8,
+    },
+    /// Type 2.
+    PacketTooBig {
+        /// MTU of the next hop in bytes.
+        mtu: u32,
+    },
+    /// Type 3: code 0 in transit, 1 in reassembly.
+    TimeExceeded {
+        /// Code.
+        code: u8,
+    },
+    /// Type 4.
+    ParameterProblem {
+        /// Code.
+        code: u8,
+        /// The byte of the quoted packet that is wrong.
+        pointer: u32,
+    },
+    /// Any other, neighbour discovery included.
+    Other {
+        /// Type.
+        kind: u8,
+        /// Code.
+        code: u8,
+        /// The second word.
+        rest: [u8; 4],
+    },
+}
+
+impl Icmpv6Message {
+    /// Port unreachable.
+    pub const PORT_UNREACHABLE: Self = Self::Unreachable { code: 4 };
+
+    /// Type and code.
+    #[must_use]
+    pub const fn kind_and_code(self) -> (u8, u8) {
+        match self {
+            Self::EchoRequest { .. } => (128, 0),
+            Self::EchoReply { .. } => (129, 0),
+            Self::Unreachable { code } => (1, code),
+            Self::PacketTooBig { .. } => (2, 0),
+            Self::TimeExceeded { code } => (3, code),
+            Self::ParameterProblem { code, .. } => (4, code),
+            Self::Other { kind, code, .. } => (kind, code),
+        }
+    }
+
+    /// Whether the data quotes the packet that the message is about: the four errors that RFC 4443 defines.
+    #[must_use]
+    pub const fn is_error(self) -> bool {
+        matches!(self.kind_and_code().0, 1..=4)
+    }
+
+    /// Appends the message with its data; `pseudo_header` must be of the length of both.
+    pub fn emit(self, payload: &[u8], pseudo_header: Sum, out: &mut Vec<u8>) {
+        let start = out.len();
+        let rest = match self {
+            Self::EchoRequest { id, seq } | Self::EchoReply { id, seq } => {
+                (u32::from(id) << 16 | u32::from(seq)).to_be_bytes()
+            }
+            Self::Unreachable { .. } | Self::TimeExceeded { .. } => [0; 4],
+            Self::PacketTooBig { mtu } => mtu.to_be_bytes(),
+            Self::ParameterProblem { pointer, .. } => pointer.to_be_bytes(),
+            Self::Other { rest, .. } => rest,
+        };
+        let (kind, code) = self.kind_and_code();
+        out.extend([kind, code, 0, 0]);
+        out.extend(rest);
+        out.extend(payload);
+        let message = out.get_mut(start..).unwrap_or_default();
+        let checksum = pseudo_header.bytes(message).checksum();
+        put(
+            message,
+            Icmpv6View::CHECKSUM_OFFSET,
+            &checksum.to_be_bytes(),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_round_trip() {
+        for message in [
+            Icmpv6Message::EchoRequest { id: 0x1234, seq: 7 },
+            Icmpv6Message::EchoReply { id: 0x1234, seq: 7 },
+            Icmpv6Message::PORT_UNREACHABLE,
+            Icmpv6Message::PacketTooBig { mtu: 0x1_0000 },
+            Icmpv6Message::TimeExceeded { code: 1 },
+            Icmpv6Message::ParameterProblem {
+                code: 1,
+                pointer: 40,
+            },
+            Icmpv6Message::Other {
+                kind: 135,
+                code: 0,
+                rest: [1, 2, 3, 4],
+            },
+        ] {
+            let mut bytes = Vec::new();
+            message.emit(b"data", Sum::new().word(5), &mut bytes);
+            let view = Icmpv6View::new(&bytes).unwrap();
+            assert_eq!(view.message(), message);
+            assert_eq!(view.payload(), b"data");
+            assert!(view.checksum_valid(Sum::new().word(5)));
+            assert!(!view.checksum_valid(Sum::new().word(6)));
+        }
+    }
+
+    #[test]
+    fn errors_are_the_kinds_that_quote_a_packet() {
+        let is_error = |&kind: &u8| {
+            Icmpv6Message::Other {
+                kind,
+                code: 0,
+                rest: [0; 4],
+            }
+            .is_error()
+        };
+        assert_eq!(
+            (0..=255).filter(is_error).collect::<Vec<u8>>(),
+            [1, 2, 3, 4]
+        );
+    }
+
+    #[test]
+    fn seven_bytes_are_no_message() {
+        let error = ParseError::TooShort {
+            layer: Layer::Icmpv6,
+            needed: 8,
+            available: 7,
+        };
+        assert_eq!(Icmpv6View::new(&[0; 7]).err(), Some(error));
+    }
+}

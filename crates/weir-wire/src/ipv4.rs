@@ -1,0 +1,385 @@
+//! IPv4 (RFC 791): header, options as opaque bytes, fragment fields.
+//!
+//! A view never looks past the total length, so link padding is no payload. Options are not interpreted.
+
+use std::net::Ipv4Addr;
+
+use crate::checksum::Sum;
+use crate::error::{Layer, LengthField, ParseError};
+use crate::octets::{array_at, put, require, u8_at, u16_at};
+use crate::options::HeaderOptions;
+use crate::protocol::IpProtocol;
+
+const DONT_FRAGMENT: u16 = 0x4000;
+const MORE_FRAGMENTS: u16 = 0x2000;
+const OFFSET_MASK: u16 = 0x1fff;
+
+/// A packet whose header is there in full and whose lengths agree.
+#[derive(Debug, Clone, Copy)]
+pub struct Ipv4View<'a> {
+    bytes: &'a [u8],
+    header_len: usize,
+    complete: bool,
+}
+
+impl<'a> Ipv4View<'a> {
+    /// Bytes of the header without options.
+    pub const MIN_HEADER_LEN: usize = 20;
+
+    /// Checks version, header length and total length; the checksum is only reported.
+    ///
+    /// # Errors
+    /// [`ParseError::TooShort`], [`ParseError::BadVersion`], [`ParseError::BadLength`].
+    pub fn new(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        let (view, total_len) = Self::with_header(bytes)?;
+        if view.complete {
+            return Ok(view);
+        }
+        Err(ParseError::BadLength {
+            layer: Layer::Ipv4,
+            field: LengthField::TotalLength,
+            bytes: total_len,
+            least: view.header_len,
+            most: bytes.len(),
+        })
+    }
+
+    /// The same for the beginning of a packet, as ICMP errors quote it: the total length may lie past the bytes.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn of_quoted(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        Self::with_header(bytes).map(|(view, _)| view)
+    }
+
+    fn with_header(bytes: &'a [u8]) -> Result<(Self, usize), ParseError> {
+        require(Layer::Ipv4, bytes, Self::MIN_HEADER_LEN)?;
+        let version = u8_at(bytes, 0) >> 4;
+        if version != 4 {
+            return Err(ParseError::BadVersion {
+                layer: Layer::Ipv4,
+                version,
+            });
+        }
+        let header_len = usize::from(u8_at(bytes, 0) & 0x0f) * 4;
+        let bad = |field, bytes, least, most| ParseError::BadLength {
+            layer: Layer::Ipv4,
+            field,
+            bytes,
+            least,
+            most,
+        };
+        if header_len < Self::MIN_HEADER_LEN {
+            return Err(bad(
+                LengthField::HeaderLength,
+                header_len,
+                Self::MIN_HEADER_LEN,
+                60,
+            ));
+        }
+        require(Layer::Ipv4, bytes, header_len)?;
+        let total_len = usize::from(u16_at(bytes, 2));
+        if total_len < header_len {
+            return Err(bad(
+                LengthField::TotalLength,
+                total_len,
+                header_len,
+                bytes.len(),
+            ));
+        }
+        let complete = total_len <= bytes.len();
+        let view = Self {
+            bytes: bytes.get(..total_len).unwrap_or(bytes),
+            header_len,
+            complete,
+        };
+        Ok((view, total_len))
+    }
+
+    /// Source address.
+    #[must_use]
+    pub fn src(&self) -> Ipv4Addr {
+        array_at::<4>(self.bytes, 12).into()
+    }
+
+    /// Destination address.
+    #[must_use]
+    pub fn dst(&self) -> Ipv4Addr {
+        array_at::<4>(self.bytes, 16).into()
+    }
+
+    /// Protocol of the payload.
+    #[must_use]
+    pub fn protocol(&self) -> IpProtocol {
+        IpProtocol(u8_at(self.bytes, 9))
+    }
+
+    /// Bytes of the header, options included: 20 to 60.
+    #[must_use]
+    pub const fn header_len(&self) -> usize {
+        self.header_len
+    }
+
+    /// The total length field, in bytes.
+    #[must_use]
+    pub fn total_len(&self) -> usize {
+        usize::from(u16_at(self.bytes, 2))
+    }
+
+    /// Whether all bytes that the total length promises are there; false only for quoted packets.
+    #[must_use]
+    pub const fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// Whether the header's checksum is right.
+    #[must_use]
+    pub fn checksum_valid(&self) -> bool {
+        Sum::new()
+            .bytes(self.bytes.get(..self.header_len).unwrap_or_default())
+            .is_valid()
+    }
+
+    /// What lies between the header and the total length.
+    #[must_use]
+    pub fn payload(&self) -> &'a [u8] {
+        self.bytes.get(self.header_len..).unwrap_or_default()
+    }
+
+    /// The header as a value.
+    #[must_use]
+    pub fn header(&self) -> Ipv4Header {
+        let fragment = u16_at(self.bytes, 6);
+        let options = self
+            .bytes
+            .get(Self::MIN_HEADER_LEN..self.header_len)
+            .unwrap_or_default();
+        Ipv4Header {
+            src: self.src(),
+            dst: self.dst(),
+            protocol: self.protocol(),
+            ttl: u8_at(self.bytes, 8),
+            tos: u8_at(self.bytes, 1),
+            id: u16_at(self.bytes, 4),
+            dont_fragment: fragment & DONT_FRAGMENT != 0,
+            fragment: Ipv4Fragment::from_units(
+                fragment & OFFSET_MASK,
+                fragment & MORE_FRAGMENTS != 0,
+            ),
+            options: HeaderOptions::truncated(options),
+        }
+    }
+}
+
+/// Which part of a datagram a packet carries; [`Ipv4Fragment::WHOLE`] for one that was not cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Ipv4Fragment {
+    offset_units: u16,
+    more: bool,
+}
+
+impl Ipv4Fragment {
+    /// Not a fragment.
+    pub const WHOLE: Self = Self {
+        offset_units: 0,
+        more: false,
+    };
+
+    /// The part that begins `offset_bytes` into the datagram, rounded down to the 8 bytes that the field counts in; the
+    /// last one has `more` false. Offsets past 65528 bytes count modulo 65536, as the 13-bit field does.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "masked to 13 bits")]
+    pub const fn new(offset_bytes: usize, more: bool) -> Self {
+        Self::from_units(((offset_bytes / 8) & OFFSET_MASK as usize) as u16, more)
+    }
+
+    const fn from_units(offset_units: u16, more: bool) -> Self {
+        Self { offset_units, more }
+    }
+
+    /// Offset in bytes, a multiple of eight up to 65528.
+    #[must_use]
+    pub const fn offset_bytes(self) -> usize {
+        self.offset_units as usize * 8
+    }
+
+    /// Whether parts follow.
+    #[must_use]
+    pub const fn more(self) -> bool {
+        self.more
+    }
+
+    /// Whether this is less than a datagram.
+    #[must_use]
+    pub const fn is_fragment(self) -> bool {
+        self.more || self.offset_units != 0
+    }
+}
+
+/// The fields of a header that a sender chooses; lengths and checksum follow from them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Ipv4Header {
+    /// Source address.
+    pub src: Ipv4Addr,
+    /// Destination address.
+    pub dst: Ipv4Addr,
+    /// Protocol of the payload.
+    pub protocol: IpProtocol,
+    /// Time to live, in hops.
+    pub ttl: u8,
+    /// DSCP (upper 6 bits, RFC 2474) and ECN (lower 2, RFC 3168).
+    pub tos: u8,
+    /// Identification, which fragments of a datagram share.
+    pub id: u16,
+    /// Routers must not fragment.
+    pub dont_fragment: bool,
+    /// Which part of a datagram this is.
+    pub fragment: Ipv4Fragment,
+    /// Options.
+    pub options: HeaderOptions,
+}
+
+impl Ipv4Header {
+    /// A header with TTL 64, without options, not fragmented.
+    #[must_use]
+    pub const fn new(src: Ipv4Addr, dst: Ipv4Addr, protocol: IpProtocol) -> Self {
+        Self {
+            src,
+            dst,
+            protocol,
+            ttl: 64,
+            tos: 0,
+            id: 0,
+            dont_fragment: false,
+            fragment: Ipv4Fragment::WHOLE,
+            options: HeaderOptions::EMPTY,
+        }
+    }
+
+    /// Bytes that [`Self::emit`] appends.
+    #[must_use]
+    pub const fn header_len(&self) -> usize {
+        Ipv4View::MIN_HEADER_LEN + self.options.len()
+    }
+
+    /// Appends the header for a payload of `payload_len` bytes. A total past 65535 is written as 65535, which no receiver
+    /// accepts for more bytes than that.
+    pub fn emit(&self, payload_len: usize, out: &mut Vec<u8>) {
+        let start = out.len();
+        let words = u8::try_from(self.header_len() / 4).unwrap_or(15);
+        let total_len = u16::try_from(self.header_len() + payload_len).unwrap_or(u16::MAX);
+        let mut fragment = self.fragment.offset_units;
+        if self.dont_fragment {
+            fragment |= DONT_FRAGMENT;
+        }
+        if self.fragment.more {
+            fragment |= MORE_FRAGMENTS;
+        }
+        out.extend([0x40 | words, self.tos]);
+        out.extend(total_len.to_be_bytes());
+        out.extend(self.id.to_be_bytes());
+        out.extend(fragment.to_be_bytes());
+        out.extend([self.ttl, self.protocol.0, 0, 0]);
+        out.extend(self.src.octets());
+        out.extend(self.dst.octets());
+        out.extend(self.options.as_bytes());
+        let header = out.get_mut(start..).unwrap_or_default();
+        rewrite_checksum(header);
+    }
+}
+
+/// Puts the right checksum into an IPv4 header of exactly the given bytes.
+pub(crate) fn rewrite_checksum(header: &mut [u8]) {
+    put(header, 10, &[0, 0]);
+    let checksum = Sum::new().bytes(header).checksum();
+    put(header, 10, &checksum.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> Ipv4Header {
+        Ipv4Header {
+            ttl: 3,
+            tos: 0xb9,
+            id: 0x1234,
+            dont_fragment: true,
+            fragment: Ipv4Fragment::new(1480, true),
+            options: HeaderOptions::new(&[7, 7, 4, 0, 0, 0, 0]).unwrap(),
+            ..Ipv4Header::new(
+                [192, 0, 2, 1].into(),
+                [198, 51, 100, 2].into(),
+                IpProtocol::UDP,
+            )
+        }
+    }
+
+    fn packet(padding: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        header().emit(8, &mut bytes);
+        bytes.extend([9; 8]);
+        bytes.extend(vec![0; padding]);
+        bytes
+    }
+
+    #[test]
+    fn headers_round_trip() {
+        let bytes = packet(5);
+        let view = Ipv4View::new(&bytes).unwrap();
+        assert_eq!(view.header(), header());
+        assert_eq!((view.header_len(), view.total_len()), (28, 36));
+        assert_eq!(view.payload(), [9; 8], "padding is no payload");
+        assert!(view.checksum_valid());
+    }
+
+    #[test]
+    fn a_changed_bit_shows_in_the_checksum() {
+        let mut bytes = packet(0);
+        bytes[8] ^= 1;
+        assert!(!Ipv4View::new(&bytes).unwrap().checksum_valid());
+    }
+
+    #[test]
+    fn contradicting_lengths_are_refused() {
+        let refused = |at: usize, value: u8| {
+            let mut bytes = packet(0);
+            bytes[at] = value;
+            Ipv4View::new(&bytes).err()
+        };
+        let bad = |field, bytes, least, most| {
+            Some(ParseError::BadLength {
+                layer: Layer::Ipv4,
+                field,
+                bytes,
+                least,
+                most,
+            })
+        };
+        assert_eq!(
+            refused(0, 0x67),
+            Some(ParseError::BadVersion {
+                layer: Layer::Ipv4,
+                version: 6
+            })
+        );
+        assert_eq!(refused(0, 0x44), bad(LengthField::HeaderLength, 16, 20, 60));
+        let short = ParseError::TooShort {
+            layer: Layer::Ipv4,
+            needed: 60,
+            available: 36,
+        };
+        assert_eq!(refused(0, 0x4f), Some(short));
+        assert_eq!(refused(3, 27), bad(LengthField::TotalLength, 27, 28, 36));
+        assert_eq!(refused(3, 37), bad(LengthField::TotalLength, 37, 28, 36));
+    }
+
+    #[test]
+    fn a_quoted_packet_may_be_cut_after_its_header() {
+        let bytes = packet(0);
+        let view = Ipv4View::of_quoted(&bytes[..30]).unwrap();
+        assert!(!view.is_complete());
+        assert_eq!(view.payload(), [9; 2]);
+        assert!(Ipv4View::of_quoted(&bytes[..27]).is_err());
+    }
+}

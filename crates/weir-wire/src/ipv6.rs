@@ -1,0 +1,214 @@
+//! IPv6 (RFC 8200): the fixed header. Extension headers are in [`extension`].
+//!
+//! Jumbograms (RFC 2675) are not supported: a payload length of zero is an empty payload.
+
+pub(crate) mod extension;
+
+use std::net::Ipv6Addr;
+
+use crate::error::{Layer, LengthField, ParseError};
+use crate::octets::{array_at, require, tail, u8_at, u16_at, u32_at};
+use crate::protocol::IpProtocol;
+
+/// A packet whose header is there in full and whose length agrees.
+#[derive(Debug, Clone, Copy)]
+pub struct Ipv6View<'a> {
+    bytes: &'a [u8],
+    complete: bool,
+}
+
+impl<'a> Ipv6View<'a> {
+    /// Bytes of the fixed header.
+    pub const HEADER_LEN: usize = 40;
+
+    /// Checks version and payload length.
+    ///
+    /// # Errors
+    /// [`ParseError::TooShort`], [`ParseError::BadVersion`], [`ParseError::BadLength`].
+    pub fn new(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        let view = Self::of_quoted(bytes)?;
+        if view.complete {
+            return Ok(view);
+        }
+        Err(ParseError::BadLength {
+            layer: Layer::Ipv6,
+            field: LengthField::PayloadLength,
+            bytes: view.payload_len(),
+            least: 0,
+            most: bytes.len() - Self::HEADER_LEN,
+        })
+    }
+
+    /// The same for the beginning of a packet, as ICMP errors quote it: the payload may go on past the bytes.
+    ///
+    /// # Errors
+    /// [`ParseError::TooShort`], [`ParseError::BadVersion`].
+    pub fn of_quoted(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        require(Layer::Ipv6, bytes, Self::HEADER_LEN)?;
+        let version = u8_at(bytes, 0) >> 4;
+        if version != 6 {
+            return Err(ParseError::BadVersion {
+                layer: Layer::Ipv6,
+                version,
+            });
+        }
+        let total_len = Self::HEADER_LEN + usize::from(u16_at(bytes, 4));
+        Ok(Self {
+            bytes: bytes.get(..total_len).unwrap_or(bytes),
+            complete: total_len <= bytes.len(),
+        })
+    }
+
+    /// Source address.
+    #[must_use]
+    pub fn src(&self) -> Ipv6Addr {
+        array_at::<16>(self.bytes, 8).into()
+    }
+
+    /// Destination address.
+    #[must_use]
+    pub fn dst(&self) -> Ipv6Addr {
+        array_at::<16>(self.bytes, 24).into()
+    }
+
+    /// What follows the fixed header: an extension header or the upper protocol.
+    #[must_use]
+    pub fn next_header(&self) -> IpProtocol {
+        IpProtocol(u8_at(self.bytes, 6))
+    }
+
+    /// The payload length field, in bytes: extension headers and all that follows them.
+    #[must_use]
+    pub fn payload_len(&self) -> usize {
+        usize::from(u16_at(self.bytes, 4))
+    }
+
+    /// Whether all bytes that the payload length promises are there; false only for quoted packets.
+    #[must_use]
+    pub const fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// Extension headers and what follows them.
+    #[must_use]
+    pub fn payload(&self) -> &'a [u8] {
+        tail(self.bytes, Self::HEADER_LEN)
+    }
+
+    /// The header as a value.
+    #[must_use]
+    pub fn header(&self) -> Ipv6Header {
+        let word = u32_at(self.bytes, 0);
+        Ipv6Header {
+            src: self.src(),
+            dst: self.dst(),
+            next_header: self.next_header(),
+            hop_limit: u8_at(self.bytes, 7),
+            traffic_class: word.to_be_bytes()[0] << 4 | word.to_be_bytes()[1] >> 4,
+            flow_label: word & Ipv6Header::FLOW_LABEL_MASK,
+        }
+    }
+}
+
+/// The fields of a header that a sender chooses; the length follows from the payload.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Ipv6Header {
+    /// Source address.
+    pub src: Ipv6Addr,
+    /// Destination address.
+    pub dst: Ipv6Addr,
+    /// What follows the fixed header.
+    pub next_header: IpProtocol,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// DSCP (upper 6 bits) and ECN (lower 2).
+    pub traffic_class: u8,
+    /// Flow label (RFC 6437); the lower 20 bits are written.
+    pub flow_label: u32,
+}
+
+impl Ipv6Header {
+    const FLOW_LABEL_MASK: u32 = 0x000f_ffff;
+
+    /// A header with hop limit 64.
+    #[must_use]
+    pub const fn new(src: Ipv6Addr, dst: Ipv6Addr, next_header: IpProtocol) -> Self {
+        Self {
+            src,
+            dst,
+            next_header,
+            hop_limit: 64,
+            traffic_class: 0,
+            flow_label: 0,
+        }
+    }
+
+    /// Appends the header for a payload of `payload_len` bytes, extension headers included. Past 65535 it writes 65535,
+    /// which is less than there is.
+    pub fn emit(&self, payload_len: usize, out: &mut Vec<u8>) {
+        let word =
+            6 << 28 | u32::from(self.traffic_class) << 20 | self.flow_label & Self::FLOW_LABEL_MASK;
+        out.extend(word.to_be_bytes());
+        out.extend(u16::try_from(payload_len).unwrap_or(u16::MAX).to_be_bytes());
+        out.extend([self.next_header.0, self.hop_limit]);
+        out.extend(self.src.octets());
+        out.extend(self.dst.octets());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> Ipv6Header {
+        Ipv6Header {
+            hop_limit: 9,
+            traffic_class: 0xb9,
+            flow_label: 0xabcde,
+            ..Ipv6Header::new(Ipv6Addr::LOCALHOST, Ipv6Addr::UNSPECIFIED, IpProtocol::TCP)
+        }
+    }
+
+    fn packet(padding: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        header().emit(4, &mut bytes);
+        bytes.extend([1, 2, 3, 4]);
+        bytes.extend(vec![0; padding]);
+        bytes
+    }
+
+    #[test]
+    fn headers_round_trip() {
+        let bytes = packet(3);
+        let view = Ipv6View::new(&bytes).unwrap();
+        assert_eq!(view.header(), header());
+        assert_eq!(view.payload(), [1, 2, 3, 4], "padding is no payload");
+    }
+
+    #[test]
+    fn a_promised_byte_that_is_missing_is_refused_unless_quoted() {
+        let bytes = packet(0);
+        let error = ParseError::BadLength {
+            layer: Layer::Ipv6,
+            field: LengthField::PayloadLength,
+            bytes: 4,
+            least: 0,
+            most: 3,
+        };
+        assert_eq!(Ipv6View::new(&bytes[..43]).err(), Some(error));
+        let quoted = Ipv6View::of_quoted(&bytes[..43]).unwrap();
+        assert!(!quoted.is_complete());
+        assert_eq!(quoted.payload(), [1, 2, 3]);
+    }
+
+    #[test]
+    fn the_version_is_checked() {
+        let mut bytes = packet(0);
+        bytes[0] = 0x45;
+        let error = ParseError::BadVersion {
+            layer: Layer::Ipv6,
+            version: 4,
+        };
+        assert_eq!(Ipv6View::new(&bytes).err(), Some(error));
+    }
+}

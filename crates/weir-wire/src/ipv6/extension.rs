@@ -1,0 +1,235 @@
+//! IPv6 extension headers (RFC 8200 section 4): hop-by-hop, routing, destination options, fragment.
+//!
+//! The walk is lenient in order and repetition, as hosts are, and bounded in number. Authentication and encryption headers
+//! end it: what follows them is theirs. Options inside are not interpreted.
+
+use crate::error::{Layer, ParseError};
+use crate::octets::{require, tail, u8_at, u16_at, u32_at};
+use crate::protocol::IpProtocol;
+
+/// The fragment header's fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FragmentHeader {
+    /// Identification, which fragments of a datagram share.
+    pub id: u32,
+    /// Offset in bytes, a multiple of eight up to 65528; rounded down when written.
+    pub offset_bytes: u16,
+    /// Whether parts follow.
+    pub more: bool,
+}
+
+impl FragmentHeader {
+    /// Bytes on the wire.
+    pub const LEN: usize = 8;
+
+    fn parse(bytes: &[u8]) -> Self {
+        let field = u16_at(bytes, 2);
+        Self {
+            id: u32_at(bytes, 4),
+            offset_bytes: field & 0xfff8,
+            more: field & 1 != 0,
+        }
+    }
+
+    /// Whether this is a part of a datagram, not an atomic fragment (RFC 6946), which is whole.
+    #[must_use]
+    pub const fn is_fragment(self) -> bool {
+        self.more || self.offset_bytes != 0
+    }
+}
+
+/// An extension header for writing.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Extension {
+    /// Hop-by-hop options: the options' bytes, without the two leading ones.
+    HopByHop(Vec<u8>),
+    /// Routing: all bytes from the routing type on.
+    Routing(Vec<u8>),
+    /// Destination options: as for hop-by-hop.
+    DestOpts(Vec<u8>),
+    /// Fragment.
+    Fragment(FragmentHeader),
+}
+
+impl Extension {
+    /// The number that announces it.
+    #[must_use]
+    pub const fn protocol(&self) -> IpProtocol {
+        match self {
+            Self::HopByHop(_) => IpProtocol::HOP_BY_HOP,
+            Self::Routing(_) => IpProtocol::ROUTING,
+            Self::DestOpts(_) => IpProtocol::DEST_OPTS,
+            Self::Fragment(_) => IpProtocol::FRAGMENT,
+        }
+    }
+
+    /// Appends the header; `next` is what follows it. Content is filled with `Pad1` to eight bytes and ends at the 2046
+    /// that the length field can count.
+    pub fn emit(&self, next: IpProtocol, out: &mut Vec<u8>) {
+        match self {
+            Self::HopByHop(content) | Self::Routing(content) | Self::DestOpts(content) => {
+                let content = content.get(..2046).unwrap_or(content);
+                let len = (2 + content.len()).next_multiple_of(8);
+                out.extend([next.0, u8::try_from(len / 8 - 1).unwrap_or(u8::MAX)]);
+                out.extend(content);
+                out.resize(out.len() + len - 2 - content.len(), 0);
+            }
+            Self::Fragment(fragment) => {
+                let field = fragment.offset_bytes & 0xfff8 | u16::from(fragment.more);
+                out.extend([next.0, 0]);
+                out.extend(field.to_be_bytes());
+                out.extend(fragment.id.to_be_bytes());
+            }
+        }
+    }
+}
+
+/// What a walk over the extension headers found.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Ipv6Chain {
+    /// The headers that were passed, by their numbers, in order.
+    pub headers: Vec<IpProtocol>,
+    /// The first fragment header.
+    pub fragment: Option<FragmentHeader>,
+    /// What follows the last header: the upper protocol, or in a later fragment what the datagram continues with.
+    pub protocol: IpProtocol,
+    /// Bytes of all headers: where that protocol begins in the payload.
+    pub len: usize,
+}
+
+impl Ipv6Chain {
+    /// Headers that are followed.
+    pub const MAX_HEADERS: usize = 8;
+
+    /// Walks `payload`, which begins with the header that `next` names. Stops behind the fragment header of a later
+    /// fragment: what follows is the middle of something.
+    ///
+    /// # Errors
+    /// [`ParseError::TooShort`], [`ParseError::TooManyExtensions`].
+    pub fn walk(next: IpProtocol, payload: &[u8]) -> Result<Self, ParseError> {
+        let mut chain = Self {
+            headers: Vec::new(),
+            fragment: None,
+            protocol: next,
+            len: 0,
+        };
+        while is_extension(chain.protocol) {
+            if chain.headers.len() == Self::MAX_HEADERS {
+                return Err(ParseError::TooManyExtensions {
+                    limit: Self::MAX_HEADERS,
+                });
+            }
+            let bytes = tail(payload, chain.len);
+            require(Layer::Ipv6Extension, bytes, 8)?;
+            let passed = chain.protocol;
+            chain.headers.push(passed);
+            chain.protocol = IpProtocol(u8_at(bytes, 0));
+            if passed == IpProtocol::FRAGMENT {
+                let fragment = FragmentHeader::parse(bytes);
+                chain.len += FragmentHeader::LEN;
+                chain.fragment.get_or_insert(fragment);
+                if fragment.offset_bytes != 0 {
+                    break;
+                }
+            } else {
+                let len = (usize::from(u8_at(bytes, 1)) + 1) * 8;
+                require(Layer::Ipv6Extension, bytes, len)?;
+                chain.len += len;
+            }
+        }
+        Ok(chain)
+    }
+}
+
+fn is_extension(protocol: IpProtocol) -> bool {
+    matches!(
+        protocol,
+        IpProtocol::HOP_BY_HOP | IpProtocol::ROUTING | IpProtocol::FRAGMENT | IpProtocol::DEST_OPTS
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn emitted(chain: &[(Extension, IpProtocol)]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (extension, next) in chain {
+            extension.emit(*next, &mut bytes);
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_chain_is_walked_to_the_upper_protocol() {
+        let fragment = FragmentHeader {
+            id: 0xdead_beef,
+            offset_bytes: 0,
+            more: true,
+        };
+        let bytes = emitted(&[
+            (Extension::HopByHop(vec![5, 2, 0, 0]), IpProtocol::ROUTING),
+            (Extension::Routing(vec![4; 7]), IpProtocol::FRAGMENT),
+            (Extension::Fragment(fragment), IpProtocol::DEST_OPTS),
+            (Extension::DestOpts(vec![]), IpProtocol::UDP),
+        ]);
+        let chain = Ipv6Chain::walk(IpProtocol::HOP_BY_HOP, &bytes).unwrap();
+        assert_eq!(chain.protocol, IpProtocol::UDP);
+        assert_eq!(chain.len, 8 + 16 + 8 + 8);
+        assert_eq!(chain.fragment, Some(fragment));
+        assert_eq!(chain.headers.len(), 4);
+    }
+
+    #[test]
+    fn a_later_fragment_ends_the_walk() {
+        let later = FragmentHeader {
+            id: 1,
+            offset_bytes: 1448,
+            more: false,
+        };
+        let bytes = emitted(&[(Extension::Fragment(later), IpProtocol::DEST_OPTS)]);
+        let chain = Ipv6Chain::walk(IpProtocol::FRAGMENT, &bytes).unwrap();
+        assert_eq!((chain.protocol, chain.len), (IpProtocol::DEST_OPTS, 8));
+        assert_eq!(chain.fragment, Some(later));
+    }
+
+    #[test]
+    fn an_atomic_fragment_is_whole() {
+        assert!(
+            !FragmentHeader {
+                id: 1,
+                offset_bytes: 0,
+                more: false
+            }
+            .is_fragment()
+        );
+    }
+
+    #[test]
+    fn the_number_of_headers_is_bounded() {
+        let bytes = |count: usize| {
+            let mut chain = vec![(Extension::DestOpts(vec![]), IpProtocol::DEST_OPTS); count - 1];
+            chain.push((Extension::DestOpts(vec![]), IpProtocol::TCP));
+            emitted(&chain)
+        };
+        assert!(Ipv6Chain::walk(IpProtocol::DEST_OPTS, &bytes(8)).is_ok());
+        assert_eq!(
+            Ipv6Chain::walk(IpProtocol::DEST_OPTS, &bytes(9)),
+            Err(ParseError::TooManyExtensions { limit: 8 })
+        );
+    }
+
+    #[test]
+    fn a_header_that_runs_past_the_packet_is_refused() {
+        let mut bytes = emitted(&[(Extension::HopByHop(vec![]), IpProtocol::TCP)]);
+        bytes[1] = 1;
+        assert_eq!(
+            Ipv6Chain::walk(IpProtocol::HOP_BY_HOP, &bytes),
+            Err(ParseError::TooShort {
+                layer: Layer::Ipv6Extension,
+                needed: 16,
+                available: 8
+            })
+        );
+    }
+}

@@ -1,0 +1,86 @@
+//! Packets as bytes: Ethernet, ARP, IPv4, IPv6, TCP, UDP, ICMP, NDP, and the tunnels IP-in-IP, GUE and GRE.
+//!
+//! Two faces, both pure functions over byte slices:
+//!
+//! * Per protocol, a checked **view** over bytes (`Ipv4View`: constructing it proves every length, so its accessors cannot
+//!   fail) and a small **header** value (`Ipv4Header`) that holds only what may legally be written, with `emit`.
+//! * For whole packets, [`Packet`]: a fluent builder that gets lengths and checksums right unless told otherwise, and a
+//!   decoder into [`Parsed`], with [`describe`] as its readable form.
+//!
+//! The crate never panics on any input, does no I/O, reads no clock and draws no random number; the same calls give the
+//! same bytes. It does not reassemble fragments, follow TCP streams, or decide what becomes of a packet: that is
+//! `weir-flow`, which sits above. Nothing of Weir lies below.
+//!
+//! ```
+//! use weir_wire::{Packet, TcpFlags};
+//!
+//! let frame = Packet::ethernet([2, 0, 0, 0, 0, 1].into(), [2, 0, 0, 0, 0, 2].into())
+//!     .vlan(10)
+//!     .ipv4([192, 0, 2, 1].into(), [192, 0, 2, 10].into())
+//!     .ttl(64)
+//!     .tcp(40000, 80)
+//!     .flags(TcpFlags::SYN)
+//!     .build();
+//! let parsed = Packet::parse(&frame)?;
+//! assert!(parsed.checksums_valid());
+//! assert_eq!(parsed.five_tuple().map(|t| t.dport), Some(80));
+//! # Ok::<(), weir_wire::ParseError>(())
+//! ```
+
+mod address;
+mod arp;
+mod build;
+pub mod checksum;
+mod decode;
+mod error;
+mod ethernet;
+mod gre;
+mod gue;
+mod icmp4;
+mod icmp6;
+mod ipv4;
+mod ipv6;
+mod ndp;
+mod octets;
+mod options;
+mod protocol;
+mod tcp;
+mod tuple;
+mod udp;
+
+pub use address::MacAddr;
+pub use arp::{ArpOperation, ArpPacket};
+pub use build::fragment::fragment;
+pub use build::link::EthernetBuilder;
+pub use build::network::{IpBuilder, Ipv4Builder, Ipv6Builder};
+pub use build::transport::{IcmpBuilder, RawBuilder, TcpBuilder, UdpBuilder};
+pub use build::tunnel::{
+    Encapsulation, GreBuilder, GueBuilder, GueChecksum, encap_gre, encap_gue, encap_ipip,
+};
+pub use decode::describe::{describe, diff};
+pub use decode::{
+    ChecksumState, Content, Datagram, DecodeOptions, FragmentInfo, IpHeader, Parsed, Transport,
+    TunnelHeader,
+};
+pub use error::{Layer, LengthField, ParseError};
+pub use ethernet::{EthernetHeader, EthernetView, VlanTag};
+pub use gre::{GreHeader, GreView};
+pub use gue::{GueHeader, GueView, RemoteChecksum};
+pub use icmp4::{Icmpv4Message, Icmpv4View};
+pub use icmp6::{Icmpv6Message, Icmpv6View};
+pub use ipv4::{Ipv4Fragment, Ipv4Header, Ipv4View};
+pub use ipv6::extension::{Extension, FragmentHeader, Ipv6Chain};
+pub use ipv6::{Ipv6Header, Ipv6View};
+pub use ndp::NeighbourMessage;
+pub use options::HeaderOptions;
+pub use protocol::{EtherType, IpProtocol, TcpFlags};
+pub use tcp::{TcpHeader, TcpView};
+pub use tuple::FiveTuple;
+pub use udp::{UdpHeader, UdpView};
+
+/// UDP port that IANA assigned to GUE; where [`Packet::parse`] looks for it.
+pub const GUE_PORT: u16 = 6080;
+
+/// Entry point of the builder and of the decoder; it holds nothing itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Packet;

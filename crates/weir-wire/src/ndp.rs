@@ -1,0 +1,230 @@
+//! Neighbour discovery (RFC 4861): solicitation and advertisement, with the link address option.
+//!
+//! Other options are skipped. Routers' messages and redirects are not read. That the hop limit is 255 is for the receiver
+//! to check: it stands in the IPv6 header.
+
+use std::net::Ipv6Addr;
+
+use crate::address::MacAddr;
+use crate::checksum::Sum;
+use crate::error::{Layer, LengthField, ParseError};
+use crate::icmp6::Icmpv6Message;
+use crate::octets::{array_at, require, tail, u8_at};
+
+const SOLICITATION: u8 = 135;
+const ADVERTISEMENT: u8 = 136;
+const SOURCE_LINK_ADDRESS: u8 = 1;
+const TARGET_LINK_ADDRESS: u8 = 2;
+const FIXED_LEN: usize = 24;
+
+/// A question for a link address, or the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum NeighbourMessage {
+    /// Who has the target address?
+    Solicitation {
+        /// The address asked for.
+        target: Ipv6Addr,
+        /// Link address of the sender; absent when it has no address yet.
+        source_mac: Option<MacAddr>,
+    },
+    /// The target address is at this link address.
+    Advertisement {
+        /// The address that is told.
+        target: Ipv6Addr,
+        /// Its link address; may be absent in an answer to unicast.
+        target_mac: Option<MacAddr>,
+        /// The sender is a router.
+        router: bool,
+        /// Answers a solicitation.
+        solicited: bool,
+        /// Replaces what the receiver had cached.
+        overrides: bool,
+    },
+}
+
+impl NeighbourMessage {
+    /// Reads a whole ICMPv6 message; its checksum is not verified here.
+    ///
+    /// # Errors
+    /// [`ParseError::UnsupportedType`] for another message, [`ParseError::TooShort`], and [`ParseError::BadLength`] for an
+    /// option of length zero or past the end.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
+        let kind = u8_at(bytes, 0);
+        if !matches!(kind, SOLICITATION | ADVERTISEMENT) {
+            return Err(ParseError::UnsupportedType {
+                layer: Layer::Ndp,
+                value: kind.into(),
+            });
+        }
+        require(Layer::Ndp, bytes, FIXED_LEN)?;
+        let target = array_at::<16>(bytes, 8).into();
+        let options = tail(bytes, FIXED_LEN);
+        let flags = u8_at(bytes, 4);
+        Ok(if kind == SOLICITATION {
+            Self::Solicitation {
+                target,
+                source_mac: link_address(options, SOURCE_LINK_ADDRESS)?,
+            }
+        } else {
+            Self::Advertisement {
+                target,
+                target_mac: link_address(options, TARGET_LINK_ADDRESS)?,
+                router: flags & 0x80 != 0,
+                solicited: flags & 0x40 != 0,
+                overrides: flags & 0x20 != 0,
+            }
+        })
+    }
+
+    /// Bytes that [`Self::emit`] appends.
+    #[must_use]
+    pub const fn message_len(&self) -> usize {
+        match self {
+            Self::Solicitation {
+                source_mac: None, ..
+            }
+            | Self::Advertisement {
+                target_mac: None, ..
+            } => FIXED_LEN,
+            _ => FIXED_LEN + 8,
+        }
+    }
+
+    /// Appends the ICMPv6 message; `pseudo_header` must be of [`Self::message_len`].
+    pub fn emit(&self, pseudo_header: Sum, out: &mut Vec<u8>) {
+        let (message, body) = self.message();
+        message.emit(&body, pseudo_header, out);
+    }
+
+    /// The message's first eight bytes and what follows them.
+    pub(crate) fn message(&self) -> (Icmpv6Message, Vec<u8>) {
+        let (kind, flags, target, option, mac) = match *self {
+            Self::Solicitation { target, source_mac } => {
+                (SOLICITATION, 0, target, SOURCE_LINK_ADDRESS, source_mac)
+            }
+            Self::Advertisement {
+                target,
+                target_mac,
+                router,
+                solicited,
+                overrides,
+            } => {
+                let flags =
+                    u8::from(router) << 7 | u8::from(solicited) << 6 | u8::from(overrides) << 5;
+                (
+                    ADVERTISEMENT,
+                    flags,
+                    target,
+                    TARGET_LINK_ADDRESS,
+                    target_mac,
+                )
+            }
+        };
+        let mut body = target.octets().to_vec();
+        if let Some(mac) = mac {
+            body.extend([option, 1]);
+            body.extend(mac.octets());
+        }
+        (
+            Icmpv6Message::Other {
+                kind,
+                code: 0,
+                rest: [flags, 0, 0, 0],
+            },
+            body,
+        )
+    }
+}
+
+fn link_address(mut options: &[u8], wanted: u8) -> Result<Option<MacAddr>, ParseError> {
+    while !options.is_empty() {
+        require(Layer::Ndp, options, 2)?;
+        let len = usize::from(u8_at(options, 1)) * 8;
+        if len == 0 || len > options.len() {
+            return Err(ParseError::BadLength {
+                layer: Layer::Ndp,
+                field: LengthField::OptionLength,
+                bytes: len,
+                least: 8,
+                most: options.len(),
+            });
+        }
+        if u8_at(options, 0) == wanted {
+            return Ok(Some(MacAddr::new(array_at(options, 2))));
+        }
+        options = tail(options, len);
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TARGET: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 7);
+    const MAC: MacAddr = MacAddr::new([2, 0, 0, 0, 0, 9]);
+
+    fn emitted(message: &NeighbourMessage) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        message.emit(Sum::new(), &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn messages_round_trip() {
+        for message in [
+            NeighbourMessage::Solicitation {
+                target: TARGET,
+                source_mac: None,
+            },
+            NeighbourMessage::Solicitation {
+                target: TARGET,
+                source_mac: Some(MAC),
+            },
+            NeighbourMessage::Advertisement {
+                target: TARGET,
+                target_mac: Some(MAC),
+                router: false,
+                solicited: true,
+                overrides: true,
+            },
+        ] {
+            let bytes = emitted(&message);
+            assert_eq!(bytes.len(), message.message_len());
+            assert_eq!(NeighbourMessage::parse(&bytes), Ok(message));
+        }
+    }
+
+    #[test]
+    fn unknown_options_are_skipped_and_broken_ones_refused() {
+        let message = NeighbourMessage::Solicitation {
+            target: TARGET,
+            source_mac: Some(MAC),
+        };
+        let mut bytes = emitted(&message);
+        let known = bytes.split_off(24);
+        bytes.extend([14, 1, 0, 0, 0, 0, 0, 0]);
+        bytes.extend(&known);
+        assert_eq!(NeighbourMessage::parse(&bytes), Ok(message));
+        for length in [0, 3] {
+            bytes[25] = length;
+            assert!(matches!(
+                NeighbourMessage::parse(&bytes),
+                Err(ParseError::BadLength {
+                    least: 8,
+                    most: 16,
+                    ..
+                })
+            ));
+        }
+    }
+
+    #[test]
+    fn other_messages_are_not_neighbours() {
+        let error = ParseError::UnsupportedType {
+            layer: Layer::Ndp,
+            value: 133,
+        };
+        assert_eq!(NeighbourMessage::parse(&[133; 24]), Err(error));
+    }
+}

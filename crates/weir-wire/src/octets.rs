@@ -1,0 +1,57 @@
+//! Fixed-width reads in network order, total over any slice.
+//!
+//! Views check a length once and read fields afterwards. These reads answer zero past the end rather than panic, so that an
+//! arithmetic slip in a view shows in a test as a wrong value and never takes a program down.
+
+use crate::error::{Layer, ParseError};
+
+/// `N` bytes at `offset`, zero-filled past the end.
+pub(crate) fn array_at<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
+    bytes
+        .get(offset..)
+        .and_then(|rest| rest.first_chunk::<N>())
+        .copied()
+        .unwrap_or([0; N])
+}
+
+/// One byte.
+pub(crate) fn u8_at(bytes: &[u8], offset: usize) -> u8 {
+    bytes.get(offset).copied().unwrap_or(0)
+}
+
+/// Two bytes, network order.
+pub(crate) fn u16_at(bytes: &[u8], offset: usize) -> u16 {
+    u16::from_be_bytes(array_at(bytes, offset))
+}
+
+/// Four bytes, network order.
+pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    u32::from_be_bytes(array_at(bytes, offset))
+}
+
+/// From `offset` to the end, empty past it.
+pub(crate) fn tail(bytes: &[u8], offset: usize) -> &[u8] {
+    bytes.get(offset..).unwrap_or_default()
+}
+
+/// Refuses bytes that end inside a header of `needed` bytes.
+pub(crate) fn require(layer: Layer, bytes: &[u8], needed: usize) -> Result<(), ParseError> {
+    if bytes.len() < needed {
+        return Err(ParseError::TooShort {
+            layer,
+            needed,
+            available: bytes.len(),
+        });
+    }
+    Ok(())
+}
+
+/// Overwrites `value.len()` bytes at `offset` where they exist, in full or not at all.
+pub(crate) fn put(bytes: &mut [u8], offset: usize, value: &[u8]) {
+    if let Some(place) = offset
+        .checked_add(value.len())
+        .and_then(|end| bytes.get_mut(offset..end))
+    {
+        place.copy_from_slice(value);
+    }
+}

@@ -1,0 +1,69 @@
+//! Options of an IPv4 or TCP header, kept as the opaque bytes that they are.
+
+use crate::error::ParseError;
+
+/// Up to 40 bytes of options, always a whole number of 32-bit words.
+///
+/// Both IPv4 (RFC 791) and TCP (RFC 9293) count their header in words with a 4-bit field and have 20 fixed bytes, hence one
+/// type for both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct HeaderOptions {
+    bytes: [u8; Self::MAX_LEN],
+    len: usize,
+}
+
+impl HeaderOptions {
+    /// The most that fits after the 20 fixed bytes.
+    pub const MAX_LEN: usize = 40;
+    /// No options.
+    pub const EMPTY: Self = Self {
+        bytes: [0; Self::MAX_LEN],
+        len: 0,
+    };
+
+    /// Takes the bytes and fills the last word with End of Option List, which is zero in both protocols.
+    ///
+    /// # Errors
+    /// [`ParseError::OptionsTooLong`] past [`Self::MAX_LEN`].
+    pub fn new(options: &[u8]) -> Result<Self, ParseError> {
+        let mut value = Self::EMPTY;
+        let Some(place) = value.bytes.get_mut(..options.len()) else {
+            return Err(ParseError::OptionsTooLong {
+                bytes: options.len(),
+                limit: Self::MAX_LEN,
+            });
+        };
+        place.copy_from_slice(options);
+        value.len = options.len().next_multiple_of(4);
+        Ok(value)
+    }
+
+    /// As many bytes of `options` as fit.
+    pub(crate) fn truncated(options: &[u8]) -> Self {
+        Self::new(options.get(..Self::MAX_LEN).unwrap_or(options)).unwrap_or(Self::EMPTY)
+    }
+
+    /// The options with their filling.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+
+    /// Length in bytes, a multiple of four.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl Default for HeaderOptions {
+    fn default() -> Self {
+        Self::EMPTY
+    }
+}

@@ -1,0 +1,183 @@
+//! UDP's header (RFC 768). A zero checksum means that none was computed; IPv6 allows that only to tunnels (RFC 6935).
+
+use crate::checksum::{Sum, udp_field};
+use crate::error::{Layer, LengthField, ParseError};
+use crate::octets::{put, require, tail, u16_at};
+
+/// A datagram whose length agrees.
+#[derive(Debug, Clone, Copy)]
+pub struct UdpView<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> UdpView<'a> {
+    /// Bytes of the header.
+    pub const HEADER_LEN: usize = 8;
+    /// Where the checksum lies.
+    pub const CHECKSUM_OFFSET: usize = 6;
+
+    /// Checks the length; bytes past it are not the datagram's.
+    ///
+    /// # Errors
+    /// [`ParseError::TooShort`], [`ParseError::BadLength`].
+    pub fn new(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        let view = Self::of_first_fragment(bytes)?;
+        let length = view.length();
+        match bytes.get(..length) {
+            Some(bytes) if length >= Self::HEADER_LEN => Ok(Self { bytes }),
+            _ => Err(ParseError::BadLength {
+                layer: Layer::Udp,
+                field: LengthField::DatagramLength,
+                bytes: length,
+                least: Self::HEADER_LEN,
+                most: bytes.len(),
+            }),
+        }
+    }
+
+    /// The beginning of a datagram, whose length may lie past the bytes.
+    ///
+    /// # Errors
+    /// [`ParseError::TooShort`].
+    pub fn of_first_fragment(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        require(Layer::Udp, bytes, Self::HEADER_LEN)?;
+        Ok(Self { bytes })
+    }
+
+    /// Source port.
+    #[must_use]
+    pub fn src_port(&self) -> u16 {
+        u16_at(self.bytes, 0)
+    }
+
+    /// Destination port.
+    #[must_use]
+    pub fn dst_port(&self) -> u16 {
+        u16_at(self.bytes, 2)
+    }
+
+    /// The length field, in bytes, header included.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        usize::from(u16_at(self.bytes, 4))
+    }
+
+    /// The checksum field; zero when none was computed.
+    #[must_use]
+    pub fn checksum(&self) -> u16 {
+        u16_at(self.bytes, Self::CHECKSUM_OFFSET)
+    }
+
+    /// Whether the checksum is right under this pseudo header; `None` when there is none.
+    #[must_use]
+    pub fn checksum_valid(&self, pseudo_header: Sum) -> Option<bool> {
+        (self.checksum() != 0).then(|| pseudo_header.bytes(self.bytes).is_valid())
+    }
+
+    /// Data.
+    #[must_use]
+    pub fn payload(&self) -> &'a [u8] {
+        tail(self.bytes, Self::HEADER_LEN)
+    }
+
+    /// The header as a value.
+    #[must_use]
+    pub fn header(&self) -> UdpHeader {
+        UdpHeader {
+            src_port: self.src_port(),
+            dst_port: self.dst_port(),
+        }
+    }
+}
+
+/// The ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct UdpHeader {
+    /// Source port.
+    pub src_port: u16,
+    /// Destination port.
+    pub dst_port: u16,
+}
+
+impl UdpHeader {
+    /// Appends header and data. The checksum is computed with `pseudo_header`, which must be of the datagram's length, or
+    /// left out with `None`. A length past 65535 is written as 65535.
+    pub fn emit(&self, payload: &[u8], pseudo_header: Option<Sum>, out: &mut Vec<u8>) {
+        let start = out.len();
+        let length = u16::try_from(UdpView::HEADER_LEN + payload.len()).unwrap_or(u16::MAX);
+        out.extend(self.src_port.to_be_bytes());
+        out.extend(self.dst_port.to_be_bytes());
+        out.extend(length.to_be_bytes());
+        out.extend([0, 0]);
+        out.extend(payload);
+        if let Some(sum) = pseudo_header {
+            let datagram = out.get_mut(start..).unwrap_or_default();
+            let checksum = udp_field(sum.bytes(datagram).checksum());
+            put(datagram, UdpView::CHECKSUM_OFFSET, &checksum.to_be_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: UdpHeader = UdpHeader {
+        src_port: 5353,
+        dst_port: 53,
+    };
+
+    fn datagram(pseudo_header: Option<Sum>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        HEADER.emit(b"abc", pseudo_header, &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn datagrams_round_trip_without_what_follows_them() {
+        let mut bytes = datagram(Some(Sum::new()));
+        bytes.extend([0; 7]);
+        let view = UdpView::new(&bytes).unwrap();
+        assert_eq!(view.header(), HEADER);
+        assert_eq!(view.payload(), b"abc");
+        assert_eq!(view.checksum_valid(Sum::new()), Some(true));
+        assert_eq!(view.checksum_valid(Sum::new().word(1)), Some(false));
+    }
+
+    #[test]
+    fn no_checksum_is_neither_right_nor_wrong() {
+        assert_eq!(
+            UdpView::new(&datagram(None))
+                .unwrap()
+                .checksum_valid(Sum::new()),
+            None
+        );
+    }
+
+    #[test]
+    fn a_sum_of_zero_is_sent_as_all_ones() {
+        // The pseudo header that makes the computed checksum zero.
+        let missing = Sum::new().bytes(&datagram(None)).checksum();
+        let bytes = datagram(Some(Sum::new().word(missing)));
+        assert_eq!(UdpView::new(&bytes).unwrap().checksum(), 0xffff);
+    }
+
+    #[test]
+    fn lengths_outside_the_bytes_are_refused() {
+        for length in [7, 12] {
+            let mut bytes = datagram(None);
+            bytes[5] = length;
+            let error = ParseError::BadLength {
+                layer: Layer::Udp,
+                field: LengthField::DatagramLength,
+                bytes: length.into(),
+                least: 8,
+                most: 11,
+            };
+            assert_eq!(UdpView::new(&bytes).err(), Some(error));
+        }
+        let mut bytes = datagram(None);
+        bytes[5] = 200;
+        assert!(UdpView::of_first_fragment(&bytes).is_ok());
+    }
+}

@@ -1,0 +1,341 @@
+//! The builder's faults: each changes the field it names and nothing else.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use weir_wire::{
+    ChecksumState, EtherType, GUE_PORT, GueChecksum, HeaderOptions, IpHeader, IpProtocol,
+    Ipv4Builder, Ipv4Fragment, Layer, LengthField, MacAddr, Packet, ParseError, TcpFlags,
+    Transport, TunnelHeader, fragment,
+};
+
+const V4_SRC: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const V4_DST: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 10);
+const V6_SRC: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+const V6_DST: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 10);
+
+fn v4() -> Ipv4Builder {
+    Packet::ipv4(V4_SRC, V4_DST)
+}
+
+/// The offsets at which two packets of one length differ.
+fn differences(a: &[u8], b: &[u8]) -> Vec<usize> {
+    assert_eq!(a.len(), b.len());
+    (0..a.len()).filter(|&at| a[at] != b[at]).collect()
+}
+
+#[test]
+fn the_bytes_of_a_syn_are_those_of_the_rfcs() {
+    let frame = Packet::ethernet(
+        MacAddr::new([2, 0, 0, 0, 0, 1]),
+        MacAddr::new([2, 0, 0, 0, 0, 2]),
+    )
+    .vlan(10)
+    .ipv4(V4_SRC, V4_DST)
+    .ttl(63)
+    .tos(0x2e)
+    .id(0x1234)
+    .dont_fragment()
+    .tcp(40000, 80)
+    .seq(0x0102_0304)
+    .flags(TcpFlags::SYN)
+    .window(1024)
+    .options(&[2, 4, 5, 0xb4])
+    .payload(b"hi")
+    .build();
+    #[rustfmt::skip]
+    let expected = [
+        2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x81, 0, 0, 10, 8, 0,
+        // The checksums stand here as numbers, so that builder and decoder cannot share an error.
+        0x45, 0x2e, 0, 46, 0x12, 0x34, 0x40, 0, 63, 6, 0xa5, 0x5c, 192, 0, 2, 1, 192, 0, 2, 10,
+        0x9c, 0x40, 0, 80, 1, 2, 3, 4, 0, 0, 0, 0, 0x60, 2, 4, 0, 0x07, 0x19, 0, 0, 2, 4, 5, 0xb4, b'h', b'i',
+    ];
+    assert_eq!(frame, expected);
+}
+
+#[test]
+fn faults_of_ipv4_touch_their_field_and_the_checksum() {
+    let right = v4().tcp(1, 2).build();
+    for (wrong, fields) in [
+        (v4().bad_checksum(), vec![10, 11]),
+        (v4().version(5), vec![0, 10]),
+        (v4().header_words(6), vec![0, 10]),
+        (v4().total_length(41), vec![3, 11]),
+    ] {
+        let wrong = wrong.tcp(1, 2).build();
+        let touched = differences(&right, &wrong);
+        assert_eq!(touched, fields, "{touched:?}");
+    }
+    let datagram = Packet::parse_ip(&v4().bad_checksum().tcp(1, 2).build()).unwrap();
+    assert_eq!(datagram.header_checksum, ChecksumState::Invalid);
+    assert_eq!(datagram.transport_checksum, ChecksumState::Valid);
+}
+
+#[test]
+fn faults_of_the_transports_are_found() {
+    let state = |packet: Vec<u8>| Packet::parse_ip(&packet).unwrap().transport_checksum;
+    assert_eq!(
+        state(v4().tcp(1, 2).bad_checksum().build()),
+        ChecksumState::Invalid
+    );
+    assert_eq!(
+        state(v4().udp(1, 2).bad_checksum().build()),
+        ChecksumState::Invalid
+    );
+    assert_eq!(
+        state(v4().udp(1, 2).zero_udp_checksum().build()),
+        ChecksumState::Absent
+    );
+    assert_eq!(
+        state(v4().echo_request(1, 2).bad_checksum().build()),
+        ChecksumState::Invalid
+    );
+    assert_eq!(
+        state(
+            Packet::ipv6(V6_SRC, V6_DST)
+                .echo_request(1, 2)
+                .bad_checksum()
+                .build()
+        ),
+        ChecksumState::Invalid
+    );
+    assert_eq!(
+        state(v4().gre(&v4().udp(1, 2).build()).bad_checksum().build()),
+        ChecksumState::Invalid
+    );
+    let bad = |layer, field, bytes, most| {
+        let least = if layer == Layer::Udp { 8 } else { 20 };
+        Err(ParseError::BadLength {
+            layer,
+            field,
+            bytes,
+            least,
+            most,
+        })
+    };
+    let udp = v4().udp(1, 2).payload(b"x").length(99).build();
+    assert_eq!(
+        Packet::parse_ip(&udp),
+        bad(Layer::Udp, LengthField::DatagramLength, 99, 9)
+    );
+    let tcp = v4().tcp(1, 2).data_offset(15).build();
+    assert_eq!(
+        Packet::parse_ip(&tcp),
+        bad(Layer::Tcp, LengthField::DataOffset, 60, 20)
+    );
+}
+
+#[test]
+fn a_udp_length_below_what_ip_carries_is_legal() {
+    let mut packet = v4().udp(1, 2).payload(b"abc").build();
+    packet.extend([0; 4]);
+    packet[3] += 4;
+    packet[11] -= 4;
+    let datagram = Packet::parse_ip(&packet).unwrap();
+    assert!(datagram.checksums_valid());
+    assert_eq!(datagram.transport_checksum, ChecksumState::Valid);
+}
+
+#[test]
+fn fragments_of_either_family_are_told_apart() {
+    let first = Packet::parse_ip(
+        &v4()
+            .id(9)
+            .fragment(0, true)
+            .udp(1, 2)
+            .payload(&[0; 8])
+            .build(),
+    )
+    .unwrap();
+    assert_eq!(first.ports(), Some((1, 2)));
+    assert_eq!(first.transport_checksum, ChecksumState::Unknown);
+    let later = v4()
+        .id(9)
+        .fragment(16, false)
+        .raw(IpProtocol::UDP, &[0; 5])
+        .build();
+    let later = Packet::parse_ip(&later).unwrap();
+    assert_eq!(
+        (
+            later.ports(),
+            later.fragment.map(|f| (f.id, f.offset_bytes, f.more))
+        ),
+        (None, Some((9, 16, false)))
+    );
+    let tiny = Packet::parse_ip(
+        &v4()
+            .fragment(0, true)
+            .raw(IpProtocol::TCP, &[0, 7, 0, 8, 0, 0, 0, 0])
+            .build(),
+    );
+    assert_eq!(
+        tiny.unwrap().transport,
+        Transport::Ports {
+            src_port: 7,
+            dst_port: 8
+        }
+    );
+    let atomic = Packet::ipv6(V6_SRC, V6_DST)
+        .fragment_header(5, 0, false)
+        .tcp(1, 2)
+        .build();
+    let atomic = Packet::parse_ip(&atomic).unwrap();
+    assert_eq!(
+        (atomic.fragment, atomic.transport_checksum),
+        (None, ChecksumState::Valid)
+    );
+    assert_eq!(Ipv4Fragment::new(13, true).offset_bytes(), 8);
+}
+
+#[test]
+fn what_must_not_be_fragmented_is_refused() {
+    let big = [0; 600];
+    let refused = |layer, mtu| Err(ParseError::NotFragmentable { layer, mtu });
+    assert_eq!(
+        fragment(
+            &v4().dont_fragment().udp(1, 2).payload(&big).build(),
+            500,
+            1
+        ),
+        refused(Layer::Ipv4, 500)
+    );
+    assert_eq!(
+        fragment(&v4().udp(1, 2).payload(&big).build(), 27, 1),
+        refused(Layer::Ipv4, 27)
+    );
+    let v6 = Packet::ipv6(V6_SRC, V6_DST)
+        .fragment_header(1, 0, true)
+        .udp(1, 2)
+        .payload(&big)
+        .build();
+    assert_eq!(fragment(&v6, 500, 1), refused(Layer::Ipv6, 500));
+}
+
+#[test]
+fn only_options_that_ask_for_it_are_in_every_fragment() {
+    // Record route (7) is not copied, a NOP between is not, loose source route (131) is.
+    let packet = v4()
+        .options(&[7, 3, 4, 1, 131, 3, 4, 0])
+        .udp(1, 2)
+        .payload(&[0; 200])
+        .build();
+    let parts = fragment(&packet, 128, 1).unwrap();
+    let options: Vec<_> = parts
+        .iter()
+        .map(|part| match Packet::parse_ip(part).unwrap().ip {
+            IpHeader::V4(header) => header.options,
+            IpHeader::V6(..) => HeaderOptions::EMPTY,
+        })
+        .collect();
+    assert_eq!(options[0].as_bytes(), [7, 3, 4, 1, 131, 3, 4, 0]);
+    assert!(
+        options[1..]
+            .iter()
+            .all(|later| later.as_bytes() == [131, 3, 4, 0])
+    );
+    assert!(options.len() > 1);
+}
+
+#[test]
+fn mixed_addresses_are_mapped_into_ipv6() {
+    let packet = Packet::ip(V4_SRC.into(), V6_DST.into()).udp(1, 2).build();
+    assert_eq!(
+        Packet::parse_ip(&packet).unwrap().src(),
+        V4_SRC.to_ipv6_mapped()
+    );
+}
+
+#[test]
+fn a_tunnel_with_rubbish_inside_is_still_a_packet() {
+    let rubbish = v4().raw(IpProtocol::IPIP, &[0x45, 0, 0]).build();
+    let refused = Some(ParseError::TooShort {
+        layer: Layer::Ipv4,
+        needed: 20,
+        available: 3,
+    });
+    assert_eq!(
+        Packet::parse_ip(&rubbish).unwrap().transport,
+        Transport::Opaque { refused }
+    );
+    let arp_in_gre = v4().gre(&[0; 28]).protocol(EtherType::ARP).build();
+    assert_eq!(
+        Packet::parse_ip(&arp_in_gre).unwrap().transport,
+        Transport::Opaque { refused: None }
+    );
+    let not_gue = v4().udp(1, 6080).payload(b"\xff").build();
+    assert!(matches!(
+        Packet::parse_ip(&not_gue).unwrap().transport,
+        Transport::Udp(_)
+    ));
+}
+
+#[test]
+fn tunnels_are_followed_to_a_bounded_depth() {
+    let nested = (0..1000).fold(v4().udp(1, 2).build(), |inner, _| v4().ipip(&inner).build());
+    let outer = Packet::parse_ip(&nested).unwrap();
+    let depth = std::iter::successors(outer.inner(), |datagram| datagram.inner()).count();
+    assert_eq!(depth, 4);
+}
+
+#[test]
+fn a_fragment_of_the_middle_is_cut_into_fragments_of_the_middle() {
+    let middle = v4()
+        .id(7)
+        .fragment(800, true)
+        .raw(IpProtocol::UDP, &[0; 400])
+        .build();
+    let parts: Vec<_> = fragment(&middle, 220, 7)
+        .unwrap()
+        .iter()
+        .map(|part| {
+            Packet::parse_ip(part)
+                .unwrap()
+                .fragment
+                .map(|part| (part.offset_bytes, part.more))
+        })
+        .collect();
+    assert_eq!(parts, [Some((800, true)), Some((1000, true))]);
+}
+
+#[test]
+fn a_wrong_checksum_shows_through_a_tunnel() {
+    let outer = |inner: Vec<u8>| Packet::parse_ip(&v4().ipip(&inner).build()).unwrap();
+    assert!(outer(v4().tcp(1, 2).build()).checksums_valid());
+    assert!(!outer(v4().tcp(1, 2).bad_checksum().build()).checksums_valid());
+    assert!(!outer(v4().bad_checksum().tcp(1, 2).build()).checksums_valid());
+}
+
+#[test]
+fn a_remote_checksum_is_asked_for_only_where_there_is_one() {
+    let remote = |inner: &[u8]| {
+        let outer = v4()
+            .gue(50000, GUE_PORT, inner)
+            .checksum(GueChecksum::Remote)
+            .build();
+        let carried = outer[outer.len() - inner.len()..] != *inner;
+        match Packet::parse_ip(&outer).unwrap().transport {
+            Transport::Tunnel {
+                header: TunnelHeader::Gue(_, header),
+                ..
+            } => {
+                assert_eq!(header.remote_checksum.is_some(), carried);
+                header
+                    .remote_checksum
+                    .map(|remote| (remote.start, remote.offset))
+            }
+            other => panic!("no GUE: {other:?}"),
+        }
+    };
+    let v6 = || Packet::ipv6(V6_SRC, V6_DST);
+    assert_eq!(
+        remote(&v4().options(&[1; 4]).tcp(1, 2).build()),
+        Some((24, 40))
+    );
+    assert_eq!(remote(&v6().dest_opts().udp(1, 2).build()), Some((48, 54)));
+    assert_eq!(remote(&v4().udp(1, 2).zero_udp_checksum().build()), None);
+    assert_eq!(remote(&v4().fragment(0, true).tcp(1, 2).build()), None);
+    assert_eq!(
+        remote(&v6().fragment_header(1, 0, true).tcp(1, 2).build()),
+        None
+    );
+    assert_eq!(remote(&v4().echo_request(1, 2).build()), None);
+}

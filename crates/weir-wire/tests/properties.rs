@@ -1,0 +1,306 @@
+//! Laws that hold for every input: nothing panics, what is built is read back, and what is taken apart is whole again.
+
+use std::net::IpAddr;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use weir_wire::{
+    ArpPacket, ChecksumState, Content, Datagram, EthernetView, Extension, FragmentHeader, GreView,
+    GueChecksum, GueView, HeaderOptions, Icmpv4View, Icmpv6View, IpHeader, IpProtocol, Ipv4View,
+    Ipv6Chain, Ipv6View, MacAddr, NeighbourMessage, Packet, RemoteChecksum, TcpFlags, TcpView,
+    TunnelHeader, UdpView, describe, diff, encap_gre, encap_gue, encap_ipip, fragment,
+};
+
+const SRC: MacAddr = MacAddr::new([2, 0, 0, 0, 0, 1]);
+const DST: MacAddr = MacAddr::new([2, 0, 0, 0, 0, 2]);
+
+/// Two addresses of one family.
+fn addresses() -> impl Strategy<Value = (IpAddr, IpAddr)> {
+    prop_oneof![
+        any::<(u32, u32)>().prop_map(|(a, b)| (IpAddr::V4(a.into()), IpAddr::V4(b.into()))),
+        any::<(u128, u128)>().prop_map(|(a, b)| (IpAddr::V6(a.into()), IpAddr::V6(b.into()))),
+    ]
+}
+
+/// A whole IP packet with TCP, UDP or ICMP.
+fn packets() -> impl Strategy<Value = Vec<u8>> {
+    let kinds = (
+        0..4u8,
+        any::<u16>(),
+        any::<u16>(),
+        vec(any::<u8>(), 0..900),
+        vec(any::<u8>(), 0..41),
+    );
+    (addresses(), kinds, any::<u8>()).prop_map(
+        |((src, dst), (kind, a, b, payload, options), ttl)| {
+            let ip = Packet::ip(src, dst).ttl(ttl).tos(ttl.rotate_left(3));
+            match kind {
+                0 => ip
+                    .tcp(a, b)
+                    .flags(TcpFlags(ttl))
+                    .options(&options)
+                    .payload(&payload)
+                    .build(),
+                // Port 6080 would be read as GUE.
+                1 => ip.udp(a, b & 0x0fff).payload(&payload).build(),
+                2 => ip
+                    .udp(a, b & 0x0fff)
+                    .payload(&payload)
+                    .zero_udp_checksum()
+                    .build(),
+                _ => ip.echo_request(a, b).payload(&payload).build(),
+            }
+        },
+    )
+}
+
+fn read_with_everything(bytes: &[u8]) {
+    let _ = EthernetView::new(bytes).map(|view| (view.header(), view.payload().len()));
+    let _ = ArpPacket::parse(bytes);
+    let _ = NeighbourMessage::parse(bytes);
+    for view in [Ipv4View::new(bytes), Ipv4View::of_quoted(bytes)]
+        .into_iter()
+        .flatten()
+    {
+        let _ = (view.header(), view.payload(), view.checksum_valid());
+    }
+    for view in [Ipv6View::new(bytes), Ipv6View::of_quoted(bytes)]
+        .into_iter()
+        .flatten()
+    {
+        let _ = (view.header(), view.payload());
+    }
+    let _ = TcpView::new(bytes).map(|view| (view.header(), view.payload().len()));
+    let _ = UdpView::new(bytes).map(|view| (view.header(), view.payload().len()));
+    let _ = Icmpv4View::new(bytes).map(|view| (view.message(), view.checksum_valid()));
+    let _ = Icmpv6View::new(bytes).map(|view| view.message());
+    let _ = GreView::new(bytes).map(|view| (view.header(), view.checksum_valid()));
+    let _ = GueView::new(bytes).map(|view| (view.header(), view.payload().len()));
+    for next in [
+        IpProtocol::HOP_BY_HOP,
+        IpProtocol::FRAGMENT,
+        IpProtocol::DEST_OPTS,
+    ] {
+        let _ = Ipv6Chain::walk(next, bytes);
+    }
+    let _ = HeaderOptions::new(bytes);
+    let _ = Packet::parse_ip(bytes);
+    let _ = fragment(bytes, 576, 1);
+    assert!(!describe(bytes).is_empty());
+    if let Ok(parsed) = Packet::parse(bytes)
+        && let Some(datagram) = parsed.ip()
+    {
+        assert_ranges_lie_within(datagram, bytes.len());
+    }
+}
+
+fn assert_ranges_lie_within(datagram: &Datagram, end: usize) {
+    assert!(
+        datagram.range.start <= datagram.payload.start
+            && datagram.payload.start <= datagram.payload.end
+    );
+    assert!(datagram.payload.end <= datagram.range.end && datagram.range.end <= end);
+    for within in datagram.inner().into_iter().chain(datagram.quoted()) {
+        assert!(within.range.start > datagram.range.start);
+        assert_ranges_lie_within(within, datagram.range.end);
+    }
+}
+
+/// The IP packet that the fragments carry, its IPv6 fragment headers taken out.
+fn reassembled(parts: &[Vec<u8>]) -> Vec<u8> {
+    let mut content = Vec::new();
+    for part in parts {
+        let datagram = Packet::parse_ip(part).unwrap();
+        let info = datagram.fragment.unwrap();
+        assert_eq!(info.offset_bytes, content.len());
+        assert_eq!(
+            (info.id, info.more),
+            (7, !std::ptr::eq(part, parts.last().unwrap()))
+        );
+        assert_ne!(datagram.header_checksum, ChecksumState::Invalid);
+        let header_len = match &datagram.ip {
+            IpHeader::V4(header) => header.header_len(),
+            IpHeader::V6(..) => Ipv6View::HEADER_LEN + FragmentHeader::LEN,
+        };
+        content.extend(&part[header_len..]);
+    }
+    let first = Packet::parse_ip(&parts[0]).unwrap();
+    let ip = Packet::ip(first.src(), first.dst())
+        .ttl(first.ttl())
+        .tos(first.tos());
+    ip.raw(first.protocol, &content).build()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn random_bytes_never_panic(bytes in vec(any::<u8>(), 0..200)) {
+        read_with_everything(&bytes);
+    }
+
+    #[test]
+    fn random_bytes_behind_each_ethertype_never_panic(
+        mut bytes in vec(any::<u8>(), 14..200), kind in 0usize..5, version in prop_oneof![Just(0x45), Just(0x60)],
+        protocol in prop_oneof![Just(0), Just(1), Just(4), Just(17), Just(41), Just(44), Just(47), Just(58), Just(60)],
+    ) {
+        bytes[12..14].copy_from_slice(&[[8, 0], [8, 6], [0x86, 0xdd], [0x81, 0], [0x88, 0xa8]][kind]);
+        let lengths: [(usize, u8); 6] = [(14, version), (16, 0), (17, 60), (18, 0), (23, protocol), (20, protocol)];
+        for (at, value) in lengths {
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte = value;
+            }
+        }
+        read_with_everything(&bytes);
+    }
+
+    #[test]
+    fn a_changed_or_cut_packet_never_panics(
+        packet in packets(), changes in vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+        cut in any::<prop::sample::Index>(), wrap in 0u8..5, (src, dst) in addresses(),
+    ) {
+        let packet = match wrap {
+            0 => packet,
+            1 => encap_ipip(src, dst, &packet),
+            2 => encap_gre(src, dst, true, &packet),
+            3 => encap_gue(src, dst, (50000, 6080), GueChecksum::Remote, &packet),
+            _ => Packet::ip(src, dst).port_unreachable(&packet).build(),
+        };
+        let mut frame = Packet::ethernet(SRC, DST).vlan(3).ip_packet(&packet);
+        for (at, value) in changes {
+            let at = at.index(frame.len());
+            frame[at] = value;
+        }
+        read_with_everything(&frame);
+        frame.truncate(cut.index(frame.len()));
+        read_with_everything(&frame);
+    }
+
+    #[test]
+    fn what_is_built_is_read_back(packet in packets(), tags in 0usize..3, padding in 0usize..50) {
+        let link = (0..tags).fold(Packet::ethernet(SRC, DST).padding(padding), |link, tag| link.vlan(tag as u16));
+        let frame = link.ip_packet(&packet);
+        let parsed = Packet::parse(&frame).unwrap();
+        let datagram = parsed.ip().unwrap();
+        prop_assert_eq!(&frame[datagram.range.clone()], &packet[..]);
+        prop_assert_eq!(parsed.ethernet.tags.len(), tags);
+        prop_assert!(parsed.checksums_valid(), "{}", describe(&frame));
+        prop_assert_eq!(diff(&frame, &frame), None);
+    }
+
+    #[test]
+    fn a_single_changed_bit_is_told_by_diff_and_by_a_checksum(packet in packets(), bit in any::<prop::sample::Index>()) {
+        let link = Packet::ethernet(SRC, DST);
+        let frame = link.ip_packet(&packet);
+        let mut changed = frame.clone();
+        let bit = bit.index(packet.len() * 8);
+        changed[14 + bit / 8] ^= 1 << (bit % 8);
+        prop_assert!(diff(&frame, &changed).is_some());
+        if let (Ok(before), Ok(after)) = (Packet::parse(&frame), Packet::parse(&changed))
+            && let (Content::Ip(before), Content::Ip(after)) = (&before.content, &after.content)
+            && before.transport_checksum == ChecksumState::Valid
+            && after.transport_checksum == ChecksumState::Valid
+            && matches!(after.ip, IpHeader::V4(_))
+            && before.protocol == after.protocol
+        {
+            prop_assert!(!after.checksums_valid(), "{}", describe(&changed));
+        }
+    }
+
+    #[test]
+    fn tunnels_give_back_the_inner_packet(
+        packet in packets(), (src, dst) in addresses(), kind in 0u8..6, sport: u16,
+    ) {
+        let gue = |checksum| encap_gue(src, dst, (sport, 6080), checksum, &packet);
+        let outer = match kind {
+            0 => encap_ipip(src, dst, &packet),
+            1 => encap_gre(src, dst, false, &packet),
+            2 => encap_gre(src, dst, true, &packet),
+            3 => gue(GueChecksum::None),
+            4 => gue(GueChecksum::Full),
+            _ => gue(GueChecksum::Remote),
+        };
+        let datagram = Packet::parse_ip(&outer).unwrap();
+        prop_assert!(datagram.checksums_valid(), "{}", datagram);
+        let inner = datagram.inner().unwrap();
+        let original = Packet::parse_ip(&packet).unwrap();
+        prop_assert_eq!(&inner.ip, &original.ip);
+        prop_assert_eq!(&inner.transport, &original.transport);
+        prop_assert_eq!(inner.transport_checksum, original.transport_checksum);
+        let mut carried = outer[inner.range.clone()].to_vec();
+        if let weir_wire::Transport::Tunnel { header: TunnelHeader::Gue(_, header), .. } = &datagram.transport
+            && let Some(remote) = header.remote_checksum
+        {
+            prop_assert_eq!(kind, 5);
+            let RemoteChecksum { start, offset } = remote;
+            prop_assert!(usize::from(start) < usize::from(offset) && usize::from(offset) < carried.len());
+            prop_assert_ne!(&carried, &packet);
+            remote.complete(&mut carried);
+        }
+        prop_assert!(equal_but_for_udp_zero(&carried, &packet, &original), "{:?}", diff(&carried, &packet));
+    }
+
+    #[test]
+    fn fragments_carry_the_whole_packet(packet in packets(), mtu in 68usize..700) {
+        // Options differ between first and later fragments; these packets have none.
+        match fragment(&packet, mtu, 7) {
+            Ok(parts) if parts.len() == 1 => prop_assert_eq!(&parts[0], &packet),
+            Ok(parts) => {
+                prop_assert!(parts.iter().all(|part| part.len() <= mtu));
+                let whole = reassembled(&parts);
+                prop_assert_eq!(&whole, &packet);
+            }
+            Err(error) => prop_assert!(false, "{}", error),
+        }
+    }
+
+    #[test]
+    fn fragments_keep_the_headers_that_belong_to_each(payload in vec(any::<u8>(), 600..900), with_routing: bool) {
+        let builder = Packet::ipv6(1u128.into(), 2u128.into()).hop_by_hop();
+        let builder = if with_routing { builder.routing(0) } else { builder };
+        let packet = builder.dest_opts().udp(1, 2).payload(&payload).build();
+        let parts = fragment(&packet, 400, 7).unwrap();
+        prop_assert!(parts.len() > 1);
+        let mut content = Vec::<u8>::new();
+        for part in &parts {
+            let parsed = Packet::parse_ip(part).unwrap();
+            let IpHeader::V6(_, chain) = &parsed.ip else { panic!("not IPv6") };
+            let mut expected = vec![IpProtocol::HOP_BY_HOP];
+            expected.extend(with_routing.then_some(IpProtocol::ROUTING));
+            expected.push(IpProtocol::FRAGMENT);
+            prop_assert_eq!(&chain.headers[..expected.len()], &expected[..]);
+            content.extend(&part[40 + expected.len() * 8..]);
+        }
+        let dest_opts = &packet[40 + if with_routing { 16 } else { 8 }..];
+        prop_assert_eq!(&content[..], dest_opts);
+    }
+
+    #[test]
+    fn extension_headers_of_any_content_are_walked(contents in vec(vec(any::<u8>(), 0..2100), 0..9)) {
+        let builder = contents.iter().fold(Packet::ipv6(1u128.into(), 2u128.into()), |builder, content| {
+            builder.extension(Extension::DestOpts(content.clone()))
+        });
+        let packet = builder.tcp(1, 2).build();
+        let datagram = Packet::parse_ip(&packet);
+        if contents.len() > Ipv6Chain::MAX_HEADERS {
+            prop_assert!(datagram.is_err());
+        } else {
+            let datagram = datagram.unwrap();
+            prop_assert_eq!(datagram.ports(), Some((1, 2)));
+            prop_assert_eq!(datagram.transport_checksum, ChecksumState::Valid);
+        }
+    }
+}
+
+/// A completed UDP checksum of zero is written as zero by the receiver of a remote checksum, where the sender had all ones.
+fn equal_but_for_udp_zero(carried: &[u8], packet: &[u8], original: &Datagram) -> bool {
+    if carried == packet {
+        return true;
+    }
+    let at = original.payload.start - 2;
+    original.protocol == IpProtocol::UDP
+        && carried[at..at + 2] == [0, 0]
+        && packet[at..at + 2] == [0xff, 0xff]
+        && carried[..at] == packet[..at]
+        && carried[at + 2..] == packet[at + 2..]
+}

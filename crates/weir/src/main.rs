@@ -1,0 +1,2 @@
+//! Arguments and wiring of the weir program.
+fn main() {}

@@ -1,0 +1,184 @@
+#!/usr/bin/env bash
+# Installs what building, testing and comparing Weir needs on Debian 12 or 13, and only what is missing.
+#
+# The peers (nginx, HAProxy, PHP) are wanted as programs: Weir starts its own copies inside network namespaces. Their
+# packages would start services. For the time of the installation a policy file forbids that, and is put back as it was;
+# units that arrive with a package from here are disabled, so that no service starts at the next boot either. Services
+# that were here before are not touched.
+#
+#   tools/install-deps.sh            install
+#   tools/install-deps.sh --dry-run  only say what would be installed, and why
+set -euo pipefail
+
+# command or file that shows the package is there | package | why
+readonly WANTED='
+clang                            | clang          | compiles the BPF programs
+llvm-strip                       | llvm           | removes what the BPF objects do not need
+/usr/include/bpf/bpf_helpers.h   | libbpf-dev     | headers of the BPF helpers
+/usr/include/linux/bpf.h         | linux-libc-dev | headers of the kernel interface
+cc                               | gcc            | links the Rust programs
+/usr/include/stdlib.h            | libc6-dev      | links the Rust programs
+curl                             | curl           | fetches files in the tests
+ip                               | iproute2       | makes namespaces, links and routes
+ethtool                          | ethtool        | sets offloads of the test links
+ping                             | iputils-ping   | tests ICMP to a VIP
+nft                              | nftables       | peer: stateless direct routing and DNAT
+nginx                            | nginx-light    | the real servers of all experiments
+haproxy                          | haproxy        | peer: the proxy
+ab                               | apache2-utils  | load of the field reports
+wrk                              | wrk            | load with keep-alive
+socat                            | socat          | UDP servers in the tests
+/usr/sbin/php-fpm*               | php-fpm        | pages of the stateless-direct experiment
+'
+# Nice to have: another name or no package at all on some releases and kernels.
+readonly OPTIONAL='
+bpftool                          | bpftool        | lists what is loaded, to compare with
+'
+readonly POLICY=/usr/sbin/policy-rc.d
+
+dry_run=false
+case "${1:-}" in
+  '') ;;
+  --dry-run) dry_run=true ;;
+  *) echo "usage: tools/install-deps.sh [--dry-run]" >&2; exit 2 ;;
+esac
+
+present() {
+  if [[ $1 == /* ]]; then
+    compgen -G "$1" >/dev/null
+  else
+    PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null
+  fi
+}
+
+# Prints "package reason" for each line of the table whose proof is absent.
+missing_of() {
+  local proof package reason
+  while IFS='|' read -r proof package reason; do
+    proof=$(xargs <<<"$proof") package=$(xargs <<<"$package") reason=$(xargs <<<"$reason")
+    [[ -z $proof ]] && continue
+    present "$proof" || printf '%s %s\n' "$package" "$reason"
+  done <<<"$1"
+}
+
+require_debian() {
+  local id='' like='' version=''
+  if [[ -r /etc/os-release ]]; then
+    id=$(. /etc/os-release && echo "${ID:-}")
+    like=$(. /etc/os-release && echo "${ID_LIKE:-}")
+    version=$(. /etc/os-release && echo "${VERSION_ID:-}")
+  fi
+  if ! command -v apt-get >/dev/null; then
+    echo "This machine has no apt-get (it says it is \"${id:-unknown}\"). Install by hand:" >&2
+    missing_of "$WANTED" | sed 's/^/  /' >&2
+    exit 1
+  fi
+  if [[ $id != debian || ! $version =~ ^1[23]$ ]]; then
+    echo "note: made for Debian 12 and 13; this is ${id:-unknown} ${version:-} ${like:+(like $like)}; trying all the same"
+  fi
+}
+
+# --- The policy that keeps packages from starting services; see /usr/share/doc/init-system-helpers. ------------------
+
+saved_policy=''
+policy_is_ours=false
+
+forbid_services() {
+  if [[ -e $POLICY || -L $POLICY ]]; then
+    saved_policy=$(mktemp -d)
+    cp -a "$POLICY" "$saved_policy/policy-rc.d"
+  fi
+  policy_is_ours=true
+  # A new file put in place by name: an existing symlink must not be written through.
+  local fresh
+  fresh=$(mktemp "$POLICY.XXXXXX")
+  printf '#!/bin/sh\n# Weir installs packages and wants no service started; removed when it is done.\nexit 101\n' >"$fresh"
+  chmod 755 "$fresh"
+  mv -f "$fresh" "$POLICY"
+}
+
+restore_policy() {
+  $policy_is_ours || return 0
+  rm -f "$POLICY"
+  if [[ -n $saved_policy ]]; then
+    cp -a "$saved_policy/policy-rc.d" "$POLICY"
+    rm -rf "$saved_policy"
+  fi
+  policy_is_ours=false
+}
+
+# --- Units that arrive with the packages. ----------------------------------------------------------------------------
+
+installed_packages() {
+  dpkg-query -W -f '${Package} ${db:Status-Status}\n' | awk '$2 == "installed" { print $1 }' | sort
+}
+
+# Disables the units of the packages named on the input. Without systemd there is nothing that would start them.
+disable_units() {
+  command -v systemctl >/dev/null || return 0
+  local package file unit
+  while read -r package; do
+    while read -r file; do
+      unit=${file##*/}
+      [[ $unit == *@.* ]] && continue
+      if [[ $(systemctl is-enabled "$unit" 2>/dev/null || true) == enabled ]]; then
+        systemctl disable --quiet "$unit" && echo "  disabled $unit, which came with $package"
+      fi
+    done < <(dpkg -L "$package" | grep -E '/systemd/system/[^/]+\.(service|socket|timer)$' || true)
+  done
+}
+
+# Lists of installed packages, before and after. The EXIT trap must still see the name when `install` has returned.
+lists=''
+
+install() {
+  lists=$(mktemp -d)
+  trap 'restore_policy; rm -rf "$lists"' EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM
+  installed_packages >"$lists/before"
+  forbid_services
+  export DEBIAN_FRONTEND=noninteractive
+  echo "  (apt-get update, then apt-get install; no service will be started)"
+  # Old lists may do: an unreachable mirror for something else must not stop an installation that would work.
+  apt-get update -qq || echo "  apt-get update failed; trying with the lists that are here"
+  apt-get install -y -qq --no-install-recommends "$@" </dev/null
+  restore_policy
+  installed_packages >"$lists/after"
+  comm -13 "$lists/before" "$lists/after" | disable_units
+}
+
+main() {
+  local missing optional
+  missing=$(missing_of "$WANTED")
+  optional=$(missing_of "$OPTIONAL")
+  if [[ -n $missing ]]; then
+    require_debian
+    echo "Missing packages, and what they are for:"
+    sed 's/^\([^ ]*\) /  \1: /' <<<"$missing"
+    if ! $dry_run; then
+      if [[ $(id -u) -ne 0 ]]; then
+        echo "Installing needs root. Try: sudo make deps" >&2
+        exit 1
+      fi
+      local packages
+      mapfile -t packages < <(cut -d ' ' -f 1 <<<"$missing" | sort -u)
+      install "${packages[@]}"
+      missing=$(missing_of "$WANTED")
+      if [[ -n $missing ]]; then
+        echo "Still missing after the installation:" >&2
+        sed 's/^\([^ ]*\) /  \1: /' <<<"$missing" >&2
+        exit 1
+      fi
+      echo "Installed. No service was started."
+    fi
+  else
+    echo "All packages that Weir needs are here."
+  fi
+  if [[ -n $optional ]]; then
+    sed 's/^\([^ ]*\) /Optional and not here: \1, which /' <<<"$optional"
+  fi
+  "$(dirname "${BASH_SOURCE[0]}")/require-cargo.sh"
+}
+
+main
