@@ -119,6 +119,7 @@ static __always_inline int bind_new(struct xdp_md *ctx, struct packet *p, struct
 	struct weir_dest *dest;
 	struct weir_vip *vip = 0;
 
+	b->ifindex = ctx->ingress_ifindex;
 	b->service = service_find(p, &vip);
 	if (!b->service)
 		return weir_verdict(vip ? WEIR_PASS_NO_SERVICE : WEIR_PASS_NOT_OURS, XDP_PASS);

@@ -101,7 +101,7 @@ enum weir_scheduler {
 struct weir_extent {
 	__u32 scheduler; /* enum weir_scheduler */
 	__u32 flags;
-	__u32 generation; /* of this extent: tells wrr that its list changed */
+	__u32 generation; /* a cursor of another generation starts at start_seq and start_weight */
 	__u32 list_at;    /* struct weir_member each, usable servers only, newest added first (descending seq) */
 	__u32 list_len;
 	__u32 hash_at;    /* the scheduler's hash table: __u32 dest ids, four an element */
@@ -110,7 +110,9 @@ struct weir_extent {
 	__u32 spread_len; /* 0 = no usable server */
 	__u32 max_weight;
 	__u32 gcd;
-	__u32 pad[5];
+	__u32 start_seq;    /* what a cursor of another generation becomes: user space carries it over a change of the list */
+	__u32 start_weight;
+	__u32 pad[3];
 };
 
 struct weir_member {
@@ -127,8 +129,7 @@ struct weir_cursor {
 	__u32 seq;        /* of the member chosen last, 0 = before the first */
 	__u32 hint;       /* its position in the list, verified against seq before use */
 	__s32 current_weight;
-	__u32 max_weight; /* of the list that current_weight belongs to */
-	__u32 pad[10];
+	__u32 pad[11];
 };
 
 /* ---- servers --------------------------------------------------------------------------------------------------------- */
@@ -296,7 +297,8 @@ struct weir_flow_cold {
 	__u32 home;     /* bucket that the hash chose */
 	__u32 created;  /* tick */
 	__u32 service;
-	__u32 dest_generation; /* low bits tell a listing that the dest row was given away meanwhile */
+	__u32 dest_generation; /* tells a listing that the dest row was given away meanwhile */
+	__u32 ifindex; /* where its first packet came in: the way back when the kernel tells no route */
 };
 #define WEIR_NO_PLACE 0xffffffff
 

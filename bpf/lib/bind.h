@@ -15,6 +15,7 @@ struct binding {
 	__u64 hash;
 	__u32 service;
 	__u32 now;
+	__u32 ifindex; /* where the packet came in */
 	__u32 anew;   /* the flow's server was removed with on_remove = "reschedule": any packet may choose again */
 	__u32 verdict; /* when bind() answers 0: enum weir_reason that ends the packet */
 };
@@ -90,6 +91,7 @@ static __always_inline void flow_new_fill(struct flow_new *new, struct packet *p
 	new->peer = WEIR_NO_PLACE;
 	new->peer_generation = 0;
 	new->dest_generation = dest->generation;
+	new->ifindex = b->ifindex;
 }
 
 static __always_inline void binding_take(struct binding *b, const struct flow_new *new)

@@ -257,6 +257,7 @@ struct flow_new {
 	__u32 peer;
 	__u32 peer_generation;
 	__u32 dest_generation;
+	__u32 ifindex;
 	/* Answers. */
 	__u32 place;
 	__u32 generation;
@@ -309,6 +310,7 @@ static __always_inline int bucket_take(struct weir_bucket *bucket, __u32 index, 
 	cold->created = new->now;
 	cold->service = new->service;
 	cold->dest_generation = new->dest_generation;
+	cold->ifindex = new->ifindex;
 	WRITE_ONCE(bucket->slots[free].meta,
 		   meta_make(generation, new->kind, new->state, new->flags | extra_flags, new->now));
 	/* The exchange orders everything above before the id that makes the entry visible. */

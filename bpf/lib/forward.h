@@ -128,8 +128,12 @@ static __always_inline int forward_to_client(struct xdp_md *ctx, struct packet *
 	to.dport = cold->sport;
 	if (ttl_used_up(data, data_end, p))
 		return refuse(ctx, WEIR_DROP_TTL, 0);
-	if (!hop_to_client(ctx, &to.dst, now, &hop))
-		return weir_verdict(WEIR_DROP_NO_ROUTE, XDP_DROP);
+	/* The kernel may refuse to tell routes (forwarding is off): then back through the device the client came by. */
+	if (!hop_to_client(ctx, &to.dst, now, &hop)) {
+		if (!cold->ifindex)
+			return weir_verdict(WEIR_DROP_NO_ROUTE, XDP_DROP);
+		hop.link = hop_link(cold->ifindex, 0, 0);
+	}
 	if (WEIR_HOP_MTU(hop.link) && p->ip_len > WEIR_HOP_MTU(hop.link))
 		return refuse(ctx, WEIR_DROP_TOO_BIG, WEIR_HOP_MTU(hop.link));
 	traffic_out(dest_id, p->ip_len);

@@ -72,19 +72,15 @@ static __always_inline __u32 schedule_rr(struct weir_cursor *cursor, const struc
 	return cursor_take(cursor, extent, position < extent->list_len ? position : 0);
 }
 
-/* A changed list: back to its head, the level brought onto the new steps (ip_vs_wrr_dest_changed). */
-static __always_inline void wrr_realign(struct weir_cursor *cursor, const struct weir_extent *extent)
+/* User space follows the kernel's rules for added, edited and removed servers; here its answer is only taken over. */
+static __always_inline void cursor_start(struct weir_cursor *cursor, const struct weir_extent *extent)
 {
-	__s32 most = extent->max_weight, step = extent->gcd;
-
+	if (cursor->generation == extent->generation)
+		return;
 	cursor->generation = extent->generation;
-	cursor->seq = 0;
+	cursor->seq = extent->start_seq;
 	cursor->hint = 0;
-	if (cursor->current_weight > most || cursor->current_weight == 0)
-		cursor->current_weight = most;
-	else if (step > 1)
-		cursor->current_weight = most - (__u32)(most - cursor->current_weight) / (__u32)step * step;
-	cursor->max_weight = most;
+	cursor->current_weight = extent->start_weight;
 }
 
 struct wrr_search {
@@ -120,8 +116,6 @@ static __always_inline __u32 schedule_wrr(struct weir_cursor *cursor, const stru
 {
 	struct wrr_search search = { .extent = extent };
 
-	if (cursor->generation != extent->generation)
-		wrr_realign(cursor, extent);
 	search.level = cursor->current_weight;
 	search.position = list_after(extent, cursor->seq, cursor->hint);
 	/* A pass that starts at the top of the levels finds a server: two passes and a rest are enough. */
@@ -296,6 +290,7 @@ __noinline __u32 schedule(struct packet *p, __u32 service_id, struct weir_extent
 		*missed = 1;
 		return 0;
 	}
+	cursor_start(cursor, extent);
 	if (extent->scheduler == WEIR_SCHED_RR)
 		dest = schedule_rr(cursor, extent);
 	else if (extent->scheduler == WEIR_SCHED_WRR)

@@ -6,15 +6,23 @@ use std::process::Command;
 use std::{env, fs};
 
 fn main() {
-    let root = env::var("WEIR_DP_BPF").map(PathBuf::from).unwrap_or_else(|_| PathBuf::from(variable("CARGO_MANIFEST_DIR")).join("../../bpf"));
-    println!("cargo::rerun-if-env-changed=WEIR_DP_BPF");
+    let manifest = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
+    let root = manifest.join("../../bpf");
     let out = PathBuf::from(variable("OUT_DIR"));
     println!("cargo::rerun-if-changed={}", root.display());
     println!("cargo::rerun-if-env-changed=CLANG");
 
+    // Names every shared struct, so that a test finds all of them in one object's BTF; the real objects omit what is only local.
+    let layout = manifest.join("tests/bpf/abi_layout.bpf.c");
+    println!("cargo::rerun-if-changed={}", layout.display());
+    compile(&root, &layout, &out.join("abi_layout.bpf.o"));
+
     let mut list = String::from("pub(crate) const OBJECTS: &[(&str, &[u8])] = &[\n");
     for source in sources(&root) {
-        let file = source.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let file = source
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
         let name = file.trim_end_matches(".bpf.c");
         let object = out.join(format!("{name}.bpf.o"));
         compile(&root, &source, &object);
@@ -23,11 +31,13 @@ fn main() {
     }
     list.push_str("];\n");
     let path = out.join("objects.rs");
-    fs::write(&path, list).unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
+    fs::write(&path, list)
+        .unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
 }
 
 fn sources(root: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(root).unwrap_or_else(|error| panic!("cannot read {}: {error}", root.display()));
+    let entries = fs::read_dir(root)
+        .unwrap_or_else(|error| panic!("cannot read {}: {error}", root.display()));
     let mut sources: Vec<PathBuf> = entries
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
         .filter(|path| path.to_string_lossy().ends_with(".bpf.c"))
@@ -39,9 +49,14 @@ fn sources(root: &Path) -> Vec<PathBuf> {
 fn compile(root: &Path, source: &Path, object: &Path) {
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
     // Debian keeps asm/types.h in the directory of the host's architecture, where the BPF target does not look.
-    let multiarch = format!("/usr/include/{}-linux-gnu", variable("CARGO_CFG_TARGET_ARCH"));
+    let multiarch = format!(
+        "/usr/include/{}-linux-gnu",
+        variable("CARGO_CFG_TARGET_ARCH")
+    );
     let run = Command::new(&clang)
-        .args(["-target", "bpf", "-O2", "-g", "-mcpu=v3", "-Wall", "-Werror"])
+        .args([
+            "-target", "bpf", "-O2", "-g", "-mcpu=v3", "-Wall", "-Werror",
+        ])
         .arg("-I")
         .arg(root)
         .arg("-I")
@@ -53,7 +68,9 @@ fn compile(root: &Path, source: &Path, object: &Path) {
         .output();
     let output = match run {
         Ok(output) => output,
-        Err(error) => panic!("cannot run {clang}: {error}; `make deps` installs clang and the kernel's headers"),
+        Err(error) => panic!(
+            "cannot run {clang}: {error}; `make deps` installs clang and the kernel's headers"
+        ),
     };
     if output.status.success() {
         return;

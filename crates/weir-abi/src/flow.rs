@@ -114,6 +114,8 @@ structs! {
         service: u32,
         /// Of the dest row when the flow was bound.
         dest_generation: u32,
+        /// Device that its first packet came in on: the way back when the kernel tells no route.
+        ifindex: u32,
     }
 
     /// `weir_fragments`: key.

@@ -137,7 +137,7 @@ structs! {
         scheduler: u32,
         /// `EXTENT_*`.
         flags: u32,
-        /// Of this extent: tells wrr that its list changed.
+        /// A cursor of another generation starts at `start_seq` and `start_weight`.
         generation: u32,
         /// First element of the list of [`Member`]s, newest added first, usable ones only.
         list_at: u32,
@@ -155,8 +155,12 @@ structs! {
         max_weight: u32,
         /// Greatest common divisor of the list's weights.
         gcd: u32,
+        /// `seq` that a cursor of another generation takes over.
+        start_seq: u32,
+        /// `current_weight` that a cursor of another generation takes over.
+        start_weight: u32,
         /// Zero.
-        pad: [u32; 5],
+        pad: [u32; 3],
     }
 
     /// A usable server in a service's list; one element of `weir_tables`.
@@ -183,10 +187,8 @@ structs! {
         hint: u32,
         /// Of wrr.
         current_weight: i32,
-        /// Of the list that `current_weight` belongs to.
-        max_weight: u32,
         /// Zero.
-        pad: [u32; 10],
+        pad: [u32; 11],
     }
 
     /// The unit of `weir_tables`.

@@ -7,7 +7,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-use aya::programs::tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcHandle, qdisc_add_clsact};
+use aya::programs::tc::{
+    NlOptions, SchedClassifierLink, TcAttachOptions, TcHandle, qdisc_add_clsact,
+};
 use aya::programs::{SchedClassifier, TcAttachType};
 
 use crate::error::{Context, Error, Result};
@@ -57,7 +59,12 @@ pub enum XdpChoice {
 ///
 /// # Errors
 /// Another program is there ([`Error::Busy`]), or the device takes none in the modes allowed.
-pub fn attach_xdp(pins: &PinDir, program: BorrowedFd<'_>, ifindex: u32, choice: XdpChoice) -> Result<XdpMode> {
+pub fn attach_xdp(
+    pins: &PinDir,
+    program: BorrowedFd<'_>,
+    ifindex: u32,
+    choice: XdpChoice,
+) -> Result<XdpMode> {
     let attempt = |mode: XdpMode| -> Result<std::result::Result<XdpMode, io::Error>> {
         let (flags, hook) = match mode {
             XdpMode::Native => (XDP_NATIVE, Hook::XdpNative),
@@ -84,7 +91,11 @@ pub fn attach_xdp(pins: &PinDir, program: BorrowedFd<'_>, ifindex: u32, choice: 
                 Ok(mode) => return Ok(mode),
                 Err(error) => error,
             };
-            attempt(XdpMode::Generic)?.map_err(|generic| Error::NoXdp { ifindex, native, generic })
+            attempt(XdpMode::Generic)?.map_err(|generic| Error::NoXdp {
+                ifindex,
+                native,
+                generic,
+            })
         }
     }
 }
@@ -143,11 +154,17 @@ fn attach_clsact(
     remove_file(&path)?;
     sys::pin(program, &path).at(&path)?;
     let attached = classifier(program_pin, ifindex).and_then(|mut classifier| {
-        let options = NlOptions { priority: CLSACT_PRIORITY, handle: CLSACT_HANDLE, classid: None };
+        let options = NlOptions {
+            priority: CLSACT_PRIORITY,
+            handle: CLSACT_HANDLE,
+            classid: None,
+        };
         let id = classifier
             .attach_with_options(&name, kind, TcAttachOptions::Netlink(options))
             .map_err(|error| clsact_error(ifindex, &error))?;
-        let link = classifier.take_link(id).map_err(|error| clsact_error(ifindex, &error))?;
+        let link = classifier
+            .take_link(id)
+            .map_err(|error| clsact_error(ifindex, &error))?;
         // Dropping the link would take the filter off again.
         std::mem::forget(link);
         Ok(hook)
@@ -169,8 +186,12 @@ fn replace_clsact(
 ) -> Result<()> {
     let link = clsact_link(ifindex, direction)?;
     let mut classifier = classifier(program_pin, ifindex)?;
-    let id = classifier.attach_to_link(link).map_err(|error| clsact_error(ifindex, &error))?;
-    let link = classifier.take_link(id).map_err(|error| clsact_error(ifindex, &error))?;
+    let id = classifier
+        .attach_to_link(link)
+        .map_err(|error| clsact_error(ifindex, &error))?;
+    let link = classifier
+        .take_link(id)
+        .map_err(|error| clsact_error(ifindex, &error))?;
     std::mem::forget(link);
     let path = pins.link(ifindex, hook);
     remove_file(&path)?;
@@ -186,8 +207,14 @@ fn clsact_link(ifindex: u32, direction: Direction) -> Result<SchedClassifierLink
         Direction::Ingress => TcAttachType::Ingress,
         Direction::Egress => TcAttachType::Egress,
     };
-    SchedClassifierLink::attached(&device_name(ifindex)?, kind, CLSACT_PRIORITY, CLSACT_HANDLE, None)
-        .during("finding the filter of", || format!("device {ifindex}"))
+    SchedClassifierLink::attached(
+        &device_name(ifindex)?,
+        kind,
+        CLSACT_PRIORITY,
+        CLSACT_HANDLE,
+        None,
+    )
+    .during("finding the filter of", || format!("device {ifindex}"))
 }
 
 fn clsact_error(ifindex: u32, error: &dyn std::error::Error) -> Error {
@@ -214,7 +241,10 @@ fn name_of(ifindex: u32) -> io::Result<String> {
     if answer.is_null() {
         return Err(io::Error::last_os_error());
     }
-    let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    let end = name
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(name.len());
     Ok(String::from_utf8_lossy(&name[..end]).into_owned())
 }
 
@@ -249,7 +279,11 @@ pub fn attachments(pins: &PinDir) -> Result<Vec<Attachment>> {
             }
             info.program
         };
-        found.push(Attachment { ifindex, hook, program_id });
+        found.push(Attachment {
+            ifindex,
+            hook,
+            program_id,
+        });
     }
     Ok(found)
 }
@@ -266,9 +300,19 @@ fn is_clsact(hook: Hook) -> Option<Direction> {
 ///
 /// # Errors
 /// The kernel refuses; the program that was there stays.
-pub(crate) fn replace(pins: &PinDir, attachment: Attachment, program: BorrowedFd<'_>, program_pin: &Path) -> Result<()> {
-    let Attachment { ifindex, hook, program_id } = attachment;
-    let wanted = sys::program_info(program).during("reading the information of", || "a program".to_owned())?;
+pub(crate) fn replace(
+    pins: &PinDir,
+    attachment: Attachment,
+    program: BorrowedFd<'_>,
+    program_pin: &Path,
+) -> Result<()> {
+    let Attachment {
+        ifindex,
+        hook,
+        program_id,
+    } = attachment;
+    let wanted = sys::program_info(program)
+        .during("reading the information of", || "a program".to_owned())?;
     if wanted.id == program_id {
         return Ok(());
     }
@@ -277,7 +321,8 @@ pub(crate) fn replace(pins: &PinDir, attachment: Attachment, program: BorrowedFd
     }
     let path = pins.link(ifindex, hook);
     let link = sys::open_pin(&path, sys::Access::Full).at(&path)?;
-    sys::link_update(link.as_fd(), program).during("replacing the program of", || path.display().to_string())
+    sys::link_update(link.as_fd(), program)
+        .during("replacing the program of", || path.display().to_string())
 }
 
 /// Takes a pinned attachment off its device and unpins it; one whose device is gone is unpinned.
@@ -322,7 +367,10 @@ fn detach_clsact(ifindex: u32, direction: Direction) -> Result<()> {
 pub(crate) fn forget_gone_devices(pins: &PinDir) -> Result<()> {
     let live = attachments(pins)?;
     for (ifindex, hook, path) in pins.links()? {
-        if !live.iter().any(|attachment| attachment.ifindex == ifindex && attachment.hook == hook) {
+        if !live
+            .iter()
+            .any(|attachment| attachment.ifindex == ifindex && attachment.hook == hook)
+        {
             remove_file(&path)?;
         }
     }

@@ -26,7 +26,9 @@ pub(crate) struct Carried {
 impl Carried {
     /// Copies everything that the old state holds; `None` = its maps are of another shape, nothing could be copied.
     pub(crate) fn copy(state: &Path, flows: &Path, new: &Maps) -> Result<Option<Self>> {
-        let Ok(old) = Maps::open(state, flows, Access::Read) else { return Ok(None) };
+        let Ok(old) = Maps::open(state, flows, Access::Read) else {
+            return Ok(None);
+        };
         copy_table(&old.vips, &new.vips)?;
         copy_table(&old.listeners, &new.listeners)?;
         copy_table(&old.devices, &new.devices)?;
@@ -38,7 +40,11 @@ impl Carried {
         new.set_settings(&old.settings()?)?;
         new.set_filter(&old.filter()?)?;
 
-        let mut carried = Self { old, live: None, traffic: None };
+        let mut carried = Self {
+            old,
+            live: None,
+            traffic: None,
+        };
         if !same_map(&carried.old.live, &new.live) {
             let rows = rows_in_both(&carried.old.live, &new.live)?;
             new.live.set_all(0, &rows)?;
@@ -63,13 +69,21 @@ impl Carried {
                 (offset_of!(Live, total), before.total, now.total),
                 (offset_of!(Live, stateless), before.stateless, now.stateless),
             ];
-            for (offset, before, now) in words.into_iter().filter(|(_, before, now)| before != now) {
-                new.live.atomic_u64(row, offset)?.fetch_add(now.wrapping_sub(before), Ordering::AcqRel);
+            for (offset, before, now) in words.into_iter().filter(|(_, before, now)| before != now)
+            {
+                new.live
+                    .atomic_u64(row, offset)?
+                    .fetch_add(now.wrapping_sub(before), Ordering::AcqRel);
             }
         }
         if let Some(before) = self.traffic {
             let now = self.old.all_traffic()?;
-            add_traffic(new, now.iter().zip(&before).map(|(now, before)| difference(now, before)))?;
+            add_traffic(
+                new,
+                now.iter()
+                    .zip(&before)
+                    .map(|(now, before)| difference(now, before)),
+            )?;
         }
         Ok(())
     }
@@ -102,8 +116,15 @@ fn add_traffic(maps: &Maps, rows: impl Iterator<Item = Traffic>) -> Result<()> {
     Ok(())
 }
 
-fn copy_table<K: Pod, V: Pod>(old: &crate::table::Table<K, V>, new: &crate::table::Table<K, V>) -> Result<()> {
-    let (keys, values): (Vec<K>, Vec<V>) = old.elements()?.into_iter().take(new.capacity() as usize).unzip();
+fn copy_table<K: Pod, V: Pod>(
+    old: &crate::table::Table<K, V>,
+    new: &crate::table::Table<K, V>,
+) -> Result<()> {
+    let (keys, values): (Vec<K>, Vec<V>) = old
+        .elements()?
+        .into_iter()
+        .take(new.capacity() as usize)
+        .unzip();
     new.set_many(&keys, &values)
 }
 

@@ -39,7 +39,12 @@ pub struct OpenOptions {
 impl OpenOptions {
     /// Default sizes, a secret from the kernel, tcx where it exists.
     pub fn new(pin_dir: impl Into<PathBuf>) -> Self {
-        Self { pin_dir: pin_dir.into(), sizes: Sizes::default(), secret: None, clsact: false }
+        Self {
+            pin_dir: pin_dir.into(),
+            sizes: Sizes::default(),
+            secret: None,
+            clsact: false,
+        }
     }
 }
 
@@ -105,16 +110,35 @@ impl Dataplane {
             loader::open_programs(&pins.programs(record.programs))?
         };
         verify(&pins, &record)?;
-        let maps = Maps::open(&pins.state(record.state), &flow_directory(&pins, &record), Access::Full)?;
+        let maps = Maps::open(
+            &pins.state(record.state),
+            &flow_directory(&pins, &record),
+            Access::Full,
+        )?;
         let carried = match &previous {
-            Some(old) if plan.share_counts => Carried::copy(&pins.state(old.state), &flow_directory(&pins, old), &maps)?,
+            Some(old) if plan.share_counts => {
+                Carried::copy(&pins.state(old.state), &flow_directory(&pins, old), &maps)?
+            }
             _ => None,
         };
         let migration = (record.old_buckets > 0)
-            .then(|| Migration::open(&pins.flows(record.old_flow_layout, record.old_buckets), record.old_flow_layout))
+            .then(|| {
+                Migration::open(
+                    &pins.flows(record.old_flow_layout, record.old_buckets),
+                    record.old_flow_layout,
+                )
+            })
             .transpose()?;
-        let dataplane =
-            Self { pins, record, clsact: options.clsact, active: false, programs, maps, carried, migration };
+        let dataplane = Self {
+            pins,
+            record,
+            clsact: options.clsact,
+            active: false,
+            programs,
+            maps,
+            carried,
+            migration,
+        };
         Ok((dataplane, plan.opened))
     }
 
@@ -124,10 +148,16 @@ impl Dataplane {
     /// # Errors
     /// The kernel refuses; devices that were not reached go on with the old programs, and activating again continues.
     pub fn activate(&mut self) -> Result<()> {
-        self.record.commit(&self.pins.layout(), &self.pins.layout_staging())?;
+        self.record
+            .commit(&self.pins.layout(), &self.pins.layout_staging())?;
         for attachment in attach::attachments(&self.pins)? {
             let (name, pin) = self.program_of(attachment.hook);
-            attach::replace(&self.pins, attachment, loader::program(&self.programs, name)?, &pin)?;
+            attach::replace(
+                &self.pins,
+                attachment,
+                loader::program(&self.programs, name)?,
+                &pin,
+            )?;
         }
         self.start_sweep()?;
         if let Some(carried) = self.carried.take() {
@@ -160,14 +190,23 @@ impl Dataplane {
     /// [`Error::NotActive`], [`Error::Busy`], [`Error::NoXdp`], or the kernel refuses.
     pub fn attach(&self, ifindex: u32, choice: XdpChoice) -> Result<XdpMode> {
         self.require_active()?;
-        for attachment in self.attachments()?.iter().filter(|attachment| attachment.ifindex == ifindex) {
+        for attachment in self
+            .attachments()?
+            .iter()
+            .filter(|attachment| attachment.ifindex == ifindex)
+        {
             match attachment.hook {
                 Hook::XdpNative => return Ok(XdpMode::Native),
                 Hook::XdpGeneric => return Ok(XdpMode::Generic),
                 _ => {}
             }
         }
-        attach::attach_xdp(&self.pins, loader::program(&self.programs, XDP_PROGRAM)?, ifindex, choice)
+        attach::attach_xdp(
+            &self.pins,
+            loader::program(&self.programs, XDP_PROGRAM)?,
+            ifindex,
+            choice,
+        )
     }
 
     /// Attaches the tc program of one direction to a device; one that has it keeps it.
@@ -181,7 +220,10 @@ impl Dataplane {
             Direction::Egress => [Hook::Egress, Hook::ClsactEgress],
         };
         let attachments = self.attachments()?;
-        if let Some(there) = attachments.iter().find(|there| there.ifindex == ifindex && hooks.contains(&there.hook)) {
+        if let Some(there) = attachments
+            .iter()
+            .find(|there| there.ifindex == ifindex && hooks.contains(&there.hook))
+        {
             return Ok(there.hook);
         }
         let (name, pin) = self.program_of(hooks[0]);
@@ -194,7 +236,12 @@ impl Dataplane {
     /// # Errors
     /// The kernel refuses.
     pub fn detach(&self, ifindex: u32) -> Result<()> {
-        for (_, hook, _) in self.pins.links()?.into_iter().filter(|(device, _, _)| *device == ifindex) {
+        for (_, hook, _) in self
+            .pins
+            .links()?
+            .into_iter()
+            .filter(|(device, _, _)| *device == ifindex)
+        {
             attach::detach(&self.pins, ifindex, hook)?;
         }
         Ok(())
@@ -242,8 +289,13 @@ impl Dataplane {
     ///
     /// # Errors
     /// The kernel refuses; the old table stays pinned, and calling again continues.
-    pub fn migrate_flows(&mut self, places: impl Fn(&weir_abi::FlowCold) -> crate::migrate::Home) -> Result<crate::migrate::Moved> {
-        let Some(migration) = &mut self.migration else { return Ok(crate::migrate::Moved::default()) };
+    pub fn migrate_flows(
+        &mut self,
+        places: impl Fn(&weir_abi::FlowCold) -> crate::migrate::Home,
+    ) -> Result<crate::migrate::Moved> {
+        let Some(migration) = &mut self.migration else {
+            return Ok(crate::migrate::Moved::default());
+        };
         let moved = if self.active {
             crate::maps::wait_for_packets();
             migration.finish(&self.maps, places)?
@@ -253,14 +305,19 @@ impl Dataplane {
         if self.active {
             self.migration = None;
             self.record.old_buckets = 0;
-            self.record.commit(&self.pins.layout(), &self.pins.layout_staging())?;
+            self.record
+                .commit(&self.pins.layout(), &self.pins.layout_staging())?;
             self.pins.remove_leftovers(Some(&self.record))?;
         }
         Ok(moved)
     }
 
     fn require_active(&self) -> Result<()> {
-        if self.active { Ok(()) } else { Err(Error::NotActive) }
+        if self.active {
+            Ok(())
+        } else {
+            Err(Error::NotActive)
+        }
     }
 }
 
@@ -296,7 +353,12 @@ impl Plan {
             None => random_secret()?,
         };
         let record = LayoutRecord::new(options.sizes, secret, loader::director_hash());
-        Ok(Self { record, opened: Opened::Fresh, load_programs: true, share_counts: false })
+        Ok(Self {
+            record,
+            opened: Opened::Fresh,
+            load_programs: true,
+            share_counts: false,
+        })
     }
 
     fn over(pins: &PinDir, old: &LayoutRecord, mut sizes: Sizes) -> Result<Self> {
@@ -305,16 +367,26 @@ impl Plan {
             sizes.flows = old.sizes.flows;
         }
         let same_abi = old.abi_version == ABI_VERSION;
-        let state_fits = same_abi && fits(&pins.state(old.state), &sizes, |group| group != Group::Flows)?;
+        let state_fits = same_abi
+            && fits(&pins.state(old.state), &sizes, |group| {
+                group != Group::Flows
+            })?;
         let flows_fit = old.flow_layout == ABI_FLOW_LAYOUT
-            && fits(&flow_directory(pins, old), &sizes, |group| group == Group::Flows)?;
+            && fits(&flow_directory(pins, old), &sizes, |group| {
+                group == Group::Flows
+            })?;
         let programs_fit = state_fits
             && flows_fit
             && old.sizes == sizes
             && old.object_hash == loader::director_hash()
             && pins.programs(old.programs).join(XDP_PROGRAM).exists();
 
-        let mut record = LayoutRecord { sizes, abi_version: ABI_VERSION, abi_hash: ABI_HASH, ..*old };
+        let mut record = LayoutRecord {
+            sizes,
+            abi_version: ABI_VERSION,
+            abi_hash: ABI_HASH,
+            ..*old
+        };
         record.flow_layout = ABI_FLOW_LAYOUT;
         record.object_hash = loader::director_hash();
         if !state_fits {
@@ -334,7 +406,12 @@ impl Plan {
         } else {
             Opened::Replaced
         };
-        Ok(Self { record, opened, load_programs: !programs_fit, share_counts: same_abi && !state_fits })
+        Ok(Self {
+            record,
+            opened,
+            load_programs: !programs_fit,
+            share_counts: same_abi && !state_fits,
+        })
     }
 }
 
@@ -355,7 +432,10 @@ fn fits(directory: &Path, sizes: &Sizes, wanted: impl Fn(Group) -> bool) -> Resu
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(error).at(&path),
         };
-        if spec.check(sizes, &sys::map_info(map.as_fd()).at(&path)?).is_err() {
+        if spec
+            .check(sizes, &sys::map_info(map.as_fd()).at(&path)?)
+            .is_err()
+        {
             return Ok(false);
         }
     }
@@ -368,8 +448,13 @@ fn share_counts(pins: &PinDir, old: &LayoutRecord, new: &LayoutRecord) -> Result
     fs::create_dir_all(&directory).at(&directory)?;
     for spec in in_group(|group| group == Group::Counts) {
         let from = pins.state(old.state).join(spec.name);
-        let Ok(map) = sys::open_pin(&from, Access::Full) else { continue };
-        if spec.check(&new.sizes, &sys::map_info(map.as_fd()).at(&from)?).is_ok() {
+        let Ok(map) = sys::open_pin(&from, Access::Full) else {
+            continue;
+        };
+        if spec
+            .check(&new.sizes, &sys::map_info(map.as_fd()).at(&from)?)
+            .is_ok()
+        {
             let to = directory.join(spec.name);
             sys::pin(map.as_fd(), &to).at(&to)?;
         }
@@ -382,20 +467,41 @@ fn sources(pins: &PinDir, record: &LayoutRecord) -> Vec<MapSource> {
     let flows = flow_directory(pins, record);
     let own = pins.programs(record.programs);
     let shared = MAPS.iter().map(|spec| {
-        let directory = if spec.group == Group::Flows { &flows } else { &state };
-        MapSource { name: spec.name, pin: directory.join(spec.name), entries: Some(spec.entries(&record.sizes)) }
+        let directory = if spec.group == Group::Flows {
+            &flows
+        } else {
+            &state
+        };
+        MapSource {
+            name: spec.name,
+            pin: directory.join(spec.name),
+            entries: Some(spec.entries(&record.sizes)),
+        }
     });
-    let own = OWN_MAPS.iter().map(|name| MapSource { name, pin: own.join(name), entries: None });
+    let own = OWN_MAPS.iter().map(|name| MapSource {
+        name,
+        pin: own.join(name),
+        entries: None,
+    });
     shared.chain(own).collect()
 }
 
 fn constants(record: &LayoutRecord) -> Vec<Constant> {
     let sizes = &record.sizes;
-    let word = |name, value: u32| Constant { name, bytes: value.to_ne_bytes().to_vec() };
+    let word = |name, value: u32| Constant {
+        name,
+        bytes: value.to_ne_bytes().to_vec(),
+    };
     let [secret0, secret1] = record.secret;
     vec![
-        Constant { name: "weir_secret0", bytes: secret0.to_ne_bytes().to_vec() },
-        Constant { name: "weir_secret1", bytes: secret1.to_ne_bytes().to_vec() },
+        Constant {
+            name: "weir_secret0",
+            bytes: secret0.to_ne_bytes().to_vec(),
+        },
+        Constant {
+            name: "weir_secret1",
+            bytes: secret1.to_ne_bytes().to_vec(),
+        },
         word("weir_bucket_count", sizes.buckets()),
         word("weir_dest_count", sizes.dests),
         word("weir_service_count", sizes.services),
@@ -406,7 +512,11 @@ fn constants(record: &LayoutRecord) -> Vec<Constant> {
 
 fn load_generation(pins: &PinDir, record: &LayoutRecord) -> Result<Programs> {
     let directory = pins.programs(record.programs);
-    for path in [&directory, &pins.state(record.state), &flow_directory(pins, record)] {
+    for path in [
+        &directory,
+        &pins.state(record.state),
+        &flow_directory(pins, record),
+    ] {
         fs::create_dir_all(path).at(path)?;
     }
     let (sources, constants) = (sources(pins, record), constants(record));
@@ -435,6 +545,10 @@ fn random_secret() -> Result<[u64; 2]> {
     let mut secret = [0u64; 2];
     // SAFETY: the buffer is sixteen bytes of integers.
     let length = unsafe { libc::getrandom(secret.as_mut_ptr().cast(), size_of_val(&secret), 0) };
-    let answer = if length == size_of_val(&secret) as isize { Ok(secret) } else { Err(std::io::Error::last_os_error()) };
+    let answer = if length == size_of_val(&secret) as isize {
+        Ok(secret)
+    } else {
+        Err(std::io::Error::last_os_error())
+    };
     answer.during("drawing", || "the fingerprint secret".to_owned())
 }

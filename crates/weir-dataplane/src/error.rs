@@ -101,7 +101,9 @@ pub enum Error {
         entries: u32,
     },
     /// Another program holds the device's XDP hook.
-    #[error("another XDP program is attached to device {ifindex}; detach it first (ip link set dev … xdp off)")]
+    #[error(
+        "another XDP program is attached to device {ifindex}; detach it first (ip link set dev … xdp off)"
+    )]
     Busy {
         /// The device.
         ifindex: u32,
@@ -138,10 +140,17 @@ pub(crate) trait Context<T> {
 
 impl<T> Context<T> for io::Result<T> {
     fn during(self, operation: &'static str, subject: impl FnOnce() -> String) -> Result<T> {
-        self.map_err(|source| Error::Kernel { operation, subject: subject(), source })
+        self.map_err(|source| Error::Kernel {
+            operation,
+            subject: subject(),
+            source,
+        })
     }
 
     fn at(self, path: &std::path::Path) -> Result<T> {
-        self.map_err(|source| Error::File { path: path.to_owned(), source })
+        self.map_err(|source| Error::File {
+            path: path.to_owned(),
+            source,
+        })
     }
 }

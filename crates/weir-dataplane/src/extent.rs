@@ -33,8 +33,17 @@ impl ExtentAllocator {
     /// All elements but the first are free.
     pub fn new(elements: u32) -> Self {
         let usable = elements.saturating_sub(1);
-        let free = if usable > 0 { BTreeMap::from([(1, usable)]) } else { BTreeMap::new() };
-        Self { free, retired: VecDeque::new(), free_elements: u64::from(usable), retired_elements: 0 }
+        let free = if usable > 0 {
+            BTreeMap::from([(1, usable)])
+        } else {
+            BTreeMap::new()
+        };
+        Self {
+            free,
+            retired: VecDeque::new(),
+            free_elements: u64::from(usable),
+            retired_elements: 0,
+        }
     }
 
     /// As [`Self::new`], with these runs taken; they may overlap, as extents that share a hash table do.
@@ -78,7 +87,11 @@ impl ExtentAllocator {
         if length == 0 {
             return None;
         }
-        let (at, free) = self.free.iter().find(|(_, free)| **free >= length).map(|(at, free)| (*at, *free))?;
+        let (at, free) = self
+            .free
+            .iter()
+            .find(|(_, free)| **free >= length)
+            .map(|(at, free)| (*at, *free))?;
         self.free.remove(&at);
         if free > length {
             self.free.insert(at + length, free - length);
@@ -115,7 +128,11 @@ impl ExtentAllocator {
         let Extent { mut at, mut length } = extent;
         self.retired_elements -= u64::from(length);
         self.free_elements += u64::from(length);
-        if let Some((before, run)) = self.free.range(..at).next_back().map(|(before, run)| (*before, *run))
+        if let Some((before, run)) = self
+            .free
+            .range(..at)
+            .next_back()
+            .map(|(before, run)| (*before, *run))
             && before + run == at
         {
             self.free.remove(&before);
@@ -180,7 +197,8 @@ mod tests {
 
     #[test]
     fn adopted_extents_are_taken_even_when_they_overlap() {
-        let mut allocator = ExtentAllocator::adopting(20, [extent(5, 4), extent(7, 3), extent(18, 9)]);
+        let mut allocator =
+            ExtentAllocator::adopting(20, [extent(5, 4), extent(7, 3), extent(18, 9)]);
         assert_eq!(allocator.free_elements(), 4 + 8);
         assert_eq!(allocator.allocate(5), Some(extent(10, 5)));
         assert_eq!(allocator.allocate(4), Some(extent(1, 4)));

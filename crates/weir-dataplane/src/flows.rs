@@ -70,13 +70,19 @@ impl FlowTable {
     /// Every flow, forward and reverse entries alike, in the order of places.
     pub fn walk(&self) -> impl Iterator<Item = Flow> + '_ {
         (0..self.buckets.entries()).flat_map(move |index| {
-            let slots = self.buckets.get(index).map(|bucket| bucket.slots).unwrap_or_default();
-            (0..BUCKET_SLOTS).zip(slots).filter_map(move |(slot, entry)| {
-                if entry.id == 0 {
-                    return None;
-                }
-                self.at(index * BUCKET_SLOTS + slot)
-            })
+            let slots = self
+                .buckets
+                .get(index)
+                .map(|bucket| bucket.slots)
+                .unwrap_or_default();
+            (0..BUCKET_SLOTS)
+                .zip(slots)
+                .filter_map(move |(slot, entry)| {
+                    if entry.id == 0 {
+                        return None;
+                    }
+                    self.at(index * BUCKET_SLOTS + slot)
+                })
         })
     }
 
@@ -90,9 +96,14 @@ impl FlowTable {
             }
             let cold = self.cold.get(place).ok()?;
             let after = self.entry(place)?;
-            let same = before.id == after.id && before.parts().generation == after.parts().generation;
+            let same =
+                before.id == after.id && before.parts().generation == after.parts().generation;
             if same && after.parts().kind != KIND_FREE {
-                return Some(Flow { place, entry: after, cold });
+                return Some(Flow {
+                    place,
+                    entry: after,
+                    cold,
+                });
             }
         }
         None

@@ -9,9 +9,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use weir_abi::{
-    ABI_FLOW_LAYOUT, ABI_HASH, ABI_VERSION, Addr, BUCKET_SLOTS, Bucket, Budget, CLIENT_SLOTS, Client, Cursor, DESTS_MAX,
-    Dest, Device, Element, Filter, FlowCold, Fragment, FragmentKey, HOPS_PER_DEST, Hop, Listener, Live, REASON_COUNT,
-    Service, Settings, SweepPublic, Traffic, Vip,
+    ABI_FLOW_LAYOUT, ABI_HASH, ABI_VERSION, Addr, BUCKET_SLOTS, Bucket, Budget, CLIENT_SLOTS,
+    Client, Cursor, DESTS_MAX, Dest, Device, Element, Filter, FlowCold, Fragment, FragmentKey,
+    HOPS_PER_DEST, Hop, Listener, Live, REASON_COUNT, Service, Settings, SweepPublic, Traffic, Vip,
 };
 
 use crate::error::{Context, Error, Result};
@@ -88,7 +88,12 @@ impl Sizes {
         ];
         for (what, value, lowest, highest) in limits {
             if !(lowest..=highest).contains(&value) {
-                return Err(Error::Size { what, value, lowest, highest });
+                return Err(Error::Size {
+                    what,
+                    value,
+                    lowest,
+                    highest,
+                });
             }
         }
         Ok(())
@@ -129,28 +134,70 @@ pub(crate) struct MapSpec {
 }
 
 const fn mapped<T>(name: &'static str, group: Group, entries: fn(&Sizes) -> u32) -> MapSpec {
-    MapSpec { name, group, kind: ARRAY, key_size: 4, value_size: size_of::<T>() as u32, flags: MMAPABLE, entries }
+    MapSpec {
+        name,
+        group,
+        kind: ARRAY,
+        key_size: 4,
+        value_size: size_of::<T>() as u32,
+        flags: MMAPABLE,
+        entries,
+    }
 }
 
 const fn per_cpu<T>(name: &'static str, entries: fn(&Sizes) -> u32) -> MapSpec {
     let value_size = size_of::<T>() as u32;
-    MapSpec { name, group: Group::Counts, kind: PERCPU_ARRAY, key_size: 4, value_size, flags: 0, entries }
+    MapSpec {
+        name,
+        group: Group::Counts,
+        kind: PERCPU_ARRAY,
+        key_size: 4,
+        value_size,
+        flags: 0,
+        entries,
+    }
 }
 
-const fn hash<K, V>(name: &'static str, group: Group, kind: u32, flags: u32, entries: fn(&Sizes) -> u32) -> MapSpec {
-    MapSpec { name, group, kind, key_size: size_of::<K>() as u32, value_size: size_of::<V>() as u32, flags, entries }
+const fn hash<K, V>(
+    name: &'static str,
+    group: Group,
+    kind: u32,
+    flags: u32,
+    entries: fn(&Sizes) -> u32,
+) -> MapSpec {
+    MapSpec {
+        name,
+        group,
+        kind,
+        key_size: size_of::<K>() as u32,
+        value_size: size_of::<V>() as u32,
+        flags,
+        entries,
+    }
 }
 
 /// Every map that the programs share and that outlives them.
 pub(crate) const MAPS: &[MapSpec] = &[
-    hash::<Addr, Vip>("weir_vips", Group::Routing, HASH, NO_PREALLOC, |sizes| sizes.vips),
-    hash::<Listener, u32>("weir_listeners", Group::Routing, HASH, NO_PREALLOC, |sizes| sizes.listeners),
-    hash::<u32, Device>("weir_devices", Group::Routing, HASH, NO_PREALLOC, |sizes| sizes.devices),
+    hash::<Addr, Vip>("weir_vips", Group::Routing, HASH, NO_PREALLOC, |sizes| {
+        sizes.vips
+    }),
+    hash::<Listener, u32>(
+        "weir_listeners",
+        Group::Routing,
+        HASH,
+        NO_PREALLOC,
+        |sizes| sizes.listeners,
+    ),
+    hash::<u32, Device>("weir_devices", Group::Routing, HASH, NO_PREALLOC, |sizes| {
+        sizes.devices
+    }),
     mapped::<Service>("weir_services", Group::Routing, |sizes| sizes.services),
     mapped::<Element>("weir_tables", Group::Routing, |sizes| sizes.elements),
     mapped::<Cursor>("weir_cursors", Group::Routing, |sizes| sizes.services),
     mapped::<Dest>("weir_dests", Group::Routing, |sizes| sizes.dests),
-    mapped::<Hop>("weir_hops", Group::Routing, |sizes| sizes.dests * HOPS_PER_DEST),
+    mapped::<Hop>("weir_hops", Group::Routing, |sizes| {
+        sizes.dests * HOPS_PER_DEST
+    }),
     mapped::<Settings>("weir_settings", Group::Routing, |_| 1),
     mapped::<Filter>("weir_filters", Group::Routing, |_| 1),
     mapped::<Live>("weir_live", Group::Counts, Sizes::live_rows),
@@ -158,7 +205,9 @@ pub(crate) const MAPS: &[MapSpec] = &[
     per_cpu::<Traffic>("weir_traffic", |sizes| sizes.dests),
     per_cpu::<u64>("weir_reasons", |_| REASON_COUNT),
     per_cpu::<Budget>("weir_budgets", |_| 1),
-    hash::<FragmentKey, Fragment>("weir_fragments", Group::Counts, LRU_HASH, 0, |sizes| sizes.fragments),
+    hash::<FragmentKey, Fragment>("weir_fragments", Group::Counts, LRU_HASH, 0, |sizes| {
+        sizes.fragments
+    }),
     MapSpec {
         name: "weir_sweeps",
         group: Group::Counts,
@@ -169,7 +218,9 @@ pub(crate) const MAPS: &[MapSpec] = &[
         entries: |_| 1,
     },
     mapped::<Bucket>("weir_flows", Group::Flows, Sizes::buckets),
-    mapped::<FlowCold>("weir_flows_cold", Group::Flows, |sizes| sizes.buckets() * BUCKET_SLOTS),
+    mapped::<FlowCold>("weir_flows_cold", Group::Flows, |sizes| {
+        sizes.buckets() * BUCKET_SLOTS
+    }),
 ];
 
 impl MapSpec {
@@ -181,7 +232,11 @@ impl MapSpec {
     /// Compares what the kernel says with what is expected.
     pub(crate) fn check(&self, sizes: &Sizes, found: &MapInfo) -> Result<()> {
         self.check_shape(found)?;
-        self.compare("the number of entries", self.entries(sizes), found.max_entries)
+        self.compare(
+            "the number of entries",
+            self.entries(sizes),
+            found.max_entries,
+        )
     }
 
     /// The same without the number of entries.
@@ -196,7 +251,12 @@ impl MapSpec {
         if expected == found {
             return Ok(());
         }
-        Err(Error::MapMismatch { name: self.name.to_owned(), attribute, expected, found })
+        Err(Error::MapMismatch {
+            name: self.name.to_owned(),
+            attribute,
+            expected,
+            found,
+        })
     }
 }
 
@@ -265,10 +325,16 @@ impl LayoutRecord {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error).at(path),
         };
-        let foreign = |found: String| Error::ForeignLayout { path: path.to_owned(), found };
+        let foreign = |found: String| Error::ForeignLayout {
+            path: path.to_owned(),
+            found,
+        };
         let info = sys::map_info(map.as_fd()).at(path)?;
         if (info.kind, info.key_size, info.value_size) != (ARRAY, 4, size_of::<Self>() as u32) {
-            return Err(foreign(format!("a map with values of {} bytes", info.value_size)));
+            return Err(foreign(format!(
+                "a map with values of {} bytes",
+                info.value_size
+            )));
         }
         let mut record = pod::zeroed::<Self>();
         let buffer = pod::slice_bytes_mut(std::slice::from_mut(&mut record));
@@ -285,8 +351,8 @@ impl LayoutRecord {
 
     /// Puts the record in force: pins it beside the old one and renames, so that there is always exactly one.
     pub(crate) fn commit(&self, path: &Path, staging: &Path) -> Result<()> {
-        let map: OwnedFd =
-            sys::create_record("weir_layout", size_of::<Self>() as u32).during("making", || "the layout".to_owned())?;
+        let map: OwnedFd = sys::create_record("weir_layout", size_of::<Self>() as u32)
+            .during("making", || "the layout".to_owned())?;
         // SAFETY: the key is four bytes and the value a record: the map was made so.
         unsafe { sys::update(map.as_fd(), pod::bytes(&0u32), pod::bytes(self)) }.at(path)?;
         if let Err(error) = std::fs::remove_file(staging)
@@ -305,14 +371,23 @@ mod tests {
 
     #[test]
     fn places_are_rounded_up_to_buckets() {
-        let sizes = Sizes { flows: 15, ..Sizes::default() };
+        let sizes = Sizes {
+            flows: 15,
+            ..Sizes::default()
+        };
         assert_eq!(sizes.buckets(), 3);
     }
 
     #[test]
     fn impossible_sizes_are_named() {
-        let sizes = Sizes { dests: DESTS_MAX + 1, ..Sizes::default() };
-        assert!(matches!(sizes.check(), Err(Error::Size { what: "dests", .. })));
+        let sizes = Sizes {
+            dests: DESTS_MAX + 1,
+            ..Sizes::default()
+        };
+        assert!(matches!(
+            sizes.check(),
+            Err(Error::Size { what: "dests", .. })
+        ));
         assert!(Sizes::default().check().is_ok());
     }
 
@@ -331,13 +406,33 @@ mod tests {
         assert!(spec.check(&sizes, &good).is_ok());
         for (attribute, bad) in [
             ("the type", MapInfo { kind: 2, ..good }),
-            ("the key's size", MapInfo { key_size: 4, ..good }),
-            ("the value's size", MapInfo { value_size: 8, ..good }),
+            (
+                "the key's size",
+                MapInfo {
+                    key_size: 4,
+                    ..good
+                },
+            ),
+            (
+                "the value's size",
+                MapInfo {
+                    value_size: 8,
+                    ..good
+                },
+            ),
             ("the flags", MapInfo { flags: 0, ..good }),
-            ("the number of entries", MapInfo { max_entries: good.max_entries / 2, ..good }),
+            (
+                "the number of entries",
+                MapInfo {
+                    max_entries: good.max_entries / 2,
+                    ..good
+                },
+            ),
         ] {
             match spec.check(&sizes, &bad) {
-                Err(Error::MapMismatch { attribute: named, .. }) => assert_eq!(named, attribute),
+                Err(Error::MapMismatch {
+                    attribute: named, ..
+                }) => assert_eq!(named, attribute),
                 other => panic!("{attribute}: {other:?}"),
             }
         }

@@ -25,7 +25,9 @@ mod sys;
 mod table;
 mod testrun;
 
-pub use attach::{Attachment, Direction, XdpChoice, XdpMode, attach_tc, attach_xdp, attachments, detach};
+pub use attach::{
+    Attachment, Direction, XdpChoice, XdpMode, attach_tc, attach_xdp, attachments, detach,
+};
 pub use dataplane::{Dataplane, OpenOptions, Opened, clean};
 pub use error::{Error, Result};
 pub use extent::{Extent, ExtentAllocator, GRACE};

@@ -25,7 +25,11 @@ const STAGES_MAP: &str = "weir_stages";
 pub(crate) const OWN_MAPS: &[&str] = &[STAGES_MAP];
 
 /// Programs reached by tail calls and their places in `weir_stages` (enum weir_stage, bpf/lib/transmit.h).
-const STAGES: &[(&str, u32)] = &[("weir_stage_icmp", 0), ("weir_stage_fragment", 1), ("weir_stage_reject", 2)];
+const STAGES: &[(&str, u32)] = &[
+    ("weir_stage_icmp", 0),
+    ("weir_stage_fragment", 1),
+    ("weir_stage_reject", 2),
+];
 
 /// Where a map comes from.
 #[derive(Clone, Debug)]
@@ -53,13 +57,20 @@ pub(crate) type Programs = BTreeMap<String, OwnedFd>;
 /// The embedded object of a name.
 pub(crate) fn object(name: &'static str) -> Result<&'static [u8]> {
     let found = OBJECTS.iter().find(|(known, _)| *known == name);
-    found.map(|(_, bytes)| *bytes).ok_or(Error::NoObject { name })
+    found
+        .map(|(_, bytes)| *bytes)
+        .ok_or(Error::NoObject { name })
 }
 
 /// FNV-1a over the director's objects: programs loaded from other bytes are replaced.
 pub(crate) fn director_hash() -> u64 {
-    let bytes = OBJECTS.iter().filter(|(name, _)| DIRECTOR.contains(name)).flat_map(|(_, bytes)| bytes.iter());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+    let bytes = OBJECTS
+        .iter()
+        .filter(|(name, _)| DIRECTOR.contains(name))
+        .flat_map(|(_, bytes)| bytes.iter());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+    })
 }
 
 /// Loads every program of an embedded object and pins each under its name in `directory`, if one is given.
@@ -73,7 +84,10 @@ pub(crate) fn load(
     directory: Option<&Path>,
 ) -> Result<Programs> {
     let bytes = object(name)?;
-    let refused = |message: String| Error::Load { object: name, message };
+    let refused = |message: String| Error::Load {
+        object: name,
+        message,
+    };
     let mut loader = EbpfLoader::new();
     for map in maps {
         loader.map_pin_path(map.name, &map.pin);
@@ -105,7 +119,11 @@ fn load_programs(object: &mut Ebpf) -> std::result::Result<(), String> {
         let loaded = match program {
             Program::Xdp(program) => program.load(),
             Program::SchedClassifier(program) => program.load(),
-            _ => return Err(format!("program {name} is of a kind that Weir does not use")),
+            _ => {
+                return Err(format!(
+                    "program {name} is of a kind that Weir does not use"
+                ));
+            }
         };
         loaded.map_err(|error| format!("program {name}: {}", chain(&error)))?;
     }
@@ -116,24 +134,40 @@ fn fill_stages(object: &mut Ebpf) -> std::result::Result<(), String> {
     let mut stages = Vec::new();
     for (name, index) in STAGES {
         if let Some(program) = object.program(name) {
-            stages.push((*index, raw_fd(program)?.try_clone().map_err(|error| error.to_string())?));
+            stages.push((
+                *index,
+                raw_fd(program)?
+                    .try_clone()
+                    .map_err(|error| error.to_string())?,
+            ));
         }
     }
     let Some(map) = object.map_mut(STAGES_MAP) else {
-        return if stages.is_empty() { Ok(()) } else { Err(format!("stages, but no map {STAGES_MAP}")) };
+        return if stages.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("stages, but no map {STAGES_MAP}"))
+        };
     };
     let Map::ProgramArray(map) = map else {
         return Err(format!("{STAGES_MAP} is no program array"));
     };
-    let mut array = ProgramArray::try_from(Map::ProgramArray(reopen(map)?)).map_err(|error| chain(&error))?;
+    let mut array =
+        ProgramArray::try_from(Map::ProgramArray(reopen(map)?)).map_err(|error| chain(&error))?;
     for (index, program) in stages {
-        array.set(index, &program, 0).map_err(|error| chain(&error))?;
+        array
+            .set(index, &program, 0)
+            .map_err(|error| chain(&error))?;
     }
     Ok(())
 }
 
 fn reopen(map: &aya::maps::MapData) -> std::result::Result<aya::maps::MapData, String> {
-    let copy = map.fd().as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
+    let copy = map
+        .fd()
+        .as_fd()
+        .try_clone_to_owned()
+        .map_err(|error| error.to_string())?;
     aya::maps::MapData::from_fd(copy).map_err(|error| chain(&error))
 }
 
@@ -142,7 +176,10 @@ fn raw_fd(program: &Program) -> std::result::Result<&ProgramFd, String> {
 }
 
 fn program_fd(program: &Program) -> std::result::Result<OwnedFd, String> {
-    raw_fd(program)?.as_fd().try_clone_to_owned().map_err(|error| error.to_string())
+    raw_fd(program)?
+        .as_fd()
+        .try_clone_to_owned()
+        .map_err(|error| error.to_string())
 }
 
 /// An error with all its causes: the verifier's log is among them.
@@ -178,5 +215,10 @@ pub(crate) fn open_programs(directory: &Path) -> Result<Programs> {
 
 /// The program of a name.
 pub(crate) fn program<'a>(programs: &'a Programs, name: &str) -> Result<BorrowedFd<'a>> {
-    programs.get(name).map(AsFd::as_fd).ok_or_else(|| Error::NoProgram { name: name.to_owned() })
+    programs
+        .get(name)
+        .map(AsFd::as_fd)
+        .ok_or_else(|| Error::NoProgram {
+            name: name.to_owned(),
+        })
 }

@@ -8,8 +8,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use weir_abi::{
-    Addr, Budget, Client, Cursor, Dest, Device, Element, Filter, Fragment, FragmentKey, HOPS_PER_DEST, Hop, Listener,
-    Live, REASON_COUNT, Range, Service, Settings, SweepPublic, Traffic, Vip,
+    Addr, Budget, Client, Cursor, Dest, Device, Element, Filter, Fragment, FragmentKey,
+    HOPS_PER_DEST, Hop, Listener, Live, REASON_COUNT, Range, Service, Settings, SweepPublic,
+    Traffic, Vip,
 };
 
 use crate::error::{Context, Error, Result};
@@ -92,7 +93,8 @@ impl Maps {
     /// # Errors
     /// The row is outside the map.
     pub fn set_extent(&self, service: u32, at: u32) -> Result<()> {
-        self.services.store_u32(service, offset_of!(Service, extent), at)
+        self.services
+            .store_u32(service, offset_of!(Service, extent), at)
     }
 
     /// Writes one of a server's next hops. Packets that meet it half written take the slow way.
@@ -102,9 +104,12 @@ impl Maps {
     pub fn set_hop(&self, dest: u32, slot: u32, hop: &Hop) -> Result<()> {
         let index = hop_index(dest, slot)?;
         self.hops.store_u64(index, offset_of!(Hop, link), 0)?;
-        self.hops.store_u64(index, offset_of!(Hop, dmac), hop.dmac)?;
-        self.hops.store_u64(index, offset_of!(Hop, smac), hop.smac)?;
-        self.hops.store_u64(index, offset_of!(Hop, renewed), hop.renewed)?;
+        self.hops
+            .store_u64(index, offset_of!(Hop, dmac), hop.dmac)?;
+        self.hops
+            .store_u64(index, offset_of!(Hop, smac), hop.smac)?;
+        self.hops
+            .store_u64(index, offset_of!(Hop, renewed), hop.renewed)?;
         self.hops.store_u64(index, offset_of!(Hop, link), hop.link)
     }
 
@@ -228,11 +233,16 @@ impl Maps {
     /// The kernel refuses.
     pub fn sweep(&self) -> Result<SweepPublic> {
         use std::os::fd::AsFd;
-        let info = sys::map_info(self.sweeps.as_fd()).during("reading the information of", || "weir_sweeps".to_owned())?;
+        let info = sys::map_info(self.sweeps.as_fd())
+            .during("reading the information of", || "weir_sweeps".to_owned())?;
         let mut value = vec![0u8; info.value_size as usize];
         let found = read_first(&self.sweeps, &mut value);
         found.during("reading", || "weir_sweeps".to_owned())?;
-        pod::from_bytes(&value).ok_or(Error::Index { map: "weir_sweeps", index: 0, entries: 1 })
+        pod::from_bytes(&value).ok_or(Error::Index {
+            map: "weir_sweeps",
+            index: 0,
+            entries: 1,
+        })
     }
 
     /// The extents that rows of services and VIPs name now: what an adopting daemon must not give out.
@@ -253,7 +263,10 @@ impl Maps {
                 continue;
             }
             let header = self.elements.get_all(service.extent, HEADER)?;
-            let Some(header) = pod::from_bytes::<weir_abi::Extent>(pod::slice_bytes(&header)) else { continue };
+            let Some(header) = pod::from_bytes::<weir_abi::Extent>(pod::slice_bytes(&header))
+            else {
+                continue;
+            };
             add(service.extent, HEADER);
             add(header.list_at, header.list_len);
             add(header.hash_at, header.hash_len.div_ceil(4));
@@ -271,7 +284,10 @@ impl Maps {
     /// The VIP names elements outside the map.
     pub fn ranges(&self, vip: &Vip) -> Result<Vec<Range>> {
         let elements = self.elements.get_all(vip.ranges_at, vip.ranges_len)?;
-        Ok(elements.iter().filter_map(|element| pod::from_bytes(pod::bytes(element))).collect())
+        Ok(elements
+            .iter()
+            .filter_map(|element| pod::from_bytes(pod::bytes(element)))
+            .collect())
     }
 
     /// The values of `T` from element `at` on: lists, hash tables and headers as [`Self::set_elements`] wrote them.
@@ -280,9 +296,14 @@ impl Maps {
     /// They lie outside the map.
     pub fn elements_as<T: Pod>(&self, at: u32, count: u32) -> Result<Vec<T>> {
         let bytes = count as usize * size_of::<T>();
-        let elements = self.elements.get_all(at, bytes.div_ceil(size_of::<Element>()) as u32)?;
+        let elements = self
+            .elements
+            .get_all(at, bytes.div_ceil(size_of::<Element>()) as u32)?;
         let values = pod::slice_bytes(&elements).chunks_exact(size_of::<T>());
-        Ok(values.take(count as usize).filter_map(pod::from_bytes).collect())
+        Ok(values
+            .take(count as usize)
+            .filter_map(pod::from_bytes)
+            .collect())
     }
 }
 
@@ -299,7 +320,11 @@ fn read_first(map: &std::os::fd::OwnedFd, value: &mut [u8]) -> std::io::Result<O
 fn hop_index(dest: u32, slot: u32) -> Result<u32> {
     match dest.checked_mul(HOPS_PER_DEST) {
         Some(first) if slot < HOPS_PER_DEST => Ok(first + slot),
-        _ => Err(Error::Index { map: "weir_hops", index: slot, entries: HOPS_PER_DEST }),
+        _ => Err(Error::Index {
+            map: "weir_hops",
+            index: slot,
+            entries: HOPS_PER_DEST,
+        }),
     }
 }
 

@@ -13,8 +13,8 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use weir_abi::{
-    ABI_FLOW_LAYOUT, BUCKET_SLOTS, Bucket, Entry, EntryMeta, FLOW_ACTIVE, FLOW_SECOND, FlowCold, KIND_FORWARD, Live,
-    NO_PLACE,
+    ABI_FLOW_LAYOUT, BUCKET_SLOTS, Bucket, Entry, EntryMeta, FLOW_ACTIVE, FLOW_SECOND, FlowCold,
+    KIND_FORWARD, Live, NO_PLACE,
 };
 
 use crate::error::{Error, Result};
@@ -71,13 +71,23 @@ impl Migration {
     pub(crate) fn open(directory: &Path, layout: u32) -> Result<Self> {
         if layout != ABI_FLOW_LAYOUT {
             let found = format!("flow layout {layout}");
-            return Err(Error::ForeignLayout { path: directory.to_owned(), found });
+            return Err(Error::ForeignLayout {
+                path: directory.to_owned(),
+                found,
+            });
         }
-        Ok(Self { old: FlowTable::open(directory, Access::Read)?, copied: HashMap::new() })
+        Ok(Self {
+            old: FlowTable::open(directory, Access::Read)?,
+            copied: HashMap::new(),
+        })
     }
 
     /// Copies every flow that is not copied yet.
-    pub(crate) fn copy(&mut self, new: &FlowTable, places: impl Fn(&FlowCold) -> Home) -> Result<Moved> {
+    pub(crate) fn copy(
+        &mut self,
+        new: &FlowTable,
+        places: impl Fn(&FlowCold) -> Home,
+    ) -> Result<Moved> {
         let mut moved = Moved::default();
         let mut fresh = Vec::new();
         for flow in self.old.walk() {
@@ -103,7 +113,9 @@ impl Migration {
 
     /// Points both directions of a flow at each other in the new table, or at nothing when only one could be moved.
     fn link_peers(&self, new: &FlowTable, flow: &Flow) -> Result<()> {
-        let Some(own) = self.copied.get(&flow.place) else { return Ok(()) };
+        let Some(own) = self.copied.get(&flow.place) else {
+            return Ok(());
+        };
         let mut cold = new.cold.get(own.place)?;
         cold.peer = NO_PLACE;
         if let Some(peer) = self.copied.get(&flow.cold.peer) {
@@ -114,14 +126,22 @@ impl Migration {
     }
 
     /// Takes over what happened since the copy and moves the rest.
-    pub(crate) fn finish(&mut self, maps: &Maps, places: impl Fn(&FlowCold) -> Home) -> Result<Moved> {
+    pub(crate) fn finish(
+        &mut self,
+        maps: &Maps,
+        places: impl Fn(&FlowCold) -> Home,
+    ) -> Result<Moved> {
         let new = &maps.flows;
         let mut report = Moved::default();
         for (place, copied) in std::mem::take(&mut self.copied) {
             match self.old.at(place) {
-                Some(now) if now.entry.id == copied.old.id && now.meta().generation == copied.old.parts().generation => {
+                Some(now)
+                    if now.entry.id == copied.old.id
+                        && now.meta().generation == copied.old.parts().generation =>
+                {
                     if now.entry.meta != copied.old.meta {
-                        report.updated += u64::from(update(maps, &copied, Some(now.entry.parts()))?);
+                        report.updated +=
+                            u64::from(update(maps, &copied, Some(now.entry.parts()))?);
                     }
                     self.copied.insert(place, copied);
                 }
@@ -155,7 +175,12 @@ fn insert(table: &FlowTable, flow: &Flow, home: Home) -> Result<Inserted> {
 fn insert_locked(table: &FlowTable, flow: &Flow, home: Home) -> Result<Inserted> {
     let first = table.buckets.get(home.home)?;
     let second = table.buckets.get(home.second)?;
-    let taken = |bucket: &Bucket| bucket.slots.iter().any(|entry| entry.id != 0 && entry.tag() == home.tag);
+    let taken = |bucket: &Bucket| {
+        bucket
+            .slots
+            .iter()
+            .any(|entry| entry.id != 0 && entry.tag() == home.tag)
+    };
     if taken(&first) || (home.home != home.second && taken(&second)) {
         return Ok(Inserted::Present);
     }
@@ -170,7 +195,9 @@ fn insert_locked(table: &FlowTable, flow: &Flow, home: Home) -> Result<Inserted>
     let second = table.buckets.get(home.second)?;
     let written = match free_slot(&second) {
         Some(slot) => {
-            table.buckets.add_u32(home.home, offset_of!(Bucket, spilled), 1)?;
+            table
+                .buckets
+                .add_u32(home.home, offset_of!(Bucket, spilled), 1)?;
             write(table, flow, home, home.second, slot, FLOW_SECOND).map(Inserted::At)
         }
         None => Ok(Inserted::Full),
@@ -180,7 +207,10 @@ fn insert_locked(table: &FlowTable, flow: &Flow, home: Home) -> Result<Inserted>
 }
 
 fn free_slot(bucket: &Bucket) -> Option<u32> {
-    (0..BUCKET_SLOTS).zip(bucket.slots).find(|(_, entry)| entry.id == 0).map(|(slot, _)| slot)
+    (0..BUCKET_SLOTS)
+        .zip(bucket.slots)
+        .find(|(_, entry)| entry.id == 0)
+        .map(|(slot, _)| slot)
 }
 
 const fn id_offset(slot: u32) -> usize {
@@ -191,15 +221,42 @@ const fn meta_offset(slot: u32) -> usize {
     offset_of!(Bucket, slots) + slot as usize * size_of::<Entry>() + offset_of!(Entry, meta)
 }
 
-fn write(table: &FlowTable, flow: &Flow, home: Home, bucket: u32, slot: u32, extra: u8) -> Result<Copied> {
+fn write(
+    table: &FlowTable,
+    flow: &Flow,
+    home: Home,
+    bucket: u32,
+    slot: u32,
+    extra: u8,
+) -> Result<Copied> {
     let place = bucket * BUCKET_SLOTS + slot;
-    let generation = table.buckets.get(bucket)?.slots[slot as usize].parts().generation.wrapping_add(1);
-    let meta = EntryMeta { generation, flags: flow.meta().flags & !FLOW_SECOND | extra, ..flow.meta() }.pack();
+    let generation = table.buckets.get(bucket)?.slots[slot as usize]
+        .parts()
+        .generation
+        .wrapping_add(1);
+    let meta = EntryMeta {
+        generation,
+        flags: flow.meta().flags & !FLOW_SECOND | extra,
+        ..flow.meta()
+    }
+    .pack();
     let id = Entry::pack_id(home.tag, flow.dest());
-    table.cold.set(place, &FlowCold { home: home.home, peer: NO_PLACE, ..flow.cold })?;
+    table.cold.set(
+        place,
+        &FlowCold {
+            home: home.home,
+            peer: NO_PLACE,
+            ..flow.cold
+        },
+    )?;
     table.buckets.store_u64(bucket, meta_offset(slot), meta)?;
     table.buckets.store_u64(bucket, id_offset(slot), id)?;
-    Ok(Copied { place, id, old: flow.entry, new_meta: meta })
+    Ok(Copied {
+        place,
+        id,
+        old: flow.entry,
+        new_meta: meta,
+    })
 }
 
 /// Brings a copied entry to what the old table says now; `None` = the flow ended there. Answers whether it was changed.
@@ -207,11 +264,27 @@ fn update(maps: &Maps, copied: &Copied, old: Option<EntryMeta>) -> Result<bool> 
     let (bucket, slot) = (copied.place / BUCKET_SLOTS, copied.place % BUCKET_SLOTS);
     let written = EntryMeta::unpack(copied.new_meta);
     let wanted = match old {
-        Some(old) => EntryMeta { generation: written.generation, flags: old.flags & !FLOW_SECOND | written.flags & FLOW_SECOND, ..old },
-        None => EntryMeta { generation: written.generation, flags: written.flags, ..EntryMeta::default() },
+        Some(old) => EntryMeta {
+            generation: written.generation,
+            flags: old.flags & !FLOW_SECOND | written.flags & FLOW_SECOND,
+            ..old
+        },
+        None => EntryMeta {
+            generation: written.generation,
+            flags: written.flags,
+            ..EntryMeta::default()
+        },
     };
     let word = maps.flows.buckets.atomic_u64(bucket, meta_offset(slot))?;
-    if word.compare_exchange(copied.new_meta, wanted.pack(), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+    if word
+        .compare_exchange(
+            copied.new_meta,
+            wanted.pack(),
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        )
+        .is_ok()
+    {
         if old.is_none() {
             release(&maps.flows, copied, bucket, slot)?;
         }
@@ -230,7 +303,9 @@ fn update(maps: &Maps, copied: &Copied, old: Option<EntryMeta>) -> Result<bool> 
 fn release(table: &FlowTable, copied: &Copied, bucket: u32, slot: u32) -> Result<()> {
     if EntryMeta::unpack(copied.new_meta).flags & FLOW_SECOND != 0 {
         let home = table.cold.get(copied.place)?.home;
-        table.buckets.add_u32(home, offset_of!(Bucket, spilled), -1)?;
+        table
+            .buckets
+            .add_u32(home, offset_of!(Bucket, spilled), -1)?;
     }
     table.buckets.store_u64(bucket, id_offset(slot), 0)
 }
@@ -239,12 +314,22 @@ fn release(table: &FlowTable, copied: &Copied, bucket: u32, slot: u32) -> Result
 fn correct_counts(maps: &Maps, dest: u32, copied: EntryMeta, old: Option<EntryMeta>) -> Result<()> {
     let class = |meta: EntryMeta| meta.flags & FLOW_ACTIVE != 0;
     let add = |row: u32, active: bool, by: u64| -> Result<()> {
-        let offset = if active { offset_of!(Live, active) } else { offset_of!(Live, inactive) };
-        maps.live.atomic_u64(row, offset)?.fetch_add(by, Ordering::AcqRel);
+        let offset = if active {
+            offset_of!(Live, active)
+        } else {
+            offset_of!(Live, inactive)
+        };
+        maps.live
+            .atomic_u64(row, offset)?
+            .fetch_add(by, Ordering::AcqRel);
         Ok(())
     };
     let shared = maps.dests.get(dest)?.live;
-    let rows = if shared == dest { vec![dest] } else { vec![dest, shared] };
+    let rows = if shared == dest {
+        vec![dest]
+    } else {
+        vec![dest, shared]
+    };
     for row in rows {
         add(row, class(copied), 1)?;
         if let Some(old) = old {

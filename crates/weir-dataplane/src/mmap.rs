@@ -50,7 +50,8 @@ impl<T: Pod> Mapped<T> {
     fn new(name: &'static str, map: OwnedFd, writable: bool) -> Result<Self> {
         // The kernel lays elements out at multiples of eight bytes.
         const { assert!(size_of::<T>().is_multiple_of(8)) };
-        let info = sys::map_info(map.as_fd()).during("reading the information of", || name.to_owned())?;
+        let info =
+            sys::map_info(map.as_fd()).during("reading the information of", || name.to_owned())?;
         if info.value_size as usize != size_of::<T>() {
             return Err(Error::MapMismatch {
                 name: name.to_owned(),
@@ -60,17 +61,41 @@ impl<T: Pod> Mapped<T> {
             });
         }
         let length = size_of::<T>() * info.max_entries as usize;
-        let protection = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        let protection = if writable {
+            libc::PROT_READ | libc::PROT_WRITE
+        } else {
+            libc::PROT_READ
+        };
         // SAFETY: a new mapping of a live descriptor; the kernel checks length, flags and protection.
         let start = unsafe {
-            libc::mmap(std::ptr::null_mut(), length, protection, libc::MAP_SHARED, map.as_raw_fd(), 0)
+            libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                protection,
+                libc::MAP_SHARED,
+                map.as_raw_fd(),
+                0,
+            )
         };
-        let start = if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(start) };
+        let start = if start == libc::MAP_FAILED {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(start)
+        };
         let start = start.during("mapping", || name.to_owned())?;
         let Some(start) = NonNull::new(start.cast()) else {
-            return Err(io::Error::from(io::ErrorKind::OutOfMemory)).during("mapping", || name.to_owned());
+            return Err(io::Error::from(io::ErrorKind::OutOfMemory))
+                .during("mapping", || name.to_owned());
         };
-        Ok(Self { name, map, start, length, entries: info.max_entries, writable, marker: PhantomData })
+        Ok(Self {
+            name,
+            map,
+            start,
+            length,
+            entries: info.max_entries,
+            writable,
+            marker: PhantomData,
+        })
     }
 
     /// Number of elements.
@@ -85,14 +110,22 @@ impl<T: Pod> Mapped<T> {
 
     fn element(&self, index: u32) -> Result<*mut T> {
         if index >= self.entries {
-            return Err(Error::Index { map: self.name, index, entries: self.entries });
+            return Err(Error::Index {
+                map: self.name,
+                index,
+                entries: self.entries,
+            });
         }
         // SAFETY: inside the mapping, which has `entries` elements.
         Ok(unsafe { self.start.as_ptr().add(index as usize) })
     }
 
     fn element_mut(&self, index: u32) -> Result<*mut T> {
-        if self.writable { self.element(index) } else { Err(Error::ReadOnly) }
+        if self.writable {
+            self.element(index)
+        } else {
+            Err(Error::ReadOnly)
+        }
     }
 
     /// A copy of an element.
@@ -121,8 +154,13 @@ impl<T: Pod> Mapped<T> {
     /// # Errors
     /// They do not all fit, or the map was opened for reading; then none is written.
     pub fn set_all(&self, first: u32, values: &[T]) -> Result<()> {
-        let Some(last) = values.len().checked_sub(1) else { return Ok(()) };
-        let last = u32::try_from(last).ok().and_then(|last| first.checked_add(last)).unwrap_or(u32::MAX);
+        let Some(last) = values.len().checked_sub(1) else {
+            return Ok(());
+        };
+        let last = u32::try_from(last)
+            .ok()
+            .and_then(|last| first.checked_add(last))
+            .unwrap_or(u32::MAX);
         self.element_mut(last)?;
         for (index, value) in (first..).zip(values) {
             self.set(index, value)?;
@@ -138,12 +176,18 @@ impl<T: Pod> Mapped<T> {
         if count > 0 {
             self.element(first.saturating_add(count - 1))?;
         }
-        (first..first.saturating_add(count)).map(|index| self.get(index)).collect()
+        (first..first.saturating_add(count))
+            .map(|index| self.get(index))
+            .collect()
     }
 
     fn word<W>(&self, index: u32, offset: usize, element: *mut T) -> Result<*mut W> {
         if !offset.is_multiple_of(align_of::<W>()) || offset + size_of::<W>() > size_of::<T>() {
-            return Err(Error::Index { map: self.name, index, entries: self.entries });
+            return Err(Error::Index {
+                map: self.name,
+                index,
+                entries: self.entries,
+            });
         }
         // SAFETY: inside the element.
         Ok(unsafe { element.cast::<u8>().add(offset).cast() })
@@ -168,7 +212,8 @@ impl<T: Pod> Mapped<T> {
     /// # Errors
     /// As for [`Self::set`].
     pub fn store_u32(&self, index: u32, offset: usize, value: u32) -> Result<()> {
-        self.atomic_u32(index, offset)?.store(value, Ordering::Release);
+        self.atomic_u32(index, offset)?
+            .store(value, Ordering::Release);
         Ok(())
     }
 
@@ -177,7 +222,8 @@ impl<T: Pod> Mapped<T> {
     /// # Errors
     /// As for [`Self::set`].
     pub fn store_u64(&self, index: u32, offset: usize, value: u64) -> Result<()> {
-        self.atomic_u64(index, offset)?.store(value, Ordering::Release);
+        self.atomic_u64(index, offset)?
+            .store(value, Ordering::Release);
         Ok(())
     }
 
@@ -185,7 +231,10 @@ impl<T: Pod> Mapped<T> {
     pub(crate) fn try_lock(&self, index: u32, offset: usize, tries: u32) -> Result<bool> {
         let word = self.atomic_u32(index, offset)?;
         for _ in 0..tries {
-            if word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            if word
+                .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+            {
                 return Ok(true);
             }
             std::hint::spin_loop();
@@ -195,7 +244,8 @@ impl<T: Pod> Mapped<T> {
 
     /// Adds to a 32-bit word in one step.
     pub(crate) fn add_u32(&self, index: u32, offset: usize, by: i32) -> Result<()> {
-        self.atomic_u32(index, offset)?.fetch_add(by as u32, Ordering::AcqRel);
+        self.atomic_u32(index, offset)?
+            .fetch_add(by as u32, Ordering::AcqRel);
         Ok(())
     }
 }

@@ -35,8 +35,14 @@ pub enum Hook {
 }
 
 impl Hook {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::XdpNative, Self::XdpGeneric, Self::Ingress, Self::Egress, Self::ClsactIngress, Self::ClsactEgress];
+    pub(crate) const ALL: [Self; 6] = [
+        Self::XdpNative,
+        Self::XdpGeneric,
+        Self::Ingress,
+        Self::Egress,
+        Self::ClsactIngress,
+        Self::ClsactEgress,
+    ];
 
     /// The end of the pin's name.
     pub(crate) const fn name(self) -> &'static str {
@@ -123,13 +129,21 @@ impl PinDir {
 
     /// Makes the directory on a bpffs. Where its parent is no bpffs, one is mounted there, if the parent is empty.
     pub(crate) fn prepare(&self) -> Result<()> {
-        let existing = self.root.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+        let existing = self
+            .root
+            .ancestors()
+            .find(|path| path.exists())
+            .unwrap_or(Path::new("/"));
         if weir_sys::bpffs_at(existing)? != weir_sys::Bpffs::Mounted {
-            let refuse = |reason: String| Error::NoBpffs { path: self.root.clone(), reason };
+            let refuse = |reason: String| Error::NoBpffs {
+                path: self.root.clone(),
+                reason,
+            };
             let Some(parent) = self.root.parent() else {
                 return Err(refuse("it has no parent".to_owned()));
             };
-            fs::create_dir_all(parent).map_err(|error| refuse(format!("{}: {error}", parent.display())))?;
+            fs::create_dir_all(parent)
+                .map_err(|error| refuse(format!("{}: {error}", parent.display())))?;
             if entries(parent)?.next().is_some() {
                 return Err(refuse(format!("{} is not empty", parent.display())));
             }
@@ -182,20 +196,33 @@ impl PinDir {
         for path in entries(&self.root)? {
             if is_generation(&path) {
                 for inner in entries(&path)? {
-                    let kind = if file_name(&path).starts_with("prog-") && inner_is_program(&inner) {
+                    let kind = if file_name(&path).starts_with("prog-") && inner_is_program(&inner)
+                    {
                         PinKind::Program
                     } else {
                         PinKind::Map
                     };
                     found.push(Pinned { path: inner, kind });
                 }
-                found.push(Pinned { path, kind: PinKind::Directory });
+                found.push(Pinned {
+                    path,
+                    kind: PinKind::Directory,
+                });
             } else if let Some((ifindex, hook)) = parse_link(&path) {
-                found.push(Pinned { path, kind: PinKind::Link { ifindex, hook } });
+                found.push(Pinned {
+                    path,
+                    kind: PinKind::Link { ifindex, hook },
+                });
             } else if path == self.layout() || path == self.layout_staging() {
-                found.push(Pinned { path, kind: PinKind::Map });
+                found.push(Pinned {
+                    path,
+                    kind: PinKind::Map,
+                });
             } else {
-                found.push(Pinned { path, kind: PinKind::Foreign });
+                found.push(Pinned {
+                    path,
+                    kind: PinKind::Foreign,
+                });
             }
         }
         found.sort();
@@ -213,7 +240,14 @@ impl PinDir {
         remove_file(&self.layout())?;
         match fs::remove_dir(&self.root) {
             Ok(()) => Ok(()),
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty) => Ok(()),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty
+                ) =>
+            {
+                Ok(())
+            }
             Err(error) => Err(error).at(&self.root),
         }
     }
@@ -224,7 +258,9 @@ fn file_name(path: &Path) -> &str {
 }
 
 fn is_generation(path: &Path) -> bool {
-    ["state-", "flows-", "prog-"].iter().any(|prefix| file_name(path).starts_with(prefix))
+    ["state-", "flows-", "prog-"]
+        .iter()
+        .any(|prefix| file_name(path).starts_with(prefix))
 }
 
 /// Maps that belong to a program generation are pinned beside its programs.
@@ -239,8 +275,8 @@ fn parse_link(path: &Path) -> Option<(u32, Hook)> {
 }
 
 fn entries(directory: &Path) -> Result<impl Iterator<Item = PathBuf>> {
-    let found: io::Result<Vec<PathBuf>> =
-        fs::read_dir(directory).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
+    let found: io::Result<Vec<PathBuf>> = fs::read_dir(directory)
+        .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
     Ok(found.at(directory)?.into_iter())
 }
 
@@ -274,6 +310,9 @@ mod tests {
 
     #[test]
     fn a_listing_of_nothing_is_empty() {
-        assert_eq!(PinDir::new("/nonexistent/weir").list().ok(), Some(Vec::new()));
+        assert_eq!(
+            PinDir::new("/nonexistent/weir").list().ok(),
+            Some(Vec::new())
+        );
     }
 }

@@ -1,10 +1,13 @@
 //! Values that are nothing but their bytes, as map keys and values are.
 
-#![allow(unsafe_code, reason = "structs of weir-abi are read and written as bytes")]
+#![allow(
+    unsafe_code,
+    reason = "structs of weir-abi are read and written as bytes"
+)]
 
 use weir_abi::{
-    Addr, Budget, Client, Cursor, Dest, Device, Element, Extent, Filter, FlowCold, Fragment, FragmentKey, Hop, Listener,
-    Live, Member, Range, Service, Settings, SweepPublic, Traffic, Vip,
+    Addr, Budget, Client, Cursor, Dest, Device, Element, Extent, Filter, FlowCold, Fragment,
+    FragmentKey, Hop, Listener, Live, Member, Range, Service, Settings, SweepPublic, Traffic, Vip,
 };
 
 /// A type whose every bit pattern is a value.
@@ -23,8 +26,32 @@ macro_rules! pod {
 }
 
 pod!(
-    u32, u64, Addr, Budget, Client, Cursor, Dest, Device, Element, Extent, Filter, FlowCold, Fragment, FragmentKey, Hop,
-    Listener, Live, Member, Range, Service, Settings, SweepPublic, Traffic, Vip, weir_abi::Bucket, weir_abi::Entry,
+    u32,
+    u64,
+    Addr,
+    Budget,
+    Client,
+    Cursor,
+    Dest,
+    Device,
+    Element,
+    Extent,
+    Filter,
+    FlowCold,
+    Fragment,
+    FragmentKey,
+    Hop,
+    Listener,
+    Live,
+    Member,
+    Range,
+    Service,
+    Settings,
+    SweepPublic,
+    Traffic,
+    Vip,
+    weir_abi::Bucket,
+    weir_abi::Entry,
 );
 
 /// The bytes of a value.

@@ -26,11 +26,16 @@ pub struct PinnedPlane {
 /// [`Error::Absent`] when nothing is pinned there, [`Error::ForeignLayout`] when another build's structs are.
 pub fn open_readonly(pins: &PinDir) -> Result<PinnedPlane> {
     let Some(record) = LayoutRecord::read(&pins.layout())? else {
-        return Err(Error::Absent { path: pins.path().to_owned() });
+        return Err(Error::Absent {
+            path: pins.path().to_owned(),
+        });
     };
     if record.abi_version != ABI_VERSION {
         let found = format!("ABI version {}", record.abi_version);
-        return Err(Error::ForeignLayout { path: pins.layout(), found });
+        return Err(Error::ForeignLayout {
+            path: pins.layout(),
+            found,
+        });
     }
     let flows = pins.flows(record.flow_layout, record.sizes.buckets());
     Ok(PinnedPlane {

@@ -1,6 +1,9 @@
 //! Hash maps and per-CPU arrays by their types: every access is a system call, so there are batches.
 
-#![allow(unsafe_code, reason = "the sizes that bpf(2) trusts are checked here once")]
+#![allow(
+    unsafe_code,
+    reason = "the sizes that bpf(2) trusts are checked here once"
+)]
 
 use std::io;
 use std::marker::PhantomData;
@@ -12,12 +15,19 @@ use crate::sys;
 
 /// Compares a map's key and value with the types used for it.
 fn check_sizes(name: &'static str, map: &OwnedFd, key: usize, value: usize) -> Result<u32> {
-    let info = sys::map_info(map.as_fd()).during("reading the information of", || name.to_owned())?;
-    for (attribute, expected, found) in
-        [("the key's size", key, info.key_size), ("the value's size", value, info.value_size)]
-    {
+    let info =
+        sys::map_info(map.as_fd()).during("reading the information of", || name.to_owned())?;
+    for (attribute, expected, found) in [
+        ("the key's size", key, info.key_size),
+        ("the value's size", value, info.value_size),
+    ] {
         if expected != found as usize {
-            return Err(Error::MapMismatch { name: name.to_owned(), attribute, expected: expected as u32, found });
+            return Err(Error::MapMismatch {
+                name: name.to_owned(),
+                attribute,
+                expected: expected as u32,
+                found,
+            });
         }
     }
     Ok(info.max_entries)
@@ -35,7 +45,12 @@ pub struct Table<K, V> {
 impl<K: Pod, V: Pod> Table<K, V> {
     pub(crate) fn new(name: &'static str, map: OwnedFd) -> Result<Self> {
         let entries = check_sizes(name, &map, size_of::<K>(), size_of::<V>())?;
-        Ok(Self { name, map, entries, marker: PhantomData })
+        Ok(Self {
+            name,
+            map,
+            entries,
+            marker: PhantomData,
+        })
     }
 
     /// The most elements that it holds.
@@ -52,7 +67,9 @@ impl<K: Pod, V: Pod> Table<K, V> {
         let buffer = pod::slice_bytes_mut(std::slice::from_mut(&mut value));
         // SAFETY: `new` compared both sizes.
         let found = unsafe { sys::lookup(self.map.as_fd(), pod::bytes(key), buffer) };
-        Ok(found.during("reading", || self.name.to_owned())?.map(|()| value))
+        Ok(found
+            .during("reading", || self.name.to_owned())?
+            .map(|()| value))
     }
 
     /// Adds or replaces an element.
@@ -72,7 +89,9 @@ impl<K: Pod, V: Pod> Table<K, V> {
     pub fn remove(&self, key: &K) -> Result<bool> {
         // SAFETY: `new` compared the size.
         let removed = unsafe { sys::delete(self.map.as_fd(), pod::bytes(key)) };
-        Ok(removed.during("removing from", || self.name.to_owned())?.is_some())
+        Ok(removed
+            .during("removing from", || self.name.to_owned())?
+            .is_some())
     }
 
     /// Adds or replaces many elements with one system call.
@@ -87,13 +106,22 @@ impl<K: Pod, V: Pod> Table<K, V> {
             let length = u32::try_from(keys.len()).unwrap_or(u32::MAX);
             // SAFETY: `new` compared both sizes; both slices hold `length` elements.
             let (written, answer) = unsafe {
-                sys::update_batch(self.map.as_fd(), pod::slice_bytes(keys), pod::slice_bytes(values), length)
+                sys::update_batch(
+                    self.map.as_fd(),
+                    pod::slice_bytes(keys),
+                    pod::slice_bytes(values),
+                    length,
+                )
             };
             match answer {
                 Ok(()) => done += length as usize,
                 // A signal ends a batch early; the rest is written by the next one.
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => done += written as usize,
-                Err(error) => return Err(error).during("writing a batch to", || self.name.to_owned()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                    done += written as usize
+                }
+                Err(error) => {
+                    return Err(error).during("writing a batch to", || self.name.to_owned());
+                }
             }
         }
         Ok(())
@@ -113,9 +141,15 @@ impl<K: Pod, V: Pod> Table<K, V> {
                 unsafe { sys::delete_batch(self.map.as_fd(), pod::slice_bytes(rest), length) };
             match answer {
                 Ok(()) => done += length as usize,
-                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => done += removed as usize + 1,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => done += removed as usize,
-                Err(error) => return Err(error).during("removing a batch from", || self.name.to_owned()),
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
+                    done += removed as usize + 1
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                    done += removed as usize
+                }
+                Err(error) => {
+                    return Err(error).during("removing a batch from", || self.name.to_owned());
+                }
             }
         }
         Ok(())
@@ -133,7 +167,8 @@ impl<K: Pod, V: Pod> Table<K, V> {
             let mut next: K = pod::zeroed();
             let buffer = pod::slice_bytes_mut(std::slice::from_mut(&mut next));
             // SAFETY: `new` compared the size.
-            let found = unsafe { sys::next_key(self.map.as_fd(), keys.last().map(pod::bytes), buffer) };
+            let found =
+                unsafe { sys::next_key(self.map.as_fd(), keys.last().map(pod::bytes), buffer) };
             match found.during("walking", || self.name.to_owned())? {
                 Some(()) => keys.push(next),
                 None => break,
@@ -184,7 +219,13 @@ impl<V: Pod> PerCpu<V> {
         const { assert!(size_of::<V>().is_multiple_of(8)) };
         let entries = check_sizes(name, &map, size_of::<u32>(), size_of::<V>())?;
         let cpus = weir_sys::possible_cpus()?;
-        Ok(Self { name, map, entries, cpus, marker: PhantomData })
+        Ok(Self {
+            name,
+            map,
+            entries,
+            cpus,
+            marker: PhantomData,
+        })
     }
 
     /// Number of elements.
@@ -199,11 +240,20 @@ impl<V: Pod> PerCpu<V> {
     pub fn get(&self, index: u32) -> Result<Vec<V>> {
         let mut values = vec![pod::zeroed::<V>(); self.cpus];
         // SAFETY: `new` compared both sizes; there is a value for each possible CPU.
-        let found =
-            unsafe { sys::lookup(self.map.as_fd(), pod::bytes(&index), pod::slice_bytes_mut(&mut values)) };
+        let found = unsafe {
+            sys::lookup(
+                self.map.as_fd(),
+                pod::bytes(&index),
+                pod::slice_bytes_mut(&mut values),
+            )
+        };
         match found.during("reading", || self.name.to_owned())? {
             Some(()) => Ok(values),
-            None => Err(Error::Index { map: self.name, index, entries: self.entries }),
+            None => Err(Error::Index {
+                map: self.name,
+                index,
+                entries: self.entries,
+            }),
         }
     }
 
@@ -221,7 +271,13 @@ impl<V: Pod> PerCpu<V> {
             });
         }
         // SAFETY: `new` compared both sizes; there is a value for each possible CPU.
-        let answer = unsafe { sys::update(self.map.as_fd(), pod::bytes(&index), pod::slice_bytes(values)) };
+        let answer = unsafe {
+            sys::update(
+                self.map.as_fd(),
+                pod::bytes(&index),
+                pod::slice_bytes(values),
+            )
+        };
         answer.during("writing", || self.name.to_owned())
     }
 
@@ -254,7 +310,11 @@ impl<V: Pod> PerCpu<V> {
                 )
             };
             let (count, ended) = answer.during("reading a batch of", || self.name.to_owned())?;
-            for (key, values) in keys.iter().zip(values.chunks_exact(self.cpus)).take(count as usize) {
+            for (key, values) in keys
+                .iter()
+                .zip(values.chunks_exact(self.cpus))
+                .take(count as usize)
+            {
                 visit(*key, values);
             }
             if ended || count == 0 {

@@ -37,12 +37,21 @@ pub enum TestKind {
 impl<'a> TestInput<'a> {
     /// One run of an XDP program.
     pub fn xdp(packet: &'a [u8]) -> Self {
-        Self { packet, repeat: 1, ingress_ifindex: 0, kind: TestKind::Xdp, live_frames: false }
+        Self {
+            packet,
+            repeat: 1,
+            ingress_ifindex: 0,
+            kind: TestKind::Xdp,
+            live_frames: false,
+        }
     }
 
     /// One run of a tc program.
     pub fn classifier(packet: &'a [u8]) -> Self {
-        Self { kind: TestKind::Classifier, ..Self::xdp(packet) }
+        Self {
+            kind: TestKind::Classifier,
+            ..Self::xdp(packet)
+        }
     }
 }
 
@@ -75,7 +84,11 @@ const SKB_IFINDEX: usize = 40;
 /// The packet is shorter than an Ethernet header or too long for the kernel, the device is absent, or a signal came.
 pub(crate) fn run(program: BorrowedFd<'_>, input: &TestInput<'_>) -> Result<TestRun> {
     let live = input.live_frames && input.kind == TestKind::Xdp;
-    let mut out = if live { Vec::new() } else { vec![0; input.packet.len() + GROWTH] };
+    let mut out = if live {
+        Vec::new()
+    } else {
+        vec![0; input.packet.len() + GROWTH]
+    };
     let mut context = context(input);
     let mut attr = TestRunAttr::new(input.repeat.max(1), if live { LIVE_FRAMES } else { 0 });
     sys::test_run(program, &mut attr, input.packet, &mut out, &mut context)
@@ -114,5 +127,7 @@ fn context(input: &TestInput<'_>) -> Vec<u8> {
 
 /// xdp_md.data after the run: how far the frame begins behind the metadata.
 fn metadata_length(context: &[u8]) -> usize {
-    context.first_chunk::<4>().map_or(0, |data| u32::from_ne_bytes(*data) as usize)
+    context
+        .first_chunk::<4>()
+        .map_or(0, |data| u32::from_ne_bytes(*data) as usize)
 }

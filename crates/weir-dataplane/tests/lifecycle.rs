@@ -4,7 +4,9 @@ mod support;
 
 use support::{ACK, Place, SYN, fill, privileged, small, tcp, veth};
 use weir_abi::Reason;
-use weir_dataplane::{Dataplane, Error, Hook, Opened, Sizes, TestInput, XdpChoice, XdpMode, clean, open_readonly};
+use weir_dataplane::{
+    Dataplane, Error, Hook, Opened, Sizes, TestInput, XdpChoice, XdpMode, clean, open_readonly,
+};
 
 const XDP_PASS: u32 = 2;
 
@@ -13,7 +15,10 @@ fn count(dataplane: &Dataplane, reason: Reason) -> u64 {
 }
 
 fn send(dataplane: &Dataplane, packet: &[u8]) -> u32 {
-    dataplane.test_run("weir_xdp", &TestInput::xdp(packet)).unwrap().verdict
+    dataplane
+        .test_run("weir_xdp", &TestInput::xdp(packet))
+        .unwrap()
+        .verdict
 }
 
 #[test]
@@ -44,7 +49,11 @@ fn a_flow_is_made_and_counted_once() {
     }
     let flows: Vec<_> = dataplane.maps().flows.walk().collect();
     assert_eq!(flows.len(), 10);
-    assert!(flows.iter().all(|flow| flow.dest() == 1 && flow.cold.service == 1));
+    assert!(
+        flows
+            .iter()
+            .all(|flow| flow.dest() == 1 && flow.cold.service == 1)
+    );
     let live = dataplane.maps().live(1).unwrap();
     assert_eq!((live.active + live.inactive, live.total), (10, 10));
     assert_eq!(dataplane.maps().traffic(1).unwrap().packets_in, 20);
@@ -60,18 +69,31 @@ fn what_was_pinned_is_adopted_with_its_flows() {
     fill(&first);
     first.activate().unwrap();
     let ifindex = veth("va", "vb");
-    assert_eq!(first.attach(ifindex, XdpChoice::Best).unwrap(), XdpMode::Native);
+    assert_eq!(
+        first.attach(ifindex, XdpChoice::Best).unwrap(),
+        XdpMode::Native
+    );
     send(&first, &tcp(1, 1000, SYN));
     let before = first.attachments().unwrap();
     drop(first);
 
-    let other_secret = weir_dataplane::OpenOptions { secret: Some([7, 7]), ..place.options() };
+    let other_secret = weir_dataplane::OpenOptions {
+        secret: Some([7, 7]),
+        ..place.options()
+    };
     let (mut second, opened) = Dataplane::open(&other_secret).unwrap();
     assert_eq!(opened, Opened::Adopted);
     assert_eq!(second.secret(), support::SECRET);
     second.activate().unwrap();
-    assert_eq!(second.attachments().unwrap(), before, "the program is the same one");
-    assert_eq!(second.attach(ifindex, XdpChoice::Best).unwrap(), XdpMode::Native);
+    assert_eq!(
+        second.attachments().unwrap(),
+        before,
+        "the program is the same one"
+    );
+    assert_eq!(
+        second.attach(ifindex, XdpChoice::Best).unwrap(),
+        XdpMode::Native
+    );
     send(&second, &tcp(1, 1000, ACK));
     assert_eq!(second.maps().flows.walk().count(), 1);
     assert_eq!(second.maps().extents_in_use().unwrap().len(), 3);
@@ -91,17 +113,35 @@ fn other_sizes_replace_the_maps_and_keep_counts_and_rows() {
     let before = first.attachments().unwrap();
     send(&first, &tcp(1, 1000, SYN));
 
-    let sizes = Sizes { dests: 128, elements: 8192, ..small() };
-    let bigger = weir_dataplane::OpenOptions { sizes, ..place.options() };
+    let sizes = Sizes {
+        dests: 128,
+        elements: 8192,
+        ..small()
+    };
+    let bigger = weir_dataplane::OpenOptions {
+        sizes,
+        ..place.options()
+    };
     let (mut second, opened) = Dataplane::open(&bigger).unwrap();
     assert_eq!(opened, Opened::Replaced);
-    assert_eq!(first.attachments().unwrap(), before, "nothing changes before activation");
+    assert_eq!(
+        first.attachments().unwrap(),
+        before,
+        "nothing changes before activation"
+    );
     send(&first, &tcp(1, 1001, SYN));
     second.activate().unwrap();
-    assert_ne!(second.attachments().unwrap()[0].program_id, before[0].program_id);
+    assert_ne!(
+        second.attachments().unwrap()[0].program_id,
+        before[0].program_id
+    );
 
     let live = second.maps().live(1).unwrap();
-    assert_eq!((live.active + live.inactive, live.total), (2, 2), "also what came between opening and activation");
+    assert_eq!(
+        (live.active + live.inactive, live.total),
+        (2, 2),
+        "also what came between opening and activation"
+    );
     assert_eq!(second.maps().traffic(1).unwrap().packets_in, 2);
     send(&second, &tcp(1, 1001, ACK));
     assert_eq!(second.maps().flows.walk().count(), 2);
@@ -119,11 +159,19 @@ fn a_pin_of_half_the_size_is_not_adopted() {
     drop(first);
     let half = weir_dataplane::OpenOptions {
         pin_dir: place.pin_dir().with_file_name("other"),
-        sizes: Sizes { dests: 32, ..small() },
+        sizes: Sizes {
+            dests: 32,
+            ..small()
+        },
         ..place.options()
     };
     Dataplane::open(&half).unwrap();
-    let pin = |directory: &str| place.pin_dir().with_file_name(directory).join("state-1/weir_dests");
+    let pin = |directory: &str| {
+        place
+            .pin_dir()
+            .with_file_name(directory)
+            .join("state-1/weir_dests")
+    };
     std::fs::remove_file(pin("weir")).unwrap();
     std::fs::rename(pin("other"), pin("weir")).unwrap();
 
@@ -141,7 +189,14 @@ fn an_opening_that_was_not_activated_leaves_nothing() {
     let (mut first, _) = Dataplane::open(&place.options()).unwrap();
     first.activate().unwrap();
     let before = first.pins().list().unwrap();
-    let bigger = weir_dataplane::OpenOptions { sizes: Sizes { dests: 128, flows: 7 * 128, ..small() }, ..place.options() };
+    let bigger = weir_dataplane::OpenOptions {
+        sizes: Sizes {
+            dests: 128,
+            flows: 7 * 128,
+            ..small()
+        },
+        ..place.options()
+    };
     Dataplane::open(&bigger).unwrap();
     assert_ne!(first.pins().list().unwrap(), before);
     let (_, opened) = Dataplane::open(&place.options()).unwrap();
@@ -156,10 +211,19 @@ fn generic_mode_where_the_driver_has_none() {
     }
     let place = Place::new();
     let (mut dataplane, _) = Dataplane::open(&place.options()).unwrap();
-    assert!(matches!(dataplane.attach(1, XdpChoice::Best), Err(Error::NotActive)));
+    assert!(matches!(
+        dataplane.attach(1, XdpChoice::Best),
+        Err(Error::NotActive)
+    ));
     dataplane.activate().unwrap();
-    assert!(dataplane.attach(1, XdpChoice::Native).is_err(), "the loopback device has no native XDP");
-    assert_eq!(dataplane.attach(1, XdpChoice::Best).unwrap(), XdpMode::Generic);
+    assert!(
+        dataplane.attach(1, XdpChoice::Native).is_err(),
+        "the loopback device has no native XDP"
+    );
+    assert_eq!(
+        dataplane.attach(1, XdpChoice::Best).unwrap(),
+        XdpMode::Generic
+    );
     assert_eq!(dataplane.attachments().unwrap()[0].hook, Hook::XdpGeneric);
     dataplane.detach(1).unwrap();
     assert_eq!(dataplane.attachments().unwrap(), []);
@@ -173,12 +237,20 @@ fn a_device_of_another_program_is_left_alone() {
     let place = Place::new();
     let ifindex = veth("va", "vb");
     let mut planes = ["one", "two"].map(|name| {
-        let options = weir_dataplane::OpenOptions { pin_dir: place.pin_dir().with_file_name(name), ..place.options() };
+        let options = weir_dataplane::OpenOptions {
+            pin_dir: place.pin_dir().with_file_name(name),
+            ..place.options()
+        };
         Dataplane::open(&options).unwrap().0
     });
-    planes.iter_mut().for_each(|plane| plane.activate().unwrap());
+    planes
+        .iter_mut()
+        .for_each(|plane| plane.activate().unwrap());
     planes[0].attach(ifindex, XdpChoice::Best).unwrap();
-    assert!(matches!(planes[1].attach(ifindex, XdpChoice::Best), Err(Error::Busy { .. })));
+    assert!(matches!(
+        planes[1].attach(ifindex, XdpChoice::Best),
+        Err(Error::Busy { .. })
+    ));
 }
 
 #[test]
@@ -195,7 +267,12 @@ fn a_link_whose_device_is_gone_is_forgotten() {
     assert_eq!(first.attachments().unwrap(), []);
     let (second, _) = Dataplane::open(&place.options()).unwrap();
     let links = second.pins().list().unwrap();
-    assert!(links.iter().all(|pin| !matches!(pin.kind, weir_dataplane::PinKind::Link { .. })), "{links:?}");
+    assert!(
+        links
+            .iter()
+            .all(|pin| !matches!(pin.kind, weir_dataplane::PinKind::Link { .. })),
+        "{links:?}"
+    );
 }
 
 #[test]
@@ -247,6 +324,9 @@ fn a_directory_that_is_not_empty_is_not_mounted_over() {
     let parent = place.pin_dir().parent().unwrap().to_owned();
     std::fs::create_dir_all(&parent).unwrap();
     std::fs::write(parent.join("precious"), "").unwrap();
-    assert!(matches!(Dataplane::open(&place.options()), Err(Error::NoBpffs { .. })));
+    assert!(matches!(
+        Dataplane::open(&place.options()),
+        Err(Error::NoBpffs { .. })
+    ));
     assert!(parent.join("precious").exists());
 }

@@ -245,7 +245,7 @@ fn tail_detail(log: &Path) -> String {
 }
 
 /// The end of a log file, trimmed.
-fn tail(log: &Path) -> String {
+pub(crate) fn tail(log: &Path) -> String {
     let read = || -> std::io::Result<Vec<u8>> {
         let mut file = File::open(log)?;
         let length = file.metadata()?.len();

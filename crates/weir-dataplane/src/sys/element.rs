@@ -16,7 +16,13 @@ struct ElementAttr {
 
 impl ElementAttr {
     fn new(map: BorrowedFd<'_>, key: u64, value: u64) -> Self {
-        Self { descriptor: map.as_raw_fd() as u32, pad: 0, key, value, flags: 0 }
+        Self {
+            descriptor: map.as_raw_fd() as u32,
+            pad: 0,
+            key,
+            value,
+            flags: 0,
+        }
     }
 }
 
@@ -32,7 +38,11 @@ fn absent_as_none(answer: io::Result<i32>) -> io::Result<Option<()>> {
 ///
 /// # Safety
 /// `key` has the map's key size; `value` its value size, for per-CPU maps rounded up to eight times the possible CPUs.
-pub(crate) unsafe fn lookup(map: BorrowedFd<'_>, key: &[u8], value: &mut [u8]) -> io::Result<Option<()>> {
+pub(crate) unsafe fn lookup(
+    map: BorrowedFd<'_>,
+    key: &[u8],
+    value: &mut [u8],
+) -> io::Result<Option<()>> {
     let mut attr = ElementAttr::new(map, key.as_ptr() as u64, value.as_mut_ptr() as u64);
     // SAFETY: the caller vouches for the sizes, the borrows for the memory.
     absent_as_none(unsafe { call(Command::MapLookup, &mut attr) })
@@ -62,7 +72,11 @@ pub(crate) unsafe fn delete(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<Optio
 ///
 /// # Safety
 /// Both keys have the map's key size.
-pub(crate) unsafe fn next_key(map: BorrowedFd<'_>, key: Option<&[u8]>, next: &mut [u8]) -> io::Result<Option<()>> {
+pub(crate) unsafe fn next_key(
+    map: BorrowedFd<'_>,
+    key: Option<&[u8]>,
+    next: &mut [u8],
+) -> io::Result<Option<()>> {
     let key = key.map_or(0, |key| key.as_ptr() as u64);
     let mut attr = ElementAttr::new(map, key, next.as_mut_ptr() as u64);
     // SAFETY: the caller vouches for the sizes, the borrows for the memory.
@@ -108,7 +122,11 @@ pub(crate) unsafe fn update_batch(
 ///
 /// # Safety
 /// `keys` holds `count` keys of the map's size.
-pub(crate) unsafe fn delete_batch(map: BorrowedFd<'_>, keys: &[u8], count: u32) -> (u32, io::Result<()>) {
+pub(crate) unsafe fn delete_batch(
+    map: BorrowedFd<'_>,
+    keys: &[u8],
+    count: u32,
+) -> (u32, io::Result<()>) {
     let mut attr = BatchAttr {
         keys: keys.as_ptr() as u64,
         count,
@@ -135,7 +153,11 @@ pub(crate) unsafe fn lookup_batch(
     let before = position.unwrap_or(0);
     let mut after = 0u32;
     let mut attr = BatchAttr {
-        in_batch: if position.is_some() { std::ptr::from_ref(&before) as u64 } else { 0 },
+        in_batch: if position.is_some() {
+            std::ptr::from_ref(&before) as u64
+        } else {
+            0
+        },
         out_batch: std::ptr::from_mut(&mut after) as u64,
         keys: keys.as_mut_ptr() as u64,
         values: values.as_mut_ptr() as u64,

@@ -14,7 +14,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-pub(crate) use element::{delete, delete_batch, lookup, lookup_batch, next_key, update, update_batch};
+pub(crate) use element::{
+    delete, delete_batch, lookup, lookup_batch, next_key, update, update_batch,
+};
 pub(crate) use program::{
     LinkKind, TestRunAttr, link_create, link_detach, link_info, link_update, program_info, test_run,
 };
@@ -47,8 +49,19 @@ pub(super) enum Command {
 /// reads and writes through them.
 pub(super) unsafe fn call<T>(command: Command, attr: &mut T) -> io::Result<i32> {
     // SAFETY: the caller vouches for the attribute and its pointers; the size is the attribute's own.
-    let answer = unsafe { libc::syscall(libc::SYS_bpf, command as u32, std::ptr::from_mut(attr), size_of::<T>()) };
-    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer as i32) }
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command as u32,
+            std::ptr::from_mut(attr),
+            size_of::<T>(),
+        )
+    };
+    if answer < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(answer as i32)
+    }
 }
 
 /// Takes ownership of a descriptor that a command has just made.
@@ -58,7 +71,8 @@ fn owned(descriptor: i32) -> OwnedFd {
 }
 
 fn c_path(path: &Path) -> io::Result<CString> {
-    CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))
 }
 
 #[repr(C)]
@@ -72,7 +86,11 @@ struct ObjectAttr {
 /// Pins an object under a new name.
 pub(crate) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let path = c_path(path)?;
-    let mut attr = ObjectAttr { path: path.as_ptr() as u64, descriptor: object.as_raw_fd() as u32, flags: 0 };
+    let mut attr = ObjectAttr {
+        path: path.as_ptr() as u64,
+        descriptor: object.as_raw_fd() as u32,
+        flags: 0,
+    };
     // SAFETY: the path is a live NUL-terminated string.
     unsafe { call(Command::ObjectPin, &mut attr) }.map(drop)
 }
@@ -91,7 +109,11 @@ pub(crate) fn open_pin(path: &Path, access: Access) -> io::Result<OwnedFd> {
     const RDONLY: u32 = 1 << 3;
     let path = c_path(path)?;
     let flags = if access == Access::Read { RDONLY } else { 0 };
-    let mut attr = ObjectAttr { path: path.as_ptr() as u64, descriptor: 0, flags };
+    let mut attr = ObjectAttr {
+        path: path.as_ptr() as u64,
+        descriptor: 0,
+        flags,
+    };
     // SAFETY: the path is a live NUL-terminated string.
     unsafe { call(Command::ObjectGet, &mut attr) }.map(owned)
 }
@@ -112,7 +134,13 @@ struct CreateAttr {
 /// Makes an array map with one element, for records.
 pub(crate) fn create_record(name: &str, value_size: u32) -> io::Result<OwnedFd> {
     const ARRAY: u32 = 2;
-    let mut attr = CreateAttr { kind: ARRAY, key_size: 4, value_size, max_entries: 1, ..CreateAttr::default() };
+    let mut attr = CreateAttr {
+        kind: ARRAY,
+        key_size: 4,
+        value_size,
+        max_entries: 1,
+        ..CreateAttr::default()
+    };
     for (place, byte) in attr.name.iter_mut().take(15).zip(name.bytes()) {
         *place = byte;
     }

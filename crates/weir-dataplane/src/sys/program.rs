@@ -131,7 +131,11 @@ pub(crate) struct TestRunAttr {
 impl TestRunAttr {
     /// A run of `repeat` times.
     pub(crate) fn new(repeat: u32, flags: u32) -> Self {
-        Self { repeat, flags, ..Self::default() }
+        Self {
+            repeat,
+            flags,
+            ..Self::default()
+        }
     }
 }
 
@@ -152,8 +156,16 @@ pub(crate) fn test_run(
     attr.context_length = context.len() as u32;
     attr.context = pointer(context.len(), context.as_ptr() as u64);
     let wants_context = !context.is_empty() && !out.is_empty();
-    attr.context_out_length = if wants_context { context.len() as u32 } else { 0 };
-    attr.context_out = if wants_context { context.as_mut_ptr() as u64 } else { 0 };
+    attr.context_out_length = if wants_context {
+        context.len() as u32
+    } else {
+        0
+    };
+    attr.context_out = if wants_context {
+        context.as_mut_ptr() as u64
+    } else {
+        0
+    };
     // SAFETY: every pointer goes with the length of a live slice; the kernel reads the context before it writes it.
     unsafe { call(Command::TestRun, attr) }.map(drop)
 }

@@ -6,8 +6,12 @@
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
-use weir_abi::{Addr, Be16, Dest, Extent, Filter, FlowCold, Listener, Member, Scheduler, Service, Settings, Vip};
+use weir_abi::{
+    Addr, Be16, Dest, Extent, Filter, FlowCold, HopParts, Listener, Member, Scheduler, Service,
+    Settings, Vip,
+};
 use weir_dataplane::{Dataplane, OpenOptions, Sizes};
 
 /// Whether the test can run; says so when it cannot.
@@ -30,15 +34,28 @@ static NUMBER: AtomicU32 = AtomicU32::new(0);
 impl Place {
     pub(crate) fn new() -> Self {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let directory = std::env::temp_dir().join(format!("weir-dataplane-{}-{number}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("weir-dataplane-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         // SAFETY: changes the calling thread only.
-        assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNS | libc::CLONE_NEWNET) }, 0, "unshare");
+        assert_eq!(
+            unsafe { libc::unshare(libc::CLONE_NEWNS | libc::CLONE_NEWNET) },
+            0,
+            "unshare"
+        );
         // SAFETY: NUL-terminated strings; nothing of ours spreads to the parent namespace.
         let private = unsafe {
-            libc::mount(c"none".as_ptr(), c"/".as_ptr(), std::ptr::null(), libc::MS_REC | libc::MS_PRIVATE, std::ptr::null())
+            libc::mount(
+                c"none".as_ptr(),
+                c"/".as_ptr(),
+                std::ptr::null(),
+                libc::MS_REC | libc::MS_PRIVATE,
+                std::ptr::null(),
+            )
         };
         assert_eq!(private, 0, "private mounts");
+        // Rows of next hops stay as the test writes them: the kernel answers no route lookup where forwarding is off.
+        std::fs::write("/proc/sys/net/ipv4/ip_forward", "0").unwrap();
         Self { directory }
     }
 
@@ -47,7 +64,11 @@ impl Place {
     }
 
     pub(crate) fn options(&self) -> OpenOptions {
-        OpenOptions { sizes: small(), secret: Some(SECRET), ..OpenOptions::new(self.pin_dir()) }
+        OpenOptions {
+            sizes: small(),
+            secret: Some(SECRET),
+            ..OpenOptions::new(self.pin_dir())
+        }
     }
 }
 
@@ -82,7 +103,10 @@ pub(crate) fn small() -> Sizes {
 /// Runs a command that must succeed, in the calling thread's namespaces.
 pub(crate) fn run(command: &str) {
     let mut words = command.split_whitespace();
-    let status = Command::new(words.next().unwrap()).args(words).status().unwrap();
+    let status = Command::new(words.next().unwrap())
+        .args(words)
+        .status()
+        .unwrap();
     assert!(status.success(), "{command}: {status}");
 }
 
@@ -96,6 +120,19 @@ pub(crate) fn veth(a: &str, b: &str) -> u32 {
     unsafe { libc::if_nametoindex(name.as_ptr()) }
 }
 
+/// Waits until the sweep has left this many flows, for at most ten seconds.
+pub(crate) fn wait_for_flows(dataplane: &Dataplane, count: usize) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while dataplane.maps().flows.walk().count() != count {
+        let sweep = dataplane.maps().sweep();
+        assert!(
+            Instant::now() < deadline,
+            "the sweep does not end them: {sweep:?}"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 pub(crate) const VIP: [u8; 4] = [192, 0, 2, 10];
 pub(crate) const SERVER: [u8; 4] = [10, 0, 0, 5];
 
@@ -105,6 +142,7 @@ pub(crate) fn fill(dataplane: &Dataplane) {
     let vip = Addr::from(std::net::IpAddr::from(VIP));
     let mut settings = Settings::default();
     settings.timeouts = [600; 16];
+    settings.timeouts[weir_abi::State::Close as usize] = 0;
     settings.syn_budget = 1_000_000;
     settings.reject_budget = 1_000;
     settings.untracked_ticks = 10;
@@ -124,8 +162,22 @@ pub(crate) fn fill(dataplane: &Dataplane) {
             },
         )
         .unwrap();
+    let hop = HopParts {
+        ifindex: 1,
+        flags: weir_abi::HOP_READY | weir_abi::HOP_SEND | weir_abi::HOP_STATIC,
+        mtu: 1500,
+        dmac: [2, 0, 0, 0, 0, 5],
+        smac: [2, 0, 0, 0, 0, 1],
+        ..HopParts::default()
+    };
+    (0..weir_abi::HOPS_PER_DEST).for_each(|slot| maps.set_hop(1, slot, &hop.into()).unwrap());
     let (header, list, spread) = (1, 5, 6);
-    let member = Member { seq: 1, dest: 1, weight: 1, live: 64 };
+    let member = Member {
+        seq: 1,
+        dest: 1,
+        weight: 1,
+        live: 64,
+    };
     maps.set_elements(list, &[member]).unwrap();
     maps.set_elements(spread, &[1u32; 4]).unwrap();
     let extent = Extent {
@@ -140,22 +192,48 @@ pub(crate) fn fill(dataplane: &Dataplane) {
         ..Extent::default()
     };
     maps.set_elements(header, &[extent]).unwrap();
-    maps.services.set(1, &Service { generation: 1, ..Service::default() }).unwrap();
+    maps.services
+        .set(
+            1,
+            &Service {
+                generation: 1,
+                ..Service::default()
+            },
+        )
+        .unwrap();
     maps.set_extent(1, header).unwrap();
     let mut filter = Filter::ZERO;
     filter.add_to(vip);
     maps.set_filter(&filter).unwrap();
-    maps.vips.set(&vip, &Vip { flags: weir_abi::VIP_ECHO, ..Vip::default() }).unwrap();
-    let listener = Listener { addr: vip, port: Be16::new(80), proto: 6, ..Listener::default() };
+    maps.vips
+        .set(
+            &vip,
+            &Vip {
+                flags: weir_abi::VIP_ECHO,
+                ..Vip::default()
+            },
+        )
+        .unwrap();
+    let listener = Listener {
+        addr: vip,
+        port: Be16::new(80),
+        proto: 6,
+        ..Listener::default()
+    };
     maps.listeners.set(&listener, &1).unwrap();
 }
 
 /// A TCP packet from 198.51.100.`client` to the VIP, checksums left out.
 pub(crate) fn tcp(client: u8, port: u16, flags: u8) -> Vec<u8> {
     let mut packet = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
-    let mut ip = vec![0x45, 0, 0, 40, 0, 1, 0x40, 0, 64, 6, 0, 0, 198, 51, 100, client];
+    let mut ip = vec![
+        0x45, 0, 0, 40, 0, 1, 0x40, 0, 64, 6, 0, 0, 198, 51, 100, client,
+    ];
     ip.extend(VIP);
-    let sum: u32 = ip.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    let sum: u32 = ip
+        .chunks(2)
+        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
+        .sum();
     let check = !((sum & 0xffff) + (sum >> 16)) as u16;
     ip[10..12].copy_from_slice(&check.to_be_bytes());
     packet.extend(ip);
@@ -166,6 +244,8 @@ pub(crate) fn tcp(client: u8, port: u16, flags: u8) -> Vec<u8> {
 
 pub(crate) const SYN: u8 = 2;
 pub(crate) const ACK: u8 = 16;
+pub(crate) const RST: u8 = 4;
+pub(crate) const FIN: u8 = 1;
 
 /// The data plane's hash of an IPv4 flow: SipHash-1-3 with the family in the last word (bpf/lib/hash.h).
 pub(crate) fn hash_v4(secret: [u64; 2], cold: &FlowCold) -> u64 {
@@ -177,7 +257,10 @@ pub(crate) fn hash_v4(secret: [u64; 2], cold: &FlowCold) -> u64 {
         secret[1] ^ 0x7465_6462_7974_6573,
     ];
     let tail = wire(cold.sport) | wire(cold.dport) << 16 | u64::from(cold.proto) << 32 | 4 << 56;
-    for word in [cold.src.lo >> 32 | cold.dst.lo & 0xffff_ffff_0000_0000, tail] {
+    for word in [
+        cold.src.lo >> 32 | cold.dst.lo & 0xffff_ffff_0000_0000,
+        tail,
+    ] {
         v[3] ^= word;
         round(&mut v);
         v[0] ^= word;

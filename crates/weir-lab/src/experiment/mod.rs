@@ -32,7 +32,7 @@ pub struct Experiment {
 const EXPERIMENTS: [Experiment; 3] = [
     Experiment {
         name: "saturated-uplink",
-        summary: "4 MB files over 10 Mbit/s links: whose answers share the director's uplink, and whose add up",
+        summary: "4 MB files over slow links: whose answers share the director's uplink, and whose add up",
         trials: saturated_uplink::trials,
     },
     Experiment {
@@ -306,6 +306,7 @@ mod tests {
             kbytes_per_second: 1.0,
             failed,
             seconds,
+            ..Outcome::default()
         };
         Measurement {
             work: None,

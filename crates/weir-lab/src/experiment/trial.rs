@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::error::{LabError, Result};
 use crate::peer::{START_LIMIT, ab, haproxy, http, nftables, nginx, php, weir};
-use crate::process::{Daemon, Place};
+use crate::process::{self, Daemon, Place};
 use crate::progress::Progress;
 use crate::requirement::{AB, BASE, HAPROXY, NFT, NGINX, PHP_FPM, Program};
 use crate::sample::{self, Series};
@@ -166,7 +166,7 @@ impl Trial {
         };
         self.works
             .iter()
-            .map(|work| self.measure(setting, &topology, &client, to, work))
+            .map(|work| self.measure(setting, &topology, &client, &director, work))
             .collect()
     }
 
@@ -175,9 +175,10 @@ impl Trial {
         setting: &Setting<'_>,
         topology: &Topology,
         client: &Place<'_>,
-        to: SocketAddr,
+        director: &Path,
         work: &Work,
     ) -> Result<Measurement> {
+        let to = self.target(topology);
         let activity = work
             .name
             .as_ref()
@@ -191,11 +192,30 @@ impl Trial {
         };
         let (outcome, series) =
             sample::during(topology, || ab::run(client, &load, self.limit(work)))?;
+        if outcome.failed > 0 {
+            self.tell_failures(setting, &outcome, director);
+        }
         Ok(Measurement {
             work: work.name.clone(),
             outcome,
             series,
         })
+    }
+
+    /// Says what failed while the balancer's log still exists.
+    fn tell_failures(&self, setting: &Setting<'_>, outcome: &ab::Outcome, director: &Path) {
+        let log = match self.method.balancer {
+            Balancer::Haproxy => "haproxy.log",
+            Balancer::NginxFastCgi(_) => "nginx.log",
+            Balancer::Weir(_) => "weir-run.log",
+            Balancer::OneServer | Balancer::NftablesDirect | Balancer::NftablesDnat => "",
+        };
+        let said = process::tail(&director.join(log));
+        let name = &self.method.name;
+        setting.progress.line(&format!(
+            "{name}: {} failed: {} {said}",
+            outcome.failed, outcome.breakdown
+        ));
     }
 
     fn start_server(&self, place: &Place<'_>, pages: &Path) -> Result<Vec<Daemon>> {

@@ -21,13 +21,15 @@ pub(crate) struct Load {
 }
 
 /// What `ab` measured.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Outcome {
     pub(crate) requests_per_second: f64,
     /// Received, headers included, in 1024 bytes a second: `ab` says "Kbytes".
     pub(crate) kbytes_per_second: f64,
     pub(crate) failed: u64,
     pub(crate) seconds: f64,
+    /// What kinds of failures there were, in words; empty without failures.
+    pub(crate) breakdown: String,
 }
 
 /// Time without any byte after which `ab` gives a connection up, in seconds.
@@ -74,15 +76,40 @@ fn parse(output: &str) -> Result<Outcome> {
             .collect();
         optional(label).ok_or(LabError::AbOutput { field: label, tail })
     };
-    let failed = required("Failed requests:")?
-        + optional("Non-2xx responses:").unwrap_or(0.0)
-        + optional("Write errors:").unwrap_or(0.0);
+    let bad = required("Failed requests:")?;
+    let other_status = optional("Non-2xx responses:").unwrap_or(0.0);
+    let unwritten = optional("Write errors:").unwrap_or(0.0);
+    let kinds = output
+        .lines()
+        .map(str::trim)
+        .find(|line| line.starts_with("(Connect:"))
+        .unwrap_or_default();
+    let wrong_length = wrong_lengths(kinds);
+    // An error page mostly differs in length too; ab counts such an answer in both places.
+    let failed = (bad - wrong_length + wrong_length.max(other_status) + unwritten) as u64;
+    let breakdown = if failed == 0 {
+        String::new()
+    } else {
+        format!("{other_status} answers outside 2xx, {unwritten} write errors, {bad} bad {kinds}")
+    };
     Ok(Outcome {
         requests_per_second: required("Requests per second:")?,
         kbytes_per_second: required("Transfer rate:")?,
-        failed: failed as u64,
+        failed,
         seconds: required("Time taken for tests:")?,
+        breakdown,
     })
+}
+
+/// The number after `Length:` in `(Connect: 0, Receive: 0, Length: 2, Exceptions: 0)`, which stands in the output only
+/// when something failed.
+fn wrong_lengths(kinds: &str) -> f64 {
+    let number = kinds
+        .split_once("Length:")
+        .and_then(|(_, rest)| rest.split(',').next());
+    number
+        .and_then(|number| number.trim().parse().ok())
+        .unwrap_or(0.0)
 }
 
 #[cfg(test)]
@@ -108,6 +135,7 @@ Transfer rate:          4596.12 [Kbytes/sec] received
             kbytes_per_second: 4596.12,
             failed: 0,
             seconds: 99.823,
+            breakdown: String::new(),
         };
         assert_eq!(parse(CLEAN).expect("complete output"), expected);
     }
@@ -118,7 +146,17 @@ Transfer rate:          4596.12 [Kbytes/sec] received
             "Failed requests:        0\n",
             "Failed requests:        3\n   (Connect: 0, Receive: 1, Length: 2, Exceptions: 0)\nWrite errors:           4\nNon-2xx responses:      50\n",
         );
-        assert_eq!(parse(&text).expect("complete output").failed, 57);
+        let outcome = parse(&text).expect("complete output");
+        // One broken, four unwritten, and fifty error pages, two of which ab counts by their length as well.
+        assert_eq!(outcome.failed, 55);
+        assert!(
+            outcome
+                .breakdown
+                .starts_with("50 answers outside 2xx, 4 write errors, 3 bad"),
+            "{}",
+            outcome.breakdown
+        );
+        assert!(outcome.breakdown.contains("Receive: 1"));
     }
 
     #[test]

@@ -46,11 +46,9 @@ pub(crate) fn render(report: &Report) -> String {
         text.push('\n');
     }
     for failure in &report.failures {
-        let _ = writeln!(
-            text,
-            "{:<width$}  not measured: {}",
-            failure.method, failure.error
-        );
+        // Some programs explain over many lines; those were shown when it happened, and stand in the HTML file.
+        let error = failure.error.lines().next().unwrap_or_default();
+        let _ = writeln!(text, "{:<width$}  not measured: {error}", failure.method);
     }
     text.push('\n');
     for note in &report.notes {

@@ -1,0 +1,28 @@
+//! The manual's table of reasons is what `weir_reasons.h` says; `WEIR_UPDATE_DOCS=1` writes it anew.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+fn page() -> String {
+    let mut page = String::from(
+        "# Reasons\n\n\
+         Every packet that Weir drops or passes up the stack is counted under one of these, per CPU, in the pinned map\n\
+         `weir_reasons`. `weir status` shows those that are not zero, `/metrics` all of them as\n\
+         `weir_packets_total{reason=\"…\"}`. A packet that was forwarded is counted with its server instead. Numbers are never\n\
+         reused.\n\n| number | label | what happened |\n|---|---|---|\n",
+    );
+    for info in weir_abi::REASONS {
+        let _ = writeln!(page, "| {} | `{}` | {} |", info.reason.number(), info.label, info.text);
+    }
+    page
+}
+
+#[test]
+fn the_manual_lists_every_reason() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/manual/reasons.md");
+    if std::env::var_os("WEIR_UPDATE_DOCS").is_some() {
+        std::fs::write(&path, page()).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(written, page(), "run with WEIR_UPDATE_DOCS=1 to write {}", path.display());
+}

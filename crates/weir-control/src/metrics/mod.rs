@@ -1,0 +1,231 @@
+//! `GET /metrics`: the status document in Prometheus' text format, version 0.0.4.
+//!
+//! Names begin with `weir_`, totals end in `_total`, a thing is labelled by the words of the configuration. Nothing is
+//! counted here: every number comes from the [`Report`] and the [`Memory`] that the caller read.
+
+use std::fmt::Write as _;
+
+use crate::status::{Counters, Report, Server, Service};
+
+/// Memory of the daemon's process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Resident bytes.
+    pub resident_bytes: u64,
+}
+
+type Count = (&'static str, &'static str, fn(&Counters) -> u64);
+
+const TOTALS: [Count; 6] = [
+    ("connections_total", "Flows ever bound to a server.", |c| {
+        c.connections
+    }),
+    (
+        "stateless_total",
+        "Flows sent by hash without an entry.",
+        |c| c.stateless,
+    ),
+    ("packets_in_total", "Packets from clients.", |c| {
+        c.packets_in
+    }),
+    (
+        "packets_out_total",
+        "Packets to clients, where replies pass the director.",
+        |c| c.packets_out,
+    ),
+    ("bytes_in_total", "Bytes from clients.", |c| c.bytes_in),
+    (
+        "bytes_out_total",
+        "Bytes to clients, where replies pass the director.",
+        |c| c.bytes_out,
+    ),
+];
+
+type Gauge = (&'static str, &'static str, fn(&Server) -> u64);
+
+const SERVER_GAUGES: [Gauge; 5] = [
+    (
+        "active_connections",
+        "Flows in an active state.",
+        |server| server.active_connections,
+    ),
+    (
+        "inactive_connections",
+        "Flows in another state.",
+        |server| server.inactive_connections,
+    ),
+    ("weight", "Configured weight.", |server| {
+        u64::from(server.weight)
+    }),
+    (
+        "effective_weight",
+        "Weight that the scheduler uses.",
+        |server| u64::from(server.effective_weight),
+    ),
+    ("removed", "1 = removed, its flows live on.", |server| {
+        u64::from(server.removed)
+    }),
+];
+
+/// Everything that is exported.
+pub fn render(report: &Report, memory: Memory) -> String {
+    let mut text = Text::default();
+    text.single(
+        "weir_revision",
+        "gauge",
+        "Configurations that took effect.",
+        report.revision,
+    );
+    text.family("weir_xdp_attached", "gauge", "XDP by interface and mode.");
+    for at in &report.xdp {
+        let labels = [("interface", at.interface.as_str()), ("mode", &at.mode)];
+        text.sample("weir_xdp_attached", &labels, 1);
+    }
+    services(&mut text, report);
+    servers(&mut text, report);
+    text.family(
+        "weir_packets_total",
+        "counter",
+        "Packets by what became of them.",
+    );
+    for reason in &report.reasons {
+        text.sample(
+            "weir_packets_total",
+            &[("reason", &reason.reason)],
+            reason.packets,
+        );
+    }
+    let flows = &report.flows;
+    text.single(
+        "weir_flow_places",
+        "gauge",
+        "Places of the flow table.",
+        flows.places,
+    );
+    text.single(
+        "weir_flow_entries",
+        "gauge",
+        "Places in use.",
+        flows.entries,
+    );
+    text.single(
+        "weir_flows_expired_total",
+        "counter",
+        "Flows that ended by timeout.",
+        flows.expired,
+    );
+    text.single(
+        "weir_process_resident_bytes",
+        "gauge",
+        "Memory of the daemon.",
+        memory.resident_bytes,
+    );
+    text.out
+}
+
+fn services(text: &mut Text, report: &Report) {
+    for (name, help, count) in TOTALS {
+        let name = format!("weir_service_{name}");
+        text.family(&name, "counter", help);
+        for service in &report.services {
+            text.sample(&name, &of_service(service), count(&service.totals));
+        }
+    }
+    text.family("weir_service_vip", "gauge", "Whether the VIP is local.");
+    for service in &report.services {
+        let [service_label, pool] = of_service(service);
+        let labels = [service_label, pool, ("vip", &service.vip)];
+        text.sample("weir_service_vip", &labels, 1);
+    }
+}
+
+fn servers(text: &mut Text, report: &Report) {
+    let all = || {
+        let of = |service| (of_service(service), &service.servers);
+        report.services.iter().map(of).flat_map(|(labels, servers)| {
+            servers.iter().map(move |server| {
+                let [service, pool] = labels;
+                ([service, pool, ("server", server.address.as_str())], server)
+            })
+        })
+    };
+    for (name, help, count) in TOTALS {
+        let name = format!("weir_server_{name}");
+        text.family(&name, "counter", help);
+        for (labels, server) in all() {
+            text.sample(&name, &labels, count(&server.totals));
+        }
+    }
+    for (name, help, value) in SERVER_GAUGES {
+        let name = format!("weir_server_{name}");
+        text.family(&name, "gauge", help);
+        for (labels, server) in all() {
+            text.sample(&name, &labels, value(server));
+        }
+    }
+    text.family("weir_server_state", "gauge", "The state that a server is in.");
+    for ([service, pool, address], server) in all() {
+        let labels = [service, pool, address, ("state", &server.state)];
+        text.sample("weir_server_state", &labels, 1);
+    }
+}
+
+fn of_service(service: &Service) -> [(&'static str, &str); 2] {
+    [("service", &service.name), ("pool", &service.pool)]
+}
+
+#[derive(Default)]
+struct Text {
+    out: String,
+}
+
+impl Text {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = writeln!(self.out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: u64) {
+        self.out.push_str(name);
+        for (at, (label, text)) in labels.iter().enumerate() {
+            let before = if at == 0 { '{' } else { ',' };
+            let _ = write!(self.out, "{before}{label}=\"{}\"", escaped(text));
+        }
+        let after = if labels.is_empty() { "" } else { "}" };
+        let _ = writeln!(self.out, "{after} {value}");
+    }
+
+    fn single(&mut self, name: &str, kind: &str, help: &str, value: u64) {
+        self.family(name, kind, help);
+        self.sample(name, &[], value);
+    }
+}
+
+/// A label's value: the format gives meaning to these three characters.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::tests::director;
+
+    #[test]
+    fn a_director_as_metrics() {
+        let memory = Memory {
+            resident_bytes: 4096,
+        };
+        insta::assert_snapshot!(render(&Report::from(&director()), memory));
+    }
+
+    #[test]
+    fn a_name_cannot_break_a_line() {
+        let mut report = Report::from(&director());
+        report.services[0].name = "a\"b\\c\nd".to_owned();
+        let text = render(&report, Memory::default());
+        assert!(text.contains(r#"service="a\"b\\c\nd""#));
+        assert!(text.lines().all(|line| line.starts_with("weir_") || line.starts_with('#')));
+    }
+}

@@ -1,0 +1,249 @@
+//! What `weir status` shows: one document, as JSON for programs and as a table for people.
+//!
+//! The document is made of a [`Snapshot`] by the daemon, or of what is pinned by the command itself, and is what travels
+//! over the API; the table is drawn from the document alone, so that both show the same. It holds no rates: these are the
+//! difference of two documents ([`table`]).
+
+pub mod table;
+mod time;
+
+use serde::{Deserialize, Serialize};
+use weir_model::Forward;
+
+use crate::snapshot::{ServerState, ServerStatus, ServiceStatus, Snapshot, Totals, VipStatus};
+
+pub use time::rfc3339;
+
+/// `GET /v1/status`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Counts up with every configuration that took effect.
+    pub revision: u64,
+    /// Where XDP is attached.
+    pub xdp: Vec<Interface>,
+    /// Services in file order.
+    pub services: Vec<Service>,
+    /// Fill of the flow table.
+    pub flows: Flows,
+    /// Packets by what became of them; reasons that never occurred are left out.
+    pub reasons: Vec<Reason>,
+}
+
+/// One interface with XDP.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interface {
+    /// Name, as `ip link` shows it.
+    pub interface: String,
+    /// `native` or `generic`.
+    pub mode: String,
+}
+
+/// The flow table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flows {
+    /// Places in all.
+    pub places: u64,
+    /// Places in use; a flow under nat has two.
+    pub entries: u64,
+    /// Flows that ended by timeout since the table was made.
+    pub expired: u64,
+}
+
+/// Packets with one fate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reason {
+    /// Label.
+    pub reason: String,
+    /// What it means.
+    pub description: String,
+    /// Packets over all CPUs.
+    pub packets: u64,
+}
+
+/// One service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Service {
+    /// Name.
+    pub name: String,
+    /// `file` or `ipvsadm`.
+    pub origin: String,
+    /// Listeners, `tcp/192.0.2.10:80`.
+    pub listen: Vec<String>,
+    /// `local`, `added` or `absent`.
+    pub vip: String,
+    /// Forwarding method; `mixed` where its servers differ.
+    pub forward: String,
+    /// Scheduler, flags included.
+    pub scheduler: String,
+    /// Pool.
+    pub pool: String,
+    /// Totals since the service was made.
+    #[serde(flatten)]
+    pub totals: Counters,
+    /// Servers in file order, then removed ones that still have flows.
+    pub servers: Vec<Server>,
+}
+
+/// One server in a service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Server {
+    /// ADDRESS as in the file.
+    pub address: String,
+    /// Forwarding method.
+    pub forward: String,
+    /// Configured.
+    pub weight: u32,
+    /// What the scheduler uses.
+    pub effective_weight: u32,
+    /// `up`, `down`, `starting`, `drain`, `maint` or `unchecked`.
+    pub state: String,
+    /// Why it is in that state.
+    pub reason: String,
+    /// Since when, RFC 3339.
+    pub since: String,
+    /// An operator's word in force: `drain`, `maint`, `weight 3`.
+    #[serde(
+        rename = "override",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub overridden: Option<String>,
+    /// Removed from the configuration; its flows live on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub removed: bool,
+    /// Flows in an active state now.
+    pub active_connections: u64,
+    /// Other flows now.
+    pub inactive_connections: u64,
+    /// Totals since the server was made.
+    #[serde(flatten)]
+    pub totals: Counters,
+}
+
+/// Totals that survive restart, crash, reload and upgrade.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Flows ever bound.
+    pub connections: u64,
+    /// Flows sent by hash without an entry.
+    pub stateless: u64,
+    /// Packets from clients.
+    pub packets_in: u64,
+    /// Packets to clients, where replies pass here.
+    pub packets_out: u64,
+    /// Bytes from clients.
+    pub bytes_in: u64,
+    /// Bytes to clients, where replies pass here.
+    pub bytes_out: u64,
+}
+
+impl From<&Totals> for Counters {
+    fn from(totals: &Totals) -> Self {
+        Self {
+            connections: totals.connections,
+            stateless: totals.stateless,
+            packets_in: totals.packets_in,
+            packets_out: totals.packets_out,
+            bytes_in: totals.bytes_in,
+            bytes_out: totals.bytes_out,
+        }
+    }
+}
+
+impl From<&Snapshot> for Report {
+    fn from(snapshot: &Snapshot) -> Self {
+        let interface = |at: &crate::snapshot::InterfaceStatus| Interface {
+            interface: at.name.clone(),
+            mode: at.mode.to_owned(),
+        };
+        let reason = |(reason, description, packets): &(&str, &str, u64)| Reason {
+            reason: (*reason).to_owned(),
+            description: (*description).to_owned(),
+            packets: *packets,
+        };
+        Self {
+            revision: snapshot.revision,
+            xdp: snapshot.interfaces.iter().map(interface).collect(),
+            services: snapshot.services.iter().map(Service::from).collect(),
+            flows: Flows {
+                places: snapshot.flows.places,
+                entries: snapshot.flows.entries,
+                expired: snapshot.flows.expired,
+            },
+            reasons: snapshot
+                .reasons
+                .iter()
+                .filter(|(_, _, packets)| *packets != 0)
+                .map(reason)
+                .collect(),
+        }
+    }
+}
+
+impl From<&ServiceStatus> for Service {
+    fn from(status: &ServiceStatus) -> Self {
+        let present = status.servers.iter().filter(|server| !server.removed);
+        Self {
+            name: status.name.clone(),
+            origin: status.origin.to_owned(),
+            listen: status.listen.iter().map(ToString::to_string).collect(),
+            vip: vip(status.vip).to_owned(),
+            forward: forward(status.forward, present.map(|server| server.forward)),
+            scheduler: status.scheduler.clone(),
+            pool: status.pool.clone(),
+            totals: Counters::from(&status.totals),
+            servers: status.servers.iter().map(Server::from).collect(),
+        }
+    }
+}
+
+impl From<&ServerStatus> for Server {
+    fn from(status: &ServerStatus) -> Self {
+        Self {
+            address: status.name.clone(),
+            forward: status.forward.to_string(),
+            weight: status.weight,
+            effective_weight: status.effective_weight,
+            state: state(status.state).to_owned(),
+            reason: status.reason.clone(),
+            since: rfc3339(status.since),
+            overridden: status.overridden.clone(),
+            removed: status.removed,
+            active_connections: status.active_connections,
+            inactive_connections: status.inactive_connections,
+            totals: Counters::from(&status.totals),
+        }
+    }
+}
+
+/// The method that all servers share; the service's own where it has no server.
+fn forward(own: Forward, mut servers: impl Iterator<Item = Forward>) -> String {
+    let first = servers.next().unwrap_or(own);
+    if servers.all(|other| other == first) {
+        first.to_string()
+    } else {
+        "mixed".to_owned()
+    }
+}
+
+const fn vip(status: VipStatus) -> &'static str {
+    match status {
+        VipStatus::Local => "local",
+        VipStatus::Added => "added",
+        VipStatus::Absent => "absent",
+    }
+}
+
+const fn state(state: ServerState) -> &'static str {
+    match state {
+        ServerState::Up => "up",
+        ServerState::Down => "down",
+        ServerState::Starting => "starting",
+        ServerState::Drain => "drain",
+        ServerState::Maint => "maint",
+        ServerState::Unchecked => "unchecked",
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

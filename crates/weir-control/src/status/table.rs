@@ -1,0 +1,198 @@
+//! The document as text for a terminal: a line for the director, a block for each service, the fates of packets.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::{Counters, Report, Server, Service};
+
+/// An earlier document and how long ago it was read; gives the rates.
+#[derive(Clone, Copy, Debug)]
+pub struct Earlier<'a> {
+    /// The document.
+    pub report: &'a Report,
+    /// Time between the two; not zero.
+    pub elapsed: Duration,
+}
+
+/// Draws `report`, with rates where there is an earlier one.
+pub fn render(report: &Report, earlier: Option<Earlier<'_>>) -> String {
+    let mut out = director(report);
+    for service in &report.services {
+        out.push('\n');
+        let before = earlier.and_then(|earlier| {
+            let same = |before: &&Service| before.name == service.name;
+            let before = earlier.report.services.iter().find(same)?;
+            Some((before, earlier.elapsed))
+        });
+        block(&mut out, service, before);
+    }
+    if report.services.is_empty() {
+        out.push_str("\nno services\n");
+    }
+    fates(&mut out, report);
+    out
+}
+
+fn director(report: &Report) -> String {
+    let mut out = format!("revision {}", report.revision);
+    for at in &report.xdp {
+        let _ = write!(out, ", xdp {} on {}", at.mode, at.interface);
+    }
+    if report.xdp.is_empty() {
+        out.push_str(", xdp nowhere");
+    }
+    let _ = writeln!(
+        out,
+        ", {} of {} flow places in use",
+        report.flows.entries, report.flows.places
+    );
+    out
+}
+
+fn block(out: &mut String, service: &Service, before: Option<(&Service, Duration)>) {
+    let _ = writeln!(
+        out,
+        "{}  {}  {} {}  pool {}  vip {}{}",
+        service.name,
+        service.listen.join(" "),
+        service.forward,
+        service.scheduler,
+        service.pool,
+        service.vip,
+        if service.origin == "file" {
+            String::new()
+        } else {
+            format!("  from {}", service.origin)
+        }
+    );
+    let _ = write!(
+        out,
+        "  {} connections, {} packets in, {} out",
+        service.totals.connections, service.totals.packets_in, service.totals.packets_out
+    );
+    if service.totals.stateless != 0 {
+        let _ = write!(out, ", {} without an entry", service.totals.stateless);
+    }
+    if let Some((before, elapsed)) = before {
+        out.push_str(&rates(&service.totals, &before.totals, elapsed));
+    }
+    out.push('\n');
+    if service.servers.is_empty() {
+        out.push_str("  no servers\n");
+        return;
+    }
+    let header = [
+        "SERVER", "FORWARD", "STATE", "WEIGHT", "ACTIVE", "INACTIVE", "TOTAL", "SINCE", "REASON",
+    ]
+    .map(str::to_owned);
+    let rows: Vec<[String; 9]> = std::iter::once(header)
+        .chain(service.servers.iter().map(row))
+        .collect();
+    columns(out, &rows);
+}
+
+fn row(server: &Server) -> [String; 9] {
+    let weight = if server.weight == server.effective_weight {
+        server.weight.to_string()
+    } else {
+        format!("{} of {}", server.effective_weight, server.weight)
+    };
+    let state = if server.removed {
+        "removed"
+    } else {
+        &server.state
+    };
+    let reason = match &server.overridden {
+        Some(word) => format!("{} (override: {word})", server.reason),
+        None => server.reason.clone(),
+    };
+    [
+        server.address.clone(),
+        server.forward.clone(),
+        state.to_owned(),
+        weight,
+        server.active_connections.to_string(),
+        server.inactive_connections.to_string(),
+        server.totals.connections.to_string(),
+        server.since.clone(),
+        reason,
+    ]
+}
+
+/// Columns as wide as their widest cell; the last is left ragged.
+fn columns<const N: usize>(out: &mut String, rows: &[[String; N]]) {
+    let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max();
+    let widths: [usize; N] = std::array::from_fn(|at| width(at).unwrap_or(0));
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(widths) {
+            let _ = write!(line, "  {cell:<width$}");
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+}
+
+fn rates(now: &Counters, before: &Counters, elapsed: Duration) -> String {
+    let seconds = elapsed.as_secs_f64();
+    // A service that was made anew under its name begins at zero again.
+    let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+    format!(
+        "; {:.1} connections/s, {:.0} packets/s in, {:.0} out",
+        rate(now.connections, before.connections),
+        rate(now.packets_in, before.packets_in),
+        rate(now.packets_out, before.packets_out)
+    )
+}
+
+fn fates(out: &mut String, report: &Report) {
+    if report.reasons.is_empty() {
+        return;
+    }
+    out.push_str("\npackets\n");
+    let rows: Vec<[String; 3]> = report
+        .reasons
+        .iter()
+        .map(|reason| {
+            [
+                reason.packets.to_string(),
+                reason.reason.clone(),
+                reason.description.clone(),
+            ]
+        })
+        .collect();
+    columns(out, &rows);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::tests::director;
+
+    #[test]
+    fn a_director_as_a_table() {
+        insta::assert_snapshot!(render(&Report::from(&director()), None));
+    }
+
+    #[test]
+    fn nothing_to_show_says_so() {
+        insta::assert_snapshot!(render(&Report::default(), None));
+    }
+
+    #[test]
+    fn rates_are_the_difference_of_two_documents() {
+        let before = Report::from(&director());
+        let mut now = before.clone();
+        now.services[0].totals.connections += 30;
+        now.services[0].totals.packets_in += 4000;
+        // Made anew: its counters went back.
+        now.services[1].totals.connections = 0;
+        let earlier = Earlier {
+            report: &before,
+            elapsed: Duration::from_secs(2),
+        };
+        let text = render(&now, Some(earlier));
+        assert!(text.contains("15.0 connections/s, 2000 packets/s in, 0 out"), "{text}");
+        assert!(text.contains("0.0 connections/s"), "{text}");
+    }
+}

@@ -1,0 +1,117 @@
+//! A hand-made director, which other listings are tested with too.
+
+use std::net::IpAddr;
+use std::time::{Duration, UNIX_EPOCH};
+
+use weir_model::{Forward, Listener, Ports, Protocol};
+
+use super::*;
+use crate::snapshot::{FlowTableStatus, InterfaceStatus};
+
+fn server(address: &str, forward: Forward, active: u64) -> ServerStatus {
+    ServerStatus {
+        name: address.to_owned(),
+        address: address.parse().unwrap(),
+        port: None,
+        forward,
+        weight: 2,
+        effective_weight: 2,
+        state: ServerState::Unchecked,
+        reason: "no check is configured".to_owned(),
+        since: UNIX_EPOCH + Duration::from_secs(1_795_201_200),
+        overridden: None,
+        active_connections: active,
+        inactive_connections: 1,
+        totals: Totals {
+            connections: active + 1,
+            packets_in: 100,
+            bytes_in: 9000,
+            ..Totals::default()
+        },
+        removed: false,
+    }
+}
+
+fn service(name: &str, vip: IpAddr, servers: Vec<ServerStatus>) -> ServiceStatus {
+    ServiceStatus {
+        name: name.to_owned(),
+        origin: "file",
+        listen: vec![Listener {
+            protocol: Protocol::Tcp,
+            address: vip,
+            ports: Ports::One(80),
+        }],
+        vip: VipStatus::Local,
+        forward: Forward::Direct,
+        scheduler: "wlc".to_owned(),
+        pool: "images".to_owned(),
+        totals: Totals {
+            connections: 12,
+            stateless: 1,
+            packets_in: 200,
+            bytes_in: 18_000,
+            ..Totals::default()
+        },
+        servers,
+    }
+}
+
+/// Two services over two servers, one of them drained by an operator.
+pub(crate) fn director() -> Snapshot {
+    let mut drained = server("10.0.0.6", Forward::Tunnel, 4);
+    drained.effective_weight = 0;
+    drained.state = ServerState::Drain;
+    drained.reason = "drained by an operator".to_owned();
+    drained.overridden = Some("drain".to_owned());
+    let first = server("10.0.0.5", Forward::Direct, 7);
+    let mut gone = server("10.0.0.7", Forward::Direct, 1);
+    gone.removed = true;
+    Snapshot {
+        revision: 3,
+        interfaces: vec![InterfaceStatus {
+            name: "eth0".to_owned(),
+            mode: "native",
+        }],
+        services: vec![
+            service(
+                "images",
+                "192.0.2.10".parse().unwrap(),
+                vec![first.clone(), drained],
+            ),
+            service(
+                "six",
+                "2001:db8::1".parse().unwrap(),
+                vec![first, gone],
+            ),
+        ],
+        reasons: vec![
+            ("direct", "sent by direct routing", 12),
+            ("no-server", "no usable server", 0),
+        ],
+        flows: FlowTableStatus {
+            places: 1_048_576,
+            entries: 13,
+            expired: 2,
+        },
+    }
+}
+
+#[test]
+fn the_document_has_the_contracts_fields() {
+    let report = Report::from(&director());
+    insta::assert_snapshot!(serde_json::to_string_pretty(&report).unwrap());
+}
+
+#[test]
+fn the_document_survives_the_way_over_the_socket() {
+    let report = Report::from(&director());
+    let text = serde_json::to_string(&report).unwrap();
+    assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
+}
+
+#[test]
+fn a_server_that_is_gone_does_not_make_a_service_mixed() {
+    let report = Report::from(&director());
+    assert_eq!(report.services[0].forward, "mixed");
+    assert_eq!(report.services[1].forward, "direct");
+}

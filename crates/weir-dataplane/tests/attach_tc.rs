@@ -1,0 +1,88 @@
+//! The tc programs on a device: tcx links, clsact filters, and what a second opening does with them.
+
+mod support;
+
+use support::{Place, privileged, small, veth};
+use weir_dataplane::{Dataplane, Direction, Hook, OpenOptions, Sizes, clean};
+
+fn filters(device: &str, direction: &str) -> String {
+    let output = std::process::Command::new("tc")
+        .args(["filter", "show", "dev", device, direction])
+        .output()
+        .unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn attach_both(clsact: bool, expected: [Hook; 2]) {
+    let place = Place::new();
+    let options = OpenOptions {
+        clsact,
+        ..place.options()
+    };
+    let ifindex = veth("va", "vb");
+    let (mut first, _) = Dataplane::open(&options).unwrap();
+    first.activate().unwrap();
+    let attached = [Direction::Ingress, Direction::Egress]
+        .map(|direction| first.attach_tc(ifindex, direction).unwrap());
+    assert_eq!(attached, expected);
+    assert_eq!(
+        first.attach_tc(ifindex, Direction::Ingress).unwrap(),
+        expected[0],
+        "once is enough"
+    );
+    let before = first.attachments().unwrap();
+    assert_eq!(before.len(), 2);
+    if clsact {
+        assert_eq!(filters("va", "ingress").matches("direct-action").count(), 1);
+    }
+
+    let bigger = OpenOptions {
+        sizes: Sizes {
+            dests: 128,
+            ..small()
+        },
+        ..options.clone()
+    };
+    let (mut second, _) = Dataplane::open(&bigger).unwrap();
+    second.activate().unwrap();
+    let after = second.attachments().unwrap();
+    assert_eq!(after.len(), 2);
+    assert!(
+        before
+            .iter()
+            .zip(&after)
+            .all(|(before, after)| before.program_id != after.program_id)
+    );
+    if clsact {
+        let shown = filters("va", "ingress");
+        assert_eq!(shown.matches("direct-action").count(), 1, "{shown}");
+        assert!(
+            shown.contains(&format!(
+                "id {}",
+                after
+                    .iter()
+                    .find(|a| a.hook == expected[0])
+                    .unwrap()
+                    .program_id
+            )),
+            "{shown}"
+        );
+    }
+    clean(second.pins()).unwrap();
+    assert_eq!(filters("va", "ingress"), "");
+    assert_eq!(filters("va", "egress"), "");
+}
+
+#[test]
+fn by_tcx_links() {
+    if privileged() {
+        attach_both(false, [Hook::Ingress, Hook::Egress]);
+    }
+}
+
+#[test]
+fn by_clsact_filters() {
+    if privileged() {
+        attach_both(true, [Hook::ClsactIngress, Hook::ClsactEgress]);
+    }
+}

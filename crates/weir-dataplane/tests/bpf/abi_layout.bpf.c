@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* Names every shared struct in a global, so that its BTF is in the object. Never loaded. */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "lib/maps.h"
+
+struct weir_vip vip;
+struct weir_range range;
+struct weir_listener listener;
+struct weir_service service;
+struct weir_extent extent;
+struct weir_member member;
+struct weir_cursor cursor;
+struct weir_element element;
+struct weir_dest dest;
+struct weir_live live;
+struct weir_traffic traffic;
+struct weir_hop hop;
+struct weir_device device;
+struct weir_meta meta;
+struct weir_client client;
+struct weir_entry entry;
+struct weir_bucket bucket;
+struct weir_flow_cold flow_cold;
+struct weir_fragment_key fragment_key;
+struct weir_fragment fragment;
+struct weir_settings settings;
+struct weir_budget budget;
+struct weir_sweep_public sweep_public;
+struct weir_filter filter;

@@ -1,0 +1,105 @@
+//! A daemon that dies at any moment leaves what the next one adopts.
+//!
+//! The test runs itself as a child that opens, activates, attaches and cleans up over and over, kills it, and opens what is
+//! left. The moments are spread by the clock, so a run shows some of them; none may ever fail.
+
+mod support;
+
+use std::process::Command;
+use std::time::Duration;
+
+use support::{Place, fill, privileged, small, veth};
+use weir_dataplane::{Dataplane, OpenOptions, Opened, Sizes, XdpChoice, clean};
+
+const CHILD: &str = "WEIR_TEST_KILLED_CHILD";
+const DEVICE: &str = "WEIR_TEST_KILLED_DEVICE";
+
+fn options(pin_dir: std::path::PathBuf, round: u32) -> OpenOptions {
+    let sizes = Sizes {
+        dests: 64 + round % 3,
+        flows: 7 * (16 + round % 2),
+        ..small()
+    };
+    OpenOptions {
+        sizes,
+        ..OpenOptions::new(pin_dir)
+    }
+}
+
+/// What the child does until it is killed.
+#[test]
+fn child() {
+    let Some(pin_dir) = std::env::var_os(CHILD) else {
+        return;
+    };
+    let device = std::env::var(DEVICE).unwrap().parse().unwrap();
+    for round in 0.. {
+        let (mut dataplane, _) = Dataplane::open(&options(pin_dir.clone().into(), round)).unwrap();
+        go_on(&mut dataplane, device);
+        if round % 4 == 3 {
+            clean(dataplane.pins()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn every_death_leaves_something_to_go_on_with() {
+    if !privileged() || std::env::var_os(CHILD).is_some() {
+        return;
+    }
+    let place = Place::new();
+    let device = veth("va", "vb");
+    // Mounts the bpffs that the child shares.
+    let (dataplane, _) = Dataplane::open(&options(place.pin_dir(), 0)).unwrap();
+    drop(dataplane);
+    for round in 0..40u32 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "child", "--nocapture"])
+            .env(CHILD, place.pin_dir())
+            .env(DEVICE, device.to_string())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(20 + u64::from(round * 7 % 97)));
+        assert_eq!(
+            child.try_wait().unwrap(),
+            None,
+            "the child failed by itself in round {round}"
+        );
+        child.kill().unwrap();
+        child.wait().unwrap();
+
+        // A size that had to wait for a migration is brought in by the opening after it.
+        let mut openings = 0;
+        let dataplane = loop {
+            let (mut dataplane, opened) =
+                Dataplane::open(&options(place.pin_dir(), round)).unwrap();
+            go_on(&mut dataplane, device);
+            if opened == Opened::Adopted {
+                break dataplane;
+            }
+            openings += 1;
+            assert!(openings < 3, "round {round}: still {opened:?}");
+        };
+        let attachments = dataplane.attachments().unwrap();
+        assert_eq!(attachments.len(), 1, "round {round}: {attachments:?}");
+        let directories = dataplane.pins().list().unwrap();
+        let directories = directories
+            .iter()
+            .filter(|pin| pin.kind == weir_dataplane::PinKind::Directory)
+            .count();
+        assert_eq!(
+            directories, 3,
+            "round {round}: state, flows and programs of one generation"
+        );
+    }
+}
+
+fn go_on(dataplane: &mut Dataplane, device: u32) {
+    fill(dataplane);
+    let nothing = |_: &weir_abi::FlowCold| unreachable!("no packet came, so there is no flow");
+    dataplane.migrate_flows(nothing).unwrap();
+    dataplane.activate().unwrap();
+    dataplane.migrate_flows(nothing).unwrap();
+    dataplane.attach(device, XdpChoice::Best).unwrap();
+}

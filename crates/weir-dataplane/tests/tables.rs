@@ -1,0 +1,166 @@
+//! The typed maps against the kernel: batches, walks, mapped elements, hops, settings.
+
+mod support;
+
+use std::net::IpAddr;
+
+use support::{Place, privileged};
+use weir_abi::{Addr, Be16, Filter, HopParts, Listener, Settings, Traffic};
+use weir_dataplane::{Dataplane, Error, Extent, ExtentAllocator};
+
+fn open(place: &Place) -> Dataplane {
+    Dataplane::open(&place.options()).unwrap().0
+}
+
+fn listeners(count: u16) -> (Vec<Listener>, Vec<u32>) {
+    let addr = Addr::from(IpAddr::from([192, 0, 2, 1]));
+    let key = |port| Listener {
+        addr,
+        port: Be16::new(port),
+        proto: 6,
+        ..Listener::default()
+    };
+    (
+        (0..count).map(key).collect(),
+        (0..u32::from(count)).collect(),
+    )
+}
+
+#[test]
+fn a_batch_writes_and_removes_every_element() {
+    if !privileged() {
+        return;
+    }
+    let place = Place::new();
+    let dataplane = open(&place);
+    let table = &dataplane.maps().listeners;
+    let (keys, values) = listeners(50);
+    table.set_many(&keys, &values).unwrap();
+    let mut found: Vec<u32> = table
+        .elements()
+        .unwrap()
+        .into_iter()
+        .map(|(_, value)| value)
+        .collect();
+    found.sort_unstable();
+    assert_eq!(found, values);
+    assert_eq!(table.get(&keys[7]).unwrap(), Some(7));
+    assert!(table.remove(&keys[7]).unwrap());
+    assert!(!table.remove(&keys[7]).unwrap());
+    assert_eq!(table.get(&keys[7]).unwrap(), None);
+    // The one that is gone already stops nothing.
+    table.remove_many(&keys).unwrap();
+    assert_eq!(table.keys().unwrap(), []);
+}
+
+#[test]
+fn a_full_table_says_so() {
+    if !privileged() {
+        return;
+    }
+    let place = Place::new();
+    let dataplane = open(&place);
+    let table = &dataplane.maps().listeners;
+    let (keys, values) = listeners(table.capacity() as u16 + 1);
+    let Err(Error::Kernel { source, .. }) = table.set_many(&keys, &values) else {
+        panic!("it fits")
+    };
+    assert_eq!(source.raw_os_error(), Some(libc::E2BIG));
+    table.clear().unwrap();
+    assert_eq!(table.keys().unwrap(), []);
+}
+
+#[test]
+fn rows_are_read_back_as_written() {
+    if !privileged() {
+        return;
+    }
+    let place = Place::new();
+    let dataplane = open(&place);
+    let maps = dataplane.maps();
+    let hop = HopParts {
+        ifindex: 3,
+        flags: weir_abi::HOP_READY,
+        mtu: 1500,
+        dmac: [1; 6],
+        smac: [2; 6],
+        vlan: 0,
+        renewed: 9,
+    };
+    maps.set_hop(63, 3, &hop.into()).unwrap();
+    assert_eq!(HopParts::from(maps.hop(63, 3).unwrap()), hop);
+    assert!(matches!(
+        maps.set_hop(63, 4, &hop.into()),
+        Err(Error::Index { .. })
+    ));
+    assert!(matches!(
+        maps.set_hop(64, 0, &hop.into()),
+        Err(Error::Index { .. })
+    ));
+
+    let mut settings = Settings {
+        syn_budget: 125_000,
+        ..Settings::default()
+    };
+    settings.timeouts[1] = 839;
+    maps.set_settings(&settings).unwrap();
+    assert_eq!(maps.settings().unwrap(), settings);
+
+    let mut filter = Filter::ZERO;
+    filter.add_to(Addr::from(IpAddr::from([192, 0, 2, 1])));
+    filter.add_from(Addr::from(IpAddr::from([10, 0, 0, 1])));
+    maps.set_filter(&filter).unwrap();
+    assert_eq!(maps.filter().unwrap(), filter);
+
+    assert_eq!(maps.set_elements(10, &[1u32, 2, 3, 4, 5]).unwrap(), 2);
+    assert_eq!(maps.elements_as::<u32>(10, 5).unwrap(), [1, 2, 3, 4, 5]);
+    assert!(maps.set_elements(4095, &[0u32; 5]).is_err());
+}
+
+#[test]
+fn traffic_is_summed_over_cpus_and_reset() {
+    if !privileged() {
+        return;
+    }
+    let place = Place::new();
+    let dataplane = open(&place);
+    let maps = dataplane.maps();
+    let mut values = maps.traffic.get(5).unwrap();
+    for value in &mut values {
+        *value = Traffic {
+            packets_in: 1,
+            bytes_in: 40,
+            packets_out: 2,
+            bytes_out: 80,
+        };
+    }
+    maps.traffic.set(5, &values).unwrap();
+    let cpus = values.len() as u64;
+    let sum = Traffic {
+        packets_in: cpus,
+        bytes_in: 40 * cpus,
+        packets_out: 2 * cpus,
+        bytes_out: 80 * cpus,
+    };
+    assert_eq!(maps.traffic(5).unwrap(), sum);
+    let all = maps.all_traffic().unwrap();
+    assert_eq!((all.len(), all[5], all[4]), (64, sum, Traffic::ZERO));
+    maps.reset_counts(5).unwrap();
+    assert_eq!(maps.traffic(5).unwrap(), Traffic::ZERO);
+}
+
+#[test]
+fn a_starting_daemon_learns_which_extents_are_taken() {
+    if !privileged() {
+        return;
+    }
+    let place = Place::new();
+    let dataplane = open(&place);
+    support::fill(&dataplane);
+    let mut taken = dataplane.maps().extents_in_use().unwrap();
+    taken.sort_unstable();
+    let extent = |at, length| Extent { at, length };
+    assert_eq!(taken, [extent(1, 4), extent(5, 1), extent(6, 1)]);
+    let mut allocator = ExtentAllocator::adopting(dataplane.sizes().elements, taken);
+    assert_eq!(allocator.allocate(2), Some(extent(7, 2)));
+}
