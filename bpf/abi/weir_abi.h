@@ -342,6 +342,8 @@ struct weir_fragment {
 #define WEIR_SETTINGS_LOCAL_NAT     1 /* some nat server is the director itself: tc egress looks at replies */
 #define WEIR_SETTINGS_LEARN_CLIENTS 2 /* the kernel refuses bpf_fib_lookup (forwarding is off): replies under nat go back
 				       * the way their client's packets came */
+#define WEIR_SETTINGS_MIGRATING 4 /* flows are being moved to this table: a packet whose flow is not here yet is dropped, to be
+				   * sent again, rather than passed to a stack that would answer with a reset */
 struct weir_settings {
 	__u32 timeouts[16]; /* ticks, by enum weir_state */
 	__u32 syn_budget;   /* new half-open entries a CPU and second */

@@ -42,7 +42,8 @@
 	X(30, DROP_MALFORMED, "drop_malformed", "an IP header that no host would accept")                                  \
 	X(31, PASS_HEADERS, "pass_headers", "more extension headers than are followed")                                         \
 	X(32, DROP_NO_PLACE, "drop_no_place", "nat needs an entry, and its buckets are full")                              \
-	X(33, DROP_SYN_BUDGET, "drop_syn_budget", "nat needs an entry, and syn_budget is used up")
+	X(33, DROP_SYN_BUDGET, "drop_syn_budget", "nat needs an entry, and syn_budget is used up")                       \
+	X(34, DROP_MIGRATING, "drop_migrating", "its flow may not have been moved to the new table yet: the sender repeats it")
 
 enum weir_reason {
 #define X(number, name, label, text) WEIR_##name = number,

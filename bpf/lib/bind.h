@@ -352,6 +352,8 @@ __noinline int bind(struct packet *p, struct binding *b, __u32 untracked)
 	if (!service->extent || !extent_copy(extent, service->extent))
 		return bind_refused(b, WEIR_DROP_NO_SERVER);
 	if (p->proto == PROTO_TCP && !b->anew && (p->tcp_flags & (TCP_SYN | TCP_RST)) != TCP_SYN) {
+		if (settings->flags & WEIR_SETTINGS_MIGRATING)
+			return bind_refused(b, WEIR_DROP_MIGRATING);
 		if (!untracked)
 			return bind_refused(b, WEIR_PASS_NO_FLOW);
 		return bind_stateless(p, b, extent, WEIR_PASS_NO_FLOW, 0);

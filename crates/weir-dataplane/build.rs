@@ -12,13 +12,17 @@ fn main() {
     println!("cargo::rerun-if-changed={}", root.display());
     println!("cargo::rerun-if-env-changed=CLANG");
 
+    // An object whose source is gone must not be found by the tests.
+    for stale in files(&out, ".bpf.o") {
+        let _ = fs::remove_file(stale);
+    }
     // Names every shared struct, so that a test finds all of them in one object's BTF; the real objects omit what is only local.
     let layout = manifest.join("tests/bpf/abi_layout.bpf.c");
     println!("cargo::rerun-if-changed={}", layout.display());
     compile(&root, &layout, &out.join("abi_layout.bpf.o"));
 
     let mut list = String::from("pub(crate) const OBJECTS: &[(&str, &[u8])] = &[\n");
-    for source in sources(&root) {
+    for source in files(&root, ".bpf.c") {
         let file = source
             .file_name()
             .and_then(|name| name.to_str())
@@ -35,15 +39,16 @@ fn main() {
         .unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
 }
 
-fn sources(root: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(root)
-        .unwrap_or_else(|error| panic!("cannot read {}: {error}", root.display()));
-    let mut sources: Vec<PathBuf> = entries
+/// The files of a directory whose names end so, in order.
+fn files(directory: &Path, suffix: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory)
+        .unwrap_or_else(|error| panic!("cannot read {}: {error}", directory.display()));
+    let mut files: Vec<PathBuf> = entries
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        .filter(|path| path.to_string_lossy().ends_with(".bpf.c"))
+        .filter(|path| path.to_string_lossy().ends_with(suffix))
         .collect();
-    sources.sort();
-    sources
+    files.sort();
+    files
 }
 
 fn compile(root: &Path, source: &Path, object: &Path) {

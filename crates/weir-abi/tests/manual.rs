@@ -1,5 +1,10 @@
 //! The manual's table of reasons is what `weir_reasons.h` says; `WEIR_UPDATE_DOCS=1` writes it anew.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a test reads the manual; the crate itself does no I/O"
+)]
+
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -12,7 +17,13 @@ fn page() -> String {
          reused.\n\n| number | label | what happened |\n|---|---|---|\n",
     );
     for info in weir_abi::REASONS {
-        let _ = writeln!(page, "| {} | `{}` | {} |", info.reason.number(), info.label, info.text);
+        let _ = writeln!(
+            page,
+            "| {} | `{}` | {} |",
+            info.reason.number(),
+            info.label,
+            info.text
+        );
     }
     page
 }
@@ -24,5 +35,10 @@ fn the_manual_lists_every_reason() {
         std::fs::write(&path, page()).unwrap();
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(written, page(), "run with WEIR_UPDATE_DOCS=1 to write {}", path.display());
+    assert_eq!(
+        written,
+        page(),
+        "run with WEIR_UPDATE_DOCS=1 to write {}",
+        path.display()
+    );
 }

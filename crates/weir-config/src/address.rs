@@ -26,6 +26,8 @@ impl Refusal {
     }
 }
 
+const ZONE: &str = "leave the zone out; an address that needs one cannot be used";
+
 /// `ADDRESS`, `ADDRESS:PORT`, with IPv6 in brackets where a port follows.
 pub(crate) fn server(text: &str) -> Result<(IpAddr, Option<u16>), Refusal> {
     if let Ok(address) = text.parse::<IpAddr>() {
@@ -61,7 +63,9 @@ pub(crate) fn listener(text: &str) -> Result<Listener, Refusal> {
                 "listen with tcp/ or udp/",
             ));
         }
-        Some((other, rest)) if rest.contains(':') || rest.contains('.') => {
+        Some((other, rest))
+            if other.parse::<IpAddr>().is_err() && (rest.contains(':') || rest.contains('.')) =>
+        {
             let message = format!("`{other}` is no protocol that a listener can have");
             return Err(Refusal::new(
                 Code::BadListener,
@@ -160,6 +164,11 @@ fn port(text: &str) -> Result<u16, Refusal> {
             "ports are 1 to 65535",
         )),
         Ok(port) if plain => Ok(port),
+        _ if text.is_empty() => Err(Refusal::new(
+            Code::BadPort,
+            "there is no port after the colon",
+            "ports are 1 to 65535",
+        )),
         _ if plain => Err(Refusal::new(
             Code::BadPort,
             format!("there is no port {text}"),
@@ -205,6 +214,7 @@ fn split(text: &str) -> Result<(&str, Option<&str>), Refusal> {
         _ => {
             // With one part taken off it may be an address: then only the brackets are missing.
             let fix = match text.rsplit_once(':') {
+                _ if text.contains('%') => ZONE.to_owned(),
                 Some((host, port)) if host.parse::<Ipv6Addr>().is_ok() => {
                     format!("write \"[{host}]:{port}\"")
                 }
@@ -224,7 +234,7 @@ fn ip(host: &str) -> Result<IpAddr, Refusal> {
         let message = format!("`{host}` is no IP address");
         let name = host.contains(|c: char| c.is_ascii_alphabetic()) && !host.contains(':');
         let fix = if host.contains('%') {
-            "leave the zone out; an address that needs one cannot be used"
+            ZONE
         } else if name {
             "write the address itself; names are not looked up"
         } else {

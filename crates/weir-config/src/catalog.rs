@@ -29,6 +29,14 @@ fn forwards() -> Choices {
             .map(|forward| forward.as_str())
             .collect(),
         later: vec!["socket", "proxy"],
+        known_as: &[
+            ("DR", "direct"),
+            ("dsr", "direct"),
+            ("gate", "direct"),
+            ("masq", "nat"),
+            ("TUN", "tunnel"),
+            ("ipip", "tunnel"),
+        ],
         ..Choices::default()
     }
 }
@@ -72,6 +80,7 @@ fn schedulers() -> Choices {
     Choices {
         now: now.into_iter().map(SchedulerKind::as_str).collect(),
         aliases: aliases.iter().map(|alias| alias.name).collect(),
+        known_as: &[],
         later: later
             .into_iter()
             .map(SchedulerKind::as_str)

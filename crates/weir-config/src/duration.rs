@@ -43,6 +43,7 @@ pub(crate) fn show(duration: Duration) -> String {
     let fits = |size: u64| millis >= size && millis.is_multiple_of(size);
     match UNITS.into_iter().rev().find(|(_, size)| fits(*size)) {
         Some((unit, size)) => format!("{}{unit}", millis / size),
+        None if millis == 0 => "0s".to_owned(),
         None => format!("{millis}ms"),
     }
 }
@@ -63,7 +64,7 @@ mod tests {
             assert_eq!(parse(text), Ok(Duration::from_millis(millis)));
             assert_eq!(show(Duration::from_millis(millis)), text);
         }
-        assert_eq!(show(Duration::ZERO), "0ms");
+        assert_eq!(show(Duration::ZERO), "0s");
     }
 
     #[test]

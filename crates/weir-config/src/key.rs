@@ -83,6 +83,8 @@ pub(crate) struct Choices {
     pub(crate) now: Vec<&'static str>,
     /// Other words for some of them.
     pub(crate) aliases: Vec<&'static str>,
+    /// Other programs' words that are not taken, and ours for them.
+    pub(crate) known_as: &'static [(&'static str, &'static str)],
     /// Words of the language that this build lacks.
     pub(crate) later: Vec<&'static str>,
 }
@@ -139,6 +141,14 @@ impl Key {
     pub(crate) const fn known_as(mut self, names: &'static [&'static str]) -> Self {
         self.known_as = names;
         self
+    }
+
+    /// What it is for, in one sentence.
+    pub(crate) fn first_sentence(&self) -> &'static str {
+        self.purpose
+            .split_once(". ")
+            .map_or(self.purpose, |(first, _)| first)
+            .trim_end_matches('.')
     }
 
     pub(crate) const fn is_built(&self) -> bool {

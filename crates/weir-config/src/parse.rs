@@ -29,12 +29,45 @@ pub struct Parsed {
 /// Every finding of the text in its order, warnings and notes included, if one of them is an error.
 pub fn parse(text: &str, host: &Host) -> Result<Parsed, Vec<Diagnostic>> {
     let (document, errors) = DeTable::parse_recoverable(text);
+    if !errors.iter().any(stops) {
+        let root = Table::from_toml(document.into_inner());
+        return finish(text, &root, syntax_errors(text, &root, &errors), host);
+    }
+    let (mended, mut errors) = mend(text, errors);
+    let (document, others) = DeTable::parse_recoverable(&mended);
     let root = Table::from_toml(document.into_inner());
-    let syntax = errors
-        .iter()
-        .map(|error| syntax_error(text, &root, error))
-        .collect();
-    finish(text, &root, syntax, host)
+    errors.extend(others);
+    finish(text, &root, syntax_errors(text, &root, &errors), host)
+}
+
+/// Whether the TOML parser reads nothing more after this mistake.
+fn stops(error: &toml::de::Error) -> bool {
+    error.message().starts_with("key with no value")
+}
+
+/// Blanks out the lines that the parser stops at, so that one run reports what comes after them too; spans stay valid.
+/// With the text come the errors of these lines.
+fn mend(text: &str, mut errors: Vec<toml::de::Error>) -> (String, Vec<toml::de::Error>) {
+    // Each line costs another reading of the whole text.
+    const MOST: usize = 16;
+    const LARGEST: usize = 1 << 20;
+    let lines = Lines::new(text);
+    let mut mended = text.to_owned();
+    let mut blanked = Vec::new();
+    while blanked.len() < MOST && text.len() <= LARGEST {
+        let Some(error) = errors.into_iter().find(stops) else {
+            break;
+        };
+        let range = lines.range(lines.index(error.span().map_or(0, |span| span.start)));
+        let blank = " ".repeat(range.len());
+        if mended.get(range.clone()) == Some(blank.as_str()) {
+            break;
+        }
+        mended.replace_range(range, &blank);
+        blanked.push(error);
+        errors = DeTable::parse_recoverable(&mended).1;
+    }
+    (mended, blanked)
 }
 
 /// Reads the same schema as JSON.
@@ -116,6 +149,24 @@ fn finish(
     })
 }
 
+/// One finding for each mistake: what the parser says of the lines right below one comes from that one.
+fn syntax_errors(text: &str, root: &Table<'_>, errors: &[toml::de::Error]) -> Vec<Diagnostic> {
+    let lines = Lines::new(text);
+    let mut found: Vec<Diagnostic> = errors
+        .iter()
+        .map(|error| syntax_error(text, root, error))
+        .collect();
+    found.sort_by_key(|diagnostic| diagnostic.span.start);
+    let mut last: Option<usize> = None;
+    found.retain(|diagnostic| {
+        let line = lines.index(diagnostic.span.start);
+        let follows = last.is_some_and(|last| line <= last + 1);
+        last = Some(line);
+        !follows
+    });
+    found
+}
+
 fn syntax_error(text: &str, root: &Table<'_>, error: &toml::de::Error) -> Diagnostic {
     let span = error.span().unwrap_or(0..0);
     if error.message().starts_with("duplicate key") {
@@ -132,11 +183,18 @@ fn syntax_error(text: &str, root: &Table<'_>, error: &toml::de::Error) -> Diagno
             None => diagnostic,
         };
     }
-    Diagnostic::new(
-        Code::Syntax,
-        &span,
-        format!("not TOML: {}", error.message()),
-    )
+    let message = error.message().replace(", expected literal string", "");
+    let diagnostic = Diagnostic::new(Code::Syntax, &span, format!("not TOML: {message}"));
+    let rest = text.get(span.start..).and_then(|rest| rest.lines().next());
+    if stops(error) {
+        diagnostic.fix("write KEY = VALUE")
+    } else if !message.starts_with("string values must be quoted") {
+        diagnostic
+    } else if rest.is_none_or(|rest| rest.trim().is_empty()) {
+        diagnostic.fix("write a value after the `=`")
+    } else {
+        diagnostic.fix("put the value in double quotes")
+    }
 }
 
 /// Where the key at `again` was written before: under a header the same header, else the nearest such key above.

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use weir_model::{Family, Forward, Listener, Server};
+use weir_model::{Family, Forward, Listener, Protocol, Server};
 
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
@@ -58,6 +58,7 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &Host) {
             }
         }
     }
+    admin(sink, lowered);
     unused(sink, lowered);
     quiesced(sink, lowered);
 }
@@ -133,6 +134,36 @@ fn collision(
             .cause("an exact port comes before a range and a range before `*`; between equals nothing decides")
             .fix("take one of them out, or change its address or ports"),
     );
+}
+
+/// XDP takes a service's packets before any socket of this machine sees them.
+fn admin(sink: &mut Sink<'_>, lowered: &Lowered) {
+    let (Some(admin), Some(place)) = (lowered.node.admin, &lowered.admin) else {
+        return;
+    };
+    let meets = |listener: &Listener| {
+        let same = admin.ip().is_unspecified() || admin.ip() == listener.address;
+        same && listener.protocol == Protocol::Tcp && listener.ports.contains(admin.port())
+    };
+    for service in &lowered.services {
+        let met = service.service.listen.iter().position(meets);
+        let Some(listen) = met.and_then(|at| service.listen.get(at)) else {
+            continue;
+        };
+        let name = &service.service.name;
+        sink.push(
+            Diagnostic::new(
+                Code::AdminShadowed,
+                place,
+                format!("service `{name}` takes the packets of `admin`"),
+            )
+            .also(
+                listen,
+                "this listener is balanced before any socket is asked",
+            )
+            .fix("choose another port or address for `admin`"),
+        );
+    }
 }
 
 fn limits(sink: &mut Sink<'_>, lowered: &Lowered) {
@@ -341,6 +372,15 @@ fn unused(sink: &mut Sink<'_>, lowered: &Lowered) {
         .iter()
         .map(|service| service.service.pool.as_str())
         .collect();
+    let exist: HashSet<&str> = lowered
+        .pools
+        .iter()
+        .map(|pool| pool.pool.name.as_str())
+        .collect();
+    // A service whose pool is unknown may well mean the one that seems unused.
+    if !used.is_subset(&exist) {
+        return;
+    }
     for pool in lowered
         .pools
         .iter()

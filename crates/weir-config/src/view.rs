@@ -102,12 +102,15 @@ impl<'a, 't> View<'a, 't> {
             .built()
             .filter(|key| matches!(key.presence, Presence::Required))
         {
-            if !table.entries.iter().any(|entry| entry.key == key.name) {
+            let meant = |entry: &Entry<'_>| {
+                entry.key == key.name || meant(section, &entry.key) == Some(key.name)
+            };
+            if !table.entries.iter().any(meant) {
                 let message = format!("`{}` is missing in {}", key.name, section.heading());
-                let fix = format!("add {}, for example `{}`", key.kind.syntax(), key.example);
+                let fix = format!("add it, for example `{}`", key.example);
                 sink.push(
                     Diagnostic::new(Code::MissingKey, place, message)
-                        .cause(key.purpose)
+                        .cause(key.first_sentence())
                         .fix(fix),
                 );
             }
@@ -271,7 +274,12 @@ fn unknown_word(word: &str, span: &Range<usize>, choices: &Choices) -> Diagnosti
         span,
         format!("\"{word}\" is not known here"),
     );
-    match nearest(word, all) {
+    let same = choices
+        .known_as
+        .iter()
+        .find(|(other, _)| *other == word)
+        .map(|(_, ours)| *ours);
+    match same.or_else(|| nearest(word, all)) {
         Some(near) => diagnostic
             .fix(format!("did you mean \"{near}\"?"))
             .cause(format!("it may be {known}")),
@@ -306,13 +314,8 @@ fn unknown_key(section: &'static Section, entry: &Entry<'_>) -> Diagnostic {
     let key = entry.key.as_ref();
     let message = format!("`{key}` is no key of {}", section.heading());
     let diagnostic = Diagnostic::new(Code::UnknownKey, &entry.key_span, message);
-    let same = section
-        .keys
-        .iter()
-        .find(|known| known.known_as.contains(&key));
-    let near = || nearest(key, section.keys.iter().map(|known| known.name));
-    if let Some(near) = same.map(|known| known.name).or_else(near) {
-        return diagnostic.fix(format!("did you mean `{near}`?"));
+    if let Some(meant) = meant(section, key) {
+        return diagnostic.fix(format!("did you mean `{meant}`?"));
     }
     let home = std::iter::once(&catalog::ROOT)
         .chain(catalog::PAGES)
@@ -324,4 +327,14 @@ fn unknown_key(section: &'static Section, entry: &Entry<'_>) -> Diagnostic {
             diagnostic.fix(format!("it may hold {}", known.join(", ")))
         }
     }
+}
+
+/// The key that the writer of an unknown one plausibly meant: another program's name for it, or a slip of the pen.
+fn meant(section: &Section, key: &str) -> Option<&'static str> {
+    let same = section
+        .keys
+        .iter()
+        .find(|known| known.known_as.contains(&key))
+        .map(|known| known.name);
+    same.or_else(|| nearest(key, section.keys.iter().map(|known| known.name)))
 }

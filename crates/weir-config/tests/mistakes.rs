@@ -17,6 +17,7 @@ fn told(text: &str, name: &str) -> String {
 }
 
 #[test]
+#[allow(clippy::disallowed_methods, reason = "the mistakes are files")]
 fn every_mistake_is_told() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mistakes");
     let mut names: Vec<String> = fs::read_dir(folder.as_path())

@@ -6,21 +6,18 @@
 //! record with new directories beside it, which the next opening removes, or the new record with devices that still run the
 //! old programs, which the next activation replaces.
 
-use std::fs;
-use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
-
-use weir_abi::{ABI_FLOW_LAYOUT, ABI_HASH, ABI_VERSION};
+use std::path::PathBuf;
 
 use crate::attach::{self, Attachment, Direction, XdpChoice, XdpMode};
 use crate::carry::Carried;
-use crate::error::{Context, Error, Result};
-use crate::layout::{Group, LayoutRecord, MAPS, MapSpec, Sizes};
-use crate::loader::{self, Constant, MapSource, OWN_MAPS, Programs};
+use crate::error::{Error, Result};
+use crate::layout::{LayoutRecord, Sizes};
+use crate::loader::{self, Programs};
 use crate::maps::Maps;
 use crate::migrate::Migration;
 use crate::pins::{Hook, PinDir};
-use crate::sys::{self, Access};
+use crate::plan::{Plan, flow_directory, load_generation, share_counts, verify};
+use crate::sys::Access;
 use crate::testrun::{self, TestInput, TestRun};
 
 /// What opening needs to know.
@@ -64,7 +61,7 @@ pub enum Opened {
 }
 
 /// The programs that a device's hooks run.
-const XDP_PROGRAM: &str = "weir_xdp";
+pub(crate) const XDP_PROGRAM: &str = "weir_xdp";
 const INGRESS_PROGRAM: &str = "weir_tc_ingress";
 const EGRESS_PROGRAM: &str = "weir_tc_egress";
 const SWEEP_PROGRAM: &str = "weir_sweep_start";
@@ -335,220 +332,4 @@ pub fn clean(pins: &PinDir) -> Result<bool> {
     }
     pins.remove_all()?;
     Ok(found)
-}
-
-/// What opening will do.
-struct Plan {
-    record: LayoutRecord,
-    opened: Opened,
-    load_programs: bool,
-    /// The state is new and the old one is of the same ABI version.
-    share_counts: bool,
-}
-
-impl Plan {
-    fn fresh(options: &OpenOptions) -> Result<Self> {
-        let secret = match options.secret {
-            Some(secret) => secret,
-            None => random_secret()?,
-        };
-        let record = LayoutRecord::new(options.sizes, secret, loader::director_hash());
-        Ok(Self {
-            record,
-            opened: Opened::Fresh,
-            load_programs: true,
-            share_counts: false,
-        })
-    }
-
-    fn over(pins: &PinDir, old: &LayoutRecord, mut sizes: Sizes) -> Result<Self> {
-        // While an older table is still being emptied, the present one keeps its size: there is never a third.
-        if old.old_buckets > 0 {
-            sizes.flows = old.sizes.flows;
-        }
-        let same_abi = old.abi_version == ABI_VERSION;
-        let state_fits = same_abi
-            && fits(&pins.state(old.state), &sizes, |group| {
-                group != Group::Flows
-            })?;
-        let flows_fit = old.flow_layout == ABI_FLOW_LAYOUT
-            && fits(&flow_directory(pins, old), &sizes, |group| {
-                group == Group::Flows
-            })?;
-        let programs_fit = state_fits
-            && flows_fit
-            && old.sizes == sizes
-            && old.object_hash == loader::director_hash()
-            && pins.programs(old.programs).join(XDP_PROGRAM).exists();
-
-        let mut record = LayoutRecord {
-            sizes,
-            abi_version: ABI_VERSION,
-            abi_hash: ABI_HASH,
-            ..*old
-        };
-        record.flow_layout = ABI_FLOW_LAYOUT;
-        record.object_hash = loader::director_hash();
-        if !state_fits {
-            record.state = old.state.wrapping_add(1);
-        }
-        if !programs_fit {
-            record.programs = old.programs.wrapping_add(1);
-        }
-        if !flows_fit {
-            record.old_flow_layout = old.flow_layout;
-            record.old_buckets = old.sizes.buckets();
-        }
-        let opened = if record.old_buckets > 0 {
-            Opened::FlowsMigrating
-        } else if state_fits {
-            Opened::Adopted
-        } else {
-            Opened::Replaced
-        };
-        Ok(Self {
-            record,
-            opened,
-            load_programs: !programs_fit,
-            share_counts: same_abi && !state_fits,
-        })
-    }
-}
-
-fn flow_directory(pins: &PinDir, record: &LayoutRecord) -> PathBuf {
-    pins.flows(record.flow_layout, record.sizes.buckets())
-}
-
-fn in_group(wanted: impl Fn(Group) -> bool) -> impl Iterator<Item = &'static MapSpec> {
-    MAPS.iter().filter(move |spec| wanted(spec.group))
-}
-
-/// Whether every map of some groups is pinned in a directory as this build wants it.
-fn fits(directory: &Path, sizes: &Sizes, wanted: impl Fn(Group) -> bool) -> Result<bool> {
-    for spec in in_group(wanted) {
-        let path = directory.join(spec.name);
-        let map = match sys::open_pin(&path, Access::Full) {
-            Ok(map) => map,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(error).at(&path),
-        };
-        if spec
-            .check(sizes, &sys::map_info(map.as_fd()).at(&path)?)
-            .is_err()
-        {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-/// Pins the old state's counts in the new state too, where they fit.
-fn share_counts(pins: &PinDir, old: &LayoutRecord, new: &LayoutRecord) -> Result<()> {
-    let directory = pins.state(new.state);
-    fs::create_dir_all(&directory).at(&directory)?;
-    for spec in in_group(|group| group == Group::Counts) {
-        let from = pins.state(old.state).join(spec.name);
-        let Ok(map) = sys::open_pin(&from, Access::Full) else {
-            continue;
-        };
-        if spec
-            .check(&new.sizes, &sys::map_info(map.as_fd()).at(&from)?)
-            .is_ok()
-        {
-            let to = directory.join(spec.name);
-            sys::pin(map.as_fd(), &to).at(&to)?;
-        }
-    }
-    Ok(())
-}
-
-fn sources(pins: &PinDir, record: &LayoutRecord) -> Vec<MapSource> {
-    let state = pins.state(record.state);
-    let flows = flow_directory(pins, record);
-    let own = pins.programs(record.programs);
-    let shared = MAPS.iter().map(|spec| {
-        let directory = if spec.group == Group::Flows {
-            &flows
-        } else {
-            &state
-        };
-        MapSource {
-            name: spec.name,
-            pin: directory.join(spec.name),
-            entries: Some(spec.entries(&record.sizes)),
-        }
-    });
-    let own = OWN_MAPS.iter().map(|name| MapSource {
-        name,
-        pin: own.join(name),
-        entries: None,
-    });
-    shared.chain(own).collect()
-}
-
-fn constants(record: &LayoutRecord) -> Vec<Constant> {
-    let sizes = &record.sizes;
-    let word = |name, value: u32| Constant {
-        name,
-        bytes: value.to_ne_bytes().to_vec(),
-    };
-    let [secret0, secret1] = record.secret;
-    vec![
-        Constant {
-            name: "weir_secret0",
-            bytes: secret0.to_ne_bytes().to_vec(),
-        },
-        Constant {
-            name: "weir_secret1",
-            bytes: secret1.to_ne_bytes().to_vec(),
-        },
-        word("weir_bucket_count", sizes.buckets()),
-        word("weir_dest_count", sizes.dests),
-        word("weir_service_count", sizes.services),
-        word("weir_table_count", sizes.elements),
-        word("weir_live_count", sizes.live_rows()),
-    ]
-}
-
-fn load_generation(pins: &PinDir, record: &LayoutRecord) -> Result<Programs> {
-    let directory = pins.programs(record.programs);
-    for path in [
-        &directory,
-        &pins.state(record.state),
-        &flow_directory(pins, record),
-    ] {
-        fs::create_dir_all(path).at(path)?;
-    }
-    let (sources, constants) = (sources(pins, record), constants(record));
-    let mut programs = Programs::new();
-    for name in loader::DIRECTOR {
-        match loader::load(name, &sources, &constants, Some(&directory)) {
-            Ok(loaded) => programs.extend(loaded),
-            Err(Error::NoObject { .. }) if !programs.is_empty() => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(programs)
-}
-
-/// Compares every shared map with what this build works with: a pin that aya opened instead of making is not checked there.
-fn verify(pins: &PinDir, record: &LayoutRecord) -> Result<()> {
-    for (spec, source) in MAPS.iter().zip(sources(pins, record)) {
-        let map = sys::open_pin(&source.pin, Access::Full).at(&source.pin)?;
-        spec.check(&record.sizes, &sys::map_info(map.as_fd()).at(&source.pin)?)?;
-    }
-    Ok(())
-}
-
-#[allow(unsafe_code, reason = "getrandom(2) fills a buffer")]
-fn random_secret() -> Result<[u64; 2]> {
-    let mut secret = [0u64; 2];
-    // SAFETY: the buffer is sixteen bytes of integers.
-    let length = unsafe { libc::getrandom(secret.as_mut_ptr().cast(), size_of_val(&secret), 0) };
-    let answer = if length == size_of_val(&secret) as isize {
-        Ok(secret)
-    } else {
-        Err(std::io::Error::last_os_error())
-    };
-    answer.during("drawing", || "the fingerprint secret".to_owned())
 }

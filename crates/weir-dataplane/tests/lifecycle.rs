@@ -330,3 +330,57 @@ fn a_directory_that_is_not_empty_is_not_mounted_over() {
     ));
     assert!(parent.join("precious").exists());
 }
+
+#[test]
+fn a_test_run_answers_with_the_frame_that_would_leave() {
+    if !privileged() {
+        return;
+    }
+    let place = Place::new();
+    let (dataplane, _) = Dataplane::open(&place.options()).unwrap();
+    fill(&dataplane);
+    let run = dataplane
+        .test_run("weir_xdp", &TestInput::xdp(&tcp(1, 1000, SYN)))
+        .unwrap();
+    assert_eq!(run.packet.len(), tcp(1, 1000, SYN).len());
+    assert_eq!(
+        run.packet[..12],
+        [2, 0, 0, 0, 0, 5, 2, 0, 0, 0, 0, 1],
+        "the server's MAC, the device's MAC"
+    );
+    assert_eq!(run.metadata, []);
+    // Without a MAC the frame goes up with what the tc program needs in front of it.
+    (0..weir_abi::HOPS_PER_DEST).for_each(|slot| {
+        let link = weir_abi::HopParts {
+            ifindex: 1,
+            ..weir_abi::HopParts::default()
+        };
+        dataplane.maps().set_hop(1, slot, &link.into()).unwrap();
+    });
+    let run = dataplane
+        .test_run("weir_xdp", &TestInput::xdp(&tcp(1, 1001, SYN)))
+        .unwrap();
+    assert_eq!(run.verdict, XDP_PASS);
+    assert_eq!(run.packet.len(), tcp(1, 1001, SYN).len());
+    assert_eq!(run.metadata.len(), size_of::<weir_abi::Meta>());
+    assert_eq!(run.metadata[..4], weir_abi::META_MAGIC.to_ne_bytes());
+}
+
+#[test]
+fn live_frames_count_like_any_others() {
+    if !privileged() {
+        return;
+    }
+    let place = Place::new();
+    let (dataplane, _) = Dataplane::open(&place.options()).unwrap();
+    let ingress_ifindex = veth("va", "vb");
+    let packet = tcp(1, 1000, SYN);
+    let input = TestInput {
+        repeat: 1_000,
+        live_frames: true,
+        ingress_ifindex,
+        ..TestInput::xdp(&packet)
+    };
+    dataplane.test_run("weir_xdp", &input).unwrap();
+    assert_eq!(count(&dataplane, Reason::PassNotOurs), 1_000);
+}

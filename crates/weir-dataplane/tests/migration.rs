@@ -20,7 +20,7 @@ fn send(dataplane: &Dataplane, port: u16, flags: u8) {
 fn home(buckets: u32) -> impl Fn(&FlowCold) -> Home {
     move |cold| {
         let hash = hash_v4(SECRET, cold);
-        let scale = |hash: u64| ((hash >> 32) * u64::from(buckets) >> 32) as u32;
+        let scale = |hash: u64| (((hash >> 32) * u64::from(buckets)) >> 32) as u32;
         Home {
             tag: hash & ((1 << 44) - 1),
             home: scale(hash),
@@ -65,6 +65,8 @@ fn migrate(from: u32, to: u32) {
     // Between copy and activation the old programs begin, change and end flows.
     (1060..1070).for_each(|port| send(&old, port, SYN));
     (1000..1010).for_each(|port| send(&old, port, ACK | FIN));
+    // RST alone ends no half-open flow (ip_vs_proto_tcp.c).
+    (1010..1020).for_each(|port| send(&old, port, ACK));
     (1010..1020).for_each(|port| send(&old, port, RST));
     wait_for_flows(&old, 60);
     new.activate().unwrap();

@@ -126,14 +126,12 @@ fn traffic_is_summed_over_cpus_and_reset() {
     let dataplane = open(&place);
     let maps = dataplane.maps();
     let mut values = maps.traffic.get(5).unwrap();
-    for value in &mut values {
-        *value = Traffic {
-            packets_in: 1,
-            bytes_in: 40,
-            packets_out: 2,
-            bytes_out: 80,
-        };
-    }
+    values.fill(Traffic {
+        packets_in: 1,
+        bytes_in: 40,
+        packets_out: 2,
+        bytes_out: 80,
+    });
     maps.traffic.set(5, &values).unwrap();
     let cpus = values.len() as u64;
     let sum = Traffic {

@@ -14,6 +14,18 @@ pub struct Memory {
     pub resident_bytes: u64,
 }
 
+impl Memory {
+    /// Of the calling process; 0 where `/proc` does not tell.
+    pub fn of_this_process() -> Self {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        Self {
+            resident_bytes: kib.unwrap_or(0) * 1024,
+        }
+    }
+}
+
 type Count = (&'static str, &'static str, fn(&Counters) -> u64);
 
 const TOTALS: [Count; 6] = [

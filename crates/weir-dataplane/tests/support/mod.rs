@@ -38,11 +38,8 @@ impl Place {
             std::env::temp_dir().join(format!("weir-dataplane-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         // SAFETY: changes the calling thread only.
-        assert_eq!(
-            unsafe { libc::unshare(libc::CLONE_NEWNS | libc::CLONE_NEWNET) },
-            0,
-            "unshare"
-        );
+        let unshared = unsafe { libc::unshare(libc::CLONE_NEWNS | libc::CLONE_NEWNET) };
+        assert_eq!(unshared, 0, "unshare");
         // SAFETY: NUL-terminated strings; nothing of ours spreads to the parent namespace.
         let private = unsafe {
             libc::mount(
@@ -140,12 +137,14 @@ pub(crate) const SERVER: [u8; 4] = [10, 0, 0, 5];
 pub(crate) fn fill(dataplane: &Dataplane) {
     let maps = dataplane.maps();
     let vip = Addr::from(std::net::IpAddr::from(VIP));
-    let mut settings = Settings::default();
-    settings.timeouts = [600; 16];
+    let mut settings = Settings {
+        timeouts: [600; 16],
+        syn_budget: 1_000_000,
+        reject_budget: 1_000,
+        untracked_ticks: 10,
+        ..Settings::default()
+    };
     settings.timeouts[weir_abi::State::Close as usize] = 0;
-    settings.syn_budget = 1_000_000;
-    settings.reject_budget = 1_000;
-    settings.untracked_ticks = 10;
     maps.set_settings(&settings).unwrap();
 
     maps.dests

@@ -1,0 +1,304 @@
+//! What a configuration becomes, that JSON says the same, what the schema and the manual hold, and that no text at all
+//! makes the parser panic.
+
+use std::path::Path;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use weir_config::{Code, Host, cards, load, parse, parse_json, render, schema};
+use weir_model::*;
+
+const HOST: Host = Host { local_ports: None };
+
+const FULL: &str = r#"
+[node]
+interfaces    = ["eth0"]
+vip_interface = "eth0"
+admin         = "127.0.0.1:9900"
+max_flows     = 65536
+max_servers   = 1000
+max_services  = 100
+syn_budget    = 50000
+drain_timeout = "30s"
+
+[timeouts]
+tcp = "1h"
+tcp_fin = "30s"
+udp = "1m"
+
+[pool.images]
+scheduler = { name = "mh", flags = ["mh-port", "mh-fallback"] }
+servers   = ["10.0.0.5", "10.0.0.6:8080", { address = "10.0.0.7", weight = 0, forward = "tunnel", tunnel = "gre" }]
+no_server = "drop"
+on_remove = "reschedule"
+
+[pool.far]
+servers = ["10.1.0.5", "2001:db8::5"]
+
+[service.images]
+listen  = ["192.0.2.10:80", "udp/192.0.2.10:8000-8999", "192.0.2.10:*"]
+forward = "nat"
+pool    = "images"
+snat    = { addresses = ["10.0.0.1"], ports = "10000-19999" }
+strict_ipvs = true
+
+[service.far]
+listen  = ["[2001:db8::10]:80"]
+forward = "tunnel"
+pool    = "far"
+tunnel  = { type = "gue", port = 6081, checksum = "remote" }
+
+[service.marked]
+listen  = ["192.0.2.11:80"]
+forward = "l3dsr"
+pool    = "images2"
+dscp    = 10
+
+[pool.images2]
+servers = ["10.0.0.5"]
+"#;
+
+#[test]
+fn every_value_arrives() {
+    let parsed = parse(FULL, &HOST).unwrap();
+    assert_eq!(parsed.findings, vec![]);
+    let desired = parsed.desired;
+    assert_eq!(desired.node.interfaces, Some(vec!["eth0".to_owned()]));
+    assert_eq!(desired.node.admin, Some("127.0.0.1:9900".parse().unwrap()));
+    let limits = (
+        desired.node.max_flows,
+        desired.node.max_servers,
+        desired.node.max_services,
+    );
+    assert_eq!(limits, (65_536, 1000, 100));
+    assert_eq!(desired.node.syn_budget, 50_000);
+    assert_eq!(desired.node.drain_timeout, Duration::from_secs(30));
+    assert_eq!(desired.timeouts.tcp, Duration::from_secs(3600));
+    // In the order of the file, which is not that of the names.
+    let pools: Vec<&str> = desired
+        .pools
+        .iter()
+        .map(|pool| pool.name.as_str())
+        .collect();
+    assert_eq!(pools, ["images", "far", "images2"]);
+
+    let images = &desired.pools[0];
+    let scheduler = images.l4_scheduler();
+    assert_eq!(scheduler.to_string(), "mh mh-port mh-fallback");
+    assert_eq!(
+        (images.no_server, images.on_remove),
+        (NoServer::Drop, OnRemove::Reschedule)
+    );
+    let server = &images.servers[1];
+    assert_eq!(
+        (server.name.as_str(), server.port, server.weight),
+        ("10.0.0.6:8080", Some(8080), 1)
+    );
+    assert_eq!(
+        (images.servers[2].weight, images.servers[2].forward),
+        (0, Some(Forward::Tunnel))
+    );
+    assert_eq!(
+        images.servers[2].tunnel.map(|tunnel| tunnel.kind),
+        Some(TunnelKind::Gre)
+    );
+    assert_eq!(
+        images.source,
+        Source {
+            line: 17,
+            column: 7
+        }
+    );
+
+    let service = &desired.services[0];
+    let listen: Vec<String> = service.listen.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        listen,
+        [
+            "tcp/192.0.2.10:80",
+            "udp/192.0.2.10:8000-8999",
+            "tcp/192.0.2.10:*"
+        ]
+    );
+    assert_eq!(
+        service.snat.as_ref().map(|snat| snat.ports),
+        Some((10_000, 19_999))
+    );
+    assert!(service.strict_ipvs);
+    let gue = Tunnel {
+        kind: TunnelKind::Gue,
+        port: 6081,
+        checksum: TunnelChecksum::Remote,
+    };
+    assert_eq!(desired.services[1].tunnel, gue);
+    assert_eq!(desired.services[2].dscp, 10);
+    assert_eq!(desired.services[2].forward, Forward::L3dsr);
+}
+
+#[test]
+fn empty_files_and_files_with_a_node_alone_are_valid() {
+    assert_eq!(parse("", &HOST).unwrap().desired, Desired::default());
+    assert_eq!(
+        parse("# nothing\n", &HOST).unwrap().desired,
+        Desired::default()
+    );
+    let node = parse("[node]\nmax_flows = 1024\n", &HOST).unwrap();
+    assert_eq!(
+        (node.desired.node.max_flows, node.findings.len()),
+        (1024, 0)
+    );
+    assert_eq!(parse_json("{}", &HOST).unwrap().desired, Desired::default());
+    assert_eq!(
+        parse("\u{feff}[node]\n", &HOST).unwrap().desired,
+        Desired::default()
+    );
+}
+
+#[test]
+fn json_says_the_same_as_toml() {
+    let table: toml::Table = FULL.parse().unwrap();
+    let json = serde_json::to_string_pretty(&table).unwrap();
+    let mut pair = [
+        parse(FULL, &HOST).unwrap().desired,
+        parse_json(&json, &HOST).unwrap().desired,
+    ];
+    for desired in &mut pair {
+        // The conversion sorts by name and moves every line.
+        desired.pools.sort_by(|a, b| a.name.cmp(&b.name));
+        desired.services.sort_by(|a, b| a.name.cmp(&b.name));
+        for pool in &mut desired.pools {
+            pool.source = Source::default();
+            pool.servers
+                .iter_mut()
+                .for_each(|server| server.source = Source::default());
+        }
+        desired
+            .services
+            .iter_mut()
+            .for_each(|service| service.source = Source::default());
+    }
+    assert_eq!(pair[0], pair[1]);
+}
+
+#[test]
+fn a_more_precise_listener_may_lie_in_a_wider_one() {
+    let text = "[pool.a]\nservers = [\"10.0.0.5\"]\n[service.a]\nforward = \"nat\"\npool = \"a\"\nlisten = [\"192.0.2.1:80\", \
+                \"192.0.2.1:1-100\", \"192.0.2.1:*\", \"udp/192.0.2.1:80\", \"192.0.2.2:80\", \"192.0.2.1:101-200\"]\n";
+    assert_eq!(parse(text, &HOST).unwrap().findings, vec![]);
+}
+
+#[test]
+fn the_schema_describes_what_is_built() {
+    let schema = schema();
+    let service = &schema["properties"]["service"]["additionalProperties"];
+    assert_eq!(
+        service["required"],
+        serde_json::json!(["listen", "forward", "pool"])
+    );
+    assert_eq!(service["additionalProperties"], false);
+    assert_eq!(
+        service["properties"]["persistence"],
+        serde_json::Value::Null
+    );
+    assert_eq!(
+        schema["properties"]["node"]["properties"]["max_flows"]["default"],
+        1_048_576
+    );
+    insta::assert_snapshot!(serde_json::to_string_pretty(&schema).unwrap());
+}
+
+/// `WEIR_UPDATE_DOCS=1` writes the pages instead of comparing them.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "the manual's pages are files")]
+fn the_manual_is_what_the_catalog_says() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/manual/configuration");
+    let update = std::env::var_os("WEIR_UPDATE_DOCS").is_some();
+    let cards = cards();
+    for (name, page) in &cards {
+        let path = folder.join(name);
+        if update {
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(&path, page).unwrap();
+        }
+        let written = std::fs::read_to_string(&path).unwrap_or_default();
+        assert_eq!(
+            &written, page,
+            "{name} is stale; run with WEIR_UPDATE_DOCS=1"
+        );
+    }
+    let pages = std::fs::read_dir(&folder).unwrap().count();
+    assert_eq!(pages, cards.len(), "a page that no section has");
+}
+
+#[test]
+fn ten_thousand_services_are_read_in_one_go() {
+    let mut text = String::new();
+    for n in 0..10_000u32 {
+        let vip = std::net::Ipv4Addr::from(0xc000_0000 + n);
+        text.push_str(&format!("[pool.p{n}]\nservers = ["));
+        for server in 0..10u32 {
+            text.push_str(&format!(
+                "\"{}\", ",
+                std::net::Ipv4Addr::from(0x0a00_0000 + n * 10 + server)
+            ));
+        }
+        text.push_str(&format!(
+            "]\n[service.s{n}]\nlisten = [\"{vip}:80\"]\nforward = \"direct\"\npool = \"p{n}\"\n"
+        ));
+    }
+    let found = parse(&text, &HOST).unwrap_err();
+    assert_eq!(
+        found.iter().map(|found| found.code).collect::<Vec<_>>(),
+        [Code::OverLimit]
+    );
+    let text = format!("[node]\nmax_servers = 100000\n{text}");
+    assert_eq!(parse(&text, &HOST).unwrap().desired.services.len(), 10_000);
+}
+
+/// A valid file with some of its bytes cut out, doubled, or replaced.
+fn mutated(edits: &[(usize, u8, u8)]) -> Vec<u8> {
+    let mut bytes = FULL.as_bytes().to_vec();
+    for (at, what, with) in edits {
+        let at = at % bytes.len();
+        match what % 4 {
+            0 => bytes[at] = *with,
+            1 => drop(bytes.remove(at)),
+            2 => bytes.insert(at, *with),
+            _ => {
+                let end = (at + usize::from(*with)).min(bytes.len());
+                let piece = bytes[at..end].to_vec();
+                bytes.splice(at..at, piece);
+            }
+        }
+    }
+    bytes
+}
+
+fn read(bytes: &[u8]) {
+    let Ok(text) = load(bytes) else { return };
+    for result in [parse(text, &HOST), parse_json(text, &HOST)] {
+        let found = result.map_or_else(|found| found, |parsed| parsed.findings);
+        render(&found, text, "weir.toml", false);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn a_damaged_file_makes_no_panic(
+        edits in prop::collection::vec((any::<usize>(), any::<u8>(), any::<u8>()), 1..8),
+    ) {
+        read(&mutated(&edits));
+    }
+
+    #[test]
+    fn random_bytes_make_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        read(&bytes);
+    }
+
+    #[test]
+    fn random_toml_makes_no_panic(text in "([a-z\\[\\]{}=\",.0-9\n# éü_-]|pool|service|node|listen|= \\[\")*") {
+        read(text.as_bytes());
+    }
+}

@@ -1,0 +1,100 @@
+//! What travels over the API besides the documents that have modules of their own.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// `POST /v1/reload` and `POST /v1/plan`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FileRequest {
+    /// Absolute path of the file; absent = the file in force.
+    pub path: Option<PathBuf>,
+    /// Whether findings are shown with colours.
+    pub color: bool,
+}
+
+/// A reload that took effect.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reloaded {
+    /// The revision in force now.
+    pub revision: u64,
+    /// What changed, a line each.
+    pub changes: Vec<String>,
+    /// Warnings and notes about the file, rendered; empty for none.
+    pub findings: String,
+}
+
+/// `POST /v1/servers/POOL/ADDRESS`: `{"state": "drain"}` or `{"weight": 3}`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ServerRequest {
+    /// An operator's state.
+    State(OperatorState),
+    /// In place of the configured weight.
+    Weight(u32),
+}
+
+/// What an operator may put a server into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OperatorState {
+    /// No new flows.
+    Drain,
+    /// No new flows and no checks.
+    Maint,
+    /// As configured.
+    Ready,
+}
+
+/// `POST /v1/explain`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExplainRequest {
+    /// `tcp SRC:PORT VIP:PORT`.
+    pub packet: String,
+}
+
+/// The body of every answer that is not 200.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{error}")]
+pub struct Refusal {
+    /// One line.
+    pub error: String,
+    /// Findings about a file, rendered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diagnostics: Option<String>,
+}
+
+impl Refusal {
+    /// Without findings.
+    pub fn new(error: impl ToString) -> Self {
+        Self {
+            error: error.to_string(),
+            diagnostics: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_changed_in_the_contracts_words() {
+        let parse = serde_json::from_str::<ServerRequest>;
+        assert_eq!(
+            parse(r#"{"state":"maint"}"#).unwrap(),
+            ServerRequest::State(OperatorState::Maint)
+        );
+        assert_eq!(parse(r#"{"weight":0}"#).unwrap(), ServerRequest::Weight(0));
+        for wrong in [
+            "{}",
+            r#"{"state":"up"}"#,
+            r#"{"weight":-1}"#,
+            r#"{"state":"drain","weight":1}"#,
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

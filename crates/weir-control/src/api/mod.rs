@@ -1,0 +1,205 @@
+//! The HTTP API: `/v1/status`, `/metrics`, `/v1/reload`, `/v1/plan`, `/v1/explain`, `/v1/servers/POOL/ADDRESS`.
+//!
+//! Requests become [`Order`]s and answers become JSON; nothing is decided here. Bodies are bounded in size and time. What
+//! changes anything, or reads a file, is answered on the unix socket alone: TCP has no notion yet of who asks.
+
+mod message;
+mod order;
+mod serve;
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::metrics::{self, Memory};
+
+pub use message::{
+    ExplainRequest, FileRequest, OperatorState, Refusal, Reloaded, ServerRequest,
+};
+pub use order::{Order, Orders, Reply, orders};
+pub use serve::{Listener, serve};
+
+/// Largest body of a request, bytes.
+pub const MAX_BODY_BYTES: usize = 64 * 1024;
+
+/// How long a client may take to send a body.
+const BODY_DEADLINE: Duration = Duration::from_secs(10);
+
+/// What the other end may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// The unix socket, whose mode says who may connect.
+    Full,
+    /// TCP.
+    ReadOnly,
+}
+
+/// The routes for one kind of listener.
+pub fn router(orders: Orders, access: Access) -> Router {
+    let router = Router::new()
+        .route("/", get(dashboard))
+        .route("/v1/status", get(status))
+        .route("/metrics", get(export))
+        .route("/v1/explain", post(explain));
+    let router = match access {
+        Access::Full => router
+            .route("/v1/reload", post(reload))
+            .route("/v1/plan", post(plan))
+            .route("/v1/servers/{pool}/{address}", post(server)),
+        Access::ReadOnly => router
+            .route("/v1/reload", post(read_only))
+            .route("/v1/plan", post(read_only))
+            .route("/v1/servers/{pool}/{address}", post(read_only)),
+    };
+    router
+        .fallback(unknown)
+        .method_not_allowed_fallback(wrong_method)
+        .with_state(orders)
+}
+
+type Answered = Result<Response, Failure>;
+
+/// A refusal with its status.
+struct Failure(StatusCode, Refusal);
+
+impl Failure {
+    fn new(status: StatusCode, error: impl ToString) -> Self {
+        Self(status, Refusal::new(error))
+    }
+}
+
+/// What the daemon refuses is the fault of what was asked: a file, a name, a packet.
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Self(StatusCode::UNPROCESSABLE_ENTITY, refusal)
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        (self.0, json(&self.1)).into_response()
+    }
+}
+
+/// JSON with a line break at its end, kind to a terminal.
+fn json(value: &impl Serialize) -> Response {
+    match serde_json::to_string(value) {
+        Ok(text) => (
+            [(header::CONTENT_TYPE, "application/json")],
+            text + "\n",
+        )
+            .into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+async fn status(State(orders): State<Orders>) -> Answered {
+    Ok(json(&orders.ask(Order::Status).await?))
+}
+
+async fn export(State(orders): State<Orders>) -> Answered {
+    let report = orders.ask(Order::Status).await?;
+    let text = metrics::render(&report, Memory::of_this_process());
+    let kind = "text/plain; version=0.0.4; charset=utf-8";
+    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+}
+
+async fn reload(State(orders): State<Orders>, body: Body) -> Answered {
+    let request = file_request(body).await?;
+    let reloaded = orders.ask(|reply| Order::Reload(request, reply)).await?;
+    Ok(json(&reloaded))
+}
+
+async fn plan(State(orders): State<Orders>, body: Body) -> Answered {
+    let request = file_request(body).await?;
+    Ok(json(
+        &orders.ask(|reply| Order::Plan(request, reply)).await?,
+    ))
+}
+
+async fn explain(State(orders): State<Orders>, body: Body) -> Answered {
+    let request: ExplainRequest = read(body).await?;
+    let packet = request.packet.parse().map_err(Refusal::new)?;
+    Ok(json(
+        &orders.ask(|reply| Order::Explain(packet, reply)).await?,
+    ))
+}
+
+async fn server(
+    State(orders): State<Orders>,
+    Path((pool, address)): Path<(String, String)>,
+    body: Body,
+) -> Answered {
+    let request: ServerRequest = read(body).await?;
+    let order = |reply| Order::Server {
+        pool,
+        address,
+        request,
+        reply,
+    };
+    orders.ask(order).await?;
+    Ok(json(&serde_json::json!({})))
+}
+
+async fn read_only() -> Failure {
+    Failure::new(
+        StatusCode::FORBIDDEN,
+        "only on the unix socket: over TCP nothing is changed and no file is read",
+    )
+}
+
+async fn dashboard() -> Failure {
+    Failure::new(
+        StatusCode::NOT_IMPLEMENTED,
+        "the dashboard is not built yet; /v1/status and /metrics are",
+    )
+}
+
+async fn unknown() -> Failure {
+    Failure::new(StatusCode::NOT_FOUND, "no such thing")
+}
+
+async fn wrong_method() -> Failure {
+    Failure::new(StatusCode::METHOD_NOT_ALLOWED, "not by this method")
+}
+
+/// An empty body asks for the file in force.
+async fn file_request(body: Body) -> Result<FileRequest, Failure> {
+    let bytes = collect(body).await?;
+    if bytes.is_empty() {
+        return Ok(FileRequest::default());
+    }
+    parse(&bytes)
+}
+
+async fn read<T: DeserializeOwned>(body: Body) -> Result<T, Failure> {
+    parse(&collect(body).await?)
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
+    serde_json::from_slice(bytes)
+        .map_err(|error| Failure::new(StatusCode::BAD_REQUEST, format!("the body: {error}")))
+}
+
+async fn collect(body: Body) -> Result<axum::body::Bytes, Failure> {
+    match tokio::time::timeout(BODY_DEADLINE, to_bytes(body, MAX_BODY_BYTES)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        // A client that left does not read this answer, so that size remains.
+        Ok(Err(_)) => Err(Failure::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("a body has at most {MAX_BODY_BYTES} bytes"),
+        )),
+        Err(_) => Err(Failure::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "the body did not come in time",
+        )),
+    }
+}

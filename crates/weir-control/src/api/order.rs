@@ -1,0 +1,69 @@
+//! The way from a request to the one task that owns the engine.
+//!
+//! Orders wait in a queue and are carried out one at a time, so that reloads never meet. The answer comes back through
+//! the order itself; a client that left does not stop its order.
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::message::{FileRequest, Refusal, Reloaded, ServerRequest};
+use crate::explain::{Answer, Packet};
+use crate::plan::Plan;
+use crate::status::Report;
+
+/// Orders that may wait; more clients than that wait to be taken in.
+const QUEUE: usize = 64;
+
+/// Where the answer goes.
+pub type Reply<T> = oneshot::Sender<Result<T, Refusal>>;
+
+/// One thing asked of the daemon.
+#[derive(Debug)]
+pub enum Order {
+    /// The status document.
+    Status(Reply<Report>),
+    /// Apply a file.
+    Reload(FileRequest, Reply<Reloaded>),
+    /// What applying a file would change.
+    Plan(FileRequest, Reply<Plan>),
+    /// An operator's word about a server.
+    Server {
+        /// Pool.
+        pool: String,
+        /// Address as in the file.
+        address: String,
+        /// The word.
+        request: ServerRequest,
+        /// No answer but success.
+        reply: Reply<()>,
+    },
+    /// What would become of a packet.
+    Explain(Packet, Reply<Answer>),
+}
+
+/// The sending end, one for each request.
+#[derive(Clone, Debug)]
+pub struct Orders {
+    queue: mpsc::Sender<Order>,
+}
+
+/// A queue of orders.
+pub fn orders() -> (Orders, mpsc::Receiver<Order>) {
+    let (queue, taken) = mpsc::channel(QUEUE);
+    (Orders { queue }, taken)
+}
+
+impl Orders {
+    /// Puts an order into the queue and waits for its answer.
+    ///
+    /// # Errors
+    /// The daemon's own refusal, or that it is stopping.
+    pub async fn ask<T>(&self, order: impl FnOnce(Reply<T>) -> Order) -> Result<T, Refusal> {
+        let stopping = || Refusal::new("the daemon is stopping");
+        let (reply, answer) = oneshot::channel();
+        self.queue
+            .send(order(reply))
+            .await
+            .map_err(|_| stopping())?;
+        answer.await.map_err(|_| stopping())?
+    }
+}

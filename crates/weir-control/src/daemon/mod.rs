@@ -1,0 +1,219 @@
+//! `weir run`: from arguments to a director that serves orders, signals and the network's changes until it is told to end.
+//!
+//! One task owns the engine and does one thing at a time; the API's tasks only pass orders to it. Ending changes nothing
+//! in the kernel: what is pinned and attached forwards on.
+
+mod admin;
+mod director;
+mod error;
+mod plane;
+mod runtime_dir;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+use weir_netlink::{Event, Netlink, Watch};
+use weir_sys::{Capabilities, Capability, Notification, Notifier};
+
+use crate::api::{self, Access, FileRequest, Order};
+use crate::configuration;
+use crate::engine::{Engine, Paths};
+
+pub use admin::{Admin, Move};
+pub use director::Director;
+pub use error::Error;
+pub use plane::Plane;
+pub use runtime_dir::{LOCK, RuntimeDir, SOCKET};
+
+/// What loading, attaching and addressing cannot do without.
+const NEEDED: [Capability; 2] = [Capability::NetAdmin, Capability::Bpf];
+
+/// How often the engine looks after what nothing tells it.
+const TICK: Duration = Duration::from_secs(1);
+
+/// What the command line gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The configuration, absolute.
+    pub config: PathBuf,
+    /// `--runtime-dir`.
+    pub runtime_dir: PathBuf,
+    /// `--pin-dir`.
+    pub pin_dir: PathBuf,
+    /// Whether findings about the file may have colours.
+    pub color: bool,
+}
+
+/// Runs until SIGTERM or SIGINT.
+///
+/// # Errors
+/// It could not start; nothing of the configuration is in force then that was not before.
+pub async fn run(options: &Options) -> Result<(), Error> {
+    let loaded = configuration::load(&options.config, options.color)?;
+    for line in loaded.findings.lines() {
+        eprintln!("{line}");
+    }
+    let missing = Capabilities::effective()?.missing(&NEEDED);
+    if !missing.is_empty() {
+        let names = missing.into_iter().map(Capability::name).collect();
+        return Err(Error::Capabilities { names });
+    }
+    let notifier = Notifier::from_env()?;
+    let runtime_dir = RuntimeDir::take(&options.runtime_dir)?;
+    let mut signals = Signals::new().map_err(|source| Error::Signals { source })?;
+    // Before the engine reads its tables, so that no change falls between.
+    let network = Network::open()?;
+    let (orders, taken) = api::orders();
+    let mut admin = Admin::new(orders.clone());
+    let to = admin.prepare(loaded.desired.node.admin).await?;
+    let paths = Paths {
+        runtime_dir: options.runtime_dir.clone(),
+        pin_dir: options.pin_dir.clone(),
+    };
+    let engine = Engine::open(&paths, &loaded.desired).await?;
+    let listener = runtime_dir.listen()?;
+    tokio::spawn(api::serve(
+        listener,
+        api::router(orders, Access::Full),
+    ));
+    admin.go(to);
+    tracing::info!(
+        file = %options.config.display(),
+        holds = configuration::extent(&loaded.desired),
+        "running"
+    );
+    tell(&notifier, Notification::Ready);
+    let director = Director::new(engine, loaded.desired, options.config.clone(), admin);
+    serve(director, taken, network, &mut signals, &notifier).await;
+    tell(&notifier, Notification::Stopping);
+    runtime_dir.close()?;
+    tracing::info!("stopped; what is in the kernel forwards on");
+    Ok(())
+}
+
+async fn serve<P: Plane>(
+    mut director: Director<P>,
+    mut taken: mpsc::Receiver<Order>,
+    mut network: Network,
+    signals: &mut Signals,
+    notifier: &Notifier,
+) {
+    let mut ticks = ticks();
+    loop {
+        tokio::select! {
+            Some(order) = taken.recv() => {
+                let reloads = matches!(order, Order::Reload(..));
+                if reloads {
+                    tell(notifier, Notification::Reloading);
+                }
+                director.carry_out(order).await;
+                if reloads {
+                    tell(notifier, Notification::Ready);
+                }
+            }
+            event = network.next() => {
+                if let Err(error) = director.plane().network_event(&event).await {
+                    tracing::warn!(%error, "a change of the network was not followed");
+                }
+            }
+            _ = ticks.tick() => {
+                network.mend();
+                if let Err(error) = director.plane().tick().await {
+                    tracing::warn!(%error, "the upkeep of this second failed");
+                }
+            }
+            _ = signals.reload.recv() => {
+                tell(notifier, Notification::Reloading);
+                // What a log gets; whoever sent a signal reads no answer.
+                if let Err(refusal) = director.reload(&FileRequest::default()).await {
+                    for line in refusal.diagnostics.iter().flat_map(|text| text.lines()) {
+                        eprintln!("{line}");
+                    }
+                }
+                tell(notifier, Notification::Ready);
+            }
+            _ = signals.terminate.recv() => return,
+            _ = signals.interrupt.recv() => return,
+        }
+    }
+}
+
+fn ticks() -> Interval {
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
+/// A service manager that does not listen is not worth stopping for.
+fn tell(notifier: &Notifier, notification: Notification<'_>) {
+    if let Err(error) = notifier.send(notification) {
+        tracing::warn!(%error, "the service manager was not told");
+    }
+}
+
+#[derive(Debug)]
+struct Signals {
+    reload: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            reload: signal(SignalKind::hangup())?,
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+}
+
+/// The network's changes, from a watch that is opened again when it breaks.
+#[derive(Debug)]
+struct Network {
+    netlink: Netlink,
+    watch: Option<Watch>,
+    missed: bool,
+}
+
+impl Network {
+    fn open() -> Result<Self, weir_netlink::Error> {
+        let netlink = Netlink::open()?;
+        let watch = Some(netlink.watch()?);
+        Ok(Self {
+            netlink,
+            watch,
+            missed: false,
+        })
+    }
+
+    /// The next change; for ever while there is no watch. Dropping the future loses nothing.
+    async fn next(&mut self) -> Event {
+        if std::mem::take(&mut self.missed) {
+            return Event::Lost;
+        }
+        if let Some(watch) = &mut self.watch {
+            match watch.next().await {
+                Ok(event) => return event,
+                Err(error) => tracing::error!(%error, "the watch over the network broke"),
+            }
+            self.watch = None;
+        }
+        std::future::pending().await
+    }
+
+    /// Opens the watch again where it broke; what happened meanwhile counts as lost.
+    fn mend(&mut self) {
+        if self.watch.is_none()
+            && let Ok(watch) = self.netlink.watch()
+        {
+            self.watch = Some(watch);
+            self.missed = true;
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! What the daemon needs of the engine.
+//!
+//! A trait, so that the daemon's own conduct (orders in turn, bad files, restarts of the watch) is tested without a
+//! kernel.
+
+use std::error::Error;
+
+use weir_model::Desired;
+use weir_netlink::Event;
+
+use crate::api::ServerRequest;
+use crate::explain::{Answer, Packet};
+use crate::snapshot::Snapshot;
+
+/// Everything that the daemon orders and asks.
+pub trait Plane {
+    /// Why it could not.
+    type Error: Error + Send + Sync + 'static;
+
+    /// Brings the kernel to `desired`; on an error what was in force stays.
+    fn apply(&mut self, desired: &Desired) -> impl Future<Output = Result<(), Self::Error>>;
+
+    /// Puts an operator's word about a server into force.
+    fn order_server(
+        &mut self,
+        pool: &str,
+        address: &str,
+        request: ServerRequest,
+    ) -> impl Future<Output = Result<(), Self::Error>>;
+
+    /// What is true now.
+    fn snapshot(&self) -> Result<Snapshot, Self::Error>;
+
+    /// Flows of a service, or of one server in it, now.
+    fn live_flows(&self, service: &str, server: Option<&str>) -> u64;
+
+    /// What would become of a packet.
+    fn explain(&self, packet: &Packet) -> Result<Answer, Self::Error>;
+
+    /// A change of links, addresses, routes or neighbours.
+    fn network_event(&mut self, event: &Event) -> impl Future<Output = Result<(), Self::Error>>;
+
+    /// Once a second.
+    fn tick(&mut self) -> impl Future<Output = Result<(), Self::Error>>;
+}

@@ -1,0 +1,109 @@
+//! The runtime directory: its lock and its socket.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use tokio::net::UnixListener;
+use weir_sys::LockFile;
+
+use super::Error;
+
+/// Held by the daemon as long as it lives.
+pub const LOCK: &str = "lock";
+
+/// The API's socket.
+pub const SOCKET: &str = "weir.sock";
+
+/// A runtime directory that is ours until dropped.
+#[derive(Debug)]
+pub struct RuntimeDir {
+    path: PathBuf,
+    _lock: LockFile,
+}
+
+impl RuntimeDir {
+    /// Makes the directory if need be and takes its lock.
+    ///
+    /// # Errors
+    /// [`Error::Running`] when another daemon holds it.
+    pub fn take(path: &Path) -> Result<Self, Error> {
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true).mode(0o755);
+        builder.create(path).map_err(|e| file(path, e))?;
+        let lock = LockFile::acquire(path.join(LOCK)).map_err(|error| match error {
+            weir_sys::Error::Locked { holder, .. } => Error::Running { holder },
+            other => Error::System(other),
+        })?;
+        Ok(Self {
+            path: path.to_owned(),
+            _lock: lock,
+        })
+    }
+
+    /// Listens on the socket, for the owner alone, in place of what a dead daemon left there.
+    ///
+    /// # Errors
+    /// The path is longer than a socket's name may be (108 bytes), or cannot be written.
+    pub fn listen(&self) -> Result<UnixListener, Error> {
+        let path = self.path.join(SOCKET);
+        // Made under another name: nobody may connect before the mode is right, and whoever waits for the socket finds
+        // one that answers.
+        let made = self.path.join("weir.sock.new");
+        remove(&made)?;
+        let listener = UnixListener::bind(&made).map_err(|e| file(&made, e))?;
+        let owner_only = fs::Permissions::from_mode(0o600);
+        fs::set_permissions(&made, owner_only).map_err(|e| file(&made, e))?;
+        fs::rename(&made, &path).map_err(|e| file(&path, e))?;
+        Ok(listener)
+    }
+
+    /// Takes the socket away, so that clients see at once that there is no daemon.
+    ///
+    /// # Errors
+    /// The directory cannot be written.
+    pub fn close(&self) -> Result<(), Error> {
+        remove(&self.path.join(SOCKET))
+    }
+}
+
+fn remove(path: &Path) -> Result<(), Error> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file(path, error)),
+        _ => Ok(()),
+    }
+}
+
+fn file(path: &Path, source: io::Error) -> Error {
+    Error::File {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_daemon_a_directory_and_a_dead_ones_socket_is_replaced() {
+        let path = std::env::temp_dir().join(format!("weir-runtime-{}", std::process::id()));
+        let first = RuntimeDir::take(&path).unwrap();
+        let holder = Some(std::process::id());
+        match RuntimeDir::take(&path) {
+            Err(Error::Running { holder: found }) => assert_eq!(found, holder),
+            other => panic!("{other:?}"),
+        }
+        drop(first.listen().unwrap());
+        drop(first);
+        let second = RuntimeDir::take(&path).unwrap();
+        let _listener = second.listen().unwrap();
+        let socket = path.join(SOCKET);
+        assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+        std::os::unix::net::UnixStream::connect(&socket).unwrap();
+        second.close().unwrap();
+        assert!(!socket.exists());
+        fs::remove_dir_all(&path).unwrap();
+    }
+}

@@ -1,0 +1,88 @@
+//! What can go wrong between a configuration and its effect.
+
+use std::path::PathBuf;
+
+/// A change that was not made, or not wholly.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The BPF side.
+    #[error(transparent)]
+    Dataplane(#[from] weir_dataplane::Error),
+    /// Addresses, routes, neighbours.
+    #[error(transparent)]
+    Network(#[from] weir_netlink::Error),
+    /// The kernel around them.
+    #[error(transparent)]
+    System(#[from] weir_sys::Error),
+    /// A file of the runtime directory.
+    #[error("{path}: {source}", path = path.display())]
+    File {
+        /// Which one.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+    /// The state file was written by a newer Weir.
+    #[error("{path}: version {found} is not known here", path = path.display())]
+    StateVersion {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+    },
+    /// A service names a pool that is not there.
+    #[error("service {service} names pool {pool}, which does not exist")]
+    NoPool {
+        /// The service.
+        service: String,
+        /// The name.
+        pool: String,
+    },
+    /// No such pool or server.
+    #[error("no server {server} in pool {pool}")]
+    NoServer {
+        /// The pool.
+        pool: String,
+        /// The server, as given.
+        server: String,
+    },
+    /// A weight that is none.
+    #[error("weight {weight} is above {most}")]
+    Weight {
+        /// The weight.
+        weight: u32,
+        /// The highest.
+        most: u32,
+    },
+    /// An interface of the configuration is not there.
+    #[error("there is no interface {name}")]
+    NoInterface {
+        /// Its name.
+        name: String,
+    },
+    /// More than the data plane has rows for.
+    #[error("more than {most} {what}: raise max_{what} in [node]")]
+    TooMany {
+        /// `services` or `servers`.
+        what: &'static str,
+        /// How many there may be.
+        most: u32,
+    },
+    /// No room for lists and hash tables.
+    #[error("no room for {elements} elements of tables: raise max_servers in [node]")]
+    NoRoom {
+        /// What was asked for.
+        elements: u32,
+    },
+    /// A scheduler's table cannot be built.
+    #[error("service {service}: {source}")]
+    Tables {
+        /// The service.
+        service: String,
+        /// Why.
+        source: weir_sched::Error,
+    },
+}
+
+/// The result of every fallible function of the engine.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,188 @@
+//! What a service's scheduler reads, made of its servers: list, hash table, spread table and the header over them.
+//!
+//! Pure: which elements of the map it lies in is decided when it is written. Everything of one service lies in one run, so
+//! that it is published by one store and given back as one.
+
+use weir_abi::{EXTENT_FALLBACK, EXTENT_PORT, Element, Extent, Member as Row, Scheduler as Number};
+use weir_model::{Scheduler, SchedulerKind};
+use weir_sched::{Mode, Start, availability, bucket, hash, maglev, mh};
+
+use super::allocation::{DestSlot, ServiceSlot};
+use super::{Error, Result};
+
+/// Elements of the header.
+const HEADER: u32 = (size_of::<Extent>() / size_of::<Element>()) as u32;
+
+/// A service's tables, without their place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tables {
+    scheduler: u32,
+    flags: u32,
+    start: Start,
+    /// Usable servers, the newest first.
+    pub list: Vec<Row>,
+    hash: Vec<u32>,
+    spread: Vec<u32>,
+    gcd: u32,
+}
+
+/// What the tables depend on beside the servers.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// The scheduler with its flags.
+    pub scheduler: Scheduler,
+    /// `strict_ipvs`.
+    pub strict: bool,
+    /// The port of the service's first listener, 0 when it has several: what a server without a port is known by.
+    pub port: u16,
+    /// Rows of servers; rows of shared counts follow them.
+    pub dests: u32,
+}
+
+/// How a service treats a hash that leads to a server that takes no flow.
+pub fn mode(rule: &Rule) -> Mode {
+    if rule.scheduler.flags.fallback {
+        availability::Mode::Fallback
+    } else if rule.strict {
+        availability::Mode::Strict
+    } else {
+        availability::Mode::Repair
+    }
+}
+
+/// The tables of a service.
+///
+/// # Errors
+/// More servers than a table has places.
+pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
+    let dest = |id: u32| slot.dests.iter().find(|dest| dest.id == id);
+    let members = slot.members();
+    let usable: Vec<&DestSlot> =
+        members.iter().filter(|member| member.weight > 0).filter_map(|member| dest(member.dest)).collect();
+    let refused = |source| Error::Tables { service: name.to_owned(), source };
+    let hash = match rule.scheduler.kind {
+        SchedulerKind::Sh => bucket::sh_table(&members, mode(rule)).to_vec(),
+        SchedulerKind::Dh => bucket::dh_table(&members, mode(rule)).to_vec(),
+        SchedulerKind::Mh => mh::table(&mh_entries(slot, rule)).map_err(refused)?,
+        _ => Vec::new(),
+    };
+    let entries: Vec<maglev::Entry> = usable
+        .iter()
+        .map(|dest| maglev::Entry { name: lasting_name(dest), dest: dest.id, weight: dest.effective })
+        .collect();
+    let spread = if entries.is_empty() {
+        Vec::new()
+    } else {
+        maglev::table(&entries, maglev::size_for(entries.len())).map_err(refused)?
+    };
+    let live = |dest: &DestSlot| dest.shared.map_or(dest.id, |row| rule.dests + row);
+    let list: Vec<Row> = usable
+        .iter()
+        .map(|dest| Row { seq: dest.seq, dest: dest.id, weight: dest.effective, live: live(dest) })
+        .collect();
+    let start: Start = slot.start.into();
+    let walks = rule.scheduler.kind == SchedulerKind::Wrr;
+    let gcd = if walks { start.step } else { list.iter().map(|row| row.weight).fold(0, gcd).max(1) };
+    Ok(Tables { scheduler: number(rule.scheduler.kind) as u32, flags: flags(rule), start, list, hash, spread, gcd })
+}
+
+fn flags(rule: &Rule) -> u32 {
+    let port = if rule.scheduler.flags.port { EXTENT_PORT } else { 0 };
+    let fallback = if mode(rule) == Mode::Strict { 0 } else { EXTENT_FALLBACK };
+    port | fallback
+}
+
+/// Entries of `mh`'s table, the newest server first; a quiesced one keeps its places.
+pub fn mh_entries(slot: &ServiceSlot, rule: &Rule) -> Vec<mh::Entry> {
+    let members = slot.members();
+    let dests = members.iter().filter_map(|member| slot.dests.iter().find(|dest| dest.id == member.dest));
+    dests
+        .map(|dest| mh::Entry {
+            dest: dest.id,
+            last_weight: dest.last_weight,
+            fold: hash::fold(dest.address),
+            port: dest.port.unwrap_or(rule.port),
+        })
+        .collect()
+}
+
+/// A number made of address and port alone, so that directors with the same servers spread flows alike.
+fn lasting_name(dest: &DestSlot) -> u64 {
+    let bits = match dest.address {
+        std::net::IpAddr::V4(v4) => u128::from(v4.to_ipv6_mapped()),
+        std::net::IpAddr::V6(v6) => u128::from(v6),
+    };
+    let port = u64::from(dest.port.unwrap_or(0));
+    hash::mix_64((bits >> 64) as u64 ^ hash::mix_64(bits as u64 ^ hash::mix_64(port)))
+}
+
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// The data plane's number of a scheduler.
+pub const fn number(kind: SchedulerKind) -> Number {
+    match kind {
+        SchedulerKind::Rr => Number::Rr,
+        SchedulerKind::Wrr => Number::Wrr,
+        SchedulerKind::Lc => Number::Lc,
+        SchedulerKind::Wlc | SchedulerKind::LeastTime => Number::Wlc,
+        SchedulerKind::Sed => Number::Sed,
+        SchedulerKind::Nq => Number::Nq,
+        SchedulerKind::Fo => Number::Fo,
+        SchedulerKind::Ovf => Number::Ovf,
+        SchedulerKind::Twos => Number::Twos,
+        SchedulerKind::Dh => Number::Dh,
+        SchedulerKind::Sh => Number::Sh,
+        SchedulerKind::Mh => Number::Mh,
+        SchedulerKind::Lblc => Number::Lblc,
+        SchedulerKind::Lblcr => Number::Lblcr,
+        SchedulerKind::Maglev => Number::Maglev,
+        SchedulerKind::P2c => Number::P2c,
+    }
+}
+
+impl Tables {
+    /// Elements of the whole run.
+    pub fn elements(&self) -> u32 {
+        HEADER + self.list.len() as u32 + words(&self.hash) + words(&self.spread)
+    }
+
+    /// The header of a run that begins at `at`, then where list, hash table and spread table begin.
+    pub fn header(&self, at: u32) -> (Extent, [u32; 3]) {
+        let list_at = at + HEADER;
+        let hash_at = list_at + self.list.len() as u32;
+        let spread_at = hash_at + words(&self.hash);
+        let greatest = self.list.iter().map(|row| row.weight).max().unwrap_or(0);
+        let is_walk = self.scheduler == Number::Wrr as u32;
+        let header = Extent {
+            scheduler: self.scheduler,
+            flags: self.flags,
+            generation: self.start.generation,
+            list_at,
+            list_len: self.list.len() as u32,
+            hash_at,
+            hash_len: self.hash.len() as u32,
+            spread_at,
+            spread_len: self.spread.len() as u32,
+            max_weight: if is_walk { self.start.max_weight } else { greatest },
+            gcd: self.gcd,
+            pad: [self.start.last_seq, self.start.pass_weight, 0, 0, 0],
+        };
+        (header, [list_at, hash_at, spread_at])
+    }
+
+    /// The hash table, dest ids.
+    pub fn hash(&self) -> &[u32] {
+        &self.hash
+    }
+
+    /// The spread table, dest ids.
+    pub fn spread(&self) -> &[u32] {
+        &self.spread
+    }
+}
+
+fn words(table: &[u32]) -> u32 {
+    (table.len() as u32).div_ceil(4)
+}

@@ -1,0 +1,315 @@
+//! The rows that a configuration asks for: everything the data plane shall hold, as values.
+//!
+//! Pure: rows are a function of the desired state, the allocation of ids and what the network says of servers. Writing them
+//! in an order that no packet meets half done is [`super::write`]'s matter, next hops are [`super::network`]'s.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use weir_abi::{
+    Addr, Be16, DEST_LIVE, DEST_LOCAL, DEST_RESCHEDULE, DEST_RESET, DEST_SNAT, DEST_STRICT, DEST_USABLE, Dest, Filter,
+    Range, SERVICE_DROP_NO_SERVER, SERVICE_SNAT, SERVICE_STRICT, SETTINGS_LEARN_CLIENTS, SETTINGS_LOCAL_NAT, Settings,
+    State, TUNNEL_CSUM, TUNNEL_REMCSUM, VIP_ECHO, VIP_RANGES, VIP_SNAT, ticks_from,
+};
+use weir_model::{
+    Desired, Family, Forward, NoServer, Node, Ports, Protocol, Service, Snat, Timeouts, TunnelChecksum, TunnelKind,
+};
+
+use super::Result;
+use super::allocation::{Allocation, DestSlot, Removal, ServiceSlot, configured};
+use super::extent::{Rule, Tables, tables};
+
+/// ICMP errors of our own making, a CPU and second: the kernel's own limit is 1000 a second too (`icmp_msgs_per_sec`).
+const REJECT_BUDGET: u32 = 1_000;
+
+/// What the network says of the servers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    /// Addresses of the director itself.
+    pub local: BTreeSet<IpAddr>,
+    /// The source that a packet of the director's to each server gets.
+    pub sources: BTreeMap<IpAddr, IpAddr>,
+    /// Some interface does not forward, so the kernel tells no routes there.
+    pub learn_clients: bool,
+}
+
+/// A service's row, without the places of its tables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceRow {
+    /// `SERVICE_*`.
+    pub flags: u32,
+    /// Sources of snat.
+    pub snat: Vec<Addr>,
+    /// First and last source port of snat.
+    pub snat_ports: (u16, u16),
+    /// l3dsr mark.
+    pub dscp: u8,
+    /// Of the row.
+    pub generation: u32,
+    /// What the scheduler reads.
+    pub tables: Tables,
+}
+
+/// A VIP's row, without the place of its ranges.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VipRow {
+    /// `VIP_*`.
+    pub flags: u32,
+    /// Service of every other TCP port.
+    pub any_tcp: u32,
+    /// Service of every other UDP port.
+    pub any_udp: u32,
+    /// Sorted by protocol and first port.
+    pub ranges: Vec<Range>,
+}
+
+/// An exact listener: address, port, protocol number.
+pub type ListenerKey = (IpAddr, u16, u8);
+
+/// Everything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rows {
+    /// By service row.
+    pub services: BTreeMap<u32, ServiceRow>,
+    /// By server row.
+    pub dests: BTreeMap<u32, Dest>,
+    /// Flags of removed servers' rows, whose other fields stay as they are.
+    pub removed: BTreeMap<u32, u8>,
+    /// Exact listeners to service rows.
+    pub listeners: BTreeMap<ListenerKey, u32>,
+    /// By address.
+    pub vips: BTreeMap<IpAddr, VipRow>,
+    /// The address filter.
+    pub filter: Box<Filter>,
+    /// What is set at run time.
+    pub settings: Settings,
+}
+
+/// The rows of a configuration.
+///
+/// # Errors
+/// A service has more servers than its scheduler's table has places.
+pub fn rows(desired: &Desired, allocation: &Allocation, around: &Surroundings, dest_rows: u32) -> Result<Rows> {
+    let mut rows = Rows {
+        services: BTreeMap::new(),
+        dests: BTreeMap::new(),
+        removed: BTreeMap::new(),
+        listeners: BTreeMap::new(),
+        vips: BTreeMap::new(),
+        filter: Box::new(Filter::ZERO),
+        settings: settings(&desired.node, &desired.timeouts),
+    };
+    for service in &desired.services {
+        let Some(slot) = allocation.services.get(&service.name) else { continue };
+        rows.add_dests(desired, service, slot, around, dest_rows);
+        rows.add_service(desired, service, slot, around, dest_rows)?;
+        rows.add_listeners(service, slot.row);
+    }
+    for (_, dest) in allocation.dests() {
+        if let Some(removal) = dest.removed {
+            rows.removed.insert(dest.id, removed_flags(removal));
+            // Replies of its last flows still pass here.
+            rows.filter.add_from(dest.address.into());
+        }
+    }
+    for row in rows.vips.values_mut() {
+        row.ranges.sort_by_key(|range| (range.proto, range.first));
+        if !row.ranges.is_empty() {
+            row.flags |= VIP_RANGES;
+        }
+    }
+    for address in rows.vips.keys() {
+        rows.filter.add_to((*address).into());
+    }
+    if around.learn_clients {
+        rows.settings.flags |= SETTINGS_LEARN_CLIENTS;
+    }
+    Ok(rows)
+}
+
+fn removed_flags(removal: Removal) -> u8 {
+    DEST_LIVE
+        | match removal {
+            Removal::Keep => 0,
+            Removal::Reset => DEST_RESET,
+            Removal::Reschedule => DEST_RESCHEDULE,
+        }
+}
+
+impl Rows {
+    fn add_dests(&mut self, desired: &Desired, service: &Service, slot: &ServiceSlot, around: &Surroundings, rows: u32) {
+        for dest in slot.dests.iter().filter(|dest| dest.removed.is_none()) {
+            let Some(server) = configured(desired, service, dest) else { continue };
+            let forward = server.forward_in(service);
+            let row = dest_row(service, slot.row, dest, forward, server.tunnel_in(service), around, rows);
+            if forward == Forward::Nat {
+                self.filter.add_from(dest.address.into());
+                if row.flags & DEST_LOCAL != 0 {
+                    self.settings.flags |= SETTINGS_LOCAL_NAT;
+                }
+            }
+            self.dests.insert(dest.id, row);
+        }
+    }
+
+    fn add_service(
+        &mut self,
+        desired: &Desired,
+        service: &Service,
+        slot: &ServiceSlot,
+        around: &Surroundings,
+        dest_rows: u32,
+    ) -> Result<()> {
+        let pool = desired.pool(&service.pool);
+        let mut flags = 0;
+        if pool.is_some_and(|pool| pool.no_server == NoServer::Drop) {
+            flags |= SERVICE_DROP_NO_SERVER;
+        }
+        if service.strict_ipvs {
+            flags |= SERVICE_STRICT;
+        }
+        let mut snat = Vec::new();
+        if let Some(wish) = &service.snat {
+            flags |= SERVICE_SNAT;
+            snat = snat_sources(wish, service, slot, around);
+            for address in &snat {
+                self.vips.entry(*address).or_default().flags |= VIP_SNAT;
+            }
+        }
+        let rule = rule(desired, service, dest_rows);
+        let row = ServiceRow {
+            flags,
+            snat: snat.into_iter().map(Addr::from).collect(),
+            snat_ports: service.snat.as_ref().map_or((0, 0), |snat| snat.ports),
+            dscp: if service.forward == Forward::L3dsr { service.dscp } else { 0 },
+            generation: slot.generation,
+            tables: tables(&service.name, slot, &rule)?,
+        };
+        self.services.insert(slot.row, row);
+        Ok(())
+    }
+
+    fn add_listeners(&mut self, service: &Service, row: u32) {
+        for listener in &service.listen {
+            let vip = self.vips.entry(listener.address).or_default();
+            vip.flags |= VIP_ECHO;
+            let proto = listener.protocol.number();
+            match (listener.ports, listener.protocol) {
+                (Ports::One(port), _) => {
+                    self.listeners.insert((listener.address, port, proto), row);
+                }
+                (Ports::Range(first, last), _) => {
+                    vip.ranges.push(Range { first, last, proto, service: row, ..Range::ZERO });
+                }
+                (Ports::Any, Protocol::Tcp) => vip.any_tcp = row,
+                (Ports::Any, Protocol::Udp) => vip.any_udp = row,
+            }
+        }
+    }
+}
+
+/// What a service's tables depend on beside its servers.
+pub fn rule(desired: &Desired, service: &Service, dest_rows: u32) -> Rule {
+    let scheduler = desired.pool(&service.pool).map(weir_model::Pool::l4_scheduler);
+    let port = match service.listen.as_slice() {
+        [only] => match only.ports {
+            Ports::One(port) => port,
+            _ => 0,
+        },
+        _ => 0,
+    };
+    Rule {
+        scheduler: scheduler.unwrap_or(weir_model::Scheduler::L4_DEFAULT),
+        strict: service.strict_ipvs,
+        port,
+        dests: dest_rows,
+    }
+}
+
+/// Given ones, or the director's own towards the servers; in the service's family.
+fn snat_sources(wish: &Snat, service: &Service, slot: &ServiceSlot, around: &Surroundings) -> BTreeSet<IpAddr> {
+    let family = service.listen.first().map(|listener| listener.family());
+    let fits = |address: &IpAddr| family.is_none_or(|family| Family::of(*address) == family);
+    if !wish.addresses.is_empty() {
+        return wish.addresses.iter().copied().filter(fits).collect();
+    }
+    let servers = slot.dests.iter().map(|dest| dest.address);
+    servers.filter_map(|server| around.sources.get(&server).copied()).filter(fits).collect()
+}
+
+fn dest_row(
+    service: &Service,
+    service_row: u32,
+    dest: &DestSlot,
+    forward: Forward,
+    tunnel: weir_model::Tunnel,
+    around: &Surroundings,
+    dest_rows: u32,
+) -> Dest {
+    let mut flags = DEST_LIVE;
+    let mut set = |flag: u8, when: bool| flags |= if when { flag } else { 0 };
+    set(DEST_USABLE, dest.effective > 0);
+    set(DEST_LOCAL, around.local.contains(&dest.address));
+    set(DEST_STRICT, service.strict_ipvs);
+    set(DEST_SNAT, forward == Forward::Nat && service.snat.is_some());
+    let source = around.sources.get(&dest.address).filter(|_| forward == Forward::Tunnel);
+    Dest {
+        addr: dest.address.into(),
+        tunnel_source: source.map_or(Addr::ZERO, |source| (*source).into()),
+        service: service_row,
+        live: dest.shared.map_or(dest.id, |row| dest_rows + row),
+        port: Be16::new(dest.port.filter(|_| forward.rewrites_port()).unwrap_or(0)),
+        forward: forward_number(forward) as u8,
+        flags,
+        tunnel: match tunnel.kind {
+            TunnelKind::Ipip => weir_abi::Tunnel::Ipip,
+            TunnelKind::Gue => weir_abi::Tunnel::Gue,
+            TunnelKind::Gre => weir_abi::Tunnel::Gre,
+        } as u8,
+        tunnel_flags: match tunnel.checksum {
+            TunnelChecksum::None => 0,
+            TunnelChecksum::Full => TUNNEL_CSUM,
+            TunnelChecksum::Remote => TUNNEL_REMCSUM,
+        },
+        tunnel_port: Be16::new(tunnel.port),
+        dscp: if forward == Forward::L3dsr { service.dscp } else { 0 },
+        family: if dest.address.is_ipv4() { 4 } else { 6 },
+        generation: dest.generation,
+        ..Dest::ZERO
+    }
+}
+
+const fn forward_number(forward: Forward) -> weir_abi::Forward {
+    match forward {
+        Forward::Nat => weir_abi::Forward::Nat,
+        Forward::Direct => weir_abi::Forward::Direct,
+        Forward::Tunnel => weir_abi::Forward::Tunnel,
+        Forward::L3dsr => weir_abi::Forward::L3dsr,
+    }
+}
+
+/// The kernel's timeouts (net/netfilter/ipvs/ip_vs_proto_tcp.c) where the configuration sets none.
+fn settings(node: &Node, timeouts: &Timeouts) -> Settings {
+    const SECONDS: [(State, u64); 9] = [
+        (State::None, 2),
+        (State::SynSent, 120),
+        (State::SynRecv, 60),
+        (State::TimeWait, 120),
+        (State::Close, 10),
+        (State::CloseWait, 60),
+        (State::LastAck, 30),
+        (State::Listen, 120),
+        (State::Synack, 120),
+    ];
+    let mut settings = Settings::ZERO;
+    for (state, seconds) in SECONDS {
+        settings.timeouts[state as usize] = ticks_from(std::time::Duration::from_secs(seconds));
+    }
+    settings.timeouts[State::Established as usize] = ticks_from(timeouts.tcp);
+    settings.timeouts[State::FinWait as usize] = ticks_from(timeouts.tcp_fin);
+    settings.timeouts[State::Udp as usize] = ticks_from(timeouts.udp);
+    settings.syn_budget = node.syn_budget;
+    settings.reject_budget = REJECT_BUDGET;
+    settings.untracked_ticks = ticks_from(timeouts.tcp);
+    settings
+}

@@ -1,0 +1,361 @@
+//! Rows into maps, changed ones only, in an order that no packet meets half done.
+//!
+//! Servers come before the lists that name them, lists before the services that point to them, services before the
+//! listeners that lead to them; the address filter covers an address before its first listener and until after its last.
+//! What is removed goes the other way round. Runs of elements that packets may still read wait for their grace period.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Instant;
+
+use weir_abi::{Addr, Be16, DEST_LIVE, DEST_LOCAL, DEST_SNAT, DEST_STRICT, Dest, FILTER_WORDS, Filter, Listener, Service, Vip};
+use weir_dataplane::{Extent, ExtentAllocator, Maps, Pod, wait_for_packets};
+
+use super::rows::{ListenerKey, Rows, ServiceRow, VipRow};
+use super::{Error, Result};
+
+/// What packets of removed servers still need of the row's flags.
+const LASTING: u8 = DEST_LOCAL | DEST_STRICT | DEST_SNAT;
+
+/// A service as it was written.
+#[derive(Debug)]
+struct WrittenService {
+    row: ServiceRow,
+    tables: Extent,
+    snat: Option<Extent>,
+}
+
+/// A VIP as it was written.
+#[derive(Debug)]
+struct WrittenVip {
+    row: VipRow,
+    ranges: Option<Extent>,
+}
+
+/// Knows what the maps hold, and which elements are free.
+#[derive(Debug)]
+pub struct Writer {
+    elements: ExtentAllocator,
+    services: BTreeMap<u32, WrittenService>,
+    dests: BTreeMap<u32, Dest>,
+    listeners: BTreeMap<ListenerKey, u32>,
+    vips: BTreeMap<IpAddr, WrittenVip>,
+    /// Runs of a former daemon, given back once every row points to new ones.
+    inherited: Vec<Extent>,
+    /// Service rows of a former daemon.
+    inherited_services: Vec<u32>,
+}
+
+impl Writer {
+    /// Takes over what is in the maps: rows of a former daemon stay in force until they are written anew.
+    ///
+    /// # Errors
+    /// The maps cannot be read.
+    pub fn adopting(maps: &Maps) -> Result<Self> {
+        let inherited = disjoint(maps.extents_in_use()?);
+        let mut writer = Self {
+            elements: ExtentAllocator::adopting(maps.elements.entries(), inherited.iter().copied()),
+            services: BTreeMap::new(),
+            dests: BTreeMap::new(),
+            listeners: BTreeMap::new(),
+            vips: BTreeMap::new(),
+            inherited,
+            inherited_services: Vec::new(),
+        };
+        for (key, service) in maps.listeners.elements()? {
+            writer.listeners.insert((key.addr.to_ip(), key.port.get(), key.proto), service);
+        }
+        for (addr, vip) in maps.vips.elements()? {
+            let row = VipRow { flags: vip.flags, any_tcp: vip.any_tcp, any_udp: vip.any_udp, ranges: maps.ranges(&vip)? };
+            // The run is among the inherited ones.
+            writer.vips.insert(addr.to_ip(), WrittenVip { row, ranges: None });
+        }
+        for row in 1..maps.services.entries() {
+            if maps.services.get(row)? != Service::ZERO {
+                writer.inherited_services.push(row);
+            }
+        }
+        Ok(writer)
+    }
+
+    /// Settings and servers: nothing leads to a new one yet.
+    ///
+    /// # Errors
+    /// A row is outside its map.
+    pub fn servers(&mut self, maps: &Maps, rows: &Rows) -> Result<()> {
+        if maps.settings()? != rows.settings {
+            maps.set_settings(&rows.settings)?;
+        }
+        self.shared_counts(maps, rows)?;
+        for (id, row) in &rows.dests {
+            if self.dests.get(id) != Some(row) {
+                maps.dests.set(*id, row)?;
+                self.dests.insert(*id, *row);
+            }
+        }
+        Ok(())
+    }
+
+    /// Rows of counts that a server starts to share begin with what it has.
+    fn shared_counts(&self, maps: &Maps, rows: &Rows) -> Result<()> {
+        let mut joined: BTreeMap<u32, bool> = BTreeMap::new();
+        for (id, row) in rows.dests.iter().filter(|(id, row)| row.live != **id) {
+            let before = maps.dests.get(*id)?;
+            *joined.entry(row.live).or_default() |= before.live != row.live;
+        }
+        for live in joined.into_iter().filter(|(_, joins)| *joins).map(|(live, _)| live) {
+            maps.live.set(live, &shared_sum(maps, rows, live)?)?;
+        }
+        Ok(())
+    }
+
+    /// Brings shared counts in line with the servers' own, where they are off by what passed while sharing began.
+    ///
+    /// # Errors
+    /// A row is outside its map.
+    pub fn mend_shared_counts(&self, maps: &Maps, rows: &Rows, before: &mut BTreeMap<u32, (u64, u64)>) -> Result<()> {
+        let mut off = BTreeMap::new();
+        for live in rows.dests.iter().filter(|(id, row)| row.live != **id).map(|(_, row)| row.live) {
+            let (sum, now) = (shared_sum(maps, rows, live)?, maps.live(live)?);
+            let by = (now.active.wrapping_sub(sum.active), now.inactive.wrapping_sub(sum.inactive));
+            // A packet between two additions makes a difference that does not last.
+            if by != (0, 0) && before.get(&live) == Some(&by) {
+                maps.live.set(live, &sum)?;
+            } else if by != (0, 0) {
+                off.insert(live, by);
+            }
+        }
+        *before = off;
+        Ok(())
+    }
+
+    /// Services with their tables, then what leads to them.
+    ///
+    /// # Errors
+    /// No room for tables, or a map is full.
+    pub fn services(&mut self, maps: &Maps, rows: &Rows, now: Instant) -> Result<()> {
+        self.elements.reclaim(now);
+        for (index, row) in &rows.services {
+            if self.services.get(index).is_none_or(|written| written.row != *row) {
+                self.service(maps, *index, row, now)?;
+            }
+        }
+        self.addresses(maps, rows, now)?;
+        self.gone_services(maps, rows, now)?;
+        self.removed_servers(maps, rows)?;
+        for extent in std::mem::take(&mut self.inherited) {
+            self.elements.retire(extent, now);
+        }
+        Ok(())
+    }
+
+    fn service(&mut self, maps: &Maps, index: u32, row: &ServiceRow, now: Instant) -> Result<()> {
+        let tables = self.allocate(row.tables.elements())?;
+        let (header, [list_at, hash_at, spread_at]) = row.tables.header(tables.at);
+        maps.set_elements(list_at, &row.tables.list)?;
+        maps.set_elements(hash_at, row.tables.hash())?;
+        maps.set_elements(spread_at, row.tables.spread())?;
+        maps.set_elements(tables.at, &[header])?;
+        let before = self.services.remove(&index);
+        let same_but_tables = before.as_ref().is_some_and(|before| {
+            let b = &before.row;
+            (b.flags, &b.snat, b.snat_ports, b.dscp, b.generation)
+                == (row.flags, &row.snat, row.snat_ports, row.dscp, row.generation)
+        });
+        let mut snat = before.as_ref().and_then(|before| before.snat);
+        let old_snat = snat;
+        if same_but_tables {
+            maps.set_extent(index, tables.at)?;
+        } else {
+            snat = self.run_of(maps, &row.snat)?;
+            let service = Service {
+                flags: row.flags,
+                extent: tables.at,
+                snat_at: snat.map_or(0, |run| run.at),
+                snat_len: row.snat.len() as u16,
+                snat_port_first: row.snat_ports.0,
+                snat_port_last: row.snat_ports.1,
+                dscp: row.dscp,
+                generation: row.generation,
+                ..Service::ZERO
+            };
+            maps.services.set(index, &service)?;
+        }
+        if let Some(before) = before {
+            self.elements.retire(before.tables, now);
+        }
+        if old_snat != snat && let Some(old) = old_snat {
+            self.elements.retire(old, now);
+        }
+        self.services.insert(index, WrittenService { row: row.clone(), tables, snat });
+        Ok(())
+    }
+
+    fn run_of<T: Pod>(&mut self, maps: &Maps, values: &[T]) -> Result<Option<Extent>> {
+        if values.is_empty() {
+            return Ok(None);
+        }
+        let run = self.allocate(values.len() as u32)?;
+        maps.set_elements(run.at, values)?;
+        Ok(Some(run))
+    }
+
+    /// A run of elements; when none is free, those that packets have left by now are.
+    fn allocate(&mut self, elements: u32) -> Result<Extent> {
+        if let Some(run) = self.elements.allocate(elements) {
+            return Ok(run);
+        }
+        wait_for_packets();
+        self.elements.reclaim_all();
+        self.elements.allocate(elements).ok_or(Error::NoRoom { elements })
+    }
+
+    fn addresses(&mut self, maps: &Maps, rows: &Rows, now: Instant) -> Result<()> {
+        let both = union(&maps.filter()?, &rows.filter);
+        maps.set_filter(&both)?;
+        for (address, row) in &rows.vips {
+            if self.vips.get(address).is_some_and(|written| written.row == *row && (written.ranges.is_some() || row.ranges.is_empty())) {
+                continue;
+            }
+            let ranges = self.run_of(maps, &row.ranges)?;
+            let vip = Vip {
+                flags: row.flags,
+                any_tcp: row.any_tcp,
+                any_udp: row.any_udp,
+                ranges_at: ranges.map_or(0, |run| run.at),
+                ranges_len: row.ranges.len() as u32,
+                ..Vip::ZERO
+            };
+            maps.vips.set(&Addr::from(*address), &vip)?;
+            let before = self.vips.insert(*address, WrittenVip { row: row.clone(), ranges });
+            if let Some(run) = before.and_then(|before| before.ranges) {
+                self.elements.retire(run, now);
+            }
+        }
+        for (key, service) in &rows.listeners {
+            if self.listeners.get(key) != Some(service) {
+                maps.listeners.set(&listener(*key), service)?;
+                self.listeners.insert(*key, *service);
+            }
+        }
+        self.gone_addresses(maps, rows, now)?;
+        maps.set_filter(&rows.filter)?;
+        Ok(())
+    }
+
+    fn gone_addresses(&mut self, maps: &Maps, rows: &Rows, now: Instant) -> Result<()> {
+        let gone: Vec<ListenerKey> = self.listeners.keys().filter(|key| !rows.listeners.contains_key(*key)).copied().collect();
+        for key in gone {
+            maps.listeners.remove(&listener(key))?;
+            self.listeners.remove(&key);
+        }
+        let gone: Vec<IpAddr> = self.vips.keys().filter(|address| !rows.vips.contains_key(*address)).copied().collect();
+        for address in gone {
+            maps.vips.remove(&Addr::from(address))?;
+            if let Some(run) = self.vips.remove(&address).and_then(|written| written.ranges) {
+                self.elements.retire(run, now);
+            }
+        }
+        Ok(())
+    }
+
+    fn gone_services(&mut self, maps: &Maps, rows: &Rows, now: Instant) -> Result<()> {
+        let mut gone: Vec<u32> = std::mem::take(&mut self.inherited_services);
+        gone.extend(self.services.keys());
+        for index in gone.into_iter().filter(|index| !rows.services.contains_key(index)) {
+            maps.services.set(index, &Service::ZERO)?;
+            if let Some(written) = self.services.remove(&index) {
+                self.elements.retire(written.tables, now);
+                if let Some(run) = written.snat {
+                    self.elements.retire(run, now);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Last: no list names them any more, so what chooses anew finds another.
+    fn removed_servers(&mut self, maps: &Maps, rows: &Rows) -> Result<()> {
+        for (id, flags) in &rows.removed {
+            let row = maps.dests.get(*id)?;
+            let wanted = Dest { flags: row.flags & LASTING | flags, ..row };
+            if row.flags & DEST_LIVE != 0 && row != wanted {
+                maps.dests.set(*id, &wanted)?;
+            }
+            self.dests.remove(id);
+        }
+        Ok(())
+    }
+
+    /// Clears the rows of servers whose flows have ended.
+    ///
+    /// # Errors
+    /// A row is outside its map.
+    pub fn clear_dests(&mut self, maps: &Maps, ids: &[u32]) -> Result<()> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        for id in ids {
+            maps.dests.set(*id, &Dest::ZERO)?;
+            self.dests.remove(id);
+        }
+        // A packet that read the row before must not count for its next owner.
+        wait_for_packets();
+        for id in ids {
+            maps.reset_counts(*id)?;
+            for slot in 0..weir_abi::HOPS_PER_DEST {
+                maps.set_hop(*id, slot, &weir_abi::Hop::ZERO)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn shared_sum(maps: &Maps, rows: &Rows, live: u32) -> Result<weir_abi::Live> {
+    let mut sum = weir_abi::Live::ZERO;
+    for (id, _) in rows.dests.iter().filter(|(_, row)| row.live == live) {
+        let own = maps.live(*id)?;
+        sum.active = sum.active.wrapping_add(own.active);
+        sum.inactive = sum.inactive.wrapping_add(own.inactive);
+    }
+    Ok(sum)
+}
+
+fn listener((address, port, proto): ListenerKey) -> Listener {
+    Listener { addr: address.into(), port: Be16::new(port), proto, ..Listener::ZERO }
+}
+
+fn union(one: &Filter, other: &Filter) -> Filter {
+    let mut both = Filter::ZERO;
+    for word in 0..FILTER_WORDS as usize {
+        both.to[word] = one.to[word] | other.to[word];
+        both.from[word] = one.from[word] | other.from[word];
+    }
+    both
+}
+
+/// Runs without overlap: what is given back twice would be given out twice.
+fn disjoint(mut runs: Vec<Extent>) -> Vec<Extent> {
+    runs.sort();
+    let mut merged: Vec<Extent> = Vec::with_capacity(runs.len());
+    for run in runs {
+        match merged.last_mut() {
+            Some(last) if run.at < last.at + last.length => {
+                last.length = last.length.max(run.at + run.length - last.at);
+            }
+            _ => merged.push(run),
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overlapping_runs_become_one() {
+        let run = |at, length| Extent { at, length };
+        assert_eq!(disjoint(vec![run(10, 5), run(1, 4), run(12, 8), run(20, 1)]), [run(1, 4), run(10, 10), run(20, 1)]);
+    }
+}

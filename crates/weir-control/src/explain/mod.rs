@@ -1,0 +1,151 @@
+//! `weir explain --packet`: the question, and the answer as text.
+//!
+//! Who answers is the engine, from the same rows that packets meet; here is only how a packet is written and how the
+//! answer is laid out.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use weir_model::Protocol;
+
+/// A packet of a client, written `tcp SRC:PORT VIP:PORT`, IPv6 in brackets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// Transport protocol.
+    pub protocol: Protocol,
+    /// The client.
+    pub source: SocketAddr,
+    /// Where it is sent.
+    pub destination: SocketAddr,
+}
+
+/// Why a packet is not understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PacketError {
+    /// Not three words.
+    #[error("expected 'tcp SOURCE:PORT VIP:PORT', found {text:?}")]
+    Form {
+        /// As given.
+        text: String,
+    },
+    /// Neither tcp nor udp.
+    #[error("unknown protocol {text:?}: tcp or udp")]
+    Protocol {
+        /// As given.
+        text: String,
+    },
+    /// Not an address with a port.
+    #[error("{text:?} is not ADDRESS:PORT; IPv6 addresses stand in brackets")]
+    Address {
+        /// As given.
+        text: String,
+    },
+    /// No packet has both.
+    #[error("{packet}: source and destination are of two families")]
+    Families {
+        /// As understood.
+        packet: Packet,
+    },
+}
+
+impl FromStr for Packet {
+    type Err = PacketError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let [protocol, source, destination] = words[..] else {
+            return Err(PacketError::Form {
+                text: text.to_owned(),
+            });
+        };
+        let protocol = match protocol {
+            "tcp" => Protocol::Tcp,
+            "udp" => Protocol::Udp,
+            other => {
+                return Err(PacketError::Protocol {
+                    text: other.to_owned(),
+                });
+            }
+        };
+        let address = |text: &str| {
+            text.parse::<SocketAddr>().map_err(|_| PacketError::Address {
+                text: text.to_owned(),
+            })
+        };
+        let packet = Self {
+            protocol,
+            source: address(source)?,
+            destination: address(destination)?,
+        };
+        if packet.source.is_ipv4() != packet.destination.is_ipv4() {
+            return Err(PacketError::Families { packet });
+        }
+        Ok(packet)
+    }
+}
+
+impl fmt::Display for Packet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.protocol, self.source, self.destination)
+    }
+}
+
+/// `POST /v1/explain`: what would become of a packet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The packet, as understood.
+    pub packet: String,
+    /// The service that takes it; absent = it is not Weir's.
+    pub service: Option<String>,
+    /// The pool of that service.
+    pub pool: Option<String>,
+    /// The server that would get it, by its address as in the file.
+    pub server: Option<String>,
+    /// The way to that answer, a fact a line.
+    pub steps: Vec<String>,
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.packet)?;
+        for step in &self.steps {
+            writeln!(f, "  {step}")?;
+        }
+        match (&self.service, &self.server) {
+            (None, _) => writeln!(f, "no service takes it: it passes untouched"),
+            (Some(service), None) => writeln!(f, "service {service} has no server for it"),
+            (Some(service), Some(server)) => writeln!(f, "service {service} sends it to {server}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_are_written_as_the_manual_says() {
+        let packet: Packet = "udp [2001:db8::1]:53 [2001:db8::2]:53".parse().unwrap();
+        assert_eq!(packet.to_string(), "udp [2001:db8::1]:53 [2001:db8::2]:53");
+        assert_eq!(packet.protocol, Protocol::Udp);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let wrong = |text: &str| text.parse::<Packet>().unwrap_err().to_string();
+        insta::assert_snapshot!(
+            [
+                "",
+                "tcp 10.0.0.1:1",
+                "sctp 10.0.0.1:1 10.0.0.2:2",
+                "tcp 10.0.0.1 10.0.0.2:2",
+                "tcp 2001:db8::1:80 10.0.0.2:2",
+                "tcp 10.0.0.1:1 [::1]:2",
+            ]
+            .map(wrong)
+            .join("\n")
+        );
+    }
+}

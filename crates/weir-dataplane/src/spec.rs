@@ -1,0 +1,240 @@
+//! What this build expects of every shared map, whatever an object or a pin says.
+//!
+//! The loader opens a pin without looking at it; a pin of half the size would be taken. So each one is compared with this
+//! table, before it is adopted and after it is made.
+
+use weir_abi::{
+    Addr, BUCKET_SLOTS, Bucket, Budget, CLIENT_SLOTS, Client, Cursor, Dest, Device, Element,
+    Filter, FlowCold, Fragment, FragmentKey, HOPS_PER_DEST, Hop, Listener, Live, REASON_COUNT,
+    Service, Settings, SweepPublic, Traffic, Vip,
+};
+
+use crate::error::{Error, Result};
+use crate::layout::Sizes;
+use crate::sys::MapInfo;
+
+/// What happens to a map when its size or the ABI changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Group {
+    /// Written by user space, read by packets; its maps point into each other, so they are replaced together.
+    Routing,
+    /// Counts and caches written by packets; each is kept when it fits.
+    Counts,
+    /// The flow table: kept by layout and size, else migrated.
+    Flows,
+}
+
+/// enum bpf_map_type, as far as Weir uses it.
+const HASH: u32 = 1;
+pub(crate) const ARRAY: u32 = 2;
+const PERCPU_ARRAY: u32 = 6;
+const LRU_HASH: u32 = 9;
+const NO_PREALLOC: u32 = 1;
+const MMAPABLE: u32 = 1 << 10;
+/// `struct bpf_timer`: the tail of `weir_sweeps`.
+const TIMER_SIZE: usize = 16;
+
+/// What a shared map must be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MapSpec {
+    pub(crate) name: &'static str,
+    pub(crate) group: Group,
+    kind: u32,
+    key_size: u32,
+    value_size: u32,
+    flags: u32,
+    entries: fn(&Sizes) -> u32,
+}
+
+const fn mapped<T>(name: &'static str, group: Group, entries: fn(&Sizes) -> u32) -> MapSpec {
+    MapSpec {
+        name,
+        group,
+        kind: ARRAY,
+        key_size: 4,
+        value_size: size_of::<T>() as u32,
+        flags: MMAPABLE,
+        entries,
+    }
+}
+
+const fn per_cpu<T>(name: &'static str, entries: fn(&Sizes) -> u32) -> MapSpec {
+    let value_size = size_of::<T>() as u32;
+    MapSpec {
+        name,
+        group: Group::Counts,
+        kind: PERCPU_ARRAY,
+        key_size: 4,
+        value_size,
+        flags: 0,
+        entries,
+    }
+}
+
+const fn hash<K, V>(
+    name: &'static str,
+    group: Group,
+    kind: u32,
+    flags: u32,
+    entries: fn(&Sizes) -> u32,
+) -> MapSpec {
+    MapSpec {
+        name,
+        group,
+        kind,
+        key_size: size_of::<K>() as u32,
+        value_size: size_of::<V>() as u32,
+        flags,
+        entries,
+    }
+}
+
+/// Every map that the programs share and that outlives them.
+pub(crate) const MAPS: &[MapSpec] = &[
+    hash::<Addr, Vip>("weir_vips", Group::Routing, HASH, NO_PREALLOC, |sizes| {
+        sizes.vips
+    }),
+    hash::<Listener, u32>(
+        "weir_listeners",
+        Group::Routing,
+        HASH,
+        NO_PREALLOC,
+        |sizes| sizes.listeners,
+    ),
+    hash::<u32, Device>("weir_devices", Group::Routing, HASH, NO_PREALLOC, |sizes| {
+        sizes.devices
+    }),
+    mapped::<Service>("weir_services", Group::Routing, |sizes| sizes.services),
+    mapped::<Element>("weir_tables", Group::Routing, |sizes| sizes.elements),
+    mapped::<Cursor>("weir_cursors", Group::Routing, |sizes| sizes.services),
+    mapped::<Dest>("weir_dests", Group::Routing, |sizes| sizes.dests),
+    mapped::<Hop>("weir_hops", Group::Routing, |sizes| {
+        sizes.dests * HOPS_PER_DEST
+    }),
+    mapped::<Settings>("weir_settings", Group::Routing, |_| 1),
+    mapped::<Filter>("weir_filters", Group::Routing, |_| 1),
+    mapped::<Live>("weir_live", Group::Counts, Sizes::live_rows),
+    mapped::<Client>("weir_clients", Group::Counts, |_| CLIENT_SLOTS),
+    per_cpu::<Traffic>("weir_traffic", |sizes| sizes.dests),
+    per_cpu::<u64>("weir_reasons", |_| REASON_COUNT),
+    per_cpu::<Budget>("weir_budgets", |_| 1),
+    hash::<FragmentKey, Fragment>("weir_fragments", Group::Counts, LRU_HASH, 0, |sizes| {
+        sizes.fragments
+    }),
+    MapSpec {
+        name: "weir_sweeps",
+        group: Group::Counts,
+        kind: ARRAY,
+        key_size: 4,
+        value_size: (size_of::<SweepPublic>() + TIMER_SIZE) as u32,
+        flags: 0,
+        entries: |_| 1,
+    },
+    mapped::<Bucket>("weir_flows", Group::Flows, Sizes::buckets),
+    mapped::<FlowCold>("weir_flows_cold", Group::Flows, |sizes| {
+        sizes.buckets() * BUCKET_SLOTS
+    }),
+];
+
+impl MapSpec {
+    /// Number of entries for these sizes.
+    pub(crate) fn entries(&self, sizes: &Sizes) -> u32 {
+        (self.entries)(sizes)
+    }
+
+    /// Compares what the kernel says with what is expected.
+    pub(crate) fn check(&self, sizes: &Sizes, found: &MapInfo) -> Result<()> {
+        self.check_shape(found)?;
+        self.compare(
+            "the number of entries",
+            self.entries(sizes),
+            found.max_entries,
+        )
+    }
+
+    /// The same without the number of entries.
+    pub(crate) fn check_shape(&self, found: &MapInfo) -> Result<()> {
+        self.compare("the type", self.kind, found.kind)?;
+        self.compare("the key's size", self.key_size, found.key_size)?;
+        self.compare("the value's size", self.value_size, found.value_size)?;
+        self.compare("the flags", self.flags, found.flags)
+    }
+
+    fn compare(&self, attribute: &'static str, expected: u32, found: u32) -> Result<()> {
+        if expected == found {
+            return Ok(());
+        }
+        Err(Error::MapMismatch {
+            name: self.name.to_owned(),
+            attribute,
+            expected,
+            found,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pin_of_another_size_is_refused() {
+        let spec = &MAPS[0];
+        let sizes = Sizes::default();
+        let good = MapInfo {
+            kind: spec.kind,
+            id: 1,
+            key_size: spec.key_size,
+            value_size: spec.value_size,
+            max_entries: spec.entries(&sizes),
+            flags: spec.flags,
+        };
+        assert!(spec.check(&sizes, &good).is_ok());
+        for (attribute, bad) in [
+            ("the type", MapInfo { kind: 2, ..good }),
+            (
+                "the key's size",
+                MapInfo {
+                    key_size: 4,
+                    ..good
+                },
+            ),
+            (
+                "the value's size",
+                MapInfo {
+                    value_size: 8,
+                    ..good
+                },
+            ),
+            ("the flags", MapInfo { flags: 0, ..good }),
+            (
+                "the number of entries",
+                MapInfo {
+                    max_entries: good.max_entries / 2,
+                    ..good
+                },
+            ),
+        ] {
+            match spec.check(&sizes, &bad) {
+                Err(Error::MapMismatch {
+                    attribute: named, ..
+                }) => assert_eq!(named, attribute),
+                other => panic!("{attribute}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn an_empty_director_stays_small() {
+        let sizes = Sizes::default();
+        let bytes: u64 = MAPS
+            .iter()
+            .filter(|spec| spec.kind == ARRAY || spec.kind == PERCPU_ARRAY)
+            .map(|spec| {
+                let cpus = if spec.kind == PERCPU_ARRAY { 2 } else { 1 };
+                u64::from(spec.entries(&sizes)) * u64::from(spec.value_size) * cpus
+            })
+            .sum();
+        assert!(bytes < 118 << 20, "{} MiB", bytes >> 20);
+    }
+}

@@ -1,0 +1,234 @@
+//! A flow's tuple, its keyed hash, and where the hash puts the flow in the table.
+//!
+//! The hash is SipHash-1-3 (Aumasson and Bernstein, 2012) over words of fixed number per family, so that the length block of
+//! the original is replaced by the family in the last word. Everything here computes what bpf/lib/hash.h and bpf/lib/flow.h
+//! do, in the same arithmetic.
+
+use weir_abi::{Addr, FlowCold};
+
+use crate::parse::Family;
+
+/// One direction of a flow, as its packets carry it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tuple {
+    /// Source address.
+    pub src: Addr,
+    /// Destination address.
+    pub dst: Addr,
+    /// Source port, host order.
+    pub sport: u16,
+    /// Destination port, host order.
+    pub dport: u16,
+    /// IP protocol number.
+    pub protocol: u8,
+    /// Of the packets: an IPv4-mapped address may stand in an IPv6 packet.
+    pub family: Family,
+}
+
+impl Tuple {
+    /// The tuple of the packets in the other direction, nothing translated.
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        Self {
+            src: self.dst,
+            dst: self.src,
+            sport: self.dport,
+            dport: self.sport,
+            ..self
+        }
+    }
+
+    /// The tuple of a table's cold record. The family is the destination's, whose canonical form tells it.
+    #[must_use]
+    pub fn of_cold(cold: &FlowCold) -> Self {
+        let family = if cold.dst.to_ip().is_ipv4() {
+            Family::V4
+        } else {
+            Family::V6
+        };
+        Self {
+            src: cold.src,
+            dst: cold.dst,
+            sport: cold.sport.get(),
+            dport: cold.dport.get(),
+            protocol: cold.proto,
+            family,
+        }
+    }
+}
+
+/// The secret of a flow table.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct FlowKey([u64; 2]);
+
+impl core::fmt::Debug for FlowKey {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("FlowKey")
+    }
+}
+
+impl FlowKey {
+    /// From the two words that the loader gives to the programs.
+    #[must_use]
+    pub const fn new(secret: [u64; 2]) -> Self {
+        Self(secret)
+    }
+
+    /// The hash of a tuple.
+    #[must_use]
+    pub fn hash(&self, tuple: &Tuple) -> u64 {
+        let wire = |port: u16| u64::from(u16::from_ne_bytes(port.to_be_bytes()));
+        let tail = wire(tuple.sport) | wire(tuple.dport) << 16 | u64::from(tuple.protocol) << 32;
+        let mut sip = Sip::new(self.0);
+        match tuple.family {
+            Family::V4 => {
+                sip.word(tuple.src.lo >> 32 | tuple.dst.lo & 0xffff_ffff_0000_0000);
+                sip.word(tail | 4 << 56);
+            }
+            Family::V6 => {
+                for word in [tuple.src.hi, tuple.src.lo, tuple.dst.hi, tuple.dst.lo] {
+                    sip.word(word);
+                }
+                sip.word(tail | 6 << 56);
+            }
+        }
+        sip.finish()
+    }
+}
+
+/// The state of SipHash.
+struct Sip([u64; 4]);
+
+impl Sip {
+    const fn new([k0, k1]: [u64; 2]) -> Self {
+        Self([
+            k0 ^ 0x736f_6d65_7073_6575,
+            k1 ^ 0x646f_7261_6e64_6f6d,
+            k0 ^ 0x6c79_6765_6e65_7261,
+            k1 ^ 0x7465_6462_7974_6573,
+        ])
+    }
+
+    const fn round(&mut self) {
+        let [mut a, mut b, mut c, mut d] = self.0;
+        a = a.wrapping_add(b);
+        b = b.rotate_left(13) ^ a;
+        a = a.rotate_left(32);
+        c = c.wrapping_add(d);
+        d = d.rotate_left(16) ^ c;
+        a = a.wrapping_add(d);
+        d = d.rotate_left(21) ^ a;
+        c = c.wrapping_add(b);
+        b = b.rotate_left(17) ^ c;
+        c = c.rotate_left(32);
+        self.0 = [a, b, c, d];
+    }
+
+    const fn word(&mut self, word: u64) {
+        self.0[3] ^= word;
+        self.round();
+        self.0[0] ^= word;
+    }
+
+    const fn finish(mut self) -> u64 {
+        self.0[2] ^= 0xff;
+        self.round();
+        self.round();
+        self.round();
+        let [a, b, c, d] = self.0;
+        a ^ b ^ c ^ d
+    }
+}
+
+/// A multiplier whose high bits depend on all bits of what it multiplies: 2^64 divided by the golden ratio.
+pub(crate) const GOLDEN_64: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Where a hash puts its flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// The fingerprint, 44 bits.
+    pub tag: u64,
+    /// The bucket that is looked at first.
+    pub home: u32,
+    /// The bucket for what does not fit there; it may be the same.
+    pub second: u32,
+}
+
+impl Placement {
+    /// In a table of `buckets` buckets.
+    #[must_use]
+    pub const fn of(hash: u64, buckets: u32) -> Self {
+        Self {
+            tag: hash & ((1 << 44) - 1),
+            home: scaled(hash, buckets),
+            second: scaled(hash.wrapping_mul(GOLDEN_64), buckets),
+        }
+    }
+}
+
+/// The upper half of `hash` scaled to 0…`range`−1.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a product of two 32-bit numbers has 32 bits left after the shift"
+)]
+pub(crate) const fn scaled(hash: u64, range: u32) -> u32 {
+    ((hash >> 32) * range as u64 >> 32) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::net::IpAddr;
+    use proptest::prelude::*;
+
+    fn tuple(src: &str, dst: &str, ports: (u16, u16)) -> Tuple {
+        let [src, dst] = [src, dst].map(|text| text.parse::<IpAddr>().unwrap());
+        Tuple {
+            src: src.into(),
+            dst: dst.into(),
+            sport: ports.0,
+            dport: ports.1,
+            protocol: 6,
+            family: if dst.is_ipv4() { Family::V4 } else { Family::V6 },
+        }
+    }
+
+    #[test]
+    fn every_field_counts() {
+        let key = FlowKey::new([1, 2]);
+        let one = tuple("192.0.2.1", "192.0.2.10", (1000, 80));
+        let others = [
+            Tuple { sport: 1001, ..one },
+            Tuple { dport: 81, ..one },
+            Tuple { protocol: 17, ..one },
+            tuple("192.0.2.2", "192.0.2.10", (1000, 80)),
+            tuple("192.0.2.1", "192.0.2.11", (1000, 80)),
+            Tuple { family: Family::V6, ..one },
+            one.reversed(),
+        ];
+        for other in others {
+            assert_ne!(key.hash(&one), key.hash(&other), "{other:?}");
+        }
+        assert_ne!(key.hash(&one), FlowKey::new([1, 3]).hash(&one));
+    }
+
+    proptest! {
+        #[test]
+        fn places_lie_in_the_table(hash: u64, buckets in 1u32..) {
+            let place = Placement::of(hash, buckets);
+            prop_assert!(place.home < buckets && place.second < buckets);
+            prop_assert!(place.tag < 1 << 44);
+        }
+    }
+
+    #[test]
+    fn hashes_spread_over_the_buckets() {
+        let key = FlowKey::new([3, 4]);
+        let mut seen = [0u32; 16];
+        for port in 0..1600 {
+            let hash = key.hash(&tuple("2001:db8::1", "2001:db8::2", (port, 80)));
+            seen[Placement::of(hash, 16).home as usize] += 1;
+        }
+        assert!(seen.iter().all(|count| (50..200).contains(count)), "{seen:?}");
+    }
+}

@@ -1,0 +1,111 @@
+//! What the model is told: the same rows that user space writes into the maps.
+
+use std::collections::HashMap;
+
+use weir_abi::{Addr, Dest, Device, Filter, HopParts, Settings};
+
+/// A service: its row, and the table that spreads flows without an entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceRow {
+    /// `SERVICE_*`.
+    pub flags: u32,
+    /// Whether the row names an extent: false = the service never had a server.
+    pub has_extent: bool,
+    /// Dest ids over the flow hash; empty = no usable server.
+    pub spread: Vec<u32>,
+    /// Source addresses of snat.
+    pub snat_addresses: Vec<Addr>,
+    /// First and last source port of snat, inclusive.
+    pub snat_ports: (u16, u16),
+}
+
+/// A range of ports on a VIP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortRange {
+    /// First port, inclusive.
+    pub first: u16,
+    /// Last port, inclusive.
+    pub last: u16,
+    /// IP protocol number.
+    pub protocol: u8,
+    /// Index of the service.
+    pub service: u32,
+}
+
+/// A VIP: what its ports without an exact listener lead to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VipRow {
+    /// `VIP_*`.
+    pub flags: u32,
+    /// Service of every other TCP port, 0 = none.
+    pub any_tcp: u32,
+    /// Service of every other UDP port, 0 = none.
+    pub any_udp: u32,
+    /// Ranges, disjoint per protocol.
+    pub ranges: Vec<PortRange>,
+}
+
+/// Everything that the data plane's maps hold besides flows and counters.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The flow table's secret.
+    pub secret: [u64; 2],
+    /// Buckets of the flow table: which of them is a flow's home decides about marks.
+    pub buckets: u32,
+    /// Timeouts, budgets, flags.
+    pub settings: Settings,
+    /// Addresses that concern Weir.
+    pub filter: Filter,
+    /// VIPs by address.
+    pub vips: HashMap<Addr, VipRow>,
+    /// Exact listeners: address, port, protocol.
+    pub listeners: HashMap<(Addr, u16, u8), u32>,
+    /// Services by index.
+    pub services: HashMap<u32, ServiceRow>,
+    /// Servers by index.
+    pub dests: HashMap<u32, Dest>,
+    /// Next hops by server and slot.
+    pub hops: HashMap<(u32, u32), HopParts>,
+    /// What XDP may do on a device.
+    pub devices: HashMap<u32, Device>,
+    /// The device that packets come from.
+    pub ingress: u32,
+}
+
+impl Config {
+    /// No service, a table of `buckets` buckets.
+    #[must_use]
+    pub fn new(secret: [u64; 2], buckets: u32) -> Self {
+        Self {
+            secret,
+            buckets,
+            settings: Settings::default(),
+            filter: Filter::ZERO,
+            vips: HashMap::new(),
+            listeners: HashMap::new(),
+            services: HashMap::new(),
+            dests: HashMap::new(),
+            hops: HashMap::new(),
+            devices: HashMap::new(),
+            ingress: 1,
+        }
+    }
+
+    /// The service for a packet to this address: exact port, then range, then any port (product.md section 5). `None` when
+    /// the address is no VIP, `Some(0)` when no service listens there.
+    #[must_use]
+    pub fn service(&self, addr: Addr, port: u16, protocol: u8) -> Option<u32> {
+        if let Some(service) = self.listeners.get(&(addr, port, protocol)) {
+            return Some(*service);
+        }
+        let vip = self.vips.get(&addr)?;
+        let range = vip.ranges.iter().find(|range| {
+            range.protocol == protocol && (range.first..=range.last).contains(&port)
+        });
+        Some(match range {
+            Some(range) => range.service,
+            None if protocol == 6 => vip.any_tcp,
+            None => vip.any_udp,
+        })
+    }
+}

@@ -1,0 +1,357 @@
+//! From a frame to what the data plane knows of it: families, offsets, ports, and whether a rare stage is needed.
+//!
+//! weir-wire parses what is well formed; this parser also says which reason a malformed packet ends with, so it walks by
+//! itself. It verifies no checksum, because the data plane updates them by difference.
+
+use weir_abi::{Addr, Reason};
+use weir_wire::{EtherType, IpProtocol, TcpFlags};
+
+/// Address family of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// What makes a packet rare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cold {
+    /// Nothing: a whole TCP or UDP packet.
+    Plain,
+    /// ICMP of the packet's family.
+    Icmp,
+    /// The first fragment of a datagram, with its ports.
+    FragmentFirst,
+    /// A fragment without ports.
+    FragmentLater,
+    /// A protocol that is not balanced.
+    OtherProtocol,
+}
+
+/// Where things lie in a frame. Offsets are from the frame's start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Address family.
+    pub family: Family,
+    /// Source address.
+    pub src: Addr,
+    /// Destination address.
+    pub dst: Addr,
+    /// Source port, host order; 0 where the packet has none.
+    pub sport: u16,
+    /// Destination port, host order; 0 where the packet has none.
+    pub dport: u16,
+    /// Protocol behind all extension headers.
+    pub protocol: IpProtocol,
+    /// TCP control bits.
+    pub tcp_flags: TcpFlags,
+    /// What makes it rare.
+    pub cold: Cold,
+    /// Offset of the IP header.
+    pub l3: usize,
+    /// Offset of the transport header.
+    pub l4: usize,
+    /// Bytes from `l3` to the end of the IP packet, as its header says.
+    pub ip_len: usize,
+}
+
+/// Why a frame was not parsed to its end, and what was known by then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stopped {
+    /// The reason that ends the packet if it concerns Weir.
+    pub reason: Reason,
+    /// Source and destination, where the parser came that far.
+    pub addresses: Option<(Addr, Addr)>,
+}
+
+impl Stopped {
+    const fn early(reason: Reason) -> Self {
+        Self {
+            reason,
+            addresses: None,
+        }
+    }
+}
+
+const VLAN_TAGS: usize = 2;
+const EXTENSION_HEADERS: usize = 4;
+/// Extension headers that begin beyond this offset are not followed.
+const EXTENSION_REACH: usize = 512;
+/// Transport headers beyond this offset are out of reach.
+const TRANSPORT_REACH: usize = 1024;
+
+fn byte(frame: &[u8], at: usize) -> u8 {
+    frame.get(at).copied().unwrap_or(0)
+}
+
+fn word(frame: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([byte(frame, at), byte(frame, at + 1)])
+}
+
+fn v4_addr(frame: &[u8], at: usize) -> Addr {
+    core::net::Ipv4Addr::from([0, 1, 2, 3].map(|index| byte(frame, at + index))).into()
+}
+
+fn v6_addr(frame: &[u8], at: usize) -> Addr {
+    Addr::from_octets(core::array::from_fn(|index| byte(frame, at + index)))
+}
+
+/// Parses a frame.
+///
+/// # Errors
+/// [`Stopped`]: the packet is no IP, is cut short, or its length fields contradict it.
+pub fn parse(frame: &[u8]) -> Result<Layout, Stopped> {
+    if frame.len() < 14 {
+        return Err(Stopped::early(Reason::DropTooShort));
+    }
+    let (mut kind, mut l3) = (EtherType(word(frame, 12)), 14);
+    for _ in 0..VLAN_TAGS {
+        if !kind.is_vlan() {
+            break;
+        }
+        if frame.len() < l3 + 4 {
+            return Err(Stopped::early(Reason::DropTooShort));
+        }
+        kind = EtherType(word(frame, l3 + 2));
+        l3 += 4;
+    }
+    match kind {
+        EtherType::IPV4 => ipv4(frame, l3),
+        EtherType::IPV6 => ipv6(frame, l3),
+        _ => Err(Stopped::early(Reason::PassNotIp)),
+    }
+}
+
+fn ipv4(frame: &[u8], l3: usize) -> Result<Layout, Stopped> {
+    if frame.len() < l3 + 20 {
+        return Err(Stopped::early(Reason::DropTooShort));
+    }
+    let header_len = usize::from(byte(frame, l3) & 15) * 4;
+    let ip_len = usize::from(word(frame, l3 + 2));
+    if byte(frame, l3) >> 4 != 4 || header_len < 20 {
+        return Err(Stopped::early(Reason::DropMalformed));
+    }
+    if ip_len < header_len {
+        return Err(Stopped::early(Reason::DropBadLength));
+    }
+    let fragment = word(frame, l3 + 6);
+    let cold = match fragment {
+        _ if fragment & 0x1fff != 0 => Cold::FragmentLater,
+        _ if fragment & 0x2000 != 0 => Cold::FragmentFirst,
+        _ => Cold::Plain,
+    };
+    let layout = Layout {
+        family: Family::V4,
+        src: v4_addr(frame, l3 + 12),
+        dst: v4_addr(frame, l3 + 16),
+        sport: 0,
+        dport: 0,
+        protocol: IpProtocol(byte(frame, l3 + 9)),
+        tcp_flags: TcpFlags::NONE,
+        cold,
+        l3,
+        l4: l3 + header_len,
+        ip_len,
+    };
+    layout.with_ports(frame)
+}
+
+fn ipv6(frame: &[u8], l3: usize) -> Result<Layout, Stopped> {
+    if frame.len() < l3 + 40 {
+        return Err(Stopped::early(Reason::DropTooShort));
+    }
+    if byte(frame, l3) >> 4 != 6 {
+        return Err(Stopped::early(Reason::DropMalformed));
+    }
+    let mut layout = Layout {
+        family: Family::V6,
+        src: v6_addr(frame, l3 + 8),
+        dst: v6_addr(frame, l3 + 24),
+        sport: 0,
+        dport: 0,
+        protocol: IpProtocol(byte(frame, l3 + 6)),
+        tcp_flags: TcpFlags::NONE,
+        cold: Cold::Plain,
+        l3,
+        l4: l3 + 40,
+        ip_len: 40 + usize::from(word(frame, l3 + 4)),
+    };
+    layout.follow_extensions(frame)?;
+    if layout.cold == Cold::FragmentLater {
+        return Ok(layout);
+    }
+    if layout.l4 - l3 > layout.ip_len {
+        return Err(layout.stopped(Reason::DropBadLength));
+    }
+    layout.with_ports(frame)
+}
+
+const fn is_extension(protocol: IpProtocol) -> bool {
+    matches!(
+        protocol,
+        IpProtocol::HOP_BY_HOP | IpProtocol::ROUTING | IpProtocol::DEST_OPTS | IpProtocol::FRAGMENT
+    )
+}
+
+impl Layout {
+    /// The tuple of its flow.
+    #[must_use]
+    pub const fn tuple(&self) -> crate::Tuple {
+        crate::Tuple {
+            src: self.src,
+            dst: self.dst,
+            sport: self.sport,
+            dport: self.dport,
+            protocol: self.protocol.0,
+            family: self.family,
+        }
+    }
+
+    /// Whether the frame carries a VLAN tag.
+    #[must_use]
+    pub const fn tagged(&self) -> bool {
+        self.l3 > 14
+    }
+
+    const fn stopped(&self, reason: Reason) -> Stopped {
+        Stopped {
+            reason,
+            addresses: Some((self.src, self.dst)),
+        }
+    }
+
+    /// RFC 8200 section 4, as far as headers tell their own length; authentication and encryption end the walk as protocols
+    /// of their own.
+    fn follow_extensions(&mut self, frame: &[u8]) -> Result<(), Stopped> {
+        for _ in 0..EXTENSION_HEADERS {
+            if !is_extension(self.protocol) {
+                break;
+            }
+            if self.l4 > EXTENSION_REACH {
+                return Err(self.stopped(Reason::PassHeaders));
+            }
+            if frame.len() < self.l4 + 8 {
+                return Err(self.stopped(Reason::DropTooShort));
+            }
+            let (header, at) = (self.protocol, self.l4);
+            self.protocol = IpProtocol(byte(frame, at));
+            if header != IpProtocol::FRAGMENT {
+                self.l4 += (usize::from(byte(frame, at + 1)) + 1) * 8;
+                continue;
+            }
+            self.l4 += 8;
+            // Without offset and "more" it is an atomic fragment (RFC 6946), an ordinary packet.
+            let fragment = word(frame, at + 2);
+            if fragment & !7 != 0 {
+                self.cold = Cold::FragmentLater;
+                break;
+            }
+            if fragment & 1 != 0 {
+                self.cold = Cold::FragmentFirst;
+            }
+        }
+        let unfinished = is_extension(self.protocol) && self.cold != Cold::FragmentLater;
+        if unfinished || self.l4 > TRANSPORT_REACH {
+            return Err(self.stopped(Reason::PassHeaders));
+        }
+        Ok(())
+    }
+
+    fn with_ports(mut self, frame: &[u8]) -> Result<Self, Stopped> {
+        if self.cold == Cold::FragmentLater {
+            return Ok(self);
+        }
+        let room = self.ip_len - (self.l4 - self.l3);
+        let fits = match self.protocol {
+            IpProtocol::TCP => {
+                let header_len = usize::from(byte(frame, self.l4 + 12) >> 4) * 4;
+                self.tcp_flags = TcpFlags(byte(frame, self.l4 + 13));
+                self.require(frame, 20)?;
+                header_len >= 20 && header_len <= room
+            }
+            IpProtocol::UDP => {
+                let length = usize::from(word(frame, self.l4 + 4));
+                self.require(frame, 8)?;
+                // A first fragment holds less than the whole datagram.
+                let whole = self.cold == Cold::Plain;
+                room >= 8 && (!whole || (length >= 8 && length <= room))
+            }
+            _ => {
+                let icmp = match self.family {
+                    Family::V4 => IpProtocol::ICMP,
+                    Family::V6 => IpProtocol::ICMPV6,
+                };
+                self.cold = if self.protocol == icmp {
+                    Cold::Icmp
+                } else {
+                    Cold::OtherProtocol
+                };
+                return Ok(self);
+            }
+        };
+        if !fits {
+            return Err(self.stopped(match self.cold {
+                Cold::FragmentFirst => Reason::DropFragmentTiny,
+                _ => Reason::DropBadLength,
+            }));
+        }
+        self.sport = word(frame, self.l4);
+        self.dport = word(frame, self.l4 + 2);
+        Ok(self)
+    }
+
+    const fn require(&self, frame: &[u8], bytes: usize) -> Result<(), Stopped> {
+        if frame.len() < self.l4 + bytes {
+            return Err(self.stopped(Reason::DropTooShort));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_wire::Packet;
+
+    fn frame() -> weir_wire::EthernetBuilder {
+        Packet::ethernet([2, 0, 0, 0, 0, 1].into(), [2, 0, 0, 0, 0, 2].into())
+    }
+
+    #[test]
+    fn what_is_well_formed_is_read_as_weir_wire_reads_it() {
+        let (src, dst) = ("2001:db8::1", "2001:db8::2");
+        let packets = [
+            frame().ipv4([192, 0, 2, 1].into(), [192, 0, 2, 2].into()).options(&[1, 1, 1]).udp(7, 9).build(),
+            frame().vlan(5).service_vlan(6).ipv4([192, 0, 2, 1].into(), [192, 0, 2, 2].into()).tcp(7, 9).build(),
+            frame().ipv6(src.parse().unwrap(), dst.parse().unwrap()).hop_by_hop().dest_opts().tcp(7, 9).build(),
+            frame().ipv6(src.parse().unwrap(), dst.parse().unwrap()).fragment_header(1, 0, false).udp(7, 9).build(),
+        ];
+        for packet in packets {
+            let layout = parse(&packet).unwrap();
+            let tuple = Packet::parse(&packet).unwrap().five_tuple().unwrap();
+            assert_eq!((layout.src.to_ip(), layout.dst.to_ip()), (tuple.src, tuple.dst));
+            assert_eq!((layout.sport, layout.dport), (tuple.sport, tuple.dport));
+            assert_eq!(layout.protocol, tuple.protocol);
+            assert_eq!(layout.l3 + layout.ip_len, packet.len());
+            assert_eq!(layout.cold, Cold::Plain);
+        }
+    }
+
+    #[test]
+    fn no_prefix_of_a_packet_panics() {
+        let whole = frame()
+            .ipv6("2001:db8::1".parse().unwrap(), "2001:db8::2".parse().unwrap())
+            .hop_by_hop()
+            .fragment_header(1, 0, true)
+            .dest_opts()
+            .tcp(7, 9)
+            .build();
+        for end in 0..whole.len() {
+            if let Ok(layout) = parse(&whole[..end]) {
+                assert!(layout.l4 <= end);
+            }
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! IPVS's TCP states: which one follows which event, by what is seen of the connection
+//! (net/netfilter/ipvs/ip_vs_proto_tcp.c, the table without `secure_tcp`).
+//!
+//! A packet brings about at most one event. Who sends it and whether replies pass here decide the table: under `direct`,
+//! `tunnel` and `l3dsr` only the client's side is seen, and a client's FIN is then taken for the end of both directions.
+
+use weir_abi::State;
+use weir_wire::TcpFlags;
+
+/// What is seen of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum View {
+    /// From the client, replies are seen as well: `nat`.
+    Input,
+    /// From the server: `nat`.
+    Output,
+    /// From the client, replies are never seen.
+    OneSided,
+}
+
+impl View {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Input, Self::Output, Self::OneSided];
+}
+
+/// What a TCP packet means to the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// SYN, with or without ACK.
+    Syn,
+    /// FIN.
+    Fin,
+    /// ACK alone.
+    Ack,
+    /// RST.
+    Rst,
+}
+
+impl Event {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Syn, Self::Fin, Self::Ack, Self::Rst];
+
+    /// The event of a packet: RST before SYN before FIN before ACK, none without any of them.
+    #[must_use]
+    pub fn of(flags: TcpFlags) -> Option<Self> {
+        let order = [
+            (TcpFlags::RST, Self::Rst),
+            (TcpFlags::SYN, Self::Syn),
+            (TcpFlags::FIN, Self::Fin),
+            (TcpFlags::ACK, Self::Ack),
+        ];
+        order
+            .into_iter()
+            .find(|(flag, _)| flags.contains(*flag))
+            .map(|(_, event)| event)
+    }
+}
+
+/// States that a row of a table names, in the order of [`State`]'s numbers: none to synack.
+type Row = [State; 11];
+
+const NO: State = State::None;
+const ES: State = State::Established;
+const SS: State = State::SynSent;
+const SR: State = State::SynRecv;
+const FW: State = State::FinWait;
+const TW: State = State::TimeWait;
+const CL: State = State::Close;
+const CW: State = State::CloseWait;
+const LA: State = State::LastAck;
+const LI: State = State::Listen;
+const SA: State = State::Synack;
+
+const fn row(view: View, event: Event) -> Row {
+    match (view, event) {
+        // From:                          NO  ES  SS  SR  FW  TW  CL  CW  LA  LI  SA
+        (View::Input | View::OneSided, Event::Syn) => {
+            [SR, ES, ES, SR, SR, SR, SR, SR, SR, SR, SR]
+        }
+        (View::Input, Event::Fin) => [CL, CW, SS, TW, TW, TW, CL, CW, LA, LI, TW],
+        (View::OneSided, Event::Fin) => [CL, FW, SS, TW, FW, TW, CL, CW, LA, LI, TW],
+        (View::Input | View::OneSided, Event::Ack) => {
+            [ES, ES, SS, ES, FW, TW, CL, CW, CL, LI, ES]
+        }
+        (View::Input, Event::Rst) => [CL, CL, CL, SR, CL, CL, CL, CL, LA, LI, SR],
+        (View::OneSided, Event::Rst) => [CL, CL, CL, SR, CL, CL, CL, CL, LA, LI, CL],
+        (View::Output, Event::Syn) => [SS, ES, SS, SR, SS, SS, SS, SS, SS, LI, SR],
+        (View::Output, Event::Fin) => [TW, FW, SS, TW, FW, TW, CL, TW, LA, LI, TW],
+        (View::Output, Event::Ack) => [ES, ES, SS, ES, FW, TW, CL, CW, LA, ES, ES],
+        (View::Output, Event::Rst) => [CL, CL, SS, CL, CL, TW, CL, CL, CL, CL, CL],
+    }
+}
+
+/// The state after a packet with these control bits. A state that TCP does not have stays.
+#[must_use]
+pub fn next(state: State, view: View, flags: TcpFlags) -> State {
+    match Event::of(flags) {
+        Some(event) => row(view, event)
+            .get(state as usize)
+            .copied()
+            .unwrap_or(state),
+        None => state,
+    }
+}
+
+/// The state of a flow that begins with this packet. Its view is the one-sided one, whatever the forward: no reply was seen.
+#[must_use]
+pub fn first(flags: TcpFlags) -> State {
+    next(NO, View::OneSided, flags)
+}
+
+/// Whether a TCP flow in this state counts as active; all others are inactive.
+#[must_use]
+pub const fn is_active(state: State) -> bool {
+    matches!(state, ES | SS | SR | SA)
+}
+
+/// Whether a SYN that meets a flow in this state begins a new connection: `conn_reuse_mode = 1`
+/// (net/netfilter/ipvs/ip_vs_core.c).
+#[must_use]
+pub const fn may_begin_anew(state: State) -> bool {
+    matches!(state, TW | CL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_event_a_packet_in_its_order() {
+        let all = TcpFlags(0xff);
+        assert_eq!(Event::of(all), Some(Event::Rst));
+        assert_eq!(Event::of(TcpFlags(0xff ^ 4)), Some(Event::Syn));
+        assert_eq!(Event::of(TcpFlags(0xff ^ 6)), Some(Event::Fin));
+        assert_eq!(Event::of(TcpFlags(0xff ^ 7)), Some(Event::Ack));
+        assert_eq!(Event::of(TcpFlags(0xff ^ 23)), None);
+    }
+
+    #[test]
+    fn a_connection_seen_from_both_sides() {
+        let steps = [
+            (View::Input, TcpFlags::SYN, SR),
+            (View::Output, TcpFlags(0x12), SR),
+            (View::Input, TcpFlags::ACK, ES),
+            (View::Output, TcpFlags::ACK, ES),
+            (View::Input, TcpFlags(0x11), CW),
+            (View::Output, TcpFlags(0x11), TW),
+            (View::Input, TcpFlags::ACK, TW),
+        ];
+        let mut state = NO;
+        for (view, flags, expected) in steps {
+            state = next(state, view, flags);
+            assert_eq!(state, expected, "{view:?} {flags:?}");
+        }
+    }
+
+    #[test]
+    fn a_connection_seen_from_the_client_alone() {
+        let mut state = first(TcpFlags::SYN);
+        assert_eq!(state, SR);
+        for (flags, expected) in [
+            (TcpFlags::ACK, ES),
+            (TcpFlags(0x18), ES),
+            (TcpFlags(0x11), FW),
+            (TcpFlags::ACK, FW),
+            (TcpFlags::SYN, SR),
+        ] {
+            state = next(state, View::OneSided, flags);
+            assert_eq!(state, expected);
+        }
+    }
+
+    #[test]
+    fn a_reset_ends_all_but_what_ipvs_spares() {
+        for state in State::ALL.iter().copied().filter(|state| *state != State::Udp) {
+            let after = next(state, View::Input, TcpFlags::RST);
+            match state {
+                SR | SA => assert_eq!(after, SR),
+                LA | LI => assert_eq!(after, state),
+                _ => assert_eq!(after, CL, "{state:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn packets_without_an_event_and_udp_change_nothing() {
+        for view in View::ALL {
+            assert_eq!(next(ES, view, TcpFlags::PSH), ES);
+            assert_eq!(next(State::Udp, view, TcpFlags::SYN), State::Udp);
+        }
+    }
+
+    #[test]
+    fn four_states_are_active() {
+        let active: Vec<State> = State::ALL
+            .iter()
+            .copied()
+            .filter(|state| is_active(*state))
+            .collect();
+        assert_eq!(active, [ES, SS, SR, SA]);
+    }
+}

@@ -1,0 +1,88 @@
+//! How long a flow without packets lives, by its state: IPVS's defaults and the three that a user may change.
+
+use core::time::Duration;
+
+use weir_abi::{State, ticks_from};
+
+/// The three timeouts that `ipvsadm --set` and `[timeouts]` change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Established TCP; 15 minutes by default.
+    pub tcp: Duration,
+    /// TCP after the first FIN; 2 minutes by default.
+    pub tcp_fin: Duration,
+    /// UDP; 5 minutes by default.
+    pub udp: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            tcp: Duration::from_secs(900),
+            tcp_fin: Duration::from_secs(120),
+            udp: Duration::from_secs(300),
+        }
+    }
+}
+
+impl Timeouts {
+    /// How long a flow in `state` lives.
+    #[must_use]
+    pub const fn of(&self, state: State) -> Duration {
+        match state {
+            State::None => Duration::from_secs(2),
+            State::Established => self.tcp,
+            State::FinWait => self.tcp_fin,
+            State::SynRecv | State::CloseWait => Duration::from_secs(60),
+            State::Close => Duration::from_secs(10),
+            State::LastAck => Duration::from_secs(30),
+            State::SynSent | State::TimeWait | State::Listen | State::Synack => {
+                Duration::from_secs(120)
+            }
+            State::Udp => self.udp,
+        }
+    }
+
+    /// The row of `weir_settings`: ticks by state number; numbers without a state last as long as an established flow.
+    #[must_use]
+    pub fn ticks(&self) -> [u32; 16] {
+        let mut ticks = [ticks_from(self.tcp); 16];
+        for state in State::ALL {
+            if let Some(place) = ticks.get_mut(*state as usize) {
+                *place = ticks_from(self.of(*state));
+            }
+        }
+        ticks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_those_of_ipvs() {
+        let seconds: Vec<u64> = State::ALL
+            .iter()
+            .map(|state| Timeouts::default().of(*state).as_secs())
+            .collect();
+        assert_eq!(
+            seconds,
+            [2, 900, 120, 60, 120, 120, 10, 60, 30, 120, 120, 300]
+        );
+    }
+
+    #[test]
+    fn a_change_reaches_its_state_alone() {
+        let changed = Timeouts {
+            tcp_fin: Duration::from_secs(7),
+            ..Timeouts::default()
+        };
+        let (before, after) = (Timeouts::default().ticks(), changed.ticks());
+        let differing: Vec<usize> = (0..16)
+            .filter(|index| before[*index] != after[*index])
+            .collect();
+        assert_eq!(differing, [State::FinWait as usize]);
+        assert_eq!(after[State::FinWait as usize], 7);
+    }
+}

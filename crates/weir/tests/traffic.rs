@@ -1,0 +1,142 @@
+//! The program over a real network: every forwarding method carries real traffic, in both families.
+
+mod world;
+
+use std::net::SocketAddr;
+
+use world::{Family, World, bracketed, privileged, upload_digest};
+
+const MIB: usize = 1 << 20;
+
+/// A service for TCP 80 and 9000 and for UDP 5300, with the family's two servers.
+fn config(family: Family, forward: &str, extra: &str) -> String {
+    let vip = bracketed(family.vip());
+    format!(
+        "[node]\ninterfaces = [\"eth0\"]\n\n\
+         [pool.web]\nscheduler = \"rr\"\nservers = [\"{}\", \"{}\"]\n\n\
+         [service.web]\nlisten = [\"{vip}:80\", \"{vip}:9000\", \"udp/{vip}:5300\"]\nforward = \"{forward}\"\n{extra}pool = \"web\"\n",
+        family.server(0),
+        family.server(1)
+    )
+}
+
+/// What every method must carry: both servers in turn, a large download and upload intact, UDP both ways, a narrow path.
+fn carries_everything(world: &mut World, family: Family) {
+    let vip = family.vip();
+    let url = format!("http://{}", bracketed(vip));
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..6 {
+        let body = world.get(&format!("{url}/name")).expect("an answer through the VIP");
+        seen.insert(String::from_utf8_lossy(&body).into_owned());
+    }
+    assert_eq!(seen.len(), 2, "both servers answered: {seen:?}");
+
+    let big = world.get(&format!("{url}/big")).expect("the large file");
+    let expected = std::fs::read(world.path("big")).expect("the original");
+    assert!(big == expected, "the download differs: {} bytes of {}", big.len(), expected.len());
+
+    let sink = SocketAddr::new(vip, 9000);
+    assert_eq!(world.upload(sink, 4 * MIB).expect("the upload"), upload_digest(4 * MIB));
+
+    let echo = SocketAddr::new(vip, 5300);
+    for length in [1, 512, 1200] {
+        let payload = vec![b'x'; length];
+        let answer = world.udp_exchange(echo, payload.clone()).expect("an echo");
+        assert_eq!(&answer[1..], payload.as_slice(), "the echo of {length} bytes");
+    }
+
+    // A path of 1400 bytes towards the servers: the client must be told, and the upload must still arrive.
+    for n in 0..2 {
+        let (flag, prefix) = if family == Family::V6 { ("-6 ", 128) } else { ("", 32) };
+        world.ip("director", &format!("{flag}route add {}/{prefix} dev eth0 mtu 1400", family.server(n)));
+    }
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    assert_eq!(world.upload(sink, MIB).expect("the upload over the narrow path"), upload_digest(MIB));
+
+    let status = world.status();
+    let servers = status["services"][0]["servers"].as_array().expect("servers").clone();
+    assert!(servers.iter().all(|server| server["connections"].as_u64() > Some(0)), "{status:#}");
+}
+
+fn test_method(family: Family, forward: &str, extra: &str, server_arguments: &[&str]) {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(2);
+    world.start_nginx(50 * MIB);
+    world.start_sink(9000, family);
+    if forward == "nat" {
+        if extra.is_empty() {
+            world.route_replies_through_director();
+        }
+        world.start_udp_echo(5300, |n| family.server(n));
+    } else {
+        let vip = family.vip().to_string();
+        let mut arguments = vec!["--forward", forward, "--vip", vip.as_str()];
+        arguments.extend_from_slice(server_arguments);
+        world.prepare_servers(&arguments);
+        world.start_udp_echo(5300, |_| family.vip());
+    }
+    world.start_director(&config(family, forward, extra));
+    carries_everything(&mut world, family);
+}
+
+#[test]
+fn nat_v4() {
+    test_method(Family::V4, "nat", "", &[]);
+}
+
+#[test]
+fn nat_v6() {
+    test_method(Family::V6, "nat", "", &[]);
+}
+
+#[test]
+fn snat_v4() {
+    test_method(Family::V4, "nat", "snat = true\n", &[]);
+}
+
+#[test]
+fn snat_v6() {
+    test_method(Family::V6, "nat", "snat = true\n", &[]);
+}
+
+#[test]
+fn direct_v4() {
+    test_method(Family::V4, "direct", "", &[]);
+}
+
+#[test]
+fn direct_v6() {
+    test_method(Family::V6, "direct", "", &[]);
+}
+
+#[test]
+fn tunnel_ipip_v4() {
+    test_method(Family::V4, "tunnel", "", &["--tunnel", "ipip"]);
+}
+
+#[test]
+fn tunnel_ipip_v6() {
+    test_method(Family::V6, "tunnel", "", &["--tunnel", "ipip"]);
+}
+
+#[test]
+fn tunnel_gue_v4() {
+    test_method(Family::V4, "tunnel", "tunnel = \"gue\"\n", &["--tunnel", "gue"]);
+}
+
+#[test]
+fn tunnel_gre_v6() {
+    test_method(Family::V6, "tunnel", "tunnel = \"gre\"\n", &["--tunnel", "gre"]);
+}
+
+#[test]
+fn l3dsr_v4() {
+    test_method(Family::V4, "l3dsr", "", &[]);
+}
+
+#[test]
+fn l3dsr_v6() {
+    test_method(Family::V6, "l3dsr", "", &[]);
+}
