@@ -98,13 +98,19 @@ struct hop {
 	__u64 smac;
 };
 
-/* Reads a row whole; 0 when a writer is at it. */
+#define HOP_READ_TRIES 8
+
+/* Reads a row whole; 0 when it names no way. A writer holds `link` at zero for some ten nanoseconds: worth a second look. */
 static __always_inline int hop_read(struct weir_hop *row, struct hop *hop)
 {
-	hop->link = READ_ONCE(row->link);
-	hop->dmac = READ_ONCE(row->dmac);
-	hop->smac = READ_ONCE(row->smac);
-	return hop->link == READ_ONCE(row->link);
+	for (int i = 0; i < HOP_READ_TRIES; i++) {
+		hop->link = READ_ONCE(row->link);
+		hop->dmac = READ_ONCE(row->dmac);
+		hop->smac = READ_ONCE(row->smac);
+		if (hop->link != 0 && hop->link == READ_ONCE(row->link))
+			return 1;
+	}
+	return 0;
 }
 
 static __always_inline void hop_refresh(struct xdp_md *ctx, struct weir_hop *row, struct weir_addr *addr, __u32 now,
@@ -128,7 +134,7 @@ static __always_inline int hop_to_server(struct xdp_md *ctx, __u32 dest_id, stru
 	if (!row)
 		return 0;
 	hop_refresh(ctx, row, &dest->addr, now, slot);
-	return hop_read(row, hop) && hop->link != 0;
+	return hop_read(row, hop);
 }
 
 static __always_inline struct weir_client *client_row(const struct weir_addr *addr)
@@ -151,7 +157,7 @@ static __always_inline int hop_to_client(struct xdp_md *ctx, struct weir_addr *a
 		row->hop.renewed = 0;
 	}
 	hop_refresh(ctx, &row->hop, addr, now, (__u32)(addr->lo >> 32));
-	return hop_read(&row->hop, hop) && hop->link != 0 && addr_equal(&row->addr, addr);
+	return hop_read(&row->hop, hop) && addr_equal(&row->addr, addr);
 }
 
 /* Where forwarding is off the kernel tells no routes: remember the way by which a client's packets come. */

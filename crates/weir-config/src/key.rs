@@ -181,17 +181,10 @@ impl Kind {
             }
             Self::OneOf(choices) => words(&choices().now),
             Self::List(of) => format!("a list, each {}", of.syntax()),
-            Self::Table(section) => match section.path.split_once('.') {
-                Some((_, inner)) if !section.path.contains("NAME") => format!("a table `{inner}`"),
-                _ => format!(
-                    "a table {{ {} }}",
-                    section
-                        .built()
-                        .map(|key| key.name)
-                        .collect::<Vec<_>>()
-                        .join(", ")
-                ),
-            },
+            Self::Table(section) => {
+                let keys: Vec<&str> = section.built().map(|key| key.name).collect();
+                format!("a table {{ {} }}", keys.join(", "))
+            }
             Self::Named(section) => format!("tables `{}`", section.heading()),
             Self::Either(a, b) => format!("{}, or {}", a.syntax(), b.syntax()),
         }

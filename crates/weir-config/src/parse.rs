@@ -75,16 +75,35 @@ fn mend(text: &str, mut errors: Vec<toml::de::Error>) -> (String, Vec<toml::de::
 /// # Errors
 /// As [`parse`]; after a mistake of syntax the rest of the text is not looked at.
 pub fn parse_json(text: &str, host: &Host) -> Result<Parsed, Vec<Diagnostic>> {
-    let (item, syntax) = match json::read(text) {
+    let (item, twice) = match json::read(text) {
         Ok(read) => read,
-        Err(diagnostic) => return finish(text, &Table::default(), vec![*diagnostic], host),
+        Err(diagnostic) => {
+            return finish(text, &Table::default(), Syntax::of(vec![*diagnostic]), host);
+        }
     };
     match item.value {
-        Value::Table(root) => finish(text, &root, syntax, host),
+        Value::Table(root) => finish(text, &root, Syntax::of(twice), host),
         other => {
             let message = format!("expected an object, found {}", other.describe());
             let diagnostic = Diagnostic::new(Code::WrongType, &item.span, message);
-            finish(text, &Table::default(), vec![diagnostic], host)
+            finish(text, &Table::default(), Syntax::of(vec![diagnostic]), host)
+        }
+    }
+}
+
+/// What was wrong before any meaning was looked for.
+struct Syntax {
+    found: Vec<Diagnostic>,
+    /// Lines, from 0, whose meaning is a guess.
+    broken: HashSet<usize>,
+}
+
+impl Syntax {
+    /// Mistakes that leave the meaning of the rest certain.
+    fn of(found: Vec<Diagnostic>) -> Self {
+        Self {
+            found,
+            broken: HashSet::new(),
         }
     }
 }
@@ -92,15 +111,12 @@ pub fn parse_json(text: &str, host: &Host) -> Result<Parsed, Vec<Diagnostic>> {
 fn finish(
     text: &str,
     root: &Table<'_>,
-    syntax: Vec<Diagnostic>,
+    syntax: Syntax,
     host: &Host,
 ) -> Result<Parsed, Vec<Diagnostic>> {
     let mut sink = Sink::new(text);
-    let broken: HashSet<usize> = syntax
-        .iter()
-        .map(|diagnostic| sink.lines.index(diagnostic.span.start))
-        .collect();
-    syntax
+    let Syntax { found, broken } = syntax;
+    found
         .into_iter()
         .for_each(|diagnostic| sink.push(diagnostic));
     let certain = sink.found.len();
@@ -149,22 +165,34 @@ fn finish(
     })
 }
 
-/// One finding for each mistake: what the parser says of the lines right below one comes from that one.
-fn syntax_errors(text: &str, root: &Table<'_>, errors: &[toml::de::Error]) -> Vec<Diagnostic> {
+/// One finding for each mistake of syntax, and all lines that the parser could not make sense of.
+///
+/// What it says of the rest of a line, or of the lines below a list that does not close, comes from the same mistake.
+fn syntax_errors(text: &str, root: &Table<'_>, errors: &[toml::de::Error]) -> Syntax {
     let lines = Lines::new(text);
     let mut found: Vec<Diagnostic> = errors
         .iter()
         .map(|error| syntax_error(text, root, error))
         .collect();
     found.sort_by_key(|diagnostic| diagnostic.span.start);
+    let mut broken = HashSet::new();
     let mut last: Option<usize> = None;
+    let mut in_list = false;
     found.retain(|diagnostic| {
+        if diagnostic.code == Code::DuplicateKey {
+            return true;
+        }
         let line = lines.index(diagnostic.span.start);
-        let follows = last.is_some_and(|last| line <= last + 1);
+        broken.insert(line);
+        let reach = usize::from(in_list);
+        let follows = last.is_some_and(|last| line <= last + reach);
+        if !follows {
+            in_list = diagnostic.message.contains("array");
+        }
         last = Some(line);
         !follows
     });
-    found
+    Syntax { found, broken }
 }
 
 fn syntax_error(text: &str, root: &Table<'_>, error: &toml::de::Error) -> Diagnostic {

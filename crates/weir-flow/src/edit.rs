@@ -204,7 +204,12 @@ mod tests {
         let (src, dst) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
         let plain = untagged.clone().ipv4(src, dst).udp(1, 2).build();
         let tagged = untagged.clone().vlan(7).ipv4(src, dst).udp(1, 2).build();
-        let twice = untagged.service_vlan(3).vlan(4).ipv4(src, dst).udp(1, 2).build();
+        let twice = untagged
+            .service_vlan(3)
+            .vlan(4)
+            .ipv4(src, dst)
+            .udp(1, 2)
+            .build();
         for frame in [&plain, &tagged, &twice] {
             let mut frame = frame.clone();
             retag(&mut frame, 7);

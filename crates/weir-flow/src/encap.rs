@@ -15,7 +15,11 @@ use crate::parse::{Family, Layout};
 pub(crate) fn overhead(dest: &Dest) -> usize {
     let ip = if dest.family == 4 { 20 } else { 40 };
     let flag = |flag: u8, with: usize, without: usize| {
-        if dest.tunnel_flags & flag != 0 { with } else { without }
+        if dest.tunnel_flags & flag != 0 {
+            with
+        } else {
+            without
+        }
     };
     ip + match Tunnel::from_number(dest.tunnel) {
         Some(Tunnel::Gue) => 8 + flag(TUNNEL_REMCSUM, 12, 4),
@@ -117,7 +121,11 @@ mod tests {
                 let dest = dest(tunnel, flags, to, from);
                 let mut out = frame.clone();
                 push(&mut out, &layout, &dest, 0xabcd_ef01_2345_6789);
-                assert_eq!(out.len(), frame.len() + overhead(&dest), "{tunnel:?} {flags}");
+                assert_eq!(
+                    out.len(),
+                    frame.len() + overhead(&dest),
+                    "{tunnel:?} {flags}"
+                );
                 let parsed = Packet::parse(&out).unwrap();
                 let outer = parsed.ip().unwrap();
                 assert_eq!((outer.ttl(), outer.tos()), (9, 0xb9));

@@ -189,7 +189,11 @@ mod tests {
             sport: ports.0,
             dport: ports.1,
             protocol: 6,
-            family: if dst.is_ipv4() { Family::V4 } else { Family::V6 },
+            family: if dst.is_ipv4() {
+                Family::V4
+            } else {
+                Family::V6
+            },
         }
     }
 
@@ -200,10 +204,16 @@ mod tests {
         let others = [
             Tuple { sport: 1001, ..one },
             Tuple { dport: 81, ..one },
-            Tuple { protocol: 17, ..one },
+            Tuple {
+                protocol: 17,
+                ..one
+            },
             tuple("192.0.2.2", "192.0.2.10", (1000, 80)),
             tuple("192.0.2.1", "192.0.2.11", (1000, 80)),
-            Tuple { family: Family::V6, ..one },
+            Tuple {
+                family: Family::V6,
+                ..one
+            },
             one.reversed(),
         ];
         for other in others {
@@ -229,6 +239,9 @@ mod tests {
             let hash = key.hash(&tuple("2001:db8::1", "2001:db8::2", (port, 80)));
             seen[Placement::of(hash, 16).home as usize] += 1;
         }
-        assert!(seen.iter().all(|count| (50..200).contains(count)), "{seen:?}");
+        assert!(
+            seen.iter().all(|count| (50..200).contains(count)),
+            "{seen:?}"
+        );
     }
 }

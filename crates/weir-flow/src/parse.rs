@@ -323,15 +323,36 @@ mod tests {
     fn what_is_well_formed_is_read_as_weir_wire_reads_it() {
         let (src, dst) = ("2001:db8::1", "2001:db8::2");
         let packets = [
-            frame().ipv4([192, 0, 2, 1].into(), [192, 0, 2, 2].into()).options(&[1, 1, 1]).udp(7, 9).build(),
-            frame().vlan(5).service_vlan(6).ipv4([192, 0, 2, 1].into(), [192, 0, 2, 2].into()).tcp(7, 9).build(),
-            frame().ipv6(src.parse().unwrap(), dst.parse().unwrap()).hop_by_hop().dest_opts().tcp(7, 9).build(),
-            frame().ipv6(src.parse().unwrap(), dst.parse().unwrap()).fragment_header(1, 0, false).udp(7, 9).build(),
+            frame()
+                .ipv4([192, 0, 2, 1].into(), [192, 0, 2, 2].into())
+                .options(&[1, 1, 1])
+                .udp(7, 9)
+                .build(),
+            frame()
+                .vlan(5)
+                .service_vlan(6)
+                .ipv4([192, 0, 2, 1].into(), [192, 0, 2, 2].into())
+                .tcp(7, 9)
+                .build(),
+            frame()
+                .ipv6(src.parse().unwrap(), dst.parse().unwrap())
+                .hop_by_hop()
+                .dest_opts()
+                .tcp(7, 9)
+                .build(),
+            frame()
+                .ipv6(src.parse().unwrap(), dst.parse().unwrap())
+                .fragment_header(1, 0, false)
+                .udp(7, 9)
+                .build(),
         ];
         for packet in packets {
             let layout = parse(&packet).unwrap();
             let tuple = Packet::parse(&packet).unwrap().five_tuple().unwrap();
-            assert_eq!((layout.src.to_ip(), layout.dst.to_ip()), (tuple.src, tuple.dst));
+            assert_eq!(
+                (layout.src.to_ip(), layout.dst.to_ip()),
+                (tuple.src, tuple.dst)
+            );
             assert_eq!((layout.sport, layout.dport), (tuple.sport, tuple.dport));
             assert_eq!(layout.protocol, tuple.protocol);
             assert_eq!(layout.l3 + layout.ip_len, packet.len());
@@ -342,7 +363,10 @@ mod tests {
     #[test]
     fn no_prefix_of_a_packet_panics() {
         let whole = frame()
-            .ipv6("2001:db8::1".parse().unwrap(), "2001:db8::2".parse().unwrap())
+            .ipv6(
+                "2001:db8::1".parse().unwrap(),
+                "2001:db8::2".parse().unwrap(),
+            )
             .hop_by_hop()
             .fragment_header(1, 0, true)
             .dest_opts()

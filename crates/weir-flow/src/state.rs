@@ -74,14 +74,10 @@ const SA: State = State::Synack;
 const fn row(view: View, event: Event) -> Row {
     match (view, event) {
         // From:                          NO  ES  SS  SR  FW  TW  CL  CW  LA  LI  SA
-        (View::Input | View::OneSided, Event::Syn) => {
-            [SR, ES, ES, SR, SR, SR, SR, SR, SR, SR, SR]
-        }
+        (View::Input | View::OneSided, Event::Syn) => [SR, ES, ES, SR, SR, SR, SR, SR, SR, SR, SR],
         (View::Input, Event::Fin) => [CL, CW, SS, TW, TW, TW, CL, CW, LA, LI, TW],
         (View::OneSided, Event::Fin) => [CL, FW, SS, TW, FW, TW, CL, CW, LA, LI, TW],
-        (View::Input | View::OneSided, Event::Ack) => {
-            [ES, ES, SS, ES, FW, TW, CL, CW, CL, LI, ES]
-        }
+        (View::Input | View::OneSided, Event::Ack) => [ES, ES, SS, ES, FW, TW, CL, CW, CL, LI, ES],
         (View::Input, Event::Rst) => [CL, CL, CL, SR, CL, CL, CL, CL, LA, LI, SR],
         (View::OneSided, Event::Rst) => [CL, CL, CL, SR, CL, CL, CL, CL, LA, LI, CL],
         (View::Output, Event::Syn) => [SS, ES, SS, SR, SS, SS, SS, SS, SS, LI, SR],
@@ -172,7 +168,11 @@ mod tests {
 
     #[test]
     fn a_reset_ends_all_but_what_ipvs_spares() {
-        for state in State::ALL.iter().copied().filter(|state| *state != State::Udp) {
+        for state in State::ALL
+            .iter()
+            .copied()
+            .filter(|state| *state != State::Udp)
+        {
             let after = next(state, View::Input, TcpFlags::RST);
             match state {
                 SR | SA => assert_eq!(after, SR),

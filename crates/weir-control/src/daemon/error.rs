@@ -52,7 +52,10 @@ pub enum Error {
     /// The watch over links, addresses and routes.
     #[error(transparent)]
     Network(#[from] weir_netlink::Error),
-    /// The engine.
-    #[error(transparent)]
-    Engine(#[from] crate::engine::Error),
+    /// The engine, whichever it is.
+    #[error("{source}")]
+    Engine {
+        /// Its own words.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
 }

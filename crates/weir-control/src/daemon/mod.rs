@@ -17,12 +17,12 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior, interval};
+use weir_model::Desired;
 use weir_netlink::{Event, Netlink, Watch};
 use weir_sys::{Capabilities, Capability, Notification, Notifier};
 
 use crate::api::{self, Access, FileRequest, Order};
 use crate::configuration;
-use crate::engine::{Engine, Paths};
 
 pub use admin::{Admin, Move};
 pub use director::Director;
@@ -43,17 +43,18 @@ pub struct Options {
     pub config: PathBuf,
     /// `--runtime-dir`.
     pub runtime_dir: PathBuf,
-    /// `--pin-dir`.
-    pub pin_dir: PathBuf,
     /// Whether findings about the file may have colours.
     pub color: bool,
 }
 
-/// Runs until SIGTERM or SIGINT.
+/// Runs until SIGTERM or SIGINT, with the engine that `open` brings up for the file's configuration.
 ///
 /// # Errors
 /// It could not start; nothing of the configuration is in force then that was not before.
-pub async fn run(options: &Options) -> Result<(), Error> {
+pub async fn run<P: Plane>(
+    options: &Options,
+    open: impl AsyncFnOnce(&Desired) -> Result<P, P::Error>,
+) -> Result<(), Error> {
     let loaded = configuration::load(&options.config, options.color)?;
     for line in loaded.findings.lines() {
         eprintln!("{line}");
@@ -71,11 +72,11 @@ pub async fn run(options: &Options) -> Result<(), Error> {
     let (orders, taken) = api::orders();
     let mut admin = Admin::new(orders.clone());
     let to = admin.prepare(loaded.desired.node.admin).await?;
-    let paths = Paths {
-        runtime_dir: options.runtime_dir.clone(),
-        pin_dir: options.pin_dir.clone(),
-    };
-    let engine = Engine::open(&paths, &loaded.desired).await?;
+    let engine = open(&loaded.desired)
+        .await
+        .map_err(|error| Error::Engine {
+            source: Box::new(error),
+        })?;
     let listener = runtime_dir.listen()?;
     tokio::spawn(api::serve(
         listener,

@@ -167,7 +167,9 @@ impl Tables {
             spread_len: self.spread.len() as u32,
             max_weight: if is_walk { self.start.max_weight } else { greatest },
             gcd: self.gcd,
-            pad: [self.start.last_seq, self.start.pass_weight, 0, 0, 0],
+            start_seq: self.start.last_seq,
+            start_weight: self.start.pass_weight,
+            ..Extent::ZERO
         };
         (header, [list_at, hash_at, spread_at])
     }

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use weir_abi::{
     Addr, Be16, DEST_LIVE, DEST_LOCAL, DEST_RESCHEDULE, DEST_RESET, DEST_SNAT, DEST_STRICT, DEST_USABLE, Dest, Filter,
     Range, SERVICE_DROP_NO_SERVER, SERVICE_SNAT, SERVICE_STRICT, SETTINGS_LEARN_CLIENTS, SETTINGS_LOCAL_NAT, Settings,
-    State, TUNNEL_CSUM, TUNNEL_REMCSUM, VIP_ECHO, VIP_RANGES, VIP_SNAT, ticks_from,
+    TUNNEL_CSUM, TUNNEL_REMCSUM, VIP_ECHO, VIP_RANGES, VIP_SNAT, ticks_from,
 };
 use weir_model::{
     Desired, Family, Forward, NoServer, Node, Ports, Protocol, Service, Snat, Timeouts, TunnelChecksum, TunnelKind,
@@ -288,28 +288,13 @@ const fn forward_number(forward: Forward) -> weir_abi::Forward {
     }
 }
 
-/// The kernel's timeouts (net/netfilter/ipvs/ip_vs_proto_tcp.c) where the configuration sets none.
 fn settings(node: &Node, timeouts: &Timeouts) -> Settings {
-    const SECONDS: [(State, u64); 9] = [
-        (State::None, 2),
-        (State::SynSent, 120),
-        (State::SynRecv, 60),
-        (State::TimeWait, 120),
-        (State::Close, 10),
-        (State::CloseWait, 60),
-        (State::LastAck, 30),
-        (State::Listen, 120),
-        (State::Synack, 120),
-    ];
-    let mut settings = Settings::ZERO;
-    for (state, seconds) in SECONDS {
-        settings.timeouts[state as usize] = ticks_from(std::time::Duration::from_secs(seconds));
+    let Timeouts { tcp, tcp_fin, udp } = *timeouts;
+    Settings {
+        timeouts: weir_flow::timeout::Timeouts { tcp, tcp_fin, udp }.ticks(),
+        syn_budget: node.syn_budget,
+        reject_budget: REJECT_BUDGET,
+        untracked_ticks: ticks_from(tcp),
+        ..Settings::ZERO
     }
-    settings.timeouts[State::Established as usize] = ticks_from(timeouts.tcp);
-    settings.timeouts[State::FinWait as usize] = ticks_from(timeouts.tcp_fin);
-    settings.timeouts[State::Udp as usize] = ticks_from(timeouts.udp);
-    settings.syn_budget = node.syn_budget;
-    settings.reject_budget = REJECT_BUDGET;
-    settings.untracked_ticks = ticks_from(timeouts.tcp);
-    settings
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use aya::maps::{Map, MapData, PerCpuArray, ProgramArray};
 use aya::programs::links::FdLink;
-use aya::programs::{Program, ProgramFd, TestRun, TestRunAttrs, TestRunOptions, Xdp, XdpMode};
+use aya::programs::{Program, ProgramFd, ProgramInfo, TestRun, TestRunAttrs, TestRunOptions, Xdp, XdpMode};
 use aya::{Ebpf, EbpfLoader};
 
 use crate::Outcome;
@@ -226,8 +226,7 @@ fn xdp(program: &mut Program) -> Outcome<&mut Xdp> {
     Ok(program.try_into()?)
 }
 
-/// A descriptor of a pinned XDP program, whoever pinned it.
+/// A descriptor of a pinned program.
 pub(crate) fn pinned_program(path: &Path) -> Outcome<ProgramFd> {
-    let program = Xdp::from_pin(path, aya_attach_type())?;
-    Ok(program.fd()?.try_clone()?)
+    Ok(ProgramInfo::from_pin(path)?.fd()?)
 }

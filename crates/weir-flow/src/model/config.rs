@@ -99,9 +99,10 @@ impl Config {
             return Some(*service);
         }
         let vip = self.vips.get(&addr)?;
-        let range = vip.ranges.iter().find(|range| {
-            range.protocol == protocol && (range.first..=range.last).contains(&port)
-        });
+        let range = vip
+            .ranges
+            .iter()
+            .find(|range| range.protocol == protocol && (range.first..=range.last).contains(&port));
         Some(match range {
             Some(range) => range.service,
             None if protocol == 6 => vip.any_tcp,

@@ -1,0 +1,309 @@
+//! The daemon's conduct over a real unix socket, with an engine that only remembers what it was told.
+
+use std::cell::RefCell;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use weir_model::Desired;
+use weir_netlink::Event;
+
+use super::*;
+use crate::api::{OperatorState, Refusal, ServerRequest};
+use crate::client::{self, Client};
+use crate::explain::{Answer, Packet};
+use crate::snapshot::Snapshot;
+
+const FILE: &str = r#"
+[pool.images]
+servers = ["10.0.0.5", "[2001:db8::5]:80"]
+"#;
+
+/// What the engine was told, shared with the test.
+#[derive(Debug, Default)]
+struct Told {
+    applied: Vec<Desired>,
+    servers: Vec<(String, String, ServerRequest)>,
+    refuse: bool,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Fake(Rc<RefCell<Told>>);
+
+impl Plane for Fake {
+    type Error = io::Error;
+
+    async fn apply(&mut self, desired: &Desired) -> Result<(), io::Error> {
+        // Gives others a turn, as the real one does: orders must wait all the same.
+        tokio::task::yield_now().await;
+        let mut told = self.0.borrow_mut();
+        if told.refuse {
+            return Err(io::Error::other("no place for it"));
+        }
+        told.applied.push(desired.clone());
+        Ok(())
+    }
+
+    async fn order_server(
+        &mut self,
+        pool: &str,
+        address: &str,
+        request: ServerRequest,
+    ) -> Result<(), io::Error> {
+        let word = (pool.to_owned(), address.to_owned(), request);
+        self.0.borrow_mut().servers.push(word);
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, io::Error> {
+        Ok(Snapshot {
+            revision: self.0.borrow().applied.len() as u64,
+            ..Snapshot::default()
+        })
+    }
+
+    fn live_flows(&self, _: &str, _: Option<&str>) -> u64 {
+        0
+    }
+
+    fn explain(&self, packet: &Packet) -> Result<Answer, io::Error> {
+        Ok(Answer {
+            packet: packet.to_string(),
+            ..Answer::default()
+        })
+    }
+
+    async fn network_event(&mut self, _: &Event) -> Result<(), io::Error> {
+        Ok(())
+    }
+
+    async fn tick(&mut self) -> Result<(), io::Error> {
+        Ok(())
+    }
+}
+
+/// A daemon with its directory; ends with the test's runtime.
+struct Seat {
+    directory: PathBuf,
+    _runtime_dir: RuntimeDir,
+    client: Client,
+    told: Fake,
+}
+
+impl Seat {
+    /// Must be called inside a `LocalSet`.
+    fn new(name: &str) -> Self {
+        let process = std::process::id();
+        let directory = std::env::temp_dir().join(format!("weir-daemon-{name}-{process}"));
+        let runtime_dir = RuntimeDir::take(&directory).unwrap();
+        let file = directory.join("weir.toml");
+        fs::write(&file, FILE).unwrap();
+        let desired = configuration::load(&file, false).unwrap().desired;
+        let told = Fake::default();
+        let (orders, mut taken) = api::orders();
+        let admin = Admin::new(orders.clone());
+        let mut director = Director::new(told.clone(), desired, file, admin);
+        let listener = runtime_dir.listen().unwrap();
+        tokio::spawn(api::serve(listener, api::router(orders, Access::Full)));
+        tokio::task::spawn_local(async move {
+            while let Some(order) = taken.recv().await {
+                director.carry_out(order).await;
+            }
+        });
+        Self {
+            client: Client::new(&directory),
+            directory,
+            _runtime_dir: runtime_dir,
+            told,
+        }
+    }
+
+    fn write(&self, name: &str, text: &str) -> FileRequest {
+        let path = self.directory.join(name);
+        fs::write(&path, text).unwrap();
+        FileRequest {
+            path: Some(path),
+            color: false,
+        }
+    }
+
+    async fn raw(&self, request: &str) -> String {
+        let mut stream = UnixStream::connect(self.directory.join(SOCKET)).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+async fn with_daemon(name: &str, test: impl AsyncFnOnce(&Seat)) {
+    let local = tokio::task::LocalSet::new();
+    local
+        .run_until(async {
+            let seat = Seat::new(name);
+            test(&seat).await;
+        })
+        .await;
+}
+
+fn refusal(error: client::Error) -> Refusal {
+    match error {
+        client::Error::Refused(refusal) => refusal,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_reload_takes_effect_and_its_file_stays_in_force() {
+    with_daemon("reload", async |seat| {
+        let request = seat.write("other.toml", "[pool.images]\nservers = [\"10.0.0.5\"]\n");
+        let reloaded = seat.client.reload(&request).await.unwrap();
+        assert_eq!(reloaded.revision, 1);
+        assert_eq!(reloaded.changes, ["- server images/[2001:db8::5]:80"]);
+        let again = seat.client.reload(&FileRequest::default()).await.unwrap();
+        assert_eq!(again.changes, [] as [String; 0]);
+        assert_eq!(seat.told.0.borrow().applied.len(), 2);
+        assert_eq!(seat.client.status().await.unwrap().revision, 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_bad_file_changes_nothing_and_comes_back_with_its_findings() {
+    with_daemon("bad", async |seat| {
+        let request = seat.write("bad.toml", "[pool.images]\nserver = [\"10.0.0.5\"]\n");
+        let refusal = refusal(seat.client.reload(&request).await.unwrap_err());
+        assert!(refusal.error.contains("bad.toml:2:1: "), "{refusal}");
+        assert!(refusal.diagnostics.unwrap().contains("servers"));
+        assert!(seat.told.0.borrow().applied.is_empty());
+        // The file in force is still the first one.
+        assert!(seat.client.plan(&FileRequest::default()).await.unwrap().changes.is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_the_engine_refuses_is_not_in_force() {
+    with_daemon("refused", async |seat| {
+        let request = seat.write("other.toml", "[pool.other]\nservers = [\"10.0.0.5\"]\n");
+        seat.told.0.borrow_mut().refuse = true;
+        let refusal = refusal(seat.client.reload(&request).await.unwrap_err());
+        assert_eq!(refusal.error, "no place for it");
+        assert_eq!(seat.client.plan(&request).await.unwrap().changes.len(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_admin_address_that_is_taken_stops_a_reload_before_the_engine() {
+    with_daemon("admin", async |seat| {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let text = format!("[node]\nadmin = \"{}\"\n", taken.local_addr().unwrap());
+        let refusal = refusal(seat.client.reload(&seat.write("a.toml", &text)).await.unwrap_err());
+        assert!(refusal.error.starts_with("[node] admin 127.0.0.1:"), "{refusal}");
+        assert!(seat.told.0.borrow().applied.is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn admin_reads_and_changes_nothing() {
+    with_daemon("tcp", async |seat| {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = free.local_addr().unwrap();
+        drop(free);
+        let text = format!("[node]\nadmin = \"{address}\"\n");
+        seat.client.reload(&seat.write("a.toml", &text)).await.unwrap();
+        let ask = async |head: &str| {
+            let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+            let request = format!("{head} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            answer
+        };
+        assert!(ask("GET /v1/status").await.starts_with("HTTP/1.1 200"));
+        assert!(ask("GET /metrics").await.contains("weir_revision 1"));
+        assert!(ask("POST /v1/reload").await.starts_with("HTTP/1.1 403"));
+        assert!(ask("POST /v1/servers/a/b").await.starts_with("HTTP/1.1 403"));
+        assert_eq!(seat.told.0.borrow().applied.len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn servers_are_ordered_by_their_names_in_the_file() {
+    with_daemon("server", async |seat| {
+        let drain = ServerRequest::State(OperatorState::Drain);
+        let six = "[2001:db8::5]:80";
+        seat.client.server("images", six, drain).await.unwrap();
+        let expected = ("images".to_owned(), six.to_owned(), drain);
+        assert_eq!(seat.told.0.borrow().servers, [expected]);
+        for (pool, address, request) in [
+            ("none", six, drain),
+            ("images", "10.0.0.9", drain),
+            ("images", six, ServerRequest::Weight(65_536)),
+        ] {
+            let error = seat.client.server(pool, address, request).await.unwrap_err();
+            refusal(error);
+        }
+        assert_eq!(seat.told.0.borrow().servers.len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn reloads_at_once_are_carried_out_one_by_one() {
+    with_daemon("queue", async |seat| {
+        let request = FileRequest::default();
+        let (a, b, c) = tokio::join!(
+            seat.client.reload(&request),
+            seat.client.reload(&request),
+            seat.client.reload(&request)
+        );
+        let mut revisions = [a, b, c].map(|reloaded| reloaded.unwrap().revision);
+        revisions.sort_unstable();
+        assert_eq!(revisions, [1, 2, 3]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn requests_that_are_none_are_refused_and_the_next_is_answered() {
+    with_daemon("bodies", async |seat| {
+        let post = |length: usize, body: &str| {
+            format!(
+                "POST /v1/reload HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+            )
+        };
+        let large = " ".repeat(api::MAX_BODY_BYTES + 1);
+        let answer = seat.raw(&post(large.len(), &large)).await;
+        assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+        let answer = seat.raw(&post(6, "[1, 2]")).await;
+        assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+        let answer = seat.raw(&post(17, r#"{"path": "x.tom"}"#)).await;
+        assert!(answer.contains("the path must be absolute"), "{answer}");
+        let answer = seat.raw("no HTTP\r\n\r\n").await;
+        assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+        let answer = seat.raw("GET /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+        assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+        seat.client.status().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_a_daemon_the_client_says_so() {
+    let client = Client::new(Path::new("/nonexistent"));
+    let error = client.status().await.unwrap_err();
+    assert!(matches!(error, client::Error::NoDaemon { .. }), "{error}");
+}

@@ -1,0 +1,167 @@
+//! Finds the rows of a configuration again in maps whose state file is lost.
+//!
+//! Services are known by their listeners, servers by address and port within their service. What the maps hold and the
+//! configuration does not name becomes a removed server: its flows live on and its row is not given away under them.
+
+use std::collections::BTreeMap;
+
+use weir_abi::{DEST_LIVE, Dest, Extent, Listener, Member};
+use weir_dataplane::Maps;
+use weir_model::{Desired, Ports, Protocol, Service};
+
+use super::Result;
+use super::allocation::{Allocation, DestSlot, Removal, ServiceSlot, StoredStart};
+use super::extent::number;
+use crate::snapshot::Totals;
+
+/// The allocation that the maps tell.
+///
+/// # Errors
+/// The maps cannot be read.
+pub fn rebuild(maps: &Maps, desired: &Desired, dest_rows: u32, now_ms: u64) -> Result<Allocation> {
+    let mut allocation = Allocation::default();
+    let mut of_row: BTreeMap<u32, Vec<(u32, Dest)>> = BTreeMap::new();
+    for id in 1..maps.dests.entries() {
+        let dest = maps.dests.get(id)?;
+        if dest.flags & DEST_LIVE != 0 {
+            allocation.last_generation = allocation.last_generation.max(dest.generation);
+            of_row.entry(dest.service).or_default().push((id, dest));
+        }
+    }
+    for service in &desired.services {
+        let Some(row) = row_of(maps, service)? else { continue };
+        let Some(dests) = of_row.remove(&row) else { continue };
+        let slot = slot_of(maps, desired, service, row, dests, now_ms)?;
+        allocation.last_generation = allocation.last_generation.max(slot.generation);
+        allocation.services.insert(service.name.clone(), slot);
+    }
+    for (row, dests) in of_row {
+        let mut slot = empty(row, maps.services.get(row)?.generation);
+        slot.removed = true;
+        slot.dests = dests.iter().map(|(id, dest)| found(*id, dest, 0, now_ms)).collect();
+        allocation.services.insert(format!("(row {row})"), slot);
+    }
+    // Shared counts are given anew; their rows begin with the sums of the servers' own.
+    debug_assert!(allocation.dests().all(|(_, dest)| dest.id < dest_rows));
+    Ok(allocation)
+}
+
+/// The row that one of a service's listeners leads to.
+fn row_of(maps: &Maps, service: &Service) -> Result<Option<u32>> {
+    for listener in &service.listen {
+        let proto = listener.protocol.number();
+        let row = match listener.ports {
+            Ports::One(port) => {
+                let key = Listener { addr: listener.address.into(), port: port.into(), proto, ..Listener::ZERO };
+                maps.listeners.get(&key)?
+            }
+            Ports::Range(first, last) => match maps.vips.get(&listener.address.into())? {
+                Some(vip) => {
+                    let ranges = maps.ranges(&vip)?;
+                    let same = |range: &&weir_abi::Range| (range.proto, range.first, range.last) == (proto, first, last);
+                    ranges.iter().find(same).map(|range| range.service)
+                }
+                None => None,
+            },
+            Ports::Any => maps.vips.get(&listener.address.into())?.map(|vip| match listener.protocol {
+                Protocol::Tcp => vip.any_tcp,
+                Protocol::Udp => vip.any_udp,
+            }),
+        };
+        if let Some(row) = row.filter(|row| *row != 0) {
+            return Ok(Some(row));
+        }
+    }
+    Ok(None)
+}
+
+fn empty(row: u32, generation: u32) -> ServiceSlot {
+    ServiceSlot {
+        row,
+        generation,
+        scheduler: String::new(),
+        start: StoredStart { generation: 0, last_seq: 0, pass_weight: 0, max_weight: 0, step: 1 },
+        last_seq: 0,
+        dests: Vec::new(),
+        retired: Totals::default(),
+        removed: false,
+    }
+}
+
+fn slot_of(
+    maps: &Maps,
+    desired: &Desired,
+    service: &Service,
+    row: u32,
+    dests: Vec<(u32, Dest)>,
+    now_ms: u64,
+) -> Result<ServiceSlot> {
+    let written = maps.services.get(row)?;
+    let mut slot = empty(row, written.generation);
+    let header: Option<Extent> = match written.extent {
+        0 => None,
+        at => maps.elements_as(at, 1)?.into_iter().next(),
+    };
+    let members: Vec<Member> = match &header {
+        Some(header) => maps.elements_as(header.list_at, header.list_len)?,
+        None => Vec::new(),
+    };
+    let kind = desired.pool(&service.pool).map(|pool| pool.l4_scheduler().kind);
+    if let (Some(header), Some(kind)) = (&header, kind)
+        && header.scheduler == number(kind) as u32
+    {
+        slot.scheduler = kind.as_str().to_owned();
+        slot.start = StoredStart {
+            generation: header.generation,
+            last_seq: header.start_seq,
+            pass_weight: header.start_weight,
+            max_weight: header.max_weight,
+            step: header.gcd,
+        };
+    }
+    for (id, dest) in &dests {
+        let member = members.iter().find(|member| member.dest == *id);
+        let mut known = found(*id, dest, member.map_or(0, |member| member.weight), now_ms);
+        known.seq = member.map_or(0, |member| member.seq);
+        let servers = desired.pool(&service.pool).map(|pool| (&pool.servers, &pool.sorry));
+        let port = |port: Option<u16>| dest.port.get() == 0 || port == Some(dest.port.get());
+        if let Some((servers, sorry)) = servers {
+            let is = |server: &&weir_model::Server| server.address == known.address && port(server.port);
+            let server = servers.iter().find(is).map(|server| (server, false));
+            if let Some((server, sorry)) = server.or_else(|| sorry.iter().find(is).map(|server| (server, true))) {
+                (known.port, known.sorry, known.removed) = (server.port, sorry, None);
+                known.name.clone_from(&server.name);
+            }
+        }
+        slot.dests.push(known);
+    }
+    slot.dests.sort_by_key(|dest| dest.seq);
+    // Servers that were not usable have lost their place in the order: they come before the others.
+    let offset = slot.dests.iter().filter(|dest| dest.seq == 0).count() as u32;
+    if offset > 0 {
+        for (at, dest) in slot.dests.iter_mut().enumerate() {
+            dest.seq = at as u32 + 1;
+        }
+    }
+    slot.last_seq = slot.dests.iter().map(|dest| dest.seq).max().unwrap_or(0);
+    Ok(slot)
+}
+
+fn found(id: u32, dest: &Dest, weight: u32, now_ms: u64) -> DestSlot {
+    let address = dest.addr.to_ip();
+    DestSlot {
+        id,
+        generation: dest.generation,
+        name: address.to_string(),
+        address,
+        port: Some(dest.port.get()).filter(|port| *port != 0),
+        sorry: false,
+        seq: 0,
+        weight,
+        effective: weight,
+        last_weight: weight,
+        shared: None,
+        removed: Some(Removal::Keep),
+        since_ms: now_ms,
+    }
+}

@@ -1,0 +1,156 @@
+//! The ground that everything is measured on: one veth pair in a namespace of its own, one end the director's, the other
+//! the rest of the world's, with routes and neighbours for as many servers and clients as the cases name.
+
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::process::{Command, Stdio};
+
+use crate::Outcome;
+use crate::frame::{CLIENTS_V6, DIRECTOR_MAC, GATEWAY_MAC};
+use crate::support::{self, Place};
+
+/// Servers that there are routes for.
+pub(crate) const SERVERS: u32 = 100;
+pub(crate) const PORT: u16 = 80;
+/// The first client, 198.18.0.0 (RFC 2544): flows in turn come from 64 addresses, random ones from 2^24 around it.
+pub(crate) const CLIENTS: u32 = 0xc612_0000;
+pub(crate) const DIRECTOR_DEVICE: &str = "d0";
+pub(crate) const WORLD_DEVICE: &str = "g0";
+
+/// The virtual address.
+pub(crate) fn vip(family: u8) -> IpAddr {
+    match family {
+        4 => Ipv4Addr::new(192, 0, 2, 10).into(),
+        _ => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x10).into(),
+    }
+}
+
+/// Server number `index`, from 0.
+pub(crate) fn server(family: u8, index: u32) -> IpAddr {
+    let last = index as u16 + 1;
+    match family {
+        4 => Ipv4Addr::new(10, 0, (last >> 8) as u8, last as u8).into(),
+        _ => Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, last).into(),
+    }
+}
+
+/// A server's MAC.
+pub(crate) fn server_mac(index: u32) -> [u8; 6] {
+    let [high, low] = (index as u16 + 1).to_be_bytes();
+    [2, 0, 10, 0, high, low]
+}
+
+/// The namespace, until dropped with the process.
+pub(crate) struct Ground {
+    place: Place,
+    /// The director's end.
+    pub(crate) director: u32,
+    /// The end that packets are sent into.
+    pub(crate) world: u32,
+    cases: u32,
+}
+
+impl Ground {
+    /// Makes devices, addresses, routes and neighbours in new namespaces of the calling thread.
+    pub(crate) fn new() -> Outcome<Self> {
+        let place = Place::new();
+        support::run("ip link set lo up");
+        support::run(&format!(
+            "ip link add name {DIRECTOR_DEVICE} address {} type veth peer name {WORLD_DEVICE} address {}",
+            mac(DIRECTOR_MAC),
+            mac(GATEWAY_MAC)
+        ));
+        for (key, value) in [
+            ("net/ipv4/ip_forward", "1"),
+            ("net/ipv6/conf/all/forwarding", "1"),
+            ("net/ipv4/conf/all/rp_filter", "0"),
+            ("net/ipv4/conf/default/rp_filter", "0"),
+            ("net/ipv4/conf/d0/rp_filter", "0"),
+            ("net/ipv4/conf/all/send_redirects", "0"),
+            ("net/ipv4/conf/d0/send_redirects", "0"),
+            ("net/ipv6/conf/d0/accept_dad", "0"),
+            ("net/ipv6/conf/g0/disable_ipv6", "1"),
+        ] {
+            std::fs::write(format!("/proc/sys/{key}"), value)
+                .map_err(|error| format!("/proc/sys/{key}: {error}"))?;
+        }
+        ip_batch(&addresses())?;
+        let (director, world) = (device(DIRECTOR_DEVICE)?, device(WORLD_DEVICE)?);
+        Ok(Self {
+            place,
+            director,
+            world,
+            cases: 0,
+        })
+    }
+
+    /// A pin directory that no case had before.
+    pub(crate) fn pin_dir(&mut self) -> std::path::PathBuf {
+        self.cases += 1;
+        self.place
+            .pin_dir()
+            .with_file_name(format!("case-{}", self.cases))
+    }
+}
+
+fn addresses() -> String {
+    let mut batch = format!(
+        "link set {DIRECTOR_DEVICE} up\nlink set {WORLD_DEVICE} up\n\
+         addr add 10.0.255.1/16 dev {DIRECTOR_DEVICE}\naddr add 2001:db8:1::ffff/64 dev {DIRECTOR_DEVICE} nodad\n"
+    );
+    let gateway = mac(GATEWAY_MAC);
+    let clients = IpAddr::from(CLIENTS_V6);
+    batch += &format!(
+        "neigh add 10.0.255.2 lladdr {gateway} dev {DIRECTOR_DEVICE} nud permanent\n\
+         neigh add 2001:db8:1::fffe lladdr {gateway} dev {DIRECTOR_DEVICE} nud permanent\n\
+         route add default via 10.0.255.2 dev {DIRECTOR_DEVICE}\n\
+         route add {clients}/64 via 2001:db8:1::fffe dev {DIRECTOR_DEVICE}\n"
+    );
+    for index in 0..SERVERS {
+        for family in [4, 6] {
+            batch += &format!(
+                "neigh add {} lladdr {} dev {DIRECTOR_DEVICE} nud permanent\n",
+                server(family, index),
+                mac(server_mac(index))
+            );
+        }
+    }
+    batch
+}
+
+fn mac(bytes: [u8; 6]) -> String {
+    let parts: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    parts.join(":")
+}
+
+#[allow(unsafe_code, reason = "if_nametoindex(3) has no safe wrapper here")]
+fn device(name: &str) -> Outcome<u32> {
+    let name = std::ffi::CString::new(name)?;
+    // SAFETY: a NUL-terminated string.
+    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
+        0 => Err(std::io::Error::last_os_error().into()),
+        index => Ok(index),
+    }
+}
+
+fn ip_batch(text: &str) -> Outcome<()> {
+    with_input(&["ip", "-batch", "-"], text)
+}
+
+/// Runs a command in the calling thread's namespaces with text on its input.
+pub(crate) fn with_input(command: &[&str], text: &str) -> Outcome<()> {
+    let mut child = Command::new(command[0])
+        .args(&command[1..])
+        .stdin(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("cannot run {}: {error}", command[0]))?;
+    if let Some(mut input) = child.stdin.take() {
+        input.write_all(text.as_bytes())?;
+    }
+    let status = child.wait()?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("{}: {status}\n{text}", command.join(" ")).into())
+    }
+}

@@ -1,0 +1,330 @@
+//! A packet that belongs to no flow: which service, which server, which entries.
+
+use weir_abi::{
+    Addr, DEST_LOCAL, DEST_SNAT, DEST_STRICT, Dest, Forward, HOP_READY, HOP_SEND, HOP_VLAN_KEEP,
+    HopParts, Reason, SERVICE_DROP_NO_SERVER, SETTINGS_LEARN_CLIENTS, State,
+};
+use weir_wire::{IpProtocol, TcpFlags};
+
+use super::config::ServiceRow;
+use super::flows::{Flow, Kind};
+use super::{Answer, Job, Load, Model, Scheduler};
+use crate::key::{GOLDEN_64, Placement, Tuple, scaled};
+use crate::state;
+
+/// Servers that a nat flow tries whose reverse tuple is taken.
+const NAT_SERVER_TRIES: u64 = 4;
+/// Source ports that snat tries.
+const SNAT_PORT_TRIES: u32 = 16;
+
+/// A server, and the flow's entry if it got one.
+type Bound = (u32, Option<Tuple>);
+
+/// Why a nat flow got no entry.
+enum Untranslated {
+    Conflict,
+    Refused(Reason),
+}
+
+impl<S: Scheduler> Model<S> {
+    /// Binds and forwards, or ends the packet.
+    pub(super) fn begin(&mut self, job: &mut Job, untracked: bool, anew: bool) -> Answer {
+        let layout = job.layout;
+        match self
+            .config
+            .service(layout.dst, layout.dport, layout.protocol.0)
+        {
+            None => (self.pass(Reason::PassNotOurs), None),
+            Some(0) => (self.pass(Reason::PassNoService), None),
+            Some(service) => match self.bind(job, service, untracked, anew) {
+                Ok((dest, entry)) => {
+                    self.learn_client(job, dest);
+                    self.to_server(job, dest, entry)
+                }
+                Err(reason) => self.unbound(service, reason),
+            },
+        }
+    }
+
+    fn unbound(&mut self, service: u32, reason: Reason) -> Answer {
+        let drops = self
+            .config
+            .services
+            .get(&service)
+            .map_or(0, |row| row.flags)
+            & SERVICE_DROP_NO_SERVER
+            != 0;
+        match reason {
+            Reason::PassNoFlow => (self.pass(reason), None),
+            Reason::DropNoServer if !drops => self.refuse(Reason::RejectNoServer, 0),
+            _ => (self.drop(reason), None),
+        }
+    }
+
+    fn bind(
+        &mut self,
+        job: &Job,
+        service: u32,
+        untracked: bool,
+        anew: bool,
+    ) -> Result<Bound, Reason> {
+        let row = self
+            .config
+            .services
+            .get(&service)
+            .cloned()
+            .unwrap_or_default();
+        if !row.has_extent {
+            return Err(Reason::DropNoServer);
+        }
+        let tcp = job.layout.protocol == IpProtocol::TCP;
+        if tcp && !anew && !begins(job.layout.tcp_flags) {
+            if !untracked {
+                return Err(Reason::PassNoFlow);
+            }
+            return self.bind_stateless(job, &row, Reason::PassNoFlow, false);
+        }
+        if tcp && !self.take_budget(job.now) {
+            self.note(Reason::CountSynBudget);
+            return self.bind_stateless(job, &row, Reason::DropSynBudget, true);
+        }
+        let tuple = job.layout.tuple();
+        let live = &self.live;
+        let load = |index: u32| {
+            let live = live.get(&index).copied().unwrap_or_default();
+            Load {
+                active: live.active,
+                inactive: live.inactive,
+            }
+        };
+        let chosen = self.scheduler.choose(service, &tuple, &load).unwrap_or(0);
+        let dest = *self.config.dests.get(&chosen).ok_or(Reason::DropNoServer)?;
+        let at_itself = dest.flags & DEST_LOCAL != 0 && dest.addr == job.layout.dst;
+        if dest.forward == Forward::Nat as u8 && !at_itself {
+            return self.bind_nat(job, &row, chosen);
+        }
+        let flow = self.new_flow(job, chosen, &dest);
+        self.enter(tuple, flow);
+        Ok((chosen, Some(tuple)))
+    }
+
+    /// By the spread table, without an entry: each packet of the flow finds the same server. nat cannot, its replies would
+    /// not find their way.
+    fn bind_stateless(
+        &mut self,
+        job: &Job,
+        row: &ServiceRow,
+        nat: Reason,
+        begins: bool,
+    ) -> Result<Bound, Reason> {
+        let chosen = spread(row, job.hash);
+        let dest = *self.config.dests.get(&chosen).ok_or(Reason::DropNoServer)?;
+        if dest.forward == Forward::Nat as u8 {
+            return Err(nat);
+        }
+        if begins {
+            let home = Placement::of(job.hash, self.config.buckets).home;
+            let until = job.now.wrapping_add(self.config.settings.untracked_ticks) | 1;
+            self.untracked.insert(home, until);
+            self.live.entry(chosen).or_default().stateless += 1;
+        }
+        self.note(Reason::CountUntracked);
+        Ok((chosen, None))
+    }
+
+    /// Whether a flow at home in this packet's bucket may live without an entry.
+    pub(super) fn is_untracked(&self, job: &Job) -> bool {
+        let home = Placement::of(job.hash, self.config.buckets).home;
+        let until = self.untracked.get(&home);
+        until.is_some_and(|until| until.wrapping_sub(job.now).cast_signed() >= 0)
+    }
+
+    fn take_budget(&mut self, now: u32) -> bool {
+        if self.budget_tick != now {
+            self.budget_tick = now;
+            self.budget_used = 0;
+        }
+        self.budget_used += 1;
+        self.budget_used <= self.config.settings.syn_budget
+    }
+
+    fn new_flow(&self, job: &Job, chosen: u32, dest: &Dest) -> Flow {
+        let state = match job.layout.protocol {
+            IpProtocol::TCP => state::first(job.layout.tcp_flags),
+            _ => State::Udp,
+        };
+        Flow {
+            kind: Kind::Forward,
+            dest: chosen,
+            state,
+            active: match state {
+                State::Udp => dest.flags & DEST_STRICT == 0,
+                _ => state::is_active(state),
+            },
+            one_sided: dest.forward != Forward::Nat as u8,
+            seen: job.now,
+            peer: None,
+            ingress: self.config.ingress,
+        }
+    }
+
+    fn enter(&mut self, tuple: Tuple, flow: Flow) {
+        self.count_bound(flow.dest, flow.active);
+        self.flows.insert(tuple, flow);
+    }
+
+    /// The scheduler's server, or others of the spread table when its reverse tuple is taken.
+    fn bind_nat(&mut self, job: &Job, row: &ServiceRow, first: u32) -> Result<Bound, Reason> {
+        let mut chosen = first;
+        for attempt in 1..=NAT_SERVER_TRIES {
+            match self.bind_nat_to(job, row, chosen) {
+                Ok(bound) => return Ok(bound),
+                Err(Untranslated::Refused(reason)) => return Err(reason),
+                Err(Untranslated::Conflict) => {
+                    chosen = spread(row, job.hash.wrapping_add(attempt.wrapping_mul(GOLDEN_64)));
+                    if chosen == 0 {
+                        break;
+                    }
+                }
+            }
+        }
+        Err(Reason::DropNatConflict)
+    }
+
+    fn bind_nat_to(
+        &mut self,
+        job: &Job,
+        row: &ServiceRow,
+        chosen: u32,
+    ) -> Result<Bound, Untranslated> {
+        let no_place = Untranslated::Refused(Reason::DropNoPlace);
+        let dest = *self.config.dests.get(&chosen).ok_or(no_place)?;
+        let tuple = job.layout.tuple();
+        let to_client = Tuple {
+            src: dest.addr,
+            sport: match dest.port.get() {
+                0 => tuple.dport,
+                port => port,
+            },
+            dst: tuple.src,
+            dport: tuple.sport,
+            ..tuple
+        };
+        let reply = if dest.flags & DEST_SNAT == 0 {
+            self.free_reply(to_client, job.now)
+                .ok_or(Untranslated::Conflict)?
+        } else {
+            self.snat_reply(job, row, to_client)?
+        };
+        let flow = Flow {
+            peer: Some(reply),
+            ..self.new_flow(job, chosen, &dest)
+        };
+        self.enter(tuple, flow);
+        self.flows.insert(
+            reply,
+            Flow {
+                kind: Kind::Reverse,
+                peer: Some(tuple),
+                ..flow
+            },
+        );
+        Ok((chosen, Some(tuple)))
+    }
+
+    /// The tuple if nobody has it. A flow that is overdue and only waits for the sweep makes room.
+    fn free_reply(&mut self, reply: Tuple, now: u32) -> Option<Tuple> {
+        let holder = self.flows.get(&reply).and_then(|flow| match flow.kind {
+            Kind::Reverse => flow.peer,
+            Kind::Forward => None,
+        });
+        if let Some(forward) = holder
+            && self
+                .flows
+                .get(&forward)
+                .is_some_and(|flow| self.overdue(flow, now))
+        {
+            self.release(&forward);
+        }
+        (!self.flows.contains(&reply)).then_some(reply)
+    }
+
+    /// Walks over source addresses and ports from a point that the hash picks.
+    fn snat_reply(
+        &mut self,
+        job: &Job,
+        row: &ServiceRow,
+        to_client: Tuple,
+    ) -> Result<Tuple, Untranslated> {
+        let (first, last) = row.snat_ports;
+        if row.snat_addresses.is_empty() || last < first {
+            return Err(Untranslated::Refused(Reason::DropNoPlace));
+        }
+        let span = u32::from(last - first) + 1;
+        for step in 0..SNAT_PORT_TRIES {
+            let point = ((job.hash >> 8) as u32).wrapping_add(step.wrapping_mul(0x9e37_79b1));
+            let address = (point >> 16) as usize % row.snat_addresses.len();
+            let port = u64::from(point.wrapping_mul(0x85eb_ca6b)) << 32;
+            let candidate = Tuple {
+                dst: row
+                    .snat_addresses
+                    .get(address)
+                    .copied()
+                    .unwrap_or(Addr::ZERO),
+                dport: first.wrapping_add(scaled(port, span) as u16),
+                ..to_client
+            };
+            if let Some(reply) = self.free_reply(candidate, job.now) {
+                return Ok(reply);
+            }
+        }
+        Err(Untranslated::Refused(Reason::DropSnatExhausted))
+    }
+
+    /// Remembers the way by which a nat client's packets come, where the kernel tells no routes.
+    fn learn_client(&mut self, job: &Job, dest: u32) {
+        let nat = self
+            .config
+            .dests
+            .get(&dest)
+            .is_some_and(|dest| dest.forward == Forward::Nat as u8);
+        if !nat || self.config.settings.flags & SETTINGS_LEARN_CLIENTS == 0 {
+            return;
+        }
+        let mac = |at: usize| {
+            core::array::from_fn(|index| job.frame.get(at + index).copied().unwrap_or(0))
+        };
+        let hop = HopParts {
+            ifindex: self.config.ingress,
+            flags: HOP_READY | self.sends(self.config.ingress),
+            dmac: mac(6),
+            smac: mac(0),
+            vlan: HOP_VLAN_KEEP,
+            ..HopParts::default()
+        };
+        let client = job.layout.src;
+        self.clients
+            .insert(super::forward::client_slot(client), (client, hop));
+    }
+
+    fn sends(&self, ifindex: u32) -> u8 {
+        match self.config.devices.get(&ifindex) {
+            Some(device) if device.flags & weir_abi::DEVICE_SEND != 0 => HOP_SEND,
+            _ => 0,
+        }
+    }
+}
+
+/// A SYN without RST, with or without other bits.
+fn begins(flags: TcpFlags) -> bool {
+    flags.contains(TcpFlags::SYN) && !flags.contains(TcpFlags::RST)
+}
+
+/// The spread table's server for a hash; 0 = none.
+fn spread(row: &ServiceRow, hash: u64) -> u32 {
+    let length = u32::try_from(row.spread.len()).unwrap_or(u32::MAX);
+    row.spread
+        .get(scaled(hash, length) as usize)
+        .copied()
+        .unwrap_or(0)
+}

@@ -1,0 +1,196 @@
+//! Sending a packet on: to its server by the server's forwarding method, or back to its client under nat.
+//!
+//! Everything that may refuse a packet comes before the first change to it.
+
+use weir_abi::{
+    Addr, CLIENT_SLOTS, DEST_LOCAL, DEST_SNAT, Dest, Forward, HOP_READY, HOP_SEND, HOP_VLAN_KEEP,
+    HOPS_PER_DEST, HopParts, Reason, State,
+};
+use weir_wire::IpProtocol;
+
+use super::flows::{Flow, Kind};
+use super::{Answer, Job, Model, PacketMeta, Scheduler, Verdict};
+use crate::edit::{self, Translation};
+use crate::encap;
+use crate::key::{GOLDEN_64, Tuple};
+use crate::state::{self, View};
+
+/// The row of `weir_clients` that an address has.
+pub(super) const fn client_slot(addr: Addr) -> u32 {
+    ((addr.lo ^ addr.hi).wrapping_mul(GOLDEN_64) >> 52) as u32 & (CLIENT_SLOTS - 1)
+}
+
+impl<S: Scheduler> Model<S> {
+    /// To the server of a flow; `entry` is the flow's own tuple where it has an entry.
+    pub(super) fn to_server(
+        &mut self,
+        job: &mut Job,
+        dest_id: u32,
+        entry: Option<Tuple>,
+    ) -> Answer {
+        let Some(dest) = self.config.dests.get(&dest_id).copied() else {
+            return (self.drop(Reason::DropInternal), None);
+        };
+        let forward = Forward::from_number(dest.forward);
+        if dest.flags & DEST_LOCAL != 0 {
+            self.count_in(dest_id, job);
+            if forward == Some(Forward::Nat) && dest.addr != job.layout.dst {
+                let to = self.translation(job, &dest, entry);
+                edit::translate(&mut job.frame, &job.layout, &to);
+            }
+            return (self.pass(Reason::PassLocalServer), None);
+        }
+        if edit::ttl(&job.frame, &job.layout) <= 1 {
+            return self.refuse(Reason::DropTtl, 0);
+        }
+        let slot = (job.hash >> 20) as u32 % HOPS_PER_DEST;
+        let Some(hop) = self.config.hops.get(&(dest_id, slot)).copied() else {
+            return (self.drop(Reason::DropNoRoute), None);
+        };
+        let overhead = if forward == Some(Forward::Tunnel) {
+            encap::overhead(&dest)
+        } else {
+            0
+        };
+        if let Some(refusal) = self.too_big(job, &hop, overhead) {
+            return refusal;
+        }
+        self.count_in(dest_id, job);
+        edit::decrement_ttl(&mut job.frame, &job.layout);
+        match forward {
+            Some(Forward::Direct) => return self.transmit(job, &hop, Some(dest.addr)),
+            Some(Forward::Tunnel) => encap::push(&mut job.frame, &job.layout, &dest, job.hash),
+            Some(Forward::Nat) => {
+                let to = self.translation(job, &dest, entry);
+                edit::translate(&mut job.frame, &job.layout, &to);
+            }
+            _ => {
+                if dest.dscp != 0 {
+                    edit::set_dscp(&mut job.frame, &job.layout, dest.dscp);
+                }
+                let layout = &job.layout;
+                let to = Translation {
+                    src: layout.src,
+                    dst: dest.addr,
+                    sport: layout.sport,
+                    dport: layout.dport,
+                };
+                edit::translate(&mut job.frame, layout, &to);
+            }
+        }
+        self.transmit(job, &hop, None)
+    }
+
+    /// A packet of a nat server: back to the client, as if from the VIP.
+    pub(super) fn reply(&mut self, job: &mut Job, reverse: &Flow) -> Answer {
+        let forward = reverse
+            .peer
+            .and_then(|tuple| self.flows.get(&tuple).map(|flow| (tuple, *flow)));
+        let Some((tuple, flow)) = forward.filter(|(_, flow)| flow.kind == Kind::Forward) else {
+            return (self.pass(Reason::PassNoFlow), None);
+        };
+        if self.overdue(&flow, job.now) {
+            self.release(&tuple);
+            return (self.pass(Reason::PassNoFlow), None);
+        }
+        let next = match job.layout.protocol {
+            IpProtocol::TCP => state::next(flow.state, View::Output, job.layout.tcp_flags),
+            _ => State::Udp,
+        };
+        self.advance(&tuple, next, job.now);
+        if edit::ttl(&job.frame, &job.layout) <= 1 {
+            return self.refuse(Reason::DropTtl, 0);
+        }
+        let Some(hop) = self.hop_to_client(tuple.src, flow.ingress) else {
+            return (self.drop(Reason::DropNoRoute), None);
+        };
+        if let Some(refusal) = self.too_big(job, &hop, 0) {
+            return refusal;
+        }
+        let traffic = self.traffic.entry(reverse.dest).or_default();
+        traffic.packets_out += 1;
+        traffic.bytes_out += job.layout.ip_len as u64;
+        edit::decrement_ttl(&mut job.frame, &job.layout);
+        let to = Translation {
+            src: tuple.dst,
+            dst: tuple.src,
+            sport: tuple.dport,
+            dport: tuple.sport,
+        };
+        edit::translate(&mut job.frame, &job.layout, &to);
+        self.transmit(job, &hop, None)
+    }
+
+    fn count_in(&mut self, dest: u32, job: &Job) {
+        let traffic = self.traffic.entry(dest).or_default();
+        traffic.packets_in += 1;
+        traffic.bytes_in += job.layout.ip_len as u64;
+    }
+
+    fn too_big(&mut self, job: &Job, hop: &HopParts, overhead: usize) -> Option<Answer> {
+        if hop.mtu == 0 {
+            return None;
+        }
+        let room = usize::from(hop.mtu).saturating_sub(overhead);
+        (job.layout.ip_len > room).then(|| self.refuse(Reason::DropTooBig, room))
+    }
+
+    /// What the server shall see under nat. The snat source is where its replies go to.
+    fn translation(&self, job: &Job, dest: &Dest, entry: Option<Tuple>) -> Translation {
+        let layout = &job.layout;
+        let mut to = Translation {
+            src: layout.src,
+            sport: layout.sport,
+            dst: dest.addr,
+            dport: match dest.port.get() {
+                0 => layout.dport,
+                port => port,
+            },
+        };
+        let reply = entry
+            .and_then(|tuple| self.flows.get(&tuple))
+            .and_then(|flow| flow.peer);
+        if let (true, Some(reply)) = (dest.flags & DEST_SNAT != 0, reply) {
+            (to.src, to.sport) = (reply.dst, reply.dport);
+        }
+        to
+    }
+
+    /// The remembered way to a client; without one, through the device that it came by, for the tc program to find.
+    fn hop_to_client(&mut self, client: Addr, ingress: u32) -> Option<HopParts> {
+        let row = self.clients.entry(client_slot(client)).or_default();
+        if row.0 != client {
+            *row = (client, HopParts::default());
+        }
+        if row.1 != HopParts::default() {
+            return Some(row.1);
+        }
+        (ingress != 0).then_some(HopParts {
+            ifindex: ingress,
+            ..HopParts::default()
+        })
+    }
+
+    fn transmit(&mut self, job: &mut Job, hop: &HopParts, next_hop: Option<Addr>) -> Answer {
+        if hop.flags & (HOP_READY | HOP_SEND) != HOP_READY | HOP_SEND {
+            self.note(Reason::PassToTc);
+            return (
+                Verdict::ToTc(PacketMeta {
+                    ifindex: hop.ifindex,
+                    next_hop,
+                }),
+                None,
+            );
+        }
+        if hop.vlan != HOP_VLAN_KEEP && (hop.vlan != 0 || job.layout.tagged()) {
+            edit::retag(&mut job.frame, hop.vlan);
+        }
+        edit::set_macs(&mut job.frame, hop.dmac, hop.smac);
+        let verdict = if hop.ifindex == self.config.ingress {
+            Verdict::Tx
+        } else {
+            Verdict::Redirect(hop.ifindex)
+        };
+        (verdict, None)
+    }
+}

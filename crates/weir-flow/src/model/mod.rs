@@ -1,0 +1,334 @@
+//! The reference model: one packet in, its fate out.
+//!
+//! [`Model::packet`] is the packet's way in the order of the data plane's stages: parse, does it concern Weir, find the flow,
+//! bind a new one, forward. Files: `config` (what it is told), `flows` (what it remembers), `bind` (choosing a server),
+//! `forward` (towards servers and clients).
+//!
+//! ICMP messages and fragments have stages of their own, which the model does not cover: their fate is
+//! [`Verdict::Unmodelled`]. A refusal that a sender is told about by ICMP is a [`Verdict::Drop`] with [`Fate::refusal`] set;
+//! the ICMP packet itself is not made here.
+
+mod bind;
+mod config;
+mod flows;
+mod forward;
+
+use std::collections::HashMap;
+
+use weir_abi::{
+    Addr, DEST_LIVE, DEST_RESCHEDULE, DEST_RESET, HopParts, Live, Reason, State, Traffic,
+};
+use weir_wire::TcpFlags;
+
+pub use config::{Config, PortRange, ServiceRow, VipRow};
+pub use flows::{Flow, Kind};
+
+use crate::key::{FlowKey, Tuple};
+use crate::parse::{Cold, Layout, parse};
+use crate::state::{self, View};
+use flows::Flows;
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Up the stack.
+    Pass,
+    /// Gone.
+    Drop,
+    /// Out of the device that it came by.
+    Tx,
+    /// Out of another device.
+    Redirect(u32),
+    /// Up to the tc program, which finds the neighbour and sends.
+    ToTc(PacketMeta),
+    /// A stage decides that the model does not cover.
+    Unmodelled,
+}
+
+/// What the tc program is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacketMeta {
+    /// The device to send by.
+    pub ifindex: u32,
+    /// The next hop, where it is not the packet's own destination.
+    pub next_hop: Option<Addr>,
+}
+
+/// Where a packet went and what was counted on its way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fate {
+    /// What becomes of it.
+    pub verdict: Verdict,
+    /// Reasons counted, in order. The last one is the packet's own where it did not go on to a server or a client.
+    pub counted: Vec<Reason>,
+    /// Set when the sender is to be told by ICMP: the MTU to name, 0 where none is.
+    pub refusal: Option<usize>,
+    /// The frame as it leaves; unchanged where it is dropped.
+    pub frame: Vec<u8>,
+}
+
+/// Flow counts of one row, as `lc` and `wlc` read them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Load {
+    /// Active flows.
+    pub active: u64,
+    /// Inactive flows.
+    pub inactive: u64,
+}
+
+/// Chooses servers: handed in by whoever knows the schedulers.
+pub trait Scheduler {
+    /// The server for a new flow of a service, or none. `load` reads the counts of a `weir_live` row.
+    fn choose(&mut self, service: u32, tuple: &Tuple, load: &dyn Fn(u32) -> Load) -> Option<u32>;
+}
+
+/// The data plane in plain words.
+#[derive(Debug)]
+pub struct Model<S> {
+    config: Config,
+    scheduler: S,
+    key: FlowKey,
+    flows: Flows,
+    live: HashMap<u32, Live>,
+    traffic: HashMap<u32, Traffic>,
+    reasons: HashMap<Reason, u64>,
+    /// By home bucket: the tick until which flows may exist there without an entry.
+    untracked: HashMap<u32, u32>,
+    /// Replies' ways by slot of `weir_clients`.
+    clients: HashMap<u32, (Addr, HopParts)>,
+    budget_tick: u32,
+    budget_used: u32,
+    /// Reasons of the packet under way.
+    counted: Vec<Reason>,
+}
+
+/// A packet under way.
+struct Job {
+    layout: Layout,
+    frame: Vec<u8>,
+    hash: u64,
+    now: u32,
+}
+
+/// A decision, and the MTU of a refusal.
+type Answer = (Verdict, Option<usize>);
+
+impl<S: Scheduler> Model<S> {
+    /// A data plane without flows.
+    pub fn new(config: Config, scheduler: S) -> Self {
+        Self {
+            key: FlowKey::new(config.secret),
+            config,
+            scheduler,
+            flows: Flows::default(),
+            live: HashMap::new(),
+            traffic: HashMap::new(),
+            reasons: HashMap::new(),
+            untracked: HashMap::new(),
+            clients: HashMap::new(),
+            budget_tick: 0,
+            budget_used: 0,
+            counted: Vec::new(),
+        }
+    }
+
+    /// What it was told.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Changes what it was told, as user space changes rows; flows stay.
+    pub fn config_mut(&mut self) -> &mut Config {
+        &mut self.config
+    }
+
+    /// The schedulers.
+    pub fn scheduler_mut(&mut self) -> &mut S {
+        &mut self.scheduler
+    }
+
+    /// Every flow's forward and reverse directions, in no order.
+    pub fn flows(&self) -> impl Iterator<Item = (&Tuple, &Flow)> {
+        self.flows.iter()
+    }
+
+    /// Counts of a row.
+    pub fn live(&self, row: u32) -> Live {
+        self.live.get(&row).copied().unwrap_or_default()
+    }
+
+    /// Packets and bytes of a server.
+    pub fn traffic(&self, dest: u32) -> Traffic {
+        self.traffic.get(&dest).copied().unwrap_or_default()
+    }
+
+    /// How often a reason was counted.
+    pub fn count(&self, reason: Reason) -> u64 {
+        self.reasons.get(&reason).copied().unwrap_or(0)
+    }
+
+    /// Removes what is overdue, as the sweep does sooner or later. Answers how many flows went.
+    pub fn sweep(&mut self, now: u32) -> usize {
+        let overdue: Vec<Tuple> = self
+            .flows
+            .iter()
+            .filter(|(_, flow)| flow.kind == Kind::Forward && self.overdue(flow, now))
+            .map(|(tuple, _)| *tuple)
+            .collect();
+        overdue.iter().for_each(|tuple| self.release(tuple));
+        overdue.len()
+    }
+
+    /// The fate of a frame that arrives at tick `now`.
+    pub fn packet(&mut self, frame: &[u8], now: u32) -> Fate {
+        self.counted.clear();
+        let mut job = None;
+        let (verdict, refusal) = match parse(frame) {
+            Ok(layout) if !self.concerns(Some((layout.src, layout.dst))) => {
+                (self.pass(Reason::PassNotOurs), None)
+            }
+            Ok(layout) if layout.l3 + layout.ip_len > frame.len() => {
+                (self.drop(Reason::DropBadLength), None)
+            }
+            Ok(layout) => {
+                let hash = self.key.hash(&layout.tuple());
+                let frame = frame.to_vec();
+                self.dispatch(job.insert(Job {
+                    layout,
+                    frame,
+                    hash,
+                    now,
+                }))
+            }
+            Err(stopped) if stopped.reason == Reason::PassNotIp => {
+                (self.pass(Reason::PassNotIp), None)
+            }
+            Err(stopped) if !self.concerns(stopped.addresses) => {
+                (self.pass(Reason::PassNotOurs), None)
+            }
+            Err(stopped) if stopped.reason == Reason::PassHeaders => {
+                (self.pass(Reason::PassHeaders), None)
+            }
+            Err(stopped) => (self.drop(stopped.reason), None),
+        };
+        Fate {
+            verdict,
+            counted: core::mem::take(&mut self.counted),
+            refusal,
+            frame: job.map_or_else(|| frame.to_vec(), |job| job.frame),
+        }
+    }
+
+    /// Whether the address filter lets a packet through. A packet whose addresses could not be read has none.
+    fn concerns(&self, addresses: Option<(Addr, Addr)>) -> bool {
+        let (src, dst) = addresses.unwrap_or_default();
+        self.config.filter.may_be_to(dst) || self.config.filter.may_be_from(src)
+    }
+
+    fn dispatch(&mut self, job: &mut Job) -> Answer {
+        match job.layout.cold {
+            Cold::Plain => self.balance(job),
+            Cold::Icmp | Cold::FragmentFirst | Cold::FragmentLater => (Verdict::Unmodelled, None),
+            Cold::OtherProtocol => (self.pass(Reason::PassProtocol), None),
+        }
+    }
+
+    fn balance(&mut self, job: &mut Job) -> Answer {
+        let tuple = job.layout.tuple();
+        let found = self.flows.get(&tuple).copied();
+        if let Some(flow) = found.filter(|flow| flow.kind == Kind::Reverse) {
+            return self.reply(job, &flow);
+        }
+        let untracked = found.is_none() && self.is_untracked(job);
+        let mut anew = false;
+        if let Some(flow) = found {
+            match self.may_go_on(job, &flow) {
+                Standing::GoesOn => {
+                    self.advance(&tuple, self.next_state(job, &flow), job.now);
+                    return self.to_server(job, flow.dest, Some(tuple));
+                }
+                Standing::Ended(reason) => {
+                    self.release(&tuple);
+                    return (self.drop(reason), None);
+                }
+                Standing::BeginsAnew { any_packet } => {
+                    self.release(&tuple);
+                    anew = any_packet;
+                }
+            }
+        }
+        self.begin(job, untracked, anew)
+    }
+
+    fn may_go_on(&self, job: &Job, flow: &Flow) -> Standing {
+        let rebinds = job.layout.tcp_flags.contains(TcpFlags::SYN)
+            && job.layout.protocol.0 == 6
+            && state::may_begin_anew(flow.state);
+        if self.overdue(flow, job.now) || rebinds {
+            return Standing::BeginsAnew { any_packet: false };
+        }
+        let flags = self
+            .config
+            .dests
+            .get(&flow.dest)
+            .map_or(0, |dest| dest.flags);
+        if flags & DEST_RESCHEDULE != 0 {
+            Standing::BeginsAnew { any_packet: true }
+        } else if flags & DEST_RESET != 0 {
+            Standing::Ended(Reason::DropRemoved)
+        } else if flags & DEST_LIVE == 0 {
+            Standing::Ended(Reason::DropServerGone)
+        } else {
+            Standing::GoesOn
+        }
+    }
+
+    fn next_state(&self, job: &Job, flow: &Flow) -> State {
+        let view = if flow.one_sided {
+            View::OneSided
+        } else {
+            View::Input
+        };
+        state::next(flow.state, view, job.layout.tcp_flags)
+    }
+
+    fn overdue(&self, flow: &Flow, now: u32) -> bool {
+        let timeout = self
+            .config
+            .settings
+            .timeouts
+            .get(flow.state as usize)
+            .copied()
+            .unwrap_or(0);
+        now.wrapping_sub(flow.seen).cast_signed() > timeout.cast_signed()
+    }
+
+    fn note(&mut self, reason: Reason) {
+        *self.reasons.entry(reason).or_default() += 1;
+        self.counted.push(reason);
+    }
+
+    fn pass(&mut self, reason: Reason) -> Verdict {
+        self.note(reason);
+        Verdict::Pass
+    }
+
+    fn drop(&mut self, reason: Reason) -> Verdict {
+        self.note(reason);
+        Verdict::Drop
+    }
+
+    fn refuse(&mut self, reason: Reason, mtu: usize) -> Answer {
+        (self.drop(reason), Some(mtu))
+    }
+}
+
+/// What a packet of a known flow may do.
+enum Standing {
+    GoesOn,
+    Ended(Reason),
+    /// Like a packet without a flow; `any_packet`: it need not be a SYN.
+    BeginsAnew {
+        any_packet: bool,
+    },
+}
