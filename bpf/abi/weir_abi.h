@@ -221,6 +221,7 @@ struct weir_hop {
 #define WEIR_HOP_SEND   2 /* XDP may send on the device */
 #define WEIR_HOP_LOCAL  4
 #define WEIR_HOP_STATIC 8 /* filled by user space because the kernel refuses bpf_fib_lookup here (forwarding is off) */
+#define WEIR_HOP_REDIRECT 16 /* the device is left by a redirect even when the packet came from it, see WEIR_DEVICE_REDIRECT */
 #define WEIR_HOP_IFINDEX(link) ((__u32)((link) >> 32))
 #define WEIR_HOP_FLAGS(link)   ((__u8)((link) >> 16))
 #define WEIR_HOP_MTU(link)     ((__u16)(link))
@@ -235,6 +236,9 @@ struct weir_client {
 
 /* weir_devices: ifindex -> what XDP may do there. Unknown devices are reached through the tc program. */
 #define WEIR_DEVICE_SEND 1 /* has ndo_xdp_xmit that works now, or XDP runs in generic mode there */
+/* XDP_TX does not wake the receiver there, a redirect does: veth, whose veth_xdp_flush looks for a program at the peer while
+ * its ndo_xdp_xmit is content with GRO (drivers/net/veth.c). Frames would lie in the peer's ring until something else comes. */
+#define WEIR_DEVICE_REDIRECT 2
 struct weir_device {
 	__u32 flags;
 	__u32 port;  /* ifindex to send on: the lower device of a VLAN device, else itself */
@@ -331,7 +335,7 @@ struct weir_fragment {
 	struct weir_addr new_dst;
 	__u32 dest;
 	__u32 tick;
-	__u32 hash;  /* of the flow: the same next hop for every fragment */
+	__u32 hash;  /* of the flow: the same next hop for every fragment; from a server: ifindex that the client came by */
 	__u8 reverse;
 	__u8 pad[3];
 };

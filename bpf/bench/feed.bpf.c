@@ -14,6 +14,11 @@
 #error "FRAME_LENGTH is the frame's length in bytes, a multiple of 8"
 #endif
 
+/* A program array holds programs with "xdp.frags" only, or only without: as the target has it. */
+#ifndef SECTION
+#define SECTION "xdp.frags"
+#endif
+
 #define CLIENTS_LOG2 6 /* flows in turn come from that many addresses, as they do on a real link */
 #define FIRST_PORT   1024
 
@@ -135,7 +140,7 @@ static __always_inline int next_packet(struct xdp_md *ctx)
 }
 
 /* For test runs: the next packet to the program under test. */
-SEC("xdp.frags")
+SEC(SECTION)
 int feed(struct xdp_md *ctx)
 {
 	if (next_packet(ctx))
@@ -145,7 +150,7 @@ int feed(struct xdp_md *ctx)
 }
 
 /* For live frames: the next packet onto the wire. */
-SEC("xdp.frags")
+SEC(SECTION)
 int generate(struct xdp_md *ctx)
 {
 	if (next_packet(ctx))
@@ -154,7 +159,7 @@ int generate(struct xdp_md *ctx)
 }
 
 /* The floor: a program that only transmits, after making as much room in front as the one it is compared with. */
-SEC("xdp.frags")
+SEC(SECTION)
 int null_tx(struct xdp_md *ctx)
 {
 	if (plan.growth && bpf_xdp_adjust_head(ctx, -plan.growth))
@@ -163,7 +168,7 @@ int null_tx(struct xdp_md *ctx)
 }
 
 /* The end of the wire. */
-SEC("xdp.frags")
+SEC(SECTION)
 int sink(struct xdp_md *ctx)
 {
 	__u32 key = 0;

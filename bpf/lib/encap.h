@@ -7,8 +7,8 @@
 #ifndef WEIR_ENCAP_H
 #define WEIR_ENCAP_H
 
-#include "lib/csum.h"
 #include "lib/maps.h"
+#include "lib/packet_sum.h"
 #include "lib/parse.h"
 
 #define GRE_LEN      4
@@ -19,6 +19,7 @@
 #define GUE_FLAG_PRIV 0x0001
 #define GUE_PFLAG_REMCSUM 0x80000000
 
+/* The most that stands between the outer and the inner IP header; a packet without a checksum to defer gets less. */
 static __always_inline __u32 encap_shim_len(const struct weir_dest *dest)
 {
 	if (dest->tunnel == WEIR_TUNNEL_GUE)
@@ -28,7 +29,7 @@ static __always_inline __u32 encap_shim_len(const struct weir_dest *dest)
 	return 0;
 }
 
-/* Bytes that the tunnel to this server adds to an IP packet. */
+/* The most bytes that the tunnel to this server adds to an IP packet. */
 static __always_inline __u32 encap_overhead(const struct weir_dest *dest)
 {
 	return (dest->family == 4 ? IPV4_MIN_LEN : IPV6_LEN) + encap_shim_len(dest);
@@ -107,34 +108,168 @@ static __always_inline int outer_ip_write(void *at, void *data_end, const struct
 	return 1;
 }
 
-static __always_inline int shim_write(void *at, void *data_end, const struct weir_dest *dest, const struct inner *inner,
-				      __u64 hash)
+/* ---- checksums over what is inside --------------------------------------------------------------------------------------- */
+
+/* What one packet gets besides the outer IP header. */
+struct shim {
+	__u64 inner_sum; /* of the packet inside as it will be, when `csum` */
+	__u16 start;     /* remote checksum: where the inner transport header begins, from the inner IP header; 0 = none */
+	__u16 field;     /* and where its checksum lies */
+	__u16 len;
+	__u8 csum;       /* an outer UDP or GRE checksum */
+};
+
+/*
+ * The checksum field of a TCP or UDP segment that is here as a whole, else 0. Such a segment sums to the complement of its
+ * pseudo header, so nobody need walk its data.
+ */
+static __always_inline __u16 *segment_csum(void *data, void *data_end, const struct packet *p)
 {
-	if (dest->tunnel == WEIR_TUNNEL_GUE) {
-		struct udp_header *udp = at;
-		__u8 *gue = at + UDP_LEN;
+	if (p->cold != PACKET_PLAIN)
+		return 0;
+	if (p->proto == PROTO_TCP) {
+		struct tcp_header *tcp = packet_l4(data, p);
 
-		if ((void *)(gue + GUE_LEN) > data_end)
-			return 0;
-		/* The source port spreads flows over receive queues and equal paths: RFC 7510 section 3. */
-		udp->src = bpf_htons(0xc000 | (hash & 0x3fff));
-		udp->dst = dest->tunnel_port;
-		udp->len = bpf_htons(inner->len + UDP_LEN + GUE_LEN);
-		udp->csum = 0;
-		gue[0] = 0;
-		gue[1] = inner->proto;
-		gue[2] = 0;
-		gue[3] = 0;
-	} else if (dest->tunnel == WEIR_TUNNEL_GRE) {
-		__be16 *gre = at;
+		return (void *)(tcp + 1) > data_end ? 0 : &tcp->csum;
+	} else {
+		struct udp_header *udp = packet_l4(data, p);
 
-		if ((void *)(gre + 2) > data_end)
+		if ((void *)(udp + 1) > data_end || udp->csum == 0 ||
+		    bpf_ntohs(udp->len) != (__u16)(p->ip_len - (p->l4 - p->l3)))
 			return 0;
-		gre[0] = 0;
-		gre[1] = bpf_htons(inner->proto == PROTO_IPIP ? ETHERTYPE_IPV4 : ETHERTYPE_IPV6);
+		return &udp->csum;
 	}
+}
+
+/* The inner IP header's words, where it has neither options nor extension headers; -1 otherwise. */
+static __always_inline __s64 ip_header_sum(void *data, void *data_end, const struct packet *p)
+{
+	__u32 *word = packet_l3(data, p);
+	__u64 sum = 0;
+
+	if (p->l4 - p->l3 != (p->family == 4 ? IPV4_MIN_LEN : IPV6_LEN) || (void *)(word + 5) > data_end)
+		return -1;
+#pragma unroll
+	for (int i = 0; i < 5; i++)
+		sum += word[i];
+	if (p->family == 4)
+		return sum;
+	if ((void *)(word + 10) > data_end)
+		return -1;
+#pragma unroll
+	for (int i = 5; i < 10; i++)
+		sum += word[i];
+	return sum;
+}
+
+/*
+ * Decides on the shim, defers the inner checksum if the server is to complete it (its field then holds the pseudo header's
+ * sum, which turns the segment's sum into the complement of the checksum that stood there), and sums what is inside.
+ * Answers 0 when the packet cannot be summed.
+ */
+static __always_inline int shim_plan(struct xdp_md *ctx, const struct packet *p, const struct weir_dest *dest,
+				     struct shim *shim)
+{
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	__u8 flags = dest->tunnel_flags;
+	__u64 pseudo, segment;
+	__s64 sum;
+	__u16 *csum;
+
+	__builtin_memset(shim, 0, sizeof(*shim));
+	if (dest->tunnel == WEIR_TUNNEL_IPIP)
+		return 1;
+	shim->len = dest->tunnel == WEIR_TUNNEL_GUE ? UDP_LEN + GUE_LEN : GRE_LEN;
+	if (!(flags & (WEIR_TUNNEL_CSUM | WEIR_TUNNEL_REMCSUM)))
+		return 1;
+	/* With a deferred checksum too: what completes it would make a corrupted packet right if nothing outside told. */
+	shim->csum = 1;
+	if (dest->tunnel == WEIR_TUNNEL_GRE)
+		shim->len = GRE_CSUM_LEN;
+	csum = segment_csum(data, data_end, p);
+	if (csum) {
+		pseudo = csum_pseudo(&p->src, &p->dst, p->proto, p->ip_len - (p->l4 - p->l3));
+		segment = (__u16)~csum_fold(pseudo);
+		if (dest->tunnel == WEIR_TUNNEL_GUE && flags & WEIR_TUNNEL_REMCSUM) {
+			shim->start = p->l4 - p->l3;
+			shim->field = shim->start + (p->proto == PROTO_TCP ? 16 : 6);
+			shim->len += GUE_REMCSUM_LEN - GUE_LEN;
+			segment = (__u16)~*csum;
+			*csum = csum_fold(pseudo);
+		}
+		sum = ip_header_sum(data, data_end, p);
+		shim->inner_sum = sum + segment;
+		if (sum >= 0)
+			return 1;
+	}
+	sum = packet_sum(ctx, p->l3, p->ip_len);
+	shim->inner_sum = sum;
+	return sum >= 0;
+}
+
+/* ---- GUE and GRE ------------------------------------------------------------------------------------------------------- */
+
+static __always_inline int gue_write(void *at, void *data_end, const struct weir_dest *dest, const struct inner *inner,
+				     const struct shim *shim, __u64 hash)
+{
+	struct udp_header *udp = at;
+	__be32 *gue = at + UDP_LEN;
+	__u16 len = inner->len + shim->len;
+	__u64 sum = shim->inner_sum;
+	__u32 word = (__u32)inner->proto << 16;
+
+	if ((void *)(gue + 1) > data_end)
+		return 0;
+	if (shim->start) {
+		if ((void *)(gue + 3) > data_end)
+			return 0;
+		word |= (GUE_REMCSUM_LEN - GUE_LEN) / 4 << 24 | GUE_FLAG_PRIV;
+		gue[1] = bpf_htonl(GUE_PFLAG_REMCSUM);
+		gue[2] = bpf_htonl((__u32)shim->start << 16 | shim->field);
+		sum += (__u64)gue[1] + gue[2];
+	}
+	gue[0] = bpf_htonl(word);
+	/* The source port spreads flows over receive queues and equal paths: RFC 7510 section 3. */
+	udp->src = bpf_htons(0xc000 | (hash & 0x3fff));
+	udp->dst = dest->tunnel_port;
+	udp->len = bpf_htons(len);
+	udp->csum = 0;
+	if (!shim->csum)
+		return 1;
+	sum += csum_pseudo(&dest->tunnel_source, &dest->addr, PROTO_UDP, len) + gue[0] + udp->src + udp->dst + udp->len;
+	len = ~csum_fold(sum);
+	udp->csum = len ? len : 0xffff;
 	return 1;
 }
+
+static __always_inline int gre_write(void *at, void *data_end, const struct inner *inner, const struct shim *shim)
+{
+	__be16 *gre = at;
+
+	if ((void *)(gre + 2) > data_end)
+		return 0;
+	gre[0] = shim->csum ? bpf_htons(GRE_FLAG_CSUM) : 0;
+	gre[1] = bpf_htons(inner->proto == PROTO_IPIP ? ETHERTYPE_IPV4 : ETHERTYPE_IPV6);
+	if (!shim->csum)
+		return 1;
+	if ((void *)(gre + 4) > data_end)
+		return 0;
+	gre[2] = ~csum_fold(shim->inner_sum + gre[0] + gre[1]);
+	gre[3] = 0;
+	return 1;
+}
+
+static __always_inline int shim_write(void *at, void *data_end, const struct weir_dest *dest, const struct inner *inner,
+				      const struct shim *shim, __u64 hash)
+{
+	if (dest->tunnel == WEIR_TUNNEL_GUE)
+		return gue_write(at, data_end, dest, inner, shim, hash);
+	if (dest->tunnel == WEIR_TUNNEL_GRE)
+		return gre_write(at, data_end, inner, shim);
+	return 1;
+}
+
+/* ---- the frame --------------------------------------------------------------------------------------------------------- */
 
 #define FRAME_HEADER_MAX (ETH_HEADER_LEN + 2 * VLAN_TAG_LEN)
 
@@ -153,13 +288,19 @@ static __always_inline void frame_set_type(__u8 *frame, __u32 length, __be16 typ
 static __always_inline int encap_push(struct xdp_md *ctx, struct packet *p, struct weir_dest *dest, __u64 hash)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
-	__u32 overhead = encap_overhead(dest), l3 = p->l3;
+	__u32 overhead, l3 = p->l3;
 	__u8 frame[FRAME_HEADER_MAX];
 	struct inner inner;
+	struct shim shim;
 	void *outer;
 
-	if (!inner_read(data, data_end, p, &inner))
+	if (!inner_read(data, data_end, p, &inner) || !shim_plan(ctx, p, dest, &shim))
 		return WEIR_DROP_INTERNAL;
+	overhead = (dest->family == 4 ? IPV4_MIN_LEN : IPV6_LEN) + shim.len;
+	if (inner.len + overhead > 0xffff)
+		return WEIR_DROP_BAD_LENGTH;
+	data = (void *)(long)ctx->data;
+	data_end = (void *)(long)ctx->data_end;
 	if (data + FRAME_HEADER_MAX > data_end)
 		return WEIR_DROP_TOO_SHORT;
 	__builtin_memcpy(frame, data, FRAME_HEADER_MAX);
@@ -173,10 +314,10 @@ static __always_inline int encap_push(struct xdp_md *ctx, struct packet *p, stru
 	/* A few bytes past the frame's own header are written too; the outer header overwrites them. */
 	__builtin_memcpy(data, frame, FRAME_HEADER_MAX);
 	outer = data + l3;
-	if (!outer_ip_write(outer, data_end, dest, &inner, encap_shim_len(dest), hash >> 44))
+	if (!outer_ip_write(outer, data_end, dest, &inner, shim.len, hash >> 44))
 		return WEIR_DROP_INTERNAL;
 	outer += dest->family == 4 ? IPV4_MIN_LEN : IPV6_LEN;
-	if (!shim_write(outer, data_end, dest, &inner, hash))
+	if (!shim_write(outer, data_end, dest, &inner, &shim, hash))
 		return WEIR_DROP_INTERNAL;
 	return PARSE_OK;
 }

@@ -35,6 +35,12 @@ static __always_inline void hop_write(struct weir_hop *row, __u64 link, __u64 dm
 	__sync_lock_test_and_set(&row->link, link);
 }
 
+static __always_inline __u8 hop_flags(const struct weir_device *device)
+{
+	return (device->flags & WEIR_DEVICE_SEND ? WEIR_HOP_SEND : 0) |
+	       (device->flags & WEIR_DEVICE_REDIRECT ? WEIR_HOP_REDIRECT : 0);
+}
+
 /*
  * Asks the kernel for the way to `addr` and writes the row. `spread` stands in for the source address, so that each row of
  * a server settles on one leg of a multipath route and different rows on different legs.
@@ -57,7 +63,7 @@ __noinline int hop_renew(struct xdp_md *ctx, struct weir_hop *row, struct weir_a
 	} else {
 		fib.family = AF_INET6;
 		addr_to_v6(addr, fib.ipv6_dst);
-		fib.ipv6_src[3] = bpf_htonl(spread);
+		fib.ipv6_src[1] = bpf_htonl(spread); /* not the last word: ::1 would be the loopback, never forwarded */
 	}
 	fib.l4_protocol = PROTO_TCP;
 	fib.sport = bpf_htons((__u16)spread);
@@ -72,8 +78,7 @@ __noinline int hop_renew(struct xdp_md *ctx, struct weir_hop *row, struct weir_a
 	mtu = fib.mtu_result;
 	device = WEIR_LOOKUP(weir_devices, ifindex);
 	if (device) {
-		if (device->flags & WEIR_DEVICE_SEND)
-			flags |= WEIR_HOP_SEND;
+		flags |= hop_flags(device);
 		if (mtu == 0)
 			mtu = device->mtu;
 		tag = device->vlan;
@@ -172,8 +177,8 @@ static __always_inline void client_learn(struct xdp_md *ctx, struct packet *p, _
 
 	if (!row || (void *)(eth + 1) > data_end)
 		return;
-	if (device && device->flags & WEIR_DEVICE_SEND)
-		flags |= WEIR_HOP_SEND;
+	if (device)
+		flags |= hop_flags(device);
 	if (!addr_equal(&row->addr, &p->src)) {
 		hop_write(&row->hop, 0, 0, 0);
 		row->addr = p->src;

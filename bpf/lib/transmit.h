@@ -140,7 +140,7 @@ static __always_inline int transmit(struct xdp_md *ctx, struct hop *hop, struct 
 		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
 	mac_write(eth->dst, hop->dmac);
 	mac_write(eth->src, hop->smac);
-	if (ifindex == ctx->ingress_ifindex)
+	if (ifindex == ctx->ingress_ifindex && !(flags & WEIR_HOP_REDIRECT))
 		return XDP_TX;
 	return bpf_redirect(ifindex, 0);
 }

@@ -38,10 +38,14 @@ constants! {
     HOP_LOCAL: u8 = 4;
     /// [`Hop::link`]: filled by user space, the data plane does not renew it.
     HOP_STATIC: u8 = 8;
+    /// [`Hop::link`]: leave by a redirect even when the packet came from that device.
+    HOP_REDIRECT: u8 = 16;
     /// Rows of `weir_clients`.
     CLIENT_SLOTS: u32 = 4096;
     /// [`Device::flags`]: XDP may send there.
     DEVICE_SEND: u32 = 1;
+    /// [`Device::flags`]: XDP_TX does not wake the receiver there (veth), a redirect does.
+    DEVICE_REDIRECT: u32 = 2;
     /// [`Meta::magic`].
     META_MAGIC: u32 = 0x5765_6972;
 }

@@ -3,13 +3,12 @@
 //! Headers come from weir-wire's builders; what this module decides is their content: TTL and traffic class of the inner
 //! packet (RFC 6040, entrance), DF, the GUE source port that spreads flows.
 
-use core::net::IpAddr;
-
 use weir_abi::{Dest, TUNNEL_CSUM, TUNNEL_REMCSUM, Tunnel};
-use weir_wire::{Encapsulation, EtherType, GueChecksum, Packet};
+use weir_wire::checksum::{pseudo_header, udp_field, update_u16};
+use weir_wire::{Encapsulation, EtherType, GueChecksum, IpBuilder, IpProtocol, Packet};
 
-use crate::edit::{set_word, ttl};
-use crate::parse::{Family, Layout};
+use crate::edit::{set_word, ttl, word};
+use crate::parse::{Cold, Family, Layout};
 
 /// Bytes that the tunnel to this server adds to an IP packet.
 pub(crate) fn overhead(dest: &Dest) -> usize {
@@ -28,29 +27,112 @@ pub(crate) fn overhead(dest: &Dest) -> usize {
     }
 }
 
-fn encapsulation(dest: &Dest, hash: u64) -> Encapsulation {
-    let csum = dest.tunnel_flags & TUNNEL_CSUM != 0;
-    match Tunnel::from_number(dest.tunnel) {
-        Some(Tunnel::Gue) => Encapsulation::Gue {
-            sport: 0xc000 | (hash & 0x3fff) as u16,
-            dport: dest.tunnel_port.get(),
-            checksum: match (dest.tunnel_flags & TUNNEL_REMCSUM != 0, csum) {
-                (true, _) => GueChecksum::Remote,
-                (false, true) => GueChecksum::Full,
-                (false, false) => GueChecksum::None,
-            },
-        },
-        Some(Tunnel::Gre) => Encapsulation::Gre { checksum: csum },
-        Some(Tunnel::Ipip) | None => Encapsulation::Ipip,
-    }
-}
-
 fn traffic_class(frame: &[u8], layout: &Layout) -> u8 {
-    let first = crate::edit::word(frame, layout.l3);
+    let first = word(frame, layout.l3);
     match layout.family {
         Family::V4 => first as u8,
         Family::V6 => (first >> 4) as u8,
     }
+}
+
+/// The transport checksum of an inner packet that carries one over a whole segment: what stands there, what is right.
+struct Segment {
+    at: usize,
+    claimed: u16,
+    right: u16,
+    /// Neither options nor extension headers stand before it.
+    behind_plain_header: bool,
+}
+
+impl Segment {
+    fn of(inner: &[u8], layout: &Layout) -> Option<Self> {
+        let l4 = layout.l4 - layout.l3;
+        let segment = inner.get(l4..)?;
+        let field = match layout.protocol {
+            _ if layout.cold != Cold::Plain => return None,
+            IpProtocol::TCP => 16,
+            IpProtocol::UDP if usize::from(word(segment, 4)) == segment.len() => 6,
+            _ => return None,
+        };
+        let claimed = word(segment, field);
+        if layout.protocol == IpProtocol::UDP && claimed == 0 {
+            return None;
+        }
+        let mut zeroed = segment.to_vec();
+        set_word(&mut zeroed, field, 0);
+        let (src, dst) = (layout.src.to_ip(), layout.dst.to_ip());
+        let pseudo = pseudo_header(src, dst, layout.protocol, segment.len());
+        Some(Self {
+            at: l4 + field,
+            claimed,
+            right: pseudo.bytes(&zeroed).checksum(),
+            behind_plain_header: l4 == if layout.family == Family::V4 { 20 } else { 40 },
+        })
+    }
+}
+
+/// An outer checksum is made from the inner one where that covers everything, so that nobody sums the data: of a packet that
+/// came with a wrong checksum the outer one is wrong too, and the server drops it all the same.
+fn assumed(inner: &[u8], segment: Option<&Segment>) -> Vec<u8> {
+    let mut assumed = inner.to_vec();
+    if let Some(segment) = segment.filter(|segment| segment.behind_plain_header) {
+        set_word(&mut assumed, segment.at, segment.right);
+    }
+    assumed
+}
+
+/// The outer packet around `inner`.
+fn wrap(outer: IpBuilder, inner: &[u8], layout: &Layout, dest: &Dest, hash: u64) -> Vec<u8> {
+    let csum = dest.tunnel_flags & TUNNEL_CSUM != 0;
+    let remote = dest.tunnel_flags & TUNNEL_REMCSUM != 0;
+    let segment = Segment::of(inner, layout);
+    let gue = |checksum| Encapsulation::Gue {
+        sport: 0xc000 | (hash & 0x3fff) as u16,
+        dport: dest.tunnel_port.get(),
+        checksum,
+    };
+    let encapsulation = match Tunnel::from_number(dest.tunnel) {
+        Some(Tunnel::Gre) => Encapsulation::Gre { checksum: csum },
+        Some(Tunnel::Gue) if remote => return wrap_remote(outer, inner, segment, dest, &gue),
+        Some(Tunnel::Gue) if csum => gue(GueChecksum::Full),
+        Some(Tunnel::Gue) => gue(GueChecksum::None),
+        Some(Tunnel::Ipip) | None => Encapsulation::Ipip,
+    };
+    let mut packet = outer.encapsulate(encapsulation, &assumed(inner, segment.as_ref()));
+    let at = packet.len() - inner.len();
+    packet.truncate(at);
+    packet.extend(inner);
+    packet
+}
+
+/// GUE whose receiver completes the inner checksum. Over IPv6 the outer one is needed besides (RFC 6936).
+fn wrap_remote(
+    outer: IpBuilder,
+    inner: &[u8],
+    segment: Option<Segment>,
+    dest: &Dest,
+    gue: &dyn Fn(GueChecksum) -> Encapsulation,
+) -> Vec<u8> {
+    let checksum = if segment.is_some() {
+        GueChecksum::Remote
+    } else {
+        GueChecksum::None
+    };
+    let mut packet = outer.encapsulate(gue(checksum), inner);
+    if dest.family == 4 && dest.tunnel_flags & TUNNEL_CSUM == 0 {
+        return packet;
+    }
+    let udp_at = if dest.family == 4 { 20 } else { 40 };
+    let (src, dst) = (dest.tunnel_source.to_ip(), dest.addr.to_ip());
+    let datagram = packet.get(udp_at..).unwrap_or_default();
+    let mut sum = pseudo_header(src, dst, IpProtocol::UDP, datagram.len())
+        .bytes(datagram)
+        .checksum();
+    if let Some(segment) = segment.filter(|segment| segment.behind_plain_header) {
+        sum = update_u16(sum, !segment.right, !segment.claimed);
+    }
+    set_word(&mut packet, udp_at + 6, udp_field(sum));
+    packet
 }
 
 /// Puts the outer headers in front of the IP packet; the frame's own header and tags stay, and so does what follows the IP
@@ -62,15 +144,16 @@ pub(crate) fn push(frame: &mut Vec<u8>, layout: &Layout, dest: &Dest, hash: u64)
         .ttl(ttl(frame, layout))
         .tos(traffic_class(frame, layout))
         .dont_fragment();
-    let mut outer = outer.encapsulate(encapsulation(dest, hash), &inner);
-    let (kind, v6) = match dest.addr.to_ip() {
-        IpAddr::V4(_) => (EtherType::IPV4, false),
-        IpAddr::V6(_) => (EtherType::IPV6, true),
+    let mut outer = wrap(outer, &inner, layout, dest, hash);
+    let kind = if dest.family == 4 {
+        EtherType::IPV4
+    } else {
+        EtherType::IPV6
     };
-    if v6 {
+    if dest.family != 4 {
         // The flow label spreads flows where routers look no deeper (RFC 6438).
         let label = (hash >> 44) as u32 & 0xf_ffff;
-        let first = crate::edit::word(&outer, 0) & 0xfff0 | (label >> 16) as u16;
+        let first = word(&outer, 0) & 0xfff0 | (label >> 16) as u16;
         set_word(&mut outer, 0, first);
         set_word(&mut outer, 2, label as u16);
     }

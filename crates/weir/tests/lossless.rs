@@ -21,14 +21,28 @@ fn config(weight: u32) -> String {
 fn prepared() -> World {
     let mut world = World::new(2);
     world.start_nginx(1024);
-    world.prepare_servers(&["--forward", "direct", "--vip", &Family::V4.vip().to_string()]);
+    world.prepare_servers(&[
+        "--forward",
+        "direct",
+        "--vip",
+        &Family::V4.vip().to_string(),
+    ]);
     world
 }
 
 fn start_ab(world: &World, requests: u32) -> std::process::Child {
     world
         .command("client", "ab")
-        .args(["-q", "-r", "-s", "10", "-c", "8", "-n", &requests.to_string()])
+        .args([
+            "-q",
+            "-r",
+            "-s",
+            "10",
+            "-c",
+            "8",
+            "-n",
+            &requests.to_string(),
+        ])
         .arg(format!("http://{}/name", Family::V4.vip()))
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
@@ -39,9 +53,20 @@ fn start_ab(world: &World, requests: u32) -> std::process::Child {
 fn nothing_failed(output: &Output, requests: u32) {
     let text = String::from_utf8_lossy(&output.stdout);
     let number = |label: &str| -> Option<u32> {
-        text.lines().find_map(|line| line.strip_prefix(label)?.split_whitespace().next()?.parse().ok())
+        text.lines().find_map(|line| {
+            line.strip_prefix(label)?
+                .split_whitespace()
+                .next()?
+                .parse()
+                .ok()
+        })
     };
-    assert_eq!(number("Complete requests:"), Some(requests), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        number("Complete requests:"),
+        Some(requests),
+        "{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     assert_eq!(number("Failed requests:"), Some(0), "{text}");
 }
 
@@ -56,8 +81,18 @@ fn two_hundred_reloads_under_load_fail_nothing() {
     let ab = start_ab(&world, requests);
     for round in 0..200 {
         let path = world.write_config(&config(1 + round % 3));
-        let output = world.weir("director").arg("reload").arg("-c").arg(path).output().expect("weir runs");
-        assert!(output.status.success(), "reload {round}: {}", String::from_utf8_lossy(&output.stderr));
+        let output = world
+            .weir("director")
+            .arg("reload")
+            .arg("-c")
+            .arg(path)
+            .output()
+            .expect("weir runs");
+        assert!(
+            output.status.success(),
+            "reload {round}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
     nothing_failed(&ab.wait_with_output().expect("ab ends"), requests);
     assert!(world.status()["revision"].as_u64() >= Some(200));
@@ -79,8 +114,13 @@ fn killing_the_daemon_under_load_fails_nothing() {
     }
     nothing_failed(&ab.wait_with_output().expect("ab ends"), requests);
     let status = world.status();
-    let connections = status["services"][0]["connections"].as_u64().expect("a number");
-    assert!(connections >= u64::from(requests), "totals survive: {status:#}");
+    let connections = status["services"][0]["connections"]
+        .as_u64()
+        .expect("a number");
+    assert!(
+        connections >= u64::from(requests),
+        "totals survive: {status:#}"
+    );
 }
 
 #[test]
@@ -92,12 +132,26 @@ fn a_bad_file_changes_nothing() {
     world.start_director(&config(1));
     let before = world.status();
     let path = world.write_config("[pool.web]\nservers = [\"10.0.0.300\"]\n[servce.x]\n");
-    let output = world.weir("director").arg("reload").arg("-c").arg(path).output().expect("weir runs");
+    let output = world
+        .weir("director")
+        .arg("reload")
+        .arg("-c")
+        .arg(path)
+        .output()
+        .expect("weir runs");
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("did you mean") && said.contains("10.0.0.300"), "all mistakes at once: {said}");
+    assert!(
+        said.contains("did you mean") && said.contains("10.0.0.300"),
+        "all mistakes at once: {said}"
+    );
     assert_eq!(world.status()["revision"], before["revision"]);
-    assert_eq!(world.get(&format!("http://{}/name", Family::V4.vip())).map(|body| body.len()), Ok("server0\n".len()));
+    assert_eq!(
+        world
+            .get(&format!("http://{}/name", Family::V4.vip()))
+            .map(|body| body.len()),
+        Ok("server0\n".len())
+    );
 }
 
 #[test]
@@ -107,14 +161,29 @@ fn clean_leaves_nothing_behind() {
     }
     let mut world = prepared();
     let pid = world.start_director(&config(1));
-    let refused = world.weir("director").arg("clean").output().expect("weir runs");
+    let refused = world
+        .weir("director")
+        .arg("clean")
+        .output()
+        .expect("weir runs");
     assert_eq!(refused.status.code(), Some(1), "a daemon runs");
     world.kill_director(pid);
-    let output = world.weir("director").arg("clean").output().expect("weir runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = world
+        .weir("director")
+        .arg("clean")
+        .output()
+        .expect("weir runs");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     assert!(!world.pin_dir().join("director").exists());
     let links = world.output("director", "ip -details link show eth0");
-    assert!(!String::from_utf8_lossy(&links.stdout).contains("xdp"), "the program is gone");
+    assert!(
+        !String::from_utf8_lossy(&links.stdout).contains("xdp"),
+        "the program is gone"
+    );
 }
 
 #[test]
@@ -131,8 +200,19 @@ fn two_directors_do_not_touch_each_other() {
         two.get(&url).expect("the second");
     }
     two.kill_director(pid);
-    let output = two.weir("director").arg("clean").output().expect("weir runs");
+    let output = two
+        .weir("director")
+        .arg("clean")
+        .output()
+        .expect("weir runs");
     assert!(output.status.success());
-    wait_for("the first still balances", Duration::from_secs(5), || one.get(&url).is_ok());
-    assert_eq!(one.status()["services"][0]["connections"].as_u64().map(|n| n >= 4), Some(true));
+    wait_for("the first still balances", Duration::from_secs(5), || {
+        one.get(&url).is_ok()
+    });
+    assert_eq!(
+        one.status()["services"][0]["connections"]
+            .as_u64()
+            .map(|n| n >= 4),
+        Some(true)
+    );
 }

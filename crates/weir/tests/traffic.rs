@@ -26,36 +26,73 @@ fn carries_everything(world: &mut World, family: Family) {
     let url = format!("http://{}", bracketed(vip));
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..6 {
-        let body = world.get(&format!("{url}/name")).expect("an answer through the VIP");
+        let body = world
+            .get(&format!("{url}/name"))
+            .expect("an answer through the VIP");
         seen.insert(String::from_utf8_lossy(&body).into_owned());
     }
     assert_eq!(seen.len(), 2, "both servers answered: {seen:?}");
 
     let big = world.get(&format!("{url}/big")).expect("the large file");
     let expected = std::fs::read(world.path("big")).expect("the original");
-    assert!(big == expected, "the download differs: {} bytes of {}", big.len(), expected.len());
+    assert!(
+        big == expected,
+        "the download differs: {} bytes of {}",
+        big.len(),
+        expected.len()
+    );
 
     let sink = SocketAddr::new(vip, 9000);
-    assert_eq!(world.upload(sink, 4 * MIB).expect("the upload"), upload_digest(4 * MIB));
+    assert_eq!(
+        world.upload(sink, 4 * MIB).expect("the upload"),
+        upload_digest(4 * MIB)
+    );
 
     let echo = SocketAddr::new(vip, 5300);
     for length in [1, 512, 1200] {
         let payload = vec![b'x'; length];
         let answer = world.udp_exchange(echo, payload.clone()).expect("an echo");
-        assert_eq!(&answer[1..], payload.as_slice(), "the echo of {length} bytes");
+        assert_eq!(
+            &answer[1..],
+            payload.as_slice(),
+            "the echo of {length} bytes"
+        );
     }
 
     // A path of 1400 bytes towards the servers: the client must be told, and the upload must still arrive.
     for n in 0..2 {
-        let (flag, prefix) = if family == Family::V6 { ("-6 ", 128) } else { ("", 32) };
-        world.ip("director", &format!("{flag}route add {}/{prefix} dev eth0 mtu 1400", family.server(n)));
+        let (flag, prefix) = if family == Family::V6 {
+            ("-6 ", 128)
+        } else {
+            ("", 32)
+        };
+        world.ip(
+            "director",
+            &format!(
+                "{flag}route add {}/{prefix} dev eth0 mtu 1400",
+                family.server(n)
+            ),
+        );
     }
     std::thread::sleep(std::time::Duration::from_millis(2500));
-    assert_eq!(world.upload(sink, MIB).expect("the upload over the narrow path"), upload_digest(MIB));
+    assert_eq!(
+        world
+            .upload(sink, MIB)
+            .expect("the upload over the narrow path"),
+        upload_digest(MIB)
+    );
 
     let status = world.status();
-    let servers = status["services"][0]["servers"].as_array().expect("servers").clone();
-    assert!(servers.iter().all(|server| server["connections"].as_u64() > Some(0)), "{status:#}");
+    let servers = status["services"][0]["servers"]
+        .as_array()
+        .expect("servers")
+        .clone();
+    assert!(
+        servers
+            .iter()
+            .all(|server| server["connections"].as_u64() > Some(0)),
+        "{status:#}"
+    );
 }
 
 fn test_method(family: Family, forward: &str, extra: &str, server_arguments: &[&str]) {
@@ -123,12 +160,22 @@ fn tunnel_ipip_v6() {
 
 #[test]
 fn tunnel_gue_v4() {
-    test_method(Family::V4, "tunnel", "tunnel = \"gue\"\n", &["--tunnel", "gue"]);
+    test_method(
+        Family::V4,
+        "tunnel",
+        "tunnel = \"gue\"\n",
+        &["--tunnel", "gue"],
+    );
 }
 
 #[test]
 fn tunnel_gre_v6() {
-    test_method(Family::V6, "tunnel", "tunnel = \"gre\"\n", &["--tunnel", "gre"]);
+    test_method(
+        Family::V6,
+        "tunnel",
+        "tunnel = \"gre\"\n",
+        &["--tunnel", "gre"],
+    );
 }
 
 #[test]

@@ -9,7 +9,6 @@ mod serve;
 
 use std::time::Duration;
 
-use axum::Json;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Path, State};
@@ -21,9 +20,7 @@ use serde::de::DeserializeOwned;
 
 use crate::metrics::{self, Memory};
 
-pub use message::{
-    ExplainRequest, FileRequest, OperatorState, Refusal, Reloaded, ServerRequest,
-};
+pub use message::{ExplainRequest, FileRequest, OperatorState, Refusal, Reloaded, ServerRequest};
 pub use order::{Order, Orders, Reply, orders};
 pub use serve::{Listener, serve};
 
@@ -92,11 +89,7 @@ impl IntoResponse for Failure {
 /// JSON with a line break at its end, kind to a terminal.
 fn json(value: &impl Serialize) -> Response {
     match serde_json::to_string(value) {
-        Ok(text) => (
-            [(header::CONTENT_TYPE, "application/json")],
-            text + "\n",
-        )
-            .into_response(),
+        Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text + "\n").into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }

@@ -3,11 +3,15 @@
 //! The language itself is weir-config's; here are the file and the machine that it is read on. A name that ends in
 //! `.json` is read as JSON, any other as TOML.
 
+mod vip;
+
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
 use weir_config::{Code, Desired, Diagnostic, FileError, Host, MAX_FILE_BYTES, Severity};
+
+pub use vip::{AbsentVip, absent_vips};
 
 const LOCAL_PORTS: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 
@@ -44,7 +48,10 @@ pub fn load(path: &Path, color: bool) -> Result<Loaded, Rejected> {
     };
     let bytes = read(path).map_err(|error| broken(&error))?;
     let text = weir_config::load(&bytes).map_err(|error| broken(&error))?;
-    let parsed = if path.extension().is_some_and(|extension| extension == "json") {
+    let parsed = if path
+        .extension()
+        .is_some_and(|extension| extension == "json")
+    {
         weir_config::parse_json(text, &host())
     } else {
         weir_config::parse(text, &host())
@@ -161,6 +168,9 @@ mod tests {
         let text = "[pool.a]\nservers = [\"10.0.0.1\"]\n[pool.b]\nservers = [\"10.0.0.1\", \"10.0.0.2\"]\n";
         let parsed = weir_config::parse(text, &Host::default()).unwrap();
         assert_eq!(extent(&parsed.desired), "0 services, 2 pools, 3 servers");
-        assert_eq!(extent(&Desired::default()), "0 services, 0 pools, 0 servers");
+        assert_eq!(
+            extent(&Desired::default()),
+            "0 services, 0 pools, 0 servers"
+        );
     }
 }

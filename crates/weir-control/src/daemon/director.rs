@@ -4,12 +4,14 @@
 
 use std::path::{Path, PathBuf};
 
-use weir_model::{Desired, diff};
+use weir_model::{Desired, Pool, diff};
 
 use super::admin::Admin;
 use super::plane::Plane;
+use super::{Error, RuntimeDir};
 use crate::api::{FileRequest, Order, Refusal, Reloaded, ServerRequest};
 use crate::configuration::{self, Loaded, Rejected};
+use crate::explain::{Answer, Packet};
 use crate::plan::{Plan, plan};
 use crate::status::Report;
 
@@ -20,16 +22,41 @@ pub struct Director<P> {
     desired: Desired,
     file: PathBuf,
     admin: Admin,
+    runtime_dir: RuntimeDir,
 }
 
 impl<P: Plane> Director<P> {
     /// Over an engine that has `desired`, which `file` holds, in force.
-    pub fn new(plane: P, desired: Desired, file: PathBuf, admin: Admin) -> Self {
-        Self {
+    pub fn new(
+        plane: P,
+        desired: Desired,
+        file: PathBuf,
+        admin: Admin,
+        runtime_dir: RuntimeDir,
+    ) -> Self {
+        let director = Self {
             plane,
             desired,
             file,
             admin,
+            runtime_dir,
+        };
+        director.note();
+        director
+    }
+
+    /// Ends: clients see at once that nobody is there.
+    ///
+    /// # Errors
+    /// The runtime directory cannot be written.
+    pub fn close(self) -> Result<(), Error> {
+        self.runtime_dir.close()
+    }
+
+    /// Only listings without a daemon would miss it.
+    fn note(&self) {
+        if let Err(error) = self.runtime_dir.note(&self.file) {
+            tracing::warn!(%error, "the file in force was not noted");
         }
     }
 
@@ -59,7 +86,7 @@ impl<P: Plane> Director<P> {
                 let _ = reply.send(self.server(&pool, &address, request).await);
             }
             Order::Explain(packet, reply) => {
-                let _ = reply.send(self.plane.explain(&packet).map_err(Refusal::new));
+                let _ = reply.send(self.explain(&packet));
             }
         }
     }
@@ -67,6 +94,16 @@ impl<P: Plane> Director<P> {
     fn status(&self) -> Result<Report, Refusal> {
         let snapshot = self.plane.snapshot().map_err(Refusal::new)?;
         Ok(Report::from(&snapshot))
+    }
+
+    fn explain(&self, packet: &Packet) -> Result<Answer, Refusal> {
+        let mut answer = self.plane.explain(packet).map_err(Refusal::new)?;
+        let service = answer.service.as_deref();
+        if let Some(service) = service.and_then(|name| self.desired.service(name)) {
+            let file = self.file.display();
+            answer.at = Some(format!("{file}:{}", service.source.line));
+        }
+        Ok(answer)
     }
 
     fn load(&self, request: &FileRequest) -> Result<(PathBuf, Loaded), Refusal> {
@@ -111,6 +148,7 @@ impl<P: Plane> Director<P> {
         self.admin.go(admin);
         self.desired = loaded.desired;
         self.file = path;
+        self.note();
         Ok(Reloaded {
             revision: self.plane.snapshot().map_err(Refusal::new)?.revision,
             changes: changes.iter().map(ToString::to_string).collect(),
@@ -134,10 +172,9 @@ impl<P: Plane> Director<P> {
             return Err(Refusal::new(format!("there is no pool {pool}")));
         };
         if found.server(address).is_none() {
-            let known: Vec<&str> = found.servers.iter().map(|one| one.name.as_str()).collect();
             return Err(Refusal::new(format!(
                 "pool {pool} has no server {address}; it has {}",
-                known.join(", ")
+                named(found)
             )));
         }
         if let ServerRequest::Weight(weight) = request
@@ -153,6 +190,17 @@ impl<P: Plane> Director<P> {
         tracing::info!(pool, address, ?request, "an operator's word");
         Ok(())
     }
+}
+
+/// The servers of a pool, as far as a line holds them.
+fn named(pool: &Pool) -> String {
+    const SHOWN: usize = 8;
+    let names = pool.servers.iter().map(|server| server.name.as_str());
+    let mut text = names.take(SHOWN).collect::<Vec<_>>().join(", ");
+    if let Some(more) = pool.servers.len().checked_sub(SHOWN + 1) {
+        text += &format!(" and {} more", more + 1);
+    }
+    text
 }
 
 fn refused(rejected: Rejected) -> Refusal {

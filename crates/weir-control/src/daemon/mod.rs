@@ -5,6 +5,7 @@
 
 mod admin;
 mod director;
+mod engine;
 mod error;
 mod plane;
 mod runtime_dir;
@@ -28,7 +29,7 @@ pub use admin::{Admin, Move};
 pub use director::Director;
 pub use error::Error;
 pub use plane::Plane;
-pub use runtime_dir::{LOCK, RuntimeDir, SOCKET};
+pub use runtime_dir::{LOCK, RuntimeDir, SOCKET, last_configuration};
 
 /// What loading, attaching and addressing cannot do without.
 const NEEDED: [Capability; 2] = [Capability::NetAdmin, Capability::Bpf];
@@ -72,16 +73,11 @@ pub async fn run<P: Plane>(
     let (orders, taken) = api::orders();
     let mut admin = Admin::new(orders.clone());
     let to = admin.prepare(loaded.desired.node.admin).await?;
-    let engine = open(&loaded.desired)
-        .await
-        .map_err(|error| Error::Engine {
-            source: Box::new(error),
-        })?;
+    let engine = open(&loaded.desired).await.map_err(|error| Error::Engine {
+        source: Box::new(error),
+    })?;
     let listener = runtime_dir.listen()?;
-    tokio::spawn(api::serve(
-        listener,
-        api::router(orders, Access::Full),
-    ));
+    tokio::spawn(api::serve(listener, api::router(orders, Access::Full)));
     admin.go(to);
     tracing::info!(
         file = %options.config.display(),
@@ -89,16 +85,17 @@ pub async fn run<P: Plane>(
         "running"
     );
     tell(&notifier, Notification::Ready);
-    let director = Director::new(engine, loaded.desired, options.config.clone(), admin);
-    serve(director, taken, network, &mut signals, &notifier).await;
+    let file = options.config.clone();
+    let mut director = Director::new(engine, loaded.desired, file, admin, runtime_dir);
+    serve(&mut director, taken, network, &mut signals, &notifier).await;
     tell(&notifier, Notification::Stopping);
-    runtime_dir.close()?;
+    director.close()?;
     tracing::info!("stopped; what is in the kernel forwards on");
     Ok(())
 }
 
 async fn serve<P: Plane>(
-    mut director: Director<P>,
+    director: &mut Director<P>,
     mut taken: mpsc::Receiver<Order>,
     mut network: Network,
     signals: &mut Signals,

@@ -1,4 +1,4 @@
-//! The runtime directory: its lock and its socket.
+//! The runtime directory: its lock, its socket, and a link to the configuration in force.
 
 use std::fs;
 use std::io;
@@ -15,6 +15,14 @@ pub const LOCK: &str = "lock";
 
 /// The API's socket.
 pub const SOCKET: &str = "weir.sock";
+
+/// Points to the configuration in force, for commands that find no daemon to ask.
+const CONFIGURATION: &str = "configuration";
+
+/// The configuration that the last daemon of a runtime directory had in force.
+pub fn last_configuration(runtime_dir: &Path) -> Option<PathBuf> {
+    fs::read_link(runtime_dir.join(CONFIGURATION)).ok()
+}
 
 /// A runtime directory that is ours until dropped.
 #[derive(Debug)]
@@ -59,6 +67,18 @@ impl RuntimeDir {
         Ok(listener)
     }
 
+    /// Remembers which file is in force.
+    ///
+    /// # Errors
+    /// The directory cannot be written.
+    pub fn note(&self, configuration: &Path) -> Result<(), Error> {
+        let link = self.path.join(CONFIGURATION);
+        let made = self.path.join("configuration.new");
+        remove(&made)?;
+        std::os::unix::fs::symlink(configuration, &made).map_err(|e| file(&made, e))?;
+        fs::rename(&made, &link).map_err(|e| file(&link, e))
+    }
+
     /// Takes the socket away, so that clients see at once that there is no daemon.
     ///
     /// # Errors
@@ -100,8 +120,16 @@ mod tests {
         let second = RuntimeDir::take(&path).unwrap();
         let _listener = second.listen().unwrap();
         let socket = path.join(SOCKET);
-        assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            fs::metadata(&socket).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
         std::os::unix::net::UnixStream::connect(&socket).unwrap();
+        for configuration in ["/etc/a.toml", "/etc/b.toml"] {
+            second.note(Path::new(configuration)).unwrap();
+            let noted = last_configuration(&path);
+            assert_eq!(noted.as_deref(), Some(Path::new(configuration)));
+        }
         second.close().unwrap();
         assert!(!socket.exists());
         fs::remove_dir_all(&path).unwrap();

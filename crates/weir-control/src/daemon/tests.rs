@@ -88,7 +88,6 @@ impl Plane for Fake {
 /// A daemon with its directory; ends with the test's runtime.
 struct Seat {
     directory: PathBuf,
-    _runtime_dir: RuntimeDir,
     client: Client,
     told: Fake,
 }
@@ -105,8 +104,8 @@ impl Seat {
         let told = Fake::default();
         let (orders, mut taken) = api::orders();
         let admin = Admin::new(orders.clone());
-        let mut director = Director::new(told.clone(), desired, file, admin);
         let listener = runtime_dir.listen().unwrap();
+        let mut director = Director::new(told.clone(), desired, file, admin, runtime_dir);
         tokio::spawn(api::serve(listener, api::router(orders, Access::Full)));
         tokio::task::spawn_local(async move {
             while let Some(order) = taken.recv().await {
@@ -116,7 +115,6 @@ impl Seat {
         Self {
             client: Client::new(&directory),
             directory,
-            _runtime_dir: runtime_dir,
             told,
         }
     }
@@ -131,7 +129,9 @@ impl Seat {
     }
 
     async fn raw(&self, request: &str) -> String {
-        let mut stream = UnixStream::connect(self.directory.join(SOCKET)).await.unwrap();
+        let mut stream = UnixStream::connect(self.directory.join(SOCKET))
+            .await
+            .unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
@@ -173,6 +173,7 @@ async fn a_reload_takes_effect_and_its_file_stays_in_force() {
         assert_eq!(again.changes, [] as [String; 0]);
         assert_eq!(seat.told.0.borrow().applied.len(), 2);
         assert_eq!(seat.client.status().await.unwrap().revision, 2);
+        assert_eq!(last_configuration(&seat.directory), request.path);
     })
     .await;
 }
@@ -186,7 +187,14 @@ async fn a_bad_file_changes_nothing_and_comes_back_with_its_findings() {
         assert!(refusal.diagnostics.unwrap().contains("servers"));
         assert!(seat.told.0.borrow().applied.is_empty());
         // The file in force is still the first one.
-        assert!(seat.client.plan(&FileRequest::default()).await.unwrap().changes.is_empty());
+        assert!(
+            seat.client
+                .plan(&FileRequest::default())
+                .await
+                .unwrap()
+                .changes
+                .is_empty()
+        );
     })
     .await;
 }
@@ -208,8 +216,16 @@ async fn an_admin_address_that_is_taken_stops_a_reload_before_the_engine() {
     with_daemon("admin", async |seat| {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let text = format!("[node]\nadmin = \"{}\"\n", taken.local_addr().unwrap());
-        let refusal = refusal(seat.client.reload(&seat.write("a.toml", &text)).await.unwrap_err());
-        assert!(refusal.error.starts_with("[node] admin 127.0.0.1:"), "{refusal}");
+        let refusal = refusal(
+            seat.client
+                .reload(&seat.write("a.toml", &text))
+                .await
+                .unwrap_err(),
+        );
+        assert!(
+            refusal.error.starts_with("[node] admin 127.0.0.1:"),
+            "{refusal}"
+        );
         assert!(seat.told.0.borrow().applied.is_empty());
     })
     .await;
@@ -222,7 +238,10 @@ async fn admin_reads_and_changes_nothing() {
         let address = free.local_addr().unwrap();
         drop(free);
         let text = format!("[node]\nadmin = \"{address}\"\n");
-        seat.client.reload(&seat.write("a.toml", &text)).await.unwrap();
+        seat.client
+            .reload(&seat.write("a.toml", &text))
+            .await
+            .unwrap();
         let ask = async |head: &str| {
             let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
             let request = format!("{head} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
@@ -234,7 +253,11 @@ async fn admin_reads_and_changes_nothing() {
         assert!(ask("GET /v1/status").await.starts_with("HTTP/1.1 200"));
         assert!(ask("GET /metrics").await.contains("weir_revision 1"));
         assert!(ask("POST /v1/reload").await.starts_with("HTTP/1.1 403"));
-        assert!(ask("POST /v1/servers/a/b").await.starts_with("HTTP/1.1 403"));
+        assert!(
+            ask("POST /v1/servers/a/b")
+                .await
+                .starts_with("HTTP/1.1 403")
+        );
         assert_eq!(seat.told.0.borrow().applied.len(), 1);
     })
     .await;
@@ -253,7 +276,11 @@ async fn servers_are_ordered_by_their_names_in_the_file() {
             ("images", "10.0.0.9", drain),
             ("images", six, ServerRequest::Weight(65_536)),
         ] {
-            let error = seat.client.server(pool, address, request).await.unwrap_err();
+            let error = seat
+                .client
+                .server(pool, address, request)
+                .await
+                .unwrap_err();
             refusal(error);
         }
         assert_eq!(seat.told.0.borrow().servers.len(), 1);

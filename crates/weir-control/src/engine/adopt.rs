@@ -18,7 +18,12 @@ use crate::snapshot::Totals;
 ///
 /// # Errors
 /// The maps cannot be read.
-pub fn rebuild(maps: &Maps, desired: &Desired, dest_rows: u32, now_ms: u64) -> Result<Allocation> {
+pub(super) fn rebuild(
+    maps: &Maps,
+    desired: &Desired,
+    dest_rows: u32,
+    now_ms: u64,
+) -> Result<Allocation> {
     let mut allocation = Allocation::default();
     let mut of_row: BTreeMap<u32, Vec<(u32, Dest)>> = BTreeMap::new();
     for id in 1..maps.dests.entries() {
@@ -29,8 +34,12 @@ pub fn rebuild(maps: &Maps, desired: &Desired, dest_rows: u32, now_ms: u64) -> R
         }
     }
     for service in &desired.services {
-        let Some(row) = row_of(maps, service)? else { continue };
-        let Some(dests) = of_row.remove(&row) else { continue };
+        let Some(row) = row_of(maps, service)? else {
+            continue;
+        };
+        let Some(dests) = of_row.remove(&row) else {
+            continue;
+        };
         let slot = slot_of(maps, desired, service, row, dests, now_ms)?;
         allocation.last_generation = allocation.last_generation.max(slot.generation);
         allocation.services.insert(service.name.clone(), slot);
@@ -38,7 +47,16 @@ pub fn rebuild(maps: &Maps, desired: &Desired, dest_rows: u32, now_ms: u64) -> R
     for (row, dests) in of_row {
         let mut slot = empty(row, maps.services.get(row)?.generation);
         slot.removed = true;
-        slot.dests = dests.iter().map(|(id, dest)| found(*id, dest, 0, now_ms)).collect();
+        slot.addresses = maps
+            .vips
+            .keys()?
+            .into_iter()
+            .map(|addr| addr.to_ip())
+            .collect();
+        slot.dests = dests
+            .iter()
+            .map(|(id, dest)| found(*id, dest, 0, now_ms))
+            .collect();
         allocation.services.insert(format!("(row {row})"), slot);
     }
     // Shared counts are given anew; their rows begin with the sums of the servers' own.
@@ -52,21 +70,32 @@ fn row_of(maps: &Maps, service: &Service) -> Result<Option<u32>> {
         let proto = listener.protocol.number();
         let row = match listener.ports {
             Ports::One(port) => {
-                let key = Listener { addr: listener.address.into(), port: port.into(), proto, ..Listener::ZERO };
+                let key = Listener {
+                    addr: listener.address.into(),
+                    port: port.into(),
+                    proto,
+                    ..Listener::ZERO
+                };
                 maps.listeners.get(&key)?
             }
             Ports::Range(first, last) => match maps.vips.get(&listener.address.into())? {
                 Some(vip) => {
                     let ranges = maps.ranges(&vip)?;
-                    let same = |range: &&weir_abi::Range| (range.proto, range.first, range.last) == (proto, first, last);
+                    let same = |range: &&weir_abi::Range| {
+                        (range.proto, range.first, range.last) == (proto, first, last)
+                    };
                     ranges.iter().find(same).map(|range| range.service)
                 }
                 None => None,
             },
-            Ports::Any => maps.vips.get(&listener.address.into())?.map(|vip| match listener.protocol {
-                Protocol::Tcp => vip.any_tcp,
-                Protocol::Udp => vip.any_udp,
-            }),
+            Ports::Any => {
+                maps.vips
+                    .get(&listener.address.into())?
+                    .map(|vip| match listener.protocol {
+                        Protocol::Tcp => vip.any_tcp,
+                        Protocol::Udp => vip.any_udp,
+                    })
+            }
         };
         if let Some(row) = row.filter(|row| *row != 0) {
             return Ok(Some(row));
@@ -80,11 +109,18 @@ fn empty(row: u32, generation: u32) -> ServiceSlot {
         row,
         generation,
         scheduler: String::new(),
-        start: StoredStart { generation: 0, last_seq: 0, pass_weight: 0, max_weight: 0, step: 1 },
+        start: StoredStart {
+            generation: 0,
+            last_seq: 0,
+            pass_weight: 0,
+            max_weight: 0,
+            step: 1,
+        },
         last_seq: 0,
         dests: Vec::new(),
         retired: Totals::default(),
         removed: false,
+        addresses: std::collections::BTreeSet::new(),
     }
 }
 
@@ -106,7 +142,9 @@ fn slot_of(
         Some(header) => maps.elements_as(header.list_at, header.list_len)?,
         None => Vec::new(),
     };
-    let kind = desired.pool(&service.pool).map(|pool| pool.l4_scheduler().kind);
+    let kind = desired
+        .pool(&service.pool)
+        .map(|pool| pool.l4_scheduler().kind);
     if let (Some(header), Some(kind)) = (&header, kind)
         && header.scheduler == number(kind) as u32
     {
@@ -123,12 +161,17 @@ fn slot_of(
         let member = members.iter().find(|member| member.dest == *id);
         let mut known = found(*id, dest, member.map_or(0, |member| member.weight), now_ms);
         known.seq = member.map_or(0, |member| member.seq);
-        let servers = desired.pool(&service.pool).map(|pool| (&pool.servers, &pool.sorry));
+        let servers = desired
+            .pool(&service.pool)
+            .map(|pool| (&pool.servers, &pool.sorry));
         let port = |port: Option<u16>| dest.port.get() == 0 || port == Some(dest.port.get());
         if let Some((servers, sorry)) = servers {
-            let is = |server: &&weir_model::Server| server.address == known.address && port(server.port);
+            let is =
+                |server: &&weir_model::Server| server.address == known.address && port(server.port);
             let server = servers.iter().find(is).map(|server| (server, false));
-            if let Some((server, sorry)) = server.or_else(|| sorry.iter().find(is).map(|server| (server, true))) {
+            if let Some((server, sorry)) =
+                server.or_else(|| sorry.iter().find(is).map(|server| (server, true)))
+            {
                 (known.port, known.sorry, known.removed) = (server.port, sorry, None);
                 known.name.clone_from(&server.name);
             }

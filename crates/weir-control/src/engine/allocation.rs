@@ -12,84 +12,67 @@ use serde::{Deserialize, Serialize};
 use weir_model::{Desired, OnRemove, Pool, SchedulerKind, Server, Service};
 use weir_sched::{Cursor, Member, Start, table};
 
+use super::overrides::{Override, Overrides};
 use super::{Error, Result};
 use crate::snapshot::Totals;
 
-/// An operator's word about one server, in force until it is taken back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Override {
-    /// No new flows.
-    Drain,
-    /// No new flows and no checks.
-    Maint,
-    /// Another weight than the file's.
-    Weight(u32),
-}
-
-impl Override {
-    /// What the scheduler uses instead of the configured weight.
-    pub const fn weight(self) -> u32 {
-        match self {
-            Self::Drain | Self::Maint => 0,
-            Self::Weight(weight) => weight,
-        }
-    }
-}
-
-/// Overrides by pool and server, both as written in the file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Overrides(BTreeMap<String, BTreeMap<String, Override>>);
-
-impl Overrides {
-    /// The one for a server.
-    pub fn get(&self, pool: &str, server: &str) -> Option<Override> {
-        self.0.get(pool)?.get(server).copied()
-    }
-
-    /// Sets or takes back the one for a server; answers whether that changed anything.
-    pub fn set(&mut self, pool: &str, server: &str, word: Option<Override>) -> bool {
-        let servers = self.0.entry(pool.to_owned()).or_default();
-        match word {
-            Some(word) => servers.insert(server.to_owned(), word) != Some(word),
-            None => servers.remove(server).is_some(),
-        }
-    }
-}
-
 /// [`Start`] as it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StoredStart {
+pub(super) struct StoredStart {
     /// [`Start::generation`].
-    pub generation: u32,
+    pub(super) generation: u32,
     /// [`Start::last_seq`].
-    pub last_seq: u32,
+    pub(super) last_seq: u32,
     /// [`Start::pass_weight`].
-    pub pass_weight: u32,
+    pub(super) pass_weight: u32,
     /// [`Start::max_weight`].
-    pub max_weight: u32,
+    pub(super) max_weight: u32,
     /// [`Start::step`].
-    pub step: u32,
+    pub(super) step: u32,
 }
 
 impl From<Start> for StoredStart {
     fn from(start: Start) -> Self {
-        let Start { generation, last_seq, pass_weight, max_weight, step } = start;
-        Self { generation, last_seq, pass_weight, max_weight, step }
+        let Start {
+            generation,
+            last_seq,
+            pass_weight,
+            max_weight,
+            step,
+        } = start;
+        Self {
+            generation,
+            last_seq,
+            pass_weight,
+            max_weight,
+            step,
+        }
     }
 }
 
 impl From<StoredStart> for Start {
     fn from(start: StoredStart) -> Self {
-        let StoredStart { generation, last_seq, pass_weight, max_weight, step } = start;
-        Self { generation, last_seq, pass_weight, max_weight, step }
+        let StoredStart {
+            generation,
+            last_seq,
+            pass_weight,
+            max_weight,
+            step,
+        } = start;
+        Self {
+            generation,
+            last_seq,
+            pass_weight,
+            max_weight,
+            step,
+        }
     }
 }
 
 /// What becomes of the flows of a removed server, as it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Removal {
+pub(super) enum Removal {
     /// They live on.
     Keep,
     /// They are ended.
@@ -110,33 +93,33 @@ impl From<OnRemove> for Removal {
 
 /// A server of a service: one row of the data plane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DestSlot {
+pub(super) struct DestSlot {
     /// The row.
-    pub id: u32,
+    pub(super) id: u32,
     /// Changes with each owner of the row.
-    pub generation: u32,
+    pub(super) generation: u32,
     /// As in the file.
-    pub name: String,
+    pub(super) name: String,
     /// Its address.
-    pub address: IpAddr,
+    pub(super) address: IpAddr,
     /// Its port, where the file gives one.
-    pub port: Option<u16>,
+    pub(super) port: Option<u16>,
     /// Stands in when no other server is usable.
-    pub sorry: bool,
+    pub(super) sorry: bool,
     /// Order of adding, from 1.
-    pub seq: u32,
+    pub(super) seq: u32,
     /// Configured weight.
-    pub weight: u32,
+    pub(super) weight: u32,
     /// What the scheduler uses.
-    pub effective: u32,
+    pub(super) effective: u32,
     /// The last effective weight above 0, which `mh` builds its table of.
-    pub last_weight: u32,
+    pub(super) last_weight: u32,
     /// Number of the row of counts shared by all services of the pool; `None` = its own counts.
-    pub shared: Option<u32>,
+    pub(super) shared: Option<u32>,
     /// Removed from the configuration.
-    pub removed: Option<Removal>,
+    pub(super) removed: Option<Removal>,
     /// When its present state began, milliseconds of Unix time.
-    pub since_ms: u64,
+    pub(super) since_ms: u64,
 }
 
 impl DestSlot {
@@ -145,53 +128,56 @@ impl DestSlot {
     }
 
     /// Whether it stands in the list of its service: a sorry server does only while it is needed.
-    pub fn listed(&self) -> bool {
+    pub(super) fn listed(&self) -> bool {
         self.removed.is_none() && (!self.sorry || self.effective > 0)
     }
 }
 
 /// A service: one row of the data plane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ServiceSlot {
+pub(super) struct ServiceSlot {
     /// The row.
-    pub row: u32,
+    pub(super) row: u32,
     /// Changes with each owner of the row.
-    pub generation: u32,
+    pub(super) generation: u32,
     /// Canonical name of the scheduler that `start` belongs to.
-    pub scheduler: String,
+    pub(super) scheduler: String,
     /// Where walks begin that know only an older list.
-    pub start: StoredStart,
+    pub(super) start: StoredStart,
     /// The highest `seq` given out.
-    pub last_seq: u32,
+    pub(super) last_seq: u32,
     /// Servers in order of adding, removed ones with flows included.
-    pub dests: Vec<DestSlot>,
+    pub(super) dests: Vec<DestSlot>,
     /// Totals of servers whose rows were given back.
-    pub retired: Totals,
+    pub(super) retired: Totals,
     /// Removed from the configuration; kept while its servers have flows.
-    pub removed: bool,
+    pub(super) removed: bool,
+    /// Every address it ever had: flows to one that it lost live on.
+    #[serde(default)]
+    pub(super) addresses: BTreeSet<IpAddr>,
 }
 
 /// All rows given out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Allocation {
+pub(super) struct Allocation {
     /// Services by name.
-    pub services: BTreeMap<String, ServiceSlot>,
+    pub(super) services: BTreeMap<String, ServiceSlot>,
     /// Rows of shared counts by `POOL SERVER PORT`.
-    pub shared: BTreeMap<String, u32>,
+    pub(super) shared: BTreeMap<String, u32>,
     /// The last generation given out.
-    pub last_generation: u32,
+    pub(super) last_generation: u32,
 }
 
 /// What the data plane has room for, and what it says now.
-pub struct Facts<'a> {
+pub(super) struct Facts<'a> {
     /// Rows of services, row 0 included.
-    pub services: u32,
+    pub(super) services: u32,
     /// Rows of servers, row 0 included.
-    pub dests: u32,
+    pub(super) dests: u32,
     /// Milliseconds of Unix time.
-    pub now_ms: u64,
+    pub(super) now_ms: u64,
     /// The cursor of a service row.
-    pub cursor: &'a dyn Fn(u32) -> Cursor,
+    pub(super) cursor: &'a dyn Fn(u32) -> Cursor,
 }
 
 /// The lowest free numbers from 1 on.
@@ -203,7 +189,11 @@ struct Free {
 
 impl Free {
     fn new(used: impl Iterator<Item = u32>, end: u32) -> Self {
-        Self { used: used.collect(), next: 1, end }
+        Self {
+            used: used.collect(),
+            next: 1,
+            end,
+        }
     }
 
     fn take(&mut self) -> Option<u32> {
@@ -229,7 +219,12 @@ impl Allocation {
     ///
     /// # Errors
     /// More services or servers than rows; then `self` is to be thrown away.
-    pub fn reconcile(&mut self, desired: &Desired, overrides: &Overrides, facts: &Facts<'_>) -> Result<()> {
+    pub(super) fn reconcile(
+        &mut self,
+        desired: &Desired,
+        overrides: &Overrides,
+        facts: &Facts<'_>,
+    ) -> Result<()> {
         for (name, slot) in &mut self.services {
             if desired.service(name).is_none() {
                 slot.removed = true;
@@ -237,20 +232,31 @@ impl Allocation {
             }
         }
         let mut rows = Free::new(self.services.values().map(|slot| slot.row), facts.services);
-        let dests = self.services.values().flat_map(|slot| slot.dests.iter().map(|dest| dest.id));
+        let dests = self
+            .services
+            .values()
+            .flat_map(|slot| slot.dests.iter().map(|dest| dest.id));
         let mut ids = Free::new(dests, facts.dests);
         for service in &desired.services {
             let Some(pool) = desired.pool(&service.pool) else {
-                return Err(Error::NoPool { service: service.name.clone(), pool: service.pool.clone() });
+                return Err(Error::NoPool {
+                    service: service.name.clone(),
+                    pool: service.pool.clone(),
+                });
             };
             if !self.services.contains_key(&service.name) {
-                let row = rows.take().ok_or(Error::TooMany { what: "services", most: facts.services - 1 })?;
+                let row = rows.take().ok_or(Error::TooMany {
+                    what: "services",
+                    most: facts.services - 1,
+                })?;
                 let slot = ServiceSlot::new(row, self.next_generation(), pool.l4_scheduler().kind);
                 self.services.insert(service.name.clone(), slot);
             }
             let mut generation = self.last_generation;
             if let Some(slot) = self.services.get_mut(&service.name) {
                 slot.removed = false;
+                let addresses = service.listen.iter().map(|listener| listener.address);
+                slot.addresses.extend(addresses);
                 slot.reconcile(pool, overrides, facts, &mut ids, &mut generation)?;
             }
             self.last_generation = generation;
@@ -268,12 +274,20 @@ impl Allocation {
     /// that began before are already in it.
     fn share_counts(&mut self, desired: &Desired) {
         let mut users: BTreeMap<&str, usize> = BTreeMap::new();
-        for service in desired.services.iter().filter(|service| !service.strict_ipvs) {
+        for service in desired
+            .services
+            .iter()
+            .filter(|service| !service.strict_ipvs)
+        {
             *users.entry(&service.pool).or_default() += 1;
         }
         for service in &desired.services {
-            let several = users.get(service.pool.as_str()).is_some_and(|users| *users > 1);
-            let Some(slot) = self.services.get_mut(&service.name) else { continue };
+            let several = users
+                .get(service.pool.as_str())
+                .is_some_and(|users| *users > 1);
+            let Some(slot) = self.services.get_mut(&service.name) else {
+                continue;
+            };
             for dest in slot.dests.iter_mut().filter(|dest| dest.removed.is_none()) {
                 if service.strict_ipvs {
                     dest.shared = None;
@@ -290,18 +304,25 @@ impl Allocation {
     }
 
     /// Every server row with its service's name.
-    pub fn dests(&self) -> impl Iterator<Item = (&str, &DestSlot)> {
-        self.services.iter().flat_map(|(name, slot)| slot.dests.iter().map(move |dest| (name.as_str(), dest)))
+    pub(super) fn dests(&self) -> impl Iterator<Item = (&str, &DestSlot)> {
+        self.services
+            .iter()
+            .flat_map(|(name, slot)| slot.dests.iter().map(move |dest| (name.as_str(), dest)))
     }
 
     /// Gives back the rows of removed servers for which `ended` answers their last totals, and services without any.
     /// Answers the rows given back: of servers, of services.
-    pub fn release(&mut self, ended: &dyn Fn(&DestSlot) -> Option<Totals>) -> (Vec<u32>, Vec<u32>) {
+    pub(super) fn release(
+        &mut self,
+        ended: &dyn Fn(&DestSlot) -> Option<Totals>,
+    ) -> (Vec<u32>, Vec<u32>) {
         let (mut dests, mut services) = (Vec::new(), Vec::new());
         for slot in self.services.values_mut() {
             let retired = &mut slot.retired;
             slot.dests.retain(|dest| {
-                let Some(totals) = dest.removed.and_then(|_| ended(dest)) else { return true };
+                let Some(totals) = dest.removed.and_then(|_| ended(dest)) else {
+                    return true;
+                };
                 *retired = retired.plus(totals);
                 dests.push(dest.id);
                 false
@@ -310,7 +331,8 @@ impl Allocation {
                 services.push(slot.row);
             }
         }
-        self.services.retain(|_, slot| !(slot.removed && slot.dests.is_empty()));
+        self.services
+            .retain(|_, slot| !(slot.removed && slot.dests.is_empty()));
         (dests, services)
     }
 }
@@ -331,6 +353,7 @@ impl ServiceSlot {
             dests: Vec::new(),
             retired: Totals::default(),
             removed: false,
+            addresses: BTreeSet::new(),
         }
     }
 
@@ -345,24 +368,49 @@ impl ServiceSlot {
         let kind = pool.l4_scheduler().kind;
         if self.scheduler != kind.as_str() {
             self.scheduler = kind.as_str().to_owned();
-            let walk = if kind == SchedulerKind::Wrr { table::wrr::start(&self.members()) } else { table::rr::start() };
+            let walk = if kind == SchedulerKind::Wrr {
+                table::wrr::start(&self.members())
+            } else {
+                table::rr::start()
+            };
             // The generation goes on counting: a cursor of the former scheduler must not be taken for one of this.
-            self.start = StoredStart { generation: self.start.generation.wrapping_add(1).max(1), ..walk.into() };
+            self.start = StoredStart {
+                generation: self.start.generation.wrapping_add(1).max(1),
+                ..walk.into()
+            };
         }
         let wanted = wanted(pool, overrides);
         self.remove_unwanted(&wanted, pool.on_remove.into(), facts);
         for wish in &wanted {
-            let revived = self.dests.iter().position(|dest| dest.is(wish.server, wish.sorry));
+            let revived = self
+                .dests
+                .iter()
+                .position(|dest| dest.is(wish.server, wish.sorry));
             match revived {
                 Some(at) if self.dests[at].removed.is_none() => self.edit(at, wish, facts),
                 Some(at) => {
                     let dest = self.dests.remove(at);
-                    self.add(DestSlot { removed: None, shared: None, ..dest }, wish, facts);
+                    self.add(
+                        DestSlot {
+                            removed: None,
+                            shared: None,
+                            ..dest
+                        },
+                        wish,
+                        facts,
+                    );
                 }
                 None => {
-                    let id = ids.take().ok_or(Error::TooMany { what: "servers", most: facts.dests - 1 })?;
+                    let id = ids.take().ok_or(Error::TooMany {
+                        what: "servers",
+                        most: facts.dests - 1,
+                    })?;
                     *generation = generation.wrapping_add(1).max(1);
-                    self.add(DestSlot::new(id, *generation, wish, facts.now_ms), wish, facts);
+                    self.add(
+                        DestSlot::new(id, *generation, wish, facts.now_ms),
+                        wish,
+                        facts,
+                    );
                 }
             }
         }
@@ -372,7 +420,8 @@ impl ServiceSlot {
     fn remove_unwanted(&mut self, wanted: &[Wanted<'_>], removal: Removal, facts: &Facts<'_>) {
         for at in 0..self.dests.len() {
             let dest = &self.dests[at];
-            if dest.removed.is_some() || wanted.iter().any(|wish| dest.is(wish.server, wish.sorry)) {
+            if dest.removed.is_some() || wanted.iter().any(|wish| dest.is(wish.server, wish.sorry))
+            {
                 continue;
             }
             self.change(facts, |slot| {
@@ -425,24 +474,33 @@ impl ServiceSlot {
                 // Only the head of the list before the change decides.
                 let head: Vec<Member> = self.members().into_iter().take(1).collect();
                 change(self);
-                self.start = table::rr::changed(&self.start.into(), (facts.cursor)(self.row), &head).into();
+                self.start =
+                    table::rr::changed(&self.start.into(), (facts.cursor)(self.row), &head).into();
             }
             "wrr" => {
                 change(self);
                 let after = self.members();
-                self.start = table::wrr::changed(&self.start.into(), (facts.cursor)(self.row), &after).into();
+                self.start =
+                    table::wrr::changed(&self.start.into(), (facts.cursor)(self.row), &after)
+                        .into();
             }
             _ => change(self),
         }
     }
 
     /// The list as the schedulers see it: the newest first.
-    pub fn members(&self) -> Vec<Member> {
+    pub(super) fn members(&self) -> Vec<Member> {
         let mut members: Vec<Member> = self
             .dests
             .iter()
             .filter(|dest| dest.listed())
-            .map(|dest| Member { seq: dest.seq, dest: dest.id, weight: dest.effective, slot: dest.id, usable: true })
+            .map(|dest| Member {
+                seq: dest.seq,
+                dest: dest.id,
+                weight: dest.effective,
+                slot: dest.id,
+                usable: true,
+            })
             .collect();
         members.sort_by_key(|member| std::cmp::Reverse(member.seq));
         members
@@ -470,22 +528,44 @@ impl DestSlot {
 }
 
 fn wanted<'a>(pool: &'a Pool, overrides: &Overrides) -> Vec<Wanted<'a>> {
-    let weight = |server: &Server| overrides.get(&pool.name, &server.name).map_or(server.weight, Override::weight);
+    let weight = |server: &Server| {
+        overrides
+            .get(&pool.name, &server.name)
+            .map_or(server.weight, Override::weight)
+    };
     let mut wanted: Vec<Wanted<'a>> = pool
         .servers
         .iter()
-        .map(|server| Wanted { server, sorry: false, effective: weight(server) })
+        .map(|server| Wanted {
+            server,
+            sorry: false,
+            effective: weight(server),
+        })
         .collect();
     let usable = wanted.iter().any(|wish| wish.effective > 0);
     if let Some(server) = &pool.sorry {
-        wanted.push(Wanted { server, sorry: true, effective: if usable { 0 } else { weight(server).max(1) } });
+        wanted.push(Wanted {
+            server,
+            sorry: true,
+            effective: if usable { 0 } else { weight(server).max(1) },
+        });
     }
     wanted
 }
 
 /// The server of a slot in the configuration, when it is still there.
-pub fn configured<'a>(desired: &'a Desired, service: &Service, dest: &DestSlot) -> Option<&'a Server> {
+pub(super) fn configured<'a>(
+    desired: &'a Desired,
+    service: &Service,
+    dest: &DestSlot,
+) -> Option<&'a Server> {
     let pool = desired.pool(&service.pool)?;
-    let mut servers = pool.servers.iter().map(|server| (server, false)).chain(pool.sorry.iter().map(|server| (server, true)));
-    servers.find(|(server, sorry)| dest.is(server, *sorry)).map(|(server, _)| server)
+    let mut servers = pool
+        .servers
+        .iter()
+        .map(|server| (server, false))
+        .chain(pool.sorry.iter().map(|server| (server, true)));
+    servers
+        .find(|(server, sorry)| dest.is(server, *sorry))
+        .map(|(server, _)| server)
 }

@@ -28,8 +28,10 @@ pub struct Cleaned {
 pub async fn clean(paths: &Paths) -> Result<Cleaned> {
     let file = StateFile::new(&paths.runtime_dir);
     let memory = file.read()?;
-    let mut cleaned =
-        Cleaned { data_plane: weir_dataplane::clean(&PinDir::new(&paths.pin_dir))?, ..Cleaned::default() };
+    let mut cleaned = Cleaned {
+        data_plane: weir_dataplane::clean(&PinDir::new(&paths.pin_dir))?,
+        ..Cleaned::default()
+    };
     if let Some(memory) = memory {
         undo(&memory.undo, &mut cleaned).await?;
         file.remove()?;
@@ -43,7 +45,12 @@ async fn undo(undo: &Undo, cleaned: &mut Cleaned) -> Result<()> {
     }
     let netlink = Netlink::open()?;
     let links = netlink.links().await?;
-    let index = |name: &String| links.iter().find(|link| link.name == *name).map(|link| link.index);
+    let index = |name: &String| {
+        links
+            .iter()
+            .find(|link| link.name == *name)
+            .map(|link| link.index)
+    };
     for (name, address) in &undo.addresses {
         let prefix = if address.is_ipv4() { 32 } else { 128 };
         if let Some(index) = index(name)

@@ -15,12 +15,12 @@ const HEADER: u32 = (size_of::<Extent>() / size_of::<Element>()) as u32;
 
 /// A service's tables, without their place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tables {
+pub(super) struct Tables {
     scheduler: u32,
     flags: u32,
     start: Start,
     /// Usable servers, the newest first.
-    pub list: Vec<Row>,
+    pub(super) list: Vec<Row>,
     hash: Vec<u32>,
     spread: Vec<u32>,
     gcd: u32,
@@ -28,19 +28,19 @@ pub struct Tables {
 
 /// What the tables depend on beside the servers.
 #[derive(Clone, Copy, Debug)]
-pub struct Rule {
+pub(super) struct Rule {
     /// The scheduler with its flags.
-    pub scheduler: Scheduler,
+    pub(super) scheduler: Scheduler,
     /// `strict_ipvs`.
-    pub strict: bool,
+    pub(super) strict: bool,
     /// The port of the service's first listener, 0 when it has several: what a server without a port is known by.
-    pub port: u16,
+    pub(super) port: u16,
     /// Rows of servers; rows of shared counts follow them.
-    pub dests: u32,
+    pub(super) dests: u32,
 }
 
 /// How a service treats a hash that leads to a server that takes no flow.
-pub fn mode(rule: &Rule) -> Mode {
+pub(super) fn mode(rule: &Rule) -> Mode {
     if rule.scheduler.flags.fallback {
         availability::Mode::Fallback
     } else if rule.strict {
@@ -54,12 +54,18 @@ pub fn mode(rule: &Rule) -> Mode {
 ///
 /// # Errors
 /// More servers than a table has places.
-pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
+pub(super) fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
     let dest = |id: u32| slot.dests.iter().find(|dest| dest.id == id);
     let members = slot.members();
-    let usable: Vec<&DestSlot> =
-        members.iter().filter(|member| member.weight > 0).filter_map(|member| dest(member.dest)).collect();
-    let refused = |source| Error::Tables { service: name.to_owned(), source };
+    let usable: Vec<&DestSlot> = members
+        .iter()
+        .filter(|member| member.weight > 0)
+        .filter_map(|member| dest(member.dest))
+        .collect();
+    let refused = |source| Error::Tables {
+        service: name.to_owned(),
+        source,
+    };
     let hash = match rule.scheduler.kind {
         SchedulerKind::Sh => bucket::sh_table(&members, mode(rule)).to_vec(),
         SchedulerKind::Dh => bucket::dh_table(&members, mode(rule)).to_vec(),
@@ -68,7 +74,11 @@ pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
     };
     let entries: Vec<maglev::Entry> = usable
         .iter()
-        .map(|dest| maglev::Entry { name: lasting_name(dest), dest: dest.id, weight: dest.effective })
+        .map(|dest| maglev::Entry {
+            name: lasting_name(dest),
+            dest: dest.id,
+            weight: dest.effective,
+        })
         .collect();
     let spread = if entries.is_empty() {
         Vec::new()
@@ -78,24 +88,51 @@ pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
     let live = |dest: &DestSlot| dest.shared.map_or(dest.id, |row| rule.dests + row);
     let list: Vec<Row> = usable
         .iter()
-        .map(|dest| Row { seq: dest.seq, dest: dest.id, weight: dest.effective, live: live(dest) })
+        .map(|dest| Row {
+            seq: dest.seq,
+            dest: dest.id,
+            weight: dest.effective,
+            live: live(dest),
+        })
         .collect();
     let start: Start = slot.start.into();
     let walks = rule.scheduler.kind == SchedulerKind::Wrr;
-    let gcd = if walks { start.step } else { list.iter().map(|row| row.weight).fold(0, gcd).max(1) };
-    Ok(Tables { scheduler: number(rule.scheduler.kind) as u32, flags: flags(rule), start, list, hash, spread, gcd })
+    let gcd = if walks {
+        start.step
+    } else {
+        list.iter().map(|row| row.weight).fold(0, gcd).max(1)
+    };
+    Ok(Tables {
+        scheduler: number(rule.scheduler.kind) as u32,
+        flags: flags(rule),
+        start,
+        list,
+        hash,
+        spread,
+        gcd,
+    })
 }
 
 fn flags(rule: &Rule) -> u32 {
-    let port = if rule.scheduler.flags.port { EXTENT_PORT } else { 0 };
-    let fallback = if mode(rule) == Mode::Strict { 0 } else { EXTENT_FALLBACK };
+    let port = if rule.scheduler.flags.port {
+        EXTENT_PORT
+    } else {
+        0
+    };
+    let fallback = if mode(rule) == Mode::Strict {
+        0
+    } else {
+        EXTENT_FALLBACK
+    };
     port | fallback
 }
 
 /// Entries of `mh`'s table, the newest server first; a quiesced one keeps its places.
-pub fn mh_entries(slot: &ServiceSlot, rule: &Rule) -> Vec<mh::Entry> {
+pub(super) fn mh_entries(slot: &ServiceSlot, rule: &Rule) -> Vec<mh::Entry> {
     let members = slot.members();
-    let dests = members.iter().filter_map(|member| slot.dests.iter().find(|dest| dest.id == member.dest));
+    let dests = members
+        .iter()
+        .filter_map(|member| slot.dests.iter().find(|dest| dest.id == member.dest));
     dests
         .map(|dest| mh::Entry {
             dest: dest.id,
@@ -121,7 +158,7 @@ fn gcd(a: u32, b: u32) -> u32 {
 }
 
 /// The data plane's number of a scheduler.
-pub const fn number(kind: SchedulerKind) -> Number {
+pub(super) const fn number(kind: SchedulerKind) -> Number {
     match kind {
         SchedulerKind::Rr => Number::Rr,
         SchedulerKind::Wrr => Number::Wrr,
@@ -144,12 +181,12 @@ pub const fn number(kind: SchedulerKind) -> Number {
 
 impl Tables {
     /// Elements of the whole run.
-    pub fn elements(&self) -> u32 {
+    pub(super) fn elements(&self) -> u32 {
         HEADER + self.list.len() as u32 + words(&self.hash) + words(&self.spread)
     }
 
     /// The header of a run that begins at `at`, then where list, hash table and spread table begin.
-    pub fn header(&self, at: u32) -> (Extent, [u32; 3]) {
+    pub(super) fn header(&self, at: u32) -> (Extent, [u32; 3]) {
         let list_at = at + HEADER;
         let hash_at = list_at + self.list.len() as u32;
         let spread_at = hash_at + words(&self.hash);
@@ -165,7 +202,11 @@ impl Tables {
             hash_len: self.hash.len() as u32,
             spread_at,
             spread_len: self.spread.len() as u32,
-            max_weight: if is_walk { self.start.max_weight } else { greatest },
+            max_weight: if is_walk {
+                self.start.max_weight
+            } else {
+                greatest
+            },
             gcd: self.gcd,
             start_seq: self.start.last_seq,
             start_weight: self.start.pass_weight,
@@ -175,12 +216,12 @@ impl Tables {
     }
 
     /// The hash table, dest ids.
-    pub fn hash(&self) -> &[u32] {
+    pub(super) fn hash(&self) -> &[u32] {
         &self.hash
     }
 
     /// The spread table, dest ids.
-    pub fn spread(&self) -> &[u32] {
+    pub(super) fn spread(&self) -> &[u32] {
         &self.spread
     }
 }

@@ -7,12 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use weir_abi::{
-    Addr, Be16, DEST_LIVE, DEST_LOCAL, DEST_RESCHEDULE, DEST_RESET, DEST_SNAT, DEST_STRICT, DEST_USABLE, Dest, Filter,
-    Range, SERVICE_DROP_NO_SERVER, SERVICE_SNAT, SERVICE_STRICT, SETTINGS_LEARN_CLIENTS, SETTINGS_LOCAL_NAT, Settings,
-    TUNNEL_CSUM, TUNNEL_REMCSUM, VIP_ECHO, VIP_RANGES, VIP_SNAT, ticks_from,
+    Addr, Be16, DEST_LIVE, DEST_LOCAL, DEST_RESCHEDULE, DEST_RESET, DEST_SNAT, DEST_STRICT,
+    DEST_USABLE, Dest, Filter, Range, SERVICE_DROP_NO_SERVER, SERVICE_SNAT, SERVICE_STRICT,
+    SETTINGS_LEARN_CLIENTS, SETTINGS_LOCAL_NAT, Settings, TUNNEL_CSUM, TUNNEL_REMCSUM, VIP_ECHO,
+    VIP_RANGES, VIP_SNAT, ticks_from,
 };
 use weir_model::{
-    Desired, Family, Forward, NoServer, Node, Ports, Protocol, Service, Snat, Timeouts, TunnelChecksum, TunnelKind,
+    Desired, Family, Forward, NoServer, Node, Ports, Protocol, Service, Snat, Timeouts,
+    TunnelChecksum, TunnelKind,
 };
 
 use super::Result;
@@ -24,72 +26,77 @@ const REJECT_BUDGET: u32 = 1_000;
 
 /// What the network says of the servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Surroundings {
+pub(super) struct Surroundings {
     /// Addresses of the director itself.
-    pub local: BTreeSet<IpAddr>,
+    pub(super) local: BTreeSet<IpAddr>,
     /// The source that a packet of the director's to each server gets.
-    pub sources: BTreeMap<IpAddr, IpAddr>,
+    pub(super) sources: BTreeMap<IpAddr, IpAddr>,
     /// Some interface does not forward, so the kernel tells no routes there.
-    pub learn_clients: bool,
+    pub(super) learn_clients: bool,
 }
 
 /// A service's row, without the places of its tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServiceRow {
+pub(super) struct ServiceRow {
     /// `SERVICE_*`.
-    pub flags: u32,
+    pub(super) flags: u32,
     /// Sources of snat.
-    pub snat: Vec<Addr>,
+    pub(super) snat: Vec<Addr>,
     /// First and last source port of snat.
-    pub snat_ports: (u16, u16),
+    pub(super) snat_ports: (u16, u16),
     /// l3dsr mark.
-    pub dscp: u8,
+    pub(super) dscp: u8,
     /// Of the row.
-    pub generation: u32,
+    pub(super) generation: u32,
     /// What the scheduler reads.
-    pub tables: Tables,
+    pub(super) tables: Tables,
 }
 
 /// A VIP's row, without the place of its ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct VipRow {
+pub(super) struct VipRow {
     /// `VIP_*`.
-    pub flags: u32,
+    pub(super) flags: u32,
     /// Service of every other TCP port.
-    pub any_tcp: u32,
+    pub(super) any_tcp: u32,
     /// Service of every other UDP port.
-    pub any_udp: u32,
+    pub(super) any_udp: u32,
     /// Sorted by protocol and first port.
-    pub ranges: Vec<Range>,
+    pub(super) ranges: Vec<Range>,
 }
 
 /// An exact listener: address, port, protocol number.
-pub type ListenerKey = (IpAddr, u16, u8);
+pub(super) type ListenerKey = (IpAddr, u16, u8);
 
 /// Everything.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rows {
+pub(super) struct Rows {
     /// By service row.
-    pub services: BTreeMap<u32, ServiceRow>,
+    pub(super) services: BTreeMap<u32, ServiceRow>,
     /// By server row.
-    pub dests: BTreeMap<u32, Dest>,
+    pub(super) dests: BTreeMap<u32, Dest>,
     /// Flags of removed servers' rows, whose other fields stay as they are.
-    pub removed: BTreeMap<u32, u8>,
+    pub(super) removed: BTreeMap<u32, u8>,
     /// Exact listeners to service rows.
-    pub listeners: BTreeMap<ListenerKey, u32>,
+    pub(super) listeners: BTreeMap<ListenerKey, u32>,
     /// By address.
-    pub vips: BTreeMap<IpAddr, VipRow>,
+    pub(super) vips: BTreeMap<IpAddr, VipRow>,
     /// The address filter.
-    pub filter: Box<Filter>,
+    pub(super) filter: Box<Filter>,
     /// What is set at run time.
-    pub settings: Settings,
+    pub(super) settings: Settings,
 }
 
 /// The rows of a configuration.
 ///
 /// # Errors
 /// A service has more servers than its scheduler's table has places.
-pub fn rows(desired: &Desired, allocation: &Allocation, around: &Surroundings, dest_rows: u32) -> Result<Rows> {
+pub(super) fn rows(
+    desired: &Desired,
+    allocation: &Allocation,
+    around: &Surroundings,
+    dest_rows: u32,
+) -> Result<Rows> {
     let mut rows = Rows {
         services: BTreeMap::new(),
         dests: BTreeMap::new(),
@@ -100,7 +107,9 @@ pub fn rows(desired: &Desired, allocation: &Allocation, around: &Surroundings, d
         settings: settings(&desired.node, &desired.timeouts),
     };
     for service in &desired.services {
-        let Some(slot) = allocation.services.get(&service.name) else { continue };
+        let Some(slot) = allocation.services.get(&service.name) else {
+            continue;
+        };
         rows.add_dests(desired, service, slot, around, dest_rows);
         rows.add_service(desired, service, slot, around, dest_rows)?;
         rows.add_listeners(service, slot.row);
@@ -118,7 +127,11 @@ pub fn rows(desired: &Desired, allocation: &Allocation, around: &Surroundings, d
             row.flags |= VIP_RANGES;
         }
     }
-    for address in rows.vips.keys() {
+    let lasting = allocation
+        .services
+        .values()
+        .flat_map(|slot| &slot.addresses);
+    for address in rows.vips.keys().chain(lasting) {
         rows.filter.add_to((*address).into());
     }
     if around.learn_clients {
@@ -137,11 +150,28 @@ fn removed_flags(removal: Removal) -> u8 {
 }
 
 impl Rows {
-    fn add_dests(&mut self, desired: &Desired, service: &Service, slot: &ServiceSlot, around: &Surroundings, rows: u32) {
+    fn add_dests(
+        &mut self,
+        desired: &Desired,
+        service: &Service,
+        slot: &ServiceSlot,
+        around: &Surroundings,
+        rows: u32,
+    ) {
         for dest in slot.dests.iter().filter(|dest| dest.removed.is_none()) {
-            let Some(server) = configured(desired, service, dest) else { continue };
+            let Some(server) = configured(desired, service, dest) else {
+                continue;
+            };
             let forward = server.forward_in(service);
-            let row = dest_row(service, slot.row, dest, forward, server.tunnel_in(service), around, rows);
+            let row = dest_row(
+                service,
+                slot.row,
+                dest,
+                forward,
+                server.tunnel_in(service),
+                around,
+                rows,
+            );
             if forward == Forward::Nat {
                 self.filter.add_from(dest.address.into());
                 if row.flags & DEST_LOCAL != 0 {
@@ -168,7 +198,7 @@ impl Rows {
         if service.strict_ipvs {
             flags |= SERVICE_STRICT;
         }
-        let mut snat = Vec::new();
+        let mut snat = BTreeSet::new();
         if let Some(wish) = &service.snat {
             flags |= SERVICE_SNAT;
             snat = snat_sources(wish, service, slot, around);
@@ -181,7 +211,11 @@ impl Rows {
             flags,
             snat: snat.into_iter().map(Addr::from).collect(),
             snat_ports: service.snat.as_ref().map_or((0, 0), |snat| snat.ports),
-            dscp: if service.forward == Forward::L3dsr { service.dscp } else { 0 },
+            dscp: if service.forward == Forward::L3dsr {
+                service.dscp
+            } else {
+                0
+            },
             generation: slot.generation,
             tables: tables(&service.name, slot, &rule)?,
         };
@@ -199,7 +233,13 @@ impl Rows {
                     self.listeners.insert((listener.address, port, proto), row);
                 }
                 (Ports::Range(first, last), _) => {
-                    vip.ranges.push(Range { first, last, proto, service: row, ..Range::ZERO });
+                    vip.ranges.push(Range {
+                        first,
+                        last,
+                        proto,
+                        service: row,
+                        ..Range::ZERO
+                    });
                 }
                 (Ports::Any, Protocol::Tcp) => vip.any_tcp = row,
                 (Ports::Any, Protocol::Udp) => vip.any_udp = row,
@@ -209,8 +249,10 @@ impl Rows {
 }
 
 /// What a service's tables depend on beside its servers.
-pub fn rule(desired: &Desired, service: &Service, dest_rows: u32) -> Rule {
-    let scheduler = desired.pool(&service.pool).map(weir_model::Pool::l4_scheduler);
+pub(super) fn rule(desired: &Desired, service: &Service, dest_rows: u32) -> Rule {
+    let scheduler = desired
+        .pool(&service.pool)
+        .map(weir_model::Pool::l4_scheduler);
     let port = match service.listen.as_slice() {
         [only] => match only.ports {
             Ports::One(port) => port,
@@ -227,14 +269,22 @@ pub fn rule(desired: &Desired, service: &Service, dest_rows: u32) -> Rule {
 }
 
 /// Given ones, or the director's own towards the servers; in the service's family.
-fn snat_sources(wish: &Snat, service: &Service, slot: &ServiceSlot, around: &Surroundings) -> BTreeSet<IpAddr> {
+fn snat_sources(
+    wish: &Snat,
+    service: &Service,
+    slot: &ServiceSlot,
+    around: &Surroundings,
+) -> BTreeSet<IpAddr> {
     let family = service.listen.first().map(|listener| listener.family());
     let fits = |address: &IpAddr| family.is_none_or(|family| Family::of(*address) == family);
     if !wish.addresses.is_empty() {
         return wish.addresses.iter().copied().filter(fits).collect();
     }
     let servers = slot.dests.iter().map(|dest| dest.address);
-    servers.filter_map(|server| around.sources.get(&server).copied()).filter(fits).collect()
+    servers
+        .filter_map(|server| around.sources.get(&server).copied())
+        .filter(fits)
+        .collect()
 }
 
 fn dest_row(
@@ -252,7 +302,10 @@ fn dest_row(
     set(DEST_LOCAL, around.local.contains(&dest.address));
     set(DEST_STRICT, service.strict_ipvs);
     set(DEST_SNAT, forward == Forward::Nat && service.snat.is_some());
-    let source = around.sources.get(&dest.address).filter(|_| forward == Forward::Tunnel);
+    let source = around
+        .sources
+        .get(&dest.address)
+        .filter(|_| forward == Forward::Tunnel);
     Dest {
         addr: dest.address.into(),
         tunnel_source: source.map_or(Addr::ZERO, |source| (*source).into()),
@@ -272,7 +325,11 @@ fn dest_row(
             TunnelChecksum::Remote => TUNNEL_REMCSUM,
         },
         tunnel_port: Be16::new(tunnel.port),
-        dscp: if forward == Forward::L3dsr { service.dscp } else { 0 },
+        dscp: if forward == Forward::L3dsr {
+            service.dscp
+        } else {
+            0
+        },
         family: if dest.address.is_ipv4() { 4 } else { 6 },
         generation: dest.generation,
         ..Dest::ZERO

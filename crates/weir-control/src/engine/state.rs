@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use weir_sys::boot_id;
 
-use super::allocation::{Allocation, Overrides};
+use super::allocation::Allocation;
+use super::overrides::Overrides;
 use super::{Error, Result};
 
 const VERSION: u32 = 1;
@@ -20,28 +21,28 @@ const FILE: &str = "state.json";
 
 /// What is remembered over restarts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Memory {
+pub(super) struct Memory {
     /// Configurations that took effect so far.
-    pub revision: u64,
+    pub(super) revision: u64,
     /// Tells whether a configuration is the one of `revision`.
-    pub fingerprint: u64,
+    pub(super) fingerprint: u64,
     /// Rows given out.
-    pub allocation: Allocation,
+    pub(super) allocation: Allocation,
     /// Operators' words.
-    pub overrides: Overrides,
+    pub(super) overrides: Overrides,
     /// What is to be undone by `weir clean`.
-    pub undo: Undo,
+    pub(super) undo: Undo,
 }
 
 /// Changes to the host's network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Undo {
+pub(super) struct Undo {
     /// Addresses added, by interface.
-    pub addresses: Vec<(String, IpAddr)>,
+    pub(super) addresses: Vec<(String, IpAddr)>,
     /// Neighbours whose resolution the kernel was asked to keep up, by interface.
-    pub neighbours: Vec<(String, IpAddr)>,
+    pub(super) neighbours: Vec<(String, IpAddr)>,
     /// Offloads as they were, by interface.
-    pub offloads: Vec<(String, Vec<(String, bool)>)>,
+    pub(super) offloads: Vec<(String, Vec<(String, bool)>)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -54,21 +55,23 @@ struct Content {
 
 /// The file of a runtime directory.
 #[derive(Clone, Debug)]
-pub struct StateFile {
+pub(super) struct StateFile {
     path: PathBuf,
 }
 
 impl StateFile {
     /// In that directory, which is made when needed.
-    pub fn new(runtime_dir: &Path) -> Self {
-        Self { path: runtime_dir.join(FILE) }
+    pub(super) fn new(runtime_dir: &Path) -> Self {
+        Self {
+            path: runtime_dir.join(FILE),
+        }
     }
 
     /// What it remembers; `None` when there is none, or none that can be read: then a warning says why.
     ///
     /// # Errors
     /// It was written by a newer Weir, whose words must not be overwritten.
-    pub fn read(&self) -> Result<Option<Memory>> {
+    pub(super) fn read(&self) -> Result<Option<Memory>> {
         let text = match fs::read(&self.path) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -78,11 +81,14 @@ impl StateFile {
             }
         };
         match serde_json::from_slice::<Content>(&text) {
-            Ok(content) if content.version > VERSION => {
-                Err(Error::StateVersion { path: self.path.clone(), found: content.version })
-            }
+            Ok(content) if content.version > VERSION => Err(Error::StateVersion {
+                path: self.path.clone(),
+                found: content.version,
+            }),
             Ok(content) => {
-                let Content { boot, mut memory, .. } = content;
+                let Content {
+                    boot, mut memory, ..
+                } = content;
                 if boot != boot_id()? {
                     // Maps, addresses and neighbours went with the kernel that had them.
                     memory.allocation = Allocation::default();
@@ -101,10 +107,18 @@ impl StateFile {
     ///
     /// # Errors
     /// The directory cannot be written to; the former file stays.
-    pub fn write(&self, memory: &Memory) -> Result<()> {
-        let file_error = |path: &Path, source| Error::File { path: path.to_owned(), source };
-        let content = Content { version: VERSION, boot: boot_id()?, memory: memory.clone() };
-        let mut text = serde_json::to_vec(&content).map_err(|error| file_error(&self.path, error.into()))?;
+    pub(super) fn write(&self, memory: &Memory) -> Result<()> {
+        let file_error = |path: &Path, source| Error::File {
+            path: path.to_owned(),
+            source,
+        };
+        let content = Content {
+            version: VERSION,
+            boot: boot_id()?,
+            memory: memory.clone(),
+        };
+        let mut text =
+            serde_json::to_vec(&content).map_err(|error| file_error(&self.path, error.into()))?;
         text.push(b'\n');
         if let Some(directory) = self.path.parent() {
             fs::create_dir_all(directory).map_err(|source| file_error(directory, source))?;
@@ -122,9 +136,12 @@ impl StateFile {
     ///
     /// # Errors
     /// The directory cannot be written to.
-    pub fn remove(&self) -> Result<()> {
+    pub(super) fn remove(&self) -> Result<()> {
         match fs::remove_file(&self.path) {
-            Err(source) if source.kind() != ErrorKind::NotFound => Err(Error::File { path: self.path.clone(), source }),
+            Err(source) if source.kind() != ErrorKind::NotFound => Err(Error::File {
+                path: self.path.clone(),
+                source,
+            }),
             _ => Ok(()),
         }
     }

@@ -8,7 +8,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Instant;
 
-use weir_abi::{Addr, Be16, DEST_LIVE, DEST_LOCAL, DEST_SNAT, DEST_STRICT, Dest, FILTER_WORDS, Filter, Listener, Service, Vip};
+use weir_abi::{
+    Addr, Be16, DEST_LIVE, DEST_LOCAL, DEST_SNAT, DEST_STRICT, Dest, FILTER_WORDS, Filter,
+    Listener, Service, Vip,
+};
 use weir_dataplane::{Extent, ExtentAllocator, Maps, Pod, wait_for_packets};
 
 use super::rows::{ListenerKey, Rows, ServiceRow, VipRow};
@@ -34,7 +37,7 @@ struct WrittenVip {
 
 /// Knows what the maps hold, and which elements are free.
 #[derive(Debug)]
-pub struct Writer {
+pub(super) struct Writer {
     elements: ExtentAllocator,
     services: BTreeMap<u32, WrittenService>,
     dests: BTreeMap<u32, Dest>,
@@ -51,7 +54,7 @@ impl Writer {
     ///
     /// # Errors
     /// The maps cannot be read.
-    pub fn adopting(maps: &Maps) -> Result<Self> {
+    pub(super) fn adopting(maps: &Maps) -> Result<Self> {
         let inherited = disjoint(maps.extents_in_use()?);
         let mut writer = Self {
             elements: ExtentAllocator::adopting(maps.elements.entries(), inherited.iter().copied()),
@@ -63,12 +66,21 @@ impl Writer {
             inherited_services: Vec::new(),
         };
         for (key, service) in maps.listeners.elements()? {
-            writer.listeners.insert((key.addr.to_ip(), key.port.get(), key.proto), service);
+            writer
+                .listeners
+                .insert((key.addr.to_ip(), key.port.get(), key.proto), service);
         }
         for (addr, vip) in maps.vips.elements()? {
-            let row = VipRow { flags: vip.flags, any_tcp: vip.any_tcp, any_udp: vip.any_udp, ranges: maps.ranges(&vip)? };
+            let row = VipRow {
+                flags: vip.flags,
+                any_tcp: vip.any_tcp,
+                any_udp: vip.any_udp,
+                ranges: maps.ranges(&vip)?,
+            };
             // The run is among the inherited ones.
-            writer.vips.insert(addr.to_ip(), WrittenVip { row, ranges: None });
+            writer
+                .vips
+                .insert(addr.to_ip(), WrittenVip { row, ranges: None });
         }
         for row in 1..maps.services.entries() {
             if maps.services.get(row)? != Service::ZERO {
@@ -82,7 +94,7 @@ impl Writer {
     ///
     /// # Errors
     /// A row is outside its map.
-    pub fn servers(&mut self, maps: &Maps, rows: &Rows) -> Result<()> {
+    pub(super) fn servers(&mut self, maps: &Maps, rows: &Rows) -> Result<()> {
         if maps.settings()? != rows.settings {
             maps.set_settings(&rows.settings)?;
         }
@@ -103,7 +115,11 @@ impl Writer {
             let before = maps.dests.get(*id)?;
             *joined.entry(row.live).or_default() |= before.live != row.live;
         }
-        for live in joined.into_iter().filter(|(_, joins)| *joins).map(|(live, _)| live) {
+        for live in joined
+            .into_iter()
+            .filter(|(_, joins)| *joins)
+            .map(|(live, _)| live)
+        {
             maps.live.set(live, &shared_sum(maps, rows, live)?)?;
         }
         Ok(())
@@ -113,11 +129,24 @@ impl Writer {
     ///
     /// # Errors
     /// A row is outside its map.
-    pub fn mend_shared_counts(&self, maps: &Maps, rows: &Rows, before: &mut BTreeMap<u32, (u64, u64)>) -> Result<()> {
+    pub(super) fn mend_shared_counts(
+        &self,
+        maps: &Maps,
+        rows: &Rows,
+        before: &mut BTreeMap<u32, (u64, u64)>,
+    ) -> Result<()> {
         let mut off = BTreeMap::new();
-        for live in rows.dests.iter().filter(|(id, row)| row.live != **id).map(|(_, row)| row.live) {
+        for live in rows
+            .dests
+            .iter()
+            .filter(|(id, row)| row.live != **id)
+            .map(|(_, row)| row.live)
+        {
             let (sum, now) = (shared_sum(maps, rows, live)?, maps.live(live)?);
-            let by = (now.active.wrapping_sub(sum.active), now.inactive.wrapping_sub(sum.inactive));
+            let by = (
+                now.active.wrapping_sub(sum.active),
+                now.inactive.wrapping_sub(sum.inactive),
+            );
             // A packet between two additions makes a difference that does not last.
             if by != (0, 0) && before.get(&live) == Some(&by) {
                 maps.live.set(live, &sum)?;
@@ -133,10 +162,14 @@ impl Writer {
     ///
     /// # Errors
     /// No room for tables, or a map is full.
-    pub fn services(&mut self, maps: &Maps, rows: &Rows, now: Instant) -> Result<()> {
+    pub(super) fn services(&mut self, maps: &Maps, rows: &Rows, now: Instant) -> Result<()> {
         self.elements.reclaim(now);
         for (index, row) in &rows.services {
-            if self.services.get(index).is_none_or(|written| written.row != *row) {
+            if self
+                .services
+                .get(index)
+                .is_none_or(|written| written.row != *row)
+            {
                 self.service(maps, *index, row, now)?;
             }
         }
@@ -160,7 +193,13 @@ impl Writer {
         let same_but_tables = before.as_ref().is_some_and(|before| {
             let b = &before.row;
             (b.flags, &b.snat, b.snat_ports, b.dscp, b.generation)
-                == (row.flags, &row.snat, row.snat_ports, row.dscp, row.generation)
+                == (
+                    row.flags,
+                    &row.snat,
+                    row.snat_ports,
+                    row.dscp,
+                    row.generation,
+                )
         });
         let mut snat = before.as_ref().and_then(|before| before.snat);
         let old_snat = snat;
@@ -184,10 +223,19 @@ impl Writer {
         if let Some(before) = before {
             self.elements.retire(before.tables, now);
         }
-        if old_snat != snat && let Some(old) = old_snat {
+        if old_snat != snat
+            && let Some(old) = old_snat
+        {
             self.elements.retire(old, now);
         }
-        self.services.insert(index, WrittenService { row: row.clone(), tables, snat });
+        self.services.insert(
+            index,
+            WrittenService {
+                row: row.clone(),
+                tables,
+                snat,
+            },
+        );
         Ok(())
     }
 
@@ -207,14 +255,18 @@ impl Writer {
         }
         wait_for_packets();
         self.elements.reclaim_all();
-        self.elements.allocate(elements).ok_or(Error::NoRoom { elements })
+        self.elements
+            .allocate(elements)
+            .ok_or(Error::NoRoom { elements })
     }
 
     fn addresses(&mut self, maps: &Maps, rows: &Rows, now: Instant) -> Result<()> {
         let both = union(&maps.filter()?, &rows.filter);
         maps.set_filter(&both)?;
         for (address, row) in &rows.vips {
-            if self.vips.get(address).is_some_and(|written| written.row == *row && (written.ranges.is_some() || row.ranges.is_empty())) {
+            if self.vips.get(address).is_some_and(|written| {
+                written.row == *row && (written.ranges.is_some() || row.ranges.is_empty())
+            }) {
                 continue;
             }
             let ranges = self.run_of(maps, &row.ranges)?;
@@ -227,7 +279,13 @@ impl Writer {
                 ..Vip::ZERO
             };
             maps.vips.set(&Addr::from(*address), &vip)?;
-            let before = self.vips.insert(*address, WrittenVip { row: row.clone(), ranges });
+            let before = self.vips.insert(
+                *address,
+                WrittenVip {
+                    row: row.clone(),
+                    ranges,
+                },
+            );
             if let Some(run) = before.and_then(|before| before.ranges) {
                 self.elements.retire(run, now);
             }
@@ -244,15 +302,29 @@ impl Writer {
     }
 
     fn gone_addresses(&mut self, maps: &Maps, rows: &Rows, now: Instant) -> Result<()> {
-        let gone: Vec<ListenerKey> = self.listeners.keys().filter(|key| !rows.listeners.contains_key(*key)).copied().collect();
+        let gone: Vec<ListenerKey> = self
+            .listeners
+            .keys()
+            .filter(|key| !rows.listeners.contains_key(*key))
+            .copied()
+            .collect();
         for key in gone {
             maps.listeners.remove(&listener(key))?;
             self.listeners.remove(&key);
         }
-        let gone: Vec<IpAddr> = self.vips.keys().filter(|address| !rows.vips.contains_key(*address)).copied().collect();
+        let gone: Vec<IpAddr> = self
+            .vips
+            .keys()
+            .filter(|address| !rows.vips.contains_key(*address))
+            .copied()
+            .collect();
         for address in gone {
             maps.vips.remove(&Addr::from(address))?;
-            if let Some(run) = self.vips.remove(&address).and_then(|written| written.ranges) {
+            if let Some(run) = self
+                .vips
+                .remove(&address)
+                .and_then(|written| written.ranges)
+            {
                 self.elements.retire(run, now);
             }
         }
@@ -262,7 +334,10 @@ impl Writer {
     fn gone_services(&mut self, maps: &Maps, rows: &Rows, now: Instant) -> Result<()> {
         let mut gone: Vec<u32> = std::mem::take(&mut self.inherited_services);
         gone.extend(self.services.keys());
-        for index in gone.into_iter().filter(|index| !rows.services.contains_key(index)) {
+        for index in gone
+            .into_iter()
+            .filter(|index| !rows.services.contains_key(index))
+        {
             maps.services.set(index, &Service::ZERO)?;
             if let Some(written) = self.services.remove(&index) {
                 self.elements.retire(written.tables, now);
@@ -278,7 +353,10 @@ impl Writer {
     fn removed_servers(&mut self, maps: &Maps, rows: &Rows) -> Result<()> {
         for (id, flags) in &rows.removed {
             let row = maps.dests.get(*id)?;
-            let wanted = Dest { flags: row.flags & LASTING | flags, ..row };
+            let wanted = Dest {
+                flags: row.flags & LASTING | flags,
+                ..row
+            };
             if row.flags & DEST_LIVE != 0 && row != wanted {
                 maps.dests.set(*id, &wanted)?;
             }
@@ -291,7 +369,7 @@ impl Writer {
     ///
     /// # Errors
     /// A row is outside its map.
-    pub fn clear_dests(&mut self, maps: &Maps, ids: &[u32]) -> Result<()> {
+    pub(super) fn clear_dests(&mut self, maps: &Maps, ids: &[u32]) -> Result<()> {
         if ids.is_empty() {
             return Ok(());
         }
@@ -322,7 +400,12 @@ fn shared_sum(maps: &Maps, rows: &Rows, live: u32) -> Result<weir_abi::Live> {
 }
 
 fn listener((address, port, proto): ListenerKey) -> Listener {
-    Listener { addr: address.into(), port: Be16::new(port), proto, ..Listener::ZERO }
+    Listener {
+        addr: address.into(),
+        port: Be16::new(port),
+        proto,
+        ..Listener::ZERO
+    }
 }
 
 fn union(one: &Filter, other: &Filter) -> Filter {
@@ -356,6 +439,9 @@ mod tests {
     #[test]
     fn overlapping_runs_become_one() {
         let run = |at, length| Extent { at, length };
-        assert_eq!(disjoint(vec![run(10, 5), run(1, 4), run(12, 8), run(20, 1)]), [run(1, 4), run(10, 10), run(20, 1)]);
+        assert_eq!(
+            disjoint(vec![run(10, 5), run(1, 4), run(12, 8), run(20, 1)]),
+            [run(1, 4), run(10, 10), run(20, 1)]
+        );
     }
 }

@@ -70,9 +70,10 @@ impl FromStr for Packet {
             }
         };
         let address = |text: &str| {
-            text.parse::<SocketAddr>().map_err(|_| PacketError::Address {
-                text: text.to_owned(),
-            })
+            text.parse::<SocketAddr>()
+                .map_err(|_| PacketError::Address {
+                    text: text.to_owned(),
+                })
         };
         let packet = Self {
             protocol,
@@ -99,6 +100,8 @@ pub struct Answer {
     pub packet: String,
     /// The service that takes it; absent = it is not Weir's.
     pub service: Option<String>,
+    /// Where that service is written, FILE:LINE.
+    pub at: Option<String>,
     /// The pool of that service.
     pub pool: Option<String>,
     /// The server that would get it, by its address as in the file.
@@ -112,6 +115,9 @@ impl fmt::Display for Answer {
         writeln!(f, "{}", self.packet)?;
         for step in &self.steps {
             writeln!(f, "  {step}")?;
+        }
+        if let (Some(service), Some(at)) = (&self.service, &self.at) {
+            writeln!(f, "  service {service} is written at {at}")?;
         }
         match (&self.service, &self.server) {
             (None, _) => writeln!(f, "no service takes it: it passes untouched"),

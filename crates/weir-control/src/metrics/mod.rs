@@ -154,12 +154,16 @@ fn services(text: &mut Text, report: &Report) {
 fn servers(text: &mut Text, report: &Report) {
     let all = || {
         let of = |service| (of_service(service), &service.servers);
-        report.services.iter().map(of).flat_map(|(labels, servers)| {
-            servers.iter().map(move |server| {
-                let [service, pool] = labels;
-                ([service, pool, ("server", server.address.as_str())], server)
+        report
+            .services
+            .iter()
+            .map(of)
+            .flat_map(|(labels, servers)| {
+                servers.iter().map(move |server| {
+                    let [service, pool] = labels;
+                    ([service, pool, ("server", server.address.as_str())], server)
+                })
             })
-        })
     };
     for (name, help, count) in TOTALS {
         let name = format!("weir_server_{name}");
@@ -175,7 +179,11 @@ fn servers(text: &mut Text, report: &Report) {
             text.sample(&name, &labels, value(server));
         }
     }
-    text.family("weir_server_state", "gauge", "The state that a server is in.");
+    text.family(
+        "weir_server_state",
+        "gauge",
+        "The state that a server is in.",
+    );
     for ([service, pool, address], server) in all() {
         let labels = [service, pool, address, ("state", &server.state)];
         text.sample("weir_server_state", &labels, 1);
@@ -238,6 +246,9 @@ mod tests {
         report.services[0].name = "a\"b\\c\nd".to_owned();
         let text = render(&report, Memory::default());
         assert!(text.contains(r#"service="a\"b\\c\nd""#));
-        assert!(text.lines().all(|line| line.starts_with("weir_") || line.starts_with('#')));
+        assert!(
+            text.lines()
+                .all(|line| line.starts_with("weir_") || line.starts_with('#'))
+        );
     }
 }

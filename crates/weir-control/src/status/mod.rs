@@ -4,6 +4,7 @@
 //! over the API; the table is drawn from the document alone, so that both show the same. It holds no rates: these are the
 //! difference of two documents ([`table`]).
 
+pub mod pinned;
 pub mod table;
 mod time;
 
@@ -102,11 +103,7 @@ pub struct Server {
     /// Since when, RFC 3339.
     pub since: String,
     /// An operator's word in force: `drain`, `maint`, `weight 3`.
-    #[serde(
-        rename = "override",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "override", default, skip_serializing_if = "Option::is_none")]
     pub overridden: Option<String>,
     /// Removed from the configuration; its flows live on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -135,6 +132,22 @@ pub struct Counters {
     pub bytes_in: u64,
     /// Bytes to clients, where replies pass here.
     pub bytes_out: u64,
+}
+
+impl Counters {
+    /// Adds another's, around the end of the range as the kernel's counters go.
+    fn add(&mut self, other: &Self) {
+        for (mine, theirs) in [
+            (&mut self.connections, other.connections),
+            (&mut self.stateless, other.stateless),
+            (&mut self.packets_in, other.packets_in),
+            (&mut self.packets_out, other.packets_out),
+            (&mut self.bytes_in, other.bytes_in),
+            (&mut self.bytes_out, other.bytes_out),
+        ] {
+            *mine = mine.wrapping_add(theirs);
+        }
+    }
 }
 
 impl From<&Totals> for Counters {

@@ -103,8 +103,9 @@ fn row(server: &Server) -> [String; 9] {
         &server.state
     };
     let reason = match &server.overridden {
-        Some(word) => format!("{} (override: {word})", server.reason),
-        None => server.reason.clone(),
+        // The state says these two already.
+        Some(word) if *word != server.state => format!("{} (override: {word})", server.reason),
+        _ => server.reason.clone(),
     };
     [
         server.address.clone(),
@@ -192,7 +193,10 @@ mod tests {
             elapsed: Duration::from_secs(2),
         };
         let text = render(&now, Some(earlier));
-        assert!(text.contains("15.0 connections/s, 2000 packets/s in, 0 out"), "{text}");
+        assert!(
+            text.contains("15.0 connections/s, 2000 packets/s in, 0 out"),
+            "{text}"
+        );
         assert!(text.contains("0.0 connections/s"), "{text}");
     }
 }

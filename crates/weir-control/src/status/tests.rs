@@ -78,11 +78,7 @@ pub(crate) fn director() -> Snapshot {
                 "192.0.2.10".parse().unwrap(),
                 vec![first.clone(), drained],
             ),
-            service(
-                "six",
-                "2001:db8::1".parse().unwrap(),
-                vec![first, gone],
-            ),
+            service("six", "2001:db8::1".parse().unwrap(), vec![first, gone]),
         ],
         reasons: vec![
             ("direct", "sent by direct routing", 12),

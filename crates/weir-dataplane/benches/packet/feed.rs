@@ -1,13 +1,14 @@
 //! bpf/bench/feed.bpf.c from here: compiled when needed, loaded once a plan, aimed at a program, run.
 
 use std::collections::BTreeMap;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use aya::maps::{Map, MapData, PerCpuArray, ProgramArray};
+use aya::maps::{MapData, PerCpuArray, ProgramArray};
 use aya::programs::links::FdLink;
-use aya::programs::{Program, ProgramFd, ProgramInfo, TestRun, TestRunAttrs, TestRunOptions, Xdp, XdpMode};
+use aya::programs::{
+    Program, ProgramFd, ProgramInfo, TestRun, TestRunAttrs, TestRunOptions, Xdp, XdpMode,
+};
 use aya::{Ebpf, EbpfLoader};
 
 use crate::Outcome;
@@ -23,8 +24,12 @@ const ROOM: usize = 256;
 /// Compiled generators by frame length.
 pub(crate) struct Objects {
     directory: PathBuf,
-    bytes: BTreeMap<usize, Vec<u8>>,
+    bytes: BTreeMap<(usize, &'static str), Vec<u8>>,
 }
+
+/// Sections: a program array holds programs of one kind only, with or without packets of several buffers.
+const FRAGS: &str = "xdp.frags";
+const PLAIN: &str = "xdp";
 
 impl Objects {
     /// Compiles into `directory`.
@@ -35,14 +40,19 @@ impl Objects {
         }
     }
 
-    fn of(&mut self, length: usize) -> Outcome<&[u8]> {
-        if !self.bytes.contains_key(&length) {
-            let object = self.directory.join(format!("feed-{length}.o"));
+    fn of(&mut self, length: usize, section: &'static str) -> Outcome<&[u8]> {
+        let key = (length, section);
+        if !self.bytes.contains_key(&key) {
+            let object = self.directory.join(format!("feed-{length}-{section}.o"));
             let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf/bench/feed.bpf.c");
-            compile(&source, &object, &[&format!("-DFRAME_LENGTH={length}")])?;
-            self.bytes.insert(length, std::fs::read(object)?);
+            let arguments = [
+                format!("-DFRAME_LENGTH={length}"),
+                format!("-DSECTION=\"{section}\""),
+            ];
+            compile(&source, &object, &[&arguments[0], &arguments[1]])?;
+            self.bytes.insert(key, std::fs::read(object)?);
         }
-        Ok(&self.bytes[&length])
+        Ok(&self.bytes[&key])
     }
 }
 
@@ -104,9 +114,7 @@ impl Plan {
             self.ifindex,
             self.growth,
         ];
-        words
-            .iter()
-            .for_each(|word| out.extend(word.to_ne_bytes()));
+        words.iter().for_each(|word| out.extend(word.to_ne_bytes()));
         out
     }
 }
@@ -133,11 +141,20 @@ pub(crate) struct Feed {
 impl Feed {
     /// Loads the generator for a plan.
     pub(crate) fn load(objects: &mut Objects, plan: &Plan) -> Outcome<Self> {
+        Self::load_in(objects, plan, FRAGS)
+    }
+
+    /// The same for a target that takes packets of one buffer only.
+    pub(crate) fn load_plain(objects: &mut Objects, plan: &Plan) -> Outcome<Self> {
+        Self::load_in(objects, plan, PLAIN)
+    }
+
+    fn load_in(objects: &mut Objects, plan: &Plan, section: &'static str) -> Outcome<Self> {
         let encoded = plan.encode();
         let length = plan.frame.bytes.len();
         let mut object = EbpfLoader::new()
             .override_global("plan", encoded.as_slice(), true)
-            .load(objects.of(length)?)?;
+            .load(objects.of(length, section)?)?;
         for (_, program) in object.programs_mut() {
             xdp(program)?.load()?;
         }
@@ -201,7 +218,7 @@ impl Feed {
         Ok(())
     }
 
-    /// Puts one of the programs on a device, in the driver, for as long as the generator lives or until [`Self::take_off`].
+    /// Puts one of the programs on a device, in the driver, until the link is dropped.
     pub(crate) fn attach(&mut self, name: &str, device: &str) -> Outcome<FdLink> {
         let program = self.program(name)?;
         let id = program.attach(device, XdpMode::Driver)?;

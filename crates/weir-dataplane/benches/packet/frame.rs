@@ -149,7 +149,11 @@ fn ip_length(address: IpAddr) -> usize {
 }
 
 fn placed<const N: usize>(client: bool, own: [u8; N], clients: [u8; N]) -> ([u8; N], [u8; N]) {
-    if client { (clients, own) } else { (own, clients) }
+    if client {
+        (clients, own)
+    } else {
+        (own, clients)
+    }
 }
 
 fn ports(from: From) -> Vec<u8> {

@@ -75,6 +75,9 @@ impl Ground {
                 .map_err(|error| format!("/proc/sys/{key}: {error}"))?;
         }
         ip_batch(&addresses())?;
+        // Without it a veth end takes redirected frames only where a program sits.
+        weir_sys::ethtool::Features::read(DIRECTOR_DEVICE)?
+            .set(&[(weir_sys::ethtool::GRO, true)])?;
         let (director, world) = (device(DIRECTOR_DEVICE)?, device(WORLD_DEVICE)?);
         Ok(Self {
             place,
@@ -118,13 +121,13 @@ fn addresses() -> String {
     batch
 }
 
-fn mac(bytes: [u8; 6]) -> String {
+pub(crate) fn mac(bytes: [u8; 6]) -> String {
     let parts: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     parts.join(":")
 }
 
 #[allow(unsafe_code, reason = "if_nametoindex(3) has no safe wrapper here")]
-fn device(name: &str) -> Outcome<u32> {
+pub(crate) fn device(name: &str) -> Outcome<u32> {
     let name = std::ffi::CString::new(name)?;
     // SAFETY: a NUL-terminated string.
     match unsafe { libc::if_nametoindex(name.as_ptr()) } {

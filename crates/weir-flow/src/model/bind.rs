@@ -8,7 +8,7 @@ use weir_wire::{IpProtocol, TcpFlags};
 
 use super::config::ServiceRow;
 use super::flows::{Flow, Kind};
-use super::{Answer, Job, Load, Model, Scheduler};
+use super::{Job, Load, Model, Scheduler, Verdict};
 use crate::key::{GOLDEN_64, Placement, Tuple, scaled};
 use crate::state;
 
@@ -28,25 +28,25 @@ enum Untranslated {
 
 impl<S: Scheduler> Model<S> {
     /// Binds and forwards, or ends the packet.
-    pub(super) fn begin(&mut self, job: &mut Job, untracked: bool, anew: bool) -> Answer {
+    pub(super) fn begin(&mut self, job: &mut Job, untracked: bool, anew: bool) -> Verdict {
         let layout = job.layout;
         match self
             .config
             .service(layout.dst, layout.dport, layout.protocol.0)
         {
-            None => (self.pass(Reason::PassNotOurs), None),
-            Some(0) => (self.pass(Reason::PassNoService), None),
+            None => self.pass(Reason::PassNotOurs),
+            Some(0) => self.pass(Reason::PassNoService),
             Some(service) => match self.bind(job, service, untracked, anew) {
                 Ok((dest, entry)) => {
                     self.learn_client(job, dest);
                     self.to_server(job, dest, entry)
                 }
-                Err(reason) => self.unbound(service, reason),
+                Err(reason) => self.unbound(job, service, reason),
             },
         }
     }
 
-    fn unbound(&mut self, service: u32, reason: Reason) -> Answer {
+    fn unbound(&mut self, job: &mut Job, service: u32, reason: Reason) -> Verdict {
         let drops = self
             .config
             .services
@@ -55,9 +55,9 @@ impl<S: Scheduler> Model<S> {
             & SERVICE_DROP_NO_SERVER
             != 0;
         match reason {
-            Reason::PassNoFlow => (self.pass(reason), None),
-            Reason::DropNoServer if !drops => self.refuse(Reason::RejectNoServer, 0),
-            _ => (self.drop(reason), None),
+            Reason::PassNoFlow => self.pass(reason),
+            Reason::DropNoServer if !drops => self.refuse(job, Reason::RejectNoServer, 0),
+            _ => self.drop(reason),
         }
     }
 
@@ -84,7 +84,11 @@ impl<S: Scheduler> Model<S> {
             }
             return self.bind_stateless(job, &row, Reason::PassNoFlow, false);
         }
-        if tcp && !self.take_budget(job.now) {
+        if tcp
+            && !self
+                .syn_budget
+                .take(job.now, self.config.settings.syn_budget)
+        {
             self.note(Reason::CountSynBudget);
             return self.bind_stateless(job, &row, Reason::DropSynBudget, true);
         }
@@ -137,15 +141,6 @@ impl<S: Scheduler> Model<S> {
         let home = Placement::of(job.hash, self.config.buckets).home;
         let until = self.untracked.get(&home);
         until.is_some_and(|until| until.wrapping_sub(job.now).cast_signed() >= 0)
-    }
-
-    fn take_budget(&mut self, now: u32) -> bool {
-        if self.budget_tick != now {
-            self.budget_tick = now;
-            self.budget_used = 0;
-        }
-        self.budget_used += 1;
-        self.budget_used <= self.config.settings.syn_budget
     }
 
     fn new_flow(&self, job: &Job, chosen: u32, dest: &Dest) -> Flow {

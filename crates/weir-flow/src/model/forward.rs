@@ -3,13 +3,13 @@
 //! Everything that may refuse a packet comes before the first change to it.
 
 use weir_abi::{
-    Addr, CLIENT_SLOTS, DEST_LOCAL, DEST_SNAT, Dest, Forward, HOP_READY, HOP_SEND, HOP_VLAN_KEEP,
+    Addr, CLIENT_SLOTS, DEST_LOCAL, DEST_SNAT, Dest, Forward, HOP_READY, HOP_REDIRECT, HOP_SEND, HOP_VLAN_KEEP,
     HOPS_PER_DEST, HopParts, Reason, State,
 };
 use weir_wire::IpProtocol;
 
 use super::flows::{Flow, Kind};
-use super::{Answer, Job, Model, PacketMeta, Scheduler, Verdict};
+use super::{Job, Model, PacketMeta, Scheduler, Verdict};
 use crate::edit::{self, Translation};
 use crate::encap;
 use crate::key::{GOLDEN_64, Tuple};
@@ -27,9 +27,9 @@ impl<S: Scheduler> Model<S> {
         job: &mut Job,
         dest_id: u32,
         entry: Option<Tuple>,
-    ) -> Answer {
+    ) -> Verdict {
         let Some(dest) = self.config.dests.get(&dest_id).copied() else {
-            return (self.drop(Reason::DropInternal), None);
+            return self.drop(Reason::DropInternal);
         };
         let forward = Forward::from_number(dest.forward);
         if dest.flags & DEST_LOCAL != 0 {
@@ -38,14 +38,14 @@ impl<S: Scheduler> Model<S> {
                 let to = self.translation(job, &dest, entry);
                 edit::translate(&mut job.frame, &job.layout, &to);
             }
-            return (self.pass(Reason::PassLocalServer), None);
+            return self.pass(Reason::PassLocalServer);
         }
         if edit::ttl(&job.frame, &job.layout) <= 1 {
-            return self.refuse(Reason::DropTtl, 0);
+            return self.refuse(job, Reason::DropTtl, 0);
         }
         let slot = (job.hash >> 20) as u32 % HOPS_PER_DEST;
         let Some(hop) = self.config.hops.get(&(dest_id, slot)).copied() else {
-            return (self.drop(Reason::DropNoRoute), None);
+            return self.drop(Reason::DropNoRoute);
         };
         let overhead = if forward == Some(Forward::Tunnel) {
             encap::overhead(&dest)
@@ -82,16 +82,16 @@ impl<S: Scheduler> Model<S> {
     }
 
     /// A packet of a nat server: back to the client, as if from the VIP.
-    pub(super) fn reply(&mut self, job: &mut Job, reverse: &Flow) -> Answer {
+    pub(super) fn reply(&mut self, job: &mut Job, reverse: &Flow) -> Verdict {
         let forward = reverse
             .peer
             .and_then(|tuple| self.flows.get(&tuple).map(|flow| (tuple, *flow)));
         let Some((tuple, flow)) = forward.filter(|(_, flow)| flow.kind == Kind::Forward) else {
-            return (self.pass(Reason::PassNoFlow), None);
+            return self.pass(Reason::PassNoFlow);
         };
         if self.overdue(&flow, job.now) {
             self.release(&tuple);
-            return (self.pass(Reason::PassNoFlow), None);
+            return self.pass(Reason::PassNoFlow);
         }
         let next = match job.layout.protocol {
             IpProtocol::TCP => state::next(flow.state, View::Output, job.layout.tcp_flags),
@@ -99,10 +99,10 @@ impl<S: Scheduler> Model<S> {
         };
         self.advance(&tuple, next, job.now);
         if edit::ttl(&job.frame, &job.layout) <= 1 {
-            return self.refuse(Reason::DropTtl, 0);
+            return self.refuse(job, Reason::DropTtl, 0);
         }
         let Some(hop) = self.hop_to_client(tuple.src, flow.ingress) else {
-            return (self.drop(Reason::DropNoRoute), None);
+            return self.drop(Reason::DropNoRoute);
         };
         if let Some(refusal) = self.too_big(job, &hop, 0) {
             return refusal;
@@ -127,12 +127,12 @@ impl<S: Scheduler> Model<S> {
         traffic.bytes_in += job.layout.ip_len as u64;
     }
 
-    fn too_big(&mut self, job: &Job, hop: &HopParts, overhead: usize) -> Option<Answer> {
+    fn too_big(&mut self, job: &mut Job, hop: &HopParts, overhead: usize) -> Option<Verdict> {
         if hop.mtu == 0 {
             return None;
         }
         let room = usize::from(hop.mtu).saturating_sub(overhead);
-        (job.layout.ip_len > room).then(|| self.refuse(Reason::DropTooBig, room))
+        (job.layout.ip_len > room).then(|| self.refuse(job, Reason::DropTooBig, room))
     }
 
     /// What the server shall see under nat. The snat source is where its replies go to.
@@ -171,26 +171,22 @@ impl<S: Scheduler> Model<S> {
         })
     }
 
-    fn transmit(&mut self, job: &mut Job, hop: &HopParts, next_hop: Option<Addr>) -> Answer {
+    fn transmit(&mut self, job: &mut Job, hop: &HopParts, next_hop: Option<Addr>) -> Verdict {
         if hop.flags & (HOP_READY | HOP_SEND) != HOP_READY | HOP_SEND {
             self.note(Reason::PassToTc);
-            return (
-                Verdict::ToTc(PacketMeta {
-                    ifindex: hop.ifindex,
-                    next_hop,
-                }),
-                None,
-            );
+            return Verdict::ToTc(PacketMeta {
+                ifindex: hop.ifindex,
+                next_hop,
+            });
         }
         if hop.vlan != HOP_VLAN_KEEP && (hop.vlan != 0 || job.layout.tagged()) {
             edit::retag(&mut job.frame, hop.vlan);
         }
         edit::set_macs(&mut job.frame, hop.dmac, hop.smac);
-        let verdict = if hop.ifindex == self.config.ingress {
+        if hop.ifindex == self.config.ingress && hop.flags & HOP_REDIRECT == 0 {
             Verdict::Tx
         } else {
             Verdict::Redirect(hop.ifindex)
-        };
-        (verdict, None)
+        }
     }
 }

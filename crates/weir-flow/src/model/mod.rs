@@ -2,16 +2,15 @@
 //!
 //! [`Model::packet`] is the packet's way in the order of the data plane's stages: parse, does it concern Weir, find the flow,
 //! bind a new one, forward. Files: `config` (what it is told), `flows` (what it remembers), `bind` (choosing a server),
-//! `forward` (towards servers and clients).
-//!
-//! ICMP messages and fragments have stages of their own, which the model does not cover: their fate is
-//! [`Verdict::Unmodelled`]. A refusal that a sender is told about by ICMP is a [`Verdict::Drop`] with [`Fate::refusal`] set;
-//! the ICMP packet itself is not made here.
+//! `forward` (towards servers and clients),
+//! `refuse` (errors by ICMP). Messages of ICMP that arrive and fragments have stages of their own, which the model does not
+//! cover: their fate is [`Verdict::Unmodelled`].
 
 mod bind;
 mod config;
 mod flows;
 mod forward;
+mod refuse;
 
 use std::collections::HashMap;
 
@@ -61,8 +60,6 @@ pub struct Fate {
     pub verdict: Verdict,
     /// Reasons counted, in order. The last one is the packet's own where it did not go on to a server or a client.
     pub counted: Vec<Reason>,
-    /// Set when the sender is to be told by ICMP: the MTU to name, 0 where none is.
-    pub refusal: Option<usize>,
     /// The frame as it leaves; unchanged where it is dropped.
     pub frame: Vec<u8>,
 }
@@ -96,10 +93,28 @@ pub struct Model<S> {
     untracked: HashMap<u32, u32>,
     /// Replies' ways by slot of `weir_clients`.
     clients: HashMap<u32, (Addr, HopParts)>,
-    budget_tick: u32,
-    budget_used: u32,
+    syn_budget: Budget,
+    reject_budget: Budget,
     /// Reasons of the packet under way.
     counted: Vec<Reason>,
+}
+
+/// What may happen only so often a tick.
+#[derive(Debug, Default)]
+struct Budget {
+    tick: u32,
+    used: u32,
+}
+
+impl Budget {
+    fn take(&mut self, now: u32, most: u32) -> bool {
+        if self.tick != now {
+            *self = Self { tick: now, used: 0 };
+        }
+        let left = self.used < most;
+        self.used += u32::from(left);
+        left
+    }
 }
 
 /// A packet under way.
@@ -109,9 +124,6 @@ struct Job {
     hash: u64,
     now: u32,
 }
-
-/// A decision, and the MTU of a refusal.
-type Answer = (Verdict, Option<usize>);
 
 impl<S: Scheduler> Model<S> {
     /// A data plane without flows.
@@ -126,8 +138,8 @@ impl<S: Scheduler> Model<S> {
             reasons: HashMap::new(),
             untracked: HashMap::new(),
             clients: HashMap::new(),
-            budget_tick: 0,
-            budget_used: 0,
+            syn_budget: Budget::default(),
+            reject_budget: Budget::default(),
             counted: Vec::new(),
         }
     }
@@ -183,12 +195,12 @@ impl<S: Scheduler> Model<S> {
     pub fn packet(&mut self, frame: &[u8], now: u32) -> Fate {
         self.counted.clear();
         let mut job = None;
-        let (verdict, refusal) = match parse(frame) {
+        let verdict = match parse(frame) {
             Ok(layout) if !self.concerns(Some((layout.src, layout.dst))) => {
-                (self.pass(Reason::PassNotOurs), None)
+                self.not_ours(&layout, frame)
             }
             Ok(layout) if layout.l3 + layout.ip_len > frame.len() => {
-                (self.drop(Reason::DropBadLength), None)
+                self.drop(Reason::DropBadLength)
             }
             Ok(layout) => {
                 let hash = self.key.hash(&layout.tuple());
@@ -200,23 +212,24 @@ impl<S: Scheduler> Model<S> {
                     now,
                 }))
             }
-            Err(stopped) if stopped.reason == Reason::PassNotIp => {
-                (self.pass(Reason::PassNotIp), None)
-            }
-            Err(stopped) if !self.concerns(stopped.addresses) => {
-                (self.pass(Reason::PassNotOurs), None)
-            }
-            Err(stopped) if stopped.reason == Reason::PassHeaders => {
-                (self.pass(Reason::PassHeaders), None)
-            }
-            Err(stopped) => (self.drop(stopped.reason), None),
+            Err(stopped) if stopped.reason == Reason::PassNotIp => self.pass(Reason::PassNotIp),
+            Err(stopped) if !self.concerns(stopped.addresses) => self.pass(Reason::PassNotOurs),
+            Err(stopped) if stopped.reason == Reason::PassHeaders => self.pass(Reason::PassHeaders),
+            Err(stopped) => self.drop(stopped.reason),
         };
         Fate {
             verdict,
             counted: core::mem::take(&mut self.counted),
-            refusal,
             frame: job.map_or_else(|| frame.to_vec(), |job| job.frame),
         }
+    }
+
+    /// A router's error names a flow of ours only inside, so whole ICMP messages are looked into whoever they are for.
+    fn not_ours(&mut self, layout: &Layout, frame: &[u8]) -> Verdict {
+        if layout.cold == Cold::Icmp && layout.l3 + layout.ip_len <= frame.len() {
+            return Verdict::Unmodelled;
+        }
+        self.pass(Reason::PassNotOurs)
     }
 
     /// Whether the address filter lets a packet through. A packet whose addresses could not be read has none.
@@ -225,15 +238,15 @@ impl<S: Scheduler> Model<S> {
         self.config.filter.may_be_to(dst) || self.config.filter.may_be_from(src)
     }
 
-    fn dispatch(&mut self, job: &mut Job) -> Answer {
+    fn dispatch(&mut self, job: &mut Job) -> Verdict {
         match job.layout.cold {
             Cold::Plain => self.balance(job),
-            Cold::Icmp | Cold::FragmentFirst | Cold::FragmentLater => (Verdict::Unmodelled, None),
-            Cold::OtherProtocol => (self.pass(Reason::PassProtocol), None),
+            Cold::Icmp | Cold::FragmentFirst | Cold::FragmentLater => Verdict::Unmodelled,
+            Cold::OtherProtocol => self.pass(Reason::PassProtocol),
         }
     }
 
-    fn balance(&mut self, job: &mut Job) -> Answer {
+    fn balance(&mut self, job: &mut Job) -> Verdict {
         let tuple = job.layout.tuple();
         let found = self.flows.get(&tuple).copied();
         if let Some(flow) = found.filter(|flow| flow.kind == Kind::Reverse) {
@@ -249,7 +262,7 @@ impl<S: Scheduler> Model<S> {
                 }
                 Standing::Ended(reason) => {
                     self.release(&tuple);
-                    return (self.drop(reason), None);
+                    return self.drop(reason);
                 }
                 Standing::BeginsAnew { any_packet } => {
                     self.release(&tuple);
@@ -316,10 +329,6 @@ impl<S: Scheduler> Model<S> {
     fn drop(&mut self, reason: Reason) -> Verdict {
         self.note(reason);
         Verdict::Drop
-    }
-
-    fn refuse(&mut self, reason: Reason, mtu: usize) -> Answer {
-        (self.drop(reason), Some(mtu))
     }
 }
 

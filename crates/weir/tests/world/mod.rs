@@ -6,12 +6,12 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,10 @@ static WORLDS: AtomicU32 = AtomicU32::new(0);
 pub fn privileged() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        assert!(std::env::var_os("WEIR_TEST_REQUIRE_ROOT").is_none(), "this test needs root");
+        assert!(
+            std::env::var_os("WEIR_TEST_REQUIRE_ROOT").is_none(),
+            "this test needs root"
+        );
         eprintln!("SKIPPED: needs root for namespaces and bpf(2)");
     }
     root
@@ -101,28 +104,54 @@ impl World {
     fn build(&self) {
         let wire = self.namespace("wire");
         sh(&format!("ip netns add {wire}"));
-        sh(&format!("ip -n {wire} link add br0 type bridge forward_delay 0 mcast_snooping 0 && ip -n {wire} link set br0 up"));
+        sh(&format!(
+            "ip -n {wire} link add br0 type bridge forward_delay 0 mcast_snooping 0 && ip -n {wire} link set br0 up"
+        ));
         self.add_host("client", 2);
         self.add_host("director", 3);
         for n in 0..self.servers {
-            self.add_host(&format!("server{n}"), 20 + u16::try_from(n).expect("few servers"));
+            self.add_host(
+                &format!("server{n}"),
+                20 + u16::try_from(n).expect("few servers"),
+            );
         }
         for family in [Family::V4, Family::V6] {
-            self.ip("director", &format!("addr add {}/{} dev eth0 nodad", family.vip(), full_prefix(family)));
+            self.ip(
+                "director",
+                &format!(
+                    "addr add {}/{} dev eth0 nodad",
+                    family.vip(),
+                    full_prefix(family)
+                ),
+            );
         }
     }
 
     fn add_host(&self, host: &str, number: u16) {
         let (name, wire) = (self.namespace(host), self.namespace("wire"));
-        sh(&format!("ip netns add {name} && ip -n {name} link set lo up"));
-        sh(&format!("ip -n {wire} link add {host} type veth peer name eth0 netns {name}"));
-        sh(&format!("ip netns exec {name} sysctl -qw net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.eth0.accept_dad=0 net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.eth0.accept_redirects=0 net.ipv4.conf.all.accept_redirects=0 net.ipv6.conf.eth0.accept_redirects=0"));
-        sh(&format!("ip -n {wire} link set {host} master br0 up && ip -n {name} link set eth0 up"));
+        sh(&format!(
+            "ip netns add {name} && ip -n {name} link set lo up"
+        ));
+        sh(&format!(
+            "ip -n {wire} link add {host} type veth peer name eth0 netns {name}"
+        ));
+        sh(&format!(
+            "ip netns exec {name} sysctl -qw net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.eth0.accept_dad=0 net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.eth0.accept_redirects=0 net.ipv4.conf.all.accept_redirects=0 net.ipv6.conf.eth0.accept_redirects=0"
+        ));
+        sh(&format!(
+            "ip -n {wire} link set {host} master br0 up && ip -n {name} link set eth0 up"
+        ));
         // XDP_TX out of a veth needs a NAPI at its peer; XDP forwards checksums as they are, so they must be finished.
         sh(&format!("ip netns exec {wire} ethtool -K {host} gro on"));
         sh(&format!("ip netns exec {name} ethtool -K eth0 tx off"));
-        self.ip(host, &format!("addr add {}/24 dev eth0", Family::V4.host(number)));
-        self.ip(host, &format!("addr add {}/64 dev eth0 nodad", Family::V6.host(number)));
+        self.ip(
+            host,
+            &format!("addr add {}/24 dev eth0", Family::V4.host(number)),
+        );
+        self.ip(
+            host,
+            &format!("addr add {}/64 dev eth0 nodad", Family::V6.host(number)),
+        );
     }
 
     pub fn namespace(&self, host: &str) -> String {
@@ -145,7 +174,9 @@ impl World {
     /// A program inside a host, with the mounts of this process.
     pub fn command(&self, host: &str, program: &str) -> Command {
         let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/run/netns/{}", self.namespace(host))).arg(program);
+        command
+            .arg(format!("--net=/run/netns/{}", self.namespace(host)))
+            .arg(program);
         command
     }
 
@@ -158,7 +189,11 @@ impl World {
     }
 
     /// Runs `work` on a thread inside a host.
-    pub fn inside<T: Send + 'static>(&self, host: &str, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    pub fn inside<T: Send + 'static>(
+        &self,
+        host: &str,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> JoinHandle<T> {
         let name = self.namespace(host);
         std::thread::spawn(move || {
             let namespace = NetNs::named(&name).expect("the namespace");
@@ -188,7 +223,11 @@ impl World {
     /// Starts the daemon in the director and waits until it answers.
     pub fn start_director(&mut self, config: &str) -> u32 {
         let path = self.write_config(config);
-        let log = fs::OpenOptions::new().create(true).append(true).open(self.path("director.log")).expect("a log");
+        let log = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.path("director.log"))
+            .expect("a log");
         let child = self
             .weir("director")
             .args(["run", "-c"])
@@ -200,9 +239,16 @@ impl World {
             .expect("the daemon starts");
         let pid = child.id();
         self.children.push(child);
-        wait_for(&format!("the daemon; its log:\n{}", self.log()), Duration::from_secs(30), || {
-            self.weir("director").args(["status", "--json"]).output().is_ok_and(|output| output.status.success())
-        });
+        wait_for(
+            &format!("the daemon; its log:\n{}", self.log()),
+            Duration::from_secs(30),
+            || {
+                self.weir("director")
+                    .args(["status", "--json"])
+                    .output()
+                    .is_ok_and(|output| output.status.success())
+            },
+        );
         pid
     }
 
@@ -221,9 +267,17 @@ impl World {
     }
 
     pub fn status(&self) -> serde_json::Value {
-        let output = self.weir("director").args(["status", "--json"]).output().expect("weir runs");
+        let output = self
+            .weir("director")
+            .args(["status", "--json"])
+            .output()
+            .expect("weir runs");
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
-            panic!("status: {error}: {}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+            panic!(
+                "status: {error}: {}{}",
+                String::from_utf8_lossy(&output.stdout),
+                String::from_utf8_lossy(&output.stderr)
+            )
         })
     }
 
@@ -236,7 +290,11 @@ impl World {
                 .args(arguments)
                 .output()
                 .expect("weir runs");
-            assert!(output.status.success(), "real-server up: {}", String::from_utf8_lossy(&output.stderr));
+            assert!(
+                output.status.success(),
+                "real-server up: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
         }
     }
 
@@ -247,7 +305,12 @@ impl World {
                 let flag = if family == Family::V6 { "-6 " } else { "" };
                 self.ip(
                     &format!("server{n}"),
-                    &format!("{flag}route add {}/{} via {}", family.client(), full_prefix(family), family.director()),
+                    &format!(
+                        "{flag}route add {}/{} via {}",
+                        family.client(),
+                        full_prefix(family),
+                        family.director()
+                    ),
                 );
             }
         }
@@ -257,7 +320,9 @@ impl World {
 
     /// nginx on port 80 of every server: `/name` tells which one, `/big` is `big_bytes` of data.
     pub fn start_nginx(&mut self, big_bytes: usize) {
-        let big: Vec<u8> = (0..big_bytes).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        let big: Vec<u8> = (0..big_bytes)
+            .map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8)
+            .collect();
         fs::write(self.path("big"), &big).expect("the file is written");
         for n in 0..self.servers {
             let root = self.path(&format!("www{n}"));
@@ -290,7 +355,9 @@ impl World {
             self.children.push(child);
             let url = format!("http://{}/name", Family::V4.server(n));
             wait_for("nginx", Duration::from_secs(10), || {
-                self.output("client", &format!("curl -s -m 2 {url}")).status.success()
+                self.output("client", &format!("curl -s -m 2 {url}"))
+                    .status
+                    .success()
             });
         }
     }
@@ -299,37 +366,46 @@ impl World {
     pub fn start_udp_echo(&mut self, port: u16, address: impl Fn(usize) -> IpAddr) {
         for n in 0..self.servers {
             let (at, stop) = (SocketAddr::new(address(n), port), Arc::clone(&self.stop));
-            self.threads.push(self.inside(&format!("server{n}"), move || {
-                let socket = UdpSocket::bind(at).expect("the address is there");
-                socket.set_read_timeout(Some(Duration::from_millis(100))).expect("a timeout");
-                let mut buffer = vec![0; 65536];
-                while !stop.load(Ordering::Relaxed) {
-                    if let Ok((length, from)) = socket.recv_from(&mut buffer) {
-                        let mut answer = vec![b'0' + u8::try_from(n).expect("few servers")];
-                        answer.extend_from_slice(&buffer[..length]);
-                        let _ = socket.send_to(&answer, from);
+            self.threads
+                .push(self.inside(&format!("server{n}"), move || {
+                    let socket = UdpSocket::bind(at).expect("the address is there");
+                    socket
+                        .set_read_timeout(Some(Duration::from_millis(100)))
+                        .expect("a timeout");
+                    let mut buffer = vec![0; 65536];
+                    while !stop.load(Ordering::Relaxed) {
+                        if let Ok((length, from)) = socket.recv_from(&mut buffer) {
+                            let mut answer = vec![b'0' + u8::try_from(n).expect("few servers")];
+                            answer.extend_from_slice(&buffer[..length]);
+                            let _ = socket.send_to(&answer, from);
+                        }
                     }
-                }
-            }));
+                }));
         }
     }
 
     /// A TCP server on every host that reads to the end and answers with how many bytes came and their sum.
     pub fn start_sink(&mut self, port: u16, family: Family) {
         for n in 0..self.servers {
-            let any: IpAddr = if family == Family::V4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+            let any: IpAddr = if family == Family::V4 {
+                Ipv4Addr::UNSPECIFIED.into()
+            } else {
+                Ipv6Addr::UNSPECIFIED.into()
+            };
             let stop = Arc::clone(&self.stop);
-            self.threads.push(self.inside(&format!("server{n}"), move || {
-                let listener = TcpListener::bind(SocketAddr::new(any, port)).expect("the port is free");
-                listener.set_nonblocking(true).expect("a listener");
-                while !stop.load(Ordering::Relaxed) {
-                    let Ok((stream, _)) = listener.accept() else {
-                        std::thread::sleep(Duration::from_millis(5));
-                        continue;
-                    };
-                    let _ = digest(stream);
-                }
-            }));
+            self.threads
+                .push(self.inside(&format!("server{n}"), move || {
+                    let listener =
+                        TcpListener::bind(SocketAddr::new(any, port)).expect("the port is free");
+                    listener.set_nonblocking(true).expect("a listener");
+                    while !stop.load(Ordering::Relaxed) {
+                        let Ok((stream, _)) = listener.accept() else {
+                            std::thread::sleep(Duration::from_millis(5));
+                            continue;
+                        };
+                        let _ = digest(stream);
+                    }
+                }));
         }
     }
 
@@ -348,7 +424,11 @@ impl World {
     /// One datagram to `to` from a new port, and the answer.
     pub fn udp_exchange(&self, to: SocketAddr, payload: Vec<u8>) -> Option<Vec<u8>> {
         self.inside("client", move || {
-            let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+            let any: IpAddr = if to.is_ipv4() {
+                Ipv4Addr::UNSPECIFIED.into()
+            } else {
+                Ipv6Addr::UNSPECIFIED.into()
+            };
             let socket = UdpSocket::bind((any, 0)).ok()?;
             socket.connect(to).ok()?;
             socket.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
@@ -377,7 +457,8 @@ impl World {
             stream.shutdown(std::net::Shutdown::Write)?;
             let mut answer = [0; 16];
             stream.read_exact(&mut answer)?;
-            let word = |at: usize| u64::from_be_bytes(answer[at..at + 8].try_into().expect("eight bytes"));
+            let word =
+                |at: usize| u64::from_be_bytes(answer[at..at + 8].try_into().expect("eight bytes"));
             Ok((word(0), word(8)))
         })
         .join()
@@ -395,7 +476,9 @@ fn digest(mut stream: TcpStream) -> std::io::Result<()> {
             break;
         }
         count += length as u64;
-        sum = buffer[..length].iter().fold(sum, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
+        sum = buffer[..length].iter().fold(sum, |sum, byte| {
+            sum.wrapping_mul(31).wrapping_add(u64::from(*byte))
+        });
     }
     stream.write_all(&count.to_be_bytes())?;
     stream.write_all(&sum.to_be_bytes())
@@ -403,7 +486,9 @@ fn digest(mut stream: TcpStream) -> std::io::Result<()> {
 
 /// What [`World::upload`] must hear for `bytes` bytes.
 pub fn upload_digest(bytes: usize) -> (u64, u64) {
-    let sum = (0..bytes).fold(0_u64, |sum, i| sum.wrapping_mul(31).wrapping_add((i % 251) as u64));
+    let sum = (0..bytes).fold(0_u64, |sum, i| {
+        sum.wrapping_mul(31).wrapping_add((i % 251) as u64)
+    });
     (bytes as u64, sum)
 }
 
@@ -421,8 +506,16 @@ pub fn wait_for(what: &str, limit: Duration, mut condition: impl FnMut() -> bool
 }
 
 pub fn sh(line: &str) {
-    let output = Command::new("sh").arg("-ec").arg(line).output().expect("sh runs");
-    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    let output = Command::new("sh")
+        .arg("-ec")
+        .arg(line)
+        .output()
+        .expect("sh runs");
+    assert!(
+        output.status.success(),
+        "{line}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 pub fn remove_tree(path: &Path) {
@@ -442,11 +535,20 @@ impl Drop for World {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
-        for host in ["director".to_owned()].into_iter().chain((0..self.servers).map(|n| format!("server{n}"))) {
+        for host in ["director".to_owned()]
+            .into_iter()
+            .chain((0..self.servers).map(|n| format!("server{n}")))
+        {
             let _ = self.weir(&host).args(["clean", "--force"]).output();
         }
-        for host in ["client", "director", "wire"].map(str::to_owned).into_iter().chain((0..self.servers).map(|n| format!("server{n}"))) {
-            let _ = Command::new("ip").args(["netns", "del", &self.namespace(&host)]).output();
+        for host in ["client", "director", "wire"]
+            .map(str::to_owned)
+            .into_iter()
+            .chain((0..self.servers).map(|n| format!("server{n}")))
+        {
+            let _ = Command::new("ip")
+                .args(["netns", "del", &self.namespace(&host)])
+                .output();
         }
         remove_tree(&self.pin_dir());
         remove_tree(&self.directory);

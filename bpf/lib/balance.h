@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The way of a packet with ports: looked up in the flow table, bound to a server when it begins something, forwarded.
+ * Included by the director's entry for whole packets and by its stage for first fragments; knows nothing of how they parsed.
+ */
+#ifndef WEIR_BALANCE_H
+#define WEIR_BALANCE_H
+
+#include "lib/forward.h"
+#include "lib/fragment_table.h"
+#include "lib/reply.h"
+
+/* Does the packet concern Weir? The filter has no false negatives, and what passes it falsely is found out later. */
+static __always_inline int concerns_us(const struct packet *p)
+{
+	struct weir_filter *filter = WEIR_LOOKUP(weir_filters, 0);
+
+	return filter && (filter_hit(filter->to, &p->dst) || filter_hit(filter->from, &p->src));
+}
+
+/* The way to a client; where the kernel tells none, back through `ifindex`, by which its packets came (0 = not known). */
+static __always_inline int client_way(struct xdp_md *ctx, struct weir_addr *client, __u32 ifindex, __u32 now,
+				      struct hop *hop)
+{
+	if (hop_to_client(ctx, client, now, hop))
+		return 1;
+	hop->link = hop_link(ifindex, 0, 0);
+	hop->dmac = 0;
+	hop->smac = 0;
+	return ifindex != 0;
+}
+
+/* ---- notes for later fragments ----------------------------------------------------------------------------------------- */
+
+/* Functions of their own, for the sake of the caller's stack. */
+__noinline int fragment_remember_request(struct packet *p, __u32 dest_id, __u32 place, __u32 hash, __u32 now)
+{
+	struct weir_dest *dest = WEIR_LOOKUP(weir_dests, dest_id);
+	struct weir_fragment note = { .dest = dest_id, .tick = now, .hash = hash };
+	struct rewrite to;
+
+	if (!p || !dest)
+		return 0;
+	if (dest->forward == WEIR_FORWARD_NAT && !addr_equal(&dest->addr, &p->dst)) {
+		rewrite_to_server(p, dest, place, &to);
+		note.new_src = to.src;
+		note.new_dst = to.dst;
+	} else if (dest->forward == WEIR_FORWARD_L3DSR) {
+		note.new_dst = dest->addr;
+	}
+	return fragment_remember(p, &note);
+}
+
+__noinline int fragment_remember_reply(struct packet *p, __u32 dest_id, struct weir_flow_cold *cold, __u32 now)
+{
+	struct weir_fragment note = { .dest = dest_id, .tick = now, .reverse = 1 };
+
+	if (!p || !cold)
+		return 0;
+	note.new_src = cold->dst;
+	note.new_dst = cold->src;
+	note.hash = cold->ifindex;
+	return fragment_remember(p, &note);
+}
+
+/* ---- the way ------------------------------------------------------------------------------------------------------------- */
+
+/* A SYN that meets an entry: the same flow again, a finished one whose port is used anew, or another flow's fingerprint. */
+__noinline int syn_starts_anew(struct packet *p, struct flow *flow)
+{
+	struct weir_flow_cold *cold;
+	__u32 state;
+
+	if (!p || !flow)
+		return 0;
+	cold = WEIR_LOOKUP(weir_flows_cold, flow->place);
+	if (!cold)
+		return 0;
+	if (!cold_is(cold, &p->src, &p->dst, p->sport, p->dport, p->proto)) {
+		weir_count(WEIR_COUNT_TAG_COLLISION);
+		return 1;
+	}
+	/* conn_reuse_mode = 1 (ip_vs_core.c, is_new_conn_expected). */
+	state = META_STATE(flow->meta);
+	return state == WEIR_STATE_TIME_WAIT || state == WEIR_STATE_CLOSE;
+}
+
+static __always_inline int reply_from_server(struct xdp_md *ctx, struct packet *p, struct flow *flow, __u32 now,
+					     struct weir_settings *settings, int remember)
+{
+	struct reply reply;
+
+	if (!reply_find(p, flow, now, settings, &reply))
+		return weir_verdict(WEIR_PASS_NO_FLOW, XDP_PASS);
+	reply_advance(p, &reply, flow->dest, now);
+	if (remember)
+		fragment_remember_reply(p, flow->dest, reply.cold, now);
+	return forward_to_client(ctx, p, flow->dest, reply.cold, now);
+}
+
+static __always_inline __u32 next_state(const struct packet *p, __u64 meta)
+{
+	__u32 view = META_FLAGS(meta) & WEIR_FLOW_ONESIDED ? TCP_VIEW_ONESIDED : TCP_VIEW_INPUT;
+
+	return p->proto == PROTO_TCP ? tcp_next_state(META_STATE(meta), view, p->tcp_flags) : WEIR_STATE_UDP;
+}
+
+__noinline int no_binding(struct xdp_md *ctx, __u32 service_id, __u32 reason)
+{
+	struct weir_service *service;
+
+	if (reason == WEIR_PASS_NO_FLOW)
+		return weir_verdict(WEIR_PASS_NO_FLOW, XDP_PASS);
+	if (reason == WEIR_DROP_NO_SERVER) {
+		service = WEIR_LOOKUP(weir_services, service_id);
+		if (service && !(service->flags & WEIR_SERVICE_DROP_NO_SERVER))
+			return refuse(ctx, WEIR_REJECT_NO_SERVER, 0);
+	}
+	return weir_verdict(reason, XDP_DROP);
+}
+
+/*
+ * The flow's entry when it may go on, 0 when the packet has to be bound to a server first. `ended` is set instead when the
+ * packet's way ends here.
+ */
+static __always_inline struct weir_entry *established(struct packet *p, struct binding *b, struct weir_entry *entry,
+						      struct weir_settings *settings, int *ended)
+{
+	struct weir_dest *dest;
+
+	if (meta_overdue(b->flow.meta, b->now, settings))
+		goto give_up;
+	if (p->proto == PROTO_TCP && p->tcp_flags & TCP_SYN && syn_starts_anew(p, &b->flow))
+		goto give_up;
+	dest = WEIR_LOOKUP(weir_dests, b->flow.dest);
+	if (!dest)
+		goto give_up;
+	if ((dest->flags & (WEIR_DEST_LIVE | WEIR_DEST_RESET | WEIR_DEST_RESCHEDULE)) == WEIR_DEST_LIVE)
+		return entry;
+	if (dest->flags & WEIR_DEST_RESCHEDULE) {
+		b->anew = 1;
+		goto give_up;
+	}
+	*ended = dest->flags & WEIR_DEST_RESET ? WEIR_DROP_REMOVED : WEIR_DROP_SERVER_GONE;
+give_up:
+	flow_release(b->flow.place, b->flow.meta);
+	return 0;
+}
+
+/* No entry: which service, which server. Answers a verdict, or -1 when b->flow says where the packet goes. */
+static __always_inline int bind_new(struct xdp_md *ctx, struct packet *p, struct binding *b, int untracked,
+				    struct weir_settings *settings)
+{
+	struct weir_dest *dest;
+	struct weir_vip *vip = 0;
+
+	b->ifindex = ctx->ingress_ifindex;
+	b->service = service_find(p, &vip);
+	if (!b->service)
+		return weir_verdict(vip ? WEIR_PASS_NO_SERVICE : WEIR_PASS_NOT_OURS, XDP_PASS);
+	if (!bind(p, b, untracked))
+		return no_binding(ctx, b->service, b->verdict);
+	dest = WEIR_LOOKUP(weir_dests, b->flow.dest);
+	if (dest && settings->flags & WEIR_SETTINGS_LEARN_CLIENTS && dest->forward == WEIR_FORWARD_NAT)
+		client_learn(ctx, p, b->now);
+	return -1;
+}
+
+/* The way of a packet that has ports. `remember` is a constant: the first fragment of a datagram leaves a note of its way. */
+static __always_inline int balance(struct xdp_md *ctx, struct packet *p, int remember)
+{
+	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
+	struct binding b = {};
+	struct weir_entry *entry;
+	struct weir_dest *dest;
+	int untracked, ended = -1;
+
+	if (!settings)
+		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
+	b.now = weir_tick();
+	b.hash = packet_hash(p);
+	entry = flow_find(b.hash, b.now, &b.flow, &untracked);
+	if (entry) {
+		if (META_KIND(b.flow.meta) == WEIR_KIND_REVERSE)
+			return reply_from_server(ctx, p, &b.flow, b.now, settings, remember);
+		entry = established(p, &b, entry, settings, &ended);
+		if (ended >= 0)
+			return weir_verdict(ended, XDP_DROP);
+	}
+	if (entry) {
+		flow_advance(entry, b.flow.dest, b.flow.meta, next_state(p, b.flow.meta), b.now);
+	} else {
+		int verdict = bind_new(ctx, p, &b, untracked, settings);
+
+		if (verdict >= 0)
+			return verdict;
+	}
+	dest = WEIR_LOOKUP(weir_dests, b.flow.dest);
+	if (!dest)
+		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
+	if (remember) {
+		/* No more of the hash than a note holds, so that all fragments leave by the same next hop. */
+		b.hash = (__u32)b.hash;
+		fragment_remember_request(p, b.flow.dest, b.flow.place, b.hash, b.now);
+	}
+	return forward_to_server(ctx, p, b.flow.dest, dest, b.flow.place, b.hash, b.now);
+}
+
+#endif

@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * ICMP: echo to a VIP is answered here; an error follows the flow of the packet that it quotes, which is translated as the
+ * flow's packets are (RFC 5508 section 4). An error about a tunnel's own packet becomes one about the packet inside. All
+ * else is the stack's. An error causes no error, so what cannot be sent on is dropped.
+ */
+#ifndef WEIR_ICMP_H
+#define WEIR_ICMP_H
+
+#include "lib/balance.h"
+#include "lib/quote.h"
+#include "lib/reject.h"
+
+#define ICMP_ECHO        8
+#define ICMP_ECHO_REPLY  0
+#define ICMP6_ECHO       128
+#define ICMP6_ECHO_REPLY 129
+
+#define GUE_VARIANT_MASK 0xe0 /* variant and control bit */
+#define GUE_WORDS_MASK   0x1f
+
+/* A message on its way; per CPU for the same reason as struct bind_scratch. */
+struct icmp_error {
+	struct packet p; /* the message itself */
+	struct packet q; /* the packet that it quotes */
+	struct packet t; /* the tuple to look up, as a packet in the opposite direction of `q` */
+	__u64 hash;      /* of `t` */
+	__u32 dest;
+	__u32 place;
+	__u32 now;
+	__u32 mtu;       /* of a too-big message */
+};
+
+WEIR_PERCPU(weir_icmp_scratch, struct icmp_error, 1);
+
+static __always_inline int icmp_pass(const struct packet *p)
+{
+	return weir_verdict(concerns_us(p) ? WEIR_PASS_ICMP : WEIR_PASS_NOT_OURS, XDP_PASS);
+}
+
+/* ---- echo -------------------------------------------------------------------------------------------------------------- */
+
+/* Plain headers only: options and extension headers may ask for more than an answer. */
+static __always_inline int echo_is_plain(struct xdp_md *ctx, const struct packet *p)
+{
+	if (p->l4 - p->l3 != (p->family == 4 ? IPV4_MIN_LEN : IPV6_LEN))
+		return 0;
+	return !packet_is_fragment(ctx, p) && source_is_host(p) && frame_is_unicast(ctx);
+}
+
+static __always_inline int echo_turn(void *data, void *data_end, const struct packet *p)
+{
+	struct icmp_header *icmp = packet_l4(data, p);
+
+	if (p->family == 4) {
+		struct ipv4_header *ip = packet_l3(data, p);
+
+		if ((void *)(ip + 1) > data_end)
+			return 0;
+		ip->src = addr_to_v4(&p->dst);
+		ip->dst = addr_to_v4(&p->src);
+		ip->csum = csum_apply(ip->csum, csum_diff16(bpf_htons(ip->ttl << 8), bpf_htons(ICMP_TTL << 8)));
+		ip->ttl = ICMP_TTL;
+	} else {
+		struct ipv6_header *ip = packet_l3(data, p);
+
+		if ((void *)(ip + 1) > data_end)
+			return 0;
+		addr_to_v6(&p->dst, ip->src);
+		addr_to_v6(&p->src, ip->dst);
+		ip->hops = ICMP_TTL;
+	}
+	if ((void *)(icmp + 1) > data_end)
+		return 0;
+	if (p->family == 4) {
+		icmp->csum = csum_apply(icmp->csum, csum_diff16(bpf_htons(ICMP_ECHO << 8), ICMP_ECHO_REPLY));
+		icmp->type = ICMP_ECHO_REPLY;
+	} else {
+		icmp->csum = csum_apply(icmp->csum, csum_diff16(bpf_htons(ICMP6_ECHO << 8), bpf_htons(ICMP6_ECHO_REPLY << 8)));
+		icmp->type = ICMP6_ECHO_REPLY;
+	}
+	return 1;
+}
+
+__noinline int icmp_echo(struct xdp_md *ctx, struct packet *p)
+{
+	void *data, *data_end;
+	struct weir_addr addr;
+	struct weir_vip *vip;
+
+	if (!p)
+		return XDP_DROP;
+	addr = p->dst; /* a key in an argument's memory is refused before Linux 6.2 */
+	vip = bpf_map_lookup_elem(&weir_vips, &addr);
+	if (!vip || !(vip->flags & WEIR_VIP_ECHO) || !echo_is_plain(ctx, p))
+		return icmp_pass(p);
+	data = (void *)(long)ctx->data;
+	data_end = (void *)(long)ctx->data_end;
+	if (!echo_turn(data, data_end, p))
+		return weir_verdict(WEIR_DROP_TOO_SHORT, XDP_DROP);
+	weir_count(WEIR_TX_ECHO);
+	return send_back(ctx);
+}
+
+/* ---- translation --------------------------------------------------------------------------------------------------------- */
+
+/* New addresses for the message, new addresses and ports for the quote, where `quoted` names them; ICMP's own checksum. */
+static __always_inline void icmp_rewrite(struct xdp_md *ctx, struct icmp_error *e, struct rewrite *message,
+					 struct rewrite *quoted)
+{
+	__u64 diff = quoted ? quote_rewrite(ctx, &e->q, quoted) : 0, outer;
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	struct icmp_header *icmp;
+
+	outer = addresses_set(data, data_end, &e->p, message);
+	if (e->p.family == 6)
+		diff += outer;
+	icmp = packet_l4(data, &e->p);
+	if ((void *)(icmp + 1) <= data_end)
+		icmp->csum = csum_apply(icmp->csum, diff);
+}
+
+/* What changes on the way to a nat or l3dsr server. */
+static __always_inline void icmp_rewrite_to_server(struct xdp_md *ctx, struct icmp_error *e, struct weir_dest *dest)
+{
+	struct rewrite message = { .src = e->p.src, .dst = dest->addr }, request, quoted;
+
+	if (dest->forward != WEIR_FORWARD_NAT) {
+		icmp_rewrite(ctx, e, &message, 0);
+		return;
+	}
+	rewrite_to_server(&e->t, dest, e->place, &request);
+	quoted.src = request.dst;
+	quoted.sport = request.dport;
+	quoted.dst = request.src;
+	quoted.dport = request.sport;
+	icmp_rewrite(ctx, e, &message, &quoted);
+}
+
+/* ---- the two ways -------------------------------------------------------------------------------------------------------- */
+
+/* An error about a reply, sent to the VIP. */
+__noinline int icmp_to_server(struct xdp_md *ctx, struct icmp_error *e)
+{
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	struct weir_dest *dest;
+	struct hop hop;
+	__u32 room;
+
+	if (!e)
+		return XDP_DROP;
+	dest = WEIR_LOOKUP(weir_dests, e->dest);
+	if (!dest || !(dest->flags & WEIR_DEST_LIVE))
+		return weir_verdict(WEIR_DROP_SERVER_GONE, XDP_DROP);
+	if (dest->flags & WEIR_DEST_LOCAL) {
+		if (dest->forward == WEIR_FORWARD_NAT && !addr_equal(&dest->addr, &e->p.dst))
+			icmp_rewrite_to_server(ctx, e, dest);
+		return weir_verdict(WEIR_PASS_LOCAL_SERVER, XDP_PASS);
+	}
+	if (ttl_used_up(data, data_end, &e->p))
+		return weir_verdict(WEIR_DROP_TTL, XDP_DROP);
+	if (!hop_to_server(ctx, e->dest, dest, e->hash, e->now, &hop))
+		return weir_verdict(WEIR_DROP_NO_ROUTE, XDP_DROP);
+	room = WEIR_HOP_MTU(hop.link);
+	if (dest->forward == WEIR_FORWARD_TUNNEL)
+		room -= room ? encap_overhead(dest) : 0;
+	if (room && e->p.ip_len > room)
+		return weir_verdict(WEIR_DROP_TOO_BIG, XDP_DROP);
+	traffic_in(e->dest, e->p.ip_len);
+	data = (void *)(long)ctx->data;
+	data_end = (void *)(long)ctx->data_end;
+	ttl_decrement(data, data_end, &e->p);
+	if (dest->forward == WEIR_FORWARD_DIRECT)
+		return transmit(ctx, &hop, &dest->addr, packet_tagged(&e->p));
+	if (dest->forward == WEIR_FORWARD_TUNNEL)
+		return forward_tunnel(ctx, &e->p, dest, &hop, e->hash);
+	if (dest->forward == WEIR_FORWARD_L3DSR && dest->dscp)
+		dscp_set(data, data_end, &e->p, dest->dscp);
+	icmp_rewrite_to_server(ctx, e, dest);
+	return transmit(ctx, &hop, 0, packet_tagged(&e->p));
+}
+
+/* An error about a nat server's request, sent to the client as the server saw it. A router in between keeps its name. */
+static __always_inline int icmp_to_client(struct xdp_md *ctx, struct icmp_error *e, struct weir_flow_cold *cold)
+{
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	struct rewrite message = { .src = e->p.src, .dst = cold->src }, quoted;
+	struct hop hop;
+
+	quoted.src = cold->src;
+	quoted.sport = cold->sport;
+	quoted.dst = cold->dst;
+	quoted.dport = cold->dport;
+	if (addr_equal(&e->p.src, &e->q.dst))
+		message.src = cold->dst;
+	if (ttl_used_up(data, data_end, &e->p))
+		return weir_verdict(WEIR_DROP_TTL, XDP_DROP);
+	if (!client_way(ctx, &message.dst, cold->ifindex, e->now, &hop))
+		return weir_verdict(WEIR_DROP_NO_ROUTE, XDP_DROP);
+	if (WEIR_HOP_MTU(hop.link) && e->p.ip_len > WEIR_HOP_MTU(hop.link))
+		return weir_verdict(WEIR_DROP_TOO_BIG, XDP_DROP);
+	traffic_out(e->dest, e->p.ip_len);
+	data = (void *)(long)ctx->data;
+	data_end = (void *)(long)ctx->data_end;
+	ttl_decrement(data, data_end, &e->p);
+	icmp_rewrite(ctx, e, &message, &quoted);
+	return transmit(ctx, &hop, 0, packet_tagged(&e->p));
+}
+
+__noinline int icmp_about_reply(struct xdp_md *ctx, struct icmp_error *e)
+{
+	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
+	struct flow flow = {};
+	struct reply reply;
+
+	if (!e || !settings)
+		return XDP_DROP;
+	flow.place = e->place;
+	flow.dest = e->dest;
+	if (!reply_find(&e->t, &flow, e->now, settings, &reply))
+		return icmp_pass(&e->p);
+	return icmp_to_client(ctx, e, reply.cold);
+}
+
+/* ---- whose flow ------------------------------------------------------------------------------------------------------------ */
+
+/* The server of a flow that got no entry, by the table that sent its packets; 0 = none. */
+__noinline int untracked_dest(struct packet *t, __u64 hash)
+{
+	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
+	struct weir_service *service;
+	struct weir_vip *vip;
+	struct packet tuple;
+	__u32 id;
+
+	if (!t || !scratch)
+		return 0;
+	tuple = *t; /* as for icmp_echo: its address becomes a key */
+	id = service_find(&tuple, &vip);
+	service = id ? WEIR_LOOKUP(weir_services, id) : 0;
+	if (!service || !service->extent || !extent_copy(&scratch->extent, service->extent))
+		return 0;
+	return schedule_spread(&scratch->extent, hash);
+}
+
+/* Looks up e->t: fills hash, dest and place and answers the kind of the entry, WEIR_KIND_FREE for none. */
+__noinline int icmp_find(struct icmp_error *e)
+{
+	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
+	struct weir_flow_cold *cold;
+	struct flow flow = {};
+	int untracked;
+
+	if (!e || !settings)
+		return WEIR_KIND_FREE;
+	e->hash = packet_hash(&e->t);
+	if (!flow_find(e->hash, e->now, &flow, &untracked)) {
+		e->place = WEIR_NO_PLACE;
+		e->dest = untracked ? untracked_dest(&e->t, e->hash) : 0;
+		return e->dest ? WEIR_KIND_FORWARD : WEIR_KIND_FREE;
+	}
+	e->place = flow.place;
+	e->dest = flow.dest;
+	if (META_KIND(flow.meta) != WEIR_KIND_FORWARD)
+		return META_KIND(flow.meta);
+	cold = WEIR_LOOKUP(weir_flows_cold, flow.place);
+	if (!cold || !cold_is(cold, &e->t.src, &e->t.dst, e->t.sport, e->t.dport, e->t.proto) ||
+	    meta_overdue(flow.meta, e->now, settings))
+		return WEIR_KIND_FREE;
+	return WEIR_KIND_FORWARD;
+}
+
+/* ---- too big, from the way of a tunnel ------------------------------------------------------------------------------------- */
+
+/* Where the packet inside the quoted tunnel packet begins, 0 = not a tunnel that is sent here. */
+static __always_inline __u32 tunnel_inner(struct xdp_md *ctx, const struct packet *q)
+{
+	__be16 gre = 0;
+	__u8 gue = 0;
+
+	switch (q->proto) {
+	case PROTO_IPIP:
+	case PROTO_IPV6:
+		return q->l4;
+	case PROTO_GRE:
+		if (bpf_xdp_load_bytes(ctx, q->l4, &gre, sizeof(gre)))
+			return 0;
+		return q->l4 + (gre & bpf_htons(GRE_FLAG_CSUM) ? GRE_CSUM_LEN : GRE_LEN);
+	case PROTO_UDP:
+		if (bpf_xdp_load_bytes(ctx, q->l4 + UDP_LEN, &gue, sizeof(gue)) || gue & GUE_VARIANT_MASK)
+			return 0;
+		return q->l4 + UDP_LEN + GUE_LEN + (gue & GUE_WORDS_MASK) * 4;
+	default:
+		return 0;
+	}
+}
+
+/* Takes away all between the frame's header and the packet at `inner`, which then lies at e->p.l3. */
+static __always_inline int tunnel_strip(struct xdp_md *ctx, const struct icmp_error *e, __u32 inner)
+{
+	__u32 l3 = e->p.l3;
+	__be16 type = bpf_htons(e->t.family == 4 ? ETHERTYPE_IPV4 : ETHERTYPE_IPV6);
+	__u8 frame[FRAME_HEADER_MAX];
+
+	VERIFIER_FORGET(l3);
+	if (l3 < ETH_HEADER_LEN || l3 > FRAME_HEADER_MAX || bpf_xdp_load_bytes(ctx, 0, frame, l3))
+		return 0;
+	if (bpf_xdp_adjust_head(ctx, inner - l3) || bpf_xdp_store_bytes(ctx, 0, frame, l3))
+		return 0;
+	return !bpf_xdp_store_bytes(ctx, l3 - sizeof(type), &type, sizeof(type));
+}
+
+/* The client learns the tunnel's room as if the VIP itself had told it; its stack sends less from then on. */
+__noinline int icmp_from_tunnel(struct xdp_md *ctx, struct icmp_error *e)
+{
+	struct weir_flow_cold *cold;
+	struct icmp_words words;
+	struct weir_dest *dest;
+	__u32 inner, end, room;
+	struct hop hop;
+	int built;
+
+	if (!e)
+		return XDP_DROP;
+	end = e->p.l3 + e->p.ip_len;
+	inner = tunnel_inner(ctx, &e->q);
+	if (!inner || !quote_parse(ctx, inner, end, &e->t) || !quote_has_ports(&e->t) ||
+	    icmp_find(e) != WEIR_KIND_FORWARD)
+		return icmp_pass(&e->p);
+	dest = WEIR_LOOKUP(weir_dests, e->dest);
+	if (!dest || dest->forward != WEIR_FORWARD_TUNNEL || !addr_equal(&dest->addr, &e->q.dst) ||
+	    !addr_equal(&dest->tunnel_source, &e->q.src))
+		return icmp_pass(&e->p);
+	room = encap_overhead(dest);
+	if (e->mtu < room + IPV4_MTU_MIN)
+		return icmp_pass(&e->p);
+	words = icmp_too_big(e->t.family, e->mtu - room);
+	cold = e->place == WEIR_NO_PLACE ? 0 : WEIR_LOOKUP(weir_flows_cold, e->place);
+	if (!client_way(ctx, &e->t.src, cold ? cold->ifindex : 0, e->now, &hop))
+		return weir_verdict(WEIR_DROP_NO_ROUTE, XDP_DROP);
+	if (!tunnel_strip(ctx, e, inner))
+		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
+	e->t.l3 = e->p.l3;
+	e->t.ip_len = end - inner;
+	built = icmp_error_build(ctx, &e->t, &words);
+	if (built != PARSE_OK)
+		return weir_verdict(built, XDP_DROP);
+	return transmit(ctx, &hop, 0, packet_tagged(&e->p));
+}
+
+/* ---- the stage --------------------------------------------------------------------------------------------------------------- */
+
+static __always_inline int icmp_is_error(__u8 family, __u8 type)
+{
+	if (family == 4)
+		return type == ICMP_UNREACHABLE || type == ICMP_TIME_EXCEEDED || type == ICMP_PARAMETER;
+	return type >= ICMP6_UNREACHABLE && type <= ICMP6_PARAMETER;
+}
+
+static __always_inline __u32 icmp_mtu(__u8 family, const struct icmp_header *icmp)
+{
+	if (family == 4 && icmp->type == ICMP_UNREACHABLE && icmp->code == ICMP_FRAG_NEEDED)
+		return bpf_ntohl(icmp->rest) & 0xffff;
+	return family == 6 && icmp->type == ICMP6_TOO_BIG ? bpf_ntohl(icmp->rest) : 0;
+}
+
+/* A quote that cannot be read: dropped if it came to a service's address, whose stack could do nothing with it either. */
+static __always_inline int quote_unreadable(const struct packet *p)
+{
+	struct weir_vip *vip = bpf_map_lookup_elem(&weir_vips, &p->dst);
+
+	if (vip && vip->flags & WEIR_VIP_ECHO)
+		return weir_verdict(WEIR_DROP_TOO_SHORT, XDP_DROP);
+	return icmp_pass(p);
+}
+
+static __always_inline void tuple_of_quote(struct icmp_error *e)
+{
+	e->t.src = e->q.dst;
+	e->t.dst = e->q.src;
+	e->t.sport = e->q.dport;
+	e->t.dport = e->q.sport;
+	e->t.proto = e->q.proto;
+	e->t.family = e->q.family;
+}
+
+static __always_inline int icmp_stage(struct xdp_md *ctx, struct icmp_error *e)
+{
+	struct icmp_header icmp;
+	int kind = WEIR_KIND_FREE;
+
+	if (e->p.l4 - e->p.l3 + ICMP_LEN > e->p.ip_len || bpf_xdp_load_bytes(ctx, e->p.l4, &icmp, sizeof(icmp)))
+		return icmp_pass(&e->p);
+	if (icmp.type == (e->p.family == 4 ? ICMP_ECHO : ICMP6_ECHO))
+		return icmp_echo(ctx, &e->p);
+	if (!icmp_is_error(e->p.family, icmp.type) || packet_is_fragment(ctx, &e->p))
+		return icmp_pass(&e->p);
+	if (!quote_parse(ctx, e->p.l4 + ICMP_LEN, e->p.l3 + e->p.ip_len, &e->q) || e->q.family != e->p.family)
+		return quote_unreadable(&e->p);
+	/* An error is sent to whoever sent what it quotes. */
+	if (!addr_equal(&e->q.src, &e->p.dst))
+		return icmp_pass(&e->p);
+	e->now = weir_tick();
+	e->mtu = icmp_mtu(e->p.family, &icmp);
+	if (quote_has_ports(&e->q)) {
+		tuple_of_quote(e);
+		kind = icmp_find(e);
+	}
+	if (kind == WEIR_KIND_FORWARD)
+		return icmp_to_server(ctx, e);
+	if (kind == WEIR_KIND_REVERSE)
+		return icmp_about_reply(ctx, e);
+	return e->mtu ? icmp_from_tunnel(ctx, e) : icmp_pass(&e->p);
+}
+
+#endif

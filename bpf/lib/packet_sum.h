@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The sum over a stretch of a packet whose length only the packet knows, wherever its buffers lie. */
+#ifndef WEIR_PACKET_SUM_H
+#define WEIR_PACKET_SUM_H
+
+#include "lib/csum.h"
+#include "lib/maps.h"
+
+#define SUM_CHUNK  32  /* on the stack of a deep call chain */
+#define SUM_CHUNKS 320 /* 10 KiB: no jumbo frame is longer */
+
+/*
+ * One's complement sum of `len` bytes from `at`, unfolded; -1 when they are not all there or more than can be summed. The
+ * stretch starts at an even place of what its checksum covers.
+ */
+__noinline __s64 packet_sum(struct xdp_md *ctx, __u32 at, __u32 len)
+{
+	__u32 chunk[SUM_CHUNK / 4];
+	__u32 rest = len % SUM_CHUNK;
+	__s64 sum = 0;
+
+	for (int i = 0; i < SUM_CHUNKS; i++) {
+		if (len < SUM_CHUNK)
+			break;
+		if (bpf_xdp_load_bytes(ctx, at, chunk, SUM_CHUNK))
+			return -1;
+		sum = (__u32)bpf_csum_diff(0, 0, chunk, SUM_CHUNK, (__u32)sum);
+		at += SUM_CHUNK;
+		len -= SUM_CHUNK;
+	}
+	if (len != rest)
+		return -1;
+	if (rest == 0)
+		return sum;
+	__builtin_memset(chunk, 0, sizeof(chunk));
+	VERIFIER_FORGET(rest);
+	if (rest < 1 || rest >= SUM_CHUNK || bpf_xdp_load_bytes(ctx, at, chunk, rest))
+		return -1;
+	return (__u32)bpf_csum_diff(0, 0, chunk, SUM_CHUNK, (__u32)sum);
+}
+
+/* The 32-bit words of an address. In canonical form an IPv4 address adds 0xffff, which is zero in this arithmetic. */
+static __always_inline __u64 csum_addr(const struct weir_addr *addr)
+{
+	return (addr->hi >> 32) + (__u32)addr->hi + (addr->lo >> 32) + (__u32)addr->lo;
+}
+
+/* The pseudo header of both families: RFC 9293 section 3.1, RFC 8200 section 8.1. */
+static __always_inline __u64 csum_pseudo(const struct weir_addr *src, const struct weir_addr *dst, __u8 proto, __u16 len)
+{
+	return csum_addr(src) + csum_addr(dst) + bpf_htons(proto) + bpf_htons(len);
+}
+
+#endif

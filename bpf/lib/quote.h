@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The packet that an ICMP error quotes: read and changed by offsets, because it may lie anywhere and end early. Of its
+ * transport header eight bytes are enough (RFC 792); a checksum that was cut off cannot be updated and need not be.
+ */
+#ifndef WEIR_QUOTE_H
+#define WEIR_QUOTE_H
+
+#include "lib/csum.h"
+#include "lib/maps.h"
+#include "lib/parse.h"
+#include "lib/rewrite.h"
+
+#define PORTS_LEN 8 /* ports, and what else RFC 792 promises of the transport header */
+#define IPV4_CSUM_AT 10
+#define IPV4_ADDRS_AT 12
+#define IPV6_ADDRS_AT 8
+#define TCP_CSUM_AT  16
+#define UDP_CSUM_AT  6
+
+static __always_inline int quote_has_ports(const struct packet *q)
+{
+	return q->cold == PACKET_PLAIN;
+}
+
+static __always_inline int quote_parse_ipv4(struct xdp_md *ctx, __u32 at, struct packet *q)
+{
+	struct ipv4_header ip;
+
+	if (bpf_xdp_load_bytes(ctx, at, &ip, sizeof(ip)) || ip.ihl < IPV4_MIN_LEN / 4)
+		return 0;
+	q->family = 4;
+	q->src = addr_from_v4(ip.src);
+	q->dst = addr_from_v4(ip.dst);
+	q->proto = ip.proto;
+	q->l4 = at + ip.ihl * 4;
+	q->cold = bpf_ntohs(ip.frag) & IPV4_OFFS ? PACKET_FRAGMENT_LATER : PACKET_PLAIN;
+	return 1;
+}
+
+static __always_inline int quote_parse_ipv6(struct xdp_md *ctx, __u32 at, struct packet *q)
+{
+	struct ipv6_header ip;
+
+	if (bpf_xdp_load_bytes(ctx, at, &ip, sizeof(ip)))
+		return 0;
+	q->family = 6;
+	q->src = addr_from_v6(ip.src);
+	q->dst = addr_from_v6(ip.dst);
+	q->proto = ip.next;
+	q->l4 = at + IPV6_LEN;
+	q->cold = PACKET_PLAIN;
+	for (int i = 0; i < PARSE_IPV6_HEADERS; i++) {
+		__u8 header[8];
+
+		if (q->proto != PROTO_HOPOPTS && q->proto != PROTO_ROUTING && q->proto != PROTO_DSTOPTS &&
+		    q->proto != PROTO_FRAGMENT)
+			return 1;
+		if (bpf_xdp_load_bytes(ctx, q->l4, header, sizeof(header)))
+			return 0;
+		if (q->proto == PROTO_FRAGMENT && (header[2] | (header[3] & ~7)))
+			q->cold = PACKET_FRAGMENT_LATER;
+		q->l4 += q->proto == PROTO_FRAGMENT ? 8 : (header[1] + 1) * 8;
+		q->proto = header[0];
+	}
+	return 1;
+}
+
+/*
+ * Reads the packet at `at`, of which the bytes before `end` are here. `cold` says PACKET_PLAIN where there are ports. Answers
+ * 0 when it is no IP packet, or cut within its headers.
+ */
+__noinline int quote_parse(struct xdp_md *ctx, __u32 at, __u32 end, struct packet *q)
+{
+	__be16 ports[2];
+	__u8 first;
+
+	if (!q || bpf_xdp_load_bytes(ctx, at, &first, sizeof(first)))
+		return 0;
+	if (first >> 4 == 4) {
+		if (!quote_parse_ipv4(ctx, at, q))
+			return 0;
+	} else if (first >> 4 != 6 || !quote_parse_ipv6(ctx, at, q)) {
+		return 0;
+	}
+	q->l3 = at;
+	q->ip_len = end - at;
+	if (q->l4 > end)
+		return 0;
+	if (q->cold != PACKET_PLAIN)
+		return 1;
+	if (q->proto != PROTO_TCP && q->proto != PROTO_UDP) {
+		q->cold = PACKET_OTHER_PROTO;
+		return 1;
+	}
+	if (q->l4 + PORTS_LEN > end || bpf_xdp_load_bytes(ctx, q->l4, ports, sizeof(ports)))
+		return 0;
+	q->sport = ports[0];
+	q->dport = ports[1];
+	return 1;
+}
+
+/* Adds a difference to the checksum at `at`; answers what that itself changes in a sum over it. */
+static __always_inline __u64 quote_csum(struct xdp_md *ctx, __u32 at, __u64 diff, int udp)
+{
+	__u16 old, new;
+
+	if (bpf_xdp_load_bytes(ctx, at, &old, sizeof(old)))
+		return 0;
+	new = udp ? csum_apply_udp(old, diff) : csum_apply(old, diff);
+	bpf_xdp_store_bytes(ctx, at, &new, sizeof(new));
+	return csum_diff16(old, new);
+}
+
+static __always_inline void quote_addresses_store(struct xdp_md *ctx, const struct packet *q, const struct rewrite *to)
+{
+	if (q->family == 4) {
+		__be32 pair[2] = { addr_to_v4(&to->src), addr_to_v4(&to->dst) };
+
+		bpf_xdp_store_bytes(ctx, q->l3 + IPV4_ADDRS_AT, pair, sizeof(pair));
+	} else {
+		__be32 pair[8];
+
+		addr_to_v6(&to->src, pair);
+		addr_to_v6(&to->dst, pair + 4);
+		bpf_xdp_store_bytes(ctx, q->l3 + IPV6_ADDRS_AT, pair, sizeof(pair));
+	}
+}
+
+/* Gives a quoted packet other addresses and ports, and answers the difference in a checksum that covers all of it. */
+__noinline __u64 quote_rewrite(struct xdp_md *ctx, struct packet *q, struct rewrite *to)
+{
+	__u64 addresses, ports, diff;
+	__be16 pair[2];
+	__u32 end;
+
+	if (!q || !to)
+		return 0;
+	end = q->l3 + q->ip_len;
+	addresses = csum_diff_addr(&q->src, &to->src, q->family) + csum_diff_addr(&q->dst, &to->dst, q->family);
+	ports = csum_diff16(q->sport, to->sport) + csum_diff16(q->dport, to->dport);
+	diff = addresses + ports;
+	quote_addresses_store(ctx, q, to);
+	if (q->family == 4)
+		diff += quote_csum(ctx, q->l3 + IPV4_CSUM_AT, addresses, 0);
+	pair[0] = to->sport;
+	pair[1] = to->dport;
+	bpf_xdp_store_bytes(ctx, q->l4, pair, sizeof(pair));
+	if (q->proto == PROTO_UDP)
+		diff += quote_csum(ctx, q->l4 + UDP_CSUM_AT, addresses + ports, 1);
+	else if (q->l4 + TCP_CSUM_AT + 2 <= end)
+		diff += quote_csum(ctx, q->l4 + TCP_CSUM_AT, addresses + ports, 0);
+	return diff;
+}
+
+/* Whether the packet itself, parsed as ICMP, is only a part of a datagram. */
+static __always_inline int packet_is_fragment(struct xdp_md *ctx, const struct packet *p)
+{
+	__be16 frag;
+
+	if (p->family == 6)
+		return p->frag_offset != 0;
+	return bpf_xdp_load_bytes(ctx, p->l3 + 6, &frag, sizeof(frag)) || frag & bpf_htons(IPV4_MF | IPV4_OFFS);
+}
+
+#endif

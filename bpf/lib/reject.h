@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * ICMP errors of the director's own making: no server, too big, TTL used up (RFC 792, RFC 4443, RFC 1191). Their source is
+ * the address that the packet was sent to, so that neither the director's own addresses nor its routes show. RFC 1122
+ * section 3.2.2 and RFC 4443 section 2.4 say what is never answered; a budget bounds the rest.
+ */
+#ifndef WEIR_REJECT_H
+#define WEIR_REJECT_H
+
+#include "lib/encap.h"
+#include "lib/transmit.h"
+
+#define ICMP_LEN 8
+#define ICMP_TTL 64
+#define ICMP_TOS 0xc0 /* internetwork control: RFC 1812 section 4.3.2.5 */
+
+/* RFC 1812 section 4.3.2.3: no datagram longer than 576 bytes. RFC 4443 section 2.4: none above the least MTU. */
+#define QUOTE_MAX_V4 (576 - IPV4_MIN_LEN - ICMP_LEN)
+#define QUOTE_MAX_V6 (IPV6_MTU_MIN - IPV6_LEN - ICMP_LEN)
+#define IPV4_MTU_MIN 68
+#define IPV6_MTU_MIN 1280
+
+#define ICMP_UNREACHABLE     3 /* type */
+#define ICMP_PORT            3 /* code */
+#define ICMP_FRAG_NEEDED     4 /* code */
+#define ICMP_TIME_EXCEEDED   11
+#define ICMP_PARAMETER       12
+#define ICMP6_UNREACHABLE    1
+#define ICMP6_PORT           4
+#define ICMP6_TOO_BIG        2
+#define ICMP6_TIME_EXCEEDED  3
+#define ICMP6_PARAMETER      4
+
+/* What an error says: type, code and the word behind the checksum in host order. */
+struct icmp_words {
+	__u8 type;
+	__u8 code;
+	__u16 pad;
+	__u32 rest;
+};
+
+static __always_inline struct icmp_words icmp_too_big(__u8 family, __u32 mtu)
+{
+	struct icmp_words words = { .type = ICMP_UNREACHABLE, .code = ICMP_FRAG_NEEDED, .rest = mtu & 0xffff };
+
+	if (family == 4)
+		return words;
+	words.type = ICMP6_TOO_BIG;
+	words.code = 0;
+	/* Below the least MTU an IPv6 sender does not go, whatever it is told. */
+	words.rest = mtu < IPV6_MTU_MIN ? IPV6_MTU_MIN : mtu;
+	return words;
+}
+
+static __always_inline struct icmp_words reject_words(__u8 family, __u32 reason, __u32 mtu)
+{
+	struct icmp_words words = {};
+
+	if (reason == WEIR_DROP_TOO_BIG)
+		return icmp_too_big(family, mtu);
+	if (reason == WEIR_DROP_TTL) {
+		words.type = family == 4 ? ICMP_TIME_EXCEEDED : ICMP6_TIME_EXCEEDED;
+	} else {
+		words.type = family == 4 ? ICMP_UNREACHABLE : ICMP6_UNREACHABLE;
+		words.code = family == 4 ? ICMP_PORT : ICMP6_PORT;
+	}
+	return words;
+}
+
+static __always_inline int icmp_ip_write(struct xdp_md *ctx, const struct packet *p, __u32 quote)
+{
+	if (p->family == 4) {
+		struct ipv4_header ip = {
+			.version = 4,
+			.ihl = IPV4_MIN_LEN / 4,
+			.tos = ICMP_TOS,
+			.total_len = bpf_htons(IPV4_MIN_LEN + ICMP_LEN + quote),
+			.frag = bpf_htons(IPV4_DF), /* at most 576 bytes: it fits everywhere, and so needs no identification */
+			.ttl = ICMP_TTL,
+			.proto = PROTO_ICMP,
+			.src = addr_to_v4(&p->dst),
+			.dst = addr_to_v4(&p->src),
+		};
+
+		ip.csum = csum_ipv4_header(&ip);
+		return bpf_xdp_store_bytes(ctx, p->l3, &ip, sizeof(ip));
+	} else {
+		struct ipv6_header ip = {
+			.flow = bpf_htonl(6u << 28 | (__u32)ICMP_TOS << 20),
+			.payload_len = bpf_htons(ICMP_LEN + quote),
+			.next = PROTO_ICMPV6,
+			.hops = ICMP_TTL,
+		};
+
+		addr_to_v6(&p->dst, ip.src);
+		addr_to_v6(&p->src, ip.dst);
+		return bpf_xdp_store_bytes(ctx, p->l3, &ip, sizeof(ip));
+	}
+}
+
+static __always_inline int icmp_message_write(struct xdp_md *ctx, const struct packet *p, struct icmp_words *words,
+					      __u32 quote)
+{
+	__u32 at = p->l3 + (p->family == 4 ? IPV4_MIN_LEN : IPV6_LEN);
+	struct icmp_header icmp = { .type = words->type, .code = words->code, .rest = bpf_htonl(words->rest) };
+	__u64 pseudo = p->family == 4 ? 0 : csum_pseudo(&p->dst, &p->src, PROTO_ICMPV6, ICMP_LEN + quote);
+	__s64 sum;
+
+	if (bpf_xdp_store_bytes(ctx, at, &icmp, sizeof(icmp)))
+		return -1;
+	sum = packet_sum(ctx, at, ICMP_LEN + quote);
+	if (sum < 0)
+		return -1;
+	icmp.csum = ~csum_fold(sum + pseudo);
+	return bpf_xdp_store_bytes(ctx, at, &icmp, sizeof(icmp));
+}
+
+/*
+ * Makes the IP packet at p->l3, of which p->ip_len bytes are there, the quote of an error from its destination to its
+ * source. The frame's header stays as it was. Answers PARSE_OK or the reason that ends the packet, which is spoilt then.
+ */
+__noinline int icmp_error_build(struct xdp_md *ctx, struct packet *p, struct icmp_words *words)
+{
+	__u32 quote, header, most, l3;
+	__u8 frame[FRAME_HEADER_MAX];
+
+	if (!p || !words)
+		return WEIR_DROP_INTERNAL;
+	l3 = p->l3;
+	header = ICMP_LEN + (p->family == 4 ? IPV4_MIN_LEN : IPV6_LEN);
+	most = p->family == 4 ? QUOTE_MAX_V4 : QUOTE_MAX_V6;
+	quote = (p->ip_len < most ? p->ip_len : most) & ~3u; /* whole words */
+	VERIFIER_FORGET(l3);
+	if (l3 < ETH_HEADER_LEN || l3 > FRAME_HEADER_MAX || bpf_xdp_load_bytes(ctx, 0, frame, l3))
+		return WEIR_DROP_INTERNAL;
+	if (bpf_xdp_adjust_tail(ctx, (int)(l3 + quote) - (int)bpf_xdp_get_buff_len(ctx)))
+		return WEIR_DROP_INTERNAL;
+	if (bpf_xdp_adjust_head(ctx, -(int)header))
+		return WEIR_DROP_NO_HEADROOM;
+	if (bpf_xdp_store_bytes(ctx, 0, frame, l3) || icmp_ip_write(ctx, p, quote) ||
+	    icmp_message_write(ctx, p, words, quote))
+		return WEIR_DROP_INTERNAL;
+	return PARSE_OK;
+}
+
+/* Back to whoever put the frame on this link, by the device that it came from. */
+static __always_inline int send_back(struct xdp_md *ctx)
+{
+	struct weir_device *device = WEIR_LOOKUP(weir_devices, ctx->ingress_ifindex);
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	struct eth_header *eth = data, copy;
+
+	if (!device || !(device->flags & WEIR_DEVICE_SEND))
+		return to_tc(ctx, ctx->ingress_ifindex, 0);
+	if ((void *)(eth + 1) > data_end)
+		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
+	copy = *eth;
+	__builtin_memcpy(eth->dst, copy.src, sizeof(eth->dst));
+	__builtin_memcpy(eth->src, copy.dst, sizeof(eth->src));
+	if (device->flags & WEIR_DEVICE_REDIRECT)
+		return bpf_redirect(ctx->ingress_ifindex, 0);
+	return XDP_TX;
+}
+
+/* A source that names one host: neither multicast, broadcast, loopback, "this network" nor unspecified. */
+static __always_inline int source_is_host(const struct packet *p)
+{
+	__u32 v4;
+
+	if (p->family == 6)
+		return (__u8)p->src.hi != 0xff && (p->src.hi | p->src.lo) != 0;
+	v4 = bpf_ntohl(addr_to_v4(&p->src));
+	return v4 >> 24 != 0 && v4 >> 24 != 127 && v4 >> 28 < 0xe;
+}
+
+/* A frame to many hosts must not have each of them answer. */
+static __always_inline int frame_is_unicast(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	struct eth_header *eth = data;
+
+	return (void *)(eth + 1) <= data_end && !(eth->dst[0] & 1);
+}
+
+static __always_inline int reject_budget_take(__u32 now)
+{
+	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
+	struct weir_budget *budget = WEIR_LOOKUP(weir_budgets, 0);
+
+	if (!settings || !budget)
+		return 0;
+	if (budget->reject_window != now) {
+		budget->reject_window = now;
+		budget->reject_used = 0;
+	}
+	if (budget->reject_used >= settings->reject_budget)
+		return 0;
+	budget->reject_used++;
+	return 1;
+}
+
+static __always_inline int reject(struct xdp_md *ctx, struct packet *p, __u32 reason, __u32 mtu)
+{
+	struct icmp_words words = reject_words(p->family, reason, mtu);
+	int built;
+
+	if (p->cold == PACKET_ICMP || p->cold == PACKET_FRAGMENT_LATER || !source_is_host(p) || !frame_is_unicast(ctx) ||
+	    !reject_budget_take(weir_tick()))
+		return weir_verdict(reason == WEIR_REJECT_NO_SERVER ? WEIR_DROP_NO_SERVER : reason, XDP_DROP);
+	built = icmp_error_build(ctx, p, &words);
+	if (built != PARSE_OK)
+		return weir_verdict(built, XDP_DROP);
+	weir_count(reason);
+	return send_back(ctx);
+}
+
+#endif

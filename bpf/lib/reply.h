@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* From the reverse entry that a nat server's packet meets to the flow that it answers. */
+#ifndef WEIR_REPLY_H
+#define WEIR_REPLY_H
+
+#include "lib/flow.h"
+
+struct reply {
+	struct weir_entry *forward;
+	struct weir_flow_cold *cold; /* the forward entry's: client to VIP */
+	__u64 meta;                  /* the forward entry's, not overdue */
+};
+
+/* `flow` is the reverse entry that the tuple of `p` hashed to; 0 when it is another flow's, or its own flow is over. */
+static __always_inline int reply_find(const struct packet *p, const struct flow *flow, __u32 now,
+				      const struct weir_settings *settings, struct reply *reply)
+{
+	struct weir_flow_cold *cold = WEIR_LOOKUP(weir_flows_cold, flow->place);
+	__u32 place;
+
+	if (!cold || !cold_is(cold, &p->src, &p->dst, p->sport, p->dport, p->proto))
+		return 0;
+	place = cold->peer;
+	if (place == WEIR_NO_PLACE)
+		return 0;
+	reply->forward = place_entry(place);
+	if (!reply->forward)
+		return 0;
+	reply->meta = READ_ONCE(reply->forward->meta);
+	if (META_KIND(reply->meta) != WEIR_KIND_FORWARD || META_GENERATION(reply->meta) != cold->peer_generation)
+		return 0;
+	if (meta_overdue(reply->meta, now, settings)) {
+		flow_release(place, reply->meta);
+		return 0;
+	}
+	reply->cold = WEIR_LOOKUP(weir_flows_cold, place);
+	return reply->cold != 0;
+}
+
+static __always_inline void reply_advance(const struct packet *p, const struct reply *reply, __u32 dest_id, __u32 now)
+{
+	__u32 state = p->proto == PROTO_TCP ?
+			      tcp_next_state(META_STATE(reply->meta), TCP_VIEW_OUTPUT, p->tcp_flags) :
+			      WEIR_STATE_UDP;
+
+	flow_advance(reply->forward, dest_id, reply->meta, state, now);
+}
+
+#endif

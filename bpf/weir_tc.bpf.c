@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * The director's tc programs, for what XDP cannot do:
+ *
+ *   ingress   a finished packet whose neighbour is unresolved, or whose device XDP cannot send to → sent by the stack's
+ *             neighbour table, which holds it until the address is known
+ *   egress    reply of a nat server that is the director itself, which never meets XDP → source becomes the VIP
+ *
+ * Everything else is left to the programs behind and to the stack.
+ */
+#include "lib/local_reply.h"
+
+char _license[] SEC("license") = "Dual BSD/GPL";
+
+#define TC_NEXT (-1)
+
+SEC("classifier")
+int weir_tc_ingress(struct __sk_buff *skb)
+{
+	void *data = (void *)(long)skb->data;
+	struct weir_meta *meta = (void *)(long)skb->data_meta;
+	struct bpf_redir_neigh neigh = {};
+	__u32 ifindex, family;
+
+	if ((void *)(meta + 1) > data || meta->magic != WEIR_META_MAGIC)
+		return TC_NEXT;
+	/* Read once: behind a veth the same metadata may come in again. */
+	meta->magic = 0;
+	ifindex = meta->ifindex;
+	family = meta->family;
+	__builtin_memcpy(neigh.ipv6_nh, meta->next_hop, sizeof(neigh.ipv6_nh));
+	/* The device that the packet leaves by adds its own tag, if it has one. */
+#pragma unroll
+	for (int i = 0; i < 2; i++)
+		if (skb->vlan_present)
+			bpf_skb_vlan_pop(skb);
+	if (family == 0)
+		return bpf_redirect_neigh(ifindex, 0, 0, 0);
+	neigh.nh_family = family == 4 ? AF_INET : AF_INET6;
+	return bpf_redirect_neigh(ifindex, &neigh, sizeof(neigh), 0);
+}
+
+SEC("classifier")
+int weir_tc_egress(struct __sk_buff *skb)
+{
+	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
+
+	if (!settings || !(settings->flags & WEIR_SETTINGS_LOCAL_NAT))
+		return TC_NEXT;
+	return local_reply(skb, settings) ? local_reply_route(skb) : TC_NEXT;
+}

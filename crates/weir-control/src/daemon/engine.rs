@@ -1,0 +1,53 @@
+//! The engine as the daemon's plane.
+
+use weir_model::Desired;
+use weir_netlink::Event;
+
+use super::Plane;
+use crate::api::{OperatorState, ServerRequest};
+use crate::engine::{Engine, Error, OverrideChange};
+use crate::explain::{Answer, Packet};
+use crate::snapshot::Snapshot;
+
+impl Plane for Engine {
+    type Error = Error;
+
+    async fn apply(&mut self, desired: &Desired) -> Result<(), Error> {
+        Engine::apply(self, desired).await.map(drop)
+    }
+
+    async fn order_server(
+        &mut self,
+        pool: &str,
+        address: &str,
+        request: ServerRequest,
+    ) -> Result<(), Error> {
+        let change = match request {
+            ServerRequest::State(OperatorState::Drain) => OverrideChange::Drain,
+            ServerRequest::State(OperatorState::Maint) => OverrideChange::Maint,
+            ServerRequest::State(OperatorState::Ready) => OverrideChange::Ready,
+            ServerRequest::Weight(weight) => OverrideChange::Weight(weight),
+        };
+        self.set_override(pool, address, change).await
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, Error> {
+        Engine::snapshot(self)
+    }
+
+    fn live_flows(&self, service: &str, server: Option<&str>) -> u64 {
+        Engine::live_flows(self, service, server)
+    }
+
+    fn explain(&self, packet: &Packet) -> Result<Answer, Error> {
+        self.explain_packet(packet)
+    }
+
+    async fn network_event(&mut self, event: &Event) -> Result<(), Error> {
+        Engine::network_event(self, event).await
+    }
+
+    async fn tick(&mut self) -> Result<(), Error> {
+        Engine::tick(self).await
+    }
+}

@@ -1,0 +1,215 @@
+//! What is true now, read out of the maps: [`Snapshot`] and the live flows that a plan asks for.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use weir_abi::REASONS;
+use weir_dataplane::{Maps, XdpMode};
+use weir_model::{Forward, Service};
+
+use super::allocation::{DestSlot, ServiceSlot, configured};
+use super::overrides::Override;
+use super::{Engine, Result};
+use crate::snapshot::{
+    FlowTableStatus, InterfaceStatus, ServerState, ServerStatus, ServiceStatus, Snapshot, Totals,
+    VipStatus,
+};
+
+/// A server row's totals.
+pub(super) fn totals(maps: &Maps, dest: u32) -> Result<Totals> {
+    let (live, traffic) = (maps.live(dest)?, maps.traffic(dest)?);
+    Ok(Totals {
+        connections: live.total,
+        stateless: live.stateless,
+        packets_in: traffic.packets_in,
+        packets_out: traffic.packets_out,
+        bytes_in: traffic.bytes_in,
+        bytes_out: traffic.bytes_out,
+    })
+}
+
+impl Engine {
+    /// Everything that a listing shows.
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        let maps = self.plane.maps();
+        let mut services = Vec::new();
+        for service in &self.desired.services {
+            if let Some(slot) = self.memory.allocation.services.get(&service.name) {
+                services.push(self.service(service, slot)?);
+            }
+        }
+        let counts = maps.reasons()?;
+        let count = |info: &weir_abi::ReasonInfo| {
+            counts
+                .get(info.reason.number() as usize)
+                .copied()
+                .unwrap_or(0)
+        };
+        Ok(Snapshot {
+            revision: self.memory.revision,
+            interfaces: self.interfaces(),
+            services,
+            reasons: REASONS
+                .iter()
+                .map(|info| (info.label, info.text, count(info)))
+                .collect(),
+            flows: FlowTableStatus {
+                places: u64::from(maps.flows.places()),
+                entries: maps.flows.walk().count() as u64,
+                expired: maps.sweep()?.expired,
+            },
+        })
+    }
+
+    fn interfaces(&self) -> Vec<InterfaceStatus> {
+        let named = |(ifindex, mode): (&u32, &XdpMode)| InterfaceStatus {
+            name: self
+                .network
+                .name_of(*ifindex)
+                .map_or_else(|| ifindex.to_string(), str::to_owned),
+            mode: match mode {
+                XdpMode::Native => "native",
+                XdpMode::Generic => "generic",
+            },
+        };
+        self.network.attached.iter().map(named).collect()
+    }
+
+    fn service(&self, service: &Service, slot: &ServiceSlot) -> Result<ServiceStatus> {
+        let mut servers = Vec::new();
+        let mut order: Vec<&DestSlot> = slot.dests.iter().collect();
+        let place = |dest: &DestSlot| {
+            let pool = self.desired.pool(&service.pool);
+            let servers = pool.map(|pool| pool.servers.as_slice()).unwrap_or_default();
+            servers
+                .iter()
+                .position(|server| (server.address, server.port) == (dest.address, dest.port))
+        };
+        order.sort_by_key(|dest| {
+            (
+                dest.removed.is_some(),
+                dest.sorry,
+                place(dest).unwrap_or(usize::MAX),
+            )
+        });
+        let mut sum = slot.retired;
+        for dest in order {
+            let server = self.server(service, dest)?;
+            sum = sum.plus(server.totals);
+            servers.push(server);
+        }
+        Ok(ServiceStatus {
+            name: service.name.clone(),
+            origin: "file",
+            listen: service.listen.clone(),
+            vip: self.vip(service),
+            forward: service.forward,
+            scheduler: slot.scheduler.clone(),
+            pool: service.pool.clone(),
+            totals: sum,
+            servers,
+        })
+    }
+
+    fn vip(&self, service: &Service) -> VipStatus {
+        let Some(address) = service.listen.first().map(|listener| listener.address) else {
+            return VipStatus::Absent;
+        };
+        if self.network.holder(address).is_none() {
+            VipStatus::Absent
+        } else if self
+            .memory
+            .undo
+            .addresses
+            .iter()
+            .any(|(_, added)| *added == address)
+        {
+            VipStatus::Added
+        } else {
+            VipStatus::Local
+        }
+    }
+
+    fn server(&self, service: &Service, dest: &DestSlot) -> Result<ServerStatus> {
+        let maps = self.plane.maps();
+        let live = maps.live(dest.id)?;
+        let word = self
+            .memory
+            .overrides
+            .get(&service.pool, &dest.name)
+            .filter(|_| dest.removed.is_none());
+        let (state, reason) = state(dest, word);
+        let forward =
+            configured(&self.desired, service, dest).map(|server| server.forward_in(service));
+        Ok(ServerStatus {
+            name: dest.name.clone(),
+            address: dest.address,
+            port: dest.port,
+            forward: match forward {
+                Some(forward) => forward,
+                None => written_forward(maps.dests.get(dest.id)?.forward, service.forward),
+            },
+            weight: dest.weight,
+            effective_weight: dest.effective,
+            state,
+            reason,
+            since: UNIX_EPOCH + Duration::from_millis(dest.since_ms),
+            overridden: word.map(|word| match word {
+                Override::Drain => "drain".to_owned(),
+                Override::Maint => "maint".to_owned(),
+                Override::Weight(weight) => format!("weight {weight}"),
+            }),
+            active_connections: live.active,
+            inactive_connections: live.inactive,
+            totals: totals(maps, dest.id)?,
+            removed: dest.removed.is_some(),
+        })
+    }
+
+    /// Flows of a service, or of one server in it by its name in the file, now.
+    pub fn live_flows(&self, service: &str, server: Option<&str>) -> u64 {
+        let Some(slot) = self.memory.allocation.services.get(service) else {
+            return 0;
+        };
+        let counted = slot
+            .dests
+            .iter()
+            .filter(|dest| server.is_none_or(|server| dest.name == server));
+        let rows = counted.filter_map(|dest| self.plane.maps().live(dest.id).ok());
+        rows.map(|live| live.active.wrapping_add(live.inactive))
+            .fold(0, u64::wrapping_add)
+    }
+}
+
+fn state(dest: &DestSlot, word: Option<Override>) -> (ServerState, String) {
+    let reason = |text: &str| text.to_owned();
+    match word {
+        _ if dest.removed.is_some() => (
+            ServerState::Drain,
+            reason("removed from the configuration; its flows live on"),
+        ),
+        Some(Override::Drain) => (ServerState::Drain, reason("weir server … drain")),
+        Some(Override::Maint) => (ServerState::Maint, reason("weir server … maint")),
+        _ if dest.sorry && dest.effective == 0 => (
+            ServerState::Unchecked,
+            reason("stands by: other servers are usable"),
+        ),
+        _ => (ServerState::Unchecked, reason("no check configured")),
+    }
+}
+
+/// The method in a removed server's row; the service's where the row says none.
+fn written_forward(number: u8, otherwise: Forward) -> Forward {
+    let numbers = [
+        (weir_abi::Forward::Nat, Forward::Nat),
+        (weir_abi::Forward::Direct, Forward::Direct),
+        (weir_abi::Forward::Tunnel, Forward::Tunnel),
+        (weir_abi::Forward::L3dsr, Forward::L3dsr),
+    ];
+    numbers
+        .into_iter()
+        .find(|(known, _)| *known as u8 == number)
+        .map_or(otherwise, |(_, forward)| forward)
+}

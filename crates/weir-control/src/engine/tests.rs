@@ -1,0 +1,395 @@
+//! Allocation and rows over hand-made configurations: what keeps its number, and what a packet would meet.
+
+use std::net::IpAddr;
+
+use weir_abi::{
+    DEST_LIVE, DEST_LOCAL, DEST_RESET, DEST_SNAT, DEST_USABLE, VIP_ECHO, VIP_RANGES, VIP_SNAT,
+};
+use weir_model::{
+    Desired, Forward, Listener, OnRemove, Pool, Ports, Protocol, Scheduler, SchedulerKind, Server,
+    Service, Snat,
+};
+use weir_sched::Cursor;
+
+use super::allocation::{Allocation, Facts};
+use super::overrides::{Override, Overrides};
+use super::rows::{Rows, Surroundings, rows};
+use crate::snapshot::Totals;
+
+const DEST_ROWS: u32 = 64;
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn listener(ports: Ports) -> Listener {
+    Listener {
+        protocol: Protocol::Tcp,
+        address: ip("192.0.2.10"),
+        ports,
+    }
+}
+
+fn server(name: &str, weight: u32) -> Server {
+    Server {
+        weight,
+        ..Server::new(name, ip(name), None)
+    }
+}
+
+fn desired(kind: SchedulerKind, servers: &[(&str, u32)]) -> Desired {
+    let mut pool = Pool::new("pool");
+    pool.scheduler = Some(Scheduler::new(kind));
+    pool.servers = servers
+        .iter()
+        .map(|(name, weight)| server(name, *weight))
+        .collect();
+    let mut service = Service::new("one", Forward::Nat, "pool");
+    service.listen.push(listener(Ports::One(80)));
+    Desired {
+        pools: vec![pool],
+        services: vec![service],
+        ..Desired::default()
+    }
+}
+
+fn reconcile(allocation: &mut Allocation, desired: &Desired, cursor: Cursor) {
+    let facts = Facts {
+        services: 16,
+        dests: DEST_ROWS,
+        now_ms: 1,
+        cursor: &|_| cursor,
+    };
+    allocation
+        .reconcile(desired, &Overrides::default(), &facts)
+        .unwrap();
+}
+
+fn planned(desired: &Desired) -> (Allocation, Rows) {
+    let mut allocation = Allocation::default();
+    reconcile(&mut allocation, desired, Cursor::default());
+    let rows = rows(desired, &allocation, &Surroundings::default(), DEST_ROWS).unwrap();
+    (allocation, rows)
+}
+
+fn ids(allocation: &Allocation) -> Vec<(&str, u32, u32, bool)> {
+    allocation
+        .dests()
+        .map(|(_, dest)| {
+            (
+                dest.name.as_str(),
+                dest.id,
+                dest.seq,
+                dest.removed.is_some(),
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn rows_stay_with_their_names() {
+    let (mut allocation, _) = planned(&desired(
+        SchedulerKind::Rr,
+        &[("10.0.0.1", 1), ("10.0.0.2", 1)],
+    ));
+    assert_eq!(
+        ids(&allocation),
+        [("10.0.0.1", 1, 1, false), ("10.0.0.2", 2, 2, false)]
+    );
+    let now = desired(SchedulerKind::Rr, &[("10.0.0.3", 1), ("10.0.0.2", 1)]);
+    reconcile(&mut allocation, &now, Cursor::default());
+    let expected = [
+        ("10.0.0.1", 1, 1, true),
+        ("10.0.0.2", 2, 2, false),
+        ("10.0.0.3", 3, 3, false),
+    ];
+    assert_eq!(
+        ids(&allocation),
+        expected,
+        "a removed server keeps its row while it has flows"
+    );
+
+    let before = allocation.clone();
+    assert_eq!(allocation.release(&|_| None), (vec![], vec![]));
+    assert_eq!(allocation, before);
+    let totals = Totals {
+        connections: 7,
+        ..Totals::default()
+    };
+    assert_eq!(allocation.release(&|_| Some(totals)), (vec![1], vec![]));
+    assert_eq!(allocation.services["one"].retired.connections, 7);
+    let again = desired(
+        SchedulerKind::Rr,
+        &[("10.0.0.3", 1), ("10.0.0.2", 1), ("10.0.0.1", 1)],
+    );
+    reconcile(&mut allocation, &again, Cursor::default());
+    let back = allocation
+        .dests()
+        .find(|(_, dest)| dest.name == "10.0.0.1")
+        .unwrap()
+        .1;
+    assert_eq!((back.id, back.seq), (1, 4));
+    assert!(
+        back.generation > before.last_generation,
+        "the row has another owner"
+    );
+}
+
+#[test]
+fn a_server_that_comes_back_in_time_gets_its_row_and_a_new_place() {
+    let both = desired(SchedulerKind::Rr, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
+    let (mut allocation, _) = planned(&both);
+    reconcile(
+        &mut allocation,
+        &desired(SchedulerKind::Rr, &[("10.0.0.2", 1)]),
+        Cursor::default(),
+    );
+    reconcile(&mut allocation, &both, Cursor::default());
+    assert_eq!(
+        ids(&allocation),
+        [("10.0.0.2", 2, 2, false), ("10.0.0.1", 1, 3, false)]
+    );
+}
+
+#[test]
+fn the_same_configuration_changes_nothing() {
+    let wanted = desired(SchedulerKind::Wrr, &[("10.0.0.1", 3), ("10.0.0.2", 1)]);
+    let (mut allocation, _) = planned(&wanted);
+    let before = allocation.clone();
+    reconcile(
+        &mut allocation,
+        &wanted,
+        Cursor {
+            generation: 9,
+            last_seq: 2,
+            pass_weight: 1,
+        },
+    );
+    assert_eq!(allocation, before);
+}
+
+#[test]
+fn wrr_begins_anew_with_every_change_and_rr_does_not() {
+    let servers = [("10.0.0.1", 4), ("10.0.0.2", 2)];
+    let generations = |kind| {
+        let (mut allocation, _) = planned(&desired(kind, &servers));
+        let before = allocation.services["one"].start.generation;
+        let cursor = Cursor {
+            generation: before,
+            last_seq: 1,
+            pass_weight: 1,
+        };
+        reconcile(&mut allocation, &desired(kind, &servers[..1]), cursor);
+        (before, allocation.services["one"].start.generation)
+    };
+    let (before, after) = generations(SchedulerKind::Rr);
+    assert_eq!(before, after);
+    let (before, after) = generations(SchedulerKind::Wrr);
+    assert_ne!(before, after);
+}
+
+#[test]
+fn more_servers_than_rows_is_refused() {
+    let names: Vec<String> = (1..=DEST_ROWS)
+        .map(|last| format!("10.0.1.{last}"))
+        .collect();
+    let servers: Vec<(&str, u32)> = names.iter().map(|name| (name.as_str(), 1)).collect();
+    let facts = Facts {
+        services: 16,
+        dests: DEST_ROWS,
+        now_ms: 1,
+        cursor: &|_| Cursor::default(),
+    };
+    let refused = Allocation::default().reconcile(
+        &desired(SchedulerKind::Rr, &servers),
+        &Overrides::default(),
+        &facts,
+    );
+    assert_eq!(
+        refused.unwrap_err().to_string(),
+        "more than 63 servers: raise max_servers in [node]"
+    );
+}
+
+#[test]
+fn lists_hold_usable_servers_the_newest_first() {
+    let (_, rows) = planned(&desired(
+        SchedulerKind::Wlc,
+        &[("10.0.0.1", 2), ("10.0.0.2", 0), ("10.0.0.3", 4)],
+    ));
+    let tables = &rows.services[&1].tables;
+    let list: Vec<_> = tables
+        .list
+        .iter()
+        .map(|row| (row.seq, row.dest, row.weight, row.live))
+        .collect();
+    assert_eq!(list, [(3, 3, 4, 3), (1, 1, 2, 1)]);
+    assert!(tables.spread().iter().all(|dest| [1, 3].contains(dest)));
+    let (header, [list_at, hash_at, spread_at]) = tables.header(100);
+    assert_eq!(
+        (
+            header.list_at,
+            header.list_len,
+            header.max_weight,
+            header.gcd
+        ),
+        (104, 2, 4, 2)
+    );
+    assert_eq!((list_at, hash_at, spread_at), (104, 106, 106));
+    assert_eq!(rows.dests[&2].flags, DEST_LIVE, "weight 0 is not usable");
+    assert_eq!(rows.dests[&1].flags, DEST_LIVE | DEST_USABLE);
+}
+
+#[test]
+fn sh_skips_a_quiesced_server_unless_strict() {
+    let mut wanted = desired(SchedulerKind::Sh, &[("10.0.0.1", 1), ("10.0.0.2", 0)]);
+    let owners = |wanted: &Desired| {
+        let (_, rows) = planned(wanted);
+        let hash = rows.services[&1].tables.hash().to_vec();
+        (hash.len(), hash.iter().filter(|dest| **dest == 1).count())
+    };
+    assert_eq!(owners(&wanted), (256, 256));
+    wanted.services[0].strict_ipvs = true;
+    assert_eq!(owners(&wanted), (256, 128));
+}
+
+#[test]
+fn the_sorry_server_takes_over_when_no_other_can() {
+    let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
+    wanted.pools[0].sorry = Some(server("10.0.0.9", 1));
+    let list = |overrides: &Overrides| {
+        let mut allocation = Allocation::default();
+        let facts = Facts {
+            services: 16,
+            dests: DEST_ROWS,
+            now_ms: 1,
+            cursor: &|_| Cursor::default(),
+        };
+        allocation.reconcile(&wanted, overrides, &facts).unwrap();
+        let rows = rows(&wanted, &allocation, &Surroundings::default(), DEST_ROWS).unwrap();
+        rows.services[&1]
+            .tables
+            .list
+            .iter()
+            .map(|row| row.dest)
+            .collect::<Vec<_>>()
+    };
+    let mut overrides = Overrides::default();
+    assert_eq!(list(&overrides), [1]);
+    assert!(overrides.set("pool", "10.0.0.1", Some(Override::Drain)));
+    assert_eq!(list(&overrides), [2]);
+    assert!(overrides.set("pool", "10.0.0.1", None));
+    assert_eq!(list(&overrides), [1]);
+}
+
+#[test]
+fn services_of_one_pool_share_counts_unless_strict() {
+    let mut wanted = desired(SchedulerKind::Wlc, &[("10.0.0.1", 1)]);
+    let mut second = Service {
+        name: "two".to_owned(),
+        ..wanted.services[0].clone()
+    };
+    second.listen = vec![listener(Ports::One(81))];
+    wanted.services.push(second.clone());
+    let live = |wanted: &Desired| {
+        planned(wanted)
+            .1
+            .dests
+            .values()
+            .map(|dest| dest.live)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(live(&wanted), [DEST_ROWS, DEST_ROWS]);
+    wanted.services[1].strict_ipvs = true;
+    assert_eq!(live(&wanted), [1, 2]);
+}
+
+#[test]
+fn listeners_and_addresses_follow_their_ports() {
+    let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
+    let udp = Listener {
+        protocol: Protocol::Udp,
+        ..listener(Ports::Any)
+    };
+    wanted.services[0].listen.extend([
+        listener(Ports::Range(9000, 9999)),
+        listener(Ports::Range(8000, 8999)),
+        udp,
+    ]);
+    let (_, rows) = planned(&wanted);
+    let vip = &rows.vips[&ip("192.0.2.10")];
+    assert_eq!(
+        (vip.flags, vip.any_tcp, vip.any_udp),
+        (VIP_ECHO | VIP_RANGES, 0, 1)
+    );
+    assert_eq!(
+        vip.ranges
+            .iter()
+            .map(|range| (range.first, range.last))
+            .collect::<Vec<_>>(),
+        [(8000, 8999), (9000, 9999)]
+    );
+    assert_eq!(
+        rows.listeners.keys().collect::<Vec<_>>(),
+        [&(ip("192.0.2.10"), 80, 6)]
+    );
+    assert!(
+        rows.filter.may_be_to(ip("192.0.2.10").into())
+            && rows.filter.may_be_from(ip("10.0.0.1").into())
+    );
+}
+
+#[test]
+fn snat_without_addresses_uses_the_source_towards_the_servers() {
+    let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
+    wanted.services[0].snat = Some(Snat::default());
+    let (allocation, _) = planned(&wanted);
+    let around = Surroundings {
+        sources: [(ip("10.0.0.1"), ip("10.0.0.254"))].into(),
+        local: [ip("10.0.0.1")].into(),
+        ..Surroundings::default()
+    };
+    let rows = rows(&wanted, &allocation, &around, DEST_ROWS).unwrap();
+    assert_eq!(rows.services[&1].snat, [ip("10.0.0.254").into()]);
+    assert_eq!(rows.vips[&ip("10.0.0.254")].flags, VIP_SNAT);
+    assert_eq!(
+        rows.dests[&1].flags,
+        DEST_LIVE | DEST_USABLE | DEST_LOCAL | DEST_SNAT
+    );
+}
+
+#[test]
+fn a_removed_server_is_marked_as_its_pool_says() {
+    let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
+    let (mut allocation, _) = planned(&wanted);
+    wanted.pools[0].servers.remove(0);
+    wanted.pools[0].on_remove = OnRemove::Reset;
+    reconcile(&mut allocation, &wanted, Cursor::default());
+    let rows = rows(&wanted, &allocation, &Surroundings::default(), DEST_ROWS).unwrap();
+    assert_eq!(rows.removed, [(1, DEST_LIVE | DEST_RESET)].into());
+    assert!(!rows.dests.contains_key(&1));
+    assert!(
+        rows.filter.may_be_from(ip("10.0.0.1").into()),
+        "its last replies still pass here"
+    );
+}
+
+#[test]
+fn a_removed_service_keeps_what_its_flows_need() {
+    let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
+    let (mut allocation, _) = planned(&wanted);
+    wanted.services.clear();
+    reconcile(&mut allocation, &wanted, Cursor::default());
+    let plan = |allocation: &Allocation| {
+        rows(&wanted, allocation, &Surroundings::default(), DEST_ROWS).unwrap()
+    };
+    let rows = plan(&allocation);
+    assert!(rows.services.is_empty() && rows.listeners.is_empty() && rows.vips.is_empty());
+    assert_eq!(rows.removed, [(1, DEST_LIVE)].into());
+    assert!(rows.filter.may_be_to(ip("192.0.2.10").into()));
+    assert_eq!(
+        allocation.release(&|_| Some(Totals::default())),
+        (vec![1], vec![1])
+    );
+    assert!(!plan(&allocation).filter.may_be_to(ip("192.0.2.10").into()));
+}

@@ -1,0 +1,250 @@
+//! The engine in namespaces: a client, a director and two servers on one bridge, real connections through XDP. Needs root.
+//!
+//! Client 10.8.0.1, director 10.8.0.2, servers 10.8.0.11 and 10.8.0.12, VIP 192.0.2.10 routed to the director.
+
+#[path = "engine/topology.rs"]
+mod topology;
+
+use std::collections::BTreeMap;
+
+use topology::{Topology, is_root};
+use weir_control::engine::{Engine, OverrideChange, clean};
+use weir_model::{
+    Desired, Forward, Listener, Pool, Ports, Protocol, Scheduler, SchedulerKind, Server, Service,
+    Snat,
+};
+
+const VIP: &str = "192.0.2.10";
+const PORT: u16 = 8080;
+
+fn desired(forward: Forward, kind: SchedulerKind, servers: &[&str]) -> Desired {
+    let mut desired = Desired::default();
+    desired.node.max_flows = 1 << 12;
+    desired.node.max_servers = 256;
+    desired.node.max_services = 64;
+    let mut pool = Pool::new("web");
+    pool.scheduler = Some(Scheduler::new(kind));
+    pool.servers = servers
+        .iter()
+        .map(|name| Server::new(*name, name.parse().unwrap(), None))
+        .collect();
+    desired.pools.push(pool);
+    let mut service = Service::new("web", forward, "web");
+    service.listen.push(Listener {
+        protocol: Protocol::Tcp,
+        address: VIP.parse().unwrap(),
+        ports: Ports::One(PORT),
+    });
+    desired.services.push(service);
+    desired
+}
+
+const BOTH: [&str; 2] = ["10.8.0.11", "10.8.0.12"];
+
+/// Connections by the server that answered, over new connections to the VIP.
+fn ask(topology: &Topology, times: usize) -> BTreeMap<String, usize> {
+    let mut answers = BTreeMap::new();
+    for _ in 0..times {
+        *answers.entry(topology.ask(VIP, PORT)).or_default() += 1;
+    }
+    answers
+}
+
+fn evenly(times: usize) -> BTreeMap<String, usize> {
+    BOTH.iter()
+        .map(|server| ((*server).to_owned(), times / 2))
+        .collect()
+}
+
+#[test]
+fn direct_reaches_both_servers_in_turn() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("direct");
+    topology.serve(VIP, PORT);
+    topology.run(async |paths| {
+        let engine = Engine::open(paths, &desired(Forward::Direct, SchedulerKind::Rr, &BOTH))
+            .await
+            .unwrap();
+        assert_eq!(ask(&topology, 8), evenly(8));
+        let status = engine.snapshot().unwrap();
+        assert_eq!(status.services[0].totals.connections, 8);
+        let each: Vec<u64> = status.services[0]
+            .servers
+            .iter()
+            .map(|server| server.totals.connections)
+            .collect();
+        assert_eq!(each, [4, 4]);
+        assert!(status.services[0].totals.packets_in >= 8 * 3);
+        assert_eq!(status.interfaces.len(), 1);
+        for _ in 0..2 {
+            let packet = format!("tcp 10.8.0.1:9 {VIP}:{PORT}").parse().unwrap();
+            let answer = engine.explain_packet(&packet).unwrap();
+            assert_eq!(answer.server, Some(topology.ask(VIP, PORT)), "{answer}");
+        }
+    });
+}
+
+#[test]
+fn nat_replies_come_back_through_the_director() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("nat");
+    topology.serve("0.0.0.0", PORT);
+    topology.servers_route_by_director();
+    topology.run(async |paths| {
+        let engine = Engine::open(paths, &desired(Forward::Nat, SchedulerKind::Wrr, &BOTH))
+            .await
+            .unwrap();
+        assert_eq!(ask(&topology, 6), evenly(6));
+        let totals = engine.snapshot().unwrap().services[0].totals;
+        assert!(totals.packets_out >= 6 * 3, "{totals:?}");
+    });
+}
+
+#[test]
+fn snat_needs_no_route_back() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("snat");
+    topology.serve("0.0.0.0", PORT);
+    topology.run(async |paths| {
+        let mut desired = desired(Forward::Nat, SchedulerKind::Rr, &BOTH);
+        desired.services[0].snat = Some(Snat::default());
+        let _engine = Engine::open(paths, &desired).await.unwrap();
+        assert_eq!(ask(&topology, 4), evenly(4));
+    });
+}
+
+#[test]
+fn a_reload_keeps_connections_and_moves_new_ones() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("reload");
+    topology.serve(VIP, PORT);
+    topology.run(async |paths| {
+        let mut engine = Engine::open(paths, &desired(Forward::Direct, SchedulerKind::Rr, &BOTH))
+            .await
+            .unwrap();
+        let mut first = topology.connect(VIP, PORT);
+        let before = first.server();
+        let others: Vec<&str> = BOTH
+            .into_iter()
+            .filter(|server| **server != *before)
+            .collect();
+        let applied = engine
+            .apply(&desired(Forward::Direct, SchedulerKind::Rr, &others))
+            .await
+            .unwrap();
+        assert_eq!(applied.revision, 2);
+        assert_eq!(first.server(), before, "the connection lives on");
+        assert_eq!(
+            ask(&topology, 4),
+            BTreeMap::from([(others[0].to_owned(), 4)])
+        );
+        let servers = &engine.snapshot().unwrap().services[0].servers;
+        assert_eq!(
+            servers
+                .iter()
+                .map(|server| server.removed)
+                .collect::<Vec<_>>(),
+            [false, true]
+        );
+        let mut none = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
+        none.services.clear();
+        engine.apply(&none).await.unwrap();
+        assert_eq!(first.server(), before, "also without its service");
+        let one = desired(Forward::Direct, SchedulerKind::Rr, &others);
+        engine.apply(&one).await.unwrap();
+        engine.tick().await.unwrap();
+        assert_eq!(
+            engine.snapshot().unwrap().services[0].servers.len(),
+            2,
+            "its row waits for its flow"
+        );
+    });
+}
+
+#[test]
+fn another_engine_adopts_what_runs() {
+    if !is_root() {
+        return;
+    }
+    for lost in [false, true] {
+        let topology = Topology::new("adopt");
+        topology.serve(VIP, PORT);
+        topology.run(async |paths| {
+            let wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
+            let mut first = {
+                let mut engine = Engine::open(paths, &wanted).await.unwrap();
+                engine
+                    .set_override("web", BOTH[0], OverrideChange::Drain)
+                    .await
+                    .unwrap();
+                topology.connect(VIP, PORT)
+            };
+            let before = first.server();
+            assert_eq!(before, BOTH[1], "the other one is drained");
+            assert_eq!(
+                first.server(),
+                before,
+                "without an engine the data plane goes on"
+            );
+            if lost {
+                std::fs::remove_file(paths.runtime_dir.join("state.json")).unwrap();
+            }
+            let engine = Engine::open(paths, &wanted).await.unwrap();
+            assert_eq!(first.server(), before);
+            let status = engine.snapshot().unwrap();
+            assert_eq!(status.services[0].totals.connections, 1);
+            let drained = status.services[0].servers[0].overridden.as_deref();
+            assert_eq!(drained, if lost { None } else { Some("drain") });
+            assert_eq!(engine.live_flows("web", Some(BOTH[1])), 1);
+        });
+    }
+}
+
+#[test]
+fn a_larger_flow_table_takes_the_flows_along() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("resize");
+    topology.serve(VIP, PORT);
+    topology.run(async |paths| {
+        let mut wanted = desired(Forward::Direct, SchedulerKind::Wlc, &BOTH);
+        let mut engine = Engine::open(paths, &wanted).await.unwrap();
+        let mut first = topology.connect(VIP, PORT);
+        let before = first.server();
+        wanted.node.max_flows *= 4;
+        wanted.node.max_servers *= 2;
+        engine.apply(&wanted).await.unwrap();
+        assert_eq!(first.server(), before);
+        assert_eq!(engine.live_flows("web", None), 1);
+        assert_eq!(engine.snapshot().unwrap().services[0].totals.connections, 1);
+    });
+}
+
+#[test]
+fn cleaning_leaves_nothing() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("clean");
+    topology.run(async |paths| {
+        let before = topology.director_facts();
+        let mut wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
+        wanted.node.vip_interface = Some("d0".to_owned());
+        drop(Engine::open(paths, &wanted).await.unwrap());
+        assert_ne!(topology.director_facts(), before);
+        let cleaned = clean(paths).await.unwrap();
+        assert!(cleaned.data_plane);
+        assert_eq!(cleaned.addresses, 1);
+        assert_eq!(topology.director_facts(), before);
+        assert!(!clean(paths).await.unwrap().data_plane);
+    });
+}

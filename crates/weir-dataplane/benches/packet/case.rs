@@ -1,0 +1,330 @@
+//! What is measured by test runs: a way of forwarding, a stream of packets, and what the data plane must have counted.
+
+use weir_abi::{Forward, REASONS, Reason, Scheduler, TUNNEL_CSUM, Tunnel};
+
+use crate::Outcome;
+use crate::director::{Counts, Setup};
+use crate::feed::{Plan, Ran};
+use crate::frame::{ACK, Frame, From, SYN};
+use crate::ground::{CLIENTS, PORT, SERVERS, server, server_mac, vip};
+
+const XDP_PASS: u32 = 2;
+const XDP_TX: u32 = 3;
+/// 2^20 flows at half load.
+pub(crate) const PLACES: u32 = 1 << 21;
+
+/// The packets of a case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stream {
+    /// ACKs of so many established connections in turn.
+    Established(u32),
+    /// Their servers' replies.
+    Replies(u32),
+    /// Datagrams of one flow.
+    Datagrams,
+    /// Datagrams, each from another client.
+    RandomDatagrams,
+    /// SYNs, each from another client.
+    Flood,
+    /// ACKs to an address that is no VIP.
+    NotOurs,
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) setup: Setup,
+    pub(crate) stream: Stream,
+}
+
+const fn setup(forward: Forward) -> Setup {
+    Setup {
+        family: 4,
+        forward,
+        tunnel: Tunnel::Ipip,
+        tunnel_flags: 0,
+        scheduler: Scheduler::Mh,
+        servers: SERVERS,
+        places: PLACES,
+    }
+}
+
+const fn tunnel(kind: Tunnel, tunnel_flags: u8) -> Setup {
+    Setup {
+        tunnel: kind,
+        tunnel_flags,
+        ..setup(Forward::Tunnel)
+    }
+}
+
+/// The reply of a flow must come from the server that it went to, so there is one; each flow takes two places.
+const NAT: Setup = Setup {
+    servers: 1,
+    places: 2 * PLACES,
+    ..setup(Forward::Nat)
+};
+
+/// Numbers of flows: hot, beyond the second-level cache, beyond all caches.
+const COUNTS: [u32; 3] = [1, 1 << 14, 1 << 20];
+
+/// The rows, in the order of printing.
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    let mut add = |name: &'static str, setup: Setup, streams: &[Stream]| {
+        cases.extend(streams.iter().map(|&stream| Case {
+            name,
+            setup,
+            stream,
+        }));
+    };
+    let established = COUNTS.map(Stream::Established);
+    let direct = setup(Forward::Direct);
+    add("direct", direct, &established);
+    add("tunnel ipip", tunnel(Tunnel::Ipip, 0), &established);
+    add("tunnel gue", tunnel(Tunnel::Gue, 0), &established);
+    add(
+        "tunnel gue, checksum",
+        tunnel(Tunnel::Gue, TUNNEL_CSUM),
+        &established,
+    );
+    add("tunnel gre", tunnel(Tunnel::Gre, 0), &established);
+    add("l3dsr", setup(Forward::L3dsr), &established);
+    add("nat", NAT, &established);
+    add("nat", NAT, &COUNTS.map(Stream::Replies));
+    let wlc = Setup {
+        scheduler: Scheduler::Wlc,
+        ..direct
+    };
+    add("direct, wlc", wlc, &established[..2]);
+    let v6 = Setup {
+        family: 6,
+        ..direct
+    };
+    add("direct, IPv6", v6, &established);
+    add(
+        "direct",
+        direct,
+        &[
+            Stream::Datagrams,
+            Stream::RandomDatagrams,
+            Stream::Flood,
+            Stream::NotOurs,
+        ],
+    );
+    let full = Setup {
+        places: 1 << 14,
+        ..direct
+    };
+    add("direct, table full", full, &[Stream::RandomDatagrams]);
+    cases
+}
+
+/// ACKs of established connections under `direct`.
+pub(crate) fn established(flows: u32) -> Case {
+    Case {
+        name: "direct",
+        setup: setup(Forward::Direct),
+        stream: Stream::Established(flows),
+    }
+}
+
+impl Stream {
+    /// How the row calls it.
+    pub(crate) fn label(self) -> String {
+        let flows = |flows: u32| match flows {
+            1 => "1 flow".to_owned(),
+            many if many < 1 << 20 => format!("{} K flows", many >> 10),
+            many => format!("{} M flows", many >> 20),
+        };
+        match self {
+            Self::Established(count) => format!("TCP, {}", flows(count)),
+            Self::Replies(count) => format!("TCP replies, {}", flows(count)),
+            Self::Datagrams => "UDP, 1 flow".to_owned(),
+            Self::RandomDatagrams => "UDP, random sources".to_owned(),
+            Self::Flood => "SYN flood, random sources".to_owned(),
+            Self::NotOurs => "not a VIP".to_owned(),
+        }
+    }
+
+    fn flows(self) -> u32 {
+        match self {
+            Self::Established(count) | Self::Replies(count) => count,
+            _ => 1,
+        }
+    }
+}
+
+impl Case {
+    fn plan(&self, frame: Frame) -> Plan {
+        Plan {
+            frame,
+            alternate: None,
+            flows: self.stream.flows(),
+            client: CLIENTS,
+            random: matches!(self.stream, Stream::RandomDatagrams | Stream::Flood),
+            ifindex: 0,
+            growth: self.growth(),
+        }
+    }
+
+    fn client(&self) -> From {
+        From::Client(vip(self.setup.family), PORT)
+    }
+
+    fn server(&self) -> From {
+        From::Server(server(self.setup.family, 0), PORT)
+    }
+
+    /// The packets that are timed.
+    pub(crate) fn measured(&self) -> Plan {
+        let family = self.setup.family;
+        self.plan(match self.stream {
+            Stream::Established(_) => Frame::tcp(self.client(), ACK),
+            Stream::Replies(_) => Frame::tcp(self.server(), ACK),
+            Stream::Datagrams | Stream::RandomDatagrams => Frame::udp(self.client()),
+            Stream::Flood => Frame::tcp(self.client(), SYN),
+            Stream::NotOurs => Frame::tcp(From::Client(server(family, 0xfff0), PORT), ACK),
+        })
+    }
+
+    /// What each flow sends before that, and of how many flows.
+    pub(crate) fn before(&self) -> (Vec<Plan>, u32) {
+        let handshake = [
+            Frame::tcp(self.client(), SYN),
+            Frame::tcp(self.server(), SYN | ACK),
+            Frame::tcp(self.client(), ACK),
+        ];
+        let nat = self.setup.forward == Forward::Nat;
+        let frames: Vec<Frame> = match self.stream {
+            Stream::Established(_) | Stream::Replies(_) => handshake
+                .into_iter()
+                .enumerate()
+                .filter(|(step, _)| nat || *step != 1)
+                .map(|(_, frame)| frame)
+                .collect(),
+            Stream::Datagrams => vec![Frame::udp(self.client())],
+            _ => Vec::new(),
+        };
+        let plans = frames.into_iter().map(|frame| self.plan(frame)).collect();
+        (plans, self.stream.flows())
+    }
+
+    /// Packets of one timed run; new flows are fewer, so that all rounds together leave the table half empty.
+    pub(crate) fn packets(&self, most: u32) -> u32 {
+        match self.stream {
+            Stream::RandomDatagrams if self.setup.places >= PLACES => most.min(1 << 17),
+            _ => most,
+        }
+    }
+
+    /// Bytes that the method adds in front.
+    fn growth(&self) -> u32 {
+        match (self.setup.forward, self.setup.tunnel) {
+            (Forward::Tunnel, Tunnel::Ipip) => 20,
+            (Forward::Tunnel, Tunnel::Gre) => 24,
+            (Forward::Tunnel, Tunnel::Gue) => 32,
+            _ => 0,
+        }
+    }
+
+    /// Whether the last packet came out as it must.
+    pub(crate) fn check_frame(&self, ran: &Ran) -> Outcome<()> {
+        let expected = if self.stream == Stream::NotOurs {
+            XDP_PASS
+        } else {
+            XDP_TX
+        };
+        if ran.verdict != expected {
+            return Err(format!("the verdict is {}, not {expected}", ran.verdict).into());
+        }
+        let length = Frame::length(vip(self.setup.family)) + self.growth() as usize;
+        if ran.frame.len() != length {
+            return Err(format!("{} bytes come out, not {length}", ran.frame.len()).into());
+        }
+        let to_server = ran.frame[..4] == server_mac(0)[..4];
+        let wanted = !matches!(self.stream, Stream::NotOurs | Stream::Replies(_));
+        if to_server != wanted {
+            return Err(format!("it goes to {:02x?}", &ran.frame[..6]).into());
+        }
+        Ok(())
+    }
+
+    /// Whether a tunnel with checksum has one: its absence is a row that cannot be printed.
+    pub(crate) fn lacks_checksum(&self, ran: &Ran) -> bool {
+        let outer_udp_checksum = 14 + 20 + 6;
+        self.setup.tunnel == Tunnel::Gue
+            && self.setup.tunnel_flags & TUNNEL_CSUM != 0
+            && ran
+                .frame
+                .get(outer_udp_checksum..outer_udp_checksum + 2)
+                .is_none_or(|checksum| checksum == [0, 0])
+    }
+
+    /// Compares what was counted over the timed runs with the `sent` packets; answers the share of packets that met an entry.
+    pub(crate) fn check_counts(&self, before: &Counts, after: &Counts, sent: u64) -> Outcome<f64> {
+        let delta = |count: fn(&Counts) -> u64| count(after) - count(before);
+        let reason = |reason: Reason| after.reason(reason) - before.reason(reason);
+        let same = |what: &str, found: u64, expected: u64, slack: u64| -> Outcome<()> {
+            if found.abs_diff(expected) <= slack {
+                return Ok(());
+            }
+            Err(format!("{found} {what} where {expected} were expected").into())
+        };
+        let (bound, stateless) = (delta(|c| c.bound), delta(|c| c.stateless));
+        let (packets_in, packets_out) = (delta(|c| c.packets_in), delta(|c| c.packets_out));
+        if self.stream == Stream::NotOurs {
+            same("packets not ours", reason(Reason::PassNotOurs), sent, 0)?;
+            return same("packets forwarded", packets_in + packets_out, 0, 0).map(|()| 0.0);
+        }
+        let replies = matches!(self.stream, Stream::Replies(_));
+        let (on, back) = if replies {
+            (packets_out, packets_in)
+        } else {
+            (packets_in, packets_out)
+        };
+        // Under nat a flow that found no place was refused when it began, and is nobody's now.
+        let homeless = reason(if replies {
+            Reason::PassNotOurs
+        } else {
+            Reason::PassNoFlow
+        });
+        let nat = self.setup.forward == Forward::Nat;
+        if on + homeless != sent {
+            let told: Vec<String> = REASONS
+                .iter()
+                .filter(|info| reason(info.reason) != 0)
+                .map(|info| format!("{} {}", reason(info.reason), info.label))
+                .collect();
+            return Err(format!("{on} of {sent} packets forwarded; {}", told.join(", ")).into());
+        }
+        same("packets the other way", back, 0, 0)?;
+        same(
+            "packets of refused flows",
+            homeless,
+            0,
+            if nat { sent / 100 } else { 0 },
+        )?;
+        let directions = if nat { 2 } else { 1 };
+        same("entries", after.entries, after.bound * directions, 0)?;
+        same("flows counted", after.tracked, after.bound, 0)?;
+        let untracked = reason(Reason::CountUntracked);
+        let misses = match self.stream {
+            Stream::RandomDatagrams | Stream::Flood => {
+                // Two draws out of 2^40 may be the same.
+                same("new flows", bound + stateless, sent, sent >> 16)?;
+                bound + stateless
+            }
+            _ => {
+                same("new flows", bound + stateless, 0, 0)?;
+                let refused = after.reason(Reason::DropNoPlace);
+                let flows = self.stream.flows().into();
+                same("flows", after.bound + after.stateless + refused, flows, 0)?;
+                // At half load nearly every flow has a place.
+                same("packets without an entry", untracked, 0, sent / 100)?;
+                untracked + homeless
+            }
+        };
+        Ok(1.0 - misses as f64 / sent as f64)
+    }
+}

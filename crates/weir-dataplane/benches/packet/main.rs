@@ -1,0 +1,98 @@
+//! `make bench`: nanoseconds a packet, packets through a veth pair beside nftables, bytes a flow.
+//!
+//! Every number stands beside a floor or a peer that was measured in the same run, on the same core, in rounds that take
+//! turns, and is printed only when the data plane's own counts agree with what was sent. Needs root: it makes namespaces of
+//! its own and changes nothing outside them. Arguments: part of a row's name, or `--stages` for the table of stages instead; `WEIR_BENCH_ROUNDS` (default 5)
+//! and `WEIR_BENCH_PACKETS` (default 2^20) say how long; `KATRAN_OBJ`
+//! and `KATRAN_GUE_OBJ` name a peer's objects.
+
+mod case;
+mod director;
+mod feed;
+mod frame;
+mod ground;
+mod katran;
+mod measure;
+mod memory;
+mod pipeline;
+mod report;
+mod stage;
+#[path = "../../tests/support/mod.rs"]
+mod support;
+
+use std::error::Error;
+
+use feed::Objects;
+use ground::Ground;
+use measure::Effort;
+
+/// Whatever stops the benchmark ends it with a message.
+pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// The last CPU: interrupts tend to go to the first.
+fn last_cpu() -> usize {
+    std::thread::available_parallelism().map_or(0, |cpus| cpus.get() - 1)
+}
+
+fn number(name: &str, default: u32) -> Outcome<u32> {
+    match std::env::var(name) {
+        Ok(text) => Ok(text
+            .parse()
+            .map_err(|_| format!("{name}={text} is no number"))?),
+        Err(_) => Ok(default),
+    }
+}
+
+fn run() -> Outcome<()> {
+    let (mut only, mut stages) = (String::new(), false);
+    for argument in std::env::args().skip(1) {
+        match argument.as_str() {
+            // cargo bench adds it.
+            "--bench" => {}
+            "--stages" => stages = true,
+            part => only = part.to_owned(),
+        }
+    }
+    let effort = Effort {
+        rounds: number("WEIR_BENCH_ROUNDS", 5)?.max(1),
+        packets: number("WEIR_BENCH_PACKETS", 1 << 20)?.max(1 << 10),
+    };
+    weir_sys::pin_thread(last_cpu())?;
+    weir_sys::raise_memlock()?;
+    let mut ground = Ground::new()?;
+    let scratch = std::env::temp_dir().join(format!("weir-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&scratch)?;
+    let mut objects = Objects::new(&scratch);
+    if stages {
+        let measured = stage::run(&mut ground, &mut objects, &scratch, effort);
+        std::fs::remove_dir_all(&scratch)?;
+        return measured;
+    }
+    let measured = all(&mut ground, &mut objects, effort, &only);
+    std::fs::remove_dir_all(&scratch)?;
+    measured
+}
+
+/// Every table. A case that fails does not keep the others from being seen; the exit status tells.
+fn all(ground: &mut Ground, objects: &mut Objects, effort: Effort, only: &str) -> Outcome<()> {
+    let (own, failed) = measure::run(ground, objects, effort, only)?;
+    let peer = katran::run(ground, objects, effort, only)?;
+    println!();
+    report::ratios(&own, &peer);
+    pipeline::run(ground, objects, effort, only)?;
+    memory::run(ground, only)?;
+    if failed > 0 {
+        return Err(format!("{failed} cases did not do what was sent").into());
+    }
+    Ok(())
+}
+
+fn main() {
+    if !support::privileged() {
+        return;
+    }
+    if let Err(error) = run() {
+        eprintln!("bench: {error}");
+        std::process::exit(1);
+    }
+}

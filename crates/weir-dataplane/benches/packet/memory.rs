@@ -1,0 +1,84 @@
+//! What an empty director with the default sizes holds in kernel memory, as the kernel accounts it.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+
+use aya::maps::MapInfo;
+use weir_dataplane::{Dataplane, OpenOptions, PinKind};
+
+use crate::Outcome;
+use crate::ground::Ground;
+use crate::report::Table;
+
+/// Goals: bytes a place, bytes of an empty director.
+const PLACE_GOAL: f64 = 100.0;
+const TOTAL_GOAL_MIB: f64 = 128.0;
+/// Maps below this are summed up in one row.
+const SMALL: u64 = 1 << 20;
+const MIB: f64 = (1 << 20) as f64;
+
+/// Opens a data plane with the defaults, prints its maps, and says whether the goals are met.
+pub(crate) fn run(ground: &mut Ground, only: &str) -> Outcome<()> {
+    if !"memory".contains(only) {
+        return Ok(());
+    }
+    let options = OpenOptions::new(ground.pin_dir());
+    let (mut dataplane, _) = Dataplane::open(&options)?;
+    dataplane.activate()?;
+    println!(
+        "\n3. Kernel memory of an empty director, max_flows = {}\n",
+        options.sizes.flows
+    );
+    let table = Table::new(&["map", "MiB"]);
+    table.head();
+    let (mut total, mut flows, mut rest) = (0, 0, 0);
+    for pinned in dataplane.pins().list()? {
+        if pinned.kind != PinKind::Map {
+            continue;
+        }
+        let bytes = locked(&pinned.path)?;
+        let name = pinned
+            .path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy();
+        total += bytes;
+        if name.starts_with("weir_flows") {
+            flows += bytes;
+        }
+        if bytes < SMALL {
+            rest += bytes;
+        } else {
+            table.row(&[name.into_owned(), format!("{:.1}", bytes as f64 / MIB)]);
+        }
+    }
+    table.row(&[
+        "smaller ones".to_owned(),
+        format!("{:.1}", rest as f64 / MIB),
+    ]);
+    let places = dataplane.maps().flows.places();
+    let (place, total) = (flows as f64 / f64::from(places), total as f64 / MIB);
+    println!(
+        "\n{place:.1} bytes a place (goal: under {PLACE_GOAL}, {}); {total:.1} MiB in all (goal: under {TOTAL_GOAL_MIB}, {})",
+        met(place < PLACE_GOAL),
+        met(total < TOTAL_GOAL_MIB)
+    );
+    weir_dataplane::clean(dataplane.pins())?;
+    Ok(())
+}
+
+fn met(met: bool) -> &'static str {
+    if met { "met" } else { "NOT met" }
+}
+
+/// `memlock` of a map: all that the kernel allocated for it.
+fn locked(path: &Path) -> Outcome<u64> {
+    let map = MapInfo::from_pin(path)?.fd()?;
+    let about = format!("/proc/self/fdinfo/{}", map.as_fd().as_raw_fd());
+    let text = std::fs::read_to_string(&about)?;
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix("memlock:"))
+        .ok_or_else(|| format!("{about} says no memlock"))?;
+    Ok(value.trim().parse()?)
+}

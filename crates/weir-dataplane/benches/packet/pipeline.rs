@@ -1,0 +1,301 @@
+//! The whole way on one core: generator, veth, director, veth, sink; Weir's program beside nftables in the same place.
+//!
+//! Generator and sink are the same for all. Weir sends frames back from the driver; nftables gets them as socket buffers,
+//! with GRO on so that it may, and sends them out of the same device. All that was sent must arrive.
+
+use std::time::Instant;
+
+use aya::programs::links::FdLink;
+use weir_abi::{Forward, Scheduler, Tunnel};
+use weir_dataplane::XdpChoice;
+
+use crate::Outcome;
+use crate::case::PLACES;
+use crate::director::{Director, Setup};
+use crate::feed::{Feed, Objects, Plan};
+use crate::frame::{ACK, DIRECTOR_MAC, Frame, From, SYN};
+use crate::ground::{
+    CLIENTS, DIRECTOR_DEVICE, Ground, PORT, WORLD_DEVICE, device, mac, server, server_mac, vip,
+    with_input,
+};
+use crate::measure::Effort;
+use crate::report::{Spread, Table, ratio};
+
+const FLOWS: u32 = 1 << 14;
+const DIRECT_SERVERS: u32 = 4;
+
+/// What the packets are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Traffic {
+    /// Clients' packets only.
+    OneWay,
+    /// A client's packet and its server's reply in turn.
+    BothWays,
+}
+
+/// Who stands in the middle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Middle {
+    Null,
+    Weir(Forward),
+    IngressDsr,
+    Dnat,
+}
+
+const CONTENDERS: [(&str, Traffic, Middle); 6] = [
+    ("transmit only", Traffic::OneWay, Middle::Null),
+    (
+        "weir direct",
+        Traffic::OneWay,
+        Middle::Weir(Forward::Direct),
+    ),
+    ("nftables ingress DSR", Traffic::OneWay, Middle::IngressDsr),
+    ("transmit only", Traffic::BothWays, Middle::Null),
+    ("weir nat", Traffic::BothWays, Middle::Weir(Forward::Nat)),
+    ("nftables DNAT", Traffic::BothWays, Middle::Dnat),
+];
+
+/// Runs all contenders in turn, as often as there are rounds, and prints them with their ratios.
+pub(crate) fn run(
+    ground: &mut Ground,
+    objects: &mut Objects,
+    effort: Effort,
+    only: &str,
+) -> Outcome<()> {
+    if !"pipeline".contains(only) {
+        return Ok(());
+    }
+    println!(
+        "\n2. Generator, veth, director, veth, sink on one core ({} rounds of {} packets, {} K flows)\n",
+        effort.rounds,
+        effort.packets,
+        FLOWS >> 10
+    );
+    let mut wire = Wire::new(ground, objects)?;
+    let mut times = CONTENDERS.map(|_| Vec::new());
+    for _ in 0..effort.rounds {
+        for ((name, traffic, middle), times) in CONTENDERS.into_iter().zip(&mut times) {
+            let ns = wire
+                .measure(traffic, middle, effort.packets)
+                .map_err(|error| format!("{name}: {error}"))?;
+            times.push(ns);
+        }
+    }
+    wire.close()?;
+    print(times.map(Spread::of));
+    Ok(())
+}
+
+fn print(times: [Spread; CONTENDERS.len()]) {
+    let table = Table::new(&["director", "packets", "Mpps", "ns", "least…most", "net ns"]);
+    table.head();
+    for (index, ((name, traffic, _), time)) in CONTENDERS.into_iter().zip(&times).enumerate() {
+        let floor = times[index / 3 * 3].median;
+        table.row(&[
+            name.to_owned(),
+            match traffic {
+                Traffic::OneWay => "to the servers".to_owned(),
+                Traffic::BothWays => "both ways".to_owned(),
+            },
+            format!("{:.2}", 1000.0 / time.median),
+            format!("{:.0}", time.median),
+            format!("{:.0}…{:.0}", time.least, time.most),
+            format!("{:.0}", time.median - floor),
+        ]);
+    }
+    let net = |index: usize| times[index].median - times[index / 3 * 3].median;
+    println!();
+    ratio("nat to nftables DNAT, net", net(4) / net(5), 0.15, true);
+    ratio(
+        "direct to nftables ingress DSR, net",
+        net(1) / net(2),
+        0.15,
+        true,
+    );
+    ratio(
+        "direct to nftables ingress DSR, packets of the whole pipeline",
+        times[2].median / times[1].median,
+        3.5,
+        false,
+    );
+}
+
+/// The pair with its sink, and everything that takes turns in it.
+struct Wire {
+    one_way: Feed,
+    both_ways: Feed,
+    handshake: Vec<Feed>,
+    direct: Director,
+    nat: Director,
+    sink: FdLink,
+}
+
+impl Wire {
+    fn new(ground: &mut Ground, objects: &mut Objects) -> Outcome<Self> {
+        let (client, server) = (From::Client(vip(4), PORT), From::Server(server(4, 0), PORT));
+        let world = ground.world;
+        let mut load = |frame: Frame, alternate: Option<Frame>| {
+            let plan = Plan {
+                frame,
+                alternate,
+                flows: FLOWS,
+                client: CLIENTS,
+                random: false,
+                ifindex: world,
+                growth: 0,
+            };
+            Feed::load(objects, &plan)
+        };
+        let mut one_way = load(Frame::tcp(client, ACK), None)?;
+        let both_ways = load(Frame::tcp(client, ACK), Some(Frame::tcp(server, ACK)))?;
+        let handshake = vec![
+            load(Frame::tcp(client, SYN), None)?,
+            load(Frame::tcp(server, SYN | ACK), None)?,
+            load(Frame::tcp(client, ACK), None)?,
+        ];
+        let sink = one_way.attach("sink", WORLD_DEVICE)?;
+        let mut open = |forward, servers| {
+            let setup = Setup {
+                family: 4,
+                forward,
+                tunnel: Tunnel::Ipip,
+                tunnel_flags: 0,
+                scheduler: Scheduler::Wlc,
+                servers,
+                places: PLACES,
+            };
+            let director = Director::open(ground.pin_dir(), ground.director, setup)?;
+            director.limit_syns(false)?;
+            Outcome::Ok(director)
+        };
+        let (direct, nat) = (
+            open(Forward::Direct, DIRECT_SERVERS)?,
+            open(Forward::Nat, 1)?,
+        );
+        let mut wire = Self {
+            one_way,
+            both_ways,
+            handshake,
+            direct,
+            nat,
+            sink,
+        };
+        for middle in [Forward::Direct, Forward::Nat].map(Middle::Weir) {
+            let placed = wire.place(middle)?;
+            wire.greet(middle != Middle::Weir(Forward::Direct))?;
+            wire.remove(placed)?;
+        }
+        Ok(wire)
+    }
+
+    /// One run with a middle put in place before and taken away after; nanoseconds a packet of the whole way.
+    fn measure(&mut self, traffic: Traffic, middle: Middle, packets: u32) -> Outcome<f64> {
+        let placed = self.place(middle)?;
+        if middle == Middle::Dnat {
+            self.greet(true)?;
+        }
+        // What a run starts cold with (pages, route caches) is not what is measured.
+        self.send(traffic, packets / 16)?;
+        let before = self.one_way.received()?;
+        let start = Instant::now();
+        self.send(traffic, packets)?;
+        let elapsed = start.elapsed();
+        let received = self.one_way.received()?[0] - before[0];
+        self.remove(placed)?;
+        if received != u64::from(packets) {
+            return Err(format!("{received} of {packets} packets arrived").into());
+        }
+        Ok(elapsed.as_nanos() as f64 / f64::from(packets))
+    }
+
+    fn send(&mut self, traffic: Traffic, packets: u32) -> Outcome<()> {
+        match traffic {
+            Traffic::OneWay => self.one_way.send(packets),
+            Traffic::BothWays => self.both_ways.send(packets),
+        }
+    }
+
+    /// Every flow's handshake, with the server's part where replies pass the director.
+    fn greet(&mut self, both: bool) -> Outcome<()> {
+        for (step, feed) in self.handshake.iter_mut().enumerate() {
+            if both || step != 1 {
+                feed.send(FLOWS)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn director(&self, forward: Forward) -> &Director {
+        if forward == Forward::Nat {
+            &self.nat
+        } else {
+            &self.direct
+        }
+    }
+
+    fn place(&mut self, middle: Middle) -> Outcome<Placed> {
+        Ok(match middle {
+            Middle::Null => Placed::Null(self.one_way.attach("null_tx", DIRECTOR_DEVICE)?),
+            Middle::Weir(forward) => {
+                let ifindex = device(DIRECTOR_DEVICE)?;
+                self.director(forward)
+                    .dataplane
+                    .attach(ifindex, XdpChoice::Native)?;
+                Placed::Weir(forward, ifindex)
+            }
+            Middle::IngressDsr => {
+                with_input(&["nft", "-f", "-"], &ingress_dsr())?;
+                Placed::Rules
+            }
+            Middle::Dnat => {
+                with_input(&["nft", "-f", "-"], &dnat())?;
+                Placed::Rules
+            }
+        })
+    }
+
+    fn remove(&self, placed: Placed) -> Outcome<()> {
+        match placed {
+            Placed::Null(link) => drop(link),
+            Placed::Weir(forward, ifindex) => self.director(forward).dataplane.detach(ifindex)?,
+            Placed::Rules => with_input(&["nft", "-f", "-"], "flush ruleset\n")?,
+        }
+        Ok(())
+    }
+
+    fn close(self) -> Outcome<()> {
+        drop(self.sink);
+        self.direct.close()?;
+        self.nat.close()
+    }
+}
+
+/// What stands in the middle now.
+enum Placed {
+    Null(FdLink),
+    Weir(Forward, u32),
+    Rules,
+}
+
+fn ingress_dsr() -> String {
+    let macs: Vec<String> = (0..DIRECT_SERVERS)
+        .map(|index| format!("{index} : {}", mac(server_mac(index))))
+        .collect();
+    format!(
+        "table netdev bench {{\n chain ingress {{\n  type filter hook ingress device {DIRECTOR_DEVICE} priority 0; policy accept;\n  \
+         ip daddr {} tcp dport {PORT} ether saddr set {} ether daddr set jhash ip saddr . tcp sport mod {DIRECT_SERVERS} map {{ {} }} \
+         fwd to {DIRECTOR_DEVICE}\n }}\n}}\n",
+        vip(4),
+        mac(DIRECTOR_MAC),
+        macs.join(", ")
+    )
+}
+
+fn dnat() -> String {
+    format!(
+        "table ip bench {{\n chain prerouting {{\n  type nat hook prerouting priority dstnat; policy accept;\n  \
+         ip daddr {} tcp dport {PORT} dnat to {}\n }}\n}}\n",
+        vip(4),
+        server(4, 0)
+    )
+}

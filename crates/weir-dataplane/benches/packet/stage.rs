@@ -1,0 +1,247 @@
+//! `--stages`: what each step of an established packet costs, as the difference of two builds, one of which ends before it.
+//!
+//! The builds are made from a copy of bpf/ in which a line returns early, so the sources need no switches; a place that is
+//! no longer found is an error. What was computed so far is kept alive, or the compiler would leave it out.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use aya::programs::{Program, ProgramFd};
+use aya::{Ebpf, EbpfLoader};
+use weir_dataplane::PinKind;
+
+use crate::Outcome;
+use crate::case::{Case, established};
+use crate::director::Director;
+use crate::feed::{Feed, Objects, compile};
+use crate::ground::Ground;
+use crate::measure::Effort;
+use crate::report::{Spread, Table};
+
+/// A build that returns before `before`, which stands once in `file`, having done all of `done`.
+struct Cut {
+    done: &'static str,
+    file: &'static str,
+    before: &'static str,
+    /// What must have been computed there.
+    alive: &'static str,
+}
+
+const fn cut(
+    done: &'static str,
+    file: &'static str,
+    before: &'static str,
+    alive: &'static str,
+) -> Cut {
+    Cut {
+        done,
+        file,
+        before,
+        alive,
+    }
+}
+
+const MAIN: &str = "weir_xdp.bpf.c";
+const BALANCE: &str = "lib/balance.h";
+const FORWARD: &str = "lib/forward.h";
+const LADDER: [Cut; 8] = [
+    cut("parse", MAIN, "\tif (reason == WEIR_PASS_NOT_IP)\n", "&p"),
+    cut(
+        "address filter, lengths",
+        MAIN,
+        "\tif (p.cold == PACKET_PLAIN)\n",
+        "&p",
+    ),
+    cut("keyed hash", BALANCE, "\tentry = flow_find(", "&b"),
+    cut(
+        "flow lookup",
+        BALANCE,
+        "\tif (entry) {\n\t\tif (META_KIND(",
+        "&b",
+    ),
+    cut(
+        "server row, state, time",
+        BALANCE,
+        "\tif (remember) {\n\t\t/* No more",
+        "&b",
+    ),
+    cut(
+        "next hop",
+        FORWARD,
+        "\troom = WEIR_HOP_MTU(hop.link);\n",
+        "&hop",
+    ),
+    cut(
+        "MTU, packet and byte counts",
+        FORWARD,
+        "\tdata = (void *)(long)ctx->data;\n\tdata_end = (void *)(long)ctx->data_end;\n\tttl_decrement(data, data_end, p);\n\tif (dest",
+        "&hop",
+    ),
+    cut(
+        "TTL and checksum",
+        FORWARD,
+        "\tif (dest->forward == WEIR_FORWARD_DIRECT)\n",
+        "&hop",
+    ),
+];
+const LAST: &str = "frame addresses, transmit";
+
+/// Measures the ladder for `direct` with one flow and with 16 K flows.
+pub(crate) fn run(
+    ground: &mut Ground,
+    objects: &mut Objects,
+    scratch: &Path,
+    effort: Effort,
+) -> Outcome<()> {
+    println!(
+        "\n4. Stages of an established packet, direct: a build with the stage less one that ends before it, ns\n"
+    );
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
+    let builds = LADDER
+        .iter()
+        .enumerate()
+        .map(|(number, cut)| build(&sources, scratch, number, cut))
+        .collect::<Outcome<Vec<PathBuf>>>()?;
+    let columns =
+        [1, 1 << 14].map(|flows| ladder(ground, objects, &builds, &established(flows), effort));
+    let [one, many] = columns;
+    let (one, many) = (one?, many?);
+    let table = Table::new(&["stage", "1 flow", "16 K flows"]);
+    table.head();
+    let names = LADDER.iter().map(|cut| cut.done).chain([LAST, "whole"]);
+    for ((name, one), many) in names.zip(&one).zip(&many) {
+        table.row(&[name.to_owned(), format!("{one:.0}"), format!("{many:.0}")]);
+    }
+    Ok(())
+}
+
+/// Net nanoseconds of each stage, then of the whole.
+fn ladder(
+    ground: &mut Ground,
+    objects: &mut Objects,
+    builds: &[PathBuf],
+    case: &Case,
+    effort: Effort,
+) -> Outcome<Vec<f64>> {
+    let director = Director::open(ground.pin_dir(), ground.director, case.setup)?;
+    director.limit_syns(false)?;
+    let whole = director.program()?;
+    let (plans, flows) = case.before();
+    for plan in &plans {
+        let mut feed = Feed::load(objects, plan)?;
+        feed.aim(&whole)?;
+        feed.run(flows, ground.director)?;
+    }
+    let loaded = builds
+        .iter()
+        .map(|object| load(object, &director))
+        .collect::<Outcome<Vec<Ebpf>>>()?;
+    let mut feed = Feed::load(objects, &case.measured())?;
+    let mut targets = vec![feed.null()?];
+    for object in &loaded {
+        targets.push(program(object)?);
+    }
+    targets.push(whole);
+    let mut times = vec![Vec::new(); targets.len()];
+    for _ in 0..effort.rounds {
+        for (target, times) in targets.iter().zip(&mut times) {
+            feed.aim(target)?;
+            let ran = feed.run(effort.packets, ground.director)?;
+            if ran.verdict != XDP_TX {
+                return Err(format!("a stage's build answers {}", ran.verdict).into());
+            }
+            times.push(ran.ns);
+        }
+    }
+    director.close()?;
+    let medians: Vec<f64> = times
+        .into_iter()
+        .map(|times| Spread::of(times).median)
+        .collect();
+    let mut stages: Vec<f64> = medians.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    stages.push(stages.iter().sum());
+    Ok(stages)
+}
+
+const XDP_TX: u32 = 3;
+
+/// Copies the sources, cuts and compiles.
+fn build(sources: &Path, scratch: &Path, number: usize, cut: &Cut) -> Outcome<PathBuf> {
+    let root = scratch.join(format!("stage-{number}"));
+    for directory in ["", "lib", "abi"] {
+        fs::create_dir_all(root.join(directory))?;
+        for entry in fs::read_dir(sources.join(directory))? {
+            let path = entry?.path();
+            if let (true, Some(name)) = (path.is_file(), path.file_name()) {
+                fs::copy(&path, root.join(directory).join(name))?;
+            }
+        }
+    }
+    let early = format!(
+        "\tasm volatile(\"\" : : \"r\"({}) : \"memory\");\n\treturn XDP_TX;\n{}",
+        cut.alive, cut.before
+    );
+    let edited = root.join(cut.file);
+    let text = fs::read_to_string(&edited)?;
+    let places = text.matches(cut.before).count();
+    if places != 1 {
+        return Err(format!(
+            "stage {:?}: its end is at {places} places of bpf/{}: benches/packet/stage.rs must follow the source",
+            cut.done, cut.file
+        )
+        .into());
+    }
+    fs::write(&edited, text.replace(cut.before, &early))?;
+    let object = root.join("weir_xdp.o");
+    compile(
+        &root.join(MAIN),
+        &object,
+        &["-Wno-unused", "-I", &root.to_string_lossy()],
+    )?;
+    Ok(object)
+}
+
+/// Loads a build over the director's own maps.
+fn load(object: &Path, director: &Director) -> Outcome<Ebpf> {
+    let dataplane = &director.dataplane;
+    let pinned = dataplane.pins().list()?;
+    let names: Vec<(String, &Path)> = pinned
+        .iter()
+        .filter(|pinned| pinned.kind == PinKind::Map)
+        .filter_map(|pinned| {
+            let name = pinned.path.file_name()?.to_str()?;
+            // A program array belongs to its programs.
+            (name != "weir_stages").then(|| (name.to_owned(), pinned.path.as_path()))
+        })
+        .collect();
+    let (sizes, [secret0, secret1]) = (dataplane.sizes(), dataplane.secret());
+    let mut loader = EbpfLoader::new();
+    for (name, path) in &names {
+        loader.map_pin_path(name, *path);
+    }
+    let words = [
+        ("weir_bucket_count", sizes.buckets()),
+        ("weir_dest_count", sizes.dests),
+        ("weir_service_count", sizes.services),
+        ("weir_table_count", sizes.elements),
+        ("weir_live_count", sizes.live_rows()),
+    ];
+    for (name, value) in &words {
+        loader.override_global(name, value, false);
+    }
+    loader.override_global("weir_secret0", &secret0, true);
+    loader.override_global("weir_secret1", &secret1, true);
+    let mut object = loader.load(&fs::read(object)?)?;
+    match object.program_mut(PROGRAM) {
+        Some(Program::Xdp(program)) => program.load()?,
+        _ => return Err(format!("no program {PROGRAM}").into()),
+    }
+    Ok(object)
+}
+
+const PROGRAM: &str = "weir_xdp";
+
+fn program(object: &Ebpf) -> Outcome<ProgramFd> {
+    let program = object.program(PROGRAM).ok_or("no program")?;
+    Ok(program.fd()?.try_clone()?)
+}

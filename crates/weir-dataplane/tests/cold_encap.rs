@@ -1,0 +1,180 @@
+//! Checksums of GUE and GRE, and remote checksum offload, over every kind of packet inside.
+
+mod support;
+mod world;
+
+use weir_abi::{Forward, Tunnel};
+use weir_wire::{ChecksumState, Datagram, Packet, TcpFlags, Transport, TunnelHeader};
+use world::{CLIENT_PORT, Out, PORT, Setup, World, frame, net, tcp_packet, udp_packet};
+
+fn open(v6: bool, v6_outside: bool, tunnel: Tunnel, flags: u8) -> Option<World> {
+    let mut setup = Setup::new(v6, Forward::Tunnel);
+    let outside = net(v6_outside);
+    setup.dest.addr = outside.server.into();
+    setup.dest.tunnel_source = outside.director.into();
+    setup.dest.family = if v6_outside { 6 } else { 4 };
+    (setup.dest.tunnel, setup.dest.tunnel_flags) = (tunnel as u8, flags);
+    setup.hop_mtu = 0;
+    setup.open()
+}
+
+/// Packets of one flow that exercise each way of summing: deferred, partly, byte by byte.
+fn packets(world: &World) -> Vec<Vec<u8>> {
+    let (client, vip) = (world.net.client, world.net.vip);
+    let mut packets: Vec<Vec<u8>> = [0, 1, 2, 3, 31, 1400]
+        .map(|length| tcp_packet(client, vip, CLIENT_PORT, PORT, length))
+        .to_vec();
+    packets
+        .extend([0, 1, 700, 1399].map(|length| udp_packet(client, vip, CLIENT_PORT, PORT, length)));
+    packets.push(
+        Packet::ip(client, vip)
+            .udp(CLIENT_PORT, PORT)
+            .payload(&[9; 77])
+            .zero_udp_checksum()
+            .build(),
+    );
+    packets.push(tcp_packet(client, vip, CLIENT_PORT, PORT, 8900));
+    match (client, vip) {
+        (std::net::IpAddr::V4(client), std::net::IpAddr::V4(vip)) => {
+            packets.push(
+                Packet::ipv4(client, vip)
+                    .options(&[1, 1, 1, 1])
+                    .udp(CLIENT_PORT, PORT)
+                    .payload(&[1; 99])
+                    .build(),
+            );
+        }
+        (std::net::IpAddr::V6(client), std::net::IpAddr::V6(vip)) => {
+            packets.push(
+                Packet::ipv6(client, vip)
+                    .dest_opts()
+                    .udp(CLIENT_PORT, PORT)
+                    .payload(&[1; 99])
+                    .build(),
+            );
+        }
+        _ => unreachable!(),
+    }
+    packets
+}
+
+/// The packet inside is what was sent, but for its TTL and what `checked` leaves to the receiver.
+fn carried<'a>(out: &'a Out, sent: &[u8]) -> &'a Datagram {
+    let inner = out
+        .sent()
+        .inner()
+        .unwrap_or_else(|| panic!("{}", weir_wire::describe(&out.frame)));
+    let original = Packet::parse_ip(sent).unwrap();
+    assert_eq!(
+        (inner.src(), inner.dst(), inner.ports()),
+        (original.src(), original.dst(), original.ports())
+    );
+    assert_eq!(inner.range.len(), sent.len());
+    assert_eq!(inner.transport_checksum, original.transport_checksum);
+    inner
+}
+
+fn each(flags: u8, tunnel: Tunnel, check: impl Fn(&Out, &Datagram)) {
+    for (v6, v6_outside) in [(false, false), (true, true), (true, false), (false, true)] {
+        let Some(world) = open(v6, v6_outside, tunnel, flags) else {
+            return;
+        };
+        world.begin();
+        for packet in packets(&world) {
+            let out = world.send(&frame().ip_packet(&packet));
+            let inner = carried(&out, &packet);
+            check(&out, inner);
+        }
+    }
+}
+
+#[test]
+fn gue_with_a_full_checksum() {
+    each(weir_abi::TUNNEL_CSUM, Tunnel::Gue, |out, _| {
+        assert_eq!(out.ip().transport_checksum, ChecksumState::Valid);
+    });
+}
+
+#[test]
+fn gue_without_a_checksum() {
+    each(0, Tunnel::Gue, |out, _| {
+        assert_eq!(out.ip().transport_checksum, ChecksumState::Absent)
+    });
+}
+
+#[test]
+fn gre_with_and_without_a_checksum() {
+    each(weir_abi::TUNNEL_CSUM, Tunnel::Gre, |out, _| {
+        assert_eq!(out.ip().transport_checksum, ChecksumState::Valid);
+    });
+    each(0, Tunnel::Gre, |out, _| {
+        assert_eq!(out.ip().transport_checksum, ChecksumState::Absent)
+    });
+}
+
+#[test]
+fn gue_with_the_remote_checksum() {
+    each(weir_abi::TUNNEL_REMCSUM, Tunnel::Gue, |out, inner| {
+        let Transport::Tunnel {
+            header: TunnelHeader::Gue(_, gue),
+            ..
+        } = &out.ip().transport
+        else {
+            panic!()
+        };
+        let deferrable = inner.transport_checksum == ChecksumState::Valid;
+        assert_eq!(gue.remote_checksum.is_some(), deferrable);
+        assert_eq!(out.ip().transport_checksum, ChecksumState::Valid);
+    });
+}
+
+#[test]
+fn fragments_and_errors_are_summed_too() {
+    for flags in [weir_abi::TUNNEL_CSUM, weir_abi::TUNNEL_REMCSUM] {
+        for v6 in [false, true] {
+            let Some(world) = open(v6, true, Tunnel::Gue, flags) else {
+                return;
+            };
+            let (client, vip) = (world.net.client, world.net.vip);
+            let datagram = udp_packet(client, vip, CLIENT_PORT, PORT, 1400);
+            for part in frame().fragments(&datagram, 600, 4).unwrap() {
+                assert_eq!(
+                    world.send(&part).sent().transport_checksum,
+                    ChecksumState::Valid
+                );
+            }
+            let about = udp_packet(vip, client, PORT, CLIENT_PORT, 51);
+            let error = frame()
+                .ip(world.net.router, vip)
+                .port_unreachable(&about)
+                .build();
+            assert_eq!(
+                world.send(&error).sent().transport_checksum,
+                ChecksumState::Valid
+            );
+        }
+    }
+}
+
+#[test]
+fn a_wrong_inner_checksum_does_not_become_right() {
+    for flags in [weir_abi::TUNNEL_CSUM, weir_abi::TUNNEL_REMCSUM] {
+        let Some(world) = open(false, false, Tunnel::Gue, flags) else {
+            return;
+        };
+        world.begin();
+        let bad = frame()
+            .ip(world.net.client, world.net.vip)
+            .tcp(CLIENT_PORT, PORT)
+            .flags(TcpFlags::ACK)
+            .payload(&[1, 2, 3])
+            .bad_checksum()
+            .build();
+        let out = world.send(&bad);
+        assert_eq!(
+            out.ip().transport_checksum,
+            ChecksumState::Invalid,
+            "nor is it hidden by completing it"
+        );
+    }
+}

@@ -1,0 +1,302 @@
+//! Fragments follow their first fragment.
+
+mod support;
+mod world;
+
+use std::net::IpAddr;
+
+use weir_abi::{Forward, Reason};
+use weir_wire::{IpHeader, IpProtocol};
+use world::{
+    CLIENT_PORT, PORT, SERVER_MAC, SERVER_PORT, Setup, World, XDP_DROP, XDP_PASS, frame, tcp,
+    tcp_packet, udp_packet,
+};
+
+/// Frames of one datagram in three parts.
+fn parts(packet: &[u8], id: u32) -> Vec<Vec<u8>> {
+    let parts = frame().fragments(packet, 600, id).unwrap();
+    assert_eq!(parts.len(), 3);
+    parts
+}
+
+fn request(world: &World) -> Vec<u8> {
+    udp_packet(world.net.client, world.net.vip, CLIENT_PORT, PORT, 1400)
+}
+
+/// The datagram that frames of fragments carry, behind their IP headers.
+fn joined(frames: &[world::Out]) -> Vec<u8> {
+    frames
+        .iter()
+        .flat_map(|out| {
+            let ip = out.ip();
+            let fragment = ip.fragment.expect("a fragment");
+            let header = match &ip.ip {
+                IpHeader::V4(_) => 20,
+                IpHeader::V6(..) => 48,
+            };
+            assert!(fragment.offset_bytes % 8 == 0);
+            out.frame[ip.range.start + header..ip.range.end].to_vec()
+        })
+        .collect()
+}
+
+/// Whether the joined UDP datagram's checksum is right for these addresses.
+fn udp_valid(src: IpAddr, dst: IpAddr, datagram: &[u8]) -> bool {
+    let sum = weir_wire::checksum::pseudo_header(src, dst, IpProtocol::UDP, datagram.len());
+    sum.bytes(datagram).is_valid()
+}
+
+#[test]
+fn every_part_goes_to_the_server_of_the_first() {
+    for v6 in [false, true] {
+        for forward in [
+            Forward::Direct,
+            Forward::Tunnel,
+            Forward::L3dsr,
+            Forward::Nat,
+        ] {
+            let Some(world) = Setup::new(v6, forward).open() else {
+                return;
+            };
+            let net = world.net;
+            let outs: Vec<_> = parts(&request(&world), 7)
+                .iter()
+                .map(|part| world.send(part))
+                .collect();
+            for out in &outs {
+                let outer = out.sent();
+                assert_eq!(out.parsed.ethernet.dst.octets(), SERVER_MAC, "{forward:?}");
+                let expected = if forward == Forward::Direct {
+                    net.vip
+                } else {
+                    net.server
+                };
+                assert_eq!(outer.dst(), expected, "{forward:?}");
+                if let Some(inner) = outer.inner() {
+                    assert_eq!((inner.src(), inner.dst()), (net.client, net.vip));
+                    assert!(inner.fragment.is_some());
+                } else {
+                    assert_eq!(outer.ttl(), 63);
+                }
+            }
+            if forward != Forward::Tunnel {
+                let seen = if forward == Forward::Direct {
+                    net.vip
+                } else {
+                    net.server
+                };
+                let datagram = joined(&outs);
+                assert!(udp_valid(net.client, seen, &datagram), "{forward:?}");
+                let port = if forward == Forward::Nat {
+                    SERVER_PORT
+                } else {
+                    PORT
+                };
+                assert_eq!(datagram[2..4], port.to_be_bytes());
+            }
+            assert_eq!(world.plane.maps().traffic(1).unwrap().packets_in, 3);
+            assert_eq!(
+                world.plane.maps().flows.walk().count(),
+                if forward == Forward::Nat { 2 } else { 1 }
+            );
+        }
+    }
+}
+
+#[test]
+fn replies_under_nat_and_snat() {
+    for v6 in [false, true] {
+        for snat in [false, true] {
+            let setup = Setup::new(v6, Forward::Nat);
+            let Some(world) = (if snat { setup.snat() } else { setup }).open() else {
+                return;
+            };
+            let net = world.net;
+            let seen = world.send(&frame().ip_packet(&udp_packet(
+                net.client,
+                net.vip,
+                CLIENT_PORT,
+                PORT,
+                10,
+            )));
+            let (source, sport) = (seen.sent().src(), seen.ip().ports().unwrap().0);
+            let answer = udp_packet(net.server, source, SERVER_PORT, sport, 1400);
+            let outs: Vec<_> = parts(&answer, 9)
+                .iter()
+                .map(|part| world.send(part))
+                .collect();
+            for out in &outs {
+                let ip = out.sent();
+                assert_eq!((ip.src(), ip.dst()), (net.vip, net.client));
+            }
+            assert!(udp_valid(net.vip, net.client, &joined(&outs)));
+            assert_eq!(world.plane.maps().traffic(1).unwrap().packets_out, 3);
+        }
+    }
+}
+
+#[test]
+fn one_before_its_first_is_dropped() {
+    for v6 in [false, true] {
+        let Some(world) = Setup::new(v6, Forward::Direct).open() else {
+            return;
+        };
+        let parts = parts(&request(&world), 7);
+        assert_eq!(world.send(&parts[1]).verdict, XDP_DROP);
+        assert_eq!(world.count(Reason::DropFragmentEarly), 1);
+        world.send(&parts[0]).sent();
+        world.send(&parts[1]).sent();
+        let other = parts_of_id(&world, 8);
+        assert_eq!(world.send(&other[2]).verdict, XDP_DROP);
+        assert_eq!(world.count(Reason::DropFragmentEarly), 2);
+    }
+}
+
+fn parts_of_id(world: &World, id: u32) -> Vec<Vec<u8>> {
+    parts(&request(world), id)
+}
+
+#[test]
+fn an_old_note_is_not_believed() {
+    let Some(world) = Setup::new(false, Forward::Direct).open() else {
+        return;
+    };
+    let parts = parts(&request(&world), 7);
+    world.send(&parts[0]).sent();
+    let notes = world.plane.maps().fragments.elements().unwrap();
+    let [(key, note)] = notes[..] else {
+        panic!("{notes:?}")
+    };
+    assert_eq!((note.dest, note.reverse), (1, 0));
+    let old = weir_abi::Fragment {
+        tick: note.tick.wrapping_sub(40),
+        ..note
+    };
+    world.plane.maps().fragments.set(&key, &old).unwrap();
+    assert_eq!(world.send(&parts[1]).verdict, XDP_DROP);
+    assert_eq!(world.count(Reason::DropFragmentEarly), 1);
+}
+
+#[test]
+fn tcp_fragments() {
+    let Some(world) = Setup::new(false, Forward::Nat).open() else {
+        return;
+    };
+    let net = world.net;
+    world.begin();
+    let packet = tcp_packet(net.client, net.vip, CLIENT_PORT, PORT, 1400);
+    for part in parts(&packet, 3) {
+        assert_eq!(world.send(&part).sent().dst(), net.server);
+    }
+}
+
+#[test]
+fn what_the_stack_got_first_it_gets_whole() {
+    for v6 in [false, true] {
+        let Some(world) = Setup::new(v6, Forward::Direct).open() else {
+            return;
+        };
+        let net = world.net;
+        let elsewhere = udp_packet(net.client, net.vip, CLIENT_PORT, 53, 1400);
+        for part in parts(&elsewhere, 5) {
+            let out = world.send(&part);
+            assert_eq!((out.verdict, &out.frame), (XDP_PASS, &part));
+        }
+        assert_eq!(world.count(Reason::PassNoService), 3);
+    }
+}
+
+#[test]
+fn fragments_of_others_are_left_alone() {
+    for v6 in [false, true] {
+        let Some(world) = Setup::new(v6, Forward::Nat).open() else {
+            return;
+        };
+        let net = world.net;
+        let from_server = udp_packet(net.server, net.router, 53, 5353, 1400);
+        let to_snat = udp_packet(net.router, net.snat, 53, 5353, 1400);
+        for packet in [from_server, to_snat] {
+            for part in parts(&packet, 11).iter().rev() {
+                let out = world.send(part);
+                assert_eq!((out.verdict, &out.frame), (XDP_PASS, part));
+            }
+        }
+        assert_eq!(world.count(Reason::DropFragmentEarly), 0);
+        let echo = weir_wire::Packet::ip(net.client, net.vip)
+            .echo_request(1, 1)
+            .payload(&[5; 1400])
+            .build();
+        for part in parts(&echo, 12) {
+            assert_eq!(world.send(&part).verdict, XDP_PASS);
+        }
+    }
+}
+
+#[test]
+fn a_server_that_is_gone() {
+    let Some(world) = Setup::new(false, Forward::Direct).open() else {
+        return;
+    };
+    let parts = parts(&request(&world), 7);
+    world.send(&parts[0]).sent();
+    world
+        .plane
+        .maps()
+        .dests
+        .set(1, &weir_abi::Dest::default())
+        .unwrap();
+    assert_eq!(world.send(&parts[1]).verdict, XDP_DROP);
+    assert_eq!(world.count(Reason::DropServerGone), 1);
+}
+
+#[test]
+fn a_refused_first_fragment_takes_the_others_with_it() {
+    let Some(world) = (Setup {
+        servers: false,
+        ..Setup::new(false, Forward::Direct)
+    })
+    .open() else {
+        return;
+    };
+    let parts = parts(&request(&world), 7);
+    let refusal = world.send(&parts[0]);
+    assert_eq!(refusal.sent().protocol, IpProtocol::ICMP);
+    assert_eq!(world.send(&parts[1]).verdict, XDP_DROP);
+    assert_eq!(
+        (
+            world.count(Reason::RejectNoServer),
+            world.count(Reason::DropFragmentEarly)
+        ),
+        (1, 1)
+    );
+}
+
+#[test]
+fn a_local_server_gets_all_parts() {
+    let mut setup = Setup::new(false, Forward::Nat);
+    setup.dest.flags |= weir_abi::DEST_LOCAL;
+    let Some(world) = setup.open() else { return };
+    for part in parts(&request(&world), 7) {
+        let out = world.send(&part);
+        assert_eq!((out.verdict, out.ip().dst()), (XDP_PASS, world.net.server));
+    }
+    assert_eq!(world.count(Reason::PassLocalServer), 3);
+}
+
+#[test]
+fn whole_packets_leave_no_note() {
+    let Some(world) = Setup::new(false, Forward::Nat).open() else {
+        return;
+    };
+    world.begin();
+    world
+        .send(&tcp(
+            world.net.client,
+            world.net.vip,
+            CLIENT_PORT,
+            PORT,
+            weir_wire::TcpFlags::ACK,
+        ))
+        .sent();
+    assert!(world.plane.maps().fragments.elements().unwrap().is_empty());
+}

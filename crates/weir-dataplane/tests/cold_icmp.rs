@@ -1,0 +1,452 @@
+//! ICMP errors follow the flow of the packet that they quote, translated as its packets are.
+
+mod support;
+mod world;
+
+use std::net::IpAddr;
+
+use weir_abi::{Forward, Reason, Tunnel};
+use weir_wire::{
+    Datagram, Encapsulation, GueChecksum, Icmpv4Message, Icmpv6Message, IpProtocol, Packet,
+    TcpFlags, Transport,
+};
+use world::{
+    CLIENT_PORT, Out, PORT, SERVER_MAC, SERVER_PORT, Setup, World, XDP_DROP, XDP_PASS, XDP_TX,
+    frame, tcp, tcp_packet, udp_packet,
+};
+
+const FORWARDS: [Forward; 4] = [
+    Forward::Direct,
+    Forward::Tunnel,
+    Forward::L3dsr,
+    Forward::Nat,
+];
+
+/// "Too big" about `quoted`, from the router to whoever sent that.
+fn too_big(from: IpAddr, to: IpAddr, mtu: u16, quoted: &[u8]) -> Vec<u8> {
+    frame().ip(from, to).ttl(60).too_big(mtu, quoted).build()
+}
+
+fn mtu(ip: &Datagram) -> u32 {
+    match &ip.transport {
+        Transport::Icmp4 {
+            message: Icmpv4Message::FragmentationNeeded { mtu },
+            ..
+        } => u32::from(*mtu),
+        Transport::Icmp6 {
+            message: Icmpv6Message::PacketTooBig { mtu },
+            ..
+        } => *mtu,
+        other => panic!("not too big: {other:?}"),
+    }
+}
+
+fn reply(world: &World, length: usize) -> Vec<u8> {
+    tcp_packet(world.net.vip, world.net.client, PORT, CLIENT_PORT, length)
+}
+
+#[test]
+fn an_error_about_a_reply_reaches_its_server() {
+    for v6 in [false, true] {
+        for forward in FORWARDS {
+            let Some(world) = Setup::new(v6, forward).open() else {
+                return;
+            };
+            let net = world.net;
+            world.begin();
+            let out = world.send(&too_big(net.router, net.vip, 1400, &reply(&world, 600)));
+            let outer = out.sent();
+            assert_eq!(out.parsed.ethernet.dst.octets(), SERVER_MAC, "{forward:?}");
+            assert_eq!(outer.ttl(), 59);
+            let (ip, expected) = match forward {
+                Forward::Tunnel => (outer.inner().unwrap(), net.vip),
+                Forward::Direct => (outer, net.vip),
+                _ => (outer, net.server),
+            };
+            assert_eq!(
+                (ip.src(), ip.dst(), mtu(ip)),
+                (net.router, expected, 1400),
+                "{forward:?}"
+            );
+            let quoted = ip.quoted().unwrap();
+            let sender = if forward == Forward::Nat {
+                (net.server, SERVER_PORT)
+            } else {
+                (net.vip, PORT)
+            };
+            assert_eq!(
+                (quoted.src(), quoted.dst()),
+                (sender.0, net.client),
+                "{forward:?}"
+            );
+            assert_eq!(quoted.ports(), Some((sender.1, CLIENT_PORT)), "{forward:?}");
+            assert_eq!(world.plane.maps().traffic(1).unwrap().packets_in, 2);
+        }
+    }
+}
+
+#[test]
+fn a_marked_error_under_l3dsr() {
+    for v6 in [false, true] {
+        let mut setup = Setup::new(v6, Forward::L3dsr);
+        setup.dest.dscp = 5;
+        let Some(world) = setup.open() else { return };
+        world.begin();
+        let out = world.send(&too_big(
+            world.net.router,
+            world.net.vip,
+            1400,
+            &reply(&world, 64),
+        ));
+        assert_eq!(out.sent().tos() >> 2, 5);
+    }
+}
+
+#[test]
+fn eight_bytes_of_the_quoted_header_are_enough() {
+    for v6 in [false, true] {
+        let Some(world) = Setup::new(v6, Forward::Nat).open() else {
+            return;
+        };
+        let net = world.net;
+        world.begin();
+        let short = &reply(&world, 600)[..if v6 { 48 } else { 28 }];
+        let out = world.send(&too_big(net.router, net.vip, 1400, short));
+        let quoted = out.sent().quoted().unwrap();
+        assert_eq!(
+            (quoted.src(), quoted.ports()),
+            (net.server, Some((SERVER_PORT, CLIENT_PORT)))
+        );
+    }
+}
+
+#[test]
+fn udp_with_and_without_a_checksum() {
+    for v6 in [false, true] {
+        for zero in [false, true] {
+            let Some(world) = Setup::new(v6, Forward::Nat).open() else {
+                return;
+            };
+            let net = world.net;
+            world
+                .send(&frame().ip_packet(&udp_packet(net.client, net.vip, CLIENT_PORT, PORT, 30)))
+                .sent();
+            let answer = Packet::ip(net.vip, net.client)
+                .udp(PORT, CLIENT_PORT)
+                .payload(&[9; 33]);
+            let answer = if zero {
+                answer.zero_udp_checksum()
+            } else {
+                answer
+            }
+            .build();
+            let out = world.send(
+                &frame()
+                    .ip(net.router, net.vip)
+                    .port_unreachable(&answer)
+                    .build(),
+            );
+            let quoted = out.sent().quoted().unwrap();
+            assert_eq!(
+                (quoted.src(), quoted.ports()),
+                (net.server, Some((SERVER_PORT, CLIENT_PORT)))
+            );
+            let Transport::Udp(header) = &quoted.transport else {
+                panic!("{quoted:?}")
+            };
+            assert_eq!(header.dst_port, CLIENT_PORT);
+        }
+    }
+}
+
+#[test]
+fn snat_is_undone_and_done_inside() {
+    for v6 in [false, true] {
+        let Some(world) = Setup::new(v6, Forward::Nat).snat().open() else {
+            return;
+        };
+        let net = world.net;
+        let request = world.begin();
+        let (source, sport) = (request.ip().src(), request.ip().ports().unwrap().0);
+        assert_eq!(source, net.snat);
+
+        let to_server = world.send(&too_big(net.router, net.vip, 1400, &reply(&world, 100)));
+        let quoted = to_server.sent().quoted().unwrap();
+        assert_eq!((to_server.ip().dst(), quoted.dst()), (net.server, net.snat));
+        assert_eq!(quoted.ports(), Some((SERVER_PORT, sport)));
+
+        let seen = tcp_packet(net.snat, net.server, sport, SERVER_PORT, 100);
+        let to_client = world.send(&too_big(net.server, net.snat, 1300, &seen));
+        let ip = to_client.sent();
+        assert_eq!((ip.src(), ip.dst()), (net.vip, net.client));
+        let quoted = ip.quoted().unwrap();
+        assert_eq!((quoted.src(), quoted.dst()), (net.client, net.vip));
+        assert_eq!(quoted.ports(), Some((CLIENT_PORT, PORT)));
+    }
+}
+
+#[test]
+fn an_error_about_a_request_reaches_the_client() {
+    for v6 in [false, true] {
+        let Some(world) = Setup::new(v6, Forward::Nat).open() else {
+            return;
+        };
+        let net = world.net;
+        world.begin();
+        let seen = tcp_packet(net.client, net.server, CLIENT_PORT, SERVER_PORT, 1000);
+        for (from, shown) in [(net.server, net.vip), (net.router, net.router)] {
+            let out = world.send(&too_big(from, net.client, 1280, &seen));
+            let ip = out.sent();
+            assert_eq!((ip.src(), ip.dst(), mtu(ip)), (shown, net.client, 1280));
+            let quoted = ip.quoted().unwrap();
+            assert_eq!((quoted.src(), quoted.dst()), (net.client, net.vip));
+            assert_eq!(quoted.ports(), Some((CLIENT_PORT, PORT)));
+        }
+        assert_eq!(world.plane.maps().traffic(1).unwrap().packets_out, 2);
+    }
+}
+
+#[test]
+fn the_other_errors() {
+    for v6 in [false, true] {
+        let Some(world) = Setup::new(v6, Forward::Nat).open() else {
+            return;
+        };
+        let net = world.net;
+        world.begin();
+        let about = reply(&world, 40);
+        let unreachable = world.send(
+            &frame()
+                .ip(net.router, net.vip)
+                .port_unreachable(&about)
+                .build(),
+        );
+        assert_eq!(unreachable.sent().dst(), net.server);
+        let exceeded = world.send(
+            &frame()
+                .ip(net.router, net.vip)
+                .time_exceeded(&about)
+                .build(),
+        );
+        assert_eq!(exceeded.sent().dst(), net.server);
+    }
+}
+
+#[test]
+fn errors_about_no_flow_go_up_unchanged() {
+    for v6 in [false, true] {
+        let Some(world) = Setup::new(v6, Forward::Nat).open() else {
+            return;
+        };
+        let net = world.net;
+        world.begin();
+        let other_port = tcp_packet(net.vip, net.client, PORT, CLIENT_PORT + 1, 50);
+        let not_its_sender = tcp_packet(net.server, net.client, PORT, CLIENT_PORT, 50);
+        for quoted in [other_port, not_its_sender] {
+            let input = too_big(net.router, net.vip, 1400, &quoted);
+            let out = world.send(&input);
+            assert_eq!((out.verdict, &out.frame), (XDP_PASS, &input));
+        }
+        assert_eq!(world.count(Reason::PassIcmp), 2);
+        let foreign = tcp_packet(net.client, net.router, 1, 2, 50);
+        assert_eq!(
+            world
+                .send(&too_big(net.director, net.client, 1400, &foreign))
+                .verdict,
+            XDP_PASS
+        );
+        assert_eq!(world.count(Reason::PassNotOurs), 1);
+    }
+}
+
+#[test]
+fn a_quote_that_is_cut_is_dropped_at_a_vip_only() {
+    for v6 in [false, true] {
+        let Some(world) = Setup::new(v6, Forward::Nat).open() else {
+            return;
+        };
+        let net = world.net;
+        world.begin();
+        let about = reply(&world, 40);
+        for length in [0, 10, if v6 { 44 } else { 24 }] {
+            assert_eq!(
+                world
+                    .send(&too_big(net.router, net.vip, 1400, &about[..length]))
+                    .verdict,
+                XDP_DROP
+            );
+            assert_eq!(
+                world
+                    .send(&too_big(net.router, net.client, 1400, &about[..length]))
+                    .verdict,
+                XDP_PASS
+            );
+        }
+        assert_eq!(world.count(Reason::DropTooShort), 3);
+    }
+}
+
+#[test]
+fn an_error_is_never_answered() {
+    let Some(world) = Setup::new(false, Forward::Nat).open() else {
+        return;
+    };
+    let net = world.net;
+    world.begin();
+    let dying = frame()
+        .ip(net.router, net.vip)
+        .ttl(1)
+        .too_big(1400, &reply(&world, 40))
+        .build();
+    assert_eq!(world.send(&dying).verdict, XDP_DROP);
+    assert_eq!(world.count(Reason::DropTtl), 1);
+}
+
+#[test]
+fn a_wrong_checksum_stays_wrong() {
+    for v6 in [false, true] {
+        let Some(world) = Setup::new(v6, Forward::Nat).open() else {
+            return;
+        };
+        let net = world.net;
+        world.begin();
+        let mut input = too_big(net.router, net.vip, 1400, &reply(&world, 40));
+        let last = input.len() - 1;
+        input[last] ^= 0x55;
+        let out = world.send(&input);
+        assert_eq!(out.verdict, XDP_TX);
+        assert!(!out.ip().checksums_valid());
+    }
+}
+
+#[test]
+fn extension_headers_in_the_quote_are_followed() {
+    let Some(world) = Setup::new(true, Forward::Nat).open() else {
+        return;
+    };
+    let net = world.net;
+    world.begin();
+    let (IpAddr::V6(vip), IpAddr::V6(client)) = (net.vip, net.client) else {
+        panic!()
+    };
+    let about = Packet::ipv6(vip, client)
+        .dest_opts()
+        .tcp(PORT, CLIENT_PORT)
+        .flags(TcpFlags::ACK)
+        .payload(&[3; 30])
+        .build();
+    let out = world.send(&too_big(net.router, net.vip, 1400, &about));
+    let quoted = out.sent().quoted().unwrap();
+    assert_eq!(
+        (quoted.src(), quoted.ports()),
+        (net.server, Some((SERVER_PORT, CLIENT_PORT)))
+    );
+}
+
+/// A tunnel of each kind, as its server's row says it and as its packets look.
+fn tunnels() -> [(Tunnel, u8, Encapsulation, u32); 5] {
+    let gue = |checksum| Encapsulation::Gue {
+        sport: 50_000,
+        dport: weir_wire::GUE_PORT,
+        checksum,
+    };
+    [
+        (Tunnel::Ipip, 0, Encapsulation::Ipip, 0),
+        (Tunnel::Gue, 0, gue(GueChecksum::None), 12),
+        (
+            Tunnel::Gue,
+            weir_abi::TUNNEL_REMCSUM,
+            gue(GueChecksum::Remote),
+            20,
+        ),
+        (Tunnel::Gre, 0, Encapsulation::Gre { checksum: false }, 4),
+        (
+            Tunnel::Gre,
+            weir_abi::TUNNEL_CSUM,
+            Encapsulation::Gre { checksum: true },
+            8,
+        ),
+    ]
+}
+
+fn from_tunnel(world: &World, encapsulation: Encapsulation, v6_outside: bool, mtu: u16) -> Out {
+    let outside = world::net(v6_outside);
+    let inside = tcp_packet(world.net.client, world.net.vip, CLIENT_PORT, PORT, 1000);
+    let carried = Packet::ip(outside.director, outside.server).encapsulate(encapsulation, &inside);
+    world.send(&too_big(outside.router, outside.director, mtu, &carried))
+}
+
+#[test]
+fn too_big_for_a_tunnel_becomes_too_big_for_the_client() {
+    for (v6, v6_outside) in [(false, false), (true, true), (true, false), (false, true)] {
+        for (tunnel, flags, encapsulation, shim) in tunnels() {
+            let mut setup = Setup::new(v6, Forward::Tunnel);
+            let outside = world::net(v6_outside);
+            setup.dest.addr = outside.server.into();
+            setup.dest.tunnel_source = outside.director.into();
+            setup.dest.family = if v6_outside { 6 } else { 4 };
+            (setup.dest.tunnel, setup.dest.tunnel_flags) = (tunnel as u8, flags);
+            setup.settings.flags = 0;
+            let Some(world) = setup.open() else { return };
+            let net = world.net;
+            world.begin();
+            // Without a way that the kernel tells, the client's own device: to tc.
+            let out = from_tunnel(&world, encapsulation, v6_outside, 1400);
+            assert_eq!(out.verdict, XDP_PASS, "{tunnel:?}");
+            assert_eq!(world.count(Reason::PassToTc), 1);
+            let ip = out.ip();
+            assert!(ip.checksums_valid());
+            let room = 1400 - shim - if v6_outside { 40 } else { 20 };
+            assert_eq!((ip.src(), ip.dst(), mtu(ip)), (net.vip, net.client, room));
+            let quoted = ip.quoted().unwrap();
+            assert_eq!(
+                (quoted.src(), quoted.dst(), quoted.protocol),
+                (net.client, net.vip, IpProtocol::TCP)
+            );
+            assert_eq!(quoted.ports(), Some((CLIENT_PORT, PORT)));
+        }
+    }
+}
+
+#[test]
+fn a_tunnel_that_is_not_ours_is_the_stacks() {
+    let Some(world) = Setup::new(false, Forward::Tunnel).open() else {
+        return;
+    };
+    let net = world.net;
+    world.begin();
+    let inside = tcp_packet(net.client, net.vip, CLIENT_PORT, PORT, 100);
+    let stranger: IpAddr = "10.0.0.77".parse().unwrap();
+    let carried = Packet::ip(net.director, stranger).encapsulate(Encapsulation::Ipip, &inside);
+    let input = too_big(net.router, net.director, 1400, &carried);
+    let out = world.send(&input);
+    assert_eq!((out.verdict, out.frame), (XDP_PASS, input));
+    let tiny = from_tunnel(&world, Encapsulation::Ipip, false, 60);
+    assert_eq!(tiny.verdict, XDP_PASS);
+    assert_eq!(world.count(Reason::PassNotOurs), 2);
+}
+
+#[test]
+fn a_flow_without_an_entry_is_found_by_its_hash() {
+    let mut setup = Setup::new(false, Forward::Direct);
+    setup.settings.syn_budget = 0;
+    let Some(world) = setup.open() else { return };
+    world
+        .send(&tcp(
+            world.net.client,
+            world.net.vip,
+            CLIENT_PORT,
+            PORT,
+            TcpFlags::SYN,
+        ))
+        .sent();
+    assert_eq!(world.plane.maps().flows.walk().count(), 0);
+    let out = world.send(&too_big(
+        world.net.router,
+        world.net.vip,
+        1400,
+        &reply(&world, 100),
+    ));
+    out.sent();
+    assert_eq!(out.parsed.ethernet.dst.octets(), SERVER_MAC);
+}

@@ -1,0 +1,332 @@
+//! ICMP errors of the director's own making, and echo.
+
+mod support;
+mod world;
+
+use weir_abi::{Forward, Reason};
+use weir_wire::{Icmpv4Message, Icmpv6Message, IpProtocol, MacAddr, Packet, TcpFlags, Transport};
+use world::{
+    CLIENT_PORT, DIRECTOR_MAC, PEER_MAC, PORT, Setup, XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX,
+    frame, tcp, tcp_packet, udp_packet,
+};
+
+fn message(ip: &weir_wire::Datagram) -> (u8, u8) {
+    match &ip.transport {
+        Transport::Icmp4 { message, .. } => message.kind_and_code(),
+        Transport::Icmp6 { message, .. } => message.kind_and_code(),
+        other => panic!("not ICMP: {other:?}"),
+    }
+}
+
+#[test]
+fn without_a_server_the_client_is_told_so() {
+    for v6 in [false, true] {
+        let Some(world) = (Setup {
+            servers: false,
+            ..Setup::new(v6, Forward::Direct)
+        })
+        .open() else {
+            return;
+        };
+        let net = world.net;
+        for input in [
+            tcp(net.client, net.vip, CLIENT_PORT, PORT, TcpFlags::SYN),
+            frame().ip_packet(&udp_packet(net.client, net.vip, CLIENT_PORT, PORT, 1)),
+            frame().ip_packet(&udp_packet(net.client, net.vip, CLIENT_PORT, PORT, 1400)),
+        ] {
+            let out = world.send(&input);
+            let ip = out.sent();
+            assert_eq!((ip.src(), ip.dst(), ip.ttl()), (net.vip, net.client, 64));
+            assert_eq!(message(ip), if v6 { (1, 4) } else { (3, 3) });
+            assert_eq!(out.parsed.ethernet.dst, MacAddr::new(PEER_MAC));
+            assert_eq!(out.parsed.ethernet.src, MacAddr::new(DIRECTOR_MAC));
+            let quoted = ip.quoted().unwrap();
+            assert_eq!((quoted.src(), quoted.dst()), (net.client, net.vip));
+            assert_eq!(quoted.ports(), Some((CLIENT_PORT, PORT)));
+            assert!(ip.range.len() <= if v6 { 1280 } else { 576 });
+            let quote = out.bytes_of(quoted);
+            assert_eq!(quote, &input[14..14 + quote.len()]);
+        }
+        assert_eq!(world.count(Reason::RejectNoServer), 3);
+    }
+}
+
+#[test]
+fn a_tagged_frame_is_answered_with_its_tag() {
+    let Some(world) = (Setup {
+        servers: false,
+        ..Setup::new(false, Forward::Direct)
+    })
+    .open() else {
+        return;
+    };
+    let packet = udp_packet(world.net.client, world.net.vip, CLIENT_PORT, PORT, 10);
+    let out = world.send(&frame().vlan(10).ip_packet(&packet));
+    out.sent();
+    assert_eq!(out.parsed.ethernet.tags.len(), 1);
+}
+
+#[test]
+fn the_budget_bounds_answers() {
+    let mut setup = Setup {
+        servers: false,
+        ..Setup::new(false, Forward::Direct)
+    };
+    setup.settings.reject_budget = 0;
+    let Some(world) = setup.open() else { return };
+    let out = world.send(&tcp(
+        world.net.client,
+        world.net.vip,
+        CLIENT_PORT,
+        PORT,
+        TcpFlags::SYN,
+    ));
+    assert_eq!(out.verdict, XDP_DROP);
+    assert_eq!(
+        (
+            world.count(Reason::DropNoServer),
+            world.count(Reason::RejectNoServer)
+        ),
+        (1, 0)
+    );
+}
+
+#[test]
+fn a_source_that_is_no_host_is_not_answered() {
+    let Some(world) = (Setup {
+        servers: false,
+        ..Setup::new(false, Forward::Direct)
+    })
+    .open() else {
+        return;
+    };
+    for source in ["224.0.0.1", "255.255.255.255", "127.0.0.1", "0.0.0.0"] {
+        let out = world.send(&tcp(
+            source.parse().unwrap(),
+            world.net.vip,
+            CLIENT_PORT,
+            PORT,
+            TcpFlags::SYN,
+        ));
+        assert_eq!(out.verdict, XDP_DROP, "{source}");
+    }
+    let packet = udp_packet(world.net.client, world.net.vip, CLIENT_PORT, PORT, 10);
+    let broadcast = Packet::ethernet(MacAddr::new(PEER_MAC), MacAddr::BROADCAST).ip_packet(&packet);
+    assert_eq!(world.send(&broadcast).verdict, XDP_DROP);
+    assert_eq!(world.count(Reason::DropNoServer), 5);
+}
+
+#[test]
+fn no_server_drop_is_silent() {
+    let mut setup = Setup {
+        servers: false,
+        ..Setup::new(false, Forward::Direct)
+    };
+    setup.service.flags = weir_abi::SERVICE_DROP_NO_SERVER;
+    let Some(world) = setup.open() else { return };
+    let out = world.send(&tcp(
+        world.net.client,
+        world.net.vip,
+        CLIENT_PORT,
+        PORT,
+        TcpFlags::SYN,
+    ));
+    assert_eq!(out.verdict, XDP_DROP);
+    assert_eq!(world.count(Reason::DropNoServer), 1);
+}
+
+#[test]
+fn what_does_not_fit_the_tunnel_is_answered_with_its_room() {
+    for v6 in [false, true] {
+        let Some(world) = Setup::new(v6, Forward::Tunnel).open() else {
+            return;
+        };
+        let net = world.net;
+        world.begin();
+        let full = tcp_packet(
+            net.client,
+            net.vip,
+            CLIENT_PORT,
+            PORT,
+            if v6 { 1440 } else { 1460 },
+        );
+        let out = world.send(&frame().ip_packet(&full));
+        match &out.sent().transport {
+            Transport::Icmp4 { message, .. } => {
+                assert_eq!(*message, Icmpv4Message::FragmentationNeeded { mtu: 1480 });
+            }
+            Transport::Icmp6 { message, .. } => {
+                assert_eq!(*message, Icmpv6Message::PacketTooBig { mtu: 1460 })
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(
+            out.ip().quoted().unwrap().tcp().map(|tcp| tcp.dst_port),
+            Some(PORT)
+        );
+        assert_eq!(world.count(Reason::DropTooBig), 1);
+        let fits = tcp_packet(
+            net.client,
+            net.vip,
+            CLIENT_PORT,
+            PORT,
+            if v6 { 1400 } else { 1440 },
+        );
+        assert_eq!(
+            world.send(&frame().ip_packet(&fits)).sent().protocol,
+            if v6 {
+                IpProtocol::IPV6
+            } else {
+                IpProtocol::IPIP
+            }
+        );
+    }
+}
+
+#[test]
+fn an_ipv6_sender_is_never_told_less_than_1280() {
+    let Some(world) = (Setup {
+        hop_mtu: 1280,
+        ..Setup::new(true, Forward::Tunnel)
+    })
+    .open() else {
+        return;
+    };
+    world.begin();
+    let packet = tcp_packet(world.net.client, world.net.vip, CLIENT_PORT, PORT, 1220);
+    let out = world.send(&frame().ip_packet(&packet));
+    let Transport::Icmp6 { message, .. } = &out.sent().transport else {
+        panic!()
+    };
+    assert_eq!(*message, Icmpv6Message::PacketTooBig { mtu: 1280 });
+}
+
+#[test]
+fn a_used_up_ttl_is_answered() {
+    for v6 in [false, true] {
+        let Some(world) = Setup::new(v6, Forward::Nat).open() else {
+            return;
+        };
+        let net = world.net;
+        let dying = frame()
+            .ip(net.client, net.vip)
+            .ttl(1)
+            .tcp(CLIENT_PORT, PORT)
+            .flags(TcpFlags::SYN)
+            .build();
+        let out = world.send(&dying);
+        assert_eq!(message(out.sent()), if v6 { (3, 0) } else { (11, 0) });
+        assert_eq!((out.ip().src(), out.ip().dst()), (net.vip, net.client));
+        assert_eq!(world.count(Reason::DropTtl), 1);
+    }
+}
+
+#[test]
+fn echo_to_a_vip_is_answered_in_place() {
+    for v6 in [false, true] {
+        let Some(world) = Setup::new(v6, Forward::Direct).open() else {
+            return;
+        };
+        let net = world.net;
+        for length in [0, 1, 56, 1400] {
+            let data = vec![7; length];
+            let request = frame()
+                .ip(net.client, net.vip)
+                .ttl(3)
+                .echo_request(77, 5)
+                .payload(&data)
+                .build();
+            let out = world.send(&request);
+            let ip = out.sent();
+            assert_eq!((ip.src(), ip.dst(), ip.ttl()), (net.vip, net.client, 64));
+            assert_eq!(message(ip), if v6 { (129, 0) } else { (0, 0) });
+            assert_eq!(&out.frame[ip.payload.clone()], &data[..]);
+            assert_eq!(out.parsed.ethernet.dst, MacAddr::new(PEER_MAC));
+        }
+        assert_eq!(world.count(Reason::TxEcho), 4);
+    }
+}
+
+#[test]
+fn a_wrong_echo_checksum_stays_wrong() {
+    let Some(world) = Setup::new(false, Forward::Direct).open() else {
+        return;
+    };
+    let request = frame()
+        .ip(world.net.client, world.net.vip)
+        .echo_request(1, 1)
+        .bad_checksum()
+        .build();
+    let out = world.send(&request);
+    assert_eq!(out.verdict, XDP_TX);
+    assert!(!out.ip().checksums_valid());
+}
+
+#[test]
+fn other_icmp_goes_up() {
+    for v6 in [false, true] {
+        let Some(world) = Setup::new(v6, Forward::Direct).open() else {
+            return;
+        };
+        let net = world.net;
+        let reply = frame().ip(net.client, net.vip).echo_reply(1, 1).build();
+        assert_eq!(world.send(&reply).verdict, XDP_PASS);
+        let piece = frame()
+            .ip(net.client, net.vip)
+            .fragment(9, 0, true)
+            .echo_request(1, 1)
+            .payload(&[1; 64])
+            .build();
+        let out = world.send(&piece);
+        assert_eq!(out.verdict, XDP_PASS);
+        assert_eq!(out.frame, piece, "a part of a datagram cannot be answered");
+        let to_snat = frame().ip(net.client, net.snat).echo_request(1, 1).build();
+        assert_eq!(world.send(&to_snat).verdict, XDP_PASS);
+        assert_eq!(world.count(Reason::PassIcmp), 3);
+        let passing = frame()
+            .ip(net.client, net.router)
+            .echo_request(1, 1)
+            .build();
+        assert_eq!(world.send(&passing).verdict, XDP_PASS);
+        assert_eq!(world.count(Reason::PassNotOurs), 1);
+    }
+}
+
+#[test]
+fn without_a_device_that_sends_the_answer_goes_to_tc() {
+    let Some(world) = Setup::new(false, Forward::Direct).open() else {
+        return;
+    };
+    world.plane.maps().devices.clear().unwrap();
+    let request = frame()
+        .ip(world.net.client, world.net.vip)
+        .echo_request(1, 1)
+        .build();
+    let out = world.send(&request);
+    assert_eq!(out.verdict, XDP_PASS);
+    assert_eq!(
+        (out.ip().src(), out.ip().dst()),
+        (world.net.vip, world.net.client)
+    );
+    assert_eq!(world.count(Reason::PassToTc), 1);
+}
+
+#[test]
+fn a_device_that_needs_a_redirect_gets_one() {
+    let Some(world) = Setup::new(false, Forward::Direct).open() else {
+        return;
+    };
+    let devices = &world.plane.maps().devices;
+    let (ifindex, device) = devices.elements().unwrap()[0];
+    let flags = device.flags | weir_abi::DEVICE_REDIRECT;
+    devices
+        .set(&ifindex, &weir_abi::Device { flags, ..device })
+        .unwrap();
+    let request = frame()
+        .ip(world.net.client, world.net.vip)
+        .echo_request(1, 1)
+        .build();
+    let out = world.send(&request);
+    assert_eq!(out.verdict, XDP_REDIRECT);
+    assert_eq!(out.parsed.ethernet.dst, MacAddr::new(PEER_MAC));
+}

@@ -1,0 +1,345 @@
+//! The tc programs: what XDP handed up leaves by the neighbour table, and replies of a server on the director itself.
+
+#![allow(unsafe_code, reason = "packet sockets")]
+
+mod support;
+mod world;
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use support::{run, veth};
+use weir_abi::{Device, Forward, Hop};
+use weir_dataplane::{Direction, XdpChoice};
+use weir_wire::{IpProtocol, MacAddr, Packet, TcpFlags};
+use world::{
+    CLIENT_PORT, PORT, SERVER_MAC, SERVER_PORT, Setup, World, XDP_PASS, frame, tcp, tcp_packet,
+    udp_packet,
+};
+
+const TC_NEXT: u32 = u32::MAX;
+
+// ---- egress ------------------------------------------------------------------------------------------------------------
+
+fn local(v6: bool, snat: bool) -> Option<World> {
+    let mut setup = Setup::new(v6, Forward::Nat);
+    setup.dest.flags |= weir_abi::DEST_LOCAL;
+    setup.settings.flags = weir_abi::SETTINGS_LOCAL_NAT;
+    if snat { setup.snat() } else { setup }.open()
+}
+
+fn reply(world: &World, packet: &[u8]) -> world::Out {
+    let out = world.run("weir_tc_egress", &frame().ip_packet(packet));
+    assert_eq!(out.verdict, TC_NEXT);
+    assert!(
+        out.ip().checksums_valid(),
+        "{}",
+        weir_wire::describe(&out.frame)
+    );
+    out
+}
+
+#[test]
+fn a_local_servers_reply_comes_from_the_vip() {
+    for v6 in [false, true] {
+        for snat in [false, true] {
+            let Some(world) = local(v6, snat) else { return };
+            let net = world.net;
+            let requests = [
+                tcp(net.client, net.vip, CLIENT_PORT, PORT, TcpFlags::SYN),
+                frame().ip_packet(&udp_packet(net.client, net.vip, CLIENT_PORT, PORT, 9)),
+            ];
+            for request in requests {
+                let seen = world.send(&request);
+                assert_eq!((seen.verdict, seen.ip().dst()), (XDP_PASS, net.server));
+                let (source, sport) = (seen.ip().src(), seen.ip().ports().unwrap().0);
+                let answer = match seen.ip().protocol {
+                    IpProtocol::TCP => tcp_packet(net.server, source, SERVER_PORT, sport, 333),
+                    _ => udp_packet(net.server, source, SERVER_PORT, sport, 333),
+                };
+                let out = reply(&world, &answer);
+                assert_eq!((out.ip().src(), out.ip().dst()), (net.vip, net.client));
+                assert_eq!(out.ip().ports(), Some((PORT, CLIENT_PORT)));
+                assert_eq!(
+                    out.ip().ttl(),
+                    64,
+                    "the director is no hop for its own packets"
+                );
+            }
+            let traffic = world.plane.maps().traffic(1).unwrap();
+            let header = if v6 { 40 } else { 20 };
+            assert_eq!(
+                (traffic.packets_out, traffic.bytes_out),
+                (2, 2 * header + 20 + 8 + 2 * 333)
+            );
+        }
+    }
+}
+
+#[test]
+fn a_local_reply_moves_the_state() {
+    let Some(world) = local(false, false) else {
+        return;
+    };
+    let net = world.net;
+    world.send(&tcp(net.client, net.vip, CLIENT_PORT, PORT, TcpFlags::SYN));
+    let state = |world: &World| {
+        let forward = world
+            .plane
+            .maps()
+            .flows
+            .walk()
+            .find(|flow| flow.cold.dst == net.vip.into());
+        forward.unwrap().entry.parts().state
+    };
+    assert_eq!(state(&world), weir_abi::State::SynRecv as u8);
+    world.send(&tcp(net.client, net.vip, CLIENT_PORT, PORT, TcpFlags::ACK));
+    assert_eq!(state(&world), weir_abi::State::Established as u8);
+    let fin = Packet::ip(net.server, net.client)
+        .tcp(SERVER_PORT, CLIENT_PORT)
+        .flags(TcpFlags::FIN)
+        .build();
+    reply(&world, &fin);
+    assert_eq!(state(&world), weir_abi::State::FinWait as u8);
+}
+
+#[test]
+fn fragments_of_a_local_reply() {
+    for v6 in [false, true] {
+        let Some(world) = local(v6, false) else {
+            return;
+        };
+        let net = world.net;
+        world.send(&frame().ip_packet(&udp_packet(net.client, net.vip, CLIENT_PORT, PORT, 9)));
+        let answer = udp_packet(net.server, net.client, SERVER_PORT, CLIENT_PORT, 1400);
+        for part in frame().fragments(&answer, 600, 3).unwrap() {
+            let out = world.run("weir_tc_egress", &part);
+            assert!(out.ip().checksums_valid());
+            assert_eq!(
+                (out.verdict, out.ip().src(), out.ip().dst()),
+                (TC_NEXT, net.vip, net.client)
+            );
+        }
+        assert_eq!(world.plane.maps().traffic(1).unwrap().packets_out, 3);
+    }
+}
+
+#[test]
+fn other_packets_leave_unchanged() {
+    let Some(world) = local(false, false) else {
+        return;
+    };
+    let net = world.net;
+    world.send(&tcp(net.client, net.vip, CLIENT_PORT, PORT, TcpFlags::SYN));
+    for packet in [
+        tcp_packet(net.server, net.client, SERVER_PORT + 1, CLIENT_PORT, 5),
+        tcp_packet(net.director, net.client, SERVER_PORT, CLIENT_PORT, 5),
+        udp_packet(net.server, net.client, SERVER_PORT, CLIENT_PORT, 5),
+        Packet::ip(net.server, net.client)
+            .echo_request(1, 1)
+            .build(),
+    ] {
+        assert_eq!(reply(&world, &packet).frame, frame().ip_packet(&packet));
+    }
+    let mut settings = world.plane.maps().settings().unwrap();
+    settings.flags = 0;
+    world.plane.maps().set_settings(&settings).unwrap();
+    let own = tcp_packet(net.server, net.client, SERVER_PORT, CLIENT_PORT, 5);
+    assert_eq!(
+        reply(&world, &own).frame,
+        frame().ip_packet(&own),
+        "off unless some server is local"
+    );
+}
+
+#[test]
+fn a_zero_udp_checksum_stays_zero() {
+    let Some(world) = local(false, false) else {
+        return;
+    };
+    let net = world.net;
+    world.send(&frame().ip_packet(&udp_packet(net.client, net.vip, CLIENT_PORT, PORT, 9)));
+    let answer = Packet::ip(net.server, net.client)
+        .udp(SERVER_PORT, CLIENT_PORT)
+        .payload(b"none")
+        .zero_udp_checksum()
+        .build();
+    let out = reply(&world, &answer);
+    assert_eq!(out.ip().src(), net.vip);
+    assert_eq!(
+        out.ip().transport_checksum,
+        weir_wire::ChecksumState::Absent
+    );
+}
+
+// ---- ingress -----------------------------------------------------------------------------------------------------------
+
+/// A packet socket on a device; it sees what arrives there and waits two seconds for it.
+struct Tap(OwnedFd);
+
+const ETH_P_ALL: u16 = 3;
+
+impl Tap {
+    fn on(ifindex: u32) -> Self {
+        // SAFETY: no pointers.
+        let fd = unsafe {
+            libc::socket(
+                libc::AF_PACKET,
+                libc::SOCK_RAW | libc::SOCK_CLOEXEC,
+                ETH_P_ALL.to_be().into(),
+            )
+        };
+        assert!(fd >= 0, "{}", io::Error::last_os_error());
+        // SAFETY: a descriptor that nobody else owns.
+        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        // SAFETY: all-zero is a value of this plain structure.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = ETH_P_ALL.to_be();
+        address.sll_ifindex = ifindex as i32;
+        let length = size_of_val(&address) as u32;
+        // SAFETY: the address and its length belong together.
+        let bound = unsafe { libc::bind(fd, (&raw const address).cast(), length) };
+        assert_eq!(bound, 0, "{}", io::Error::last_os_error());
+        let patience = libc::timeval {
+            tv_sec: 2,
+            tv_usec: 0,
+        };
+        let length = size_of_val(&patience) as u32;
+        // SAFETY: the option's value and its length belong together.
+        let set = unsafe {
+            libc::setsockopt(
+                fd,
+                libc::SOL_SOCKET,
+                libc::SO_RCVTIMEO,
+                (&raw const patience).cast(),
+                length,
+            )
+        };
+        assert_eq!(set, 0);
+        Self(socket)
+    }
+
+    fn send(&self, frame: &[u8]) {
+        // SAFETY: the buffer and its length belong together.
+        let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
+        assert_eq!(sent, frame.len() as isize, "{}", io::Error::last_os_error());
+    }
+
+    /// The next frame with a TCP packet, in a tunnel or not.
+    fn tcp(&self) -> weir_wire::Parsed {
+        loop {
+            let mut buffer = [0u8; 2048];
+            // SAFETY: the buffer and its length belong together.
+            let length = unsafe {
+                libc::recv(
+                    self.0.as_raw_fd(),
+                    buffer.as_mut_ptr().cast(),
+                    buffer.len(),
+                    0,
+                )
+            };
+            assert!(length > 0, "nothing came: {}", io::Error::last_os_error());
+            let parsed = Packet::parse(&buffer[..length as usize]);
+            if let Ok(parsed) = parsed
+                && parsed
+                    .ip()
+                    .is_some_and(|ip| ip.inner().unwrap_or(ip).protocol == IpProtocol::TCP)
+            {
+                return parsed;
+            }
+        }
+    }
+}
+
+/// Sends a SYN into `va`, whose server is known to lie behind `vc` without a link address, and answers what leaves there.
+fn through_tc(v6: bool, forward: Forward, tagged: bool) -> Option<weir_wire::Parsed> {
+    let world = Setup::new(v6, forward).open()?;
+    let net = world.net;
+    let (inside, outside) = (veth("va", "vb"), veth("vc", "vd"));
+    let (address, length) = (net.director, if v6 { 64 } else { 24 });
+    let quick = if v6 { " nodad" } else { "" };
+    run(&format!("ip addr add {address}/{length} dev vc{quick}"));
+    let mac = MacAddr::new(SERVER_MAC);
+    run(&format!(
+        "ip neigh replace {} lladdr {mac} dev vc nud permanent",
+        net.server
+    ));
+    let unresolved = Hop {
+        link: u64::from(outside) << 32 | u64::from(weir_abi::HOP_STATIC) << 16 | 1500,
+        ..Hop::default()
+    };
+    for slot in 0..weir_abi::HOPS_PER_DEST {
+        world.plane.maps().set_hop(1, slot, &unresolved).unwrap();
+    }
+    world
+        .plane
+        .maps()
+        .devices
+        .set(
+            &inside,
+            &Device {
+                flags: weir_abi::DEVICE_SEND,
+                port: inside,
+                vlan: 0,
+                mtu: 1500,
+            },
+        )
+        .unwrap();
+    world.plane.attach(inside, XdpChoice::Best).unwrap();
+    world.plane.attach_tc(inside, Direction::Ingress).unwrap();
+    let (feed, sink) = (Tap::on(index("vb")), Tap::on(index("vd")));
+    let syn = Packet::ip(net.client, net.vip)
+        .tcp(CLIENT_PORT, PORT)
+        .flags(TcpFlags::SYN)
+        .build();
+    feed.send(&if tagged {
+        frame().vlan(7).ip_packet(&syn)
+    } else {
+        frame().ip_packet(&syn)
+    });
+    Some(sink.tcp())
+}
+
+fn index(name: &str) -> u32 {
+    let name = std::ffi::CString::new(name).unwrap();
+    // SAFETY: a NUL-terminated string.
+    unsafe { libc::if_nametoindex(name.as_ptr()) }
+}
+
+#[test]
+fn what_xdp_could_not_send_leaves_by_the_neighbour_table() {
+    for v6 in [false, true] {
+        for forward in [
+            Forward::Direct,
+            Forward::Nat,
+            Forward::L3dsr,
+            Forward::Tunnel,
+        ] {
+            let Some(parsed) = through_tc(v6, forward, false) else {
+                return;
+            };
+            let net = world::net(v6);
+            assert_eq!(parsed.ethernet.dst.octets(), SERVER_MAC, "{forward:?}");
+            let ip = parsed.ip().unwrap();
+            assert!(ip.checksums_valid());
+            let expected = if forward == Forward::Direct {
+                net.vip
+            } else {
+                net.server
+            };
+            assert_eq!((ip.dst(), ip.ttl()), (expected, 63), "{forward:?}");
+            let client = ip.inner().unwrap_or(ip);
+            assert_eq!(client.src(), net.client, "{forward:?}");
+        }
+    }
+}
+
+#[test]
+fn a_tag_does_not_follow_to_another_device() {
+    let Some(parsed) = through_tc(false, Forward::Direct, true) else {
+        return;
+    };
+    assert_eq!(parsed.ethernet.dst.octets(), SERVER_MAC);
+    assert!(parsed.ethernet.tags.is_empty());
+}

@@ -1,0 +1,493 @@
+//! A data plane and the reference model beside it, told the same, fed the same packets.
+//!
+//! Every packet of every test goes through both, and a difference in verdict, frame, metadata or counted reasons fails the
+//! test at once; what a case expects is asserted besides.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use weir_abi::{
+    Addr, Be16, DEST_LIVE, DEST_USABLE, DEVICE_SEND, Dest, Device, Forward, HOP_READY, HOP_SEND,
+    HOP_VLAN_KEEP, Hop, HopParts, Listener, META_MAGIC, Meta, Reason, SETTINGS_LEARN_CLIENTS, Service,
+    Settings, TICK_SHIFT, Vip,
+};
+use weir_dataplane::{Dataplane, OpenOptions, Sizes, TestInput};
+use weir_flow::model::{ServiceRow, VipRow};
+use weir_flow::{Config, Fate, Model, PacketMeta, Verdict};
+use weir_sched::{Kind, Mode};
+use weir_sys::{Clock, now_ns};
+
+use crate::publish::Published;
+use crate::reference::{Reference, Schedule, Server};
+use crate::support::{Place, SECRET, privileged};
+
+pub(crate) const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+pub(crate) const DIRECTOR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+/// The device that test runs come from: the loopback device of the test's namespace.
+pub(crate) const INGRESS: u32 = 1;
+/// A device that XDP may send on; it need not exist, nothing is really sent.
+pub(crate) const OTHER_DEVICE: u32 = 77;
+
+/// The frame addresses of packets that leave for a server.
+pub(crate) fn hop_macs(dest: u32) -> ([u8; 6], [u8; 6]) {
+    ([2, 0, 0, 1, 0, 0], [2, 0, 0, 2, 0, dest as u8])
+}
+
+/// What a packet met in the data plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) verdict: Xdp,
+    pub(crate) frame: Vec<u8>,
+    pub(crate) counted: Vec<Reason>,
+    pub(crate) meta: Option<PacketMeta>,
+}
+
+/// Verdicts of XDP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Xdp {
+    Aborted,
+    Drop,
+    Pass,
+    Tx,
+    Redirect,
+}
+
+impl Xdp {
+    fn from_number(number: u32) -> Self {
+        [Self::Aborted, Self::Drop, Self::Pass, Self::Tx, Self::Redirect][number as usize]
+    }
+}
+
+/// A server to be added.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewServer {
+    pub(crate) address: IpAddr,
+    pub(crate) weight: u32,
+    pub(crate) row: Dest,
+    pub(crate) hop: HopParts,
+}
+
+impl NewServer {
+    pub(crate) fn new(forward: Forward, address: &str) -> Self {
+        let address: IpAddr = address.parse().unwrap();
+        Self {
+            address,
+            weight: 1,
+            row: Dest {
+                addr: address.into(),
+                forward: forward as u8,
+                family: if address.is_ipv4() { 4 } else { 6 },
+                ..Dest::default()
+            },
+            hop: HopParts {
+                ifindex: INGRESS,
+                flags: HOP_READY | HOP_SEND,
+                mtu: 1500,
+                vlan: HOP_VLAN_KEEP,
+                ..HopParts::default()
+            },
+        }
+    }
+
+    pub(crate) fn weight(mut self, weight: u32) -> Self {
+        self.weight = weight;
+        self
+    }
+
+    pub(crate) fn port(mut self, port: u16) -> Self {
+        self.row.port = Be16::new(port);
+        self
+    }
+
+    pub(crate) fn row(mut self, change: impl FnOnce(&mut Dest)) -> Self {
+        change(&mut self.row);
+        self
+    }
+
+    pub(crate) fn hop(mut self, change: impl FnOnce(&mut HopParts)) -> Self {
+        change(&mut self.hop);
+        self
+    }
+}
+
+/// The pair.
+pub(crate) struct Bench {
+    pub(crate) plane: Dataplane,
+    pub(crate) model: Model<Reference>,
+    pub(crate) published: Published,
+    next_service: u32,
+    next_dest: u32,
+    next_seq: u32,
+    next_port: u16,
+    _place: Place,
+}
+
+pub(crate) fn sizes(flows: u32) -> Sizes {
+    Sizes {
+        services: 64,
+        dests: 256,
+        pool_rows: 64,
+        elements: 1 << 17,
+        flows,
+        vips: 64,
+        listeners: 256,
+        devices: 16,
+        fragments: 64,
+    }
+}
+
+pub(crate) fn tick() -> u32 {
+    (now_ns(Clock::MonotonicCoarse) >> TICK_SHIFT) as u32
+}
+
+/// Budgets and scratch rows are per CPU: a test's packets all meet the same ones.
+fn stay_on_one_cpu() {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let cpu = NEXT.fetch_add(1, Ordering::Relaxed) % cpus;
+    // A cpuset without this one leaves the thread where it is; the kernel moves it rarely enough.
+    let _ = weir_sys::pin_thread(cpu);
+}
+
+impl Bench {
+    /// With a roomy table; `None` when the test cannot run here.
+    pub(crate) fn open() -> Option<Self> {
+        Self::with_flows(7 * 16384)
+    }
+
+    pub(crate) fn with_flows(flows: u32) -> Option<Self> {
+        if !privileged() {
+            return None;
+        }
+        let place = Place::new();
+        // So that the kernel tells no routes and the rows that a test writes stay.
+        for knob in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
+            std::fs::write(format!("/proc/sys/net/{knob}"), "0").unwrap();
+        }
+        stay_on_one_cpu();
+        let sizes = sizes(flows);
+        let options = OpenOptions {
+            sizes,
+            secret: Some(SECRET),
+            ..OpenOptions::new(place.pin_dir())
+        };
+        let (plane, _) = Dataplane::open(&options).unwrap();
+        let model = Model::new(Config::new(SECRET, sizes.buckets()), Reference::default());
+        let mut bench = Self {
+            plane,
+            model,
+            published: Published::new(),
+            next_service: 1,
+            next_dest: 1,
+            next_seq: 1,
+            next_port: 80,
+            _place: place,
+        };
+        bench.settings(|settings| {
+            settings.timeouts = [1_000_000; 16];
+            settings.syn_budget = u32::MAX;
+            settings.reject_budget = u32::MAX;
+            settings.untracked_ticks = 1_000;
+        });
+        for ifindex in [INGRESS, OTHER_DEVICE] {
+            bench.device(ifindex, DEVICE_SEND);
+        }
+        Some(bench)
+    }
+
+    pub(crate) fn settings(&mut self, change: impl FnOnce(&mut Settings)) {
+        let mut settings = self.model.config().settings;
+        change(&mut settings);
+        self.plane.maps().set_settings(&settings).unwrap();
+        self.model.config_mut().settings = settings;
+    }
+
+    /// Lets replies under nat leave the way their client's packets came.
+    pub(crate) fn learn_clients(&mut self) {
+        self.settings(|settings| settings.flags |= SETTINGS_LEARN_CLIENTS);
+    }
+
+    pub(crate) fn device(&mut self, ifindex: u32, flags: u32) {
+        let row = Device { flags, port: ifindex, ..Device::default() };
+        self.plane.maps().devices.set(&ifindex, &row).unwrap();
+        self.model.config_mut().devices.insert(ifindex, row);
+    }
+
+    /// Adds a service without servers and listeners.
+    pub(crate) fn service(&mut self, kind: Kind) -> u32 {
+        self.service_with(kind, Mode::Repair, false)
+    }
+
+    pub(crate) fn service_with(&mut self, kind: Kind, mode: Mode, port: bool) -> u32 {
+        let service = self.next_service;
+        self.next_service += 1;
+        self.plane
+            .maps()
+            .services
+            .set(service, &Service { generation: 1, ..Service::default() })
+            .unwrap();
+        let schedule = Schedule::new(kind, mode, port);
+        self.published.begin(service, &schedule);
+        self.model.scheduler_mut().0.insert(service, schedule);
+        self.model.config_mut().services.insert(service, ServiceRow::default());
+        service
+    }
+
+    /// Changes a service's row; the model's `has_extent` and `spread` stay.
+    pub(crate) fn service_row(&mut self, service: u32, change: impl FnOnce(&mut Service)) {
+        let maps = self.plane.maps();
+        let mut row = maps.services.get(service).unwrap();
+        change(&mut row);
+        maps.services.set(service, &row).unwrap();
+        let addresses = maps.elements.get_all(row.snat_at, row.snat_len.into()).unwrap();
+        let known = self.model.config_mut().services.get_mut(&service).unwrap();
+        known.flags = row.flags;
+        known.snat_ports = (row.snat_port_first, row.snat_port_last);
+        known.snat_addresses = addresses
+            .iter()
+            .map(|element| {
+                let bytes: Vec<u8> = element.word.iter().flat_map(|word| word.to_ne_bytes()).collect();
+                Addr::from_octets(bytes.try_into().unwrap())
+            })
+            .collect();
+    }
+
+    /// Makes an address one of a service's source addresses of snat.
+    pub(crate) fn snat(&mut self, service: u32, addresses: &[&str], ports: (u16, u16)) {
+        let addresses: Vec<Addr> = addresses
+            .iter()
+            .map(|text| text.parse::<IpAddr>().unwrap().into())
+            .collect();
+        let at = self.published.write(&self.plane, &addresses);
+        self.service_row(service, |row| {
+            (row.snat_at, row.snat_len) = (at, addresses.len() as u16);
+            (row.snat_port_first, row.snat_port_last) = ports;
+        });
+        for address in addresses {
+            self.concern(|filter| filter.add_to(address));
+        }
+    }
+
+    fn concern(&mut self, change: impl FnOnce(&mut weir_abi::Filter)) {
+        change(&mut self.model.config_mut().filter);
+        self.plane.maps().set_filter(&self.model.config().filter).unwrap();
+    }
+
+    /// Makes an address a VIP.
+    pub(crate) fn vip(&mut self, address: &str, row: VipRow) {
+        let address: Addr = address.parse::<IpAddr>().unwrap().into();
+        self.concern(|filter| filter.add_to(address));
+        let mut ranges = row.ranges.clone();
+        ranges.sort_by_key(|range| (range.protocol, range.first));
+        let ranges: Vec<weir_abi::Range> = ranges
+            .iter()
+            .map(|range| weir_abi::Range {
+                first: range.first,
+                last: range.last,
+                proto: range.protocol,
+                service: range.service,
+                ..weir_abi::Range::default()
+            })
+            .collect();
+        let at = self.published.write(&self.plane, &ranges);
+        let vip = Vip {
+            flags: row.flags,
+            any_tcp: row.any_tcp,
+            any_udp: row.any_udp,
+            ranges_at: at,
+            ranges_len: ranges.len() as u32,
+            ..Vip::default()
+        };
+        self.plane.maps().vips.set(&address, &vip).unwrap();
+        self.model.config_mut().vips.insert(address, row);
+    }
+
+    /// Makes a service listen on a VIP's port, TCP and UDP.
+    pub(crate) fn listen(&mut self, service: u32, address: &str, port: u16) {
+        if !self.model.config().vips.contains_key(&address.parse::<IpAddr>().unwrap().into()) {
+            self.vip(address, VipRow::default());
+        }
+        let addr: Addr = address.parse::<IpAddr>().unwrap().into();
+        for proto in [6, 17] {
+            let listener = Listener { addr, port: Be16::new(port), proto, ..Listener::default() };
+            self.plane.maps().listeners.set(&listener, &service).unwrap();
+            self.model.config_mut().listeners.insert((addr, port, proto), service);
+        }
+    }
+
+    /// A service with a listener and these servers; answers it and their rows.
+    pub(crate) fn serve(&mut self, kind: Kind, listen: (&str, u16), servers: &[NewServer]) -> (u32, Vec<u32>) {
+        let service = self.service(kind);
+        let dests = servers.iter().map(|server| self.add(service, *server)).collect();
+        self.listen(service, listen.0, listen.1);
+        (service, dests)
+    }
+
+    /// [`Self::serve`] on a port that no service had before.
+    pub(crate) fn serve_next(&mut self, kind: Kind, vip: &str, servers: &[NewServer]) -> (u32, Vec<u32>) {
+        self.next_port += 1;
+        self.serve(kind, (vip, self.last_port()), servers)
+    }
+
+    /// The port of the latest [`Self::serve_next`].
+    pub(crate) fn last_port(&self) -> u16 {
+        self.next_port - 1
+    }
+
+    /// Adds a server and publishes.
+    pub(crate) fn add(&mut self, service: u32, server: NewServer) -> u32 {
+        let (dest, seq) = (self.next_dest, self.next_seq);
+        self.next_dest += 1;
+        self.next_seq += 1;
+        let live = if server.row.live == 0 { dest } else { server.row.live };
+        let usable = if server.weight > 0 { DEST_USABLE } else { 0 };
+        let row = Dest {
+            service,
+            live,
+            generation: 1,
+            flags: server.row.flags | DEST_LIVE | usable,
+            ..server.row
+        };
+        let (smac, dmac) = hop_macs(dest);
+        let hop = HopParts { dmac, smac, ..server.hop };
+        for slot in 0..weir_abi::HOPS_PER_DEST {
+            if hop.ifindex != 0 {
+                self.plane.maps().set_hop(dest, slot, &Hop::from(hop)).unwrap();
+                self.model.config_mut().hops.insert((dest, slot), hop);
+            }
+        }
+        self.write_dest(dest, row);
+        if row.forward == Forward::Nat as u8 {
+            self.concern(|filter| filter.add_from(row.addr));
+        }
+        let known = Server {
+            dest,
+            seq,
+            live,
+            weight: server.weight,
+            last_weight: server.weight,
+            address: server.address,
+            port: server.row.port.get(),
+        };
+        self.change(service, |schedule| schedule.add(known));
+        dest
+    }
+
+    fn write_dest(&mut self, dest: u32, row: Dest) {
+        self.plane.maps().dests.set(dest, &row).unwrap();
+        self.model.config_mut().dests.insert(dest, row);
+    }
+
+    /// Changes a server's row alone.
+    pub(crate) fn dest_row(&mut self, dest: u32, change: impl FnOnce(&mut Dest)) {
+        let mut row = self.model.config().dests[&dest];
+        change(&mut row);
+        self.write_dest(dest, row);
+    }
+
+    /// Gives a server another weight and publishes.
+    pub(crate) fn weigh(&mut self, service: u32, dest: u32, weight: u32) {
+        self.dest_row(dest, |row| {
+            row.flags = row.flags & !DEST_USABLE | if weight > 0 { DEST_USABLE } else { 0 };
+        });
+        self.change(service, |schedule| schedule.edit(dest, weight));
+    }
+
+    /// Takes a server out; its row stays with these flags.
+    pub(crate) fn remove(&mut self, service: u32, dest: u32, flags: u8) {
+        self.dest_row(dest, |row| row.flags = flags);
+        self.change(service, |schedule| schedule.remove(dest));
+    }
+
+    fn change(&mut self, service: u32, change: impl FnOnce(&mut Schedule)) {
+        let schedule = self.model.scheduler_mut().0.get_mut(&service).unwrap();
+        let before = schedule.members();
+        change(schedule);
+        let spread = self.published.publish(&self.plane, service, schedule, &before);
+        let row = self.model.config_mut().services.get_mut(&service).unwrap();
+        row.has_extent = true;
+        row.spread = spread;
+    }
+
+    /// The data plane alone.
+    pub(crate) fn run(&self, frame: &[u8]) -> Outcome {
+        let before = self.plane.maps().reasons().unwrap();
+        let run = self.plane.test_run("weir_xdp", &TestInput::xdp(frame)).unwrap();
+        let after = self.plane.maps().reasons().unwrap();
+        let counted = (0u32..)
+            .zip(before.iter().zip(&after))
+            .flat_map(|(number, (before, after))| {
+                let times = (after - before) as usize;
+                std::iter::repeat_n(number, times)
+            })
+            .map(|number| Reason::try_from(number).unwrap())
+            .collect();
+        Outcome {
+            verdict: Xdp::from_number(run.verdict),
+            frame: run.packet,
+            counted,
+            meta: read_meta(&run.metadata),
+        }
+    }
+
+    /// Sends a packet through both and demands agreement.
+    #[track_caller]
+    pub(crate) fn send(&mut self, frame: &[u8]) -> Outcome {
+        let outcome = self.run(frame);
+        let fate = self.model.packet(frame, tick());
+        if let Some(difference) = difference(&outcome, &fate) {
+            panic!(
+                "{difference}\npacket: {}\n  {frame:02x?}\ndata plane: {outcome:?}\n  {}\nmodel: {fate:?}\n  {}",
+                weir_wire::describe(frame),
+                weir_wire::describe(&outcome.frame),
+                weir_wire::describe(&fate.frame),
+            );
+        }
+        outcome
+    }
+
+    /// Flows, counts and traffic: the same here and there, and counts equal to a walk of the table.
+    #[track_caller]
+    pub(crate) fn settle(&self) {
+        crate::census::compare(self);
+    }
+}
+
+fn read_meta(bytes: &[u8]) -> Option<PacketMeta> {
+    let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
+    if bytes.len() != size_of::<Meta>() || word(0) != META_MAGIC {
+        assert!(bytes.is_empty(), "metadata {bytes:02x?}");
+        return None;
+    }
+    let octets: [u8; 16] = bytes[12..28].try_into().unwrap();
+    let next_hop = match word(8) {
+        0 => None,
+        4 => Some(IpAddr::from([octets[0], octets[1], octets[2], octets[3]]).into()),
+        _ => Some(Addr::from_octets(octets)),
+    };
+    Some(PacketMeta { ifindex: word(4), next_hop })
+}
+
+/// How the data plane's answer differs from the model's.
+pub(crate) fn difference(outcome: &Outcome, fate: &Fate) -> Option<String> {
+    let (verdict, meta) = match fate.verdict {
+        Verdict::Unmodelled => return None,
+        Verdict::Pass => (Xdp::Pass, None),
+        Verdict::Drop => (Xdp::Drop, None),
+        Verdict::Tx => (Xdp::Tx, None),
+        Verdict::Redirect(_) => (Xdp::Redirect, None),
+        Verdict::ToTc(meta) => (Xdp::Pass, Some(meta)),
+    };
+    let mut counted = fate.counted.clone();
+    counted.sort_by_key(|reason| reason.number());
+    if outcome.counted != counted {
+        return Some(format!("reasons: {:?}, the model {counted:?}", outcome.counted));
+    }
+    if outcome.verdict != verdict {
+        return Some(format!("verdict: {:?}, the model {verdict:?}", outcome.verdict));
+    }
+    if outcome.meta != meta {
+        return Some(format!("metadata: {:?}, the model {meta:?}", outcome.meta));
+    }
+    weir_wire::diff(&fate.frame, &outcome.frame).map(|text| format!("frame, the model's first:\n{text}"))
+}

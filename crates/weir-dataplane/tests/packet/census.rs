@@ -1,0 +1,93 @@
+//! The flow table, the counts and the traffic, held against each other and against the model's.
+
+use std::collections::{BTreeMap, HashMap};
+
+use weir_abi::{FLOW_ACTIVE, FLOW_SECOND, KIND_FORWARD, KIND_REVERSE, NO_PLACE, State};
+use weir_dataplane::{Dataplane, Flow};
+use weir_flow::model::Kind;
+use weir_flow::{FlowKey, Placement, Tuple};
+
+use crate::bench::Bench;
+
+/// Active and inactive flows by row, as a walk of the table finds them.
+pub(crate) fn walked(plane: &Dataplane) -> BTreeMap<u32, (u64, u64)> {
+    let mut rows = BTreeMap::new();
+    for flow in plane.maps().flows.walk().filter(|flow| flow.meta().kind == KIND_FORWARD) {
+        let dest = flow.dest();
+        let shared = plane.maps().dests.get(dest).unwrap().live;
+        let mut counted = vec![dest, shared];
+        counted.dedup();
+        for row in counted {
+            let (active, inactive) = rows.entry(row).or_insert((0, 0));
+            if flow.meta().flags & FLOW_ACTIVE != 0 { *active += 1 } else { *inactive += 1 }
+        }
+    }
+    rows
+}
+
+/// Counts by row.
+pub(crate) fn counted(plane: &Dataplane) -> BTreeMap<u32, (u64, u64)> {
+    let maps = plane.maps();
+    (1..maps.live.entries())
+        .map(|row| (row, maps.live(row).unwrap()))
+        .filter(|(_, live)| (live.active, live.inactive) != (0, 0))
+        .map(|(row, live)| (row, (live.active, live.inactive)))
+        .collect()
+}
+
+/// What must hold of any table: no tuple twice, every entry in a bucket of its hash, spills counted, directions paired.
+#[track_caller]
+pub(crate) fn sound(plane: &Dataplane) -> HashMap<Tuple, Flow> {
+    let key = FlowKey::new(plane.secret());
+    let buckets = plane.maps().flows.buckets();
+    let mut flows = HashMap::new();
+    let mut spilled: HashMap<u32, u32> = HashMap::new();
+    for flow in plane.maps().flows.walk() {
+        let tuple = Tuple::of_cold(&flow.cold);
+        let place = Placement::of(key.hash(&tuple), buckets);
+        let second = flow.meta().flags & FLOW_SECOND != 0;
+        assert_eq!(flow.place / 7, if second { place.second } else { place.home }, "{tuple:?}");
+        assert_eq!(flow.entry.tag(), place.tag, "{tuple:?}");
+        *spilled.entry(place.home).or_default() += u32::from(second);
+        assert!(flows.insert(tuple, flow).is_none(), "{tuple:?} is there twice");
+    }
+    for index in 0..buckets {
+        let bucket = plane.maps().flows.bucket(index).unwrap();
+        assert_eq!(bucket.lock, 0, "bucket {index} is locked");
+        assert_eq!(bucket.spilled, spilled.get(&index).copied().unwrap_or(0), "bucket {index}");
+    }
+    for flow in flows.values().filter(|flow| flow.cold.peer != NO_PLACE) {
+        let peer = plane.maps().flows.at(flow.cold.peer).expect("the other direction is there");
+        assert_eq!(peer.cold.peer, flow.place);
+        assert_eq!(peer.meta().generation, flow.cold.peer_generation);
+        assert_eq!(peer.dest(), flow.dest());
+    }
+    assert_eq!(counted(plane), walked(plane), "counts and walk");
+    flows
+}
+
+/// The table is sound and holds what the model holds.
+#[track_caller]
+pub(crate) fn compare(bench: &Bench) {
+    let flows = sound(&bench.plane);
+    assert_eq!(flows.len(), bench.model.flows().count(), "number of entries");
+    for (tuple, expected) in bench.model.flows() {
+        let Some(flow) = flows.get(tuple) else {
+            panic!("{tuple:?} {expected:?} is not in the table");
+        };
+        let meta = flow.meta();
+        let kind = if expected.kind == Kind::Forward { KIND_FORWARD } else { KIND_REVERSE };
+        assert_eq!((meta.kind, flow.dest()), (kind, expected.dest), "{tuple:?}");
+        if expected.kind == Kind::Forward {
+            let state = State::from_number(meta.state).unwrap();
+            assert_eq!(state, expected.state, "{tuple:?}");
+            assert_eq!(meta.flags & FLOW_ACTIVE != 0, expected.active, "{tuple:?} {state:?}");
+        }
+    }
+    for row in 1..bench.plane.maps().live.entries() {
+        assert_eq!(bench.plane.maps().live(row).unwrap(), bench.model.live(row), "row {row}");
+    }
+    for dest in 1..bench.plane.sizes().dests {
+        assert_eq!(bench.plane.maps().traffic(dest).unwrap(), bench.model.traffic(dest), "traffic of {dest}");
+    }
+}

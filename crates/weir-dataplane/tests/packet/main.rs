@@ -1,0 +1,21 @@
+//! Single packets through the data plane: {rows, packet in → verdict, packet out, counters}, each held against the reference
+//! model as well. Needs root.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bench;
+mod census;
+mod publish;
+mod reference;
+mod wire;
+
+mod differential;
+mod forward;
+mod life;
+mod malformed;
+mod reply;
+mod scheduler;
+mod service;
+mod table;
+mod two_cpus;

@@ -1,0 +1,134 @@
+//! Extents by hand: what the control plane does when a service's servers change, in its shortest form.
+
+use std::collections::HashMap;
+
+use weir_abi::{Cursor, EXTENT_FALLBACK, EXTENT_PORT, Extent, Scheduler};
+use weir_dataplane::{Dataplane, Pod};
+use weir_sched::table::{self, Start, rr, wrr};
+use weir_sched::{Kind, Member, Mode, bucket, maglev, mh};
+
+use crate::reference::{Schedule, Server};
+
+/// What was published so far. Elements are never given out twice.
+#[derive(Debug)]
+pub(crate) struct Published {
+    next: u32,
+    starts: HashMap<u32, Start>,
+}
+
+const SPREAD_SIZE: u32 = 251;
+
+impl Published {
+    pub(crate) fn new() -> Self {
+        Self { next: 1, starts: HashMap::new() }
+    }
+
+    pub(crate) fn begin(&mut self, service: u32, schedule: &Schedule) {
+        let start = match schedule.kind {
+            Kind::Wrr => wrr::start(&[]),
+            _ => rr::start(),
+        };
+        self.starts.insert(service, start);
+    }
+
+    /// Writes values where nothing was; answers the first element, 0 for no value.
+    pub(crate) fn write<T: Pod>(&mut self, plane: &Dataplane, values: &[T]) -> u32 {
+        if values.is_empty() {
+            return 0;
+        }
+        let at = self.next;
+        self.next += plane.maps().set_elements(at, values).unwrap();
+        at
+    }
+
+    /// Publishes a service's servers; answers the spread table.
+    pub(crate) fn publish(&mut self, plane: &Dataplane, service: u32, schedule: &Schedule, before: &[Member]) -> Vec<u32> {
+        let cursor = seen(&plane.maps().cursors.get(service).unwrap());
+        let after = schedule.members();
+        let start = match schedule.kind {
+            Kind::Wrr => wrr::changed(&self.starts[&service], cursor, &after),
+            _ => rr::changed(&self.starts[&service], cursor, before),
+        };
+        self.starts.insert(service, start);
+        let list: Vec<weir_abi::Member> = schedule
+            .servers
+            .iter()
+            .filter(|server| server.weight > 0)
+            .map(|server| weir_abi::Member {
+                seq: server.seq,
+                dest: server.dest,
+                weight: server.weight,
+                live: server.live,
+            })
+            .collect();
+        let (hash, fallback) = hash_table(schedule, &after);
+        let spread = spread(schedule);
+        let extent = Extent {
+            scheduler: number(schedule.kind) as u32,
+            flags: if schedule.port { EXTENT_PORT } else { 0 } | if fallback { EXTENT_FALLBACK } else { 0 },
+            generation: start.generation,
+            list_at: self.write(plane, &list),
+            list_len: list.len() as u32,
+            hash_at: self.write(plane, &hash),
+            hash_len: hash.len() as u32,
+            spread_at: self.write(plane, &spread),
+            spread_len: spread.len() as u32,
+            max_weight: start.max_weight,
+            gcd: start.step,
+            start_seq: start.last_seq,
+            start_weight: start.pass_weight,
+            ..Extent::default()
+        };
+        let at = self.write(plane, &[extent]);
+        plane.maps().set_extent(service, at).unwrap();
+        spread
+    }
+}
+
+fn seen(cursor: &Cursor) -> table::Cursor {
+    table::Cursor {
+        generation: cursor.generation,
+        last_seq: cursor.seq,
+        pass_weight: cursor.current_weight as u32,
+    }
+}
+
+fn number(kind: Kind) -> Scheduler {
+    match kind {
+        Kind::Rr => Scheduler::Rr,
+        Kind::Wrr => Scheduler::Wrr,
+        Kind::Lc => Scheduler::Lc,
+        Kind::Wlc => Scheduler::Wlc,
+        Kind::Sh => Scheduler::Sh,
+        Kind::Mh => Scheduler::Mh,
+        other => panic!("{other} is not in the data plane"),
+    }
+}
+
+/// The scheduler's own table, and whether the data plane probes past servers that are out.
+fn hash_table(schedule: &Schedule, members: &[Member]) -> (Vec<u32>, bool) {
+    match schedule.kind {
+        Kind::Sh => (bucket::sh_table(members, schedule.mode).to_vec(), false),
+        Kind::Mh => {
+            let entries: Vec<_> = schedule.servers.iter().map(Server::entry).collect();
+            (mh::table(&entries).unwrap(), schedule.mode != Mode::Strict)
+        }
+        _ => (Vec::new(), false),
+    }
+}
+
+fn spread(schedule: &Schedule) -> Vec<u32> {
+    let entries: Vec<maglev::Entry> = schedule
+        .servers
+        .iter()
+        .map(|server| maglev::Entry {
+            name: u64::from(server.dest),
+            dest: server.dest,
+            weight: server.weight,
+        })
+        .collect();
+    if entries.iter().all(|entry| entry.weight == 0) {
+        return Vec::new();
+    }
+    maglev::table(&entries, SPREAD_SIZE).unwrap()
+}

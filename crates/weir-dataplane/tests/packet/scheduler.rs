@@ -1,0 +1,187 @@
+//! Every scheduler's choices through real packets, with edits in between: the model asks weir-sched's reference forms, and a
+//! few sequences of the kernel's are written out.
+
+use weir_abi::Forward;
+use weir_sched::{Kind, Mode};
+
+use crate::bench::{Bench, NewServer, Xdp};
+use crate::wire::{FIN, SYN, Shape, at};
+
+const VIP: &str = "192.0.2.10";
+const VIP6: &str = "2001:db8::10";
+
+/// A step of a script.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// That many new flows.
+    Flows(u16),
+    /// The server added as number so much ends its latest flow.
+    End(u16),
+    Add(u32),
+    Weigh(usize, u32),
+    Remove(usize),
+}
+use Step::{Add, End, Flows, Remove, Weigh};
+
+struct Script {
+    bench: Bench,
+    service: u32,
+    dests: Vec<u32>,
+    vip: &'static str,
+    flow: u16,
+}
+
+impl Script {
+    fn new(kind: Kind, mode: Mode, port: bool, vip: &'static str) -> Option<Self> {
+        let mut bench = Bench::open()?;
+        let service = bench.service_with(kind, mode, port);
+        bench.listen(service, vip, 80);
+        Some(Self { bench, service, dests: Vec::new(), vip, flow: 0 })
+    }
+
+    fn frame(&self, flow: u16, flags: weir_wire::TcpFlags) -> Vec<u8> {
+        let client = match self.vip {
+            VIP => format!("198.51.{}.{}", flow % 7, flow % 251),
+            _ => format!("2001:db8:{}::{}", flow % 7, flow % 251),
+        };
+        Shape::tcp(flags).arriving(at(&client, 1000 + flow), at(self.vip, 80))
+    }
+
+    /// Runs the steps; answers the numbers of the servers chosen, 0 for none.
+    fn run(&mut self, steps: &[Step]) -> Vec<usize> {
+        let mut chosen = Vec::new();
+        for step in steps {
+            match *step {
+                Flows(count) => {
+                    for _ in 0..count {
+                        self.flow += 1;
+                        let outcome = self.bench.send(&self.frame(self.flow, SYN));
+                        let dest = u32::from(outcome.frame[5]);
+                        let number = self.dests.iter().position(|known| *known == dest).map_or(0, |index| index + 1);
+                        let forwarded = outcome.verdict == Xdp::Tx && outcome.counted.is_empty();
+                        chosen.push(if forwarded { number } else { 0 });
+                    }
+                }
+                End(flow) => {
+                    self.bench.send(&self.frame(flow, FIN));
+                }
+                Add(weight) => {
+                    let address = match self.vip {
+                        VIP => format!("10.0.0.{}", self.dests.len() + 1),
+                        _ => format!("fd00::{}", self.dests.len() + 1),
+                    };
+                    let server = NewServer::new(Forward::Direct, &address).weight(weight);
+                    self.dests.push(self.bench.add(self.service, server));
+                }
+                Weigh(number, weight) => self.bench.weigh(self.service, self.dests[number - 1], weight),
+                Remove(number) => self.bench.remove(self.service, self.dests[number - 1], weir_abi::DEST_LIVE),
+            }
+        }
+        chosen
+    }
+}
+
+/// Scripts for any scheduler: the model is the judge.
+const SCRIPTS: [&[Step]; 5] = [
+    &[Add(1), Add(1), Add(1), Flows(10), Add(1), Flows(10), Remove(2), Flows(10), Add(1), Flows(10)],
+    &[Add(5), Add(1), Add(3), Flows(20), Weigh(1, 2), Flows(12), Weigh(3, 0), Flows(12), Weigh(3, 9), Flows(24)],
+    &[Add(1), Flows(3), Remove(1), Flows(2), Add(2), Flows(3), Add(7), Flows(10), Remove(2), Flows(5)],
+    &[Add(4), Add(2), Add(6), Flows(13), End(2), End(3), End(5), Flows(6), Weigh(2, 100), Flows(30), Remove(1), Flows(9)],
+    &[Add(0), Add(0), Flows(2), Weigh(2, 3), Flows(4), Weigh(1, 1), Flows(8), Weigh(2, 0), Weigh(1, 0), Flows(2), Weigh(1, 1), Flows(3)],
+];
+
+fn scripts(kind: Kind, mode: Mode, port: bool) {
+    for vip in [VIP, VIP6] {
+        for steps in SCRIPTS {
+            let Some(mut script) = Script::new(kind, mode, port, vip) else { return };
+            let chosen = script.run(steps);
+            assert!(chosen.iter().any(|number| *number > 0), "{kind} {vip}: {chosen:?}");
+            script.bench.settle();
+        }
+    }
+}
+
+#[test]
+fn rr() {
+    scripts(Kind::Rr, Mode::Repair, false);
+}
+
+#[test]
+fn wrr() {
+    scripts(Kind::Wrr, Mode::Repair, false);
+}
+
+#[test]
+fn lc() {
+    scripts(Kind::Lc, Mode::Repair, false);
+}
+
+#[test]
+fn wlc() {
+    scripts(Kind::Wlc, Mode::Repair, false);
+}
+
+#[test]
+fn sh() {
+    for (mode, port) in [(Mode::Repair, false), (Mode::Strict, true), (Mode::Fallback, true)] {
+        scripts(Kind::Sh, mode, port);
+    }
+}
+
+#[test]
+fn mh() {
+    for (mode, port) in [(Mode::Repair, false), (Mode::Strict, true), (Mode::Fallback, true)] {
+        scripts(Kind::Mh, mode, port);
+    }
+}
+
+#[test]
+fn rr_goes_from_the_newest_to_the_oldest() {
+    let Some(mut script) = Script::new(Kind::Rr, Mode::Repair, false, VIP) else { return };
+    assert_eq!(script.run(&[Add(1), Add(1), Add(1), Flows(5)]), [3, 2, 1, 3, 2]);
+    // The cursor stands on 2; the new server is at the head of the list.
+    assert_eq!(script.run(&[Add(1), Flows(4)]), [1, 4, 3, 2]);
+    assert_eq!(script.run(&[Remove(2), Flows(4)]), [1, 4, 3, 1]);
+}
+
+#[test]
+fn wrr_goes_by_descending_passes() {
+    let Some(mut script) = Script::new(Kind::Wrr, Mode::Repair, false, VIP) else { return };
+    assert_eq!(script.run(&[Add(3), Add(1), Flows(8)])[..4], [1, 1, 2, 1]);
+}
+
+#[test]
+fn wlc_fills_by_weight() {
+    let Some(mut script) = Script::new(Kind::Wlc, Mode::Repair, false, VIP) else { return };
+    let chosen = script.run(&[Add(1), Add(3), Flows(40)]);
+    assert_eq!(chosen.iter().filter(|number| **number == 2).count(), 30);
+}
+
+#[test]
+fn lc_returns_to_whoever_is_idle() {
+    let Some(mut script) = Script::new(Kind::Lc, Mode::Repair, false, VIP) else { return };
+    assert_eq!(script.run(&[Add(1), Add(9), Flows(4)]), [2, 1, 2, 1]);
+    // Flows 2 and 4 are the first server's; finished ones weigh almost nothing.
+    assert_eq!(script.run(&[End(2), End(4), Flows(2)]), [1, 1]);
+}
+
+#[test]
+fn hashing_is_by_the_source() {
+    for kind in [Kind::Sh, Kind::Mh] {
+        let Some(mut bench) = Bench::open() else { return };
+        let servers = [1, 2, 3, 4].map(|last| NewServer::new(Forward::Direct, &format!("10.0.0.{last}")));
+        bench.serve(kind, (VIP, 80), &servers);
+        let mut used = std::collections::BTreeSet::new();
+        for last in 1..=40u8 {
+            let mut chosen = std::collections::BTreeSet::new();
+            for port in 1000..1004 {
+                let frame = Shape::tcp(SYN).arriving(at(&format!("198.51.100.{last}"), port), at(VIP, 80));
+                chosen.insert(bench.send(&frame).frame[5]);
+            }
+            assert_eq!(chosen.len(), 1, "{kind}: one server for all ports of a client");
+            used.extend(chosen);
+        }
+        assert_eq!(used.len(), 4, "{kind}: all servers are used");
+        bench.settle();
+    }
+}

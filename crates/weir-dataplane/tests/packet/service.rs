@@ -1,0 +1,131 @@
+//! Which service a packet is for, and services without servers.
+
+use weir_abi::{Forward, Reason, SERVICE_DROP_NO_SERVER};
+use weir_flow::model::{PortRange, VipRow};
+use weir_sched::Kind;
+
+use crate::bench::{Bench, NewServer, Xdp, hop_macs};
+use crate::wire::{ACK, Case, SYN, Shape, at, check_all};
+
+const VIP: &str = "192.0.2.10";
+const CLIENT: &str = "198.51.100.7";
+
+fn direct(last: u8) -> NewServer {
+    NewServer::new(Forward::Direct, &format!("10.0.0.{last}"))
+}
+
+#[test]
+fn exact_then_range_then_any() {
+    let Some(mut bench) = Bench::open() else { return };
+    let services: Vec<u32> = (1..=5)
+        .map(|last| {
+            let service = bench.service(Kind::Rr);
+            bench.add(service, direct(last));
+            service
+        })
+        .collect();
+    let range = |first, last, protocol, at: usize| PortRange { first, last, protocol, service: services[at] };
+    bench.vip(VIP, VipRow {
+        any_tcp: services[3],
+        any_udp: services[4],
+        ranges: vec![range(8000, 8999, 6, 1), range(9000, 9000, 6, 2), range(8000, 8010, 17, 2)],
+        ..VipRow::default()
+    });
+    bench.listen(services[0], VIP, 8080);
+    let cases = [
+        (false, 8080, 1),
+        (true, 8080, 1),
+        (false, 8000, 2),
+        (false, 8999, 2),
+        (false, 8081, 2),
+        (false, 9000, 3),
+        (false, 9001, 4),
+        (false, 7999, 4),
+        (false, 0, 4),
+        (false, 65535, 4),
+        (true, 8000, 3),
+        (true, 8010, 3),
+        (true, 8011, 5),
+        (true, 1, 5),
+    ];
+    for (udp, port, dest) in cases {
+        let shape = if udp { Shape::udp() } else { Shape::tcp(SYN) };
+        let (from, to) = (at(CLIENT, 1000), at(VIP, port));
+        let out = shape.hopped().build(hop_macs(dest), from, to);
+        Case::new(format!("udp {udp} port {port}"), shape.arriving(from, to)).sends(out).check(&mut bench);
+    }
+    bench.settle();
+}
+
+#[test]
+fn a_service_without_servers_says_so_or_is_silent() {
+    for drop in [false, true] {
+        let Some(mut bench) = Bench::open() else { return };
+        let never = bench.service(Kind::Rr);
+        bench.listen(never, VIP, 80);
+        let (gone, dests) = bench.serve(Kind::Rr, (VIP, 81), &[direct(1)]);
+        bench.remove(gone, dests[0], 0);
+        let (quiesced, dests) = bench.serve(Kind::Wlc, (VIP, 82), &[direct(2), direct(3)]);
+        dests.iter().for_each(|dest| bench.weigh(quiesced, *dest, 0));
+        if drop {
+            for service in [never, gone, quiesced] {
+                bench.service_row(service, |row| row.flags |= SERVICE_DROP_NO_SERVER);
+            }
+        }
+        for port in 80..=82 {
+            for shape in [Shape::tcp(SYN), Shape::udp()] {
+                let outcome = bench.send(&shape.arriving(at(CLIENT, 1000), at(VIP, port)));
+                let (verdict, reason) = match drop {
+                    true => (Xdp::Drop, Reason::DropNoServer),
+                    false => (Xdp::Tx, Reason::RejectNoServer),
+                };
+                assert_eq!((outcome.verdict, outcome.counted), (verdict, vec![reason]), "port {port}");
+            }
+        }
+        bench.settle();
+    }
+}
+
+#[test]
+fn errors_are_bounded() {
+    let Some(mut bench) = Bench::open() else { return };
+    let service = bench.service(Kind::Rr);
+    bench.listen(service, VIP, 80);
+    bench.settings(|settings| settings.reject_budget = 0);
+    let frame = Shape::tcp(SYN).arriving(at(CLIENT, 1000), at(VIP, 80));
+    check_all(&mut bench, &[Case::new("over the budget", frame).drops(Reason::DropNoServer)]);
+}
+
+#[test]
+fn nobody_is_answered_who_is_not_one_host() {
+    let Some(mut bench) = Bench::open() else { return };
+    let service = bench.service(Kind::Rr);
+    bench.listen(service, VIP, 80);
+    for source in ["0.0.0.0", "127.0.0.1", "224.0.0.1", "240.0.0.1", "255.255.255.255"] {
+        let frame = Shape::tcp(SYN).arriving(at(source, 1000), at(VIP, 80));
+        Case::new(source, frame).drops(Reason::DropNoServer).check(&mut bench);
+    }
+    let mut frame = Shape::tcp(SYN).arriving(at(CLIENT, 1000), at(VIP, 80));
+    frame[0] |= 1;
+    Case::new("multicast frame", frame).drops(Reason::DropNoServer).check(&mut bench);
+}
+
+#[test]
+fn weight_zero_takes_no_new_flow_and_keeps_the_old() {
+    let Some(mut bench) = Bench::open() else { return };
+    let (service, dests) = bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2)]);
+    let frame = |port, flags| Shape::tcp(flags).arriving(at(CLIENT, port), at(VIP, 80));
+    let went = |bench: &mut Bench, port, flags| u32::from(bench.send(&frame(port, flags)).frame[5]);
+    let old: Vec<u32> = (1000..1004).map(|port| went(&mut bench, port, SYN)).collect();
+    bench.weigh(service, dests[0], 0);
+    for (port, server) in (1000..).zip(&old) {
+        assert_eq!(went(&mut bench, port, ACK), *server, "flow {port}");
+    }
+    for port in 2000..2004 {
+        assert_eq!(went(&mut bench, port, SYN), dests[1]);
+    }
+    bench.weigh(service, dests[0], 1);
+    let back: std::collections::BTreeSet<u32> = (3000..3004).map(|port| went(&mut bench, port, SYN)).collect();
+    assert_eq!(back.len(), 2, "both again");
+    bench.settle();
+}

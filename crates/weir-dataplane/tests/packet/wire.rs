@@ -1,0 +1,162 @@
+//! Packets of the tests: one shape, built for whichever ends it is sent between, so that what must come out is built the
+//! same way as what went in.
+
+use std::net::{IpAddr, SocketAddr};
+
+use weir_abi::Reason;
+use weir_wire::{Packet, TcpFlags};
+
+use crate::bench::{Bench, CLIENT_MAC, DIRECTOR_MAC, Xdp};
+
+pub(crate) const SYN: TcpFlags = TcpFlags::SYN;
+pub(crate) const ACK: TcpFlags = TcpFlags::ACK;
+pub(crate) const FIN: TcpFlags = TcpFlags(0x11);
+pub(crate) const RST: TcpFlags = TcpFlags::RST;
+pub(crate) const SYN_ACK: TcpFlags = TcpFlags(0x12);
+
+/// A packet but for its ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) udp: bool,
+    pub(crate) flags: TcpFlags,
+    pub(crate) payload: &'static [u8],
+    pub(crate) ttl: u8,
+    pub(crate) tos: u8,
+    pub(crate) tags: &'static [u16],
+    /// IPv4 options, or hop-by-hop and destination options in IPv6.
+    pub(crate) ip_options: bool,
+    pub(crate) tcp_options: &'static [u8],
+    pub(crate) bad_checksum: bool,
+    pub(crate) no_checksum: bool,
+    /// Bytes behind the IP packet.
+    pub(crate) padding: usize,
+}
+
+impl Shape {
+    pub(crate) const fn tcp(flags: TcpFlags) -> Self {
+        Self {
+            udp: false,
+            flags,
+            payload: b"",
+            ttl: 64,
+            tos: 0,
+            tags: &[],
+            ip_options: false,
+            tcp_options: &[],
+            bad_checksum: false,
+            no_checksum: false,
+            padding: 0,
+        }
+    }
+
+    pub(crate) const fn udp() -> Self {
+        Self { udp: true, payload: b"datagram", ..Self::tcp(TcpFlags::NONE) }
+    }
+
+    /// As it leaves the director.
+    pub(crate) const fn hopped(self) -> Self {
+        Self { ttl: self.ttl - 1, ..self }
+    }
+
+    /// The frame, from MAC, address and port to MAC, address and port.
+    pub(crate) fn build(&self, macs: ([u8; 6], [u8; 6]), from: SocketAddr, to: SocketAddr) -> Vec<u8> {
+        let mut link = Packet::ethernet(macs.0.into(), macs.1.into()).padding(self.padding);
+        for tag in self.tags {
+            link = link.vlan(*tag);
+        }
+        macro_rules! transport {
+            ($ip:expr) => {
+                if self.udp {
+                    let udp = $ip.udp(from.port(), to.port()).payload(self.payload);
+                    if self.no_checksum { udp.zero_udp_checksum().build() } else { udp.build() }
+                } else {
+                    let tcp = $ip.tcp(from.port(), to.port()).flags(self.flags).options(self.tcp_options);
+                    tcp.payload(self.payload).build()
+                }
+            };
+        }
+        let mut frame = match (from.ip(), to.ip()) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => {
+                let ip = link.ipv4(src, dst).ttl(self.ttl).tos(self.tos);
+                transport!(if self.ip_options { ip.options(&[1, 1, 1, 1]) } else { ip })
+            }
+            (IpAddr::V6(src), IpAddr::V6(dst)) => {
+                let ip = link.ipv6(src, dst).ttl(self.ttl).tos(self.tos);
+                transport!(if self.ip_options { ip.hop_by_hop().dest_opts() } else { ip })
+            }
+            ends => panic!("mixed families {ends:?}"),
+        };
+        if self.bad_checksum {
+            self.spoil(&mut frame);
+        }
+        frame
+    }
+
+    /// Makes the transport checksum wrong, always by the same amount: a director that updates it by difference sends what
+    /// would be built here for the new ends.
+    fn spoil(&self, frame: &mut [u8]) {
+        let l4 = weir_flow::parse(frame).unwrap().l4;
+        let at = l4 + if self.udp { 6 } else { 16 };
+        let right = u16::from_be_bytes([frame[at], frame[at + 1]]);
+        let wrong = weir_wire::checksum::update_u16(right, 0, 0x1234);
+        frame[at..at + 2].copy_from_slice(&wrong.to_be_bytes());
+    }
+
+    /// The frame as a client sends it.
+    pub(crate) fn arriving(&self, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
+        self.build((CLIENT_MAC, DIRECTOR_MAC), from, to)
+    }
+}
+
+pub(crate) fn at(address: &str, port: u16) -> SocketAddr {
+    SocketAddr::new(address.parse().unwrap(), port)
+}
+
+/// One packet and what must become of it.
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) frame: Vec<u8>,
+    pub(crate) verdict: Xdp,
+    /// `None` = unchanged.
+    pub(crate) out: Option<Vec<u8>>,
+    pub(crate) counted: Vec<Reason>,
+}
+
+impl Case {
+    pub(crate) fn new(name: impl Into<String>, frame: Vec<u8>) -> Self {
+        Self { name: name.into(), frame, verdict: Xdp::Tx, out: None, counted: Vec::new() }
+    }
+
+    /// It leaves as this frame.
+    pub(crate) fn sends(self, out: Vec<u8>) -> Self {
+        Self { out: Some(out), ..self }
+    }
+
+    pub(crate) fn passes(self, reason: Reason) -> Self {
+        Self { verdict: Xdp::Pass, counted: vec![reason], ..self }
+    }
+
+    pub(crate) fn drops(self, reason: Reason) -> Self {
+        Self { verdict: Xdp::Drop, counted: vec![reason], ..self }
+    }
+
+    #[track_caller]
+    pub(crate) fn check(&self, bench: &mut Bench) {
+        let Self { name, .. } = self;
+        let outcome = bench.send(&self.frame);
+        assert_eq!(outcome.counted, self.counted, "{name}");
+        assert_eq!(outcome.verdict, self.verdict, "{name}");
+        let out = self.out.as_ref().unwrap_or(&self.frame);
+        if let Some(difference) = weir_wire::diff(out, &outcome.frame) {
+            panic!("{name}: expected first, then what came\n{difference}");
+        }
+    }
+}
+
+#[track_caller]
+pub(crate) fn check_all(bench: &mut Bench, cases: &[Case]) {
+    for case in cases {
+        case.check(bench);
+    }
+    bench.settle();
+}

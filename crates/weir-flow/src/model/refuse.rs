@@ -1,0 +1,101 @@
+//! Errors of the director's own making: the packet becomes the quote of an ICMP message to its sender.
+//!
+//! The message comes from the address that the packet was sent to. What is never answered (RFC 1122 section 3.2.2, RFC 4443
+//! section 2.4) and what the budget does not cover is dropped, with the same reason, but for a service without servers:
+//! there "rejected" is not "dropped".
+
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use weir_abi::{Addr, DEVICE_SEND, Reason};
+use weir_wire::{IpBuilder, Packet};
+
+use super::{Job, Model, PacketMeta, Scheduler, Verdict};
+use crate::edit;
+use crate::parse::{Family, Layout};
+
+/// An ICMPv4 error has at most 576 bytes (RFC 1812 section 4.3.2.3).
+const QUOTE_V4: usize = 576 - 20 - 8;
+/// An ICMPv6 error fits the least MTU (RFC 4443 section 2.4).
+const QUOTE_V6: usize = IPV6_LEAST_MTU - 40 - 8;
+const IPV6_LEAST_MTU: usize = 1280;
+/// Internetwork control (RFC 1812 section 4.3.2.5).
+const TOS: u8 = 0xc0;
+
+impl<S: Scheduler> Model<S> {
+    /// Ends a packet and tells its sender. `mtu` is what [`Reason::DropTooBig`] names.
+    pub(super) fn refuse(&mut self, job: &mut Job, reason: Reason, mtu: usize) -> Verdict {
+        let most = self.config.settings.reject_budget;
+        let answerable =
+            names_one_host(&job.layout) && job.frame.first().is_some_and(|first| first & 1 == 0);
+        if !answerable || !self.reject_budget.take(job.now, most) {
+            return self.drop(match reason {
+                Reason::RejectNoServer => Reason::DropNoServer,
+                other => other,
+            });
+        }
+        self.note(reason);
+        let packet = error(job, reason, mtu);
+        job.frame.truncate(job.layout.l3);
+        job.frame.extend(packet);
+        let ingress = self.config.ingress;
+        let sends = self
+            .config
+            .devices
+            .get(&ingress)
+            .is_some_and(|device| device.flags & DEVICE_SEND != 0);
+        if !sends {
+            self.note(Reason::PassToTc);
+            return Verdict::ToTc(PacketMeta {
+                ifindex: ingress,
+                next_hop: None,
+            });
+        }
+        let mac = |at: usize| {
+            core::array::from_fn(|index| job.frame.get(at + index).copied().unwrap_or(0))
+        };
+        let (dst, src) = (mac(0), mac(6));
+        edit::set_macs(&mut job.frame, src, dst);
+        Verdict::Tx
+    }
+}
+
+/// Neither unspecified nor multicast; in IPv4 neither broadcast, "this network", reserved nor loopback.
+fn names_one_host(layout: &Layout) -> bool {
+    let octets = layout.src.octets();
+    match layout.family {
+        Family::V4 => !matches!(octets[12], 0 | 127 | 224..),
+        Family::V6 => octets[0] != 0xff && !layout.src.is_zero(),
+    }
+}
+
+fn error(job: &Job, reason: Reason, mtu: usize) -> Vec<u8> {
+    let Layout {
+        family, l3, ip_len, ..
+    } = job.layout;
+    let (from, to) = (job.layout.dst, job.layout.src);
+    let (ip, most, mtu) = match family {
+        Family::V4 => {
+            let ip = Packet::ipv4(v4(from), v4(to)).dont_fragment();
+            (IpBuilder::V4(ip), QUOTE_V4, mtu)
+        }
+        Family::V6 => {
+            let ip = Packet::ipv6(Ipv6Addr::from(from.octets()), Ipv6Addr::from(to.octets()));
+            (IpBuilder::V6(ip), QUOTE_V6, mtu.max(IPV6_LEAST_MTU))
+        }
+    };
+    // Whole words, so that the sum of the message has no odd end.
+    let quoted = ip_len.min(most) & !3;
+    let quote = job.frame.get(l3..l3 + quoted).unwrap_or_default();
+    let ip = ip.ttl(64).tos(TOS);
+    match reason {
+        Reason::DropTooBig => ip.too_big(u16::try_from(mtu).unwrap_or(u16::MAX), quote),
+        Reason::DropTtl => ip.time_exceeded(quote),
+        _ => ip.port_unreachable(quote),
+    }
+    .build()
+}
+
+fn v4(addr: Addr) -> Ipv4Addr {
+    let [.., a, b, c, d] = addr.octets();
+    Ipv4Addr::new(a, b, c, d)
+}

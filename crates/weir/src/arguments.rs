@@ -1,0 +1,327 @@
+//! The command line's grammar.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use weir_control::real_server::{PrefixArgument, TunnelArgument, VipArgument};
+use weir_lab::LabCommand;
+
+use crate::failure::Failure;
+
+const DEFAULT_CONFIG: &str = "/etc/weir/weir.toml";
+
+/// One load balancer for Linux, from packet to request.
+#[derive(Debug, Parser)]
+#[command(
+    name = "weir",
+    version,
+    max_term_width = 100,
+    subcommand_required = true
+)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) places: Places,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Where things are; so that several directors run on one machine.
+#[derive(Debug, Args)]
+pub(crate) struct Places {
+    /// The configuration [default: /etc/weir/weir.toml; reload and plan: the file in force]
+    #[arg(
+        short,
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "WEIR_CONFIG",
+        hide_env_values = true
+    )]
+    pub(crate) config: Option<PathBuf>,
+    /// Socket and state
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        env = "WEIR_RUNTIME_DIR",
+        hide_env_values = true,
+        default_value = "/run/weir"
+    )]
+    pub(crate) runtime_dir: PathBuf,
+    /// Pinned programs and maps
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        env = "WEIR_PIN_DIR",
+        hide_env_values = true,
+        default_value = "/sys/fs/bpf/weir"
+    )]
+    pub(crate) pin_dir: PathBuf,
+}
+
+impl Places {
+    /// The configuration, by default the system's.
+    pub(crate) fn config(&self) -> &Path {
+        self.config.as_deref().unwrap_or(Path::new(DEFAULT_CONFIG))
+    }
+
+    /// The configuration if one was named, as another process finds it.
+    pub(crate) fn named_config(&self) -> Result<Option<PathBuf>, Failure> {
+        let absolute = self.config.as_deref().map(std::path::absolute);
+        Ok(absolute.transpose()?)
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the daemon in the foreground
+    Run,
+    /// Validate a configuration; changes nothing
+    Check {
+        /// Warnings fail
+        #[arg(long)]
+        strict: bool,
+    },
+    /// Show what a reload would change, and how many live flows it touches
+    Plan {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Apply a configuration
+    Reload {
+        /// Take it back unless confirmed in this time
+        #[arg(long, value_name = "TIME", value_parser = duration)]
+        guard: Option<Duration>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show services, servers, their states and flows
+    Status {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        /// Again every second, with rates
+        #[arg(long)]
+        watch: bool,
+    },
+    /// Show which service, pool and server something gets, and why
+    Explain(Explain),
+    /// Change a server at run time
+    Server(Server),
+    /// Remove what Weir left in the kernel
+    Clean {
+        /// Go on where what `real-server` remembers cannot be undone
+        #[arg(long)]
+        force: bool,
+    },
+    /// Print the JSON Schema of the configuration
+    Schema,
+    /// Prepare this machine as a server for direct, tunnel and l3dsr
+    RealServer {
+        #[command(subcommand)]
+        command: RealServer,
+    },
+    /// The experiments, in network namespaces, beside the real peers
+    Lab {
+        #[command(subcommand)]
+        command: LabCommand,
+    },
+    /// As ipvsadm (not built yet)
+    Ipvsadm(Rest),
+    /// Translate another balancer's configuration (not built yet)
+    Import(Rest),
+    /// Hand over to a new binary (not built yet)
+    Upgrade(Rest),
+    /// Hold new connections while a command runs (not built yet)
+    Protect(Rest),
+    /// Find what would break balancing here (not built yet)
+    Doctor(Rest),
+    /// A live view (not built yet)
+    Top(Rest),
+}
+
+/// Arguments of a command that is not there to read them.
+#[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
+pub(crate) struct Rest {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    _rest: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+#[group(skip)]
+pub(crate) struct Explain {
+    /// A packet: 'tcp SRC:PORT VIP:PORT'
+    #[arg(
+        long,
+        value_name = "PACKET",
+        conflicts_with = "request",
+        required_unless_present = "request"
+    )]
+    pub(crate) packet: Option<weir_control::explain::Packet>,
+    /// A request: 'GET http://host/path' (not built yet)
+    #[arg(long, value_name = "REQUEST")]
+    pub(crate) request: Option<String>,
+    /// A header of the request
+    #[arg(short = 'H', value_name = "HEADER", requires = "request")]
+    pub(crate) headers: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Server {
+    /// POOL/ADDRESS, the address as in the file
+    #[arg(value_name = "POOL/ADDRESS", value_parser = server_name)]
+    pub(crate) server: ServerName,
+    #[command(subcommand)]
+    pub(crate) word: ServerWord,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ServerName {
+    pub(crate) pool: String,
+    pub(crate) address: String,
+}
+
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub(crate) enum ServerWord {
+    /// No new flows
+    Drain {
+        /// Until its flows have ended
+        #[arg(long)]
+        wait: bool,
+    },
+    /// No new flows and no checks
+    Maint,
+    /// As configured
+    Ready,
+    /// Another weight; 0 quiesces
+    Weight {
+        /// 0 to 65535
+        #[arg(value_parser = clap::value_parser!(u32).range(0..=i64::from(weir_model::MAX_WEIGHT)))]
+        weight: u32,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RealServer {
+    /// Take a VIP
+    Up(Up),
+    /// Undo everything that this runtime directory remembers, or some VIPs
+    Down {
+        /// Only this VIP
+        #[arg(long = "vip", value_name = "ADDRESS[:PORT[-PORT]]")]
+        vips: Vec<VipArgument>,
+    },
+    /// Show what is set up, and whether it still is
+    Show {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Diagnose (not built yet)
+    Doctor(Rest),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Up {
+    /// How packets come here
+    #[arg(long, value_enum, value_name = "FORWARD")]
+    pub(crate) forward: ServerForward,
+    /// The VIP and its ports
+    #[arg(long = "vip", required = true, value_name = "ADDRESS[:PORT[-PORT]]")]
+    pub(crate) vips: Vec<VipArgument>,
+    /// ipip, gre, gue or gue:PORT [default: ipip]
+    #[arg(long)]
+    pub(crate) tunnel: Option<TunnelArgument>,
+    /// The director's mark, 0 to 63 [default: 1]
+    #[arg(long, value_name = "N")]
+    pub(crate) dscp: Option<u8>,
+    /// With --dscp 0: replies to these are left alone
+    #[arg(long, value_name = "ADDRESS[/N]")]
+    pub(crate) except: Vec<PrefixArgument>,
+    /// Only this interface [default: all that have an address]
+    #[arg(long = "interface", value_name = "NAME")]
+    pub(crate) interfaces: Vec<String>,
+}
+
+/// The methods that need something of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ServerForward {
+    Direct,
+    Tunnel,
+    L3dsr,
+}
+
+fn server_name(text: &str) -> Result<ServerName, String> {
+    match text.split_once('/') {
+        Some((pool, address)) if !pool.is_empty() && !address.is_empty() => Ok(ServerName {
+            pool: pool.to_owned(),
+            address: address.to_owned(),
+        }),
+        _ => Err("expected POOL/ADDRESS".to_owned()),
+    }
+}
+
+/// `500ms`, `30s`, `5m`, as in the configuration.
+fn duration(text: &str) -> Result<Duration, String> {
+    let split = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let millis: u64 = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        _ => return Err("expected a time as 500ms, 30s or 5m".to_owned()),
+    };
+    let number: u64 = number.parse().map_err(|_| "expected a number".to_owned())?;
+    let all = number.checked_mul(millis).ok_or("too long")?;
+    Ok(Duration::from_millis(all))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_grammar_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn common_flags_may_stand_behind_the_command() {
+        let line = "weir server images/10.0.0.5:80 weight 3 --runtime-dir /tmp/r --pin-dir /sys/fs/bpf/x -c f";
+        let parsed = Arguments::try_parse_from(line.split(' ')).unwrap();
+        assert_eq!(parsed.places.runtime_dir, Path::new("/tmp/r"));
+        assert_eq!(parsed.places.config(), Path::new("f"));
+        let Command::Server(server) = parsed.command else {
+            panic!("{:?}", parsed.command)
+        };
+        assert_eq!(server.server.address, "10.0.0.5:80");
+        assert!(matches!(server.word, ServerWord::Weight { weight: 3 }));
+    }
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        for wrong in [
+            "",
+            "5",
+            "s",
+            "-1s",
+            "99999999999999999999s",
+            "18446744073709551615m",
+        ] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! One module a command.
+
+mod check;
+mod clean;
+mod explain;
+mod lab;
+mod plan;
+mod real_server;
+mod reload;
+mod run;
+mod schema;
+mod server;
+mod status;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use crate::arguments::{Arguments, Command};
+use crate::failure::Failure;
+
+/// How a command ends.
+pub(crate) type Outcome = Result<ExitCode, Failure>;
+
+/// Does what the arguments say.
+pub(crate) fn execute(arguments: &Arguments) -> Outcome {
+    let places = &arguments.places;
+    match &arguments.command {
+        Command::Run => run::run(places),
+        Command::Check { strict } => check::check(places, *strict),
+        Command::Plan { json } => plan::plan(places, *json),
+        Command::Reload { guard, json } => reload::reload(places, *guard, *json),
+        Command::Status { json, watch } => status::status(places, *json, *watch),
+        Command::Explain(question) => explain::explain(places, question),
+        Command::Server(server) => server::server(places, server),
+        Command::Clean { force } => clean::clean(places, *force),
+        Command::Schema => schema::schema(),
+        Command::RealServer { command } => real_server::real_server(places, command),
+        Command::Lab { command } => Ok(lab::lab(command)),
+        Command::Ipvsadm(_) => Err(Failure::not_built("ipvsadm")),
+        Command::Import(_) => Err(Failure::not_built("import")),
+        Command::Upgrade(_) => Err(Failure::not_built("upgrade")),
+        Command::Protect(_) => Err(Failure::not_built("protect")),
+        Command::Doctor(_) => Err(Failure::not_built("doctor")),
+        Command::Top(_) => Err(Failure::not_built("top")),
+    }
+}
+
+/// The program is also called by the name of what it stands in for; then its own grammar does not apply.
+pub(crate) fn by_program_name() -> Option<ExitCode> {
+    let called: OsString = std::env::args_os().next()?;
+    let name = Path::new(&called).file_name()?;
+    (name == "ipvsadm").then(|| Failure::not_built("ipvsadm").report())
+}
+
+/// For commands that ask once: one thread is enough.
+fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    Ok(runtime.block_on(work))
+}

@@ -1,0 +1,65 @@
+//! `weir real-server`.
+
+use std::process::ExitCode;
+
+use weir_control::real_server::{self, DownRequest, Options, Step, UpRequest};
+use weir_model::Forward;
+
+use super::{Outcome, block_on};
+use crate::arguments::{Places, RealServer, ServerForward, Up};
+use crate::failure::Failure;
+use crate::terminal;
+
+pub(super) fn real_server(places: &Places, command: &RealServer) -> Outcome {
+    let options = Options {
+        runtime_dir: places.runtime_dir.clone(),
+        pin_dir: places.pin_dir.clone(),
+    };
+    let steps = match command {
+        RealServer::Up(arguments) => {
+            block_on(real_server::up(&options, &request(arguments)))?.map_err(Failure::failed)?
+        }
+        RealServer::Down { vips } => {
+            let request = DownRequest { vips: vips.clone() };
+            block_on(real_server::down(&options, &request))?.map_err(Failure::failed)?
+        }
+        RealServer::Show { json } => return show(&options, *json),
+        RealServer::Doctor(_) => return Err(Failure::not_built("real-server doctor")),
+    };
+    told(&steps)
+}
+
+fn request(arguments: &Up) -> UpRequest {
+    UpRequest {
+        forward: match arguments.forward {
+            ServerForward::Direct => Forward::Direct,
+            ServerForward::Tunnel => Forward::Tunnel,
+            ServerForward::L3dsr => Forward::L3dsr,
+        },
+        vips: arguments.vips.clone(),
+        tunnel: arguments.tunnel,
+        dscp: arguments.dscp,
+        except: arguments.except.clone(),
+        interfaces: arguments.interfaces.clone(),
+    }
+}
+
+fn show(options: &Options, json: bool) -> Outcome {
+    let report = block_on(real_server::show(options))?.map_err(Failure::failed)?;
+    let text = if json {
+        serde_json::to_string_pretty(&report).map_err(Failure::failed)?
+    } else {
+        report.to_string()
+    };
+    terminal::print(&(text + "\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn told(steps: &[Step]) -> Outcome {
+    let mut text: String = steps.iter().map(|step| format!("{step}\n")).collect();
+    if steps.is_empty() {
+        text.push_str("nothing to do\n");
+    }
+    terminal::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}

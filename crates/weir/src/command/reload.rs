@@ -1,0 +1,36 @@
+//! `weir reload`.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use weir_control::api::FileRequest;
+use weir_control::client::Client;
+
+use super::{Outcome, block_on};
+use crate::arguments::Places;
+use crate::failure::Failure;
+use crate::terminal;
+
+pub(super) fn reload(places: &Places, guard: Option<Duration>, json: bool) -> Outcome {
+    if guard.is_some() {
+        return Err(Failure::not_built("reload --guard"));
+    }
+    let request = FileRequest {
+        path: places.named_config()?,
+        color: terminal::color(),
+    };
+    let reloaded = block_on(Client::new(&places.runtime_dir).reload(&request))??;
+    let text = if json {
+        serde_json::to_string_pretty(&reloaded).map_err(Failure::failed)? + "\n"
+    } else {
+        terminal::complain(&reloaded.findings);
+        let mut text = String::new();
+        for change in &reloaded.changes {
+            text.push_str(change);
+            text.push('\n');
+        }
+        format!("{text}revision {} is in force\n", reloaded.revision)
+    };
+    terminal::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}

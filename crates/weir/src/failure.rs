@@ -1,0 +1,91 @@
+//! Failures of commands: words for stderr and the exit code, product.md section 6.
+
+use std::process::ExitCode;
+
+use weir_control::api::Refusal;
+use weir_control::client;
+
+use crate::terminal;
+
+/// Why a command did not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// Refused or failed.
+    #[error("{message}")]
+    Failed {
+        /// One line.
+        message: String,
+    },
+    /// Refused for what a file says; the findings speak for themselves.
+    #[error("{findings}")]
+    Findings {
+        /// As rendered.
+        findings: String,
+    },
+    /// Asked for in a way that cannot be.
+    #[error("{message}")]
+    Usage {
+        /// One line.
+        message: String,
+    },
+    /// Nobody to ask.
+    #[error("{message}")]
+    NoDaemon {
+        /// One line.
+        message: String,
+    },
+}
+
+impl Failure {
+    /// For what this build lacks.
+    pub(crate) fn not_built(what: &str) -> Self {
+        Self::Usage {
+            message: format!("{what}: not built yet"),
+        }
+    }
+
+    /// For any error.
+    pub(crate) fn failed(error: impl ToString) -> Self {
+        Self::Failed {
+            message: error.to_string(),
+        }
+    }
+
+    const fn code(&self) -> u8 {
+        match self {
+            Self::Failed { .. } | Self::Findings { .. } => 1,
+            Self::Usage { .. } => 2,
+            Self::NoDaemon { .. } => 3,
+        }
+    }
+
+    /// Says it on stderr.
+    pub(crate) fn report(&self) -> ExitCode {
+        match self {
+            Self::Findings { findings } => terminal::complain(findings),
+            other => terminal::complain(&format!("weir: {other}\n")),
+        }
+        ExitCode::from(self.code())
+    }
+}
+
+impl From<client::Error> for Failure {
+    fn from(error: client::Error) -> Self {
+        match error {
+            client::Error::NoDaemon { .. } => Self::NoDaemon {
+                message: error.to_string(),
+            },
+            client::Error::Refused(Refusal {
+                diagnostics: Some(findings),
+                ..
+            }) => Self::Findings { findings },
+            other => Self::failed(other),
+        }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::failed(error)
+    }
+}
