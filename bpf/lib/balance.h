@@ -18,18 +18,6 @@ static __always_inline int concerns_us(const struct packet *p)
 	return filter && (filter_hit(filter->to, &p->dst) || filter_hit(filter->from, &p->src));
 }
 
-/* The way to a client; where the kernel tells none, back through `ifindex`, by which its packets came (0 = not known). */
-static __always_inline int client_way(struct xdp_md *ctx, struct weir_addr *client, __u32 ifindex, __u32 now,
-				      struct hop *hop)
-{
-	if (hop_to_client(ctx, client, now, hop))
-		return 1;
-	hop->link = hop_link(ifindex, 0, 0);
-	hop->dmac = 0;
-	hop->smac = 0;
-	return ifindex != 0;
-}
-
 /* ---- notes for later fragments ----------------------------------------------------------------------------------------- */
 
 /* Functions of their own, for the sake of the caller's stack. */

@@ -114,6 +114,18 @@ static __always_inline int forward_to_server(struct xdp_md *ctx, struct packet *
 	return transmit(ctx, &hop, 0, packet_tagged(p));
 }
 
+/* The way to a client; where the kernel tells none, back through `ifindex`, by which its packets came (0 = not known). */
+static __always_inline int client_way(struct xdp_md *ctx, struct weir_addr *client, __u32 ifindex, __u32 now,
+				      struct hop *hop)
+{
+	if (hop_to_client(ctx, client, now, hop))
+		return 1;
+	hop->link = hop_link(ifindex, 0, 0);
+	hop->dmac = 0;
+	hop->smac = 0;
+	return ifindex != 0;
+}
+
 /* A reply of a nat server: `cold` is the forward entry's. */
 static __always_inline int forward_to_client(struct xdp_md *ctx, struct packet *p, __u32 dest_id,
 					     struct weir_flow_cold *cold, __u32 now)
@@ -128,12 +140,8 @@ static __always_inline int forward_to_client(struct xdp_md *ctx, struct packet *
 	to.dport = cold->sport;
 	if (ttl_used_up(data, data_end, p))
 		return refuse(ctx, WEIR_DROP_TTL, 0);
-	/* The kernel may refuse to tell routes (forwarding is off): then back through the device the client came by. */
-	if (!hop_to_client(ctx, &to.dst, now, &hop)) {
-		if (!cold->ifindex)
-			return weir_verdict(WEIR_DROP_NO_ROUTE, XDP_DROP);
-		hop.link = hop_link(cold->ifindex, 0, 0);
-	}
+	if (!client_way(ctx, &to.dst, cold->ifindex, now, &hop))
+		return weir_verdict(WEIR_DROP_NO_ROUTE, XDP_DROP);
 	if (WEIR_HOP_MTU(hop.link) && p->ip_len > WEIR_HOP_MTU(hop.link))
 		return refuse(ctx, WEIR_DROP_TOO_BIG, WEIR_HOP_MTU(hop.link));
 	traffic_out(dest_id, p->ip_len);

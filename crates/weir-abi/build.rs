@@ -1,6 +1,11 @@
 //! Makes the Rust side of `bpf/abi/weir_reasons.h`, the one place where packet reasons are written down, and a hash of
 //! `bpf/abi/weir_abi.h` without its comments.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a build script reads and writes files"
+)]
+
 use std::fmt::Write as _;
 use std::path::Path;
 use std::{env, fs};

@@ -105,7 +105,8 @@ fn wrap(outer: IpBuilder, inner: &[u8], layout: &Layout, dest: &Dest, hash: u64)
     packet
 }
 
-/// GUE whose receiver completes the inner checksum. Over IPv6 the outer one is needed besides (RFC 6936).
+/// GUE whose receiver completes the inner checksum. The outer one is needed besides: a completed checksum is always right,
+/// so that nothing else would tell of a corrupted packet.
 fn wrap_remote(
     outer: IpBuilder,
     inner: &[u8],
@@ -119,9 +120,6 @@ fn wrap_remote(
         GueChecksum::None
     };
     let mut packet = outer.encapsulate(gue(checksum), inner);
-    if dest.family == 4 && dest.tunnel_flags & TUNNEL_CSUM == 0 {
-        return packet;
-    }
     let udp_at = if dest.family == 4 { 20 } else { 40 };
     let (src, dst) = (dest.tunnel_source.to_ip(), dest.addr.to_ip());
     let datagram = packet.get(udp_at..).unwrap_or_default();

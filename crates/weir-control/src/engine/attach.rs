@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use weir_dataplane::{Dataplane, Direction, XdpMode};
+use weir_dataplane::{Dataplane, Direction, XdpChoice, XdpMode};
 use weir_sys::ethtool;
 
 use super::{Engine, Error, Result};
@@ -87,7 +87,7 @@ impl Engine {
         for ifindex in &wanted {
             let mode = self
                 .plane
-                .attach(*ifindex, self.network.xdp_choice(*ifindex))?;
+                .attach(*ifindex, XdpChoice::Best)?;
             if mode == XdpMode::Generic {
                 self.stop_merging(*ifindex)?;
             }

@@ -11,7 +11,7 @@ use weir_abi::{
     DEVICE_REDIRECT, DEVICE_SEND, Device, HOP_READY, HOP_REDIRECT, HOP_SEND, HOP_STATIC,
     HOP_VLAN_KEEP, HOPS_PER_DEST, Hop, HopParts, TICK_SHIFT,
 };
-use weir_dataplane::{XdpChoice, XdpMode};
+use weir_dataplane::{XdpMode};
 use weir_model::{Desired, Node};
 use weir_netlink::{
     Change, Event, Link, Managed, NetState, Netlink, Resolved, RouteKind, Sysctl, resolve,
@@ -212,21 +212,6 @@ impl Network {
                 .is_some_and(|link| link.up && !link.loopback)
         });
         Ok(found)
-    }
-
-    /// How XDP shall run on a device. A native program's XDP_TX on veth wakes the other end only if that has a program of its
-    /// own (`veth_xdp_flush` of drivers/net/veth.c), which nobody here can see: packets would wait for the next one.
-    pub(super) fn xdp_choice(&self, ifindex: u32) -> XdpChoice {
-        let kind = self
-            .state
-            .links
-            .get(&ifindex)
-            .and_then(|link| link.kind.as_deref());
-        if kind == Some("veth") {
-            XdpChoice::Generic
-        } else {
-            XdpChoice::Best
-        }
     }
 
     /// The port below a device and the tag to push there, where XDP can push it.

@@ -265,12 +265,6 @@ impl Case {
     pub(crate) fn check_counts(&self, before: &Counts, after: &Counts, sent: u64) -> Outcome<f64> {
         let delta = |count: fn(&Counts) -> u64| count(after) - count(before);
         let reason = |reason: Reason| after.reason(reason) - before.reason(reason);
-        let same = |what: &str, found: u64, expected: u64, slack: u64| -> Outcome<()> {
-            if found.abs_diff(expected) <= slack {
-                return Ok(());
-            }
-            Err(format!("{found} {what} where {expected} were expected").into())
-        };
         let (bound, stateless) = (delta(|c| c.bound), delta(|c| c.stateless));
         let (packets_in, packets_out) = (delta(|c| c.packets_in), delta(|c| c.packets_out));
         if self.stream == Stream::NotOurs {
@@ -291,12 +285,8 @@ impl Case {
         });
         let nat = self.setup.forward == Forward::Nat;
         if on + homeless != sent {
-            let told: Vec<String> = REASONS
-                .iter()
-                .filter(|info| reason(info.reason) != 0)
-                .map(|info| format!("{} {}", reason(info.reason), info.label))
-                .collect();
-            return Err(format!("{on} of {sent} packets forwarded; {}", told.join(", ")).into());
+            let told = told(before, after);
+            return Err(format!("{on} of {sent} packets forwarded; {told}").into());
         }
         same("packets the other way", back, 0, 0)?;
         same(
@@ -327,4 +317,22 @@ impl Case {
         };
         Ok(1.0 - misses as f64 / sent as f64)
     }
+}
+
+fn same(what: &str, found: u64, expected: u64, slack: u64) -> Outcome<()> {
+    if found.abs_diff(expected) <= slack {
+        return Ok(());
+    }
+    Err(format!("{found} {what} where {expected} were expected").into())
+}
+
+/// The reasons that were counted in between.
+fn told(before: &Counts, after: &Counts) -> String {
+    let counted = |reason| after.reason(reason) - before.reason(reason);
+    let told: Vec<String> = REASONS
+        .iter()
+        .filter(|info| counted(info.reason) != 0)
+        .map(|info| format!("{} {}", counted(info.reason), info.label))
+        .collect();
+    told.join(", ")
 }

@@ -131,13 +131,7 @@ impl Katran {
         };
         let mut feed = Feed::load_plain(objects, &plan)?;
         feed.aim(&self.program)?;
-        let (plans, mut flows) = case.before();
-        while !plans.is_empty() && flows > 0 {
-            let portion = flows.min(PORTION);
-            feed.run(portion, ground.director)?;
-            flows -= portion;
-            std::thread::sleep(PORTION_TIME);
-        }
+        greet(&mut feed, case, ground.director)?;
         let null = feed.null()?;
         let packets = case.packets(effort.packets);
         let before = self.counter(LOOKUPS)?;
@@ -187,6 +181,18 @@ impl Katran {
         ];
         Ok((net.median, row))
     }
+}
+
+/// Makes the flows, no faster than it enters them.
+fn greet(feed: &mut Feed, case: &Case, ifindex: u32) -> Outcome<()> {
+    let (plans, mut flows) = case.before();
+    while !plans.is_empty() && flows > 0 {
+        let portion = flows.min(PORTION);
+        feed.run(portion, ifindex)?;
+        flows -= portion;
+        std::thread::sleep(PORTION_TIME);
+    }
+    Ok(())
 }
 
 fn take(object: &mut Ebpf, name: &str) -> Outcome<Map> {

@@ -324,13 +324,14 @@ impl Bench {
     }
 
     /// [`Self::serve`] on a port that no service had before.
-    pub(crate) fn serve_next(&mut self, kind: Kind, vip: &str, servers: &[NewServer]) -> (u32, Vec<u32>) {
-        self.next_port += 1;
-        self.serve(kind, (vip, self.last_port()), servers)
+    pub(crate) fn serve_next(&mut self, kind: Kind, vip: &str, servers: &[NewServer]) -> (u16, Vec<u32>) {
+        let port = self.next_port();
+        (port, self.serve(kind, (vip, port), servers).1)
     }
 
-    /// The port of the latest [`Self::serve_next`].
-    pub(crate) fn last_port(&self) -> u16 {
+    /// A port that was not given out before.
+    pub(crate) fn next_port(&mut self) -> u16 {
+        self.next_port += 1;
         self.next_port - 1
     }
 
@@ -430,20 +431,36 @@ impl Bench {
         }
     }
 
+    /// Sends a packet through both.
+    ///
+    /// # Errors
+    /// They differ: how, and over which packet.
+    pub(crate) fn try_send(&mut self, frame: &[u8]) -> Result<Outcome, String> {
+        let outcome = self.run(frame);
+        let fate = self.model.packet(frame, tick());
+        match difference(&outcome, &fate) {
+            None => Ok(outcome),
+            Some(difference) => Err(format!(
+                "{difference}\npacket: {}\n  {frame:02x?}\ndata plane: {:?} {:?} {:?}\n  {}\nmodel: {:?} {:?}\n  {}",
+                weir_wire::describe(frame),
+                outcome.verdict,
+                outcome.counted,
+                outcome.meta,
+                weir_wire::describe(&outcome.frame),
+                fate.verdict,
+                fate.counted,
+                weir_wire::describe(&fate.frame),
+            )),
+        }
+    }
+
     /// Sends a packet through both and demands agreement.
     #[track_caller]
     pub(crate) fn send(&mut self, frame: &[u8]) -> Outcome {
-        let outcome = self.run(frame);
-        let fate = self.model.packet(frame, tick());
-        if let Some(difference) = difference(&outcome, &fate) {
-            panic!(
-                "{difference}\npacket: {}\n  {frame:02x?}\ndata plane: {outcome:?}\n  {}\nmodel: {fate:?}\n  {}",
-                weir_wire::describe(frame),
-                weir_wire::describe(&outcome.frame),
-                weir_wire::describe(&fate.frame),
-            );
+        match self.try_send(frame) {
+            Ok(outcome) => outcome,
+            Err(difference) => panic!("{difference}"),
         }
-        outcome
     }
 
     /// Flows, counts and traffic: the same here and there, and counts equal to a walk of the table.

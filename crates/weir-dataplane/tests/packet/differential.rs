@@ -1,1 +1,253 @@
-//! differential
+//! Random packets, right ones and broken ones, through the data plane and the model: the same fate, frame and counters.
+//!
+//! `WEIR_DIFFERENTIAL_PACKETS` sets how many (100 000 unless set), `WEIR_SEED` repeats a run. Not in the stream: ICMP and
+//! fragments, which the model does not cover.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+
+use weir_abi::{
+    Be16, DEST_LIVE, DEST_LOCAL, DEST_RESCHEDULE, DEST_RESET, DEST_SNAT, Forward, HOP_READY,
+    SERVICE_DROP_NO_SERVER, State, TUNNEL_CSUM, TUNNEL_REMCSUM, Tunnel,
+};
+use weir_flow::model::{PortRange, VipRow};
+use weir_flow::{Cold, parse};
+use weir_sched::Kind;
+use weir_wire::{FiveTuple, IpProtocol, Packet, TcpFlags};
+
+use crate::bench::{Bench, CLIENT_MAC, DIRECTOR_MAC, NewServer, OTHER_DEVICE};
+use crate::wire::{Shape, at};
+
+const PACKETS: u64 = 100_000;
+/// Packets between two changes of what user space writes.
+const STRETCH: u64 = 250;
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())]
+    }
+
+    fn one_in(&mut self, times: usize) -> bool {
+        self.below(times) == 0
+    }
+}
+
+struct Family {
+    vip: &'static str,
+    clients: [&'static str; 4],
+    servers: &'static str,
+    snat: &'static str,
+}
+
+const FAMILIES: [Family; 2] = [
+    Family {
+        vip: "192.0.2.10",
+        clients: ["198.51.100.1", "198.51.100.2", "203.0.113.9", "127.0.0.1"],
+        servers: "10.0.0.",
+        snat: "10.9.9.9",
+    },
+    Family {
+        vip: "2001:db8::10",
+        clients: ["2001:db8:1::1", "2001:db8:1::2", "2001:db8:ffff::9", "fd00:7::1"],
+        servers: "fd00::",
+        snat: "fd00:9::9",
+    },
+];
+
+/// The services of one family on ports 80 to 88, and those that a range and "any port" lead to; answers those whose servers
+/// may be changed, with their servers.
+fn services(bench: &mut Bench, family: &Family) -> Vec<(u32, Vec<u32>)> {
+    let server = |forward, last: u8| NewServer::new(forward, &format!("{}{last}", family.servers));
+    let tunnel = |to: &str, tunnel: Tunnel, flags: u8| {
+        let from: IpAddr = if to.contains(':') { "fd00:9::1" } else { "10.9.9.1" }.parse().unwrap();
+        NewServer::new(Forward::Tunnel, to).row(|row| {
+            (row.tunnel, row.tunnel_flags) = (tunnel as u8, flags);
+            (row.tunnel_port, row.tunnel_source) = (Be16::new(6080), from.into());
+        })
+    };
+    let nat = |last| server(Forward::Nat, last).port(8080);
+    let sets: [(Kind, Vec<NewServer>); 9] = [
+        (Kind::Wlc, vec![
+            server(Forward::Direct, 1).weight(3),
+            server(Forward::Direct, 2).hop(|hop| hop.vlan = 9),
+            server(Forward::Direct, 3).hop(|hop| hop.vlan = 0),
+            server(Forward::Direct, 4).hop(|hop| hop.ifindex = OTHER_DEVICE),
+        ]),
+        (Kind::Rr, vec![nat(11), nat(12), nat(13).hop(|hop| hop.mtu = 300)]),
+        (Kind::Sh, vec![
+            server(Forward::L3dsr, 21).row(|row| row.dscp = 1),
+            server(Forward::L3dsr, 22).row(|row| row.dscp = 63),
+            server(Forward::L3dsr, 23),
+        ]),
+        (Kind::Wrr, vec![
+            tunnel("10.0.1.1", Tunnel::Ipip, 0).weight(2),
+            tunnel("fd00:1::1", Tunnel::Ipip, 0),
+            tunnel("10.0.1.2", Tunnel::Gre, TUNNEL_CSUM).weight(4),
+            tunnel("fd00:1::2", Tunnel::Gre, 0).hop(|hop| hop.mtu = 400),
+            tunnel("10.0.1.3", Tunnel::Gue, 0),
+            tunnel("fd00:1::3", Tunnel::Gue, TUNNEL_CSUM).weight(3),
+            tunnel("10.0.1.4", Tunnel::Gue, TUNNEL_REMCSUM),
+            tunnel("fd00:1::4", Tunnel::Gue, TUNNEL_REMCSUM),
+        ]),
+        (Kind::Lc, vec![nat(31).row(|row| row.flags |= DEST_SNAT), nat(32).row(|row| row.flags |= DEST_SNAT)]),
+        (Kind::Rr, vec![
+            server(Forward::Direct, 41).hop(|hop| hop.flags = HOP_READY),
+            server(Forward::Direct, 42).hop(|hop| hop.ifindex = 0),
+            server(Forward::Direct, 43).row(|row| row.flags |= DEST_LOCAL),
+        ]),
+        (Kind::Wlc, vec![nat(11), nat(12)]),
+        (Kind::Rr, vec![]),
+        (Kind::Rr, vec![]),
+    ];
+    let mut changing = Vec::new();
+    let mut all = Vec::new();
+    for (port, (kind, servers)) in (80..).zip(&sets) {
+        let (service, dests) = bench.serve(*kind, (family.vip, port), servers);
+        if !dests.is_empty() {
+            changing.push((service, dests));
+        }
+        all.push(service);
+    }
+    bench.snat(all[4], &[family.snat], (20_000, 20_400));
+    bench.service_row(all[8], |row| row.flags |= SERVICE_DROP_NO_SERVER);
+    bench.vip(family.vip, VipRow {
+        any_udp: all[2],
+        ranges: vec![PortRange { first: 90, last: 92, protocol: 6, service: all[0] }],
+        ..VipRow::default()
+    });
+    changing
+}
+
+/// A packet as somebody might send it.
+fn packet(random: &mut Random, replies: &VecDeque<FiveTuple>) -> Vec<u8> {
+    static DATA: [u8; 1480] = [0x5a; 1480];
+    let family = &FAMILIES[random.below(2)];
+    let shape = Shape {
+        udp: random.one_in(3),
+        flags: TcpFlags(random.pick(&[2, 2, 2, 16, 16, 16, 24, 17, 4, 18, 20, 0, 0xff, 3])),
+        payload: &DATA[..random.pick(&[0, 0, 1, 2, 17, 100, 200, 350, 1400, 1480])],
+        ttl: random.pick(&[64, 64, 64, 64, 255, 2, 1, 0]),
+        tos: random.pick(&[0, 0, 0x2e << 2, 1, 0xff]),
+        tags: random.pick(&[&[] as &[u16], &[], &[], &[5], &[5, 6]]),
+        ip_options: random.one_in(6),
+        tcp_options: random.pick(&[&[] as &[u8], &[2, 4, 5, 180]]),
+        bad_checksum: random.one_in(8),
+        no_checksum: random.one_in(6),
+        padding: random.pick(&[0, 0, 0, 6, 1]),
+    };
+    let shape = Shape { bad_checksum: shape.bad_checksum && !(shape.udp && shape.no_checksum), ..shape };
+    if random.one_in(4) && !replies.is_empty() {
+        let to = replies[random.below(replies.len())];
+        let shape = Shape { udp: to.protocol == IpProtocol::UDP, ..shape };
+        let ends = (SocketAddr::new(to.dst, to.dport), SocketAddr::new(to.src, to.sport));
+        return shape.build(([2, 0, 0, 0, 9, 9], DIRECTOR_MAC), ends.0, ends.1);
+    }
+    let client = at(random.pick(&family.clients), 1000 + random.below(40) as u16);
+    if random.one_in(40) {
+        let protocol = IpProtocol(random.pick(&[47, 50, 51, 132, 4, 41, 59, 255]));
+        let link = Packet::ethernet(CLIENT_MAC.into(), DIRECTOR_MAC.into());
+        return link.ip(client.ip(), family.vip.parse().unwrap()).raw(protocol, shape.payload).build();
+    }
+    let address = if random.one_in(20) { random.pick(&family.clients) } else { family.vip };
+    shape.arriving(client, at(address, 80 + random.below(15) as u16))
+}
+
+/// Breaks a frame somewhere.
+fn mutate(random: &mut Random, frame: &mut Vec<u8>) {
+    for _ in 0..=random.below(3) {
+        let header = frame.len().min(90);
+        match random.below(4) {
+            0 => frame.truncate(14 + random.below(frame.len() - 13)),
+            1 => frame.extend([random.next() as u8; 7]),
+            2 => frame[12 + random.below(header - 12)] = random.next() as u8,
+            _ => frame[12 + random.below(header - 12)] ^= 1 << random.below(8),
+        }
+    }
+}
+
+/// Changes weights, rows and settings, as a daemon would between packets.
+fn change(random: &mut Random, bench: &mut Bench, services: &[(u32, Vec<u32>)]) {
+    let (service, dests) = &services[random.below(services.len())];
+    let dest = random.pick(dests);
+    match random.below(8) {
+        0..=2 => bench.weigh(*service, dest, random.pick(&[0, 1, 1, 2, 5])),
+        3 => {
+            let removed = random.pick(&[0, DEST_RESET, DEST_RESCHEDULE]);
+            bench.dest_row(dest, |row| row.flags = row.flags & !(DEST_RESET | DEST_RESCHEDULE) | DEST_LIVE | removed);
+        }
+        4 => bench.dest_row(dest, |row| row.flags |= DEST_LIVE),
+        5 => bench.settings(|settings| settings.syn_budget = random.pick(&[u32::MAX, u32::MAX, 0])),
+        6 => {
+            let state = random.pick(&[State::SynRecv, State::Udp, State::FinWait, State::Established]);
+            let ticks = random.pick(&[1_000_000, 1_000_000, u32::MAX]);
+            bench.settings(|settings| settings.timeouts[state as usize] = ticks);
+        }
+        _ => bench.settings(|settings| settings.reject_budget = random.pick(&[u32::MAX, u32::MAX, 0])),
+    }
+}
+
+fn from_environment(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().expect(name))
+}
+
+#[test]
+fn random_packets_have_the_models_fate() {
+    let Some(mut bench) = Bench::open() else { return };
+    let count = from_environment("WEIR_DIFFERENTIAL_PACKETS").unwrap_or(PACKETS);
+    let clock = || weir_sys::now_ns(weir_sys::Clock::Monotonic);
+    let seed = from_environment("WEIR_SEED").unwrap_or_else(clock);
+    println!("WEIR_SEED={seed} WEIR_DIFFERENTIAL_PACKETS={count}");
+    let mut random = Random(seed);
+    bench.learn_clients();
+    let services: Vec<(u32, Vec<u32>)> = FAMILIES.iter().flat_map(|family| services(&mut bench, family)).collect();
+    let mut replies = VecDeque::new();
+    let mut reasons = std::collections::BTreeMap::<u32, u64>::new();
+    let mut sent = 0;
+    while sent < count {
+        if sent % STRETCH == 0 {
+            change(&mut random, &mut bench, &services);
+        }
+        let mut frame = packet(&mut random, &replies);
+        if random.one_in(5) {
+            mutate(&mut random, &mut frame);
+        }
+        if parse(&frame).is_ok_and(|layout| !matches!(layout.cold, Cold::Plain | Cold::OtherProtocol)) {
+            continue;
+        }
+        sent += 1;
+        let outcome = bench.try_send(&frame).unwrap_or_else(|difference| {
+            panic!("WEIR_SEED={seed}, packet {sent}: {difference}");
+        });
+        for reason in outcome.counted {
+            *reasons.entry(reason.number()).or_default() += 1;
+        }
+        let translated = Packet::parse(&outcome.frame).ok().and_then(|parsed| parsed.five_tuple());
+        if let Some(tuple) = translated.filter(|tuple| outcome.frame != frame && tuple.dport == 8080) {
+            replies.push_back(tuple);
+            if replies.len() > 64 {
+                replies.pop_front();
+            }
+        }
+        if sent % (count / 4).max(1) == 0 {
+            bench.settle();
+        }
+    }
+    bench.settle();
+    if count >= PACKETS {
+        assert!(reasons.len() >= 18, "the stream meets too few reasons: {reasons:?}");
+    }
+}

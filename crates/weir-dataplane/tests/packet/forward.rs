@@ -5,11 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 use weir_abi::{Be16, DEST_LOCAL, Dest, Forward, HOP_READY, Reason, TUNNEL_CSUM, TUNNEL_REMCSUM, Tunnel};
 use weir_flow::{Family, FlowKey, PacketMeta, Tuple};
 use weir_sched::Kind;
-use weir_wire::{Encapsulation, GueChecksum, Packet};
+use weir_wire::{Encapsulation, GueChecksum, IpBuilder, Packet};
 
 use crate::bench::{Bench, CLIENT_MAC, INGRESS, NewServer, OTHER_DEVICE, Xdp, hop_macs};
 use crate::support::SECRET;
-use crate::wire::{ACK, Case, FIN, RST, SYN, Shape, at, check_all};
+use crate::wire::{ACK, Case, FIN, RST, SPOILT_BY, SYN, Shape, at, check_all};
 
 const VIP4: &str = "192.0.2.10";
 const VIP6: &str = "2001:db8::10";
@@ -54,8 +54,8 @@ struct Ends {
 /// Runs the life of flows through a service of one server; `expected` makes what must leave.
 fn run(bench: &mut Bench, name: &str, ends: (&str, &str), server: NewServer, expected: impl Fn(&Shape, &Ends) -> Vec<u8>) {
     let (vip, client) = ends;
-    let (_, dests) = bench.serve_next(Kind::Rr, vip, &[server]);
-    let to = at(vip, bench.last_port());
+    let (port, dests) = bench.serve_next(Kind::Rr, vip, &[server]);
+    let to = at(vip, port);
     for (step, port, shape) in life() {
         let ends = Ends { from: at(client, port), to, dest: dests[0] };
         let frame = shape.arriving(ends.from, to);
@@ -125,27 +125,48 @@ fn hash(shape: &Shape, from: SocketAddr, to: SocketAddr) -> u64 {
 fn tunnel_out(shape: &Shape, ends: &Ends, server: &str, encapsulation: Encapsulation) -> Vec<u8> {
     let hash = hash(shape, ends.from, ends.to);
     let macs = hop_macs(ends.dest);
-    let inner = Shape { padding: 0, ..shape.hopped() }.build(macs, ends.from, ends.to)[14..].to_vec();
+    let inside = |shape: Shape| shape.build(macs, ends.from, ends.to)[14..].to_vec();
+    let carried = inside(Shape { padding: 0, ..shape.hopped() });
+    // The outer checksum is made from the inner one, believed to be right.
+    let inner = inside(Shape { padding: 0, bad_checksum: false, ..shape.hopped() });
     let encapsulation = match encapsulation {
         Encapsulation::Gue { dport, checksum, .. } => {
             Encapsulation::Gue { sport: 0xc000 | (hash & 0x3fff) as u16, dport, checksum }
         }
         other => other,
     };
-    let link = Packet::ethernet(macs.0.into(), macs.1.into()).padding(shape.padding);
     let server: IpAddr = server.parse().unwrap();
     let outer: IpAddr = if server.is_ipv4() { OUTER4 } else { OUTER6 }.parse().unwrap();
-    match (outer, server) {
-        (IpAddr::V4(outer), IpAddr::V4(server)) => {
-            let ip = link.ipv4(outer, server).ttl(shape.ttl - 1).tos(shape.tos).dont_fragment();
-            weir_wire::IpBuilder::V4(ip).encapsulate(encapsulation, &inner)
-        }
+    let ip = match (outer, server) {
+        (IpAddr::V4(outer), IpAddr::V4(server)) => IpBuilder::V4(Packet::ipv4(outer, server).dont_fragment()),
         (IpAddr::V6(outer), IpAddr::V6(server)) => {
-            let ip = link.ipv6(outer, server).ttl(shape.ttl - 1).tos(shape.tos);
-            weir_wire::IpBuilder::V6(ip.flow_label((hash >> 44) as u32)).encapsulate(encapsulation, &inner)
+            IpBuilder::V6(Packet::ipv6(outer, server).flow_label((hash >> 44) as u32))
         }
-        ends => panic!("{ends:?}"),
+        mixed => panic!("{mixed:?}"),
+    };
+    let mut packet = ip.ttl(shape.ttl - 1).tos(shape.tos).encapsulate(encapsulation, &inner);
+    let remote = matches!(encapsulation, Encapsulation::Gue { checksum: GueChecksum::Remote, .. });
+    if remote {
+        fill_udp(&mut packet, outer, server, shape.bad_checksum);
     }
+    if !remote {
+        packet.truncate(packet.len() - inner.len());
+        packet.extend(carried);
+    }
+    let link = Packet::ethernet(macs.0.into(), macs.1.into());
+    link.padding(shape.padding).ip_packet(&packet)
+}
+
+/// The outer checksum beside a deferred one, spoilt like the inner one that it is made from.
+fn fill_udp(packet: &mut [u8], src: IpAddr, dst: IpAddr, spoilt: bool) {
+    let at = if src.is_ipv4() { 20 } else { 40 };
+    let datagram = &packet[at..];
+    let pseudo = weir_wire::checksum::pseudo_header(src, dst, weir_wire::IpProtocol::UDP, datagram.len());
+    let before = u16::from_be_bytes([datagram[6], datagram[7]]);
+    assert_eq!(before, 0, "the builder leaves it out");
+    let right = pseudo.bytes(datagram).checksum();
+    let sum = if spoilt { weir_wire::checksum::update_u16(right, 0, SPOILT_BY) } else { right };
+    packet[at + 6..at + 8].copy_from_slice(&weir_wire::checksum::udp_field(sum).to_be_bytes());
 }
 
 fn tunnelled(server: &str, tunnel: Tunnel) -> NewServer {
@@ -207,30 +228,27 @@ fn syn(name: &str, shape: Shape) -> Case {
 
 #[test]
 fn tags_follow_the_next_hop() {
+    let Some(mut bench) = Bench::open() else { return };
     let tags: [&'static [u16]; 3] = [&[], &[7], &[7, 8]];
     for (hop_tag, leaving) in [
         (weir_abi::HOP_VLAN_KEEP, None),
         (0, Some(&[] as &'static [u16])),
         (9, Some(&[9u16] as &'static [u16])),
     ] {
-        for server in [
-            NewServer::new(Forward::Direct, SERVER4),
-            NewServer::new(Forward::Nat, SERVER4),
-            NewServer::new(Forward::L3dsr, SERVER4),
-        ] {
-            let Some(mut bench) = Bench::open() else { return };
-            single(&mut bench, server.hop(|hop| hop.vlan = hop_tag));
+        for forward in [Forward::Direct, Forward::Nat, Forward::L3dsr] {
+            let server = NewServer::new(forward, SERVER4).hop(|hop| hop.vlan = hop_tag);
+            let (port, dests) = bench.serve_next(Kind::Rr, VIP4, &[server]);
             for arriving in tags {
                 let shape = Shape { tags: arriving, payload: b"tagged", ..Shape::tcp(SYN) };
                 let out = Shape { tags: leaving.unwrap_or(arriving), ..shape.hopped() };
-                let to = if server.row.forward == Forward::Direct as u8 { VIP4 } else { SERVER4 };
-                let frame = out.build(hop_macs(1), at(CLIENT4, 2000), at(to, 80));
-                let name = format!("{} tags, hop tag {hop_tag}, forward {}", arriving.len(), server.row.forward);
-                syn(&name, shape).sends(frame).check(&mut bench);
+                let to = if forward == Forward::Direct { VIP4 } else { SERVER4 };
+                let out = out.build(hop_macs(dests[0]), at(CLIENT4, 2000), at(to, port));
+                let name = format!("{} tags, hop tag {hop_tag}, {forward:?}", arriving.len());
+                Case::new(name, shape.arriving(at(CLIENT4, 2000), at(VIP4, port))).sends(out).check(&mut bench);
             }
-            bench.settle();
         }
     }
+    bench.settle();
 }
 
 #[test]
@@ -323,22 +341,22 @@ fn refused(bench: &mut Bench, name: &str, frame: &[u8], reason: Reason) {
 
 #[test]
 fn a_used_up_ttl_is_refused() {
+    let Some(mut bench) = Bench::open() else { return };
     for (family, vip, client, server) in families() {
         for forward in [Forward::Direct, Forward::Nat, Forward::L3dsr, Forward::Tunnel] {
-            let Some(mut bench) = Bench::open() else { return };
             let server = match forward {
                 Forward::Tunnel => tunnelled(server, Tunnel::Ipip),
                 _ => NewServer::new(forward, server),
             };
-            bench.serve(Kind::Rr, (vip, 80), &[server]);
+            let (port, _) = bench.serve_next(Kind::Rr, vip, &[server]);
             for ttl in [0, 1] {
                 let shape = Shape { ttl, ..Shape::tcp(SYN) };
-                let frame = shape.arriving(at(client, 2000), at(vip, 80));
+                let frame = shape.arriving(at(client, 2000), at(vip, port));
                 refused(&mut bench, &format!("{forward:?} {family} ttl {ttl}"), &frame, Reason::DropTtl);
             }
-            bench.settle();
         }
     }
+    bench.settle();
 }
 
 #[test]
@@ -347,6 +365,7 @@ fn what_does_not_fit_the_way_is_refused() {
     let gue = |mtu: u16| tunnelled(SERVER4, Tunnel::Gue).hop(move |hop| hop.mtu = mtu);
     let ipip = |mtu: u16| tunnelled(SERVER6, Tunnel::Ipip).hop(move |hop| hop.mtu = mtu);
     let direct = |mtu: u16| NewServer::new(Forward::Direct, SERVER4).hop(move |hop| hop.mtu = mtu);
+    let Some(mut bench) = Bench::open() else { return };
     // The packet has 1440 bytes; GUE adds 20 + 8 + 4, IP in IPv6 adds 40.
     for (name, server, fits) in [
         ("direct exact", direct(1440), true),
@@ -357,18 +376,17 @@ fn what_does_not_fit_the_way_is_refused() {
         ("ipip exact", ipip(1480), true),
         ("ipip short", ipip(1479), false),
     ] {
-        let Some(mut bench) = Bench::open() else { return };
-        bench.serve(Kind::Rr, (VIP4, 80), &[server]);
-        let syn = Shape::tcp(SYN).arriving(at(CLIENT4, 2000), at(VIP4, 80));
+        let to = at(VIP4, bench.serve_next(Kind::Rr, VIP4, &[server]).0);
+        let syn = Shape::tcp(SYN).arriving(at(CLIENT4, 2000), to);
         assert_eq!(bench.send(&syn).verdict, Xdp::Tx, "{name}");
-        let frame = Shape { payload: &LONG, ..Shape::tcp(ACK) }.arriving(at(CLIENT4, 2000), at(VIP4, 80));
+        let frame = Shape { payload: &LONG, ..Shape::tcp(ACK) }.arriving(at(CLIENT4, 2000), to);
         if fits {
             assert_eq!(bench.send(&frame).verdict, Xdp::Tx, "{name}");
         } else {
             refused(&mut bench, name, &frame, Reason::DropTooBig);
         }
-        bench.settle();
     }
+    bench.settle();
 }
 
 #[test]

@@ -103,7 +103,7 @@ fn a_syn_begins_anew_only_after_the_end() {
     ] {
         let Some(mut bench) = Bench::open() else { return };
         bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2)]);
-        let first = packets.iter().map(|flags| went(&mut bench, &tcp(1000, *flags))).next_back().unwrap();
+        let first = packets.iter().fold(0, |_, flags| went(&mut bench, &tcp(1000, *flags)));
         assert_eq!(went(&mut bench, &tcp(1000, SYN)) != first, anew, "{name}");
         bench.settle();
     }

@@ -14,6 +14,9 @@ pub(crate) const FIN: TcpFlags = TcpFlags(0x11);
 pub(crate) const RST: TcpFlags = TcpFlags::RST;
 pub(crate) const SYN_ACK: TcpFlags = TcpFlags(0x12);
 
+/// By how much a spoilt checksum is wrong.
+pub(crate) const SPOILT_BY: u16 = 0x1234;
+
 /// A packet but for its ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
@@ -98,7 +101,7 @@ impl Shape {
         let l4 = weir_flow::parse(frame).unwrap().l4;
         let at = l4 + if self.udp { 6 } else { 16 };
         let right = u16::from_be_bytes([frame[at], frame[at + 1]]);
-        let wrong = weir_wire::checksum::update_u16(right, 0, 0x1234);
+        let wrong = weir_wire::checksum::update_u16(right, 0, SPOILT_BY);
         frame[at..at + 2].copy_from_slice(&wrong.to_be_bytes());
     }
 

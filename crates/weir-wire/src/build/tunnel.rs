@@ -24,8 +24,9 @@ pub enum GueChecksum {
     None,
     /// The outer UDP checksum covers all.
     Full,
-    /// The outer UDP checksum is zero and the receiver completes the inner one. Without effect where there is no inner
-    /// checksum to complete: other protocols than TCP and UDP, fragments, UDP without checksum.
+    /// The outer UDP checksum covers all and the receiver completes the inner one from it; without the outer one, completing
+    /// would make a corrupted packet valid. No deferring where there is no inner checksum to complete: other protocols than
+    /// TCP and UDP, fragments, UDP without checksum.
     Remote,
 }
 
@@ -188,8 +189,8 @@ impl GueBuilder {
         bytes.extend(&self.inner);
         let udp = self.ip.udp(self.sport, self.dport).payload(&bytes);
         match self.checksum {
-            GueChecksum::Full => udp.build(),
-            GueChecksum::None | GueChecksum::Remote => udp.zero_udp_checksum().build(),
+            GueChecksum::Full | GueChecksum::Remote => udp.build(),
+            GueChecksum::None => udp.zero_udp_checksum().build(),
         }
     }
 }

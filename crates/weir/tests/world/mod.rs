@@ -3,7 +3,7 @@
 //! Everything is made by `ip`, lives in namespaces of this process's own names and goes when the world is dropped. Programs
 //! run with `nsenter --net`, which keeps the mounts and with them bpffs.
 
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
 use std::fs;
 use std::io::{Read, Write};
@@ -141,8 +141,11 @@ impl World {
         sh(&format!(
             "ip -n {wire} link set {host} master br0 up && ip -n {name} link set eth0 up"
         ));
-        // XDP_TX out of a veth needs a NAPI at its peer; XDP forwards checksums as they are, so they must be finished.
-        sh(&format!("ip netns exec {wire} ethtool -K {host} gro on"));
+        // XDP_TX out of a veth needs a NAPI at its peer. XDP forwards checksums as they are, so both ends finish them: the
+        // wire's end too, which cuts up what its GRO has joined.
+        sh(&format!(
+            "ip netns exec {wire} ethtool -K {host} gro on tx off"
+        ));
         sh(&format!("ip netns exec {name} ethtool -K eth0 tx off"));
         self.ip(
             host,
