@@ -2,6 +2,14 @@
 //!
 //! Client 10.8.0.1, director 10.8.0.2, servers 10.8.0.11 and 10.8.0.12, VIP 192.0.2.10 routed to the director.
 
+#[path = "engine/address.rs"]
+mod address;
+#[path = "engine/failure.rs"]
+mod failure;
+#[path = "engine/local.rs"]
+mod local;
+#[path = "engine/network.rs"]
+mod network;
 #[path = "engine/topology.rs"]
 mod topology;
 
@@ -91,17 +99,21 @@ fn nat_replies_come_back_through_the_director() {
     if !is_root() {
         return;
     }
-    let topology = Topology::new("nat");
-    topology.serve("0.0.0.0", PORT);
-    topology.servers_route_by_director();
-    topology.run(async |paths| {
-        let engine = Engine::open(paths, &desired(Forward::Nat, SchedulerKind::Wrr, &BOTH))
-            .await
-            .unwrap();
-        assert_eq!(ask(&topology, 6), evenly(6));
-        let totals = engine.snapshot().unwrap().services[0].totals;
-        assert!(totals.packets_out >= 6 * 3, "{totals:?}");
-    });
+    // Where the kernel does not forward it tells no routes either, and the client's own packets show the way.
+    for forwarding in ["0", "1"] {
+        let topology = Topology::new("nat");
+        topology.director_sysctl("net/ipv4/ip_forward", forwarding);
+        topology.serve("0.0.0.0", PORT);
+        topology.servers_route_by_director();
+        topology.run(async |paths| {
+            let engine = Engine::open(paths, &desired(Forward::Nat, SchedulerKind::Wrr, &BOTH))
+                .await
+                .unwrap();
+            assert_eq!(ask(&topology, 6), evenly(6), "ip_forward {forwarding}");
+            let totals = engine.snapshot().unwrap().services[0].totals;
+            assert!(totals.packets_out >= 6 * 3, "{totals:?}");
+        });
+    }
 }
 
 #[test]
@@ -227,6 +239,28 @@ fn a_larger_flow_table_takes_the_flows_along() {
         assert_eq!(engine.live_flows("web", None), 1);
         assert_eq!(engine.snapshot().unwrap().services[0].totals.connections, 1);
     });
+}
+
+#[test]
+fn connections_that_begin_while_flows_move_live_on() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("moving");
+    topology.serve(VIP, PORT);
+    let mut begun = topology.connect_during(VIP, PORT, async |paths| {
+        let mut wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
+        // Local, so that a packet which is passed on would meet a stack that resets.
+        wanted.node.vip_interface = Some("d0".to_owned());
+        let mut engine = Engine::open(paths, &wanted).await.unwrap();
+        for _ in 0..4 {
+            wanted.node.max_flows *= 2;
+            engine.apply(&wanted).await.unwrap();
+        }
+    });
+    for connection in &mut begun {
+        connection.server();
+    }
 }
 
 #[test]

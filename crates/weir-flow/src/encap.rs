@@ -122,6 +122,7 @@ fn wrap_remote(
     let mut packet = outer.encapsulate(gue(checksum), inner);
     let udp_at = if dest.family == 4 { 20 } else { 40 };
     let (src, dst) = (dest.tunnel_source.to_ip(), dest.addr.to_ip());
+    set_word(&mut packet, udp_at + 6, 0);
     let datagram = packet.get(udp_at..).unwrap_or_default();
     let mut sum = pseudo_header(src, dst, IpProtocol::UDP, datagram.len())
         .bytes(datagram)

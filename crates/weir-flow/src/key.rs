@@ -167,12 +167,8 @@ impl Placement {
 }
 
 /// The upper half of `hash` scaled to 0…`range`−1.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "a product of two 32-bit numbers has 32 bits left after the shift"
-)]
 pub(crate) const fn scaled(hash: u64, range: u32) -> u32 {
-    ((hash >> 32) * range as u64 >> 32) as u32
+    (((hash >> 32) * range as u64) >> 32) as u32
 }
 
 #[cfg(test)]

@@ -39,6 +39,8 @@ pub struct Link {
     pub loopback: bool,
     /// The bridge, bond or VRF that this is a port of.
     pub master: Option<u32>,
+    /// The device of this namespace that this one stands on, as a VLAN or macvlan does; a veth's peer when it is here too.
+    pub lower: Option<u32>,
     /// What a device of kind `vlan` does.
     pub vlan: Option<Vlan>,
 }
@@ -56,6 +58,7 @@ impl Link {
             carrier: flags.contains(LinkFlags::LowerUp),
             loopback: flags.contains(LinkFlags::Loopback),
             master: None,
+            lower: None,
             vlan: None,
         };
         let mut lower = None;
@@ -75,8 +78,9 @@ impl Link {
         if link.loopback {
             link.mac = None;
         }
+        link.lower = lower.filter(|_| !lower_is_elsewhere);
         if let Some(vlan) = &mut link.vlan {
-            vlan.lower = lower.filter(|_| !lower_is_elsewhere);
+            vlan.lower = link.lower;
         }
         link
     }

@@ -6,7 +6,7 @@
 //! thread or process. Nothing here decides policy, keeps state between calls or
 //! touches routes, addresses and BPF objects: those belong to `weir-netlink` and
 //! `weir-dataplane`, which stand on this crate. `unsafe` is confined to the few
-//! calls that have no safe wrapper ([`ethtool`], [`NetNs`]).
+//! calls that have no safe wrapper ([`ethtool`], [`NetNs`], [`FrameSocket`]).
 
 mod capability;
 mod clock;
@@ -18,6 +18,7 @@ mod lock;
 mod mount;
 mod netns;
 mod notify;
+mod packet;
 
 pub use capability::{Capabilities, Capability};
 pub use clock::{Clock, boot_id, now_ns};
@@ -28,6 +29,7 @@ pub use lock::LockFile;
 pub use mount::{Bpffs, MountView, bpffs_at, mount_bpffs};
 pub use netns::{Entered, NetNs, NetNsId};
 pub use notify::{Notification, Notifier};
+pub use packet::FrameSocket;
 
 /// The result of every fallible function of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -178,7 +178,7 @@ fn clean_leaves_nothing_behind() {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    assert!(!world.pin_dir().join("director").exists());
+    assert!(!world.pin_dir("director").exists());
     let links = world.output("director", "ip -details link show eth0");
     assert!(
         !String::from_utf8_lossy(&links.stdout).contains("xdp"),

@@ -180,7 +180,7 @@ pub(super) struct Facts<'a> {
     pub(super) cursor: &'a dyn Fn(u32) -> Cursor,
 }
 
-/// The lowest free numbers from 1 on.
+/// The lowest free numbers.
 struct Free {
     used: BTreeSet<u32>,
     next: u32,
@@ -188,10 +188,15 @@ struct Free {
 }
 
 impl Free {
+    /// Rows: row 0 is nobody's.
     fn new(used: impl Iterator<Item = u32>, end: u32) -> Self {
+        Self::from(1, used, end)
+    }
+
+    fn from(next: u32, used: impl Iterator<Item = u32>, end: u32) -> Self {
         Self {
             used: used.collect(),
-            next: 1,
+            next,
             end,
         }
     }
@@ -281,6 +286,7 @@ impl Allocation {
         {
             *users.entry(&service.pool).or_default() += 1;
         }
+        let mut free = Free::from(0, self.shared.values().copied(), u32::MAX);
         for service in &desired.services {
             let several = users
                 .get(service.pool.as_str())
@@ -294,8 +300,12 @@ impl Allocation {
                 } else if several || dest.shared.is_some() {
                     let port = dest.port.unwrap_or(0);
                     let key = format!("{} {} {port}", service.pool, dest.address);
-                    let next = lowest_free(&self.shared);
-                    dest.shared = Some(*self.shared.entry(key).or_insert(next));
+                    dest.shared = match self.shared.get(&key) {
+                        Some(row) => Some(*row),
+                        None => free.take().inspect(|row| {
+                            self.shared.insert(key, *row);
+                        }),
+                    };
                 }
             }
         }
@@ -335,11 +345,6 @@ impl Allocation {
             .retain(|_, slot| !(slot.removed && slot.dests.is_empty()));
         (dests, services)
     }
-}
-
-fn lowest_free(taken: &BTreeMap<String, u32>) -> u32 {
-    let used: BTreeSet<u32> = taken.values().copied().collect();
-    (0..).find(|row| !used.contains(row)).unwrap_or(0)
 }
 
 impl ServiceSlot {

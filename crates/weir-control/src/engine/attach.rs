@@ -1,15 +1,14 @@
-//! The engine's changes to the host's network: neighbours kept resolved, VIPs added, programs attached, merging stopped.
+//! The engine's changes to the host's network: neighbours kept resolved, programs attached, merging stopped.
 //!
-//! Each change that is to be undone is remembered in the state file with what was there before.
+//! VIPs are [`super::address`]'s. Each change that is to be undone is remembered in the state file with what was there before.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use weir_dataplane::{Dataplane, Direction, XdpChoice, XdpMode};
-use weir_sys::ethtool;
+use weir_sys::ethtool::{self, Features};
 
-use super::{Engine, Error, Result};
+use super::{Engine, Result};
 
 /// How long opening waits for the servers' neighbours to answer: longer than an ARP exchange, no longer than an operator
 /// notices.
@@ -42,37 +41,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Adds the VIPs that are missing, where the configuration wants that.
-    pub(super) async fn add_vips(&mut self) -> Result<()> {
-        let Some(name) = self.desired.node.vip_interface.clone() else {
-            return Ok(());
-        };
-        let Some(ifindex) = self.network.index_of(&name) else {
-            return Err(Error::NoInterface { name });
-        };
-        let vips: BTreeSet<IpAddr> = self
-            .desired
-            .services
-            .iter()
-            .flat_map(|service| &service.listen)
-            .map(|listener| listener.address)
-            .collect();
-        let missing = vips
-            .into_iter()
-            .filter(|vip| self.network.holder(*vip).is_none());
-        let missing: Vec<IpAddr> = missing.collect();
-        for vip in missing {
-            let entry = (name.clone(), vip);
-            if self.network.add_address(ifindex, vip).await?
-                && !self.memory.undo.addresses.contains(&entry)
-            {
-                self.memory.undo.addresses.push(entry);
-                self.file.write(&self.memory)?;
-            }
-        }
-        self.network.retake().await
-    }
-
     /// Attaches to the interfaces of the configuration; takes off those that are none of them any more.
     pub(super) async fn attach(&mut self) -> Result<()> {
         let wanted = self.network.interfaces(&self.desired)?;
@@ -84,12 +52,11 @@ impl Engine {
         {
             self.plane.detach(*ifindex)?;
         }
+        let mut unmerged = BTreeSet::new();
         for ifindex in &wanted {
-            let mode = self
-                .plane
-                .attach(*ifindex, XdpChoice::Best)?;
+            let mode = self.plane.attach(*ifindex, XdpChoice::Best)?;
             if mode == XdpMode::Generic {
-                self.stop_merging(*ifindex)?;
+                unmerged.extend(self.network.below(*ifindex));
             }
             for direction in [Direction::Ingress, Direction::Egress] {
                 match self.plane.attach_tc(*ifindex, direction) {
@@ -99,7 +66,37 @@ impl Engine {
             }
         }
         self.network.attached = attached(&self.plane)?;
+        self.merge_again(&unmerged)?;
+        for ifindex in unmerged {
+            self.stop_merging(ifindex)?;
+        }
         Ok(())
+    }
+
+    /// Gives devices back their offloads that no generic program needs without them any more.
+    fn merge_again(&mut self, unmerged: &BTreeSet<u32>) -> Result<()> {
+        let needed: BTreeSet<&str> = unmerged
+            .iter()
+            .filter_map(|ifindex| self.network.name_of(*ifindex))
+            .collect();
+        let (kept, over): (Vec<_>, Vec<_>) = std::mem::take(&mut self.memory.undo.offloads)
+            .into_iter()
+            .partition(|(name, _)| needed.contains(name.as_str()));
+        self.memory.undo.offloads = kept;
+        if over.is_empty() {
+            return Ok(());
+        }
+        for (name, former) in over {
+            let given = self
+                .network
+                .netlink()
+                .inside(|| Features::read(&name).and_then(|features| features.set(&former)))?;
+            if let Err(error) = given {
+                // The device may be gone, and its settings with it.
+                tracing::warn!(interface = name, %error, "its offloads are not as they were");
+            }
+        }
+        self.file.write(&self.memory)
     }
 
     /// Merged packets are larger than a program may send on: a generic program comes after merging.
@@ -114,7 +111,18 @@ impl Engine {
         match former {
             Ok(former) if former.is_empty() => Ok(()),
             Ok(former) => {
-                self.memory.undo.offloads.push((name, former));
+                let offloads = &mut self.memory.undo.offloads;
+                match offloads.iter_mut().find(|(known, _)| *known == name) {
+                    // Someone turned it on again meanwhile; what was first is what to give back.
+                    Some((_, first)) => {
+                        let new = |feature: &(String, bool)| {
+                            !first.iter().any(|(known, _)| *known == feature.0)
+                        };
+                        let more: Vec<_> = former.into_iter().filter(new).collect();
+                        first.extend(more);
+                    }
+                    None => offloads.push((name, former)),
+                }
                 self.file.write(&self.memory)
             }
             Err(error) => {

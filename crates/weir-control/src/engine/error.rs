@@ -74,6 +74,14 @@ pub enum Error {
         /// What was asked for.
         elements: u32,
     },
+    /// A change failed midway, and so did taking it back.
+    #[error("{cause}; what was in force could not be put back wholly: {back}")]
+    Halfway {
+        /// Why the change failed.
+        cause: Box<Error>,
+        /// Why the way back did.
+        back: Box<Error>,
+    },
     /// A scheduler's table cannot be built.
     #[error("service {service}: {source}")]
     Tables {

@@ -5,6 +5,7 @@
 //! them as they are, and the next one adopts them ([`adopt`], [`state`]). It refuses to run a loop, open a socket for
 //! clients or read a file of configuration: the daemon above does, and calls from one task.
 
+mod address;
 mod adopt;
 mod allocation;
 mod attach;
@@ -29,10 +30,11 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use weir_abi::Cursor;
+use weir_abi::{Cursor, SETTINGS_MIGRATING};
 use weir_dataplane::{Dataplane, Maps, OpenOptions, Opened, Sizes};
 use weir_model::{Desired, MAX_WEIGHT, Node};
 
+use self::address::Announcement;
 use self::allocation::{Allocation, Facts};
 use self::attach::attached;
 use self::network::Network;
@@ -89,6 +91,11 @@ pub struct Engine {
     taken: Instant,
     /// Differences of shared counts at the last upkeep.
     off: BTreeMap<u32, (u64, u64)>,
+    /// Flows of a former table are yet to be moved.
+    migrating: bool,
+    announcements: Vec<Announcement>,
+    /// When it was last asked which added addresses are needed no more.
+    withdrawn: Instant,
 }
 
 impl Engine {
@@ -138,6 +145,9 @@ impl Engine {
             stale: false,
             taken: Instant::now(),
             off: BTreeMap::new(),
+            migrating: opened == Opened::FlowsMigrating,
+            announcements: Vec::new(),
+            withdrawn: Instant::now(),
         };
         engine.settle().await?;
         Ok(engine)
@@ -146,38 +156,68 @@ impl Engine {
     /// Puts another configuration into force.
     ///
     /// # Errors
-    /// The configuration cannot be had: nothing has changed. The kernel refuses a change: what was in force stays where it
-    /// was not yet replaced, and applying again continues.
+    /// The configuration cannot be had, or the kernel refuses a change: what was in force is in force again, except that a
+    /// server which the refused configuration left out stands last in its pool's order of adding. [`Error::Halfway`]: the
+    /// way back failed too; each service then has either configuration, whole, and applying again continues.
     pub async fn apply(&mut self, desired: &Desired) -> Result<Applied> {
         let resized = sizes(&desired.node) != *self.plane.sizes();
         let replaced = if resized {
-            Some(open_plane(self.pin_dir.clone(), sizes(&desired.node))?.0)
+            Some(open_plane(self.pin_dir.clone(), sizes(&desired.node))?)
         } else {
             None
         };
-        let plane = replaced.as_ref().unwrap_or(&self.plane);
+        let plane = replaced.as_ref().map_or(&self.plane, |(plane, _)| plane);
         let allocation = allocate(&self.memory, desired, plane)?;
         self.network.take(servers(desired, &allocation)).await?;
         self.network.interfaces(desired)?;
+        self.network.vip_interface(desired)?;
         let rows = rows(
             desired,
             &allocation,
             &self.network.surroundings(),
             plane.sizes().dests,
         )?;
-        if let Some(plane) = replaced {
+        if let Some((plane, opened)) = replaced {
             self.writer = Writer::adopting(plane.maps())?;
             self.plane = plane;
+            self.migrating = opened == Opened::FlowsMigrating;
         }
+        let former = std::mem::replace(&mut self.desired, desired.clone());
+        let former_revision = (self.memory.revision, self.memory.fingerprint);
         self.memory.allocation = allocation;
         self.memory.revision += 1;
         self.memory.fingerprint = fingerprint(desired);
         self.rows = rows;
-        self.desired = desired.clone();
-        self.settle().await?;
+        if let Err(cause) = self.settle().await {
+            (self.memory.revision, self.memory.fingerprint) = former_revision;
+            return Err(match self.put_back(former).await {
+                Ok(()) => cause,
+                Err(back) => Error::Halfway {
+                    cause: Box::new(cause),
+                    back: Box::new(back),
+                },
+            });
+        }
         Ok(Applied {
             revision: self.memory.revision,
         })
+    }
+
+    /// Brings a former configuration back after another one failed midway. Rows that the other one gave out are removed in
+    /// the ordinary way: a packet may have bound a flow to them already.
+    async fn put_back(&mut self, former: Desired) -> Result<()> {
+        self.desired = former;
+        self.memory.allocation = allocate(&self.memory, &self.desired, &self.plane)?;
+        self.network
+            .take(servers(&self.desired, &self.memory.allocation))
+            .await?;
+        self.rows = rows(
+            &self.desired,
+            &self.memory.allocation,
+            &self.network.surroundings(),
+            self.plane.sizes().dests,
+        )?;
+        self.settle().await
     }
 
     /// Puts an operator's word about a server into force, in every service of its pool, and remembers it over restarts.
@@ -227,17 +267,39 @@ impl Engine {
     /// Everything that follows from rows and memory: written, attached, resolved, remembered.
     async fn settle(&mut self) -> Result<()> {
         self.file.write(&self.memory)?;
+        self.withdraw_vips().await?;
         self.add_vips().await?;
         self.keep_neighbours().await?;
         self.await_neighbours().await?;
         self.write_all()?;
-        self.migrate()?;
-        self.plane.activate()?;
-        self.migrate()?;
+        self.activate()?;
         self.attach().await?;
+        self.announce()?;
         // What XDP may send depends on where it is attached, and how.
         self.network.refresh_drivers().await?;
         self.rewrite()
+    }
+
+    /// Puts the programs in force and moves flows of another table over. Meanwhile a packet whose flow is not here yet is
+    /// dropped, so that it is sent again: passed on, the host's stack would answer it with a reset.
+    fn activate(&mut self) -> Result<()> {
+        if !self.migrating {
+            return Ok(self.plane.activate()?);
+        }
+        let mut settings = self.rows.settings;
+        settings.flags |= SETTINGS_MIGRATING;
+        self.plane.maps().set_settings(&settings)?;
+        let moved = self.move_over();
+        // Also after a failure: a packet that is dropped for good is worse than one that is reset.
+        self.plane.maps().set_settings(&self.rows.settings)?;
+        self.migrating = moved.is_err();
+        moved
+    }
+
+    fn move_over(&mut self) -> Result<()> {
+        self.migrate()?;
+        self.plane.activate()?;
+        self.migrate()
     }
 
     /// Plans the rows of the configuration in force again and writes what differs.

@@ -11,12 +11,13 @@ use weir_abi::{
     DEVICE_REDIRECT, DEVICE_SEND, Device, HOP_READY, HOP_REDIRECT, HOP_SEND, HOP_STATIC,
     HOP_VLAN_KEEP, HOPS_PER_DEST, Hop, HopParts, TICK_SHIFT,
 };
-use weir_dataplane::{XdpMode};
+use weir_dataplane::XdpMode;
 use weir_model::{Desired, Node};
 use weir_netlink::{
     Change, Event, Link, Managed, NetState, Netlink, Resolved, RouteKind, Sysctl, resolve,
 };
 use weir_sys::{Clock, now_ns};
+use weir_wire::MacAddr;
 
 use super::rows::Surroundings;
 use super::{Error, Result};
@@ -176,6 +177,33 @@ impl Network {
             .map(|link| link.name.as_str())
     }
 
+    /// The Ethernet address of a device.
+    pub(super) fn mac_of(&self, ifindex: u32) -> Option<MacAddr> {
+        let mac = self.state.links.get(&ifindex)?.mac?;
+        Some(MacAddr::new(mac.octets()))
+    }
+
+    /// A device and those that it gets its packets from: ports of a bridge or bond, what VLANs and macvlans stand on.
+    pub(super) fn below(&self, ifindex: u32) -> BTreeSet<u32> {
+        let mut found = BTreeSet::from([ifindex]);
+        let mut open = vec![ifindex];
+        while let Some(at) = open.pop() {
+            let ports = self.state.links.values();
+            let ports = ports.filter(|link| link.master == Some(at));
+            let own = self.state.links.get(&at);
+            // A veth's other end is a port of somebody else, not what it stands on.
+            let lower = own
+                .filter(|link| !redirects(link))
+                .and_then(|link| link.lower);
+            for below in ports.map(|link| link.index).chain(lower) {
+                if self.state.links.contains_key(&below) && found.insert(below) {
+                    open.push(below);
+                }
+            }
+        }
+        found
+    }
+
     /// Where XDP shall run: the interfaces of the configuration, or those that lead to servers, VIPs and elsewhere.
     ///
     /// # Errors
@@ -212,6 +240,20 @@ impl Network {
                 .is_some_and(|link| link.up && !link.loopback)
         });
         Ok(found)
+    }
+
+    /// The interface that VIPs are added to, where the configuration wants that.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub(super) fn vip_interface(&self, desired: &Desired) -> Result<Option<u32>> {
+        let Some(name) = &desired.node.vip_interface else {
+            return Ok(None);
+        };
+        match self.index_of(name) {
+            Some(ifindex) => Ok(Some(ifindex)),
+            None => Err(Error::NoInterface { name: name.clone() }),
+        }
     }
 
     /// The port below a device and the tag to push there, where XDP can push it.
@@ -355,6 +397,18 @@ impl Network {
     pub(super) async fn add_address(&self, ifindex: u32, address: IpAddr) -> Result<bool> {
         let prefix = if address.is_ipv4() { 32 } else { 128 };
         Ok(self.netlink.add_address(ifindex, address, prefix).await? == Change::Made)
+    }
+
+    /// Takes an address off a device; one that is not there is no error.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(super) async fn remove_address(&self, ifindex: u32, address: IpAddr) -> Result<()> {
+        let prefix = if address.is_ipv4() { 32 } else { 128 };
+        self.netlink
+            .remove_address(ifindex, address, prefix)
+            .await?;
+        Ok(())
     }
 }
 

@@ -119,6 +119,9 @@ pub(super) fn rows(
             rows.removed.insert(dest.id, removed_flags(removal));
             // Replies of its last flows still pass here.
             rows.filter.add_from(dest.address.into());
+            if around.local.contains(&dest.address) {
+                rows.settings.flags |= SETTINGS_LOCAL_NAT;
+            }
         }
     }
     for row in rows.vips.values_mut() {

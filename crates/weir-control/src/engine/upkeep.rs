@@ -56,6 +56,8 @@ impl Engine {
             self.look_again().await?;
         }
         self.give_back()?;
+        self.withdraw_vips_in_time().await?;
+        self.announce()?;
         self.writer
             .mend_shared_counts(self.plane.maps(), &self.rows, &mut self.off)?;
         if self.network.refresh_drivers().await? {

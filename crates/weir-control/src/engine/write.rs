@@ -115,12 +115,9 @@ impl Writer {
             let before = maps.dests.get(*id)?;
             *joined.entry(row.live).or_default() |= before.live != row.live;
         }
-        for live in joined
-            .into_iter()
-            .filter(|(_, joins)| *joins)
-            .map(|(live, _)| live)
-        {
-            maps.live.set(live, &shared_sum(maps, rows, live)?)?;
+        joined.retain(|_, joins| *joins);
+        for (live, sum) in shared_sums(maps, rows, |live| joined.contains_key(&live))? {
+            maps.live.set(live, &sum)?;
         }
         Ok(())
     }
@@ -136,13 +133,8 @@ impl Writer {
         before: &mut BTreeMap<u32, (u64, u64)>,
     ) -> Result<()> {
         let mut off = BTreeMap::new();
-        for live in rows
-            .dests
-            .iter()
-            .filter(|(id, row)| row.live != **id)
-            .map(|(_, row)| row.live)
-        {
-            let (sum, now) = (shared_sum(maps, rows, live)?, maps.live(live)?);
+        for (live, sum) in shared_sums(maps, rows, |_| true)? {
+            let now = maps.live(live)?;
             let by = (
                 now.active.wrapping_sub(sum.active),
                 now.inactive.wrapping_sub(sum.inactive),
@@ -389,14 +381,23 @@ impl Writer {
     }
 }
 
-fn shared_sum(maps: &Maps, rows: &Rows, live: u32) -> Result<weir_abi::Live> {
-    let mut sum = weir_abi::Live::ZERO;
-    for (id, _) in rows.dests.iter().filter(|(_, row)| row.live == live) {
+/// What the servers of each chosen shared row have together.
+fn shared_sums(
+    maps: &Maps,
+    rows: &Rows,
+    chosen: impl Fn(u32) -> bool,
+) -> Result<BTreeMap<u32, weir_abi::Live>> {
+    let mut sums: BTreeMap<u32, weir_abi::Live> = BTreeMap::new();
+    for (id, row) in &rows.dests {
+        if row.live == *id || !chosen(row.live) {
+            continue;
+        }
         let own = maps.live(*id)?;
+        let sum = sums.entry(row.live).or_insert(weir_abi::Live::ZERO);
         sum.active = sum.active.wrapping_add(own.active);
         sum.inactive = sum.inactive.wrapping_add(own.inactive);
     }
-    Ok(sum)
+    Ok(sums)
 }
 
 fn listener((address, port, proto): ListenerKey) -> Listener {

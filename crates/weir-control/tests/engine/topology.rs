@@ -3,14 +3,19 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use weir_control::engine::Paths;
 use weir_sys::NetNs;
 use weir_sys::ethtool::Features;
+
+/// What a bulk server sends.
+const BULK: usize = 50 << 20;
 
 /// How long anything may take before the test fails.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -159,6 +164,113 @@ impl Topology {
         }
     }
 
+    /// Has each server send [`BULK`] bytes to whoever connects.
+    pub(crate) fn serve_bulk(&self, address: &str, port: u16) {
+        for (netns, _) in &self.servers {
+            send_bulk(netns, address, port);
+        }
+    }
+
+    /// Has the director itself do that, with checksums and segments left to the device, as the stack likes it.
+    pub(crate) fn director_serves_bulk(&self, address: &str, port: u16) {
+        for feature in ["tx-checksum-ip-generic", "tx-tcp-segmentation"] {
+            features(&self.director, "d0", &[(feature, true)]);
+        }
+        send_bulk(&self.director, address, port);
+    }
+
+    /// Fetches what a bulk server sends and looks at every byte.
+    pub(crate) fn download(&self, address: &str, port: u16) {
+        let mut stream = self.connect(address, port).0;
+        let mut block = vec![0; 1 << 16];
+        let mut received = 0;
+        loop {
+            match stream.read(&mut block).unwrap() {
+                0 => break,
+                length => {
+                    let right = (received..).map(bulk_byte);
+                    assert!(
+                        block[..length]
+                            .iter()
+                            .copied()
+                            .zip(right)
+                            .all(|(a, b)| a == b),
+                        "other bytes behind {received}"
+                    );
+                    received += length;
+                }
+            }
+        }
+        assert_eq!(received, BULK);
+    }
+
+    pub(crate) fn director_ip(&self, lines: &str) -> String {
+        ip(&self.director, lines)
+    }
+
+    pub(crate) fn client_ip(&self, lines: &str) -> String {
+        ip(&self.client, lines)
+    }
+
+    pub(crate) fn director_sysctl(&self, name: &str, value: &str) {
+        sysctl(&self.director, name, value);
+    }
+
+    pub(crate) fn director_feature(&self, interface: &str, name: &str, on: bool) {
+        features(&self.director, interface, &[(name, on)]);
+    }
+
+    pub(crate) fn director_merges(&self, interface: &str) -> bool {
+        self.director
+            .run(|| Features::read(interface).unwrap().is_active("rx-gro"))
+            .unwrap()
+    }
+
+    /// Waits until the client's neighbour table says that `address` is at the Ethernet address of the director's d0.
+    pub(crate) fn client_learns(&self, address: &str) {
+        let link = ip(&self.director, "-o link show d0");
+        let mac = link.split("link/ether ").nth(1).unwrap();
+        let mac = mac.split(' ').next().unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let known = ip(&self.client, &format!("neigh show {address} dev c0"));
+            if known.contains(mac) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{address} at {mac}: {known}");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Opens connections to the VIP one after the other while `work` runs in the director, three at least; answers them.
+    pub(crate) fn connect_during(
+        &self,
+        address: &str,
+        port: u16,
+        work: impl AsyncFnOnce(&Paths),
+    ) -> Vec<Connection> {
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let connecting = scope.spawn(|| {
+                let mut connections = Vec::new();
+                while connections.len() < 3 || !over.load(Ordering::Relaxed) {
+                    let mut connection = self.connect(address, port);
+                    connection.server();
+                    connections.push(connection);
+                }
+                connections
+            });
+            // Also when `work` panics, so that the other thread ends.
+            let done = catch_unwind(AssertUnwindSafe(|| self.run(work)));
+            over.store(true, Ordering::Relaxed);
+            let connections = connecting.join().unwrap();
+            if let Err(panic) = done {
+                resume_unwind(panic);
+            }
+            connections
+        })
+    }
+
     pub(crate) fn connect(&self, address: &str, port: u16) -> Connection {
         let at = SocketAddr::new(address.parse().unwrap(), port);
         let stream = self
@@ -208,6 +320,23 @@ impl Topology {
     }
 }
 
+fn bulk_byte(at: usize) -> u8 {
+    (at % 251) as u8
+}
+
+fn send_bulk(netns: &NetNs, address: &str, port: u16) {
+    let at = SocketAddr::new(address.parse().unwrap(), port);
+    let listener = netns.run(|| TcpListener::bind(at).unwrap()).unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let bytes: Vec<u8> = (0..BULK).map(bulk_byte).collect();
+            let mut stream = stream.unwrap();
+            // A client that gave up has failed its own test.
+            let _sent = stream.write_all(&bytes);
+        }
+    });
+}
+
 impl Drop for Topology {
     fn drop(&mut self) {
         let _unmounted = Command::new("umount")
@@ -221,6 +350,11 @@ impl Drop for Topology {
 pub(crate) struct Connection(TcpStream);
 
 impl Connection {
+    /// Reads to the end, whatever comes.
+    pub(crate) fn drain(mut self) {
+        let _all = std::io::copy(&mut self.0, &mut std::io::sink()).unwrap();
+    }
+
     /// Asks the server at the other end who it is.
     pub(crate) fn server(&mut self) -> String {
         self.0.write_all(b"?").unwrap();

@@ -8,15 +8,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use weir_abi::{
     Addr, Be16, DEST_LIVE, DEST_USABLE, DEVICE_SEND, Dest, Device, Forward, HOP_READY, HOP_SEND,
-    HOP_VLAN_KEEP, Hop, HopParts, Listener, META_MAGIC, Meta, Reason, SETTINGS_LEARN_CLIENTS, Service,
-    Settings, TICK_SHIFT, Vip,
+    HOP_VLAN_KEEP, Hop, HopParts, Listener, Reason, SETTINGS_LEARN_CLIENTS, Service, Settings,
+    TICK_SHIFT, Vip,
 };
 use weir_dataplane::{Dataplane, OpenOptions, Sizes, TestInput};
 use weir_flow::model::{ServiceRow, VipRow};
-use weir_flow::{Config, Fate, Model, PacketMeta, Verdict};
+use weir_flow::{Config, Model};
 use weir_sched::{Kind, Mode};
 use weir_sys::{Clock, now_ns};
 
+pub(crate) use crate::outcome::Xdp;
+use crate::outcome::{Outcome, difference, read_meta};
 use crate::publish::Published;
 use crate::reference::{Reference, Schedule, Server};
 use crate::support::{Place, SECRET, privileged};
@@ -31,31 +33,6 @@ pub(crate) const OTHER_DEVICE: u32 = 77;
 /// The frame addresses of packets that leave for a server.
 pub(crate) fn hop_macs(dest: u32) -> ([u8; 6], [u8; 6]) {
     ([2, 0, 0, 1, 0, 0], [2, 0, 0, 2, 0, dest as u8])
-}
-
-/// What a packet met in the data plane.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Outcome {
-    pub(crate) verdict: Xdp,
-    pub(crate) frame: Vec<u8>,
-    pub(crate) counted: Vec<Reason>,
-    pub(crate) meta: Option<PacketMeta>,
-}
-
-/// Verdicts of XDP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Xdp {
-    Aborted,
-    Drop,
-    Pass,
-    Tx,
-    Redirect,
-}
-
-impl Xdp {
-    fn from_number(number: u32) -> Self {
-        [Self::Aborted, Self::Drop, Self::Pass, Self::Tx, Self::Redirect][number as usize]
-    }
 }
 
 /// A server to be added.
@@ -208,7 +185,11 @@ impl Bench {
     }
 
     pub(crate) fn device(&mut self, ifindex: u32, flags: u32) {
-        let row = Device { flags, port: ifindex, ..Device::default() };
+        let row = Device {
+            flags,
+            port: ifindex,
+            ..Device::default()
+        };
         self.plane.maps().devices.set(&ifindex, &row).unwrap();
         self.model.config_mut().devices.insert(ifindex, row);
     }
@@ -224,12 +205,21 @@ impl Bench {
         self.plane
             .maps()
             .services
-            .set(service, &Service { generation: 1, ..Service::default() })
+            .set(
+                service,
+                &Service {
+                    generation: 1,
+                    ..Service::default()
+                },
+            )
             .unwrap();
         let schedule = Schedule::new(kind, mode, port);
         self.published.begin(service, &schedule);
         self.model.scheduler_mut().0.insert(service, schedule);
-        self.model.config_mut().services.insert(service, ServiceRow::default());
+        self.model
+            .config_mut()
+            .services
+            .insert(service, ServiceRow::default());
         service
     }
 
@@ -239,14 +229,21 @@ impl Bench {
         let mut row = maps.services.get(service).unwrap();
         change(&mut row);
         maps.services.set(service, &row).unwrap();
-        let addresses = maps.elements.get_all(row.snat_at, row.snat_len.into()).unwrap();
+        let addresses = maps
+            .elements
+            .get_all(row.snat_at, row.snat_len.into())
+            .unwrap();
         let known = self.model.config_mut().services.get_mut(&service).unwrap();
         known.flags = row.flags;
         known.snat_ports = (row.snat_port_first, row.snat_port_last);
         known.snat_addresses = addresses
             .iter()
             .map(|element| {
-                let bytes: Vec<u8> = element.word.iter().flat_map(|word| word.to_ne_bytes()).collect();
+                let bytes: Vec<u8> = element
+                    .word
+                    .iter()
+                    .flat_map(|word| word.to_ne_bytes())
+                    .collect();
                 Addr::from_octets(bytes.try_into().unwrap())
             })
             .collect();
@@ -270,7 +267,10 @@ impl Bench {
 
     fn concern(&mut self, change: impl FnOnce(&mut weir_abi::Filter)) {
         change(&mut self.model.config_mut().filter);
-        self.plane.maps().set_filter(&self.model.config().filter).unwrap();
+        self.plane
+            .maps()
+            .set_filter(&self.model.config().filter)
+            .unwrap();
     }
 
     /// Makes an address a VIP.
@@ -304,27 +304,57 @@ impl Bench {
 
     /// Makes a service listen on a VIP's port, TCP and UDP.
     pub(crate) fn listen(&mut self, service: u32, address: &str, port: u16) {
-        if !self.model.config().vips.contains_key(&address.parse::<IpAddr>().unwrap().into()) {
+        if !self
+            .model
+            .config()
+            .vips
+            .contains_key(&address.parse::<IpAddr>().unwrap().into())
+        {
             self.vip(address, VipRow::default());
         }
         let addr: Addr = address.parse::<IpAddr>().unwrap().into();
         for proto in [6, 17] {
-            let listener = Listener { addr, port: Be16::new(port), proto, ..Listener::default() };
-            self.plane.maps().listeners.set(&listener, &service).unwrap();
-            self.model.config_mut().listeners.insert((addr, port, proto), service);
+            let listener = Listener {
+                addr,
+                port: Be16::new(port),
+                proto,
+                ..Listener::default()
+            };
+            self.plane
+                .maps()
+                .listeners
+                .set(&listener, &service)
+                .unwrap();
+            self.model
+                .config_mut()
+                .listeners
+                .insert((addr, port, proto), service);
         }
     }
 
     /// A service with a listener and these servers; answers it and their rows.
-    pub(crate) fn serve(&mut self, kind: Kind, listen: (&str, u16), servers: &[NewServer]) -> (u32, Vec<u32>) {
+    pub(crate) fn serve(
+        &mut self,
+        kind: Kind,
+        listen: (&str, u16),
+        servers: &[NewServer],
+    ) -> (u32, Vec<u32>) {
         let service = self.service(kind);
-        let dests = servers.iter().map(|server| self.add(service, *server)).collect();
+        let dests = servers
+            .iter()
+            .map(|server| self.add(service, *server))
+            .collect();
         self.listen(service, listen.0, listen.1);
         (service, dests)
     }
 
     /// [`Self::serve`] on a port that no service had before.
-    pub(crate) fn serve_next(&mut self, kind: Kind, vip: &str, servers: &[NewServer]) -> (u16, Vec<u32>) {
+    pub(crate) fn serve_next(
+        &mut self,
+        kind: Kind,
+        vip: &str,
+        servers: &[NewServer],
+    ) -> (u16, Vec<u32>) {
         let port = self.next_port();
         (port, self.serve(kind, (vip, port), servers).1)
     }
@@ -340,7 +370,11 @@ impl Bench {
         let (dest, seq) = (self.next_dest, self.next_seq);
         self.next_dest += 1;
         self.next_seq += 1;
-        let live = if server.row.live == 0 { dest } else { server.row.live };
+        let live = if server.row.live == 0 {
+            dest
+        } else {
+            server.row.live
+        };
         let usable = if server.weight > 0 { DEST_USABLE } else { 0 };
         let row = Dest {
             service,
@@ -350,10 +384,17 @@ impl Bench {
             ..server.row
         };
         let (smac, dmac) = hop_macs(dest);
-        let hop = HopParts { dmac, smac, ..server.hop };
+        let hop = HopParts {
+            dmac,
+            smac,
+            ..server.hop
+        };
         for slot in 0..weir_abi::HOPS_PER_DEST {
             if hop.ifindex != 0 {
-                self.plane.maps().set_hop(dest, slot, &Hop::from(hop)).unwrap();
+                self.plane
+                    .maps()
+                    .set_hop(dest, slot, &Hop::from(hop))
+                    .unwrap();
                 self.model.config_mut().hops.insert((dest, slot), hop);
             }
         }
@@ -404,7 +445,9 @@ impl Bench {
         let schedule = self.model.scheduler_mut().0.get_mut(&service).unwrap();
         let before = schedule.members();
         change(schedule);
-        let spread = self.published.publish(&self.plane, service, schedule, &before);
+        let spread = self
+            .published
+            .publish(&self.plane, service, schedule, &before);
         let row = self.model.config_mut().services.get_mut(&service).unwrap();
         row.has_extent = true;
         row.spread = spread;
@@ -413,7 +456,10 @@ impl Bench {
     /// The data plane alone.
     pub(crate) fn run(&self, frame: &[u8]) -> Outcome {
         let before = self.plane.maps().reasons().unwrap();
-        let run = self.plane.test_run("weir_xdp", &TestInput::xdp(frame)).unwrap();
+        let run = self
+            .plane
+            .test_run("weir_xdp", &TestInput::xdp(frame))
+            .unwrap();
         let after = self.plane.maps().reasons().unwrap();
         let counted = (0u32..)
             .zip(before.iter().zip(&after))
@@ -468,43 +514,4 @@ impl Bench {
     pub(crate) fn settle(&self) {
         crate::census::compare(self);
     }
-}
-
-fn read_meta(bytes: &[u8]) -> Option<PacketMeta> {
-    let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
-    if bytes.len() != size_of::<Meta>() || word(0) != META_MAGIC {
-        assert!(bytes.is_empty(), "metadata {bytes:02x?}");
-        return None;
-    }
-    let octets: [u8; 16] = bytes[12..28].try_into().unwrap();
-    let next_hop = match word(8) {
-        0 => None,
-        4 => Some(IpAddr::from([octets[0], octets[1], octets[2], octets[3]]).into()),
-        _ => Some(Addr::from_octets(octets)),
-    };
-    Some(PacketMeta { ifindex: word(4), next_hop })
-}
-
-/// How the data plane's answer differs from the model's.
-pub(crate) fn difference(outcome: &Outcome, fate: &Fate) -> Option<String> {
-    let (verdict, meta) = match fate.verdict {
-        Verdict::Unmodelled => return None,
-        Verdict::Pass => (Xdp::Pass, None),
-        Verdict::Drop => (Xdp::Drop, None),
-        Verdict::Tx => (Xdp::Tx, None),
-        Verdict::Redirect(_) => (Xdp::Redirect, None),
-        Verdict::ToTc(meta) => (Xdp::Pass, Some(meta)),
-    };
-    let mut counted = fate.counted.clone();
-    counted.sort_by_key(|reason| reason.number());
-    if outcome.counted != counted {
-        return Some(format!("reasons: {:?}, the model {counted:?}", outcome.counted));
-    }
-    if outcome.verdict != verdict {
-        return Some(format!("verdict: {:?}, the model {verdict:?}", outcome.verdict));
-    }
-    if outcome.meta != meta {
-        return Some(format!("metadata: {:?}, the model {meta:?}", outcome.meta));
-    }
-    weir_wire::diff(&fate.frame, &outcome.frame).map(|text| format!("frame, the model's first:\n{text}"))
 }

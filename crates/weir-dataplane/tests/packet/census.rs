@@ -12,14 +12,23 @@ use crate::bench::Bench;
 /// Active and inactive flows by row, as a walk of the table finds them.
 pub(crate) fn walked(plane: &Dataplane) -> BTreeMap<u32, (u64, u64)> {
     let mut rows = BTreeMap::new();
-    for flow in plane.maps().flows.walk().filter(|flow| flow.meta().kind == KIND_FORWARD) {
+    for flow in plane
+        .maps()
+        .flows
+        .walk()
+        .filter(|flow| flow.meta().kind == KIND_FORWARD)
+    {
         let dest = flow.dest();
         let shared = plane.maps().dests.get(dest).unwrap().live;
         let mut counted = vec![dest, shared];
         counted.dedup();
         for row in counted {
             let (active, inactive) = rows.entry(row).or_insert((0, 0));
-            if flow.meta().flags & FLOW_ACTIVE != 0 { *active += 1 } else { *inactive += 1 }
+            if flow.meta().flags & FLOW_ACTIVE != 0 {
+                *active += 1
+            } else {
+                *inactive += 1
+            }
         }
     }
     rows
@@ -46,18 +55,33 @@ pub(crate) fn sound(plane: &Dataplane) -> HashMap<Tuple, Flow> {
         let tuple = Tuple::of_cold(&flow.cold);
         let place = Placement::of(key.hash(&tuple), buckets);
         let second = flow.meta().flags & FLOW_SECOND != 0;
-        assert_eq!(flow.place / 7, if second { place.second } else { place.home }, "{tuple:?}");
+        assert_eq!(
+            flow.place / 7,
+            if second { place.second } else { place.home },
+            "{tuple:?}"
+        );
         assert_eq!(flow.entry.tag(), place.tag, "{tuple:?}");
         *spilled.entry(place.home).or_default() += u32::from(second);
-        assert!(flows.insert(tuple, flow).is_none(), "{tuple:?} is there twice");
+        assert!(
+            flows.insert(tuple, flow).is_none(),
+            "{tuple:?} is there twice"
+        );
     }
     for index in 0..buckets {
         let bucket = plane.maps().flows.bucket(index).unwrap();
         assert_eq!(bucket.lock, 0, "bucket {index} is locked");
-        assert_eq!(bucket.spilled, spilled.get(&index).copied().unwrap_or(0), "bucket {index}");
+        assert_eq!(
+            bucket.spilled,
+            spilled.get(&index).copied().unwrap_or(0),
+            "bucket {index}"
+        );
     }
     for flow in flows.values().filter(|flow| flow.cold.peer != NO_PLACE) {
-        let peer = plane.maps().flows.at(flow.cold.peer).expect("the other direction is there");
+        let peer = plane
+            .maps()
+            .flows
+            .at(flow.cold.peer)
+            .expect("the other direction is there");
         assert_eq!(peer.cold.peer, flow.place);
         assert_eq!(peer.meta().generation, flow.cold.peer_generation);
         assert_eq!(peer.dest(), flow.dest());
@@ -70,24 +94,44 @@ pub(crate) fn sound(plane: &Dataplane) -> HashMap<Tuple, Flow> {
 #[track_caller]
 pub(crate) fn compare(bench: &Bench) {
     let flows = sound(&bench.plane);
-    assert_eq!(flows.len(), bench.model.flows().count(), "number of entries");
+    assert_eq!(
+        flows.len(),
+        bench.model.flows().count(),
+        "number of entries"
+    );
     for (tuple, expected) in bench.model.flows() {
         let Some(flow) = flows.get(tuple) else {
             panic!("{tuple:?} {expected:?} is not in the table");
         };
         let meta = flow.meta();
-        let kind = if expected.kind == Kind::Forward { KIND_FORWARD } else { KIND_REVERSE };
+        let kind = if expected.kind == Kind::Forward {
+            KIND_FORWARD
+        } else {
+            KIND_REVERSE
+        };
         assert_eq!((meta.kind, flow.dest()), (kind, expected.dest), "{tuple:?}");
         if expected.kind == Kind::Forward {
             let state = State::from_number(meta.state).unwrap();
             assert_eq!(state, expected.state, "{tuple:?}");
-            assert_eq!(meta.flags & FLOW_ACTIVE != 0, expected.active, "{tuple:?} {state:?}");
+            assert_eq!(
+                meta.flags & FLOW_ACTIVE != 0,
+                expected.active,
+                "{tuple:?} {state:?}"
+            );
         }
     }
     for row in 1..bench.plane.maps().live.entries() {
-        assert_eq!(bench.plane.maps().live(row).unwrap(), bench.model.live(row), "row {row}");
+        assert_eq!(
+            bench.plane.maps().live(row).unwrap(),
+            bench.model.live(row),
+            "row {row}"
+        );
     }
     for dest in 1..bench.plane.sizes().dests {
-        assert_eq!(bench.plane.maps().traffic(dest).unwrap(), bench.model.traffic(dest), "traffic of {dest}");
+        assert_eq!(
+            bench.plane.maps().traffic(dest).unwrap(),
+            bench.model.traffic(dest),
+            "traffic of {dest}"
+        );
     }
 }

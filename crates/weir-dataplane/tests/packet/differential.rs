@@ -62,61 +62,97 @@ const FAMILIES: [Family; 2] = [
     },
     Family {
         vip: "2001:db8::10",
-        clients: ["2001:db8:1::1", "2001:db8:1::2", "2001:db8:ffff::9", "fd00:7::1"],
+        clients: [
+            "2001:db8:1::1",
+            "2001:db8:1::2",
+            "2001:db8:ffff::9",
+            "fd00:7::1",
+        ],
         servers: "fd00::",
         snat: "fd00:9::9",
     },
 ];
 
-/// The services of one family on ports 80 to 88, and those that a range and "any port" lead to; answers those whose servers
-/// may be changed, with their servers.
-fn services(bench: &mut Bench, family: &Family) -> Vec<(u32, Vec<u32>)> {
-    let server = |forward, last: u8| NewServer::new(forward, &format!("{}{last}", family.servers));
-    let tunnel = |to: &str, tunnel: Tunnel, flags: u8| {
-        let from: IpAddr = if to.contains(':') { "fd00:9::1" } else { "10.9.9.1" }.parse().unwrap();
-        NewServer::new(Forward::Tunnel, to).row(|row| {
-            (row.tunnel, row.tunnel_flags) = (tunnel as u8, flags);
-            (row.tunnel_port, row.tunnel_source) = (Be16::new(6080), from.into());
-        })
+fn tunnel(to: &str, tunnel: Tunnel, flags: u8) -> NewServer {
+    let from = if to.contains(':') {
+        "fd00:9::1"
+    } else {
+        "10.9.9.1"
     };
+    NewServer::new(Forward::Tunnel, to).row(|row| {
+        (row.tunnel, row.tunnel_flags) = (tunnel as u8, flags);
+        row.tunnel_source = from.parse::<IpAddr>().unwrap().into();
+        row.tunnel_port = Be16::new(6080);
+    })
+}
+
+/// Schedulers and servers of the services on ports 80 to 88. The last two have none.
+fn server_sets(family: &Family) -> [(Kind, Vec<NewServer>); 9] {
+    let server = |forward, last: u8| NewServer::new(forward, &format!("{}{last}", family.servers));
     let nat = |last| server(Forward::Nat, last).port(8080);
-    let sets: [(Kind, Vec<NewServer>); 9] = [
-        (Kind::Wlc, vec![
-            server(Forward::Direct, 1).weight(3),
-            server(Forward::Direct, 2).hop(|hop| hop.vlan = 9),
-            server(Forward::Direct, 3).hop(|hop| hop.vlan = 0),
-            server(Forward::Direct, 4).hop(|hop| hop.ifindex = OTHER_DEVICE),
-        ]),
-        (Kind::Rr, vec![nat(11), nat(12), nat(13).hop(|hop| hop.mtu = 300)]),
-        (Kind::Sh, vec![
-            server(Forward::L3dsr, 21).row(|row| row.dscp = 1),
-            server(Forward::L3dsr, 22).row(|row| row.dscp = 63),
-            server(Forward::L3dsr, 23),
-        ]),
-        (Kind::Wrr, vec![
-            tunnel("10.0.1.1", Tunnel::Ipip, 0).weight(2),
-            tunnel("fd00:1::1", Tunnel::Ipip, 0),
-            tunnel("10.0.1.2", Tunnel::Gre, TUNNEL_CSUM).weight(4),
-            tunnel("fd00:1::2", Tunnel::Gre, 0).hop(|hop| hop.mtu = 400),
-            tunnel("10.0.1.3", Tunnel::Gue, 0),
-            tunnel("fd00:1::3", Tunnel::Gue, TUNNEL_CSUM).weight(3),
-            tunnel("10.0.1.4", Tunnel::Gue, TUNNEL_REMCSUM),
-            tunnel("fd00:1::4", Tunnel::Gue, TUNNEL_REMCSUM),
-        ]),
-        (Kind::Lc, vec![nat(31).row(|row| row.flags |= DEST_SNAT), nat(32).row(|row| row.flags |= DEST_SNAT)]),
-        (Kind::Rr, vec![
-            server(Forward::Direct, 41).hop(|hop| hop.flags = HOP_READY),
-            server(Forward::Direct, 42).hop(|hop| hop.ifindex = 0),
-            server(Forward::Direct, 43).row(|row| row.flags |= DEST_LOCAL),
-        ]),
+    [
+        (
+            Kind::Wlc,
+            vec![
+                server(Forward::Direct, 1).weight(3),
+                server(Forward::Direct, 2).hop(|hop| hop.vlan = 9),
+                server(Forward::Direct, 3).hop(|hop| hop.vlan = 0),
+                server(Forward::Direct, 4).hop(|hop| hop.ifindex = OTHER_DEVICE),
+            ],
+        ),
+        (
+            Kind::Rr,
+            vec![nat(11), nat(12), nat(13).hop(|hop| hop.mtu = 300)],
+        ),
+        (
+            Kind::Sh,
+            vec![
+                server(Forward::L3dsr, 21).row(|row| row.dscp = 1),
+                server(Forward::L3dsr, 22).row(|row| row.dscp = 63),
+                server(Forward::L3dsr, 23),
+            ],
+        ),
+        (
+            Kind::Wrr,
+            vec![
+                tunnel("10.0.1.1", Tunnel::Ipip, 0).weight(2),
+                tunnel("fd00:1::1", Tunnel::Ipip, 0),
+                tunnel("10.0.1.2", Tunnel::Gre, TUNNEL_CSUM).weight(4),
+                tunnel("fd00:1::2", Tunnel::Gre, 0).hop(|hop| hop.mtu = 400),
+                tunnel("10.0.1.3", Tunnel::Gue, 0),
+                tunnel("fd00:1::3", Tunnel::Gue, TUNNEL_CSUM).weight(3),
+                tunnel("10.0.1.4", Tunnel::Gue, TUNNEL_REMCSUM),
+                tunnel("fd00:1::4", Tunnel::Gue, TUNNEL_REMCSUM),
+            ],
+        ),
+        (
+            Kind::Lc,
+            vec![
+                nat(31).row(|row| row.flags |= DEST_SNAT),
+                nat(32).row(|row| row.flags |= DEST_SNAT),
+            ],
+        ),
+        (
+            Kind::Rr,
+            vec![
+                server(Forward::Direct, 41).hop(|hop| hop.flags = HOP_READY),
+                server(Forward::Direct, 42).hop(|hop| hop.ifindex = 0),
+                server(Forward::Direct, 43).row(|row| row.flags |= DEST_LOCAL),
+            ],
+        ),
         (Kind::Wlc, vec![nat(11), nat(12)]),
         (Kind::Rr, vec![]),
         (Kind::Rr, vec![]),
-    ];
+    ]
+}
+
+/// The services of one family on ports 80 to 88, and those that a range and "any port" lead to; answers those whose servers
+/// may be changed, with their servers.
+fn services(bench: &mut Bench, family: &Family) -> Vec<(u32, Vec<u32>)> {
     let mut changing = Vec::new();
     let mut all = Vec::new();
-    for (port, (kind, servers)) in (80..).zip(&sets) {
-        let (service, dests) = bench.serve(*kind, (family.vip, port), servers);
+    for (port, (kind, servers)) in (80..).zip(server_sets(family)) {
+        let (service, dests) = bench.serve(kind, (family.vip, port), &servers);
         if !dests.is_empty() {
             changing.push((service, dests));
         }
@@ -124,11 +160,19 @@ fn services(bench: &mut Bench, family: &Family) -> Vec<(u32, Vec<u32>)> {
     }
     bench.snat(all[4], &[family.snat], (20_000, 20_400));
     bench.service_row(all[8], |row| row.flags |= SERVICE_DROP_NO_SERVER);
-    bench.vip(family.vip, VipRow {
-        any_udp: all[2],
-        ranges: vec![PortRange { first: 90, last: 92, protocol: 6, service: all[0] }],
-        ..VipRow::default()
-    });
+    bench.vip(
+        family.vip,
+        VipRow {
+            any_udp: all[2],
+            ranges: vec![PortRange {
+                first: 90,
+                last: 92,
+                protocol: 6,
+                service: all[0],
+            }],
+            ..VipRow::default()
+        },
+    );
     changing
 }
 
@@ -149,20 +193,36 @@ fn packet(random: &mut Random, replies: &VecDeque<FiveTuple>) -> Vec<u8> {
         no_checksum: random.one_in(6),
         padding: random.pick(&[0, 0, 0, 6, 1]),
     };
-    let shape = Shape { bad_checksum: shape.bad_checksum && !(shape.udp && shape.no_checksum), ..shape };
+    let shape = Shape {
+        bad_checksum: shape.bad_checksum && !(shape.udp && shape.no_checksum),
+        ..shape
+    };
     if random.one_in(4) && !replies.is_empty() {
         let to = replies[random.below(replies.len())];
-        let shape = Shape { udp: to.protocol == IpProtocol::UDP, ..shape };
-        let ends = (SocketAddr::new(to.dst, to.dport), SocketAddr::new(to.src, to.sport));
+        let shape = Shape {
+            udp: to.protocol == IpProtocol::UDP,
+            ..shape
+        };
+        let ends = (
+            SocketAddr::new(to.dst, to.dport),
+            SocketAddr::new(to.src, to.sport),
+        );
         return shape.build(([2, 0, 0, 0, 9, 9], DIRECTOR_MAC), ends.0, ends.1);
     }
     let client = at(random.pick(&family.clients), 1000 + random.below(40) as u16);
     if random.one_in(40) {
         let protocol = IpProtocol(random.pick(&[47, 50, 51, 132, 4, 41, 59, 255]));
         let link = Packet::ethernet(CLIENT_MAC.into(), DIRECTOR_MAC.into());
-        return link.ip(client.ip(), family.vip.parse().unwrap()).raw(protocol, shape.payload).build();
+        return link
+            .ip(client.ip(), family.vip.parse().unwrap())
+            .raw(protocol, shape.payload)
+            .build();
     }
-    let address = if random.one_in(20) { random.pick(&family.clients) } else { family.vip };
+    let address = if random.one_in(20) {
+        random.pick(&family.clients)
+    } else {
+        family.vip
+    };
     shape.arriving(client, at(address, 80 + random.below(15) as u16))
 }
 
@@ -187,33 +247,48 @@ fn change(random: &mut Random, bench: &mut Bench, services: &[(u32, Vec<u32>)]) 
         0..=2 => bench.weigh(*service, dest, random.pick(&[0, 1, 1, 2, 5])),
         3 => {
             let removed = random.pick(&[0, DEST_RESET, DEST_RESCHEDULE]);
-            bench.dest_row(dest, |row| row.flags = row.flags & !(DEST_RESET | DEST_RESCHEDULE) | DEST_LIVE | removed);
+            bench.dest_row(dest, |row| {
+                row.flags = row.flags & !(DEST_RESET | DEST_RESCHEDULE) | DEST_LIVE | removed
+            });
         }
         4 => bench.dest_row(dest, |row| row.flags |= DEST_LIVE),
         5 => bench.settings(|settings| settings.syn_budget = random.pick(&[u32::MAX, u32::MAX, 0])),
         6 => {
-            let state = random.pick(&[State::SynRecv, State::Udp, State::FinWait, State::Established]);
+            let state = random.pick(&[
+                State::SynRecv,
+                State::Udp,
+                State::FinWait,
+                State::Established,
+            ]);
             let ticks = random.pick(&[1_000_000, 1_000_000, u32::MAX]);
             bench.settings(|settings| settings.timeouts[state as usize] = ticks);
         }
-        _ => bench.settings(|settings| settings.reject_budget = random.pick(&[u32::MAX, u32::MAX, 0])),
+        _ => bench
+            .settings(|settings| settings.reject_budget = random.pick(&[u32::MAX, u32::MAX, 0])),
     }
 }
 
 fn from_environment(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().expect(name))
+    std::env::var(name)
+        .ok()
+        .map(|text| text.parse().expect(name))
 }
 
 #[test]
 fn random_packets_have_the_models_fate() {
-    let Some(mut bench) = Bench::open() else { return };
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
     let count = from_environment("WEIR_DIFFERENTIAL_PACKETS").unwrap_or(PACKETS);
     let clock = || weir_sys::now_ns(weir_sys::Clock::Monotonic);
     let seed = from_environment("WEIR_SEED").unwrap_or_else(clock);
     println!("WEIR_SEED={seed} WEIR_DIFFERENTIAL_PACKETS={count}");
     let mut random = Random(seed);
     bench.learn_clients();
-    let services: Vec<(u32, Vec<u32>)> = FAMILIES.iter().flat_map(|family| services(&mut bench, family)).collect();
+    let services: Vec<(u32, Vec<u32>)> = FAMILIES
+        .iter()
+        .flat_map(|family| services(&mut bench, family))
+        .collect();
     let mut replies = VecDeque::new();
     let mut reasons = std::collections::BTreeMap::<u32, u64>::new();
     let mut sent = 0;
@@ -225,7 +300,9 @@ fn random_packets_have_the_models_fate() {
         if random.one_in(5) {
             mutate(&mut random, &mut frame);
         }
-        if parse(&frame).is_ok_and(|layout| !matches!(layout.cold, Cold::Plain | Cold::OtherProtocol)) {
+        if parse(&frame)
+            .is_ok_and(|layout| !matches!(layout.cold, Cold::Plain | Cold::OtherProtocol))
+        {
             continue;
         }
         sent += 1;
@@ -235,8 +312,12 @@ fn random_packets_have_the_models_fate() {
         for reason in outcome.counted {
             *reasons.entry(reason.number()).or_default() += 1;
         }
-        let translated = Packet::parse(&outcome.frame).ok().and_then(|parsed| parsed.five_tuple());
-        if let Some(tuple) = translated.filter(|tuple| outcome.frame != frame && tuple.dport == 8080) {
+        let translated = Packet::parse(&outcome.frame)
+            .ok()
+            .and_then(|parsed| parsed.five_tuple());
+        if let Some(tuple) =
+            translated.filter(|tuple| outcome.frame != frame && tuple.dport == 8080)
+        {
             replies.push_back(tuple);
             if replies.len() > 64 {
                 replies.pop_front();
@@ -248,6 +329,9 @@ fn random_packets_have_the_models_fate() {
     }
     bench.settle();
     if count >= PACKETS {
-        assert!(reasons.len() >= 18, "the stream meets too few reasons: {reasons:?}");
+        assert!(
+            reasons.len() >= 18,
+            "the stream meets too few reasons: {reasons:?}"
+        );
     }
 }

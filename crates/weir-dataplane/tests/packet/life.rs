@@ -28,9 +28,13 @@ fn went(bench: &mut Bench, frame: &[u8]) -> u32 {
 
 #[test]
 fn a_removed_server_keeps_its_flows_until_they_end() {
-    let Some(mut bench) = Bench::open() else { return };
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
     let (service, dests) = bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2)]);
-    let servers: Vec<u32> = (1000..1006).map(|port| went(&mut bench, &tcp(port, SYN))).collect();
+    let servers: Vec<u32> = (1000..1006)
+        .map(|port| went(&mut bench, &tcp(port, SYN)))
+        .collect();
     bench.remove(service, dests[0], DEST_LIVE);
     for (port, server) in (1000..).zip(&servers) {
         assert_eq!(went(&mut bench, &tcp(port, ACK)), *server);
@@ -42,48 +46,73 @@ fn a_removed_server_keeps_its_flows_until_they_end() {
 
 #[test]
 fn a_removed_server_resets_its_flows() {
-    let Some(mut bench) = Bench::open() else { return };
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
     let (service, dests) = bench.serve(Kind::Rr, (VIP, 80), &[direct(1)]);
     went(&mut bench, &tcp(1000, SYN));
     bench.remove(service, dests[0], DEST_LIVE | DEST_RESET);
     bench.add(service, direct(2));
     let outcome = bench.send(&tcp(1000, ACK));
-    assert_eq!((outcome.verdict, outcome.counted), (Xdp::Drop, vec![Reason::DropRemoved]));
-    assert_eq!(bench.send(&tcp(1000, ACK)).counted, [Reason::PassNoFlow], "the entry is gone");
+    assert_eq!(
+        (outcome.verdict, outcome.counted),
+        (Xdp::Drop, vec![Reason::DropRemoved])
+    );
+    assert_eq!(
+        bench.send(&tcp(1000, ACK)).counted,
+        [Reason::PassNoFlow],
+        "the entry is gone"
+    );
     bench.settle();
 }
 
 #[test]
 fn a_removed_server_hands_its_flows_on() {
-    let Some(mut bench) = Bench::open() else { return };
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
     let (service, dests) = bench.serve(Kind::Rr, (VIP, 80), &[direct(1)]);
     went(&mut bench, &tcp(1000, SYN));
     went(&mut bench, &tcp(1000, ACK));
     bench.remove(service, dests[0], DEST_LIVE | DEST_RESCHEDULE);
     let next = bench.add(service, direct(2));
-    assert_eq!(went(&mut bench, &tcp(1000, ACK)), next, "in the middle of a connection");
+    assert_eq!(
+        went(&mut bench, &tcp(1000, ACK)),
+        next,
+        "in the middle of a connection"
+    );
     assert_eq!(went(&mut bench, &tcp(1000, FIN)), next);
     bench.settle();
 }
 
 #[test]
 fn a_row_that_is_gone_ends_its_flows() {
-    let Some(mut bench) = Bench::open() else { return };
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
     let (service, dests) = bench.serve(Kind::Rr, (VIP, 80), &[direct(1)]);
     went(&mut bench, &tcp(1000, SYN));
     bench.remove(service, dests[0], 0);
-    assert_eq!(bench.send(&tcp(1000, ACK)).counted, [Reason::DropServerGone]);
+    assert_eq!(
+        bench.send(&tcp(1000, ACK)).counted,
+        [Reason::DropServerGone]
+    );
     bench.settle();
 }
 
 #[test]
 fn flows_stay_while_extents_change() {
-    let Some(mut bench) = Bench::open() else { return };
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
     let (service, _) = bench.serve(Kind::Mh, (VIP, 80), &[direct(1), direct(2)]);
     let mut servers = Vec::new();
     for round in 0..4u16 {
         for port in 0..8 {
-            servers.push((1000 + round * 8 + port, went(&mut bench, &tcp(1000 + round * 8 + port, SYN))));
+            servers.push((
+                1000 + round * 8 + port,
+                went(&mut bench, &tcp(1000 + round * 8 + port, SYN)),
+            ));
         }
         bench.add(service, direct(3 + round as u8));
         for (port, server) in &servers {
@@ -101,9 +130,13 @@ fn a_syn_begins_anew_only_after_the_end() {
         ("closing", vec![SYN, ACK, FIN], false),
         ("reset", vec![SYN, ACK, RST], true),
     ] {
-        let Some(mut bench) = Bench::open() else { return };
+        let Some(mut bench) = Bench::open() else {
+            return;
+        };
         bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2)]);
-        let first = packets.iter().fold(0, |_, flags| went(&mut bench, &tcp(1000, *flags)));
+        let first = packets
+            .iter()
+            .fold(0, |_, flags| went(&mut bench, &tcp(1000, *flags)));
         assert_eq!(went(&mut bench, &tcp(1000, SYN)) != first, anew, "{name}");
         bench.settle();
     }
@@ -116,20 +149,28 @@ fn expire(bench: &mut Bench, state: State) {
 
 #[test]
 fn an_overdue_flow_is_over() {
-    let Some(mut bench) = Bench::open() else { return };
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
     bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2)]);
     let first = went(&mut bench, &tcp(1000, SYN));
     let second = went(&mut bench, &tcp(1001, SYN));
     expire(&mut bench, State::SynRecv);
     assert_eq!(bench.send(&tcp(1000, ACK)).counted, [Reason::PassNoFlow]);
-    assert_eq!(went(&mut bench, &tcp(1001, SYN)), first, "bound anew, by its turn");
+    assert_eq!(
+        went(&mut bench, &tcp(1001, SYN)),
+        first,
+        "bound anew, by its turn"
+    );
     assert_ne!(first, second);
     bench.settle();
 }
 
 #[test]
 fn an_overdue_udp_flow_is_bound_anew() {
-    let Some(mut bench) = Bench::open() else { return };
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
     bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2)]);
     let frame = Shape::udp().arriving(at(CLIENT, 1000), at(VIP, 80));
     let first = went(&mut bench, &frame);
@@ -142,7 +183,9 @@ fn an_overdue_udp_flow_is_bound_anew() {
 
 #[test]
 fn an_overdue_nat_flow_takes_its_way_back_along() {
-    let Some(mut bench) = Bench::open() else { return };
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
     let nat = NewServer::new(Forward::Nat, "10.0.0.9").port(8080);
     bench.serve(Kind::Rr, (VIP, 80), &[nat]);
     bench.serve(Kind::Rr, ("192.0.2.11", 80), &[nat]);
@@ -151,7 +194,11 @@ fn an_overdue_nat_flow_takes_its_way_back_along() {
     expire(&mut bench, State::SynRecv);
     let reply = Shape::tcp(ACK).arriving(at("10.0.0.9", 8080), at(CLIENT, 1000));
     assert_eq!(bench.send(&reply).counted, [Reason::PassNoFlow]);
-    assert_eq!(bench.plane.maps().flows.walk().count(), 2, "the other flow's entries");
+    assert_eq!(
+        bench.plane.maps().flows.walk().count(),
+        2,
+        "the other flow's entries"
+    );
     // The other one only waits for the sweep: whoever needs its reverse tuple takes it.
     let other = Shape::tcp(SYN).arriving(at(CLIENT, 1001), at("192.0.2.11", 80));
     assert_eq!(bench.send(&other).counted, []);
@@ -160,8 +207,14 @@ fn an_overdue_nat_flow_takes_its_way_back_along() {
 
 #[test]
 fn the_sweep_removes_what_is_overdue_and_nothing_else() {
-    let Some(mut bench) = Bench::open() else { return };
-    bench.serve(Kind::Rr, (VIP, 80), &[direct(1), NewServer::new(Forward::Nat, "10.0.0.9")]);
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    bench.serve(
+        Kind::Rr,
+        (VIP, 80),
+        &[direct(1), NewServer::new(Forward::Nat, "10.0.0.9")],
+    );
     for port in 1000..1200 {
         went(&mut bench, &tcp(port, SYN));
         if port % 2 == 0 {
@@ -170,12 +223,22 @@ fn the_sweep_removes_what_is_overdue_and_nothing_else() {
     }
     bench.settle();
     expire(&mut bench, State::SynRecv);
-    bench.plane.test_run("weir_sweep_start", &weir_dataplane::TestInput::xdp(&[0; 64])).unwrap();
+    bench
+        .plane
+        .test_run(
+            "weir_sweep_start",
+            &weir_dataplane::TestInput::xdp(&[0; 64]),
+        )
+        .unwrap();
     let removed = bench.model.sweep(tick());
     assert_eq!(removed, 100);
     let deadline = Instant::now() + Duration::from_secs(30);
     while bench.plane.maps().flows.walk().count() != bench.model.flows().count() {
-        assert!(Instant::now() < deadline, "{:?}", bench.plane.maps().sweep());
+        assert!(
+            Instant::now() < deadline,
+            "{:?}",
+            bench.plane.maps().sweep()
+        );
         std::thread::yield_now();
     }
     assert_eq!(bench.plane.maps().sweep().unwrap().expired, 100);
@@ -184,20 +247,35 @@ fn the_sweep_removes_what_is_overdue_and_nothing_else() {
 
 #[test]
 fn over_the_syn_budget_flows_go_by_hash() {
-    let Some(mut bench) = Bench::open() else { return };
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
     bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2), direct(3)]);
     bench.settings(|settings| settings.syn_budget = 0);
     for port in 1000..1032 {
         let outcome = bench.send(&tcp(port, SYN));
-        assert_eq!(outcome.counted, [Reason::CountSynBudget, Reason::CountUntracked]);
+        assert_eq!(
+            outcome.counted,
+            [Reason::CountSynBudget, Reason::CountUntracked]
+        );
         let server = outcome.frame[5];
         for flags in [ACK, FIN, RST] {
             let outcome = bench.send(&tcp(port, flags));
-            assert_eq!((outcome.counted, outcome.frame[5]), (vec![Reason::CountUntracked], server), "port {port}");
+            assert_eq!(
+                (outcome.counted, outcome.frame[5]),
+                (vec![Reason::CountUntracked], server),
+                "port {port}"
+            );
         }
     }
     assert_eq!(bench.plane.maps().flows.walk().count(), 0);
-    assert_eq!(bench.send(&Shape::udp().arriving(at(CLIENT, 1), at(VIP, 80))).counted, [], "UDP has no budget");
+    assert_eq!(
+        bench
+            .send(&Shape::udp().arriving(at(CLIENT, 1), at(VIP, 80)))
+            .counted,
+        [],
+        "UDP has no budget"
+    );
     bench.settle();
 }
 
@@ -205,11 +283,18 @@ fn over_the_syn_budget_flows_go_by_hash() {
 fn a_budget_is_used_up_one_by_one() {
     // A new tick in the middle opens a new budget, so the run counts only if none came.
     for _ in 0..5 {
-        let Some(mut bench) = Bench::open() else { return };
+        let Some(mut bench) = Bench::open() else {
+            return;
+        };
         bench.serve(Kind::Rr, (VIP, 80), &[direct(1)]);
         bench.settings(|settings| settings.syn_budget = 3);
         let before = tick();
-        let over = (1000..1008).filter(|port| bench.run(&tcp(*port, SYN)).counted.contains(&Reason::CountSynBudget));
+        let over = (1000..1008).filter(|port| {
+            bench
+                .run(&tcp(*port, SYN))
+                .counted
+                .contains(&Reason::CountSynBudget)
+        });
         let over = over.count();
         if tick() == before {
             assert_eq!(over, 5);
@@ -221,37 +306,73 @@ fn a_budget_is_used_up_one_by_one() {
 
 #[test]
 fn nat_over_the_budget_is_dropped() {
-    let Some(mut bench) = Bench::open() else { return };
-    bench.serve(Kind::Rr, (VIP, 80), &[NewServer::new(Forward::Nat, "10.0.0.9")]);
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    bench.serve(
+        Kind::Rr,
+        (VIP, 80),
+        &[NewServer::new(Forward::Nat, "10.0.0.9")],
+    );
     bench.settings(|settings| settings.syn_budget = 0);
     let outcome = bench.send(&tcp(1000, SYN));
-    assert_eq!((outcome.verdict, outcome.counted), (Xdp::Drop, vec![Reason::CountSynBudget, Reason::DropSynBudget]));
+    assert_eq!(
+        (outcome.verdict, outcome.counted),
+        (
+            Xdp::Drop,
+            vec![Reason::CountSynBudget, Reason::DropSynBudget]
+        )
+    );
     bench.settle();
 }
 
 #[test]
 fn active_and_inactive_follow_the_states() {
-    let Some(mut bench) = Bench::open() else { return };
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
     let shared = |row: &mut weir_abi::Dest| row.live = 300;
     let (_, dests) = bench.serve(Kind::Wlc, (VIP, 80), &[direct(1).row(shared)]);
     let (_, others) = bench.serve(Kind::Wlc, (VIP, 81), &[direct(1).row(shared)]);
-    for (step, flags, active, inactive) in [("syn", SYN, 1, 0), ("ack", ACK, 1, 0), ("fin", FIN, 0, 1), ("rst", RST, 0, 1)] {
+    for (step, flags, active, inactive) in [
+        ("syn", SYN, 1, 0),
+        ("ack", ACK, 1, 0),
+        ("fin", FIN, 0, 1),
+        ("rst", RST, 0, 1),
+    ] {
         went(&mut bench, &tcp(1000, flags));
         for row in [dests[0], 300] {
             let live = bench.plane.maps().live(row).unwrap();
-            assert_eq!((live.active, live.inactive), (active, inactive), "{step}, row {row}");
+            assert_eq!(
+                (live.active, live.inactive),
+                (active, inactive),
+                "{step}, row {row}"
+            );
         }
     }
-    went(&mut bench, &Shape::udp().arriving(at(CLIENT, 1001), at(VIP, 81)));
+    went(
+        &mut bench,
+        &Shape::udp().arriving(at(CLIENT, 1001), at(VIP, 81)),
+    );
     let live = |row: u32| bench.plane.maps().live(row).unwrap();
-    assert_eq!((live(others[0]).active, live(300).active, live(300).inactive), (1, 1, 1), "the pool's are the sum");
+    assert_eq!(
+        (live(others[0]).active, live(300).active, live(300).inactive),
+        (1, 1, 1),
+        "the pool's are the sum"
+    );
     bench.settle();
 }
 
 #[test]
 fn strict_udp_flows_are_inactive() {
-    let Some(mut bench) = Bench::open() else { return };
-    bench.serve(Kind::Rr, (VIP, 80), &[direct(1).row(|row| row.flags |= weir_abi::DEST_STRICT)]);
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    bench.serve(
+        Kind::Rr,
+        (VIP, 80),
+        &[direct(1).row(|row| row.flags |= weir_abi::DEST_STRICT)],
+    );
     let frame = Shape::udp().arriving(at(CLIENT, 1000), at(VIP, 80));
     went(&mut bench, &frame);
     went(&mut bench, &frame);

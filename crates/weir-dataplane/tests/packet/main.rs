@@ -6,16 +6,21 @@ mod support;
 
 mod bench;
 mod census;
+mod outcome;
 mod publish;
 mod reference;
+mod route;
 mod wire;
 
 mod differential;
 mod forward;
 mod life;
 mod malformed;
+mod refuse;
 mod reply;
 mod scheduler;
 mod service;
 mod table;
+mod transmit;
+mod tunnel;
 mod two_cpus;

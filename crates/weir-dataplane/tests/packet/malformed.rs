@@ -14,17 +14,27 @@ const CLIENT6: &str = "2001:db8:1::7";
 
 fn bench() -> Option<Bench> {
     let mut bench = Bench::open()?;
-    bench.serve(Kind::Rr, (VIP4, 80), &[NewServer::new(Forward::Direct, "10.0.0.5")]);
-    bench.serve(Kind::Rr, (VIP6, 80), &[NewServer::new(Forward::Direct, "fd00::5")]);
+    bench.serve(
+        Kind::Rr,
+        (VIP4, 80),
+        &[NewServer::new(Forward::Direct, "10.0.0.5")],
+    );
+    bench.serve(
+        Kind::Rr,
+        (VIP6, 80),
+        &[NewServer::new(Forward::Direct, "fd00::5")],
+    );
     Some(bench)
 }
 
 fn v4() -> weir_wire::Ipv4Builder {
-    Packet::ethernet(CLIENT_MAC.into(), DIRECTOR_MAC.into()).ipv4(CLIENT4.parse().unwrap(), VIP4.parse().unwrap())
+    Packet::ethernet(CLIENT_MAC.into(), DIRECTOR_MAC.into())
+        .ipv4(CLIENT4.parse().unwrap(), VIP4.parse().unwrap())
 }
 
 fn v6() -> weir_wire::Ipv6Builder {
-    Packet::ethernet(CLIENT_MAC.into(), DIRECTOR_MAC.into()).ipv6(CLIENT6.parse().unwrap(), VIP6.parse().unwrap())
+    Packet::ethernet(CLIENT_MAC.into(), DIRECTOR_MAC.into())
+        .ipv6(CLIENT6.parse().unwrap(), VIP6.parse().unwrap())
 }
 
 #[test]
@@ -33,16 +43,38 @@ fn lengths_that_contradict_the_packet() {
     let tcp = || v4().tcp(1000, 80).flags(SYN);
     let drops = |name: &str, frame: Vec<u8>| Case::new(name, frame).drops(Reason::DropBadLength);
     let cases = [
-        drops("v4 longer than the frame", v4().total_length(41).tcp(1, 80).flags(SYN).build()),
-        drops("v4 without room for tcp", v4().total_length(39).tcp(1, 80).flags(SYN).build()),
+        drops(
+            "v4 longer than the frame",
+            v4().total_length(41).tcp(1, 80).flags(SYN).build(),
+        ),
+        drops(
+            "v4 without room for tcp",
+            v4().total_length(39).tcp(1, 80).flags(SYN).build(),
+        ),
         drops("v4 tcp offset 4", tcp().data_offset(4).build()),
         drops("v4 tcp offset beyond", tcp().data_offset(6).build()),
         drops("v4 udp length 7", v4().udp(1, 80).length(7).build()),
-        drops("v4 udp length beyond", v4().udp(1, 80).payload(b"four").length(13).build()),
-        drops("v6 longer than the frame", v6().payload_length(21).tcp(1, 80).flags(SYN).build()),
-        drops("v6 without room for tcp", v6().payload_length(19).tcp(1, 80).flags(SYN).build()),
+        drops(
+            "v4 udp length beyond",
+            v4().udp(1, 80).payload(b"four").length(13).build(),
+        ),
+        drops(
+            "v6 longer than the frame",
+            v6().payload_length(21).tcp(1, 80).flags(SYN).build(),
+        ),
+        drops(
+            "v6 without room for tcp",
+            v6().payload_length(19).tcp(1, 80).flags(SYN).build(),
+        ),
         drops("v6 udp length beyond", v6().udp(1, 80).length(9).build()),
-        drops("v6 extension longer than the packet", v6().payload_length(7).hop_by_hop().tcp(1, 80).flags(SYN).build()),
+        drops(
+            "v6 extension longer than the packet",
+            v6().payload_length(7)
+                .hop_by_hop()
+                .tcp(1, 80)
+                .flags(SYN)
+                .build(),
+        ),
     ];
     check_all(&mut bench, &cases);
 }
@@ -55,7 +87,11 @@ fn frames_cut_short() {
         ("v4 tcp", v4().tcp(1000, 80).flags(SYN).build(), 20),
         ("v4 udp", v4().udp(1000, 80).build(), 20),
         ("v6 tcp", v6().tcp(1000, 80).flags(SYN).build(), 40),
-        ("v6 udp with options", v6().hop_by_hop().udp(1000, 80).build(), 48),
+        (
+            "v6 udp with options",
+            v6().hop_by_hop().udp(1000, 80).build(),
+            48,
+        ),
     ] {
         for end in [whole.len() - 1, 14 + headers + 1, 14 + headers] {
             let case = Case::new(format!("{name} cut to {end}"), whole[..end].to_vec());
@@ -66,7 +102,8 @@ fn frames_cut_short() {
         cases.push(case.passes(Reason::PassNotOurs));
     }
     let options = v6().hop_by_hop().udp(1000, 80).build();
-    cases.push(Case::new("v6 options cut", options[..14 + 47].to_vec()).drops(Reason::DropTooShort));
+    cases
+        .push(Case::new("v6 options cut", options[..14 + 47].to_vec()).drops(Reason::DropTooShort));
     check_all(&mut bench, &cases);
 }
 
@@ -76,8 +113,14 @@ fn headers_that_no_host_would_accept_are_left_to_the_stack() {
     let case = |name: &str, frame: Vec<u8>| Case::new(name, frame).passes(Reason::PassNotOurs);
     let cases = [
         case("v4 with version 5", v4().version(5).tcp(1, 80).build()),
-        case("v4 with four words", v4().header_words(4).tcp(1, 80).build()),
-        case("v4 shorter than its header", v4().total_length(19).tcp(1, 80).build()),
+        case(
+            "v4 with four words",
+            v4().header_words(4).tcp(1, 80).build(),
+        ),
+        case(
+            "v4 shorter than its header",
+            v4().total_length(19).tcp(1, 80).build(),
+        ),
         case("v6 with version 4", v6().version(4).tcp(1, 80).build()),
     ];
     check_all(&mut bench, &cases);
@@ -88,8 +131,16 @@ fn more_headers_than_are_followed() {
     let Some(mut bench) = bench() else { return };
     let four = v6().hop_by_hop().dest_opts().routing(0).dest_opts();
     let cases = [
-        Case::new("five headers", four.clone().dest_opts().tcp(1, 80).flags(SYN).build()).passes(Reason::PassHeaders),
-        Case::new("no next header", v6().raw(IpProtocol::NO_NEXT_HEADER, b"").build()).passes(Reason::PassProtocol),
+        Case::new(
+            "five headers",
+            four.clone().dest_opts().tcp(1, 80).flags(SYN).build(),
+        )
+        .passes(Reason::PassHeaders),
+        Case::new(
+            "no next header",
+            v6().raw(IpProtocol::NO_NEXT_HEADER, b"").build(),
+        )
+        .passes(Reason::PassProtocol),
     ];
     check_all(&mut bench, &cases);
     let outcome = bench.send(&four.tcp(1, 80).flags(SYN).build());
@@ -103,22 +154,60 @@ fn what_is_not_ours() {
     let link = Packet::ethernet(CLIENT_MAC.into(), DIRECTOR_MAC.into());
     let cases = [
         Case::new("arp", link.carry(weir_wire::EtherType::ARP, &[0; 28])).passes(Reason::PassNotIp),
-        Case::new("another protocol's frame", link.carry(weir_wire::EtherType(0x88cc), &[0; 46])).passes(Reason::PassNotIp),
-        Case::new("three tags", Shape { tags: &[1, 2, 3], ..syn }.arriving(at(CLIENT4, 1), at(VIP4, 80)))
-            .passes(Reason::PassNotIp),
-        Case::new("another address", syn.arriving(at(CLIENT4, 1), at("192.0.2.11", 80))).passes(Reason::PassNotOurs),
-        Case::new("another v6 address", syn.arriving(at(CLIENT6, 1), at("2001:db8::11", 80))).passes(Reason::PassNotOurs),
+        Case::new(
+            "another protocol's frame",
+            link.carry(weir_wire::EtherType(0x88cc), &[0; 46]),
+        )
+        .passes(Reason::PassNotIp),
+        Case::new(
+            "three tags",
+            Shape {
+                tags: &[1, 2, 3],
+                ..syn
+            }
+            .arriving(at(CLIENT4, 1), at(VIP4, 80)),
+        )
+        .passes(Reason::PassNotIp),
+        Case::new(
+            "another address",
+            syn.arriving(at(CLIENT4, 1), at("192.0.2.11", 80)),
+        )
+        .passes(Reason::PassNotOurs),
+        Case::new(
+            "another v6 address",
+            syn.arriving(at(CLIENT6, 1), at("2001:db8::11", 80)),
+        )
+        .passes(Reason::PassNotOurs),
         Case::new("bad length elsewhere", {
             let elsewhere = Packet::ethernet(CLIENT_MAC.into(), DIRECTOR_MAC.into());
-            elsewhere.ipv4(CLIENT4.parse().unwrap(), [192, 0, 2, 11].into()).total_length(999).tcp(1, 2).build()
+            elsewhere
+                .ipv4(CLIENT4.parse().unwrap(), [192, 0, 2, 11].into())
+                .total_length(999)
+                .tcp(1, 2)
+                .build()
         })
         .passes(Reason::PassNotOurs),
-        Case::new("another port", syn.arriving(at(CLIENT4, 1), at(VIP4, 81))).passes(Reason::PassNoService),
-        Case::new("another v6 port", syn.arriving(at(CLIENT6, 1), at(VIP6, 81))).passes(Reason::PassNoService),
-        Case::new("gre to a vip", v4().raw(IpProtocol::GRE, &[0; 8]).build()).passes(Reason::PassProtocol),
-        Case::new("sctp to a vip", v4().raw(IpProtocol::SCTP, &[0; 16]).build()).passes(Reason::PassProtocol),
-        Case::new("icmpv6 in v4", v4().raw(IpProtocol::ICMPV6, &[0; 8]).build()).passes(Reason::PassProtocol),
-        Case::new("esp in v6", v6().raw(IpProtocol::ESP, &[0; 16]).build()).passes(Reason::PassProtocol),
+        Case::new("another port", syn.arriving(at(CLIENT4, 1), at(VIP4, 81)))
+            .passes(Reason::PassNoService),
+        Case::new(
+            "another v6 port",
+            syn.arriving(at(CLIENT6, 1), at(VIP6, 81)),
+        )
+        .passes(Reason::PassNoService),
+        Case::new("gre to a vip", v4().raw(IpProtocol::GRE, &[0; 8]).build())
+            .passes(Reason::PassProtocol),
+        Case::new(
+            "sctp to a vip",
+            v4().raw(IpProtocol::SCTP, &[0; 16]).build(),
+        )
+        .passes(Reason::PassProtocol),
+        Case::new(
+            "icmpv6 in v4",
+            v4().raw(IpProtocol::ICMPV6, &[0; 8]).build(),
+        )
+        .passes(Reason::PassProtocol),
+        Case::new("esp in v6", v6().raw(IpProtocol::ESP, &[0; 16]).build())
+            .passes(Reason::PassProtocol),
     ];
     check_all(&mut bench, &cases);
 }
@@ -126,14 +215,25 @@ fn what_is_not_ours() {
 #[test]
 fn packets_that_start_nothing() {
     let Some(mut bench) = bench() else { return };
-    for (name, bits) in [("none", 0u8), ("ack", 0x10), ("fin", 0x11), ("rst", 4), ("syn and rst", 6), ("psh", 8), ("all", 0xff)] {
+    for (name, bits) in [
+        ("none", 0u8),
+        ("ack", 0x10),
+        ("fin", 0x11),
+        ("rst", 4),
+        ("syn and rst", 6),
+        ("psh", 8),
+        ("all", 0xff),
+    ] {
         for (client, vip) in [(CLIENT4, VIP4), (CLIENT6, VIP6)] {
             let frame = Shape::tcp(TcpFlags(bits)).arriving(at(client, 1), at(vip, 80));
-            Case::new(format!("{name} to {vip}"), frame).passes(Reason::PassNoFlow).check(&mut bench);
+            Case::new(format!("{name} to {vip}"), frame)
+                .passes(Reason::PassNoFlow)
+                .check(&mut bench);
         }
     }
     for bits in [2u8, 0x12, 3, 0xc2] {
-        let frame = Shape::tcp(TcpFlags(bits)).arriving(at(CLIENT4, u16::from(bits) + 100), at(VIP4, 80));
+        let frame =
+            Shape::tcp(TcpFlags(bits)).arriving(at(CLIENT4, u16::from(bits) + 100), at(VIP4, 80));
         assert_eq!(bench.send(&frame).counted, [], "{bits:#x} starts a flow");
     }
     bench.settle();

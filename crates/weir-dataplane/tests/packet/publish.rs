@@ -20,7 +20,10 @@ const SPREAD_SIZE: u32 = 251;
 
 impl Published {
     pub(crate) fn new() -> Self {
-        Self { next: 1, starts: HashMap::new() }
+        Self {
+            next: 1,
+            starts: HashMap::new(),
+        }
     }
 
     pub(crate) fn begin(&mut self, service: u32, schedule: &Schedule) {
@@ -42,7 +45,13 @@ impl Published {
     }
 
     /// Publishes a service's servers; answers the spread table.
-    pub(crate) fn publish(&mut self, plane: &Dataplane, service: u32, schedule: &Schedule, before: &[Member]) -> Vec<u32> {
+    pub(crate) fn publish(
+        &mut self,
+        plane: &Dataplane,
+        service: u32,
+        schedule: &Schedule,
+        before: &[Member],
+    ) -> Vec<u32> {
         let cursor = seen(&plane.maps().cursors.get(service).unwrap());
         let after = schedule.members();
         let start = match schedule.kind {
@@ -65,7 +74,8 @@ impl Published {
         let spread = spread(schedule);
         let extent = Extent {
             scheduler: number(schedule.kind) as u32,
-            flags: if schedule.port { EXTENT_PORT } else { 0 } | if fallback { EXTENT_FALLBACK } else { 0 },
+            flags: if schedule.port { EXTENT_PORT } else { 0 }
+                | if fallback { EXTENT_FALLBACK } else { 0 },
             generation: start.generation,
             list_at: self.write(plane, &list),
             list_len: list.len() as u32,

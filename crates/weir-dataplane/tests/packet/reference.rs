@@ -128,11 +128,22 @@ impl Schedule {
             Kind::Wlc => least(load::Rule::Wlc),
             Kind::Sh => {
                 let owners = bucket::sh_owners(&members);
-                bucket::lookup(&owners, bucket::sh_index(fold, port), self.mode, &availability)
+                bucket::lookup(
+                    &owners,
+                    bucket::sh_index(fold, port),
+                    self.mode,
+                    &availability,
+                )
             }
             Kind::Mh => {
                 let entries: Vec<_> = self.servers.iter().map(Server::entry).collect();
-                mh::lookup(&mh::table(&entries).ok()?, fold, port, self.mode, &availability)
+                mh::lookup(
+                    &mh::table(&entries).ok()?,
+                    fold,
+                    port,
+                    self.mode,
+                    &availability,
+                )
             }
             other => panic!("{other} is not in the data plane"),
         }

@@ -37,7 +37,14 @@ impl<'a> Script<'a> {
         let service = bench.service_with(kind, mode, by_port);
         let port = bench.next_port();
         bench.listen(service, vip, port);
-        Self { bench, service, port, dests: Vec::new(), vip, flow: 0 }
+        Self {
+            bench,
+            service,
+            port,
+            dests: Vec::new(),
+            vip,
+            flow: 0,
+        }
     }
 
     fn frame(&self, flow: u16, flags: weir_wire::TcpFlags) -> Vec<u8> {
@@ -58,7 +65,11 @@ impl<'a> Script<'a> {
                         self.flow += 1;
                         let outcome = self.bench.send(&self.frame(self.flow, SYN));
                         let dest = u32::from(outcome.frame[5]);
-                        let number = self.dests.iter().position(|known| *known == dest).map_or(0, |index| index + 1);
+                        let number = self
+                            .dests
+                            .iter()
+                            .position(|known| *known == dest)
+                            .map_or(0, |index| index + 1);
                         let forwarded = outcome.verdict == Xdp::Tx && outcome.counted.is_empty();
                         chosen.push(if forwarded { number } else { 0 });
                     }
@@ -74,8 +85,14 @@ impl<'a> Script<'a> {
                     let server = NewServer::new(Forward::Direct, &address).weight(weight);
                     self.dests.push(self.bench.add(self.service, server));
                 }
-                Weigh(number, weight) => self.bench.weigh(self.service, self.dests[number - 1], weight),
-                Remove(number) => self.bench.remove(self.service, self.dests[number - 1], weir_abi::DEST_LIVE),
+                Weigh(number, weight) => {
+                    self.bench
+                        .weigh(self.service, self.dests[number - 1], weight)
+                }
+                Remove(number) => {
+                    self.bench
+                        .remove(self.service, self.dests[number - 1], weir_abi::DEST_LIVE)
+                }
             }
         }
         chosen
@@ -84,19 +101,83 @@ impl<'a> Script<'a> {
 
 /// Scripts for any scheduler: the model is the judge.
 const SCRIPTS: [&[Step]; 5] = [
-    &[Add(1), Add(1), Add(1), Flows(10), Add(1), Flows(10), Remove(2), Flows(10), Add(1), Flows(10)],
-    &[Add(5), Add(1), Add(3), Flows(20), Weigh(1, 2), Flows(12), Weigh(3, 0), Flows(12), Weigh(3, 9), Flows(24)],
-    &[Add(1), Flows(3), Remove(1), Flows(2), Add(2), Flows(3), Add(7), Flows(10), Remove(2), Flows(5)],
-    &[Add(4), Add(2), Add(6), Flows(13), End(2), End(3), End(5), Flows(6), Weigh(2, 100), Flows(30), Remove(1), Flows(9)],
-    &[Add(0), Add(0), Flows(2), Weigh(2, 3), Flows(4), Weigh(1, 1), Flows(8), Weigh(2, 0), Weigh(1, 0), Flows(2), Weigh(1, 1), Flows(3)],
+    &[
+        Add(1),
+        Add(1),
+        Add(1),
+        Flows(10),
+        Add(1),
+        Flows(10),
+        Remove(2),
+        Flows(10),
+        Add(1),
+        Flows(10),
+    ],
+    &[
+        Add(5),
+        Add(1),
+        Add(3),
+        Flows(20),
+        Weigh(1, 2),
+        Flows(12),
+        Weigh(3, 0),
+        Flows(12),
+        Weigh(3, 9),
+        Flows(24),
+    ],
+    &[
+        Add(1),
+        Flows(3),
+        Remove(1),
+        Flows(2),
+        Add(2),
+        Flows(3),
+        Add(7),
+        Flows(10),
+        Remove(2),
+        Flows(5),
+    ],
+    &[
+        Add(4),
+        Add(2),
+        Add(6),
+        Flows(13),
+        End(2),
+        End(3),
+        End(5),
+        Flows(6),
+        Weigh(2, 100),
+        Flows(30),
+        Remove(1),
+        Flows(9),
+    ],
+    &[
+        Add(0),
+        Add(0),
+        Flows(2),
+        Weigh(2, 3),
+        Flows(4),
+        Weigh(1, 1),
+        Flows(8),
+        Weigh(2, 0),
+        Weigh(1, 0),
+        Flows(2),
+        Weigh(1, 1),
+        Flows(3),
+    ],
 ];
 
 fn scripts(kind: Kind, mode: Mode, port: bool) {
-    let Some(mut bench) = Bench::open() else { return };
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
     for vip in [VIP, VIP6] {
         for steps in SCRIPTS {
             let chosen = Script::new(&mut bench, kind, mode, port, vip).run(steps);
-            assert!(chosen.iter().any(|number| *number > 0), "{kind} {vip}: {chosen:?}");
+            assert!(
+                chosen.iter().any(|number| *number > 0),
+                "{kind} {vip}: {chosen:?}"
+            );
         }
     }
     bench.settle();
@@ -124,23 +205,36 @@ fn wlc() {
 
 #[test]
 fn sh() {
-    for (mode, port) in [(Mode::Repair, false), (Mode::Strict, true), (Mode::Fallback, true)] {
+    for (mode, port) in [
+        (Mode::Repair, false),
+        (Mode::Strict, true),
+        (Mode::Fallback, true),
+    ] {
         scripts(Kind::Sh, mode, port);
     }
 }
 
 #[test]
 fn mh() {
-    for (mode, port) in [(Mode::Repair, false), (Mode::Strict, true), (Mode::Fallback, true)] {
+    for (mode, port) in [
+        (Mode::Repair, false),
+        (Mode::Strict, true),
+        (Mode::Fallback, true),
+    ] {
         scripts(Kind::Mh, mode, port);
     }
 }
 
 #[test]
 fn rr_goes_from_the_newest_to_the_oldest() {
-    let Some(mut bench) = Bench::open() else { return };
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
     let mut script = Script::new(&mut bench, Kind::Rr, Mode::Repair, false, VIP);
-    assert_eq!(script.run(&[Add(1), Add(1), Add(1), Flows(5)]), [3, 2, 1, 3, 2]);
+    assert_eq!(
+        script.run(&[Add(1), Add(1), Add(1), Flows(5)]),
+        [3, 2, 1, 3, 2]
+    );
     // The cursor stands on 2; the new server is at the head of the list.
     assert_eq!(script.run(&[Add(1), Flows(4)]), [1, 4, 3, 2]);
     assert_eq!(script.run(&[Remove(2), Flows(4)]), [1, 4, 3, 1]);
@@ -148,15 +242,22 @@ fn rr_goes_from_the_newest_to_the_oldest() {
 
 #[test]
 fn wrr_goes_by_descending_passes() {
-    let Some(mut bench) = Bench::open() else { return };
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
     let mut script = Script::new(&mut bench, Kind::Wrr, Mode::Repair, false, VIP);
     // The first server alone had one pass, of weight 1: the walk begins there, and goes on with 3, 2, 1.
-    assert_eq!(script.run(&[Add(3), Add(1), Flows(8)]), [2, 1, 1, 1, 2, 1, 1, 1]);
+    assert_eq!(
+        script.run(&[Add(3), Add(1), Flows(8)]),
+        [2, 1, 1, 1, 2, 1, 1, 1]
+    );
 }
 
 #[test]
 fn wlc_fills_by_weight() {
-    let Some(mut bench) = Bench::open() else { return };
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
     let mut script = Script::new(&mut bench, Kind::Wlc, Mode::Repair, false, VIP);
     let chosen = script.run(&[Add(1), Add(3), Flows(40)]);
     assert_eq!(chosen.iter().filter(|number| **number == 2).count(), 30);
@@ -164,7 +265,9 @@ fn wlc_fills_by_weight() {
 
 #[test]
 fn lc_returns_to_whoever_is_idle() {
-    let Some(mut bench) = Bench::open() else { return };
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
     let mut script = Script::new(&mut bench, Kind::Lc, Mode::Repair, false, VIP);
     assert_eq!(script.run(&[Add(1), Add(9), Flows(4)]), [2, 1, 2, 1]);
     // Flows 2 and 4 are the first server's; finished ones weigh almost nothing.
@@ -174,17 +277,25 @@ fn lc_returns_to_whoever_is_idle() {
 #[test]
 fn hashing_is_by_the_source() {
     for kind in [Kind::Sh, Kind::Mh] {
-        let Some(mut bench) = Bench::open() else { return };
-        let servers = [1, 2, 3, 4].map(|last| NewServer::new(Forward::Direct, &format!("10.0.0.{last}")));
+        let Some(mut bench) = Bench::open() else {
+            return;
+        };
+        let servers =
+            [1, 2, 3, 4].map(|last| NewServer::new(Forward::Direct, &format!("10.0.0.{last}")));
         bench.serve(kind, (VIP, 80), &servers);
         let mut used = std::collections::BTreeSet::new();
         for last in 1..=40u8 {
             let mut chosen = std::collections::BTreeSet::new();
             for port in 1000..1004 {
-                let frame = Shape::tcp(SYN).arriving(at(&format!("198.51.100.{last}"), port), at(VIP, 80));
+                let frame =
+                    Shape::tcp(SYN).arriving(at(&format!("198.51.100.{last}"), port), at(VIP, 80));
                 chosen.insert(bench.send(&frame).frame[5]);
             }
-            assert_eq!(chosen.len(), 1, "{kind}: one server for all ports of a client");
+            assert_eq!(
+                chosen.len(),
+                1,
+                "{kind}: one server for all ports of a client"
+            );
             used.extend(chosen);
         }
         assert_eq!(used.len(), 4, "{kind}: all servers are used");

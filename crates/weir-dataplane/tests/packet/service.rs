@@ -16,7 +16,9 @@ fn direct(last: u8) -> NewServer {
 
 #[test]
 fn exact_then_range_then_any() {
-    let Some(mut bench) = Bench::open() else { return };
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
     let services: Vec<u32> = (1..=5)
         .map(|last| {
             let service = bench.service(Kind::Rr);
@@ -24,13 +26,25 @@ fn exact_then_range_then_any() {
             service
         })
         .collect();
-    let range = |first, last, protocol, at: usize| PortRange { first, last, protocol, service: services[at] };
-    bench.vip(VIP, VipRow {
-        any_tcp: services[3],
-        any_udp: services[4],
-        ranges: vec![range(8000, 8999, 6, 1), range(9000, 9000, 6, 2), range(8000, 8010, 17, 2)],
-        ..VipRow::default()
-    });
+    let range = |first, last, protocol, at: usize| PortRange {
+        first,
+        last,
+        protocol,
+        service: services[at],
+    };
+    bench.vip(
+        VIP,
+        VipRow {
+            any_tcp: services[3],
+            any_udp: services[4],
+            ranges: vec![
+                range(8000, 8999, 6, 1),
+                range(9000, 9000, 6, 2),
+                range(8000, 8010, 17, 2),
+            ],
+            ..VipRow::default()
+        },
+    );
     bench.listen(services[0], VIP, 8080);
     let cases = [
         (false, 8080, 1),
@@ -52,7 +66,9 @@ fn exact_then_range_then_any() {
         let shape = if udp { Shape::udp() } else { Shape::tcp(SYN) };
         let (from, to) = (at(CLIENT, 1000), at(VIP, port));
         let out = shape.hopped().build(hop_macs(dest), from, to);
-        Case::new(format!("udp {udp} port {port}"), shape.arriving(from, to)).sends(out).check(&mut bench);
+        Case::new(format!("udp {udp} port {port}"), shape.arriving(from, to))
+            .sends(out)
+            .check(&mut bench);
     }
     bench.settle();
 }
@@ -60,13 +76,17 @@ fn exact_then_range_then_any() {
 #[test]
 fn a_service_without_servers_says_so_or_is_silent() {
     for drop in [false, true] {
-        let Some(mut bench) = Bench::open() else { return };
+        let Some(mut bench) = Bench::open() else {
+            return;
+        };
         let never = bench.service(Kind::Rr);
         bench.listen(never, VIP, 80);
         let (gone, dests) = bench.serve(Kind::Rr, (VIP, 81), &[direct(1)]);
         bench.remove(gone, dests[0], 0);
         let (quiesced, dests) = bench.serve(Kind::Wlc, (VIP, 82), &[direct(2), direct(3)]);
-        dests.iter().for_each(|dest| bench.weigh(quiesced, *dest, 0));
+        dests
+            .iter()
+            .for_each(|dest| bench.weigh(quiesced, *dest, 0));
         if drop {
             for service in [never, gone, quiesced] {
                 bench.service_row(service, |row| row.flags |= SERVICE_DROP_NO_SERVER);
@@ -79,7 +99,11 @@ fn a_service_without_servers_says_so_or_is_silent() {
                     true => (Xdp::Drop, Reason::DropNoServer),
                     false => (Xdp::Tx, Reason::RejectNoServer),
                 };
-                assert_eq!((outcome.verdict, outcome.counted), (verdict, vec![reason]), "port {port}");
+                assert_eq!(
+                    (outcome.verdict, outcome.counted),
+                    (verdict, vec![reason]),
+                    "port {port}"
+                );
             }
         }
         bench.settle();
@@ -88,35 +112,56 @@ fn a_service_without_servers_says_so_or_is_silent() {
 
 #[test]
 fn errors_are_bounded() {
-    let Some(mut bench) = Bench::open() else { return };
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
     let service = bench.service(Kind::Rr);
     bench.listen(service, VIP, 80);
     bench.settings(|settings| settings.reject_budget = 0);
     let frame = Shape::tcp(SYN).arriving(at(CLIENT, 1000), at(VIP, 80));
-    check_all(&mut bench, &[Case::new("over the budget", frame).drops(Reason::DropNoServer)]);
+    check_all(
+        &mut bench,
+        &[Case::new("over the budget", frame).drops(Reason::DropNoServer)],
+    );
 }
 
 #[test]
 fn nobody_is_answered_who_is_not_one_host() {
-    let Some(mut bench) = Bench::open() else { return };
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
     let service = bench.service(Kind::Rr);
     bench.listen(service, VIP, 80);
-    for source in ["0.0.0.0", "127.0.0.1", "224.0.0.1", "240.0.0.1", "255.255.255.255"] {
+    for source in [
+        "0.0.0.0",
+        "127.0.0.1",
+        "224.0.0.1",
+        "240.0.0.1",
+        "255.255.255.255",
+    ] {
         let frame = Shape::tcp(SYN).arriving(at(source, 1000), at(VIP, 80));
-        Case::new(source, frame).drops(Reason::DropNoServer).check(&mut bench);
+        Case::new(source, frame)
+            .drops(Reason::DropNoServer)
+            .check(&mut bench);
     }
     let mut frame = Shape::tcp(SYN).arriving(at(CLIENT, 1000), at(VIP, 80));
     frame[0] |= 1;
-    Case::new("multicast frame", frame).drops(Reason::DropNoServer).check(&mut bench);
+    Case::new("multicast frame", frame)
+        .drops(Reason::DropNoServer)
+        .check(&mut bench);
 }
 
 #[test]
 fn weight_zero_takes_no_new_flow_and_keeps_the_old() {
-    let Some(mut bench) = Bench::open() else { return };
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
     let (service, dests) = bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2)]);
     let frame = |port, flags| Shape::tcp(flags).arriving(at(CLIENT, port), at(VIP, 80));
     let went = |bench: &mut Bench, port, flags| u32::from(bench.send(&frame(port, flags)).frame[5]);
-    let old: Vec<u32> = (1000..1004).map(|port| went(&mut bench, port, SYN)).collect();
+    let old: Vec<u32> = (1000..1004)
+        .map(|port| went(&mut bench, port, SYN))
+        .collect();
     bench.weigh(service, dests[0], 0);
     for (port, server) in (1000..).zip(&old) {
         assert_eq!(went(&mut bench, port, ACK), *server, "flow {port}");
@@ -125,7 +170,9 @@ fn weight_zero_takes_no_new_flow_and_keeps_the_old() {
         assert_eq!(went(&mut bench, port, SYN), dests[1]);
     }
     bench.weigh(service, dests[0], 1);
-    let back: std::collections::BTreeSet<u32> = (3000..3004).map(|port| went(&mut bench, port, SYN)).collect();
+    let back: std::collections::BTreeSet<u32> = (3000..3004)
+        .map(|port| went(&mut bench, port, SYN))
+        .collect();
     assert_eq!(back.len(), 2, "both again");
     bench.settle();
 }

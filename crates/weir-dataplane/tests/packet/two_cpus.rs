@@ -13,7 +13,9 @@ use crate::wire::{ACK, SYN, Shape, at};
 const FLOWS: u16 = 4000;
 
 fn race(forward: Forward) {
-    let Some(mut bench) = Bench::open() else { return };
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
     if weir_sys::pin_thread(1).is_err() {
         eprintln!("SKIPPED: needs two CPUs");
         return;
@@ -27,7 +29,8 @@ fn race(forward: Forward) {
         barrier.wait();
         for port in 1000..1000 + FLOWS {
             for flags in [SYN, ACK] {
-                let frame = Shape::tcp(flags).arriving(at("198.51.100.7", port), at("192.0.2.10", 80));
+                let frame =
+                    Shape::tcp(flags).arriving(at("198.51.100.7", port), at("192.0.2.10", 80));
                 plane.test_run("weir_xdp", &TestInput::xdp(&frame)).unwrap();
             }
         }
@@ -37,12 +40,20 @@ fn race(forward: Forward) {
         scope.spawn(|| stream(1));
     });
     let flows = sound(plane);
-    let forwards = flows.values().filter(|flow| flow.meta().kind == KIND_FORWARD).count() as u64;
+    let forwards = flows
+        .values()
+        .filter(|flow| flow.meta().kind == KIND_FORWARD)
+        .count() as u64;
     let count = |reason: Reason| plane.maps().reasons().unwrap()[reason.number() as usize];
     // A CPU that is taken away while it holds a lock makes the other one go by hash; rare, and counted.
     let missed = count(Reason::CountLockMissed) + count(Reason::DropNoPlace);
-    assert!(forwards <= FLOWS.into() && forwards + missed >= FLOWS.into(), "{forwards} flows, {missed} missed");
-    let total: u64 = (1..=3).map(|dest| plane.maps().live(dest).unwrap().total).sum();
+    assert!(
+        forwards <= FLOWS.into() && forwards + missed >= FLOWS.into(),
+        "{forwards} flows, {missed} missed"
+    );
+    let total: u64 = (1..=3)
+        .map(|dest| plane.maps().live(dest).unwrap().total)
+        .sum();
     assert_eq!(total, forwards, "each flow was counted once");
 }
 

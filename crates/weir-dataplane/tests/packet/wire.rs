@@ -53,16 +53,28 @@ impl Shape {
     }
 
     pub(crate) const fn udp() -> Self {
-        Self { udp: true, payload: b"datagram", ..Self::tcp(TcpFlags::NONE) }
+        Self {
+            udp: true,
+            payload: b"datagram",
+            ..Self::tcp(TcpFlags::NONE)
+        }
     }
 
     /// As it leaves the director.
     pub(crate) const fn hopped(self) -> Self {
-        Self { ttl: self.ttl - 1, ..self }
+        Self {
+            ttl: self.ttl - 1,
+            ..self
+        }
     }
 
     /// The frame, from MAC, address and port to MAC, address and port.
-    pub(crate) fn build(&self, macs: ([u8; 6], [u8; 6]), from: SocketAddr, to: SocketAddr) -> Vec<u8> {
+    pub(crate) fn build(
+        &self,
+        macs: ([u8; 6], [u8; 6]),
+        from: SocketAddr,
+        to: SocketAddr,
+    ) -> Vec<u8> {
         let mut link = Packet::ethernet(macs.0.into(), macs.1.into()).padding(self.padding);
         for tag in self.tags {
             link = link.vlan(*tag);
@@ -71,9 +83,16 @@ impl Shape {
             ($ip:expr) => {
                 if self.udp {
                     let udp = $ip.udp(from.port(), to.port()).payload(self.payload);
-                    if self.no_checksum { udp.zero_udp_checksum().build() } else { udp.build() }
+                    if self.no_checksum {
+                        udp.zero_udp_checksum().build()
+                    } else {
+                        udp.build()
+                    }
                 } else {
-                    let tcp = $ip.tcp(from.port(), to.port()).flags(self.flags).options(self.tcp_options);
+                    let tcp = $ip
+                        .tcp(from.port(), to.port())
+                        .flags(self.flags)
+                        .options(self.tcp_options);
                     tcp.payload(self.payload).build()
                 }
             };
@@ -81,11 +100,19 @@ impl Shape {
         let mut frame = match (from.ip(), to.ip()) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => {
                 let ip = link.ipv4(src, dst).ttl(self.ttl).tos(self.tos);
-                transport!(if self.ip_options { ip.options(&[1, 1, 1, 1]) } else { ip })
+                transport!(if self.ip_options {
+                    ip.options(&[1, 1, 1, 1])
+                } else {
+                    ip
+                })
             }
             (IpAddr::V6(src), IpAddr::V6(dst)) => {
                 let ip = link.ipv6(src, dst).ttl(self.ttl).tos(self.tos);
-                transport!(if self.ip_options { ip.hop_by_hop().dest_opts() } else { ip })
+                transport!(if self.ip_options {
+                    ip.hop_by_hop().dest_opts()
+                } else {
+                    ip
+                })
             }
             ends => panic!("mixed families {ends:?}"),
         };
@@ -127,20 +154,37 @@ pub(crate) struct Case {
 
 impl Case {
     pub(crate) fn new(name: impl Into<String>, frame: Vec<u8>) -> Self {
-        Self { name: name.into(), frame, verdict: Xdp::Tx, out: None, counted: Vec::new() }
+        Self {
+            name: name.into(),
+            frame,
+            verdict: Xdp::Tx,
+            out: None,
+            counted: Vec::new(),
+        }
     }
 
     /// It leaves as this frame.
     pub(crate) fn sends(self, out: Vec<u8>) -> Self {
-        Self { out: Some(out), ..self }
+        Self {
+            out: Some(out),
+            ..self
+        }
     }
 
     pub(crate) fn passes(self, reason: Reason) -> Self {
-        Self { verdict: Xdp::Pass, counted: vec![reason], ..self }
+        Self {
+            verdict: Xdp::Pass,
+            counted: vec![reason],
+            ..self
+        }
     }
 
     pub(crate) fn drops(self, reason: Reason) -> Self {
-        Self { verdict: Xdp::Drop, counted: vec![reason], ..self }
+        Self {
+            verdict: Xdp::Drop,
+            counted: vec![reason],
+            ..self
+        }
     }
 
     #[track_caller]

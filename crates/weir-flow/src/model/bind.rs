@@ -1,8 +1,9 @@
 //! A packet that belongs to no flow: which service, which server, which entries.
 
 use weir_abi::{
-    Addr, DEST_LOCAL, DEST_SNAT, DEST_STRICT, Dest, Forward, HOP_READY, HOP_SEND, HOP_VLAN_KEEP,
-    HopParts, Reason, SERVICE_DROP_NO_SERVER, SETTINGS_LEARN_CLIENTS, State,
+    Addr, DEST_LOCAL, DEST_SNAT, DEST_STRICT, DEVICE_REDIRECT, DEVICE_SEND, Dest, Forward,
+    HOP_READY, HOP_REDIRECT, HOP_SEND, HOP_VLAN_KEEP, HopParts, Reason, SERVICE_DROP_NO_SERVER,
+    SETTINGS_LEARN_CLIENTS, State,
 };
 use weir_wire::{IpProtocol, TcpFlags};
 
@@ -39,7 +40,7 @@ impl<S: Scheduler> Model<S> {
             Some(service) => match self.bind(job, service, untracked, anew) {
                 Ok((dest, entry)) => {
                     self.learn_client(job, dest);
-                    self.to_server(job, dest, entry)
+                    self.send_to_server(job, dest, entry)
                 }
                 Err(reason) => self.unbound(job, service, reason),
             },
@@ -302,11 +303,15 @@ impl<S: Scheduler> Model<S> {
             .insert(super::forward::client_slot(client), (client, hop));
     }
 
+    /// What a next hop through a device takes over from it.
     fn sends(&self, ifindex: u32) -> u8 {
-        match self.config.devices.get(&ifindex) {
-            Some(device) if device.flags & weir_abi::DEVICE_SEND != 0 => HOP_SEND,
-            _ => 0,
-        }
+        let flags = self
+            .config
+            .devices
+            .get(&ifindex)
+            .map_or(0, |device| device.flags);
+        let flag = |of_device: u32, of_hop: u8| if flags & of_device != 0 { of_hop } else { 0 };
+        flag(DEVICE_SEND, HOP_SEND) | flag(DEVICE_REDIRECT, HOP_REDIRECT)
     }
 }
 

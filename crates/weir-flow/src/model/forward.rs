@@ -3,8 +3,8 @@
 //! Everything that may refuse a packet comes before the first change to it.
 
 use weir_abi::{
-    Addr, CLIENT_SLOTS, DEST_LOCAL, DEST_SNAT, Dest, Forward, HOP_READY, HOP_REDIRECT, HOP_SEND, HOP_VLAN_KEEP,
-    HOPS_PER_DEST, HopParts, Reason, State,
+    Addr, CLIENT_SLOTS, DEST_LOCAL, DEST_SNAT, Dest, Forward, HOP_READY, HOP_REDIRECT, HOP_SEND,
+    HOP_VLAN_KEEP, HOPS_PER_DEST, HopParts, Reason, State,
 };
 use weir_wire::IpProtocol;
 
@@ -22,7 +22,7 @@ pub(super) const fn client_slot(addr: Addr) -> u32 {
 
 impl<S: Scheduler> Model<S> {
     /// To the server of a flow; `entry` is the flow's own tuple where it has an entry.
-    pub(super) fn to_server(
+    pub(super) fn send_to_server(
         &mut self,
         job: &mut Job,
         dest_id: u32,

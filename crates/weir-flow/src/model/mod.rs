@@ -258,7 +258,7 @@ impl<S: Scheduler> Model<S> {
             match self.may_go_on(job, &flow) {
                 Standing::GoesOn => {
                     self.advance(&tuple, self.next_state(job, &flow), job.now);
-                    return self.to_server(job, flow.dest, Some(tuple));
+                    return self.send_to_server(job, flow.dest, Some(tuple));
                 }
                 Standing::Ended(reason) => {
                     self.release(&tuple);
@@ -341,3 +341,6 @@ enum Standing {
         any_packet: bool,
     },
 }
+
+#[cfg(test)]
+mod tests;

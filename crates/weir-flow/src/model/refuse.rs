@@ -6,7 +6,7 @@
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-use weir_abi::{Addr, DEVICE_SEND, Reason};
+use weir_abi::{Addr, DEVICE_REDIRECT, DEVICE_SEND, Reason};
 use weir_wire::{IpBuilder, Packet};
 
 use super::{Job, Model, PacketMeta, Scheduler, Verdict};
@@ -38,12 +38,12 @@ impl<S: Scheduler> Model<S> {
         job.frame.truncate(job.layout.l3);
         job.frame.extend(packet);
         let ingress = self.config.ingress;
-        let sends = self
+        let device = self
             .config
             .devices
             .get(&ingress)
-            .is_some_and(|device| device.flags & DEVICE_SEND != 0);
-        if !sends {
+            .map_or(0, |device| device.flags);
+        if device & DEVICE_SEND == 0 {
             self.note(Reason::PassToTc);
             return Verdict::ToTc(PacketMeta {
                 ifindex: ingress,
@@ -55,6 +55,9 @@ impl<S: Scheduler> Model<S> {
         };
         let (dst, src) = (mac(0), mac(6));
         edit::set_macs(&mut job.frame, src, dst);
+        if device & DEVICE_REDIRECT != 0 {
+            return Verdict::Redirect(ingress);
+        }
         Verdict::Tx
     }
 }

@@ -165,8 +165,8 @@ impl World {
         self.directory.join(name)
     }
 
-    pub fn pin_dir(&self) -> PathBuf {
-        PathBuf::from(format!("/sys/fs/bpf/{}", self.tag))
+    pub fn pin_dir(&self, host: &str) -> PathBuf {
+        PathBuf::from(format!("/sys/fs/bpf/{}", self.namespace(host)))
     }
 
     /// `ip -n HOST …`
@@ -174,12 +174,12 @@ impl World {
         sh(&format!("ip -n {} {arguments}", self.namespace(host)));
     }
 
-    /// A program inside a host, with the mounts of this process.
+    /// A program inside a host, with the mounts of this process. It does not outlive the test that started it.
     pub fn command(&self, host: &str, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command
             .arg(format!("--net=/run/netns/{}", self.namespace(host)))
-            .arg(program);
+            .args(["setpriv", "--pdeathsig", "KILL", program]);
         command
     }
 
@@ -212,7 +212,7 @@ impl World {
         let mut command = self.command(host, env!("CARGO_BIN_EXE_weir"));
         command
             .env("WEIR_RUNTIME_DIR", self.path(&format!("run-{host}")))
-            .env("WEIR_PIN_DIR", self.pin_dir().join(host))
+            .env("WEIR_PIN_DIR", self.pin_dir(host))
             .env("NO_COLOR", "1");
         command
     }
@@ -339,7 +339,7 @@ impl World {
             fs::write(
                 root.join("nginx.conf"),
                 format!(
-                    "daemon off; user root; worker_processes 1; pid {path}/pid; error_log {path}/error.log;\n\
+                    "daemon off; master_process off; user root; pid {path}/pid; error_log {path}/error.log;\n\
                      events {{ worker_connections 2048; }}\n\
                      http {{ access_log off; sendfile on; keepalive_requests 1000000;\n\
                        client_body_temp_path {path}/b; proxy_temp_path {path}/p; fastcgi_temp_path {path}/f; uwsgi_temp_path {path}/u; scgi_temp_path {path}/s;\n\
@@ -352,6 +352,7 @@ impl World {
                 .arg("-c")
                 .arg(root.join("nginx.conf"))
                 .stdin(Stdio::null())
+                .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .spawn()
                 .expect("nginx starts");
@@ -543,6 +544,7 @@ impl Drop for World {
             .chain((0..self.servers).map(|n| format!("server{n}")))
         {
             let _ = self.weir(&host).args(["clean", "--force"]).output();
+            remove_tree(&self.pin_dir(&host));
         }
         for host in ["client", "director", "wire"]
             .map(str::to_owned)
@@ -553,7 +555,6 @@ impl Drop for World {
                 .args(["netns", "del", &self.namespace(&host)])
                 .output();
         }
-        remove_tree(&self.pin_dir());
         remove_tree(&self.directory);
     }
 }

@@ -1,0 +1,91 @@
+//! VIPs that Weir adds: announced, kept while flows need them, taken back.
+
+use weir_control::engine::{Engine, clean};
+use weir_model::{Forward, Listener, Pool, Ports, Protocol, SchedulerKind, Server, Service};
+
+use super::topology::{Topology, is_root};
+use super::{BOTH, PORT, VIP, desired};
+
+const VIP6: &str = "2001:db8::10";
+
+#[test]
+fn added_ones_are_announced() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("announce");
+    for vip in [VIP, VIP6] {
+        topology.client_ip(&format!(
+            "neigh add {vip} lladdr 02:00:00:00:00:99 dev c0 nud stale"
+        ));
+    }
+    topology.run(async |paths| {
+        let mut wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
+        wanted.node.vip_interface = Some("d0".to_owned());
+        let mut pool = Pool::new("web6");
+        let server = "fd00::11";
+        pool.servers
+            .push(Server::new(server, server.parse().unwrap(), None));
+        wanted.pools.push(pool);
+        let mut service = Service::new("web6", Forward::Direct, "web6");
+        service.listen.push(Listener {
+            protocol: Protocol::Tcp,
+            address: VIP6.parse().unwrap(),
+            ports: Ports::One(PORT),
+        });
+        wanted.services.push(service);
+        let _engine = Engine::open(paths, &wanted).await.unwrap();
+        topology.client_learns(VIP);
+        topology.client_learns(VIP6);
+    });
+}
+
+#[test]
+fn added_ones_go_with_their_last_flow() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("withdraw");
+    topology.serve(VIP, PORT);
+    topology.run(async |paths| {
+        let has_vip = || topology.director_ip("-o -4 addr").contains(VIP);
+        let mut wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
+        wanted.node.vip_interface = Some("d0".to_owned());
+        let mut without = wanted.clone();
+        without.services.clear();
+
+        let mut engine = Engine::open(paths, &wanted).await.unwrap();
+        assert!(has_vip());
+        engine.apply(&without).await.unwrap();
+        assert!(!has_vip(), "nothing needs it");
+
+        engine.apply(&wanted).await.unwrap();
+        let mut connection = topology.connect(VIP, PORT);
+        connection.server();
+        engine.apply(&without).await.unwrap();
+        assert!(has_vip(), "a connection needs it");
+        connection.server();
+        drop(engine);
+        clean(paths).await.unwrap();
+        assert!(!has_vip());
+    });
+}
+
+#[test]
+fn a_found_one_stays() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("found");
+    topology.director_ip(&format!("addr add {VIP}/32 dev d0"));
+    topology.run(async |paths| {
+        let mut wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
+        wanted.node.vip_interface = Some("d0".to_owned());
+        let mut engine = Engine::open(paths, &wanted).await.unwrap();
+        wanted.services.clear();
+        engine.apply(&wanted).await.unwrap();
+        drop(engine);
+        assert_eq!(clean(paths).await.unwrap().addresses, 0);
+        assert!(topology.director_ip("-o -4 addr").contains(VIP));
+    });
+}

@@ -1,0 +1,116 @@
+//! Configurations that fail midway, and one that is large.
+
+use std::time::Instant;
+
+use weir_control::engine::Engine;
+use weir_model::{
+    Desired, Forward, Listener, Pool, Ports, Scheduler, SchedulerKind, Server, Service,
+};
+
+use super::topology::{Topology, is_root};
+use super::{BOTH, PORT, VIP, ask, desired, evenly};
+
+fn service(at: u16, pool: &str) -> Service {
+    let mut service = Service::new(format!("more{at}"), Forward::Direct, pool);
+    service.listen.push(Listener {
+        protocol: weir_model::Protocol::Tcp,
+        address: VIP.parse().unwrap(),
+        ports: Ports::One(10_000 + at),
+    });
+    service
+}
+
+#[test]
+fn what_was_in_force_is_in_force_again() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("failure");
+    topology.serve(VIP, PORT);
+    topology.run(async |paths| {
+        let wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
+        let mut engine = Engine::open(paths, &wanted).await.unwrap();
+        let mut first = topology.connect(VIP, PORT);
+        let before = first.server();
+
+        // Hash tables of that many services do not fit, which is seen when some are written already.
+        let mut larger = wanted.clone();
+        larger.services.clear();
+        let mut pool = Pool::new("hashed");
+        pool.scheduler = Some(Scheduler::new(SchedulerKind::Mh));
+        pool.servers = wanted.pools[0].servers.clone();
+        larger.pools.push(pool);
+        larger
+            .services
+            .extend((0..40).map(|at| service(at, "hashed")));
+        larger.services.extend(wanted.services.clone());
+        let error = engine.apply(&larger).await.unwrap_err();
+        assert!(error.to_string().starts_with("no room for"), "{error}");
+
+        assert_eq!(first.server(), before);
+        assert_eq!(ask(&topology, 4), evenly(4));
+        engine.tick().await.unwrap();
+        let status = engine.snapshot().unwrap();
+        assert_eq!(status.revision, 1);
+        assert_eq!(status.services.len(), 1);
+
+        let mut no_interface = wanted.clone();
+        no_interface.node.vip_interface = Some("missing0".to_owned());
+        let error = engine.apply(&no_interface).await.unwrap_err();
+        assert_eq!(error.to_string(), "there is no interface missing0");
+        assert_eq!(engine.apply(&wanted).await.unwrap().revision, 2);
+        assert_eq!(ask(&topology, 4), evenly(4));
+    });
+}
+
+fn large() -> Desired {
+    let mut desired = Desired::default();
+    desired.node.max_flows = 1 << 12;
+    desired.node.max_services = 2_000;
+    desired.node.max_servers = 20_000;
+    desired.node.interfaces = Some(vec!["d0".to_owned()]);
+    for at in 0..1_000u16 {
+        let name = format!("pool{at}");
+        let mut pool = Pool::new(&name);
+        pool.servers = (0..10)
+            .map(|server| format!("10.20.{}.{}", at / 20, (at % 20) * 10 + server + 1))
+            .map(|address| Server::new(&address, address.parse().unwrap(), None))
+            .collect();
+        desired.pools.push(pool);
+        desired.services.push(service(at, &name));
+    }
+    desired
+}
+
+/// Prints how long it takes; asserts that it works.
+#[test]
+#[ignore = "a measurement, run by hand"]
+fn a_thousand_services_reload() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("large");
+    topology.director_ip("route add 10.20.0.0/16 via 10.8.0.11");
+    topology.run(async |paths| {
+        let mut wanted = large();
+        let began = Instant::now();
+        let mut engine = Engine::open(paths, &wanted).await.unwrap();
+        println!("open: {:?}", began.elapsed());
+        let began = Instant::now();
+        engine.apply(&wanted).await.unwrap();
+        println!("reload of the same: {:?}", began.elapsed());
+        wanted.pools[500].servers[3].weight = 7;
+        let began = Instant::now();
+        engine.apply(&wanted).await.unwrap();
+        println!("reload of one weight: {:?}", began.elapsed());
+        let name = wanted.pools[7].servers[0].name.clone();
+        let began = Instant::now();
+        let drain = weir_control::engine::OverrideChange::Drain;
+        engine.set_override("pool7", &name, drain).await.unwrap();
+        println!("drain: {:?}", began.elapsed());
+        let began = Instant::now();
+        engine.tick().await.unwrap();
+        println!("tick: {:?}", began.elapsed());
+        assert_eq!(engine.snapshot().unwrap().services.len(), 1_000);
+    });
+}

@@ -1,0 +1,33 @@
+//! A nat server that is the director itself: its replies never meet XDP.
+
+use weir_control::engine::Engine;
+use weir_model::{Forward, SchedulerKind};
+
+use super::topology::{Topology, is_root};
+use super::{PORT, VIP, desired};
+
+const DIRECTOR: &str = "10.8.0.2";
+const OWN_PORT: u16 = 9_090;
+
+#[test]
+fn its_replies_come_from_the_vip() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("local");
+    topology.director_serves_bulk(DIRECTOR, OWN_PORT);
+    topology.run(async |paths| {
+        let mut wanted = desired(Forward::Nat, SchedulerKind::Rr, &[DIRECTOR]);
+        wanted.pools[0].servers[0].port = Some(OWN_PORT);
+        let mut engine = Engine::open(paths, &wanted).await.unwrap();
+        topology.download(VIP, PORT);
+        let totals = engine.snapshot().unwrap().services[0].totals;
+        assert!(totals.bytes_out > 50 << 20, "{totals:?}");
+        // Without the service its port is an ordinary one again.
+        let connection = topology.connect(VIP, PORT);
+        wanted.services.clear();
+        engine.apply(&wanted).await.unwrap();
+        connection.drain();
+        topology.download(DIRECTOR, OWN_PORT);
+    });
+}

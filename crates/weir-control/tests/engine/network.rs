@@ -1,0 +1,66 @@
+//! Devices without native XDP: the generic program comes after merging, which is stopped below it and given back.
+
+use weir_control::engine::{Engine, clean};
+use weir_model::{Forward, SchedulerKind, Snat};
+
+use super::topology::{Topology, is_root};
+use super::{BOTH, PORT, VIP, desired};
+
+/// The director's address on a device that stands on d0.
+fn on_top(topology: &Topology, made: &str) {
+    topology.director_feature("d0", "rx-gro", true);
+    topology.director_ip(&format!(
+        "addr del 10.8.0.2/24 dev d0
+         {made}
+         link set top0 up
+         addr add 10.8.0.2/24 dev top0"
+    ));
+}
+
+fn carries_bulk_both_ways(name: &str, made: &str) {
+    let topology = Topology::new(name);
+    on_top(&topology, made);
+    topology.serve_bulk("0.0.0.0", PORT);
+    topology.run(async |paths| {
+        let merging = ["d0", "top0"].map(|device| topology.director_merges(device));
+        let mut wanted = desired(Forward::Nat, SchedulerKind::Rr, &BOTH);
+        wanted.services[0].snat = Some(Snat::default());
+        let mut engine = Engine::open(paths, &wanted).await.unwrap();
+        let interfaces = engine.snapshot().unwrap().interfaces;
+        assert_eq!(interfaces.len(), 1);
+        assert_eq!(interfaces[0].mode, "generic");
+        assert!(!topology.director_merges("d0"), "merging below goes on");
+        topology.download(VIP, PORT);
+        topology.download(VIP, PORT);
+
+        wanted.node.interfaces = Some(vec!["d0".to_owned()]);
+        engine.apply(&wanted).await.unwrap();
+        let now = ["d0", "top0"].map(|device| topology.director_merges(device));
+        assert_eq!(now, merging, "given back as soon as the interface is left");
+
+        wanted.node.interfaces = None;
+        engine.apply(&wanted).await.unwrap();
+        assert!(!topology.director_merges("d0"));
+        drop(engine);
+        clean(paths).await.unwrap();
+        let now = ["d0", "top0"].map(|device| topology.director_merges(device));
+        assert_eq!(now, merging);
+    });
+}
+
+#[test]
+fn a_bridge_carries_bulk_both_ways() {
+    if is_root() {
+        carries_bulk_both_ways(
+            "bridge",
+            "link add top0 type bridge\nlink set d0 master top0",
+        );
+    }
+}
+
+#[test]
+fn a_macvlan_carries_bulk_both_ways() {
+    if is_root() {
+        carries_bulk_both_ways("macvlan", "link add top0 link d0 type macvlan mode bridge");
+    }
+}

@@ -1,0 +1,108 @@
+//! A flow's life through a service of one server: what the tests of every forwarding method send.
+
+use std::net::SocketAddr;
+
+use weir_sched::Kind;
+
+use crate::bench::{Bench, NewServer};
+use crate::wire::{ACK, Case, FIN, RST, SYN, Shape, at};
+
+pub(crate) const VIP4: &str = "192.0.2.10";
+pub(crate) const VIP6: &str = "2001:db8::10";
+pub(crate) const CLIENT4: &str = "198.51.100.7";
+pub(crate) const CLIENT6: &str = "2001:db8:1::7";
+pub(crate) const SERVER4: &str = "10.0.0.5";
+pub(crate) const SERVER6: &str = "fd00::5";
+pub(crate) const OUTER4: &str = "10.0.0.1";
+pub(crate) const OUTER6: &str = "fd00::1";
+
+/// TCP from SYN to RST with odd bits between, then UDP with and without checksum: step, client port, packet.
+pub(crate) fn life() -> Vec<(&'static str, u16, Shape)> {
+    let (ack, udp) = (Shape::tcp(ACK), Shape::udp());
+    let rich = Shape {
+        tos: 0xb9,
+        ip_options: true,
+        payload: b"odd",
+        tcp_options: &[2, 4, 5, 180],
+        ..ack
+    };
+    let changed = |shape: Shape, change: fn(&mut Shape)| {
+        let mut shape = shape;
+        change(&mut shape);
+        shape
+    };
+    let classed = |shape: &mut Shape| (shape.tos, shape.ip_options) = (1, true);
+    vec![
+        ("syn", 1000, Shape::tcp(SYN)),
+        ("syn again", 1000, Shape::tcp(SYN)),
+        ("ack", 1000, ack),
+        ("options and data", 1000, rich),
+        (
+            "padded frame",
+            1000,
+            changed(ack, |shape| shape.padding = 6),
+        ),
+        (
+            "wrong checksum",
+            1000,
+            changed(ack, |shape| shape.bad_checksum = true),
+        ),
+        ("ttl 2", 1000, changed(ack, |shape| shape.ttl = 2)),
+        ("fin", 1000, Shape::tcp(FIN)),
+        ("ack of fin", 1000, ack),
+        ("syn and rst", 1001, Shape::tcp(SYN)),
+        ("rst", 1001, Shape::tcp(RST)),
+        ("syn after rst", 1001, Shape::tcp(SYN)),
+        ("udp", 1002, udp),
+        ("udp again", 1002, changed(udp, classed)),
+        (
+            "no checksum",
+            1002,
+            changed(udp, |shape| shape.no_checksum = true),
+        ),
+        (
+            "wrong one",
+            1003,
+            changed(udp, |shape| shape.bad_checksum = true),
+        ),
+        ("no data", 1003, changed(udp, |shape| shape.payload = b"")),
+    ]
+}
+
+/// What one packet is sent from and to, and the server's row.
+pub(crate) struct Ends {
+    pub(crate) from: SocketAddr,
+    pub(crate) to: SocketAddr,
+    pub(crate) dest: u32,
+}
+
+/// Runs the life of flows through a service of one server; `expected` makes what must leave.
+pub(crate) fn run(
+    bench: &mut Bench,
+    name: &str,
+    ends: (&str, &str),
+    server: NewServer,
+    expected: impl Fn(&Shape, &Ends) -> Vec<u8>,
+) {
+    let (vip, client) = ends;
+    let (port, dests) = bench.serve_next(Kind::Rr, vip, &[server]);
+    let to = at(vip, port);
+    for (step, port, shape) in life() {
+        let ends = Ends {
+            from: at(client, port),
+            to,
+            dest: dests[0],
+        };
+        let frame = shape.arriving(ends.from, to);
+        Case::new(format!("{name}: {step}"), frame)
+            .sends(expected(&shape, &ends))
+            .check(bench);
+    }
+}
+
+pub(crate) fn families() -> [(&'static str, &'static str, &'static str, &'static str); 2] {
+    [
+        ("v4", VIP4, CLIENT4, SERVER4),
+        ("v6", VIP6, CLIENT6, SERVER6),
+    ]
+}

@@ -1,0 +1,206 @@
+//! The last step: tags, devices, the way up to the tc program, servers on the director itself.
+
+use std::net::IpAddr;
+
+use weir_abi::{DEST_LOCAL, Dest, Forward, HOP_READY, Reason};
+use weir_flow::PacketMeta;
+use weir_sched::Kind;
+
+use crate::bench::{Bench, INGRESS, NewServer, OTHER_DEVICE, Xdp, hop_macs};
+use crate::route::{CLIENT4, SERVER4, VIP4, VIP6};
+use crate::wire::{ACK, Case, FIN, SYN, Shape, at, check_all};
+
+/// A service of one server on port 80 of its family's VIP; answers both.
+pub(crate) fn single(bench: &mut Bench, server: NewServer) -> (u32, u32) {
+    let vip = if server.address.is_ipv4() { VIP4 } else { VIP6 };
+    let (service, dests) = bench.serve(Kind::Rr, (vip, 80), &[server]);
+    (service, dests[0])
+}
+
+/// A SYN to that port, from the IPv4 client.
+pub(crate) fn syn(name: &str, shape: Shape) -> Case {
+    Case::new(name, shape.arriving(at(CLIENT4, 2000), at(VIP4, 80)))
+}
+
+#[test]
+fn tags_follow_the_next_hop() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    let tags: [&'static [u16]; 3] = [&[], &[7], &[7, 8]];
+    for (hop_tag, leaving) in [
+        (weir_abi::HOP_VLAN_KEEP, None),
+        (0, Some(&[] as &'static [u16])),
+        (9, Some(&[9u16] as &'static [u16])),
+    ] {
+        for forward in [Forward::Direct, Forward::Nat, Forward::L3dsr] {
+            let server = NewServer::new(forward, SERVER4).hop(|hop| hop.vlan = hop_tag);
+            let (port, dests) = bench.serve_next(Kind::Rr, VIP4, &[server]);
+            for arriving in tags {
+                let shape = Shape {
+                    tags: arriving,
+                    payload: b"tagged",
+                    ..Shape::tcp(SYN)
+                };
+                let out = Shape {
+                    tags: leaving.unwrap_or(arriving),
+                    ..shape.hopped()
+                };
+                let to = if forward == Forward::Direct {
+                    VIP4
+                } else {
+                    SERVER4
+                };
+                let out = out.build(hop_macs(dests[0]), at(CLIENT4, 2000), at(to, port));
+                let name = format!("{} tags, hop tag {hop_tag}, {forward:?}", arriving.len());
+                Case::new(name, shape.arriving(at(CLIENT4, 2000), at(VIP4, port)))
+                    .sends(out)
+                    .check(&mut bench);
+            }
+        }
+    }
+    bench.settle();
+}
+
+#[test]
+fn another_device_is_a_redirect() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    single(
+        &mut bench,
+        NewServer::new(Forward::Direct, SERVER4).hop(|hop| hop.ifindex = OTHER_DEVICE),
+    );
+    let shape = Shape::tcp(SYN);
+    let out = shape
+        .hopped()
+        .build(hop_macs(1), at(CLIENT4, 2000), at(VIP4, 80));
+    let case = Case {
+        verdict: Xdp::Redirect,
+        ..syn("redirect", shape).sends(out)
+    };
+    case.check(&mut bench);
+}
+
+#[test]
+fn what_xdp_cannot_send_goes_up_finished() {
+    for (forward, flags) in [
+        (Forward::Direct, 0),
+        (Forward::Nat, HOP_READY),
+        (Forward::L3dsr, 0),
+    ] {
+        let Some(mut bench) = Bench::open() else {
+            return;
+        };
+        single(
+            &mut bench,
+            NewServer::new(forward, SERVER4).hop(|hop| {
+                hop.flags = flags;
+                hop.ifindex = OTHER_DEVICE;
+            }),
+        );
+        let shape = Shape::tcp(SYN);
+        let outcome = bench.send(&shape.arriving(at(CLIENT4, 2000), at(VIP4, 80)));
+        let direct = forward == Forward::Direct;
+        let next_hop = direct.then(|| SERVER4.parse::<IpAddr>().unwrap().into());
+        assert_eq!(
+            outcome.meta,
+            Some(PacketMeta {
+                ifindex: OTHER_DEVICE,
+                next_hop
+            })
+        );
+        assert_eq!(
+            (outcome.verdict, outcome.counted),
+            (Xdp::Pass, vec![Reason::PassToTc])
+        );
+        // The frame's addresses stay: the tc program writes them.
+        let to = if direct { VIP4 } else { SERVER4 };
+        assert_eq!(
+            outcome.frame,
+            shape.hopped().arriving(at(CLIENT4, 2000), at(to, 80))
+        );
+    }
+}
+
+#[test]
+fn without_a_next_hop_nothing_is_sent() {
+    for forward in [
+        Forward::Direct,
+        Forward::Nat,
+        Forward::Tunnel,
+        Forward::L3dsr,
+    ] {
+        let Some(mut bench) = Bench::open() else {
+            return;
+        };
+        single(
+            &mut bench,
+            NewServer::new(forward, SERVER4).hop(|hop| hop.ifindex = 0),
+        );
+        let case = syn("no route", Shape::tcp(SYN)).drops(Reason::DropNoRoute);
+        check_all(&mut bench, &[case]);
+    }
+}
+
+#[test]
+fn a_server_on_the_director_gets_its_packets_from_the_stack() {
+    let local = |dest: &mut Dest| dest.flags |= DEST_LOCAL;
+    for (forward, server, rewritten) in [
+        (Forward::Direct, VIP4, false),
+        (Forward::Nat, SERVER4, true),
+        (Forward::Nat, VIP4, false),
+    ] {
+        let Some(mut bench) = Bench::open() else {
+            return;
+        };
+        single(
+            &mut bench,
+            NewServer::new(forward, server).port(8080).row(local),
+        );
+        let shape = Shape {
+            ttl: 1,
+            ..Shape::tcp(SYN)
+        };
+        let mut case = syn("local", shape).passes(Reason::PassLocalServer);
+        if rewritten {
+            case = case.sends(shape.arriving(at(CLIENT4, 2000), at(SERVER4, 8080)));
+        }
+        check_all(&mut bench, &[case]);
+    }
+}
+
+#[test]
+fn every_flow_keeps_its_next_hop() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    let (_, dest) = single(&mut bench, NewServer::new(Forward::Direct, SERVER4));
+    for slot in 0..weir_abi::HOPS_PER_DEST {
+        let hop = weir_abi::HopParts {
+            ifindex: INGRESS,
+            flags: HOP_READY | weir_abi::HOP_SEND,
+            dmac: [2, 0, 0, 9, 9, slot as u8],
+            vlan: weir_abi::HOP_VLAN_KEEP,
+            ..weir_abi::HopParts::default()
+        };
+        bench.plane.maps().set_hop(dest, slot, &hop.into()).unwrap();
+        bench.model.config_mut().hops.insert((dest, slot), hop);
+    }
+    let mut used = std::collections::BTreeSet::new();
+    for port in 3000..3064 {
+        let mut hops = std::collections::BTreeSet::new();
+        for flags in [SYN, ACK, FIN] {
+            let frame = Shape::tcp(flags).arriving(at(CLIENT4, port), at(VIP4, 80));
+            hops.insert(bench.send(&frame).frame[5]);
+        }
+        assert_eq!(hops.len(), 1, "port {port}");
+        used.extend(hops);
+    }
+    assert_eq!(
+        used.len(),
+        weir_abi::HOPS_PER_DEST as usize,
+        "all of them are used"
+    );
+    bench.settle();
+}

@@ -1,0 +1,199 @@
+//! Towards servers through tunnels: every kind, every checksum, all pairs of families.
+
+use std::net::{IpAddr, SocketAddr};
+
+use weir_abi::{Be16, Forward, TUNNEL_CSUM, TUNNEL_REMCSUM, Tunnel};
+use weir_flow::{Family, FlowKey, Tuple};
+use weir_wire::{Encapsulation, GueChecksum, IpBuilder, Packet};
+
+use crate::bench::{Bench, NewServer, hop_macs};
+use crate::route::{CLIENT4, Ends, OUTER4, OUTER6, SERVER4, SERVER6, VIP4, families, run};
+use crate::support::SECRET;
+use crate::transmit::{single, syn};
+use crate::wire::{SPOILT_BY, SYN, Shape, at};
+
+/// The hash that picks outer ports and labels.
+fn hash(shape: &Shape, from: SocketAddr, to: SocketAddr) -> u64 {
+    FlowKey::new(SECRET).hash(&Tuple {
+        src: from.ip().into(),
+        dst: to.ip().into(),
+        sport: from.port(),
+        dport: to.port(),
+        protocol: if shape.udp { 17 } else { 6 },
+        family: if from.is_ipv4() {
+            Family::V4
+        } else {
+            Family::V6
+        },
+    })
+}
+
+fn tunnel_out(shape: &Shape, ends: &Ends, server: &str, encapsulation: Encapsulation) -> Vec<u8> {
+    let hash = hash(shape, ends.from, ends.to);
+    let macs = hop_macs(ends.dest);
+    let inside = |shape: Shape| shape.build(macs, ends.from, ends.to)[14..].to_vec();
+    let carried = inside(Shape {
+        padding: 0,
+        ..shape.hopped()
+    });
+    // The outer checksum is made from the inner one, believed to be right.
+    let inner = inside(Shape {
+        padding: 0,
+        bad_checksum: false,
+        ..shape.hopped()
+    });
+    let encapsulation = match encapsulation {
+        Encapsulation::Gue {
+            dport, checksum, ..
+        } => Encapsulation::Gue {
+            sport: 0xc000 | (hash & 0x3fff) as u16,
+            dport,
+            checksum,
+        },
+        other => other,
+    };
+    let server: IpAddr = server.parse().unwrap();
+    let outer: IpAddr = if server.is_ipv4() { OUTER4 } else { OUTER6 }
+        .parse()
+        .unwrap();
+    let ip = match (outer, server) {
+        (IpAddr::V4(outer), IpAddr::V4(server)) => {
+            IpBuilder::V4(Packet::ipv4(outer, server).dont_fragment())
+        }
+        (IpAddr::V6(outer), IpAddr::V6(server)) => {
+            IpBuilder::V6(Packet::ipv6(outer, server).flow_label((hash >> 44) as u32))
+        }
+        mixed => panic!("{mixed:?}"),
+    };
+    let mut packet = ip
+        .ttl(shape.ttl - 1)
+        .tos(shape.tos)
+        .encapsulate(encapsulation, &inner);
+    let remote = matches!(
+        encapsulation,
+        Encapsulation::Gue {
+            checksum: GueChecksum::Remote,
+            ..
+        }
+    );
+    if remote {
+        fill_udp(&mut packet, outer, server, shape.bad_checksum);
+    }
+    if !remote {
+        packet.truncate(packet.len() - inner.len());
+        packet.extend(carried);
+    }
+    let link = Packet::ethernet(macs.0.into(), macs.1.into());
+    link.padding(shape.padding).ip_packet(&packet)
+}
+
+/// The outer checksum beside a deferred one, spoilt like the inner one that it is made from.
+fn fill_udp(packet: &mut [u8], src: IpAddr, dst: IpAddr, spoilt: bool) {
+    let at = if src.is_ipv4() { 20 } else { 40 };
+    packet[at + 6..at + 8].fill(0);
+    let datagram = &packet[at..];
+    let pseudo =
+        weir_wire::checksum::pseudo_header(src, dst, weir_wire::IpProtocol::UDP, datagram.len());
+    let right = pseudo.bytes(datagram).checksum();
+    let sum = if spoilt {
+        weir_wire::checksum::update_u16(right, 0, SPOILT_BY)
+    } else {
+        right
+    };
+    packet[at + 6..at + 8].copy_from_slice(&weir_wire::checksum::udp_field(sum).to_be_bytes());
+}
+
+pub(crate) fn tunnelled(server: &str, tunnel: Tunnel) -> NewServer {
+    let outer: IpAddr = if server.contains(':') { OUTER6 } else { OUTER4 }
+        .parse()
+        .unwrap();
+    NewServer::new(Forward::Tunnel, server).row(|row| {
+        row.tunnel = tunnel as u8;
+        row.tunnel_port = Be16::new(6080);
+        row.tunnel_source = outer.into();
+    })
+}
+
+fn tunnel(name: &str, tunnel: (Tunnel, u8), encapsulation: Encapsulation) {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    for (family, vip, client, _) in families() {
+        for server in [SERVER4, SERVER6] {
+            let row = tunnelled(server, tunnel.0).row(|row| row.tunnel_flags = tunnel.1);
+            run(
+                &mut bench,
+                &format!("{name} {family} to {server}"),
+                (vip, client),
+                row,
+                |shape, ends| tunnel_out(shape, ends, server, encapsulation),
+            );
+        }
+    }
+    bench.settle();
+}
+
+#[test]
+fn ipip_wraps_all_pairs_of_families() {
+    tunnel("ipip", (Tunnel::Ipip, 0), Encapsulation::Ipip);
+}
+
+#[test]
+fn gre_wraps_all_pairs_of_families() {
+    for (name, flags) in [("gre", 0), ("gre with checksum", TUNNEL_CSUM)] {
+        tunnel(
+            name,
+            (Tunnel::Gre, flags),
+            Encapsulation::Gre {
+                checksum: flags != 0,
+            },
+        );
+    }
+}
+
+#[test]
+fn gue_wraps_all_pairs_of_families() {
+    for (name, flags, checksum) in [
+        ("gue", 0, GueChecksum::None),
+        ("gue with checksum", TUNNEL_CSUM, GueChecksum::Full),
+        (
+            "gue with remote checksum",
+            TUNNEL_REMCSUM,
+            GueChecksum::Remote,
+        ),
+    ] {
+        let gue = Encapsulation::Gue {
+            sport: 0,
+            dport: 6080,
+            checksum,
+        };
+        tunnel(name, (Tunnel::Gue, flags), gue);
+    }
+}
+
+#[test]
+fn a_tunnel_keeps_tags_outside() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    single(&mut bench, tunnelled(SERVER4, Tunnel::Ipip));
+    let plain = Shape::tcp(SYN);
+    let ends = Ends {
+        from: at(CLIENT4, 2000),
+        to: at(VIP4, 80),
+        dest: 1,
+    };
+    let out = tunnel_out(&plain, &ends, SERVER4, Encapsulation::Ipip);
+    let mut tagged = out[..12].to_vec();
+    tagged.extend([0x81, 0, 0, 7]);
+    tagged.extend(&out[12..]);
+    let case = syn(
+        "tagged ipip",
+        Shape {
+            tags: &[7],
+            ..plain
+        },
+    )
+    .sends(tagged);
+    case.check(&mut bench);
+}
