@@ -1,8 +1,8 @@
 //! `weir.toml`: text to spans to diagnostics to model.
 //!
-//! [`load`] makes text of bytes, [`parse`] a [`Desired`] of text, or every mistake in it at once, and [`render`] shows
+//! [`load`] makes text of bytes, [`parse()`] a [`Desired`] of text, or every mistake in it at once, and [`render()`] shows
 //! these. The same schema is read as JSON by [`parse_json`]. The language itself (names, types, ranges, defaults) is
-//! written down in one place, from which unknown keys are told, and [`schema`] and [`cards`] are made.
+//! written down in one place, from which unknown keys are told, and [`schema()`] and [`cards`] are made.
 //!
 //! The crate refuses to open files, to look at the machine (what it should know of it is an argument, [`Host`]), and to
 //! accept what this build cannot do: such a key or value is an error at its place.

@@ -101,7 +101,7 @@ fn v6_addr(frame: &[u8], at: usize) -> Addr {
 /// Parses a frame.
 ///
 /// # Errors
-/// [`Stopped`]: the packet is no IP, is cut short, or its length fields contradict it.
+/// `Stopped`: the packet is no IP, is cut short, or its length fields contradict it.
 pub fn parse(frame: &[u8]) -> Result<Layout, Stopped> {
     if frame.len() < 14 {
         return Err(Stopped::early(Reason::DropTooShort));

@@ -11,7 +11,7 @@ use crate::{Forward, Listener, Scheduler, Snat, Tunnel};
 /// The largest weight, ipvsadm's limit.
 pub const MAX_WEIGHT: u32 = 65_535;
 
-/// Where a thing was written, for messages; it takes no part in [`diff`](crate::diff).
+/// Where a thing was written, for messages; it takes no part in [`diff`](crate::diff()).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Source {
     /// Line, from 1; 0 = not from a file.

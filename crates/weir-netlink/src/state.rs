@@ -202,6 +202,7 @@ mod tests {
             carrier: true,
             loopback: false,
             master: None,
+            lower: None,
             vlan,
         }
     }

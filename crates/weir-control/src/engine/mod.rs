@@ -1,8 +1,8 @@
 //! The layer 4 director: brings the data plane and the network to a configuration, and keeps them there.
 //!
-//! [`Engine::apply`] plans with pure functions ([`allocation`], [`rows`], [`extent`]) and only then writes ([`write`]): a
+//! [`Engine::apply`] plans with pure functions (`allocation`, `rows`, `extent`) and only then writes (`write`): a
 //! configuration that cannot be had changes nothing. What packets meet lives in pinned maps; an engine that goes away leaves
-//! them as they are, and the next one adopts them ([`adopt`], [`state`]). It refuses to run a loop, open a socket for
+//! them as they are, and the next one adopts them (`adopt`, `state`). It refuses to run a loop, open a socket for
 //! clients or read a file of configuration: the daemon above does, and calls from one task.
 
 mod address;

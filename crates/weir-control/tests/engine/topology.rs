@@ -220,6 +220,13 @@ impl Topology {
         features(&self.director, interface, &[(name, on)]);
     }
 
+    /// The wire hands the director single packets, as a card does: a veth would pass on what another port merged.
+    pub(crate) fn wire_cuts_segments(&self) {
+        for feature in ["tx-tcp-segmentation", "tx-tcp6-segmentation"] {
+            features(&self.wire, "d0-w", &[(feature, false)]);
+        }
+    }
+
     pub(crate) fn director_merges(&self, interface: &str) -> bool {
         self.director
             .run(|| Features::read(interface).unwrap().is_active("rx-gro"))
