@@ -227,7 +227,10 @@ impl Network {
             .map(|way| way.ifindex)
             .collect();
         let vips = desired.services.iter().flat_map(|service| &service.listen);
-        found.extend(vips.filter_map(|listener| self.holder(listener.address)));
+        let held = vips
+            .map(|listener| listener.address)
+            .chain(self.servers.iter().copied());
+        found.extend(held.filter_map(|address| self.holder(address)));
         found.extend(
             vip_interface
                 .as_deref()

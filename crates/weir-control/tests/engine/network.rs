@@ -19,7 +19,7 @@ fn on_top(topology: &Topology, made: &str) {
 
 fn carries_bulk_both_ways(name: &str, made: &str) {
     let topology = Topology::new(name);
-    topology.wire_cuts_segments();
+    topology.wire_finishes_packets();
     on_top(&topology, made);
     topology.serve_bulk("0.0.0.0", PORT);
     topology.run(async |paths| {

@@ -220,11 +220,10 @@ impl Topology {
         features(&self.director, interface, &[(name, on)]);
     }
 
-    /// The wire hands the director single packets, as a card does: a veth would pass on what another port merged.
-    pub(crate) fn wire_cuts_segments(&self) {
-        for feature in ["tx-tcp-segmentation", "tx-tcp6-segmentation"] {
-            features(&self.wire, "d0-w", &[(feature, false)]);
-        }
+    /// The wire hands the director whole single packets, as a card does: a veth would pass on what another port merged, with
+    /// the checksum left to whoever sends it on.
+    pub(crate) fn wire_finishes_packets(&self) {
+        features(&self.wire, "d0-w", &[("tx-checksum-ip-generic", false)]);
     }
 
     pub(crate) fn director_merges(&self, interface: &str) -> bool {
