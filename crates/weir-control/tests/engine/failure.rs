@@ -84,7 +84,6 @@ fn large() -> Desired {
 
 /// Prints how long it takes; asserts that it works.
 #[test]
-#[ignore = "a measurement, run by hand"]
 fn a_thousand_services_reload() {
     if !is_root() {
         return;
