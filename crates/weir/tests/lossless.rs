@@ -109,22 +109,19 @@ fn killing_the_daemon_under_load_fails_nothing() {
     let ab = start_ab(&world, requests);
     for _ in 0..5 {
         world.kill_director(pid);
-        std::thread::sleep(Duration::from_millis(300));
+        let before = world.received("server0");
+        wait_for("traffic without a daemon", Duration::from_secs(10), || {
+            world.received("server0") > before + 1000
+        });
         pid = world.start_director(&config(2));
     }
     nothing_failed(&ab.wait_with_output().expect("ab ends"), requests);
-    let status = world.status();
-    let service = &status["services"][0];
-    // A port that ab uses again within FIN_WAIT continues its entry, as under IPVS: packets, not connections, count requests.
-    let packets = service["packets_in"].as_u64().expect("a number");
-    assert!(
-        packets >= 5 * u64::from(requests),
-        "totals survive: {status:#}"
-    );
-    assert_eq!(
-        service["connections"], status["flows"]["entries"],
-        "nothing has expired yet: {status:#}"
-    );
+    let totals = |world: &World| world.status()["services"][0]["connections"].as_u64();
+    let before = totals(&world);
+    assert!(before > Some(0));
+    world.kill_director(pid);
+    world.start_director(&config(2));
+    assert_eq!(totals(&world), before, "totals survive");
 }
 
 #[test]

@@ -3,8 +3,10 @@
 mod world;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use world::{Family, World, bracketed, privileged, upload_digest};
+use world::client::upload_digest;
+use world::{Family, World, bracketed, privileged, wait_for};
 
 const MIB: usize = 1 << 20;
 
@@ -74,13 +76,12 @@ fn carries_everything(world: &mut World, family: Family) {
             ),
         );
     }
-    std::thread::sleep(std::time::Duration::from_millis(2500));
-    assert_eq!(
-        world
-            .upload(sink, MIB)
-            .expect("the upload over the narrow path"),
-        upload_digest(MIB)
-    );
+    let refused = world.packets("drop_too_big");
+    wait_for("the narrow path", Duration::from_secs(15), || {
+        let heard = world.upload(sink, MIB).expect("an upload");
+        assert_eq!(heard, upload_digest(MIB));
+        world.packets("drop_too_big") > refused
+    });
 
     let status = world.status();
     let servers = status["services"][0]["servers"]

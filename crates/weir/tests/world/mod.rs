@@ -5,11 +5,14 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
+pub mod client;
+mod program;
+mod server;
+
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
@@ -77,6 +80,7 @@ pub struct World {
     tag: String,
     directory: PathBuf,
     servers: usize,
+    more_hosts: Vec<String>,
     children: Vec<Child>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -93,6 +97,7 @@ impl World {
             tag,
             directory,
             servers,
+            more_hosts: Vec::new(),
             children: Vec::new(),
             stop: Arc::new(AtomicBool::new(false)),
             threads: Vec::new(),
@@ -136,7 +141,7 @@ impl World {
             "ip -n {wire} link add {host} type veth peer name eth0 netns {name}"
         ));
         sh(&format!(
-            "ip netns exec {name} sysctl -qw net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.eth0.accept_dad=0 net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.eth0.accept_redirects=0 net.ipv4.conf.all.accept_redirects=0 net.ipv6.conf.eth0.accept_redirects=0"
+            "ip netns exec {name} sysctl -qw net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0 net.ipv6.conf.eth0.accept_dad=0 net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.eth0.accept_redirects=0 net.ipv4.conf.all.accept_redirects=0 net.ipv6.conf.eth0.accept_redirects=0"
         ));
         sh(&format!(
             "ip -n {wire} link set {host} master br0 up && ip -n {name} link set eth0 up"
@@ -205,298 +210,35 @@ impl World {
         })
     }
 
-    // ---- the program --------------------------------------------------------------------------------------------------
-
-    /// `weir …` inside a host, with this world's directories.
-    pub fn weir(&self, host: &str) -> Command {
-        let mut command = self.command(host, env!("CARGO_BIN_EXE_weir"));
-        command
-            .env("WEIR_RUNTIME_DIR", self.path(&format!("run-{host}")))
-            .env("WEIR_PIN_DIR", self.pin_dir(host))
-            .env("NO_COLOR", "1");
-        command
+    /// A host that forwards.
+    pub fn add_router(&mut self, host: &str, number: u16) {
+        self.add_host(host, number);
+        sh(&format!(
+            "ip netns exec {} sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1",
+            self.namespace(host)
+        ));
+        self.more_hosts.push(host.to_owned());
     }
 
-    pub fn write_config(&self, text: &str) -> PathBuf {
-        let path = self.path("weir.toml");
-        fs::write(&path, text).expect("the configuration is written");
-        path
-    }
-
-    /// Starts the daemon in the director and waits until it answers.
-    pub fn start_director(&mut self, config: &str) -> u32 {
-        let path = self.write_config(config);
-        let log = fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(self.path("director.log"))
-            .expect("a log");
-        let child = self
-            .weir("director")
-            .args(["run", "-c"])
-            .arg(path)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("a descriptor"))
-            .stderr(log)
-            .spawn()
-            .expect("the daemon starts");
-        let pid = child.id();
-        self.children.push(child);
-        wait_for(
-            &format!("the daemon; its log:\n{}", self.log()),
-            Duration::from_secs(30),
-            || {
-                self.weir("director")
-                    .args(["status", "--json"])
-                    .output()
-                    .is_ok_and(|output| output.status.success())
-            },
-        );
-        pid
-    }
-
-    pub fn log(&self) -> String {
-        fs::read_to_string(self.path("director.log")).unwrap_or_default()
-    }
-
-    /// Ends the daemon with SIGKILL.
-    pub fn kill_director(&mut self, pid: u32) {
-        for child in &mut self.children {
-            if child.id() == pid {
-                child.kill().expect("it was running");
-                child.wait().expect("it ends");
-            }
-        }
-    }
-
-    pub fn status(&self) -> serde_json::Value {
-        let output = self
-            .weir("director")
-            .args(["status", "--json"])
-            .output()
-            .expect("weir runs");
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
-            panic!(
-                "status: {error}: {}{}",
-                String::from_utf8_lossy(&output.stdout),
-                String::from_utf8_lossy(&output.stderr)
-            )
-        })
-    }
-
-    /// `weir real-server up` on every server.
-    pub fn prepare_servers(&self, arguments: &[&str]) {
-        for n in 0..self.servers {
-            let output = self
-                .weir(&format!("server{n}"))
-                .args(["real-server", "up"])
-                .args(arguments)
-                .output()
-                .expect("weir runs");
-            assert!(
-                output.status.success(),
-                "real-server up: {}",
-                String::from_utf8_lossy(&output.stderr)
-            );
-        }
-    }
-
-    /// Replies to the client go through the director: what `nat` needs of servers on the client's own segment.
-    pub fn route_replies_through_director(&self) {
-        for n in 0..self.servers {
-            for family in [Family::V4, Family::V6] {
-                let flag = if family == Family::V6 { "-6 " } else { "" };
-                self.ip(
-                    &format!("server{n}"),
-                    &format!(
-                        "{flag}route add {}/{} via {}",
-                        family.client(),
-                        full_prefix(family),
-                        family.director()
-                    ),
-                );
-            }
-        }
-    }
-
-    // ---- servers ------------------------------------------------------------------------------------------------------
-
-    /// nginx on port 80 of every server: `/name` tells which one, `/big` is `big_bytes` of data.
-    pub fn start_nginx(&mut self, big_bytes: usize) {
-        let big: Vec<u8> = (0..big_bytes)
-            .map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8)
-            .collect();
-        fs::write(self.path("big"), &big).expect("the file is written");
-        for n in 0..self.servers {
-            let root = self.path(&format!("www{n}"));
-            fs::create_dir_all(root.join("html")).expect("a directory");
-            fs::write(root.join("html/name"), format!("server{n}\n")).expect("a page");
-            let link = root.join("html/big");
-            if !link.exists() {
-                fs::hard_link(self.path("big"), link).expect("a link");
-            }
-            let path = root.display();
-            fs::write(
-                root.join("nginx.conf"),
-                format!(
-                    "daemon off; master_process off; user root; pid {path}/pid; error_log {path}/error.log;\n\
-                     events {{ worker_connections 2048; }}\n\
-                     http {{ access_log off; sendfile on; keepalive_requests 1000000;\n\
-                       client_body_temp_path {path}/b; proxy_temp_path {path}/p; fastcgi_temp_path {path}/f; uwsgi_temp_path {path}/u; scgi_temp_path {path}/s;\n\
-                       server {{ listen 80 backlog=4096; listen [::]:80 backlog=4096; root {path}/html; }} }}\n"
-                ),
-            )
-            .expect("a configuration");
-            let child = self
-                .command(&format!("server{n}"), "nginx")
-                .arg("-c")
-                .arg(root.join("nginx.conf"))
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .expect("nginx starts");
-            self.children.push(child);
-            let url = format!("http://{}/name", Family::V4.server(n));
-            wait_for("nginx", Duration::from_secs(10), || {
-                self.output("client", &format!("curl -s -m 2 {url}"))
-                    .status
-                    .success()
-            });
-        }
-    }
-
-    /// A UDP echo on every server, bound to `address(n)`, which puts the server's number in front.
-    pub fn start_udp_echo(&mut self, port: u16, address: impl Fn(usize) -> IpAddr) {
-        for n in 0..self.servers {
-            let (at, stop) = (SocketAddr::new(address(n), port), Arc::clone(&self.stop));
-            self.threads
-                .push(self.inside(&format!("server{n}"), move || {
-                    let socket = UdpSocket::bind(at).expect("the address is there");
-                    socket
-                        .set_read_timeout(Some(Duration::from_millis(100)))
-                        .expect("a timeout");
-                    let mut buffer = vec![0; 65536];
-                    while !stop.load(Ordering::Relaxed) {
-                        if let Ok((length, from)) = socket.recv_from(&mut buffer) {
-                            let mut answer = vec![b'0' + u8::try_from(n).expect("few servers")];
-                            answer.extend_from_slice(&buffer[..length]);
-                            let _ = socket.send_to(&answer, from);
-                        }
-                    }
-                }));
-        }
-    }
-
-    /// A TCP server on every host that reads to the end and answers with how many bytes came and their sum.
-    pub fn start_sink(&mut self, port: u16, family: Family) {
-        for n in 0..self.servers {
-            let any: IpAddr = if family == Family::V4 {
-                Ipv4Addr::UNSPECIFIED.into()
-            } else {
-                Ipv6Addr::UNSPECIFIED.into()
-            };
-            let stop = Arc::clone(&self.stop);
-            self.threads
-                .push(self.inside(&format!("server{n}"), move || {
-                    let listener =
-                        TcpListener::bind(SocketAddr::new(any, port)).expect("the port is free");
-                    listener.set_nonblocking(true).expect("a listener");
-                    while !stop.load(Ordering::Relaxed) {
-                        let Ok((stream, _)) = listener.accept() else {
-                            std::thread::sleep(Duration::from_millis(5));
-                            continue;
-                        };
-                        let _ = digest(stream);
-                    }
-                }));
-        }
-    }
-
-    // ---- the client ---------------------------------------------------------------------------------------------------
-
-    /// GET by curl; the body, or what curl said.
-    pub fn get(&self, url: &str) -> Result<Vec<u8>, String> {
-        let output = self.output("client", &format!("curl -sS -g --max-time 20 {url}"));
-        if output.status.success() {
-            Ok(output.stdout)
-        } else {
-            Err(String::from_utf8_lossy(&output.stderr).into_owned())
-        }
-    }
-
-    /// One datagram to `to` from a new port, and the answer.
-    pub fn udp_exchange(&self, to: SocketAddr, payload: Vec<u8>) -> Option<Vec<u8>> {
-        self.inside("client", move || {
-            let any: IpAddr = if to.is_ipv4() {
-                Ipv4Addr::UNSPECIFIED.into()
-            } else {
-                Ipv6Addr::UNSPECIFIED.into()
-            };
-            let socket = UdpSocket::bind((any, 0)).ok()?;
-            socket.connect(to).ok()?;
-            socket.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
-            let mut buffer = vec![0; 65536];
-            for _ in 0..3 {
-                socket.send(&payload).ok()?;
-                if let Ok(length) = socket.recv(&mut buffer) {
-                    buffer.truncate(length);
-                    return Some(buffer);
-                }
-            }
-            None
-        })
-        .join()
-        .expect("the client's thread")
-    }
-
-    /// Sends `bytes` bytes to a sink; what it counted.
-    pub fn upload(&self, to: SocketAddr, bytes: usize) -> std::io::Result<(u64, u64)> {
-        self.inside("client", move || -> std::io::Result<(u64, u64)> {
-            let mut stream = TcpStream::connect_timeout(&to, Duration::from_secs(5))?;
-            stream.set_write_timeout(Some(Duration::from_secs(20)))?;
-            stream.set_read_timeout(Some(Duration::from_secs(20)))?;
-            let data: Vec<u8> = (0..bytes).map(|i| (i % 251) as u8).collect();
-            stream.write_all(&data)?;
-            stream.shutdown(std::net::Shutdown::Write)?;
-            let mut answer = [0; 16];
-            stream.read_exact(&mut answer)?;
-            let word =
-                |at: usize| u64::from_be_bytes(answer[at..at + 8].try_into().expect("eight bytes"));
-            Ok((word(0), word(8)))
-        })
-        .join()
-        .expect("the client's thread")
+    /// Packets that a host has received.
+    pub fn received(&self, host: &str) -> u64 {
+        let output = self.output(host, "cat /proc/thread-self/net/dev");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let line = text
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("eth0:"));
+        let packets = line.and_then(|line| line.split_whitespace().nth(1));
+        packets
+            .and_then(|packets| packets.parse().ok())
+            .expect("a counter of eth0")
     }
 }
 
-fn digest(mut stream: TcpStream) -> std::io::Result<()> {
-    stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
-    let (mut count, mut sum, mut buffer) = (0_u64, 0_u64, vec![0; 65536]);
-    loop {
-        let length = stream.read(&mut buffer)?;
-        if length == 0 {
-            break;
-        }
-        count += length as u64;
-        sum = buffer[..length].iter().fold(sum, |sum, byte| {
-            sum.wrapping_mul(31).wrapping_add(u64::from(*byte))
-        });
-    }
-    stream.write_all(&count.to_be_bytes())?;
-    stream.write_all(&sum.to_be_bytes())
+fn subnet_prefix(family: Family) -> u8 {
+    if family == Family::V4 { 24 } else { 64 }
 }
 
-/// What [`World::upload`] must hear for `bytes` bytes.
-pub fn upload_digest(bytes: usize) -> (u64, u64) {
-    let sum = (0..bytes).fold(0_u64, |sum, i| {
-        sum.wrapping_mul(31).wrapping_add((i % 251) as u64)
-    });
-    (bytes as u64, sum)
-}
-
-fn full_prefix(family: Family) -> u8 {
+pub fn full_prefix(family: Family) -> u8 {
     if family == Family::V4 { 32 } else { 128 }
 }
 
@@ -549,6 +291,7 @@ impl Drop for World {
         for host in ["client", "director", "wire"]
             .map(str::to_owned)
             .into_iter()
+            .chain(self.more_hosts.drain(..).collect::<Vec<_>>())
             .chain((0..self.servers).map(|n| format!("server{n}")))
         {
             let _ = Command::new("ip")

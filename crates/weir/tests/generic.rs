@@ -1,0 +1,76 @@
+//! Generic XDP: the director's address is on a bridge, whose driver has no XDP. Packets that the kernel merged would be too
+//! large to send on, so Weir stops merging there and below, and `clean` gives it back.
+
+mod world;
+
+use world::{Family, World, bracketed, privileged};
+
+const MIB: usize = 1 << 20;
+
+/// Whether the kernel merges what the director receives on `device`.
+fn merges(world: &World, device: &str) -> bool {
+    let output = world.output("director", &format!("ethtool -k {device}"));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("generic-receive-offload: "));
+    line.expect("every device can merge").starts_with("on")
+}
+
+fn a_large_download(family: Family, forward: &str, extra: &str) {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(2);
+    world.start_nginx(50 * MIB);
+    world.bridge_in_director();
+    world.output("director", "ethtool -K eth0 gro on");
+    if forward != "nat" {
+        world.prepare_servers(&["--forward", forward, "--vip", &family.vip().to_string()]);
+    }
+    let before = (merges(&world, "br0"), merges(&world, "eth0"));
+    assert!(before.1, "the test has something to switch off");
+    let vip = bracketed(family.vip());
+    let pid = world.start_director(&format!(
+        "[node]\ninterfaces = [\"br0\"]\n[pool.web]\nscheduler = \"rr\"\nservers = [\"{}\", \"{}\"]\n\
+         [service.web]\nlisten = [\"{vip}:80\"]\nforward = \"{forward}\"\n{extra}pool = \"web\"\n",
+        family.server(0),
+        family.server(1)
+    ));
+    assert_eq!(world.status()["xdp"][0]["mode"], "generic");
+    assert!(!merges(&world, "br0") && !merges(&world, "eth0"));
+
+    let expected = std::fs::read(world.path("big")).expect("the original");
+    for _ in 0..2 {
+        let body = world
+            .get(&format!("http://{vip}/big"))
+            .expect("the large file");
+        assert!(body == expected, "{} bytes came", body.len());
+    }
+    let status = world.status();
+    assert_eq!(status["services"][0]["connections"], 2, "{status:#}");
+
+    world.kill_director(pid);
+    world.says(&["clean"]);
+    assert_eq!((merges(&world, "br0"), merges(&world, "eth0")), before);
+}
+
+#[test]
+fn nat_v4() {
+    a_large_download(Family::V4, "nat", "snat = true\n");
+}
+
+#[test]
+fn nat_v6() {
+    a_large_download(Family::V6, "nat", "snat = true\n");
+}
+
+#[test]
+fn direct_v4() {
+    a_large_download(Family::V4, "direct", "");
+}
+
+#[test]
+fn tunnel_v6() {
+    a_large_download(Family::V6, "tunnel", "");
+}

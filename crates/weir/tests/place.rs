@@ -1,0 +1,141 @@
+//! Servers in odd places: on the director itself, and on a machine that is also a client.
+
+mod world;
+
+use std::net::SocketAddr;
+
+use world::{Family, World, bracketed, privileged};
+
+const MIB: usize = 1 << 20;
+
+fn config(family: Family, servers: &str, forward: &str, extra: &str) -> String {
+    format!(
+        "[node]\ninterfaces = [\"eth0\"]\n[pool.web]\nscheduler = \"rr\"\nservers = [{servers}]\n\
+         [service.web]\nlisten = [\"{}:80\"]\nforward = \"{forward}\"\n{extra}pool = \"web\"\n",
+        bracketed(family.vip())
+    )
+}
+
+/// One server is the director, the other a machine: both answer in turn, with the large file intact.
+fn the_director_serves(family: Family, forward: &str, own: &str) {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    world.start_nginx(4 * MIB);
+    world.start_nginx_on("director", 1, own);
+    if forward == "direct" {
+        world.prepare_servers(&["--forward", "direct", "--vip", &family.vip().to_string()]);
+    } else {
+        world.route_replies_through_director();
+    }
+    let director = if own.is_empty() {
+        family.director().to_string()
+    } else {
+        format!("{}{own}", bracketed(family.director()))
+    };
+    let servers = format!("\"{}\", \"{director}\"", family.server(0));
+    world.start_director(&config(family, &servers, forward, ""));
+    let url = format!("http://{}", bracketed(family.vip()));
+    let expected = std::fs::read(world.path("big")).expect("the original");
+    for _ in 0..4 {
+        let big = world.get(&format!("{url}/big"));
+        let big = big.unwrap_or_else(|error| panic!("{error}: {:#}", world.status()));
+        assert!(big == expected, "{} bytes came", big.len());
+    }
+    let status = world.status();
+    let servers = status["services"][0]["servers"].as_array().expect("two");
+    assert!(
+        servers.iter().all(|server| server["connections"] == 2),
+        "{status:#}"
+    );
+}
+
+#[test]
+fn nat_v4_to_the_director_itself() {
+    the_director_serves(Family::V4, "nat", ":8080");
+}
+
+#[test]
+fn nat_v6_to_the_director_itself() {
+    the_director_serves(Family::V6, "nat", ":8080");
+}
+
+#[test]
+fn direct_v4_to_the_director_itself() {
+    the_director_serves(Family::V4, "direct", "");
+}
+
+/// A server that is a client of the service: by `nat` with `snat` both servers answer it, itself included.
+#[test]
+fn a_server_is_a_client() {
+    if !privileged() {
+        return;
+    }
+    for family in [Family::V4, Family::V6] {
+        let mut world = World::new(2);
+        world.start_nginx(1024);
+        let servers = format!("\"{}\", \"{}\"", family.server(0), family.server(1));
+        world.start_director(&config(family, &servers, "nat", "snat = true\n"));
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..4 {
+            let line = format!(
+                "curl -sS -g --max-time 5 http://{}/name",
+                bracketed(family.vip())
+            );
+            let output = world.output("server0", &line);
+            assert!(
+                output.status.success(),
+                "{}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+            seen.insert(output.stdout);
+        }
+        assert_eq!(seen.len(), 2, "itself and the other");
+    }
+}
+
+/// What the director's own programs do must not meet Weir: its connections to a server work beside the service's.
+#[test]
+fn the_directors_own_connections() {
+    if !privileged() {
+        return;
+    }
+    let family = Family::V4;
+    let mut world = World::new(1);
+    world.start_nginx(4 * MIB);
+    world.start_sink(9000, family);
+    let servers = format!("\"{}\"", family.server(0));
+    // Two ports: the third connection at a time finds none.
+    let snat = "snat = { addresses = [\"10.71.0.3\"], ports = \"20000-20001\" }\n";
+    let text =
+        config(family, &servers, "nat", snat).replace(":80\"]", ":80\", \"10.71.0.10:9000\"]");
+    world.start_director(&text);
+    let sink = SocketAddr::new(family.vip(), 9000);
+    let held = world.hold(sink, 5);
+    assert!(
+        held < 5,
+        "two ports cannot carry five connections at a time"
+    );
+    assert!(held >= 2, "the two ports are used: {held}");
+    assert!(
+        world.packets("drop_snat_exhausted") > 0,
+        "{:#}",
+        world.status()
+    );
+    let metrics = world.metrics();
+    assert!(
+        metrics
+            .lines()
+            .any(|line| line.contains("drop_snat_exhausted") && !line.ends_with(" 0")),
+        "{metrics}"
+    );
+    let line = format!("curl -sS --max-time 5 http://{}/big", family.server(0));
+    let own = world.output("director", &line);
+    assert_eq!(
+        own.stdout.len(),
+        4 * MIB,
+        "{}",
+        String::from_utf8_lossy(&own.stderr)
+    );
+}

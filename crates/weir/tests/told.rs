@@ -1,0 +1,163 @@
+//! What the program says of itself: status with and without a daemon, metrics, the API, explanations, and the VIPs that it
+//! adds and takes away.
+
+mod world;
+
+use world::{Family, World, privileged};
+
+const NODE: &str = "[node]\ninterfaces = [\"eth0\"]\n";
+
+fn config(node: &str) -> String {
+    format!(
+        "{node}[pool.web]\nscheduler = \"rr\"\nservers = [\"10.71.0.20\", \"10.71.0.21\"]\n\
+         [service.web]\nlisten = [\"{}:80\", \"10.71.0.11:80\"]\nforward = \"direct\"\npool = \"web\"\n",
+        Family::V4.vip()
+    )
+}
+
+fn addresses(world: &World) -> String {
+    let output = world.output("director", "ip -o addr show dev eth0");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn added_addresses_go_and_found_ones_stay() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(2);
+    let pid = world.start_director(&config(&format!("{NODE}vip_interface = \"eth0\"\n")));
+    assert!(
+        addresses(&world).contains("10.71.0.11/32"),
+        "{}",
+        addresses(&world)
+    );
+    let line = "ping -n -c 1 -W 2 10.71.0.11";
+    assert!(
+        world.output("client", line).status.success(),
+        "the added VIP is there"
+    );
+    world.kill_director(pid);
+    world.says(&["clean"]);
+    let left = addresses(&world);
+    assert!(
+        !left.contains("10.71.0.11"),
+        "the added one is gone: {left}"
+    );
+    assert!(
+        left.contains("10.71.0.10/32"),
+        "the one found there stays: {left}"
+    );
+}
+
+#[test]
+fn status_without_a_daemon_reads_the_pinned_data_plane() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(2);
+    world.start_nginx(1024);
+    world.prepare_servers(&[
+        "--forward",
+        "direct",
+        "--vip",
+        &Family::V4.vip().to_string(),
+    ]);
+    let pid = world.start_director(&config(NODE));
+    let url = format!("http://{}/name", Family::V4.vip());
+    for _ in 0..4 {
+        world.get(&url).expect("an answer");
+    }
+    world.kill_director(pid);
+    for _ in 0..3 {
+        world.get(&url).expect("an answer without a daemon");
+    }
+    let output = world
+        .weir("director")
+        .args(["status", "--json"])
+        .output()
+        .expect("weir runs");
+    assert_eq!(
+        output.status.code(),
+        Some(3),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(status["services"][0]["name"], "web", "{status:#}");
+    assert_eq!(status["services"][0]["connections"], 7, "{status:#}");
+}
+
+#[test]
+fn the_api_on_the_socket_and_on_tcp() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(2);
+    world.start_nginx(1024);
+    world.prepare_servers(&[
+        "--forward",
+        "direct",
+        "--vip",
+        &Family::V4.vip().to_string(),
+    ]);
+    world.start_director(&config(&format!("{NODE}admin = \"127.0.0.1:9900\"\n")));
+    let url = format!("http://{}/name", Family::V4.vip());
+    for _ in 0..2 {
+        world.get(&url).expect("an answer");
+    }
+    let wanted = "weir_service_connections_total{service=\"web\",pool=\"web\"} 2";
+    assert!(world.metrics().contains(wanted), "{}", world.metrics());
+    let by_tcp = world.output("director", "curl -sS -f http://127.0.0.1:9900/metrics");
+    assert!(String::from_utf8_lossy(&by_tcp.stdout).contains(wanted));
+    let by_tcp = world.output("director", "curl -sS -f http://127.0.0.1:9900/v1/status");
+    for text in [world.api("/v1/status").into_bytes(), by_tcp.stdout] {
+        let status: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+        assert_eq!(status["services"][0]["connections"], 2, "{status:#}");
+    }
+    let refused = world.output(
+        "director",
+        "curl -sS -o /dev/null -w %{http_code} -X POST http://127.0.0.1:9900/v1/reload",
+    );
+    let code = String::from_utf8_lossy(&refused.stdout).into_owned();
+    assert!(
+        code.starts_with('4'),
+        "writing on TCP needs a token: {code}"
+    );
+}
+
+#[test]
+fn an_explanation_names_what_the_packet_then_gets() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(2);
+    world.start_nginx(1024);
+    world.prepare_servers(&[
+        "--forward",
+        "direct",
+        "--vip",
+        &Family::V4.vip().to_string(),
+    ]);
+    world.start_director(&config(NODE));
+    for _ in 0..4 {
+        let told = world.says(&["explain", "--packet", "tcp 10.71.0.2:40000 10.71.0.10:80"]);
+        let expected = [("10.71.0.20", "server0\n"), ("10.71.0.21", "server1\n")];
+        let text = world.says(&[
+            "explain",
+            "--json",
+            "--packet",
+            "tcp 10.71.0.2:40000 10.71.0.10:80",
+        ]);
+        let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        let body = world.get("http://10.71.0.10/name").expect("an answer");
+        let (chosen, _) = expected
+            .into_iter()
+            .find(|(_, name)| name.as_bytes() == body)
+            .expect("one of the two");
+        assert_eq!(json["server"], chosen, "{told}{json:#}");
+        assert!(told.contains("web") && told.contains(chosen), "{told}");
+    }
+    let told = world.says(&["explain", "--packet", "tcp 10.71.0.2:40000 10.71.0.10:81"]);
+    assert!(told.contains("no service"), "{told}");
+}

@@ -1,0 +1,211 @@
+//! The ways to servers and back: neighbours that are not resolved, a device that XDP cannot send to, servers behind
+//! routers, and a kernel that forwards or does not.
+
+mod world;
+
+use std::time::Duration;
+
+use world::{Family, World, bracketed, full_prefix, privileged, sh, wait_for};
+
+const MIB: usize = 1 << 20;
+
+fn config(family: Family, interface: &str, forward: &str, extra: &str) -> String {
+    format!(
+        "[node]\ninterfaces = [\"{interface}\"]\n[pool.web]\nscheduler = \"rr\"\nservers = [\"{}\", \"{}\"]\n\
+         [service.web]\nlisten = [\"{}:80\"]\nforward = \"{forward}\"\n{extra}pool = \"web\"\n",
+        family.server(0),
+        family.server(1),
+        bracketed(family.vip())
+    )
+}
+
+fn url(family: Family) -> String {
+    format!("http://{}/name", bracketed(family.vip()))
+}
+
+fn set_forwarding(world: &World, on: bool) {
+    let value = u8::from(on);
+    sh(&format!(
+        "ip netns exec {} sysctl -qw net.ipv4.ip_forward={value} net.ipv6.conf.all.forwarding={value}",
+        world.namespace("director")
+    ));
+}
+
+/// The first connection after every neighbour was forgotten must work, by every server.
+fn survives_forgotten_neighbours(family: Family, forward: &str, extra: &str) {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(2);
+    world.start_nginx(1024);
+    if forward != "nat" {
+        world.prepare_servers(&["--forward", forward, "--vip", &family.vip().to_string()]);
+    }
+    set_forwarding(&world, true);
+    world.start_director(&config(family, "eth0", forward, extra));
+    for _ in 0..4 {
+        world.ip("director", "neigh flush all");
+        for n in 0..2 {
+            let address = family.server(n);
+            // A managed neighbour does not go by a flush.
+            world.output("director", &format!("ip neigh del {address} dev eth0"));
+        }
+        world.get(&url(family)).expect("an answer");
+    }
+    assert!(world.packets("pass_to_tc") > 0, "{:#}", world.status());
+}
+
+#[test]
+fn forgotten_neighbours_direct_v4() {
+    survives_forgotten_neighbours(Family::V4, "direct", "");
+}
+
+#[test]
+fn forgotten_neighbours_nat_v6() {
+    survives_forgotten_neighbours(Family::V6, "nat", "snat = true\n");
+}
+
+#[test]
+fn forgotten_neighbours_tunnel_v4() {
+    survives_forgotten_neighbours(Family::V4, "tunnel", "");
+}
+
+/// With and without the kernel's forwarding, to which Weir's flows owe nothing.
+fn forwarding(on: bool) {
+    if !privileged() {
+        return;
+    }
+    for (family, extra) in [(Family::V4, ""), (Family::V6, "snat = true\n")] {
+        let mut world = World::new(2);
+        world.start_nginx(1024);
+        world.route_replies_through_director();
+        set_forwarding(&world, on);
+        world.start_director(&config(family, "eth0", "nat", extra));
+        for _ in 0..6 {
+            world.get(&url(family)).expect("an answer");
+        }
+    }
+}
+
+#[test]
+fn nat_where_the_kernel_forwards() {
+    forwarding(true);
+}
+
+#[test]
+fn nat_where_the_kernel_does_not_forward() {
+    forwarding(false);
+}
+
+/// The servers are on a segment of their own that the director reaches by a bridge, to which XDP cannot send.
+#[test]
+fn egress_by_a_bridge() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(2);
+    world.start_nginx(MIB);
+    let (director, wire) = (world.namespace("director"), world.namespace("wire"));
+    for line in [
+        "link add br1 type bridge forward_delay 0 mcast_snooping 0".to_owned(),
+        "link set br1 up".to_owned(),
+        "link set server0 master br1".to_owned(),
+        "link set server1 master br1".to_owned(),
+        format!("link add back type veth peer name eth1 netns {director}"),
+        "link set back master br1 up".to_owned(),
+    ] {
+        world.ip("wire", &line);
+    }
+    sh(&format!("ip netns exec {wire} ethtool -K back tx off"));
+    for line in [
+        "link add br1 type bridge forward_delay 0 mcast_snooping 0",
+        "link set eth1 master br1",
+        "link set eth1 up",
+        "link set br1 up",
+        "addr add 10.71.0.4/32 dev br1",
+        "route add 10.71.0.20/31 dev br1 src 10.71.0.4",
+    ] {
+        world.ip("director", line);
+    }
+    let text = config(
+        Family::V4,
+        "eth0\", \"br1",
+        "nat",
+        "snat = { addresses = [\"10.71.0.4\"] }\n",
+    );
+    world.start_director(&text);
+    let expected = std::fs::read(world.path("big")).expect("the original");
+    for _ in 0..4 {
+        let body = world.get(&format!("http://{}/big", Family::V4.vip()));
+        let body = body.unwrap_or_else(|error| panic!("{error}: {:#}", world.status()));
+        assert!(body == expected, "{} bytes came", body.len());
+    }
+    assert!(world.packets("pass_to_tc") > 0, "{:#}", world.status());
+}
+
+/// Servers in another network, behind two routers by equal routes; one of them then fails.
+#[test]
+fn two_gateways_and_one_that_goes() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(2);
+    world.add_router("router0", 30);
+    world.add_router("router1", 31);
+    let family = Family::V4;
+    // The servers' own addresses are on a second network, which only the routers lead to.
+    for n in 0..2_u16 {
+        let (host, far) = (format!("server{n}"), format!("10.72.0.{}", 20 + n));
+        world.ip(&host, &format!("addr add {far}/32 dev lo"));
+        for router in 0..2 {
+            world.ip(
+                &format!("router{router}"),
+                &format!("route add {far}/32 via {}", family.host(20 + n)),
+            );
+        }
+        world.ip(
+            "director",
+            &format!(
+                "route add {far}/32 nexthop via {} nexthop via {}",
+                family.host(30),
+                family.host(31)
+            ),
+        );
+        world.ip(
+            &host,
+            &format!(
+                "route add {}/{} via {}",
+                family.director(),
+                full_prefix(family),
+                family.host(30)
+            ),
+        );
+    }
+    world.start_nginx(1024);
+    set_forwarding(&world, true);
+    let text = config(family, "eth0", "nat", "snat = true\n").replace("10.71.0.2", "10.72.0.2");
+    world.start_director(&text);
+    for _ in 0..16 {
+        world.get(&url(family)).expect("an answer");
+    }
+    for router in 0..2 {
+        assert!(
+            world.received(&format!("router{router}")) > 20,
+            "both ways are used"
+        );
+    }
+    for n in 0..2 {
+        world.ip(
+            "director",
+            &format!(
+                "route replace 10.72.0.{}/32 via {}",
+                20 + n,
+                family.host(30)
+            ),
+        );
+    }
+    world.ip("router1", "link set eth0 down");
+    wait_for("the other way alone", Duration::from_secs(5), || {
+        (0..8).all(|_| world.get_within(1, &url(family)).is_ok())
+    });
+}

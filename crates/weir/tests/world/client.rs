@@ -1,0 +1,89 @@
+//! What the client does: fetches, uploads, sends datagrams.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use super::World;
+
+impl World {
+    /// GET by curl; the body, or what curl said.
+    pub fn get(&self, url: &str) -> Result<Vec<u8>, String> {
+        self.get_within(20, url)
+    }
+
+    /// As [`World::get`], with the time that it may take.
+    pub fn get_within(&self, seconds: u32, url: &str) -> Result<Vec<u8>, String> {
+        let output = self.output("client", &format!("curl -sS -g --max-time {seconds} {url}"));
+        if output.status.success() {
+            Ok(output.stdout)
+        } else {
+            Err(String::from_utf8_lossy(&output.stderr).into_owned())
+        }
+    }
+
+    /// One datagram to `to` from a new port, and the answer.
+    pub fn udp_exchange(&self, to: SocketAddr, payload: Vec<u8>) -> Option<Vec<u8>> {
+        self.inside("client", move || {
+            let any: IpAddr = if to.is_ipv4() {
+                Ipv4Addr::UNSPECIFIED.into()
+            } else {
+                Ipv6Addr::UNSPECIFIED.into()
+            };
+            let socket = UdpSocket::bind((any, 0)).ok()?;
+            socket.connect(to).ok()?;
+            socket.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
+            let mut buffer = vec![0; 65536];
+            for _ in 0..3 {
+                socket.send(&payload).ok()?;
+                if let Ok(length) = socket.recv(&mut buffer) {
+                    buffer.truncate(length);
+                    return Some(buffer);
+                }
+            }
+            None
+        })
+        .join()
+        .expect("the client's thread")
+    }
+
+    /// Opens `count` connections one after the other and keeps them; how many were made.
+    pub fn hold(&self, to: SocketAddr, count: usize) -> usize {
+        self.inside("client", move || {
+            let mut made = Vec::new();
+            for _ in 0..count {
+                made.extend(TcpStream::connect_timeout(&to, Duration::from_millis(700)).ok());
+            }
+            made.len()
+        })
+        .join()
+        .expect("the client's thread")
+    }
+
+    /// Sends `bytes` bytes to a sink; what it counted.
+    pub fn upload(&self, to: SocketAddr, bytes: usize) -> std::io::Result<(u64, u64)> {
+        self.inside("client", move || -> std::io::Result<(u64, u64)> {
+            let mut stream = TcpStream::connect_timeout(&to, Duration::from_secs(5))?;
+            stream.set_write_timeout(Some(Duration::from_secs(20)))?;
+            stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+            let data: Vec<u8> = (0..bytes).map(|i| (i % 251) as u8).collect();
+            stream.write_all(&data)?;
+            stream.shutdown(std::net::Shutdown::Write)?;
+            let mut answer = [0; 16];
+            stream.read_exact(&mut answer)?;
+            let word =
+                |at: usize| u64::from_be_bytes(answer[at..at + 8].try_into().expect("eight bytes"));
+            Ok((word(0), word(8)))
+        })
+        .join()
+        .expect("the client's thread")
+    }
+}
+
+/// What [`World::upload`] must hear for `bytes` bytes.
+pub fn upload_digest(bytes: usize) -> (u64, u64) {
+    let sum = (0..bytes).fold(0_u64, |sum, i| {
+        sum.wrapping_mul(31).wrapping_add((i % 251) as u64)
+    });
+    (bytes as u64, sum)
+}

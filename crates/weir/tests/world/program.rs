@@ -1,0 +1,209 @@
+//! The program under test: started, killed, asked.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::{Family, World, full_prefix, subnet_prefix, wait_for};
+
+impl World {
+    /// `weir …` inside a host, with this world's directories.
+    pub fn weir(&self, host: &str) -> Command {
+        let mut command = self.command(host, env!("CARGO_BIN_EXE_weir"));
+        command
+            .env("WEIR_RUNTIME_DIR", self.path(&format!("run-{host}")))
+            .env("WEIR_PIN_DIR", self.pin_dir(host))
+            .env("NO_COLOR", "1");
+        command
+    }
+
+    pub fn write_config(&self, text: &str) -> PathBuf {
+        let path = self.path("weir.toml");
+        fs::write(&path, text).expect("the configuration is written");
+        path
+    }
+
+    /// Starts the daemon in the director and waits until it answers.
+    pub fn start_director(&mut self, config: &str) -> u32 {
+        let path = self.write_config(config);
+        let log = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.path("director.log"))
+            .expect("a log");
+        let child = self
+            .weir("director")
+            .args(["run", "-c"])
+            .arg(path)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a descriptor"))
+            .stderr(log)
+            .spawn()
+            .expect("the daemon starts");
+        let pid = child.id();
+        self.children.push(child);
+        wait_for(
+            &format!("the daemon; its log:\n{}", self.log()),
+            Duration::from_secs(30),
+            || {
+                self.weir("director")
+                    .args(["status", "--json"])
+                    .output()
+                    .is_ok_and(|output| output.status.success())
+            },
+        );
+        pid
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.path("director.log")).unwrap_or_default()
+    }
+
+    /// Ends the daemon with SIGKILL.
+    pub fn kill_director(&mut self, pid: u32) {
+        for child in &mut self.children {
+            if child.id() == pid {
+                child.kill().expect("it was running");
+                child.wait().expect("it ends");
+            }
+        }
+    }
+
+    pub fn status(&self) -> serde_json::Value {
+        let output = self
+            .weir("director")
+            .args(["status", "--json"])
+            .output()
+            .expect("weir runs");
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+            panic!(
+                "status: {error}: {}{}",
+                String::from_utf8_lossy(&output.stdout),
+                String::from_utf8_lossy(&output.stderr)
+            )
+        })
+    }
+
+    /// `weir ARGUMENTS` in the director; its output, when it succeeded.
+    ///
+    /// # Panics
+    /// When it failed, with what it said.
+    pub fn says(&self, arguments: &[&str]) -> String {
+        let output = self
+            .weir("director")
+            .args(arguments)
+            .output()
+            .expect("weir runs");
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Replaces the configuration in force.
+    pub fn reload(&self, config: &str) {
+        let path = self.write_config(config);
+        self.says(&["reload", "-c", path.to_str().expect("a plain path")]);
+    }
+
+    /// How many packets the director's counters have under `reason`.
+    pub fn packets(&self, reason: &str) -> u64 {
+        let status = self.status();
+        let reasons = status["reasons"].as_array().expect("reasons");
+        let row = reasons.iter().find(|row| row["reason"] == reason);
+        row.and_then(|row| row["packets"].as_u64()).unwrap_or(0)
+    }
+
+    /// The first service's server of that address, as `status` shows it.
+    pub fn server_status(&self, address: IpAddr) -> serde_json::Value {
+        let status = self.status();
+        let servers = status["services"][0]["servers"].as_array();
+        let mut servers = servers.expect("a service").iter();
+        servers
+            .find(|server| server["address"] == address.to_string())
+            .unwrap_or_else(|| panic!("{address} is not in {status:#}"))
+            .clone()
+    }
+
+    /// What `/metrics` says on the unix socket.
+    pub fn metrics(&self) -> String {
+        self.api("/metrics")
+    }
+
+    /// GET on the daemon's unix socket.
+    pub fn api(&self, path: &str) -> String {
+        let output = Command::new("curl")
+            .args(["-sS", "-f", "--max-time", "10", "--unix-socket"])
+            .arg(self.path("run-director").join("weir.sock"))
+            .arg(format!("http://weir{path}"))
+            .output()
+            .expect("curl runs");
+        assert!(
+            output.status.success(),
+            "{path}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Puts the director's addresses on a bridge over eth0: a device whose driver has no XDP of its own.
+    pub fn bridge_in_director(&self) {
+        self.ip(
+            "director",
+            "link add br0 type bridge forward_delay 0 mcast_snooping 0",
+        );
+        self.ip("director", "addr flush dev eth0");
+        self.ip("director", "link set eth0 master br0");
+        self.ip("director", "link set br0 up");
+        for family in [Family::V4, Family::V6] {
+            let (length, full) = (subnet_prefix(family), full_prefix(family));
+            for address in [
+                format!("{}/{length}", family.director()),
+                format!("{}/{full}", family.vip()),
+            ] {
+                let nodad = if family == Family::V6 { " nodad" } else { "" };
+                self.ip("director", &format!("addr add {address} dev br0{nodad}"));
+            }
+        }
+    }
+
+    /// `weir real-server up` on every server.
+    pub fn prepare_servers(&self, arguments: &[&str]) {
+        for n in 0..self.servers {
+            let output = self
+                .weir(&format!("server{n}"))
+                .args(["real-server", "up"])
+                .args(arguments)
+                .output()
+                .expect("weir runs");
+            assert!(
+                output.status.success(),
+                "real-server up: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+    }
+
+    /// Replies to the client go through the director: what `nat` needs of servers on the client's own segment.
+    pub fn route_replies_through_director(&self) {
+        for n in 0..self.servers {
+            for family in [Family::V4, Family::V6] {
+                let flag = if family == Family::V6 { "-6 " } else { "" };
+                self.ip(
+                    &format!("server{n}"),
+                    &format!(
+                        "{flag}route add {}/{} via {}",
+                        family.client(),
+                        full_prefix(family),
+                        family.director()
+                    ),
+                );
+            }
+        }
+    }
+}

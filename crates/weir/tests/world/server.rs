@@ -1,0 +1,135 @@
+//! What runs on the servers: nginx, an echo of datagrams, a sink of streams.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::{Family, World, wait_for};
+
+impl World {
+    /// nginx on port 80 of every server: `/name` tells which one, `/big` is `big_bytes` of data.
+    pub fn start_nginx(&mut self, big_bytes: usize) {
+        let big: Vec<u8> = (0..big_bytes)
+            .map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8)
+            .collect();
+        fs::write(self.path("big"), &big).expect("the file is written");
+        for n in 0..self.servers {
+            self.start_nginx_on(&format!("server{n}"), n, "");
+            let url = format!("http://{}/name", Family::V4.server(n));
+            wait_for("nginx", Duration::from_secs(10), || {
+                self.output("client", &format!("curl -s -m 2 {url}"))
+                    .status
+                    .success()
+            });
+        }
+    }
+
+    /// One more nginx, which says that it is number `n`; `port` is `":8080"` or the like, empty for 80.
+    pub fn start_nginx_on(&mut self, host: &str, n: usize, port: &str) {
+        let root = self.path(&format!("www{n}"));
+        fs::create_dir_all(root.join("html")).expect("a directory");
+        fs::write(root.join("html/name"), format!("server{n}\n")).expect("a page");
+        let link = root.join("html/big");
+        if !link.exists() {
+            fs::hard_link(self.path("big"), link).expect("a link");
+        }
+        let path = root.display();
+        let port = if port.is_empty() { ":80" } else { port };
+        fs::write(
+            root.join("nginx.conf"),
+            format!(
+                "daemon off; master_process off; user root; pid {path}/pid; error_log {path}/error.log;\n\
+                 events {{ worker_connections 2048; }}\n\
+                 http {{ access_log off; sendfile on; keepalive_requests 1000000;\n\
+                   client_body_temp_path {path}/b; proxy_temp_path {path}/p; fastcgi_temp_path {path}/f; uwsgi_temp_path {path}/u; scgi_temp_path {path}/s;\n\
+                   server {{ listen 0.0.0.0{port} backlog=4096; listen [::]{port} backlog=4096; root {path}/html; }} }}\n"
+            ),
+        )
+        .expect("a configuration");
+        let child = self
+            .command(host, "nginx")
+            .arg("-c")
+            .arg(root.join("nginx.conf"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("nginx starts");
+        self.children.push(child);
+        let url = format!("http://127.0.0.1{port}/name");
+        wait_for("nginx", Duration::from_secs(10), || {
+            self.output(host, &format!("curl -s -m 2 {url}"))
+                .status
+                .success()
+        });
+    }
+
+    /// A UDP echo on every server, bound to `address(n)`, which puts the server's number in front.
+    pub fn start_udp_echo(&mut self, port: u16, address: impl Fn(usize) -> IpAddr) {
+        for n in 0..self.servers {
+            let (at, stop) = (SocketAddr::new(address(n), port), Arc::clone(&self.stop));
+            self.threads
+                .push(self.inside(&format!("server{n}"), move || {
+                    let socket = UdpSocket::bind(at).expect("the address is there");
+                    socket
+                        .set_read_timeout(Some(Duration::from_millis(100)))
+                        .expect("a timeout");
+                    let mut buffer = vec![0; 65536];
+                    while !stop.load(Ordering::Relaxed) {
+                        if let Ok((length, from)) = socket.recv_from(&mut buffer) {
+                            let mut answer = vec![b'0' + u8::try_from(n).expect("few servers")];
+                            answer.extend_from_slice(&buffer[..length]);
+                            let _ = socket.send_to(&answer, from);
+                        }
+                    }
+                }));
+        }
+    }
+
+    /// A TCP server on every host that reads to the end and answers with how many bytes came and their sum.
+    pub fn start_sink(&mut self, port: u16, family: Family) {
+        for n in 0..self.servers {
+            let any: IpAddr = if family == Family::V4 {
+                Ipv4Addr::UNSPECIFIED.into()
+            } else {
+                Ipv6Addr::UNSPECIFIED.into()
+            };
+            let stop = Arc::clone(&self.stop);
+            self.threads
+                .push(self.inside(&format!("server{n}"), move || {
+                    let listener =
+                        TcpListener::bind(SocketAddr::new(any, port)).expect("the port is free");
+                    listener.set_nonblocking(true).expect("a listener");
+                    while !stop.load(Ordering::Relaxed) {
+                        let Ok((stream, _)) = listener.accept() else {
+                            std::thread::sleep(Duration::from_millis(5));
+                            continue;
+                        };
+                        let _ = digest(stream);
+                    }
+                }));
+        }
+    }
+}
+
+fn digest(mut stream: TcpStream) -> std::io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    let (mut count, mut sum, mut buffer) = (0_u64, 0_u64, vec![0; 65536]);
+    loop {
+        let length = stream.read(&mut buffer)?;
+        if length == 0 {
+            break;
+        }
+        count += length as u64;
+        sum = buffer[..length].iter().fold(sum, |sum, byte| {
+            sum.wrapping_mul(31).wrapping_add(u64::from(*byte))
+        });
+    }
+    stream.write_all(&count.to_be_bytes())?;
+    stream.write_all(&sum.to_be_bytes())
+}
