@@ -191,7 +191,9 @@ struct weir_live {
 	__u64 inactive;
 	__u64 total;    /* flows ever bound */
 	__u64 stateless; /* new flows sent by the spread table without an entry */
-	__u64 pad[4];
+	__u32 overloaded; /* 1 while at its upper threshold: no scheduler chooses it; only in the row of the dest itself */
+	__u32 pad;
+	__u64 pad2[3];
 };
 
 /* weir_traffic: per CPU, index = dest id. Bytes are of the IP packet as the client's side sees it. */

@@ -123,8 +123,12 @@ structs! {
         total: u64,
         /// New flows sent by the spread table without an entry.
         stateless: u64,
+        /// 1 while the server is at its upper threshold: no scheduler chooses it. Only in the row of the dest itself.
+        overloaded: u32,
         /// Zero.
-        pad: [u64; 4],
+        pad: u32,
+        /// Zero.
+        pad2: [u64; 3],
     }
 
     /// `weir_traffic`, per CPU; index = dest id. Bytes of the IP packet as the client's side sees it.
