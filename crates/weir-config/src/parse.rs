@@ -152,6 +152,7 @@ fn finish(
     let desired = Desired {
         node: lowered.node,
         timeouts: lowered.timeouts,
+        ipvs: lowered.ipvs,
         pools: lowered.pools.into_iter().map(|pool| pool.pool).collect(),
         services: lowered
             .services

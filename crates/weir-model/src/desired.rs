@@ -6,7 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::{Forward, Listener, Scheduler, Snat, Tunnel};
+use crate::{Family, Forward, Ipvs, Listener, Mark, Scheduler, Snat, Tunnel};
 
 /// The largest weight, ipvsadm's limit.
 pub const MAX_WEIGHT: u32 = 65_535;
@@ -27,6 +27,8 @@ pub struct Desired {
     pub node: Node,
     /// Timeouts of flows.
     pub timeouts: Timeouts,
+    /// The keys of IPVS's sysctls.
+    pub ipvs: Ipvs,
     /// Pools in file order, names unique.
     pub pools: Vec<Pool>,
     /// Services in file order, names unique.
@@ -273,6 +275,11 @@ pub struct Persistence {
     pub netmask6: u8,
 }
 
+impl Persistence {
+    /// The longest that ipvsadm accepts, 31 days.
+    pub const MAX_TIMEOUT: Duration = Duration::from_secs(31 * 86_400);
+}
+
 /// IPVS's: 5 minutes, single clients.
 impl Default for Persistence {
     fn default() -> Self {
@@ -289,8 +296,10 @@ impl Default for Persistence {
 pub struct Service {
     /// Name, unique among services.
     pub name: String,
-    /// Listeners in file order; at least one, none of them in another service.
+    /// Listeners in file order, none of them in another service; at least one, or a mark.
     pub listen: Vec<Listener>,
+    /// Firewall marks in file order, none of them in another service.
+    pub marks: Vec<Mark>,
     /// Forwarding method of servers that name none.
     pub forward: Forward,
     /// Encapsulation of `tunnel` servers that name none.
@@ -320,6 +329,7 @@ impl Service {
         Self {
             name: name.into(),
             listen: Vec::new(),
+            marks: Vec::new(),
             forward,
             tunnel: Tunnel::default(),
             snat: None,
@@ -330,5 +340,19 @@ impl Service {
             one_packet: false,
             source: Source::default(),
         }
+    }
+
+    /// What it listens on, as it is written: addresses, then marks.
+    pub fn listens_on(&self) -> Vec<String> {
+        let addresses = self.listen.iter().map(ToString::to_string);
+        addresses
+            .chain(self.marks.iter().map(ToString::to_string))
+            .collect()
+    }
+
+    /// The family of its first listener or mark.
+    pub fn family(&self) -> Option<Family> {
+        let first = self.listen.first().map(Listener::family);
+        first.or_else(|| self.marks.first().map(|mark| mark.family))
     }
 }

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::time::Duration;
 
-use crate::{Desired, Node, Pool, Scheduler, Server, Service, Timeouts};
+use crate::{Desired, Ipvs, Node, Pool, Scheduler, Server, Service, Timeouts};
 
 /// One key that changed, with both values as the operator would write them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +35,8 @@ pub enum Change {
     Node(Vec<Edit>),
     /// `[timeouts]` differs; at least one edit.
     Timeouts(Vec<Edit>),
+    /// `[ipvs]` differs; at least one edit.
+    Ipvs(Vec<Edit>),
     /// A pool appears with this many servers; they have no changes of their own.
     PoolAdded {
         /// Pool.
@@ -115,6 +117,7 @@ impl fmt::Display for Change {
         match self {
             Self::Node(edits) => write!(f, "~ node: {}", join(edits)),
             Self::Timeouts(edits) => write!(f, "~ timeouts: {}", join(edits)),
+            Self::Ipvs(edits) => write!(f, "~ ipvs: {}", join(edits)),
             Self::PoolAdded { pool, servers } => write!(f, "+ pool {pool}: {}", count(*servers)),
             Self::PoolRemoved { pool, servers } => write!(f, "- pool {pool}: {}", count(*servers)),
             Self::PoolChanged { pool, edits } => write!(f, "~ pool {pool}: {}", join(edits)),
@@ -141,7 +144,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// What changes from `old` to `new`: node, timeouts, pools with their servers, services; in each the removed and
+/// What changes from `old` to `new`: node, timeouts, `[ipvs]`, pools with their servers, services; in each the removed and
 /// changed in the old order, then the added in the new.
 ///
 /// Linear in the number of pools, servers and services; empty when nothing differs.
@@ -154,6 +157,10 @@ pub fn diff(old: &Desired, new: &Desired) -> Vec<Change> {
     let edits = timeouts_edits(&old.timeouts, &new.timeouts);
     if !edits.is_empty() {
         changes.push(Change::Timeouts(edits));
+    }
+    let edits = ipvs_edits(&old.ipvs, &new.ipvs);
+    if !edits.is_empty() {
+        changes.push(Change::Ipvs(edits));
     }
     diff_pools(&old.pools, &new.pools, &mut changes);
     diff_services(&old.services, &new.services, &mut changes);
@@ -359,6 +366,45 @@ fn timeouts_edits(old: &Timeouts, new: &Timeouts) -> Vec<Edit> {
         .0
 }
 
+fn ipvs_edits(old: &Ipvs, new: &Ipvs) -> Vec<Edit> {
+    let number = |on: &bool| u8::from(*on).to_string();
+    let seconds = |value: &Duration| value.as_secs().to_string();
+    Edits(Vec::new())
+        .compare(
+            "expire_nodest_conn",
+            old.expire_nodest_conn,
+            new.expire_nodest_conn,
+            number,
+        )
+        .compare(
+            "expire_quiescent_template",
+            old.expire_quiescent_template,
+            new.expire_quiescent_template,
+            number,
+        )
+        .compare(
+            "conn_reuse_mode",
+            old.conn_reuse_mode,
+            new.conn_reuse_mode,
+            u8::to_string,
+        )
+        .compare("sloppy_tcp", old.sloppy_tcp, new.sloppy_tcp, number)
+        .compare("drop_entry", old.drop_entry, new.drop_entry, u8::to_string)
+        .compare(
+            "lblc_expiration",
+            old.lblc_expiration,
+            new.lblc_expiration,
+            seconds,
+        )
+        .compare(
+            "lblcr_expiration",
+            old.lblcr_expiration,
+            new.lblcr_expiration,
+            seconds,
+        )
+        .0
+}
+
 fn pool_edits(old: &Pool, new: &Pool) -> Vec<Edit> {
     let sorry = |pool: &Pool| pool.sorry.as_ref().map(|server| server.name.clone());
     Edits(Vec::new())
@@ -405,12 +451,8 @@ fn server_edits(old: &Server, new: &Server) -> Vec<Edit> {
 
 fn service_edits(old: &Service, new: &Service) -> Vec<Edit> {
     Edits(Vec::new())
-        .compare("listen", &old.listen, &new.listen, |listen| {
-            listen
-                .iter()
-                .map(ToString::to_string)
-                .collect::<Vec<_>>()
-                .join(", ")
+        .compare("listen", old.listens_on(), new.listens_on(), |listen| {
+            listen.join(", ")
         })
         .compare("forward", old.forward, new.forward, |forward| {
             forward.to_string()
@@ -446,10 +488,9 @@ fn service_edits(old: &Service, new: &Service) -> Vec<Edit> {
 }
 
 fn summary(service: &Service) -> String {
-    let listen: Vec<String> = service.listen.iter().map(ToString::to_string).collect();
     format!(
         "{} {} to pool {}",
-        listen.join(", "),
+        service.listens_on().join(", "),
         service.forward,
         service.pool
     )

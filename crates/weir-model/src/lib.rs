@@ -9,6 +9,7 @@
 mod desired;
 mod diff;
 mod forward;
+mod ipvs;
 mod listener;
 mod scheduler;
 
@@ -18,5 +19,6 @@ pub use desired::{
 };
 pub use diff::{Change, Edit, diff};
 pub use forward::{Forward, Snat, Tunnel, TunnelChecksum, TunnelKind};
-pub use listener::{Family, Listener, Ports, Protocol};
+pub use ipvs::Ipvs;
+pub use listener::{Family, Listener, Mark, Ports, Protocol};
 pub use scheduler::{Scheduler, SchedulerFlags, SchedulerKind};

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 
 /// Address family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -145,6 +146,26 @@ impl fmt::Display for Listener {
     }
 }
 
+/// A firewall mark as an entry of `listen`: packets that carry it are the service's, whatever their protocol, address and
+/// port (ipvsadm's `-f`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Mark {
+    /// The mark, as nftables sets it.
+    pub mark: NonZeroU32,
+    /// Family of the packets.
+    pub family: Family,
+}
+
+/// `fwmark/7`, `fwmark6/7`.
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.family {
+            Family::V4 => write!(f, "fwmark/{}", self.mark),
+            Family::V6 => write!(f, "fwmark6/{}", self.mark),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,6 +189,16 @@ mod tests {
             listener("192.0.2.1", Ports::Any).to_string(),
             "tcp/192.0.2.1:*"
         );
+    }
+
+    #[test]
+    fn marks_print_as_they_are_written() {
+        let mark = |family| Mark {
+            mark: NonZeroU32::new(7).unwrap(),
+            family,
+        };
+        assert_eq!(mark(Family::V4).to_string(), "fwmark/7");
+        assert_eq!(mark(Family::V6).to_string(), "fwmark6/7");
     }
 
     #[test]

@@ -52,6 +52,8 @@ fn every_kind_of_change_has_its_line() {
     new.node.interfaces = Some(vec!["eth0".to_owned(), "eth1".to_owned()]);
     new.node.drain_timeout = Duration::from_millis(1500);
     new.timeouts.tcp = Duration::from_secs(3600);
+    new.ipvs.expire_nodest_conn = true;
+    new.ipvs.conn_reuse_mode = 3;
     new.pools[0].scheduler = Some(Scheduler::new(SchedulerKind::Rr));
     new.pools[0].on_remove = OnRemove::Reset;
     new.pools[0].servers = vec![
@@ -63,9 +65,18 @@ fn every_kind_of_change_has_its_line() {
         kind: TunnelKind::Gue,
         ..Tunnel::default()
     });
+    new.pools[0].servers[0].max_connections = 500;
     new.pools[1] = Pool::new("fresh");
     new.services[0].forward = Forward::Nat;
     new.services[0].snat = Some(Snat::default());
+    new.services[0].persistence = Some(Persistence {
+        netmask: 24,
+        ..Persistence::default()
+    });
+    new.services[0].marks = vec![Mark {
+        mark: 7.try_into().unwrap(),
+        family: Family::V4,
+    }];
     new.services[1].name = "modern".to_owned();
     insta::assert_snapshot!(lines(&old, &new));
 }

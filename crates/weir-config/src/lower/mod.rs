@@ -12,7 +12,7 @@ pub(crate) use scheduler::ALIASES;
 
 use std::ops::Range;
 
-use weir_model::{Node, Pool, Service, Timeouts, Tunnel, TunnelChecksum, TunnelKind};
+use weir_model::{Ipvs, Node, Pool, Service, Timeouts, Tunnel, TunnelChecksum, TunnelKind};
 
 use crate::address::Refusal;
 use crate::catalog;
@@ -26,6 +26,7 @@ use crate::view::{Sink, View, word, wrong_type};
 pub(crate) struct Lowered {
     pub(crate) node: Node,
     pub(crate) timeouts: Timeouts,
+    pub(crate) ipvs: Ipvs,
     pub(crate) admin: Option<Range<usize>>,
     pub(crate) max_servers: Option<Range<usize>>,
     pub(crate) max_services: Option<Range<usize>>,
@@ -64,6 +65,7 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
     let mut lowered = Lowered {
         node: Node::default(),
         timeouts: Timeouts::default(),
+        ipvs: Ipvs::default(),
         admin: None,
         max_servers: None,
         max_services: None,

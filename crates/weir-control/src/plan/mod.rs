@@ -61,7 +61,7 @@ fn touched(change: &Change, old: &Desired, live: &impl LiveFlows) -> u64 {
     };
     match change {
         Change::Node(_) => 0,
-        Change::Timeouts(_) => {
+        Change::Timeouts(_) | Change::Ipvs(_) => {
             let count = |service: &weir_model::Service| live.count(&service.name, None);
             old.services.iter().map(count).sum()
         }
