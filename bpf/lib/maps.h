@@ -76,10 +76,25 @@ WEIR_PERCPU(weir_budgets, struct weir_budget, 1);
 		bpf_map_lookup_elem(&(map), &index_);                                                                     \
 	})
 
+/* The tick that belongs to a jiffy: low half of jiffies (its top bit set, so that zero is no jiffy's) above, the tick below. */
+static volatile __u64 weir_clock;
+
+#define CLOCK_JIFFY(jiffies) ((__u32)(jiffies) | 1u << 31)
+
+/*
+ * The coarse clock moves with jiffies, which the verifier turns into one load; asking the clock itself is a call, the dearest
+ * thing an established packet could do. So it is asked once a jiffy. CPUs that ask at once write the same word.
+ */
 static __always_inline __u32 weir_tick(void)
 {
-	/* The coarse clock costs a read of memory; ticks need no better. */
-	return (__u32)(bpf_ktime_get_coarse_ns() >> WEIR_TICK_SHIFT);
+	__u32 jiffy = CLOCK_JIFFY(bpf_jiffies64()), tick;
+	__u64 known = weir_clock;
+
+	if (known >> 32 == jiffy)
+		return (__u32)known;
+	tick = (__u32)(bpf_ktime_get_coarse_ns() >> WEIR_TICK_SHIFT);
+	weir_clock = (__u64)jiffy << 32 | tick;
+	return tick;
 }
 
 static __always_inline void weir_count(enum weir_reason reason)

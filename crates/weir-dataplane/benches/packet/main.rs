@@ -2,10 +2,11 @@
 //!
 //! Every number stands beside a floor or a peer that was measured in the same run, on the same core, in rounds that take
 //! turns, and is printed only when the data plane's own counts agree with what was sent. Needs root: it makes namespaces of
-//! its own and changes nothing outside them. Arguments: part of a row's name, or `--stages` for the table of stages instead; `WEIR_BENCH_ROUNDS` (default 5)
-//! and `WEIR_BENCH_PACKETS` (default 2^20) say how long; `KATRAN_OBJ`
-//! and `KATRAN_GUE_OBJ` name a peer's objects.
+//! its own and changes nothing outside them. Arguments: part of a row's name, or `--stages` for the table of stages
+//! instead, or `--against OBJECT` for other builds beside this one; `WEIR_BENCH_ROUNDS` (default 5) and `WEIR_BENCH_PACKETS`
+//! (default 2^20) say how long; `KATRAN_OBJ` and `KATRAN_GUE_OBJ` name a peer's objects.
 
+mod against;
 mod case;
 mod director;
 mod feed;
@@ -21,6 +22,7 @@ mod stage;
 mod support;
 
 use std::error::Error;
+use std::path::PathBuf;
 
 use feed::Objects;
 use ground::Ground;
@@ -44,12 +46,16 @@ fn number(name: &str, default: u32) -> Outcome<u32> {
 }
 
 fn run() -> Outcome<()> {
-    let (mut only, mut stages) = (String::new(), false);
-    for argument in std::env::args().skip(1) {
+    let (mut only, mut stages, mut others) = (String::new(), false, Vec::new());
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
         match argument.as_str() {
             // cargo bench adds it.
             "--bench" => {}
             "--stages" => stages = true,
+            "--against" => others.push(PathBuf::from(
+                arguments.next().ok_or("--against needs an object")?,
+            )),
             part => only = part.to_owned(),
         }
     }
@@ -63,12 +69,13 @@ fn run() -> Outcome<()> {
     let scratch = std::env::temp_dir().join(format!("weir-bench-{}", std::process::id()));
     std::fs::create_dir_all(&scratch)?;
     let mut objects = Objects::new(&scratch);
-    if stages {
-        let measured = stage::run(&mut ground, &mut objects, &scratch, effort);
-        std::fs::remove_dir_all(&scratch)?;
-        return measured;
-    }
-    let measured = all(&mut ground, &mut objects, effort, &only);
+    let measured = if stages {
+        stage::run(&mut ground, &mut objects, &scratch, effort)
+    } else if others.is_empty() {
+        all(&mut ground, &mut objects, effort, &only)
+    } else {
+        against::run(&mut ground, &mut objects, &others, effort, &only)
+    };
     std::fs::remove_dir_all(&scratch)?;
     measured
 }

@@ -202,7 +202,7 @@ fn build(sources: &Path, scratch: &Path, number: usize, cut: &Cut) -> Outcome<Pa
 }
 
 /// Loads a build over the director's own maps.
-fn load(object: &Path, director: &Director) -> Outcome<Ebpf> {
+pub(crate) fn load(object: &Path, director: &Director) -> Outcome<Ebpf> {
     let dataplane = &director.dataplane;
     let pinned = dataplane.pins().list()?;
     let names: Vec<(String, &Path)> = pinned
@@ -241,7 +241,8 @@ fn load(object: &Path, director: &Director) -> Outcome<Ebpf> {
 
 const PROGRAM: &str = "weir_xdp";
 
-fn program(object: &Ebpf) -> Outcome<ProgramFd> {
+/// The main program of a loaded build.
+pub(crate) fn program(object: &Ebpf) -> Outcome<ProgramFd> {
     let program = object.program(PROGRAM).ok_or("no program")?;
     Ok(program.fd()?.try_clone()?)
 }

@@ -1,0 +1,99 @@
+//! `--against OBJECT…`: other builds of the data plane under the same packets, over the same tables, in rounds that take
+//! turns: what a change gives, without the difference between two runs.
+//!
+//! An object is `bpf/weir_xdp.bpf.c` compiled by hand. It may hash and look up otherwise, since each build makes its own
+//! flows; the layout of the maps must be this build's.
+
+use std::path::PathBuf;
+
+use crate::Outcome;
+use crate::case::{Case, cases};
+use crate::director::Director;
+use crate::feed::{Feed, Objects};
+use crate::ground::Ground;
+use crate::measure::Effort;
+use crate::report::{Spread, Table};
+use crate::stage;
+
+/// Prints the net nanoseconds of this build and of each object for every case whose row contains `only`.
+pub(crate) fn run(
+    ground: &mut Ground,
+    objects: &mut Objects,
+    others: &[PathBuf],
+    effort: Effort,
+    only: &str,
+) -> Outcome<()> {
+    println!("\n0. Builds of the data plane beside each other, net ns: median (least)\n");
+    let names = others
+        .iter()
+        .map(|path| path.file_stem().unwrap_or_default().to_string_lossy());
+    let names: Vec<String> = ["forward", "packets", "this build"]
+        .into_iter()
+        .map(str::to_owned)
+        .chain(names.map(std::borrow::Cow::into_owned))
+        .collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let table = Table::new(&names);
+    table.head();
+    for case in cases() {
+        let label = case.stream.label();
+        if !format!("{} {label}", case.name).contains(only) {
+            continue;
+        }
+        let nets = measure(ground, objects, others, &case, effort)?;
+        let nets = nets
+            .iter()
+            .map(|net| format!("{:.1} ({:.1})", net.median, net.least));
+        let row: Vec<String> = [case.name.to_owned(), label]
+            .into_iter()
+            .chain(nets)
+            .collect();
+        table.row(&row);
+    }
+    Ok(())
+}
+
+fn measure(
+    ground: &mut Ground,
+    objects: &mut Objects,
+    others: &[PathBuf],
+    case: &Case,
+    effort: Effort,
+) -> Outcome<Vec<Spread>> {
+    let ifindex = ground.director;
+    let director = Director::open(ground.pin_dir(), ifindex, case.setup)?;
+    let loaded = others
+        .iter()
+        .map(|object| stage::load(object, &director))
+        .collect::<Outcome<Vec<_>>>()?;
+    let mut targets = vec![director.program()?];
+    for object in &loaded {
+        targets.push(stage::program(object)?);
+    }
+    director.limit_syns(false)?;
+    let (plans, flows) = case.before();
+    for plan in &plans {
+        let mut feed = Feed::load(objects, plan)?;
+        for target in &targets {
+            feed.aim(target)?;
+            feed.run(flows, ifindex)?;
+        }
+    }
+    director.limit_syns(true)?;
+    let mut feed = Feed::load(objects, &case.measured())?;
+    let null = feed.null()?;
+    let packets = case.packets(effort.packets);
+    let mut nets = vec![Vec::new(); targets.len()];
+    for _ in 0..effort.rounds {
+        feed.aim(&null)?;
+        let floor = feed.run(packets, ifindex)?.ns;
+        for (target, nets) in targets.iter().zip(&mut nets) {
+            feed.aim(target)?;
+            let ran = feed.run(packets, ifindex)?;
+            case.check_frame(&ran)?;
+            nets.push(ran.ns - floor);
+        }
+    }
+    director.close()?;
+    Ok(nets.into_iter().map(Spread::of).collect())
+}
