@@ -28,7 +28,7 @@
 	X(16, DROP_TOO_BIG, "drop_too_big", "would not fit the way to the server: answered with ICMP too big")             \
 	X(17, DROP_NAT_CONFLICT, "drop_nat_conflict", "nat: the reverse tuple is in use on every server tried")            \
 	X(18, DROP_SNAT_EXHAUSTED, "drop_snat_exhausted", "snat: no free source port found")                               \
-	X(19, DROP_REMOVED, "drop_removed", "the flow's server was removed with on_remove = \"reset\"")                    \
+	X(19, DROP_REMOVED, "drop_removed", "on_remove = \"reset\", not answered: itself a reset, or over the budget")       \
 	X(20, DROP_NO_HEADROOM, "drop_no_headroom", "no room in front of the packet for the encapsulation")                \
 	X(21, DROP_NO_META, "drop_no_meta", "the driver cannot hand a packet to the tc program")                           \
 	X(22, DROP_SERVER_GONE, "drop_server_gone", "the flow's server row is gone")                                       \
@@ -43,7 +43,8 @@
 	X(31, PASS_HEADERS, "pass_headers", "more extension headers than are followed")                                         \
 	X(32, DROP_NO_PLACE, "drop_no_place", "nat needs an entry, and its buckets are full")                              \
 	X(33, DROP_SYN_BUDGET, "drop_syn_budget", "nat needs an entry, and syn_budget is used up")                       \
-	X(34, DROP_MIGRATING, "drop_migrating", "its flow may not have been moved to the new table yet: the sender repeats it")
+	X(34, DROP_MIGRATING, "drop_migrating", "its flow may not have been moved to the new table yet: the sender repeats it")     \
+	X(35, REJECT_REMOVED, "reject_removed", "on_remove = \"reset\": answered with a TCP reset, UDP with port unreachable")
 
 enum weir_reason {
 #define X(number, name, label, text) WEIR_##name = number,

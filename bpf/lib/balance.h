@@ -61,7 +61,7 @@ __noinline int syn_starts_anew(struct packet *p, struct flow *flow)
 
 	if (!p || !flow)
 		return 0;
-	cold = WEIR_LOOKUP(weir_flows_cold, flow->place);
+	cold = place_cold(flow->place);
 	if (!cold)
 		return 0;
 	if (!cold_is(cold, &p->src, &p->dst, p->sport, p->dport, p->proto)) {
@@ -93,18 +93,31 @@ static __always_inline __u32 next_state(const struct packet *p, __u64 meta)
 	return p->proto == PROTO_TCP ? tcp_next_state(META_STATE(meta), view, p->tcp_flags) : WEIR_STATE_UDP;
 }
 
-__noinline int no_binding(struct xdp_md *ctx, __u32 service_id, __u32 reason)
+/* A packet that no server gets. */
+__noinline int no_server_gets(struct xdp_md *ctx, __u32 service_id, __u32 reason)
 {
 	struct weir_service *service;
 
 	if (reason == WEIR_PASS_NO_FLOW)
 		return weir_verdict(WEIR_PASS_NO_FLOW, XDP_PASS);
+	if (reason == WEIR_REJECT_REMOVED)
+		return refuse(ctx, WEIR_REJECT_REMOVED, 0);
 	if (reason == WEIR_DROP_NO_SERVER) {
 		service = WEIR_LOOKUP(weir_services, service_id);
 		if (service && !(service->flags & WEIR_SERVICE_DROP_NO_SERVER))
 			return refuse(ctx, WEIR_REJECT_NO_SERVER, 0);
 	}
 	return weir_verdict(reason, XDP_DROP);
+}
+
+/*
+ * A packet of a flow whose server was removed with on_remove = "reset". The entry stays until its time is up, so that
+ * every packet is answered; a UDP flow's is not renewed, or a client that goes on sending would never get another server.
+ */
+static __always_inline void flow_close(const struct packet *p, struct weir_entry *entry, const struct binding *b)
+{
+	if (p->proto == PROTO_TCP || META_STATE(b->flow.meta) != WEIR_STATE_CLOSE)
+		flow_advance(entry, b->flow.dest, b->flow.meta, WEIR_STATE_CLOSE, b->now);
 }
 
 /*
@@ -129,7 +142,12 @@ static __always_inline struct weir_entry *established(struct packet *p, struct b
 		b->anew = 1;
 		goto give_up;
 	}
-	*ended = dest->flags & WEIR_DEST_RESET ? WEIR_DROP_REMOVED : WEIR_DROP_SERVER_GONE;
+	if (dest->flags & WEIR_DEST_RESET) {
+		flow_close(p, entry, b);
+		*ended = WEIR_REJECT_REMOVED;
+		return 0;
+	}
+	*ended = WEIR_DROP_SERVER_GONE;
 give_up:
 	flow_release(b->flow.place, b->flow.meta);
 	return 0;
@@ -147,7 +165,7 @@ static __always_inline int bind_new(struct xdp_md *ctx, struct packet *p, struct
 	if (!b->service)
 		return weir_verdict(vip ? WEIR_PASS_NO_SERVICE : WEIR_PASS_NOT_OURS, XDP_PASS);
 	if (!bind(p, b, untracked))
-		return no_binding(ctx, b->service, b->verdict);
+		return no_server_gets(ctx, b->service, b->verdict);
 	dest = WEIR_LOOKUP(weir_dests, b->flow.dest);
 	if (dest && settings->flags & WEIR_SETTINGS_LEARN_CLIENTS && dest->forward == WEIR_FORWARD_NAT)
 		client_learn(ctx, p, b->now);
@@ -173,7 +191,7 @@ static __always_inline int balance(struct xdp_md *ctx, struct packet *p, int rem
 			return reply_from_server(ctx, p, &b.flow, b.now, settings, remember);
 		entry = established(p, &b, entry, settings, &ended);
 		if (ended >= 0)
-			return weir_verdict(ended, XDP_DROP);
+			return no_server_gets(ctx, 0, ended);
 	}
 	if (entry) {
 		flow_advance(entry, b.flow.dest, b.flow.meta, next_state(p, b.flow.meta), b.now);

@@ -7,6 +7,7 @@
 #include "lib/service.h"
 
 #define NAT_SERVER_TRIES 4
+#define NAT_SERVER_PICKS 4 /* of the spread table, to come by one that translates */
 #define SNAT_PORT_TRIES  16
 
 /* What is known of a packet that a server shall get. */
@@ -115,7 +116,7 @@ __noinline int reverse_make_room(__u64 hash, __u32 now)
 
 	if (!settings || !flow_find(hash, now, &found, &untracked) || META_KIND(found.meta) != WEIR_KIND_REVERSE)
 		return 0;
-	cold = WEIR_LOOKUP(weir_flows_cold, found.place);
+	cold = place_cold(found.place);
 	if (!cold || cold->peer == WEIR_NO_PLACE)
 		return 0;
 	forward = place_entry(cold->peer);
@@ -218,7 +219,7 @@ __noinline int bind_nat(struct packet *p, struct binding *b, __u32 dest_id)
 		slot_undo(&scratch->reverse);
 		return result;
 	}
-	cold = WEIR_LOOKUP(weir_flows_cold, scratch->reverse.place);
+	cold = place_cold(scratch->reverse.place);
 	if (cold) {
 		cold->peer_generation = new->generation;
 		WRITE_ONCE(cold->peer, new->place);
@@ -250,7 +251,7 @@ static __always_inline int bind_to_existing(struct packet *p, struct binding *b)
 
 	if (!flow_find(b->hash, b->now, &b->flow, &untracked))
 		return 0;
-	cold = WEIR_LOOKUP(weir_flows_cold, b->flow.place);
+	cold = place_cold(b->flow.place);
 	if (cold && cold_is(cold, &p->src, &p->dst, p->sport, p->dport, p->proto))
 		return 1;
 	weir_count(WEIR_COUNT_TAG_COLLISION);
@@ -306,6 +307,29 @@ static __noinline int extent_copy(struct weir_extent *to, __u32 at)
 	return 1;
 }
 
+/* Whether a server's flows are translated. One that has the VIP itself gets its packets as they are. */
+static __always_inline int dest_translates(const struct weir_dest *dest, const struct packet *p)
+{
+	return dest->forward == WEIR_FORWARD_NAT && !(dest->flags & WEIR_DEST_LOCAL && addr_equal(&dest->addr, &p->dst));
+}
+
+/* Another server that translates, 0 = none found: where a service's servers differ in forward, the table holds all. */
+__noinline __u32 nat_other(struct packet *p, struct weir_extent *extent, __u64 hash, __u32 attempt)
+{
+	struct weir_dest *dest;
+	__u32 dest_id;
+
+	if (!p || !extent)
+		return 0;
+	for (__u32 pick = 0; pick < NAT_SERVER_PICKS; pick++) {
+		dest_id = schedule_spread(extent, hash + (attempt * NAT_SERVER_PICKS + pick) * 0x9e3779b97f4a7c15ULL);
+		dest = WEIR_LOOKUP(weir_dests, dest_id);
+		if (dest_id && dest && dest_translates(dest, p))
+			return dest_id;
+	}
+	return 0;
+}
+
 /* A server that the reverse tuple does not meet: the scheduler's own, then others of the spread table. */
 __noinline int bind_nat_any(struct packet *p, struct binding *b, struct weir_extent *extent, __u32 dest_id)
 {
@@ -319,7 +343,7 @@ __noinline int bind_nat_any(struct packet *p, struct binding *b, struct weir_ext
 			break;
 		if (bind_to_existing(p, b))
 			return 1;
-		dest_id = schedule_spread(extent, b->hash + ((__u64)(i + 1) * 0x9e3779b97f4a7c15ULL));
+		dest_id = nat_other(p, extent, b->hash, i + 1);
 		if (!dest_id)
 			break;
 	}
@@ -340,7 +364,7 @@ __noinline int bind(struct packet *p, struct binding *b, __u32 untracked)
 	struct weir_extent *extent;
 	struct weir_service *service;
 	struct weir_dest *dest;
-	int missed = 0, result;
+	int missed = 0, begins, result;
 	__u32 dest_id;
 
 	if (!p || !b || !settings || !scratch)
@@ -349,9 +373,11 @@ __noinline int bind(struct packet *p, struct binding *b, __u32 untracked)
 	service = WEIR_LOOKUP(weir_services, b->service);
 	if (!service)
 		return bind_refused(b, WEIR_DROP_INTERNAL);
+	begins = p->proto != PROTO_TCP || b->anew || (p->tcp_flags & (TCP_SYN | TCP_RST)) == TCP_SYN;
+	/* What begins nothing is no flow's, with servers or without: IPVS asks for a server only after it has looked. */
 	if (!service->extent || !extent_copy(extent, service->extent))
-		return bind_refused(b, WEIR_DROP_NO_SERVER);
-	if (p->proto == PROTO_TCP && !b->anew && (p->tcp_flags & (TCP_SYN | TCP_RST)) != TCP_SYN) {
+		return bind_refused(b, begins ? WEIR_DROP_NO_SERVER : WEIR_PASS_NO_FLOW);
+	if (!begins) {
 		if (settings->flags & WEIR_SETTINGS_MIGRATING)
 			return bind_refused(b, WEIR_DROP_MIGRATING);
 		if (!untracked)
@@ -370,7 +396,7 @@ __noinline int bind(struct packet *p, struct binding *b, __u32 untracked)
 	dest = WEIR_LOOKUP(weir_dests, dest_id);
 	if (!dest_id || !dest)
 		return bind_refused(b, WEIR_DROP_NO_SERVER);
-	if (dest->forward == WEIR_FORWARD_NAT && !(dest->flags & WEIR_DEST_LOCAL && addr_equal(&dest->addr, &p->dst)))
+	if (dest_translates(dest, p))
 		return bind_nat_any(p, b, extent, dest_id);
 	result = bind_one(p, b, dest_id, dest, &scratch->forward);
 	if (result == FLOW_INSERTED)

@@ -56,6 +56,11 @@ static __always_inline struct weir_entry *place_entry(__u32 place)
 	return &bucket->slots[slot];
 }
 
+static __always_inline struct weir_flow_cold *place_cold(__u32 place)
+{
+	return WEIR_LOOKUP(weir_flows_cold, place);
+}
+
 /* Reads that another CPU may change under us: whole, once. */
 #define READ_ONCE(x)     (*(const volatile typeof(x) *)&(x))
 #define WRITE_ONCE(x, v) (*(volatile typeof(x) *)&(x) = (v))
@@ -115,7 +120,7 @@ static __always_inline void release_slot(__u32 place, __u64 meta)
 	if (!entry)
 		return;
 	if (META_FLAGS(meta) & WEIR_FLOW_SECOND) {
-		cold = WEIR_LOOKUP(weir_flows_cold, place);
+		cold = place_cold(place);
 		home = cold ? WEIR_LOOKUP(weir_flows, cold->home) : 0;
 		if (home)
 			__sync_fetch_and_add(&home->spilled, -1);
@@ -141,7 +146,7 @@ __noinline int flow_release(__u32 place, __u64 meta)
 	if (__sync_val_compare_and_swap(&entry->meta, meta, dead) != meta)
 		return 0;
 	count_class(dest_id, META_FLAGS(meta) & WEIR_FLOW_ACTIVE, -1);
-	cold = WEIR_LOOKUP(weir_flows_cold, place);
+	cold = place_cold(place);
 	if (cold && cold->peer != WEIR_NO_PLACE) {
 		reverse = place_entry(cold->peer);
 		if (reverse) {
@@ -293,7 +298,7 @@ static __always_inline int bucket_take(struct weir_bucket *bucket, __u32 index, 
 	if (free < 0 || free >= WEIR_BUCKET_SLOTS)
 		return FLOW_FULL;
 	new->place = index * WEIR_BUCKET_SLOTS + free;
-	cold = WEIR_LOOKUP(weir_flows_cold, new->place);
+	cold = place_cold(new->place);
 	if (!cold)
 		return FLOW_FULL;
 	generation = META_GENERATION(bucket->slots[free].meta) + 1;

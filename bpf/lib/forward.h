@@ -44,10 +44,10 @@ static __always_inline void rewrite_to_server(struct packet *p, struct weir_dest
 	to->dport = dest->port ? dest->port : p->dport;
 	if (!(dest->flags & WEIR_DEST_SNAT))
 		return;
-	cold = WEIR_LOOKUP(weir_flows_cold, place);
+	cold = place_cold(place);
 	if (!cold || cold->peer == WEIR_NO_PLACE)
 		return;
-	cold = WEIR_LOOKUP(weir_flows_cold, cold->peer);
+	cold = place_cold(cold->peer);
 	if (!cold)
 		return;
 	to->src = cold->dst;

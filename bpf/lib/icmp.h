@@ -59,8 +59,8 @@ static __always_inline int echo_turn(void *data, void *data_end, const struct pa
 			return 0;
 		ip->src = addr_to_v4(&p->dst);
 		ip->dst = addr_to_v4(&p->src);
-		ip->csum = csum_apply(ip->csum, csum_diff16(bpf_htons(ip->ttl << 8), bpf_htons(ICMP_TTL << 8)));
-		ip->ttl = ICMP_TTL;
+		ip->csum = csum_apply(ip->csum, csum_diff16(bpf_htons(ip->ttl << 8), bpf_htons(ANSWER_TTL << 8)));
+		ip->ttl = ANSWER_TTL;
 	} else {
 		struct ipv6_header *ip = packet_l3(data, p);
 
@@ -68,7 +68,7 @@ static __always_inline int echo_turn(void *data, void *data_end, const struct pa
 			return 0;
 		addr_to_v6(&p->dst, ip->src);
 		addr_to_v6(&p->src, ip->dst);
-		ip->hops = ICMP_TTL;
+		ip->hops = ANSWER_TTL;
 	}
 	if ((void *)(icmp + 1) > data_end)
 		return 0;
@@ -263,7 +263,7 @@ __noinline int icmp_find(struct icmp_error *e)
 	e->dest = flow.dest;
 	if (META_KIND(flow.meta) != WEIR_KIND_FORWARD)
 		return META_KIND(flow.meta);
-	cold = WEIR_LOOKUP(weir_flows_cold, flow.place);
+	cold = place_cold(flow.place);
 	if (!cold || !cold_is(cold, &e->t.src, &e->t.dst, e->t.sport, e->t.dport, e->t.proto) ||
 	    meta_overdue(flow.meta, e->now, settings))
 		return WEIR_KIND_FREE;
@@ -335,7 +335,7 @@ __noinline int icmp_from_tunnel(struct xdp_md *ctx, struct icmp_error *e)
 	if (e->mtu < room + IPV4_MTU_MIN)
 		return icmp_pass(&e->p);
 	words = icmp_too_big(e->t.family, e->mtu - room);
-	cold = e->place == WEIR_NO_PLACE ? 0 : WEIR_LOOKUP(weir_flows_cold, e->place);
+	cold = e->place == WEIR_NO_PLACE ? 0 : place_cold(e->place);
 	if (!client_way(ctx, &e->t.src, cold ? cold->ifindex : 0, e->now, &hop))
 		return weir_verdict(WEIR_DROP_NO_ROUTE, XDP_DROP);
 	if (!tunnel_strip(ctx, e, inner))

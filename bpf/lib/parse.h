@@ -53,15 +53,16 @@ static __always_inline int parse_ipv4(void *data, void *data_end, struct packet 
 
 	if ((void *)(ip + 1) > data_end)
 		return WEIR_DROP_TOO_SHORT;
+	/* Before anything that may be wrong: whether a broken packet is ours to drop depends on them. */
+	p->family = 4;
+	p->src = addr_from_v4(ip->src);
+	p->dst = addr_from_v4(ip->dst);
 	header_len = ip->ihl * 4;
 	p->ip_len = bpf_ntohs(ip->total_len);
 	if (ip->version != 4 || header_len < IPV4_MIN_LEN)
 		return WEIR_DROP_MALFORMED;
 	if (p->ip_len < header_len)
 		return WEIR_DROP_BAD_LENGTH;
-	p->family = 4;
-	p->src = addr_from_v4(ip->src);
-	p->dst = addr_from_v4(ip->dst);
 	p->proto = ip->proto;
 	p->l4 = p->l3 + header_len;
 	frag = bpf_ntohs(ip->frag);
@@ -128,13 +129,13 @@ static __always_inline int parse_ipv6(void *data, void *data_end, struct packet 
 
 	if ((void *)(ip + 1) > data_end)
 		return WEIR_DROP_TOO_SHORT;
+	p->family = 6;
+	p->src = addr_from_v6(ip->src);
+	p->dst = addr_from_v6(ip->dst);
 	if ((bpf_ntohl(ip->flow) >> 28) != 6)
 		return WEIR_DROP_MALFORMED;
 	payload = bpf_ntohs(ip->payload_len);
 	p->ip_len = payload + IPV6_LEN;
-	p->family = 6;
-	p->src = addr_from_v6(ip->src);
-	p->dst = addr_from_v6(ip->dst);
 	p->proto = ip->next;
 	p->l4 = p->l3 + IPV6_LEN;
 	if (p->proto != PROTO_TCP && p->proto != PROTO_UDP && p->proto != PROTO_ICMPV6) {

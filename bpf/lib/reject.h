@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * ICMP errors of the director's own making: no server, too big, TTL used up (RFC 792, RFC 4443, RFC 1191). Their source is
- * the address that the packet was sent to, so that neither the director's own addresses nor its routes show. RFC 1122
- * section 3.2.2 and RFC 4443 section 2.4 say what is never answered; a budget bounds the rest.
+ * Errors of the director's own making: no server, too big, TTL used up by ICMP (RFC 792, RFC 4443, RFC 1191), a removed
+ * server's connection by a TCP reset (RFC 9293). Their source is the address that the packet was sent to, so that neither
+ * the director's own addresses nor its routes show. RFC 1122 section 3.2.2 and RFC 4443 section 2.4 say what is never
+ * answered; a budget bounds the rest.
  */
 #ifndef WEIR_REJECT_H
 #define WEIR_REJECT_H
@@ -11,7 +12,7 @@
 #include "lib/transmit.h"
 
 #define ICMP_LEN 8
-#define ICMP_TTL 64
+#define ANSWER_TTL 64
 #define ICMP_TOS 0xc0 /* internetwork control: RFC 1812 section 4.3.2.5 */
 
 /* RFC 1812 section 4.3.2.3: no datagram longer than 576 bytes. RFC 4443 section 2.4: none above the least MTU. */
@@ -67,17 +68,18 @@ static __always_inline struct icmp_words reject_words(__u8 family, __u32 reason,
 	return words;
 }
 
-static __always_inline int icmp_ip_write(struct xdp_md *ctx, const struct packet *p, __u32 quote)
+/* An IP header with `len` bytes behind it, from the packet's destination to its source. */
+static __always_inline int answer_ip_write(struct xdp_md *ctx, const struct packet *p, __u8 proto, __u8 tos, __u32 len)
 {
 	if (p->family == 4) {
 		struct ipv4_header ip = {
 			.version = 4,
 			.ihl = IPV4_MIN_LEN / 4,
-			.tos = ICMP_TOS,
-			.total_len = bpf_htons(IPV4_MIN_LEN + ICMP_LEN + quote),
+			.tos = tos,
+			.total_len = bpf_htons(IPV4_MIN_LEN + len),
 			.frag = bpf_htons(IPV4_DF), /* at most 576 bytes: it fits everywhere, and so needs no identification */
-			.ttl = ICMP_TTL,
-			.proto = PROTO_ICMP,
+			.ttl = ANSWER_TTL,
+			.proto = proto,
 			.src = addr_to_v4(&p->dst),
 			.dst = addr_to_v4(&p->src),
 		};
@@ -86,10 +88,10 @@ static __always_inline int icmp_ip_write(struct xdp_md *ctx, const struct packet
 		return bpf_xdp_store_bytes(ctx, p->l3, &ip, sizeof(ip));
 	} else {
 		struct ipv6_header ip = {
-			.flow = bpf_htonl(6u << 28 | (__u32)ICMP_TOS << 20),
-			.payload_len = bpf_htons(ICMP_LEN + quote),
-			.next = PROTO_ICMPV6,
-			.hops = ICMP_TTL,
+			.flow = bpf_htonl(6u << 28 | (__u32)tos << 20),
+			.payload_len = bpf_htons(len),
+			.next = proto,
+			.hops = ANSWER_TTL,
 		};
 
 		addr_to_v6(&p->dst, ip.src);
@@ -122,11 +124,12 @@ static __always_inline int icmp_message_write(struct xdp_md *ctx, const struct p
 __noinline int icmp_error_build(struct xdp_md *ctx, struct packet *p, struct icmp_words *words)
 {
 	__u32 quote, header, most, l3;
-	__u8 frame[FRAME_HEADER_MAX];
+	__u8 frame[FRAME_HEADER_MAX], proto;
 
 	if (!p || !words)
 		return WEIR_DROP_INTERNAL;
 	l3 = p->l3;
+	proto = p->family == 4 ? PROTO_ICMP : PROTO_ICMPV6;
 	header = ICMP_LEN + (p->family == 4 ? IPV4_MIN_LEN : IPV6_LEN);
 	most = p->family == 4 ? QUOTE_MAX_V4 : QUOTE_MAX_V6;
 	quote = (p->ip_len < most ? p->ip_len : most) & ~3u; /* whole words */
@@ -137,8 +140,54 @@ __noinline int icmp_error_build(struct xdp_md *ctx, struct packet *p, struct icm
 		return WEIR_DROP_INTERNAL;
 	if (bpf_xdp_adjust_head(ctx, -(int)header))
 		return WEIR_DROP_NO_HEADROOM;
-	if (bpf_xdp_store_bytes(ctx, 0, frame, l3) || icmp_ip_write(ctx, p, quote) ||
+	if (bpf_xdp_store_bytes(ctx, 0, frame, l3) || answer_ip_write(ctx, p, proto, ICMP_TOS, ICMP_LEN + quote) ||
 	    icmp_message_write(ctx, p, words, quote))
+		return WEIR_DROP_INTERNAL;
+	return PARSE_OK;
+}
+
+/* RFC 9293 section 3.10.7.1: numbered so that the sender takes it for an answer to just this segment. */
+static __always_inline void reset_number(const struct packet *p, const struct tcp_header *tcp, struct tcp_header *reset)
+{
+	__u32 data = p->ip_len - (p->l4 - p->l3) - tcp->offset * 4;
+
+	if (tcp->flags & TCP_ACK) {
+		reset->seq = tcp->ack;
+		reset->flags = TCP_RST;
+		return;
+	}
+	data += (tcp->flags & TCP_SYN ? 1 : 0) + (tcp->flags & TCP_FIN ? 1 : 0);
+	reset->ack = bpf_htonl(bpf_ntohl(tcp->seq) + data);
+	reset->flags = TCP_RST | TCP_ACK;
+}
+
+static __always_inline __u16 reset_csum(const struct packet *p, const struct tcp_header *reset)
+{
+	const __u16 *word = (const __u16 *)reset;
+	__u64 sum = csum_pseudo(&p->dst, &p->src, PROTO_TCP, TCP_MIN_LEN);
+
+#pragma unroll
+	for (int i = 0; i < TCP_MIN_LEN / 2; i++)
+		sum += word[i];
+	return ~csum_fold(sum);
+}
+
+/* Makes the TCP packet at p->l3 a reset from its destination to its source. Answers as icmp_error_build does. */
+__noinline int reset_build(struct xdp_md *ctx, struct packet *p)
+{
+	struct tcp_header tcp, reset = { .offset = TCP_MIN_LEN / 4 };
+	__u32 at;
+
+	if (!p || bpf_xdp_load_bytes(ctx, p->l4, &tcp, sizeof(tcp)))
+		return WEIR_DROP_INTERNAL;
+	reset.src = p->dport;
+	reset.dst = p->sport;
+	reset_number(p, &tcp, &reset);
+	reset.csum = reset_csum(p, &reset);
+	at = p->l3 + (p->family == 4 ? IPV4_MIN_LEN : IPV6_LEN);
+	/* Never longer than what it answers, which has both headers too. */
+	if (bpf_xdp_adjust_tail(ctx, (int)(at + TCP_MIN_LEN) - (int)bpf_xdp_get_buff_len(ctx)) ||
+	    answer_ip_write(ctx, p, PROTO_TCP, 0, TCP_MIN_LEN) || bpf_xdp_store_bytes(ctx, at, &reset, sizeof(reset)))
 		return WEIR_DROP_INTERNAL;
 	return PARSE_OK;
 }
@@ -199,15 +248,35 @@ static __always_inline int reject_budget_take(__u32 now)
 	return 1;
 }
 
+/* What is counted when nobody is told. */
+static __always_inline __u32 reason_untold(__u32 reason)
+{
+	switch (reason) {
+	case WEIR_REJECT_NO_SERVER:
+		return WEIR_DROP_NO_SERVER;
+	case WEIR_REJECT_REMOVED:
+		return WEIR_DROP_REMOVED;
+	default:
+		return reason;
+	}
+}
+
+static __always_inline int may_be_told(struct xdp_md *ctx, const struct packet *p, int reset)
+{
+	if (p->cold == PACKET_ICMP || p->cold == PACKET_FRAGMENT_LATER || !source_is_host(p) || !frame_is_unicast(ctx))
+		return 0;
+	/* A reset is never answered by another. */
+	return !(reset && p->tcp_flags & TCP_RST) && reject_budget_take(weir_tick());
+}
+
 static __always_inline int reject(struct xdp_md *ctx, struct packet *p, __u32 reason, __u32 mtu)
 {
 	struct icmp_words words = reject_words(p->family, reason, mtu);
-	int built;
+	int reset = reason == WEIR_REJECT_REMOVED && p->proto == PROTO_TCP, built;
 
-	if (p->cold == PACKET_ICMP || p->cold == PACKET_FRAGMENT_LATER || !source_is_host(p) || !frame_is_unicast(ctx) ||
-	    !reject_budget_take(weir_tick()))
-		return weir_verdict(reason == WEIR_REJECT_NO_SERVER ? WEIR_DROP_NO_SERVER : reason, XDP_DROP);
-	built = icmp_error_build(ctx, p, &words);
+	if (!may_be_told(ctx, p, reset))
+		return weir_verdict(reason_untold(reason), XDP_DROP);
+	built = reset ? reset_build(ctx, p) : icmp_error_build(ctx, p, &words);
 	if (built != PARSE_OK)
 		return weir_verdict(built, XDP_DROP);
 	weir_count(reason);

@@ -15,7 +15,7 @@ struct reply {
 static __always_inline int reply_find(const struct packet *p, const struct flow *flow, __u32 now,
 				      const struct weir_settings *settings, struct reply *reply)
 {
-	struct weir_flow_cold *cold = WEIR_LOOKUP(weir_flows_cold, flow->place);
+	struct weir_flow_cold *cold = place_cold(flow->place);
 	__u32 place;
 
 	if (!cold || !cold_is(cold, &p->src, &p->dst, p->sport, p->dport, p->proto))
@@ -33,7 +33,7 @@ static __always_inline int reply_find(const struct packet *p, const struct flow 
 		flow_release(place, reply->meta);
 		return 0;
 	}
-	reply->cold = WEIR_LOOKUP(weir_flows_cold, place);
+	reply->cold = place_cold(place);
 	return reply->cold != 0;
 }
 

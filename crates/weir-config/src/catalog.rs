@@ -291,8 +291,9 @@ pub(crate) static POOL: Section = Section {
             "on_remove",
             Kind::OneOf(on_removes),
             Default("keep"),
-            "What becomes of the flows of a server that a reload removes: they live on, are answered with a reset, or \
-             choose a server anew.",
+            "What becomes of the flows of a server that a reload removes: they live on, are reset, or choose a server anew. \
+             `reset` answers each later packet from the client, in the VIP's name, with a TCP reset, datagrams with ICMP port \
+             unreachable; it is rate-limited, and the removed server is told nothing.",
             "on_remove = \"reschedule\"",
         ),
         Key::later("sorry", "A server that is used when no other is usable.").known_as(&["sorry_server", "backup", "fallback"]),

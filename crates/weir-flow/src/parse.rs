@@ -130,12 +130,6 @@ fn ipv4(frame: &[u8], l3: usize) -> Result<Layout, Stopped> {
     }
     let header_len = usize::from(byte(frame, l3) & 15) * 4;
     let ip_len = usize::from(word(frame, l3 + 2));
-    if byte(frame, l3) >> 4 != 4 || header_len < 20 {
-        return Err(Stopped::early(Reason::DropMalformed));
-    }
-    if ip_len < header_len {
-        return Err(Stopped::early(Reason::DropBadLength));
-    }
     let fragment = word(frame, l3 + 6);
     let cold = match fragment {
         _ if fragment & 0x1fff != 0 => Cold::FragmentLater,
@@ -155,15 +149,18 @@ fn ipv4(frame: &[u8], l3: usize) -> Result<Layout, Stopped> {
         l4: l3 + header_len,
         ip_len,
     };
+    if byte(frame, l3) >> 4 != 4 || header_len < 20 {
+        return Err(layout.stopped(Reason::DropMalformed));
+    }
+    if ip_len < header_len {
+        return Err(layout.stopped(Reason::DropBadLength));
+    }
     layout.with_ports(frame)
 }
 
 fn ipv6(frame: &[u8], l3: usize) -> Result<Layout, Stopped> {
     if frame.len() < l3 + 40 {
         return Err(Stopped::early(Reason::DropTooShort));
-    }
-    if byte(frame, l3) >> 4 != 6 {
-        return Err(Stopped::early(Reason::DropMalformed));
     }
     let mut layout = Layout {
         family: Family::V6,
@@ -178,6 +175,9 @@ fn ipv6(frame: &[u8], l3: usize) -> Result<Layout, Stopped> {
         l4: l3 + 40,
         ip_len: 40 + usize::from(word(frame, l3 + 4)),
     };
+    if byte(frame, l3) >> 4 != 6 {
+        return Err(layout.stopped(Reason::DropMalformed));
+    }
     layout.follow_extensions(frame)?;
     if layout.cold == Cold::FragmentLater {
         return Ok(layout);

@@ -2,10 +2,13 @@
 
 mod world;
 
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpStream, UdpSocket};
 use std::process::{Child, Stdio};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use world::{Family, World, privileged, wait_for};
+use world::{Family, World, bracketed, full_prefix, privileged, wait_for};
 
 const MIB: usize = 1 << 20;
 
@@ -97,6 +100,132 @@ fn reset_ends_a_download() {
         "the client is told: {said} {:#}",
         world.status()
     );
+}
+
+/// An address that is routed to the director and is none of its own.
+fn routed_vip(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => Ipv4Addr::new(10, 99, 0, 10).into(),
+        Family::V6 => Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, 10).into(),
+    }
+}
+
+fn routed_config(family: Family, forward: &str, server: usize) -> String {
+    format!(
+        "[node]\ninterfaces = [\"eth0\"]\n[pool.web]\non_remove = \"reset\"\nservers = [\"{}\"]\n\
+         [service.web]\nlisten = [\"{}:80\"]\nforward = \"{forward}\"\npool = \"web\"\n\
+         [service.time]\nlisten = [\"udp/{}:123\"]\nforward = \"{forward}\"\npool = \"web\"\n",
+        family.server(server),
+        bracketed(routed_vip(family)),
+        bracketed(routed_vip(family)),
+    )
+}
+
+/// Sends until it is told that nobody is there any more; answers how.
+fn until_told(mut talk: impl FnMut() -> std::io::Result<()>) -> ErrorKind {
+    let mut told = None;
+    wait_for("the client is told", Duration::from_secs(5), || {
+        told = talk().err().map(|error| error.kind());
+        told.is_some_and(|kind| kind != ErrorKind::WouldBlock)
+    });
+    told.expect("an error")
+}
+
+/// A connection and a connected datagram socket over a routed VIP, whose server is then removed.
+fn removed_behind_a_routed_vip(family: Family, forward: &str) {
+    let mut world = World::new(2);
+    let vip = routed_vip(family);
+    world.start_nginx(1024);
+    if forward == "nat" {
+        world.route_replies_through_director();
+    } else {
+        world.prepare_servers(&["--forward", forward, "--vip", &vip.to_string()]);
+    }
+    world.start_udp_echo(123, |n| match forward {
+        "nat" => family.server(n),
+        _ => vip,
+    });
+    let flag = if family == Family::V6 { "-6 " } else { "" };
+    world.ip(
+        "client",
+        &format!(
+            "{flag}route add {vip}/{} via {}",
+            full_prefix(family),
+            family.director()
+        ),
+    );
+    world.start_director(&routed_config(family, forward, 0));
+    let (connected, goes_on) = (channel(), channel());
+    let client = world.inside("client", move || {
+        let mut tcp = TcpStream::connect((vip, 80)).expect("a connection");
+        let udp = UdpSocket::bind((family.client(), 0)).expect("a socket");
+        udp.connect((vip, 123)).expect("an address");
+        udp.set_read_timeout(Some(Duration::from_secs(5)))
+            .expect("a timeout");
+        udp.send(b"what time is it").expect("sent");
+        udp.recv(&mut [0; 64]).expect("an echo");
+        udp.set_read_timeout(Some(Duration::from_millis(50)))
+            .expect("a timeout");
+        tcp.write_all(b"GET /name HTTP/1.1\r\nHost: web\r\n\r\n")
+            .expect("sent");
+        let mut answer = [0; 4096];
+        assert!(tcp.read(&mut answer).expect("an answer") > 0);
+        connected.0.send(()).expect("the test waits");
+        goes_on.1.recv().expect("the server is removed");
+        let over_tcp = until_told(|| tcp.write_all(b"GET /name HTTP/1.1\r\nHost: web\r\n\r\n"));
+        let over_udp = until_told(|| {
+            udp.send(b"and now")?;
+            udp.recv(&mut answer).map(drop)
+        });
+        // The same client is served by the server that is left.
+        let mut again = TcpStream::connect((vip, 80)).expect("another connection");
+        again
+            .write_all(b"GET /name HTTP/1.0\r\n\r\n")
+            .expect("sent");
+        let mut body = String::new();
+        again.read_to_string(&mut body).expect("an answer");
+        (over_tcp, over_udp, body)
+    });
+    connected.1.recv().expect("the client is connected");
+    world.reload(&routed_config(family, forward, 1));
+    goes_on.0.send(()).expect("the client waits");
+    let (over_tcp, over_udp, body) = client.join().expect("the client's thread");
+    assert!(
+        matches!(over_tcp, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe),
+        "{forward} {family:?}: {over_tcp}"
+    );
+    assert_eq!(
+        over_udp,
+        ErrorKind::ConnectionRefused,
+        "{forward} {family:?}"
+    );
+    assert!(body.ends_with("server1\n"), "{forward} {family:?}: {body}");
+    assert!(world.packets("reject_removed") >= 2, "{:#}", world.status());
+    let gone = world.server_status(family.server(0));
+    assert_eq!(
+        (&gone["active_connections"], &gone["inactive_connections"]),
+        (&0.into(), &1.into()),
+        "{forward} {family:?}: {gone:#}"
+    );
+}
+
+#[test]
+fn reset_is_told_by_the_director_itself() {
+    if !privileged() {
+        return;
+    }
+    removed_behind_a_routed_vip(Family::V4, "direct");
+    removed_behind_a_routed_vip(Family::V6, "direct");
+}
+
+#[test]
+fn reset_is_told_under_every_forward() {
+    if !privileged() {
+        return;
+    }
+    removed_behind_a_routed_vip(Family::V4, "nat");
+    removed_behind_a_routed_vip(Family::V4, "tunnel");
+    removed_behind_a_routed_vip(Family::V6, "l3dsr");
 }
 
 #[test]

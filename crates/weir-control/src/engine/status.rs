@@ -6,7 +6,7 @@ use weir_abi::REASONS;
 use weir_dataplane::{Maps, XdpMode};
 use weir_model::{Forward, Service};
 
-use super::allocation::{DestSlot, ServiceSlot, configured};
+use super::allocation::{DestSlot, Removal, ServiceSlot, configured};
 use super::overrides::Override;
 use super::{Engine, Result};
 use crate::snapshot::{
@@ -188,7 +188,13 @@ fn state(dest: &DestSlot, word: Option<Override>) -> (ServerState, String) {
     match word {
         _ if dest.removed.is_some() => (
             ServerState::Drain,
-            reason("removed from the configuration; its flows live on"),
+            reason(match dest.removed {
+                Some(Removal::Reset) => "removed from the configuration; its flows are reset",
+                Some(Removal::Reschedule) => {
+                    "removed from the configuration; its flows choose another server"
+                }
+                _ => "removed from the configuration; its flows live on",
+            }),
         ),
         Some(Override::Drain) => (ServerState::Drain, reason("weir server … drain")),
         Some(Override::Maint) => (ServerState::Maint, reason("weir server … maint")),

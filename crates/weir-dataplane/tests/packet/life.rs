@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use weir_abi::{DEST_LIVE, DEST_RESCHEDULE, DEST_RESET, Forward, Reason, State};
+use weir_abi::{DEST_LIVE, DEST_RESCHEDULE, Forward, Reason, State};
 use weir_sched::Kind;
 
 use crate::bench::{Bench, NewServer, Xdp, tick};
@@ -41,28 +41,6 @@ fn a_removed_server_keeps_its_flows_until_they_end() {
         assert_eq!(went(&mut bench, &tcp(port, FIN)), *server);
     }
     assert_eq!(went(&mut bench, &tcp(2000, SYN)), dests[1]);
-    bench.settle();
-}
-
-#[test]
-fn a_removed_server_resets_its_flows() {
-    let Some(mut bench) = Bench::open() else {
-        return;
-    };
-    let (service, dests) = bench.serve(Kind::Rr, (VIP, 80), &[direct(1)]);
-    went(&mut bench, &tcp(1000, SYN));
-    bench.remove(service, dests[0], DEST_LIVE | DEST_RESET);
-    bench.add(service, direct(2));
-    let outcome = bench.send(&tcp(1000, ACK));
-    assert_eq!(
-        (outcome.verdict, outcome.counted),
-        (Xdp::Drop, vec![Reason::DropRemoved])
-    );
-    assert_eq!(
-        bench.send(&tcp(1000, ACK)).counted,
-        [Reason::PassNoFlow],
-        "the entry is gone"
-    );
     bench.settle();
 }
 

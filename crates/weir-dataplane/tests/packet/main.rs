@@ -17,6 +17,7 @@ mod forward;
 mod life;
 mod malformed;
 mod refuse;
+mod removed;
 mod reply;
 mod scheduler;
 mod service;

@@ -5,7 +5,7 @@ use weir_sched::Kind;
 use weir_wire::{IpProtocol, Packet, TcpFlags};
 
 use crate::bench::{Bench, CLIENT_MAC, DIRECTOR_MAC, NewServer};
-use crate::wire::{Case, SYN, Shape, at, check_all};
+use crate::wire::{ACK, Case, SYN, Shape, at, check_all};
 
 const VIP4: &str = "192.0.2.10";
 const VIP6: &str = "2001:db8::10";
@@ -108,20 +108,41 @@ fn frames_cut_short() {
 }
 
 #[test]
-fn headers_that_no_host_would_accept_are_left_to_the_stack() {
+fn headers_that_no_host_would_accept() {
     let Some(mut bench) = bench() else { return };
-    let case = |name: &str, frame: Vec<u8>| Case::new(name, frame).passes(Reason::PassNotOurs);
+    let case = |name: &str, reason, frame: Vec<u8>| Case::new(name, frame).drops(reason);
+    let malformed = Reason::DropMalformed;
+    let elsewhere = Packet::ethernet(CLIENT_MAC.into(), DIRECTOR_MAC.into());
     let cases = [
-        case("v4 with version 5", v4().version(5).tcp(1, 80).build()),
+        case(
+            "v4 with version 5",
+            malformed,
+            v4().version(5).tcp(1, 80).build(),
+        ),
         case(
             "v4 with four words",
+            malformed,
             v4().header_words(4).tcp(1, 80).build(),
         ),
         case(
             "v4 shorter than its header",
+            Reason::DropBadLength,
             v4().total_length(19).tcp(1, 80).build(),
         ),
-        case("v6 with version 4", v6().version(4).tcp(1, 80).build()),
+        case(
+            "v6 with version 4",
+            malformed,
+            v6().version(4).tcp(1, 80).build(),
+        ),
+        Case::new(
+            "for another address",
+            elsewhere
+                .ipv4(CLIENT4.parse().unwrap(), [192, 0, 2, 11].into())
+                .version(5)
+                .tcp(1, 80)
+                .build(),
+        )
+        .passes(Reason::PassNotOurs),
     ];
     check_all(&mut bench, &cases);
 }
@@ -231,6 +252,12 @@ fn packets_that_start_nothing() {
                 .check(&mut bench);
         }
     }
+    let service = bench.service(Kind::Rr);
+    bench.listen(service, VIP4, 81);
+    let frame = Shape::tcp(ACK).arriving(at(CLIENT4, 1), at(VIP4, 81));
+    Case::new("ack to a service without servers", frame)
+        .passes(Reason::PassNoFlow)
+        .check(&mut bench);
     for bits in [2u8, 0x12, 3, 0xc2] {
         let frame =
             Shape::tcp(TcpFlags(bits)).arriving(at(CLIENT4, u16::from(bits) + 100), at(VIP4, 80));

@@ -213,6 +213,32 @@ fn two_services_do_not_share_a_reverse_tuple() {
 }
 
 #[test]
+fn a_taken_reverse_tuple_leads_to_a_server_that_translates() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    let [vip, client, server, _] = FAMILIES[0];
+    let taken = NewServer::new(Forward::Nat, server).port(8080);
+    let other = NewServer::new(Forward::Nat, "10.0.0.6").port(8080);
+    let direct = NewServer::new(Forward::Direct, "10.0.0.7");
+    bench.serve(Kind::Rr, ("192.0.2.11", 80), &[taken]);
+    let mixed = [taken, other, direct, direct];
+    bench.serve(Kind::Rr, (vip, 80), &mixed);
+    for port in 1000..1064 {
+        bench.send(&Shape::tcp(SYN).arriving(at(client, port), at("192.0.2.11", 80)));
+        bench.send(&Shape::tcp(SYN).arriving(at(client, port), at(vip, 80)));
+    }
+    let flows: Vec<_> = bench.plane.maps().flows.walk().collect();
+    let forward = |dest: u32| bench.plane.maps().dests.get(dest).unwrap().forward;
+    for flow in &flows {
+        let paired = flow.cold.peer != weir_abi::NO_PLACE;
+        assert_eq!(paired, forward(flow.dest()) == Forward::Nat as u8);
+    }
+    assert!(flows.len() > 64 * 3, "others were found: {}", flows.len());
+    bench.settle();
+}
+
+#[test]
 fn strangers_of_a_server_are_left_alone() {
     let Some(mut bench) = Bench::open() else {
         return;

@@ -15,6 +15,8 @@ use crate::state;
 
 /// Servers that a nat flow tries whose reverse tuple is taken.
 const NAT_SERVER_TRIES: u64 = 4;
+/// Entries of the spread table that are looked at to find one that translates.
+const NAT_SERVER_PICKS: u64 = 4;
 /// Source ports that snat tries.
 const SNAT_PORT_TRIES: u32 = 16;
 
@@ -75,11 +77,17 @@ impl<S: Scheduler> Model<S> {
             .get(&service)
             .cloned()
             .unwrap_or_default();
-        if !row.has_extent {
-            return Err(Reason::DropNoServer);
-        }
         let tcp = job.layout.protocol == IpProtocol::TCP;
-        if tcp && !anew && !begins(job.layout.tcp_flags) {
+        let begins = !tcp || anew || begins(job.layout.tcp_flags);
+        if !row.has_extent {
+            // What begins nothing is no flow's, with servers or without.
+            return Err(if begins {
+                Reason::DropNoServer
+            } else {
+                Reason::PassNoFlow
+            });
+        }
+        if !begins {
             if !untracked {
                 return Err(Reason::PassNoFlow);
             }
@@ -104,8 +112,7 @@ impl<S: Scheduler> Model<S> {
         };
         let chosen = self.scheduler.choose(service, &tuple, &load).unwrap_or(0);
         let dest = *self.config.dests.get(&chosen).ok_or(Reason::DropNoServer)?;
-        let at_itself = dest.flags & DEST_LOCAL != 0 && dest.addr == job.layout.dst;
-        if dest.forward == Forward::Nat as u8 && !at_itself {
+        if translates(&dest, job) {
             return self.bind_nat(job, &row, chosen);
         }
         let flow = self.new_flow(job, chosen, &dest);
@@ -177,14 +184,27 @@ impl<S: Scheduler> Model<S> {
                 Ok(bound) => return Ok(bound),
                 Err(Untranslated::Refused(reason)) => return Err(reason),
                 Err(Untranslated::Conflict) => {
-                    chosen = spread(row, job.hash.wrapping_add(attempt.wrapping_mul(GOLDEN_64)));
-                    if chosen == 0 {
+                    let Some(other) = self.other_that_translates(job, row, attempt) else {
                         break;
-                    }
+                    };
+                    chosen = other;
                 }
             }
         }
         Err(Reason::DropNatConflict)
+    }
+
+    /// Where a service's servers differ in forward, the spread table holds all of them.
+    fn other_that_translates(&self, job: &Job, row: &ServiceRow, attempt: u64) -> Option<u32> {
+        (0..NAT_SERVER_PICKS)
+            .map(|pick| {
+                let step = (attempt * NAT_SERVER_PICKS + pick).wrapping_mul(GOLDEN_64);
+                spread(row, job.hash.wrapping_add(step))
+            })
+            .find(|chosen| {
+                let dest = self.config.dests.get(chosen);
+                dest.is_some_and(|dest| translates(dest, job))
+            })
     }
 
     fn bind_nat_to(
@@ -313,6 +333,12 @@ impl<S: Scheduler> Model<S> {
         let flag = |of_device: u32, of_hop: u8| if flags & of_device != 0 { of_hop } else { 0 };
         flag(DEVICE_SEND, HOP_SEND) | flag(DEVICE_REDIRECT, HOP_REDIRECT)
     }
+}
+
+/// Whether a server's flows are translated. One that has the VIP itself gets its packets as they are.
+fn translates(dest: &Dest, job: &Job) -> bool {
+    let at_itself = dest.flags & DEST_LOCAL != 0 && dest.addr == job.layout.dst;
+    dest.forward == Forward::Nat as u8 && !at_itself
 }
 
 /// A SYN without RST, with or without other bits.

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use weir_abi::{
     Addr, DEST_LIVE, DEST_RESCHEDULE, DEST_RESET, HopParts, Live, Reason, State, Traffic,
 };
-use weir_wire::TcpFlags;
+use weir_wire::{IpProtocol, TcpFlags};
 
 pub use config::{Config, PortRange, ServiceRow, VipRow};
 pub use flows::{Flow, Kind};
@@ -264,6 +264,10 @@ impl<S: Scheduler> Model<S> {
                     self.release(&tuple);
                     return self.drop(reason);
                 }
+                Standing::Reset => {
+                    self.close(&tuple, &flow, job.now);
+                    return self.refuse(job, Reason::RejectRemoved, 0);
+                }
                 Standing::BeginsAnew { any_packet } => {
                     self.release(&tuple);
                     anew = any_packet;
@@ -288,11 +292,19 @@ impl<S: Scheduler> Model<S> {
         if flags & DEST_RESCHEDULE != 0 {
             Standing::BeginsAnew { any_packet: true }
         } else if flags & DEST_RESET != 0 {
-            Standing::Ended(Reason::DropRemoved)
+            Standing::Reset
         } else if flags & DEST_LIVE == 0 {
             Standing::Ended(Reason::DropServerGone)
         } else {
             Standing::GoesOn
+        }
+    }
+
+    /// The entry stays until its time is up, so that every packet is answered. A UDP flow's is not renewed: a client that
+    /// goes on sending gets another server then.
+    fn close(&mut self, tuple: &Tuple, flow: &Flow, now: u32) {
+        if tuple.protocol == IpProtocol::TCP.0 || flow.state != State::Close {
+            self.advance(tuple, State::Close, now);
         }
     }
 
@@ -336,6 +348,8 @@ impl<S: Scheduler> Model<S> {
 enum Standing {
     GoesOn,
     Ended(Reason),
+    /// The server was removed, and the client is told with each packet.
+    Reset,
     /// Like a packet without a flow; `any_packet`: it need not be a SYN.
     BeginsAnew {
         any_packet: bool,

@@ -1,13 +1,13 @@
-//! Errors of the director's own making: the packet becomes the quote of an ICMP message to its sender.
+//! Errors of the director's own making: the packet becomes the quote of an ICMP message to its sender, or a TCP reset.
 //!
-//! The message comes from the address that the packet was sent to. What is never answered (RFC 1122 section 3.2.2, RFC 4443
-//! section 2.4) and what the budget does not cover is dropped, with the same reason, but for a service without servers:
-//! there "rejected" is not "dropped".
+//! The answer comes from the address that the packet was sent to. What is never answered (RFC 1122 section 3.2.2, RFC 4443
+//! section 2.4; a reset) and what the budget does not cover is dropped, with the same reason, but for services without
+//! servers and removed servers: there "rejected" is not "dropped".
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use weir_abi::{Addr, DEVICE_REDIRECT, DEVICE_SEND, Reason};
-use weir_wire::{IpBuilder, Packet};
+use weir_wire::{IpBuilder, IpProtocol, Packet, TcpFlags};
 
 use super::{Job, Model, PacketMeta, Scheduler, Verdict};
 use crate::edit;
@@ -25,16 +25,23 @@ impl<S: Scheduler> Model<S> {
     /// Ends a packet and tells its sender. `mtu` is what [`Reason::DropTooBig`] names.
     pub(super) fn refuse(&mut self, job: &mut Job, reason: Reason, mtu: usize) -> Verdict {
         let most = self.config.settings.reject_budget;
-        let answerable =
-            names_one_host(&job.layout) && job.frame.first().is_some_and(|first| first & 1 == 0);
+        let reset = reason == Reason::RejectRemoved && job.layout.protocol == IpProtocol::TCP;
+        let answerable = names_one_host(&job.layout)
+            && job.frame.first().is_some_and(|first| first & 1 == 0)
+            && !(reset && job.layout.tcp_flags.contains(TcpFlags::RST));
         if !answerable || !self.reject_budget.take(job.now, most) {
             return self.drop(match reason {
                 Reason::RejectNoServer => Reason::DropNoServer,
+                Reason::RejectRemoved => Reason::DropRemoved,
                 other => other,
             });
         }
         self.note(reason);
-        let packet = error(job, reason, mtu);
+        let packet = if reset {
+            reset_of(job)
+        } else {
+            error(job, reason, mtu)
+        };
         job.frame.truncate(job.layout.l3);
         job.frame.extend(packet);
         let ingress = self.config.ingress;
@@ -96,6 +103,36 @@ fn error(job: &Job, reason: Reason, mtu: usize) -> Vec<u8> {
         _ => ip.port_unreachable(quote),
     }
     .build()
+}
+
+/// A reset that the sender takes for an answer to its segment (RFC 9293 section 3.10.7.1).
+fn reset_of(job: &Job) -> Vec<u8> {
+    let layout = &job.layout;
+    let (from, to) = (layout.dst, layout.src);
+    let ip = match layout.family {
+        Family::V4 => IpBuilder::V4(Packet::ipv4(v4(from), v4(to)).dont_fragment()),
+        Family::V6 => IpBuilder::V6(Packet::ipv6(
+            Ipv6Addr::from(from.octets()),
+            Ipv6Addr::from(to.octets()),
+        )),
+    };
+    let word = |at: usize| {
+        u32::from_be_bytes(core::array::from_fn(|index| {
+            job.frame.get(layout.l4 + at + index).copied().unwrap_or(0)
+        }))
+    };
+    let tcp = ip.ttl(64).tcp(layout.dport, layout.sport).window(0);
+    if layout.tcp_flags.contains(TcpFlags::ACK) {
+        return tcp.seq(word(8)).flags(TcpFlags::RST).build();
+    }
+    let header = (word(12) >> 28) as usize * 4;
+    let data = layout.ip_len - (layout.l4 - layout.l3) - header;
+    let counted = u32::from(layout.tcp_flags.contains(TcpFlags::SYN))
+        + u32::from(layout.tcp_flags.contains(TcpFlags::FIN));
+    let next = word(4).wrapping_add(data as u32).wrapping_add(counted);
+    tcp.ack_no(next)
+        .flags(TcpFlags::RST | TcpFlags::ACK)
+        .build()
 }
 
 fn v4(addr: Addr) -> Ipv4Addr {
