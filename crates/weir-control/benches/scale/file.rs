@@ -1,0 +1,56 @@
+//! The configuration that is measured: each service has an address and a pool of its own.
+
+use std::fmt::Write;
+use std::net::{IpAddr, Ipv4Addr};
+
+use weir_model::Server;
+
+/// How much there is.
+pub(crate) struct Size {
+    /// Services, and pools.
+    pub(crate) services: usize,
+    /// Servers a pool.
+    pub(crate) servers: usize,
+}
+
+/// The name of a pool.
+pub(crate) fn pool(at: usize) -> String {
+    format!("p{at}")
+}
+
+/// A server of a pool, as it is written.
+pub(crate) fn server(pool: usize, at: usize) -> String {
+    address(10, pool * 64 + at).to_string()
+}
+
+/// A server that no pool has.
+pub(crate) fn another_server(at: usize) -> Server {
+    let address = IpAddr::V4(Ipv4Addr::new(10, 255, 0, at as u8));
+    Server::new(address.to_string(), address, None)
+}
+
+fn address(first: u8, number: usize) -> Ipv4Addr {
+    Ipv4Addr::from(u32::from_be_bytes([first, 0, 0, 0]) + number as u32)
+}
+
+impl Size {
+    /// The file.
+    pub(crate) fn text(&self) -> String {
+        let mut text = "[node]\nmax_servers = 131072\n".to_owned();
+        for at in 0..self.services {
+            let servers: Vec<String> = (0..self.servers)
+                .map(|number| format!("\"{}\"", server(at, number)))
+                .collect();
+            // Writing to a string cannot fail.
+            let _ = write!(
+                text,
+                "\n[pool.{pool}]\nscheduler = \"wlc\"\nservers = [{servers}]\n\n[service.s{at}]\nlisten = [\"{vip}:80\"]\n\
+                 forward = \"tunnel\"\npool = \"{pool}\"\n",
+                pool = pool(at),
+                servers = servers.join(", "),
+                vip = address(100, at),
+            );
+        }
+        text
+    }
+}

@@ -1,0 +1,87 @@
+//! A director in namespaces of its own: one device, servers behind one router.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use weir_control::engine::Paths;
+use weir_sys::NetNs;
+
+use crate::Outcome;
+
+/// Two namespaces on one wire, and directories that go with the value.
+pub(crate) struct Ground {
+    director: NetNs,
+    _router: NetNs,
+    directory: PathBuf,
+}
+
+fn ip(netns: &NetNs, lines: &str) -> Outcome<()> {
+    for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let output = netns.run(|| Command::new("ip").args(line.split(' ')).output())??;
+        if !output.status.success() {
+            let words = String::from_utf8_lossy(&output.stderr).into_owned();
+            return Err(format!("ip {line}: {words}").into());
+        }
+    }
+    Ok(())
+}
+
+impl Ground {
+    pub(crate) fn new() -> Outcome<Self> {
+        let (director, router) = (NetNs::create()?, NetNs::create()?);
+        let there = format!(
+            "/proc/{}/fd/{}",
+            std::process::id(),
+            router.as_fd().as_raw_fd()
+        );
+        ip(
+            &director,
+            &format!(
+                "link set lo up
+                 link add d0 type veth peer name r0 netns {there}
+                 link set d0 up
+                 addr add 203.0.113.2/24 dev d0
+                 route add 10.0.0.0/8 via 203.0.113.1"
+            ),
+        )?;
+        ip(&router, "link set r0 up\naddr add 203.0.113.1/24 dev r0")?;
+        let directory = std::env::temp_dir().join(format!("weir-scale-{}", std::process::id()));
+        std::fs::create_dir_all(&directory)?;
+        Ok(Self {
+            director,
+            _router: router,
+            directory,
+        })
+    }
+
+    /// Where a director of that name keeps what outlives it.
+    pub(crate) fn paths(&self, name: &str) -> Paths {
+        Paths {
+            runtime_dir: self.directory.join(format!("run-{name}")),
+            pin_dir: self.directory.join("bpf").join(name),
+        }
+    }
+
+    /// A file beside the directories.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// Runs `work` in the director's namespace.
+    pub(crate) fn run<T>(&self, work: impl AsyncFnOnce() -> Outcome<T>) -> Outcome<T> {
+        let _inside = self.director.enter()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        runtime.block_on(work())
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        let bpffs: &Path = &self.directory.join("bpf");
+        let _unmounted = Command::new("umount").arg("-l").arg(bpffs).output();
+        let _removed = std::fs::remove_dir_all(&self.directory);
+    }
+}

@@ -1,0 +1,202 @@
+//! `make bench`: what ten thousand services cost the control plane, and ten million places for flows.
+//!
+//! Each row is the median of several rounds with the least and the most, beside its goal. Needs root: it makes namespaces of
+//! its own and changes nothing outside them. `WEIR_BENCH_SERVICES` (10000), `WEIR_BENCH_SERVERS` a service (10) and
+//! `WEIR_BENCH_ROUNDS` (5) say how much; an argument is part of a row's name.
+
+mod file;
+mod flows;
+mod ground;
+mod report;
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use weir_control::configuration;
+use weir_control::engine::{Engine, OverrideChange, Paths, clean};
+use weir_control::metrics::{self, Memory};
+use weir_control::plan::plan;
+use weir_control::status::Report;
+use weir_model::{Desired, diff};
+use weir_sys::{Capabilities, Capability};
+
+use file::Size;
+use ground::Ground;
+use report::Table;
+
+/// Whatever stops the benchmark ends it with a message.
+pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+fn number(name: &str, default: usize) -> Outcome<usize> {
+    match std::env::var(name) {
+        Ok(text) => Ok(text
+            .parse()
+            .map_err(|_| format!("{name}={text} is no number"))?),
+        Err(_) => Ok(default),
+    }
+}
+
+/// How long each of `rounds` runs took.
+fn rounds<T>(rounds: usize, mut work: impl FnMut(usize) -> Outcome<T>) -> Outcome<Vec<Duration>> {
+    (0..rounds)
+        .map(|round| {
+            let begun = Instant::now();
+            let result = work(round)?;
+            let took = begun.elapsed();
+            drop(result);
+            Ok(took)
+        })
+        .collect()
+}
+
+fn parsing(ground: &Ground, size: &Size, effort: usize, table: &mut Table) -> Outcome<Desired> {
+    let path = ground.file("weir.toml");
+    std::fs::write(&path, size.text())?;
+    let load = || configuration::load(&path, false).map_err(|rejected| rejected.diagnostics);
+    let took = rounds(effort, |_| Ok(load()?))?;
+    table.row("parse and check the file", took, Some(500 * MILLISECOND));
+    Ok(load()?.desired)
+}
+
+async fn starting(
+    paths: &Paths,
+    desired: &Desired,
+    effort: usize,
+    table: &mut Table,
+) -> Outcome<Engine> {
+    let (mut fresh, mut adopted) = (Vec::new(), Vec::new());
+    for round in 0..effort {
+        let begun = Instant::now();
+        let engine = Engine::open(paths, desired).await?;
+        fresh.push(begun.elapsed());
+        drop(engine);
+        let begun = Instant::now();
+        let engine = Engine::open(paths, desired).await?;
+        adopted.push(begun.elapsed());
+        if round + 1 == effort {
+            table.row("start from nothing", fresh, Some(2000 * MILLISECOND));
+            table.row("start over what is pinned", adopted, Some(2000 * MILLISECOND));
+            return Ok(engine);
+        }
+        drop(engine);
+        clean(paths).await?;
+    }
+    Err("WEIR_BENCH_ROUNDS must be above 0".into())
+}
+
+/// Reloads that change one server each, from parsed file to effect.
+async fn reloading(
+    engine: &mut Engine,
+    desired: &Desired,
+    effort: usize,
+    table: &mut Table,
+) -> Outcome<()> {
+    let kinds: [(&str, fn(&mut Desired, usize)); 4] = [
+        ("reload: a server's weight", |desired, round| {
+            desired.pools[round].servers[0].weight = 7;
+        }),
+        ("reload: a server removed", |desired, round| {
+            desired.pools[round + 100].servers.remove(0);
+        }),
+        ("reload: a server added", |desired, round| {
+            desired.pools[round + 200]
+                .servers
+                .push(file::another_server(round));
+        }),
+        ("reload: nothing changed", |_, _| {}),
+    ];
+    let mut before = desired.clone();
+    for (name, change) in kinds {
+        let mut took = Vec::new();
+        for round in 0..effort {
+            let mut wanted = before.clone();
+            change(&mut wanted, round);
+            let begun = Instant::now();
+            let _changes = diff(&before, &wanted);
+            engine.apply(&wanted).await?;
+            took.push(begun.elapsed());
+            engine.tick().await?;
+            before = wanted;
+        }
+        table.row(name, took, Some(100 * MILLISECOND));
+    }
+    Ok(())
+}
+
+async fn ordering(engine: &mut Engine, effort: usize, table: &mut Table) -> Outcome<()> {
+    let mut took = Vec::new();
+    for round in 0..effort * 4 {
+        let (pool, server) = (file::pool(round + 300), file::server(round + 300, 1));
+        let begun = Instant::now();
+        engine
+            .set_override(&pool, &server, OverrideChange::Weight(3))
+            .await?;
+        took.push(begun.elapsed());
+    }
+    table.row("a weight by the API", took, Some(10 * MILLISECOND));
+    let mut took = Vec::new();
+    for _ in 0..effort {
+        let begun = Instant::now();
+        engine.tick().await?;
+        took.push(begun.elapsed());
+    }
+    table.row("the upkeep of a second", took, None);
+    Ok(())
+}
+
+fn showing(engine: &Engine, desired: &Desired, effort: usize, table: &mut Table) -> Outcome<()> {
+    let second = Some(1000 * MILLISECOND);
+    let report = || -> Outcome<Report> { Ok(Report::from(&engine.snapshot()?)) };
+    let took = rounds(effort, |_| Ok(serde_json::to_vec(&report()?)?))?;
+    table.row("status --json", took, second);
+    let took = rounds(effort, |_| {
+        Ok(metrics::render(&report()?, Memory::of_this_process()))
+    })?;
+    table.row("metrics", took, second);
+    let mut wanted = desired.clone();
+    wanted.pools[0].servers.remove(1);
+    let live = |service: &str, server: Option<&str>| engine.live_flows(service, server);
+    let took = rounds(effort, |_| Ok(plan(desired, &wanted, &live)))?;
+    table.row("plan", took, second);
+    Ok(())
+}
+
+fn run() -> Outcome<()> {
+    let only = std::env::args()
+        .skip(1)
+        .find(|argument| argument != "--bench")
+        .unwrap_or_default();
+    let effort = number("WEIR_BENCH_ROUNDS", 5)?;
+    let size = Size {
+        services: number("WEIR_BENCH_SERVICES", 10_000)?.max(500),
+        servers: number("WEIR_BENCH_SERVERS", 10)?.max(2),
+    };
+    let ground = Ground::new()?;
+    println!("{} services of {} servers, wlc\n", size.services, size.servers);
+    let mut table = Table::new(only.clone());
+    let desired = parsing(&ground, &size, effort, &mut table)?;
+    let paths = ground.paths("services");
+    ground.run(async || {
+        let mut engine = starting(&paths, &desired, effort, &mut table).await?;
+        reloading(&mut engine, &desired, effort, &mut table).await?;
+        ordering(&mut engine, effort, &mut table).await?;
+        showing(&engine, &desired, effort, &mut table)?;
+        drop(engine);
+        clean(&paths).await?;
+        Ok(())
+    })?;
+    flows::run(&ground, &mut table)
+}
+
+fn main() {
+    if !Capabilities::effective().is_ok_and(|all| all.has(Capability::SysAdmin)) {
+        println!("SKIPPED: needs root");
+        return;
+    }
+    if let Err(error) = run() {
+        eprintln!("bench: {error}");
+        std::process::exit(1);
+    }
+}
