@@ -3,6 +3,7 @@
 //! Order is meaning: servers in file order are the order of adding that IPVS's schedulers depend on, services in file
 //! order are the order of every listing.
 
+use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use crate::{Family, Forward, Ipvs, Listener, Mark, Scheduler, Snat, Tunnel};
 /// The largest weight, ipvsadm's limit.
 pub const MAX_WEIGHT: u32 = 65_535;
 
-/// Where a thing was written, for messages; it takes no part in [`diff`](crate::diff()).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+/// Where a thing was written, for messages; it takes no part in [`diff`](crate::diff()), nor in a hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Source {
     /// Line, from 1; 0 = not from a file.
     pub line: u32,
@@ -20,8 +21,13 @@ pub struct Source {
     pub column: u32,
 }
 
+/// Two things that differ in their places alone have one hash: a line more above them changes nothing about them.
+impl Hash for Source {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
 /// Everything that one configuration asks for.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Desired {
     /// The director itself.
     pub node: Node,
@@ -48,7 +54,7 @@ impl Desired {
 }
 
 /// `[node]`: the director itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Node {
     /// Interfaces that XDP attaches to; `None` = found from the routes to VIPs and servers.
     pub interfaces: Option<Vec<String>>,
@@ -95,7 +101,7 @@ impl Default for Node {
 }
 
 /// `[timeouts]`: how long a silent flow lives, ipvsadm's `--set`; whole seconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Timeouts {
     /// Established TCP.
     pub tcp: Duration,
@@ -171,7 +177,7 @@ impl OnRemove {
 }
 
 /// `[pool.NAME]`: servers that stand in for each other.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Pool {
     /// Name, unique among pools.
     pub name: String,
@@ -215,7 +221,7 @@ impl Pool {
 }
 
 /// One server of a pool.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Server {
     /// The address as written in the file, port included; what `weir server POOL/ADDRESS` takes.
     pub name: String,
@@ -265,7 +271,7 @@ impl Server {
 }
 
 /// Clients of one network go to one server, IPVS's `-p` and `-M`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Persistence {
     /// How long a client's choice is remembered.
     pub timeout: Duration,
@@ -292,7 +298,7 @@ impl Default for Persistence {
 }
 
 /// `[service.NAME]`: what clients connect to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Service {
     /// Name, unique among services.
     pub name: String,

@@ -201,6 +201,16 @@ fn diff_pools(old: &[Pool], new: &[Pool], changes: &mut Vec<Change>) {
 
 fn diff_servers(old: &Pool, new: &Pool, changes: &mut Vec<Change>) {
     let pool = &old.name;
+    let pairs = || old.servers.iter().zip(&new.servers);
+    if old.servers.len() == new.servers.len()
+        && pairs().all(|(before, now)| before.name == now.name)
+    {
+        // What most pools of most reloads are like: no server comes or goes, so none has to be looked up by its name.
+        for (before, now) in pairs() {
+            changed_server(pool, before, now, changes);
+        }
+        return;
+    }
     let after: HashMap<&str, &Server> = new
         .servers
         .iter()
@@ -217,16 +227,7 @@ fn diff_servers(old: &Pool, new: &Pool, changes: &mut Vec<Change>) {
                 pool: pool.clone(),
                 server: server.name.clone(),
             }),
-            Some(now) => {
-                let edits = server_edits(server, now);
-                if !edits.is_empty() {
-                    changes.push(Change::ServerChanged {
-                        pool: pool.clone(),
-                        server: server.name.clone(),
-                        edits,
-                    });
-                }
-            }
+            Some(now) => changed_server(pool, server, now, changes),
         }
     }
     for server in new
@@ -253,6 +254,17 @@ fn diff_servers(old: &Pool, new: &Pool, changes: &mut Vec<Change>) {
         .filter(|name| before.contains(name.as_str()));
     if !stays_old.eq(stays_new) {
         changes.push(Change::ServersReordered { pool: pool.clone() });
+    }
+}
+
+fn changed_server(pool: &str, before: &Server, now: &Server, changes: &mut Vec<Change>) {
+    let edits = server_edits(before, now);
+    if !edits.is_empty() {
+        changes.push(Change::ServerChanged {
+            pool: pool.to_owned(),
+            server: before.name.clone(),
+            edits,
+        });
     }
 }
 

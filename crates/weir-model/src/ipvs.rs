@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 /// How IPVS's rules are bent, for all services.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ipvs {
     /// A flow whose server is gone ends at its next packet, which chooses anew.
     pub expire_nodest_conn: bool,

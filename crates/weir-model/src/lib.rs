@@ -9,6 +9,7 @@
 mod desired;
 mod diff;
 mod forward;
+mod indexed;
 mod ipvs;
 mod listener;
 mod scheduler;
@@ -19,6 +20,7 @@ pub use desired::{
 };
 pub use diff::{Change, Edit, diff};
 pub use forward::{Forward, Snat, Tunnel, TunnelChecksum, TunnelKind};
+pub use indexed::Indexed;
 pub use ipvs::Ipvs;
 pub use listener::{Family, Listener, Mark, Ports, Protocol};
 pub use scheduler::{Scheduler, SchedulerFlags, SchedulerKind};

@@ -16,7 +16,10 @@ fn available() -> Outcome<u64> {
     let text = std::fs::read_to_string("/proc/meminfo")?;
     let line = text.lines().find(|line| line.starts_with("MemAvailable:"));
     let kib = line.and_then(|line| line.split_whitespace().nth(1));
-    Ok(kib.ok_or("no MemAvailable in /proc/meminfo")?.parse::<u64>()? << 10)
+    Ok(kib
+        .ok_or("no MemAvailable in /proc/meminfo")?
+        .parse::<u64>()?
+        << 10)
 }
 
 /// Starts a director without services.
@@ -36,6 +39,8 @@ pub(crate) fn run(ground: &Ground, table: &mut Table) -> Outcome<()> {
         Ok(bytes)
     })?;
     let (mib, place) = (bytes >> 20, bytes as f64 / f64::from(PLACES));
-    println!("\n{PLACES} places for flows: {mib} MiB less memory available, {place:.1} bytes a place");
+    println!(
+        "\n{PLACES} places for flows: {mib} MiB less memory available, {place:.1} bytes a place"
+    );
     Ok(())
 }

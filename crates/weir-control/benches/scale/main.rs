@@ -77,7 +77,11 @@ async fn starting(
         adopted.push(begun.elapsed());
         if round + 1 == effort {
             table.row("start from nothing", fresh, Some(2000 * MILLISECOND));
-            table.row("start over what is pinned", adopted, Some(2000 * MILLISECOND));
+            table.row(
+                "start over what is pinned",
+                adopted,
+                Some(2000 * MILLISECOND),
+            );
             return Ok(engine);
         }
         drop(engine);
@@ -93,7 +97,8 @@ async fn reloading(
     effort: usize,
     table: &mut Table,
 ) -> Outcome<()> {
-    let kinds: [(&str, fn(&mut Desired, usize)); 4] = [
+    type Edit = fn(&mut Desired, usize);
+    let kinds: [(&str, Edit); 4] = [
         ("reload: a server's weight", |desired, round| {
             desired.pools[round].servers[0].weight = 7;
         }),
@@ -174,7 +179,10 @@ fn run() -> Outcome<()> {
         servers: number("WEIR_BENCH_SERVERS", 10)?.max(2),
     };
     let ground = Ground::new()?;
-    println!("{} services of {} servers, wlc\n", size.services, size.servers);
+    println!(
+        "{} services of {} servers, wlc\n",
+        size.services, size.servers
+    );
     let mut table = Table::new(only.clone());
     let desired = parsing(&ground, &size, effort, &mut table)?;
     let paths = ground.paths("services");

@@ -40,6 +40,9 @@ impl Table {
             Some(goal) => (format!("< {}", goal.as_millis()), "NOT met"),
             None => ("–".to_owned(), ""),
         };
-        println!("| {name} | {} | {least}…{most} | {goal} | {met} |", shown(median));
+        println!(
+            "| {name} | {} | {least}…{most} | {goal} | {met} |",
+            shown(median)
+        );
     }
 }

@@ -141,16 +141,14 @@ impl<P: Plane> Director<P> {
         let changes = diff(&self.desired, &loaded.desired);
         let admin = self.admin.prepare(loaded.desired.node.admin).await;
         let admin = admin.map_err(Refusal::new)?;
-        self.plane
-            .apply(&loaded.desired)
-            .await
-            .map_err(Refusal::new)?;
+        let applied = self.plane.apply(&loaded.desired).await;
+        let revision = applied.map_err(Refusal::new)?;
         self.admin.go(admin);
         self.desired = loaded.desired;
         self.file = path;
         self.note();
         Ok(Reloaded {
-            revision: self.plane.snapshot().map_err(Refusal::new)?.revision,
+            revision,
             changes: changes.iter().map(ToString::to_string).collect(),
             findings: loaded.findings,
         })

@@ -12,8 +12,8 @@ use crate::snapshot::Snapshot;
 impl Plane for Engine {
     type Error = Error;
 
-    async fn apply(&mut self, desired: &Desired) -> Result<(), Error> {
-        Engine::apply(self, desired).await.map(drop)
+    async fn apply(&mut self, desired: &Desired) -> Result<u64, Error> {
+        Ok(Engine::apply(self, desired).await?.revision)
     }
 
     async fn order_server(

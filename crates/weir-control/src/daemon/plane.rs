@@ -17,8 +17,8 @@ pub trait Plane {
     /// Why it could not.
     type Error: Error + Send + Sync + 'static;
 
-    /// Brings the kernel to `desired`; on an error what was in force stays.
-    fn apply(&mut self, desired: &Desired) -> impl Future<Output = Result<(), Self::Error>>;
+    /// Brings the kernel to `desired` and answers the revision; on an error what was in force stays.
+    fn apply(&mut self, desired: &Desired) -> impl Future<Output = Result<u64, Self::Error>>;
 
     /// Puts an operator's word about a server into force.
     fn order_server(

@@ -36,7 +36,7 @@ struct Fake(Rc<RefCell<Told>>);
 impl Plane for Fake {
     type Error = io::Error;
 
-    async fn apply(&mut self, desired: &Desired) -> Result<(), io::Error> {
+    async fn apply(&mut self, desired: &Desired) -> Result<u64, io::Error> {
         // Gives others a turn, as the real one does: orders must wait all the same.
         tokio::task::yield_now().await;
         let mut told = self.0.borrow_mut();
@@ -44,7 +44,7 @@ impl Plane for Fake {
             return Err(io::Error::other("no place for it"));
         }
         told.applied.push(desired.clone());
-        Ok(())
+        Ok(told.applied.len() as u64)
     }
 
     async fn order_server(

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use weir_abi::{DEST_LIVE, Dest, Extent, Listener, Member};
 use weir_dataplane::Maps;
-use weir_model::{Desired, Ports, Protocol, Service};
+use weir_model::{Indexed, Ports, Protocol, Service};
 
 use super::Result;
 use super::allocation::{Allocation, DestSlot, Removal, ServiceSlot, StoredStart};
@@ -20,7 +20,7 @@ use crate::snapshot::Totals;
 /// The maps cannot be read.
 pub(super) fn rebuild(
     maps: &Maps,
-    desired: &Desired,
+    desired: &Indexed,
     dest_rows: u32,
     now_ms: u64,
 ) -> Result<Allocation> {
@@ -126,7 +126,7 @@ fn empty(row: u32, generation: u32) -> ServiceSlot {
 
 fn slot_of(
     maps: &Maps,
-    desired: &Desired,
+    desired: &Indexed,
     service: &Service,
     row: u32,
     dests: Vec<(u32, Dest)>,

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use weir_model::{Desired, OnRemove, Pool, SchedulerKind, Server, Service};
+use weir_model::{Indexed, OnRemove, Pool, SchedulerKind, Server, Service};
 use weir_sched::{Cursor, Member, Start, table};
 
 use super::overrides::{Override, Overrides};
@@ -226,7 +226,7 @@ impl Allocation {
     /// More services or servers than rows; then `self` is to be thrown away.
     pub(super) fn reconcile(
         &mut self,
-        desired: &Desired,
+        desired: &Indexed,
         overrides: &Overrides,
         facts: &Facts<'_>,
     ) -> Result<()> {
@@ -277,7 +277,7 @@ impl Allocation {
 
     /// Servers of a pool that several services use are counted together too. Once shared stays shared: the counts of flows
     /// that began before are already in it.
-    fn share_counts(&mut self, desired: &Desired) {
+    fn share_counts(&mut self, desired: &Indexed) {
         let mut users: BTreeMap<&str, usize> = BTreeMap::new();
         for service in desired
             .services
@@ -560,7 +560,7 @@ fn wanted<'a>(pool: &'a Pool, overrides: &Overrides) -> Vec<Wanted<'a>> {
 
 /// The server of a slot in the configuration, when it is still there.
 pub(super) fn configured<'a>(
-    desired: &'a Desired,
+    desired: &'a Indexed,
     service: &Service,
     dest: &DestSlot,
 ) -> Option<&'a Server> {

@@ -32,7 +32,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use weir_abi::{Cursor, SETTINGS_MIGRATING};
 use weir_dataplane::{Dataplane, Maps, OpenOptions, Opened, Sizes};
-use weir_model::{Desired, MAX_WEIGHT, Node};
+use weir_model::{Desired, Indexed, MAX_WEIGHT, Node};
 
 use self::address::Announcement;
 use self::allocation::{Allocation, Facts};
@@ -81,7 +81,7 @@ pub struct Engine {
     file: StateFile,
     pin_dir: PathBuf,
     memory: Memory,
-    desired: Desired,
+    desired: Indexed,
     network: Network,
     plane: Dataplane,
     writer: Writer,
@@ -105,6 +105,7 @@ impl Engine {
     /// # Errors
     /// The configuration cannot be had, or the kernel refuses. What ran before goes on.
     pub async fn open(paths: &Paths, desired: &Desired) -> Result<Self> {
+        let desired = &Indexed::from(desired.clone());
         let file = StateFile::new(&paths.runtime_dir);
         let known = file.read()?;
         let lost = known.is_none();
@@ -160,6 +161,7 @@ impl Engine {
     /// server which the refused configuration left out stands last in its pool's order of adding. [`Error::Halfway`]: the
     /// way back failed too; each service then has either configuration, whole, and applying again continues.
     pub async fn apply(&mut self, desired: &Desired) -> Result<Applied> {
+        let desired = Indexed::from(desired.clone());
         let resized = sizes(&desired.node) != *self.plane.sizes();
         let replaced = if resized {
             Some(open_plane(self.pin_dir.clone(), sizes(&desired.node))?)
@@ -167,12 +169,12 @@ impl Engine {
             None
         };
         let plane = replaced.as_ref().map_or(&self.plane, |(plane, _)| plane);
-        let allocation = allocate(&self.memory, desired, plane)?;
-        self.network.take(servers(desired, &allocation)).await?;
-        self.network.interfaces(desired)?;
-        self.network.vip_interface(desired)?;
+        let allocation = allocate(&self.memory, &desired, plane)?;
+        self.network.take(servers(&desired, &allocation)).await?;
+        self.network.interfaces(&desired)?;
+        self.network.vip_interface(&desired)?;
         let rows = rows(
-            desired,
+            &desired,
             &allocation,
             &self.network.surroundings(),
             plane.sizes().dests,
@@ -182,11 +184,12 @@ impl Engine {
             self.plane = plane;
             self.migrating = opened == Opened::FlowsMigrating;
         }
-        let former = std::mem::replace(&mut self.desired, desired.clone());
+        let print = fingerprint(&desired);
+        let former = std::mem::replace(&mut self.desired, desired);
         let former_revision = (self.memory.revision, self.memory.fingerprint);
         self.memory.allocation = allocation;
         self.memory.revision += 1;
-        self.memory.fingerprint = fingerprint(desired);
+        self.memory.fingerprint = print;
         self.rows = rows;
         if let Err(cause) = self.settle().await {
             (self.memory.revision, self.memory.fingerprint) = former_revision;
@@ -205,7 +208,7 @@ impl Engine {
 
     /// Brings a former configuration back after another one failed midway. Rows that the other one gave out are removed in
     /// the ordinary way: a packet may have bound a flow to them already.
-    async fn put_back(&mut self, former: Desired) -> Result<()> {
+    async fn put_back(&mut self, former: Indexed) -> Result<()> {
         self.desired = former;
         self.memory.allocation = allocate(&self.memory, &self.desired, &self.plane)?;
         self.network
@@ -387,7 +390,7 @@ fn sizes(node: &Node) -> Sizes {
 }
 
 /// Servers whose next hops are needed: those of the configuration and removed ones that still have flows.
-fn servers(desired: &Desired, allocation: &Allocation) -> BTreeSet<IpAddr> {
+fn servers(desired: &Indexed, allocation: &Allocation) -> BTreeSet<IpAddr> {
     let used: BTreeSet<&str> = desired
         .services
         .iter()
@@ -405,7 +408,7 @@ fn servers(desired: &Desired, allocation: &Allocation) -> BTreeSet<IpAddr> {
         .collect()
 }
 
-fn allocate(memory: &Memory, desired: &Desired, plane: &Dataplane) -> Result<Allocation> {
+fn allocate(memory: &Memory, desired: &Indexed, plane: &Dataplane) -> Result<Allocation> {
     let maps = plane.maps();
     let cursor = |row: u32| {
         let Cursor {
@@ -442,6 +445,6 @@ fn now_ms() -> u64 {
 /// Tells configurations apart over restarts of the same build; another build may count one revision more.
 fn fingerprint(desired: &Desired) -> u64 {
     let mut hasher = DefaultHasher::new();
-    format!("{desired:?}").hash(&mut hasher);
+    desired.hash(&mut hasher);
     hasher.finish()
 }

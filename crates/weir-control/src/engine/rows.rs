@@ -13,7 +13,7 @@ use weir_abi::{
     VIP_RANGES, VIP_SNAT, ticks_from,
 };
 use weir_model::{
-    Desired, Family, Forward, NoServer, Node, Ports, Protocol, Service, Snat, Timeouts,
+    Family, Forward, Indexed, NoServer, Node, Ports, Protocol, Service, Snat, Timeouts,
     TunnelChecksum, TunnelKind,
 };
 
@@ -92,7 +92,7 @@ pub(super) struct Rows {
 /// # Errors
 /// A service has more servers than its scheduler's table has places.
 pub(super) fn rows(
-    desired: &Desired,
+    desired: &Indexed,
     allocation: &Allocation,
     around: &Surroundings,
     dest_rows: u32,
@@ -155,7 +155,7 @@ fn removed_flags(removal: Removal) -> u8 {
 impl Rows {
     fn add_dests(
         &mut self,
-        desired: &Desired,
+        desired: &Indexed,
         service: &Service,
         slot: &ServiceSlot,
         around: &Surroundings,
@@ -187,7 +187,7 @@ impl Rows {
 
     fn add_service(
         &mut self,
-        desired: &Desired,
+        desired: &Indexed,
         service: &Service,
         slot: &ServiceSlot,
         around: &Surroundings,
@@ -252,7 +252,7 @@ impl Rows {
 }
 
 /// What a service's tables depend on beside its servers.
-pub(super) fn rule(desired: &Desired, service: &Service, dest_rows: u32) -> Rule {
+pub(super) fn rule(desired: &Indexed, service: &Service, dest_rows: u32) -> Rule {
     let scheduler = desired
         .pool(&service.pool)
         .map(weir_model::Pool::l4_scheduler);

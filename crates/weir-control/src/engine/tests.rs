@@ -6,8 +6,8 @@ use weir_abi::{
     DEST_LIVE, DEST_LOCAL, DEST_RESET, DEST_SNAT, DEST_USABLE, VIP_ECHO, VIP_RANGES, VIP_SNAT,
 };
 use weir_model::{
-    Desired, Forward, Listener, OnRemove, Pool, Ports, Protocol, Scheduler, SchedulerKind, Server,
-    Service, Snat,
+    Desired, Forward, Indexed, Listener, OnRemove, Pool, Ports, Protocol, Scheduler, SchedulerKind,
+    Server, Service, Snat,
 };
 use weir_sched::Cursor;
 
@@ -61,14 +61,28 @@ fn reconcile(allocation: &mut Allocation, desired: &Desired, cursor: Cursor) {
         cursor: &|_| cursor,
     };
     allocation
-        .reconcile(desired, &Overrides::default(), &facts)
+        .reconcile(
+            &Indexed::from(desired.clone()),
+            &Overrides::default(),
+            &facts,
+        )
         .unwrap();
+}
+
+fn rows_of(desired: &Desired, allocation: &Allocation, around: &Surroundings) -> Rows {
+    rows(
+        &Indexed::from(desired.clone()),
+        allocation,
+        around,
+        DEST_ROWS,
+    )
+    .unwrap()
 }
 
 fn planned(desired: &Desired) -> (Allocation, Rows) {
     let mut allocation = Allocation::default();
     reconcile(&mut allocation, desired, Cursor::default());
-    let rows = rows(desired, &allocation, &Surroundings::default(), DEST_ROWS).unwrap();
+    let rows = rows_of(desired, &allocation, &Surroundings::default());
     (allocation, rows)
 }
 
@@ -201,7 +215,7 @@ fn more_servers_than_rows_is_refused() {
         cursor: &|_| Cursor::default(),
     };
     let refused = Allocation::default().reconcile(
-        &desired(SchedulerKind::Rr, &servers),
+        &Indexed::from(desired(SchedulerKind::Rr, &servers)),
         &Overrides::default(),
         &facts,
     );
@@ -265,8 +279,10 @@ fn the_sorry_server_takes_over_when_no_other_can() {
             now_ms: 1,
             cursor: &|_| Cursor::default(),
         };
-        allocation.reconcile(&wanted, overrides, &facts).unwrap();
-        let rows = rows(&wanted, &allocation, &Surroundings::default(), DEST_ROWS).unwrap();
+        allocation
+            .reconcile(&Indexed::from(wanted.clone()), overrides, &facts)
+            .unwrap();
+        let rows = rows_of(&wanted, &allocation, &Surroundings::default());
         rows.services[&1]
             .tables
             .list
@@ -349,7 +365,7 @@ fn snat_without_addresses_uses_the_source_towards_the_servers() {
         local: [ip("10.0.0.1")].into(),
         ..Surroundings::default()
     };
-    let rows = rows(&wanted, &allocation, &around, DEST_ROWS).unwrap();
+    let rows = rows_of(&wanted, &allocation, &around);
     assert_eq!(rows.services[&1].snat, [ip("10.0.0.254").into()]);
     assert_eq!(rows.vips[&ip("10.0.0.254")].flags, VIP_SNAT);
     assert_eq!(
@@ -365,7 +381,7 @@ fn a_removed_server_is_marked_as_its_pool_says() {
     wanted.pools[0].servers.remove(0);
     wanted.pools[0].on_remove = OnRemove::Reset;
     reconcile(&mut allocation, &wanted, Cursor::default());
-    let rows = rows(&wanted, &allocation, &Surroundings::default(), DEST_ROWS).unwrap();
+    let rows = rows_of(&wanted, &allocation, &Surroundings::default());
     assert_eq!(rows.removed, [(1, DEST_LIVE | DEST_RESET)].into());
     assert!(!rows.dests.contains_key(&1));
     assert!(
@@ -380,9 +396,7 @@ fn a_removed_service_keeps_what_its_flows_need() {
     let (mut allocation, _) = planned(&wanted);
     wanted.services.clear();
     reconcile(&mut allocation, &wanted, Cursor::default());
-    let plan = |allocation: &Allocation| {
-        rows(&wanted, allocation, &Surroundings::default(), DEST_ROWS).unwrap()
-    };
+    let plan = |allocation: &Allocation| rows_of(&wanted, allocation, &Surroundings::default());
     let rows = plan(&allocation);
     assert!(rows.services.is_empty() && rows.listeners.is_empty() && rows.vips.is_empty());
     assert_eq!(rows.removed, [(1, DEST_LIVE)].into());
