@@ -16,6 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("weir-vrrp", &["weir-model", "weir-wire"]),
     ("weir-http", &["weir-model"]),
     ("weir-config", &["weir-model"]),
+    ("weir-ipvsadm", &["weir-model"]),
     ("weir-sys", &["weir-model"]),
     ("weir-netlink", &["weir-model", "weir-sys"]),
     ("weir-dataplane", &["weir-abi", "weir-model", "weir-sys"]),
@@ -41,6 +42,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-vrrp",
             "weir-http",
             "weir-config",
+            "weir-ipvsadm",
             "weir-sys",
             "weir-netlink",
             "weir-dataplane",
@@ -62,6 +64,7 @@ const PURE: &[&str] = &[
     "weir-vrrp",
     "weir-http",
     "weir-config",
+    "weir-ipvsadm",
 ];
 /// Crates that do I/O, time, randomness or async; none may be a normal dependency of a pure crate.
 const IMPURE_DEPENDENCIES: &[&str] = &[

@@ -1,0 +1,52 @@
+//! `-L -c`: one line a connection.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::format::endpoint;
+use crate::{Columns, Names, Protocol};
+
+/// A connection, or a persistence template.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connection {
+    /// Transport protocol; `None` = a template of a mark.
+    pub protocol: Option<Protocol>,
+    /// Seconds until it expires.
+    pub expires_s: u64,
+    /// `ESTABLISHED`, `UDP`, `NONE` …
+    pub state: String,
+    /// Client.
+    pub client: (IpAddr, u16),
+    /// VIP.
+    pub vip: (IpAddr, u16),
+    /// Server.
+    pub server: (IpAddr, u16),
+}
+
+/// The list with its titles; engines have no columns of their own, as there is none.
+pub fn connections(rows: &[Connection], columns: Columns, names: &dyn Names) -> String {
+    let names = (!columns.numeric).then_some(names);
+    let mut text = "IPVS connection entries\npro expire ".to_owned();
+    let _ = write!(text, "{:<11} {:<18} {:<18} ", "state", "source", "virtual");
+    let _ = if columns.persistent_conn {
+        writeln!(text, "{:<18} {:<16} pe_data", "destination", "pe name")
+    } else {
+        writeln!(text, "destination")
+    };
+    for row in rows {
+        let name = |(address, port)| endpoint(address, port, row.protocol, names);
+        let expire = format!("{:02}:{:02}", row.expires_s / 60, row.expires_s % 60);
+        let _ = writeln!(
+            text,
+            "{:<3} {expire:<6} {:<11} {:<18} {:<18} {}",
+            row.protocol.map_or("IP", Protocol::title),
+            row.state,
+            name(row.client),
+            name(row.vip),
+            name(row.server),
+        );
+    }
+    text
+}

@@ -1,0 +1,263 @@
+//! Lines of listings, column by column.
+
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr};
+
+use crate::{
+    Columns, Counters, Forward, ListedServer, ListedService, Mask, Names, Protocol, Service,
+    ServiceKey, Tunnel, TunnelKind,
+};
+
+/// Bytes of an address with its port that the tool keeps.
+const ENDPOINT_BYTES: usize = 59;
+/// Bytes of a service and of a server, IPv4 only.
+const SERVICE_BYTES: usize = 33;
+const SERVER_BYTES: usize = 28;
+
+/// How cells are written.
+pub(crate) struct Cells<'a> {
+    columns: Columns,
+    protocol: Option<Protocol>,
+    names: &'a dyn Names,
+}
+
+impl<'a> Cells<'a> {
+    pub(crate) fn new(columns: Columns, protocol: Option<Protocol>, names: &'a dyn Names) -> Self {
+        Self {
+            columns,
+            protocol,
+            names,
+        }
+    }
+
+    /// Address and port, by name unless numbers are asked for.
+    pub(crate) fn endpoint(&self, address: IpAddr, port: u16) -> String {
+        let names = (!self.columns.numeric).then_some(self.names);
+        endpoint(address, port, self.protocol, names)
+    }
+
+    fn number(&self, text: &mut String, value: u64) {
+        let _ = if self.columns.exact {
+            write!(text, " {value:>8}")
+        } else {
+            match value {
+                0..100_000_000 => write!(text, "{value:>9}"),
+                100_000_000..1_000_000_000 => write!(text, "{:>8}K", value / 1_000),
+                1_000_000_000..100_000_000_000 => write!(text, "{:>8}M", value / 1_000_000),
+                100_000_000_000..100_000_000_000_000 => {
+                    write!(text, "{:>8}G", value / 1_000_000_000)
+                }
+                _ => write!(text, "{:>8}T", value / 1_000_000_000_000),
+            }
+        };
+    }
+
+    fn numbers(&self, text: &mut String, values: Counters) {
+        for value in in_columns(values) {
+            self.number(text, value);
+        }
+    }
+}
+
+const fn in_columns(values: Counters) -> [u64; 5] {
+    [
+        values.connections,
+        values.packets_in,
+        values.packets_out,
+        values.bytes_in,
+        values.bytes_out,
+    ]
+}
+
+/// Address and port; `names` = `None` for numbers.
+pub(crate) fn endpoint(
+    address: IpAddr,
+    port: u16,
+    protocol: Option<Protocol>,
+    names: Option<&dyn Names>,
+) -> String {
+    let host = names.and_then(|names| names.host(address));
+    let host = host.unwrap_or_else(|| address.to_string());
+    let service = names
+        .zip(protocol)
+        .and_then(|(names, protocol)| names.service(port, protocol));
+    let service = service.unwrap_or_else(|| port.to_string());
+    let mut text = match address {
+        IpAddr::V4(_) => format!("{host}:{service}"),
+        IpAddr::V6(_) => format!("[{host}]:{service}"),
+    };
+    cut(&mut text, ENDPOINT_BYTES);
+    text
+}
+
+fn cut(text: &mut String, bytes: usize) {
+    text.truncate(text.floor_char_boundary(bytes));
+}
+
+/// The lines above a listing.
+pub(crate) fn titles(columns: Columns) -> String {
+    const FIRST: &str = "Prot LocalAddress:Port";
+    const SECOND: &str = "  -> RemoteAddress:Port";
+    let counted = |[a, b, c, d, e]: [&str; 5]| {
+        format!("{FIRST:<33} {a:>8} {b:>8} {c:>8} {d:>8} {e:>8}\n{SECOND}\n")
+    };
+    if columns.stats {
+        counted(["Conns", "InPkts", "OutPkts", "InBytes", "OutBytes"])
+    } else if columns.rate {
+        counted(["CPS", "InPPS", "OutPPS", "InBPS", "OutBPS"])
+    } else if columns.thresholds {
+        format!(
+            "{FIRST:<33} {:<10} {:<10} {:<10} {:<10}\n{SECOND}\n",
+            "Uthreshold", "Lthreshold", "ActiveConn", "InActConn"
+        )
+    } else if columns.persistent_conn {
+        format!(
+            "{FIRST:<33} {:<9} {:<11} {:<10} {:<10}\n{SECOND}\n",
+            "Weight", "PersistConn", "ActiveConn", "InActConn"
+        )
+    } else {
+        let tunnel = if columns.tunnel { "TunnelInfo    " } else { "" };
+        format!(
+            "{FIRST} Scheduler Flags\n{SECOND}           Forward {tunnel}Weight ActiveConn InActConn\n"
+        )
+    }
+}
+
+/// The line of a service.
+pub(crate) fn service_line(text: &mut String, listed: &ListedService, cells: &Cells<'_>) {
+    let service = &listed.service;
+    let title = title(listed, cells);
+    if cells.columns.stats || cells.columns.rate {
+        let _ = write!(text, "{title:<33}");
+        let values = if cells.columns.stats {
+            listed.counters
+        } else {
+            listed.rates
+        };
+        cells.numbers(text, values);
+    } else {
+        let _ = write!(text, "{title} {}", service.scheduler);
+        if service.flags != 0 {
+            let _ = write!(text, " ({})", flags(service));
+        }
+        if let Some(persistence) = service.persistence {
+            let _ = write!(text, " persistent {}", persistence.timeout_s);
+            if let Some(mask) = mask(persistence.mask) {
+                let _ = write!(text, " mask {mask}");
+            }
+            if !service.engine.is_empty() {
+                let _ = write!(text, " pe {}", service.engine);
+            }
+        }
+        if service.one_packet {
+            text.push_str(" ops");
+        }
+    }
+    text.push('\n');
+}
+
+fn title(listed: &ListedService, cells: &Cells<'_>) -> String {
+    match listed.service.key {
+        ServiceKey::Mark { mark, v6 } => {
+            format!("FWM  {mark}{}", if v6 { " IPv6" } else { "" })
+        }
+        ServiceKey::Address {
+            protocol,
+            address,
+            port,
+        } => {
+            let mut endpoint = cells.endpoint(address, port);
+            if let Some(last) = listed.last_port {
+                let _ = write!(endpoint, "-{last}");
+            }
+            let mut title = format!("{:<4} {endpoint}", protocol.title());
+            if address.is_ipv4() {
+                cut(&mut title, SERVICE_BYTES);
+            }
+            title
+        }
+    }
+}
+
+/// Scheduler flags by the names that they have under the service's scheduler.
+pub(crate) fn flags(service: &Service) -> String {
+    let names: [&str; 3] = match service.scheduler.as_str() {
+        "sh" => ["sh-fallback", "sh-port", ""],
+        "mh" => ["mh-fallback", "mh-port", ""],
+        _ => ["flag-1", "flag-2", "flag-3"],
+    };
+    let bits = [Service::FLAG_1, Service::FLAG_2, Service::FLAG_3];
+    let set = names
+        .into_iter()
+        .zip(bits)
+        .filter(|(name, bit)| service.flags & bit != 0 && !name.is_empty());
+    set.map(|(name, _)| name).collect::<Vec<_>>().join(",")
+}
+
+/// The mask of persistence, unless it is that of single clients.
+pub(crate) fn mask(mask: Mask) -> Option<String> {
+    match mask {
+        Mask::V4(u32::MAX) | Mask::V6(128) => None,
+        Mask::V4(mask) => Some(Ipv4Addr::from(mask).to_string()),
+        Mask::V6(length) => Some(length.to_string()),
+    }
+}
+
+/// The line of a server.
+pub(crate) fn server_line(text: &mut String, listed: &ListedServer, cells: &Cells<'_>) {
+    let server = &listed.server;
+    let mut name = cells.endpoint(server.key.address, server.key.port);
+    if server.key.address.is_ipv4() {
+        cut(&mut name, SERVER_BYTES);
+    }
+    let _ = write!(text, "  -> {name:<28}");
+    let columns = cells.columns;
+    let ListedServer {
+        active, inactive, ..
+    } = listed;
+    let _ = if columns.stats {
+        cells.numbers(text, listed.counters);
+        Ok(())
+    } else if columns.rate {
+        let [connections, packets_in, packets_out, bytes_in, bytes_out] = in_columns(listed.rates);
+        let written = write!(text, " {connections:>8} {packets_in:>8} {packets_out:>8}");
+        cells.number(text, bytes_in);
+        cells.number(text, bytes_out);
+        written
+    } else if columns.thresholds {
+        write!(
+            text,
+            " {:<10} {:<10} {active:<10} {inactive:<10}",
+            server.upper, server.lower
+        )
+    } else if columns.persistent_conn {
+        write!(
+            text,
+            " {:<9} {:<11} {active:<10} {inactive:<10}",
+            server.weight, listed.persistent
+        )
+    } else {
+        let forward = server.forward.title();
+        let _ = write!(text, " {forward:<7}");
+        if columns.tunnel {
+            let _ = write!(text, " {:<13}", tunnel(server.forward, server.tunnel));
+        }
+        write!(text, " {:<6} {active:<10} {inactive:<10}", server.weight)
+    };
+    text.push('\n');
+}
+
+fn tunnel(forward: Forward, tunnel: Tunnel) -> String {
+    if forward != Forward::Tunnel {
+        return "n/a".to_owned();
+    }
+    let kind = tunnel.kind.as_str();
+    let checksum = ["-c", "+c", "r+c"]
+        .get(usize::from(tunnel.checksum))
+        .unwrap_or(&"-c");
+    match tunnel.kind {
+        TunnelKind::Ipip => kind.to_owned(),
+        TunnelKind::Gue => format!("{kind}:{}:{checksum}", tunnel.port),
+        TunnelKind::Gre => format!("{kind}:{checksum}"),
+    }
+}

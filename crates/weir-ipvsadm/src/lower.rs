@@ -1,0 +1,156 @@
+//! From ipvsadm's table to what the data plane shall do.
+//!
+//! Each service becomes one of the same key with a pool of its own, which behaves as the kernel does. SCTP services stay in
+//! the table: packets of theirs are not balanced.
+
+use std::time::Duration;
+
+use weir_model::{
+    Listener, Persistence, Pool, Ports, Scheduler, SchedulerFlags, SchedulerKind, Service, Tunnel,
+    TunnelChecksum, TunnelKind,
+};
+
+use crate::table::{NO_SCHEDULER, scheduler};
+use crate::{Forward, Mask, Protocol, Server, ServiceKey, TableService};
+
+/// The name of a service and of its pool: `ipvsadm:tcp/192.0.2.10:80`, `ipvsadm:fwmark/7`.
+pub fn name_of(key: &ServiceKey) -> String {
+    match *key {
+        ServiceKey::Mark { mark, v6 } => {
+            format!("ipvsadm:fwmark{}/{mark}", if v6 { "6" } else { "" })
+        }
+        ServiceKey::Address {
+            protocol,
+            address,
+            port,
+        } => {
+            let protocol = protocol.as_str();
+            let address = match address {
+                std::net::IpAddr::V4(v4) => v4.to_string(),
+                std::net::IpAddr::V6(v6) => format!("[{v6}]"),
+            };
+            match port {
+                0 => format!("ipvsadm:{protocol}/{address}:*"),
+                port => format!("ipvsadm:{protocol}/{address}:{port}"),
+            }
+        }
+    }
+}
+
+/// The service and its pool; `None` for what the data plane does not carry.
+pub fn lower(entry: &TableService) -> Option<(Service, Pool)> {
+    let name = name_of(&entry.service.key);
+    let mut service = Service::new(&name, weir_model::Forward::Direct, &name);
+    service.listen = vec![listener(&entry.service.key)?];
+    service.strict_ipvs = true;
+    service.one_packet = entry.service.one_packet;
+    service.persistence = entry.service.persistence.map(|persistence| {
+        let (netmask, netmask6) = match persistence.mask {
+            Mask::V4(mask) => (mask.leading_ones() as u8, 128),
+            Mask::V6(length) => (32, length),
+        };
+        Persistence {
+            timeout: Duration::from_secs(persistence.timeout_s.into()),
+            netmask,
+            netmask6,
+        }
+    });
+    let mut pool = Pool::new(&name);
+    pool.scheduler = Some(scheduler_of(entry));
+    // The newest stands first here, last in the order of adding.
+    pool.servers = entry
+        .servers
+        .iter()
+        .rev()
+        .map(|server| lower_server(entry, server))
+        .collect();
+    Some((service, pool))
+}
+
+fn listener(key: &ServiceKey) -> Option<Listener> {
+    let ServiceKey::Address {
+        protocol,
+        address,
+        port,
+    } = *key
+    else {
+        return None;
+    };
+    let protocol = match protocol {
+        Protocol::Tcp => weir_model::Protocol::Tcp,
+        Protocol::Udp => weir_model::Protocol::Udp,
+        Protocol::Sctp => return None,
+    };
+    let ports = match port {
+        0 => Ports::Any,
+        port => Ports::One(port),
+    };
+    Some(Listener {
+        protocol,
+        address,
+        ports,
+    })
+}
+
+fn scheduler_of(entry: &TableService) -> Scheduler {
+    let kind = scheduler(&entry.service.scheduler).unwrap_or(SchedulerKind::Wlc);
+    let hashes = matches!(kind, SchedulerKind::Sh | SchedulerKind::Mh);
+    let flag = |bit| hashes && entry.service.flags & bit != 0;
+    Scheduler {
+        flags: SchedulerFlags {
+            port: flag(crate::Service::FLAG_2),
+            fallback: flag(crate::Service::FLAG_1),
+        },
+        ..Scheduler::new(kind)
+    }
+}
+
+fn lower_server(entry: &TableService, server: &Server) -> weir_model::Server {
+    let key = server.key;
+    let name = match key.address {
+        std::net::IpAddr::V4(v4) => format!("{v4}:{}", key.port),
+        std::net::IpAddr::V6(v6) => format!("[{v6}]:{}", key.port),
+    };
+    let mut lowered = weir_model::Server::new(name, key.address, port(entry, server));
+    lowered.weight = match entry.service.scheduler.as_str() {
+        // Without a scheduler no server takes new connections; those that are there live on.
+        NO_SCHEDULER => 0,
+        _ => server.weight,
+    };
+    (lowered.max_connections, lowered.min_connections) = (server.upper, server.lower);
+    lowered.forward = Some(match server.forward {
+        Forward::Masq => weir_model::Forward::Nat,
+        Forward::Route => weir_model::Forward::Direct,
+        Forward::Tunnel => weir_model::Forward::Tunnel,
+        Forward::L3dsr => weir_model::Forward::L3dsr,
+    });
+    lowered.tunnel = (server.forward == Forward::Tunnel).then_some(Tunnel {
+        kind: match server.tunnel.kind {
+            crate::TunnelKind::Ipip => TunnelKind::Ipip,
+            crate::TunnelKind::Gue => TunnelKind::Gue,
+            crate::TunnelKind::Gre => TunnelKind::Gre,
+        },
+        port: match server.tunnel.port {
+            0 => Tunnel::DEFAULT_PORT,
+            port => port,
+        },
+        checksum: match server.tunnel.checksum {
+            1 => TunnelChecksum::Full,
+            2 => TunnelChecksum::Remote,
+            _ => TunnelChecksum::None,
+        },
+    });
+    lowered
+}
+
+/// The port that packets are rewritten to; `None` = they keep the client's. A server of a service without a port of its
+/// own, persistent ones above all, keeps it too, unless it stands there twice.
+fn port(entry: &TableService, server: &Server) -> Option<u16> {
+    let same_address = |other: &&Server| other.key.address == server.key.address;
+    let alone = entry.servers.iter().filter(same_address).count() == 1;
+    let keeps = match entry.service.key {
+        ServiceKey::Address { port, .. } if port != 0 => server.forward != Forward::Masq,
+        _ => server.forward != Forward::Masq || entry.service.persistence.is_some(),
+    };
+    (server.key.port != 0 && !(keeps && alone)).then_some(server.key.port)
+}

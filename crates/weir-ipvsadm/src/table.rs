@@ -1,0 +1,289 @@
+//! The table of services and servers, with the kernel's rules for changing it.
+//!
+//! What the kernel's control plane would refuse is refused here, in its order and with its error (ip_vs_ctl.c, Linux 6.12);
+//! a refused edit changes nothing. New entries stand first, as in the kernel's lists.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use weir_model::SchedulerKind;
+
+use crate::{Mask, Server, ServerEdit, ServerKey, Service, ServiceKey, SyncDaemon, Timeouts};
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Edit {
+    /// `-A`.
+    AddService(Service),
+    /// `-E`.
+    EditService(Service),
+    /// `-D`.
+    DeleteService(ServiceKey),
+    /// `-C`.
+    Clear,
+    /// `-a`.
+    AddServer(ServiceKey, Server),
+    /// `-e`.
+    EditServer(ServiceKey, ServerEdit),
+    /// `-d`.
+    DeleteServer(ServiceKey, ServerKey),
+    /// `--set`.
+    Timeouts(Timeouts),
+    /// `-Z`, of one service or of all.
+    Zero(Option<ServiceKey>),
+    /// `--start-daemon`.
+    StartDaemon(SyncDaemon),
+    /// `--stop-daemon`.
+    StopDaemon(SyncDaemon),
+}
+
+impl Edit {
+    /// The service that it is about.
+    pub const fn key(&self) -> Option<ServiceKey> {
+        match self {
+            Self::AddService(service) | Self::EditService(service) => Some(service.key),
+            Self::DeleteService(key)
+            | Self::AddServer(key, _)
+            | Self::EditServer(key, _)
+            | Self::DeleteServer(key, _)
+            | Self::Zero(Some(key)) => Some(*key),
+            Self::Clear
+            | Self::Timeouts(_)
+            | Self::Zero(None)
+            | Self::StartDaemon(_)
+            | Self::StopDaemon(_) => None,
+        }
+    }
+}
+
+/// The kernel's errors that an edit can meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Errno {
+    /// `EEXIST`.
+    Exists,
+    /// `ENOENT`: scheduler, engine, server.
+    NoEntry,
+    /// `ESRCH`: service, daemon.
+    NoService,
+    /// `EINVAL`.
+    Invalid,
+    /// `ERANGE`.
+    Range,
+    /// `EOPNOTSUPP`.
+    NotSupported,
+    /// `EPERM`.
+    Permission,
+}
+
+/// Why an edit changed nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// As the kernel would.
+    Errno(Errno),
+    /// Weir's own word: a service of the file, a limit.
+    Words(String),
+}
+
+impl From<Errno> for Refusal {
+    fn from(errno: Errno) -> Self {
+        Self::Errno(errno)
+    }
+}
+
+impl Refusal {
+    /// What the tool prints for it (libipvs.c: ipvs_strerror).
+    pub fn message(&self, edit: &Edit) -> &str {
+        let errno = match self {
+            Self::Words(words) => return words,
+            Self::Errno(errno) => *errno,
+        };
+        let of_service = matches!(
+            edit,
+            Edit::AddService(_) | Edit::EditService(_) | Edit::DeleteService(_) | Edit::Zero(_)
+        );
+        match errno {
+            Errno::Exists if of_service => "Service already exists",
+            Errno::Exists => "Destination already exists",
+            Errno::NoEntry if of_service => "Scheduler or persistence engine not found",
+            Errno::NoEntry => "No such destination",
+            Errno::NoService if matches!(edit, Edit::StopDaemon(_)) => "No daemon is running",
+            Errno::NoService if of_service => "No such service",
+            Errno::NoService => "Service not defined",
+            Errno::Invalid => {
+                "Invalid operation.  Possibly wrong module version, address not unicast, ..."
+            }
+            Errno::Range => "Numerical result out of range",
+            Errno::NotSupported => "Operation not supported",
+            Errno::Permission => "Permission denied (you must be root)",
+        }
+    }
+}
+
+/// A service with its servers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableService {
+    /// The service.
+    pub service: Service,
+    /// Its servers, the newest first.
+    pub servers: Vec<Server>,
+}
+
+/// Services made by ipvsadm, the newest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Table {
+    services: Vec<TableService>,
+}
+
+impl Table {
+    /// The services, the newest first.
+    pub fn services(&self) -> &[TableService] {
+        &self.services
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.services.is_empty()
+    }
+
+    /// The service of that key.
+    pub fn get(&self, key: &ServiceKey) -> Option<&TableService> {
+        self.services.iter().find(|entry| entry.service.key == *key)
+    }
+
+    /// Carries an edit out; timeouts, zeroing and daemons leave the table as it is.
+    ///
+    /// # Errors
+    /// What the kernel would say; nothing is changed then.
+    pub fn apply(&mut self, edit: &Edit) -> Result<(), Errno> {
+        match edit {
+            Edit::AddService(service) => self.add_service(service),
+            Edit::EditService(service) => self.edit_service(service),
+            Edit::DeleteService(key) => {
+                let at = self.place(key)?;
+                self.services.remove(at);
+                Ok(())
+            }
+            Edit::Clear => {
+                self.services.clear();
+                Ok(())
+            }
+            Edit::AddServer(key, server) => self.add_server(key, server),
+            Edit::EditServer(key, edit) => self.edit_server(key, &edit.server),
+            Edit::DeleteServer(key, server) => {
+                let entry = self.place(key).map(|at| &mut self.services[at])?;
+                let at = entry.place(server)?;
+                entry.servers.remove(at);
+                Ok(())
+            }
+            Edit::Zero(Some(key)) => self.place(key).map(drop),
+            Edit::Zero(None) | Edit::Timeouts(_) => Ok(()),
+            Edit::StartDaemon(_) => Err(Errno::NotSupported),
+            Edit::StopDaemon(_) => Err(Errno::NoService),
+        }
+    }
+
+    fn place(&self, key: &ServiceKey) -> Result<usize, Errno> {
+        let place = self
+            .services
+            .iter()
+            .position(|entry| entry.service.key == *key);
+        place.ok_or(Errno::NoService)
+    }
+
+    fn add_service(&mut self, service: &Service) -> Result<(), Errno> {
+        if self.place(&service.key).is_ok() {
+            return Err(Errno::Exists);
+        }
+        check_service(service)?;
+        let entry = TableService {
+            service: service.clone(),
+            servers: Vec::new(),
+        };
+        self.services.insert(0, entry);
+        Ok(())
+    }
+
+    fn edit_service(&mut self, service: &Service) -> Result<(), Errno> {
+        let at = self.place(&service.key)?;
+        check_service(service)?;
+        self.services[at].service = service.clone();
+        Ok(())
+    }
+
+    fn add_server(&mut self, key: &ServiceKey, server: &Server) -> Result<(), Errno> {
+        let at = self.place(key)?;
+        let entry = &mut self.services[at];
+        check_server(server)?;
+        if entry.place(&server.key).is_ok() {
+            return Err(Errno::Exists);
+        }
+        if !is_unicast(server.key.address) {
+            return Err(Errno::Invalid);
+        }
+        entry.servers.insert(0, *server);
+        Ok(())
+    }
+
+    fn edit_server(&mut self, key: &ServiceKey, server: &Server) -> Result<(), Errno> {
+        let entry = self.place(key).map(|at| &mut self.services[at])?;
+        check_server(server)?;
+        let at = entry.place(&server.key)?;
+        entry.servers[at] = *server;
+        Ok(())
+    }
+}
+
+impl TableService {
+    fn place(&self, key: &ServerKey) -> Result<usize, Errno> {
+        let place = self.servers.iter().position(|server| server.key == *key);
+        place.ok_or(Errno::NoEntry)
+    }
+}
+
+/// The name of a service without scheduler: it refuses new connections.
+pub(crate) const NO_SCHEDULER: &str = "none";
+
+/// IPVS's scheduler of that name, where this build has it.
+pub(crate) fn scheduler(name: &str) -> Option<SchedulerKind> {
+    let kind = SchedulerKind::from_name(name)?;
+    let own = matches!(
+        kind,
+        SchedulerKind::Maglev | SchedulerKind::P2c | SchedulerKind::LeastTime
+    );
+    (!own && kind.is_built()).then_some(kind)
+}
+
+fn check_service(service: &Service) -> Result<(), Errno> {
+    let known = service.scheduler == NO_SCHEDULER || scheduler(&service.scheduler).is_some();
+    if !known || !service.engine.is_empty() {
+        return Err(Errno::NoEntry);
+    }
+    match service.persistence.map(|persistence| persistence.mask) {
+        // The kernel takes masks with holes; Weir's templates know prefixes only.
+        Some(Mask::V4(mask)) if mask == 0 || mask.leading_ones() != mask.count_ones() => {
+            Err(Errno::Invalid)
+        }
+        Some(Mask::V6(0)) => Err(Errno::Invalid),
+        Some(Mask::V6(length)) if length > 128 => Err(Errno::Invalid),
+        _ => Ok(()),
+    }
+}
+
+fn check_server(server: &Server) -> Result<(), Errno> {
+    if server.lower > server.upper {
+        return Err(Errno::Range);
+    }
+    Ok(())
+}
+
+/// Whether packets can be sent to it; broadcast addresses of the host's networks are not known here.
+fn is_unicast(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.octets()[0] != 0 && v4.octets()[0] < 224,
+        IpAddr::V6(v6) => !v6.is_multicast() && !v6.is_unspecified(),
+    }
+}

@@ -1,0 +1,92 @@
+//! Numbers and addresses as C's library reads them: strtol(3), inet_aton(3).
+
+use std::net::Ipv4Addr;
+
+/// A decimal number with optional blanks and sign before it and nothing after it, within the bounds.
+pub(crate) fn number(text: &str, least: i64, most: i64) -> Option<i64> {
+    let text = text.trim_start_matches([' ', '\t', '\n', '\u{b}', '\u{c}', '\r']);
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let value: i64 = text.parse().ok()?;
+    (least..=most).contains(&value).then_some(value)
+}
+
+/// One to four parts, each decimal, octal (`0…`) or hexadecimal (`0x…`); the last fills what is left; blanks may follow.
+pub(crate) fn inet_aton(text: &str) -> Option<Ipv4Addr> {
+    let text = text
+        .find([' ', '\t', '\n', '\u{b}', '\u{c}', '\r'])
+        .map_or(text, |end| &text[..end]);
+    let parts: Vec<u64> = text.split('.').map(part).collect::<Option<_>>()?;
+    let (last, first) = parts.split_last()?;
+    let room = 4usize.checked_sub(first.len())? as u32;
+    if room == 0 || *last >= 1 << (8 * room) || first.iter().any(|part| *part > 255) {
+        return None;
+    }
+    let high = first.iter().enumerate();
+    let high: u64 = high.map(|(at, part)| part << (24 - 8 * at)).sum();
+    Some(Ipv4Addr::from((high | last) as u32))
+}
+
+fn part(text: &str) -> Option<u64> {
+    let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None if text.len() > 1 && text.starts_with('0') => (&text[1..], 8),
+        None => (text, 10),
+    };
+    if digits.starts_with('+') {
+        return None;
+    }
+    u64::from_str_radix(digits, radix)
+        .ok()
+        .filter(|value| *value <= u64::from(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_as_strtol_reads_them() {
+        for (text, value) in [
+            ("7", Some(7)),
+            ("+7", Some(7)),
+            (" 07", Some(7)),
+            ("-1", Some(-1)),
+            ("100", Some(100)),
+            ("101", None),
+            ("", None),
+            ("+", None),
+            ("7 ", None),
+            ("0x7", None),
+            ("99999999999999999999", None),
+        ] {
+            assert_eq!(number(text, -5, 100), value, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn addresses_as_inet_aton_reads_them() {
+        for (text, address) in [
+            ("10.0.0.1", Some([10, 0, 0, 1])),
+            ("10.1", Some([10, 0, 0, 1])),
+            ("10.1.258", Some([10, 1, 1, 2])),
+            ("64", Some([0, 0, 0, 64])),
+            ("0x7f.1", Some([127, 0, 0, 1])),
+            ("010.0.0.1", Some([8, 0, 0, 1])),
+            ("0.0.0.0", Some([0; 4])),
+            ("10.0.0.1 x", Some([10, 0, 0, 1])),
+            ("", None),
+            ("10.0.0.256", None),
+            ("256.1", None),
+            ("1.2.3.4.5", None),
+            ("08.0.0.1", None),
+            ("1..2", None),
+            ("host", None),
+            ("4294967296", None),
+        ] {
+            assert_eq!(inet_aton(text), address.map(Ipv4Addr::from), "{text:?}");
+        }
+    }
+}

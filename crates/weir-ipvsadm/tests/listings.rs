@@ -1,0 +1,279 @@
+//! Every format of a listing, and the round trip of a saved table.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use weir_ipvsadm::{
+    Columns, Command, Connection, Counters, List, ListedServer, ListedService, Listing, Names,
+    Numeric, Protocol, Table, Timeouts, connections, parse, timeouts, words,
+};
+
+const TABLE: &str = "\
+-A -t 192.0.2.10:80 -s wlc
+-a -t 192.0.2.10:80 -r 10.0.0.2 -g -w 3 -x 100 -y 80
+-a -t 192.0.2.10:80 -r 192.168.1.1 -g -w 0
+-a -t 192.0.2.10:80 -r 10.0.0.1:80 -g
+-A -t 192.0.2.10:443 -s sh -p 600 -M 255.255.255.0 -b sh-port,sh-fallback
+-a -t 192.0.2.10:443 -r 10.0.0.3:8443 -m -w 65535
+-A -u 192.0.2.10:53 -s rr -o
+-a -u 192.0.2.10:53 -r 10.0.0.4 -i --tun-type gue --tun-port 6080 --tun-remcsum
+-a -u 192.0.2.10:53 -r 10.0.0.5 -i --tun-type gre --tun-csum
+-a -u 192.0.2.10:53 -r 10.0.0.6 -i
+-a -u 192.0.2.10:53 -r 2001:db8::6 -i --tun-type gue --tun-port 6081
+-A --sctp-service 192.0.2.10:3868 -s mh -b mh-port
+-A -t [2001:db8:aaaa:bbbb:cccc:dddd:eeee:1]:80 -s none -p 360 -M 64
+-a -t [2001:db8:aaaa:bbbb:cccc:dddd:eeee:1]:80 -r [2001:db8:aaaa:bbbb:cccc:dddd:eeee:2]:80 -g
+-A -f 7 -s wrr -b flag-1,flag-3
+-a -f 7 -r 10.0.0.7:0 -g
+-a -f 7 -r 10.0.0.8:8080 -m
+-A -f 8 -6 -s wlc -p 30
+-A -t 192.0.2.9:0 -s lc -p
+";
+
+fn table(text: &str) -> Table {
+    let mut table = Table::default();
+    for line in text.lines() {
+        match parse("ipvsadm", &words(line), &Numeric) {
+            Ok(Command::Edit(edit)) => table.apply(&edit).unwrap(),
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+    table
+}
+
+/// A listing with numbers that differ from cell to cell, from small ones to those that overflow their columns.
+fn listing() -> Listing {
+    let mut number = 0u64;
+    let mut next = || {
+        number += 1;
+        10u64.pow((number % 18) as u32) + number
+    };
+    let mut counters = || Counters {
+        connections: next(),
+        packets_in: next(),
+        packets_out: next(),
+        bytes_in: next(),
+        bytes_out: next(),
+    };
+    let table = table(TABLE);
+    let services = table.services().iter().map(|entry| ListedService {
+        service: entry.service.clone(),
+        last_port: None,
+        counters: counters(),
+        rates: counters(),
+        servers: entry
+            .servers
+            .iter()
+            .map(|server| ListedServer {
+                server: *server,
+                active: u64::from(server.weight) + 1,
+                inactive: u64::from(server.upper),
+                persistent: 12,
+                counters: counters(),
+                rates: counters(),
+            })
+            .collect(),
+    });
+    Listing {
+        size: 1 << 20,
+        services: services.collect(),
+    }
+}
+
+/// What `ipvsadm LINE` prints.
+fn shown(line: &str, names: &dyn Names) -> String {
+    match parse("ipvsadm", &words(line), &Numeric).unwrap() {
+        Command::List(List::All, columns) => listing().all(columns, names),
+        Command::List(List::Service(key), columns) => {
+            listing().one(&key, columns, names).expect("there")
+        }
+        Command::Save(columns) => listing().save(columns.numeric, names),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn every_mode_in_numbers() {
+    let mut all = String::new();
+    for mode in [
+        "-L -n",
+        "-L -n --nosort",
+        "-L -n --stats",
+        "-L -n --stats --exact",
+        "-L -n --rate",
+        "-L -n --rate -X",
+        "-L -n --thresholds",
+        "-L -n --persistent-conn",
+        "-L -n --tun-info",
+        "-L -n --tun-info --thresholds --stats",
+        "-L -n -t 192.0.2.10:80",
+        "-L -n -f 7 --stats",
+        "-S -n",
+    ] {
+        // Lines end in blanks: a bar shows where.
+        let shown = shown(mode, &Numeric).replace('\n', "|\n");
+        all += &format!("$ ipvsadm {mode}\n{shown}\n");
+    }
+    insta::assert_snapshot!(all);
+}
+
+/// Has a name for everything, some of them long.
+struct Named;
+
+impl Names for Named {
+    fn address(&self, _: &str) -> Option<Ipv4Addr> {
+        None
+    }
+
+    fn port(&self, _: &str, _: Protocol) -> Option<u16> {
+        None
+    }
+
+    fn host(&self, address: IpAddr) -> Option<String> {
+        Some(match address {
+            IpAddr::V4(v4) if v4.octets()[3] % 2 == 0 => "short.example".to_owned(),
+            IpAddr::V4(_) => "a-rather-long-name-of-a-host.of.some.department.example".to_owned(),
+            IpAddr::V6(_) => "six.example".to_owned(),
+        })
+    }
+
+    fn service(&self, port: u16, protocol: Protocol) -> Option<String> {
+        (port == 80 && protocol == Protocol::Tcp).then(|| "http".to_owned())
+    }
+}
+
+#[test]
+fn names_are_cut_where_the_tool_cuts_them() {
+    let mut all = String::new();
+    for mode in ["-L", "-L --stats", "-S"] {
+        let shown = shown(mode, &Named).replace('\n', "|\n");
+        all += &format!("$ ipvsadm {mode}\n{shown}\n");
+    }
+    insta::assert_snapshot!(all);
+}
+
+#[test]
+fn a_saved_table_makes_itself_again() {
+    let saved = shown("-S -n", &Numeric);
+    let again = Listing {
+        size: 0,
+        services: table(&saved)
+            .services()
+            .iter()
+            .map(|entry| ListedService {
+                service: entry.service.clone(),
+                last_port: None,
+                counters: Counters::default(),
+                rates: Counters::default(),
+                servers: entry
+                    .servers
+                    .iter()
+                    .map(|server| ListedServer {
+                        server: *server,
+                        active: 0,
+                        inactive: 0,
+                        persistent: 0,
+                        counters: Counters::default(),
+                        rates: Counters::default(),
+                    })
+                    .collect(),
+            })
+            .collect(),
+    };
+    assert_eq!(again.save(true, &Numeric), saved);
+}
+
+#[test]
+fn a_service_that_is_not_there_has_no_list() {
+    let Ok(Command::List(List::Service(key), columns)) =
+        parse("ipvsadm", &words("-L -t 192.0.2.99:80"), &Numeric)
+    else {
+        panic!("no list of a service");
+    };
+    assert_eq!(listing().one(&key, columns, &Numeric), None);
+}
+
+#[test]
+fn a_range_of_the_file_is_listed_and_not_saved() {
+    let mut listing = listing();
+    listing.services.truncate(1);
+    listing.services[0].last_port = Some(8999);
+    let columns = Columns {
+        numeric: true,
+        ..Columns::default()
+    };
+    let shown = listing.all(columns, &Numeric);
+    assert!(shown.contains("192.0.2.9:0-8999 lc"), "{shown}");
+    assert_eq!(listing.save(true, &Numeric), "");
+}
+
+#[test]
+fn connections_have_their_columns() {
+    let endpoint = |address: &str, port| (address.parse::<IpAddr>().unwrap(), port);
+    let connection =
+        |protocol, state: &str, expires_s, [client, vip, server]: [(&str, u16); 3]| Connection {
+            protocol,
+            expires_s,
+            state: state.to_owned(),
+            client: endpoint(client.0, client.1),
+            vip: endpoint(vip.0, vip.1),
+            server: endpoint(server.0, server.1),
+        };
+    let rows = [
+        connection(
+            Some(Protocol::Tcp),
+            "ESTABLISHED",
+            899,
+            [
+                ("198.51.100.7", 40_000),
+                ("192.0.2.10", 80),
+                ("10.0.0.1", 80),
+            ],
+        ),
+        connection(
+            Some(Protocol::Udp),
+            "UDP",
+            8_000,
+            [
+                ("2001:db8::7", 5353),
+                ("2001:db8::1", 53),
+                ("2001:db8::2", 53),
+            ],
+        ),
+        connection(
+            Some(Protocol::Tcp),
+            "NONE",
+            60,
+            [("198.51.100.0", 0), ("192.0.2.10", 80), ("10.0.0.1", 80)],
+        ),
+        connection(
+            None,
+            "ASSURED",
+            5,
+            [("198.51.100.7", 0), ("0.0.0.7", 0), ("10.0.0.7", 0)],
+        ),
+    ];
+    let numeric = Columns {
+        numeric: true,
+        ..Columns::default()
+    };
+    let engines = Columns {
+        persistent_conn: true,
+        ..numeric
+    };
+    insta::assert_snapshot!(format!(
+        "{}\n{}\n{}",
+        connections(&rows, numeric, &Numeric),
+        connections(&rows[..1], engines, &Numeric),
+        connections(&rows[..1], Columns::default(), &Named),
+    ));
+}
+
+#[test]
+fn timeouts_stand_on_one_line() {
+    let shown = timeouts(Timeouts {
+        tcp_s: 900,
+        tcp_fin_s: 120,
+        udp_s: 300,
+    });
+    assert_eq!(shown, "Timeout (tcp tcpfin udp): 900 120 300\n");
+}

@@ -1,0 +1,471 @@
+//! Every message of the tool with its exit code, and what is taken without one.
+//!
+//! The expectations were compared with ipvsadm 1.31 on popt 1.19.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use weir_ipvsadm::{
+    Command, Edit, Errno, Exit, Names, Numeric, Protocol, Refusal, Table, parse, words,
+};
+
+fn exit(line: &str) -> Exit {
+    match parse("ipvsadm", &words(line), &Numeric) {
+        Err(exit) => exit,
+        Ok(command) => panic!("{line} is taken: {command:?}"),
+    }
+}
+
+fn edit(line: &str) -> Edit {
+    match parse("ipvsadm", &words(line), &Numeric) {
+        Ok(Command::Edit(edit)) => edit,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+/// Lines that are mistakes, with what is said of them; the code is 2.
+const MISTAKES: &[(&str, &str)] = &[
+    // Needed, illegal and conflicting options, in the order of the table and not of the line.
+    (
+        "-A",
+        "You need to supply the 'service-address' option for the 'add-service' command",
+    ),
+    (
+        "-E -s rr",
+        "You need to supply the 'service-address' option for the 'edit-service' command",
+    ),
+    (
+        "-D",
+        "You need to supply the 'service-address' option for the 'delete-service' command",
+    ),
+    (
+        "-a -t 10.0.0.1:80",
+        "You need to supply the 'real-server' option for the 'add-server' command",
+    ),
+    (
+        "-e -r 10.0.0.1",
+        "You need to supply the 'service-address' option for the 'edit-server' command",
+    ),
+    (
+        "-d -t 10.0.0.1:80",
+        "You need to supply the 'real-server' option for the 'delete-server' command",
+    ),
+    (
+        "-A -t 10.0.0.1:80 -r 10.0.0.2",
+        "Illegal 'real-server' option with the 'add-service' command",
+    ),
+    (
+        "-A -t 10.0.0.1:80 -w 1",
+        "Illegal 'weight' option with the 'add-service' command",
+    ),
+    ("-C -n", "Illegal 'numeric' option with the 'flush' command"),
+    (
+        "-D -t 10.0.0.1:80 -s rr",
+        "Illegal 'scheduler' option with the 'delete-service' command",
+    ),
+    (
+        "-L -s rr",
+        "Illegal 'scheduler' option with the 'list' command",
+    ),
+    (
+        "-R -n",
+        "Illegal 'numeric' option with the 'restore' command",
+    ),
+    (
+        "-S -t 10.0.0.1:80",
+        "Illegal 'service-address' option with the 'save' command",
+    ),
+    ("-Z -n", "Illegal 'numeric' option with the 'zero' command"),
+    (
+        "--set 1 2 3 -n",
+        "Illegal 'numeric' option with the 'set' command",
+    ),
+    (
+        "--start-daemon master -n",
+        "Illegal 'numeric' option with the 'start-daemon' command",
+    ),
+    (
+        "--stop-daemon backup --mcast-ttl 1",
+        "Illegal 'mcast-ttl' option with the 'stop-daemon' command",
+    ),
+    (
+        "-d -t 10.0.0.1:80 -r 10.0.0.2 -m",
+        "Illegal 'forwarding-method' option with the 'delete-server' command",
+    ),
+    (
+        "-L -c -t 10.0.0.1:80",
+        "The option 'service-address' conflicts with the 'connection' option in the 'list' command",
+    ),
+    (
+        "-L --daemon --timeout",
+        "The option 'daemon' conflicts with the 'timeout' option in the 'list' command",
+    ),
+    ("-L -c --stats", "options conflicts in the list command"),
+    (
+        "-L --timeout --rate",
+        "options conflicts in the list command",
+    ),
+    (
+        "-L --daemon --persistent-conn",
+        "options conflicts in the list command",
+    ),
+    ("-L -n -n", "multiple 'numeric' options specified"),
+    (
+        "-A -t 10.0.0.1:80 -f 1",
+        "multiple 'service-address' options specified",
+    ),
+    (
+        "-a -t 10.0.0.1:80 -r 10.0.0.2 -g -m",
+        "multiple 'forwarding-method' options specified",
+    ),
+    // Services.
+    (
+        "-A -t 10.0.0.1",
+        "Zero port specified for non-persistent service",
+    ),
+    (
+        "-E -u 10.0.0.1:0",
+        "Zero port specified for non-persistent service",
+    ),
+    (
+        "-A -t 10.0.0.1:80 -o",
+        "One-Packet Scheduling is only for UDP virtual services",
+    ),
+    (
+        "-A -t 1234",
+        "illegal virtual server address[:port] specified",
+    ),
+    (
+        "-A -t 10.0.0.1:no-such-port",
+        "illegal virtual server address[:port] specified",
+    ),
+    (
+        "-A -t 10.0.0.1:65536",
+        "illegal virtual server address[:port] specified",
+    ),
+    (
+        "-A -t [2001:db8::1]",
+        "illegal virtual server address[:port] specified",
+    ),
+    (
+        "-A -u no.such.host:80",
+        "illegal virtual server address[:port] specified",
+    ),
+    ("-A -f 0", "invalid fwmark value `0' specified"),
+    (
+        "-A -f 4294967296",
+        "invalid fwmark value `4294967296' specified",
+    ),
+    ("-A -f x", "invalid fwmark value `x' specified"),
+    ("-A -6 -f 1", "-6 used before -f\n"),
+    (
+        "-A -t 10.0.0.1:80 -p 0",
+        "invalid timeout value `0' specified",
+    ),
+    (
+        "-A -t 10.0.0.1:80 -p 2678401",
+        "invalid timeout value `2678401' specified",
+    ),
+    (
+        "-A -t 10.0.0.1:80 -p -M x",
+        "illegal virtual server persistent mask specified",
+    ),
+    (
+        "-A -t [2001:db8::1]:80 -p -M 129",
+        "illegal ipv6 netmask specified",
+    ),
+    (
+        "-A -f 1 -6 -p -M 255.255.255.0",
+        "illegal ipv6 netmask specified",
+    ),
+    (
+        "-A -t 10.0.0.1:80 -b bogus",
+        "invalid scheduler flag `bogus'",
+    ),
+    (
+        "-A -t 10.0.0.1:80 -b sh-port",
+        "incompatible scheduler flag `sh-port'",
+    ),
+    (
+        "-A -t 10.0.0.1:80 -s sh -b sh-port,mh-fallback",
+        "incompatible scheduler flag `mh-fallback'",
+    ),
+    // Servers.
+    (
+        "-a -t 10.0.0.1:80 -r 5",
+        "illegal real server address[:port] specified",
+    ),
+    (
+        "-a -t 10.0.0.1:80 -r 10.0.0.2:x",
+        "illegal real server address[:port] specified",
+    ),
+    (
+        "-a -t 10.0.0.1:80 -r 10.0.0.2 -w 65536",
+        "illegal weight specified",
+    ),
+    (
+        "-e -t 10.0.0.1:80 -r 10.0.0.2 -w -1",
+        "illegal weight specified",
+    ),
+    (
+        "-a -t 10.0.0.1:80 -r 10.0.0.2 -x 2147483648",
+        "illegal u_threshold specified",
+    ),
+    (
+        "-a -t 10.0.0.1:80 -r 10.0.0.2 -y z",
+        "illegal l_threshold specified",
+    ),
+    (
+        "-a -t 10.0.0.1:80 -r 2001:db8::2",
+        "Different address family is allowed only for tunneling servers",
+    ),
+    (
+        "-a -r 2001:db8::2 -t [2001:db8::1]:80 --tun-port 1",
+        "Tunnel options conflict with forward method",
+    ),
+    (
+        "-a -t 10.0.0.1:80 -r 10.0.0.2 -i --tun-type vxlan",
+        "illegal tunnel type specified",
+    ),
+    (
+        "-a -t 10.0.0.1:80 -r 10.0.0.2 -i --tun-port 0",
+        "illegal tunnel port specified",
+    ),
+    (
+        "-a -t 10.0.0.1:80 -r 10.0.0.2 -i --tun-type gue",
+        "You need to supply the 'tun-port' option for the 'gue' tunnel type",
+    ),
+    (
+        "-a -t 10.0.0.1:80 -r 10.0.0.2 -i --tun-csum",
+        "Illegal 'tun-csum' option with the 'ipip' tunnel type",
+    ),
+    (
+        "-a -t 10.0.0.1:80 -r 10.0.0.2 -i --tun-type gre --tun-nocsum --tun-csum",
+        "The option 'tun-csum' conflicts with the 'tun-nocsum' option in the 'gre' tunnel type",
+    ),
+    // The rest.
+    ("--set 1 2", "--set option requires 3 timeout values"),
+    ("--set 1 2 x", "invalid timeout value `x' specified"),
+    ("--set 1 2 3 4", "unexpected argument 4"),
+    ("-L foo", "unexpected argument foo"),
+    ("-C # all", "unexpected argument #"),
+    ("-L -D", "invalid option `-D'"),
+    ("-A -t 10.0.0.1:80 --help", "invalid option `--help'"),
+    ("-L --start-daemon master", "invalid option `master'"),
+    (
+        "--start-daemon no",
+        "illegal start-daemon parameter specified",
+    ),
+    ("--stop-daemon no", "illegal start_daemon specified"),
+    (
+        "--start-daemon master --syncid 256",
+        "illegal syncid specified",
+    ),
+    (
+        "--start-daemon master --mcast-group 10.0.0.1",
+        "invalid IPv4 mcast-group `10.0.0.1'",
+    ),
+    (
+        "--start-daemon master --mcast-group fe80::1",
+        "invalid IPv6 mcast-group `fe80::1'",
+    ),
+    (
+        "--start-daemon master --mcast-port 0",
+        "illegal mcast-port specified",
+    ),
+    (
+        "--start-daemon master --mcast-ttl 256",
+        "illegal mcast-ttl specified",
+    ),
+    (
+        "--start-daemon master --sync-maxlen 65508",
+        "illegal sync-maxlen specified",
+    ),
+];
+
+#[test]
+fn mistakes_end_with_2() {
+    for (line, message) in MISTAKES {
+        let exit = exit(line);
+        assert_eq!(exit.stderr, format!("{message}\n"), "{line}");
+        assert_eq!(
+            (exit.code, exit.goes_on, exit.stdout.as_str()),
+            (2, false, ""),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn what_popt_refuses_ends_with_255_and_a_restore_goes_on() {
+    for (line, message) in [
+        ("-L -q", "-q: unknown option"),
+        ("-Lq", "-Lq: unknown option"),
+        ("-L --num", "--num: unknown option"),
+        ("-L -t", "-t: missing argument"),
+        (
+            "-L --numeric=1",
+            "--numeric=1: option does not take an argument",
+        ),
+        ("-L -n=", "-n=: option does not take an argument"),
+        ("--set -1 2 3", "-1: unknown option"),
+    ] {
+        let exit = exit(line);
+        assert_eq!(exit.stderr, format!("{message}\n"), "{line}");
+        assert_eq!((exit.code, exit.goes_on), (255, true), "{line}");
+    }
+}
+
+#[test]
+fn a_first_option_that_is_no_command_points_to_the_help() {
+    let help = "Try `ipvsadm -h' or 'ipvsadm --help' for more information.\n";
+    for line in [
+        "foo",
+        "-n",
+        "-t 10.0.0.1:80",
+        "# a comment",
+        "--li",
+        "-",
+        "--",
+        "-t",
+        "--list=1",
+    ] {
+        let exit = exit(line);
+        assert_eq!((exit.code, exit.goes_on), (255, false), "{line}");
+        assert_eq!(exit.stderr, help, "{line}");
+    }
+}
+
+#[test]
+fn help_and_version_go_to_standard_output() {
+    let help = exit("-h");
+    assert_eq!((help.code, help.stderr.as_str()), (0, ""));
+    assert!(help.stdout.contains("--persistent-conn"), "{}", help.stdout);
+    let version = "ipvsadm v1.31 2019/12/24 (compiled with popt and IPVS v1.2.1)\n";
+    assert_eq!(exit("-v").stdout, version);
+}
+
+#[test]
+fn the_kernels_refusals_have_the_tools_words() {
+    let mut table = Table::default();
+    for line in ["-A -t 10.0.0.1:80", "-a -t 10.0.0.1:80 -r 10.1.0.1"] {
+        table.apply(&edit(line)).unwrap();
+    }
+    let before = table.clone();
+    let service = "-t 10.0.0.1:80";
+    for (line, message) in [
+        (format!("-A {service}"), "Service already exists"),
+        (
+            format!("-E {service} -s nope"),
+            "Scheduler or persistence engine not found",
+        ),
+        (
+            "-A -t 10.0.0.2:80 -s nope".to_owned(),
+            "Scheduler or persistence engine not found",
+        ),
+        (
+            "-A -t 10.0.0.2:80 -p --pe sip".to_owned(),
+            "Scheduler or persistence engine not found",
+        ),
+        ("-E -t 10.0.0.2:80".to_owned(), "No such service"),
+        ("-D -u 10.0.0.1:80".to_owned(), "No such service"),
+        ("-Z -f 1".to_owned(), "No such service"),
+        (
+            "-a -t 10.0.0.2:80 -r 10.1.0.1".to_owned(),
+            "Service not defined",
+        ),
+        (
+            "-e -t 10.0.0.2:80 -r 10.1.0.1".to_owned(),
+            "Service not defined",
+        ),
+        (
+            "-d -t 10.0.0.2:80 -r 10.1.0.1".to_owned(),
+            "Service not defined",
+        ),
+        (
+            format!("-a {service} -r 10.1.0.1"),
+            "Destination already exists",
+        ),
+        (format!("-e {service} -r 10.1.0.2"), "No such destination"),
+        (
+            format!("-d {service} -r 10.1.0.2:80"),
+            "No such destination",
+        ),
+        (
+            format!("-a {service} -r 10.1.0.2 -y 5"),
+            "Numerical result out of range",
+        ),
+        (
+            format!("-e {service} -r 10.1.0.1 -x 4 -y 5"),
+            "Numerical result out of range",
+        ),
+        (
+            format!("-a {service} -r 224.0.0.1"),
+            "Invalid operation.  Possibly wrong module version, address not unicast, ...",
+        ),
+        (
+            "-A -t 10.0.0.2:80 -p -M 255.0.255.0".to_owned(),
+            "Invalid operation.  Possibly wrong module version, address not unicast, ...",
+        ),
+        (
+            "--start-daemon master".to_owned(),
+            "Operation not supported",
+        ),
+        ("--stop-daemon master".to_owned(), "No daemon is running"),
+    ] {
+        let edit = edit(&line);
+        let errno = table.apply(&edit).expect_err(&line);
+        assert_eq!(Refusal::from(errno).message(&edit), message, "{line}");
+        assert_eq!(table, before, "{line}");
+    }
+    let root = Refusal::from(Errno::Permission);
+    assert_eq!(
+        root.message(&Edit::Clear),
+        "Permission denied (you must be root)"
+    );
+}
+
+#[test]
+fn order_on_the_line_is_meaning() {
+    // Without a service before it, `-r` has no port to take over, and its port cannot be a name.
+    let server = |line: &str| match edit(line) {
+        Edit::AddServer(_, server) => server.key.port,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(server("-a -t 10.0.0.1:80 -r 10.0.0.2 -m"), 80);
+    assert_eq!(server("-a -r 10.0.0.2 -t 10.0.0.1:80 -m"), 0);
+    assert_eq!(server("-a -r 10.0.0.2:8080 -t 10.0.0.1:80 -m"), 8080);
+    // Only -m has a port of its own.
+    assert_eq!(server("-a -t 10.0.0.1:80 -r 10.0.0.2:8080 -g"), 80);
+    assert_eq!(server("-a -f 1 -r 10.0.0.2:8080 -g"), 8080);
+}
+
+/// Knows one host and one port.
+struct One;
+
+impl Names for One {
+    fn address(&self, host: &str) -> Option<Ipv4Addr> {
+        (host == "vip.example").then_some(Ipv4Addr::new(10, 0, 0, 1))
+    }
+
+    fn port(&self, service: &str, protocol: Protocol) -> Option<u16> {
+        (service == "http" && protocol == Protocol::Tcp).then_some(80)
+    }
+
+    fn host(&self, _: IpAddr) -> Option<String> {
+        None
+    }
+
+    fn service(&self, _: u16, _: Protocol) -> Option<String> {
+        None
+    }
+}
+
+#[test]
+fn names_are_looked_up() {
+    let parsed = |line: &str| parse("ipvsadm", &words(line), &One);
+    assert_eq!(
+        parsed("-D -t vip.example:http").unwrap(),
+        Command::Edit(edit("-D -t 10.0.0.1:80"))
+    );
+    assert!(parsed("-D -u vip.example:http").is_err());
+}
