@@ -92,7 +92,9 @@ enum weir_scheduler {
 };
 
 #define WEIR_EXTENT_PORT     1 /* sh-port, mh-port: the source port counts */
-#define WEIR_EXTENT_FALLBACK 2 /* mh: an unusable owner is probed past; off under strict_ipvs without mh-fallback */
+#define WEIR_EXTENT_FALLBACK 2 /* sh-fallback, mh-fallback: an overloaded owner is probed past */
+#define WEIR_EXTENT_REPAIR   4 /* a quiesced or dead owner is probed past; off under strict_ipvs without a fallback flag */
+#define WEIR_EXTENT_NETWORK  8 /* ip_hash: of an IPv4 source the first three octets count */
 
 /*
  * weir_tables holds 16-byte elements. A service's extent starts with this header (four elements); lists and hash tables
@@ -102,11 +104,12 @@ struct weir_extent {
 	__u32 scheduler; /* enum weir_scheduler */
 	__u32 flags;
 	__u32 generation; /* a cursor of another generation starts at start_seq and start_weight */
-	__u32 list_at;    /* struct weir_member each, usable servers only, newest added first (descending seq) */
+	__u32 list_at;    /* struct weir_member each, usable servers only, newest added first (descending seq); "first" of fo
+			   * is the list the other way round */
 	__u32 list_len;
-	__u32 hash_at;    /* the scheduler's hash table: __u32 dest ids, four an element */
+	__u32 hash_at;    /* owners of the scheduler's hash table, usable or not: __u32 dest ids, four an element */
 	__u32 hash_len;
-	__u32 spread_at;  /* maglev table over the flow hash, for flows that get no entry; __u32 dest ids, four an element */
+	__u32 spread_at;  /* maglev table over the flow hash, for maglev and flows that get no entry; __u32 dest ids as above */
 	__u32 spread_len; /* 0 = no usable server */
 	__u32 max_weight;
 	__u32 gcd;
@@ -129,7 +132,8 @@ struct weir_cursor {
 	__u32 seq;        /* of the member chosen last, 0 = before the first */
 	__u32 hint;       /* its position in the list, verified against seq before use */
 	__s32 current_weight;
-	__u32 pad[11];
+	__u32 draws; /* random numbers taken so far, counted only under weir_settings.draw_seed */
+	__u32 pad[10];
 };
 
 /* ---- servers --------------------------------------------------------------------------------------------------------- */
@@ -356,7 +360,8 @@ struct weir_settings {
 	__u32 reject_budget; /* ICMP errors of our own making a CPU and second */
 	__u32 flags;
 	__u32 untracked_ticks; /* how long a bucket stays marked after an untracked packet */
-	__u32 pad[12];
+	__u32 pad[11];
+	__u32 draw_seed; /* 0 = twos and p2c draw from the kernel's generator; else draw n of a service is a function of both */
 };
 
 /* weir_budget: per CPU. */

@@ -388,7 +388,7 @@ __noinline int bind(struct packet *p, struct binding *b, __u32 untracked)
 		weir_count(WEIR_COUNT_SYN_BUDGET);
 		return bind_stateless(p, b, extent, WEIR_DROP_SYN_BUDGET, 1);
 	}
-	dest_id = schedule(p, b->service, extent, &missed);
+	dest_id = schedule(p, b->service, extent, b->hash, &missed);
 	if (missed) {
 		weir_count(WEIR_COUNT_LOCK_MISSED);
 		dest_id = schedule_spread(extent, b->hash);

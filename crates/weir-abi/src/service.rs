@@ -18,8 +18,12 @@ constants! {
     SERVICE_STRICT: u32 = 4;
     /// [`Extent::flags`]: `sh-port`, `mh-port`: the source port counts.
     EXTENT_PORT: u32 = 1;
-    /// [`Extent::flags`]: an unusable owner of a hash table's slot is probed past.
+    /// [`Extent::flags`]: `sh-fallback`, `mh-fallback`: an overloaded owner of a hash table's place is probed past.
     EXTENT_FALLBACK: u32 = 2;
+    /// [`Extent::flags`]: a quiesced or dead owner is probed past.
+    EXTENT_REPAIR: u32 = 4;
+    /// [`Extent::flags`]: `ip_hash`: of an IPv4 source the first three octets count.
+    EXTENT_NETWORK: u32 = 8;
 }
 
 numbered! {
@@ -143,11 +147,11 @@ structs! {
         list_at: u32,
         /// Number of members.
         list_len: u32,
-        /// First element of the scheduler's hash table of dest ids, four an element.
+        /// First element of the owners of the scheduler's hash table, usable or not: dest ids, four an element.
         hash_at: u32,
         /// Number of dest ids in the hash table.
         hash_len: u32,
-        /// First element of the maglev table for flows without an entry, four dest ids an element.
+        /// First element of the maglev table for `maglev` and for flows without an entry, four dest ids an element.
         spread_at: u32,
         /// Number of dest ids there; 0 = no usable server.
         spread_len: u32,
@@ -187,8 +191,10 @@ structs! {
         hint: u32,
         /// Of wrr.
         current_weight: i32,
+        /// Random numbers taken so far, counted only under `Settings::draw_seed`.
+        draws: u32,
         /// Zero.
-        pad: [u32; 11],
+        pad: [u32; 10],
     }
 
     /// The unit of `weir_tables`.

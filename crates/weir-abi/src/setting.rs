@@ -36,7 +36,9 @@ structs! {
         /// How long a bucket stays marked after an untracked packet, ticks.
         untracked_ticks: u32,
         /// Zero.
-        pad: [u32; 12],
+        pad: [u32; 11],
+        /// 0 = `twos` and `p2c` draw from the kernel's generator; otherwise draw number n of a service is a function of both.
+        draw_seed: u32,
     }
 
     /// `weir_budgets`, per CPU.

@@ -76,16 +76,11 @@ fn schedulers() -> Choices {
     let (now, later): (Vec<_>, Vec<_>) = SchedulerKind::ALL
         .into_iter()
         .partition(|kind| kind.is_built());
-    let (aliases, unbuilt): (Vec<_>, Vec<_>) = ALIASES.iter().partition(|alias| alias.is_built());
     Choices {
         now: now.into_iter().map(SchedulerKind::as_str).collect(),
-        aliases: aliases.iter().map(|alias| alias.name).collect(),
+        aliases: ALIASES.iter().map(|alias| alias.name).collect(),
         known_as: &[],
-        later: later
-            .into_iter()
-            .map(SchedulerKind::as_str)
-            .chain(unbuilt.iter().map(|alias| alias.name))
-            .collect(),
+        later: later.into_iter().map(SchedulerKind::as_str).collect(),
     }
 }
 

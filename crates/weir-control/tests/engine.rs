@@ -95,6 +95,39 @@ fn direct_reaches_both_servers_in_turn() {
 }
 
 #[test]
+fn every_scheduler_chooses_as_it_explains() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("schedulers");
+    topology.serve(VIP, PORT);
+    topology.run(async |paths| {
+        let wish = |kind| desired(Forward::Direct, kind, &BOTH);
+        let mut engine = Engine::open(paths, &wish(SchedulerKind::Rr)).await.unwrap();
+        let built = SchedulerKind::ALL
+            .into_iter()
+            .filter(|kind| kind.is_built());
+        for (kind, first) in built.zip((40_000..).step_by(3)) {
+            engine.apply(&wish(kind)).await.unwrap();
+            assert_eq!(
+                engine.snapshot().unwrap().services[0].scheduler,
+                kind.as_str()
+            );
+            for port in first..first + 3 {
+                let packet = format!("tcp 10.8.0.1:{port} {VIP}:{PORT}").parse().unwrap();
+                let answer = engine.explain_packet(&packet).unwrap();
+                let asked = topology.ask_from(port, VIP, PORT);
+                let random = matches!(kind, SchedulerKind::Twos | SchedulerKind::P2c);
+                assert_eq!(answer.server.is_none(), random, "{kind}: {answer}");
+                if let Some(server) = answer.server.as_ref() {
+                    assert_eq!(*server, asked, "{kind}: {answer}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
 fn nat_replies_come_back_through_the_director() {
     if !is_root() {
         return;

@@ -19,6 +19,6 @@ pub mod state;
 pub mod timeout;
 
 pub use key::{FlowKey, Placement, Tuple};
-pub use model::{Config, Fate, Flow, Load, Model, PacketMeta, Scheduler, Verdict};
+pub use model::{Arrival, Config, Fate, Flow, Load, Model, PacketMeta, Scheduler, Verdict};
 pub use parse::{Cold, Family, Layout, parse};
 pub use state::{Event, View};

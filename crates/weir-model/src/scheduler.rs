@@ -93,10 +93,7 @@ impl SchedulerKind {
 
     /// Whether the data plane of this build can run it.
     pub const fn is_built(self) -> bool {
-        matches!(
-            self,
-            Self::Rr | Self::Wrr | Self::Lc | Self::Wlc | Self::Sh | Self::Mh
-        )
+        !matches!(self, Self::Lblc | Self::Lblcr | Self::LeastTime)
     }
 }
 
@@ -106,13 +103,18 @@ impl fmt::Display for SchedulerKind {
     }
 }
 
-/// Flags of `sh` and `mh`, written `sh-port`, `sh-fallback`, `mh-port`, `mh-fallback`.
+/// Flags of `sh` and `mh`, written `sh-port`, `sh-fallback`, `mh-port`, `mh-fallback`; the other two are what the
+/// aliases `ip_hash` and `first` add.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SchedulerFlags {
     /// Hash the client's port too.
     pub port: bool,
     /// A server that cannot be used is replaced by the next of the hash, instead of refusing its clients.
     pub fallback: bool,
+    /// Hash only the first three octets of an IPv4 client, as nginx's `ip_hash` does.
+    pub networks: bool,
+    /// Of equal servers the one added first, not the one added last, as HAProxy's `first` does.
+    pub file_order: bool,
 }
 
 /// A pool's scheduler.
@@ -137,6 +139,8 @@ impl Scheduler {
             flags: SchedulerFlags {
                 port: false,
                 fallback: false,
+                networks: false,
+                file_order: false,
             },
             max_load_percent: None,
         }
@@ -151,6 +155,12 @@ impl fmt::Display for Scheduler {
         }
         if self.flags.fallback {
             write!(f, " {}-fallback", self.kind)?;
+        }
+        if self.flags.networks {
+            f.write_str(" over the /24")?;
+        }
+        if self.flags.file_order {
+            f.write_str(" in file order")?;
         }
         match self.max_load_percent {
             Some(percent) => write!(f, " max_load {}.{:02}", percent / 100, percent % 100),
@@ -177,6 +187,8 @@ mod tests {
             flags: SchedulerFlags {
                 port: true,
                 fallback: true,
+                networks: false,
+                file_order: false,
             },
             max_load_percent: Some(105),
             ..Scheduler::new(SchedulerKind::Mh)

@@ -1,8 +1,8 @@
 //! `dh` and `sh`: 256 buckets of servers, found by a hash of an address (net/netfilter/ipvs/ip_vs_{dh,sh}.c).
 //!
 //! The owner table is a function of the list alone and is rebuilt when the list changes. When the owner found is out, the
-//! [`Mode`] decides; the kernel's probe order depends on nothing but the first bucket, so that [`resolve`] can follow it once
-//! for every bucket instead of once for every flow. The kernel's `dh` knows no fallback; here it takes `sh`'s.
+//! [`Mode`] decides; the kernel's probe order depends on nothing but the first bucket. The kernel's `dh` knows no fallback;
+//! here it takes `sh`'s.
 
 use crate::Member;
 use crate::availability::{Availability, Mode, Verdict};
@@ -79,39 +79,6 @@ pub fn lookup(
         }
     }
     None
-}
-
-/// The owner table with `mode` applied to every bucket: 0 is a refused flow.
-///
-/// Right for as long as no member's availability changes. Under `Strict` and `Repair` an overloaded owner stays in its bucket
-/// and is refused when it is met, because they never look past one; so only `Fallback` needs a new table, or [`lookup`] over
-/// the owners, when a server reaches or leaves its threshold.
-#[must_use]
-pub fn resolve(owners: &Buckets, members: &[Member], mode: Mode) -> Buckets {
-    let mut resolved = [0; BUCKETS];
-    let availability = |dest| {
-        let found = members.iter().find(|member| member.dest == dest);
-        match found.map_or(Availability::Quiesced, Member::availability) {
-            Availability::Overloaded if mode != Mode::Fallback => Availability::Ready,
-            found => found,
-        }
-    };
-    for (index, bucket) in (0..=u8::MAX).zip(&mut resolved) {
-        *bucket = lookup(owners, index, mode, &availability).unwrap_or(0);
-    }
-    resolved
-}
-
-/// [`sh_owners`] with `mode` applied: see [`resolve`].
-#[must_use]
-pub fn sh_table(members: &[Member], mode: Mode) -> Buckets {
-    resolve(&sh_owners(members), members, mode)
-}
-
-/// [`dh_owners`] with `mode` applied: see [`resolve`].
-#[must_use]
-pub fn dh_table(members: &[Member], mode: Mode) -> Buckets {
-    resolve(&dh_owners(members), members, mode)
 }
 
 #[cfg(test)]

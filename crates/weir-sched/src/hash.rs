@@ -54,6 +54,13 @@ pub const fn mix_64(value: u64) -> u64 {
     x ^ (x >> 31)
 }
 
+/// Draw number `n` of a service under a `seed` other than 0: what the data plane takes for random when it is told to be
+/// predictable, so that sequences of `twos` and `p2c` can be repeated.
+#[must_use]
+pub const fn seeded_draw(seed: u32, n: u32) -> u32 {
+    (mix_64((seed as u64) << 32 | n as u64) >> 32) as u32
+}
+
 /// An address as the one word that the hashing schedulers see: IPv4 as it is, IPv6 as the xor of its four words.
 #[must_use]
 pub fn fold(address: IpAddr) -> u32 {

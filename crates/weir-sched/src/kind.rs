@@ -1,13 +1,13 @@
-//! The fourteen schedulers of IPVS by name, their flags, and the method by which each picks.
+//! The schedulers by name, their flags, and the method by which each picks: IPVS's fourteen and two of Weir's own.
 //!
-//! Only the kernel's own names: what other load balancers call these is a matter of configuration, above this crate.
+//! What other load balancers call these is a matter of configuration, above this crate.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::Error;
 
-/// A scheduler of IPVS.
+/// A scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Round robin.
@@ -38,6 +38,10 @@ pub enum Kind {
     Lblc,
     /// Locality-based least connections with replication.
     Lblcr,
+    /// Maglev hashing of the whole tuple; not in IPVS.
+    Maglev,
+    /// The better of two drawn with equal chances; not in IPVS.
+    P2c,
 }
 
 /// What a pick of a scheduler reads; see the table at the top of the crate.
@@ -88,7 +92,7 @@ impl Flags {
 
 impl Kind {
     /// All of them, in the order of the manual.
-    pub const ALL: [Kind; 14] = [
+    pub const ALL: [Kind; 16] = [
         Kind::Rr,
         Kind::Wrr,
         Kind::Lc,
@@ -103,9 +107,17 @@ impl Kind {
         Kind::Mh,
         Kind::Lblc,
         Kind::Lblcr,
+        Kind::Maglev,
+        Kind::P2c,
     ];
 
-    /// The kernel's name.
+    /// Whether the kernel has it.
+    #[must_use]
+    pub const fn is_ipvs(self) -> bool {
+        !matches!(self, Kind::Maglev | Kind::P2c)
+    }
+
+    /// Its name: the kernel's, where the kernel has it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -123,6 +135,8 @@ impl Kind {
             Kind::Mh => "mh",
             Kind::Lblc => "lblc",
             Kind::Lblcr => "lblcr",
+            Kind::Maglev => "maglev",
+            Kind::P2c => "p2c",
         }
     }
 
@@ -131,11 +145,16 @@ impl Kind {
     pub const fn method(self) -> Method {
         match self {
             Kind::Rr | Kind::Wrr => Method::Walk,
-            Kind::Lc | Kind::Wlc | Kind::Sed | Kind::Nq | Kind::Fo | Kind::Ovf | Kind::Twos => {
-                Method::Load
-            }
+            Kind::Lc
+            | Kind::Wlc
+            | Kind::Sed
+            | Kind::Nq
+            | Kind::Fo
+            | Kind::Ovf
+            | Kind::Twos
+            | Kind::P2c => Method::Load,
             Kind::Dh | Kind::Sh => Method::Bucket,
-            Kind::Mh => Method::Maglev,
+            Kind::Mh | Kind::Maglev => Method::Maglev,
             Kind::Lblc | Kind::Lblcr => Method::Cache,
         }
     }

@@ -6,7 +6,7 @@
 //! | method | schedulers | what a pick reads | module |
 //! |---|---|---|---|
 //! | walk | `rr wrr` | the list and a cursor | [`table`] |
-//! | load | `lc wlc sed nq fo ovf twos` | the list, live counters, two random numbers for `twos` | [`load`] |
+//! | load | `lc wlc sed nq fo ovf twos`, Weir's own `p2c` | the list, live counters, random numbers for the last two | [`load`] |
 //! | bucket | `dh sh` | 256 buckets | [`bucket`] |
 //! | maglev | `mh`, and Weir's own `maglev` | a table of prime size | [`mh`], [`maglev`] |
 //! | cache | `lblc lblcr` | the list, counters and an address cache | none: refused where a service is built |
@@ -20,6 +20,7 @@
 
 pub mod availability;
 pub mod bucket;
+pub mod choice;
 pub mod hash;
 pub mod kind;
 pub mod load;
@@ -88,7 +89,7 @@ pub enum Error {
         /// The size asked for.
         size: u32,
     },
-    /// Not one of the fourteen names of IPVS.
+    /// Not the name of a scheduler.
     #[error("unknown scheduler `{name}`")]
     UnknownScheduler {
         /// The name as given.

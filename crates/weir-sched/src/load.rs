@@ -1,4 +1,4 @@
-//! The schedulers that compare live counters: `lc wlc sed nq fo ovf`, and `twos` between two random candidates.
+//! The schedulers that compare live counters: `lc wlc sed nq fo ovf`, and `twos` and `p2c` between two random candidates.
 //!
 //! All go through the list once, from the newest server, and keep the first of equals. Loads per weight are compared by
 //! 64-bit cross multiplication, as net/netfilter/ipvs/ip_vs_{lc,wlc,sed,nq,fo,ovf,twos}.c do. Counters and random numbers
@@ -66,9 +66,13 @@ pub fn pick(rule: Rule, members: &[Member], counts: &dyn Fn(u32) -> Counts) -> O
 
 /// Index of the better of two servers drawn by weight, or none when no server is available.
 ///
-/// `draws` are uniform over all 32 bits. Each is taken modulo the total weight plus one, the kernel's range, which makes the
+/// `draw` answers numbers uniform over all 32 bits. The kernel draws from 0 to the total weight inclusive, which makes the
 /// first server of the list one part likelier than its weight says.
-pub fn twos(members: &[Member], counts: &dyn Fn(u32) -> Counts, draws: [u32; 2]) -> Option<usize> {
+pub fn twos(
+    members: &[Member],
+    counts: &dyn Fn(u32) -> Counts,
+    draw: &mut dyn FnMut() -> u32,
+) -> Option<usize> {
     let total: u64 = members
         .iter()
         .filter(|m| m.available())
@@ -77,17 +81,70 @@ pub fn twos(members: &[Member], counts: &dyn Fn(u32) -> Counts, draws: [u32; 2])
     if total == 0 {
         return None;
     }
-    let [first, second] = draws.map(|draw| drawn(members, u64::from(draw) % (total + 1)));
-    let (first, second) = (first?, second?);
+    let ceiling = u32::try_from(total + 1).unwrap_or(u32::MAX);
+    let first = drawn(members, below(ceiling, draw).into())?;
+    let second = drawn(members, below(ceiling, draw).into())?;
+    Some(better(members, counts, first, second))
+}
+
+/// Index of the better of two servers drawn with equal chances, or none when no server is available.
+///
+/// A drawn server that is overloaded gives way to the other one; when both are, the flow goes to the next in the list that is
+/// not. The first stays where the loads per weight are equal. Servers of weight 0 are not drawn.
+pub fn p2c(
+    members: &[Member],
+    counts: &dyn Fn(u32) -> Counts,
+    draw: &mut dyn FnMut() -> u32,
+) -> Option<usize> {
+    let drawable: Vec<usize> = (0..members.len())
+        .filter(|&index| members[index].weight > 0)
+        .collect();
+    let ceiling = u32::try_from(drawable.len()).ok().filter(|&len| len > 0)?;
+    let place = below(ceiling, draw) as usize;
+    let (first, second) = (drawable[place], drawable[below(ceiling, draw) as usize]);
+    match (members[first].usable, members[second].usable) {
+        (true, true) => Some(better(members, counts, first, second)),
+        (true, false) => Some(first),
+        (false, true) => Some(second),
+        (false, false) => drawable[place..]
+            .iter()
+            .chain(&drawable[..place])
+            .copied()
+            .find(|&index| members[index].usable),
+    }
+}
+
+/// The first, unless the second has strictly less load per weight.
+fn better(
+    members: &[Member],
+    counts: &dyn Fn(u32) -> Counts,
+    first: usize,
+    second: usize,
+) -> usize {
     let load = |index: usize| {
         let member = &members[index];
         Candidate::new(Rule::Wlc, index, member.weight, counts(member.slot))
     };
-    Some(if load(first).worse_than(&load(second)) {
+    if load(first).worse_than(&load(second)) {
         second
     } else {
         first
-    })
+    }
+}
+
+/// Redraws of a number that would favour some servers. The kernel has no limit; one in `2^32 / ceiling` needs the first.
+const REDRAWS: u32 = 8;
+
+/// A number below `ceiling`, as the kernel's `get_random_u32_below` makes it of uniform ones.
+fn below(ceiling: u32, draw: &mut dyn FnMut() -> u32) -> u32 {
+    let mut product = u64::from(ceiling) * u64::from(draw());
+    for _ in 0..REDRAWS {
+        if product as u32 >= ceiling || product as u32 >= ceiling.wrapping_neg() % ceiling {
+            break;
+        }
+        product = u64::from(ceiling) * u64::from(draw());
+    }
+    (product >> 32) as u32
 }
 
 /// The server at which the weights counted from the head reach `target`.

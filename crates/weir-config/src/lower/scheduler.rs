@@ -14,8 +14,10 @@ pub(crate) struct Alias {
     pub(crate) name: &'static str,
     kind: SchedulerKind,
     fallback: bool,
-    /// Whether it hashes networks instead of addresses, which this build cannot.
+    /// Whether it hashes networks instead of addresses.
     networks: bool,
+    /// Whether the first of equal servers in the file is chosen, not the last.
+    file_order: bool,
 }
 
 impl Alias {
@@ -25,18 +27,16 @@ impl Alias {
             kind,
             fallback: false,
             networks: false,
+            file_order: false,
         }
-    }
-
-    /// Whether the data plane can do what the name says.
-    pub(crate) const fn is_built(&self) -> bool {
-        self.kind.is_built() && !self.networks
     }
 
     const fn scheduler(&self) -> Scheduler {
         let flags = SchedulerFlags {
             port: false,
             fallback: self.fallback,
+            networks: self.networks,
+            file_order: self.file_order,
         };
         Scheduler {
             flags,
@@ -62,7 +62,10 @@ pub(crate) static ALIASES: [Alias; 9] = [
         ..Alias::of("ip_hash", SchedulerKind::Sh)
     },
     Alias::of("random", SchedulerKind::P2c),
-    Alias::of("first", SchedulerKind::Fo),
+    Alias {
+        file_order: true,
+        ..Alias::of("first", SchedulerKind::Fo)
+    },
 ];
 
 pub(super) fn scheduler(sink: &mut Sink<'_>, entry: &Entry<'_>, kind: &Kind) -> Option<Scheduler> {

@@ -3,7 +3,10 @@
 //! Pure: which elements of the map it lies in is decided when it is written. Everything of one service lies in one run, so
 //! that it is published by one store and given back as one.
 
-use weir_abi::{EXTENT_FALLBACK, EXTENT_PORT, Element, Extent, Member as Row, Scheduler as Number};
+use weir_abi::{
+    EXTENT_FALLBACK, EXTENT_NETWORK, EXTENT_PORT, EXTENT_REPAIR, Element, Extent, Member as Row,
+    Scheduler as Number,
+};
 use weir_model::{Scheduler, SchedulerKind};
 use weir_sched::{Mode, Start, availability, bucket, hash, maglev, mh};
 
@@ -19,7 +22,7 @@ pub(super) struct Tables {
     scheduler: u32,
     flags: u32,
     start: Start,
-    /// Usable servers, the newest first.
+    /// Usable servers, the newest first; the oldest first for `first`.
     pub(super) list: Vec<Row>,
     hash: Vec<u32>,
     spread: Vec<u32>,
@@ -55,36 +58,22 @@ pub(super) fn mode(rule: &Rule) -> Mode {
 /// # Errors
 /// More servers than a table has places.
 pub(super) fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
-    let dest = |id: u32| slot.dests.iter().find(|dest| dest.id == id);
     let members = slot.members();
-    let usable: Vec<&DestSlot> = members
-        .iter()
-        .filter(|member| member.weight > 0)
-        .filter_map(|member| dest(member.dest))
-        .collect();
+    let mut usable = usable(slot);
     let refused = |source| Error::Tables {
         service: name.to_owned(),
         source,
     };
     let hash = match rule.scheduler.kind {
-        SchedulerKind::Sh => bucket::sh_table(&members, mode(rule)).to_vec(),
-        SchedulerKind::Dh => bucket::dh_table(&members, mode(rule)).to_vec(),
+        SchedulerKind::Sh => bucket::sh_owners(&members).to_vec(),
+        SchedulerKind::Dh => bucket::dh_owners(&members).to_vec(),
         SchedulerKind::Mh => mh::table(&mh_entries(slot, rule)).map_err(refused)?,
         _ => Vec::new(),
     };
-    let entries: Vec<maglev::Entry> = usable
-        .iter()
-        .map(|dest| maglev::Entry {
-            name: lasting_name(dest),
-            dest: dest.id,
-            weight: dest.effective,
-        })
-        .collect();
-    let spread = if entries.is_empty() {
-        Vec::new()
-    } else {
-        maglev::table(&entries, maglev::size_for(entries.len())).map_err(refused)?
-    };
+    let spread = spread(&usable).map_err(refused)?;
+    if rule.scheduler.flags.file_order {
+        usable.reverse();
+    }
     let live = |dest: &DestSlot| dest.shared.map_or(dest.id, |row| rule.dests + row);
     let list: Vec<Row> = usable
         .iter()
@@ -113,18 +102,41 @@ pub(super) fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tabl
     })
 }
 
+/// Servers that take new flows, the newest first.
+pub(super) fn usable(slot: &ServiceSlot) -> Vec<&DestSlot> {
+    slot.members()
+        .iter()
+        .filter(|member| member.weight > 0)
+        .filter_map(|member| slot.dests.iter().find(|dest| dest.id == member.dest))
+        .collect()
+}
+
+/// Their table over the flow hash.
+///
+/// # Errors
+/// More servers than the table has places.
+pub(super) fn spread(usable: &[&DestSlot]) -> std::result::Result<Vec<u32>, weir_sched::Error> {
+    if usable.is_empty() {
+        return Ok(Vec::new());
+    }
+    let entries: Vec<maglev::Entry> = usable
+        .iter()
+        .map(|dest| maglev::Entry {
+            name: lasting_name(dest),
+            dest: dest.id,
+            weight: dest.effective,
+        })
+        .collect();
+    maglev::table(&entries, maglev::size_for(entries.len()))
+}
+
 fn flags(rule: &Rule) -> u32 {
-    let port = if rule.scheduler.flags.port {
-        EXTENT_PORT
-    } else {
-        0
-    };
-    let fallback = if mode(rule) == Mode::Strict {
-        0
-    } else {
-        EXTENT_FALLBACK
-    };
-    port | fallback
+    let set = |wanted: bool, flag: u32| if wanted { flag } else { 0 };
+    let mode = mode(rule);
+    set(rule.scheduler.flags.port, EXTENT_PORT)
+        | set(rule.scheduler.flags.networks, EXTENT_NETWORK)
+        | set(mode != Mode::Strict, EXTENT_REPAIR)
+        | set(mode == Mode::Fallback, EXTENT_FALLBACK)
 }
 
 /// Entries of `mh`'s table, the newest server first; a quiesced one keeps its places.

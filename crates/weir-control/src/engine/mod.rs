@@ -9,6 +9,7 @@ mod address;
 mod adopt;
 mod allocation;
 mod attach;
+mod choice;
 mod clean;
 mod error;
 mod explain;

@@ -3,11 +3,12 @@
 use std::net::IpAddr;
 
 use weir_abi::{
-    DEST_LIVE, DEST_LOCAL, DEST_RESET, DEST_SNAT, DEST_USABLE, VIP_ECHO, VIP_RANGES, VIP_SNAT,
+    DEST_LIVE, DEST_LOCAL, DEST_RESET, DEST_SNAT, DEST_USABLE, EXTENT_FALLBACK, EXTENT_NETWORK,
+    EXTENT_PORT, EXTENT_REPAIR, VIP_ECHO, VIP_RANGES, VIP_SNAT,
 };
 use weir_model::{
-    Desired, Forward, Indexed, Listener, OnRemove, Pool, Ports, Protocol, Scheduler, SchedulerKind,
-    Server, Service, Snat,
+    Desired, Forward, Indexed, Listener, OnRemove, Pool, Ports, Protocol, Scheduler,
+    SchedulerFlags, SchedulerKind, Server, Service, Snat,
 };
 use weir_sched::Cursor;
 
@@ -255,16 +256,49 @@ fn lists_hold_usable_servers_the_newest_first() {
 }
 
 #[test]
-fn sh_skips_a_quiesced_server_unless_strict() {
-    let mut wanted = desired(SchedulerKind::Sh, &[("10.0.0.1", 1), ("10.0.0.2", 0)]);
-    let owners = |wanted: &Desired| {
+fn hashing_goes_past_a_quiesced_owner_unless_strict() {
+    for kind in [SchedulerKind::Sh, SchedulerKind::Dh, SchedulerKind::Mh] {
+        let mut wanted = desired(kind, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
+        let header = |wanted: &Desired| {
+            let (_, rows) = planned(wanted);
+            let tables = &rows.services[&1].tables;
+            for dest in [1, 2] {
+                assert!(tables.hash().contains(&dest), "{kind}: owners stay");
+            }
+            tables.header(100).0
+        };
+        assert_eq!(header(&wanted).flags, EXTENT_REPAIR);
+        wanted.services[0].strict_ipvs = true;
+        assert_eq!(header(&wanted).flags, 0);
+        wanted.pools[0].scheduler = Some(Scheduler {
+            flags: SchedulerFlags {
+                fallback: true,
+                port: true,
+                networks: true,
+                file_order: false,
+            },
+            ..Scheduler::new(kind)
+        });
+        assert_eq!(
+            header(&wanted).flags,
+            EXTENT_PORT | EXTENT_NETWORK | EXTENT_REPAIR | EXTENT_FALLBACK
+        );
+    }
+}
+
+#[test]
+fn first_is_fo_with_the_oldest_ahead() {
+    let mut wanted = desired(SchedulerKind::Fo, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
+    let list = |wanted: &Desired| {
         let (_, rows) = planned(wanted);
-        let hash = rows.services[&1].tables.hash().to_vec();
-        (hash.len(), hash.iter().filter(|dest| **dest == 1).count())
+        let list = &rows.services[&1].tables.list;
+        list.iter().map(|row| row.dest).collect::<Vec<_>>()
     };
-    assert_eq!(owners(&wanted), (256, 256));
-    wanted.services[0].strict_ipvs = true;
-    assert_eq!(owners(&wanted), (256, 128));
+    assert_eq!(list(&wanted), [2, 1]);
+    if let Some(scheduler) = &mut wanted.pools[0].scheduler {
+        scheduler.flags.file_order = true;
+    }
+    assert_eq!(list(&wanted), [1, 2]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Namespaces around a bridge, and what runs in them.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use socket2::{Domain, Socket, Type};
 use weir_control::engine::Paths;
 use weir_sys::NetNs;
 use weir_sys::ethtool::Features;
@@ -286,6 +287,23 @@ impl Topology {
         let stream = stream.unwrap_or_else(|error| panic!("connect to {at}: {error}"));
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Connection(stream)
+    }
+
+    /// The server that answers a new connection from this port of the client's.
+    pub(crate) fn ask_from(&self, from: u16, address: &str, port: u16) -> String {
+        let at = SocketAddr::new(address.parse().unwrap(), port);
+        let from = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), from);
+        let connect = || -> std::io::Result<TcpStream> {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+            socket.set_reuse_address(true)?;
+            socket.bind(&from.into())?;
+            socket.connect_timeout(&at.into(), PATIENCE)?;
+            Ok(socket.into())
+        };
+        let stream = self.client.run(connect).unwrap();
+        let stream = stream.unwrap_or_else(|error| panic!("{from} to {at}: {error}"));
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Connection(stream).server()
     }
 
     /// The server that answers a new connection.

@@ -179,6 +179,20 @@ impl Bench {
         self.model.config_mut().settings = settings;
     }
 
+    /// Takes the data plane's random numbers from this seed.
+    pub(crate) fn predictable(&mut self, seed: u32) {
+        self.settings(|settings| settings.draw_seed = seed);
+        self.model.scheduler_mut().seed = seed;
+    }
+
+    /// Puts a server at its upper threshold, or below it again.
+    pub(crate) fn overload(&mut self, dest: u32, overloaded: bool) {
+        let mut live = self.plane.maps().live(dest).unwrap();
+        live.overloaded = overloaded.into();
+        self.plane.maps().live.set(dest, &live).unwrap();
+        self.model.live_mut(dest).overloaded = overloaded.into();
+    }
+
     /// Lets replies under nat leave the way their client's packets came.
     pub(crate) fn learn_clients(&mut self) {
         self.settings(|settings| settings.flags |= SETTINGS_LEARN_CLIENTS);
@@ -215,7 +229,10 @@ impl Bench {
             .unwrap();
         let schedule = Schedule::new(kind, mode, port);
         self.published.begin(service, &schedule);
-        self.model.scheduler_mut().0.insert(service, schedule);
+        self.model
+            .scheduler_mut()
+            .schedules
+            .insert(service, schedule);
         self.model
             .config_mut()
             .services
@@ -442,12 +459,18 @@ impl Bench {
     }
 
     fn change(&mut self, service: u32, change: impl FnOnce(&mut Schedule)) {
-        let schedule = self.model.scheduler_mut().0.get_mut(&service).unwrap();
+        let schedule = self
+            .model
+            .scheduler_mut()
+            .schedules
+            .get_mut(&service)
+            .unwrap();
         let before = schedule.members();
         change(schedule);
         let spread = self
             .published
             .publish(&self.plane, service, schedule, &before);
+        schedule.spread.clone_from(&spread);
         let row = self.model.config_mut().services.get_mut(&service).unwrap();
         row.has_extent = true;
         row.spread = spread;

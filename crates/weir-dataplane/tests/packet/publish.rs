@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use weir_abi::{Cursor, EXTENT_FALLBACK, EXTENT_PORT, Extent, Scheduler};
+use weir_abi::{
+    Cursor, EXTENT_FALLBACK, EXTENT_NETWORK, EXTENT_PORT, EXTENT_REPAIR, Extent, Scheduler,
+};
 use weir_dataplane::{Dataplane, Pod};
 use weir_sched::table::{self, Start, rr, wrr};
 use weir_sched::{Kind, Member, Mode, bucket, maglev, mh};
@@ -70,12 +72,11 @@ impl Published {
                 live: server.live,
             })
             .collect();
-        let (hash, fallback) = hash_table(schedule, &after);
+        let hash = hash_table(schedule, &after);
         let spread = spread(schedule);
         let extent = Extent {
             scheduler: number(schedule.kind) as u32,
-            flags: if schedule.port { EXTENT_PORT } else { 0 }
-                | if fallback { EXTENT_FALLBACK } else { 0 },
+            flags: flags(schedule),
             generation: start.generation,
             list_at: self.write(plane, &list),
             list_len: list.len() as u32,
@@ -109,21 +110,40 @@ fn number(kind: Kind) -> Scheduler {
         Kind::Wrr => Scheduler::Wrr,
         Kind::Lc => Scheduler::Lc,
         Kind::Wlc => Scheduler::Wlc,
+        Kind::Sed => Scheduler::Sed,
+        Kind::Nq => Scheduler::Nq,
+        Kind::Fo => Scheduler::Fo,
+        Kind::Ovf => Scheduler::Ovf,
+        Kind::Twos => Scheduler::Twos,
+        Kind::Dh => Scheduler::Dh,
         Kind::Sh => Scheduler::Sh,
         Kind::Mh => Scheduler::Mh,
+        Kind::Maglev => Scheduler::Maglev,
+        Kind::P2c => Scheduler::P2c,
         other => panic!("{other} is not in the data plane"),
     }
 }
 
-/// The scheduler's own table, and whether the data plane probes past servers that are out.
-fn hash_table(schedule: &Schedule, members: &[Member]) -> (Vec<u32>, bool) {
+fn flags(schedule: &Schedule) -> u32 {
+    let mode = match schedule.mode {
+        Mode::Strict => 0,
+        Mode::Repair => EXTENT_REPAIR,
+        Mode::Fallback => EXTENT_REPAIR | EXTENT_FALLBACK,
+    };
+    mode | if schedule.port { EXTENT_PORT } else { 0 }
+        | if schedule.networks { EXTENT_NETWORK } else { 0 }
+}
+
+/// Owners of the scheduler's own table.
+fn hash_table(schedule: &Schedule, members: &[Member]) -> Vec<u32> {
     match schedule.kind {
-        Kind::Sh => (bucket::sh_table(members, schedule.mode).to_vec(), false),
+        Kind::Sh => bucket::sh_owners(members).to_vec(),
+        Kind::Dh => bucket::dh_owners(members).to_vec(),
         Kind::Mh => {
             let entries: Vec<_> = schedule.servers.iter().map(Server::entry).collect();
-            (mh::table(&entries).unwrap(), schedule.mode != Mode::Strict)
+            mh::table(&entries).unwrap()
         }
-        _ => (Vec::new(), false),
+        _ => Vec::new(),
     }
 }
 

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 
-use weir_flow::{Family, Load, Scheduler, Tuple};
-use weir_sched::{Counts, Kind, Member, Mode, bucket, hash, load, mh, reference};
+use weir_flow::{Arrival, Family, Load, Scheduler};
+use weir_sched::choice::{self, Service};
+use weir_sched::{Counts, Flags, Kind, Member, Mode, hash, mh, reference};
 
 /// A server as a scheduler knows it.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +47,12 @@ pub(crate) struct Schedule {
     pub(crate) kind: Kind,
     pub(crate) mode: Mode,
     pub(crate) port: bool,
+    pub(crate) networks: bool,
     pub(crate) servers: Vec<Server>,
+    /// What was published last.
+    pub(crate) spread: Vec<u32>,
+    /// Random numbers drawn so far.
+    draws: u32,
     walk: Option<reference::Service>,
     /// The walk's numbers by dest.
     numbers: HashMap<u32, u32>,
@@ -63,7 +69,10 @@ impl Schedule {
             kind,
             mode,
             port,
+            networks: false,
             servers: Vec::new(),
+            spread: Vec::new(),
+            draws: 0,
             walk: walk.map(reference::Service::new),
             numbers: HashMap::new(),
         }
@@ -99,17 +108,24 @@ impl Schedule {
         }
     }
 
-    fn choose(&mut self, tuple: &Tuple, live: &dyn Fn(u32) -> Load) -> Option<u32> {
-        let members = self.members();
-        let source = match tuple.family {
-            Family::V4 => tuple.src.to_ip(),
-            Family::V6 => Ipv6Addr::from(tuple.src.octets()).into(),
-        };
-        let (fold, port) = (hash::fold(source), if self.port { tuple.sport } else { 0 });
-        let availability = |dest: u32| {
-            let found = members.iter().find(|member| member.dest == dest);
-            found.map_or(weir_sched::Availability::Quiesced, Member::availability)
-        };
+    fn choose(
+        &mut self,
+        arrival: &Arrival<'_>,
+        seed: u32,
+        live: &dyn Fn(u32) -> Load,
+    ) -> Option<u32> {
+        let mut members = self.members();
+        for member in &mut members {
+            member.usable = !live(member.dest).overloaded;
+        }
+        if let Some(walk) = &mut self.walk {
+            for member in &members {
+                walk.set_overloaded(self.numbers[&member.dest], !member.usable);
+            }
+            let number = walk.pick()?;
+            let found = self.numbers.iter().find(|(_, known)| **known == number);
+            return found.map(|(dest, _)| *dest);
+        }
         let counts = |slot: u32| {
             let load = live(slot);
             Counts {
@@ -117,45 +133,60 @@ impl Schedule {
                 inactive: load.inactive as u32,
             }
         };
-        let least = |rule| load::pick(rule, &members, &counts).map(|index| members[index].dest);
-        match self.kind {
-            Kind::Rr | Kind::Wrr => {
-                let number = self.walk.as_mut()?.pick()?;
-                let found = self.numbers.iter().find(|(_, known)| **known == number);
-                found.map(|(dest, _)| *dest)
-            }
-            Kind::Lc => least(load::Rule::Lc),
-            Kind::Wlc => least(load::Rule::Wlc),
-            Kind::Sh => {
-                let owners = bucket::sh_owners(&members);
-                bucket::lookup(
-                    &owners,
-                    bucket::sh_index(fold, port),
-                    self.mode,
-                    &availability,
-                )
-            }
-            Kind::Mh => {
-                let entries: Vec<_> = self.servers.iter().map(Server::entry).collect();
-                mh::lookup(
-                    &mh::table(&entries).ok()?,
-                    fold,
-                    port,
-                    self.mode,
-                    &availability,
-                )
-            }
-            other => panic!("{other} is not in the data plane"),
-        }
+        let entries: Vec<_> = self.servers.iter().map(Server::entry).collect();
+        let service = Service {
+            kind: self.kind,
+            mode: self.mode,
+            flags: Flags {
+                port: self.port,
+                fallback: false,
+            },
+            networks: self.networks,
+            members: &members,
+            entries: &entries,
+            spread: &self.spread,
+        };
+        let draws = &mut self.draws;
+        let mut draw = || {
+            *draws += 1;
+            hash::seeded_draw(seed, *draws - 1)
+        };
+        service.choose(&told(arrival), &counts, &mut draw)
+    }
+}
+
+fn told(arrival: &Arrival<'_>) -> choice::Arrival {
+    let tuple = arrival.tuple;
+    let address = |addr: weir_abi::Addr| match tuple.family {
+        Family::V4 => addr.to_ip(),
+        Family::V6 => Ipv6Addr::from(addr.octets()).into(),
+    };
+    choice::Arrival {
+        source: address(tuple.src),
+        source_port: tuple.sport,
+        destination: address(tuple.dst),
+        hash: arrival.hash,
     }
 }
 
 /// All services' schedulers.
 #[derive(Debug, Default)]
-pub(crate) struct Reference(pub(crate) HashMap<u32, Schedule>);
+pub(crate) struct Reference {
+    pub(crate) schedules: HashMap<u32, Schedule>,
+    /// `Settings::draw_seed`.
+    pub(crate) seed: u32,
+}
 
 impl Scheduler for Reference {
-    fn choose(&mut self, service: u32, tuple: &Tuple, load: &dyn Fn(u32) -> Load) -> Option<u32> {
-        self.0.get_mut(&service)?.choose(tuple, load)
+    fn choose(
+        &mut self,
+        service: u32,
+        arrival: &Arrival<'_>,
+        load: &dyn Fn(u32) -> Load,
+    ) -> Option<u32> {
+        let seed = self.seed;
+        self.schedules
+            .get_mut(&service)?
+            .choose(arrival, seed, load)
     }
 }

@@ -9,7 +9,7 @@ use weir_wire::{IpProtocol, TcpFlags};
 
 use super::config::ServiceRow;
 use super::flows::{Flow, Kind};
-use super::{Job, Load, Model, Scheduler, Verdict};
+use super::{Arrival, Job, Load, Model, Scheduler, Verdict};
 use crate::key::{GOLDEN_64, Placement, Tuple, scaled};
 use crate::state;
 
@@ -108,9 +108,15 @@ impl<S: Scheduler> Model<S> {
             Load {
                 active: live.active,
                 inactive: live.inactive,
+                overloaded: live.overloaded != 0,
             }
         };
-        let chosen = self.scheduler.choose(service, &tuple, &load).unwrap_or(0);
+        let arrival = Arrival {
+            tuple: &tuple,
+            hash: job.hash,
+            now: job.now,
+        };
+        let chosen = self.scheduler.choose(service, &arrival, &load).unwrap_or(0);
         let dest = *self.config.dests.get(&chosen).ok_or(Reason::DropNoServer)?;
         if translates(&dest, job) {
             return self.bind_nat(job, &row, chosen);

@@ -64,19 +64,37 @@ pub struct Fate {
     pub frame: Vec<u8>,
 }
 
-/// Flow counts of one row, as `lc` and `wlc` read them.
+/// What schedulers read of one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Load {
     /// Active flows.
     pub active: u64,
     /// Inactive flows.
     pub inactive: u64,
+    /// At its upper threshold; of the server's own row.
+    pub overloaded: bool,
+}
+
+/// What a scheduler is told of a new flow.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival<'a> {
+    /// The packet's tuple.
+    pub tuple: &'a Tuple,
+    /// Its keyed hash.
+    pub hash: u64,
+    /// The tick.
+    pub now: u32,
 }
 
 /// Chooses servers: handed in by whoever knows the schedulers.
 pub trait Scheduler {
     /// The server for a new flow of a service, or none. `load` reads the counts of a `weir_live` row.
-    fn choose(&mut self, service: u32, tuple: &Tuple, load: &dyn Fn(u32) -> Load) -> Option<u32>;
+    fn choose(
+        &mut self,
+        service: u32,
+        arrival: &Arrival<'_>,
+        load: &dyn Fn(u32) -> Load,
+    ) -> Option<u32>;
 }
 
 /// The data plane in plain words.
@@ -167,6 +185,11 @@ impl<S: Scheduler> Model<S> {
     /// Counts of a row.
     pub fn live(&self, row: u32) -> Live {
         self.live.get(&row).copied().unwrap_or_default()
+    }
+
+    /// Changes a row as something beside packets would.
+    pub fn live_mut(&mut self, row: u32) -> &mut Live {
+        self.live.entry(row).or_default()
     }
 
     /// Packets and bytes of a server.

@@ -14,7 +14,7 @@ use super::*;
 struct Always(u32);
 
 impl Scheduler for Always {
-    fn choose(&mut self, _: u32, _: &Tuple, _: &dyn Fn(u32) -> Load) -> Option<u32> {
+    fn choose(&mut self, _: u32, _: &Arrival<'_>, _: &dyn Fn(u32) -> Load) -> Option<u32> {
         (self.0 != 0).then_some(self.0)
     }
 }

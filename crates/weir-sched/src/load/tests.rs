@@ -161,7 +161,8 @@ fn overloaded_servers_are_never_picked() {
     ] {
         assert_eq!(pick(rule, &members, &idle), Some(1), "{rule:?}");
     }
-    assert_eq!(twos(&members, &idle, [0, 1]), Some(1));
+    assert_eq!(twos(&members, &idle, &mut || 0), Some(1));
+    assert_eq!(p2c(&members, &idle, &mut || 0), Some(1));
 }
 
 /// Arrivals that all stay: the sequence an operator sees.
@@ -189,16 +190,38 @@ fn sequences_of_staying_connections() {
     }
 }
 
+/// A source of these numbers out of `of`, each spread over 32 bits so that [`below`] gives it back.
+fn draws(of: u32, numbers: &[u32]) -> impl FnMut() -> u32 + use<> {
+    let mut raw = numbers
+        .iter()
+        .map(move |&number| (((u64::from(number) << 32) + (1 << 31)) / u64::from(of)) as u32)
+        .collect::<Vec<_>>()
+        .into_iter();
+    move || raw.next().unwrap()
+}
+
+#[test]
+fn numbers_below_a_ceiling_are_the_kernels() {
+    // __get_random_u32_below of drivers/char/random.c: the upper half of a product, redrawn where its lower half is short.
+    assert_eq!(below(7, &mut draws(7, &[5])), 5);
+    assert_eq!(below(1, &mut || 0xffff_ffff), 0);
+    assert_eq!(below(10, &mut || 0x8000_0000), 5);
+    // 2^32 mod 6 is 4: a lower half under 4 is redrawn. 0 gives 0, 0x2aaaaaab gives 1 with 2 below.
+    let mut raw = [0, 0x2aaa_aaab, 0xffff_ffff].into_iter();
+    assert_eq!(below(6, &mut || raw.next().unwrap()), 5);
+}
+
 #[test]
 fn twos_draws_by_weight_and_takes_the_less_loaded() {
-    // In list order: server 3 for draws 0 to 3, server 2 for 4 and 5, server 1 for 6; then modulo 7.
+    // In list order: server 3 for draws 0 to 3, server 2 for 4 and 5, server 1 for 6.
     let (members, idle) = list(&[(1, 0, 0), (2, 0, 0), (3, 0, 0)]);
-    let drawn: Vec<_> = (0..9)
-        .map(|draw| {
-            twos(&members, &|slot| idle[slot as usize], [draw, draw]).map_or(0, |i| members[i].seq)
+    let drawn: Vec<_> = (0..7)
+        .map(|number| {
+            let mut draw = draws(7, &[number, number]);
+            twos(&members, &|slot| idle[slot as usize], &mut draw).map_or(0, |i| members[i].seq)
         })
         .collect();
-    assert_eq!(drawn, [3, 3, 3, 3, 2, 2, 1, 3, 3]);
+    assert_eq!(drawn, [3, 3, 3, 3, 2, 2, 1]);
 
     let (members, counts) = list(&[(1, 1, 0), (2, 2, 0), (3, 2, 0)]);
     let cases = [
@@ -208,11 +231,45 @@ fn twos_draws_by_weight_and_takes_the_less_loaded() {
         ([0, 4], 3),
         ([6, 0], 3),
     ];
-    for (draws, expected) in cases {
-        let index = twos(&members, &|slot| counts[slot as usize], draws);
-        assert_eq!(index.map(|i| members[i].seq), Some(expected), "{draws:?}");
+    for (numbers, expected) in cases {
+        let index = twos(
+            &members,
+            &|slot| counts[slot as usize],
+            &mut draws(7, &numbers),
+        );
+        assert_eq!(index.map(|i| members[i].seq), Some(expected), "{numbers:?}");
     }
-    assert_eq!(twos(&[], &|_| Counts::default(), [0, 0]), None);
+    assert_eq!(twos(&[], &|_| Counts::default(), &mut || 0), None);
+}
+
+#[test]
+fn p2c_draws_evenly_and_takes_the_less_loaded() {
+    // In list order: 4 (quiesced), 3, 2, 1. Weights decide nothing but the comparison.
+    let (mut members, counts) = list(&[(1, 1, 0), (9, 8, 0), (1, 2, 0), (0, 0, 0)]);
+    let cases = [
+        ([0, 0], 3),
+        ([1, 1], 2),
+        ([2, 2], 1),
+        ([0, 1], 2),
+        ([0, 2], 1),
+        ([2, 1], 2),
+    ];
+    let choose = |members: &[Member], numbers: &[u32]| {
+        let mut draw = draws(3, numbers);
+        p2c(members, &|slot| counts[slot as usize], &mut draw).map(|index| members[index].seq)
+    };
+    for (numbers, expected) in cases {
+        assert_eq!(choose(&members, &numbers), Some(expected), "{numbers:?}");
+    }
+    members[1].usable = false;
+    assert_eq!(choose(&members, &[0, 1]), Some(2));
+    assert_eq!(choose(&members, &[1, 0]), Some(2));
+    assert_eq!(choose(&members, &[0, 0]), Some(2), "the next in the list");
+    members[2].usable = false;
+    assert_eq!(choose(&members, &[1, 0]), Some(1));
+    members[3].usable = false;
+    assert_eq!(choose(&members, &[1, 0]), None);
+    assert_eq!(p2c(&members[..1], &|_| Counts::default(), &mut || 0), None);
 }
 
 proptest! {

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The list of a service's usable servers, the newest first, and the schedulers that walk it with a cursor: rr and wrr. */
+#ifndef WEIR_SCHEDULE_LIST_H
+#define WEIR_SCHEDULE_LIST_H
+
+#include "lib/flow.h"
+
+#define LIST_LOG2 20
+
+static __always_inline struct weir_member *member_at(const struct weir_extent *extent, __u32 index)
+{
+	return WEIR_LOOKUP(weir_tables, extent->list_at + index);
+}
+
+/* At its upper threshold: set and cleared where its counts change, long before any list does. */
+static __always_inline int dest_overloaded(__u32 dest_id)
+{
+	struct weir_live *live = WEIR_LOOKUP(weir_live, dest_id);
+
+	return live && READ_ONCE(live->overloaded);
+}
+
+/* ---- seeking ----------------------------------------------------------------------------------------------------------- */
+
+struct list_search {
+	const struct weir_extent *extent;
+	__u32 from;
+	__u32 weight;
+	__u32 found; /* a position */
+};
+
+static long seek_step(__u32 index, void *context)
+{
+	struct list_search *search = context;
+	__u32 position = search->from + index;
+	struct weir_member *member = member_at(search->extent, position);
+
+	if (!member)
+		return 1;
+	if (member->weight < search->weight || dest_overloaded(member->dest))
+		return 0;
+	search->found = position;
+	return 1;
+}
+
+/* The first position from `from` on whose server takes flows and has at least that weight; the list's length for none. */
+static __always_inline __u32 list_seek(const struct weir_extent *extent, __u32 from, __u32 weight)
+{
+	struct list_search search = { .extent = extent, .from = from, .weight = weight, .found = extent->list_len };
+
+	if (from < extent->list_len)
+		bpf_loop(extent->list_len - from, seek_step, &search, 0);
+	return search.found;
+}
+
+static long heaviest_step(__u32 index, void *context)
+{
+	struct list_search *search = context;
+	struct weir_member *member = member_at(search->extent, index);
+
+	if (!member)
+		return 1;
+	if (member->weight > search->weight && !dest_overloaded(member->dest))
+		search->weight = member->weight;
+	return 0;
+}
+
+/* The greatest weight of the servers that take flows, 0 for none. */
+static __always_inline __u32 list_heaviest(const struct weir_extent *extent)
+{
+	struct list_search search = { .extent = extent };
+
+	bpf_loop(extent->list_len, heaviest_step, &search, 0);
+	return search.weight;
+}
+
+/* ---- the cursor ---------------------------------------------------------------------------------------------------------- */
+
+/* Position of the first member after `seq` in list order (descending seq); the list's length when there is none. */
+static __always_inline __u32 list_after(const struct weir_extent *extent, __u32 seq, __u32 hint)
+{
+	struct weir_member *member;
+	__u32 low = 0, high = extent->list_len;
+
+	if (seq == 0)
+		return 0;
+	member = member_at(extent, hint);
+	if (hint < extent->list_len && member && member->seq == seq)
+		return hint + 1;
+	for (int i = 0; i < LIST_LOG2; i++) {
+		__u32 middle = (low + high) / 2;
+
+		if (low >= high)
+			break;
+		member = member_at(extent, middle);
+		if (!member)
+			break;
+		if (member->seq >= seq)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static __always_inline __u32 cursor_take(struct weir_cursor *cursor, const struct weir_extent *extent, __u32 position)
+{
+	struct weir_member *member = member_at(extent, position);
+
+	if (!member || position >= extent->list_len)
+		return 0;
+	cursor->seq = member->seq;
+	cursor->hint = position;
+	return member->dest;
+}
+
+/* User space follows the kernel's rules for added, edited and removed servers; here its answer is only taken over. */
+static __always_inline void cursor_start(struct weir_cursor *cursor, const struct weir_extent *extent)
+{
+	if (cursor->generation == extent->generation)
+		return;
+	cursor->generation = extent->generation;
+	cursor->seq = extent->start_seq;
+	cursor->hint = 0;
+	cursor->current_weight = extent->start_weight;
+}
+
+/* ---- rr and wrr ---------------------------------------------------------------------------------------------------------- */
+
+static __always_inline __u32 schedule_rr(struct weir_cursor *cursor, const struct weir_extent *extent)
+{
+	__u32 position = list_seek(extent, list_after(extent, cursor->seq, cursor->hint), 1);
+
+	if (position >= extent->list_len)
+		position = list_seek(extent, 0, 1);
+	return cursor_take(cursor, extent, position);
+}
+
+/*
+ * A pass takes every server whose weight reaches current_weight; the next asks for gcd less, after the lowest comes
+ * max_weight again. Passes without a server are skipped at once instead of one by one (crates/weir-sched, table::wrr).
+ */
+static __always_inline __u32 schedule_wrr(struct weir_cursor *cursor, const struct weir_extent *extent)
+{
+	__u32 step = extent->gcd ? extent->gcd : 1, level = cursor->current_weight, heaviest;
+	__u32 position = list_seek(extent, list_after(extent, cursor->seq, cursor->hint), level);
+	int mid_pass = cursor->seq != 0, wrapped = mid_pass && level <= step;
+
+	if (extent->max_weight == 0)
+		return 0;
+	if (position < extent->list_len)
+		return cursor_take(cursor, extent, position);
+	if (wrapped)
+		level = extent->max_weight;
+	else if (mid_pass)
+		level -= step;
+	heaviest = list_heaviest(extent);
+	if (heaviest == 0) {
+		/* Where the kernel's loop stands when it gives up. */
+		cursor->current_weight = wrapped ? 1 : extent->max_weight;
+		if (!wrapped)
+			cursor->seq = 0;
+		return 0;
+	}
+	if (level > heaviest)
+		level -= (level - heaviest + step - 1) / step * step;
+	cursor->current_weight = level;
+	return cursor_take(cursor, extent, list_seek(extent, 0, level));
+}
+
+#endif

@@ -1,0 +1,147 @@
+//! Which server a scheduler would choose now, asked of weir-sched with the counts and cursors that packets meet.
+
+use weir_model::{Protocol, Scheduler, SchedulerKind};
+use weir_sched::choice::{Arrival, Service};
+use weir_sched::{Counts, Cursor, Flags, Kind, Member, Start, table};
+
+use super::allocation::ServiceSlot;
+use super::extent::{self, Rule};
+use super::{Engine, Result};
+use crate::explain::Packet;
+
+/// What a scheduler would answer.
+pub(super) enum Choice {
+    /// This server row.
+    Server(u32),
+    /// Two servers would be drawn, and the less loaded taken.
+    Random,
+    /// No server takes flows.
+    None,
+}
+
+impl From<Option<u32>> for Choice {
+    fn from(chosen: Option<u32>) -> Self {
+        chosen.map_or(Self::None, Self::Server)
+    }
+}
+
+impl Engine {
+    /// The choice for a new flow that begins with `packet`.
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub(super) fn choice(
+        &self,
+        slot: &ServiceSlot,
+        rule: &Rule,
+        packet: &Packet,
+    ) -> Result<Choice> {
+        let mut members = slot.members();
+        for member in &mut members {
+            member.usable = self.plane.maps().live(member.dest)?.overloaded == 0;
+        }
+        if rule.scheduler.flags.file_order {
+            members.reverse();
+        }
+        match rule.scheduler.kind {
+            SchedulerKind::Rr | SchedulerKind::Wrr => self.walk(slot, rule, &members),
+            SchedulerKind::Twos | SchedulerKind::P2c => {
+                let any = members.iter().any(Member::available);
+                Ok(if any { Choice::Random } else { Choice::None })
+            }
+            kind => {
+                let Ok(kind) = kind.as_str().parse::<Kind>() else {
+                    return Ok(Choice::None);
+                };
+                let service = Service {
+                    kind,
+                    mode: extent::mode(rule),
+                    flags: Flags {
+                        port: rule.scheduler.flags.port,
+                        fallback: rule.scheduler.flags.fallback,
+                    },
+                    networks: rule.scheduler.flags.networks,
+                    members: &members,
+                    entries: &extent::mh_entries(slot, rule),
+                    spread: &extent::spread(&extent::usable(slot)).unwrap_or_default(),
+                };
+                let counts = |id| self.counts(slot, id);
+                Ok(service
+                    .choose(&self.arrival(packet), &counts, &mut || 0)
+                    .into())
+            }
+        }
+    }
+
+    fn walk(&self, slot: &ServiceSlot, rule: &Rule, members: &[Member]) -> Result<Choice> {
+        let start: Start = slot.start.into();
+        let row = self.plane.maps().cursors.get(slot.row)?;
+        let mut cursor = Cursor {
+            generation: row.generation,
+            last_seq: row.seq,
+            pass_weight: u32::try_from(row.current_weight).unwrap_or(0),
+        };
+        let picked = match rule.scheduler.kind {
+            SchedulerKind::Rr => table::rr::pick(members, &start, &mut cursor),
+            _ => table::wrr::pick(members, &start, &mut cursor),
+        };
+        Ok(picked.map(|index| members[index].dest).into())
+    }
+
+    fn arrival(&self, packet: &Packet) -> Arrival {
+        let family = if packet.source.is_ipv4() {
+            weir_flow::Family::V4
+        } else {
+            weir_flow::Family::V6
+        };
+        let tuple = weir_flow::Tuple {
+            src: packet.source.ip().into(),
+            dst: packet.destination.ip().into(),
+            sport: packet.source.port(),
+            dport: packet.destination.port(),
+            protocol: Protocol::number(packet.protocol),
+            family,
+        };
+        Arrival {
+            source: packet.source.ip(),
+            source_port: packet.source.port(),
+            destination: packet.destination.ip(),
+            hash: weir_flow::FlowKey::new(self.plane.secret()).hash(&tuple),
+        }
+    }
+
+    fn counts(&self, slot: &ServiceSlot, id: u32) -> Counts {
+        let row = slot
+            .dests
+            .iter()
+            .find(|dest| dest.id == id)
+            .map_or(id, |dest| self.counts_of(dest));
+        let live = self.plane.maps().live(row).unwrap_or_default();
+        let clipped = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        Counts {
+            active: clipped(live.active),
+            inactive: clipped(live.inactive),
+        }
+    }
+}
+
+/// By what a scheduler chooses, in a few words.
+pub(super) fn why(scheduler: Scheduler) -> &'static str {
+    match scheduler.kind {
+        SchedulerKind::Rr => "the next after the one chosen last",
+        SchedulerKind::Wrr => "the next whose weight reaches this pass",
+        SchedulerKind::Lc => "the fewest connections",
+        SchedulerKind::Sed => "the shortest expected delay",
+        SchedulerKind::Nq => "an idle one, else the shortest expected delay",
+        SchedulerKind::Fo => "the greatest weight",
+        SchedulerKind::Ovf => "the greatest weight among those with room",
+        SchedulerKind::Twos | SchedulerKind::P2c => "the less loaded of two drawn at random",
+        SchedulerKind::Dh => "the hash of the VIP",
+        SchedulerKind::Sh | SchedulerKind::Mh if scheduler.flags.networks => {
+            "the hash of the client's network"
+        }
+        SchedulerKind::Sh | SchedulerKind::Mh => "the hash of the client",
+        SchedulerKind::Maglev => "the hash of the flow",
+        _ => "the fewest connections for its weight",
+    }
+}

@@ -1,0 +1,107 @@
+//! One entrance for the schedulers that keep nothing between picks: everything but the walks of `rr` and `wrr` and the caches
+//! of `lblc` and `lblcr`.
+//!
+//! Slow: a pick makes the tables that the data plane is given ready. For explanations, and as the judge of tests.
+
+use std::net::IpAddr;
+
+use crate::load::{self, Rule};
+use crate::{Availability, Counts, Flags, Kind, Member, Mode, bucket, hash, maglev, mh};
+
+/// A service as far as a choice depends on it.
+#[derive(Debug, Clone, Copy)]
+pub struct Service<'a> {
+    /// The scheduler.
+    pub kind: Kind,
+    /// What becomes of a hash that leads to a server that takes no flow.
+    pub mode: Mode,
+    /// Whether the source port is part of the key. `fallback` is not looked at: it is in `mode`.
+    pub flags: Flags,
+    /// Whether only the first three octets of an IPv4 source count.
+    pub networks: bool,
+    /// The servers, the newest first.
+    pub members: &'a [Member],
+    /// The same for `mh`; elsewhere not looked at.
+    pub entries: &'a [mh::Entry],
+    /// The spread table; elsewhere than for `maglev` not looked at.
+    pub spread: &'a [u32],
+}
+
+/// A new flow.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrival {
+    /// Where it comes from.
+    pub source: IpAddr,
+    /// Its source port.
+    pub source_port: u16,
+    /// The address that it wants.
+    pub destination: IpAddr,
+    /// The keyed hash of its tuple.
+    pub hash: u64,
+}
+
+impl Service<'_> {
+    /// [`Member::dest`] of the server for a new flow, or none; also none for a scheduler that keeps something between picks.
+    pub fn choose(
+        &self,
+        arrival: &Arrival,
+        counts: &dyn Fn(u32) -> Counts,
+        draw: &mut dyn FnMut() -> u32,
+    ) -> Option<u32> {
+        let picked = |index: Option<usize>| index.map(|index| self.members[index].dest);
+        let least = |rule| picked(load::pick(rule, self.members, counts));
+        match self.kind {
+            Kind::Lc => least(Rule::Lc),
+            Kind::Wlc => least(Rule::Wlc),
+            Kind::Sed => least(Rule::Sed),
+            Kind::Nq => least(Rule::Nq),
+            Kind::Fo => least(Rule::Fo),
+            Kind::Ovf => least(Rule::Ovf),
+            Kind::Twos => picked(load::twos(self.members, counts, draw)),
+            Kind::P2c => picked(load::p2c(self.members, counts, draw)),
+            Kind::Dh | Kind::Sh | Kind::Mh | Kind::Maglev => self.by_hash(arrival),
+            Kind::Rr | Kind::Wrr | Kind::Lblc | Kind::Lblcr => None,
+        }
+    }
+
+    fn by_hash(&self, arrival: &Arrival) -> Option<u32> {
+        let state = |dest| self.availability(dest);
+        let (fold, port) = self.key(arrival);
+        match self.kind {
+            Kind::Dh => {
+                let index = bucket::dh_index(hash::fold(arrival.destination));
+                bucket::lookup(&bucket::dh_owners(self.members), index, self.mode, &state)
+            }
+            Kind::Sh => {
+                let index = bucket::sh_index(fold, port);
+                bucket::lookup(&bucket::sh_owners(self.members), index, self.mode, &state)
+            }
+            Kind::Mh => {
+                let table = mh::table(self.entries).ok()?;
+                mh::lookup(&table, fold, port, self.mode, &state)
+            }
+            _ => maglev::lookup(self.spread, arrival.hash, &state),
+        }
+    }
+
+    /// Folded source and port, as far as they count.
+    fn key(&self, arrival: &Arrival) -> (u32, u16) {
+        let fold = hash::fold(arrival.source);
+        let network = self.networks && arrival.source.is_ipv4();
+        (
+            if network { fold & 0xffff_ff00 } else { fold },
+            if self.flags.port {
+                arrival.source_port
+            } else {
+                0
+            },
+        )
+    }
+
+    fn availability(&self, dest: u32) -> Availability {
+        self.members
+            .iter()
+            .find(|member| member.dest == dest)
+            .map_or(Availability::Quiesced, Member::availability)
+    }
+}
