@@ -100,6 +100,7 @@ fn scheduler_of(entry: &TableService) -> Scheduler {
         flags: SchedulerFlags {
             port: flag(crate::Service::FLAG_2),
             fallback: flag(crate::Service::FLAG_1),
+            ..SchedulerFlags::default()
         },
         ..Scheduler::new(kind)
     }
