@@ -1,6 +1,7 @@
-//! A desired state whose parts are found by name, pool and address instead of searched.
+//! A desired state whose parts are found by name, pool and address instead of searched, and compared by their hashes.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::ops::Deref;
 
@@ -16,6 +17,9 @@ pub struct Indexed {
     users: HashMap<String, Vec<usize>>,
     /// Services at each address, in their order.
     listening: HashMap<IpAddr, Vec<usize>>,
+    /// Of each service, all that its rows depend on.
+    prints: Vec<u64>,
+    print: u64,
 }
 
 impl From<Desired> for Indexed {
@@ -25,7 +29,7 @@ impl From<Desired> for Indexed {
             services: HashMap::with_capacity(desired.services.len()),
             users: HashMap::with_capacity(desired.pools.len()),
             listening: HashMap::with_capacity(desired.services.len()),
-            desired: Desired::default(),
+            ..Self::default()
         };
         for (at, pool) in desired.pools.iter().enumerate() {
             indexed.pools.entry(pool.name.clone()).or_insert(at);
@@ -44,8 +48,15 @@ impl From<Desired> for Indexed {
             }
         }
         indexed.desired = desired;
+        indexed.hash();
         indexed
     }
+}
+
+fn print(value: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl Deref for Indexed {
@@ -82,6 +93,51 @@ impl Indexed {
         self.listening.keys().copied()
     }
 
+    /// A number that tells configurations apart, places in the file aside; the same in every process of one build.
+    pub const fn fingerprint(&self) -> u64 {
+        self.print
+    }
+
+    /// Names of the services that are other than in `former` in anything that they or their servers depend on: the ones that
+    /// are gone by name, then the others in their order here.
+    pub fn changed_since<'a>(&'a self, former: &'a Self) -> Vec<&'a str> {
+        let mut names: Vec<&str> = former
+            .services
+            .keys()
+            .map(String::as_str)
+            .filter(|name| !self.services.contains_key(*name))
+            .collect();
+        names.sort_unstable();
+        let before = |name: &str| Some(former.prints[*former.services.get(name)?]);
+        for (service, print) in self.desired.services.iter().zip(&self.prints) {
+            if before(&service.name) != Some(*print) {
+                names.push(&service.name);
+            }
+        }
+        names
+    }
+
+    fn hash(&mut self) {
+        let Desired {
+            node,
+            timeouts,
+            ipvs,
+            pools,
+            services,
+        } = &self.desired;
+        let common = print((node, timeouts, ipvs));
+        let of_pools: Vec<u64> = pools.iter().map(print).collect();
+        let of_service = |service: &Service| {
+            let pool = self.pools.get(&service.pool).map(|at| of_pools[*at]);
+            // Servers of a pool that several services use are counted together.
+            let mut sharing = self.users(&service.pool).filter(|user| !user.strict_ipvs);
+            print((common, service, pool, sharing.nth(1).is_some()))
+        };
+        let prints: Vec<u64> = services.iter().map(of_service).collect();
+        self.print = print((common, &of_pools, &prints));
+        self.prints = prints;
+    }
+
     fn at<'a>(
         &'a self,
         places: Option<&'a Vec<usize>>,
@@ -94,7 +150,7 @@ impl Indexed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Forward, Listener, Ports, Protocol};
+    use crate::{Forward, Listener, Ports, Protocol, Server};
 
     fn service(name: &str, pool: &str, address: &str, ports: &[u16]) -> Service {
         let mut service = Service::new(name, Forward::Nat, pool);
@@ -131,5 +187,66 @@ mod tests {
         let there = "192.0.2.1".parse().unwrap();
         assert_eq!(names(&mut indexed.listening(there)), ["one", "two"]);
         assert_eq!(indexed.addresses().len(), 2);
+    }
+
+    #[test]
+    fn a_change_concerns_the_services_that_depend_on_it() {
+        let former = Desired {
+            pools: vec![Pool::new("a"), Pool::new("b"), Pool::new("unused")],
+            services: vec![
+                service("one", "a", "192.0.2.1", &[80]),
+                service("two", "b", "192.0.2.1", &[25]),
+                service("three", "b", "192.0.2.2", &[80]),
+            ],
+            ..Desired::default()
+        };
+        let changed = |change: &dyn Fn(&mut Desired)| {
+            let mut wanted = former.clone();
+            change(&mut wanted);
+            let (wanted, former) = (Indexed::from(wanted), Indexed::from(former.clone()));
+            let names = wanted.changed_since(&former);
+            let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+            (names, wanted.fingerprint() == former.fingerprint())
+        };
+        let all = ["one", "two", "three"];
+        let expect = |names: &[&str], same| (names.iter().map(ToString::to_string).collect(), same);
+        assert_eq!(
+            changed(&|it| it.services[0].source.line = 9),
+            expect(&[], true)
+        );
+        assert_eq!(
+            changed(&|it| it.pools[2].source.line = 9),
+            expect(&[], true)
+        );
+        assert_eq!(
+            changed(&|it| it.pools.truncate(2)),
+            expect(&[], false),
+            "no service uses it"
+        );
+        let server = || Server::new("10.0.0.1", "10.0.0.1".parse().unwrap(), None);
+        assert_eq!(
+            changed(&|it| it.pools[0].servers.push(server())),
+            expect(&all[..1], false)
+        );
+        assert_eq!(
+            changed(&|it| it.pools[1].servers.push(server())),
+            expect(&all[1..], false)
+        );
+        assert_eq!(
+            changed(&|it| it.node.max_flows += 1),
+            expect(&all, false),
+            "all depend on it"
+        );
+        let gone = changed(&|it| drop(it.services.remove(1)));
+        assert_eq!(
+            gone,
+            expect(&["two", "three"], false),
+            "the other one's counts are its own now"
+        );
+        let two = service("new", "a", "192.0.2.3", &[80]);
+        assert_eq!(
+            changed(&|it| it.services.push(two.clone())),
+            expect(&["one", "new"], false)
+        );
     }
 }

@@ -18,6 +18,8 @@ use crate::{Error, Result};
 
 const HEADER_BYTES: usize = 16;
 const DUMP_ATTEMPTS: u32 = 5;
+/// Requests of one datagram: their answers fit a socket's default room (`net.core.rmem_default`) several times.
+const BATCH: usize = 64;
 // linux/netlink.h, enum nlmsgerr_attrs
 const NLMSGERR_ATTR_MSG: u16 = 1;
 
@@ -78,6 +80,69 @@ impl Exchange {
         })
     }
 
+    /// Sends many requests that the kernel answers by one message or one error each, some at a time, and returns the answers
+    /// in the order of the requests. `request` names one by its place, in errors.
+    pub(crate) async fn ask_each<T>(
+        &mut self,
+        payloads: Vec<T>,
+        request: impl Fn(usize) -> String,
+    ) -> Result<Vec<Result<T>>>
+    where
+        T: NetlinkSerializable + NetlinkDeserializable,
+    {
+        let mut answers: Vec<Result<T>> = Vec::with_capacity(payloads.len());
+        let mut payloads = payloads.into_iter().peekable();
+        while payloads.peek().is_some() {
+            let batch: Vec<T> = payloads.by_ref().take(BATCH).collect();
+            let first = self.sequence.wrapping_add(1);
+            let mut open = self.send_each(batch).await?;
+            let done = answers.len();
+            let mut found: Vec<Option<Result<T>>> = (0..open).map(|_| None).collect();
+            while open > 0 {
+                let received = self.socket.recv_from_full().await;
+                let (datagram, from) = received.map_err(|source| Error::Socket { source })?;
+                if from.port_number() != 0 {
+                    continue;
+                }
+                for bytes in messages(&datagram) {
+                    let Some((at, answer)) =
+                        single::<T>(bytes, first, |at| request(done + at as usize))
+                    else {
+                        continue;
+                    };
+                    if let Some(place) = found.get_mut(at as usize)
+                        && place.replace(answer).is_none()
+                    {
+                        open -= 1;
+                    }
+                }
+            }
+            answers.extend(found.into_iter().flatten());
+        }
+        Ok(answers)
+    }
+
+    /// One datagram with a request for each payload; answers how many.
+    async fn send_each<T: NetlinkSerializable>(&mut self, payloads: Vec<T>) -> Result<usize> {
+        let mut datagram = Vec::new();
+        let count = payloads.len();
+        for payload in payloads {
+            self.sequence = self.sequence.wrapping_add(1);
+            let mut header = NetlinkHeader::default();
+            header.flags = NLM_F_REQUEST;
+            header.sequence_number = self.sequence;
+            let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(payload));
+            message.finalize();
+            let start = datagram.len();
+            datagram.resize((start + message.buffer_len()).next_multiple_of(4), 0);
+            message.serialize(&mut datagram[start..start + message.buffer_len()]);
+        }
+        let kernel = SocketAddr::new(0, 0);
+        let sent = self.socket.send_to(&datagram, &kernel).await;
+        sent.map_err(|source| Error::Socket { source })?;
+        Ok(count)
+    }
+
     async fn converse<T>(&mut self, request: &str, payload: T, flags: u16) -> Result<Answers<T>>
     where
         T: NetlinkSerializable + NetlinkDeserializable,
@@ -120,6 +185,32 @@ impl Exchange {
             }
         }
     }
+}
+
+/// The answer in a message to one of the requests from `first` on, with its place among them.
+fn single<T: NetlinkDeserializable>(
+    bytes: &[u8],
+    first: u32,
+    request: impl Fn(u32) -> String,
+) -> Option<(u32, Result<T>)> {
+    let sequence = u32::from_ne_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
+    let at = sequence.wrapping_sub(first);
+    let refused = |source, reason| Error::Refused {
+        request: request(at),
+        source,
+        reason,
+    };
+    let answer = match NetlinkMessage::<T>::deserialize(bytes).map(|message| message.payload) {
+        Ok(NetlinkPayload::InnerMessage(inner)) => Ok(inner),
+        Ok(NetlinkPayload::Error(answer)) => {
+            let words = answer.header.get(HEADER_BYTES..).and_then(words);
+            Err(refused(answer.to_io(), words))
+        }
+        Ok(_) => return None,
+        // An attribute of a newer kernel: there is an answer, and it says nothing.
+        Err(_) => Err(refused(io::ErrorKind::InvalidData.into(), None)),
+    };
+    Some((at, answer))
 }
 
 /// What has come for one request.

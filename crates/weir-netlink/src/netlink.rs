@@ -102,6 +102,14 @@ impl Netlink {
         self.route.lock().await.ask(request, message, flags).await
     }
 
+    pub(crate) async fn ask_each(
+        &self,
+        messages: Vec<RouteNetlinkMessage>,
+        request: impl Fn(usize) -> String,
+    ) -> Result<Vec<Result<RouteNetlinkMessage>>> {
+        self.route.lock().await.ask_each(messages, request).await
+    }
+
     pub(crate) async fn dump(
         &self,
         request: &str,

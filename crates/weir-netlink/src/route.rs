@@ -16,6 +16,9 @@ use rustix::io::Errno;
 
 use crate::{Error, Netlink, Result};
 
+/// Destinations that are asked about twice without looking whether any route needs that.
+const FEW: usize = 256;
+
 /// What a route does with packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RouteKind {
@@ -299,6 +302,68 @@ impl Netlink {
             }
         }
         Ok(answer)
+    }
+
+    /// [`Netlink::route_get`] for many destinations, in their order, without source and mark.
+    ///
+    /// # Errors
+    /// As [`Netlink::route_get`].
+    pub async fn route_get_each(&self, to: &[IpAddr]) -> Result<Vec<Lookup>> {
+        let found = self.look_up_each(to, RouteFlags::empty()).await?;
+        let mut answers = Vec::with_capacity(to.len());
+        for found in found {
+            answers.push(match found {
+                Ok(Some(route)) => Lookup {
+                    kind: route.kind,
+                    prefsrc: route.prefsrc,
+                    legs: route.legs,
+                },
+                Ok(None) => Lookup::refused(RouteKind::None),
+                Err(error) => {
+                    let kind = RouteKind::from_refusal(&error);
+                    kind.map(Lookup::refused).ok_or(error)?
+                }
+            });
+        }
+        let unicast = |at: &usize| answers[*at].kind == RouteKind::Unicast;
+        let asked: Vec<usize> = (0..to.len()).filter(unicast).collect();
+        // As for one destination; many are worth looking first whether any route has several legs.
+        if asked.is_empty() || (asked.len() > FEW && !self.has_several_legs().await) {
+            return Ok(answers);
+        }
+        let again: Vec<IpAddr> = asked.iter().map(|at| to[*at]).collect();
+        let matched = self.look_up_each(&again, RouteFlags::FibMatch).await?;
+        for (at, matched) in asked.into_iter().zip(matched) {
+            if let Ok(Some(route)) = matched
+                && route.kind == RouteKind::Unicast
+                && !route.legs.is_empty()
+            {
+                answers[at].legs = route.legs;
+            }
+        }
+        Ok(answers)
+    }
+
+    async fn look_up_each(
+        &self,
+        to: &[IpAddr],
+        flags: RouteFlags,
+    ) -> Result<Vec<Result<Option<Route>>>> {
+        let message =
+            |to: &IpAddr| RouteNetlinkMessage::GetRoute(lookup_message(*to, None, 0, flags));
+        let messages = to.iter().map(message).collect();
+        let request = |at: usize| format!("look up the route to {}", to[at]);
+        let answers = self.ask_each(messages, request).await?;
+        let route = |answer: Result<RouteNetlinkMessage>| answer.map(|answer| route_of(&answer));
+        Ok(answers.into_iter().map(route).collect())
+    }
+
+    /// Whether some route has, or may have, several legs.
+    async fn has_several_legs(&self) -> bool {
+        let routes = self.routes().await;
+        routes.map_or(true, |routes| {
+            routes.iter().any(|route| route.legs.len() > 1)
+        })
     }
 
     /// All ways to `to` with their weights; empty when it is not sent on.

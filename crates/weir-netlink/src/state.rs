@@ -6,7 +6,7 @@
 //! the kernel's own answer for each server is part of the picture, because policy
 //! rules and VRFs decide too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crate::{
@@ -107,6 +107,16 @@ fn port_and_tag<'a>(device: &'a Link, state: &'a NetState) -> (&'a Link, Option<
 }
 
 impl NetState {
+    /// Whether another picture has the same devices and addresses: then the kernel's answers of one hold for the other, unless
+    /// routes changed on purpose.
+    pub fn leads_as(&self, other: &Self) -> bool {
+        let addresses = |state: &Self| -> BTreeSet<(u32, IpAddr, u8)> {
+            let known = state.addresses.iter();
+            known.map(|it| (it.ifindex, it.ip, it.prefix)).collect()
+        };
+        self.links == other.links && addresses(self) == addresses(other)
+    }
+
     /// Brings the picture up to date. Returns true when the kernel's answers may
     /// have changed, so that the lookups, or after [`Event::Lost`] everything,
     /// must be taken anew.
@@ -157,9 +167,21 @@ impl Netlink {
     /// # Errors
     /// A table cannot be read.
     pub async fn state(&self, servers: impl IntoIterator<Item = IpAddr>) -> Result<NetState> {
+        let mut state = self.tables().await?;
+        let servers: Vec<IpAddr> = servers.into_iter().collect();
+        let found = self.route_get_each(&servers).await?;
+        state.lookups = servers.into_iter().zip(found).collect();
+        Ok(state)
+    }
+
+    /// Takes the picture without any lookup.
+    ///
+    /// # Errors
+    /// A table cannot be read.
+    pub async fn tables(&self) -> Result<NetState> {
         let links = self.links().await?;
         let neighbours = self.neighbours().await?;
-        let mut state = NetState {
+        Ok(NetState {
             links: links.into_iter().map(|link| (link.index, link)).collect(),
             addresses: self.addresses().await?,
             lookups: BTreeMap::new(),
@@ -167,12 +189,7 @@ impl Netlink {
                 .into_iter()
                 .map(|entry| ((entry.ifindex, entry.ip), entry))
                 .collect(),
-        };
-        for server in servers {
-            let found = self.route_get(server, None, 0).await?;
-            state.lookups.insert(server, found);
-        }
-        Ok(state)
+        })
     }
 }
 

@@ -44,42 +44,41 @@ impl Engine {
             return Ok(());
         };
         let missing: Vec<IpAddr> = self
-            .configured_vips()
-            .into_iter()
+            .desired
+            .addresses()
             .filter(|vip| self.network.holder(*vip).is_none())
             .collect();
         if missing.is_empty() {
             return Ok(());
         }
+        let known = &mut self.memory.undo.addresses;
+        let before: BTreeSet<(String, IpAddr)> = known.iter().cloned().collect();
+        let new = missing.iter().map(|vip| (name.clone(), *vip));
+        known.extend(new.filter(|entry| !before.contains(entry)));
+        // Remembered first: a death in between leaves an entry too many, not an address that nobody knows of.
+        self.remember_undo()?;
         for vip in missing {
             let entry = (name.clone(), vip);
-            // Remembered first: a death in between leaves an entry too many, not an address that nobody knows of.
-            let known = self.memory.undo.addresses.contains(&entry);
-            if !known {
-                self.memory.undo.addresses.push(entry.clone());
-                self.file.write(&self.memory)?;
-            }
             if self.network.add_address(ifindex, vip).await? {
                 self.announcements.push(Announcement {
                     ifindex,
                     address: vip,
                     left: ANNOUNCEMENTS,
                 });
-            } else if !known {
+            } else if !before.contains(&entry) {
                 self.memory.undo.addresses.retain(|there| *there != entry);
             }
         }
-        self.network.retake().await
+        self.look_at_network().await
     }
 
     /// Takes back added VIPs that belong elsewhere by now, and those that neither the configuration nor a flow needs.
     pub(super) async fn withdraw_vips(&mut self) -> Result<()> {
-        let configured = self.configured_vips();
         let interface = self.desired.node.vip_interface.clone();
         let elsewhere = |name: &String| interface.as_ref() != Some(name);
         let mut lost: BTreeSet<IpAddr> = BTreeSet::new();
         for (name, address) in &self.memory.undo.addresses {
-            if elsewhere(name) || !configured.contains(address) {
+            if elsewhere(name) || self.desired.listening(*address).len() == 0 {
                 lost.insert(*address);
             }
         }
@@ -111,9 +110,9 @@ impl Engine {
                 .undo
                 .addresses
                 .retain(|entry| entry != &(name.clone(), *address));
-            self.file.write(&self.memory)?;
         }
-        self.network.retake().await
+        self.remember_undo()?;
+        self.look_at_network().await
     }
 
     /// The same, at its own pace.
@@ -122,11 +121,6 @@ impl Engine {
             return Ok(());
         }
         self.withdraw_vips().await
-    }
-
-    fn configured_vips(&self) -> BTreeSet<IpAddr> {
-        let listeners = self.desired.services.iter().flat_map(|it| &it.listen);
-        listeners.map(|listener| listener.address).collect()
     }
 
     fn without_flows(&self, addresses: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {

@@ -5,13 +5,15 @@
 //! history of changes, one added, edited or removed server at a time, as the kernel's do. Pure: counts and cursors are
 //! arguments, and nothing here knows a map.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use weir_model::{Indexed, OnRemove, Pool, SchedulerKind, Server, Service};
 use weir_sched::{Cursor, Member, Start, table};
 
+use super::index::Index;
+use super::number::Numbers;
 use super::overrides::{Override, Overrides};
 use super::{Error, Result};
 use crate::snapshot::Totals;
@@ -103,8 +105,10 @@ pub(super) struct DestSlot {
     /// Its address.
     pub(super) address: IpAddr,
     /// Its port, where the file gives one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) port: Option<u16>,
     /// Stands in when no other server is usable.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) sorry: bool,
     /// Order of adding, from 1.
     pub(super) seq: u32,
@@ -115,16 +119,25 @@ pub(super) struct DestSlot {
     /// The last effective weight above 0, which `mh` builds its table of.
     pub(super) last_weight: u32,
     /// Number of the row of counts shared by all services of the pool; `None` = its own counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) shared: Option<u32>,
     /// Removed from the configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) removed: Option<Removal>,
     /// When its present state began, milliseconds of Unix time.
     pub(super) since_ms: u64,
 }
 
+/// What a server is known by within its service: address, port, whether it is the sorry server.
+type Key = (IpAddr, Option<u16>, bool);
+
 impl DestSlot {
+    fn key(&self) -> Key {
+        (self.address, self.port, self.sorry)
+    }
+
     fn is(&self, server: &Server, sorry: bool) -> bool {
-        self.sorry == sorry && self.address == server.address && self.port == server.port
+        self.key() == (server.address, server.port, sorry)
     }
 
     /// Whether it stands in the list of its service: a sorry server does only while it is needed.
@@ -166,6 +179,53 @@ pub(super) struct Allocation {
     pub(super) shared: BTreeMap<String, u32>,
     /// The last generation given out.
     pub(super) last_generation: u32,
+    #[serde(skip)]
+    index: Index,
+}
+
+/// What a reconciling replaced: the touched services as they were.
+#[derive(Debug)]
+pub(super) struct Former {
+    services: Vec<(String, Option<ServiceSlot>)>,
+    shared_since: Vec<String>,
+    shared_until: Vec<(String, u32)>,
+    last_generation: u32,
+}
+
+impl Former {
+    /// Names of the services that were reconciled.
+    pub(super) fn touched(&self) -> impl Iterator<Item = &str> {
+        self.services.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// Whether other servers than before share counts.
+    pub(super) fn sharing_changed(&self) -> bool {
+        !self.shared_since.is_empty() || !self.shared_until.is_empty()
+    }
+
+    /// The services that are other than before.
+    pub(super) fn changed<'a>(&'a self, now: &'a Allocation) -> impl Iterator<Item = &'a str> {
+        let changed = self
+            .services
+            .iter()
+            .filter(|(name, before)| now.services.get(name) != before.as_ref());
+        changed.map(|(name, _)| name.as_str())
+    }
+}
+
+/// What was given back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Released {
+    /// Rows of servers.
+    pub(super) dests: Vec<u32>,
+    /// Where these servers are.
+    pub(super) addresses: BTreeSet<IpAddr>,
+    /// Rows of services.
+    pub(super) services: Vec<u32>,
+    /// Names of the services that lost something, or are no more.
+    pub(super) touched: Vec<String>,
+    /// Rows of shared counts were given back too.
+    pub(super) sharing_changed: bool,
 }
 
 /// What the data plane has room for, and what it says now.
@@ -180,38 +240,6 @@ pub(super) struct Facts<'a> {
     pub(super) cursor: &'a dyn Fn(u32) -> Cursor,
 }
 
-/// The lowest free numbers.
-struct Free {
-    used: BTreeSet<u32>,
-    next: u32,
-    end: u32,
-}
-
-impl Free {
-    /// Rows: row 0 is nobody's.
-    fn new(used: impl Iterator<Item = u32>, end: u32) -> Self {
-        Self::from(1, used, end)
-    }
-
-    fn from(next: u32, used: impl Iterator<Item = u32>, end: u32) -> Self {
-        Self {
-            used: used.collect(),
-            next,
-            end,
-        }
-    }
-
-    fn take(&mut self) -> Option<u32> {
-        while self.used.contains(&self.next) {
-            self.next += 1;
-        }
-        (self.next < self.end).then(|| {
-            self.used.insert(self.next);
-            self.next
-        })
-    }
-}
-
 /// A server that a service shall have, with its effective weight.
 struct Wanted<'a> {
     server: &'a Server,
@@ -220,54 +248,90 @@ struct Wanted<'a> {
 }
 
 impl Allocation {
-    /// Brings the rows in line with what is desired.
+    /// Brings the rows of some services in line with what is desired; others stay as they are. Answers the way back.
     ///
     /// # Errors
-    /// More services or servers than rows; then `self` is to be thrown away.
-    pub(super) fn reconcile(
+    /// More services or servers than rows; nothing has changed then.
+    pub(super) fn reconcile<'a>(
         &mut self,
         desired: &Indexed,
+        touched: impl IntoIterator<Item = &'a str>,
+        overrides: &Overrides,
+        facts: &Facts<'_>,
+    ) -> Result<Former> {
+        self.index();
+        let mut former = Former {
+            services: Vec::new(),
+            shared_since: Vec::new(),
+            shared_until: Vec::new(),
+            last_generation: self.last_generation,
+        };
+        for name in touched {
+            let slot = self.services.get(name).cloned();
+            former.services.push((name.to_owned(), slot));
+            if let Err(error) = self.reconcile_service(desired, name, overrides, facts) {
+                self.restore(former);
+                return Err(error);
+            }
+        }
+        self.share_counts(desired, &mut former);
+        self.index.note(&self.services, &former.services);
+        Ok(former)
+    }
+
+    fn reconcile_service(
+        &mut self,
+        desired: &Indexed,
+        name: &str,
         overrides: &Overrides,
         facts: &Facts<'_>,
     ) -> Result<()> {
-        for (name, slot) in &mut self.services {
-            if desired.service(name).is_none() {
+        let Some(service) = desired.service(name) else {
+            if let Some(slot) = self.services.get_mut(name) {
                 slot.removed = true;
                 slot.remove_unwanted(&[], Removal::Keep, facts);
             }
+            return Ok(());
+        };
+        let Some(pool) = desired.pool(&service.pool) else {
+            return Err(Error::NoPool {
+                service: service.name.clone(),
+                pool: service.pool.clone(),
+            });
+        };
+        if !self.services.contains_key(name) {
+            let row = self.index.rows.take(facts.services);
+            let row = row.ok_or(Error::TooMany {
+                what: "services",
+                most: facts.services - 1,
+            })?;
+            let slot = ServiceSlot::new(row, self.next_generation(), pool.l4_scheduler().kind);
+            self.services.insert(name.to_owned(), slot);
         }
-        let mut rows = Free::new(self.services.values().map(|slot| slot.row), facts.services);
-        let dests = self
-            .services
-            .values()
-            .flat_map(|slot| slot.dests.iter().map(|dest| dest.id));
-        let mut ids = Free::new(dests, facts.dests);
-        for service in &desired.services {
-            let Some(pool) = desired.pool(&service.pool) else {
-                return Err(Error::NoPool {
-                    service: service.name.clone(),
-                    pool: service.pool.clone(),
-                });
-            };
-            if !self.services.contains_key(&service.name) {
-                let row = rows.take().ok_or(Error::TooMany {
-                    what: "services",
-                    most: facts.services - 1,
-                })?;
-                let slot = ServiceSlot::new(row, self.next_generation(), pool.l4_scheduler().kind);
-                self.services.insert(service.name.clone(), slot);
-            }
-            let mut generation = self.last_generation;
-            if let Some(slot) = self.services.get_mut(&service.name) {
-                slot.removed = false;
-                let addresses = service.listen.iter().map(|listener| listener.address);
-                slot.addresses.extend(addresses);
-                slot.reconcile(pool, overrides, facts, &mut ids, &mut generation)?;
-            }
-            self.last_generation = generation;
+        if let Some(slot) = self.services.get_mut(name) {
+            slot.removed = false;
+            let addresses = service.listen.iter().map(|listener| listener.address);
+            slot.addresses.extend(addresses);
+            let generation = &mut self.last_generation;
+            slot.reconcile(pool, overrides, facts, &mut self.index.ids, generation)?;
         }
-        self.share_counts(desired);
         Ok(())
+    }
+
+    /// Takes a reconciling back, before anything of it was written.
+    pub(super) fn restore(&mut self, former: Former) {
+        for (name, slot) in former.services.into_iter().rev() {
+            match slot {
+                Some(slot) => self.services.insert(name, slot),
+                None => self.services.remove(&name),
+            };
+        }
+        for key in &former.shared_since {
+            self.shared.remove(key);
+        }
+        self.shared.extend(former.shared_until);
+        self.last_generation = former.last_generation;
+        self.index = Index::default();
     }
 
     fn next_generation(&mut self) -> u32 {
@@ -277,40 +341,54 @@ impl Allocation {
 
     /// Servers of a pool that several services use are counted together too. Once shared stays shared: the counts of flows
     /// that began before are already in it.
-    fn share_counts(&mut self, desired: &Indexed) {
-        let mut users: BTreeMap<&str, usize> = BTreeMap::new();
-        for service in desired
-            .services
-            .iter()
-            .filter(|service| !service.strict_ipvs)
-        {
-            *users.entry(&service.pool).or_default() += 1;
-        }
-        let mut free = Free::from(0, self.shared.values().copied(), u32::MAX);
-        for service in &desired.services {
-            let several = users
-                .get(service.pool.as_str())
-                .is_some_and(|users| *users > 1);
-            let Some(slot) = self.services.get_mut(&service.name) else {
+    fn share_counts(&mut self, desired: &Indexed, former: &mut Former) {
+        let mut left = false;
+        for (name, before) in &former.services {
+            let Some(slot) = self.services.get_mut(name) else {
                 continue;
             };
-            for dest in slot.dests.iter_mut().filter(|dest| dest.removed.is_none()) {
-                if service.strict_ipvs {
-                    dest.shared = None;
-                } else if several || dest.shared.is_some() {
-                    let port = dest.port.unwrap_or(0);
-                    let key = format!("{} {} {port}", service.pool, dest.address);
-                    dest.shared = match self.shared.get(&key) {
-                        Some(row) => Some(*row),
-                        None => free.take().inspect(|row| {
-                            self.shared.insert(key, *row);
-                        }),
-                    };
+            if let Some(service) = desired.service(name) {
+                let mut users = desired.users(&service.pool).filter(|it| !it.strict_ipvs);
+                let several = users.nth(1).is_some();
+                let live = slot.dests.iter_mut().filter(|dest| dest.removed.is_none());
+                for dest in live {
+                    if service.strict_ipvs {
+                        dest.shared = None;
+                    } else if several || dest.shared.is_some() {
+                        let port = dest.port.unwrap_or(0);
+                        let key = format!("{} {} {port}", service.pool, dest.address);
+                        let numbers = &mut self.index.shared;
+                        dest.shared = match self.shared.get(&key) {
+                            Some(row) => Some(*row),
+                            None => numbers.take(u32::MAX).inspect(|row| {
+                                former.shared_since.push(key.clone());
+                                self.shared.insert(key, *row);
+                            }),
+                        };
+                    }
                 }
             }
+            let rows = |slot: &ServiceSlot| -> BTreeSet<u32> {
+                slot.dests.iter().filter_map(|dest| dest.shared).collect()
+            };
+            left |= before
+                .as_ref()
+                .is_some_and(|before| !rows(before).is_subset(&rows(slot)));
         }
+        if left {
+            former.shared_until = self.drop_unshared();
+        }
+    }
+
+    /// Gives back the rows of counts that no server adds to any more, and answers which.
+    fn drop_unshared(&mut self) -> Vec<(String, u32)> {
         let used: BTreeSet<u32> = self.dests().filter_map(|(_, dest)| dest.shared).collect();
-        self.shared.retain(|_, row| used.contains(row));
+        let (kept, dropped): (Vec<_>, Vec<_>) = std::mem::take(&mut self.shared)
+            .into_iter()
+            .partition(|(_, row)| used.contains(row));
+        self.shared = kept.into_iter().collect();
+        self.index.shared = Numbers::new(0, self.shared.values().copied());
+        dropped
     }
 
     /// Every server row with its service's name.
@@ -320,30 +398,66 @@ impl Allocation {
             .flat_map(|(name, slot)| slot.dests.iter().map(move |dest| (name.as_str(), dest)))
     }
 
+    /// Rows of the servers at an address.
+    pub(super) fn at(&self, address: IpAddr) -> &[u32] {
+        self.index.at.get(&address).map_or(&[], Vec::as_slice)
+    }
+
+    /// Every address that a server has.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.index.at.keys().copied()
+    }
+
     /// Gives back the rows of removed servers for which `ended` answers their last totals, and services without any.
-    /// Answers the rows given back: of servers, of services.
-    pub(super) fn release(
-        &mut self,
-        ended: &dyn Fn(&DestSlot) -> Option<Totals>,
-    ) -> (Vec<u32>, Vec<u32>) {
-        let (mut dests, mut services) = (Vec::new(), Vec::new());
-        for slot in self.services.values_mut() {
+    pub(super) fn release(&mut self, ended: &dyn Fn(&DestSlot) -> Option<Totals>) -> Released {
+        self.index();
+        let mut released = Released::default();
+        let mut unshared = false;
+        for name in self.index.leaving.clone() {
+            let Some(slot) = self.services.get_mut(&name) else {
+                continue;
+            };
             let retired = &mut slot.retired;
+            let before = slot.dests.len();
             slot.dests.retain(|dest| {
                 let Some(totals) = dest.removed.and_then(|_| ended(dest)) else {
                     return true;
                 };
                 *retired = retired.plus(totals);
-                dests.push(dest.id);
+                released.dests.push(dest.id);
+                released.addresses.insert(dest.address);
+                self.index.forget(dest);
+                unshared |= dest.shared.is_some();
                 false
             });
-            if slot.removed && slot.dests.is_empty() {
-                services.push(slot.row);
+            let gone = slot.removed && slot.dests.is_empty();
+            if gone || slot.dests.len() != before {
+                released.touched.push(name.clone());
+            }
+            if !slot.removed && slot.dests.iter().all(|dest| dest.removed.is_none()) {
+                self.index.leaving.remove(&name);
+            }
+            if gone {
+                released.services.push(slot.row);
+                self.index.rows.give(slot.row);
+                self.index.leaving.remove(&name);
+                self.services.remove(&name);
             }
         }
-        self.services
-            .retain(|_, slot| !(slot.removed && slot.dests.is_empty()));
-        (dests, services)
+        released.sharing_changed = unshared && !self.drop_unshared().is_empty();
+        released
+    }
+
+    fn index(&mut self) {
+        if !self.index.known {
+            self.index = Index::of(&self.services, self.shared.values().copied());
+        }
+    }
+}
+
+impl Wanted<'_> {
+    fn key(&self) -> Key {
+        (self.server.address, self.server.port, self.sorry)
     }
 }
 
@@ -367,7 +481,7 @@ impl ServiceSlot {
         pool: &Pool,
         overrides: &Overrides,
         facts: &Facts<'_>,
-        ids: &mut Free,
+        ids: &mut Numbers,
         generation: &mut u32,
     ) -> Result<()> {
         let kind = pool.l4_scheduler().kind;
@@ -386,15 +500,15 @@ impl ServiceSlot {
         }
         let wanted = wanted(pool, overrides);
         self.remove_unwanted(&wanted, pool.on_remove.into(), facts);
+        let mut places = self.places();
         for wish in &wanted {
-            let revived = self
-                .dests
-                .iter()
-                .position(|dest| dest.is(wish.server, wish.sorry));
-            match revived {
+            match places.get(&wish.key()).copied() {
                 Some(at) if self.dests[at].removed.is_none() => self.edit(at, wish, facts),
                 Some(at) => {
                     let dest = self.dests.remove(at);
+                    places
+                        .values_mut()
+                        .for_each(|place| *place -= usize::from(*place > at));
                     self.add(
                         DestSlot {
                             removed: None,
@@ -406,7 +520,7 @@ impl ServiceSlot {
                     );
                 }
                 None => {
-                    let id = ids.take().ok_or(Error::TooMany {
+                    let id = ids.take(facts.dests).ok_or(Error::TooMany {
                         what: "servers",
                         most: facts.dests - 1,
                     })?;
@@ -422,11 +536,17 @@ impl ServiceSlot {
         Ok(())
     }
 
+    /// Where each server stands.
+    fn places(&self) -> HashMap<Key, usize> {
+        let keys = self.dests.iter().map(DestSlot::key);
+        keys.enumerate().map(|(at, key)| (key, at)).collect()
+    }
+
     fn remove_unwanted(&mut self, wanted: &[Wanted<'_>], removal: Removal, facts: &Facts<'_>) {
+        let wanted: HashSet<Key> = wanted.iter().map(Wanted::key).collect();
         for at in 0..self.dests.len() {
             let dest = &self.dests[at];
-            if dest.removed.is_some() || wanted.iter().any(|wish| dest.is(wish.server, wish.sorry))
-            {
+            if dest.removed.is_some() || wanted.contains(&dest.key()) {
                 continue;
             }
             self.change(facts, |slot| {
@@ -477,7 +597,7 @@ impl ServiceSlot {
         match self.scheduler.as_str() {
             "rr" => {
                 // Only the head of the list before the change decides.
-                let head: Vec<Member> = self.members().into_iter().take(1).collect();
+                let head: Vec<Member> = self.listed().next().into_iter().collect();
                 change(self);
                 self.start =
                     table::rr::changed(&self.start.into(), (facts.cursor)(self.row), &head).into();
@@ -495,20 +615,18 @@ impl ServiceSlot {
 
     /// The list as the schedulers see it: the newest first.
     pub(super) fn members(&self) -> Vec<Member> {
-        let mut members: Vec<Member> = self
-            .dests
-            .iter()
-            .filter(|dest| dest.listed())
-            .map(|dest| Member {
-                seq: dest.seq,
-                dest: dest.id,
-                weight: dest.effective,
-                slot: dest.id,
-                usable: true,
-            })
-            .collect();
-        members.sort_by_key(|member| std::cmp::Reverse(member.seq));
-        members
+        self.listed().collect()
+    }
+
+    fn listed(&self) -> impl Iterator<Item = Member> {
+        let newest_first = self.dests.iter().rev().filter(|dest| dest.listed());
+        newest_first.map(|dest| Member {
+            seq: dest.seq,
+            dest: dest.id,
+            weight: dest.effective,
+            slot: dest.id,
+            usable: true,
+        })
     }
 }
 

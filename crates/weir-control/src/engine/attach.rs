@@ -16,9 +16,9 @@ const RESOLVING: Duration = Duration::from_millis(300);
 const RESOLVING_STEP: Duration = Duration::from_millis(10);
 
 impl Engine {
-    /// Has the servers' neighbours resolved and remembers which.
-    pub(super) async fn keep_neighbours(&mut self) -> Result<()> {
-        let added = self.network.manage_neighbours().await;
+    /// Has the servers' neighbours resolved and remembers which; answers whether there were any that were not before.
+    pub(super) async fn keep_neighbours(&mut self) -> Result<bool> {
+        let (added, new_ones) = self.network.manage_neighbours().await;
         let named = added
             .into_iter()
             .filter_map(|(device, ip)| Some((self.network.name_of(device)?.to_owned(), ip)));
@@ -27,9 +27,9 @@ impl Engine {
             .collect();
         if !new.is_empty() {
             self.memory.undo.neighbours.extend(new);
-            self.file.write(&self.memory)?;
+            self.remember_undo()?;
         }
-        Ok(())
+        Ok(new_ones)
     }
 
     /// Waits a moment for the neighbours' answers, so that the first packets find them.
@@ -96,7 +96,7 @@ impl Engine {
                 tracing::warn!(interface = name, %error, "its offloads are not as they were");
             }
         }
-        self.file.write(&self.memory)
+        self.remember_undo()
     }
 
     /// Merged packets are larger than a program may send on: a generic program comes after merging.
@@ -123,7 +123,7 @@ impl Engine {
                     }
                     None => offloads.push((name, former)),
                 }
-                self.file.write(&self.memory)
+                self.remember_undo()
             }
             Err(error) => {
                 // The loopback and some tunnels have no such features.

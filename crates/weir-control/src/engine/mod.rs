@@ -15,33 +15,39 @@ mod error;
 mod explain;
 mod extent;
 mod flow;
+mod index;
+pub(crate) mod journal;
 mod network;
+mod number;
 mod overrides;
+mod reload;
 mod rows;
 mod state;
 mod status;
+mod sum;
 #[cfg(test)]
 mod tests;
 mod upkeep;
+mod way;
 mod write;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_abi::{Cursor, SETTINGS_MIGRATING};
 use weir_dataplane::{Dataplane, Maps, OpenOptions, Opened, Sizes};
 use weir_model::{Desired, Indexed, MAX_WEIGHT, Node};
 
 use self::address::Announcement;
-use self::allocation::{Allocation, Facts};
+use self::allocation::{Allocation, Facts, Former};
 use self::attach::attached;
+use self::journal::Record;
 use self::network::Network;
 use self::overrides::Override;
-use self::rows::{Rows, rows};
 use self::state::{Memory, StateFile};
+use self::sum::{Changes, Rows, rows};
 use self::write::Writer;
 
 pub use self::clean::{Cleaned, clean};
@@ -87,9 +93,14 @@ pub struct Engine {
     plane: Dataplane,
     writer: Writer,
     rows: Rows,
-    /// Routes changed since the picture was taken, and when it was taken.
+    /// Rows that are planned and may not be written yet.
+    pending: Changes,
+    /// Next hops of all servers may be others than what is written.
+    hops_due: bool,
+    /// Routes changed since the picture was taken, when it was taken, and how long that took.
     stale: bool,
     taken: Instant,
+    taking: Duration,
     /// Differences of shared counts at the last upkeep.
     off: BTreeMap<u32, (u64, u64)>,
     /// Flows of a former table are yet to be moved.
@@ -106,8 +117,8 @@ impl Engine {
     /// # Errors
     /// The configuration cannot be had, or the kernel refuses. What ran before goes on.
     pub async fn open(paths: &Paths, desired: &Desired) -> Result<Self> {
-        let desired = &Indexed::from(desired.clone());
-        let file = StateFile::new(&paths.runtime_dir);
+        let desired = Indexed::from(desired.clone());
+        let mut file = StateFile::new(&paths.runtime_dir);
         let known = file.read()?;
         let lost = known.is_none();
         let mut memory = known.unwrap_or_default();
@@ -118,34 +129,42 @@ impl Engine {
         } else if lost {
             tracing::warn!("the state file is gone: rows are found again in the pinned maps");
             memory.allocation =
-                adopt::rebuild(plane.maps(), desired, plane.sizes().dests, now_ms())?;
+                adopt::rebuild(plane.maps(), &desired, plane.sizes().dests, now_ms())?;
         }
-        let revision = fingerprint(desired);
+        let revision = desired.fingerprint();
         if memory.fingerprint != revision {
             memory.revision += 1;
             memory.fingerprint = revision;
         }
-        memory.allocation = allocate(&memory, desired, &plane)?;
-        network.take(servers(desired, &memory.allocation)).await?;
+        let every = every_name(&memory.allocation, &desired);
+        let every: Vec<&str> = every.iter().map(String::as_str).collect();
+        allocate(&mut memory, &desired, &plane, &every)?;
+        network
+            .take(memory.allocation.addresses().collect())
+            .await?;
         network.attached = attached(&plane)?;
-        let rows = rows(
-            desired,
+        let (rows, pending) = rows(
+            &desired,
             &memory.allocation,
-            &network.surroundings(),
+            &network.surroundings(memory.allocation.addresses()),
             plane.sizes().dests,
         )?;
         let writer = Writer::adopting(plane.maps())?;
+        file.write(&memory)?;
         let mut engine = Self {
             file,
             pin_dir: paths.pin_dir.clone(),
             memory,
-            desired: desired.clone(),
+            desired,
             network,
             plane,
             writer,
             rows,
+            pending,
+            hops_due: true,
             stale: false,
             taken: Instant::now(),
+            taking: Duration::ZERO,
             off: BTreeMap::new(),
             migrating: opened == Opened::FlowsMigrating,
             announcements: Vec::new(),
@@ -153,75 +172,6 @@ impl Engine {
         };
         engine.settle().await?;
         Ok(engine)
-    }
-
-    /// Puts another configuration into force.
-    ///
-    /// # Errors
-    /// The configuration cannot be had, or the kernel refuses a change: what was in force is in force again, except that a
-    /// server which the refused configuration left out stands last in its pool's order of adding. [`Error::Halfway`]: the
-    /// way back failed too; each service then has either configuration, whole, and applying again continues.
-    pub async fn apply(&mut self, desired: &Desired) -> Result<Applied> {
-        let desired = Indexed::from(desired.clone());
-        let resized = sizes(&desired.node) != *self.plane.sizes();
-        let replaced = if resized {
-            Some(open_plane(self.pin_dir.clone(), sizes(&desired.node))?)
-        } else {
-            None
-        };
-        let plane = replaced.as_ref().map_or(&self.plane, |(plane, _)| plane);
-        let allocation = allocate(&self.memory, &desired, plane)?;
-        self.network.take(servers(&desired, &allocation)).await?;
-        self.network.interfaces(&desired)?;
-        self.network.vip_interface(&desired)?;
-        let rows = rows(
-            &desired,
-            &allocation,
-            &self.network.surroundings(),
-            plane.sizes().dests,
-        )?;
-        if let Some((plane, opened)) = replaced {
-            self.writer = Writer::adopting(plane.maps())?;
-            self.plane = plane;
-            self.migrating = opened == Opened::FlowsMigrating;
-        }
-        let print = fingerprint(&desired);
-        let former = std::mem::replace(&mut self.desired, desired);
-        let former_revision = (self.memory.revision, self.memory.fingerprint);
-        self.memory.allocation = allocation;
-        self.memory.revision += 1;
-        self.memory.fingerprint = print;
-        self.rows = rows;
-        if let Err(cause) = self.settle().await {
-            (self.memory.revision, self.memory.fingerprint) = former_revision;
-            return Err(match self.put_back(former).await {
-                Ok(()) => cause,
-                Err(back) => Error::Halfway {
-                    cause: Box::new(cause),
-                    back: Box::new(back),
-                },
-            });
-        }
-        Ok(Applied {
-            revision: self.memory.revision,
-        })
-    }
-
-    /// Brings a former configuration back after another one failed midway. Rows that the other one gave out are removed in
-    /// the ordinary way: a packet may have bound a flow to them already.
-    async fn put_back(&mut self, former: Indexed) -> Result<()> {
-        self.desired = former;
-        self.memory.allocation = allocate(&self.memory, &self.desired, &self.plane)?;
-        self.network
-            .take(servers(&self.desired, &self.memory.allocation))
-            .await?;
-        self.rows = rows(
-            &self.desired,
-            &self.memory.allocation,
-            &self.network.surroundings(),
-            self.plane.sizes().dests,
-        )?;
-        self.settle().await
     }
 
     /// Puts an operator's word about a server into force, in every service of its pool, and remembers it over restarts.
@@ -258,30 +208,65 @@ impl Engine {
             }
             OverrideChange::Weight(weight) => Some(Override::Weight(weight)),
         };
-        let mut memory = self.memory.clone();
-        if !memory.overrides.set(pool, server, word) {
+        let former = self.memory.overrides.get(pool, server);
+        if !self.memory.overrides.set(pool, server, word) {
             return Ok(());
         }
-        memory.allocation = allocate(&memory, &self.desired, &self.plane)?;
-        self.memory = memory;
-        self.rewrite()?;
-        Ok(())
+        if let Err(error) = self.pool_changed(pool) {
+            self.memory.overrides.set(pool, server, former);
+            return Err(error);
+        }
+        let words = vec![(pool.to_owned(), server.to_owned(), word)];
+        self.file.append(&Record {
+            overrides: words,
+            ..Record::default()
+        })
     }
 
-    /// Everything that follows from rows and memory: written, attached, resolved, remembered.
+    /// Follows a change of what a pool's servers may get, in all of its services and nowhere else.
+    fn pool_changed(&mut self, pool: &str) -> Result<()> {
+        let names: Vec<String> = self.desired.users(pool).map(|it| it.name.clone()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let former = allocate(&mut self.memory, &self.desired, &self.plane, &names)?;
+        self.remember(&former)?;
+        self.rewrite(&names)
+    }
+
+    /// Writes down what is to be undone, before it is done.
+    fn remember_undo(&mut self) -> Result<()> {
+        self.file.append(&Record {
+            undo: Some(self.memory.undo.clone()),
+            ..Record::default()
+        })
+    }
+
+    /// Writes down what a reconciling changed.
+    fn remember(&mut self, former: &Former) -> Result<()> {
+        let changed = former.changed(&self.memory.allocation);
+        let record = Record::of(&self.memory, changed, former.sharing_changed());
+        self.file.append(&record)
+    }
+
+    /// Everything that follows from rows and memory: written, attached, resolved.
     async fn settle(&mut self) -> Result<()> {
-        self.file.write(&self.memory)?;
         self.withdraw_vips().await?;
         self.add_vips().await?;
-        self.keep_neighbours().await?;
-        self.await_neighbours().await?;
-        self.write_all()?;
+        if self.keep_neighbours().await? {
+            self.await_neighbours().await?;
+        }
+        self.write_pending()?;
         self.activate()?;
+        let before = (self.network.attached.clone(), self.network.learns_clients());
         self.attach().await?;
         self.announce()?;
         // What XDP may send depends on where it is attached, and how.
-        self.network.refresh_drivers().await?;
-        self.rewrite()
+        let refreshed = self.network.refresh_drivers().await?;
+        let now = (&self.network.attached, self.network.learns_clients());
+        if refreshed || (&before.0, before.1) != now {
+            self.hops_due = true;
+            self.rewrite(&[])?;
+        }
+        Ok(())
     }
 
     /// Puts the programs in force and moves flows of another table over. Meanwhile a packet whose flow is not here yet is
@@ -306,25 +291,42 @@ impl Engine {
         self.migrate()
     }
 
-    /// Plans the rows of the configuration in force again and writes what differs.
-    fn rewrite(&mut self) -> Result<()> {
-        let dests = self.plane.sizes().dests;
-        self.rows = rows(
-            &self.desired,
-            &self.memory.allocation,
-            &self.network.surroundings(),
-            dests,
-        )?;
-        self.file.write(&self.memory)?;
-        self.write_all()
+    /// Plans the rows of some services again and writes what differs.
+    fn rewrite(&mut self, touched: &[&str]) -> Result<()> {
+        self.replan(touched)?;
+        self.write_pending()
     }
 
-    fn write_all(&mut self) -> Result<()> {
+    fn replan(&mut self, touched: &[&str]) -> Result<()> {
+        let around = self.network.surroundings(addresses(&self.memory, touched));
+        let changes = self.rows.replan(
+            &self.desired,
+            &self.memory.allocation,
+            &around,
+            self.plane.sizes().dests,
+            touched.iter().copied(),
+        )?;
+        self.pending.extend(changes);
+        Ok(())
+    }
+
+    /// Writes what is planned. What a failure leaves out stays pending.
+    fn write_pending(&mut self) -> Result<()> {
         let maps = self.plane.maps();
         self.write_devices(maps)?;
-        self.writer.servers(maps, &self.rows)?;
-        self.write_hops(maps, |_| true)?;
-        self.writer.services(maps, &self.rows, Instant::now())
+        self.writer.servers(maps, &self.rows, &self.pending)?;
+        if self.hops_due {
+            self.write_all_hops()?;
+        } else {
+            for id in &self.pending.dests {
+                // The row of a removed server still says where it is.
+                self.write_hops(maps, *id, maps.dests.get(*id)?.addr.to_ip())?;
+            }
+        }
+        self.writer
+            .services(maps, &self.rows, &self.pending, Instant::now())?;
+        (self.pending, self.hops_due) = (Changes::default(), false);
+        Ok(())
     }
 
     fn write_devices(&self, maps: &Maps) -> Result<()> {
@@ -342,19 +344,28 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes next hops that differ, of the servers chosen and of removed ones with flows.
-    fn write_hops(&self, maps: &Maps, chosen: impl Fn(IpAddr) -> bool) -> Result<()> {
-        for (_, dest) in self
-            .memory
-            .allocation
-            .dests()
-            .filter(|(_, dest)| chosen(dest.address))
-        {
-            for (slot, hop) in (0..).zip(self.network.hops(dest.address)) {
-                let present = maps.hop(dest.id, slot)?;
-                if (present.link, present.dmac, present.smac) != (hop.link, hop.dmac, hop.smac) {
-                    maps.set_hop(dest.id, slot, &hop)?;
-                }
+    /// Writes next hops of every server, removed ones with flows included.
+    fn write_all_hops(&self) -> Result<()> {
+        for address in self.memory.allocation.addresses() {
+            self.write_hops_at(address)?;
+        }
+        Ok(())
+    }
+
+    /// Writes next hops of the servers at an address.
+    fn write_hops_at(&self, address: IpAddr) -> Result<()> {
+        for id in self.memory.allocation.at(address) {
+            self.write_hops(self.plane.maps(), *id, address)?;
+        }
+        Ok(())
+    }
+
+    /// Writes next hops that differ.
+    fn write_hops(&self, maps: &Maps, id: u32, address: IpAddr) -> Result<()> {
+        for (slot, hop) in (0..).zip(self.network.hops(address)) {
+            let present = maps.hop(id, slot)?;
+            if (present.link, present.dmac, present.smac) != (hop.link, hop.dmac, hop.smac) {
+                maps.set_hop(id, slot, &hop)?;
             }
         }
         Ok(())
@@ -390,26 +401,32 @@ fn sizes(node: &Node) -> Sizes {
     }
 }
 
-/// Servers whose next hops are needed: those of the configuration and removed ones that still have flows.
-fn servers(desired: &Indexed, allocation: &Allocation) -> BTreeSet<IpAddr> {
-    let used: BTreeSet<&str> = desired
-        .services
-        .iter()
-        .map(|service| service.pool.as_str())
-        .collect();
-    let pools = desired
-        .pools
-        .iter()
-        .filter(|pool| used.contains(pool.name.as_str()));
-    let configured = pools
-        .flat_map(|pool| pool.servers.iter().chain(&pool.sorry))
-        .map(|server| server.address);
-    configured
-        .chain(allocation.dests().map(|(_, dest)| dest.address))
-        .collect()
+/// Every service that has rows or shall have some: the removed ones first, then the others in their order.
+fn every_name(allocation: &Allocation, desired: &Indexed) -> Vec<String> {
+    let gone = allocation.services.keys();
+    let gone = gone.filter(|name| desired.service(name).is_none());
+    let there = desired.services.iter().map(|service| &service.name);
+    gone.chain(there).cloned().collect()
 }
 
-fn allocate(memory: &Memory, desired: &Indexed, plane: &Dataplane) -> Result<Allocation> {
+/// Where the servers of some services are.
+fn addresses<'a>(
+    memory: &'a Memory,
+    touched: &'a [&'a str],
+) -> impl Iterator<Item = IpAddr> + use<'a> {
+    let slots = touched
+        .iter()
+        .filter_map(|name| memory.allocation.services.get(*name));
+    slots.flat_map(|slot| slot.dests.iter().map(|dest| dest.address))
+}
+
+/// Gives rows to some services; on an error nothing has changed.
+fn allocate(
+    memory: &mut Memory,
+    desired: &Indexed,
+    plane: &Dataplane,
+    touched: &[&str],
+) -> Result<Former> {
     let maps = plane.maps();
     let cursor = |row: u32| {
         let Cursor {
@@ -431,9 +448,10 @@ fn allocate(memory: &Memory, desired: &Indexed, plane: &Dataplane) -> Result<All
         now_ms: now_ms(),
         cursor: &cursor,
     };
-    let mut allocation = memory.allocation.clone();
-    allocation.reconcile(desired, &memory.overrides, &facts)?;
-    Ok(allocation)
+    let touched = touched.iter().copied();
+    memory
+        .allocation
+        .reconcile(desired, touched, &memory.overrides, &facts)
 }
 
 fn now_ms() -> u64 {
@@ -441,11 +459,4 @@ fn now_ms() -> u64 {
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Tells configurations apart over restarts of the same build; another build may count one revision more.
-fn fingerprint(desired: &Desired) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    desired.hash(&mut hasher);
-    hasher.finish()
 }

@@ -12,7 +12,7 @@ use weir_abi::{
     HOP_VLAN_KEEP, HOPS_PER_DEST, Hop, HopParts, TICK_SHIFT,
 };
 use weir_dataplane::XdpMode;
-use weir_model::{Desired, Node};
+use weir_model::{Desired, Indexed, Node};
 use weir_netlink::{
     Change, Event, Link, Managed, NetState, Netlink, Resolved, RouteKind, Sysctl, resolve,
 };
@@ -20,6 +20,7 @@ use weir_sys::{Clock, now_ns};
 use weir_wire::MacAddr;
 
 use super::rows::Surroundings;
+use super::way::Ways;
 use super::{Error, Result};
 
 /// Addresses whose routes lead to the default gateways: documentation prefixes, never anyone's own.
@@ -34,10 +35,24 @@ pub(super) struct Network {
     netlink: Netlink,
     state: NetState,
     servers: BTreeSet<IpAddr>,
+    ways: Ways,
+    /// The device that has each of the director's addresses.
+    holders: BTreeMap<IpAddr, u32>,
+    /// Neighbours that the kernel was asked to keep resolved.
+    managed: BTreeSet<(u32, IpAddr)>,
     /// Drivers that accept packets of other devices' programs, now.
     transmits: BTreeMap<u32, bool>,
     /// Where XDP runs.
     pub(super) attached: BTreeMap<u32, XdpMode>,
+}
+
+/// What came of taking up servers.
+#[derive(Debug)]
+pub(super) struct Update {
+    /// Servers whose rows may be others now.
+    pub(super) servers: BTreeSet<IpAddr>,
+    /// The whole picture was taken anew.
+    pub(super) whole: bool,
 }
 
 impl Network {
@@ -50,6 +65,9 @@ impl Network {
             netlink: Netlink::open()?,
             state: NetState::default(),
             servers: BTreeSet::new(),
+            ways: Ways::default(),
+            holders: BTreeMap::new(),
+            managed: BTreeSet::new(),
             transmits: BTreeMap::new(),
             attached: BTreeMap::new(),
         })
@@ -60,26 +78,85 @@ impl Network {
         &self.netlink
     }
 
-    /// Takes the picture anew, for the servers of a configuration and those of removed ones that still have flows.
+    /// Takes the picture anew, for the servers of a configuration and those of removed ones that still have flows. Answers
+    /// the servers whose rows may be others now.
     ///
     /// # Errors
     /// A table cannot be read.
-    pub(super) async fn take(&mut self, servers: BTreeSet<IpAddr>) -> Result<()> {
-        self.state = self
-            .netlink
-            .state(servers.iter().copied().chain(ELSEWHERE))
-            .await?;
+    pub(super) async fn take(&mut self, servers: BTreeSet<IpAddr>) -> Result<BTreeSet<IpAddr>> {
+        let asked = servers.iter().copied().chain(ELSEWHERE);
+        let state = self.netlink.state(asked).await?;
+        let former = std::mem::replace(&mut self.state, state);
+        let changed = servers
+            .iter()
+            .filter(|server| former.lookups.get(server) != self.state.lookups.get(server))
+            .copied()
+            .collect();
         self.servers = servers;
+        self.managed.clear();
+        self.index();
         let links: Vec<u32> = self.state.links.keys().copied().collect();
-        self.ask_drivers(&links).await
+        self.ask_drivers(&links).await?;
+        Ok(changed)
+    }
+
+    /// Takes up servers that it does not know yet. The routes of the others are asked for again only when devices or addresses
+    /// changed: a route that changes alone is told by the watch.
+    ///
+    /// # Errors
+    /// A table cannot be read.
+    pub(super) async fn update(&mut self, servers: impl Iterator<Item = IpAddr>) -> Result<Update> {
+        let came: BTreeSet<IpAddr> = servers.filter(|it| !self.servers.contains(it)).collect();
+        let tables = self.netlink.tables().await?;
+        if !self.state.leads_as(&tables) {
+            let servers = self.servers.union(&came).copied().collect();
+            return Ok(Update {
+                servers: self.take(servers).await?,
+                whole: true,
+            });
+        }
+        let asked: Vec<IpAddr> = came.iter().copied().collect();
+        let found = self.netlink.route_get_each(&asked).await?;
+        let lookups = std::mem::take(&mut self.state.lookups);
+        self.state = NetState { lookups, ..tables };
+        self.state.lookups.extend(asked.into_iter().zip(found));
+        for server in &came {
+            self.ways.add(*server, &self.state);
+        }
+        self.servers.extend(&came);
+        Ok(Update {
+            servers: came,
+            whole: false,
+        })
+    }
+
+    /// Forgets servers that nothing leads to any more.
+    pub(super) fn forget(&mut self, servers: impl Iterator<Item = IpAddr>) {
+        for server in servers {
+            if self.servers.remove(&server) {
+                self.ways.remove(server, &self.state);
+                self.state.lookups.remove(&server);
+            }
+        }
     }
 
     /// Takes the picture of the same servers anew.
     ///
     /// # Errors
     /// A table cannot be read.
-    pub(super) async fn retake(&mut self) -> Result<()> {
+    pub(super) async fn retake(&mut self) -> Result<BTreeSet<IpAddr>> {
         self.take(self.servers.clone()).await
+    }
+
+    /// What follows from the picture.
+    fn index(&mut self) {
+        self.ways = Ways::new(self.servers.iter(), &self.state);
+        self.index_addresses();
+    }
+
+    fn index_addresses(&mut self) {
+        let known = self.state.addresses.iter().rev();
+        self.holders = known.map(|known| (known.ip, known.ifindex)).collect();
     }
 
     async fn ask_drivers(&mut self, links: &[u32]) -> Result<()> {
@@ -101,12 +178,7 @@ impl Network {
     pub(super) async fn refresh_drivers(&mut self) -> Result<bool> {
         let before = self.transmits.clone();
         let mut used: BTreeSet<u32> = self.attached.keys().copied().collect();
-        used.extend(
-            self.servers
-                .iter()
-                .flat_map(|server| resolve(*server, &self.state))
-                .map(|way| way.ifindex),
-        );
+        used.extend(self.ways.ports());
         let used: Vec<u32> = used.into_iter().collect();
         self.ask_drivers(&used).await?;
         Ok(self.transmits != before)
@@ -114,23 +186,39 @@ impl Network {
 
     /// Brings the picture up to date; answers whether routes may have changed, so that it must be taken anew.
     pub(super) fn follow(&mut self, event: &Event) -> bool {
-        self.state.apply(event)
+        let moved = self.state.apply(event);
+        match event {
+            // When routes moved too, the picture is taken anew, and all of this with it.
+            Event::Link { .. } if !moved => self.index(),
+            Event::Address { .. } => self.index_addresses(),
+            _ => {}
+        }
+        moved
     }
 
-    /// What the rows of servers depend on.
-    pub(super) fn surroundings(&self) -> Surroundings {
-        let lookups = self.state.lookups.iter();
-        Surroundings {
-            local: lookups
-                .clone()
-                .filter(|(_, found)| found.kind == RouteKind::Local)
-                .map(|(ip, _)| *ip)
-                .collect(),
-            sources: lookups
-                .filter_map(|(ip, found)| Some((*ip, found.prefsrc?)))
-                .collect(),
-            learn_clients: self.attached.keys().any(|ifindex| !self.forwards(*ifindex)),
+    /// What the rows of these servers depend on.
+    pub(super) fn surroundings(&self, servers: impl Iterator<Item = IpAddr>) -> Surroundings {
+        let mut around = Surroundings {
+            learn_clients: self.learns_clients(),
+            ..Surroundings::default()
+        };
+        for server in servers {
+            let Some(found) = self.state.lookups.get(&server) else {
+                continue;
+            };
+            if found.kind == RouteKind::Local {
+                around.local.insert(server);
+            }
+            if let Some(source) = found.prefsrc {
+                around.sources.insert(server, source);
+            }
         }
+        around
+    }
+
+    /// Whether next hops towards clients are learned from their packets.
+    pub(super) fn learns_clients(&self) -> bool {
+        self.attached.keys().any(|ifindex| !self.forwards(*ifindex))
     }
 
     /// Whether the kernel would forward what comes in there; where it does not, it tells packets no routes.
@@ -138,11 +226,12 @@ impl Network {
         let Some(link) = self.state.links.get(&ifindex) else {
             return true;
         };
-        let families = self
-            .servers
-            .iter()
+        // IPv4 comes first in their order.
+        let families: BTreeSet<bool> = [self.servers.first(), self.servers.last()]
+            .into_iter()
+            .flatten()
             .map(IpAddr::is_ipv6)
-            .collect::<BTreeSet<_>>();
+            .collect();
         families.into_iter().all(|ipv6| {
             let sysctl = Sysctl::of_device(ipv6, &link.name, "forwarding");
             let value = sysctl.and_then(|sysctl| self.netlink.sysctl(&sysctl));
@@ -153,11 +242,7 @@ impl Network {
 
     /// Whether an address is on one of the director's devices, and on which.
     pub(super) fn holder(&self, address: IpAddr) -> Option<u32> {
-        self.state
-            .addresses
-            .iter()
-            .find(|known| known.ip == address)
-            .map(|known| known.ifindex)
+        self.holders.get(&address).copied()
     }
 
     /// The device of that name.
@@ -208,7 +293,7 @@ impl Network {
     ///
     /// # Errors
     /// An interface of the configuration is not there.
-    pub(super) fn interfaces(&self, desired: &Desired) -> Result<BTreeSet<u32>> {
+    pub(super) fn interfaces(&self, desired: &Indexed) -> Result<BTreeSet<u32>> {
         let Node {
             interfaces,
             vip_interface,
@@ -221,16 +306,14 @@ impl Network {
             };
             return names.iter().map(index).collect();
         }
-        let towards = self.servers.iter().copied().chain(ELSEWHERE);
-        let mut found: BTreeSet<u32> = towards
+        let elsewhere = ELSEWHERE
+            .into_iter()
             .flat_map(|ip| resolve(ip, &self.state))
-            .map(|way| way.ifindex)
-            .collect();
-        let vips = desired.services.iter().flat_map(|service| &service.listen);
-        let held = vips
-            .map(|listener| listener.address)
-            .chain(self.servers.iter().copied());
-        found.extend(held.filter_map(|address| self.holder(address)));
+            .map(|way| way.ifindex);
+        let mut found: BTreeSet<u32> = elsewhere.chain(self.ways.ports()).collect();
+        let ours = |ip: &IpAddr| desired.listening(*ip).len() > 0 || self.servers.contains(ip);
+        let held = self.holders.iter().filter(|(ip, _)| ours(ip));
+        found.extend(held.map(|(_, ifindex)| *ifindex));
         found.extend(
             vip_interface
                 .as_deref()
@@ -345,34 +428,25 @@ impl Network {
 
     /// Servers that are reached by a neighbour.
     pub(super) fn servers_behind(&self, device: u32, neighbour: IpAddr) -> Vec<IpAddr> {
-        let by = |server: &IpAddr| {
-            let ways = resolve(*server, &self.state);
-            ways.iter()
-                .any(|way| way.device == device && way.gateway.unwrap_or(*server) == neighbour)
-        };
-        self.servers.iter().copied().filter(by).collect()
+        self.ways.behind(device, neighbour).collect()
     }
 
-    /// Has the kernel resolve the way to every server and keep it so; answers what was not kept so before.
-    pub(super) async fn manage_neighbours(&self) -> Vec<(u32, IpAddr)> {
-        let mut wanted = BTreeSet::new();
-        for server in &self.servers {
-            for way in resolve(*server, &self.state) {
-                if !way.local && way.smac.is_some() {
-                    wanted.insert((way.device, way.gateway.unwrap_or(*server)));
-                }
-            }
-        }
+    /// Has the kernel resolve the ways to servers that it was not asked about yet, and keep them so; answers what was not
+    /// kept so before, and whether there was anything to ask.
+    pub(super) async fn manage_neighbours(&mut self) -> (Vec<(u32, IpAddr)>, bool) {
+        let wanted: BTreeSet<(u32, IpAddr)> = self.ways.neighbours().collect();
         let mut added = Vec::new();
-        for (device, neighbour) in wanted {
-            match self.netlink.ensure_managed(device, neighbour).await {
-                Ok(Managed::Added) => added.push((device, neighbour)),
+        let new: Vec<(u32, IpAddr)> = wanted.difference(&self.managed).copied().collect();
+        for (device, neighbour) in &new {
+            match self.netlink.ensure_managed(*device, *neighbour).await {
+                Ok(Managed::Added) => added.push((*device, *neighbour)),
                 Ok(_) => {}
                 // The kernel resolves it when a packet goes there, as ever.
                 Err(error) => tracing::warn!(%error, "a server's neighbour is not kept resolved"),
             }
         }
-        added
+        self.managed = wanted;
+        (added, !new.is_empty())
     }
 
     /// Takes up what the neighbour table says of the ways to servers by now; answers whether all are resolved.
@@ -385,12 +459,11 @@ impl Network {
             .into_iter()
             .map(|entry| ((entry.ifindex, entry.ip), entry))
             .collect();
-        let unresolved = |way: &Resolved| !way.local && way.smac.is_some() && way.mac.is_none();
-        Ok(!self
-            .servers
-            .iter()
-            .flat_map(|server| resolve(*server, &self.state))
-            .any(|way| unresolved(&way)))
+        let resolved = |neighbour| {
+            let known = self.state.neighbours.get(&neighbour);
+            known.is_some_and(|known| known.usable_mac().is_some())
+        };
+        Ok(self.ways.neighbours().all(resolved))
     }
 
     /// Adds an address to a device; answers whether it was missing.

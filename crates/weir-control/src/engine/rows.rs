@@ -1,4 +1,4 @@
-//! The rows that a configuration asks for: everything the data plane shall hold, as values.
+//! The rows that a service asks for, as values. [`super::sum`] puts those of all services together.
 //!
 //! Pure: rows are a function of the desired state, the allocation of ids and what the network says of servers. Writing them
 //! in an order that no packet meets half done is [`super::write`]'s matter, next hops are [`super::network`]'s.
@@ -8,9 +8,8 @@ use std::net::IpAddr;
 
 use weir_abi::{
     Addr, Be16, DEST_LIVE, DEST_LOCAL, DEST_RESCHEDULE, DEST_RESET, DEST_SNAT, DEST_STRICT,
-    DEST_USABLE, Dest, Filter, Range, SERVICE_DROP_NO_SERVER, SERVICE_SNAT, SERVICE_STRICT,
-    SETTINGS_LEARN_CLIENTS, SETTINGS_LOCAL_NAT, Settings, TUNNEL_CSUM, TUNNEL_REMCSUM, VIP_ECHO,
-    VIP_RANGES, VIP_SNAT, ticks_from,
+    DEST_USABLE, Dest, Range, SERVICE_DROP_NO_SERVER, SERVICE_SNAT, SERVICE_STRICT, Settings,
+    TUNNEL_CSUM, TUNNEL_REMCSUM, VIP_ECHO, VIP_SNAT, ticks_from,
 };
 use weir_model::{
     Family, Forward, Indexed, NoServer, Node, Ports, Protocol, Service, Snat, Timeouts,
@@ -18,7 +17,7 @@ use weir_model::{
 };
 
 use super::Result;
-use super::allocation::{Allocation, DestSlot, Removal, ServiceSlot, configured};
+use super::allocation::{DestSlot, Removal, ServiceSlot, configured};
 use super::extent::{Rule, Tables, tables};
 
 /// ICMP errors of our own making, a CPU and second: the kernel's own limit is 1000 a second too (`icmp_msgs_per_sec`).
@@ -65,82 +64,67 @@ pub(super) struct VipRow {
     pub(super) ranges: Vec<Range>,
 }
 
+impl VipRow {
+    /// Adds what another service has there.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.flags |= other.flags;
+        self.any_tcp = self.any_tcp.max(other.any_tcp);
+        self.any_udp = self.any_udp.max(other.any_udp);
+        self.ranges.extend(&other.ranges);
+    }
+}
+
 /// An exact listener: address, port, protocol number.
 pub(super) type ListenerKey = (IpAddr, u16, u8);
 
-/// Everything.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Rows {
-    /// By service row.
+/// What one service contributes.
+#[derive(Debug, Default)]
+pub(super) struct Part {
+    /// Its row, unless it is removed.
     pub(super) services: BTreeMap<u32, ServiceRow>,
-    /// By server row.
+    /// Rows of its servers.
     pub(super) dests: BTreeMap<u32, Dest>,
-    /// Flags of removed servers' rows, whose other fields stay as they are.
+    /// Flags of its removed servers' rows.
     pub(super) removed: BTreeMap<u32, u8>,
-    /// Exact listeners to service rows.
+    /// Its exact listeners.
     pub(super) listeners: BTreeMap<ListenerKey, u32>,
-    /// By address.
+    /// Its share of each address's row.
     pub(super) vips: BTreeMap<IpAddr, VipRow>,
-    /// The address filter.
-    pub(super) filter: Box<Filter>,
-    /// What is set at run time.
-    pub(super) settings: Settings,
+    /// Addresses whose packets concern it.
+    pub(super) to: BTreeSet<IpAddr>,
+    /// Servers whose replies pass here.
+    pub(super) from: BTreeSet<IpAddr>,
+    /// One of its nat servers is the director itself.
+    pub(super) local_nat: bool,
 }
 
-/// The rows of a configuration.
+/// The contribution of a service.
 ///
 /// # Errors
-/// A service has more servers than its scheduler's table has places.
-pub(super) fn rows(
+/// It has more servers than its scheduler's table has places.
+pub(super) fn part(
     desired: &Indexed,
-    allocation: &Allocation,
+    name: &str,
+    slot: &ServiceSlot,
     around: &Surroundings,
     dest_rows: u32,
-) -> Result<Rows> {
-    let mut rows = Rows {
-        services: BTreeMap::new(),
-        dests: BTreeMap::new(),
-        removed: BTreeMap::new(),
-        listeners: BTreeMap::new(),
-        vips: BTreeMap::new(),
-        filter: Box::new(Filter::ZERO),
-        settings: settings(&desired.node, &desired.timeouts),
-    };
-    for service in &desired.services {
-        let Some(slot) = allocation.services.get(&service.name) else {
-            continue;
-        };
-        rows.add_dests(desired, service, slot, around, dest_rows);
-        rows.add_service(desired, service, slot, around, dest_rows)?;
-        rows.add_listeners(service, slot.row);
+) -> Result<Part> {
+    let mut part = Part::default();
+    if let Some(service) = desired.service(name) {
+        part.add_dests(desired, service, slot, around, dest_rows);
+        part.add_service(desired, service, slot, around, dest_rows)?;
+        part.add_listeners(service, slot.row);
     }
-    for (_, dest) in allocation.dests() {
+    for dest in &slot.dests {
         if let Some(removal) = dest.removed {
-            rows.removed.insert(dest.id, removed_flags(removal));
+            part.removed.insert(dest.id, removed_flags(removal));
             // Replies of its last flows still pass here.
-            rows.filter.add_from(dest.address.into());
-            if around.local.contains(&dest.address) {
-                rows.settings.flags |= SETTINGS_LOCAL_NAT;
-            }
+            part.from.insert(dest.address);
+            part.local_nat |= around.local.contains(&dest.address);
         }
     }
-    for row in rows.vips.values_mut() {
-        row.ranges.sort_by_key(|range| (range.proto, range.first));
-        if !row.ranges.is_empty() {
-            row.flags |= VIP_RANGES;
-        }
-    }
-    let lasting = allocation
-        .services
-        .values()
-        .flat_map(|slot| &slot.addresses);
-    for address in rows.vips.keys().chain(lasting) {
-        rows.filter.add_to((*address).into());
-    }
-    if around.learn_clients {
-        rows.settings.flags |= SETTINGS_LEARN_CLIENTS;
-    }
-    Ok(rows)
+    part.to.extend(part.vips.keys().chain(&slot.addresses));
+    Ok(part)
 }
 
 fn removed_flags(removal: Removal) -> u8 {
@@ -152,7 +136,7 @@ fn removed_flags(removal: Removal) -> u8 {
         }
 }
 
-impl Rows {
+impl Part {
     fn add_dests(
         &mut self,
         desired: &Indexed,
@@ -176,10 +160,8 @@ impl Rows {
                 rows,
             );
             if forward == Forward::Nat {
-                self.filter.add_from(dest.address.into());
-                if row.flags & DEST_LOCAL != 0 {
-                    self.settings.flags |= SETTINGS_LOCAL_NAT;
-                }
+                self.from.insert(dest.address);
+                self.local_nat |= row.flags & DEST_LOCAL != 0;
             }
             self.dests.insert(dest.id, row);
         }
@@ -348,7 +330,8 @@ const fn forward_number(forward: Forward) -> weir_abi::Forward {
     }
 }
 
-fn settings(node: &Node, timeouts: &Timeouts) -> Settings {
+/// What is set at run time, the flags aside that follow from servers and network.
+pub(super) fn settings(node: &Node, timeouts: &Timeouts) -> Settings {
     let Timeouts { tcp, tcp_fin, udp } = *timeouts;
     Settings {
         timeouts: weir_flow::timeout::Timeouts { tcp, tcp_fin, udp }.ticks(),

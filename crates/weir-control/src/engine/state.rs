@@ -1,6 +1,7 @@
 //! `RUNTIME_DIR/state.json`: what the maps cannot say, and what is to be undone.
 //!
-//! Written whole and by rename, before the change that it describes where undoing depends on it. The kernel forgets its part
+//! Written whole and by rename when a daemon starts, then continued by a journal ([`super::journal`]), before the change
+//! that it describes where undoing depends on it. The kernel forgets its part
 //! at boot; the boot's identifier tells a file that outlived one. A file that is missing or cannot be read costs overrides,
 //! totals of servers that are gone and the memory of what to undo, never traffic: [`super::adopt`] finds the rows again.
 
@@ -8,16 +9,17 @@ use std::fs;
 use std::io::{ErrorKind, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use weir_sys::boot_id;
 
 use super::allocation::Allocation;
+use super::journal::{self, JOURNAL, Journal, Record, STATE};
 use super::overrides::Overrides;
 use super::{Error, Result};
 
-const VERSION: u32 = 1;
-const FILE: &str = "state.json";
+const VERSION: u32 = 2;
 
 /// What is remembered over restarts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,24 +48,31 @@ pub(super) struct Undo {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Content {
+struct Content<M> {
     version: u32,
     boot: String,
+    /// Which file the journal continues; another one each time.
+    #[serde(default)]
+    number: u64,
     #[serde(flatten)]
-    memory: Memory,
+    memory: M,
 }
 
-/// The file of a runtime directory.
-#[derive(Clone, Debug)]
+/// The file of a runtime directory, and the journal that continues it.
+#[derive(Debug)]
 pub(super) struct StateFile {
     path: PathBuf,
+    bytes: u64,
+    journal: Option<Journal>,
 }
 
 impl StateFile {
     /// In that directory, which is made when needed.
     pub(super) fn new(runtime_dir: &Path) -> Self {
         Self {
-            path: runtime_dir.join(FILE),
+            path: runtime_dir.join(STATE),
+            bytes: 0,
+            journal: None,
         }
     }
 
@@ -80,15 +89,21 @@ impl StateFile {
                 return Ok(None);
             }
         };
-        match serde_json::from_slice::<Content>(&text) {
+        match serde_json::from_slice::<Content<Memory>>(&text) {
             Ok(content) if content.version > VERSION => Err(Error::StateVersion {
                 path: self.path.clone(),
                 found: content.version,
             }),
             Ok(content) => {
                 let Content {
-                    boot, mut memory, ..
+                    boot,
+                    number,
+                    mut memory,
+                    ..
                 } = content;
+                for record in journal::read::<Record>(&self.path.with_file_name(JOURNAL), number) {
+                    record.apply(&mut memory);
+                }
                 if boot != boot_id()? {
                     // Maps, addresses and neighbours went with the kernel that had them.
                     memory.allocation = Allocation::default();
@@ -103,19 +118,18 @@ impl StateFile {
         }
     }
 
-    /// Replaces it in one step.
+    /// Replaces it in one step and begins the journal anew.
     ///
     /// # Errors
-    /// The directory cannot be written to; the former file stays.
-    pub(super) fn write(&self, memory: &Memory) -> Result<()> {
-        let file_error = |path: &Path, source| Error::File {
-            path: path.to_owned(),
-            source,
-        };
+    /// The directory cannot be written to; the former file and its journal stay.
+    pub(super) fn write(&mut self, memory: &Memory) -> Result<()> {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let number = since.unwrap_or_default().as_nanos() as u64;
         let content = Content {
             version: VERSION,
             boot: boot_id()?,
-            memory: memory.clone(),
+            number,
+            memory,
         };
         let mut text =
             serde_json::to_vec(&content).map_err(|error| file_error(&self.path, error.into()))?;
@@ -129,7 +143,31 @@ impl StateFile {
             file.sync_all()
         });
         written.map_err(|source| file_error(&new, source))?;
-        fs::rename(&new, &self.path).map_err(|source| file_error(&self.path, source))
+        fs::rename(&new, &self.path).map_err(|source| file_error(&self.path, source))?;
+        self.bytes = text.len() as u64;
+        let journal = self.path.with_file_name(JOURNAL);
+        let begun = Journal::begin(&journal, number);
+        self.journal = Some(begun.map_err(|source| file_error(&journal, source))?);
+        Ok(())
+    }
+
+    /// Adds a change to what was written.
+    ///
+    /// # Errors
+    /// The directory cannot be written to.
+    pub(super) fn append(&mut self, record: &Record) -> Result<()> {
+        let Some(journal) = &mut self.journal else {
+            let source = ErrorKind::NotFound.into();
+            return Err(file_error(&self.path, source));
+        };
+        let added = journal.add(record);
+        added.map_err(|source| file_error(journal.path(), source))
+    }
+
+    /// Whether it is time to write it whole again.
+    pub(super) fn is_long(&self) -> bool {
+        let journal = self.journal.as_ref();
+        journal.is_some_and(|journal| journal.is_long(self.bytes))
     }
 
     /// Removes it.
@@ -137,12 +175,21 @@ impl StateFile {
     /// # Errors
     /// The directory cannot be written to.
     pub(super) fn remove(&self) -> Result<()> {
-        match fs::remove_file(&self.path) {
-            Err(source) if source.kind() != ErrorKind::NotFound => Err(Error::File {
-                path: self.path.clone(),
-                source,
-            }),
-            _ => Ok(()),
+        for path in [self.path.with_file_name(JOURNAL), self.path.clone()] {
+            match fs::remove_file(&path) {
+                Err(source) if source.kind() != ErrorKind::NotFound => {
+                    return Err(file_error(&path, source));
+                }
+                _ => {}
+            }
         }
+        Ok(())
+    }
+}
+
+fn file_error(path: &Path, source: std::io::Error) -> Error {
+    Error::File {
+        path: path.to_owned(),
+        source,
     }
 }

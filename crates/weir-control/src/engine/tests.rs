@@ -12,9 +12,11 @@ use weir_model::{
 };
 use weir_sched::Cursor;
 
-use super::allocation::{Allocation, Facts};
+use super::allocation::{Allocation, Facts, Released};
+use super::every_name;
 use super::overrides::{Override, Overrides};
-use super::rows::{Rows, Surroundings, rows};
+use super::rows::Surroundings;
+use super::sum::{Rows, rows};
 use crate::snapshot::Totals;
 
 const DEST_ROWS: u32 = 64;
@@ -61,23 +63,17 @@ fn reconcile(allocation: &mut Allocation, desired: &Desired, cursor: Cursor) {
         now_ms: 1,
         cursor: &|_| cursor,
     };
+    let desired = Indexed::from(desired.clone());
+    let names = every_name(allocation, &desired);
+    let names = names.iter().map(String::as_str);
     allocation
-        .reconcile(
-            &Indexed::from(desired.clone()),
-            &Overrides::default(),
-            &facts,
-        )
+        .reconcile(&desired, names, &Overrides::default(), &facts)
         .unwrap();
 }
 
 fn rows_of(desired: &Desired, allocation: &Allocation, around: &Surroundings) -> Rows {
-    rows(
-        &Indexed::from(desired.clone()),
-        allocation,
-        around,
-        DEST_ROWS,
-    )
-    .unwrap()
+    let desired = Indexed::from(desired.clone());
+    rows(&desired, allocation, around, DEST_ROWS).unwrap().0
 }
 
 fn planned(desired: &Desired) -> (Allocation, Rows) {
@@ -125,13 +121,14 @@ fn rows_stay_with_their_names() {
     );
 
     let before = allocation.clone();
-    assert_eq!(allocation.release(&|_| None), (vec![], vec![]));
+    assert_eq!(allocation.release(&|_| None), Released::default());
     assert_eq!(allocation, before);
     let totals = Totals {
         connections: 7,
         ..Totals::default()
     };
-    assert_eq!(allocation.release(&|_| Some(totals)), (vec![1], vec![]));
+    let released = allocation.release(&|_| Some(totals));
+    assert_eq!((released.dests, released.services), (vec![1], vec![]));
     assert_eq!(allocation.services["one"].retired.connections, 7);
     let again = desired(
         SchedulerKind::Rr,
@@ -217,6 +214,7 @@ fn more_servers_than_rows_is_refused() {
     };
     let refused = Allocation::default().reconcile(
         &Indexed::from(desired(SchedulerKind::Rr, &servers)),
+        ["one"],
         &Overrides::default(),
         &facts,
     );
@@ -314,7 +312,7 @@ fn the_sorry_server_takes_over_when_no_other_can() {
             cursor: &|_| Cursor::default(),
         };
         allocation
-            .reconcile(&Indexed::from(wanted.clone()), overrides, &facts)
+            .reconcile(&Indexed::from(wanted.clone()), ["one"], overrides, &facts)
             .unwrap();
         let rows = rows_of(&wanted, &allocation, &Surroundings::default());
         rows.services[&1]
@@ -435,9 +433,7 @@ fn a_removed_service_keeps_what_its_flows_need() {
     assert!(rows.services.is_empty() && rows.listeners.is_empty() && rows.vips.is_empty());
     assert_eq!(rows.removed, [(1, DEST_LIVE)].into());
     assert!(rows.filter.may_be_to(ip("192.0.2.10").into()));
-    assert_eq!(
-        allocation.release(&|_| Some(Totals::default())),
-        (vec![1], vec![1])
-    );
+    let released = allocation.release(&|_| Some(Totals::default()));
+    assert_eq!((released.dests, released.services), (vec![1], vec![1]));
     assert!(!plan(&allocation).filter.may_be_to(ip("192.0.2.10").into()));
 }

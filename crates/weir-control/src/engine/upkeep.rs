@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use weir_netlink::Event;
 
 use super::allocation::DestSlot;
-use super::{Engine, Result, servers};
+use super::journal::Record;
+use super::{Engine, Result};
 
 /// Bursts of route changes are followed at this pace: one picture costs a question a server.
 const PACE: Duration = Duration::from_millis(100);
@@ -18,7 +19,7 @@ impl Engine {
     pub async fn network_event(&mut self, event: &Event) -> Result<()> {
         if self.network.follow(event) {
             self.stale = true;
-            if self.taken.elapsed() >= PACE {
+            if self.taken.elapsed() >= PACE.max(self.taking * 4) {
                 return self.look_again().await;
             }
             return Ok(());
@@ -26,11 +27,14 @@ impl Engine {
         match event {
             Event::Neighbour { neighbour, .. } => {
                 let behind = self.network.servers_behind(neighbour.ifindex, neighbour.ip);
-                if !behind.is_empty() {
-                    self.write_hops(self.plane.maps(), |server| behind.contains(&server))?;
+                for server in behind {
+                    self.write_hops_at(server)?;
                 }
             }
-            Event::Link { .. } => self.write_devices(self.plane.maps())?,
+            Event::Link { .. } => {
+                self.write_devices(self.plane.maps())?;
+                self.write_all_hops()?;
+            }
             _ => {}
         }
         Ok(())
@@ -38,13 +42,22 @@ impl Engine {
 
     /// Takes the picture anew and brings everything in line with it.
     async fn look_again(&mut self) -> Result<()> {
-        self.network
-            .take(servers(&self.desired, &self.memory.allocation))
-            .await?;
-        self.taken = Instant::now();
-        self.stale = false;
+        self.look_at_network().await?;
         self.keep_neighbours().await?;
-        self.rewrite()
+        self.write_pending()
+    }
+
+    /// Takes the picture anew and plans the rows that follow from it.
+    pub(super) async fn look_at_network(&mut self) -> Result<()> {
+        let begun = Instant::now();
+        let servers = self.memory.allocation.addresses().collect();
+        let moved = self.network.take(servers).await?;
+        self.taken = Instant::now();
+        self.taking = begun.elapsed();
+        self.stale = false;
+        self.hops_due = true;
+        let touched = self.services_at(&moved);
+        self.replan(&touched.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
     /// Once a second: gives rows back whose flows have ended, follows what nothing tells of.
@@ -61,42 +74,38 @@ impl Engine {
         self.writer
             .mend_shared_counts(self.plane.maps(), &self.rows, &mut self.off)?;
         if self.network.refresh_drivers().await? {
-            self.write_devices(self.plane.maps())?;
-            self.write_hops(self.plane.maps(), |_| true)?;
+            self.hops_due = true;
+        }
+        if self.hops_due || !self.pending.is_empty() {
+            self.write_pending()?;
+        }
+        if self.file.is_long() {
+            self.file.write(&self.memory)?;
         }
         Ok(())
     }
 
     fn give_back(&mut self) -> Result<()> {
-        if self
-            .memory
-            .allocation
-            .dests()
-            .all(|(_, dest)| dest.removed.is_none())
-            && !self
-                .memory
-                .allocation
-                .services
-                .values()
-                .any(|slot| slot.removed)
-        {
-            return Ok(());
-        }
         let maps = self.plane.maps();
         let ended = |dest: &DestSlot| {
             let live = maps.live(dest.id).ok()?;
             (live.active == 0 && live.inactive == 0)
                 .then(|| super::status::totals(maps, dest.id).ok())?
         };
-        let (dests, services) = self.memory.allocation.release(&ended);
-        if dests.is_empty() && services.is_empty() {
+        let allocation = &mut self.memory.allocation;
+        let released = allocation.release(&ended);
+        if released.touched.is_empty() {
             return Ok(());
         }
-        for id in &dests {
-            self.rows.removed.remove(id);
-        }
+        let left = released.addresses.iter().copied();
+        let left = left.filter(|address| allocation.at(*address).is_empty());
+        self.network.forget(left);
         // Cleared before the state file lets a row be given out again.
-        self.writer.clear_dests(maps, &dests)?;
-        self.rewrite()
+        self.writer.clear_dests(maps, &released.dests)?;
+        let touched: Vec<&str> = released.touched.iter().map(String::as_str).collect();
+        let names = touched.iter().copied();
+        let record = Record::of(&self.memory, names, released.sharing_changed);
+        self.file.append(&record)?;
+        self.rewrite(&touched)
     }
 }

@@ -14,7 +14,8 @@ use weir_abi::{
 };
 use weir_dataplane::{Extent, ExtentAllocator, Maps, Pod, wait_for_packets};
 
-use super::rows::{ListenerKey, Rows, ServiceRow, VipRow};
+use super::rows::{ListenerKey, ServiceRow, VipRow};
+use super::sum::{Changes, Rows};
 use super::{Error, Result};
 
 /// What packets of removed servers still need of the row's flags.
@@ -45,8 +46,8 @@ pub(super) struct Writer {
     vips: BTreeMap<IpAddr, WrittenVip>,
     /// Runs of a former daemon, given back once every row points to new ones.
     inherited: Vec<Extent>,
-    /// Service rows of a former daemon.
-    inherited_services: Vec<u32>,
+    /// Rows of a former daemon that may be nobody's by now.
+    inherited_rows: Changes,
 }
 
 impl Writer {
@@ -63,7 +64,7 @@ impl Writer {
             listeners: BTreeMap::new(),
             vips: BTreeMap::new(),
             inherited,
-            inherited_services: Vec::new(),
+            inherited_rows: Changes::default(),
         };
         for (key, service) in maps.listeners.elements()? {
             writer
@@ -84,9 +85,11 @@ impl Writer {
         }
         for row in 1..maps.services.entries() {
             if maps.services.get(row)? != Service::ZERO {
-                writer.inherited_services.push(row);
+                writer.inherited_rows.services.insert(row);
             }
         }
+        writer.inherited_rows.listeners = writer.listeners.keys().copied().collect();
+        writer.inherited_rows.vips = writer.vips.keys().copied().collect();
         Ok(writer)
     }
 
@@ -94,12 +97,15 @@ impl Writer {
     ///
     /// # Errors
     /// A row is outside its map.
-    pub(super) fn servers(&mut self, maps: &Maps, rows: &Rows) -> Result<()> {
+    pub(super) fn servers(&mut self, maps: &Maps, rows: &Rows, changes: &Changes) -> Result<()> {
         if maps.settings()? != rows.settings {
             maps.set_settings(&rows.settings)?;
         }
-        self.shared_counts(maps, rows)?;
-        for (id, row) in &rows.dests {
+        self.shared_counts(maps, rows, changes)?;
+        for id in &changes.dests {
+            let Some(row) = rows.dests.get(id) else {
+                continue;
+            };
             if self.dests.get(id) != Some(row) {
                 maps.dests.set(*id, row)?;
                 self.dests.insert(*id, *row);
@@ -109,13 +115,18 @@ impl Writer {
     }
 
     /// Rows of counts that a server starts to share begin with what it has.
-    fn shared_counts(&self, maps: &Maps, rows: &Rows) -> Result<()> {
+    fn shared_counts(&self, maps: &Maps, rows: &Rows, changes: &Changes) -> Result<()> {
         let mut joined: BTreeMap<u32, bool> = BTreeMap::new();
-        for (id, row) in rows.dests.iter().filter(|(id, row)| row.live != **id) {
-            let before = maps.dests.get(*id)?;
+        let changed = |id: &u32| Some((*id, rows.dests.get(id)?));
+        let changed = changes.dests.iter().filter_map(changed);
+        for (id, row) in changed.filter(|(id, row)| row.live != *id) {
+            let before = maps.dests.get(id)?;
             *joined.entry(row.live).or_default() |= before.live != row.live;
         }
         joined.retain(|_, joins| *joins);
+        if joined.is_empty() {
+            return Ok(());
+        }
         for (live, sum) in shared_sums(maps, rows, |live| joined.contains_key(&live))? {
             maps.live.set(live, &sum)?;
         }
@@ -154,9 +165,18 @@ impl Writer {
     ///
     /// # Errors
     /// No room for tables, or a map is full.
-    pub(super) fn services(&mut self, maps: &Maps, rows: &Rows, now: Instant) -> Result<()> {
+    pub(super) fn services(
+        &mut self,
+        maps: &Maps,
+        rows: &Rows,
+        changes: &Changes,
+        now: Instant,
+    ) -> Result<()> {
         self.elements.reclaim(now);
-        for (index, row) in &rows.services {
+        for index in &changes.services {
+            let Some(row) = rows.services.get(index) else {
+                continue;
+            };
             if self
                 .services
                 .get(index)
@@ -165,9 +185,12 @@ impl Writer {
                 self.service(maps, *index, row, now)?;
             }
         }
-        self.addresses(maps, rows, now)?;
-        self.gone_services(maps, rows, now)?;
-        self.removed_servers(maps, rows)?;
+        self.addresses(maps, rows, changes, now)?;
+        self.gone_services(maps, rows, changes, now)?;
+        self.removed_servers(maps, rows, changes)?;
+        let inherited = std::mem::take(&mut self.inherited_rows);
+        self.gone_addresses(maps, rows, &inherited, now)?;
+        self.gone_services(maps, rows, &inherited, now)?;
         for extent in std::mem::take(&mut self.inherited) {
             self.elements.retire(extent, now);
         }
@@ -252,10 +275,19 @@ impl Writer {
             .ok_or(Error::NoRoom { elements })
     }
 
-    fn addresses(&mut self, maps: &Maps, rows: &Rows, now: Instant) -> Result<()> {
+    fn addresses(
+        &mut self,
+        maps: &Maps,
+        rows: &Rows,
+        changes: &Changes,
+        now: Instant,
+    ) -> Result<()> {
         let both = union(&maps.filter()?, &rows.filter);
         maps.set_filter(&both)?;
-        for (address, row) in &rows.vips {
+        for address in &changes.vips {
+            let Some(row) = rows.vips.get(address) else {
+                continue;
+            };
             if self.vips.get(address).is_some_and(|written| {
                 written.row == *row && (written.ranges.is_some() || row.ranges.is_empty())
             }) {
@@ -282,56 +314,59 @@ impl Writer {
                 self.elements.retire(run, now);
             }
         }
-        for (key, service) in &rows.listeners {
+        for key in &changes.listeners {
+            let Some(service) = rows.listeners.get(key) else {
+                continue;
+            };
             if self.listeners.get(key) != Some(service) {
                 maps.listeners.set(&listener(*key), service)?;
                 self.listeners.insert(*key, *service);
             }
         }
-        self.gone_addresses(maps, rows, now)?;
+        self.gone_addresses(maps, rows, changes, now)?;
         maps.set_filter(&rows.filter)?;
         Ok(())
     }
 
-    fn gone_addresses(&mut self, maps: &Maps, rows: &Rows, now: Instant) -> Result<()> {
-        let gone: Vec<ListenerKey> = self
-            .listeners
-            .keys()
-            .filter(|key| !rows.listeners.contains_key(*key))
-            .copied()
-            .collect();
-        for key in gone {
-            maps.listeners.remove(&listener(key))?;
-            self.listeners.remove(&key);
+    fn gone_addresses(
+        &mut self,
+        maps: &Maps,
+        rows: &Rows,
+        changes: &Changes,
+        now: Instant,
+    ) -> Result<()> {
+        let listeners = changes.listeners.iter();
+        for key in listeners.filter(|key| !rows.listeners.contains_key(*key)) {
+            if self.listeners.contains_key(key) {
+                maps.listeners.remove(&listener(*key))?;
+                self.listeners.remove(key);
+            }
         }
-        let gone: Vec<IpAddr> = self
-            .vips
-            .keys()
-            .filter(|address| !rows.vips.contains_key(*address))
-            .copied()
-            .collect();
-        for address in gone {
-            maps.vips.remove(&Addr::from(address))?;
-            if let Some(run) = self
-                .vips
-                .remove(&address)
-                .and_then(|written| written.ranges)
-            {
+        let vips = changes.vips.iter();
+        for address in vips.filter(|address| !rows.vips.contains_key(*address)) {
+            if !self.vips.contains_key(address) {
+                continue;
+            }
+            maps.vips.remove(&Addr::from(*address))?;
+            let written = self.vips.remove(address);
+            if let Some(run) = written.and_then(|written| written.ranges) {
                 self.elements.retire(run, now);
             }
         }
         Ok(())
     }
 
-    fn gone_services(&mut self, maps: &Maps, rows: &Rows, now: Instant) -> Result<()> {
-        let mut gone: Vec<u32> = std::mem::take(&mut self.inherited_services);
-        gone.extend(self.services.keys());
-        for index in gone
-            .into_iter()
-            .filter(|index| !rows.services.contains_key(index))
-        {
-            maps.services.set(index, &Service::ZERO)?;
-            if let Some(written) = self.services.remove(&index) {
+    fn gone_services(
+        &mut self,
+        maps: &Maps,
+        rows: &Rows,
+        changes: &Changes,
+        now: Instant,
+    ) -> Result<()> {
+        let indices = changes.services.iter();
+        for index in indices.filter(|index| !rows.services.contains_key(*index)) {
+            maps.services.set(*index, &Service::ZERO)?;
+            if let Some(written) = self.services.remove(index) {
                 self.elements.retire(written.tables, now);
                 if let Some(run) = written.snat {
                     self.elements.retire(run, now);
@@ -342,8 +377,11 @@ impl Writer {
     }
 
     /// Last: no list names them any more, so what chooses anew finds another.
-    fn removed_servers(&mut self, maps: &Maps, rows: &Rows) -> Result<()> {
-        for (id, flags) in &rows.removed {
+    fn removed_servers(&mut self, maps: &Maps, rows: &Rows, changes: &Changes) -> Result<()> {
+        for id in &changes.dests {
+            let Some(flags) = rows.removed.get(id) else {
+                continue;
+            };
             let row = maps.dests.get(*id)?;
             let wanted = Dest {
                 flags: row.flags & LASTING | flags,

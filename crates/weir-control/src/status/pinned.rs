@@ -1,9 +1,9 @@
 //! The status document without a daemon: what is pinned, by the names that the last daemon remembered.
 //!
-//! Counts come from the maps, names and weights from `RUNTIME_DIR/state.json`, listeners and pools from the configuration
+//! Counts come from the maps, names and weights from `RUNTIME_DIR/state.json` and its journal, listeners and pools from the configuration
 //! file where it can be read. What none of these tells is `unknown`. Nothing is changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
@@ -11,8 +11,10 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use weir_dataplane::{Hook, Maps, PinDir, PinnedPlane, open_readonly};
-use weir_model::{Desired, Forward};
+use weir_model::{Desired, Forward, Indexed};
 use weir_netlink::Netlink;
+
+use crate::engine::journal::{self, JOURNAL, STATE};
 
 use super::{Counters, Flows, Interface, Reason, Report, Server, Service, rfc3339};
 
@@ -45,9 +47,42 @@ pub enum Error {
 /// The part of the state file that a listing needs; the engine, whose file it is, keeps more there.
 #[derive(Debug, Deserialize)]
 struct Remembered {
+    #[serde(default)]
+    number: u64,
     revision: u64,
     allocation: Rows,
     overrides: BTreeMap<String, BTreeMap<String, Word>>,
+}
+
+/// The same of the journal that continues it.
+#[derive(Debug, Deserialize)]
+struct Record {
+    numbers: Option<(u64, u64, u32)>,
+    #[serde(default)]
+    services: Vec<(String, Option<ServiceRow>)>,
+    #[serde(default)]
+    overrides: Vec<(String, String, Option<Word>)>,
+}
+
+impl Remembered {
+    fn follow(&mut self, record: Record) {
+        if let Some((revision, _, _)) = record.numbers {
+            self.revision = revision;
+        }
+        for (name, row) in record.services {
+            match row {
+                Some(row) => drop(self.allocation.services.insert(name, row)),
+                None => drop(self.allocation.services.remove(&name)),
+            }
+        }
+        for (pool, server, word) in record.overrides {
+            let words = self.overrides.entry(pool).or_default();
+            match word {
+                Some(word) => drop(words.insert(server, word)),
+                None => drop(words.remove(&server)),
+            }
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -97,7 +132,8 @@ pub async fn read(runtime_dir: &Path, pin_dir: &Path, desired: &Desired) -> Resu
         reasons: reasons(maps)?,
         ..Report::default()
     };
-    let Some(remembered) = remembered(&runtime_dir.join("state.json"))? else {
+    let desired = &Indexed::from(desired.clone());
+    let Some(remembered) = remembered(runtime_dir)? else {
         return Ok(report);
     };
     report.revision = remembered.revision;
@@ -111,15 +147,15 @@ pub async fn read(runtime_dir: &Path, pin_dir: &Path, desired: &Desired) -> Resu
         }
         report.services.push(service);
     }
-    let place = |service: &Service| {
-        let same = |known: &weir_model::Service| known.name == service.name;
-        desired.services.iter().position(same).unwrap_or(usize::MAX)
-    };
+    let names = desired.services.iter().map(|service| &service.name);
+    let places: HashMap<&String, usize> = names.enumerate().map(|(at, name)| (name, at)).collect();
+    let place = |service: &Service| places.get(&service.name).copied().unwrap_or(usize::MAX);
     report.services.sort_by_key(place);
     Ok(report)
 }
 
-fn remembered(path: &Path) -> Result<Option<Remembered>, Error> {
+fn remembered(runtime_dir: &Path) -> Result<Option<Remembered>, Error> {
+    let path = &runtime_dir.join(STATE);
     let text = match std::fs::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -130,10 +166,14 @@ fn remembered(path: &Path) -> Result<Option<Remembered>, Error> {
             });
         }
     };
-    let remembered = serde_json::from_slice(&text).map_err(|source| Error::State {
-        path: path.to_owned(),
-        source,
-    })?;
+    let mut remembered: Remembered =
+        serde_json::from_slice(&text).map_err(|source| Error::State {
+            path: path.to_owned(),
+            source,
+        })?;
+    for record in journal::read(&runtime_dir.join(JOURNAL), remembered.number) {
+        remembered.follow(record);
+    }
     Ok(Some(remembered))
 }
 
@@ -186,7 +226,7 @@ fn service(
     maps: &Maps,
     name: &str,
     row: &ServiceRow,
-    desired: &Desired,
+    desired: &Indexed,
     overrides: &BTreeMap<String, BTreeMap<String, Word>>,
 ) -> Result<Service, Error> {
     let known = desired.service(name);

@@ -1,0 +1,63 @@
+//! Numbers that are given out, the lowest free one first, and given back.
+
+use std::collections::BTreeSet;
+
+/// Which numbers are free. All from `next` on are, and below it those of a set.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Numbers {
+    next: u32,
+    free: BTreeSet<u32>,
+}
+
+impl Numbers {
+    /// From `first` on, without those in use.
+    pub(super) fn new(first: u32, used: impl Iterator<Item = u32>) -> Self {
+        let mut used: Vec<u32> = used.filter(|number| *number >= first).collect();
+        used.sort_unstable();
+        let mut numbers = Self {
+            next: first,
+            free: BTreeSet::new(),
+        };
+        for number in used {
+            numbers.free.extend(numbers.next..number);
+            numbers.next = numbers.next.max(number.saturating_add(1));
+        }
+        numbers
+    }
+
+    /// The lowest free one below `end`.
+    pub(super) fn take(&mut self, end: u32) -> Option<u32> {
+        if let Some(lowest) = self.free.first().copied() {
+            if lowest >= end {
+                return None;
+            }
+            return self.free.pop_first();
+        }
+        let number = self.next;
+        (number < end).then(|| {
+            self.next += 1;
+            number
+        })
+    }
+
+    /// Gives one back.
+    pub(super) fn give(&mut self, number: u32) {
+        self.free.insert(number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_comes_first() {
+        let mut numbers = Numbers::new(1, [2, 5, 2].into_iter());
+        let taken: Vec<_> = (0..4).map(|_| numbers.take(7)).collect();
+        assert_eq!(taken, [Some(1), Some(3), Some(4), Some(6)]);
+        assert_eq!(numbers.take(7), None);
+        numbers.give(5);
+        assert_eq!(numbers.take(5), None);
+        assert_eq!(numbers.take(7), Some(5));
+    }
+}

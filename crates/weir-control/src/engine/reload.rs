@@ -1,0 +1,167 @@
+//! Another configuration in place of the one in force: planned whole, then written, and taken back where writing fails.
+//!
+//! Costs what it changes. Services whose configuration, pool and servers are as before are not planned again, no row of
+//! theirs is looked at, and no route to their servers is asked for.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use weir_dataplane::{Dataplane, Opened};
+use weir_model::{Desired, Indexed};
+
+use super::sum::{Changes, Rows, rows};
+use super::write::Writer;
+use super::{Applied, Engine, Error, Result, addresses, allocate, every_name, open_plane, sizes};
+
+/// A data plane of another size, and what writes it.
+struct Replaced {
+    plane: Dataplane,
+    opened: Opened,
+    writer: Writer,
+}
+
+impl Engine {
+    /// Puts another configuration into force.
+    ///
+    /// # Errors
+    /// The configuration cannot be had, or the kernel refuses a change: what was in force is in force again, except that a
+    /// server which the refused configuration left out stands last in its pool's order of adding. [`Error::Halfway`]: the
+    /// way back failed too; each service then has either configuration, whole, and applying again continues.
+    pub async fn apply(&mut self, desired: &Desired) -> Result<Applied> {
+        let desired = Indexed::from(desired.clone());
+        let replaced = if sizes(&desired.node) == *self.plane.sizes() {
+            None
+        } else {
+            let (plane, opened) = open_plane(self.pin_dir.clone(), sizes(&desired.node))?;
+            Some(Replaced {
+                writer: Writer::adopting(plane.maps())?,
+                plane,
+                opened,
+            })
+        };
+        let touched = match replaced {
+            Some(_) => every_name(&self.memory.allocation, &desired),
+            None => owned(desired.changed_since(&self.desired)),
+        };
+        let touched: Vec<&str> = touched.iter().map(String::as_str).collect();
+        let plane = replaced.as_ref().map_or(&self.plane, |it| &it.plane);
+        let dest_rows = plane.sizes().dests;
+        let former = allocate(&mut self.memory, &desired, plane, &touched)?;
+        let whole = replaced.is_some().then_some(dest_rows);
+        match self.plan(&desired, &touched, whole).await {
+            Ok(None) => {}
+            Ok(Some((rows, changes))) => (self.rows, self.pending) = (rows, changes),
+            Err(error) => {
+                self.memory.allocation.restore(former);
+                return Err(error);
+            }
+        }
+        if let Some(replaced) = replaced {
+            self.writer = replaced.writer;
+            self.plane = replaced.plane;
+            self.migrating = replaced.opened == Opened::FlowsMigrating;
+            self.hops_due = true;
+        }
+        let before = std::mem::replace(&mut self.desired, desired);
+        let revision = (self.memory.revision, self.memory.fingerprint);
+        self.memory.revision += 1;
+        self.memory.fingerprint = self.desired.fingerprint();
+        let settled = match self.remember(&former) {
+            Ok(()) => self.settle().await,
+            Err(error) => Err(error),
+        };
+        if let Err(cause) = settled {
+            (self.memory.revision, self.memory.fingerprint) = revision;
+            return Err(match self.put_back(before).await {
+                Ok(()) => cause,
+                Err(back) => Error::Halfway {
+                    cause: Box::new(cause),
+                    back: Box::new(back),
+                },
+            });
+        }
+        Ok(Applied {
+            revision: self.memory.revision,
+        })
+    }
+
+    /// Asks the network about new servers and plans rows: all of them, for a data plane with that many rows of servers, or
+    /// those of the touched services, in place. Nothing has changed after an error.
+    async fn plan(
+        &mut self,
+        desired: &Indexed,
+        touched: &[&str],
+        whole: Option<u32>,
+    ) -> Result<Option<(Rows, Changes)>> {
+        let moved = self.take_up(touched).await?;
+        self.network.interfaces(desired)?;
+        self.network.vip_interface(desired)?;
+        if let Some(dest_rows) = whole {
+            let allocation = &self.memory.allocation;
+            let around = self.network.surroundings(allocation.addresses());
+            return rows(desired, allocation, &around, dest_rows).map(Some);
+        }
+        let touched: Vec<&str> = touched
+            .iter()
+            .copied()
+            .chain(moved.iter().map(String::as_str))
+            .collect();
+        let around = self.network.surroundings(addresses(&self.memory, &touched));
+        let changes = self.rows.replan(
+            desired,
+            &self.memory.allocation,
+            &around,
+            self.plane.sizes().dests,
+            touched,
+        )?;
+        self.pending.extend(changes);
+        Ok(None)
+    }
+
+    /// Makes the servers of some services known to the network; answers which others it found on another way.
+    async fn take_up(&mut self, touched: &[&str]) -> Result<Vec<String>> {
+        let servers = addresses(&self.memory, touched);
+        let update = self.network.update(servers).await?;
+        if !update.whole {
+            return Ok(Vec::new());
+        }
+        self.hops_due = true;
+        let known: BTreeSet<&str> = touched.iter().copied().collect();
+        let moved = self.services_at(&update.servers);
+        Ok(moved
+            .into_iter()
+            .filter(|name| !known.contains(name.as_str()))
+            .collect())
+    }
+
+    /// Services that have a server at one of these addresses.
+    pub(super) fn services_at(&self, addresses: &BTreeSet<IpAddr>) -> Vec<String> {
+        if addresses.is_empty() {
+            return Vec::new();
+        }
+        let services = self.memory.allocation.services.iter();
+        let there = services.filter(|(_, slot)| {
+            let mut dests = slot.dests.iter();
+            dests.any(|dest| addresses.contains(&dest.address))
+        });
+        there.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Brings a former configuration back after another one failed midway. Rows that the other one gave out are removed in
+    /// the ordinary way: a packet may have bound a flow to them already.
+    async fn put_back(&mut self, former: Indexed) -> Result<()> {
+        let touched = owned(former.changed_since(&self.desired));
+        let touched: Vec<&str> = touched.iter().map(String::as_str).collect();
+        self.desired = former;
+        let refused = allocate(&mut self.memory, &self.desired, &self.plane, &touched)?;
+        let moved = self.take_up(&touched).await?;
+        self.replan(&touched)?;
+        self.replan(&moved.iter().map(String::as_str).collect::<Vec<_>>())?;
+        self.remember(&refused)?;
+        self.settle().await
+    }
+}
+
+fn owned(names: Vec<&str>) -> Vec<String> {
+    names.into_iter().map(str::to_owned).collect()
+}

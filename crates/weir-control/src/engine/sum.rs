@@ -1,0 +1,281 @@
+//! The rows of all services together: parts are put in and taken out, and what that changes is told.
+//!
+//! Pure. A part costs what it holds, however many others there are: addresses are shared by services, bits of the filter by
+//! addresses, so both are counted.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+
+use weir_abi::{
+    Addr, Dest, FILTER_WORDS, Filter, SETTINGS_LEARN_CLIENTS, SETTINGS_LOCAL_NAT, Settings,
+    VIP_RANGES,
+};
+use weir_model::Indexed;
+
+use super::Result;
+use super::allocation::Allocation;
+use super::rows::{ListenerKey, Part, ServiceRow, Surroundings, VipRow, part, settings};
+
+/// Everything that the data plane shall hold, next hops aside.
+#[derive(Debug)]
+pub(super) struct Rows {
+    /// By service row.
+    pub(super) services: BTreeMap<u32, ServiceRow>,
+    /// By server row.
+    pub(super) dests: BTreeMap<u32, Dest>,
+    /// Flags of removed servers' rows, whose other fields stay as they are.
+    pub(super) removed: BTreeMap<u32, u8>,
+    /// Exact listeners to service rows.
+    pub(super) listeners: BTreeMap<ListenerKey, u32>,
+    /// By address.
+    pub(super) vips: BTreeMap<IpAddr, VipRow>,
+    /// The address filter.
+    pub(super) filter: Box<Filter>,
+    /// What is set at run time.
+    pub(super) settings: Settings,
+    placed: HashMap<String, Placed>,
+    /// Shares of an address's row, by number of the part.
+    shares: BTreeMap<IpAddr, BTreeMap<u64, VipRow>>,
+    to: Bits,
+    from: Bits,
+    local_nat: usize,
+    last: u64,
+}
+
+/// What a part put in.
+#[derive(Debug)]
+struct Placed {
+    /// Counts up: the order of shares.
+    number: u64,
+    services: Vec<u32>,
+    dests: Vec<u32>,
+    removed: Vec<u32>,
+    listeners: Vec<ListenerKey>,
+    vips: Vec<IpAddr>,
+    to: Vec<IpAddr>,
+    from: Vec<IpAddr>,
+    local_nat: bool,
+}
+
+/// Rows that may differ from what is written.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    /// Service rows.
+    pub(super) services: BTreeSet<u32>,
+    /// Server rows, of removed ones too.
+    pub(super) dests: BTreeSet<u32>,
+    /// Exact listeners.
+    pub(super) listeners: BTreeSet<ListenerKey>,
+    /// Addresses.
+    pub(super) vips: BTreeSet<IpAddr>,
+}
+
+impl Changes {
+    /// Adds others.
+    pub(super) fn extend(&mut self, mut other: Self) {
+        self.services.append(&mut other.services);
+        self.dests.append(&mut other.dests);
+        self.listeners.append(&mut other.listeners);
+        self.vips.append(&mut other.vips);
+    }
+
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.services.is_empty()
+            && self.dests.is_empty()
+            && self.listeners.is_empty()
+            && self.vips.is_empty()
+    }
+
+    fn note(&mut self, placed: &Placed) {
+        self.services.extend(&placed.services);
+        self.dests
+            .extend(placed.dests.iter().chain(&placed.removed));
+        self.listeners.extend(&placed.listeners);
+        self.vips.extend(&placed.vips);
+    }
+}
+
+/// How many addresses set each bit of one direction of the filter.
+#[derive(Debug)]
+struct Bits(Vec<u32>);
+
+impl Bits {
+    fn new() -> Self {
+        Self(vec![0; FILTER_WORDS as usize * 64])
+    }
+
+    fn add(&mut self, words: &mut [u64], address: IpAddr) {
+        let bit = Filter::bit(Addr::from(address)) as usize;
+        self.0[bit] += 1;
+        words[bit / 64] |= 1 << (bit % 64);
+    }
+
+    fn remove(&mut self, words: &mut [u64], address: IpAddr) {
+        let bit = Filter::bit(Addr::from(address)) as usize;
+        self.0[bit] -= 1;
+        if self.0[bit] == 0 {
+            words[bit / 64] &= !(1 << (bit % 64));
+        }
+    }
+}
+
+/// The rows of a whole configuration.
+///
+/// # Errors
+/// A service has more servers than its scheduler's table has places.
+pub(super) fn rows(
+    desired: &Indexed,
+    allocation: &Allocation,
+    around: &Surroundings,
+    dest_rows: u32,
+) -> Result<(Rows, Changes)> {
+    let mut rows = Rows::empty();
+    let names = allocation.services.keys().map(String::as_str);
+    let changes = rows.replan(desired, allocation, around, dest_rows, names)?;
+    Ok((rows, changes))
+}
+
+impl Rows {
+    /// Of no service.
+    pub(super) fn empty() -> Self {
+        Self {
+            services: BTreeMap::new(),
+            dests: BTreeMap::new(),
+            removed: BTreeMap::new(),
+            listeners: BTreeMap::new(),
+            vips: BTreeMap::new(),
+            filter: Box::new(Filter::ZERO),
+            settings: Settings::ZERO,
+            placed: HashMap::new(),
+            shares: BTreeMap::new(),
+            to: Bits::new(),
+            from: Bits::new(),
+            local_nat: 0,
+            last: 0,
+        }
+    }
+
+    /// Plans the rows of some services anew; answers what that changes.
+    ///
+    /// # Errors
+    /// A service has more servers than its scheduler's table has places; nothing has changed then.
+    pub(super) fn replan<'a>(
+        &mut self,
+        desired: &Indexed,
+        allocation: &Allocation,
+        around: &Surroundings,
+        dest_rows: u32,
+        touched: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Changes> {
+        let mut parts = Vec::new();
+        for name in touched {
+            let slot = allocation.services.get(name);
+            let part = slot.map(|slot| part(desired, name, slot, around, dest_rows));
+            parts.push((name, part.transpose()?));
+        }
+        let mut changes = Changes::default();
+        // What leaves one service may come to another: all go before the first comes.
+        for (name, _) in &parts {
+            if let Some(placed) = self.placed.remove(*name) {
+                self.take_out(&placed);
+                changes.note(&placed);
+            }
+        }
+        for (name, part) in parts {
+            if let Some(part) = part {
+                let placed = self.put_in(part);
+                changes.note(&placed);
+                self.placed.insert(name.to_owned(), placed);
+            }
+        }
+        for address in &changes.vips {
+            self.merge(*address);
+        }
+        self.settings = settings(&desired.node, &desired.timeouts);
+        let flags = [
+            (SETTINGS_LOCAL_NAT, self.local_nat > 0),
+            (SETTINGS_LEARN_CLIENTS, around.learn_clients),
+        ];
+        for (flag, _) in flags.into_iter().filter(|(_, set)| *set) {
+            self.settings.flags |= flag;
+        }
+        Ok(changes)
+    }
+
+    fn take_out(&mut self, placed: &Placed) {
+        for row in &placed.services {
+            self.services.remove(row);
+        }
+        for id in &placed.dests {
+            self.dests.remove(id);
+        }
+        for id in &placed.removed {
+            self.removed.remove(id);
+        }
+        for key in &placed.listeners {
+            self.listeners.remove(key);
+        }
+        for address in &placed.vips {
+            if let Some(shares) = self.shares.get_mut(address) {
+                shares.remove(&placed.number);
+            }
+        }
+        for address in &placed.to {
+            self.to.remove(&mut self.filter.to, *address);
+        }
+        for address in &placed.from {
+            self.from.remove(&mut self.filter.from, *address);
+        }
+        self.local_nat -= usize::from(placed.local_nat);
+    }
+
+    fn put_in(&mut self, part: Part) -> Placed {
+        self.last += 1;
+        let placed = Placed {
+            number: self.last,
+            services: part.services.keys().copied().collect(),
+            dests: part.dests.keys().copied().collect(),
+            removed: part.removed.keys().copied().collect(),
+            listeners: part.listeners.keys().copied().collect(),
+            vips: part.vips.keys().copied().collect(),
+            to: part.to.into_iter().collect(),
+            from: part.from.into_iter().collect(),
+            local_nat: part.local_nat,
+        };
+        self.services.extend(part.services);
+        self.dests.extend(part.dests);
+        self.removed.extend(part.removed);
+        self.listeners.extend(part.listeners);
+        for (address, share) in part.vips {
+            let shares = self.shares.entry(address).or_default();
+            shares.insert(placed.number, share);
+        }
+        for address in &placed.to {
+            self.to.add(&mut self.filter.to, *address);
+        }
+        for address in &placed.from {
+            self.from.add(&mut self.filter.from, *address);
+        }
+        self.local_nat += usize::from(placed.local_nat);
+        placed
+    }
+
+    /// Makes an address's row of its shares.
+    fn merge(&mut self, address: IpAddr) {
+        let Some(shares) = self.shares.get(&address).filter(|it| !it.is_empty()) else {
+            self.shares.remove(&address);
+            self.vips.remove(&address);
+            return;
+        };
+        let mut row = VipRow::default();
+        for share in shares.values() {
+            row.add(share);
+        }
+        row.ranges.sort_by_key(|range| (range.proto, range.first));
+        if !row.ranges.is_empty() {
+            row.flags |= VIP_RANGES;
+        }
+        self.vips.insert(address, row);
+    }
+}
