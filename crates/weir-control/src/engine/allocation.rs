@@ -193,11 +193,6 @@ pub(super) struct Former {
 }
 
 impl Former {
-    /// Names of the services that were reconciled.
-    pub(super) fn touched(&self) -> impl Iterator<Item = &str> {
-        self.services.iter().map(|(name, _)| name.as_str())
-    }
-
     /// Whether other servers than before share counts.
     pub(super) fn sharing_changed(&self) -> bool {
         !self.shared_since.is_empty() || !self.shared_until.is_empty()

@@ -140,14 +140,6 @@ impl Network {
         }
     }
 
-    /// Takes the picture of the same servers anew.
-    ///
-    /// # Errors
-    /// A table cannot be read.
-    pub(super) async fn retake(&mut self) -> Result<BTreeSet<IpAddr>> {
-        self.take(self.servers.clone()).await
-    }
-
     /// What follows from the picture.
     fn index(&mut self) {
         self.ways = Ways::new(self.servers.iter(), &self.state);
