@@ -10,6 +10,8 @@ mod failure;
 mod local;
 #[path = "engine/network.rs"]
 mod network;
+#[path = "engine/scale.rs"]
+mod scale;
 #[path = "engine/topology.rs"]
 mod topology;
 

@@ -89,6 +89,20 @@ fn lookups_answer_with_kinds() {
         }
         let none = net.route_get(ip("203.0.113.1"), None, 0).await.unwrap();
         assert_eq!(none.kind, RouteKind::None);
+        // Together they are answered as one by one, in more than one batch and with the refusals in their places.
+        let alone = [
+            "10.2.0.1",
+            "203.0.113.1",
+            "10.0.0.2",
+            "10.3.0.1",
+            "2001:db8::1",
+        ]
+        .map(ip);
+        let many: Vec<IpAddr> = alone.iter().copied().cycle().take(203).collect();
+        let together = net.route_get_each(&many).await.unwrap();
+        for (to, found) in many.into_iter().zip(together) {
+            assert_eq!(found, net.route_get(to, None, 0).await.unwrap(), "{to}");
+        }
         assert_eq!(
             net.route_get(ip("2001:db8::1"), None, 0)
                 .await
@@ -174,6 +188,14 @@ fn equal_paths_come_with_weights() {
             ("2001:db8:1::7", ["2001:db8::8", "2001:db8::9"]),
         ] {
             let hops = net.next_hops(ip(to)).await.unwrap();
+            // Also where there are so many that routes with several legs are looked for first.
+            for count in [1, 300] {
+                let together = net.route_get_each(&vec![ip(to); count]).await.unwrap();
+                assert!(
+                    together.iter().all(|found| found.legs == hops),
+                    "{together:?}"
+                );
+            }
             let mut seen: Vec<_> = hops.iter().map(|hop| (hop.gateway, hop.weight)).collect();
             seen.sort();
             assert_eq!(

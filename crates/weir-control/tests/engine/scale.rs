@@ -1,0 +1,157 @@
+//! A change costs what it changes: what else the maps hold is not looked at, so that what this test scribbles there stays.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use weir_abi::{Dest, HOPS_PER_DEST, Service as ServiceRow};
+use weir_control::engine::{Engine, OverrideChange};
+use weir_dataplane::{Dataplane, Maps, OpenOptions, PinDir, open_readonly};
+use weir_model::{Desired, Forward, Listener, Pool, Ports, Protocol, Server, Service};
+
+use super::topology::{Topology, is_root};
+
+const SERVICES: u16 = 30;
+
+fn wanted() -> Desired {
+    let mut desired = Desired::default();
+    desired.node.max_flows = 1 << 12;
+    desired.node.max_services = 64;
+    desired.node.max_servers = 256;
+    for at in 0..SERVICES {
+        let mut pool = Pool::new(format!("pool{at}"));
+        pool.servers = (1..=3)
+            .map(|server| format!("10.20.{at}.{server}"))
+            .map(|name| Server::new(&name, name.parse().unwrap(), None))
+            .collect();
+        desired.pools.push(pool);
+        let mut service = Service::new(format!("s{at}"), Forward::Nat, format!("pool{at}"));
+        service.listen.push(Listener {
+            protocol: Protocol::Tcp,
+            address: IpAddr::from([192, 0, 2, 10 + (at % 3) as u8]),
+            ports: Ports::One(1000 + at),
+        });
+        desired.services.push(service);
+    }
+    desired
+}
+
+const SCRIBBLE: u64 = 0x0000_6e6f_7420_6d65;
+
+/// Every row as a stranger left it.
+fn scribble(maps: &Maps) {
+    for row in 1..maps.services.entries() {
+        let flags = SCRIBBLE as u32;
+        let service = ServiceRow {
+            flags,
+            extent: flags,
+            ..maps.services.get(row).unwrap()
+        };
+        maps.services.set(row, &service).unwrap();
+    }
+    for row in 1..maps.dests.entries() {
+        let dest = Dest {
+            service: SCRIBBLE as u32,
+            ..maps.dests.get(row).unwrap()
+        };
+        maps.dests.set(row, &dest).unwrap();
+        for slot in 0..HOPS_PER_DEST {
+            let mut hop = maps.hop(row, slot).unwrap();
+            hop.dmac = SCRIBBLE;
+            maps.set_hop(row, slot, &hop).unwrap();
+        }
+    }
+    for key in maps.listeners.keys().unwrap() {
+        maps.listeners.remove(&key).unwrap();
+    }
+    for key in maps.vips.keys().unwrap() {
+        maps.vips.remove(&key).unwrap();
+    }
+}
+
+/// Rows that somebody has written since: services, servers, next hops' servers, listeners and addresses.
+fn written(maps: &Maps) -> (usize, BTreeSet<IpAddr>, BTreeSet<IpAddr>, usize) {
+    let services = (1..maps.services.entries())
+        .filter(|row| maps.services.get(*row).unwrap().extent != SCRIBBLE as u32)
+        .count();
+    let at = |row: u32| maps.dests.get(row).unwrap().addr.to_ip();
+    let (mut dests, mut hops) = (BTreeSet::new(), BTreeSet::new());
+    for row in 1..maps.dests.entries() {
+        if maps.dests.get(row).unwrap().service != SCRIBBLE as u32 {
+            dests.insert(at(row));
+        }
+        if (0..HOPS_PER_DEST).any(|slot| maps.hop(row, slot).unwrap().dmac != SCRIBBLE) {
+            hops.insert(at(row));
+        }
+    }
+    let found = maps.listeners.keys().unwrap().len() + maps.vips.keys().unwrap().len();
+    (services, dests, hops, found)
+}
+
+fn ips(names: &[&str]) -> BTreeSet<IpAddr> {
+    names.iter().map(|name| name.parse().unwrap()).collect()
+}
+
+#[test]
+fn a_change_writes_what_it_changes() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("scale");
+    topology.director_ip("route add 10.20.0.0/16 via 10.8.0.11");
+    topology.run(async |paths| {
+        let mut wanted = wanted();
+        let mut engine = Engine::open(paths, &wanted).await.unwrap();
+        let sizes = open_readonly(&PinDir::new(&paths.pin_dir)).unwrap().sizes;
+        let options = OpenOptions {
+            sizes,
+            ..OpenOptions::new(&paths.pin_dir)
+        };
+        let (plane, _) = Dataplane::open(&options).unwrap();
+        let maps = plane.maps();
+
+        scribble(maps);
+        engine.apply(&wanted).await.unwrap();
+        assert_eq!(written(maps), (0, ips(&[]), ips(&[]), 0), "nothing differs");
+
+        wanted.pools[7].servers[1].weight = 0;
+        engine.apply(&wanted).await.unwrap();
+        let (services, dests, hops, found) = written(maps);
+        assert_eq!((services, found), (1, 0));
+        assert_eq!(dests, ips(&["10.20.7.2"]), "of the others none differs");
+        let pool = ips(&["10.20.7.1", "10.20.7.2", "10.20.7.3"]);
+        assert!(hops.is_subset(&pool), "{hops:?}");
+
+        scribble(maps);
+        let drain = OverrideChange::Drain;
+        engine
+            .set_override("pool9", "10.20.9.3", drain)
+            .await
+            .unwrap();
+        let (services, dests, hops, found) = written(maps);
+        assert_eq!((services, found), (1, 0));
+        assert_eq!(dests, ips(&["10.20.9.3"]));
+        let pool = ips(&["10.20.9.1", "10.20.9.2", "10.20.9.3"]);
+        assert!(hops.is_subset(&pool), "{hops:?}");
+
+        scribble(maps);
+        wanted.services[11].listen[0].ports = Ports::One(9);
+        let name = "10.20.11.4";
+        let server = Server::new(name, name.parse().unwrap(), None);
+        wanted.pools[11].servers.push(server);
+        engine.apply(&wanted).await.unwrap();
+        let (services, dests, _, found) = written(maps);
+        assert_eq!(
+            (services, found),
+            (1, 1),
+            "the listener; its address is as before"
+        );
+        assert_eq!(dests, ips(&[name]));
+
+        scribble(maps);
+        wanted.services.remove(12);
+        engine.apply(&wanted).await.unwrap();
+        let (services, dests, _, found) = written(maps);
+        assert_eq!((services, found), (1, 0), "its row is nobody's");
+        assert_eq!(dests, ips(&[]), "their rows are somebody else's here");
+    });
+}
