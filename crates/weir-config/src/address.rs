@@ -4,7 +4,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use weir_model::{Listener, Ports, Protocol};
+use weir_model::{Listener, Network, Ports, Protocol};
 
 use crate::code::Code;
 
@@ -41,8 +41,38 @@ pub(crate) fn server(text: &str) -> Result<(IpAddr, Option<u16>), Refusal> {
     }
 }
 
+/// What a listener of a proxy service may be beyond a layer 4 one: all addresses. What it may not be, its reader says.
+pub(crate) fn proxy_listener(text: &str) -> Result<Listener, Refusal> {
+    listener_at(text, true)
+}
+
+/// `ADDRESS` or `ADDRESS/LENGTH`.
+pub(crate) fn network(text: &str) -> Result<Network, Refusal> {
+    let (host, length) = text
+        .split_once('/')
+        .map_or((text, None), |(host, length)| (host, Some(length)));
+    let address = ip(host)?;
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    let prefix = match length {
+        None => Some(most),
+        Some(length) => length.parse().ok().filter(|prefix| *prefix <= most),
+    };
+    let prefix = prefix.ok_or_else(|| {
+        Refusal::new(
+            Code::BadAddress,
+            format!("`{text}` has no prefix length that {host} can have"),
+            format!("write \"{host}/N\" with N from 0 to {most}"),
+        )
+    })?;
+    Ok(Network { address, prefix })
+}
+
 /// `[tcp/|udp/]ADDRESS:PORT`, `:A-B` or `:*`.
 pub(crate) fn listener(text: &str) -> Result<Listener, Refusal> {
+    listener_at(text, false)
+}
+
+fn listener_at(text: &str, all: bool) -> Result<Listener, Refusal> {
     let (protocol, rest) = match text.split_once('/') {
         None => (Protocol::Tcp, text),
         Some(("tcp", rest)) => (Protocol::Tcp, rest),
@@ -106,6 +136,13 @@ pub(crate) fn listener(text: &str) -> Result<Listener, Refusal> {
         ));
     };
     let ports = self::ports(ports)?;
+    if all && address.is_unspecified() {
+        return Ok(Listener {
+            protocol,
+            address,
+            ports,
+        });
+    }
     if address.is_unspecified() {
         let message = format!("`{text}` names no address, and layer 4 forwarding needs one");
         return Err(Refusal::new(

@@ -172,6 +172,11 @@ mod tests {
                     )
             }
             "snat" => pool.to_owned() + &service("nat", &format!("snat = {{ {line} }}")),
+            "proxy-timeouts" | "proxy-limits" => {
+                let table = section.path.rsplit('.').next().unwrap_or("");
+                let extra = format!("protocol = \"http\"\n{table} = {{ {line} }}");
+                pool.to_owned() + &service("proxy", &extra)
+            }
             page => panic!("no frame for {page}"),
         }
     }
@@ -239,6 +244,10 @@ mod tests {
                         .services
                         .iter_mut()
                         .for_each(|service| service.source = weir_model::Source::default());
+                    desired
+                        .proxies
+                        .iter_mut()
+                        .for_each(|proxy| proxy.source = weir_model::Source::default());
                 }
                 assert_eq!(pair[0], pair[1], "{written}");
             }

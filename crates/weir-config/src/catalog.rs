@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use weir_model::{
-    Forward, MAX_WEIGHT, NoServer, Node, OnRemove, SchedulerKind, Timeouts, TunnelChecksum,
-    TunnelKind,
+    Forward, MAX_WEIGHT, NoServer, Node, OnRemove, ProxyLimits, ProxyProtocol, ProxyTimeouts,
+    SchedulerKind, Timeouts, TunnelChecksum, TunnelKind,
 };
 
 use crate::key::{Choices, Key, Kind, Presence, Section};
@@ -22,13 +22,24 @@ const TIMEOUT: Kind = Kind::Duration {
     max: Timeouts::MAX,
 };
 
+/// Of a service.
 fn forwards() -> Choices {
+    let mut choices = server_forwards();
+    choices.now.push(PROXY);
+    choices
+}
+
+/// The `forward` of a service whose clients talk to the director itself.
+pub(crate) const PROXY: &str = "proxy";
+
+/// Of a server: what packets can be given.
+fn server_forwards() -> Choices {
     Choices {
         now: Forward::ALL
             .iter()
             .map(|forward| forward.as_str())
             .collect(),
-        later: vec!["socket", "proxy"],
+        later: vec!["socket"],
         known_as: &[
             ("DR", "direct"),
             ("dsr", "direct"),
@@ -37,6 +48,16 @@ fn forwards() -> Choices {
             ("TUN", "tunnel"),
             ("ipip", "tunnel"),
         ],
+        ..Choices::default()
+    }
+}
+
+fn protocols() -> Choices {
+    Choices {
+        now: ProxyProtocol::ALL
+            .iter()
+            .map(|protocol| protocol.as_str())
+            .collect(),
         ..Choices::default()
     }
 }
@@ -321,9 +342,9 @@ pub(crate) static SERVER: Section = Section {
         ),
         Key::new(
             "forward",
-            Kind::OneOf(forwards),
+            Kind::OneOf(server_forwards),
             Absent("the service's"),
-            "Forwarding method of this server, in place of the service's.",
+            "Forwarding method of this server, in place of the service's. A `proxy` service connects to every server in the same way.",
             "forward = \"tunnel\"",
         )
         .known_as(&["lb_kind", "lvs_method"]),
@@ -384,7 +405,8 @@ pub(crate) static SERVICE: Section = Section {
             Required,
             "The VIPs and ports. TCP where no protocol is written; IPv6 in brackets. Where several listeners of an \
              address hold a port, an exact port comes before a range, and a range before `*`; one address and port \
-             twice is an error.",
+             twice is an error. A `proxy` service listens on single TCP ports, and may do so on all addresses: \
+             `0.0.0.0:80`, `[::]:80`.",
             "listen = [\"192.0.2.10:80\", \"udp/192.0.2.10:8000-8999\", \"[2001:db8::10]:*\"]",
         )
         .known_as(&["bind", "vip", "virtual_address", "address", "listener"]),
@@ -394,7 +416,8 @@ pub(crate) static SERVICE: Section = Section {
             Required,
             "Forwarding method. `nat` rewrites address and port, and replies come back through the director. `direct` \
              rewrites the destination MAC only. `tunnel` encapsulates. `l3dsr` rewrites the address, marks the flow by \
-             DSCP, and routes it. With the last three, replies go straight to the client.",
+             DSCP, and routes it. With the last three, replies go straight to the client. `proxy` ends the client's \
+             connection here and opens its own to a server; it needs `protocol`, and neither XDP nor root.",
             "forward = \"direct\"",
         )
         .known_as(&["lb_kind", "lvs_method", "mode", "gate", "masq"]),
@@ -432,11 +455,166 @@ pub(crate) static SERVICE: Section = Section {
              active, and a hash may choose a server that is down.",
             "strict_ipvs = true",
         ),
-        Key::later("protocol", "`tcp` or `http`, with `forward = \"proxy\"`."),
+        Key::new(
+            "protocol",
+            Kind::OneOf(protocols),
+            Absent("an error where `forward` is `proxy`"),
+            "What a `proxy` service understands: octets both ways, or requests and responses of HTTP/1.0 and 1.1, each \
+             request to a server of its own.",
+            "protocol = \"http\"",
+        ),
+        Key::new(
+            "timeouts",
+            Kind::Table(&PROXY_TIMEOUTS),
+            Absent("every default"),
+            "How long a `proxy` service waits for what.",
+            "timeouts = { connect = \"2s\", server = \"30s\" }",
+        ),
+        Key::new(
+            "limits",
+            Kind::Table(&PROXY_LIMITS),
+            Absent("every default"),
+            "How much a `proxy` service takes.",
+            "limits = { connections = 20000 }",
+        ),
+        Key::new(
+            "forwarded",
+            Kind::Flag,
+            Default("true"),
+            "Servers of an `http` service are told of the client: its address in `X-Forwarded-For`, `http` in \
+             `X-Forwarded-Proto`. What the client itself says there, in other `X-Forwarded-…`, `Forwarded` and \
+             `X-Real-IP` is left out, unless it is `trusted`. With `false` nothing is added and nothing left out.",
+            "forwarded = false",
+        ),
+        Key::new(
+            "trusted",
+            Kind::List(&Kind::Network),
+            Default("[]"),
+            "Networks of proxies in front of Weir: what they say of their clients is passed on, and added to.",
+            "trusted = [\"10.0.0.0/8\", \"2001:db8::1\"]",
+        )
+        .known_as(&["set_real_ip_from"]),
         Key::later("persistence", "Clients of one network go to one server, IPVS's `-p` and `-M`.")
             .known_as(&["persistent", "persistence_timeout", "persistent_timeout", "sticky"]),
         Key::later("one_packet", "Every UDP packet is scheduled, IPVS's `-o`.").known_as(&["ops"]),
         Key::later("tls", "Certificates, with `forward = \"proxy\"`.").known_as(&["ssl", "crt", "ssl_certificate"]),
+    ],
+};
+
+/// How long a proxy service may be told to wait.
+const WAIT: Kind = Kind::Duration {
+    min: ProxyTimeouts::BOUNDS.0,
+    max: ProxyTimeouts::BOUNDS.1,
+};
+
+/// `timeouts` of a proxy service.
+pub(crate) static PROXY_TIMEOUTS: Section = Section {
+    path: "service.NAME.timeouts",
+    page: "proxy-timeouts",
+    purpose: "How long a `proxy` service waits for what. Timers are coarse: a tenth of a second.",
+    example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
+              \"proxy\"\nprotocol = \"http\"\npool = \"web\"\ntimeouts = { connect = \"2s\", server = \"30s\" }\n",
+    keys: &[
+        Key::new(
+            "request",
+            WAIT,
+            Default("10s"),
+            "For a whole request head, from its first octet; of a new connection, from its start. A head that began is \
+             answered 408.",
+            "request = \"5s\"",
+        )
+        .known_as(&["http_request", "client_header_timeout"]),
+        Key::new(
+            "idle",
+            WAIT,
+            Default("1m"),
+            "For the next request of a client, and for the next use of a connection to a server.",
+            "idle = \"15s\"",
+        )
+        .known_as(&["http_keep_alive", "keepalive_timeout"]),
+        Key::new(
+            "client",
+            WAIT,
+            Default("1m"),
+            "For a client that is to send a body, or to take a response, and does not.",
+            "client = \"30s\"",
+        )
+        .known_as(&["client_body_timeout", "send_timeout"]),
+        Key::new(
+            "connect",
+            WAIT,
+            Default("5s"),
+            "For a server to accept a connection. Then another is tried, and the last is answered 504.",
+            "connect = \"1s\"",
+        )
+        .known_as(&["proxy_connect_timeout"]),
+        Key::new(
+            "server",
+            WAIT,
+            Default("1m"),
+            "For a response to begin, which is answered 504, and for it to go on.",
+            "server = \"5m\"",
+        )
+        .known_as(&["proxy_read_timeout"]),
+        Key::new(
+            "tunnel",
+            WAIT,
+            Default("1h"),
+            "For either side of a `tcp` service, or of WebSocket and whatever else a client upgraded to.",
+            "tunnel = \"10m\"",
+        ),
+    ],
+};
+
+/// `limits` of a proxy service.
+pub(crate) static PROXY_LIMITS: Section = Section {
+    path: "service.NAME.limits",
+    page: "proxy-limits",
+    purpose: "How much a `proxy` service takes.",
+    example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
+              \"proxy\"\nprotocol = \"http\"\npool = \"web\"\nlimits = { connections = 20000 }\n",
+    keys: &[
+        Key::new(
+            "head",
+            integer(ProxyLimits::HEAD),
+            Default("16384"),
+            "Octets of a request's head, which is else answered 431, and of a response's, else 502. A target may take \
+             half of it.",
+            "head = 32768",
+        )
+        .known_as(&["bufsize", "large_client_header_buffers"]),
+        Key::new(
+            "fields",
+            integer(ProxyLimits::FIELDS),
+            Default("100"),
+            "Header fields of a head.",
+            "fields = 50",
+        )
+        .known_as(&["maxhdr"]),
+        Key::new(
+            "connections",
+            integer(ProxyLimits::CONNECTIONS),
+            Default("100000"),
+            "Clients connected at once. Further ones wait in the kernel until one leaves.",
+            "connections = 20000",
+        )
+        .known_as(&["maxconn", "worker_connections"]),
+        Key::new(
+            "retries",
+            integer(ProxyLimits::RETRIES),
+            Default("3"),
+            "Other servers that are tried when one cannot be reached, or ends without a word and the request may be \
+             repeated.",
+            "retries = 1",
+        ),
+        Key::new(
+            "idle_servers",
+            integer(ProxyLimits::IDLE_SERVERS),
+            Default("128"),
+            "Connections to a server that each worker keeps for later requests. 0 = a new one for each request.",
+            "idle_servers = 16",
+        )
+        .known_as(&["keepalive", "pool_max_conn"]),
     ],
 };
 
@@ -492,6 +670,15 @@ pub(crate) static SNAT: Section = Section {
 };
 
 /// Every section that has a page, in the manual's order.
-pub(crate) static PAGES: [&Section; 8] = [
-    &NODE, &TIMEOUTS, &POOL, &SERVER, &SCHEDULER, &SERVICE, &TUNNEL, &SNAT,
+pub(crate) static PAGES: [&Section; 10] = [
+    &NODE,
+    &TIMEOUTS,
+    &POOL,
+    &SERVER,
+    &SCHEDULER,
+    &SERVICE,
+    &TUNNEL,
+    &SNAT,
+    &PROXY_TIMEOUTS,
+    &PROXY_LIMITS,
 ];

@@ -56,6 +56,8 @@ pub(crate) enum Kind {
     /// `ADDRESS:PORT` of the director itself.
     SocketAddress,
     Address,
+    /// `ADDRESS` or `ADDRESS/LENGTH`.
+    Network,
     ServerAddress,
     Listener,
     PortRange,
@@ -165,6 +167,7 @@ impl Kind {
             Self::Interface => "an interface name".to_owned(),
             Self::SocketAddress => "\"ADDRESS:PORT\"".to_owned(),
             Self::Address => "an IP address".to_owned(),
+            Self::Network => "\"ADDRESS\" or \"ADDRESS/LENGTH\"".to_owned(),
             Self::ServerAddress => "\"ADDRESS\" or \"ADDRESS:PORT\"".to_owned(),
             Self::Listener => {
                 "\"[tcp/|udp/]ADDRESS:PORT\", `:A-B` or `:*` in place of `:PORT`".to_owned()

@@ -159,6 +159,11 @@ fn finish(
             .into_iter()
             .map(|service| service.service)
             .collect(),
+        proxies: lowered
+            .proxies
+            .into_iter()
+            .map(|proxy| proxy.proxy)
+            .collect(),
     };
     Ok(Parsed {
         desired,

@@ -3,7 +3,10 @@
 //!
 //! Runs over everything that could be read, so that one run reports all. Each finding names both places.
 
+mod proxy;
+
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use weir_model::{Family, Forward, Listener, Protocol, Server};
 
@@ -37,30 +40,44 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &Host) {
                 servers_of(sink, service, pool);
                 without_effect(sink, service, pool);
             }
-            None => {
-                let name = &service.service.pool;
-                let diagnostic = Diagnostic::new(
-                    Code::DanglingPool,
-                    place,
-                    format!("there is no pool `{name}`"),
-                )
-                .also(&service.name, "this service needs it");
-                let near = nearest(
-                    name,
-                    lowered.pools.iter().map(|pool| pool.pool.name.as_str()),
-                );
-                sink.push(match near.and_then(|near| pools.get(near)) {
-                    Some(near) => diagnostic
-                        .also(&near.name, "this one exists")
-                        .fix(format!("did you mean `{}`?", near.pool.name)),
-                    None => diagnostic.fix(format!("add [pool.{name}]")),
-                });
-            }
+            None => dangling(
+                sink,
+                lowered,
+                &pools,
+                &service.service.pool,
+                place,
+                &service.name,
+            ),
         }
     }
+    proxy::verify(sink, lowered, &pools);
     admin(sink, lowered);
     unused(sink, lowered);
     quiesced(sink, lowered);
+}
+
+/// A service names a pool that does not exist.
+fn dangling(
+    sink: &mut Sink<'_>,
+    lowered: &Lowered,
+    pools: &HashMap<&str, &LoweredPool>,
+    name: &str,
+    place: &Range<usize>,
+    service: &Range<usize>,
+) {
+    let message = format!("there is no pool `{name}`");
+    let diagnostic =
+        Diagnostic::new(Code::DanglingPool, place, message).also(service, "this service needs it");
+    let near = nearest(
+        name,
+        lowered.pools.iter().map(|pool| pool.pool.name.as_str()),
+    );
+    sink.push(match near.and_then(|near| pools.get(near)) {
+        Some(near) => diagnostic
+            .also(&near.name, "this one exists")
+            .fix(format!("did you mean `{}`?", near.pool.name)),
+        None => diagnostic.fix(format!("add [pool.{name}]")),
+    });
 }
 
 /// The same address and port twice with the same precision; a more precise listener may lie in a wider one.
@@ -371,6 +388,12 @@ fn unused(sink: &mut Sink<'_>, lowered: &Lowered) {
         .services
         .iter()
         .map(|service| service.service.pool.as_str())
+        .chain(
+            lowered
+                .proxies
+                .iter()
+                .map(|proxy| proxy.proxy.pool.as_str()),
+        )
         .collect();
     let exist: HashSet<&str> = lowered
         .pools

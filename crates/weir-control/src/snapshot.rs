@@ -1,9 +1,9 @@
 //! What is true now, as status, metrics and explanations show it: plain values, read once, no handles.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::SystemTime;
 
-use weir_model::{Forward, Listener};
+use weir_model::{Forward, Listener, ProxyProtocol};
 
 /// Everything that a listing shows.
 #[derive(Clone, Debug, Default)]
@@ -12,8 +12,10 @@ pub struct Snapshot {
     pub revision: u64,
     /// Where XDP is attached, and how.
     pub interfaces: Vec<InterfaceStatus>,
-    /// Services in file order.
+    /// Layer 4 services in file order.
     pub services: Vec<ServiceStatus>,
+    /// Proxy services in file order.
+    pub proxies: Vec<ProxyStatus>,
     /// Packets by reason: label, what it means, count over all CPUs.
     pub reasons: Vec<(&'static str, &'static str, u64)>,
     /// Of the flow table.
@@ -121,6 +123,42 @@ pub enum ServerState {
     Maint,
     /// No check is configured.
     Unchecked,
+}
+
+/// One proxy service.
+#[derive(Clone, Debug)]
+pub struct ProxyStatus {
+    /// Where clients reach it.
+    pub listen: Vec<SocketAddr>,
+    /// State of its first address.
+    pub vip: VipStatus,
+    /// What it understands.
+    pub protocol: ProxyProtocol,
+    /// Scheduler.
+    pub scheduler: String,
+    /// Its pool.
+    pub pool: String,
+    /// Name and counts.
+    pub numbers: weir_proxy::ServiceStatus,
+    /// In file order.
+    pub servers: Vec<ProxyServerStatus>,
+}
+
+/// One server in a proxy service.
+#[derive(Clone, Debug)]
+pub struct ProxyServerStatus {
+    /// Configured.
+    pub weight: u32,
+    /// Its state.
+    pub state: ServerState,
+    /// Why it is in that state.
+    pub reason: String,
+    /// Since when.
+    pub since: SystemTime,
+    /// An operator's word in force.
+    pub overridden: Option<String>,
+    /// Name and counts.
+    pub numbers: weir_proxy::ServerStatus,
 }
 
 /// One server in a service.

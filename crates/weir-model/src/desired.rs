@@ -7,7 +7,7 @@ use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::{Family, Forward, Ipvs, Listener, Mark, Scheduler, Snat, Tunnel};
+use crate::{Family, Forward, Ipvs, Listener, Mark, Proxy, Scheduler, Snat, Tunnel};
 
 /// The largest weight, ipvsadm's limit.
 pub const MAX_WEIGHT: u32 = 65_535;
@@ -37,8 +37,10 @@ pub struct Desired {
     pub ipvs: Ipvs,
     /// Pools in file order, names unique.
     pub pools: Vec<Pool>,
-    /// Services in file order, names unique.
+    /// Layer 4 services in file order, names unique.
     pub services: Vec<Service>,
+    /// Proxy services in file order; names unique over these and the layer 4 services.
+    pub proxies: Vec<Proxy>,
 }
 
 impl Desired {
@@ -50,6 +52,11 @@ impl Desired {
     /// The service of that name.
     pub fn service(&self, name: &str) -> Option<&Service> {
         self.services.iter().find(|service| service.name == name)
+    }
+
+    /// The proxy service of that name.
+    pub fn proxy(&self, name: &str) -> Option<&Proxy> {
+        self.proxies.iter().find(|proxy| proxy.name == name)
     }
 }
 

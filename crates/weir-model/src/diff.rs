@@ -5,6 +5,8 @@
 //!
 //! [`Source`]: crate::Source
 
+mod proxy;
+
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::time::Duration;
@@ -164,6 +166,7 @@ pub fn diff(old: &Desired, new: &Desired) -> Vec<Change> {
     }
     diff_pools(&old.pools, &new.pools, &mut changes);
     diff_services(&old.services, &new.services, &mut changes);
+    proxy::diff(&old.proxies, &new.proxies, &mut changes);
     changes
 }
 

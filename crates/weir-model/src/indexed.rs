@@ -124,6 +124,7 @@ impl Indexed {
             ipvs,
             pools,
             services,
+            proxies,
         } = &self.desired;
         let common = print((node, timeouts, ipvs));
         let of_pools: Vec<u64> = pools.iter().map(print).collect();
@@ -134,7 +135,7 @@ impl Indexed {
             print((common, service, pool, sharing.nth(1).is_some()))
         };
         let prints: Vec<u64> = services.iter().map(of_service).collect();
-        self.print = print((common, &of_pools, &prints));
+        self.print = print((common, &of_pools, &prints, proxies));
         self.prints = prints;
     }
 

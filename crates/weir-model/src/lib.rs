@@ -12,6 +12,7 @@ mod forward;
 mod indexed;
 mod ipvs;
 mod listener;
+mod proxy;
 mod scheduler;
 
 pub use desired::{
@@ -23,4 +24,5 @@ pub use forward::{Forward, Snat, Tunnel, TunnelChecksum, TunnelKind};
 pub use indexed::Indexed;
 pub use ipvs::Ipvs;
 pub use listener::{Family, Listener, Mark, Ports, Protocol};
+pub use proxy::{Network, Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts};
 pub use scheduler::{Scheduler, SchedulerFlags, SchedulerKind};

@@ -91,6 +91,14 @@ impl SchedulerKind {
         Self::ALL.into_iter().find(|kind| kind.as_str() == name)
     }
 
+    /// Whether a proxy service of this build can run it.
+    pub const fn works_in_proxy(self) -> bool {
+        !matches!(
+            self,
+            Self::Dh | Self::Lblc | Self::Lblcr | Self::Maglev | Self::LeastTime
+        )
+    }
+
     /// Whether the data plane of this build can run it.
     pub const fn is_built(self) -> bool {
         !matches!(self, Self::Lblc | Self::Lblcr | Self::LeastTime)

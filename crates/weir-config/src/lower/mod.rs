@@ -5,9 +5,11 @@
 
 mod node;
 mod pool;
+mod proxy;
 mod scheduler;
 mod service;
 
+pub(crate) use proxy::LoweredProxy;
 pub(crate) use scheduler::ALIASES;
 
 use std::ops::Range;
@@ -32,6 +34,7 @@ pub(crate) struct Lowered {
     pub(crate) max_services: Option<Range<usize>>,
     pub(crate) pools: Vec<LoweredPool>,
     pub(crate) services: Vec<LoweredService>,
+    pub(crate) proxies: Vec<LoweredProxy>,
 }
 
 /// A pool and where its parts are written.
@@ -71,6 +74,7 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
         max_services: None,
         pools: Vec::new(),
         services: Vec::new(),
+        proxies: Vec::new(),
     };
     if let Some((table, place)) = section(sink, &view, "node") {
         let view = View::open(sink, &catalog::NODE, table, place);
@@ -88,7 +92,11 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
         lowered.pools.push(pool::pool(sink, entry, table));
     }
     for (entry, table) in named(sink, &view, "service", &catalog::SERVICE) {
-        lowered.services.push(service::service(sink, entry, table));
+        if proxy::is_proxy(table) {
+            lowered.proxies.push(proxy::proxy(sink, entry, table));
+        } else {
+            lowered.services.push(service::service(sink, entry, table));
+        }
     }
     lowered
 }

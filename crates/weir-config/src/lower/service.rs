@@ -16,6 +16,7 @@ use crate::view::{Sink, View, text, wrong_type};
 
 pub(super) fn service(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -> LoweredService {
     let view = View::open(sink, &catalog::SERVICE, table, &entry.key_span);
+    super::proxy::without_effect(sink, &view, false);
     let forward = view.choice(sink, "forward", &Forward::ALL, Forward::as_str);
     let pool = view.text(sink, "pool");
     let mut service = Service::new(

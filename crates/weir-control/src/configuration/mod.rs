@@ -135,7 +135,7 @@ pub fn extent(desired: &Desired) -> String {
         format!("{count} {word}{plural}")
     };
     [
-        counted(desired.services.len(), "service"),
+        counted(desired.services.len() + desired.proxies.len(), "service"),
         counted(desired.pools.len(), "pool"),
         counted(servers, "server"),
     ]

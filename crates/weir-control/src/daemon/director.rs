@@ -45,6 +45,11 @@ impl<P: Plane> Director<P> {
         director
     }
 
+    /// Lets what is under way come to its end, as long as the configuration says.
+    pub async fn drain(&mut self) {
+        self.plane.close(self.desired.node.drain_timeout).await;
+    }
+
     /// Ends: clients see at once that nobody is there.
     ///
     /// # Errors
@@ -99,9 +104,11 @@ impl<P: Plane> Director<P> {
     fn explain(&self, packet: &Packet) -> Result<Answer, Refusal> {
         let mut answer = self.plane.explain(packet).map_err(Refusal::new)?;
         let service = answer.service.as_deref();
-        if let Some(service) = service.and_then(|name| self.desired.service(name)) {
+        let layer_4 = |name| self.desired.service(name).map(|service| service.source);
+        let proxied = |name| self.desired.proxy(name).map(|proxy| proxy.source);
+        if let Some(source) = service.and_then(|name| layer_4(name).or_else(|| proxied(name))) {
             let file = self.file.display();
-            answer.at = Some(format!("{file}:{}", service.source.line));
+            answer.at = Some(format!("{file}:{}", source.line));
         }
         Ok(answer)
     }

@@ -12,12 +12,9 @@ pub enum Error {
     /// The configuration holds an error; the rendered findings are inside.
     #[error(transparent)]
     Configuration(#[from] Rejected),
-    /// Rights that no command could do without.
-    #[error("missing {}: run as root, or grant them (systemd: AmbientCapabilities=)", .names.join(", "))]
-    Capabilities {
-        /// The kernel's names.
-        names: Vec<&'static str>,
-    },
+    /// Rights that layer 4 services could not do without.
+    #[error(transparent)]
+    Rights(#[from] crate::traffic::Error),
     /// Another daemon uses the same runtime directory.
     #[error("a daemon is running already{}; another one needs its own --runtime-dir and --pin-dir", .holder.map_or_else(String::new, |pid| format!(" (pid {pid})")))]
     Running {

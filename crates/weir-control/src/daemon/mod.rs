@@ -20,19 +20,17 @@ use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use weir_model::Desired;
 use weir_netlink::{Event, Netlink, Watch};
-use weir_sys::{Capabilities, Capability, Notification, Notifier};
+use weir_sys::{Notification, Notifier};
 
 use crate::api::{self, Access, FileRequest, Order};
 use crate::configuration;
+use crate::traffic;
 
 pub use admin::{Admin, Move};
 pub use director::Director;
 pub use error::Error;
 pub use plane::Plane;
 pub use runtime_dir::{LOCK, RuntimeDir, SOCKET, last_configuration};
-
-/// What loading, attaching and addressing cannot do without.
-const NEEDED: [Capability; 2] = [Capability::NetAdmin, Capability::Bpf];
 
 /// How often the engine looks after what nothing tells it.
 const TICK: Duration = Duration::from_secs(1);
@@ -60,10 +58,8 @@ pub async fn run<P: Plane>(
     for line in loaded.findings.lines() {
         eprintln!("{line}");
     }
-    let missing = Capabilities::effective()?.missing(&NEEDED);
-    if !missing.is_empty() {
-        let names = missing.into_iter().map(Capability::name).collect();
-        return Err(Error::Capabilities { names });
+    if traffic::needs_engine(&loaded.desired) {
+        traffic::check_rights()?;
     }
     let notifier = Notifier::from_env()?;
     let runtime_dir = RuntimeDir::take(&options.runtime_dir)?;
@@ -89,6 +85,7 @@ pub async fn run<P: Plane>(
     let mut director = Director::new(engine, loaded.desired, file, admin, runtime_dir);
     serve(&mut director, taken, network, &mut signals, &notifier).await;
     tell(&notifier, Notification::Stopping);
+    director.drain().await;
     director.close()?;
     tracing::info!("stopped; what is in the kernel forwards on");
     Ok(())

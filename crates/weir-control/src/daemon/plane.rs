@@ -4,6 +4,7 @@
 //! kernel.
 
 use std::error::Error;
+use std::time::Duration;
 
 use weir_model::Desired;
 use weir_netlink::Event;
@@ -42,4 +43,10 @@ pub trait Plane {
 
     /// Once a second.
     fn tick(&mut self) -> impl Future<Output = Result<(), Self::Error>>;
+
+    /// The daemon ends; proxied connections get `limit`.
+    fn close(&mut self, limit: Duration) -> impl Future<Output = ()> {
+        let _ = limit;
+        std::future::ready(())
+    }
 }

@@ -51,6 +51,7 @@ impl Engine {
             revision: self.memory.revision,
             interfaces: self.interfaces(),
             services,
+            proxies: Vec::new(),
             reasons: REASONS
                 .iter()
                 .map(|info| (info.label, info.text, count(info)))

@@ -53,10 +53,15 @@ pub fn plan(old: &Desired, new: &Desired, live: &impl LiveFlows) -> Plan {
 
 fn touched(change: &Change, old: &Desired, live: &impl LiveFlows) -> u64 {
     let of_pool = |pool: &str, server: Option<&str>| {
-        old.services
+        let layer_4 = old
+            .services
             .iter()
-            .filter(|service| service.pool == pool)
-            .map(|service| live.count(&service.name, server))
+            .map(|service| (&service.name, &service.pool));
+        let proxies = old.proxies.iter().map(|proxy| (&proxy.name, &proxy.pool));
+        layer_4
+            .chain(proxies)
+            .filter(|(_, used)| *used == pool)
+            .map(|(service, _)| live.count(service, server))
             .sum()
     };
     match change {

@@ -5,6 +5,7 @@
 //! difference of two documents ([`table`]).
 
 pub mod pinned;
+mod proxy;
 pub mod table;
 mod time;
 
@@ -13,6 +14,7 @@ use weir_model::Forward;
 
 use crate::snapshot::{ServerState, ServerStatus, ServiceStatus, Snapshot, Totals, VipStatus};
 
+pub use proxy::Proxied;
 pub use time::rfc3339;
 
 /// `GET /v1/status`.
@@ -81,6 +83,9 @@ pub struct Service {
     /// Totals since the service was made.
     #[serde(flatten)]
     pub totals: Counters,
+    /// What only a proxy service has.
+    #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<Proxied>,
     /// Servers in file order, then removed ones that still have flows.
     pub servers: Vec<Server>,
 }
@@ -177,7 +182,12 @@ impl From<&Snapshot> for Report {
         Self {
             revision: snapshot.revision,
             xdp: snapshot.interfaces.iter().map(interface).collect(),
-            services: snapshot.services.iter().map(Service::from).collect(),
+            services: snapshot
+                .services
+                .iter()
+                .map(Service::from)
+                .chain(snapshot.proxies.iter().map(Service::from))
+                .collect(),
             flows: Flows {
                 places: snapshot.flows.places,
                 entries: snapshot.flows.entries,
@@ -205,6 +215,7 @@ impl From<&ServiceStatus> for Service {
             scheduler: status.scheduler.clone(),
             pool: status.pool.clone(),
             totals: Counters::from(&status.totals),
+            proxy: None,
             servers: status.servers.iter().map(Server::from).collect(),
         }
     }

@@ -258,6 +258,7 @@ fn service(
         scheduler: row.scheduler.clone(),
         pool: pool.to_owned(),
         totals,
+        proxy: None,
         servers,
     })
 }

@@ -65,11 +65,19 @@ fn block(out: &mut String, service: &Service, before: Option<(&Service, Duration
             format!("  from {}", service.origin)
         }
     );
-    let _ = write!(
-        out,
-        "  {} connections, {} packets in, {} out",
-        service.totals.connections, service.totals.packets_in, service.totals.packets_out
-    );
+    let totals = &service.totals;
+    let _ = match &service.proxy {
+        None => write!(
+            out,
+            "  {} connections, {} packets in, {} out",
+            totals.connections, totals.packets_in, totals.packets_out
+        ),
+        Some(proxy) => write!(
+            out,
+            "  {} connections, {} clients now, {} requests, {} errors, {} retries",
+            totals.connections, proxy.clients, proxy.requests, proxy.errors, proxy.retries
+        ),
+    };
     if service.totals.stateless != 0 {
         let _ = write!(out, ", {} without an entry", service.totals.stateless);
     }

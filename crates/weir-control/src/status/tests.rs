@@ -68,6 +68,7 @@ pub(crate) fn director() -> Snapshot {
     gone.removed = true;
     Snapshot {
         revision: 3,
+        proxies: Vec::new(),
         interfaces: vec![InterfaceStatus {
             name: "eth0".to_owned(),
             mode: "native",

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use tracing_subscriber::EnvFilter;
 use weir_control::daemon::{self, Options};
-use weir_control::engine::{Engine, Paths};
+use weir_control::engine::Paths;
+use weir_control::traffic::Traffic;
 
 use super::Outcome;
 use crate::arguments::Places;
@@ -32,7 +33,7 @@ pub(super) fn run(places: &Places) -> Outcome {
         .enable_all()
         .build()?;
     let opened = daemon::run(&options, async |desired| {
-        Engine::open(&paths, desired).await
+        Traffic::open(&paths, desired).await
     });
     runtime.block_on(opened).map_err(|error| match error {
         daemon::Error::Configuration(rejected) => Failure::Findings {

@@ -1,0 +1,205 @@
+//! `[service.NAME]` with `forward = "proxy"`.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use weir_model::{Network, Ports, Protocol, Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts};
+
+use super::refuse;
+use crate::address;
+use crate::catalog;
+use crate::code::Code;
+use crate::diagnostic::Diagnostic;
+use crate::key::{Kind, Section};
+use crate::tree::{Entry, Table, Value};
+use crate::view::{Sink, View, text, wrong_type};
+
+/// Keys of a service that only packets can have.
+const LAYER_4: [&str; 6] = [
+    "tunnel",
+    "snat",
+    "dscp",
+    "strict_ipvs",
+    "one_packet",
+    "persistence",
+];
+/// Keys of a service that only a proxy can have.
+const PROXY: [&str; 5] = ["protocol", "timeouts", "limits", "forwarded", "trusted"];
+
+/// A proxy service and where its parts are written.
+pub(crate) struct LoweredProxy {
+    pub(crate) proxy: Proxy,
+    pub(crate) name: Range<usize>,
+    /// One for each of the service's listeners.
+    pub(crate) listen: Vec<Range<usize>>,
+    /// `None` = missing or wrong, and reported.
+    pub(crate) pool: Option<Range<usize>>,
+}
+
+/// Whether a service's table asks for a proxy.
+pub(super) fn is_proxy(table: &Table<'_>) -> bool {
+    let forward = table.entries.iter().find(|entry| entry.key == "forward");
+    forward.is_some_and(
+        |entry| matches!(&entry.item.value, Value::Text(word) if word == catalog::PROXY),
+    )
+}
+
+/// Keys of the other kind of service do nothing: `proxy` says which kind this is.
+pub(super) fn without_effect(sink: &mut Sink<'_>, view: &View<'_, '_>, proxy: bool) {
+    let (keys, why): (&[&str], _) = if proxy {
+        (&LAYER_4, "a proxy service forwards no packets")
+    } else {
+        (&PROXY, "only forward = \"proxy\" reads it")
+    };
+    for key in keys {
+        if let Some((entry, _)) = view.get(key) {
+            sink.push(
+                Diagnostic::new(
+                    Code::NoEffect,
+                    &entry.key_span,
+                    format!("`{key}` has no effect here"),
+                )
+                .cause(why)
+                .fix(format!("leave `{key}` out")),
+            );
+        }
+    }
+}
+
+pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -> LoweredProxy {
+    let view = View::open(sink, &catalog::SERVICE, table, &entry.key_span);
+    without_effect(sink, &view, true);
+    let protocol = view.choice(sink, "protocol", &ProxyProtocol::ALL, ProxyProtocol::as_str);
+    if view.get("protocol").is_none() {
+        sink.push(
+            Diagnostic::new(
+                Code::MissingKey,
+                &entry.key_span,
+                "`protocol` is missing in this proxy service",
+            )
+            .fix("add protocol = \"http\" or protocol = \"tcp\""),
+        );
+    }
+    let pool = view.text(sink, "pool");
+    let mut proxy = Proxy::new(
+        entry.key.as_ref(),
+        protocol.unwrap_or(ProxyProtocol::Tcp),
+        pool.map_or(String::new(), |(name, _)| name.to_owned()),
+    );
+    proxy.source = sink.lines.source(entry.key_span.start);
+    let (addresses, listen) = listeners(sink, &view).into_iter().unzip();
+    proxy.listen = addresses;
+    if let Some(view) = table_of(sink, &view, "timeouts", &catalog::PROXY_TIMEOUTS) {
+        proxy.timeouts = timeouts(sink, &view);
+    }
+    if let Some(view) = table_of(sink, &view, "limits", &catalog::PROXY_LIMITS) {
+        proxy.limits = limits(sink, &view);
+    }
+    proxy.forwarded = view.flag(sink, "forwarded").unwrap_or(true);
+    proxy.trusted = trusted(sink, &view);
+    LoweredProxy {
+        proxy,
+        name: entry.key_span.clone(),
+        listen,
+        pool: pool.map(|(_, span)| span.clone()),
+    }
+}
+
+fn table_of<'a, 't>(
+    sink: &mut Sink<'_>,
+    view: &View<'a, 't>,
+    name: &str,
+    section: &'static Section,
+) -> Option<View<'a, 't>> {
+    let (entry, kind) = view.get(name)?;
+    match &entry.item.value {
+        Value::Table(table) => Some(View::open(sink, section, table, &entry.key_span)),
+        _ => {
+            sink.push(wrong_type(&entry.item, kind));
+            None
+        }
+    }
+}
+
+fn timeouts(sink: &mut Sink<'_>, view: &View<'_, '_>) -> ProxyTimeouts {
+    let default = ProxyTimeouts::default();
+    ProxyTimeouts {
+        request: view.duration(sink, "request").unwrap_or(default.request),
+        idle: view.duration(sink, "idle").unwrap_or(default.idle),
+        client: view.duration(sink, "client").unwrap_or(default.client),
+        connect: view.duration(sink, "connect").unwrap_or(default.connect),
+        server: view.duration(sink, "server").unwrap_or(default.server),
+        tunnel: view.duration(sink, "tunnel").unwrap_or(default.tunnel),
+    }
+}
+
+fn limits(sink: &mut Sink<'_>, view: &View<'_, '_>) -> ProxyLimits {
+    let default = ProxyLimits::default();
+    ProxyLimits {
+        head: view.integer(sink, "head").unwrap_or(default.head),
+        fields: view.integer(sink, "fields").unwrap_or(default.fields),
+        connections: view
+            .integer(sink, "connections")
+            .unwrap_or(default.connections),
+        retries: view.integer(sink, "retries").unwrap_or(default.retries),
+        idle_servers: view
+            .integer(sink, "idle_servers")
+            .unwrap_or(default.idle_servers),
+    }
+}
+
+fn trusted(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<Network> {
+    let mut networks = Vec::new();
+    for item in view.list(sink, "trusted").unwrap_or_default() {
+        let Some((text, span)) = text(sink, item, &Kind::Network) else {
+            continue;
+        };
+        match address::network(text) {
+            Ok(network) => networks.push(network),
+            Err(refusal) => refuse(sink, span, refusal),
+        }
+    }
+    networks
+}
+
+fn listeners(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(SocketAddr, Range<usize>)> {
+    let Some(items) = view.list(sink, "listen") else {
+        return Vec::new();
+    };
+    if items.is_empty() {
+        let span = view
+            .get("listen")
+            .map_or(0..0, |(entry, _)| entry.item.span.clone());
+        sink.push(
+            Diagnostic::new(Code::EmptyList, &span, "`listen` names no address")
+                .fix("add one, for example \"0.0.0.0:80\", or take the service out"),
+        );
+    }
+    let mut listeners = Vec::with_capacity(items.len());
+    for item in items {
+        let Some((text, span)) = text(sink, item, &Kind::Listener) else {
+            continue;
+        };
+        match address::proxy_listener(text) {
+            Ok(listener) => match (listener.protocol, listener.ports) {
+                (Protocol::Tcp, Ports::One(port)) => {
+                    listeners.push((SocketAddr::new(listener.address, port), span.clone()));
+                }
+                (Protocol::Udp, _) => sink.push(
+                    Diagnostic::new(Code::NotBuilt, span, "a proxy of UDP is not built yet")
+                        .fix("listen with TCP, or use a layer 4 forward"),
+                ),
+                _ => sink.push(
+                    Diagnostic::new(
+                        Code::BadPort,
+                        span,
+                        "a proxy service listens on single ports",
+                    )
+                    .fix("list each port, or use a layer 4 forward"),
+                ),
+            },
+            Err(refusal) => refuse(sink, span, refusal),
+        }
+    }
+    listeners
+}

@@ -1,0 +1,108 @@
+//! What proxy services say together with pools, with each other and with the node.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use weir_model::{Ports, Protocol};
+
+use crate::code::Code;
+use crate::diagnostic::Diagnostic;
+use crate::lower::{Lowered, LoweredPool, LoweredProxy};
+use crate::view::Sink;
+
+use super::dangling;
+
+pub(super) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &LoweredPool>) {
+    listeners(sink, lowered);
+    for proxy in &lowered.proxies {
+        let Some(place) = &proxy.pool else { continue };
+        match pools.get(proxy.proxy.pool.as_str()) {
+            Some(pool) => servers(sink, proxy, pool),
+            None => dangling(sink, lowered, pools, &proxy.proxy.pool, place, &proxy.name),
+        }
+    }
+}
+
+/// One socket address twice, among proxies, with a layer 4 service of the same precision, or with `admin`.
+fn listeners(sink: &mut Sink<'_>, lowered: &Lowered) {
+    let mut first: HashMap<SocketAddr, (std::ops::Range<usize>, String)> = HashMap::new();
+    for service in &lowered.services {
+        let entries = service.service.listen.iter().zip(&service.listen);
+        for (listener, place) in entries.filter(|(listener, _)| listener.protocol == Protocol::Tcp)
+        {
+            if let Ports::One(port) = listener.ports {
+                let owner = format!("service `{}`", service.service.name);
+                first.insert(
+                    SocketAddr::new(listener.address, port),
+                    (place.clone(), owner),
+                );
+            }
+        }
+    }
+    if let (Some(admin), Some(place)) = (lowered.node.admin, &lowered.admin) {
+        first.insert(admin, (place.clone(), "the admin address".to_owned()));
+    }
+    for proxy in &lowered.proxies {
+        for (address, place) in proxy.proxy.listen.iter().zip(&proxy.listen) {
+            let owner = format!("service `{}`", proxy.proxy.name);
+            match first.get(address) {
+                Some((before, other)) => sink.push(
+                    Diagnostic::new(
+                        Code::DuplicateListener,
+                        place,
+                        format!("tcp/{address} is claimed twice"),
+                    )
+                    .label(owner)
+                    .also(before, other.clone())
+                    .fix("take one of them out, or change its address or port"),
+                ),
+                None => {
+                    first.insert(*address, (place.clone(), owner));
+                }
+            }
+        }
+    }
+}
+
+fn servers(sink: &mut Sink<'_>, proxy: &LoweredProxy, pool: &LoweredPool) {
+    if pool.pool.servers.is_empty() && pool.complete {
+        let message = format!("pool `{}` has no servers", pool.pool.name);
+        sink.push(
+            Diagnostic::new(Code::NoServers, &pool.name, message)
+                .also(&proxy.name, "this service refuses all clients")
+                .fix("add `servers`"),
+        );
+    }
+    if let Some(scheduler) = pool.pool.scheduler
+        && !scheduler.kind.works_in_proxy()
+    {
+        sink.push(
+            Diagnostic::new(
+                Code::NotBuilt,
+                &pool.name,
+                format!("scheduler \"{scheduler}\" is not built yet for proxy services"),
+            )
+            .also(&proxy.name, "this one uses the pool")
+            .fix("choose \"p2c\", \"wlc\" or \"rr\", or give this service a pool of its own"),
+        );
+    }
+    for (server, place) in pool.pool.servers.iter().zip(&pool.servers) {
+        let own = |address: &SocketAddr| {
+            address.ip() == server.address && server.port.is_none_or(|port| port == address.port())
+        };
+        if let Some(at) = proxy.proxy.listen.iter().position(own)
+            && let Some(listen) = proxy.listen.get(at)
+        {
+            sink.push(
+                Diagnostic::new(
+                    Code::ServerIsVip,
+                    place,
+                    format!("server {} is the service's own listener", server.name),
+                )
+                .also(listen, "the listener")
+                .cause("the proxy would connect to itself")
+                .fix("name the server's own address"),
+            );
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Proxy services in the status document.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Counters, Server, Service, rfc3339, state, vip};
+use crate::snapshot::{ProxyServerStatus, ProxyStatus};
+
+/// What only a proxy service has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Proxied {
+    /// `tcp` or `http`.
+    pub protocol: String,
+    /// Clients connected now.
+    pub clients: u64,
+    /// Requests since the service was made; 0 of a TCP service.
+    pub requests: u64,
+    /// Answers of Weir's own, in place of a server's.
+    pub errors: u64,
+    /// Attempts at another server.
+    pub retries: u64,
+}
+
+const PROXY: &str = "proxy";
+
+impl From<&ProxyStatus> for Service {
+    fn from(status: &ProxyStatus) -> Self {
+        let numbers = &status.numbers;
+        Self {
+            name: numbers.name.clone(),
+            origin: "file".to_owned(),
+            listen: status
+                .listen
+                .iter()
+                .map(|address| format!("tcp/{address}"))
+                .collect(),
+            vip: vip(status.vip).to_owned(),
+            forward: PROXY.to_owned(),
+            scheduler: status.scheduler.clone(),
+            pool: status.pool.clone(),
+            totals: Counters {
+                connections: numbers.connections,
+                bytes_in: numbers.bytes_in,
+                bytes_out: numbers.bytes_out,
+                ..Counters::default()
+            },
+            proxy: Some(Proxied {
+                protocol: status.protocol.as_str().to_owned(),
+                clients: numbers.clients,
+                requests: numbers.requests,
+                errors: numbers.errors,
+                retries: numbers.retries,
+            }),
+            servers: status.servers.iter().map(Server::from).collect(),
+        }
+    }
+}
+
+impl From<&ProxyServerStatus> for Server {
+    fn from(status: &ProxyServerStatus) -> Self {
+        let numbers = &status.numbers;
+        Self {
+            address: numbers.name.clone(),
+            forward: PROXY.to_owned(),
+            weight: status.weight,
+            effective_weight: numbers.effective_weight,
+            state: state(status.state).to_owned(),
+            reason: status.reason.clone(),
+            since: rfc3339(status.since),
+            overridden: status.overridden.clone(),
+            removed: false,
+            active_connections: numbers.active,
+            inactive_connections: numbers.idle,
+            totals: Counters {
+                connections: numbers.connections,
+                bytes_in: numbers.bytes_in,
+                bytes_out: numbers.bytes_out,
+                ..Counters::default()
+            },
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! Both kinds of services under one configuration: the layer 4 engine, where there is something for it, and the proxy.
+//!
+//! With proxy services alone there is no engine: nothing is loaded, attached or pinned, and no right beyond that to listen is
+//! needed. A configuration takes effect on both or on neither: what the proxy needs is opened first, the engine applies, and
+//! then the proxy goes over, which cannot fail.
+
+mod words;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, UdpSocket};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use weir_model::{Desired, Pool, Protocol};
+use weir_netlink::Event;
+use weir_sys::{Capabilities, Capability};
+
+use self::words::{Word, Words};
+use crate::api::{OperatorState, ServerRequest};
+use crate::daemon::Plane;
+use crate::engine::{self, Engine, Paths};
+use crate::explain::{Answer, Packet};
+use crate::snapshot::{ProxyServerStatus, ProxyStatus, ServerState, Snapshot, VipStatus};
+
+/// What loading, attaching and addressing cannot do without.
+const NEEDED: [Capability; 2] = [Capability::NetAdmin, Capability::Bpf];
+
+/// Why a configuration cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The layer 4 part.
+    #[error(transparent)]
+    Engine(#[from] engine::Error),
+    /// The proxy part.
+    #[error(transparent)]
+    Proxy(#[from] weir_proxy::Error),
+    /// Rights.
+    #[error(transparent)]
+    System(#[from] weir_sys::Error),
+    /// Rights that layer 4 services could not do without.
+    #[error("missing {}: run as root, or grant them (systemd: AmbientCapabilities=)", .names.join(", "))]
+    Capabilities {
+        /// The kernel's names.
+        names: Vec<&'static str>,
+    },
+    /// Operators' words cannot be remembered.
+    #[error("{path}: {source}", path = path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+}
+
+/// Whether `desired` has something that packets must be taken for. A file without any service has: services may come from
+/// ipvsadm.
+pub fn needs_engine(desired: &Desired) -> bool {
+    !desired.services.is_empty() || desired.proxies.is_empty()
+}
+
+/// Whether the process may do what layer 4 services need.
+///
+/// # Errors
+/// It may not.
+pub fn check_rights() -> Result<(), Error> {
+    let missing = Capabilities::effective()?.missing(&NEEDED);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let names = missing.into_iter().map(Capability::name).collect();
+    Err(Error::Capabilities { names })
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Traffic {
+    paths: Paths,
+    engine: Option<Engine>,
+    proxy: weir_proxy::Proxy,
+    desired: Desired,
+    words: Words,
+    /// When a server's state began, by pool and name.
+    since: BTreeMap<(String, String), SystemTime>,
+}
+
+impl Traffic {
+    /// Puts `desired` into force, adopting what is pinned. Must be called inside a tokio runtime, in the network namespace of
+    /// the director.
+    ///
+    /// # Errors
+    /// The configuration cannot be had, or the kernel refuses. What ran before goes on.
+    pub async fn open(paths: &Paths, desired: &Desired) -> Result<Self, Error> {
+        let mut traffic = Self {
+            paths: paths.clone(),
+            engine: None,
+            proxy: weir_proxy::Proxy::new(),
+            desired: Desired::default(),
+            words: Words::read(&paths.runtime_dir),
+            since: BTreeMap::new(),
+        };
+        let prepared = traffic.proxy.prepare(desired)?;
+        // What an earlier configuration pinned must be told that its services are gone.
+        let pinned = paths.pin_dir.exists() && check_rights().is_ok();
+        if needs_engine(desired) || pinned {
+            check_rights()?;
+            traffic.engine = Some(Engine::open(paths, desired).await?);
+        }
+        traffic.go_over(prepared, desired);
+        Ok(traffic)
+    }
+
+    fn go_over(&mut self, prepared: weir_proxy::Prepared, desired: &Desired) {
+        self.proxy.commit(prepared);
+        self.desired = desired.clone();
+        let now = SystemTime::now();
+        let mut since = std::mem::take(&mut self.since);
+        for (pool, server) in proxied_servers(desired) {
+            let name = (pool.name.clone(), server.name.clone());
+            if let Some(word) = self.words.get(&name.0, &name.1) {
+                self.follow(&name.0, &name.1, Some(word));
+            }
+            let began = since.remove(&name).unwrap_or(now);
+            self.since.insert(name, began);
+        }
+        self.words.count_revision(desired);
+    }
+
+    /// The proxy's part of an operator's word.
+    fn follow(&mut self, pool: &str, server: &str, word: Option<Word>) {
+        if self.proxy.has_server(pool, server)
+            && let Err(error) = self.proxy.set_weight(pool, server, word.map(Word::weight))
+        {
+            tracing::warn!(%error, "an operator's word about a server");
+        }
+    }
+
+    fn proxies(&self) -> Vec<ProxyStatus> {
+        let running = self.proxy.status();
+        let known = running
+            .iter()
+            .filter_map(|status| Some((self.desired.proxy(&status.name)?, status)));
+        known
+            .filter_map(|(proxy, status)| {
+                let pool = self.desired.pool(&proxy.pool)?;
+                let scheduler = pool
+                    .scheduler
+                    .unwrap_or(weir_model::Proxy::default_scheduler(proxy.protocol));
+                Some(ProxyStatus {
+                    listen: proxy.listen.clone(),
+                    vip: vip(proxy.listen.first().map(std::net::SocketAddr::ip)),
+                    protocol: proxy.protocol,
+                    scheduler: scheduler.to_string(),
+                    pool: proxy.pool.clone(),
+                    servers: status
+                        .servers
+                        .iter()
+                        .map(|server| self.server(pool, server))
+                        .collect(),
+                    numbers: status.clone(),
+                })
+            })
+            .collect()
+    }
+
+    fn server(&self, pool: &Pool, numbers: &weir_proxy::ServerStatus) -> ProxyServerStatus {
+        let word = self.words.get(&pool.name, &numbers.name);
+        let (state, reason) = match word {
+            Some(Word::Drain) => (ServerState::Drain, "weir server … drain"),
+            Some(Word::Maint) => (ServerState::Maint, "weir server … maint"),
+            _ => (ServerState::Unchecked, "no check configured"),
+        };
+        let name = (pool.name.clone(), numbers.name.clone());
+        ProxyServerStatus {
+            weight: pool.server(&numbers.name).map_or(0, |server| server.weight),
+            state,
+            reason: reason.to_owned(),
+            since: self
+                .since
+                .get(&name)
+                .copied()
+                .unwrap_or(SystemTime::UNIX_EPOCH),
+            overridden: word.map(|word| word.to_string()),
+            numbers: numbers.clone(),
+        }
+    }
+
+    /// The proxy service that a connection to that address reaches: the most specific listener's.
+    fn proxy_at(&self, packet: &Packet) -> Option<&weir_model::Proxy> {
+        if packet.protocol != Protocol::Tcp {
+            return None;
+        }
+        let to = packet.destination;
+        let exact = |proxy: &&weir_model::Proxy| proxy.listen.contains(&to);
+        let any = |proxy: &&weir_model::Proxy| {
+            proxy.listen.iter().any(|listen| {
+                listen.ip().is_unspecified()
+                    && listen.port() == to.port()
+                    && listen.is_ipv4() == to.is_ipv4()
+            })
+        };
+        let proxies = || self.desired.proxies.iter();
+        proxies().find(exact).or_else(|| proxies().find(any))
+    }
+}
+
+/// Servers of pools that proxy services use, once for each.
+fn proxied_servers(desired: &Desired) -> Vec<(&Pool, &weir_model::Server)> {
+    let used = |pool: &&Pool| desired.proxies.iter().any(|proxy| proxy.pool == pool.name);
+    let pools = desired.pools.iter().filter(used);
+    pools
+        .flat_map(|pool| pool.servers.iter().map(move |server| (pool, server)))
+        .collect()
+}
+
+/// Whether a socket of this machine can have the address, which is what a listener needs.
+fn vip(address: Option<IpAddr>) -> VipStatus {
+    match address {
+        Some(address) if UdpSocket::bind((address, 0)).is_ok() => VipStatus::Local,
+        _ => VipStatus::Absent,
+    }
+}
+
+impl Plane for Traffic {
+    type Error = Error;
+
+    async fn apply(&mut self, desired: &Desired) -> Result<u64, Error> {
+        let prepared = self.proxy.prepare(desired)?;
+        let mut counted = None;
+        match &mut self.engine {
+            Some(engine) => counted = Some(Plane::apply(engine, desired).await?),
+            None if needs_engine(desired) => {
+                check_rights()?;
+                let engine = Engine::open(&self.paths, desired).await?;
+                counted = Some(engine.snapshot()?.revision);
+                self.engine = Some(engine);
+            }
+            None => {}
+        }
+        self.go_over(prepared, desired);
+        Ok(counted.unwrap_or(self.words.revision()))
+    }
+
+    async fn order_server(
+        &mut self,
+        pool: &str,
+        address: &str,
+        request: ServerRequest,
+    ) -> Result<(), Error> {
+        if let Some(engine) = &mut self.engine {
+            engine.order_server(pool, address, request).await?;
+        }
+        let word = match request {
+            ServerRequest::State(OperatorState::Drain) => Some(Word::Drain),
+            ServerRequest::State(OperatorState::Maint) => Some(Word::Maint),
+            ServerRequest::State(OperatorState::Ready) => None,
+            ServerRequest::Weight(weight) => Some(Word::Weight(weight)),
+        };
+        self.words.set(pool, address, word)?;
+        let name = (pool.to_owned(), address.to_owned());
+        if let Some(since) = self.since.get_mut(&name) {
+            *since = SystemTime::now();
+        }
+        self.follow(pool, address, word);
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, Error> {
+        let mut snapshot = match &self.engine {
+            Some(engine) => engine.snapshot()?,
+            None => Snapshot {
+                revision: self.words.revision(),
+                ..Snapshot::default()
+            },
+        };
+        snapshot.proxies = self.proxies();
+        Ok(snapshot)
+    }
+
+    fn live_flows(&self, service: &str, server: Option<&str>) -> u64 {
+        let Some(status) = self
+            .proxy
+            .status()
+            .into_iter()
+            .find(|status| status.name == service)
+        else {
+            return self
+                .engine
+                .as_ref()
+                .map_or(0, |engine| engine.live_flows(service, server));
+        };
+        match server {
+            None => status.clients,
+            Some(name) => status
+                .servers
+                .iter()
+                .filter(|server| server.name == name)
+                .map(|server| server.active)
+                .sum(),
+        }
+    }
+
+    fn explain(&self, packet: &Packet) -> Result<Answer, Error> {
+        let answer = match &self.engine {
+            Some(engine) => engine.explain_packet(packet)?,
+            None => Answer {
+                packet: packet.to_string(),
+                ..Answer::default()
+            },
+        };
+        match self.proxy_at(packet) {
+            // XDP comes before any socket.
+            Some(proxy) if answer.service.is_none() => Ok(Answer {
+                packet: answer.packet,
+                service: Some(proxy.name.clone()),
+                at: None,
+                pool: Some(proxy.pool.clone()),
+                server: None,
+                steps: vec![format!(
+                    "a {} proxy listens there; the server is chosen for each {}",
+                    proxy.protocol.as_str(),
+                    match proxy.protocol {
+                        weir_model::ProxyProtocol::Http => "request",
+                        weir_model::ProxyProtocol::Tcp => "connection",
+                    }
+                )],
+            }),
+            _ => Ok(answer),
+        }
+    }
+
+    async fn network_event(&mut self, event: &Event) -> Result<(), Error> {
+        match &mut self.engine {
+            Some(engine) => Ok(engine.network_event(event).await?),
+            None => Ok(()),
+        }
+    }
+
+    async fn tick(&mut self) -> Result<(), Error> {
+        match &mut self.engine {
+            Some(engine) => Ok(engine.tick().await?),
+            None => Ok(()),
+        }
+    }
+
+    async fn close(&mut self, limit: Duration) {
+        let proxy = std::mem::take(&mut self.proxy);
+        let stopped = tokio::task::spawn_blocking(move || proxy.stop(limit)).await;
+        if let Err(error) = stopped {
+            tracing::error!(%error, "the proxy did not end as it should");
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! The chunked coding, read as a stream and passed on as it is (RFC 9112 section 7.1).
+//!
+//! Passing octets through unchanged is safe only where every reader finds the same end. So a size has hexadecimal digits
+//! and nothing else, every line ends with CRLF, extensions are bounded and hold no control character, and the trailer
+//! section holds no field that speaks of framing.
+
+use crate::octet::{is_token_octet, is_value_octet};
+use crate::refusal::Refusal;
+
+/// Longest chunk extension; nobody uses them, and they are a way to send for ever without a body.
+const EXTENSION_MAX: u16 = 256;
+/// Longest trailer section.
+const TRAILER_MAX: u16 = 8192;
+/// Digits of a size: 2^60 is enough for anyone.
+const DIGITS_MAX: u8 = 15;
+/// Trailer names that would change where a message ends or for whom it is.
+const FORBIDDEN: [&[u8]; 3] = [b"content-length", b"transfer-encoding", b"host"];
+const NAME_MAX: usize = 17;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Size,
+    Extension,
+    SizeLf,
+    Data,
+    DataCr,
+    DataLf,
+    TrailerStart,
+    TrailerName,
+    TrailerValue,
+    TrailerLf,
+    EndLf,
+    Done,
+}
+
+/// Where in a chunked body a stream stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chunks {
+    state: State,
+    digits: u8,
+    name_len: u8,
+    name: [u8; NAME_MAX],
+    /// Octets of the present extension or of the trailer section.
+    line: u16,
+    /// Octets left of the present chunk.
+    left: u64,
+}
+
+impl Default for Chunks {
+    fn default() -> Self {
+        Self {
+            state: State::Size,
+            digits: 0,
+            name_len: 0,
+            name: [0; NAME_MAX],
+            line: 0,
+            left: 0,
+        }
+    }
+}
+
+impl Chunks {
+    /// Before the first octet of a body.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether the end of the body was seen.
+    pub const fn is_done(&self) -> bool {
+        matches!(self.state, State::Done)
+    }
+
+    /// Reads on; `data` gets what is content. Returns how many octets belong to the body.
+    ///
+    /// # Errors
+    /// The coding is broken; what was read before is part of it all the same.
+    pub fn scan(&mut self, input: &[u8], data: &mut dyn FnMut(&[u8])) -> Result<usize, Refusal> {
+        let mut at = 0;
+        while at < input.len() && self.state != State::Done {
+            if self.state == State::Data {
+                let rest = input.len() - at;
+                let take = usize::try_from(self.left).unwrap_or(rest).min(rest);
+                data(&input[at..at + take]);
+                self.left -= take as u64;
+                at += take;
+                if self.left == 0 {
+                    self.state = State::DataCr;
+                }
+                continue;
+            }
+            self.step(input[at])?;
+            at += 1;
+        }
+        Ok(at)
+    }
+
+    fn step(&mut self, octet: u8) -> Result<(), Refusal> {
+        self.state = match (self.state, octet) {
+            (State::Size, digit) if digit.is_ascii_hexdigit() => return self.digit(digit),
+            (State::Size, b'\r') if self.digits > 0 => State::SizeLf,
+            (State::Size, b';') if self.digits > 0 => {
+                self.line = 0;
+                State::Extension
+            }
+            (State::Extension, b'\r') => State::SizeLf,
+            (State::Extension, octet) if is_value_octet(octet) => {
+                self.count(EXTENSION_MAX, Refusal::Chunk)?;
+                State::Extension
+            }
+            (State::SizeLf, b'\n') => {
+                self.digits = 0;
+                self.line = 0;
+                if self.left == 0 {
+                    State::TrailerStart
+                } else {
+                    State::Data
+                }
+            }
+            (State::DataCr, b'\r') => State::DataLf,
+            (State::DataLf, b'\n') => State::Size,
+            (State::TrailerStart, b'\r') => State::EndLf,
+            (State::TrailerStart, octet) if is_token_octet(octet) => {
+                self.name_len = 0;
+                self.name_octet(octet)?;
+                State::TrailerName
+            }
+            (State::TrailerName, b':') => {
+                self.check_name()?;
+                State::TrailerValue
+            }
+            (State::TrailerName, octet) if is_token_octet(octet) => {
+                self.name_octet(octet)?;
+                State::TrailerName
+            }
+            (State::TrailerValue, b'\r') => State::TrailerLf,
+            (State::TrailerValue, octet) if is_value_octet(octet) => {
+                self.count(TRAILER_MAX, Refusal::Trailer)?;
+                State::TrailerValue
+            }
+            (State::TrailerLf, b'\n') => State::TrailerStart,
+            (State::EndLf, b'\n') => State::Done,
+            (
+                State::TrailerStart
+                | State::TrailerName
+                | State::TrailerValue
+                | State::TrailerLf
+                | State::EndLf,
+                _,
+            ) => return Err(Refusal::Trailer),
+            _ => return Err(Refusal::Chunk),
+        };
+        Ok(())
+    }
+
+    fn digit(&mut self, octet: u8) -> Result<(), Refusal> {
+        if self.digits == DIGITS_MAX {
+            return Err(Refusal::Chunk);
+        }
+        let value = char::from(octet).to_digit(16).unwrap_or(0);
+        self.left = if self.digits == 0 { 0 } else { self.left << 4 } | u64::from(value);
+        self.digits += 1;
+        Ok(())
+    }
+
+    fn count(&mut self, most: u16, refusal: Refusal) -> Result<(), Refusal> {
+        self.line += 1;
+        if self.line > most {
+            Err(refusal)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn name_octet(&mut self, octet: u8) -> Result<(), Refusal> {
+        self.count(TRAILER_MAX, Refusal::Trailer)?;
+        if let Some(place) = self.name.get_mut(usize::from(self.name_len)) {
+            *place = octet.to_ascii_lowercase();
+        }
+        self.name_len = self.name_len.saturating_add(1);
+        Ok(())
+    }
+
+    fn check_name(&self) -> Result<(), Refusal> {
+        let name = self.name.get(..usize::from(self.name_len));
+        if name.is_some_and(|name| FORBIDDEN.contains(&name)) {
+            return Err(Refusal::Trailer);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(input: &[u8], step: usize) -> Result<(usize, Vec<u8>, bool), Refusal> {
+        let (mut chunks, mut content, mut used) = (Chunks::new(), Vec::new(), 0);
+        for part in input.chunks(step.max(1)) {
+            let took = chunks.scan(part, &mut |data| content.extend_from_slice(data))?;
+            used += took;
+            if took < part.len() {
+                break;
+            }
+        }
+        Ok((used, content, chunks.is_done()))
+    }
+
+    #[test]
+    fn a_body_with_extension_and_trailer_ends_where_it_ends() {
+        let body =
+            b"5;a=\"b\"\r\nhello\r\n00A\r\n0123456789\r\n0\r\nExpires: never\r\n\r\nGET / HTTP/1.1";
+        for step in 1..body.len() {
+            let (used, content, done) = read(body, step).unwrap();
+            assert_eq!((used, done), (body.len() - 14, true), "{step}");
+            assert_eq!(content, b"hello0123456789");
+        }
+    }
+
+    #[test]
+    fn what_two_readers_could_read_differently_is_refused() {
+        let long = format!("1;{}\r\n", "a".repeat(300));
+        for bad in [
+            "5 \r\nhello\r\n",
+            " 5\r\nhello\r\n",
+            "+5\r\nhello\r\n",
+            "0x5\r\nhello\r\n",
+            "5\nhello\r\n",
+            "5\rhello\r\n",
+            "5;a\nb\r\nhello\r\n",
+            "5;a\rb\r\nhello\r\n",
+            "\r\n",
+            ";a\r\n",
+            "5\r\nhello\n",
+            "5\r\nhelloX",
+            "1234567890abcdef0\r\n",
+            "0\r\nX: y\n\r\n",
+            "0\r\n X: y\r\n\r\n",
+            "0\r\nX y\r\n\r\n",
+            "0\r\nContent-Length: 5\r\n\r\n",
+            "0\r\nTRANSFER-ENCODING: chunked\r\n\r\n",
+            "0\r\n\rX",
+            &long,
+        ] {
+            assert!(read(bad.as_bytes(), 64).is_err(), "{bad:?}");
+            assert!(read(bad.as_bytes(), 1).is_err(), "{bad:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn splits_change_nothing(input in prop::collection::vec(prop::sample::select(b"05aF\r\n;:x \t\0".to_vec()), 0..60), step in 1usize..9) {
+            let (whole, split) = (read(&input, 64), read(&input, step));
+            prop_assert_eq!(whole, split);
+        }
+
+        #[test]
+        fn what_was_written_is_read(parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..300), 0..6), step in 1usize..50) {
+            let mut body = Vec::new();
+            for part in &parts {
+                body.extend_from_slice(format!("{:x}\r\n", part.len()).as_bytes());
+                body.extend_from_slice(part);
+                body.extend_from_slice(b"\r\n");
+            }
+            body.extend_from_slice(b"0\r\n\r\n");
+            let (used, content, done) = read(&body, step).unwrap();
+            prop_assert!(done);
+            prop_assert_eq!(used, body.len());
+            prop_assert_eq!(content, parts.concat());
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Field lines as places in the head that they stand in, and the names that mean something to a proxy.
+
+use std::ops::Range;
+
+use memchr::memchr;
+
+use crate::octet::{is_token, is_value, trim};
+use crate::refusal::Refusal;
+
+/// A field name that a proxy must know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Name {
+    /// `Host`.
+    Host,
+    /// `Connection`.
+    Connection,
+    /// `Content-Length`.
+    ContentLength,
+    /// `Transfer-Encoding`.
+    TransferEncoding,
+    /// `Keep-Alive`, `Proxy-Connection`, `TE`, `HTTP2-Settings`: for this hop alone, and not understood.
+    HopByHop,
+    /// `Upgrade`.
+    Upgrade,
+    /// `Expect`.
+    Expect,
+    /// `X-Forwarded-For`.
+    ForwardedFor,
+    /// `X-Forwarded-…` other than `-For`, `X-Real-IP` and `Forwarded`: what only a trusted proxy may say of the client.
+    Forwarded,
+    /// Any other.
+    Other,
+}
+
+impl Name {
+    fn of(name: &[u8]) -> Self {
+        let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+        let known = match name.len() {
+            2 if is(b"te") => Self::HopByHop,
+            4 if is(b"host") => Self::Host,
+            6 if is(b"expect") => Self::Expect,
+            7 if is(b"upgrade") => Self::Upgrade,
+            9 if is(b"forwarded") || is(b"x-real-ip") => Self::Forwarded,
+            10 if is(b"connection") => Self::Connection,
+            10 if is(b"keep-alive") => Self::HopByHop,
+            14 if is(b"content-length") => Self::ContentLength,
+            14 if is(b"http2-settings") => Self::HopByHop,
+            15 if is(b"x-forwarded-for") => Self::ForwardedFor,
+            16 if is(b"proxy-connection") => Self::HopByHop,
+            17 if is(b"transfer-encoding") => Self::TransferEncoding,
+            _ => Self::Other,
+        };
+        let spoken_of = name.get(..12);
+        match known {
+            Self::Other if spoken_of.is_some_and(|p| p.eq_ignore_ascii_case(b"x-forwarded-")) => {
+                Self::Forwarded
+            }
+            known => known,
+        }
+    }
+}
+
+/// A field line in a head.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Field {
+    /// What it is called.
+    pub name: Name,
+    /// Where its line begins.
+    start: u32,
+    name_end: u32,
+    value: (u32, u32),
+    /// Behind its CRLF.
+    end: u32,
+    /// Not to be passed on.
+    pub dropped: bool,
+}
+
+const fn wide(at: u32) -> usize {
+    at as usize
+}
+
+impl Field {
+    /// The line, CRLF included.
+    pub const fn line(&self) -> Range<usize> {
+        wide(self.start)..wide(self.end)
+    }
+
+    /// Its name as written.
+    pub fn name_in<'a>(&self, head: &'a [u8]) -> &'a [u8] {
+        &head[wide(self.start)..wide(self.name_end)]
+    }
+
+    /// Its value without blanks around it.
+    pub fn value_in<'a>(&self, head: &'a [u8]) -> &'a [u8] {
+        &head[wide(self.value.0)..wide(self.value.1)]
+    }
+
+    /// The line at `range` of `head`; its CRLF is known to be there.
+    fn parse(head: &[u8], range: Range<usize>) -> Result<Self, Refusal> {
+        let text = &head[range.start..range.end - 2];
+        if matches!(text.first(), Some(b' ' | b'\t')) {
+            return Err(Refusal::Folded);
+        }
+        let colon = memchr(b':', text).ok_or(Refusal::Field)?;
+        let (name, rest) = (&text[..colon], &text[colon + 1..]);
+        if !is_token(name) || !is_value(rest) {
+            return Err(Refusal::Field);
+        }
+        let value = trim(rest);
+        let blank = rest
+            .iter()
+            .take_while(|o| matches!(o, b' ' | b'\t'))
+            .count();
+        let begin = range.start + colon + 1 + blank.min(rest.len());
+        let narrow = |at: usize| u32::try_from(at).map_err(|_| Refusal::HeadTooLarge);
+        Ok(Self {
+            name: Name::of(name),
+            start: narrow(range.start)?,
+            name_end: narrow(range.start + colon)?,
+            value: (narrow(begin)?, narrow(begin + value.len())?),
+            end: narrow(range.end)?,
+            dropped: false,
+        })
+    }
+}
+
+/// The end of the line that begins at `start`, behind its CRLF; `None` while it is not all there.
+pub(crate) fn line_end(input: &[u8], start: usize) -> Result<Option<usize>, Refusal> {
+    match memchr(b'\n', &input[start..]) {
+        None => Ok(None),
+        Some(at) if at > 0 && input[start + at - 1] == b'\r' => Ok(Some(start + at + 1)),
+        Some(_) => Err(Refusal::LineEnd),
+    }
+}
+
+/// Reads field lines from `start` to the empty line; the end of the head, or `None` while it is not all there.
+pub(crate) fn fields(
+    input: &[u8],
+    start: usize,
+    most: usize,
+    into: &mut Vec<Field>,
+) -> Result<Option<usize>, Refusal> {
+    into.clear();
+    let mut at = start;
+    loop {
+        let Some(end) = line_end(input, at)? else {
+            return Ok(None);
+        };
+        if end - at == 2 {
+            return Ok(Some(end));
+        }
+        if into.len() == most {
+            return Err(Refusal::TooManyFields);
+        }
+        into.push(Field::parse(input, at..end)?);
+        at = end;
+    }
+}

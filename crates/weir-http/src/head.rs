@@ -1,0 +1,518 @@
+//! Heads of requests and responses: read strictly, understood as far as a proxy must, kept as places in the input.
+//!
+//! Every message that two readers could understand differently is refused (RFC 9112 section 11.2): both framings at once,
+//! a length twice, a coding other than `chunked`, blanks before a colon, folded lines, bare CR or LF. Leniency here would
+//! be somebody else's hole.
+
+use std::ops::Range;
+
+use crate::field::{Field, Name, fields, line_end};
+use crate::octet::{is_host, is_target, is_token, members};
+use crate::refusal::Refusal;
+
+/// How much of a head is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeadLimits {
+    /// Octets of the whole head.
+    pub head: usize,
+    /// Octets of the target.
+    pub target: usize,
+    /// Field lines.
+    pub fields: usize,
+}
+
+impl Default for HeadLimits {
+    fn default() -> Self {
+        Self {
+            head: 16 << 10,
+            target: 8 << 10,
+            fields: 100,
+        }
+    }
+}
+
+/// Where a body ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Framing {
+    /// There is none.
+    None,
+    /// After this many octets.
+    Length(u64),
+    /// With the last chunk.
+    Chunked,
+    /// With the connection; responses only.
+    UntilClose,
+}
+
+/// Methods whose meaning a proxy must know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Method {
+    /// `GET`.
+    Get,
+    /// `HEAD`: the response has no body.
+    Head,
+    /// `POST`.
+    Post,
+    /// `PUT`.
+    Put,
+    /// `DELETE`.
+    Delete,
+    /// `OPTIONS`.
+    Options,
+    /// `TRACE`.
+    Trace,
+    /// `CONNECT`.
+    Connect,
+    /// Any other.
+    Other,
+}
+
+impl Method {
+    fn of(text: &[u8]) -> Self {
+        match text {
+            b"GET" => Self::Get,
+            b"HEAD" => Self::Head,
+            b"POST" => Self::Post,
+            b"PUT" => Self::Put,
+            b"DELETE" => Self::Delete,
+            b"OPTIONS" => Self::Options,
+            b"TRACE" => Self::Trace,
+            b"CONNECT" => Self::Connect,
+            _ => Self::Other,
+        }
+    }
+
+    /// Whether sending it twice is as good as once (RFC 9110 section 9.2.2).
+    pub const fn is_idempotent(self) -> bool {
+        !matches!(self, Self::Post | Self::Connect | Self::Other)
+    }
+}
+
+/// The head of a request. Places are offsets into the input that it was read from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// Octets up to the body, empty lines before the request line included.
+    pub len: usize,
+    /// Which method.
+    pub method: Method,
+    method_text: (usize, usize),
+    target: (usize, usize),
+    authority: Option<(usize, usize)>,
+    path: (usize, usize),
+    /// HTTP/1.0 instead of HTTP/1.1.
+    pub http10: bool,
+    /// Where its body ends.
+    pub framing: Framing,
+    /// Whether the client means to go on after the response.
+    pub keep_alive: bool,
+    /// The client waits for 100 before it sends the body.
+    pub expects_continue: bool,
+    /// The client asks for another protocol, and means this hop.
+    pub upgrade: bool,
+}
+
+impl Request {
+    /// The method as written.
+    pub fn method_in<'a>(&self, head: &'a [u8]) -> &'a [u8] {
+        &head[self.method_text.0..self.method_text.1]
+    }
+
+    /// The target as written.
+    pub fn target_in<'a>(&self, head: &'a [u8]) -> &'a [u8] {
+        &head[self.target.0..self.target.1]
+    }
+
+    /// Path and query; `*` of `OPTIONS *`; empty where an absolute target has none.
+    pub fn path_in<'a>(&self, head: &'a [u8]) -> &'a [u8] {
+        &head[self.path.0..self.path.1]
+    }
+
+    /// The host that is asked for, port included: the target's own, else `Host`'s.
+    pub fn host_in<'a>(&self, head: &'a [u8], fields: &[Field]) -> Option<&'a [u8]> {
+        if let Some((start, end)) = self.authority {
+            return Some(&head[start..end]);
+        }
+        let host = fields.iter().find(|field| field.name == Name::Host);
+        host.map(|field| field.value_in(head))
+    }
+
+    /// Whether the target names the host itself.
+    pub const fn is_absolute(&self) -> bool {
+        self.authority.is_some()
+    }
+}
+
+/// The head of a response.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Response {
+    /// Octets up to the body.
+    pub len: usize,
+    /// Status code, 100 to 999.
+    pub status: u16,
+    /// From the code to the end of the status line, CRLF included.
+    pub(crate) status_text: (usize, usize),
+    /// Where its body ends.
+    pub framing: Framing,
+    /// Whether the server means to go on.
+    pub keep_alive: bool,
+}
+
+/// What `Connection` fields say.
+#[derive(Debug, Default)]
+struct Wishes {
+    close: bool,
+    keep_alive: bool,
+    upgrade: bool,
+}
+
+/// Reads a request head. `None`: it is not all there yet.
+///
+/// # Errors
+/// It is no request that every reader understands alike, or larger than the limits.
+pub fn request(
+    input: &[u8],
+    limits: &HeadLimits,
+    into: &mut Vec<Field>,
+) -> Result<Option<Request>, Refusal> {
+    let start = empty_lines(input);
+    let too_large = |len: usize| {
+        if len > limits.head {
+            Err(Refusal::HeadTooLarge)
+        } else {
+            Ok(())
+        }
+    };
+    let Some(line) = line_end(input, start)? else {
+        return too_large(input.len()).map(|()| None);
+    };
+    let mut request = request_line(&input[..line - 2], start, limits)?;
+    let Some(end) = fields(input, line, limits.fields, into)? else {
+        return too_large(input.len()).map(|()| None);
+    };
+    too_large(end)?;
+    request.len = end;
+    understand_request(input, &mut request, into)?;
+    Ok(Some(request))
+}
+
+/// Clients of old sent an empty line after a body (RFC 9112 section 2.2).
+fn empty_lines(input: &[u8]) -> usize {
+    const MOST: usize = 2;
+    let mut at = 0;
+    while at < 2 * MOST && input[at..].starts_with(b"\r\n") {
+        at += 2;
+    }
+    at
+}
+
+fn request_line(input: &[u8], start: usize, limits: &HeadLimits) -> Result<Request, Refusal> {
+    let line = &input[start..];
+    let method_len = memchr::memchr(b' ', line).ok_or(Refusal::RequestLine)?;
+    let rest = &line[method_len + 1..];
+    let target_len = memchr::memchr(b' ', rest).ok_or(Refusal::RequestLine)?;
+    let (method_text, target) = (&line[..method_len], &rest[..target_len]);
+    if !is_token(method_text) {
+        return Err(Refusal::RequestLine);
+    }
+    if target.len() > limits.target {
+        return Err(Refusal::TargetTooLong);
+    }
+    if !is_target(target) {
+        return Err(Refusal::Target);
+    }
+    let http10 = version(&rest[target_len + 1..], Refusal::RequestLine)?;
+    let method = Method::of(method_text);
+    let at = start + method_len + 1;
+    let mut request = Request {
+        len: 0,
+        method,
+        method_text: (start, start + method_len),
+        target: (at, at + target.len()),
+        authority: None,
+        path: (at, at + target.len()),
+        http10,
+        framing: Framing::None,
+        keep_alive: false,
+        expects_continue: false,
+        upgrade: false,
+    };
+    match target {
+        _ if method == Method::Connect => return Err(Refusal::Method),
+        [b'/', ..] => {}
+        b"*" if method == Method::Options => {}
+        _ => absolute(target, at, &mut request)?,
+    }
+    Ok(request)
+}
+
+/// `http://host[:port][/path][?query]` (RFC 9112 section 3.2.2).
+fn absolute(target: &[u8], at: usize, request: &mut Request) -> Result<(), Refusal> {
+    let scheme = [b"http://".as_slice(), b"https://"]
+        .into_iter()
+        .find(|scheme| {
+            target
+                .get(..scheme.len())
+                .is_some_and(|t| t.eq_ignore_ascii_case(scheme))
+        })
+        .ok_or(Refusal::Target)?;
+    let rest = &target[scheme.len()..];
+    let authority_len = rest
+        .iter()
+        .position(|octet| matches!(octet, b'/' | b'?'))
+        .unwrap_or(rest.len());
+    let authority = &rest[..authority_len];
+    if authority.is_empty() || !is_host(authority) {
+        return Err(Refusal::Target);
+    }
+    let host = at + scheme.len();
+    request.authority = Some((host, host + authority_len));
+    request.path = (host + authority_len, at + target.len());
+    Ok(())
+}
+
+/// Whether it is HTTP/1.0 and not 1.1.
+fn version(text: &[u8], otherwise: Refusal) -> Result<bool, Refusal> {
+    match text {
+        b"HTTP/1.1" => Ok(false),
+        b"HTTP/1.0" => Ok(true),
+        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
+            if major.is_ascii_digit() && minor.is_ascii_digit() =>
+        {
+            Err(Refusal::Version)
+        }
+        _ => Err(otherwise),
+    }
+}
+
+fn understand_request(
+    head: &[u8],
+    request: &mut Request,
+    fields: &mut [Field],
+) -> Result<(), Refusal> {
+    let mut hosts = 0;
+    let mut upgrade_to = None;
+    let mut expectation = None;
+    for field in fields.iter_mut() {
+        match field.name {
+            Name::Host => {
+                hosts += 1;
+                if hosts > 1 || !is_host(field.value_in(head)) {
+                    return Err(Refusal::Host);
+                }
+                // The target's own authority takes its place.
+                field.dropped = request.authority.is_some();
+            }
+            Name::Upgrade => {
+                upgrade_to = Some(field.value_in(head));
+                field.dropped = true;
+            }
+            Name::Expect => expectation = Some(field.value_in(head)),
+            Name::HopByHop | Name::Connection => field.dropped = true,
+            _ => {}
+        }
+    }
+    if hosts == 0 && !request.http10 {
+        return Err(Refusal::Host);
+    }
+    let wishes = wishes(head, fields);
+    request.framing = framing(head, fields, request.http10)?.unwrap_or(Framing::None);
+    request.keep_alive = !wishes.close && (!request.http10 || wishes.keep_alive);
+    match expectation {
+        None => {}
+        Some(value) if value.eq_ignore_ascii_case(b"100-continue") => {
+            request.expects_continue = !request.http10 && request.framing != Framing::None;
+        }
+        Some(_) => return Err(Refusal::Expectation),
+    }
+    let wanted = upgrade_to.is_some_and(|to| {
+        !members(to).any(|one| one.get(..2).is_some_and(|h| h.eq_ignore_ascii_case(b"h2")))
+    });
+    request.upgrade =
+        wishes.upgrade && wanted && !request.http10 && request.framing == Framing::None;
+    for field in fields.iter_mut() {
+        match field.name {
+            Name::Upgrade => field.dropped = !request.upgrade,
+            Name::Expect => field.dropped = !request.expects_continue,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Reads the `Connection` fields, and marks what they keep to this hop. What carries framing, host or the client's address
+/// stays, whatever they say: a client must not be able to take it out.
+fn wishes(head: &[u8], fields: &mut [Field]) -> Wishes {
+    let mut wishes = Wishes::default();
+    for at in 0..fields.len() {
+        if fields[at].name != Name::Connection {
+            continue;
+        }
+        for member in members(fields[at].clone().value_in(head)) {
+            if member.eq_ignore_ascii_case(b"close") {
+                wishes.close = true;
+            } else if member.eq_ignore_ascii_case(b"keep-alive") {
+                wishes.keep_alive = true;
+            } else if member.eq_ignore_ascii_case(b"upgrade") {
+                wishes.upgrade = true;
+            } else {
+                let nominated = |field: &&mut Field| {
+                    field.name == Name::Other && field.name_in(head).eq_ignore_ascii_case(member)
+                };
+                for field in fields.iter_mut().filter(nominated) {
+                    field.dropped = true;
+                }
+            }
+        }
+    }
+    wishes
+}
+
+/// What `Content-Length` and `Transfer-Encoding` say; `None` where neither is there.
+fn framing(head: &[u8], fields: &[Field], http10: bool) -> Result<Option<Framing>, Refusal> {
+    let mut found = None;
+    for field in fields {
+        let (framing, refusal) = match field.name {
+            Name::ContentLength => (
+                Framing::Length(length(field.value_in(head))?),
+                Refusal::ContentLength,
+            ),
+            Name::TransferEncoding => {
+                if http10 || !field.value_in(head).eq_ignore_ascii_case(b"chunked") {
+                    return Err(Refusal::TransferEncoding);
+                }
+                (Framing::Chunked, Refusal::TransferEncoding)
+            }
+            _ => continue,
+        };
+        match found.replace(framing) {
+            None => {}
+            Some(Framing::Chunked) => return Err(Refusal::TransferEncoding),
+            Some(_) => return Err(refusal),
+        }
+    }
+    Ok(found)
+}
+
+fn length(value: &[u8]) -> Result<u64, Refusal> {
+    const DIGITS_MAX: usize = 18;
+    let digits =
+        !value.is_empty() && value.len() <= DIGITS_MAX && value.iter().all(u8::is_ascii_digit);
+    if !digits {
+        return Err(Refusal::ContentLength);
+    }
+    Ok(value
+        .iter()
+        .fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0')))
+}
+
+/// Reads a response head; `to_head` says that it answers HEAD. `None`: it is not all there yet.
+///
+/// # Errors
+/// It is no response that every reader understands alike, or larger than the limits.
+pub fn response(
+    input: &[u8],
+    to_head: bool,
+    limits: &HeadLimits,
+    into: &mut Vec<Field>,
+) -> Result<Option<Response>, Refusal> {
+    let too_large = |len: usize| {
+        if len > limits.head {
+            Err(Refusal::HeadTooLarge)
+        } else {
+            Ok(())
+        }
+    };
+    let Some(line) = line_end(input, 0)? else {
+        return too_large(input.len()).map(|()| None);
+    };
+    let (http10, status) = status_line(&input[..line - 2])?;
+    let Some(end) = fields(input, line, limits.fields, into)? else {
+        return too_large(input.len()).map(|()| None);
+    };
+    too_large(end)?;
+    let wishes = wishes(input, into);
+    let switches = status == 101;
+    for field in into.iter_mut() {
+        match field.name {
+            Name::Connection | Name::HopByHop => field.dropped = true,
+            Name::Upgrade => field.dropped = !switches && status != 426,
+            _ => {}
+        }
+    }
+    let stated = framing(input, into, http10)?;
+    let bodiless = to_head || status < 200 || status == 204 || status == 304;
+    let framing = if bodiless {
+        Framing::None
+    } else {
+        stated.unwrap_or(Framing::UntilClose)
+    };
+    if status < 200 || status == 204 {
+        // RFC 9110 section 8.6: they must not have one; what does not belong there is not passed on.
+        drop_all(into, &[Name::ContentLength, Name::TransferEncoding]);
+    }
+    Ok(Some(Response {
+        len: end,
+        status,
+        status_text: (b"HTTP/1.1 ".len(), line),
+        framing,
+        keep_alive: !wishes.close
+            && (!http10 || wishes.keep_alive)
+            && framing != Framing::UntilClose,
+    }))
+}
+
+fn drop_all(fields: &mut [Field], names: &[Name]) {
+    for field in fields
+        .iter_mut()
+        .filter(|field| names.contains(&field.name))
+    {
+        field.dropped = true;
+    }
+}
+
+/// `HTTP/1.x CODE [REASON]`.
+fn status_line(line: &[u8]) -> Result<(bool, u16), Refusal> {
+    let (version_text, rest) = line.split_at_checked(8).ok_or(Refusal::StatusLine)?;
+    let http10 = version(version_text, Refusal::StatusLine)?;
+    let [
+        b' ',
+        a @ b'1'..=b'9',
+        b @ b'0'..=b'9',
+        c @ b'0'..=b'9',
+        reason @ ..,
+    ] = rest
+    else {
+        return Err(Refusal::StatusLine);
+    };
+    let plain = reason.is_empty() || (reason[0] == b' ' && crate::octet::is_value(reason));
+    if !plain {
+        return Err(Refusal::StatusLine);
+    }
+    let digit = |octet: &u8| u16::from(octet - b'0');
+    Ok((http10, digit(a) * 100 + digit(b) * 10 + digit(c)))
+}
+
+/// Looks for the end of a head from `from` on, without reading it: behind the empty line, or `None`. For input that came in
+/// pieces, so that each octet is looked at once.
+///
+/// # Errors
+/// A line ends with LF alone.
+pub fn head_end(input: &[u8], from: usize) -> Result<Option<usize>, Refusal> {
+    let mut at = from.saturating_sub(3);
+    while let Some(found) = memchr::memchr(b'\n', &input[at..]) {
+        let newline = at + found;
+        if newline == 0 || input[newline - 1] != b'\r' {
+            return Err(Refusal::LineEnd);
+        }
+        // Empty lines before the first line are no end.
+        let first: Range<usize> = 0..newline.saturating_sub(1);
+        let blank = input[first]
+            .iter()
+            .all(|octet| matches!(octet, b'\r' | b'\n'));
+        if newline >= 3 && &input[newline - 3..newline] == b"\r\n\r" && !blank {
+            return Ok(Some(newline + 1));
+        }
+        at = newline + 1;
+    }
+    Ok(None)
+}

@@ -1,0 +1,23 @@
+//! HTTP/1 as a proxy needs it: strict heads, framing, hygiene, and one exchange as a machine without I/O.
+//!
+//! [`head`] reads requests and responses and refuses whatever two readers could understand differently; [`rewrite`] passes
+//! heads on by copying ranges; [`chunk`] follows the chunked coding; [`exchange`] ties a request to its response and says
+//! when it ends and what becomes of the connections; [`answer`] writes what Weir says itself.
+//!
+//! The crate refuses to own a buffer, a socket, a clock or a header map. Names and values are places in the caller's input.
+
+pub mod answer;
+pub mod chunk;
+pub mod exchange;
+pub mod field;
+pub mod head;
+mod octet;
+mod refusal;
+pub mod rewrite;
+
+pub use answer::Answer;
+pub use exchange::{Exchange, ServerEnd, Step};
+pub use field::{Field, Name};
+pub use head::{Framing, HeadLimits, Method, Request, Response};
+pub use refusal::Refusal;
+pub use rewrite::{Client, RequestEdit, write_request};

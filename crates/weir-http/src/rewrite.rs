@@ -1,0 +1,178 @@
+//! Heads as they are passed on: what stays is copied in whole ranges, what belongs to this hop is left out or written anew.
+
+use std::fmt::Write;
+use std::net::IpAddr;
+
+use crate::field::{Field, Name};
+use crate::head::{Framing, Request, Response};
+
+/// What a server is told of the client that asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Client {
+    /// Its address.
+    pub address: IpAddr,
+    /// It came by TLS.
+    pub secure: bool,
+    /// It is a proxy whose own words about clients are believed and added to; else they are left out.
+    pub trusted: bool,
+}
+
+/// How a request is passed on.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestEdit<'a> {
+    /// `None`: nothing is said of the client, and what it says of itself stays.
+    pub client: Option<Client>,
+    /// `Host` where the client named none, which HTTP/1.0 allows.
+    pub host: &'a [u8],
+    /// In place of path and query.
+    pub path: Option<&'a [u8]>,
+    /// The server shall close after its response.
+    pub close: bool,
+}
+
+/// Appends the request's head for the server; the body follows as it is.
+pub fn write_request(
+    head: &[u8],
+    request: &Request,
+    fields: &[Field],
+    edit: &RequestEdit<'_>,
+    out: &mut Vec<u8>,
+) {
+    out.extend_from_slice(request.method_in(head));
+    out.push(b' ');
+    let path = edit.path.unwrap_or_else(|| request.path_in(head));
+    if !path.starts_with(b"/") && path != b"*" {
+        out.push(b'/');
+    }
+    out.extend_from_slice(path);
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+    let named = fields.iter().any(|field| field.name == Name::Host);
+    if request.is_absolute() || !named {
+        out.extend_from_slice(b"Host: ");
+        out.extend_from_slice(request.host_in(head, fields).unwrap_or(edit.host));
+        out.extend_from_slice(b"\r\n");
+    }
+    copy(head, fields, out, |field| {
+        edit.client.is_none_or(|client| match field.name {
+            Name::ForwardedFor => false,
+            Name::Forwarded => client.trusted,
+            _ => true,
+        })
+    });
+    if let Some(client) = edit.client {
+        tell(head, fields, &client, out);
+    }
+    out.extend_from_slice(b"Via: 1.1 weir\r\n");
+    if request.upgrade {
+        out.extend_from_slice(b"Connection: Upgrade\r\n");
+    } else if edit.close {
+        out.extend_from_slice(b"Connection: close\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// `X-Forwarded-For`, and `-Proto` unless a trusted proxy said it already.
+fn tell(head: &[u8], fields: &[Field], client: &Client, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"X-Forwarded-For: ");
+    if client.trusted {
+        for field in fields
+            .iter()
+            .filter(|field| field.name == Name::ForwardedFor)
+        {
+            out.extend_from_slice(field.value_in(head));
+            out.extend_from_slice(b", ");
+        }
+    }
+    write_address(client.address, out);
+    out.extend_from_slice(b"\r\n");
+    let said = |field: &Field| {
+        field
+            .name_in(head)
+            .eq_ignore_ascii_case(b"x-forwarded-proto")
+    };
+    if !client.trusted || !fields.iter().any(said) {
+        let scheme: &[u8] = if client.secure { b"https" } else { b"http" };
+        out.extend_from_slice(b"X-Forwarded-Proto: ");
+        out.extend_from_slice(scheme);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+fn write_address(address: IpAddr, out: &mut Vec<u8>) {
+    match address {
+        IpAddr::V4(v4) => {
+            for (at, octet) in v4.octets().into_iter().enumerate() {
+                if at > 0 {
+                    out.push(b'.');
+                }
+                if octet >= 100 {
+                    out.push(b'0' + octet / 100);
+                }
+                if octet >= 10 {
+                    out.push(b'0' + octet / 10 % 10);
+                }
+                out.push(b'0' + octet % 10);
+            }
+        }
+        IpAddr::V6(v6) => {
+            let mut text = String::new();
+            // A String takes everything.
+            let _ = write!(text, "{v6}");
+            out.extend_from_slice(text.as_bytes());
+        }
+    }
+}
+
+/// How a response is passed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ResponseEdit {
+    /// The client shall know that this is the last response.
+    pub(crate) close: bool,
+    /// The client speaks HTTP/1.0 and must be told that the connection stays.
+    pub(crate) keep_alive_10: bool,
+    /// The chunked coding is taken off.
+    pub(crate) decode: bool,
+}
+
+pub(crate) fn write_response(
+    head: &[u8],
+    response: &Response,
+    fields: &[Field],
+    edit: ResponseEdit,
+    out: &mut Vec<u8>,
+) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    let status = &head[response.status_text.0..response.status_text.1];
+    out.extend_from_slice(status);
+    let decode = edit.decode && response.framing == Framing::Chunked;
+    copy(head, fields, out, |field| {
+        !(decode && field.name == Name::TransferEncoding)
+    });
+    let connection: &[u8] = match edit {
+        _ if response.status == 101 => b"Connection: Upgrade\r\n",
+        _ if response.status < 200 => b"",
+        ResponseEdit { close: true, .. } => b"Connection: close\r\n",
+        ResponseEdit {
+            keep_alive_10: true,
+            ..
+        } => b"Connection: keep-alive\r\n",
+        _ => b"",
+    };
+    out.extend_from_slice(connection);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Copies the lines that stay, neighbours in one go.
+fn copy(head: &[u8], fields: &[Field], out: &mut Vec<u8>, stays: impl Fn(&Field) -> bool) {
+    let mut run = 0..0;
+    for field in fields.iter().filter(|field| !field.dropped && stays(field)) {
+        let line = field.line();
+        if line.start == run.end {
+            run.end = line.end;
+            continue;
+        }
+        out.extend_from_slice(&head[run]);
+        run = line;
+    }
+    out.extend_from_slice(&head[run]);
+}

@@ -1,0 +1,242 @@
+//! Which server takes the next request or connection: weir-sched's choices over the load that workers share.
+//!
+//! Each worker keeps a cursor and tables of its own, made anew when a weight changes; nothing here takes a lock.
+
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use weir_model::SchedulerKind;
+use weir_sched::table::{Cursor, Start, rr, wrr};
+use weir_sched::{Availability, Counts, Member, Mode, bucket, hash, load, mh};
+
+use crate::plan::{Target, Targets};
+
+/// Random numbers for choices that nobody gains by guessing (xorshift64*).
+#[derive(Debug)]
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(seed | 1)
+    }
+
+    pub(crate) const fn roll(&mut self) -> u32 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
+    }
+
+    /// 0 to `end` - 1.
+    const fn below(&mut self, end: usize) -> usize {
+        ((self.roll() as u64 * end as u64) >> 32) as usize
+    }
+}
+
+/// Servers that this request was tried at; places beyond the last bit are never excluded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Tried(u64);
+
+impl Tried {
+    pub(crate) const fn add(&mut self, place: usize) {
+        if place < u64::BITS as usize {
+            self.0 |= 1 << place;
+        }
+    }
+
+    const fn has(self, place: usize) -> bool {
+        place < u64::BITS as usize && self.0 & (1 << place) != 0
+    }
+
+    const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// A worker's memory of one service's choices.
+#[derive(Debug)]
+pub(crate) struct Balance {
+    version: Option<u32>,
+    /// In weir-sched's order: the newest first. `dest` is the place in file order plus one.
+    members: Vec<Member>,
+    start: Start,
+    cursor: Cursor,
+    table: Vec<u32>,
+}
+
+impl Default for Balance {
+    fn default() -> Self {
+        Self {
+            version: None,
+            members: Vec::new(),
+            start: wrr::start(&[]),
+            cursor: Cursor::default(),
+            table: Vec::new(),
+        }
+    }
+}
+
+fn usable(target: &Target) -> bool {
+    let load = &target.load;
+    let most = load.most.load(Relaxed);
+    load.weight.load(Relaxed) > 0 && (most == 0 || load.active.load(Relaxed) < most)
+}
+
+impl Balance {
+    /// For other servers: the walk goes on, the tables are made anew.
+    pub(crate) fn renewed(self) -> Self {
+        Self {
+            version: None,
+            ..self
+        }
+    }
+
+    /// The place of the server for the next request, or none when no server is usable.
+    pub(crate) fn pick(
+        &mut self,
+        targets: &Targets,
+        client: SocketAddr,
+        tried: Tried,
+        dice: &mut Dice,
+    ) -> Option<usize> {
+        let list = &targets.list;
+        if let [only] = list.as_slice() {
+            return (usable(only) && !tried.has(0)).then_some(0);
+        }
+        if !tried.is_empty() {
+            // The scheduler's own choice has failed: the least loaded of the others.
+            let others = (0..list.len()).filter(|at| !tried.has(*at) && usable(&list[*at]));
+            return others.min_by_key(|at| list[*at].load.active.load(Relaxed));
+        }
+        if targets.scheduler.kind == SchedulerKind::P2c {
+            return two_choices(list, dice);
+        }
+        self.refresh(targets);
+        self.scheduled(targets, client, dice)
+    }
+
+    fn refresh(&mut self, targets: &Targets) {
+        let version = targets.version.load(Acquire);
+        if self.version != Some(version) {
+            self.version = Some(version);
+            let numbered = (1u32..).zip(&targets.list);
+            let member = |(number, target): (u32, &std::sync::Arc<Target>)| Member {
+                seq: number,
+                dest: number,
+                weight: target.load.weight.load(Relaxed),
+                slot: number - 1,
+                usable: true,
+            };
+            self.members = numbered.map(member).collect();
+            self.members.reverse();
+            self.start = wrr::changed(&self.start, self.cursor, &self.members);
+            self.table = table(targets, &self.members);
+        }
+        if targets
+            .list
+            .iter()
+            .any(|target| target.load.most.load(Relaxed) != 0)
+        {
+            for member in &mut self.members {
+                let target = &targets.list[member.slot as usize];
+                member.usable = usable(target) || member.weight == 0;
+            }
+        }
+    }
+
+    fn scheduled(
+        &mut self,
+        targets: &Targets,
+        client: SocketAddr,
+        dice: &mut Dice,
+    ) -> Option<usize> {
+        let members = &self.members;
+        let counts = |slot: u32| Counts {
+            active: targets.list[slot as usize].load.active.load(Relaxed),
+            inactive: 0,
+        };
+        let flags = targets.scheduler.flags;
+        let mode = if flags.fallback {
+            Mode::Fallback
+        } else {
+            Mode::Repair
+        };
+        let port = if flags.port { client.port() } else { 0 };
+        let fold = hash::fold(client.ip());
+        let availability = |dest: u32| {
+            let found = members.iter().find(|member| member.dest == dest);
+            found.map_or(Availability::Quiesced, Member::availability)
+        };
+        let by_load = |rule| load::pick(rule, members, &counts);
+        let index = match targets.scheduler.kind {
+            SchedulerKind::Rr => rr::pick(members, &self.start, &mut self.cursor),
+            SchedulerKind::Wrr => wrr::pick(members, &self.start, &mut self.cursor),
+            SchedulerKind::Lc => by_load(load::Rule::Lc),
+            SchedulerKind::Sed => by_load(load::Rule::Sed),
+            SchedulerKind::Nq => by_load(load::Rule::Nq),
+            SchedulerKind::Fo => by_load(load::Rule::Fo),
+            SchedulerKind::Ovf => by_load(load::Rule::Ovf),
+            SchedulerKind::Twos => load::twos(members, &counts, &mut || dice.roll()),
+            SchedulerKind::Sh => {
+                let owners = self.table.as_slice().try_into().ok()?;
+                let dest =
+                    bucket::lookup(owners, bucket::sh_index(fold, port), mode, &availability)?;
+                return Some(dest as usize - 1);
+            }
+            SchedulerKind::Mh => {
+                let dest = mh::lookup(&self.table, fold, port, mode, &availability)?;
+                return Some(dest as usize - 1);
+            }
+            _ => by_load(load::Rule::Wlc),
+        }?;
+        Some(members[index].slot as usize)
+    }
+}
+
+fn table(targets: &Targets, members: &[Member]) -> Vec<u32> {
+    match targets.scheduler.kind {
+        SchedulerKind::Sh => bucket::sh_owners(members).to_vec(),
+        SchedulerKind::Mh => {
+            let entry = |member: &Member| {
+                let target = &targets.list[member.slot as usize];
+                mh::Entry {
+                    dest: member.dest,
+                    last_weight: member.weight,
+                    fold: hash::fold(target.address),
+                    port: target.port.unwrap_or(0),
+                }
+            };
+            let entries: Vec<mh::Entry> = members.iter().map(entry).collect();
+            mh::table(&entries).unwrap_or_default()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The less loaded of two drawn at random, weights considered; with unusable ones drawn, the first usable from there.
+fn two_choices(list: &[std::sync::Arc<Target>], dice: &mut Dice) -> Option<usize> {
+    let count = list.len();
+    if count == 0 {
+        return None;
+    }
+    let mut draw = || {
+        let first = dice.below(count);
+        (0..count)
+            .map(|step| (first + step) % count)
+            .find(|at| usable(&list[*at]))
+    };
+    let (a, b) = (draw()?, draw()?);
+    let load = |at: usize| {
+        let load = &list[at].load;
+        (
+            u64::from(load.active.load(Relaxed)) + 1,
+            u64::from(load.weight.load(Relaxed)),
+        )
+    };
+    let ((busy_a, weight_a), (busy_b, weight_b)) = (load(a), load(b));
+    Some(if busy_a * weight_b <= busy_b * weight_a {
+        a
+    } else {
+        b
+    })
+}

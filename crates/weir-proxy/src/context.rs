@@ -1,0 +1,282 @@
+//! What a worker's connections share: room to work in, server connections, clocks.
+
+use std::cell::RefCell;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use weir_http::Field;
+
+use crate::balance::{Balance, Dice};
+use crate::plan::{Service, Target};
+use crate::slab::{Key, Slab};
+use crate::socket;
+use crate::wheel::{Deadline, Wheel};
+
+/// Room for what is read while heads are expected, and while a body streams. With less than a body's size in one read the
+/// calls dominate; with more for heads the caches suffer.
+pub(crate) const HEAD_ROOM: usize = 64 << 10;
+pub(crate) const BODY_ROOM: usize = 256 << 10;
+/// Buffers that are kept for the next request, and the largest of them.
+const SPARE_MAX: usize = 1024;
+const SPARE_SIZE: usize = 16 << 10;
+
+/// What the kernel said last of a socket.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Ready {
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+    /// The other side sends no more, once all is read.
+    pub(crate) ended: bool,
+    /// Both ways are over.
+    pub(crate) broken: bool,
+}
+
+impl Ready {
+    /// After a read of `got` octets into room for `room`: fewer mean that there are no more, unless the end is to be read.
+    pub(crate) const fn after_read(&mut self, got: usize, room: usize) {
+        if got < room && !self.ended {
+            self.readable = false;
+        }
+    }
+}
+
+/// A service as this worker has it.
+#[derive(Debug)]
+pub(crate) struct Local {
+    pub(crate) service: Arc<Service>,
+    pub(crate) balance: RefCell<Balance>,
+    /// No configuration has it any more: its clients finish what they began.
+    pub(crate) gone: bool,
+}
+
+/// A connection to a server.
+#[derive(Debug)]
+pub(crate) struct Upstream {
+    pub(crate) socket: OwnedFd,
+    pub(crate) target: Arc<Target>,
+    pub(crate) port: u16,
+    /// Who uses it; none while it waits.
+    pub(crate) session: Key,
+    pub(crate) ready: Ready,
+    /// The beginning of a response head that is not all there.
+    pub(crate) input: Vec<u8>,
+    /// It had an exchange before.
+    pub(crate) reused: bool,
+    pub(crate) deadline: Deadline,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) worker: usize,
+    pub(crate) epoll: OwnedFd,
+    pub(crate) upstreams: Slab<Upstream>,
+    /// Waiting connections by target, the last used on top.
+    idle: Vec<Vec<Key>>,
+    pub(crate) wheel: Wheel,
+    pub(crate) idle_wheel: Wheel,
+    /// Milliseconds of a clock that only goes forward, taken once per wake-up.
+    pub(crate) now: u64,
+    pub(crate) scratch: Vec<u8>,
+    pub(crate) out: Vec<u8>,
+    pub(crate) fields: Vec<Field>,
+    spare: Vec<Vec<u8>>,
+    pub(crate) dice: Dice,
+    /// No further requests.
+    pub(crate) draining: bool,
+}
+
+/// Which thing an event is about, in the event's 64 bits.
+pub(crate) mod token {
+    use crate::slab::Key;
+
+    pub(crate) const LISTENER: u64 = 0;
+    pub(crate) const CLIENT: u64 = 1;
+    pub(crate) const SERVER: u64 = 2;
+    pub(crate) const WAKE: u64 = 3;
+
+    pub(crate) const fn of(kind: u64, key: Key) -> u64 {
+        kind << 62 | (key.generation as u64) << 32 | key.index as u64
+    }
+
+    pub(crate) const fn kind(token: u64) -> u64 {
+        token >> 62
+    }
+
+    pub(crate) const fn key(token: u64) -> Key {
+        Key {
+            index: token as u32,
+            generation: (token >> 32) as u32 & ((1 << Key::GENERATION_BITS) - 1),
+        }
+    }
+}
+
+impl Context {
+    pub(crate) fn new(worker: usize, epoll: OwnedFd, now: u64, seed: u64) -> Self {
+        Self {
+            worker,
+            epoll,
+            upstreams: Slab::new(),
+            idle: Vec::new(),
+            wheel: Wheel::new(now),
+            idle_wheel: Wheel::new(now),
+            now,
+            scratch: vec![0; BODY_ROOM],
+            out: Vec::with_capacity(HEAD_ROOM),
+            fields: Vec::with_capacity(64),
+            spare: Vec::new(),
+            dice: Dice::new(seed),
+            draining: false,
+        }
+    }
+
+    /// Room for as many targets as there ever were.
+    pub(crate) fn targets(&mut self, count: usize) {
+        self.idle.resize_with(count.max(self.idle.len()), Vec::new);
+    }
+
+    /// A buffer to fill; [`recycle`](Self::recycle) takes it back.
+    pub(crate) fn buffer(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    pub(crate) fn recycle(&mut self, mut buffer: Vec<u8>) {
+        if buffer.capacity() != 0 && buffer.capacity() <= SPARE_SIZE && self.spare.len() < SPARE_MAX
+        {
+            buffer.clear();
+            self.spare.push(buffer);
+        }
+    }
+
+    /// Begins a connection for `session`.
+    pub(crate) fn open(
+        &mut self,
+        target: &Arc<Target>,
+        port: u16,
+        session: Key,
+    ) -> rustix::io::Result<Key> {
+        let socket = socket::connect((target.address, port).into())?;
+        let key = self.upstreams.insert(Upstream {
+            socket,
+            target: Arc::clone(target),
+            port,
+            session,
+            ready: Ready::default(),
+            input: Vec::new(),
+            reused: false,
+            deadline: Deadline::default(),
+        });
+        let watched = match self.upstreams.get(key) {
+            Some(upstream) => {
+                socket::watch(&self.epoll, &upstream.socket, token::of(token::SERVER, key))
+            }
+            None => Ok(()),
+        };
+        if let Err(error) = watched {
+            self.upstreams.remove(key);
+            return Err(error);
+        }
+        target.load.active.fetch_add(1, Relaxed);
+        target.counters.of(self.worker).connections.add(1);
+        Ok(key)
+    }
+
+    /// A waiting connection for `session`; `checked` asks the kernel whether it still stands.
+    pub(crate) fn reuse(
+        &mut self,
+        target: &Target,
+        port: u16,
+        session: Key,
+        checked: bool,
+    ) -> Option<Key> {
+        loop {
+            let waiting = self.idle.get_mut(target.id as usize)?;
+            let at = waiting.iter().rposition(|key| {
+                self.upstreams
+                    .get(*key)
+                    .is_some_and(|upstream| upstream.port == port)
+            })?;
+            let key = waiting.remove(at);
+            target.counters.of(self.worker).present.sub(1);
+            let upstream = self.upstreams.get_mut(key)?;
+            if upstream.ready.ended
+                || upstream.ready.readable
+                || (checked && !socket::is_silent(&upstream.socket))
+            {
+                self.upstreams.remove(key);
+                continue;
+            }
+            upstream.session = session;
+            upstream.reused = true;
+            target.load.active.fetch_add(1, Relaxed);
+            return Some(key);
+        }
+    }
+
+    /// The exchange over it is over; `stays` = it can serve another, of which at most `most` wait.
+    pub(crate) fn release(&mut self, key: Key, stays: bool, most: usize, idle_ms: u64) {
+        let Some(upstream) = self.upstreams.get_mut(key) else {
+            return;
+        };
+        upstream.target.load.active.fetch_sub(1, Relaxed);
+        upstream.session = Key::NONE;
+        let id = upstream.target.id as usize;
+        let waits = stays && !self.draining && !upstream.ready.ended && !upstream.ready.readable;
+        match self
+            .idle
+            .get_mut(id)
+            .filter(|waiting| waits && waiting.len() < most)
+        {
+            Some(waiting) => {
+                waiting.push(key);
+                upstream.target.counters.of(self.worker).present.add(1);
+                self.idle_wheel
+                    .set(&mut upstream.deadline, key, self.now + idle_ms);
+            }
+            None => drop(self.upstreams.remove(key)),
+        }
+    }
+
+    /// Ends a connection that nobody uses.
+    pub(crate) fn end_idle(&mut self, key: Key) {
+        let Some(upstream) = self.upstreams.get(key) else {
+            return;
+        };
+        if upstream.session.is_none() {
+            let target = Arc::clone(&upstream.target);
+            if let Some(waiting) = self.idle.get_mut(target.id as usize) {
+                let before = waiting.len();
+                waiting.retain(|other| *other != key);
+                target
+                    .counters
+                    .of(self.worker)
+                    .present
+                    .sub((before - waiting.len()) as u64);
+            }
+            self.upstreams.remove(key);
+        }
+    }
+
+    /// Ends every connection that waits for a target that `stays` does not name.
+    pub(crate) fn end_idle_of(&mut self, stays: impl Fn(&Target) -> bool) {
+        let ends = |key: &Key| {
+            let upstream = self.upstreams.get(*key);
+            upstream.is_some_and(|upstream| upstream.session.is_none() && !stays(&upstream.target))
+        };
+        let keys: Vec<Key> = self.upstreams.keys().into_iter().filter(ends).collect();
+        for key in keys {
+            self.end_idle(key);
+        }
+    }
+}
+
+/// A service as a worker begins to have it.
+pub(crate) fn local(service: Arc<Service>, balance: Balance) -> Rc<Local> {
+    Rc::new(Local {
+        service,
+        balance: RefCell::new(balance),
+        gone: false,
+    })
+}

@@ -1,0 +1,34 @@
+//! Why the proxy cannot do what a configuration asks for.
+
+use std::net::SocketAddr;
+
+use rustix::io::Errno;
+
+/// See the module.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A listener cannot be had.
+    #[error("service {service}: cannot listen on {address}: {source}")]
+    Listen {
+        /// Which service.
+        service: String,
+        /// Where.
+        address: SocketAddr,
+        /// The kernel's answer.
+        source: Errno,
+    },
+    /// A worker cannot be started.
+    #[error("a worker thread cannot be started: {source}")]
+    Worker {
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+    /// No such server.
+    #[error("there is no server {pool}/{server} in a proxy service")]
+    NoServer {
+        /// Pool.
+        pool: String,
+        /// Address as in the file.
+        server: String,
+    },
+}

@@ -1,0 +1,28 @@
+//! `forward = "proxy"`: TCP and HTTP/1 services in user space, by plain threads.
+//!
+//! One thread per CPU, each with its own listeners (`SO_REUSEPORT`), epoll set, clients, connections to servers and timers;
+//! nothing is locked and nothing is allocated for an ordinary request. What they run by is an immutable plan that they look up
+//! once per wake-up ([`Proxy::prepare`], [`Proxy::commit`]); servers' weights and loads are numbers that all share. What
+//! octets mean is weir-http's, which server comes next weir-sched's.
+//!
+//! The crate refuses to read configuration, to check servers' health, and to touch the kernel's data plane: it needs no
+//! more rights than its ports do.
+
+mod balance;
+mod context;
+mod error;
+mod plan;
+mod proxy;
+mod session;
+mod slab;
+mod socket;
+mod status;
+mod wheel;
+mod worker;
+
+pub use error::Error;
+pub use proxy::{Prepared, Proxy};
+pub use status::{ServerStatus, ServiceStatus};
+
+/// The result of every fallible function of this crate.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,357 @@
+//! The proxy from outside: workers, and the plans that they run by.
+//!
+//! A configuration takes effect in two steps. [`Proxy::prepare`] does all that can fail (sockets, threads) and changes
+//! nothing that clients could notice; [`Proxy::commit`] publishes it. What stays keeps its sockets, loads and counters.
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::thread::{CpuSet, sched_getaffinity};
+use weir_http::HeadLimits;
+use weir_model::{Desired, Pool};
+
+use crate::plan::{Listeners, Load, Plan, Service, Sharded, Shared, Target, Targets};
+use crate::status::ServiceStatus;
+use crate::worker::Seed;
+use crate::{Error, Result, socket, status};
+
+/// Pool, and server as in the file.
+type ServerName = (String, String);
+
+/// What is known of each name, over all plans that need it.
+#[derive(Debug, Default, Clone)]
+struct Known {
+    listeners: HashMap<SocketAddr, Arc<Listeners>>,
+    loads: HashMap<ServerName, Arc<Load>>,
+    versions: HashMap<String, Arc<AtomicU32>>,
+    /// By service and server.
+    targets: HashMap<(String, ServerName), Arc<Target>>,
+    counters: HashMap<String, (Arc<Sharded>, Arc<AtomicU32>)>,
+    next_target: u32,
+}
+
+/// A configuration whose sockets are open, and that is not in force.
+#[derive(Debug)]
+pub struct Prepared {
+    known: Known,
+    services: Vec<Arc<Service>>,
+    weights: HashMap<ServerName, (u32, u32)>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    wake: Arc<OwnedFd>,
+    handle: JoinHandle<()>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Proxy {
+    cpus: Vec<usize>,
+    shared: Arc<Shared>,
+    threads: Vec<Thread>,
+    known: Known,
+    /// Configured weight, and limit of connections.
+    weights: HashMap<ServerName, (u32, u32)>,
+    /// Weights that hold in place of the configured ones: an operator's word, a check's result.
+    effective: HashMap<ServerName, u32>,
+}
+
+impl Default for Proxy {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Proxy {
+    /// Without services, and so far without threads; there will be one for each CPU that the process may use.
+    pub fn new() -> Self {
+        let cpus = sched_getaffinity(None).map_or_else(
+            |_| vec![0],
+            |set| {
+                (0..CpuSet::MAX_CPU)
+                    .filter(|cpu| set.is_set(*cpu))
+                    .collect()
+            },
+        );
+        Self {
+            cpus,
+            shared: Arc::default(),
+            threads: Vec::new(),
+            known: Known::default(),
+            weights: HashMap::new(),
+            effective: HashMap::new(),
+        }
+    }
+
+    /// Opens what `desired` needs beyond what is in force.
+    ///
+    /// # Errors
+    /// A socket or a thread cannot be had; nothing changed.
+    pub fn prepare(&mut self, desired: &Desired) -> Result<Prepared> {
+        let mut known = self.known.clone();
+        let mut services = Vec::new();
+        for proxy in &desired.proxies {
+            let Some(pool) = desired.pool(&proxy.pool) else {
+                continue;
+            };
+            services.push(Arc::new(service(&mut known, self.cpus.len(), proxy, pool)?));
+        }
+        forget(&mut known, &services);
+        let weights = services
+            .iter()
+            .filter_map(|service| desired.pool(&service.targets.pool))
+            .flat_map(|pool| {
+                let name = |server: &weir_model::Server| (pool.name.clone(), server.name.clone());
+                pool.servers
+                    .iter()
+                    .map(move |server| (name(server), (server.weight, server.max_connections)))
+            })
+            .collect();
+        if !services.is_empty() {
+            self.start()?;
+        }
+        Ok(Prepared {
+            known,
+            services,
+            weights,
+        })
+    }
+
+    /// Puts a configuration into force; clients that are served notice nothing.
+    pub fn commit(&mut self, prepared: Prepared) {
+        self.known = prepared.known;
+        self.weights = prepared.weights;
+        self.effective
+            .retain(|name, _| self.weights.contains_key(name));
+        for (name, (weight, most)) in &self.weights {
+            if let Some(load) = self.known.loads.get(name) {
+                let weight = self.effective.get(name).unwrap_or(weight);
+                load.weight.store(*weight, Ordering::Relaxed);
+                load.most.store(*most, Ordering::Relaxed);
+            }
+        }
+        for version in self.known.versions.values() {
+            version.fetch_add(1, Ordering::Release);
+        }
+        self.shared.publish(Plan {
+            services: prepared.services,
+            targets: self.known.next_target as usize,
+        });
+        self.wake();
+    }
+
+    fn start(&mut self) -> Result<()> {
+        let failed = |source: std::io::Error| Error::Worker { source };
+        while let Some(cpu) = self.cpus.get(self.threads.len()).copied() {
+            let number = self.threads.len();
+            let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+            let wake = Arc::new(wake.map_err(|errno| failed(errno.into()))?);
+            let seed = Seed::new(number, Arc::clone(&self.shared), Arc::clone(&wake));
+            let seed = seed.map_err(|errno| failed(errno.into()))?;
+            let handle = std::thread::Builder::new()
+                .name(format!("weir-proxy-{number}"))
+                .spawn(move || {
+                    // Anywhere else it runs too, a little slower.
+                    if let Err(error) = weir_sys::pin_thread(cpu) {
+                        tracing::debug!(%error, "a worker is not pinned");
+                    }
+                    seed.grow().run();
+                })
+                .map_err(failed)?;
+            self.threads.push(Thread { wake, handle });
+        }
+        Ok(())
+    }
+
+    fn wake(&self) {
+        for thread in &self.threads {
+            // A full counter wakes it too.
+            let _ = rustix::io::write(&*thread.wake, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Whether a proxy service uses this server.
+    pub fn has_server(&self, pool: &str, server: &str) -> bool {
+        self.weights
+            .contains_key(&(pool.to_owned(), server.to_owned()))
+    }
+
+    /// The weight that a server is to have in place of the configured one; `None` = the configured one again.
+    ///
+    /// # Errors
+    /// No proxy service uses such a server.
+    pub fn set_weight(&mut self, pool: &str, server: &str, weight: Option<u32>) -> Result<()> {
+        let name = (pool.to_owned(), server.to_owned());
+        let (Some((configured, _)), Some(load)) =
+            (self.weights.get(&name), self.known.loads.get(&name))
+        else {
+            return Err(Error::NoServer {
+                pool: name.0,
+                server: name.1,
+            });
+        };
+        load.weight
+            .store(weight.unwrap_or(*configured), Ordering::Relaxed);
+        match weight {
+            Some(weight) => self.effective.insert(name, weight),
+            None => self.effective.remove(&name),
+        };
+        if let Some(version) = self.known.versions.get(pool) {
+            version.fetch_add(1, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Every service with its servers, in file order.
+    pub fn status(&self) -> Vec<ServiceStatus> {
+        status::of(&self.shared.plan())
+    }
+
+    /// Takes no further clients and requests; those under way get `limit`, then everything ends.
+    pub fn stop(self, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        self.shared.draining.store(true, Ordering::Release);
+        self.wake();
+        while Instant::now() < deadline
+            && self
+                .threads
+                .iter()
+                .any(|thread| !thread.handle.is_finished())
+        {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.shared.stop.store(true, Ordering::Release);
+        self.wake();
+        for thread in self.threads {
+            if thread.handle.join().is_err() {
+                tracing::error!("a worker of the proxy had failed");
+            }
+        }
+    }
+}
+
+fn service(
+    known: &mut Known,
+    workers: usize,
+    proxy: &weir_model::Proxy,
+    pool: &Pool,
+) -> Result<Service> {
+    let mut listen = Vec::new();
+    for address in &proxy.listen {
+        let listeners = match known.listeners.get(address) {
+            Some(listeners) => Arc::clone(listeners),
+            None => {
+                let open = || {
+                    (0..workers)
+                        .map(|_| socket::listen(*address))
+                        .collect::<rustix::io::Result<Vec<_>>>()
+                };
+                let sockets = open().map_err(|source| Error::Listen {
+                    service: proxy.name.clone(),
+                    address: *address,
+                    source,
+                })?;
+                let listeners = Arc::new(Listeners {
+                    address: *address,
+                    sockets,
+                });
+                known.listeners.insert(*address, Arc::clone(&listeners));
+                listeners
+            }
+        };
+        listen.push(listeners);
+    }
+    let (counters, clients) = known
+        .counters
+        .entry(proxy.name.clone())
+        .or_insert_with(|| (Arc::new(Sharded::new(workers)), Arc::default()))
+        .clone();
+    let limits = &proxy.limits;
+    Ok(Service {
+        name: proxy.name.clone(),
+        protocol: proxy.protocol,
+        listen,
+        host: proxy
+            .listen
+            .first()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+        targets: targets(known, workers, proxy, pool),
+        timeouts: (&proxy.timeouts).into(),
+        head: HeadLimits {
+            head: limits.head as usize,
+            target: limits.head as usize / 2,
+            fields: limits.fields as usize,
+        },
+        retries: limits.retries,
+        connections: limits.connections,
+        idle_servers: limits.idle_servers as usize,
+        forwarded: proxy.forwarded,
+        trusted: proxy.trusted.clone(),
+        counters,
+        clients,
+    })
+}
+
+fn targets(known: &mut Known, workers: usize, proxy: &weir_model::Proxy, pool: &Pool) -> Targets {
+    let list = pool.servers.iter().map(|server| {
+        let name = (pool.name.clone(), server.name.clone());
+        let load = known.loads.entry(name.clone()).or_default();
+        let load = Arc::clone(load);
+        let next = &mut known.next_target;
+        let target = known
+            .targets
+            .entry((proxy.name.clone(), name))
+            .or_insert_with(|| {
+                *next += 1;
+                Arc::new(Target {
+                    id: *next - 1,
+                    name: server.name.clone(),
+                    address: server.address,
+                    port: server.port,
+                    load,
+                    counters: Sharded::new(workers),
+                })
+            });
+        Arc::clone(target)
+    });
+    Targets {
+        list: list.collect(),
+        pool: pool.name.clone(),
+        scheduler: pool
+            .scheduler
+            .unwrap_or(weir_model::Proxy::default_scheduler(proxy.protocol)),
+        version: Arc::clone(known.versions.entry(pool.name.clone()).or_default()),
+    }
+}
+
+/// Drops what no service has any more; its sockets close when the last worker has let go.
+fn forget(known: &mut Known, services: &[Arc<Service>]) {
+    let listening: HashSet<SocketAddr> = services
+        .iter()
+        .flat_map(|service| service.listen.iter().map(|listen| listen.address))
+        .collect();
+    known
+        .listeners
+        .retain(|address, _| listening.contains(address));
+    known
+        .counters
+        .retain(|name, _| services.iter().any(|service| service.name == *name));
+    let ids: HashSet<u32> = services
+        .iter()
+        .flat_map(|service| service.targets.list.iter().map(|target| target.id))
+        .collect();
+    known.targets.retain(|_, target| ids.contains(&target.id));
+    let used: HashSet<ServerName> = known.targets.keys().map(|(_, name)| name.clone()).collect();
+    known.loads.retain(|name, _| used.contains(name));
+    known
+        .versions
+        .retain(|pool, _| services.iter().any(|service| service.targets.pool == *pool));
+}

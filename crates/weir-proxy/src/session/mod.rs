@@ -1,0 +1,402 @@
+//! One client's connection, from accept to close: requests in turn, each with a server's connection, or octets both ways.
+//!
+//! [`Session::drive`] is called when either socket may have something to say, and does all that can be done without waiting.
+//! A session owns memory only while something is under way: a head that is not all there, a request that may have to be
+//! sent again, or what a side does not take as fast as the other gives.
+
+mod request;
+mod response;
+mod tunnel;
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use weir_http::{Answer, Exchange};
+use weir_model::ProxyProtocol;
+
+use crate::balance::Tried;
+use crate::context::{Context, Local, Ready, token};
+use crate::slab::Key;
+use crate::socket::{self, Read, Written};
+use crate::wheel::Deadline;
+
+/// Turns before other connections get theirs.
+const TURNS: usize = 16;
+/// How long a client that was told to go may still send before it is cut off.
+const LINGER_MS: u64 = 2_000;
+
+/// What becomes of a session after a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It waits for an event or its deadline.
+    Stays,
+    /// It could go on, and others shall have their turn.
+    Again,
+    /// It is over.
+    Ends,
+}
+
+/// What a step did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moved {
+    On,
+    Waits,
+    Ends,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Waits for a request's head.
+    Request,
+    /// Waits for a server to accept.
+    Connect,
+    /// A request is passed on, or its response.
+    Exchange,
+    /// Octets both ways.
+    Tunnel,
+    /// The last response is on its way; then the end.
+    Farewell,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Session {
+    socket: OwnedFd,
+    pub(crate) ready: Ready,
+    watched: bool,
+    phase: Phase,
+    /// A request came before.
+    served: bool,
+    /// The client was told that nothing more comes.
+    told_end: bool,
+    /// The server was.
+    server_told_end: bool,
+    client_ended: bool,
+    server_ended: bool,
+    /// No response octet has come, and sending the request twice is as good as once.
+    replayable: bool,
+    /// Take no waiting connection: one of them was stale.
+    fresh: bool,
+    peer: SocketAddr,
+    /// The listener's.
+    port: u16,
+    pub(crate) local: Rc<Local>,
+    exchange: Exchange,
+    server: Key,
+    /// The server's place in the service's list.
+    place: usize,
+    tried: Tried,
+    attempts: u32,
+    /// What came from the client and is not dealt with; this much of it was searched for a head's end.
+    input: Vec<u8>,
+    looked: usize,
+    /// What goes to the server; this much of it is sent.
+    request: Vec<u8>,
+    sent: usize,
+    /// What the client did not take yet; this much of it was taken.
+    stuck: Vec<u8>,
+    taken: usize,
+    pub(crate) deadline: Deadline,
+}
+
+impl Session {
+    pub(crate) fn new(socket: OwnedFd, peer: SocketAddr, port: u16, local: Rc<Local>) -> Self {
+        Self {
+            socket,
+            ready: Ready {
+                readable: true,
+                writable: true,
+                ..Ready::default()
+            },
+            watched: false,
+            phase: Phase::Request,
+            served: false,
+            told_end: false,
+            server_told_end: false,
+            client_ended: false,
+            server_ended: false,
+            replayable: false,
+            fresh: false,
+            peer,
+            port,
+            local,
+            exchange: Exchange::idle(),
+            server: Key::NONE,
+            place: 0,
+            tried: Tried::default(),
+            attempts: 0,
+            input: Vec::new(),
+            looked: 0,
+            request: Vec::new(),
+            sent: 0,
+            stuck: Vec::new(),
+            taken: 0,
+            deadline: Deadline::default(),
+        }
+    }
+
+    /// Its first turn.
+    pub(crate) fn begin(&mut self, key: Key, cx: &mut Context) -> Fate {
+        if self.local.service.protocol == ProxyProtocol::Tcp {
+            let moved = self.connect(key, cx);
+            return self.go_on(moved, key, cx);
+        }
+        let ms = self.local.service.timeouts.request;
+        self.wait(key, cx, ms);
+        self.drive(key, cx)
+    }
+
+    /// Does all that can be done without waiting.
+    pub(crate) fn drive(&mut self, key: Key, cx: &mut Context) -> Fate {
+        self.go_on(Moved::On, key, cx)
+    }
+
+    fn go_on(&mut self, first: Moved, key: Key, cx: &mut Context) -> Fate {
+        let mut moved = first;
+        for _ in 0..TURNS {
+            match moved {
+                Moved::On => {}
+                Moved::Waits => {
+                    self.watch(key, cx);
+                    return Fate::Stays;
+                }
+                Moved::Ends => return Fate::Ends,
+            }
+            moved = match self.phase {
+                Phase::Request => self.take_request(key, cx),
+                Phase::Connect => self.await_server(key, cx),
+                Phase::Exchange => self.pass_on(key, cx),
+                Phase::Tunnel => self.carry(key, cx),
+                Phase::Farewell => self.farewell(key, cx),
+            };
+        }
+        match moved {
+            Moved::Ends => Fate::Ends,
+            Moved::On => Fate::Again,
+            Moved::Waits => {
+                self.watch(key, cx);
+                Fate::Stays
+            }
+        }
+    }
+
+    /// Enters epoll when it is the client that is waited for: one that comes, asks and goes never does.
+    fn watch(&mut self, key: Key, cx: &Context) {
+        let for_client = match self.phase {
+            Phase::Request | Phase::Tunnel | Phase::Farewell => true,
+            Phase::Connect | Phase::Exchange => {
+                !self.exchange.request_done() || !self.stuck.is_empty()
+            }
+        };
+        if for_client && !self.watched {
+            self.watched =
+                socket::watch(&cx.epoll, &self.socket, token::of(token::CLIENT, key)).is_ok();
+        }
+    }
+
+    /// Moves the deadline.
+    fn wait(&mut self, key: Key, cx: &mut Context, ms: u64) {
+        cx.wheel.set(&mut self.deadline, key, cx.now + ms);
+    }
+
+    /// Its deadline is over.
+    pub(crate) fn expire(&mut self, key: Key, cx: &mut Context) -> Fate {
+        let moved = match self.phase {
+            Phase::Request if self.input.is_empty() => Moved::Ends,
+            Phase::Request => self.refuse(key, cx, 408),
+            Phase::Connect => self.try_another(key, cx, 504),
+            Phase::Exchange if self.exchange.is_answered() => Moved::Ends,
+            Phase::Exchange if self.exchange.request_done() => self.fail(key, cx, 504),
+            Phase::Exchange => self.fail(key, cx, 408),
+            Phase::Tunnel | Phase::Farewell => Moved::Ends,
+        };
+        self.go_on(moved, key, cx)
+    }
+
+    /// Whether it waits for a request that has not begun, and can end without anybody's loss.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.phase == Phase::Request
+            && self.served
+            && self.input.is_empty()
+            && self.stuck.is_empty()
+    }
+
+    /// Whether the present response is to be the last.
+    fn is_last(&self, cx: &Context) -> bool {
+        cx.draining || self.local.gone
+    }
+
+    /// Gives back what it holds of others.
+    pub(crate) fn end(&mut self, cx: &mut Context) {
+        self.leave_server(cx, false);
+        cx.recycle(std::mem::take(&mut self.request));
+        cx.recycle(std::mem::take(&mut self.input));
+    }
+
+    fn leave_server(&mut self, cx: &mut Context, stays: bool) {
+        let key = std::mem::replace(&mut self.server, Key::NONE);
+        if !key.is_none() {
+            let service = &self.local.service;
+            cx.release(key, stays, service.idle_servers, service.timeouts.idle);
+        }
+    }
+
+    /// Sends what the client did not take. `None`: the client is gone.
+    fn flush(&mut self) -> Option<bool> {
+        if self.stuck.is_empty() {
+            return Some(true);
+        }
+        if !self.ready.writable {
+            return Some(false);
+        }
+        match socket::write(&self.socket, &self.stuck[self.taken..]) {
+            Written::Broken => None,
+            Written::Some(octets) => {
+                self.taken += octets;
+                if self.taken == self.stuck.len() {
+                    // Memory only while it is needed.
+                    self.stuck = Vec::new();
+                    self.taken = 0;
+                    return Some(true);
+                }
+                self.ready.writable = false;
+                Some(false)
+            }
+        }
+    }
+
+    /// Sends to the client, head and body; what it does not take is kept. Whether the client is still there.
+    fn deliver(&mut self, cx: &mut Context, head: &mut Vec<u8>, body: &[u8]) -> bool {
+        /// Up to here one copy is cheaper than a second part of a call.
+        const JOINED_MAX: usize = 4096;
+        let total = head.len() + body.len();
+        if total == 0 {
+            return true;
+        }
+        self.local
+            .service
+            .counters
+            .of(cx.worker)
+            .bytes_out
+            .add(total as u64);
+        if let Some(upstream) = cx.upstreams.get(self.server) {
+            upstream
+                .target
+                .counters
+                .of(cx.worker)
+                .bytes_out
+                .add(total as u64);
+        }
+        let mut body = body;
+        if !head.is_empty() && body.len() <= JOINED_MAX {
+            head.extend_from_slice(body);
+            body = &[];
+        }
+        if !self.stuck.is_empty() || !self.ready.writable {
+            self.stuck.extend_from_slice(head);
+            self.stuck.extend_from_slice(body);
+            return true;
+        }
+        let written = match (head.is_empty(), body.is_empty()) {
+            (_, true) => socket::write(&self.socket, head),
+            (true, _) => socket::write(&self.socket, body),
+            _ => socket::write_both(&self.socket, head, body),
+        };
+        match written {
+            Written::Broken => false,
+            Written::Some(octets) => {
+                if octets < total {
+                    self.ready.writable = false;
+                    let in_head = octets.min(head.len());
+                    self.stuck.extend_from_slice(&head[in_head..]);
+                    self.stuck.extend_from_slice(&body[octets - in_head..]);
+                }
+                true
+            }
+        }
+    }
+
+    /// Answers a request that is not understood; where the next one begins nobody knows.
+    fn refuse(&mut self, key: Key, cx: &mut Context, status: u16) -> Moved {
+        self.exchange = Exchange::idle();
+        self.fail(key, cx, status)
+    }
+
+    /// Answers in the server's place, or ends where that cannot be.
+    fn fail(&mut self, key: Key, cx: &mut Context, status: u16) -> Moved {
+        self.leave_server(cx, false);
+        let http = self.local.service.protocol == ProxyProtocol::Http;
+        self.local.service.counters.of(cx.worker).errors.add(1);
+        if !http || self.exchange.is_answered() {
+            return Moved::Ends;
+        }
+        let stays = self.exchange.client_could_stay() && !self.is_last(cx);
+        let answer = Answer {
+            close: !stays,
+            to_head: self.exchange.to_head(),
+            http10: self.exchange.is_http10(),
+            ..Answer::closing(status)
+        };
+        let mut out = std::mem::take(&mut cx.out);
+        out.clear();
+        answer.write(&mut out);
+        let there = self.deliver(cx, &mut out, &[]);
+        cx.out = out;
+        if !there {
+            return Moved::Ends;
+        }
+        self.after_response(key, cx, stays)
+    }
+
+    /// The response is delivered, or kept for a slow client: the next request, or the end.
+    fn after_response(&mut self, key: Key, cx: &mut Context, stays: bool) -> Moved {
+        cx.recycle(std::mem::take(&mut self.request));
+        self.sent = 0;
+        self.replayable = false;
+        self.served = true;
+        let timeouts = self.local.service.timeouts;
+        if stays {
+            self.phase = Phase::Request;
+            let ms = if self.input.is_empty() {
+                timeouts.idle
+            } else {
+                timeouts.request
+            };
+            self.wait(key, cx, ms);
+        } else {
+            self.phase = Phase::Farewell;
+            self.wait(key, cx, timeouts.client);
+        }
+        Moved::On
+    }
+
+    /// Sends the rest, then ends so that the client can read it all: closing with something unread would reset.
+    fn farewell(&mut self, key: Key, cx: &mut Context) -> Moved {
+        match self.flush() {
+            None => return Moved::Ends,
+            Some(false) => return Moved::Waits,
+            Some(true) => {}
+        }
+        if !self.told_end {
+            let quiet = self.exchange.request_done() && self.exchange.is_answered();
+            if quiet && self.input.is_empty() && !self.ready.readable {
+                return Moved::Ends;
+            }
+            self.told_end = true;
+            socket::finish(&self.socket);
+            self.wait(key, cx, LINGER_MS);
+        }
+        if !self.ready.readable && self.watched {
+            return Moved::Waits;
+        }
+        match socket::read(&self.socket, &mut cx.scratch) {
+            Read::Some(_) => Moved::On,
+            Read::Blocked => {
+                self.ready.readable = false;
+                Moved::Waits
+            }
+            Read::End | Read::Broken => Moved::Ends,
+        }
+    }
+}

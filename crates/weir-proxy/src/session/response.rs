@@ -1,0 +1,229 @@
+//! Passing on a request's rest and its response.
+
+use weir_http::ServerEnd;
+
+use super::{Moved, Phase, Session};
+use crate::context::{BODY_ROOM, Context, HEAD_ROOM};
+use crate::slab::Key;
+use crate::socket::{self, Read, Written};
+
+impl Session {
+    /// One turn of an exchange.
+    pub(super) fn pass_on(&mut self, key: Key, cx: &mut Context) -> Moved {
+        if self.ready.broken {
+            return Moved::Ends;
+        }
+        let asked = self.send_request(key, cx);
+        if self.phase != Phase::Exchange || asked == Moved::Ends {
+            return asked;
+        }
+        let answered = self.take_response(key, cx);
+        if self.phase != Phase::Exchange || answered == Moved::Ends {
+            return answered;
+        }
+        if asked == Moved::Waits && answered == Moved::Waits {
+            return Moved::Waits;
+        }
+        let timeouts = &self.local.service.timeouts;
+        let client = !self.exchange.request_done() || !self.stuck.is_empty();
+        let ms = if client {
+            timeouts.client
+        } else {
+            timeouts.server
+        };
+        self.wait(key, cx, ms);
+        Moved::On
+    }
+
+    /// What is ready to be sent, then what the client still sends.
+    fn send_request(&mut self, key: Key, cx: &mut Context) -> Moved {
+        let Some(upstream) = cx.upstreams.get_mut(self.server) else {
+            return Moved::Ends;
+        };
+        if self.sent < self.request.len() {
+            if !upstream.ready.writable {
+                return Moved::Waits;
+            }
+            let rest = &self.request[self.sent..];
+            return match socket::write(&upstream.socket, rest) {
+                // It may have answered before it closed.
+                Written::Broken if upstream.ready.readable => Moved::Waits,
+                Written::Broken => self.server_broke(key, cx),
+                Written::Some(octets) => {
+                    upstream.ready.writable = octets == rest.len();
+                    upstream
+                        .target
+                        .counters
+                        .of(cx.worker)
+                        .bytes_in
+                        .add(octets as u64);
+                    self.sent += octets;
+                    if self.sent == self.request.len() && !self.replayable {
+                        self.sent = 0;
+                        cx.recycle(std::mem::take(&mut self.request));
+                    }
+                    if octets == 0 { Moved::Waits } else { Moved::On }
+                }
+            };
+        }
+        if self.exchange.request_done() || !self.ready.readable {
+            return Moved::Waits;
+        }
+        let mut scratch = std::mem::take(&mut cx.scratch);
+        let moved = self.stream_request(key, cx, &mut scratch);
+        cx.scratch = scratch;
+        moved
+    }
+
+    fn stream_request(&mut self, key: Key, cx: &mut Context, scratch: &mut [u8]) -> Moved {
+        let octets = match socket::read(&self.socket, scratch) {
+            Read::Some(octets) => octets,
+            Read::Blocked => {
+                self.ready.readable = false;
+                return Moved::Waits;
+            }
+            // The server would wait for the rest for ever.
+            Read::End | Read::Broken => return Moved::Ends,
+        };
+        self.ready.after_read(octets, BODY_ROOM);
+        let body = match self.exchange.client_data(&scratch[..octets]) {
+            Ok(body) => body,
+            Err(refusal) => return self.fail(key, cx, refusal.request_status()),
+        };
+        self.keep(cx, &scratch[body..octets]);
+        self.local
+            .service
+            .counters
+            .of(cx.worker)
+            .bytes_in
+            .add(body as u64);
+        let Some(upstream) = cx.upstreams.get_mut(self.server) else {
+            return Moved::Ends;
+        };
+        let sent = match socket::write(&upstream.socket, &scratch[..body]) {
+            Written::Some(sent) => sent,
+            // Its answer, if there is one, is read next.
+            Written::Broken if upstream.ready.readable => return Moved::On,
+            Written::Broken => return self.fail(key, cx, 502),
+        };
+        upstream
+            .target
+            .counters
+            .of(cx.worker)
+            .bytes_in
+            .add(body as u64);
+        if sent < body {
+            upstream.ready.writable = false;
+            self.request.extend_from_slice(&scratch[sent..body]);
+        }
+        Moved::On
+    }
+
+    /// Reads from the server as long as the client takes what came before.
+    fn take_response(&mut self, key: Key, cx: &mut Context) -> Moved {
+        match self.flush() {
+            None => return Moved::Ends,
+            Some(false) => return Moved::Waits,
+            Some(true) => {}
+        }
+        let Some(upstream) = cx.upstreams.get_mut(self.server) else {
+            return Moved::Ends;
+        };
+        if !upstream.ready.readable {
+            return Moved::Waits;
+        }
+        let room = if self.exchange.is_answered() {
+            BODY_ROOM
+        } else {
+            HEAD_ROOM
+        };
+        let mut scratch = std::mem::take(&mut cx.scratch);
+        let found = socket::read(&upstream.socket, &mut scratch[..room]);
+        let moved = match found {
+            Read::Some(octets) => {
+                upstream.ready.after_read(octets, room);
+                if upstream.input.is_empty() {
+                    self.answer(key, cx, &scratch[..octets])
+                } else {
+                    let mut input = std::mem::take(&mut upstream.input);
+                    input.extend_from_slice(&scratch[..octets]);
+                    self.answer(key, cx, &input)
+                }
+            }
+            Read::Blocked => {
+                upstream.ready.readable = false;
+                Moved::Waits
+            }
+            Read::End | Read::Broken => self.server_ended(key, cx),
+        };
+        cx.scratch = scratch;
+        moved
+    }
+
+    fn answer(&mut self, key: Key, cx: &mut Context, octets: &[u8]) -> Moved {
+        self.replayable = false;
+        if self.sent == self.request.len() {
+            self.sent = 0;
+            cx.recycle(std::mem::take(&mut self.request));
+        }
+        let last = self.is_last(cx);
+        let mut out = std::mem::take(&mut cx.out);
+        out.clear();
+        let head = &self.local.service.head;
+        let step = self
+            .exchange
+            .server_data(octets, head, last, &mut cx.fields, &mut out);
+        let Ok(step) = step else {
+            cx.out = out;
+            return self.fail(key, cx, 502);
+        };
+        let there = self.deliver(cx, &mut out, &octets[step.forward]);
+        cx.out = out;
+        if !there {
+            return Moved::Ends;
+        }
+        let excess = &octets[step.consumed..];
+        if self.exchange.response_done() {
+            let stays = self.exchange.server_stays() && excess.is_empty();
+            return self.finish(key, cx, stays);
+        }
+        if self.exchange.is_tunnel() {
+            return self.become_tunnel(key, cx);
+        }
+        if !excess.is_empty()
+            && let Some(upstream) = cx.upstreams.get_mut(self.server)
+        {
+            upstream.input = excess.to_vec();
+        }
+        Moved::On
+    }
+
+    fn server_ended(&mut self, key: Key, cx: &mut Context) -> Moved {
+        match self.exchange.server_end() {
+            ServerEnd::Complete => self.finish(key, cx, false),
+            ServerEnd::Unanswered => self.server_broke(key, cx),
+            // The client sees by the end of its connection that something is missing.
+            ServerEnd::Truncated => {
+                self.local.service.counters.of(cx.worker).errors.add(1);
+                self.leave_server(cx, false);
+                self.after_response(key, cx, false)
+            }
+        }
+    }
+
+    fn finish(&mut self, key: Key, cx: &mut Context, server_stays: bool) -> Moved {
+        self.leave_server(cx, server_stays);
+        let stays = self.exchange.client_stays() && !self.client_ended;
+        self.after_response(key, cx, stays)
+    }
+
+    /// The client's octets behind its request belong to the new protocol.
+    fn become_tunnel(&mut self, key: Key, cx: &mut Context) -> Moved {
+        self.phase = Phase::Tunnel;
+        self.request = std::mem::take(&mut self.input);
+        self.sent = 0;
+        let ms = self.local.service.timeouts.tunnel;
+        self.wait(key, cx, ms);
+        Moved::On
+    }
+}

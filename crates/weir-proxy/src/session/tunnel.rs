@@ -1,0 +1,143 @@
+//! Octets both ways, with each direction's own end: TCP services, and protocols that a client upgraded to.
+
+use super::{Moved, Session};
+use crate::context::{BODY_ROOM, Context};
+use crate::slab::Key;
+use crate::socket::{self, Read, Written};
+
+impl Session {
+    /// One turn of both directions.
+    pub(super) fn carry(&mut self, key: Key, cx: &mut Context) -> Moved {
+        let mut scratch = std::mem::take(&mut cx.scratch);
+        let up = self.carry_up(cx, &mut scratch);
+        let down = if up == Moved::Ends {
+            Moved::Ends
+        } else {
+            self.carry_down(cx, &mut scratch)
+        };
+        cx.scratch = scratch;
+        if up == Moved::Ends || down == Moved::Ends {
+            return Moved::Ends;
+        }
+        if self.server_told_end && self.told_end {
+            return Moved::Ends;
+        }
+        if up == Moved::Waits && down == Moved::Waits {
+            return Moved::Waits;
+        }
+        let ms = self.local.service.timeouts.tunnel;
+        self.wait(key, cx, ms);
+        Moved::On
+    }
+
+    fn carry_up(&mut self, cx: &mut Context, scratch: &mut [u8]) -> Moved {
+        let Some(upstream) = cx.upstreams.get_mut(self.server) else {
+            return Moved::Ends;
+        };
+        if self.sent < self.request.len() {
+            if !upstream.ready.writable {
+                return Moved::Waits;
+            }
+            let rest = &self.request[self.sent..];
+            let Written::Some(octets) = socket::write(&upstream.socket, rest) else {
+                return Moved::Ends;
+            };
+            upstream.ready.writable = octets == rest.len();
+            self.sent += octets;
+            if self.sent == self.request.len() {
+                self.request = Vec::new();
+                self.sent = 0;
+            }
+            return if octets == 0 { Moved::Waits } else { Moved::On };
+        }
+        if self.client_ended {
+            if self.server_told_end {
+                return Moved::Waits;
+            }
+            self.server_told_end = true;
+            socket::finish(&upstream.socket);
+            return Moved::On;
+        }
+        if !self.ready.readable {
+            return Moved::Waits;
+        }
+        match socket::read(&self.socket, scratch) {
+            Read::Some(octets) => {
+                self.ready.after_read(octets, BODY_ROOM);
+                self.local
+                    .service
+                    .counters
+                    .of(cx.worker)
+                    .bytes_in
+                    .add(octets as u64);
+                upstream
+                    .target
+                    .counters
+                    .of(cx.worker)
+                    .bytes_in
+                    .add(octets as u64);
+                let Written::Some(sent) = socket::write(&upstream.socket, &scratch[..octets])
+                else {
+                    return Moved::Ends;
+                };
+                if sent < octets {
+                    upstream.ready.writable = false;
+                    self.request.extend_from_slice(&scratch[sent..octets]);
+                }
+                Moved::On
+            }
+            Read::Blocked => {
+                self.ready.readable = false;
+                Moved::Waits
+            }
+            Read::End => {
+                self.client_ended = true;
+                self.ready.readable = false;
+                Moved::On
+            }
+            Read::Broken => Moved::Ends,
+        }
+    }
+
+    fn carry_down(&mut self, cx: &mut Context, scratch: &mut [u8]) -> Moved {
+        match self.flush() {
+            None => return Moved::Ends,
+            Some(false) => return Moved::Waits,
+            Some(true) => {}
+        }
+        let Some(upstream) = cx.upstreams.get_mut(self.server) else {
+            return Moved::Ends;
+        };
+        if self.server_ended {
+            if self.told_end {
+                return Moved::Waits;
+            }
+            self.told_end = true;
+            socket::finish(&self.socket);
+            return Moved::On;
+        }
+        if !upstream.ready.readable {
+            return Moved::Waits;
+        }
+        match socket::read(&upstream.socket, scratch) {
+            Read::Some(octets) => {
+                upstream.ready.after_read(octets, BODY_ROOM);
+                let mut nothing = Vec::new();
+                if self.deliver(cx, &mut nothing, &scratch[..octets]) {
+                    Moved::On
+                } else {
+                    Moved::Ends
+                }
+            }
+            Read::Blocked => {
+                upstream.ready.readable = false;
+                Moved::Waits
+            }
+            Read::End => {
+                self.server_ended = true;
+                Moved::On
+            }
+            Read::Broken => Moved::Ends,
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Places with generations: a key of a thing that is gone finds nothing, also when its place was given away again.
+
+/// Which place, and whose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+impl Key {
+    /// No thing has it.
+    pub(crate) const NONE: Self = Self {
+        index: u32::MAX,
+        generation: 0,
+    };
+    /// Generations have this many bits, so that a key and a few more bits fit into an event's 64.
+    pub(crate) const GENERATION_BITS: u32 = 28;
+
+    pub(crate) const fn is_none(self) -> bool {
+        self.index == u32::MAX
+    }
+}
+
+#[derive(Debug)]
+struct Place<T> {
+    generation: u32,
+    value: Option<T>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Slab<T> {
+    places: Vec<Place<T>>,
+    free: Vec<u32>,
+}
+
+impl<T> Slab<T> {
+    pub(crate) const fn new() -> Self {
+        Self {
+            places: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    pub(crate) fn insert(&mut self, value: T) -> Key {
+        if let Some(index) = self.free.pop() {
+            let place = &mut self.places[index as usize];
+            place.value = Some(value);
+            return Key {
+                index,
+                generation: place.generation,
+            };
+        }
+        let index = u32::try_from(self.places.len()).unwrap_or(u32::MAX - 1);
+        self.places.push(Place {
+            generation: 0,
+            value: Some(value),
+        });
+        Key {
+            index,
+            generation: 0,
+        }
+    }
+
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        let place = self.places.get_mut(key.index as usize)?;
+        if place.generation == key.generation {
+            place.value.as_mut()
+        } else {
+            None
+        }
+    }
+
+    pub(crate) fn get(&self, key: Key) -> Option<&T> {
+        let place = self.places.get(key.index as usize)?;
+        if place.generation == key.generation {
+            place.value.as_ref()
+        } else {
+            None
+        }
+    }
+
+    pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
+        let place = self.places.get_mut(key.index as usize)?;
+        if place.generation != key.generation {
+            return None;
+        }
+        let value = place.value.take()?;
+        place.generation = (place.generation + 1) & ((1 << Key::GENERATION_BITS) - 1);
+        self.free.push(key.index);
+        Some(value)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        let places = (0..).zip(&self.places);
+        places
+            .filter(|(_, place)| place.value.is_some())
+            .map(|(index, place)| Key {
+                index,
+                generation: place.generation,
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_key_finds_nothing_in_a_new_tenant() {
+        let mut slab = Slab::new();
+        let first = slab.insert('a');
+        assert_eq!(slab.remove(first), Some('a'));
+        let second = slab.insert('b');
+        assert_eq!(second.index, first.index);
+        assert_eq!(
+            (slab.get(first), slab.get(second), slab.len()),
+            (None, Some(&'b'), 1)
+        );
+        assert_eq!((slab.remove(first), slab.remove(second)), (None, Some('b')));
+        assert!(slab.keys().is_empty());
+    }
+}

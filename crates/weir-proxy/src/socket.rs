@@ -1,0 +1,171 @@
+//! The few calls that the workers make on sockets, with what they mean in an edge-triggered loop. Another way of doing I/O
+//! would replace this file.
+
+use std::io::IoSlice;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, SocketType,
+    sockopt,
+};
+
+/// Connections that may wait for a worker to accept them, as far as `net.core.somaxconn` lets it.
+const BACKLOG: i32 = 65_535;
+
+/// What a read found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Read {
+    /// That many octets; fewer than there was room for means that there are no more now.
+    Some(usize),
+    /// Nothing now; an event will tell.
+    Blocked,
+    /// The other side sends no more.
+    End,
+    /// The connection is broken.
+    Broken,
+}
+
+/// What became of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// That many octets; fewer than given means that an event will tell when to go on.
+    Some(usize),
+    /// The connection is broken.
+    Broken,
+}
+
+fn flags() -> SocketFlags {
+    SocketFlags::NONBLOCK | SocketFlags::CLOEXEC
+}
+
+fn stream(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
+    let family = if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    rustix::net::socket_with(family, SocketType::STREAM, flags(), None)
+}
+
+/// A listening socket that shares its address with others of this process.
+pub(crate) fn listen(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
+    let socket = stream(address)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    sockopt::set_socket_reuseport(&socket, true)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    // What is accepted inherits it.
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    // A VIP that another machine holds at present may come here later.
+    let _ = sockopt::set_ip_freebind(&socket, true);
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// The next client, if there is one.
+pub(crate) fn accept(listener: BorrowedFd<'_>) -> rustix::io::Result<(OwnedFd, SocketAddr)> {
+    loop {
+        match rustix::net::acceptfrom_with(listener, flags()) {
+            Ok((client, address)) => {
+                let address = address.and_then(|any| SocketAddr::try_from(any).ok());
+                return address
+                    .map(|address| (client, address))
+                    .ok_or(Errno::AFNOSUPPORT);
+            }
+            // The client was gone before it was accepted.
+            Err(Errno::CONNABORTED | Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Begins to connect.
+pub(crate) fn connect(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
+    let socket = stream(address)?;
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a connection that was begun stands.
+pub(crate) fn is_connected(socket: &OwnedFd) -> bool {
+    matches!(sockopt::socket_error(socket), Ok(Ok(())))
+}
+
+pub(crate) fn read(socket: &OwnedFd, into: &mut [u8]) -> Read {
+    match rustix::net::recv(socket, into, RecvFlags::empty()) {
+        Ok((0, _)) => Read::End,
+        Ok((octets, _)) => Read::Some(octets),
+        Err(Errno::AGAIN | Errno::INTR) => Read::Blocked,
+        Err(_) => Read::Broken,
+    }
+}
+
+/// Whether an idle connection is as silent as it should be.
+pub(crate) fn is_silent(socket: &OwnedFd) -> bool {
+    let mut octet = [0u8; 1];
+    let found = rustix::net::recv(
+        socket,
+        &mut octet[..],
+        RecvFlags::PEEK | RecvFlags::DONTWAIT,
+    );
+    matches!(found, Err(Errno::AGAIN))
+}
+
+pub(crate) fn write(socket: &OwnedFd, octets: &[u8]) -> Written {
+    written(rustix::net::send(socket, octets, SendFlags::NOSIGNAL))
+}
+
+/// Two parts in one call.
+pub(crate) fn write_both(socket: &OwnedFd, first: &[u8], second: &[u8]) -> Written {
+    let parts = [IoSlice::new(first), IoSlice::new(second)];
+    let mut nothing = SendAncillaryBuffer::default();
+    written(rustix::net::sendmsg(
+        socket,
+        &parts,
+        &mut nothing,
+        SendFlags::NOSIGNAL,
+    ))
+}
+
+fn written(result: rustix::io::Result<usize>) -> Written {
+    match result {
+        Ok(octets) => Written::Some(octets),
+        Err(Errno::AGAIN | Errno::INTR) => Written::Some(0),
+        Err(_) => Written::Broken,
+    }
+}
+
+/// Tells the other side that no more will be sent.
+pub(crate) fn finish(socket: &OwnedFd) {
+    // A connection that is broken already needs no end.
+    let _ = rustix::net::shutdown(socket, Shutdown::Write);
+}
+
+/// Registers once for everything, edge-triggered; it is never changed afterwards.
+pub(crate) fn watch(epoll: &OwnedFd, socket: impl AsFd, token: u64) -> rustix::io::Result<()> {
+    let events = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+    epoll::add(epoll, socket, EventData::new_u64(token), events)
+}
+
+/// Registers for as long as there is something to read.
+pub(crate) fn watch_level(
+    epoll: &OwnedFd,
+    socket: impl AsFd,
+    token: u64,
+) -> rustix::io::Result<()> {
+    epoll::add(epoll, socket, EventData::new_u64(token), EventFlags::IN)
+}
+
+/// Ends it; closing would too, if nobody else held the descriptor.
+pub(crate) fn unwatch(epoll: &OwnedFd, socket: impl AsFd) {
+    // It is watched, or there is nothing to end.
+    let _ = epoll::delete(epoll, socket);
+}

@@ -1,0 +1,97 @@
+//! What the workers' numbers say, summed.
+
+use std::net::IpAddr;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::plan::{Plan, Service, Target};
+
+/// One service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceStatus {
+    /// Name in the file.
+    pub name: String,
+    /// Clients connected now.
+    pub clients: u64,
+    /// Clients that ever connected.
+    pub connections: u64,
+    /// Requests; 0 of a TCP service.
+    pub requests: u64,
+    /// Octets from clients.
+    pub bytes_in: u64,
+    /// Octets to clients.
+    pub bytes_out: u64,
+    /// Answers in place of a server's, refused requests included.
+    pub errors: u64,
+    /// Attempts at another server.
+    pub retries: u64,
+    /// In file order.
+    pub servers: Vec<ServerStatus>,
+}
+
+/// One server in a service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerStatus {
+    /// ADDRESS as in the file.
+    pub name: String,
+    /// The address itself.
+    pub address: IpAddr,
+    /// The port given in the file.
+    pub port: Option<u16>,
+    /// What the scheduler uses.
+    pub effective_weight: u32,
+    /// Requests under way, or connections of a TCP service.
+    pub active: u64,
+    /// Connections that wait for a request.
+    pub idle: u64,
+    /// Connections ever opened.
+    pub connections: u64,
+    /// Requests ever sent, repeated ones each time.
+    pub requests: u64,
+    /// Octets from clients.
+    pub bytes_in: u64,
+    /// Octets to clients.
+    pub bytes_out: u64,
+}
+
+pub(crate) fn of(plan: &Plan) -> Vec<ServiceStatus> {
+    plan.services
+        .iter()
+        .map(|service| service_status(service))
+        .collect()
+}
+
+fn service_status(service: &Service) -> ServiceStatus {
+    let counters = &service.counters;
+    ServiceStatus {
+        name: service.name.clone(),
+        clients: counters.sum(|c| &c.present),
+        connections: counters.sum(|c| &c.connections),
+        requests: counters.sum(|c| &c.requests),
+        bytes_in: counters.sum(|c| &c.bytes_in),
+        bytes_out: counters.sum(|c| &c.bytes_out),
+        errors: counters.sum(|c| &c.errors),
+        retries: counters.sum(|c| &c.retries),
+        servers: service
+            .targets
+            .list
+            .iter()
+            .map(|target| server_status(target))
+            .collect(),
+    }
+}
+
+fn server_status(target: &Target) -> ServerStatus {
+    let counters = &target.counters;
+    ServerStatus {
+        name: target.name.clone(),
+        address: target.address,
+        port: target.port,
+        effective_weight: target.load.weight.load(Relaxed),
+        active: u64::from(target.load.active.load(Relaxed)),
+        idle: counters.sum(|c| &c.present),
+        connections: counters.sum(|c| &c.connections),
+        requests: counters.sum(|c| &c.requests),
+        bytes_in: counters.sum(|c| &c.bytes_in),
+        bytes_out: counters.sum(|c| &c.bytes_out),
+    }
+}

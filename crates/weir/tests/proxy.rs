@@ -1,0 +1,617 @@
+//! Proxy services from the command line, over loopback and without rights: requests, reloads and dying servers under load,
+//! and the end.
+
+#[path = "proxy/origin.rs"]
+mod origin;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use origin::Origin;
+
+static SEATS: AtomicU32 = AtomicU32::new(0);
+
+/// A daemon with a directory of its own.
+struct Seat {
+    directory: PathBuf,
+    child: Child,
+    listen: SocketAddr,
+}
+
+/// An address that nobody listens on now.
+fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("its address")
+}
+
+fn configuration(listen: SocketAddr, protocol: &str, servers: &[SocketAddr], more: &str) -> String {
+    let servers: Vec<String> = servers
+        .iter()
+        .map(|server| format!("\"{server}\""))
+        .collect();
+    format!(
+        "[node]\ndrain_timeout = \"5s\"\n\n[pool.p]\nservers = [{}]\n\n[service.s]\nlisten = [\"{listen}\"]\nforward = \
+         \"proxy\"\nprotocol = \"{protocol}\"\npool = \"p\"\n{more}\n",
+        servers.join(", ")
+    )
+}
+
+impl Seat {
+    fn start(protocol: &str, servers: &[SocketAddr], more: &str) -> Self {
+        let number = SEATS.fetch_add(1, Ordering::Relaxed);
+        let directory =
+            std::env::temp_dir().join(format!("weir-proxy-{}-{number}", std::process::id()));
+        fs::create_dir_all(&directory).expect("a directory");
+        let listen = free_address();
+        fs::write(
+            directory.join("weir.toml"),
+            configuration(listen, protocol, servers, more),
+        )
+        .expect("written");
+        let log = fs::File::create(directory.join("log")).expect("a log");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        Self::place(&mut command, &directory);
+        let child = command
+            .args(["run", "-c"])
+            .arg(directory.join("weir.toml"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("the daemon starts");
+        let seat = Self {
+            directory,
+            child,
+            listen,
+        };
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !seat.weir(&["status"]).0 {
+            assert!(Instant::now() < deadline, "the daemon: {}", seat.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        seat
+    }
+
+    fn place(command: &mut Command, directory: &std::path::Path) {
+        command
+            .env("WEIR_RUNTIME_DIR", directory.join("run"))
+            .env("WEIR_PIN_DIR", directory.join("pins"))
+            .env("NO_COLOR", "1");
+    }
+
+    /// Whether it succeeded, and what it printed.
+    fn weir(&self, arguments: &[&str]) -> (bool, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        Self::place(&mut command, &self.directory);
+        let output = command.args(arguments).output().expect("weir runs");
+        let text = [output.stdout, output.stderr].concat();
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&text).into_owned(),
+        )
+    }
+
+    fn reload(&self, text: &str) {
+        let file = self.directory.join("weir.toml");
+        fs::write(&file, text).expect("written");
+        let (done, said) = self.weir(&["reload", "-c", file.to_str().expect("plain")]);
+        assert!(done, "{said}");
+    }
+
+    fn status(&self) -> serde_json::Value {
+        let (done, text) = self.weir(&["status", "--json"]);
+        assert!(done, "{text}");
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.directory.join("log")).unwrap_or_default()
+    }
+
+    fn terminate(&mut self) -> std::process::ExitStatus {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+        self.child.wait().expect("it ends")
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("the daemon's log:\n{}", self.log());
+        }
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// A client's connection.
+struct Client(TcpStream);
+
+impl Client {
+    fn connect(to: SocketAddr) -> Self {
+        let stream = TcpStream::connect(to).expect("somebody listens");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .expect("a timeout");
+        Self(stream)
+    }
+
+    fn send(&mut self, text: &str) {
+        self.0.write_all(text.as_bytes()).expect("it is taken");
+    }
+
+    /// One response with Content-Length: head and body; `None` = the connection ended before it began.
+    fn response(&mut self) -> std::io::Result<Option<(String, Vec<u8>)>> {
+        let mut head = Vec::new();
+        let mut octet = [0u8; 1];
+        while !head.ends_with(b"\r\n\r\n") {
+            if self.0.read(&mut octet)? == 0 {
+                return if head.is_empty() {
+                    Ok(None)
+                } else {
+                    Err(std::io::ErrorKind::UnexpectedEof.into())
+                };
+            }
+            head.push(octet[0]);
+        }
+        let head = String::from_utf8_lossy(&head).into_owned();
+        let length = head
+            .lines()
+            .find_map(|line| {
+                line.to_ascii_lowercase()
+                    .strip_prefix("content-length:")
+                    .map(|v| v.trim().parse())
+            })
+            .and_then(Result::ok)
+            .unwrap_or(0);
+        let mut body = vec![0; length];
+        self.0.read_exact(&mut body)?;
+        Ok(Some((head, body)))
+    }
+
+    fn ask(&mut self, text: &str) -> (String, Vec<u8>) {
+        self.send(text);
+        self.response()
+            .expect("a whole response")
+            .expect("a response")
+    }
+}
+
+const GET: &str = "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n";
+
+#[test]
+fn requests_of_one_client_are_shared_out_and_connections_kept() {
+    let (one, two) = (Origin::start("one"), Origin::start("two"));
+    let seat = Seat::start("http", &[one.address(), two.address()], "");
+    let mut client = Client::connect(seat.listen);
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..64 {
+        let (head, body) = client.ask(GET);
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+        seen.insert(
+            String::from_utf8_lossy(&body)
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .to_owned(),
+        );
+    }
+    assert_eq!(seen.len(), 2, "{seen:?}");
+    assert_eq!(
+        one.connections() + two.connections(),
+        2,
+        "one connection to each server serves them all"
+    );
+    let status = seat.status();
+    let service = &status["services"][0];
+    assert_eq!(
+        (
+            service["requests"].as_u64(),
+            service["connections"].as_u64()
+        ),
+        (Some(64), Some(1)),
+        "{service:#}"
+    );
+    assert_eq!(
+        (service["forward"].as_str(), service["protocol"].as_str()),
+        (Some("proxy"), Some("http"))
+    );
+    assert!(
+        !seat.directory.join("pins").exists(),
+        "nothing is pinned for a proxy"
+    );
+}
+
+#[test]
+fn servers_are_told_of_the_client_and_clients_cannot_pretend() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    let mut client = Client::connect(seat.listen);
+    let (_, body) = client.ask(
+        "GET /x HTTP/1.1\r\nHost: a.example\r\nConnection: keep-alive, X-Secret\r\nX-Secret: 1\r\nX-Forwarded-For: 192.0.2.9\r\n\
+         X-Real-IP: 192.0.2.9\r\nKeep-Alive: 5\r\nAccept: */*\r\n\r\n",
+    );
+    let seen = String::from_utf8_lossy(&body).into_owned();
+    assert!(
+        seen.contains("GET /x HTTP/1.1\r\nHost: a.example\r\nAccept: */*\r\n"),
+        "{seen}"
+    );
+    assert!(
+        seen.contains("X-Forwarded-For: 127.0.0.1\r\nX-Forwarded-Proto: http\r\nVia: 1.1 weir\r\n"),
+        "{seen}"
+    );
+    for gone in ["X-Secret", "192.0.2.9", "Keep-Alive"] {
+        assert!(!seen.contains(gone), "{gone} in {seen}");
+    }
+    seat.reload(&configuration(
+        seat.listen,
+        "http",
+        &[origin.address()],
+        "trusted = [\"127.0.0.0/8\"]",
+    ));
+    let (_, body) = client.ask("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 192.0.2.9\r\nX-Forwarded-Proto: https\r\n\r\n");
+    let seen = String::from_utf8_lossy(&body).into_owned();
+    assert!(
+        seen.contains("X-Forwarded-Proto: https\r\nX-Forwarded-For: 192.0.2.9, 127.0.0.1\r\n"),
+        "{seen}"
+    );
+}
+
+#[test]
+fn bodies_go_through_in_every_framing() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    let mut client = Client::connect(seat.listen);
+    let large = "x".repeat(3_000_000);
+    let (_, body) = client.ask(&format!(
+        "POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{large}",
+        large.len()
+    ));
+    assert_eq!(body, large.len().to_string().as_bytes());
+    let chunked = "POST /sum HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6;x=y\r\n world\r\n0\r\nT: v\r\n\r\n";
+    let (_, body) = client.ask(chunked);
+    assert_eq!(body, b"11");
+    // Two requests and a half in one segment, then the rest.
+    client.send(&format!("{chunked}{GET}GET /sum HT"));
+    assert_eq!(client.response().unwrap().unwrap().1, b"11");
+    assert!(client.response().unwrap().is_some());
+    assert_eq!(client.ask("TP/1.1\r\nHost: a\r\n\r\n").1, b"0");
+    // The server's end is the response's.
+    client.send("GET /until-close HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut rest = String::new();
+    client.0.read_to_string(&mut rest).unwrap();
+    assert!(
+        rest.contains("Connection: close\r\n") && rest.ends_with("\r\n\r\nuntil the end"),
+        "{rest}"
+    );
+    // HTTP/1.0 has no chunks.
+    let mut old = Client::connect(seat.listen);
+    old.send("GET /chunked HTTP/1.0\r\n\r\n");
+    let mut text = String::new();
+    old.0.read_to_string(&mut text).unwrap();
+    assert!(
+        text.ends_with("\r\n\r\nin two parts") && !text.contains("chunked"),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_is_ambiguous_is_refused_and_never_reaches_a_server() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    for (bad, status) in [
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc",
+            400,
+        ),
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc",
+            400,
+        ),
+        ("GET / HTTP/1.1\r\nHost : a\r\n\r\n", 400),
+        ("GET / HTTP/1.1\nHost: a\n\n", 400),
+        ("GET / HTTP/1.1\r\n\r\n", 400),
+        ("GET / HTTP/2.0\r\nHost: a\r\n\r\n", 505),
+        ("CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n", 405),
+    ] {
+        let mut client = Client::connect(seat.listen);
+        let (head, _) = client.ask(bad);
+        assert!(
+            head.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{bad:?}: {head}"
+        );
+        assert!(head.contains("Connection: close"), "{head}");
+        assert!(
+            matches!(client.response(), Ok(None)),
+            "{bad:?}: the connection ends"
+        );
+    }
+    assert_eq!(origin.connections(), 0);
+}
+
+#[test]
+fn an_upgrade_becomes_a_tunnel() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    let mut client = Client::connect(seat.listen);
+    let (head, _) = client
+        .ask("GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n");
+    assert!(
+        head.starts_with("HTTP/1.1 101 ") && head.contains("Upgrade: echo"),
+        "{head}"
+    );
+    client.send("what is said\n");
+    let mut said = [0; 13];
+    client.0.read_exact(&mut said).unwrap();
+    assert_eq!(&said, b"what is said\n");
+}
+
+/// Clients that ask on and on until told to stop; every answer is counted.
+struct Load {
+    stop: Arc<AtomicBool>,
+    good: Arc<AtomicU64>,
+    threads: Vec<std::thread::JoinHandle<Vec<String>>>,
+}
+
+impl Load {
+    fn start(to: SocketAddr, clients: usize) -> Self {
+        let (stop, good) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicU64::new(0)),
+        );
+        let threads = (0..clients)
+            .map(|number| {
+                let (stop, good) = (Arc::clone(&stop), Arc::clone(&good));
+                std::thread::spawn(move || client_loop(to, number % 2 == 0, &stop, &good))
+            })
+            .collect();
+        Self {
+            stop,
+            good,
+            threads,
+        }
+    }
+
+    /// Waits for so many further answers.
+    fn go_on(&self, answers: u64) {
+        let wanted = self.good.load(Ordering::Relaxed) + answers;
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while self.good.load(Ordering::Relaxed) < wanted {
+            assert!(Instant::now() < deadline, "the load stands still");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// What went wrong.
+    fn end(self) -> Vec<String> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.threads
+            .into_iter()
+            .flat_map(|thread| thread.join().expect("no client fails"))
+            .collect()
+    }
+}
+
+fn client_loop(to: SocketAddr, keeps: bool, stop: &AtomicBool, good: &AtomicU64) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut client = Client::connect(to);
+    while !stop.load(Ordering::Relaxed) {
+        let request = if keeps {
+            GET
+        } else {
+            "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+        };
+        client.send(request);
+        match client.response() {
+            Ok(Some((head, _))) if head.starts_with("HTTP/1.1 200") => {
+                good.fetch_add(1, Ordering::Relaxed);
+                if !keeps || head.contains("Connection: close") {
+                    client = Client::connect(to);
+                }
+            }
+            other => {
+                wrong.push(format!("{other:?}"));
+                client = Client::connect(to);
+            }
+        }
+    }
+    wrong
+}
+
+#[test]
+fn reloads_under_load_lose_nothing() {
+    let (one, two) = (Origin::start("one"), Origin::start("two"));
+    let seat = Seat::start("http", &[one.address(), two.address()], "");
+    let load = Load::start(seat.listen, 6);
+    for round in 0..10 {
+        load.go_on(40);
+        let servers = if round % 2 == 0 {
+            vec![two.address()]
+        } else {
+            vec![two.address(), one.address()]
+        };
+        let more = format!("limits = {{ retries = {} }}", 1 + round % 3);
+        seat.reload(&configuration(seat.listen, "http", &servers, &more));
+    }
+    load.go_on(40);
+    assert_eq!(load.end(), Vec::<String>::new());
+}
+
+#[test]
+fn a_dead_server_costs_no_request_that_can_be_repeated() {
+    let (stays, mut dies) = (Origin::start("stays"), Origin::start("dies"));
+    let seat = Seat::start("http", &[stays.address(), dies.address()], "");
+    let load = Load::start(seat.listen, 4);
+    load.go_on(100);
+    dies.stop();
+    load.go_on(200);
+    assert_eq!(load.end(), Vec::<String>::new());
+    assert!(seat.status()["services"][0]["retries"].as_u64() > Some(0));
+}
+
+#[test]
+fn without_a_server_the_answer_is_502_or_503_and_an_operator_may_drain() {
+    let origin = Origin::start("o");
+    let dead = free_address();
+    let seat = Seat::start("http", &[dead], "");
+    let mut client = Client::connect(seat.listen);
+    assert!(client.ask(GET).0.starts_with("HTTP/1.1 502 "));
+    seat.reload(&configuration(seat.listen, "http", &[origin.address()], ""));
+    assert!(
+        client.ask(GET).0.starts_with("HTTP/1.1 200 "),
+        "the connection was kept"
+    );
+    let name = format!("p/{}", origin.address());
+    assert!(seat.weir(&["server", &name, "drain"]).0);
+    assert!(client.ask(GET).0.starts_with("HTTP/1.1 503 "));
+    let server = &seat.status()["services"][0]["servers"][0];
+    assert_eq!(
+        (
+            server["state"].as_str(),
+            server["effective_weight"].as_u64()
+        ),
+        (Some("drain"), Some(0))
+    );
+    assert!(seat.weir(&["server", &name, "ready"]).0);
+    assert!(client.ask(GET).0.starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
+fn a_silent_server_is_answered_504_and_a_slow_head_408() {
+    let origin = Origin::start("o");
+    let seat = Seat::start(
+        "http",
+        &[origin.address()],
+        "timeouts = { server = \"300ms\", request = \"300ms\" }",
+    );
+    let mut client = Client::connect(seat.listen);
+    assert!(
+        client
+            .ask("GET /silence HTTP/1.1\r\nHost: a\r\n\r\n")
+            .0
+            .starts_with("HTTP/1.1 504 ")
+    );
+    let mut client = Client::connect(seat.listen);
+    assert!(
+        client
+            .ask("GET / HTTP/1.1\r\nHo")
+            .0
+            .starts_with("HTTP/1.1 408 ")
+    );
+}
+
+#[test]
+fn tcp_goes_both_ways_and_each_way_ends_by_itself() {
+    let origin = Origin::start_tcp();
+    let seat = Seat::start("tcp", &[origin.address()], "");
+    let mut client = Client::connect(seat.listen);
+    let large = vec![7u8; 5_000_000];
+    let (mut sender, data) = (client.0.try_clone().unwrap(), large.clone());
+    let sending = std::thread::spawn(move || {
+        sender.write_all(&data).unwrap();
+        sender.shutdown(std::net::Shutdown::Write).unwrap();
+    });
+    let mut back = Vec::new();
+    client.0.read_to_end(&mut back).unwrap();
+    sending.join().unwrap();
+    assert!(
+        back == large,
+        "{} of {} octets came back",
+        back.len(),
+        large.len()
+    );
+}
+
+#[test]
+fn terminated_it_finishes_what_it_began_and_ends_well() {
+    let origin = Origin::start("o");
+    let mut seat = Seat::start("http", &[origin.address()], "");
+    let mut client = Client::connect(seat.listen);
+    client.ask(GET);
+    client.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
+    origin.wait_for_slow();
+    let listen = seat.listen;
+    let waiting = std::thread::spawn(move || {
+        let response = client.response();
+        (response, client)
+    });
+    let status = seat.terminate();
+    let (response, _client) = waiting.join().unwrap();
+    let (head, body) = response.unwrap().unwrap();
+    assert!(
+        head.contains("Connection: close") && body == b"slow",
+        "{head}"
+    );
+    assert!(status.success(), "{status}");
+    assert!(TcpStream::connect(listen).is_err());
+}
+
+#[test]
+fn no_rights_are_needed() {
+    if !rustix::process::geteuid().is_root() {
+        // Then every other test here has shown it.
+        return;
+    }
+    let directory =
+        std::env::temp_dir().join(format!("weir-proxy-rootless-{}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    let listen = free_address();
+    let origin = Origin::start("o");
+    fs::write(
+        directory.join("weir.toml"),
+        configuration(listen, "http", &[origin.address()], ""),
+    )
+    .unwrap();
+    // The build directory may be closed to others; the program is not.
+    fs::copy(env!("CARGO_BIN_EXE_weir"), directory.join("weir")).unwrap();
+    assert!(
+        Command::new("chown")
+            .args(["-R", "65534:65534"])
+            .arg(&directory)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let mut child = Command::new("setpriv")
+        .args([
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "--bounding-set=-all",
+            "--pdeathsig=KILL",
+        ])
+        .arg(directory.join("weir"))
+        .args(["run", "-c"])
+        .arg(directory.join("weir.toml"))
+        .env("WEIR_RUNTIME_DIR", directory.join("run"))
+        .stdin(Stdio::null())
+        .stderr(fs::File::create(directory.join("log")).unwrap())
+        .spawn()
+        .unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while TcpStream::connect(listen).is_err() {
+        let log = fs::read_to_string(directory.join("log")).unwrap_or_default();
+        assert!(
+            Instant::now() < deadline && child.try_wait().unwrap().is_none(),
+            "{log}"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(
+        Client::connect(listen)
+            .ask(GET)
+            .0
+            .starts_with("HTTP/1.1 200 ")
+    );
+    child.kill().unwrap();
+    child.wait().unwrap();
+    fs::remove_dir_all(&directory).unwrap();
+}

@@ -1,0 +1,176 @@
+//! A server to be proxied to: a thread per connection, HTTP/1.1 by hand, with a few paths that behave in their own way.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+#[derive(Default)]
+struct Seen {
+    connections: AtomicU64,
+    slow: AtomicBool,
+    stop: AtomicBool,
+    open: Mutex<Vec<TcpStream>>,
+}
+
+/// See the module.
+pub(crate) struct Origin {
+    address: SocketAddr,
+    seen: Arc<Seen>,
+}
+
+impl Origin {
+    /// Speaks HTTP; every answer's first line is `name`, and then comes the request as it was seen.
+    pub(crate) fn start(name: &str) -> Self {
+        let name = name.to_owned();
+        Self::serve(move |stream, seen| {
+            // A connection that breaks is the test's own doing.
+            let _ = http(&stream, &name, seen);
+        })
+    }
+
+    /// Sends back what it gets.
+    pub(crate) fn start_tcp() -> Self {
+        Self::serve(|mut stream, _| {
+            let mut reader = stream.try_clone().expect("a descriptor");
+            let _ = std::io::copy(&mut reader, &mut stream);
+            let _ = stream.shutdown(Shutdown::Write);
+        })
+    }
+
+    fn serve(work: impl Fn(TcpStream, &Seen) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("its address");
+        let seen = Arc::new(Seen::default());
+        let (shared, work) = (Arc::clone(&seen), Arc::new(work));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                if shared.stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                shared.connections.fetch_add(1, Ordering::Relaxed);
+                shared
+                    .open
+                    .lock()
+                    .expect("no panics")
+                    .push(stream.try_clone().expect("a descriptor"));
+                let (shared, work) = (Arc::clone(&shared), Arc::clone(&work));
+                std::thread::spawn(move || work(stream, &shared));
+            }
+        });
+        Self { address, seen }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Connections that it ever had.
+    pub(crate) fn connections(&self) -> u64 {
+        self.seen.connections.load(Ordering::Relaxed)
+    }
+
+    /// Until a request for `/slow` is under way.
+    pub(crate) fn wait_for_slow(&self) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !self.seen.slow.load(Ordering::Relaxed) {
+            assert!(Instant::now() < deadline, "no request came");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Dies: no listener, and every connection is cut.
+    pub(crate) fn stop(&mut self) {
+        self.seen.stop.store(true, Ordering::Relaxed);
+        // Wakes the listener, which then goes.
+        let _ = TcpStream::connect(self.address);
+        for stream in self.seen.open.lock().expect("no panics").drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn http(stream: &TcpStream, name: &str, seen: &Seen) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut writer = stream.try_clone()?;
+    writer.set_nodelay(true)?;
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if reader.read_line(&mut head)? == 0 {
+                return Ok(());
+            }
+        }
+        let length = body(&head, &mut reader)?;
+        let path = head.split(' ').nth(1).unwrap_or_default();
+        let answer = match path {
+            "/sum" => ok(&length.to_string()),
+            "/until-close" => {
+                writer.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nuntil the end")?;
+                return writer.shutdown(Shutdown::Both);
+            }
+            "/chunked" => {
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nin \r\n9\r\ntwo parts\r\n0\r\n\r\n".to_owned()
+            }
+            "/upgrade" => {
+                writer.write_all(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")?;
+                std::io::copy(&mut reader, &mut writer)?;
+                return Ok(());
+            }
+            "/silence" => {
+                let mut nothing = Vec::new();
+                reader.read_to_end(&mut nothing)?;
+                return Ok(());
+            }
+            "/slow" => {
+                seen.slow.store(true, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(500));
+                ok("slow")
+            }
+            _ => ok(&format!("{name}\n{head}")),
+        };
+        writer.write_all(answer.as_bytes())?;
+    }
+}
+
+fn ok(body: &str) -> String {
+    format!(
+        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// Reads a request's body; how many octets of content it has.
+fn body(head: &str, reader: &mut impl BufRead) -> std::io::Result<u64> {
+    let field = |name: &str| {
+        head.lines().find_map(|line| {
+            let (found, value) = line.split_once(':')?;
+            found
+                .eq_ignore_ascii_case(name)
+                .then(|| value.trim().to_owned())
+        })
+    };
+    if field("transfer-encoding").is_some() {
+        let mut sum = 0;
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line)?;
+            let digits = line.split([';', '\r']).next().unwrap_or_default();
+            let size = u64::from_str_radix(digits, 16).unwrap_or(0);
+            if size == 0 {
+                while line != "\r\n" {
+                    line.clear();
+                    reader.read_line(&mut line)?;
+                }
+                return Ok(sum);
+            }
+            std::io::copy(&mut reader.take(size + 2), &mut std::io::sink())?;
+            sum += size;
+        }
+    }
+    let length = field("content-length")
+        .and_then(|value| value.parse().ok())
+        .unwrap_or(0);
+    std::io::copy(&mut reader.take(length), &mut std::io::sink())
+}
