@@ -274,10 +274,26 @@ struct weir_entry {
 };
 struct weir_bucket {
 	__u32 lock;
-	__u32 spilled;   /* entries of flows at home here that lie in their second bucket */
-	__u32 untracked; /* tick until which flows at home here may exist without an entry, 0 = none */
-	__u32 pad;
+	__u32 spilled; /* entries of flows at home here that lie in their second bucket */
+	__u32 pad[2];
 	struct weir_entry slots[WEIR_BUCKET_SLOTS];
+};
+
+/* weir_hints: for each bucket a bit for every value of the low three bits of a tag, set while a flow with such a tag may be at
+ * home there. */
+#define WEIR_HINTS 64 /* buckets an element */
+struct weir_hints {
+	__u8 tags[WEIR_HINTS];
+};
+
+/* weir_marks: one row for TCP and one for UDP; tick until which flows may exist without an entry, 0 = none, by the top bits of
+ * their hash. */
+#define WEIR_MARKS_TCP 0
+#define WEIR_MARKS_UDP 1
+#define WEIR_MARKS_ROWS 2
+#define WEIR_MARKS_LOG2 12
+struct weir_marks {
+	__u32 until[1 << WEIR_MARKS_LOG2];
 };
 
 #define WEIR_META_GENERATION_SHIFT 56
@@ -356,10 +372,10 @@ struct weir_fragment {
 				   * sent again, rather than passed to a stack that would answer with a reset */
 struct weir_settings {
 	__u32 timeouts[16]; /* ticks, by enum weir_state */
-	__u32 syn_budget;   /* new half-open entries a CPU and second */
+	__u32 syn_budget;   /* new entries a CPU and second, TCP and UDP together */
 	__u32 reject_budget; /* ICMP errors of our own making a CPU and second */
 	__u32 flags;
-	__u32 untracked_ticks; /* how long a bucket stays marked after an untracked packet */
+	__u32 untracked_ticks; /* how long a mark holds after an untracked SYN; after a datagram: the timeout of UDP */
 	__u32 pad[11];
 	__u32 draw_seed; /* 0 = twos and p2c draw from the kernel's generator; else draw n of a service is a function of both */
 };

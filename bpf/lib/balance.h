@@ -154,7 +154,7 @@ give_up:
 }
 
 /* No entry: which service, which server. Answers a verdict, or -1 when b->flow says where the packet goes. */
-static __always_inline int bind_new(struct xdp_md *ctx, struct packet *p, struct binding *b, int untracked,
+static __always_inline int bind_new(struct xdp_md *ctx, struct packet *p, struct binding *b, int missed, int flooded,
 				    struct weir_settings *settings)
 {
 	struct weir_dest *dest;
@@ -164,7 +164,14 @@ static __always_inline int bind_new(struct xdp_md *ctx, struct packet *p, struct
 	b->service = service_find(p, &vip);
 	if (!b->service)
 		return weir_verdict(vip ? WEIR_PASS_NO_SERVICE : WEIR_PASS_NOT_OURS, XDP_PASS);
-	if (!bind(p, b, untracked))
+	if (flooded && !b->anew) {
+		b->flow.place = WEIR_NO_PLACE;
+		b->flow.meta = 0;
+		b->flow.dest = flood_bind(p, b->service, b->hash, b->now, settings);
+		if (b->flow.dest)
+			return -1;
+	}
+	if (!bind(p, b, missed && mark_holds(p->proto, b->hash, b->now)))
 		return no_server_gets(ctx, b->service, b->verdict);
 	dest = WEIR_LOOKUP(weir_dests, b->flow.dest);
 	if (dest && settings->flags & WEIR_SETTINGS_LEARN_CLIENTS && dest->forward == WEIR_FORWARD_NAT)
@@ -179,13 +186,15 @@ static __always_inline int balance(struct xdp_md *ctx, struct packet *p, int rem
 	struct binding b = {};
 	struct weir_entry *entry;
 	struct weir_dest *dest;
-	int untracked, ended = -1;
+	int missed, flooded, ended = -1;
 
 	if (!settings)
 		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
 	b.now = weir_tick();
 	b.hash = packet_hash(p);
-	entry = flow_find(b.hash, b.now, &b.flow, &untracked);
+	flooded = flood_meets(p, b.now, settings);
+	entry = flooded && flood_has_no_entry(b.hash) ? 0 : flow_find(b.hash, &b.flow);
+	missed = !entry;
 	if (entry) {
 		if (META_KIND(b.flow.meta) == WEIR_KIND_REVERSE)
 			return reply_from_server(ctx, p, &b.flow, b.now, settings, remember);
@@ -196,7 +205,7 @@ static __always_inline int balance(struct xdp_md *ctx, struct packet *p, int rem
 	if (entry) {
 		flow_advance(entry, b.flow.dest, b.flow.meta, next_state(p, b.flow.meta), b.now);
 	} else {
-		int verdict = bind_new(ctx, p, &b, untracked, settings);
+		int verdict = bind_new(ctx, p, &b, missed, flooded, settings);
 
 		if (verdict >= 0)
 			return verdict;

@@ -3,6 +3,7 @@
 #ifndef WEIR_BIND_H
 #define WEIR_BIND_H
 
+#include "lib/flood.h"
 #include "lib/schedule.h"
 #include "lib/service.h"
 
@@ -35,19 +36,6 @@ struct {
 	__type(value, struct bind_scratch);
 } weir_bind_scratch SEC(".maps");
 
-static __always_inline int syn_budget_take(__u32 now, const struct weir_settings *settings)
-{
-	struct weir_budget *budget = WEIR_LOOKUP(weir_budgets, 0);
-
-	if (!budget)
-		return 1;
-	if (budget->syn_window != now) {
-		budget->syn_window = now;
-		budget->syn_used = 0;
-	}
-	return budget->syn_used++ < settings->syn_budget;
-}
-
 static __always_inline void count_bound(__u32 dest_id, int active)
 {
 	struct weir_live *live = WEIR_LOOKUP(weir_live, dest_id);
@@ -55,15 +43,6 @@ static __always_inline void count_bound(__u32 dest_id, int active)
 	if (live)
 		__sync_fetch_and_add(&live->total, 1);
 	count_class(dest_id, active, 1);
-}
-
-static __always_inline void count_stateless(__u32 dest_id, int begins)
-{
-	struct weir_live *live = WEIR_LOOKUP(weir_live, dest_id);
-
-	if (live && begins)
-		__sync_fetch_and_add(&live->stateless, 1);
-	weir_count(WEIR_COUNT_UNTRACKED);
 }
 
 static __always_inline __u32 first_state(const struct packet *p)
@@ -111,10 +90,9 @@ __noinline int reverse_make_room(__u64 hash, __u32 now)
 	struct weir_flow_cold *cold;
 	struct weir_entry *forward;
 	struct flow found = {};
-	int untracked;
 	__u64 meta;
 
-	if (!settings || !flow_find(hash, now, &found, &untracked) || META_KIND(found.meta) != WEIR_KIND_REVERSE)
+	if (!settings || !flow_find(hash, &found) || META_KIND(found.meta) != WEIR_KIND_REVERSE)
 		return 0;
 	cold = place_cold(found.place);
 	if (!cold || cold->peer == WEIR_NO_PLACE)
@@ -247,9 +225,8 @@ static __always_inline int bind_one(struct packet *p, struct binding *b, __u32 d
 static __always_inline int bind_to_existing(struct packet *p, struct binding *b)
 {
 	struct weir_flow_cold *cold;
-	int untracked;
 
-	if (!flow_find(b->hash, b->now, &b->flow, &untracked))
+	if (!flow_find(b->hash, &b->flow))
 		return 0;
 	cold = place_cold(b->flow.place);
 	if (cold && cold_is(cold, &p->src, &p->dst, p->sport, p->dport, p->proto))
@@ -283,12 +260,20 @@ __noinline int bind_stateless(struct packet *p, struct binding *b, struct weir_e
 	if (dest->forward == WEIR_FORWARD_NAT)
 		return bind_refused(b, nat_reason);
 	if (mark)
-		flow_mark_untracked(b->hash, b->now, settings);
+		mark_set(p->proto, b->hash, b->now, settings);
 	count_stateless(dest_id, mark);
 	b->flow.place = WEIR_NO_PLACE;
 	b->flow.dest = dest_id;
 	b->flow.meta = 0;
 	return 1;
+}
+
+/* Whether the spread table's server needs an entry. */
+static __always_inline int spread_translates(const struct weir_extent *extent, __u64 hash)
+{
+	struct weir_dest *dest = WEIR_LOOKUP(weir_dests, schedule_spread(extent, hash));
+
+	return dest && dest->forward == WEIR_FORWARD_NAT;
 }
 
 static __noinline int extent_copy(struct weir_extent *to, __u32 at)
@@ -356,6 +341,36 @@ __noinline int bind_nat_any(struct packet *p, struct binding *b, struct weir_ext
 	return bind_refused(b, WEIR_DROP_NO_PLACE);
 }
 
+/*
+ * Whether a flow must do without an entry. A datagram's under nat makes one all the same: it could not be sent otherwise, and
+ * no handshake follows that would be refused in its place.
+ */
+static __always_inline int over_budget(const struct packet *p, const struct binding *b, const struct weir_extent *extent,
+				       const struct weir_settings *settings)
+{
+	if (budget_take(b->now, settings))
+		return 0;
+	return p->proto == PROTO_TCP || !spread_translates(extent, b->hash);
+}
+
+/*
+ * The scheduler's server. Where datagrams went without an entry it is the spread table's, or a flow among them would change
+ * servers when it gets its entry.
+ */
+static __always_inline __u32 bind_schedule(struct packet *p, struct binding *b, struct weir_extent *extent)
+{
+	int missed = 0;
+	__u32 dest_id;
+
+	if (p->proto == PROTO_UDP && mark_holds(PROTO_UDP, b->hash, b->now) && !spread_translates(extent, b->hash))
+		return schedule_spread(extent, b->hash);
+	dest_id = schedule(p, b->service, extent, b->hash, &missed);
+	if (!missed)
+		return dest_id;
+	weir_count(WEIR_COUNT_LOCK_MISSED);
+	return schedule_spread(extent, b->hash);
+}
+
 /* Fills b->flow and answers 1, or names the reason that ends the packet and answers 0. */
 __noinline int bind(struct packet *p, struct binding *b, __u32 untracked)
 {
@@ -364,7 +379,7 @@ __noinline int bind(struct packet *p, struct binding *b, __u32 untracked)
 	struct weir_extent *extent;
 	struct weir_service *service;
 	struct weir_dest *dest;
-	int missed = 0, begins, result;
+	int begins, result;
 	__u32 dest_id;
 
 	if (!p || !b || !settings || !scratch)
@@ -384,15 +399,11 @@ __noinline int bind(struct packet *p, struct binding *b, __u32 untracked)
 			return bind_refused(b, WEIR_PASS_NO_FLOW);
 		return bind_stateless(p, b, extent, WEIR_PASS_NO_FLOW, 0);
 	}
-	if (p->proto == PROTO_TCP && !syn_budget_take(b->now, settings)) {
+	if (over_budget(p, b, extent, settings)) {
 		weir_count(WEIR_COUNT_SYN_BUDGET);
 		return bind_stateless(p, b, extent, WEIR_DROP_SYN_BUDGET, 1);
 	}
-	dest_id = schedule(p, b->service, extent, b->hash, &missed);
-	if (missed) {
-		weir_count(WEIR_COUNT_LOCK_MISSED);
-		dest_id = schedule_spread(extent, b->hash);
-	}
+	dest_id = bind_schedule(p, b, extent);
 	dest = WEIR_LOOKUP(weir_dests, dest_id);
 	if (!dest_id || !dest)
 		return bind_refused(b, WEIR_DROP_NO_SERVER);

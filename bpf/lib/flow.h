@@ -9,6 +9,7 @@
 #define WEIR_FLOW_H
 
 #include "lib/hash.h"
+#include "lib/hint.h"
 #include "lib/tcp_state.h"
 
 #define TAG_SHIFT  WEIR_DEST_BITS
@@ -178,8 +179,8 @@ static __always_inline int bucket_find(struct weir_bucket *bucket, __u64 tag, __
 	return -1;
 }
 
-/* The entry of a hash, dead or overdue ones included. `untracked` says whether a miss may be a flow that got no entry. */
-static __always_inline struct weir_entry *flow_find(__u64 hash, __u32 now, struct flow *flow, int *untracked)
+/* The entry of a hash, overdue ones included. */
+static __always_inline struct weir_entry *flow_find(__u64 hash, struct flow *flow)
 {
 	__u32 index = bucket_home(hash);
 	struct weir_bucket *bucket = WEIR_LOOKUP(weir_flows, index);
@@ -187,12 +188,10 @@ static __always_inline struct weir_entry *flow_find(__u64 hash, __u32 now, struc
 	int slot;
 
 	flow->place = WEIR_NO_PLACE;
-	*untracked = 0;
 	if (!bucket)
 		return 0;
 	slot = bucket_find(bucket, tag, &id);
 	if (slot < 0) {
-		*untracked = bucket->untracked != 0 && (__s32)(bucket->untracked - now) >= 0;
 		if (bucket->spilled == 0)
 			return 0;
 		index = bucket_second(hash);
@@ -350,6 +349,7 @@ __noinline int flow_insert(struct flow_new *new)
 		result = FLOW_EXISTS;
 		goto out;
 	}
+	hint_add(home_index, tag);
 	result = bucket_take(home, home_index, home_index, new, 0);
 	if (result != FLOW_FULL || !second || second_index == home_index)
 		goto out;
@@ -367,16 +367,6 @@ __noinline int flow_insert(struct flow_new *new)
 out:
 	lock_release(&home->lock);
 	return result;
-}
-
-/* Flows at home in this bucket may now exist without an entry: packets that miss go by the spread table for a while. */
-static __always_inline void flow_mark_untracked(__u64 hash, __u32 now, const struct weir_settings *settings)
-{
-	struct weir_bucket *bucket = WEIR_LOOKUP(weir_flows, bucket_home(hash));
-	__u32 until = (now + settings->untracked_ticks) | 1; /* 0 means unmarked */
-
-	if (bucket && bucket->untracked != until)
-		WRITE_ONCE(bucket->untracked, until);
 }
 
 #endif

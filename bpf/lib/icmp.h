@@ -249,14 +249,13 @@ __noinline int icmp_find(struct icmp_error *e)
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
 	struct weir_flow_cold *cold;
 	struct flow flow = {};
-	int untracked;
 
 	if (!e || !settings)
 		return WEIR_KIND_FREE;
 	e->hash = packet_hash(&e->t);
-	if (!flow_find(e->hash, e->now, &flow, &untracked)) {
+	if (!flow_find(e->hash, &flow)) {
 		e->place = WEIR_NO_PLACE;
-		e->dest = untracked ? untracked_dest(&e->t, e->hash) : 0;
+		e->dest = mark_holds(e->t.proto, e->hash, e->now) ? untracked_dest(&e->t, e->hash) : 0;
 		return e->dest ? WEIR_KIND_FORWARD : WEIR_KIND_FREE;
 	}
 	e->place = flow.place;

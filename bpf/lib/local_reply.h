@@ -98,9 +98,8 @@ static __always_inline int reply_of_flow(struct packet *p, __u32 now, const stru
 	struct weir_fragment note = { .tick = now, .reverse = 1 };
 	struct flow flow = {};
 	struct reply reply;
-	int untracked;
 
-	if (!flow_find(packet_hash(p), now, &flow, &untracked) || META_KIND(flow.meta) != WEIR_KIND_REVERSE ||
+	if (!flow_find(packet_hash(p), &flow) || META_KIND(flow.meta) != WEIR_KIND_REVERSE ||
 	    !reply_find(p, &flow, now, settings, &reply))
 		return 0;
 	reply_advance(p, &reply, flow.dest, now);

@@ -64,6 +64,8 @@ WEIR_ARRAY(weir_hops, struct weir_hop, 1);
 WEIR_ARRAY(weir_clients, struct weir_client, WEIR_CLIENT_SLOTS);
 WEIR_ARRAY(weir_flows, struct weir_bucket, 1);
 WEIR_ARRAY(weir_flows_cold, struct weir_flow_cold, 1);
+WEIR_ARRAY(weir_hints, struct weir_hints, 1);
+WEIR_ARRAY(weir_marks, struct weir_marks, WEIR_MARKS_ROWS);
 WEIR_ARRAY(weir_settings, struct weir_settings, 1);
 WEIR_ARRAY(weir_filters, struct weir_filter, 1);
 WEIR_PERCPU(weir_traffic, struct weir_traffic, 1);

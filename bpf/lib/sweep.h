@@ -41,20 +41,47 @@ static __noinline int sweep_slot(__u32 place, __u64 meta, __u32 now)
 	return flow_release(place, meta);
 }
 
+/* Denies the tags that are gone; only entries at home are known here, so not where some lie elsewhere. */
+static __noinline int sweep_hint(__u32 position)
+{
+	struct weir_bucket *bucket = WEIR_LOOKUP(weir_flows, position);
+	volatile __u8 *hint = hint_of(position);
+	__u8 present = 0;
+
+	if (!bucket || !hint || !lock_try(&bucket->lock))
+		return 0;
+	for (int i = 0; i < WEIR_BUCKET_SLOTS; i++) {
+		__u64 id = READ_ONCE(bucket->slots[i].id);
+
+		if (id)
+			present |= hint_bit(id >> TAG_SHIFT);
+	}
+	if (READ_ONCE(bucket->spilled) == 0)
+		*hint = present;
+	lock_release(&bucket->lock);
+	return 1;
+}
+
 static long sweep_bucket(__u32 index, void *context)
 {
 	struct sweep_walk *walk = context;
 	__u32 position = (walk->position + index) % weir_bucket_count;
 	struct weir_bucket *bucket = WEIR_LOOKUP(weir_flows, position);
+	volatile __u8 *hint = hint_of(position);
+	__u8 present = 0;
 
-	if (!bucket)
+	if (!bucket || !hint)
 		return 1;
 	for (int i = 0; i < WEIR_BUCKET_SLOTS; i++) {
-		__u64 meta = READ_ONCE(bucket->slots[i].meta);
+		__u64 meta = READ_ONCE(bucket->slots[i].meta), id = READ_ONCE(bucket->slots[i].id);
 
-		if (META_KIND(meta) == WEIR_KIND_FORWARD && READ_ONCE(bucket->slots[i].id) != 0)
+		if (id)
+			present |= hint_bit(id >> TAG_SHIFT);
+		if (META_KIND(meta) == WEIR_KIND_FORWARD && id != 0)
 			walk->expired += sweep_slot(position * WEIR_BUCKET_SLOTS + i, meta, walk->now);
 	}
+	if (*hint & ~present)
+		sweep_hint(position);
 	return 0;
 }
 

@@ -9,6 +9,16 @@ use crate::{Addr, Be16};
 constants! {
     /// Entries of a bucket.
     BUCKET_SLOTS: u32 = 7;
+    /// Buckets of one element of `weir_hints`.
+    HINTS: u32 = 64;
+    /// Row of `weir_marks` for TCP.
+    MARKS_TCP: u32 = 0;
+    /// Row of `weir_marks` for UDP.
+    MARKS_UDP: u32 = 1;
+    /// Rows of `weir_marks`.
+    MARKS_ROWS: u32 = 2;
+    /// Bits of a hash that choose its mark.
+    MARKS_LOG2: u32 = 12;
     /// Position of the 8-bit generation in [`Entry::meta`].
     META_GENERATION_SHIFT: u32 = 56;
     /// Position of the 4-bit kind.
@@ -80,12 +90,22 @@ structs! {
         lock: u32,
         /// Entries of flows at home here that lie in their second bucket.
         spilled: u32,
-        /// Tick until which flows at home here may exist without an entry, 0 = none.
-        untracked: u32,
         /// Zero.
-        pad: u32,
+        pad: [u32; 2],
         /// The places.
         slots: [Entry; BUCKET_SLOTS as usize],
+    }
+
+    /// `weir_hints`: [`HINTS`] buckets an element.
+    Hints = "weir_hints", 64 {
+        /// A bit for every value of the low three bits of a tag: whether a flow with such a tag may be at home there.
+        tags: [u8; HINTS as usize],
+    }
+
+    /// `weir_marks`: one row for TCP, one for UDP.
+    Marks = "weir_marks", 16384 {
+        /// By the top [`MARKS_LOG2`] bits of a hash: tick until which such flows may exist without an entry, 0 = none.
+        until: [u32; 1 << MARKS_LOG2],
     }
 
     /// `weir_flows_cold`: same index as the place (bucket × 7 + slot).
@@ -192,6 +212,11 @@ impl Entry {
     /// An id of its parts; `tag` has 44 bits.
     pub const fn pack_id(tag: u64, dest: u32) -> u64 {
         tag << DEST_BITS | (dest & ((1 << DEST_BITS) - 1)) as u64
+    }
+
+    /// The bit of a tag in its home bucket's hint.
+    pub const fn hint_bit(tag: u64) -> u8 {
+        1 << (tag & 7)
     }
 
     /// The fingerprint, 44 bits.

@@ -27,13 +27,13 @@ structs! {
     Settings = "weir_settings", 128 {
         /// Ticks, by `State`.
         timeouts: [u32; 16],
-        /// New half-open entries a CPU and second.
+        /// New entries a CPU and second, TCP and UDP together.
         syn_budget: u32,
         /// ICMP errors of Weir's own making a CPU and second.
         reject_budget: u32,
         /// `SETTINGS_*`.
         flags: u32,
-        /// How long a bucket stays marked after an untracked packet, ticks.
+        /// How long a mark holds after an untracked SYN, ticks; after a datagram it is the timeout of UDP.
         untracked_ticks: u32,
         /// Zero.
         pad: [u32; 11],

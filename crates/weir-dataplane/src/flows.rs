@@ -5,17 +5,18 @@
 
 use std::path::Path;
 
-use weir_abi::{BUCKET_SLOTS, Bucket, Entry, EntryMeta, FlowCold, KIND_FREE};
+use weir_abi::{BUCKET_SLOTS, Bucket, Entry, EntryMeta, FlowCold, HINTS, Hints, KIND_FREE};
 
 use crate::error::Result;
 use crate::mmap::Mapped;
 use crate::sys::Access;
 
-/// The buckets and the cold records.
+/// The buckets, the cold records and the hints.
 #[derive(Debug)]
 pub struct FlowTable {
     pub(crate) buckets: Mapped<Bucket>,
     pub(crate) cold: Mapped<FlowCold>,
+    hints: Mapped<Hints>,
 }
 
 /// One flow as it was at one moment.
@@ -46,6 +47,7 @@ impl FlowTable {
         Ok(Self {
             buckets: Mapped::open("weir_flows", directory, access)?,
             cold: Mapped::open("weir_flows_cold", directory, access)?,
+            hints: Mapped::open("weir_hints", directory, access)?,
         })
     }
 
@@ -65,6 +67,25 @@ impl FlowTable {
     /// It is outside the table.
     pub fn bucket(&self, index: u32) -> Result<Bucket> {
         self.buckets.get(index)
+    }
+
+    /// Which tags may be at home in a bucket, by [`Entry::hint_bit`].
+    ///
+    /// # Errors
+    /// The bucket is outside the table.
+    pub fn hint(&self, bucket: u32) -> Result<u8> {
+        let hints = self.hints.get(bucket / HINTS)?;
+        Ok(hints.tags[(bucket % HINTS) as usize])
+    }
+
+    /// Allows a tag in its home bucket, whose lock the caller holds.
+    pub(crate) fn allow(&self, bucket: u32, tag: u64) -> Result<()> {
+        let at = (bucket % HINTS) as usize;
+        // In a word of its own, so that its neighbours' bits stay: their locks are not held.
+        let mut word = [0; 4];
+        word[at % 4] = Entry::hint_bit(tag);
+        self.hints
+            .or_u32(bucket / HINTS, at & !3, u32::from_ne_bytes(word))
     }
 
     /// Every flow, forward and reverse entries alike, in the order of places.

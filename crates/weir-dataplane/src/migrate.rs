@@ -184,6 +184,7 @@ fn insert_locked(table: &FlowTable, flow: &Flow, home: Home) -> Result<Inserted>
     if taken(&first) || (home.home != home.second && taken(&second)) {
         return Ok(Inserted::Present);
     }
+    table.allow(home.home, home.tag)?;
     if let Some(slot) = free_slot(&first) {
         return write(table, flow, home, home.home, slot, 0).map(Inserted::At);
     }

@@ -242,6 +242,13 @@ impl<T: Pod> Mapped<T> {
         Ok(false)
     }
 
+    /// Sets bits of a 32-bit word in one step.
+    pub(crate) fn or_u32(&self, index: u32, offset: usize, bits: u32) -> Result<()> {
+        self.atomic_u32(index, offset)?
+            .fetch_or(bits, Ordering::AcqRel);
+        Ok(())
+    }
+
     /// Adds to a 32-bit word in one step.
     pub(crate) fn add_u32(&self, index: u32, offset: usize, by: i32) -> Result<()> {
         self.atomic_u32(index, offset)?

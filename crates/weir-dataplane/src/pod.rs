@@ -7,7 +7,8 @@
 
 use weir_abi::{
     Addr, Budget, Client, Cursor, Dest, Device, Element, Extent, Filter, FlowCold, Fragment,
-    FragmentKey, Hop, Listener, Live, Member, Range, Service, Settings, SweepPublic, Traffic, Vip,
+    FragmentKey, Hints, Hop, Listener, Live, Marks, Member, Range, Service, Settings, SweepPublic,
+    Traffic, Vip,
 };
 
 /// A type whose every bit pattern is a value.
@@ -40,9 +41,11 @@ pod!(
     FlowCold,
     Fragment,
     FragmentKey,
+    Hints,
     Hop,
     Listener,
     Live,
+    Marks,
     Member,
     Range,
     Service,

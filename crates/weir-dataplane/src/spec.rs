@@ -5,8 +5,8 @@
 
 use weir_abi::{
     Addr, BUCKET_SLOTS, Bucket, Budget, CLIENT_SLOTS, Client, Cursor, Dest, Device, Element,
-    Filter, FlowCold, Fragment, FragmentKey, HOPS_PER_DEST, Hop, Listener, Live, REASON_COUNT,
-    Service, Settings, SweepPublic, Traffic, Vip,
+    Filter, FlowCold, Fragment, FragmentKey, HINTS, HOPS_PER_DEST, Hints, Hop, Listener, Live,
+    MARKS_ROWS, Marks, REASON_COUNT, Service, Settings, SweepPublic, Traffic, Vip,
 };
 
 use crate::error::{Error, Result};
@@ -114,6 +114,7 @@ pub(crate) const MAPS: &[MapSpec] = &[
     mapped::<Settings>("weir_settings", Group::Routing, |_| 1),
     mapped::<Filter>("weir_filters", Group::Routing, |_| 1),
     mapped::<Live>("weir_live", Group::Counts, Sizes::live_rows),
+    mapped::<Marks>("weir_marks", Group::Counts, |_| MARKS_ROWS),
     mapped::<Client>("weir_clients", Group::Counts, |_| CLIENT_SLOTS),
     per_cpu::<Traffic>("weir_traffic", |sizes| sizes.dests),
     per_cpu::<u64>("weir_reasons", |_| REASON_COUNT),
@@ -131,6 +132,9 @@ pub(crate) const MAPS: &[MapSpec] = &[
         entries: |_| 1,
     },
     mapped::<Bucket>("weir_flows", Group::Flows, Sizes::buckets),
+    mapped::<Hints>("weir_hints", Group::Flows, |sizes| {
+        sizes.buckets().div_ceil(HINTS)
+    }),
     mapped::<FlowCold>("weir_flows_cold", Group::Flows, |sizes| {
         sizes.buckets() * BUCKET_SLOTS
     }),

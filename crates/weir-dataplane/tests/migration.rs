@@ -81,6 +81,11 @@ fn migrate(from: u32, to: u32) {
         .filter(|port| !(1010..1020).contains(port))
         .collect();
     assert_eq!(ports(&new), expected);
+    for flow in new.maps().flows.walk() {
+        let place = home(to)(&flow.cold);
+        let hint = new.maps().flows.hint(place.home).unwrap();
+        assert_ne!(hint & weir_abi::Entry::hint_bit(place.tag), 0, "denied");
+    }
     assert_counts(&new, 51, 9);
     assert_eq!(new.maps().live(1).unwrap().total, 70);
     assert!(

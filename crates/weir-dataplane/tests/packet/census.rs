@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use weir_abi::{FLOW_ACTIVE, FLOW_SECOND, KIND_FORWARD, KIND_REVERSE, NO_PLACE, State};
+use weir_abi::{Entry, FLOW_ACTIVE, FLOW_SECOND, KIND_FORWARD, KIND_REVERSE, NO_PLACE, State};
 use weir_dataplane::{Dataplane, Flow};
 use weir_flow::model::Kind;
 use weir_flow::{FlowKey, Placement, Tuple};
@@ -61,6 +61,8 @@ pub(crate) fn sound(plane: &Dataplane) -> HashMap<Tuple, Flow> {
             "{tuple:?}"
         );
         assert_eq!(flow.entry.tag(), place.tag, "{tuple:?}");
+        let hint = plane.maps().flows.hint(place.home).unwrap();
+        assert_ne!(hint & Entry::hint_bit(place.tag), 0, "{tuple:?} is denied");
         *spilled.entry(place.home).or_default() += u32::from(second);
         assert!(
             flows.insert(tuple, flow).is_none(),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use weir_abi::{DEST_LIVE, DEST_RESCHEDULE, Forward, Reason, State};
+use weir_abi::{BUCKET_SLOTS, DEST_LIVE, DEST_RESCHEDULE, Entry, Forward, Reason, State};
 use weir_sched::Kind;
 
 use crate::bench::{Bench, NewServer, Xdp, tick};
@@ -221,6 +221,16 @@ fn the_sweep_removes_what_is_overdue_and_nothing_else() {
     }
     assert_eq!(bench.plane.maps().sweep().unwrap().expired, 100);
     bench.settle();
+    // A pass that begins after the last expiry leaves hints of what is there, and of nothing else.
+    let flows = &bench.plane.maps().flows;
+    let mut hints = vec![0; flows.buckets() as usize];
+    for flow in flows.walk() {
+        hints[(flow.place / BUCKET_SLOTS) as usize] |= Entry::hint_bit(flow.entry.tag());
+    }
+    while (0..flows.buckets()).any(|bucket| flows.hint(bucket).unwrap() != hints[bucket as usize]) {
+        assert!(Instant::now() < deadline, "hints stay");
+        std::thread::yield_now();
+    }
 }
 
 #[test]
@@ -247,13 +257,71 @@ fn over_the_syn_budget_flows_go_by_hash() {
         }
     }
     assert_eq!(bench.plane.maps().flows.walk().count(), 0);
-    assert_eq!(
-        bench
-            .send(&Shape::udp().arriving(at(CLIENT, 1), at(VIP, 80)))
-            .counted,
-        [],
-        "UDP has no budget"
+    bench.settle();
+}
+
+#[test]
+fn datagrams_over_the_budget_keep_their_server_when_they_get_an_entry() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2), direct(3)]);
+    bench.settings(|settings| settings.syn_budget = 0);
+    let datagram = |port| Shape::udp().arriving(at(CLIENT, port), at(VIP, 80));
+    let mut servers = Vec::new();
+    for port in 1000..1032 {
+        let begin = bench.send(&datagram(port));
+        assert_eq!(
+            begin.counted,
+            [Reason::CountSynBudget, Reason::CountUntracked]
+        );
+        servers.push(begin.frame[5]);
+    }
+    assert_eq!(bench.plane.maps().flows.walk().count(), 0);
+    bench.settings(|settings| settings.syn_budget = u32::MAX);
+    for (port, server) in (1000..1032).zip(servers) {
+        let entered = bench.send(&datagram(port));
+        assert_eq!((entered.counted, entered.frame[5]), (vec![], server));
+    }
+    assert_eq!(bench.plane.maps().flows.walk().count(), 32);
+    bench.settle();
+}
+
+#[test]
+fn over_the_budget_entries_are_still_met() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2), direct(3)]);
+    let datagram = |port| Shape::udp().arriving(at(CLIENT, port), at(VIP, 80));
+    let frames: Vec<Vec<u8>> = (1000..1064)
+        .flat_map(|port| [tcp(port, SYN), datagram(port)])
+        .collect();
+    let first: Vec<u8> = frames
+        .iter()
+        .map(|frame| bench.send(frame).frame[5])
+        .collect();
+    bench.settings(|settings| settings.syn_budget = 0);
+    for (frame, server) in frames.iter().zip(first) {
+        let again = bench.send(frame);
+        assert_eq!((again.counted, again.frame[5]), (vec![], server));
+    }
+    bench.settle();
+}
+
+#[test]
+fn datagrams_under_nat_make_entries_without_a_budget() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    bench.serve(
+        Kind::Rr,
+        (VIP, 80),
+        &[NewServer::new(Forward::Nat, "10.0.0.9")],
     );
+    bench.settings(|settings| settings.syn_budget = 0);
+    let outcome = bench.send(&Shape::udp().arriving(at(CLIENT, 1000), at(VIP, 80)));
+    assert_eq!((outcome.verdict, outcome.counted), (Xdp::Tx, vec![]));
     bench.settle();
 }
 

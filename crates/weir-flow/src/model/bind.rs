@@ -10,7 +10,7 @@ use weir_wire::{IpProtocol, TcpFlags};
 use super::config::ServiceRow;
 use super::flows::{Flow, Kind};
 use super::{Arrival, Job, Load, Model, Scheduler, Verdict};
-use crate::key::{GOLDEN_64, Placement, Tuple, scaled};
+use crate::key::{GOLDEN_64, Tuple, scaled};
 use crate::state;
 
 /// Servers that a nat flow tries whose reverse tuple is taken.
@@ -93,15 +93,28 @@ impl<S: Scheduler> Model<S> {
             }
             return self.bind_stateless(job, &row, Reason::PassNoFlow, false);
         }
-        if tcp
-            && !self
-                .syn_budget
-                .take(job.now, self.config.settings.syn_budget)
-        {
+        if self.over_budget(job, &row) {
             self.note(Reason::CountSynBudget);
             return self.bind_stateless(job, &row, Reason::DropSynBudget, true);
         }
         let tuple = job.layout.tuple();
+        let chosen = self.choose(job, service, &row);
+        let dest = *self.config.dests.get(&chosen).ok_or(Reason::DropNoServer)?;
+        if translates(&dest, job) {
+            return self.bind_nat(job, &row, chosen);
+        }
+        let flow = self.new_flow(job, chosen, &dest);
+        self.enter(tuple, flow);
+        Ok((chosen, Some(tuple)))
+    }
+
+    /// The scheduler's server; where datagrams went without an entry the spread table's, so that none changes servers when
+    /// it gets one.
+    fn choose(&mut self, job: &Job, service: u32, row: &ServiceRow) -> u32 {
+        let udp = job.layout.protocol == IpProtocol::UDP;
+        if udp && self.is_untracked(job) && !self.spread_translates(job, row) {
+            return spread(row, job.hash);
+        }
         let live = &self.live;
         let load = |index: u32| {
             let live = live.get(&index).copied().unwrap_or_default();
@@ -112,18 +125,11 @@ impl<S: Scheduler> Model<S> {
             }
         };
         let arrival = Arrival {
-            tuple: &tuple,
+            tuple: &job.layout.tuple(),
             hash: job.hash,
             now: job.now,
         };
-        let chosen = self.scheduler.choose(service, &arrival, &load).unwrap_or(0);
-        let dest = *self.config.dests.get(&chosen).ok_or(Reason::DropNoServer)?;
-        if translates(&dest, job) {
-            return self.bind_nat(job, &row, chosen);
-        }
-        let flow = self.new_flow(job, chosen, &dest);
-        self.enter(tuple, flow);
-        Ok((chosen, Some(tuple)))
+        self.scheduler.choose(service, &arrival, &load).unwrap_or(0)
     }
 
     /// By the spread table, without an entry: each packet of the flow finds the same server. nat cannot, its replies would
@@ -141,20 +147,11 @@ impl<S: Scheduler> Model<S> {
             return Err(nat);
         }
         if begins {
-            let home = Placement::of(job.hash, self.config.buckets).home;
-            let until = job.now.wrapping_add(self.config.settings.untracked_ticks) | 1;
-            self.untracked.insert(home, until);
+            self.mark_untracked(job);
             self.live.entry(chosen).or_default().stateless += 1;
         }
         self.note(Reason::CountUntracked);
         Ok((chosen, None))
-    }
-
-    /// Whether a flow at home in this packet's bucket may live without an entry.
-    pub(super) fn is_untracked(&self, job: &Job) -> bool {
-        let home = Placement::of(job.hash, self.config.buckets).home;
-        let until = self.untracked.get(&home);
-        until.is_some_and(|until| until.wrapping_sub(job.now).cast_signed() >= 0)
     }
 
     fn new_flow(&self, job: &Job, chosen: u32, dest: &Dest) -> Flow {
@@ -353,7 +350,7 @@ fn begins(flags: TcpFlags) -> bool {
 }
 
 /// The spread table's server for a hash; 0 = none.
-fn spread(row: &ServiceRow, hash: u64) -> u32 {
+pub(super) fn spread(row: &ServiceRow, hash: u64) -> u32 {
     let length = u32::try_from(row.spread.len()).unwrap_or(u32::MAX);
     row.spread
         .get(scaled(hash, length) as usize)

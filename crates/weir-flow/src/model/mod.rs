@@ -8,6 +8,7 @@
 
 mod bind;
 mod config;
+mod flood;
 mod flows;
 mod forward;
 mod refuse;
@@ -25,6 +26,7 @@ pub use flows::{Flow, Kind};
 use crate::key::{FlowKey, Tuple};
 use crate::parse::{Cold, Layout, parse};
 use crate::state::{self, View};
+use flood::Budget;
 use flows::Flows;
 
 /// What becomes of a packet.
@@ -107,32 +109,14 @@ pub struct Model<S> {
     live: HashMap<u32, Live>,
     traffic: HashMap<u32, Traffic>,
     reasons: HashMap<Reason, u64>,
-    /// By home bucket: the tick until which flows may exist there without an entry.
-    untracked: HashMap<u32, u32>,
+    /// By protocol and top bits of the hash: the tick until which flows may exist there without an entry.
+    untracked: HashMap<(bool, u64), u32>,
     /// Replies' ways by slot of `weir_clients`.
     clients: HashMap<u32, (Addr, HopParts)>,
     syn_budget: Budget,
     reject_budget: Budget,
     /// Reasons of the packet under way.
     counted: Vec<Reason>,
-}
-
-/// What may happen only so often a tick.
-#[derive(Debug, Default)]
-struct Budget {
-    tick: u32,
-    used: u32,
-}
-
-impl Budget {
-    fn take(&mut self, now: u32, most: u32) -> bool {
-        if self.tick != now {
-            *self = Self { tick: now, used: 0 };
-        }
-        let left = self.used < most;
-        self.used += u32::from(left);
-        left
-    }
 }
 
 /// A packet under way.
