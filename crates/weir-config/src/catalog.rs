@@ -223,8 +223,9 @@ pub(crate) static NODE: Section = Section {
             "syn_budget",
             integer(Node::SYN_BUDGET),
             Default("125000"),
-            "New half-open flows per CPU and second. Above it a SYN is balanced by its hash, without an entry, so that \
-             a flood pushes no flow out.",
+            "New flows per CPU and second that get an entry: half-open ones, and those of UDP. Above it a SYN or a \
+             datagram is balanced by its hash, without an entry, so that a flood fills no table. Under `nat` a SYN \
+             above it is dropped, and UDP flows get their entry all the same.",
             "syn_budget = 50000",
         ),
         Key::new(

@@ -75,7 +75,7 @@ pub struct Node {
     pub max_servers: u32,
     /// Services of both origins.
     pub max_services: u32,
-    /// New half-open entries per CPU and second; above it a SYN is hashed without an entry.
+    /// New entries per CPU and second; above it a SYN or a datagram is hashed without an entry.
     pub syn_budget: u32,
     /// What proxied connections get between SIGTERM and exit.
     pub drain_timeout: Duration,
@@ -88,7 +88,7 @@ impl Node {
     pub const MAX_SERVERS: (u32, u32) = (1, 1 << 20);
     /// Smallest and largest `max_services`.
     pub const MAX_SERVICES: (u32, u32) = (1, 1 << 18);
-    /// Smallest and largest `syn_budget`; 0 = no SYN gets an entry.
+    /// Smallest and largest `syn_budget`; 0 = no flow gets an entry, but those of UDP under nat.
     pub const SYN_BUDGET: (u32, u32) = (0, 100_000_000);
 }
 

@@ -82,7 +82,7 @@ fn measure(
     director.limit_syns(true)?;
     let mut feed = Feed::load(objects, &case.measured())?;
     let null = feed.null()?;
-    let packets = case.packets(effort.packets);
+    let packets = effort.packets;
     let mut nets = vec![Vec::new(); targets.len()];
     for _ in 0..effort.rounds {
         feed.aim(&null)?;

@@ -210,14 +210,6 @@ impl Case {
         (plans, self.stream.flows())
     }
 
-    /// Packets of one timed run; new flows are fewer, so that all rounds together leave the table half empty.
-    pub(crate) fn packets(&self, most: u32) -> u32 {
-        match self.stream {
-            Stream::RandomDatagrams if self.setup.places >= PLACES => most.min(1 << 17),
-            _ => most,
-        }
-    }
-
     /// Bytes that the method adds in front.
     fn growth(&self) -> u32 {
         match (self.setup.forward, self.setup.tunnel) {

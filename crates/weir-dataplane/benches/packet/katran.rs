@@ -133,7 +133,7 @@ impl Katran {
         feed.aim(&self.program)?;
         greet(&mut feed, case, ground.director)?;
         let null = feed.null()?;
-        let packets = case.packets(effort.packets);
+        let packets = effort.packets;
         let before = self.counter(LOOKUPS)?;
         let (mut floors, mut nets) = (Vec::new(), Vec::new());
         for _ in 0..effort.rounds {

@@ -97,7 +97,7 @@ fn measure(
 
     let mut feed = Feed::load(objects, &case.measured())?;
     let null = feed.null()?;
-    let packets = case.packets(effort.packets);
+    let packets = effort.packets;
     let before = director.counts()?;
     let (mut floors, mut nets) = (Vec::new(), Vec::new());
     for _ in 0..effort.rounds {
