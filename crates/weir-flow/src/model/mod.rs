@@ -316,6 +316,10 @@ impl<S: Scheduler> Model<S> {
     }
 
     fn next_state(&self, job: &Job, flow: &Flow) -> State {
+        // Also one that was closed because its server was removed, when the server is back.
+        if job.layout.protocol.0 != 6 {
+            return State::Udp;
+        }
         let view = if flow.one_sided {
             View::OneSided
         } else {
