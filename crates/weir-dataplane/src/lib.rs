@@ -26,6 +26,7 @@ mod status;
 mod sys;
 mod table;
 mod testrun;
+mod verify;
 
 pub use attach::{
     Attachment, Direction, XdpChoice, XdpMode, attach_tc, attach_xdp, attachments, detach,

@@ -13,6 +13,7 @@ use aya::{Ebpf, EbpfLoader};
 
 use crate::error::{Context, Error, Result};
 use crate::sys;
+use crate::verify::until_verified;
 
 include!(concat!(env!("OUT_DIR"), "/objects.rs"));
 
@@ -117,8 +118,8 @@ pub(crate) fn load(
 fn load_programs(object: &mut Ebpf) -> std::result::Result<(), String> {
     for (name, program) in object.programs_mut() {
         let loaded = match program {
-            Program::Xdp(program) => program.load(),
-            Program::SchedClassifier(program) => program.load(),
+            Program::Xdp(program) => until_verified(|| program.load()),
+            Program::SchedClassifier(program) => until_verified(|| program.load()),
             _ => {
                 return Err(format!(
                     "program {name} is of a kind that Weir does not use"

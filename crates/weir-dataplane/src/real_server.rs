@@ -30,6 +30,8 @@ pub use rules::{Mark, Ports, Prefix, Rules, TunnelSet, TunnelVip};
 use maps::{ReadMaps, write_maps};
 use pin::Pins;
 
+use crate::verify::until_verified;
+
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/weir_real_server.bpf.o"));
 
@@ -189,9 +191,7 @@ impl RealServer {
                 })?
                 .try_into()
                 .map_err(|source| Error::program("find", source))?;
-            program
-                .load()
-                .map_err(|source| Error::program("load", source))?;
+            until_verified(|| program.load()).map_err(|source| Error::program("load", source))?;
             for hook in wanted {
                 self.pins.attach(program, hook)?;
             }
