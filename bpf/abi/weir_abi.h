@@ -115,7 +115,8 @@ struct weir_extent {
 	__u32 gcd;
 	__u32 start_seq;    /* what a cursor of another generation becomes: user space carries it over a change of the list */
 	__u32 start_weight;
-	__u32 pad[3];
+	__u32 max_load; /* percent of a fair share of active flows that a hash may give a server, 0 = no bound */
+	__u32 pad[2];
 };
 
 struct weir_member {
@@ -134,6 +135,23 @@ struct weir_cursor {
 	__s32 current_weight;
 	__u32 draws; /* random numbers taken so far, counted only under weir_settings.draw_seed */
 	__u32 pad[10];
+};
+
+/* weir_localities (LRU hash): which servers lblc and lblcr gave an address to. */
+struct weir_locality_key {
+	struct weir_addr addr;
+	__u32 service;
+	__u32 generation; /* of the service's row */
+	__u32 scheduler;
+	__u32 pad;
+};
+#define WEIR_LOCALITY_SERVERS 16
+struct weir_locality {
+	__u32 lock;
+	__u32 len;
+	__u32 last_use;    /* tick */
+	__u32 last_change; /* tick */
+	__u32 dests[WEIR_LOCALITY_SERVERS]; /* in the order of joining; lblc has one */
 };
 
 /* ---- servers --------------------------------------------------------------------------------------------------------- */
@@ -182,7 +200,8 @@ struct weir_dest {
 	__u8 family;    /* 4 or 6: of addr */
 	__u16 pad;
 	__u32 generation; /* changes when the row is given to another server */
-	__u32 pad2[2];
+	__u32 place;      /* 1 + its position in its service's list, 0 = not there; true but for the moment of a change */
+	__u32 pad2;
 };
 
 #define WEIR_DEST_BITS 20
@@ -376,7 +395,9 @@ struct weir_settings {
 	__u32 reject_budget; /* ICMP errors of our own making a CPU and second */
 	__u32 flags;
 	__u32 untracked_ticks; /* how long a mark holds after an untracked SYN; after a datagram: the timeout of UDP */
-	__u32 pad[11];
+	__u32 pad[9];
+	__u32 lblc_expiration;  /* ticks after which lblc forgets an address that nobody used */
+	__u32 lblcr_expiration; /* the same for lblcr, which then also takes a server out of a set that did not change */
 	__u32 draw_seed; /* 0 = twos and p2c draw from the kernel's generator; else draw n of a service is a function of both */
 };
 

@@ -10,6 +10,7 @@
 #include "lib/schedule_hash.h"
 #include "lib/schedule_list.h"
 #include "lib/schedule_load.h"
+#include "lib/schedule_locality.h"
 
 /* The load rules, verified apart from the walks: each has its own loops. */
 __noinline __u32 schedule_by_load(__u32 service_id, struct weir_extent *extent)
@@ -52,12 +53,13 @@ __noinline __u32 schedule(struct packet *p, __u32 service_id, struct weir_extent
 	case WEIR_SCHED_DH:
 	case WEIR_SCHED_SH:
 	case WEIR_SCHED_MH:
-		return schedule_owner(p, extent);
 	case WEIR_SCHED_MAGLEV:
-		return schedule_maglev(extent, hash);
+		return schedule_by_hash(p, extent, hash);
 	}
 	if (extent->list_len == 0)
 		return 0;
+	if (extent->scheduler == WEIR_SCHED_LBLC || extent->scheduler == WEIR_SCHED_LBLCR)
+		return schedule_by_locality(p, service_id, extent);
 	if (extent->scheduler == WEIR_SCHED_RR || extent->scheduler == WEIR_SCHED_WRR)
 		return schedule_by_walk(service_id, extent, missed);
 	return schedule_by_load(service_id, extent);

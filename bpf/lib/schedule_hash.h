@@ -64,10 +64,54 @@ static __always_inline __u32 mh_hash(__u32 word)
 enum owner {
 	OWNER_TAKE,
 	OWNER_SKIP,
+	OWNER_BUSY, /* above the bound of max_load: skipped, and taken when nobody else is found */
 	OWNER_REFUSE,
 };
 
-static __always_inline enum owner owner_judge(const struct weir_extent *extent, __u32 dest_id)
+/* Under max_load: what all usable servers carry, once a flow. */
+struct pool_load {
+	__u64 active;
+	__u64 weight;
+};
+
+struct pool_sum {
+	const struct weir_extent *extent;
+	struct pool_load load;
+};
+
+static long pool_step(__u32 index, void *context)
+{
+	struct pool_sum *sum = context;
+	struct weir_member *member = member_at(sum->extent, index);
+	struct weir_live *live = member ? WEIR_LOOKUP(weir_live, member->live) : 0;
+
+	if (!live)
+		return 1;
+	sum->load.active += live->active;
+	sum->load.weight += member->weight;
+	return 0;
+}
+
+static __always_inline void pool_load_read(struct pool_load *load, const struct weir_extent *extent)
+{
+	struct pool_sum sum = { .extent = extent };
+
+	if (extent->max_load)
+		bpf_loop(extent->list_len, pool_step, &sum, 0);
+	*load = sum.load;
+}
+
+/* Whether one more flow would put the server above max_load percent of its share by weight, this flow included. */
+static __always_inline int owner_busy(const struct weir_extent *extent, const struct pool_load *pool, __u32 dest_id)
+{
+	struct weir_member *member = member_of(extent, dest_id);
+	struct weir_live *live = member ? WEIR_LOOKUP(weir_live, member->live) : 0;
+
+	return live && live->active * 100 * pool->weight >= extent->max_load * (pool->active + 1) * member->weight;
+}
+
+static __always_inline enum owner owner_judge(const struct weir_extent *extent, const struct pool_load *pool,
+					      __u32 dest_id)
 {
 	struct weir_dest *dest = WEIR_LOOKUP(weir_dests, dest_id);
 
@@ -77,97 +121,115 @@ static __always_inline enum owner owner_judge(const struct weir_extent *extent, 
 		return extent->flags & WEIR_EXTENT_REPAIR ? OWNER_SKIP : OWNER_REFUSE;
 	if (dest_overloaded(dest_id))
 		return extent->flags & WEIR_EXTENT_FALLBACK ? OWNER_SKIP : OWNER_REFUSE;
-	return OWNER_TAKE;
+	return extent->max_load && owner_busy(extent, pool, dest_id) ? OWNER_BUSY : OWNER_TAKE;
 }
 
 struct probe {
 	const struct weir_extent *extent;
+	struct pool_load pool;
 	__u32 input;
 	__u32 first;
 	__u32 dest;
 };
 
-/* Place of probe `index` after the first: dh and sh add to twice the first bucket, mh hashes the client anew. */
+/*
+ * Place of probe `index` after the first: dh and sh add to twice the first bucket, mh hashes the client anew, maglev takes
+ * the next place of its table.
+ */
 static __always_inline __u32 probe_place(const struct probe *probe, __u32 index)
 {
-	__u32 size = probe->extent->hash_len;
+	__u32 size = probe->extent->hash_len, place = probe->first + index;
 
-	if (probe->extent->scheduler != WEIR_SCHED_MH)
-		return (2 * probe->first + index) & ((1 << BUCKETS_LOG2) - 1);
-	return size ? mh_hash(probe->input + (index + probe->first) % size) % size : 0;
+	switch (probe->extent->scheduler) {
+	case WEIR_SCHED_MAGLEV:
+		return place >= size ? place - size : place;
+	case WEIR_SCHED_MH:
+		return size ? mh_hash(probe->input + place % size) % size : 0;
+	}
+	return (probe->first + place) & ((1 << BUCKETS_LOG2) - 1);
+}
+
+static __always_inline __u32 probe_count(const struct weir_extent *extent)
+{
+	switch (extent->scheduler) {
+	case WEIR_SCHED_MAGLEV:
+		return extent->hash_len;
+	case WEIR_SCHED_MH:
+		return MH_PROBES;
+	}
+	return 1 << BUCKETS_LOG2;
 }
 
 static long probe_step(__u32 index, void *context)
 {
 	struct probe *probe = context;
 	__u32 dest = table_word(probe->extent->hash_at, probe_place(probe, index));
-	enum owner judged = owner_judge(probe->extent, dest);
 
-	if (judged == OWNER_TAKE)
+	switch (owner_judge(probe->extent, &probe->pool, dest)) {
+	case OWNER_TAKE:
 		probe->dest = dest;
-	return judged != OWNER_SKIP;
+		return 1;
+	case OWNER_BUSY:
+		if (!probe->dest)
+			probe->dest = dest;
+		return 0;
+	case OWNER_SKIP:
+		return 0;
+	case OWNER_REFUSE:
+		return 1;
+	}
+	return 1;
 }
 
-static __always_inline __u32 schedule_owner(const struct packet *p, const struct weir_extent *extent)
+/* maglev: its table is the spread table, over the flow's own hash. */
+static __always_inline __u32 first_place(const struct packet *p, const struct weir_extent *extent, __u32 input,
+					 __u64 hash)
 {
-	struct probe probe = { .extent = extent, .input = hash_input(p, extent) };
-	int is_mh = extent->scheduler == WEIR_SCHED_MH;
+	switch (extent->scheduler) {
+	case WEIR_SCHED_MAGLEV:
+		return (hash >> 32) * extent->hash_len >> 32;
+	case WEIR_SCHED_MH:
+		return extent->hash_len ? mh_hash(input) % extent->hash_len : 0;
+	}
+	/* hash_32 of include/linux/hash.h to eight bits. */
+	return (input * 0x61C88647u) >> (32 - BUCKETS_LOG2);
+}
+
+__noinline __u32 schedule_by_hash(struct packet *p, struct weir_extent *extent, __u64 hash)
+{
+	struct probe probe = {};
 	__u32 dest;
 
-	if (extent->hash_len == 0)
+	if (!p || !extent || extent->hash_len == 0)
 		return 0;
-	/* hash_32 of include/linux/hash.h to eight bits. */
-	probe.first = is_mh ? mh_hash(probe.input) % extent->hash_len :
-			      (probe.input * 0x61C88647u) >> (32 - BUCKETS_LOG2);
+	probe.extent = extent;
+	probe.input = hash_input(p, extent);
+	probe.first = first_place(p, extent, probe.input, hash);
+	pool_load_read(&probe.pool, extent);
 	dest = table_word(extent->hash_at, probe.first);
-	switch (owner_judge(extent, dest)) {
+	switch (owner_judge(extent, &probe.pool, dest)) {
 	case OWNER_TAKE:
 		return dest;
 	case OWNER_REFUSE:
 		return 0;
+	case OWNER_BUSY:
+		probe.dest = dest;
+		break;
 	case OWNER_SKIP:
-		bpf_loop(is_mh ? MH_PROBES : 1 << BUCKETS_LOG2, probe_step, &probe, 0);
+		break;
 	}
+	bpf_loop(probe_count(extent), probe_step, &probe, 0);
 	return probe.dest;
 }
 
 /* ---- over the whole tuple ------------------------------------------------------------------------------------------------ */
 
-/* The pool's own spread over the flow hash: for maglev, and for flows without an entry, whose packets all find one server. */
+/* The pool's own spread over the flow hash: for flows without an entry, whose packets all find one server. */
 static __always_inline __u32 schedule_spread(const struct weir_extent *extent, __u64 hash)
 {
 	if (extent->spread_len == 0)
 		return 0;
 	return table_word(extent->spread_at, (hash >> 32) * extent->spread_len >> 32);
-}
-
-struct spread_walk {
-	const struct weir_extent *extent;
-	__u32 first;
-	__u32 dest;
-};
-
-static long spread_step(__u32 index, void *context)
-{
-	struct spread_walk *walk = context;
-	__u32 place = walk->first + index, dest;
-
-	if (place >= walk->extent->spread_len)
-		place -= walk->extent->spread_len;
-	dest = table_word(walk->extent->spread_at, place);
-	if (!dest || dest_overloaded(dest))
-		return 0;
-	walk->dest = dest;
-	return 1;
-}
-
-/* The owner of the flow's place, or of the next place whose owner is not overloaded. */
-static __always_inline __u32 schedule_maglev(const struct weir_extent *extent, __u64 hash)
-{
-	struct spread_walk walk = { .extent = extent, .first = (hash >> 32) * extent->spread_len >> 32 };
-
-	bpf_loop(extent->spread_len, spread_step, &walk, 0);
-	return walk.dest;
 }
 
 #endif

@@ -20,6 +20,43 @@ static __always_inline int dest_overloaded(__u32 dest_id)
 	return live && READ_ONCE(live->overloaded);
 }
 
+struct member_search {
+	const struct weir_extent *extent;
+	__u32 dest;
+	__u32 found; /* a position */
+};
+
+static long member_step(__u32 index, void *context)
+{
+	struct member_search *search = context;
+	struct weir_member *member = member_at(search->extent, index);
+
+	if (!member)
+		return 1;
+	if (member->dest != search->dest)
+		return 0;
+	search->found = index;
+	return 1;
+}
+
+/* A server's row of the list, none when it takes no flows. Only while the list is being changed it must be looked for. */
+static __always_inline struct weir_member *member_of(const struct weir_extent *extent, __u32 dest_id)
+{
+	struct member_search search = { .extent = extent, .dest = dest_id, .found = extent->list_len };
+	struct weir_dest *dest = WEIR_LOOKUP(weir_dests, dest_id);
+	struct weir_member *member;
+
+	if (!dest || !dest->place || !(dest->flags & WEIR_DEST_USABLE))
+		return 0;
+	if (dest->place <= extent->list_len) {
+		member = member_at(extent, dest->place - 1);
+		if (member && member->dest == dest_id)
+			return member;
+	}
+	bpf_loop(extent->list_len, member_step, &search, 0);
+	return search.found < extent->list_len ? member_at(extent, search.found) : 0;
+}
+
 /* ---- seeking ----------------------------------------------------------------------------------------------------------- */
 
 struct list_search {

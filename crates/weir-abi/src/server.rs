@@ -109,8 +109,10 @@ structs! {
         pad: u16,
         /// Changes when the row is given to another server.
         generation: u32,
+        /// 1 + its position in its service's list, 0 = not there; true but for the moment of a change.
+        place: u32,
         /// Zero.
-        pad2: [u32; 2],
+        pad2: u32,
     }
 
     /// `weir_live`: counts that change with a flow's class. Index = dest id, or a row above the dest rows for a pool's server.

@@ -24,6 +24,8 @@ constants! {
     EXTENT_REPAIR: u32 = 4;
     /// [`Extent::flags`]: `ip_hash`: of an IPv4 source the first three octets count.
     EXTENT_NETWORK: u32 = 8;
+    /// Most servers that `lblcr` remembers for an address.
+    LOCALITY_SERVERS: u32 = 16;
 }
 
 numbered! {
@@ -163,8 +165,10 @@ structs! {
         start_seq: u32,
         /// `current_weight` that a cursor of another generation takes over.
         start_weight: u32,
+        /// Percent of a fair share of active flows that a hash may give a server, 0 = no bound.
+        max_load: u32,
         /// Zero.
-        pad: [u32; 3],
+        pad: [u32; 2],
     }
 
     /// A usable server in a service's list; one element of `weir_tables`.
@@ -195,6 +199,34 @@ structs! {
         draws: u32,
         /// Zero.
         pad: [u32; 10],
+    }
+
+    /// `weir_localities`: an address of a service.
+    LocalityKey = "weir_locality_key", 32 {
+        /// The destination.
+        addr: Addr,
+        /// Index into `weir_services`.
+        service: u32,
+        /// Of the service's row.
+        generation: u32,
+        /// [`Scheduler`].
+        scheduler: u32,
+        /// Zero.
+        pad: u32,
+    }
+
+    /// `weir_localities`: which servers `lblc` and `lblcr` gave an address to.
+    Locality = "weir_locality", 80 {
+        /// Held while the set changes.
+        lock: u32,
+        /// Servers in the set.
+        len: u32,
+        /// Tick.
+        last_use: u32,
+        /// Tick.
+        last_change: u32,
+        /// In the order of joining; `lblc` has one.
+        dests: [u32; LOCALITY_SERVERS as usize],
     }
 
     /// The unit of `weir_tables`.

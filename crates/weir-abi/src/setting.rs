@@ -36,7 +36,11 @@ structs! {
         /// How long a mark holds after an untracked SYN, ticks; after a datagram it is the timeout of UDP.
         untracked_ticks: u32,
         /// Zero.
-        pad: [u32; 11],
+        pad: [u32; 9],
+        /// Ticks after which `lblc` forgets an address that nobody used.
+        lblc_expiration: u32,
+        /// The same for `lblcr`, which then also takes a server out of a set that did not change.
+        lblcr_expiration: u32,
         /// 0 = `twos` and `p2c` draw from the kernel's generator; otherwise draw number n of a service is a function of both.
         draw_seed: u32,
     }

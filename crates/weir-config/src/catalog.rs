@@ -385,9 +385,16 @@ pub(crate) static SCHEDULER: Section = Section {
              unusable server go to the next of the hash instead of being refused. Each for its own scheduler.",
             "flags = [\"mh-port\", \"mh-fallback\"]",
         ),
-        Key::later(
+        Key::new(
             "max_load",
-            "Bounded load: no server above this many times the mean.",
+            Kind::Factor {
+                min: 100,
+                max: 10_000,
+            },
+            Absent("a hash decides alone"),
+            "Bounded load, for `dh`, `sh`, `mh` and `maglev`: a server that has this many times its share by weight of the \
+             service's active flows gives new ones to the next of the hash.",
+            "max_load = 1.25",
         ),
     ],
 };

@@ -66,6 +66,11 @@ pub(crate) enum Kind {
         min: u32,
         max: u32,
     },
+    /// A number with two decimals at most, in hundredths.
+    Factor {
+        min: u32,
+        max: u32,
+    },
     Duration {
         min: Duration,
         max: Duration,
@@ -175,6 +180,11 @@ impl Kind {
             Self::PortRange => "\"FIRST-LAST\", ports from 1 to 65535".to_owned(),
             Self::Flag => "true or false".to_owned(),
             Self::Integer { min, max } => format!("an integer from {min} to {max}"),
+            Self::Factor { min, max } => format!(
+                "a number from {} to {}, two decimals at most",
+                factor(*min),
+                factor(*max)
+            ),
             Self::Duration { min, max } => {
                 format!(
                     "a duration from \"{}\" to \"{}\"",
@@ -192,6 +202,11 @@ impl Kind {
             Self::Either(a, b) => format!("{}, or {}", a.syntax(), b.syntax()),
         }
     }
+}
+
+/// Hundredths as a number.
+pub(crate) fn factor(hundredths: u32) -> String {
+    format!("{}.{:02}", hundredths / 100, hundredths % 100)
 }
 
 /// `"a"`, `"a" or "b"`, `"a", "b" or "c"`.

@@ -84,6 +84,12 @@ fn kind(of: &Kind) -> Value {
         Kind::PortRange => json!({"type": "string", "pattern": format!("^{PORT}(-{PORT})?$")}),
         Kind::Flag => json!({"type": "boolean"}),
         Kind::Integer { min, max } => json!({"type": "integer", "minimum": min, "maximum": max}),
+        Kind::Factor { min, max } => json!({
+            "type": "number",
+            "minimum": f64::from(*min) / 100.0,
+            "maximum": f64::from(*max) / 100.0,
+            "$comment": "two decimals at most",
+        }),
         Kind::Duration { min, max } => json!({
             "type": "string",
             "pattern": "^[0-9]+ *(ms|s|m|h|d)$",

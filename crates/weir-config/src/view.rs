@@ -168,6 +168,32 @@ impl<'a, 't> View<'a, 't> {
     }
 
     /// A duration within the range of its key.
+    /// A number in hundredths.
+    pub(crate) fn factor(&self, sink: &mut Sink<'_>, name: &str) -> Option<u32> {
+        let (entry, kind) = self.get(name)?;
+        let Kind::Factor { min, max } = *kind else {
+            return None;
+        };
+        let value = match entry.item.value {
+            Value::Integer(value) => value.map_or(f64::NAN, |value| value as f64),
+            Value::Float(value) => value,
+            _ => {
+                sink.push(wrong_type(&entry.item, kind));
+                return None;
+            }
+        };
+        let hundredths = (value * 100.0).round();
+        let fits = (f64::from(min)..=f64::from(max)).contains(&hundredths)
+            && (value * 100.0 - hundredths).abs() < 1e-6;
+        if !fits {
+            let message = format!("`{name}` is out of range");
+            let fix = format!("write {}", kind.syntax());
+            sink.push(Diagnostic::new(Code::OutOfRange, &entry.item.span, message).fix(fix));
+            return None;
+        }
+        Some(hundredths as u32)
+    }
+
     pub(crate) fn duration(&self, sink: &mut Sink<'_>, name: &str) -> Option<Duration> {
         let (entry, kind) = self.get(name)?;
         let Kind::Duration { min, max } = *kind else {

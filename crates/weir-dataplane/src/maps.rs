@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use weir_abi::{
     Addr, Budget, Client, Cursor, Dest, Device, Element, Filter, Fragment, FragmentKey,
-    HOPS_PER_DEST, Hop, Listener, Live, REASON_COUNT, Range, Service, Settings, SweepPublic,
-    Traffic, Vip,
+    HOPS_PER_DEST, Hop, Listener, Live, Locality, LocalityKey, REASON_COUNT, Range, Service,
+    Settings, SweepPublic, Traffic, Vip,
 };
 
 use crate::error::{Context, Error, Result};
@@ -30,6 +30,8 @@ pub struct Maps {
     pub listeners: Table<Listener, u32>,
     /// ifindex → what XDP may do there.
     pub devices: Table<u32, Device>,
+    /// What `lblc` and `lblcr` remember.
+    pub localities: Table<LocalityKey, Locality>,
     /// Fragmented datagrams under way.
     pub fragments: Table<FragmentKey, Fragment>,
     /// Service rows.
@@ -70,6 +72,7 @@ impl Maps {
             vips: Table::new("weir_vips", open("weir_vips")?)?,
             listeners: Table::new("weir_listeners", open("weir_listeners")?)?,
             devices: Table::new("weir_devices", open("weir_devices")?)?,
+            localities: Table::new("weir_localities", open("weir_localities")?)?,
             fragments: Table::new("weir_fragments", open("weir_fragments")?)?,
             services: Mapped::open("weir_services", state, access)?,
             elements: Mapped::open("weir_tables", state, access)?,

@@ -7,8 +7,8 @@
 
 use weir_abi::{
     Addr, Budget, Client, Cursor, Dest, Device, Element, Extent, Filter, FlowCold, Fragment,
-    FragmentKey, Hints, Hop, Listener, Live, Marks, Member, Range, Service, Settings, SweepPublic,
-    Traffic, Vip,
+    FragmentKey, Hints, Hop, Listener, Live, Locality, LocalityKey, Marks, Member, Range, Service,
+    Settings, SweepPublic, Traffic, Vip,
 };
 
 /// A type whose every bit pattern is a value.
@@ -42,6 +42,8 @@ pod!(
     Fragment,
     FragmentKey,
     Hints,
+    Locality,
+    LocalityKey,
     Hop,
     Listener,
     Live,

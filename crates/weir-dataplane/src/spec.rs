@@ -6,7 +6,8 @@
 use weir_abi::{
     Addr, BUCKET_SLOTS, Bucket, Budget, CLIENT_SLOTS, Client, Cursor, Dest, Device, Element,
     Filter, FlowCold, Fragment, FragmentKey, HINTS, HOPS_PER_DEST, Hints, Hop, Listener, Live,
-    MARKS_ROWS, Marks, REASON_COUNT, Service, Settings, SweepPublic, Traffic, Vip,
+    Locality, LocalityKey, MARKS_ROWS, Marks, REASON_COUNT, Service, Settings, SweepPublic,
+    Traffic, Vip,
 };
 
 use crate::error::{Error, Result};
@@ -119,6 +120,9 @@ pub(crate) const MAPS: &[MapSpec] = &[
     per_cpu::<Traffic>("weir_traffic", |sizes| sizes.dests),
     per_cpu::<u64>("weir_reasons", |_| REASON_COUNT),
     per_cpu::<Budget>("weir_budgets", |_| 1),
+    hash::<LocalityKey, Locality>("weir_localities", Group::Counts, LRU_HASH, 0, |sizes| {
+        sizes.vips
+    }),
     hash::<FragmentKey, Fragment>("weir_fragments", Group::Counts, LRU_HASH, 0, |sizes| {
         sizes.fragments
     }),

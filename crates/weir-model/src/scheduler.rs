@@ -99,9 +99,14 @@ impl SchedulerKind {
         )
     }
 
+    /// Whether it looks a server up by a hash, so that its load can be bounded.
+    pub const fn hashes(self) -> bool {
+        matches!(self, Self::Dh | Self::Sh | Self::Mh | Self::Maglev)
+    }
+
     /// Whether the data plane of this build can run it.
     pub const fn is_built(self) -> bool {
-        !matches!(self, Self::Lblc | Self::Lblcr | Self::LeastTime)
+        !matches!(self, Self::LeastTime)
     }
 }
 

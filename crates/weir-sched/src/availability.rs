@@ -12,6 +12,9 @@ pub enum Availability {
     Quiesced,
     /// At its upper connection threshold.
     Overloaded,
+    /// Above its share of the pool's flows, where the service bounds it: probed past in every mode, and taken when nobody
+    /// better is found.
+    Busy,
 }
 
 /// What a hashing scheduler does about a server that is not [`Availability::Ready`].
@@ -28,16 +31,39 @@ pub enum Mode {
 
 /// What to do with one probed server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+enum Verdict {
     Take,
     Refuse,
     Skip,
+    Spare,
 }
 
 impl Mode {
-    pub(crate) fn judge(self, found: Availability) -> Verdict {
+    /// The server that a row of probed ones leads to: 0 among them is a place without an owner, which refuses.
+    pub(crate) fn choose(
+        self,
+        probes: impl Iterator<Item = u32>,
+        availability: &dyn Fn(u32) -> Availability,
+    ) -> Option<u32> {
+        let mut spare = None;
+        for dest in probes {
+            if dest == 0 {
+                break;
+            }
+            match self.judge(availability(dest)) {
+                Verdict::Take => return Some(dest),
+                Verdict::Refuse => break,
+                Verdict::Spare => spare = spare.or(Some(dest)),
+                Verdict::Skip => {}
+            }
+        }
+        spare
+    }
+
+    fn judge(self, found: Availability) -> Verdict {
         match (self, found) {
             (_, Availability::Ready) => Verdict::Take,
+            (_, Availability::Busy) => Verdict::Spare,
             (Mode::Fallback, _) | (Mode::Repair, Availability::Quiesced) => Verdict::Skip,
             (Mode::Strict, _) | (Mode::Repair, Availability::Overloaded) => Verdict::Refuse,
         }

@@ -5,7 +5,7 @@
 //! here it takes `sh`'s.
 
 use crate::Member;
-use crate::availability::{Availability, Mode, Verdict};
+use crate::availability::{Availability, Mode};
 use crate::hash::hash_32_to_8;
 
 /// Number of buckets, `IP_VS_SH_TAB_SIZE` and `IP_VS_DH_TAB_SIZE`.
@@ -67,18 +67,10 @@ pub fn lookup(
     availability: &dyn Fn(u32) -> Availability,
 ) -> Option<u32> {
     let probes = (0..=u8::MAX).map(|step| probe(index, step));
-    for bucket in std::iter::once(index).chain(probes) {
-        let dest = owners[usize::from(bucket)];
-        if dest == 0 {
-            return None;
-        }
-        match mode.judge(availability(dest)) {
-            Verdict::Take => return Some(dest),
-            Verdict::Refuse => return None,
-            Verdict::Skip => {}
-        }
-    }
-    None
+    let owners = std::iter::once(index)
+        .chain(probes)
+        .map(|bucket| owners[usize::from(bucket)]);
+    mode.choose(owners, availability)
 }
 
 #[cfg(test)]

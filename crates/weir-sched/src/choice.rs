@@ -5,6 +5,7 @@
 
 use std::net::IpAddr;
 
+use crate::bound::Bound;
 use crate::load::{self, Rule};
 use crate::{Availability, Counts, Flags, Kind, Member, Mode, bucket, hash, maglev, mh};
 
@@ -25,6 +26,8 @@ pub struct Service<'a> {
     pub entries: &'a [mh::Entry],
     /// The spread table; elsewhere than for `maglev` not looked at.
     pub spread: &'a [u32],
+    /// `max_load` in percent; looked at by those that hash.
+    pub max_load: Option<u32>,
 }
 
 /// A new flow.
@@ -59,13 +62,16 @@ impl Service<'_> {
             Kind::Ovf => least(Rule::Ovf),
             Kind::Twos => picked(load::twos(self.members, counts, draw)),
             Kind::P2c => picked(load::p2c(self.members, counts, draw)),
-            Kind::Dh | Kind::Sh | Kind::Mh | Kind::Maglev => self.by_hash(arrival),
+            Kind::Dh | Kind::Sh | Kind::Mh | Kind::Maglev => self.by_hash(arrival, counts),
             Kind::Rr | Kind::Wrr | Kind::Lblc | Kind::Lblcr => None,
         }
     }
 
-    fn by_hash(&self, arrival: &Arrival) -> Option<u32> {
-        let state = |dest| self.availability(dest);
+    fn by_hash(&self, arrival: &Arrival, counts: &dyn Fn(u32) -> Counts) -> Option<u32> {
+        let bound = self
+            .max_load
+            .map(|percent| Bound::new(percent, self.members, counts));
+        let state = |dest| self.availability(dest, bound.as_ref(), counts);
         let (fold, port) = self.key(arrival);
         match self.kind {
             Kind::Dh => {
@@ -80,7 +86,7 @@ impl Service<'_> {
                 let table = mh::table(self.entries).ok()?;
                 mh::lookup(&table, fold, port, self.mode, &state)
             }
-            _ => maglev::lookup(self.spread, arrival.hash, &state),
+            _ => maglev::lookup(self.spread, arrival.hash, self.mode, &state),
         }
     }
 
@@ -98,10 +104,20 @@ impl Service<'_> {
         )
     }
 
-    fn availability(&self, dest: u32) -> Availability {
-        self.members
-            .iter()
-            .find(|member| member.dest == dest)
-            .map_or(Availability::Quiesced, Member::availability)
+    fn availability(
+        &self,
+        dest: u32,
+        bound: Option<&Bound>,
+        counts: &dyn Fn(u32) -> Counts,
+    ) -> Availability {
+        let Some(member) = self.members.iter().find(|member| member.dest == dest) else {
+            return Availability::Quiesced;
+        };
+        let busy =
+            bound.is_some_and(|bound| bound.is_busy(member.weight, counts(member.slot).active));
+        match member.availability() {
+            Availability::Ready if busy => Availability::Busy,
+            found => found,
+        }
     }
 }

@@ -9,7 +9,9 @@
 //! | load | `lc wlc sed nq fo ovf twos`, Weir's own `p2c` | the list, live counters, random numbers for the last two | [`load`] |
 //! | bucket | `dh sh` | 256 buckets | [`bucket`] |
 //! | maglev | `mh`, and Weir's own `maglev` | a table of prime size | [`mh`], [`maglev`] |
-//! | cache | `lblc lblcr` | the list, counters and an address cache | none: refused where a service is built |
+//! | cache | `lblc lblcr` | the list, counters and an address cache | [`locality`] |
+//!
+//! Those that hash may be bounded by load: [`bound`].
 //!
 //! The functions here are the specification of the BPF code: same inputs, same arithmetic in 32 and 64 bits, bounded loops.
 //! [`reference`](mod@reference) spells `rr` and `wrr` out a second time, step by step over the kernel's linked list, and
@@ -19,11 +21,13 @@
 //! map. It sits at the bottom of the workspace and depends on no other crate of it.
 
 pub mod availability;
+pub mod bound;
 pub mod bucket;
 pub mod choice;
 pub mod hash;
 pub mod kind;
 pub mod load;
+pub mod locality;
 pub mod maglev;
 pub mod mh;
 pub mod reference;

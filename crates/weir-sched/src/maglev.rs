@@ -6,7 +6,7 @@
 //! directors with equal servers agree without talking. Nothing here is secret; the key is in the flow hash.
 
 use crate::Error;
-use crate::availability::Availability;
+use crate::availability::{Availability, Mode};
 use crate::hash::mix_64;
 
 /// Table sizes: primes, so that every skip visits every place.
@@ -105,16 +105,19 @@ impl Turn {
     }
 }
 
-/// The server for a flow's hash: the owner of its place, or of the next place whose owner is ready.
+/// The server for a flow's hash: the owner of its place, or of the next place whose owner takes it.
 ///
-/// The place is the upper half of `hash` scaled to the table, which needs no prime and no division.
-pub fn lookup(table: &[u32], hash: u64, availability: &dyn Fn(u32) -> Availability) -> Option<u32> {
+/// The place is the upper half of `hash` scaled to the table, which needs no prime and no division. An owner that is
+/// overloaded is refused without `mode`'s fallback, as for `mh`; those that are out have no place.
+pub fn lookup(
+    table: &[u32],
+    hash: u64,
+    mode: Mode,
+    availability: &dyn Fn(u32) -> Availability,
+) -> Option<u32> {
     let first = (((hash >> 32) * table.len() as u64) >> 32) as usize;
     let (before, from) = table.split_at_checked(first)?;
-    from.iter()
-        .chain(before)
-        .copied()
-        .find(|&dest| dest != 0 && availability(dest) == Availability::Ready)
+    mode.choose(from.iter().chain(before).copied(), availability)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! with an offset, so it depends on the client and happens per flow.
 
 use crate::Error;
-use crate::availability::{Availability, Mode, Verdict};
+use crate::availability::{Availability, Mode};
 use crate::hash::hsiphash_1u32;
 
 /// Places in the table: the prime of the kernel's default `CONFIG_IP_VS_MH_TAB_INDEX` of 12.
@@ -113,18 +113,10 @@ pub fn lookup(
 ) -> Option<u32> {
     let first = index(fold, port, 0);
     let probes = (0..SIZE).map(|step| index(fold, port, (first + step) % SIZE));
-    for place in std::iter::once(first).chain(probes) {
-        let dest = *table.get(place as usize)?;
-        if dest == 0 {
-            return None;
-        }
-        match mode.judge(availability(dest)) {
-            Verdict::Take => return Some(dest),
-            Verdict::Refuse => return None,
-            Verdict::Skip => {}
-        }
-    }
-    None
+    let owners = std::iter::once(first)
+        .chain(probes)
+        .map(|place| table.get(place as usize).copied().unwrap_or(0));
+    mode.choose(owners, availability)
 }
 
 fn gcd(a: u32, b: u32) -> u32 {

@@ -96,6 +96,7 @@ fn named(sink: &mut Sink<'_>, item: &Item<'_>, kind: &Kind) -> Option<Scheduler>
 fn with_flags(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Scheduler> {
     let (name, kind) = view.get("name")?;
     let scheduler = named(sink, &name.item, kind);
+    let scheduler = bounded(sink, view, scheduler);
     let mut flags = scheduler
         .map(|scheduler| scheduler.flags)
         .unwrap_or_default();
@@ -127,6 +128,35 @@ fn with_flags(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Scheduler> {
         }
     }
     scheduler.map(|scheduler| Scheduler { flags, ..scheduler })
+}
+
+/// With its `max_load`, which only a hash can have: the others look at the load anyway.
+fn bounded(
+    sink: &mut Sink<'_>,
+    view: &View<'_, '_>,
+    scheduler: Option<Scheduler>,
+) -> Option<Scheduler> {
+    let Some(percent) = view.factor(sink, "max_load") else {
+        return scheduler;
+    };
+    let scheduler = scheduler?;
+    if !scheduler.kind.hashes() {
+        if let Some((entry, _)) = view.get("max_load") {
+            sink.push(
+                Diagnostic::new(
+                    Code::Contradiction,
+                    &entry.item.span,
+                    format!("`{}` cannot be bounded by load", scheduler.kind),
+                )
+                .fix("leave it out, or name one of \"dh\", \"sh\", \"mh\" and \"maglev\""),
+            );
+        }
+        return Some(scheduler);
+    }
+    Some(Scheduler {
+        max_load_percent: Some(percent),
+        ..scheduler
+    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! Which server a scheduler would choose now, asked of weir-sched with the counts and cursors that packets meet.
 
+use weir_abi::{LocalityKey, TICK_SHIFT};
 use weir_model::{Protocol, Scheduler, SchedulerKind};
 use weir_sched::choice::{Arrival, Service};
+use weir_sched::locality::{Cache, Entry};
 use weir_sched::{Counts, Cursor, Flags, Kind, Member, Start, table};
 
 use super::allocation::ServiceSlot;
@@ -45,6 +47,9 @@ impl Engine {
         }
         match rule.scheduler.kind {
             SchedulerKind::Rr | SchedulerKind::Wrr => self.walk(slot, rule, &members),
+            SchedulerKind::Lblc | SchedulerKind::Lblcr => {
+                self.by_locality(slot, rule, &members, packet)
+            }
             SchedulerKind::Twos | SchedulerKind::P2c => {
                 let any = members.iter().any(Member::available);
                 Ok(if any { Choice::Random } else { Choice::None })
@@ -64,6 +69,7 @@ impl Engine {
                     members: &members,
                     entries: &extent::mh_entries(slot, rule),
                     spread: &extent::spread(&extent::usable(slot)).unwrap_or_default(),
+                    max_load: rule.scheduler.max_load_percent,
                 };
                 let counts = |id| self.counts(slot, id);
                 Ok(service
@@ -85,6 +91,42 @@ impl Engine {
             SchedulerKind::Rr => table::rr::pick(members, &start, &mut cursor),
             _ => table::wrr::pick(members, &start, &mut cursor),
         };
+        Ok(picked.map(|index| members[index].dest).into())
+    }
+
+    fn by_locality(
+        &self,
+        slot: &ServiceSlot,
+        rule: &Rule,
+        members: &[Member],
+        packet: &Packet,
+    ) -> Result<Choice> {
+        let maps = self.plane.maps();
+        let settings = maps.settings()?;
+        let (kind, expiration) = match rule.scheduler.kind {
+            SchedulerKind::Lblc => (Kind::Lblc, settings.lblc_expiration),
+            _ => (Kind::Lblcr, settings.lblcr_expiration),
+        };
+        let destination = packet.destination.ip();
+        let key = LocalityKey {
+            addr: destination.into(),
+            service: slot.row,
+            generation: slot.generation,
+            scheduler: extent::number(rule.scheduler.kind) as u32,
+            ..LocalityKey::ZERO
+        };
+        let mut cache = Cache::new(kind, expiration);
+        if let Some(known) = maps.localities.get(&key)? {
+            let dests = known.dests.iter().take(known.len as usize);
+            let entry = Entry {
+                dests: dests.copied().collect(),
+                last_use: known.last_use,
+                last_change: known.last_change,
+            };
+            cache.insert(destination, entry);
+        }
+        let now = (weir_sys::now_ns(weir_sys::Clock::MonotonicCoarse) >> TICK_SHIFT) as u32;
+        let picked = cache.pick(members, &|id| self.counts(slot, id), destination, now);
         Ok(picked.map(|index| members[index].dest).into())
     }
 
@@ -142,6 +184,9 @@ pub(super) fn why(scheduler: Scheduler) -> &'static str {
         }
         SchedulerKind::Sh | SchedulerKind::Mh => "the hash of the client",
         SchedulerKind::Maglev => "the hash of the flow",
+        SchedulerKind::Lblc | SchedulerKind::Lblcr => {
+            "a server that had this VIP before, else the fewest connections for its weight"
+        }
         _ => "the fewest connections for its weight",
     }
 }

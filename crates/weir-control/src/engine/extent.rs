@@ -27,6 +27,9 @@ pub(super) struct Tables {
     hash: Vec<u32>,
     spread: Vec<u32>,
     gcd: u32,
+    max_load: u32,
+    /// Whether packets look up where a server stands in the list.
+    placed: bool,
 }
 
 /// What the tables depend on beside the servers.
@@ -44,7 +47,8 @@ pub(super) struct Rule {
 
 /// How a service treats a hash that leads to a server that takes no flow.
 pub(super) fn mode(rule: &Rule) -> Mode {
-    if rule.scheduler.flags.fallback {
+    // Weir's own maglev has no kernel to follow: its clients are never refused while a server is there.
+    if rule.scheduler.flags.fallback || rule.scheduler.kind == SchedulerKind::Maglev {
         availability::Mode::Fallback
     } else if rule.strict {
         availability::Mode::Strict
@@ -99,6 +103,12 @@ pub(super) fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tabl
         hash,
         spread,
         gcd,
+        max_load: rule.scheduler.max_load_percent.unwrap_or(0),
+        placed: rule.scheduler.max_load_percent.is_some()
+            || matches!(
+                rule.scheduler.kind,
+                SchedulerKind::Lblc | SchedulerKind::Lblcr
+            ),
     })
 }
 
@@ -203,6 +213,8 @@ impl Tables {
         let hash_at = list_at + self.list.len() as u32;
         let spread_at = hash_at + words(&self.hash);
         let greatest = self.list.iter().map(|row| row.weight).max().unwrap_or(0);
+        // maglev's own table is the one over the flow hash.
+        let is_maglev = self.scheduler == Number::Maglev as u32;
         let is_walk = self.scheduler == Number::Wrr as u32;
         let header = Extent {
             scheduler: self.scheduler,
@@ -210,8 +222,12 @@ impl Tables {
             generation: self.start.generation,
             list_at,
             list_len: self.list.len() as u32,
-            hash_at,
-            hash_len: self.hash.len() as u32,
+            hash_at: if is_maglev { spread_at } else { hash_at },
+            hash_len: if is_maglev {
+                self.spread.len() as u32
+            } else {
+                self.hash.len() as u32
+            },
             spread_at,
             spread_len: self.spread.len() as u32,
             max_weight: if is_walk {
@@ -222,9 +238,16 @@ impl Tables {
             gcd: self.gcd,
             start_seq: self.start.last_seq,
             start_weight: self.start.pass_weight,
+            max_load: self.max_load,
             ..Extent::ZERO
         };
         (header, [list_at, hash_at, spread_at])
+    }
+
+    /// `Dest::place` of every server that has one.
+    pub(super) fn places(&self) -> impl Iterator<Item = (u32, u32)> {
+        let placed = if self.placed { &self.list[..] } else { &[] };
+        placed.iter().map(|row| row.dest).zip(1..)
     }
 
     /// The hash table, dest ids.

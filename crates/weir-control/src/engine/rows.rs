@@ -12,8 +12,8 @@ use weir_abi::{
     TUNNEL_CSUM, TUNNEL_REMCSUM, VIP_ECHO, VIP_SNAT, ticks_from,
 };
 use weir_model::{
-    Family, Forward, Indexed, NoServer, Node, Ports, Protocol, Service, Snat, Timeouts,
-    TunnelChecksum, TunnelKind,
+    Family, Forward, Indexed, NoServer, Ports, Protocol, Service, Snat, Timeouts, TunnelChecksum,
+    TunnelKind,
 };
 
 use super::Result;
@@ -192,6 +192,12 @@ impl Part {
             }
         }
         let rule = rule(desired, service, dest_rows);
+        let tables = tables(&service.name, slot, &rule)?;
+        for (dest, place) in tables.places() {
+            if let Some(row) = self.dests.get_mut(&dest) {
+                row.place = place;
+            }
+        }
         let row = ServiceRow {
             flags,
             snat: snat.into_iter().map(Addr::from).collect(),
@@ -202,7 +208,7 @@ impl Part {
                 0
             },
             generation: slot.generation,
-            tables: tables(&service.name, slot, &rule)?,
+            tables,
         };
         self.services.insert(slot.row, row);
         Ok(())
@@ -331,13 +337,16 @@ const fn forward_number(forward: Forward) -> weir_abi::Forward {
 }
 
 /// What is set at run time, the flags aside that follow from servers and network.
-pub(super) fn settings(node: &Node, timeouts: &Timeouts) -> Settings {
-    let Timeouts { tcp, tcp_fin, udp } = *timeouts;
+pub(super) fn settings(desired: &Indexed) -> Settings {
+    let Timeouts { tcp, tcp_fin, udp } = desired.timeouts;
+    let (node, ipvs) = (&desired.node, &desired.ipvs);
     Settings {
         timeouts: weir_flow::timeout::Timeouts { tcp, tcp_fin, udp }.ticks(),
         syn_budget: node.syn_budget,
         reject_budget: REJECT_BUDGET,
         untracked_ticks: ticks_from(tcp),
+        lblc_expiration: ticks_from(ipvs.lblc_expiration),
+        lblcr_expiration: ticks_from(ipvs.lblcr_expiration),
         ..Settings::ZERO
     }
 }

@@ -192,7 +192,7 @@ impl Rows {
         for address in &changes.vips {
             self.merge(*address);
         }
-        self.settings = settings(&desired.node, &desired.timeouts);
+        self.settings = settings(desired);
         let flags = [
             (SETTINGS_LOCAL_NAT, self.local_nat > 0),
             (SETTINGS_LEARN_CLIENTS, around.learn_clients),

@@ -385,6 +385,7 @@ impl Writer {
             let row = maps.dests.get(*id)?;
             let wanted = Dest {
                 flags: row.flags & LASTING | flags,
+                place: 0,
                 ..row
             };
             if row.flags & DEST_LIVE != 0 && row != wanted {

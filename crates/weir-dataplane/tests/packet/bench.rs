@@ -165,6 +165,8 @@ impl Bench {
             settings.syn_budget = u32::MAX;
             settings.reject_budget = u32::MAX;
             settings.untracked_ticks = 1_000;
+            settings.lblc_expiration = u32::MAX;
+            settings.lblcr_expiration = u32::MAX;
         });
         for ifindex in [INGRESS, OTHER_DEVICE] {
             bench.device(ifindex, DEVICE_SEND);

@@ -74,16 +74,29 @@ impl Published {
             .collect();
         let hash = hash_table(schedule, &after);
         let spread = spread(schedule);
+        let (list_at, spread_at) = (self.write(plane, &list), self.write(plane, &spread));
+        let (hash_at, hash_len) = match schedule.kind {
+            Kind::Maglev => (spread_at, spread.len()),
+            _ => (self.write(plane, &hash), hash.len()),
+        };
+        for (place, row) in (1..).zip(&list) {
+            let dest = weir_abi::Dest {
+                place,
+                ..plane.maps().dests.get(row.dest).unwrap()
+            };
+            plane.maps().dests.set(row.dest, &dest).unwrap();
+        }
         let extent = Extent {
             scheduler: number(schedule.kind) as u32,
             flags: flags(schedule),
             generation: start.generation,
-            list_at: self.write(plane, &list),
+            list_at,
             list_len: list.len() as u32,
-            hash_at: self.write(plane, &hash),
-            hash_len: hash.len() as u32,
-            spread_at: self.write(plane, &spread),
+            hash_at,
+            hash_len: hash_len as u32,
+            spread_at,
             spread_len: spread.len() as u32,
+            max_load: schedule.max_load.unwrap_or(0),
             max_weight: start.max_weight,
             gcd: start.step,
             start_seq: start.last_seq,
@@ -118,9 +131,10 @@ fn number(kind: Kind) -> Scheduler {
         Kind::Dh => Scheduler::Dh,
         Kind::Sh => Scheduler::Sh,
         Kind::Mh => Scheduler::Mh,
+        Kind::Lblc => Scheduler::Lblc,
+        Kind::Lblcr => Scheduler::Lblcr,
         Kind::Maglev => Scheduler::Maglev,
         Kind::P2c => Scheduler::P2c,
-        other => panic!("{other} is not in the data plane"),
     }
 }
 

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use weir_flow::{Arrival, Family, Load, Scheduler};
 use weir_sched::choice::{self, Service};
+use weir_sched::locality::Cache;
 use weir_sched::{Counts, Flags, Kind, Member, Mode, hash, mh, reference};
 
 /// A server as a scheduler knows it.
@@ -49,10 +50,13 @@ pub(crate) struct Schedule {
     pub(crate) port: bool,
     pub(crate) networks: bool,
     pub(crate) servers: Vec<Server>,
+    /// Percent.
+    pub(crate) max_load: Option<u32>,
     /// What was published last.
     pub(crate) spread: Vec<u32>,
     /// Random numbers drawn so far.
     draws: u32,
+    cache: Cache,
     walk: Option<reference::Service>,
     /// The walk's numbers by dest.
     numbers: HashMap<u32, u32>,
@@ -72,7 +76,9 @@ impl Schedule {
             networks: false,
             servers: Vec::new(),
             spread: Vec::new(),
+            max_load: None,
             draws: 0,
+            cache: Cache::new(kind, u32::MAX),
             walk: walk.map(reference::Service::new),
             numbers: HashMap::new(),
         }
@@ -133,6 +139,12 @@ impl Schedule {
                 inactive: load.inactive as u32,
             }
         };
+        let told = told(arrival);
+        if matches!(self.kind, Kind::Lblc | Kind::Lblcr) {
+            let now = arrival.now;
+            let picked = self.cache.pick(&members, &counts, told.destination, now);
+            return picked.map(|index| members[index].dest);
+        }
         let entries: Vec<_> = self.servers.iter().map(Server::entry).collect();
         let service = Service {
             kind: self.kind,
@@ -145,13 +157,14 @@ impl Schedule {
             members: &members,
             entries: &entries,
             spread: &self.spread,
+            max_load: self.max_load,
         };
         let draws = &mut self.draws;
         let mut draw = || {
             *draws += 1;
             hash::seeded_draw(seed, *draws - 1)
         };
-        service.choose(&told(arrival), &counts, &mut draw)
+        service.choose(&told, &counts, &mut draw)
     }
 }
 

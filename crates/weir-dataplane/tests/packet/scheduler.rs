@@ -51,6 +51,11 @@ impl<'a> Script<'a> {
         }
     }
 
+    fn bound(&mut self, max_load: Option<u32>) {
+        let schedules = &mut self.bench.model.scheduler_mut().schedules;
+        schedules.get_mut(&self.service).unwrap().max_load = max_load;
+    }
+
     fn frame(&self, flow: u16, flags: weir_wire::TcpFlags) -> Vec<u8> {
         let client = match self.vip {
             VIP => format!("198.51.{}.{}", flow % 7, flow % 251),
@@ -205,13 +210,23 @@ const SCRIPTS: [&[Step]; 7] = [
 ];
 
 fn scripts(kind: Kind, mode: Mode, port: bool) {
+    all_scripts(kind, mode, port, None);
+}
+
+fn bounded_scripts(kind: Kind, mode: Mode, max_load: Option<u32>) {
+    all_scripts(kind, mode, false, max_load);
+}
+
+fn all_scripts(kind: Kind, mode: Mode, port: bool, max_load: Option<u32>) {
     let Some(mut bench) = Bench::open() else {
         return;
     };
     bench.predictable(4711);
     for vip in [VIP, VIP6] {
         for steps in SCRIPTS {
-            let chosen = Script::new(&mut bench, kind, mode, port, vip).run(steps);
+            let mut script = Script::new(&mut bench, kind, mode, port, vip);
+            script.bound(max_load);
+            let chosen = script.run(steps);
             // dh has one server for a VIP, which may be the one that is out.
             assert!(
                 kind == Kind::Dh || chosen.iter().any(|number| *number > 0),
@@ -275,6 +290,28 @@ fn p2c() {
 #[test]
 fn maglev() {
     scripts(Kind::Maglev, Mode::Repair, false);
+}
+
+#[test]
+fn lblc() {
+    scripts(Kind::Lblc, Mode::Repair, false);
+}
+
+#[test]
+fn lblcr() {
+    scripts(Kind::Lblcr, Mode::Repair, false);
+}
+
+#[test]
+fn bounded_load() {
+    for (kind, mode) in [
+        (Kind::Sh, Mode::Repair),
+        (Kind::Dh, Mode::Repair),
+        (Kind::Mh, Mode::Fallback),
+        (Kind::Maglev, Mode::Fallback),
+    ] {
+        bounded_scripts(kind, mode, Some(125));
+    }
 }
 
 #[test]

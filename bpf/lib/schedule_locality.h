@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * lblc and lblcr: an address keeps its server, or its set of servers, while these have room (net/netfilter/ipvs/ip_vs_lblc.c
+ * and ip_vs_lblcr.c). The kernel expires entries by a timer; here one that is overdue counts as absent, and the LRU map
+ * bounds their number. A set has sixteen servers at most: beyond, a chosen server is used and not remembered.
+ */
+#ifndef WEIR_SCHEDULE_LOCALITY_H
+#define WEIR_SCHEDULE_LOCALITY_H
+
+#include "lib/schedule_load.h"
+
+/* Too large for the stack of a call chain. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct weir_locality);
+} weir_locality_scratch SEC(".maps");
+
+/* ---- is there room? ------------------------------------------------------------------------------------------------------ */
+
+struct room_search {
+	const struct weir_extent *extent;
+	__u32 found;
+};
+
+static long room_step(__u32 index, void *context)
+{
+	struct room_search *search = context;
+	struct weir_member *member = member_at(search->extent, index);
+	struct weir_live *live = member ? WEIR_LOOKUP(weir_live, member->live) : 0;
+
+	if (!live)
+		return 1;
+	search->found = live->active * 2 < member->weight;
+	return search->found;
+}
+
+/* More active flows than weight, while another server has less than half as many. */
+static __always_inline int locality_full(const struct weir_extent *extent, const struct weir_member *member)
+{
+	struct weir_live *live = WEIR_LOOKUP(weir_live, member->live);
+	struct room_search search = { .extent = extent };
+
+	if (!live || live->active <= member->weight)
+		return 0;
+	bpf_loop(extent->list_len, room_step, &search, 0);
+	return search.found;
+}
+
+/* ---- the set of an address ------------------------------------------------------------------------------------------------ */
+
+struct set_search {
+	const struct weir_extent *extent;
+	struct weir_locality *set;
+	struct candidate best;
+	__u32 dest;
+	__u32 most; /* the most loaded is wanted, not the least */
+};
+
+/* From the server that joined last to the first one; the first of equals stays. */
+static long set_step(__u32 index, void *context)
+{
+	struct set_search *search = context;
+	__u32 at = search->set->len - 1 - index, dest;
+	struct weir_member *member;
+	struct weir_live *live;
+	struct candidate now;
+
+	if (at >= WEIR_LOCALITY_SERVERS)
+		return 1;
+	dest = search->set->dests[at];
+	member = member_of(search->extent, dest);
+	live = member ? WEIR_LOOKUP(weir_live, member->live) : 0;
+	if (!live || (!search->most && dest_overloaded(dest)))
+		return 0;
+	now.cost = live_overhead(live);
+	now.share = member->weight;
+	if (search->dest && (search->most ? search->best.cost * now.share >= now.cost * search->best.share :
+					    search->best.cost * now.share <= now.cost * search->best.share))
+		return 0;
+	search->best = now;
+	search->dest = dest;
+	return 0;
+}
+
+static __always_inline __u32 set_find(const struct weir_extent *extent, struct weir_locality *set, __u32 most)
+{
+	struct set_search search = { .extent = extent, .set = set, .most = most };
+
+	bpf_loop(WEIR_LOCALITY_SERVERS, set_step, &search, 0);
+	return search.dest;
+}
+
+/* Under the set's lock. */
+static __always_inline void set_erase(struct weir_locality *set, __u32 dest, __u32 now)
+{
+	__u32 kept = 0, len = set->len;
+
+	for (__u32 i = 0; i < WEIR_LOCALITY_SERVERS; i++) {
+		__u32 found = set->dests[i];
+
+		if (i >= len || found == dest)
+			continue;
+		VERIFIER_FORGET(kept);
+		if (kept >= WEIR_LOCALITY_SERVERS)
+			break;
+		set->dests[kept] = found;
+		kept++;
+	}
+	set->len = kept;
+	set->last_change = now;
+}
+
+static __always_inline void set_insert(struct weir_locality *set, __u32 dest, __u32 now)
+{
+	__u32 len = set->len;
+
+	for (__u32 i = 0; i < WEIR_LOCALITY_SERVERS; i++)
+		if (i < len && set->dests[i] == dest)
+			return;
+	if (len >= WEIR_LOCALITY_SERVERS)
+		return;
+	set->dests[len] = dest;
+	set->len = len + 1;
+	set->last_change = now;
+}
+
+/* ---- the two rules --------------------------------------------------------------------------------------------------------- */
+
+static __always_inline void locality_begin(const struct weir_locality_key *key, __u32 dest, __u32 now)
+{
+	struct weir_locality *fresh = WEIR_LOOKUP(weir_locality_scratch, 0);
+
+	if (!fresh)
+		return;
+	__builtin_memset(fresh, 0, sizeof(*fresh));
+	fresh->len = 1;
+	fresh->dests[0] = dest;
+	fresh->last_use = now;
+	fresh->last_change = now;
+	bpf_map_update_elem(&weir_localities, key, fresh, BPF_ANY);
+}
+
+/* The server that the set has for the flow, 0 when another must be looked for. */
+static __always_inline __u32 locality_serve(const struct weir_extent *extent, struct weir_locality *set, __u32 now,
+					    __u32 shrink_after)
+{
+	int replicates = extent->scheduler == WEIR_SCHED_LBLCR;
+	__u32 dest = replicates ? set_find(extent, set, 0) : set->dests[0], most;
+	struct weir_member *member;
+
+	if (replicates && set->len > 1 && now - set->last_change > shrink_after && lock_try(&set->lock)) {
+		most = set_find(extent, set, 1);
+		if (most)
+			set_erase(set, most, now);
+		lock_release(&set->lock);
+	}
+	member = dest ? member_of(extent, dest) : 0;
+	return member && !locality_full(extent, member) ? dest : 0;
+}
+
+__noinline __u32 schedule_by_locality(struct packet *p, __u32 service_id, struct weir_extent *extent)
+{
+	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
+	struct weir_service *service = WEIR_LOOKUP(weir_services, service_id);
+	struct weir_locality_key key = {};
+	__u32 now = weir_tick(), forget_after, dest;
+	struct weir_locality *set;
+
+	if (!p || !extent || !settings || !service)
+		return 0;
+	key.addr = p->dst;
+	key.service = service_id;
+	key.generation = service->generation;
+	key.scheduler = extent->scheduler;
+	set = bpf_map_lookup_elem(&weir_localities, &key);
+	forget_after = extent->scheduler == WEIR_SCHED_LBLC ? settings->lblc_expiration : settings->lblcr_expiration;
+	if (set && now - set->last_use >= forget_after)
+		set = 0;
+	if (set) {
+		WRITE_ONCE(set->last_use, now);
+		dest = locality_serve(extent, set, now, settings->lblcr_expiration);
+		if (dest)
+			return dest;
+	}
+	dest = schedule_least(extent, WEIR_SCHED_WLC);
+	if (!dest)
+		return 0;
+	if (!set) {
+		locality_begin(&key, dest, now);
+	} else if (extent->scheduler == WEIR_SCHED_LBLC) {
+		WRITE_ONCE(set->dests[0], dest);
+	} else if (lock_try(&set->lock)) {
+		set_insert(set, dest, now);
+		lock_release(&set->lock);
+	}
+	return dest;
+}
+
+#endif

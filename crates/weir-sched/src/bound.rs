@@ -1,0 +1,110 @@
+//! Bounded load for the hashing schedulers (Mirrokni, Thorup, Zadimoghaddam, SODA 2018): an owner that has more than its share
+//! gives its next flows away.
+//!
+//! A server's share is its part of the active flows by weight, the new flow included; it is busy when one more would put it
+//! above `percent` of that. At 100 percent or more some server is never busy.
+
+use crate::{Counts, Member};
+
+/// What all servers of a service that take flows have together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bound {
+    percent: u32,
+    active: u64,
+    weight: u64,
+}
+
+impl Bound {
+    /// For a service's members; those of weight 0 do not count, overloaded ones do.
+    pub fn new(percent: u32, members: &[Member], counts: &dyn Fn(u32) -> Counts) -> Self {
+        let taking = || members.iter().filter(|member| member.weight > 0);
+        Self {
+            percent,
+            active: taking()
+                .map(|member| u64::from(counts(member.slot).active))
+                .sum(),
+            weight: taking().map(|member| u64::from(member.weight)).sum(),
+        }
+    }
+
+    /// Whether a server with this many active flows gives the next one away.
+    #[must_use]
+    pub fn is_busy(&self, weight: u32, active: u32) -> bool {
+        let taken = u64::from(active)
+            .wrapping_mul(100)
+            .wrapping_mul(self.weight);
+        let share = u64::from(self.percent)
+            .wrapping_mul(self.active + 1)
+            .wrapping_mul(u64::from(weight));
+        taken >= share
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn list(weights: &[u32]) -> Vec<Member> {
+        (1..)
+            .zip(weights)
+            .map(|(seq, &weight)| Member {
+                seq,
+                dest: seq,
+                weight,
+                slot: seq - 1,
+                usable: true,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_share_is_by_weight_and_rounded_up() {
+        // 10 active and one more: shares of 11 × 1.25 are 3.4, 6.9 and 3.4.
+        let members = list(&[1, 2, 1, 0]);
+        let counts = [4, 3, 3, 90].map(|active| Counts {
+            active,
+            inactive: 1000,
+        });
+        let bound = Bound::new(125, &members, &|slot| counts[slot as usize]);
+        assert!(!bound.is_busy(1, 3), "a fourth is within 3.4 rounded up");
+        assert!(bound.is_busy(1, 4));
+        assert!(!bound.is_busy(2, 6));
+        assert!(bound.is_busy(2, 7));
+    }
+
+    proptest! {
+        #[test]
+        fn somebody_is_never_busy(
+            servers in prop::collection::vec((1_u32..1000, 0_u32..100_000), 1..40),
+            percent in 100_u32..1000,
+        ) {
+            let weights: Vec<u32> = servers.iter().map(|server| server.0).collect();
+            let counts = |slot: u32| Counts { active: servers[slot as usize].1, inactive: 0 };
+            let bound = Bound::new(percent, &list(&weights), &counts);
+            prop_assert!(servers.iter().any(|&(weight, active)| !bound.is_busy(weight, active)));
+        }
+
+        #[test]
+        fn who_takes_only_when_not_busy_stays_within_the_bound(
+            weights in prop::collection::vec(1_u32..10, 1..10),
+            owners in prop::collection::vec(any::<prop::sample::Index>(), 1..300),
+            percent in 100_u32..200,
+        ) {
+            let members = list(&weights);
+            let mut active = vec![0_u32; weights.len()];
+            for owner in owners {
+                let bound = Bound::new(percent, &members, &|slot| Counts { active: active[slot as usize], inactive: 0 });
+                let first = owner.index(weights.len());
+                let taker = (first..weights.len()).chain(0..first).find(|&at| !bound.is_busy(weights[at], active[at]));
+                active[taker.unwrap()] += 1;
+            }
+            let (total, weight) = (active.iter().sum::<u32>(), weights.iter().sum::<u32>());
+            for (at, &active) in active.iter().enumerate() {
+                let share = f64::from(percent) / 100.0 * f64::from(total) * f64::from(weights[at]) / f64::from(weight);
+                prop_assert!(f64::from(active) <= share.ceil() + 1e-9, "{active} of {share}");
+            }
+        }
+    }
+}

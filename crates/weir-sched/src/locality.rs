@@ -1,0 +1,165 @@
+//! `lblc` and `lblcr`: an address keeps its server, or its set of servers, while these have room
+//! (net/netfilter/ipvs/ip_vs_lblc.c, ip_vs_lblcr.c).
+//!
+//! Three differences from the kernel, none of which an arrival meets in ordinary use: entries end at their time and not at
+//! the next half-hourly sweep, a set has [`SET`] servers at most, and a removed server is never the one that leaves a set for
+//! being the most loaded. As in the kernel, `lblc` does not look at the upper threshold of a server that it remembers.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use crate::load::{self, Rule};
+use crate::{Counts, Kind, Member};
+
+/// Servers that `lblcr` remembers for an address; a further one is used and not remembered.
+pub const SET: usize = 16;
+
+/// What is remembered of an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// [`Member::dest`] in the order of joining; `lblc` has one.
+    pub dests: Vec<u32>,
+    /// When a flow last asked for the address; in the unit of `now`, wrapping.
+    pub last_use: u32,
+    /// When the set last changed.
+    pub last_change: u32,
+}
+
+/// A service's memory.
+#[derive(Debug, Clone)]
+pub struct Cache {
+    replicates: bool,
+    expiration: u32,
+    entries: HashMap<IpAddr, Entry>,
+}
+
+impl Cache {
+    /// Empty, for `lblcr` if `kind` is that and for `lblc` otherwise. `expiration` is in the unit of `now`.
+    #[must_use]
+    pub fn new(kind: Kind, expiration: u32) -> Self {
+        Self {
+            replicates: kind == Kind::Lblcr,
+            expiration,
+            entries: HashMap::new(),
+        }
+    }
+
+    /// Remembers an address as it was elsewhere.
+    pub fn insert(&mut self, address: IpAddr, entry: Entry) {
+        self.entries.insert(address, entry);
+    }
+
+    /// Another time to forget after.
+    pub fn set_expiration(&mut self, expiration: u32) {
+        self.expiration = expiration;
+    }
+
+    /// Index of the server for the next flow to `destination`, or none when no server is available.
+    pub fn pick(
+        &mut self,
+        members: &[Member],
+        counts: &dyn Fn(u32) -> Counts,
+        destination: IpAddr,
+        now: u32,
+    ) -> Option<usize> {
+        let expiration = self.expiration;
+        self.entries
+            .retain(|_, entry| now.wrapping_sub(entry.last_use) < expiration);
+        let kept = self.entries.get_mut(&destination).and_then(|entry| {
+            entry.last_use = now;
+            if self.replicates {
+                entry.serve_from_set(members, counts, now, expiration)
+            } else {
+                position(members, *entry.dests.first()?)
+            }
+        });
+        if let Some(index) = kept.filter(|&index| !is_full(index, members, counts)) {
+            return Some(index);
+        }
+        let index = load::pick(Rule::Wlc, members, counts)?;
+        let dest = members[index].dest;
+        let entry = self.entries.entry(destination).or_insert_with(|| Entry {
+            dests: Vec::new(),
+            last_use: now,
+            last_change: now,
+        });
+        if !self.replicates {
+            entry.dests = vec![dest];
+        } else if !entry.dests.contains(&dest) && entry.dests.len() < SET {
+            entry.dests.push(dest);
+            entry.last_change = now;
+        }
+        Some(index)
+    }
+}
+
+impl Entry {
+    /// The least loaded of the set; a set that did not change for long then loses the most loaded.
+    fn serve_from_set(
+        &mut self,
+        members: &[Member],
+        counts: &dyn Fn(u32) -> Counts,
+        now: u32,
+        expiration: u32,
+    ) -> Option<usize> {
+        // The kernel's list: who joined last comes first.
+        let set: Vec<usize> = self
+            .dests
+            .iter()
+            .rev()
+            .filter_map(|&dest| position(members, dest))
+            .collect();
+        let load = |index: usize| {
+            let member = &members[index];
+            (
+                u64::from(counts(member.slot).overhead()),
+                u64::from(member.weight),
+            )
+        };
+        let less = |(a, b): (u64, u64), (c, d): (u64, u64)| a * d < c * b;
+        let least = set
+            .iter()
+            .copied()
+            .filter(|&index| members[index].usable)
+            .reduce(|best, index| {
+                if less(load(index), load(best)) {
+                    index
+                } else {
+                    best
+                }
+            });
+        if self.dests.len() > 1 && now.wrapping_sub(self.last_change) > expiration {
+            let most = set.iter().copied().reduce(|most, index| {
+                if less(load(most), load(index)) {
+                    index
+                } else {
+                    most
+                }
+            });
+            if let Some(most) = most {
+                self.dests.retain(|&dest| dest != members[most].dest);
+                self.last_change = now;
+            }
+        }
+        least
+    }
+}
+
+/// Where a server that takes flows, thresholds aside, stands in the list.
+fn position(members: &[Member], dest: u32) -> Option<usize> {
+    members
+        .iter()
+        .position(|member| member.dest == dest && member.weight > 0)
+}
+
+/// More active flows than weight, while another server has less than half as many.
+fn is_full(index: usize, members: &[Member], counts: &dyn Fn(u32) -> Counts) -> bool {
+    let active = |member: &Member| u64::from(counts(member.slot).active);
+    active(&members[index]) > u64::from(members[index].weight)
+        && members
+            .iter()
+            .any(|member| active(member) * 2 < u64::from(member.weight))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! The two rules over hand-made counts; sequences with real counts are the data plane's tests.
+
+use super::*;
+
+const FIRST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+const SECOND: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
+const EXPIRATION: u32 = 100;
+
+/// A service whose counts a test sets: servers as `(weight, active)` in the order of adding, numbered from 1.
+struct Service {
+    cache: Cache,
+    servers: Vec<(u32, u32)>,
+    overloaded: Vec<u32>,
+    gone: Vec<u32>,
+}
+
+impl Service {
+    fn new(kind: Kind, servers: &[(u32, u32)]) -> Self {
+        Self {
+            cache: Cache::new(kind, EXPIRATION),
+            servers: servers.to_vec(),
+            overloaded: Vec::new(),
+            gone: Vec::new(),
+        }
+    }
+
+    /// The number of the server for an address, 0 for none.
+    fn ask(&mut self, address: IpAddr, now: u32) -> u32 {
+        let mut members: Vec<Member> = (1..)
+            .zip(&self.servers)
+            .filter(|(number, _)| !self.gone.contains(number))
+            .map(|(number, &(weight, _))| Member {
+                seq: number,
+                dest: number,
+                weight,
+                slot: number - 1,
+                usable: !self.overloaded.contains(&number),
+            })
+            .collect();
+        members.reverse();
+        let servers = &self.servers;
+        let counts = |slot: u32| Counts {
+            active: servers[slot as usize].1,
+            inactive: 0,
+        };
+        let picked = self.cache.pick(&members, &counts, address, now);
+        picked.map_or(0, |index| members[index].dest)
+    }
+}
+
+#[test]
+fn an_address_keeps_its_server() {
+    for kind in [Kind::Lblc, Kind::Lblcr] {
+        let mut service = Service::new(kind, &[(10, 0), (10, 0)]);
+        assert_eq!(service.ask(FIRST, 0), 2);
+        service.servers[1].1 = 5;
+        assert_eq!(service.ask(SECOND, 1), 1, "{kind}: least connections");
+        assert_eq!(service.ask(FIRST, 2), 2, "{kind}: though 1 is idle");
+    }
+}
+
+#[test]
+fn a_full_server_gives_way_only_to_one_with_much_room() {
+    for kind in [Kind::Lblc, Kind::Lblcr] {
+        let mut service = Service::new(kind, &[(10, 0), (10, 0)]);
+        service.ask(FIRST, 0);
+        service.servers = vec![(10, 5), (10, 11)];
+        assert_eq!(service.ask(FIRST, 1), 2, "{kind}: twice 5 is not below 10");
+        service.servers = vec![(10, 4), (10, 10)];
+        assert_eq!(service.ask(FIRST, 2), 2, "{kind}: 10 is not above 10");
+        service.servers = vec![(10, 4), (10, 11)];
+        assert_eq!(service.ask(FIRST, 3), 1, "{kind}");
+    }
+}
+
+#[test]
+fn one_replaces_and_the_other_replicates() {
+    let after = |kind| {
+        let mut service = Service::new(kind, &[(10, 0), (10, 0)]);
+        service.ask(FIRST, 0);
+        service.servers = vec![(10, 4), (10, 11)];
+        assert_eq!(service.ask(FIRST, 1), 1, "{kind}");
+        service.servers = vec![(10, 9), (10, 0)];
+        service.ask(FIRST, 2)
+    };
+    assert_eq!(after(Kind::Lblc), 1, "it has no other any more");
+    assert_eq!(after(Kind::Lblcr), 2, "the least loaded of its two");
+}
+
+#[test]
+fn weight_zero_and_removal_end_a_bond() {
+    for kind in [Kind::Lblc, Kind::Lblcr] {
+        let mut service = Service::new(kind, &[(1, 0), (1, 0), (1, 0)]);
+        assert_eq!(service.ask(FIRST, 0), 3);
+        service.servers[2].0 = 0;
+        assert_eq!(service.ask(FIRST, 1), 2, "{kind}");
+        service.gone = vec![2];
+        assert_eq!(service.ask(FIRST, 2), 1, "{kind}");
+        service.gone = vec![1, 2];
+        assert_eq!(service.ask(FIRST, 3), 0, "{kind}");
+    }
+}
+
+#[test]
+fn only_the_set_looks_at_the_threshold() {
+    let after = |kind| {
+        let mut service = Service::new(kind, &[(1, 0), (1, 0)]);
+        service.ask(FIRST, 0);
+        service.overloaded = vec![2];
+        service.ask(FIRST, 1)
+    };
+    assert_eq!(after(Kind::Lblc), 2);
+    assert_eq!(after(Kind::Lblcr), 1);
+}
+
+#[test]
+fn what_nobody_asks_for_is_forgotten() {
+    for kind in [Kind::Lblc, Kind::Lblcr] {
+        let mut service = Service::new(kind, &[(10, 0), (10, 0)]);
+        service.ask(FIRST, u32::MAX - 50);
+        service.servers[1].1 = 1;
+        assert_eq!(service.ask(FIRST, 48), 2, "{kind}: 99 after");
+        assert_eq!(service.ask(FIRST, 148), 1, "{kind}: 100 after");
+    }
+}
+
+#[test]
+fn a_set_that_stays_the_same_loses_its_most_loaded() {
+    let mut service = Service::new(Kind::Lblcr, &[(10, 0), (10, 0)]);
+    service.ask(FIRST, 0);
+    service.servers = vec![(10, 4), (10, 11)];
+    assert_eq!(service.ask(FIRST, 10), 1, "the set is 1 and 2 now");
+    service.servers = vec![(10, 3), (10, 2)];
+    for now in [60, 110] {
+        assert_eq!(service.ask(FIRST, now), 2);
+    }
+    assert_eq!(service.ask(FIRST, 111), 2, "1 leaves, the most loaded");
+    service.servers = vec![(10, 0), (10, 9)];
+    assert_eq!(service.ask(FIRST, 112), 2);
+}
+
+#[test]
+fn a_set_is_bounded() {
+    let mut service = Service::new(Kind::Lblcr, &[(1, 0); 20]);
+    for round in 0..20 {
+        let taken = service.ask(FIRST, round);
+        assert_eq!(taken, 20 - round);
+        service.servers[taken as usize - 1].1 = 2;
+    }
+    assert_eq!(service.cache.entries[&FIRST].dests.len(), SET);
+}
