@@ -74,7 +74,7 @@ fn servers(sink: &mut Sink<'_>, proxy: &LoweredProxy, pool: &LoweredPool) {
         );
     }
     if let Some(scheduler) = pool.pool.scheduler
-        && !scheduler.kind.works_in_proxy()
+        && (!scheduler.kind.works_in_proxy() || scheduler.max_load_percent.is_some())
     {
         sink.push(
             Diagnostic::new(
