@@ -51,12 +51,19 @@ __noinline int fragment_remember_reply(struct packet *p, __u32 dest_id, struct w
 	return fragment_remember(p, &note);
 }
 
+/* Of these flags a server has the first alone when a client that still waits for its answer is better off with another. */
+#define SYN_GOES_ELSEWHERE (WEIR_DEST_LIVE | WEIR_DEST_USABLE | WEIR_DEST_STRICT | WEIR_DEST_RESET)
+
 /* ---- the way ------------------------------------------------------------------------------------------------------------- */
 
-/* A SYN that meets an entry: the same flow again, a finished one whose port is used anew, or another flow's fingerprint. */
+/*
+ * A SYN that meets an entry: the same flow again, a finished one whose port is used anew, one that its server never answered
+ * and will not, or another flow's fingerprint.
+ */
 __noinline int syn_starts_anew(struct packet *p, struct flow *flow)
 {
 	struct weir_flow_cold *cold;
+	struct weir_dest *dest;
 	__u32 state;
 
 	if (!p || !flow)
@@ -70,7 +77,12 @@ __noinline int syn_starts_anew(struct packet *p, struct flow *flow)
 	}
 	/* conn_reuse_mode = 1 (ip_vs_core.c, is_new_conn_expected). */
 	state = META_STATE(flow->meta);
-	return state == WEIR_STATE_TIME_WAIT || state == WEIR_STATE_CLOSE;
+	if (state == WEIR_STATE_TIME_WAIT || state == WEIR_STATE_CLOSE)
+		return 1;
+	if (state != WEIR_STATE_SYN_RECV)
+		return 0;
+	dest = WEIR_LOOKUP(weir_dests, flow->dest);
+	return dest && (dest->flags & SYN_GOES_ELSEWHERE) == WEIR_DEST_LIVE;
 }
 
 static __always_inline int reply_from_server(struct xdp_md *ctx, struct packet *p, struct flow *flow, __u32 now,

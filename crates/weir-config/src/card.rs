@@ -177,8 +177,22 @@ mod tests {
                 let extra = format!("protocol = \"http\"\n{table} = {{ {line} }}");
                 pool.to_owned() + &service("proxy", &extra)
             }
+            "check" => checked(key, line),
+            "expect" => checked("expect", &format!("expect = {{ {line} }}")),
             page => panic!("no frame for {page}"),
         }
+    }
+
+    /// A check of the first kind that has the key, the key left out where `line` is empty.
+    fn checked(key: &str, line: &str) -> String {
+        let of = catalog::OF_KINDS.iter().find(|(of, _)| *of == key);
+        let kind = of.and_then(|(_, kinds)| kinds.first()).unwrap_or(&"tcp");
+        let kind = if key == "kind" {
+            String::new()
+        } else {
+            format!("kind = \"{kind}\"\n")
+        };
+        format!("[pool.images]\nservers = [\"10.0.0.5\"]\n[pool.images.check]\n{kind}{line}\n")
     }
 
     fn errors(text: &str) -> Vec<String> {
@@ -224,6 +238,7 @@ mod tests {
                     "tunnel" => around(section, "type = \"gue\""),
                     "snat" => around(section, "addresses = []"),
                     "service" => around(section, "pool = \"images\""),
+                    "check" => checked(key.name, ""),
                     _ => around(section, ""),
                 };
                 let written = around(

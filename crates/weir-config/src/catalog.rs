@@ -1,5 +1,9 @@
 //! The language of `weir.toml`: every section and key of it, those that this build lacks included.
 
+mod check;
+
+pub(crate) use check::{CHECK, EXPECT, OF_KINDS};
+
 use std::time::Duration;
 
 use weir_model::{
@@ -9,6 +13,8 @@ use weir_model::{
 
 use crate::key::{Choices, Key, Kind, Presence, Section};
 use crate::lower::ALIASES;
+
+use check::{CHECKS, requires};
 
 use Presence::{Absent, Default, Required};
 
@@ -161,7 +167,14 @@ pub(crate) static ROOT: Section = Section {
             "route",
             "Which HTTP requests of a `proxy` service go to which pool.",
         ),
-        Key::later("check", "Health checks that several pools share."),
+        Key::new(
+            "check",
+            Kind::Named(&CHECK),
+            Absent("no shared checks"),
+            "Health checks that several pools share. A server that several of them have is probed once.",
+            "",
+        )
+        .known_as(&["checks", "healthcheck", "health"]),
         Key::later("ipvs", "Keys of `/proc/sys/net/ipv4/vs` by their names."),
     ],
 };
@@ -314,7 +327,53 @@ pub(crate) static POOL: Section = Section {
             "on_remove = \"reschedule\"",
         ),
         Key::later("sorry", "A server that is used when no other is usable.").known_as(&["sorry_server", "backup", "fallback"]),
-        Key::later("check", "How the servers' health is found out."),
+        Key::new(
+            "check",
+            CHECKS,
+            Absent("no checks: every server counts as usable"),
+            "How the servers' health is found out: a table, several of them, or names of `[check.NAME]`.",
+            "check = { kind = \"http\", path = \"/hello\" }",
+        )
+        .known_as(&["checks", "health_check", "option httpchk"]),
+        Key::new(
+            "require",
+            Kind::OneOf(requires),
+            Default("all"),
+            "Of several checks, whether all must pass or any one of them is enough.",
+            "require = \"any\"",
+        ),
+        Key::new(
+            "slow_start",
+            Kind::Duration { min: Duration::ZERO, max: Duration::from_secs(86_400) },
+            Default("0s"),
+            "How long the weight of a server that comes back takes to grow from 1 to its own. Weights are whole numbers, so \
+             that a server of weight 1 has nothing to grow: give weights of 10 or 100.",
+            "slow_start = \"30s\"",
+        )
+        .known_as(&["slowstart", "slow-start"]),
+        Key::new(
+            "quorum",
+            integer((0, 1_000_000)),
+            Default("0"),
+            "The sum of the weights of usable servers below which the sorry server is used in place of all. 0 = no quorum.",
+            "quorum = 3",
+        ),
+        Key::new(
+            "quorum_hysteresis",
+            integer((0, 1_000_000)),
+            Default("0"),
+            "How far the sum must fall below the quorum to lose it, and rise above it to regain it.",
+            "quorum_hysteresis = 1",
+        )
+        .known_as(&["hysteresis"]),
+        Key::new(
+            "panic_threshold",
+            integer((0, 99)),
+            Absent("servers that are down are never used"),
+            "Percent of servers that are down, above which all are used as if they were up: when most seem dead at once, \
+             the checks are as likely to be wrong, and the rest would not carry the load.",
+            "panic_threshold = 50",
+        ),
     ],
 };
 
@@ -359,7 +418,13 @@ pub(crate) static SERVER: Section = Section {
         Key::later("max_connections", "No new flows at this many connections, IPVS's upper threshold.")
             .known_as(&["maxconn", "uthreshold", "max_conns"]),
         Key::later("min_connections", "New flows again below this many, IPVS's lower threshold.").known_as(&["lthreshold"]),
-        Key::later("check", "A check of its own, in place of the pool's."),
+        Key::new(
+            "check",
+            CHECKS,
+            Absent("the pool's"),
+            "Checks of its own, in place of the pool's.",
+            "check = { kind = \"tcp\", port = 8081 }",
+        ),
     ],
 };
 
@@ -678,12 +743,14 @@ pub(crate) static SNAT: Section = Section {
 };
 
 /// Every section that has a page, in the manual's order.
-pub(crate) static PAGES: [&Section; 10] = [
+pub(crate) static PAGES: [&Section; 12] = [
     &NODE,
     &TIMEOUTS,
     &POOL,
     &SERVER,
     &SCHEDULER,
+    &CHECK,
+    &EXPECT,
     &SERVICE,
     &TUNNEL,
     &SNAT,

@@ -94,6 +94,12 @@ codes! {
     NotUtf8 = "E023",
     /// The file has NUL bytes.
     HasNul = "E024",
+    /// The check named here does not exist.
+    DanglingCheck = "E040",
+    /// A text that cannot stand where it is to be sent.
+    BadText = "E041",
+    /// A check that has no port to go to.
+    NoCheckPort = "E042",
     /// No service uses this pool.
     UnusedPool = "W001",
     /// The server's port differs from the listener's where the client's port stays.
@@ -110,6 +116,10 @@ codes! {
     ServerIsVip = "W007",
     /// A listener takes the packets of the admin address.
     AdminShadowed = "W008",
+    /// No pool and no server uses this check.
+    UnusedCheck = "W020",
+    /// The services of a pool listen on several ports, and its check goes to one of them.
+    CheckPort = "W021",
     /// A scheduler was named by its alias.
     Alias = "N001",
     /// Findings were left out.
@@ -133,6 +143,9 @@ impl Code {
             self,
             Self::MissingKey
                 | Self::DanglingPool
+                | Self::DanglingCheck
+                | Self::NoCheckPort
+                | Self::UnusedCheck
                 | Self::EmptyList
                 | Self::UnusedPool
                 | Self::NoServers

@@ -52,6 +52,12 @@ pub(crate) enum Kind {
     Later,
     /// Name of a pool.
     PoolName,
+    /// Name of a `[check.NAME]`.
+    CheckName,
+    /// Any text on one line.
+    Text,
+    /// Status codes of HTTP, `200-299,304`.
+    StatusCodes,
     Interface,
     /// `ADDRESS:PORT` of the director itself.
     SocketAddress,
@@ -169,6 +175,9 @@ impl Kind {
         match self {
             Self::Later => "not built yet".to_owned(),
             Self::PoolName => "the name of a pool".to_owned(),
+            Self::CheckName => "the name of a [check.NAME]".to_owned(),
+            Self::Text => "a string".to_owned(),
+            Self::StatusCodes => "status codes like \"200-299,304\"".to_owned(),
             Self::Interface => "an interface name".to_owned(),
             Self::SocketAddress => "\"ADDRESS:PORT\"".to_owned(),
             Self::Address => "an IP address".to_owned(),

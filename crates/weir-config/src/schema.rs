@@ -69,6 +69,11 @@ fn kind(of: &Kind) -> Value {
     match of {
         Kind::Later => json!(false),
         Kind::PoolName => json!({"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$"}),
+        Kind::CheckName => json!({"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$"}),
+        Kind::Text => json!({"type": "string"}),
+        Kind::StatusCodes => {
+            json!({"type": "string", "pattern": "^[1-5][0-9]{2}(-[1-5][0-9]{2})?( *, *[1-5][0-9]{2}(-[1-5][0-9]{2})?)*$"})
+        }
         Kind::Interface => {
             json!({"type": "string", "minLength": 1, "maxLength": 15, "pattern": "^[^/:\\s]+$"})
         }

@@ -3,6 +3,7 @@
 //!
 //! Runs over everything that could be read, so that one run reports all. Each finding names both places.
 
+mod check;
 mod proxy;
 
 use std::collections::{HashMap, HashSet};
@@ -51,6 +52,7 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &Host) {
         }
     }
     proxy::verify(sink, lowered, &pools);
+    check::checks(sink, lowered);
     admin(sink, lowered);
     unused(sink, lowered);
     quiesced(sink, lowered);

@@ -60,6 +60,11 @@ impl<'t> Sink<'t> {
         }
     }
 
+    /// How many errors were found, those left out included.
+    pub(crate) const fn errors(&self) -> usize {
+        self.errors
+    }
+
     /// Whether another error would be left out, so that finding it is not worth the time.
     pub(crate) const fn is_full(&self) -> bool {
         self.errors > Self::MOST

@@ -6,6 +6,7 @@
 //! weir-dataplane, weir-netlink and weir-sys.
 
 pub mod api;
+pub mod check;
 pub mod client;
 pub mod configuration;
 pub mod daemon;

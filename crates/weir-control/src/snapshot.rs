@@ -5,6 +5,8 @@ use std::time::SystemTime;
 
 use weir_model::{Forward, Listener, ProxyProtocol};
 
+use crate::check::Probing;
+
 /// Everything that a listing shows.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
@@ -20,6 +22,8 @@ pub struct Snapshot {
     pub reasons: Vec<(&'static str, &'static str, u64)>,
     /// Of the flow table.
     pub flows: FlowTableStatus,
+    /// Of the checks.
+    pub probing: Probing,
 }
 
 /// One interface of the director.
@@ -157,6 +161,10 @@ pub struct ProxyServerStatus {
     pub since: SystemTime,
     /// An operator's word in force.
     pub overridden: Option<String>,
+    /// Thousandths of its weight, while slow start keeps it low.
+    pub slow_start: Option<u32>,
+    /// Its checks; none while they are suspended.
+    pub checks: Vec<CheckStatus>,
     /// Name and counts.
     pub numbers: weir_proxy::ServerStatus,
 }
@@ -192,4 +200,32 @@ pub struct ServerStatus {
     pub totals: Totals,
     /// Removed from the configuration; its flows live on.
     pub removed: bool,
+    /// Thousandths of its weight, while slow start keeps it low.
+    pub slow_start: Option<u32>,
+    /// Its checks; none while they are suspended.
+    pub checks: Vec<CheckStatus>,
+}
+
+/// By checks.
+impl From<weir_health::State> for ServerState {
+    fn from(state: weir_health::State) -> Self {
+        match state {
+            weir_health::State::Starting => Self::Starting,
+            weir_health::State::Up => Self::Up,
+            weir_health::State::Down => Self::Down,
+        }
+    }
+}
+
+/// One check of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckStatus {
+    /// `http 10.0.0.5:80`.
+    pub what: String,
+    /// `"up"`, `"down"` or `"starting"`.
+    pub state: &'static str,
+    /// The last result in words.
+    pub reason: String,
+    /// The last results, the newest last, as `+` and `-`.
+    pub results: String,
 }

@@ -7,7 +7,7 @@ use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::{Family, Forward, Ipvs, Listener, Mark, Proxy, Scheduler, Snat, Tunnel};
+use crate::{Check, Family, Forward, Health, Ipvs, Listener, Mark, Proxy, Scheduler, Snat, Tunnel};
 
 /// The largest weight, ipvsadm's limit.
 pub const MAX_WEIGHT: u32 = 65_535;
@@ -198,6 +198,10 @@ pub struct Pool {
     pub no_server: NoServer,
     /// What becomes of a removed server's flows.
     pub on_remove: OnRemove,
+    /// Checks of servers that have none of their own.
+    pub checks: Vec<Check>,
+    /// What follows from the states of the servers.
+    pub health: Health,
     /// Where the pool's table begins.
     pub source: Source,
 }
@@ -212,6 +216,8 @@ impl Pool {
             sorry: None,
             no_server: NoServer::default(),
             on_remove: OnRemove::default(),
+            checks: Vec::new(),
+            health: Health::default(),
             source: Source::default(),
         }
     }
@@ -246,6 +252,8 @@ pub struct Server {
     pub forward: Option<Forward>,
     /// In place of the service's.
     pub tunnel: Option<Tunnel>,
+    /// In place of the pool's.
+    pub checks: Option<Vec<Check>>,
     /// Where the address is written.
     pub source: Source,
 }
@@ -262,6 +270,7 @@ impl Server {
             min_connections: 0,
             forward: None,
             tunnel: None,
+            checks: None,
             source: Source::default(),
         }
     }

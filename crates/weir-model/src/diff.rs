@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::time::Duration;
 
-use crate::{Desired, Ipvs, Node, Pool, Scheduler, Server, Service, Timeouts};
+use crate::{Check, Desired, Ipvs, Node, Pool, Scheduler, Server, Service, Timeouts};
 
 /// One key that changed, with both values as the operator would write them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -441,6 +441,10 @@ fn pool_edits(old: &Pool, new: &Pool) -> Vec<Edit> {
         .compare("on_remove", old.on_remove, new.on_remove, |value| {
             value.as_str().to_owned()
         })
+        .compare("check", &old.checks, &new.checks, |checks| kinds(checks))
+        .compare("health", &old.health, &new.health, |health| {
+            health.to_string()
+        })
         .0
 }
 
@@ -461,6 +465,11 @@ fn server_edits(old: &Server, new: &Server) -> Vec<Edit> {
         )
         .compare("forward", old.forward, new.forward, or_service)
         .compare("tunnel", old.tunnel, new.tunnel, or_service)
+        .compare("check", &old.checks, &new.checks, |checks| {
+            checks
+                .as_ref()
+                .map_or_else(|| "the pool's".to_owned(), |checks| kinds(checks))
+        })
         .0
 }
 
@@ -531,6 +540,21 @@ fn or_service<T: fmt::Display>(value: &Option<T>) -> String {
     value
         .as_ref()
         .map_or_else(|| "the service's".to_owned(), ToString::to_string)
+}
+
+/// What the checks ask and how often, `http every 2s`.
+fn kinds(checks: &[Check]) -> String {
+    let kind = |check: &Check| {
+        format!(
+            "{} every {}",
+            check.probe.as_str(),
+            duration(&check.timing.interval)
+        )
+    };
+    match checks {
+        [] => "none".to_owned(),
+        _ => checks.iter().map(kind).collect::<Vec<_>>().join(" and "),
+    }
 }
 
 /// The largest unit that divides it, as the configuration file takes it.

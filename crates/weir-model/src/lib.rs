@@ -6,6 +6,7 @@
 //!
 //! It sits at the bottom: every other crate may depend on it, it depends on none.
 
+mod check;
 mod desired;
 mod diff;
 mod forward;
@@ -15,6 +16,7 @@ mod listener;
 mod proxy;
 mod scheduler;
 
+pub use check::{Aim, Check, Health, Http, OnFailure, Probe, ProxyHeader, Require, Start, Timing};
 pub use desired::{
     Desired, MAX_WEIGHT, NoServer, Node, OnRemove, Persistence, Pool, Server, Service, Source,
     Timeouts,

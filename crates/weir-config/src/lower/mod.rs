@@ -3,12 +3,14 @@
 //! What two places say together is judged afterwards, by [`crate::verify`]; for that the spans go along. A thing with
 //! an error in it is left out or keeps its default, and the reading goes on.
 
+mod check;
 mod node;
 mod pool;
 mod proxy;
 mod scheduler;
 mod service;
 
+pub(crate) use check::Shared;
 pub(crate) use proxy::LoweredProxy;
 pub(crate) use scheduler::ALIASES;
 
@@ -32,6 +34,7 @@ pub(crate) struct Lowered {
     pub(crate) admin: Option<Range<usize>>,
     pub(crate) max_servers: Option<Range<usize>>,
     pub(crate) max_services: Option<Range<usize>>,
+    pub(crate) checks: Vec<Shared>,
     pub(crate) pools: Vec<LoweredPool>,
     pub(crate) services: Vec<LoweredService>,
     pub(crate) proxies: Vec<LoweredProxy>,
@@ -45,6 +48,9 @@ pub(crate) struct LoweredPool {
     pub(crate) servers: Vec<Range<usize>>,
     /// Whether every server that was written is there.
     pub(crate) complete: bool,
+    /// One for each of the pool's checks.
+    pub(crate) checks: Vec<Range<usize>>,
+    pub(crate) slow_start: Option<Range<usize>>,
 }
 
 /// A service and where its parts are written.
@@ -72,6 +78,7 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
         admin: None,
         max_servers: None,
         max_services: None,
+        checks: Vec::new(),
         pools: Vec::new(),
         services: Vec::new(),
         proxies: Vec::new(),
@@ -88,8 +95,12 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
         let view = View::open(sink, &catalog::TIMEOUTS, table, place);
         lowered.timeouts = node::timeouts(sink, &view);
     }
+    for (entry, table) in named(sink, &view, "check", &catalog::CHECK) {
+        lowered.checks.push(check::shared(sink, entry, table));
+    }
     for (entry, table) in named(sink, &view, "pool", &catalog::POOL) {
-        lowered.pools.push(pool::pool(sink, entry, table));
+        let pool = pool::pool(sink, &lowered.checks, entry, table);
+        lowered.pools.push(pool);
     }
     for (entry, table) in named(sink, &view, "service", &catalog::SERVICE) {
         if proxy::is_proxy(table) {

@@ -102,7 +102,11 @@ fn interfaces(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec<String>> {
 }
 
 /// Reports a name that the kernel would not give to an interface (net/core/dev.c, `dev_valid_name`).
-fn interface<'a>(sink: &mut Sink<'_>, name: &'a str, span: &Range<usize>) -> Option<&'a str> {
+pub(super) fn interface<'a>(
+    sink: &mut Sink<'_>,
+    name: &'a str,
+    span: &Range<usize>,
+) -> Option<&'a str> {
     const LONGEST: usize = 15;
     let wrong = name.is_empty()
         || name.len() > LONGEST

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::ops::Range;
 
-use weir_model::{Forward, NoServer, OnRemove, Pool, Server};
+use weir_model::{Forward, Health, NoServer, OnRemove, Pool, Require, Server};
 
+use super::check::{Placed, Shared, checks};
 use super::{LoweredPool, refuse, scheduler, tunnel};
 use crate::address;
 use crate::catalog;
@@ -15,7 +16,12 @@ use crate::key::Kind;
 use crate::tree::{Entry, Item, Table, Value};
 use crate::view::{Sink, View, wrong_type};
 
-pub(super) fn pool(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -> LoweredPool {
+pub(super) fn pool(
+    sink: &mut Sink<'_>,
+    shared: &[Shared],
+    entry: &Entry<'_>,
+    table: &Table<'_>,
+) -> LoweredPool {
     let view = View::open(sink, &catalog::POOL, table, &entry.key_span);
     let mut pool = Pool::new(entry.key.as_ref());
     pool.source = sink.lines.source(entry.key_span.start);
@@ -28,17 +34,39 @@ pub(super) fn pool(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) ->
     pool.on_remove = view
         .choice(sink, "on_remove", &OnRemove::ALL, OnRemove::as_str)
         .unwrap_or_default();
+    pool.health = health(sink, &view);
+    let written = view
+        .get("check")
+        .map(|(entry, kind)| checks(sink, shared, entry, kind));
+    let (checks, places) = written.flatten().unwrap_or_default().into_iter().unzip();
+    pool.checks = checks;
     let mut lowered = LoweredPool {
         pool,
         name: entry.key_span.clone(),
         servers: Vec::new(),
         complete: true,
+        checks: places,
+        slow_start: view
+            .get("slow_start")
+            .map(|(entry, _)| entry.item.span.clone()),
     };
-    servers(sink, &view, &mut lowered);
+    servers(sink, &view, shared, &mut lowered);
     lowered
 }
 
-fn servers(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut LoweredPool) {
+fn health(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Health {
+    Health {
+        require: view
+            .choice(sink, "require", &Require::ALL, Require::as_str)
+            .unwrap_or_default(),
+        slow_start: view.duration(sink, "slow_start").unwrap_or_default(),
+        quorum: view.integer(sink, "quorum").unwrap_or(0),
+        quorum_hysteresis: view.integer(sink, "quorum_hysteresis").unwrap_or(0),
+        panic_threshold: view.integer(sink, "panic_threshold"),
+    }
+}
+
+fn servers(sink: &mut Sink<'_>, view: &View<'_, '_>, shared: &[Shared], lowered: &mut LoweredPool) {
     let Some((_, Kind::List(kind))) = view.get("servers") else {
         return;
     };
@@ -48,7 +76,7 @@ fn servers(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut LoweredPool) 
     };
     let mut first: HashMap<(IpAddr, Option<u16>), usize> = HashMap::new();
     for item in items {
-        let Some((server, span)) = server(sink, item, kind) else {
+        let Some((server, span)) = server(sink, shared, item, kind) else {
             lowered.complete = false;
             continue;
         };
@@ -73,7 +101,12 @@ fn servers(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut LoweredPool) 
 }
 
 /// A server and where its address is written.
-fn server(sink: &mut Sink<'_>, item: &Item<'_>, kind: &Kind) -> Option<(Server, Range<usize>)> {
+fn server(
+    sink: &mut Sink<'_>,
+    shared: &[Shared],
+    item: &Item<'_>,
+    kind: &Kind,
+) -> Option<(Server, Range<usize>)> {
     match &item.value {
         Value::Text(text) => Some((addressed(sink, text, &item.span)?, item.span.clone())),
         Value::Table(table) => {
@@ -87,6 +120,13 @@ fn server(sink: &mut Sink<'_>, item: &Item<'_>, kind: &Kind) -> Option<(Server, 
             let tunnel = view
                 .get("tunnel")
                 .and_then(|(entry, kind)| tunnel(sink, entry, kind));
+            let own = view
+                .get("check")
+                .map(|(entry, kind)| checks(sink, shared, entry, kind));
+            let checks = own.flatten().map(|checks: Vec<Placed>| {
+                let checks = checks.into_iter();
+                checks.map(|(check, _)| check).collect()
+            });
             let (server, span) = server?;
             // With a wrong value in it, what the other places say of this server would be guesswork.
             (sink.found.len() == before && !sink.is_full()).then(|| {
@@ -95,6 +135,7 @@ fn server(sink: &mut Sink<'_>, item: &Item<'_>, kind: &Kind) -> Option<(Server, 
                         weight: weight.unwrap_or(server.weight),
                         forward,
                         tunnel,
+                        checks,
                         ..server
                     },
                     span,

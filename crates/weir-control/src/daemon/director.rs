@@ -10,6 +10,7 @@ use super::admin::Admin;
 use super::plane::Plane;
 use super::{Error, RuntimeDir};
 use crate::api::{FileRequest, Order, Refusal, Reloaded, ServerRequest};
+use crate::check::Checks;
 use crate::configuration::{self, Loaded, Rejected};
 use crate::explain::{Answer, Packet};
 use crate::plan::{Plan, plan};
@@ -23,10 +24,11 @@ pub struct Director<P> {
     file: PathBuf,
     admin: Admin,
     runtime_dir: RuntimeDir,
+    checks: Checks,
 }
 
 impl<P: Plane> Director<P> {
-    /// Over an engine that has `desired`, which `file` holds, in force.
+    /// Over an engine that has `desired`, which `file` holds, in force. Must be called inside a tokio runtime.
     pub fn new(
         plane: P,
         desired: Desired,
@@ -40,7 +42,9 @@ impl<P: Plane> Director<P> {
             file,
             admin,
             runtime_dir,
+            checks: Checks::start(),
         };
+        director.check();
         director.note();
         director
     }
@@ -56,6 +60,26 @@ impl<P: Plane> Director<P> {
     /// The runtime directory cannot be written.
     pub fn close(self) -> Result<(), Error> {
         self.runtime_dir.close()
+    }
+
+    /// Puts the checks of the configuration and of operators' words into force.
+    fn check(&self) {
+        let known = |pool: &str, server: &str| self.plane.known(pool, server);
+        self.checks
+            .configure(&self.desired, &self.plane.suspended(), &known);
+    }
+
+    /// Waits for news of checks. Dropping the future loses nothing.
+    pub async fn news(&self) {
+        self.checks.changed().await;
+    }
+
+    /// Brings what checks say into force.
+    ///
+    /// # Errors
+    /// The engine's; the next news tries again.
+    pub fn follow_checks(&mut self) -> Result<(), P::Error> {
+        self.plane.hear(self.checks.take_news())
     }
 
     /// Only listings without a daemon would miss it.
@@ -97,7 +121,8 @@ impl<P: Plane> Director<P> {
     }
 
     fn status(&self) -> Result<Report, Refusal> {
-        let snapshot = self.plane.snapshot().map_err(Refusal::new)?;
+        let mut snapshot = self.plane.snapshot().map_err(Refusal::new)?;
+        self.checks.annotate(&mut snapshot);
         Ok(Report::from(&snapshot))
     }
 
@@ -153,6 +178,7 @@ impl<P: Plane> Director<P> {
         self.admin.go(admin);
         self.desired = loaded.desired;
         self.file = path;
+        self.check();
         self.note();
         Ok(Reloaded {
             revision,
@@ -192,6 +218,7 @@ impl<P: Plane> Director<P> {
             .order_server(pool, address, request)
             .await
             .map_err(Refusal::new)?;
+        self.check();
         tracing::info!(pool, address, ?request, "an operator's word");
         Ok(())
     }

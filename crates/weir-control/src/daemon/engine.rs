@@ -1,10 +1,12 @@
 //! The engine as the daemon's plane.
 
+use weir_health::{Known, Suspended};
 use weir_model::Desired;
 use weir_netlink::Event;
 
 use super::Plane;
 use crate::api::{OperatorState, ServerRequest};
+use crate::check::News;
 use crate::engine::{Engine, Error, OverrideChange};
 use crate::explain::{Answer, Packet};
 use crate::snapshot::Snapshot;
@@ -29,6 +31,18 @@ impl Plane for Engine {
             ServerRequest::Weight(weight) => OverrideChange::Weight(weight),
         };
         self.set_override(pool, address, change).await
+    }
+
+    fn hear(&mut self, news: Vec<News>) -> Result<(), Error> {
+        Engine::hear(self, news)
+    }
+
+    fn known(&self, pool: &str, server: &str) -> Option<Known> {
+        Engine::known(self, pool, server)
+    }
+
+    fn suspended(&self) -> Suspended {
+        Engine::suspended(self)
     }
 
     fn snapshot(&self) -> Result<Snapshot, Error> {

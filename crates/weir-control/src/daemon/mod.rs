@@ -111,6 +111,11 @@ async fn serve<P: Plane>(
                     tell(notifier, Notification::Ready);
                 }
             }
+            () = director.news() => {
+                if let Err(error) = director.follow_checks() {
+                    tracing::warn!(%error, "what checks say was not put into force");
+                }
+            }
             event = network.next() => {
                 if let Err(error) = director.plane().network_event(&event).await {
                     tracing::warn!(%error, "a change of the network was not followed");

@@ -6,10 +6,12 @@
 use std::error::Error;
 use std::time::Duration;
 
+use weir_health::{Known, Suspended};
 use weir_model::Desired;
 use weir_netlink::Event;
 
 use crate::api::ServerRequest;
+use crate::check::News;
 use crate::explain::{Answer, Packet};
 use crate::snapshot::Snapshot;
 
@@ -28,6 +30,15 @@ pub trait Plane {
         address: &str,
         request: ServerRequest,
     ) -> impl Future<Output = Result<(), Self::Error>>;
+
+    /// Takes in what checks say of servers.
+    fn hear(&mut self, news: Vec<News>) -> Result<(), Self::Error>;
+
+    /// What checks said of a server before, in this run or a former one.
+    fn known(&self, pool: &str, server: &str) -> Option<Known>;
+
+    /// Servers that no check may go to.
+    fn suspended(&self) -> Suspended;
 
     /// What is true now.
     fn snapshot(&self) -> Result<Snapshot, Self::Error>;

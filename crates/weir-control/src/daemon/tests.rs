@@ -8,11 +8,13 @@ use std::rc::Rc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
+use weir_health::{Known, Suspended};
 use weir_model::Desired;
 use weir_netlink::Event;
 
 use super::*;
 use crate::api::{OperatorState, Refusal, ServerRequest};
+use crate::check::News;
 use crate::client::{self, Client};
 use crate::explain::{Answer, Packet};
 use crate::snapshot::Snapshot;
@@ -56,6 +58,18 @@ impl Plane for Fake {
         let word = (pool.to_owned(), address.to_owned(), request);
         self.0.borrow_mut().servers.push(word);
         Ok(())
+    }
+
+    fn hear(&mut self, _: Vec<News>) -> Result<(), io::Error> {
+        Ok(())
+    }
+
+    fn known(&self, _: &str, _: &str) -> Option<Known> {
+        None
+    }
+
+    fn suspended(&self) -> Suspended {
+        Suspended::default()
     }
 
     fn snapshot(&self) -> Result<Snapshot, io::Error> {

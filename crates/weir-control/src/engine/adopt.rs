@@ -205,6 +205,7 @@ fn found(id: u32, dest: &Dest, weight: u32, now_ms: u64) -> DestSlot {
         last_weight: weight,
         shared: None,
         removed: Some(Removal::Keep),
+        failed: None,
         since_ms: now_ms,
     }
 }

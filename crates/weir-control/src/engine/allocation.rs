@@ -15,6 +15,7 @@ use weir_sched::{Cursor, Member, Start, table};
 use super::index::Index;
 use super::number::Numbers;
 use super::overrides::{Override, Overrides};
+use super::standing::Standings;
 use super::{Error, Result};
 use crate::snapshot::Totals;
 
@@ -124,6 +125,9 @@ pub(super) struct DestSlot {
     /// Removed from the configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) removed: Option<Removal>,
+    /// Down by a check whose failure removes: what becomes of its flows meanwhile.
+    #[serde(default)]
+    pub(super) failed: Option<Removal>,
     /// When its present state began, milliseconds of Unix time.
     pub(super) since_ms: u64,
 }
@@ -142,7 +146,7 @@ impl DestSlot {
 
     /// Whether it stands in the list of its service: a sorry server does only while it is needed.
     pub(super) fn listed(&self) -> bool {
-        self.removed.is_none() && (!self.sorry || self.effective > 0)
+        self.removed.is_none() && self.failed.is_none() && (!self.sorry || self.effective > 0)
     }
 }
 
@@ -233,6 +237,8 @@ pub(super) struct Facts<'a> {
     pub(super) now_ms: u64,
     /// The cursor of a service row.
     pub(super) cursor: &'a dyn Fn(u32) -> Cursor,
+    /// What checks say of servers.
+    pub(super) standings: &'a Standings,
 }
 
 /// A server that a service shall have, with its effective weight.
@@ -240,6 +246,7 @@ struct Wanted<'a> {
     server: &'a Server,
     sorry: bool,
     effective: u32,
+    failed: Option<Removal>,
 }
 
 impl Allocation {
@@ -493,7 +500,7 @@ impl ServiceSlot {
                 ..walk.into()
             };
         }
-        let wanted = wanted(pool, overrides);
+        let wanted = wanted(pool, overrides, facts.standings);
         self.remove_unwanted(&wanted, pool.on_remove.into(), facts);
         let mut places = self.places();
         for wish in &wanted {
@@ -557,12 +564,13 @@ impl ServiceSlot {
         let dest = &mut self.dests[at];
         dest.name.clone_from(&wish.server.name);
         dest.weight = wish.server.weight;
-        if dest.effective == wish.effective {
+        if (dest.effective, dest.failed) == (wish.effective, wish.failed) {
             return;
         }
         self.change(facts, |slot| {
             let dest = &mut slot.dests[at];
             dest.effective = wish.effective;
+            dest.failed = wish.failed;
             dest.since_ms = facts.now_ms;
             if wish.effective > 0 {
                 dest.last_weight = wish.effective;
@@ -580,6 +588,7 @@ impl ServiceSlot {
                 weight: wish.server.weight,
                 effective: wish.effective,
                 last_weight: wish.effective,
+                failed: wish.failed,
                 since_ms: facts.now_ms,
                 ..dest
             });
@@ -640,24 +649,28 @@ impl DestSlot {
             last_weight: wish.effective,
             shared: None,
             removed: None,
+            failed: wish.failed,
             since_ms: now_ms,
         }
     }
 }
 
-fn wanted<'a>(pool: &'a Pool, overrides: &Overrides) -> Vec<Wanted<'a>> {
+fn wanted<'a>(pool: &'a Pool, overrides: &Overrides, standings: &Standings) -> Vec<Wanted<'a>> {
     let weight = |server: &Server| {
         overrides
             .get(&pool.name, &server.name)
             .map_or(server.weight, Override::weight)
     };
+    let (weighed, _) = standings.weigh(pool, &overrides.base(pool));
     let mut wanted: Vec<Wanted<'a>> = pool
         .servers
         .iter()
-        .map(|server| Wanted {
+        .zip(weighed)
+        .map(|(server, weighed)| Wanted {
             server,
             sorry: false,
-            effective: weight(server),
+            effective: weighed.effective,
+            failed: weighed.remove.then_some(pool.on_remove.into()),
         })
         .collect();
     let usable = wanted.iter().any(|wish| wish.effective > 0);
@@ -666,6 +679,7 @@ fn wanted<'a>(pool: &'a Pool, overrides: &Overrides) -> Vec<Wanted<'a>> {
             server,
             sorry: true,
             effective: if usable { 0 } else { weight(server).max(1) },
+            failed: None,
         });
     }
     wanted

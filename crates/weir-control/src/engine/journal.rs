@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::allocation::ServiceSlot;
 use super::overrides::Override;
+use super::standing::StoredStanding;
 use super::state::{Memory, Undo};
 
 /// The state file, in a runtime directory.
@@ -39,6 +40,9 @@ pub(super) struct Record {
     /// Pool, server and the operator's word; `None` = taken back.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) overrides: Vec<(String, String, Option<Override>)>,
+    /// Pool, server and what checks say of it; `None` = it has none any more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) standings: Vec<(String, String, Option<StoredStanding>)>,
     /// All that is to be undone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) undo: Option<Undo>,
@@ -85,6 +89,7 @@ impl Record {
         for (pool, server, word) in self.overrides {
             memory.overrides.set(&pool, &server, word);
         }
+        memory.standings.restore(self.standings);
         if let Some(undo) = self.undo {
             memory.undo = undo;
         }

@@ -22,6 +22,7 @@ mod number;
 mod overrides;
 mod reload;
 mod rows;
+pub(crate) mod standing;
 mod state;
 mod status;
 mod sum;
@@ -31,7 +32,7 @@ mod upkeep;
 mod way;
 mod write;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -39,6 +40,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weir_abi::{Cursor, SETTINGS_MIGRATING};
 use weir_dataplane::{Dataplane, Maps, OpenOptions, Opened, Sizes};
 use weir_model::{Desired, Indexed, MAX_WEIGHT, Node};
+
+use weir_health::{Known, Suspended};
+
+use crate::check::News;
 
 use self::address::Announcement;
 use self::allocation::{Allocation, Facts, Former};
@@ -212,7 +217,7 @@ impl Engine {
         if !self.memory.overrides.set(pool, server, word) {
             return Ok(());
         }
-        if let Err(error) = self.pool_changed(pool) {
+        if let Err(error) = self.pools_changed(&[pool]) {
             self.memory.overrides.set(pool, server, former);
             return Err(error);
         }
@@ -223,9 +228,41 @@ impl Engine {
         })
     }
 
-    /// Follows a change of what a pool's servers may get, in all of its services and nowhere else.
-    fn pool_changed(&mut self, pool: &str) -> Result<()> {
-        let names: Vec<String> = self.desired.users(pool).map(|it| it.name.clone()).collect();
+    /// Takes in what checks say of servers, and remembers it over restarts.
+    ///
+    /// # Errors
+    /// The kernel refuses, or the state file cannot be written.
+    pub fn hear(&mut self, news: Vec<News>) -> Result<()> {
+        let pools: BTreeSet<String> = news.iter().map(|news| news.pool.clone()).collect();
+        let record = Record {
+            standings: self.memory.standings.hear(news),
+            ..Record::default()
+        };
+        if !record.standings.is_empty() {
+            self.file.append(&record)?;
+        }
+        let pools: Vec<&str> = pools.iter().map(String::as_str).collect();
+        self.pools_changed(&pools)
+    }
+
+    /// What checks said of a server, in this run or a former one.
+    pub fn known(&self, pool: &str, server: &str) -> Option<Known> {
+        self.memory.standings.known(pool, server)
+    }
+
+    /// Servers in maintenance, by pool and address as in the file.
+    pub fn suspended(&self) -> Suspended {
+        self.memory.overrides.maintained()
+    }
+
+    /// Follows a change of what the servers of some pools may get, in all of their services and nowhere else.
+    fn pools_changed(&mut self, pools: &[&str]) -> Result<()> {
+        for pool in pools.iter().filter_map(|pool| self.desired.pool(pool)) {
+            let base = self.memory.overrides.base(pool);
+            self.memory.standings.settle(pool, &base);
+        }
+        let users = pools.iter().flat_map(|pool| self.desired.users(pool));
+        let names: Vec<String> = users.map(|it| it.name.clone()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let former = allocate(&mut self.memory, &self.desired, &self.plane, &names)?;
         self.remember(&former)?;
@@ -447,6 +484,7 @@ fn allocate(
         dests: sizes.dests,
         now_ms: now_ms(),
         cursor: &cursor,
+        standings: &memory.standings,
     };
     let touched = touched.iter().copied();
     memory

@@ -80,6 +80,11 @@ impl Engine {
                 },
             });
         }
+        let (desired, overrides) = (&self.desired, &self.memory.overrides);
+        self.memory.standings.forget_all_but(desired);
+        for pool in &desired.pools {
+            self.memory.standings.settle(pool, &overrides.base(pool));
+        }
         Ok(Applied {
             revision: self.memory.revision,
         })

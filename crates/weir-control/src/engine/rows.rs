@@ -128,12 +128,16 @@ pub(super) fn part(
 }
 
 fn removed_flags(removal: Removal) -> u8 {
-    DEST_LIVE
-        | match removal {
-            Removal::Keep => 0,
-            Removal::Reset => DEST_RESET,
-            Removal::Reschedule => DEST_RESCHEDULE,
-        }
+    DEST_LIVE | ending_flags(removal)
+}
+
+/// What becomes of the flows of a server that is gone.
+fn ending_flags(removal: Removal) -> u8 {
+    match removal {
+        Removal::Keep => 0,
+        Removal::Reset => DEST_RESET,
+        Removal::Reschedule => DEST_RESCHEDULE,
+    }
 }
 
 impl Part {
@@ -287,7 +291,7 @@ fn dest_row(
     around: &Surroundings,
     dest_rows: u32,
 ) -> Dest {
-    let mut flags = DEST_LIVE;
+    let mut flags = DEST_LIVE | dest.failed.map_or(0, ending_flags);
     let mut set = |flag: u8, when: bool| flags |= if when { flag } else { 0 };
     set(DEST_USABLE, dest.effective > 0);
     set(DEST_LOCAL, around.local.contains(&dest.address));

@@ -17,6 +17,7 @@ use weir_sys::boot_id;
 use super::allocation::Allocation;
 use super::journal::{self, JOURNAL, Journal, Record, STATE};
 use super::overrides::Overrides;
+use super::standing::Standings;
 use super::{Error, Result};
 
 const VERSION: u32 = 2;
@@ -32,6 +33,9 @@ pub(super) struct Memory {
     pub(super) allocation: Allocation,
     /// Operators' words.
     pub(super) overrides: Overrides,
+    /// What checks say.
+    #[serde(default)]
+    pub(super) standings: Standings,
     /// What is to be undone by `weir clean`.
     pub(super) undo: Undo,
 }

@@ -4,11 +4,13 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use weir_abi::REASONS;
 use weir_dataplane::{Maps, XdpMode};
+use weir_health::Standing;
 use weir_model::{Forward, Service};
 
 use super::allocation::{DestSlot, Removal, ServiceSlot, configured};
 use super::overrides::Override;
 use super::{Engine, Result};
+use crate::check::Probing;
 use crate::snapshot::{
     FlowTableStatus, InterfaceStatus, ServerState, ServerStatus, ServiceStatus, Snapshot, Totals,
     VipStatus,
@@ -56,6 +58,7 @@ impl Engine {
                 .iter()
                 .map(|info| (info.label, info.text, count(info)))
                 .collect(),
+            probing: Probing::default(),
             flows: FlowTableStatus {
                 places: u64::from(maps.flows.places()),
                 entries: maps.flows.walk().count() as u64,
@@ -141,7 +144,12 @@ impl Engine {
             .overrides
             .get(&service.pool, &dest.name)
             .filter(|_| dest.removed.is_none());
-        let (state, reason) = state(dest, word);
+        let standing = self
+            .memory
+            .standings
+            .get(&service.pool, &dest.name)
+            .filter(|_| dest.removed.is_none() && !dest.sorry);
+        let (state, reason) = state(dest, word, standing);
         let forward =
             configured(&self.desired, service, dest).map(|server| server.forward_in(service));
         Ok(ServerStatus {
@@ -156,7 +164,11 @@ impl Engine {
             effective_weight: dest.effective,
             state,
             reason,
-            since: UNIX_EPOCH + Duration::from_millis(dest.since_ms),
+            since: UNIX_EPOCH
+                + match standing.filter(|_| word.is_none_or(|word| !word.hides_checks())) {
+                    Some(standing) => standing.since,
+                    None => Duration::from_millis(dest.since_ms),
+                },
             overridden: word.map(|word| match word {
                 Override::Drain => "drain".to_owned(),
                 Override::Maint => "maint".to_owned(),
@@ -166,6 +178,8 @@ impl Engine {
             inactive_connections: live.inactive,
             totals: totals(maps, dest.id)?,
             removed: dest.removed.is_some(),
+            slow_start: None,
+            checks: Vec::new(),
         })
     }
 
@@ -184,7 +198,11 @@ impl Engine {
     }
 }
 
-fn state(dest: &DestSlot, word: Option<Override>) -> (ServerState, String) {
+fn state(
+    dest: &DestSlot,
+    word: Option<Override>,
+    standing: Option<&Standing>,
+) -> (ServerState, String) {
     let reason = |text: &str| text.to_owned();
     match word {
         _ if dest.removed.is_some() => (
@@ -203,7 +221,10 @@ fn state(dest: &DestSlot, word: Option<Override>) -> (ServerState, String) {
             ServerState::Unchecked,
             reason("stands by: other servers are usable"),
         ),
-        _ => (ServerState::Unchecked, reason("no check configured")),
+        _ => match standing {
+            Some(standing) => (standing.state.into(), standing.reason.clone()),
+            None => (ServerState::Unchecked, reason("no check configured")),
+        },
     }
 }
 

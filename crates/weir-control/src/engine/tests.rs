@@ -16,6 +16,7 @@ use super::allocation::{Allocation, Facts, Released};
 use super::every_name;
 use super::overrides::{Override, Overrides};
 use super::rows::Surroundings;
+use super::standing::Standings;
 use super::sum::{Rows, rows};
 use crate::snapshot::Totals;
 
@@ -62,6 +63,7 @@ fn reconcile(allocation: &mut Allocation, desired: &Desired, cursor: Cursor) {
         dests: DEST_ROWS,
         now_ms: 1,
         cursor: &|_| cursor,
+        standings: &Standings::default(),
     };
     let desired = Indexed::from(desired.clone());
     let names = every_name(allocation, &desired);
@@ -211,6 +213,7 @@ fn more_servers_than_rows_is_refused() {
         dests: DEST_ROWS,
         now_ms: 1,
         cursor: &|_| Cursor::default(),
+        standings: &Standings::default(),
     };
     let refused = Allocation::default().reconcile(
         &Indexed::from(desired(SchedulerKind::Rr, &servers)),
@@ -310,6 +313,7 @@ fn the_sorry_server_takes_over_when_no_other_can() {
             dests: DEST_ROWS,
             now_ms: 1,
             cursor: &|_| Cursor::default(),
+            standings: &Standings::default(),
         };
         allocation
             .reconcile(&Indexed::from(wanted.clone()), ["one"], overrides, &facts)

@@ -12,7 +12,12 @@ mod time;
 use serde::{Deserialize, Serialize};
 use weir_model::Forward;
 
-use crate::snapshot::{ServerState, ServerStatus, ServiceStatus, Snapshot, Totals, VipStatus};
+use weir_health::Lateness;
+
+use crate::check::Probing;
+use crate::snapshot::{
+    CheckStatus, ServerState, ServerStatus, ServiceStatus, Snapshot, Totals, VipStatus,
+};
 
 pub use proxy::Proxied;
 pub use time::rfc3339;
@@ -28,6 +33,9 @@ pub struct Report {
     pub services: Vec<Service>,
     /// Fill of the flow table.
     pub flows: Flows,
+    /// The checks' own doing; absent without checks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checks: Option<Checks>,
     /// Packets by what became of them; reasons that never occurred are left out.
     pub reasons: Vec<Reason>,
 }
@@ -50,6 +58,30 @@ pub struct Flows {
     pub entries: u64,
     /// Flows that ended by timeout since the table was made.
     pub expired: u64,
+}
+
+/// How the probing itself does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checks {
+    /// Targets that are probed, each once however many servers share it.
+    pub targets: u64,
+    /// Probes that went out since the daemon began.
+    pub probes: u64,
+    /// Probes by how late they went out: upper bound in milliseconds, and how many; the last has no bound.
+    pub lateness: Vec<(Option<u64>, u64)>,
+}
+
+/// One check of a server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// `http 10.0.0.5:80`.
+    pub check: String,
+    /// `up`, `down` or `starting`.
+    pub state: String,
+    /// The last result in words.
+    pub reason: String,
+    /// The last results, the newest last, as `+` and `-`.
+    pub results: String,
 }
 
 /// Packets with one fate.
@@ -113,6 +145,12 @@ pub struct Server {
     /// Removed from the configuration; its flows live on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub removed: bool,
+    /// Thousandths of its weight, while slow start keeps it low.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slow_start: Option<u32>,
+    /// Its checks; none while they are suspended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<Check>,
     /// Flows in an active state now.
     pub active_connections: u64,
     /// Other flows now.
@@ -193,6 +231,7 @@ impl From<&Snapshot> for Report {
                 entries: snapshot.flows.entries,
                 expired: snapshot.flows.expired,
             },
+            checks: (snapshot.probing.targets > 0).then(|| Checks::from(&snapshot.probing)),
             reasons: snapshot
                 .reasons
                 .iter()
@@ -233,9 +272,33 @@ impl From<&ServerStatus> for Server {
             since: rfc3339(status.since),
             overridden: status.overridden.clone(),
             removed: status.removed,
+            slow_start: status.slow_start,
+            checks: status.checks.iter().map(Check::from).collect(),
             active_connections: status.active_connections,
             inactive_connections: status.inactive_connections,
             totals: Counters::from(&status.totals),
+        }
+    }
+}
+
+impl From<&CheckStatus> for Check {
+    fn from(status: &CheckStatus) -> Self {
+        Self {
+            check: status.what.clone(),
+            state: status.state.to_owned(),
+            reason: status.reason.clone(),
+            results: status.results.clone(),
+        }
+    }
+}
+
+impl From<&Probing> for Checks {
+    fn from(probing: &Probing) -> Self {
+        let bounds = Lateness::BOUNDS.into_iter().map(Some).chain([None]);
+        Self {
+            targets: probing.targets as u64,
+            probes: probing.probes,
+            lateness: bounds.zip(*probing.lateness.counts()).collect(),
         }
     }
 }

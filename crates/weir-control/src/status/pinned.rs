@@ -52,6 +52,21 @@ struct Remembered {
     revision: u64,
     allocation: Rows,
     overrides: BTreeMap<String, BTreeMap<String, Word>>,
+    #[serde(default)]
+    standings: Standings,
+}
+
+/// What checks said last.
+#[derive(Debug, Default, Deserialize)]
+struct Standings {
+    #[serde(default)]
+    servers: BTreeMap<String, BTreeMap<String, Standing>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Standing {
+    state: String,
+    since_ms: u64,
 }
 
 /// The same of the journal that continues it.
@@ -62,6 +77,8 @@ struct Record {
     services: Vec<(String, Option<ServiceRow>)>,
     #[serde(default)]
     overrides: Vec<(String, String, Option<Word>)>,
+    #[serde(default)]
+    standings: Vec<(String, String, Option<Standing>)>,
 }
 
 impl Remembered {
@@ -80,6 +97,13 @@ impl Remembered {
             match word {
                 Some(word) => drop(words.insert(server, word)),
                 None => drop(words.remove(&server)),
+            }
+        }
+        for (pool, server, standing) in record.standings {
+            let standings = self.standings.servers.entry(pool).or_default();
+            match standing {
+                Some(standing) => drop(standings.insert(server, standing)),
+                None => drop(standings.remove(&server)),
             }
         }
     }
@@ -139,7 +163,7 @@ pub async fn read(runtime_dir: &Path, pin_dir: &Path, desired: &Desired) -> Resu
     report.revision = remembered.revision;
     let local = local_addresses().await;
     for (name, row) in &remembered.allocation.services {
-        let mut service = service(maps, name, row, desired, &remembered.overrides)?;
+        let mut service = service(maps, name, row, desired, &remembered)?;
         if let Some(known) = desired.service(name) {
             let vip = known.listen.first().map(|listener| listener.address);
             let is_local = vip.is_some_and(|vip| local.contains(&vip));
@@ -227,16 +251,23 @@ fn service(
     name: &str,
     row: &ServiceRow,
     desired: &Indexed,
-    overrides: &BTreeMap<String, BTreeMap<String, Word>>,
+    remembered: &Remembered,
 ) -> Result<Service, Error> {
     let known = desired.service(name);
     let pool = known.map_or(UNKNOWN, |service| service.pool.as_str());
-    let words = overrides.get(pool);
+    let words = remembered.overrides.get(pool);
+    let standings = remembered.standings.servers.get(pool);
     let mut totals = Counters::from(&row.retired);
     let mut servers = Vec::new();
     for dest in &row.dests {
         let word = words.and_then(|words| words.get(&dest.name)).copied();
-        let server = server(maps, dest, word.filter(|_| dest.removed.is_none()))?;
+        let standing = standings.and_then(|standings| standings.get(&dest.name));
+        let server = server(
+            maps,
+            dest,
+            word.filter(|_| dest.removed.is_none()),
+            standing,
+        )?;
         totals.add(&server.totals);
         servers.push(server);
     }
@@ -263,14 +294,20 @@ fn service(
     })
 }
 
-fn server(maps: &Maps, dest: &DestRow, word: Option<Word>) -> Result<Server, Error> {
+fn server(
+    maps: &Maps,
+    dest: &DestRow,
+    word: Option<Word>,
+    standing: Option<&Standing>,
+) -> Result<Server, Error> {
     let live = maps.live(dest.id)?;
     let traffic = maps.traffic(dest.id)?;
-    let state = match word {
-        _ if dest.removed.is_some() => "drain",
-        Some(Word::Drain) => "drain",
-        Some(Word::Maint) => "maint",
-        _ => "unchecked",
+    let (state, since_ms) = match (word, standing) {
+        _ if dest.removed.is_some() => ("drain", dest.since_ms),
+        (Some(Word::Drain), _) => ("drain", dest.since_ms),
+        (Some(Word::Maint), _) => ("maint", dest.since_ms),
+        (_, Some(standing)) => (standing.state.as_str(), standing.since_ms),
+        _ => ("unchecked", dest.since_ms),
     };
     Ok(Server {
         address: dest.name.clone(),
@@ -279,13 +316,15 @@ fn server(maps: &Maps, dest: &DestRow, word: Option<Word>) -> Result<Server, Err
         effective_weight: dest.effective,
         state: state.to_owned(),
         reason: "as the last daemon left it".to_owned(),
-        since: rfc3339(UNIX_EPOCH + Duration::from_millis(dest.since_ms)),
+        since: rfc3339(UNIX_EPOCH + Duration::from_millis(since_ms)),
         overridden: word.map(|word| match word {
             Word::Drain => "drain".to_owned(),
             Word::Maint => "maint".to_owned(),
             Word::Weight(weight) => format!("weight {weight}"),
         }),
         removed: dest.removed.is_some(),
+        slow_start: None,
+        checks: Vec::new(),
         active_connections: live.active,
         inactive_connections: live.inactive,
         totals: Counters {

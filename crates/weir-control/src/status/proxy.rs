@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Counters, Server, Service, rfc3339, state, vip};
+use super::{Check, Counters, Server, Service, rfc3339, state, vip};
 use crate::snapshot::{ProxyServerStatus, ProxyStatus};
 
 /// What only a proxy service has.
@@ -68,6 +68,8 @@ impl From<&ProxyServerStatus> for Server {
             since: rfc3339(status.since),
             overridden: status.overridden.clone(),
             removed: false,
+            slow_start: status.slow_start,
+            checks: status.checks.iter().map(Check::from).collect(),
             active_connections: numbers.active,
             inactive_connections: numbers.idle,
             totals: Counters {

@@ -29,6 +29,8 @@ fn server(address: &str, forward: Forward, active: u64) -> ServerStatus {
             ..Totals::default()
         },
         removed: false,
+        slow_start: None,
+        checks: Vec::new(),
     }
 }
 
@@ -85,6 +87,7 @@ pub(crate) fn director() -> Snapshot {
             ("direct", "sent by direct routing", 12),
             ("no-server", "no usable server", 0),
         ],
+        probing: Probing::default(),
         flows: FlowTableStatus {
             places: 1_048_576,
             entries: 13,

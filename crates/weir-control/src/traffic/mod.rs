@@ -6,18 +6,21 @@
 
 mod words;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, UdpSocket};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use weir_model::{Desired, Pool, Protocol};
+use weir_health::{Known, Standing, Suspended};
+use weir_model::{Desired, Pool, Protocol, Server};
 use weir_netlink::Event;
 use weir_sys::{Capabilities, Capability};
 
 use self::words::{Word, Words};
 use crate::api::{OperatorState, ServerRequest};
+use crate::check::News;
 use crate::daemon::Plane;
+use crate::engine::standing::Standings;
 use crate::engine::{self, Engine, Paths};
 use crate::explain::{Answer, Packet};
 use crate::snapshot::{ProxyServerStatus, ProxyStatus, ServerState, Snapshot, VipStatus};
@@ -80,6 +83,8 @@ pub struct Traffic {
     proxy: weir_proxy::Proxy,
     desired: Desired,
     words: Words,
+    /// What checks say of the proxy's servers.
+    standings: Standings,
     /// When a server's state began, by pool and name.
     since: BTreeMap<(String, String), SystemTime>,
 }
@@ -97,6 +102,7 @@ impl Traffic {
             proxy: weir_proxy::Proxy::new(),
             desired: Desired::default(),
             words: Words::read(&paths.runtime_dir),
+            standings: Standings::default(),
             since: BTreeMap::new(),
         };
         let prepared = traffic.proxy.prepare(desired)?;
@@ -106,8 +112,24 @@ impl Traffic {
             check_rights()?;
             traffic.engine = Some(Engine::open(paths, desired).await?);
         }
+        traffic.recall(desired);
         traffic.go_over(prepared, desired);
         Ok(traffic)
+    }
+
+    /// Goes on from what the engine remembers of servers.
+    fn recall(&mut self, desired: &Desired) {
+        let Some(engine) = &self.engine else { return };
+        let news = proxied_servers(desired).into_iter();
+        let news = news.filter_map(|(pool, server)| {
+            let known = engine.known(&pool.name, &server.name)?;
+            Some(News {
+                pool: pool.name.clone(),
+                server: server.name.clone(),
+                standing: Some(Standing::new(known.state, known.since)),
+            })
+        });
+        self.standings.hear(news.collect());
     }
 
     fn go_over(&mut self, prepared: weir_proxy::Prepared, desired: &Desired) {
@@ -117,21 +139,36 @@ impl Traffic {
         let mut since = std::mem::take(&mut self.since);
         for (pool, server) in proxied_servers(desired) {
             let name = (pool.name.clone(), server.name.clone());
-            if let Some(word) = self.words.get(&name.0, &name.1) {
-                self.follow(&name.0, &name.1, Some(word));
-            }
             let began = since.remove(&name).unwrap_or(now);
             self.since.insert(name, began);
         }
         self.words.count_revision(desired);
+        let pools: BTreeSet<String> = proxied_servers(desired)
+            .into_iter()
+            .map(|(pool, _)| pool.name.clone())
+            .collect();
+        pools.iter().for_each(|pool| self.reweigh(pool));
     }
 
-    /// The proxy's part of an operator's word.
-    fn follow(&mut self, pool: &str, server: &str, word: Option<Word>) {
-        if self.proxy.has_server(pool, server)
-            && let Err(error) = self.proxy.set_weight(pool, server, word.map(Word::weight))
-        {
-            tracing::warn!(%error, "an operator's word about a server");
+    /// Gives the proxy the weights that follow from configuration, operators' words and checks.
+    fn reweigh(&mut self, pool: &str) {
+        let Some(pool) = self.desired.pool(pool) else {
+            return;
+        };
+        let words = &self.words;
+        let base = |server: &Server| {
+            let word = words.get(&pool.name, &server.name);
+            word.map_or(server.weight, Word::weight)
+        };
+        self.standings.settle(pool, &base);
+        let (weighed, _) = self.standings.weigh(pool, &base);
+        for (server, weighed) in pool.servers.iter().zip(weighed) {
+            let weight = Some(weighed.effective).filter(|weight| *weight != server.weight);
+            if self.proxy.has_server(&pool.name, &server.name)
+                && let Err(error) = self.proxy.set_weight(&pool.name, &server.name, weight)
+            {
+                tracing::warn!(%error, "a server's weight did not reach the proxy");
+            }
         }
     }
 
@@ -165,22 +202,30 @@ impl Traffic {
 
     fn server(&self, pool: &Pool, numbers: &weir_proxy::ServerStatus) -> ProxyServerStatus {
         let word = self.words.get(&pool.name, &numbers.name);
-        let (state, reason) = match word {
-            Some(Word::Drain) => (ServerState::Drain, "weir server … drain"),
-            Some(Word::Maint) => (ServerState::Maint, "weir server … maint"),
+        let standing = self.standings.get(&pool.name, &numbers.name);
+        let (state, reason) = match (word, standing) {
+            (Some(Word::Drain), _) => (ServerState::Drain, "weir server … drain"),
+            (Some(Word::Maint), _) => (ServerState::Maint, "weir server … maint"),
+            (_, Some(standing)) => (standing.state.into(), standing.reason.as_str()),
             _ => (ServerState::Unchecked, "no check configured"),
         };
+        let by_checks = standing.filter(|_| !matches!(word, Some(Word::Drain | Word::Maint)));
         let name = (pool.name.clone(), numbers.name.clone());
         ProxyServerStatus {
             weight: pool.server(&numbers.name).map_or(0, |server| server.weight),
             state,
             reason: reason.to_owned(),
-            since: self
-                .since
-                .get(&name)
-                .copied()
-                .unwrap_or(SystemTime::UNIX_EPOCH),
+            since: match by_checks {
+                Some(standing) => SystemTime::UNIX_EPOCH + standing.since,
+                None => self
+                    .since
+                    .get(&name)
+                    .copied()
+                    .unwrap_or(SystemTime::UNIX_EPOCH),
+            },
             overridden: word.map(|word| word.to_string()),
+            slow_start: None,
+            checks: Vec::new(),
             numbers: numbers.clone(),
         }
     }
@@ -261,8 +306,33 @@ impl Plane for Traffic {
         if let Some(since) = self.since.get_mut(&name) {
             *since = SystemTime::now();
         }
-        self.follow(pool, address, word);
+        self.reweigh(pool);
         Ok(())
+    }
+
+    fn hear(&mut self, news: Vec<News>) -> Result<(), Error> {
+        let pools: BTreeSet<String> = news.iter().map(|news| news.pool.clone()).collect();
+        self.standings.hear(news.clone());
+        pools.iter().for_each(|pool| self.reweigh(pool));
+        match &mut self.engine {
+            Some(engine) => Ok(engine.hear(news)?),
+            None => Ok(()),
+        }
+    }
+
+    fn known(&self, pool: &str, server: &str) -> Option<Known> {
+        let engine = self.engine.as_ref();
+        engine
+            .and_then(|engine| engine.known(pool, server))
+            .or_else(|| self.standings.known(pool, server))
+    }
+
+    fn suspended(&self) -> Suspended {
+        let mut all = self.words.maintained();
+        if let Some(engine) = &self.engine {
+            all.extend(engine.suspended());
+        }
+        all
     }
 
     fn snapshot(&self) -> Result<Snapshot, Error> {

@@ -9,6 +9,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use weir_health::Suspended;
 use weir_model::Desired;
 
 use super::Error;
@@ -62,6 +63,17 @@ pub(super) struct Words {
 }
 
 impl Words {
+    /// Servers that no check may go to.
+    pub(super) fn maintained(&self) -> Suspended {
+        let all = self.content.words.iter().flat_map(|(pool, servers)| {
+            let servers = servers.iter();
+            servers.map(move |(server, word)| (pool, server, word))
+        });
+        all.filter(|(.., word)| **word == Word::Maint)
+            .map(|(pool, server, _)| (pool.clone(), server.clone()))
+            .collect()
+    }
+
     /// Those of a runtime directory; none where the file is not there or says nothing.
     pub(super) fn read(runtime_dir: &Path) -> Self {
         let path = runtime_dir.join(FILE);

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use weir_abi::{BUCKET_SLOTS, DEST_LIVE, DEST_RESCHEDULE, Entry, Forward, Reason, State};
+use weir_abi::{
+    BUCKET_SLOTS, DEST_LIVE, DEST_RESCHEDULE, DEST_STRICT, Entry, Forward, Reason, State,
+};
 use weir_sched::Kind;
 
 use crate::bench::{Bench, NewServer, Xdp, tick};
@@ -116,6 +118,30 @@ fn a_syn_begins_anew_only_after_the_end() {
             .iter()
             .fold(0, |_, flags| went(&mut bench, &tcp(1000, *flags)));
         assert_eq!(went(&mut bench, &tcp(1000, SYN)) != first, anew, "{name}");
+        bench.settle();
+    }
+}
+
+#[test]
+fn a_syn_without_an_answer_leaves_a_server_that_takes_no_more() {
+    for (name, packets, strict, leaves) in [
+        ("half open", vec![SYN], false, true),
+        ("half open, as the kernel does", vec![SYN], true, false),
+        ("established", vec![SYN, ACK], false, false),
+    ] {
+        let Some(mut bench) = Bench::open() else {
+            return;
+        };
+        let (service, dests) = bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2)]);
+        let first = packets
+            .iter()
+            .fold(0, |_, flags| went(&mut bench, &tcp(1000, *flags)));
+        assert!(dests.contains(&first), "{name}");
+        bench.weigh(service, first, 0);
+        bench.dest_row(first, |row| {
+            row.flags |= if strict { DEST_STRICT } else { 0 };
+        });
+        assert_eq!(went(&mut bench, &tcp(1000, SYN)) != first, leaves, "{name}");
         bench.settle();
     }
 }

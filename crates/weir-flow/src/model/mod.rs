@@ -16,7 +16,8 @@ mod refuse;
 use std::collections::HashMap;
 
 use weir_abi::{
-    Addr, DEST_LIVE, DEST_RESCHEDULE, DEST_RESET, HopParts, Live, Reason, State, Traffic,
+    Addr, DEST_LIVE, DEST_RESCHEDULE, DEST_RESET, DEST_STRICT, DEST_USABLE, HopParts, Live, Reason,
+    State, Traffic,
 };
 use weir_wire::{IpProtocol, TcpFlags};
 
@@ -285,17 +286,18 @@ impl<S: Scheduler> Model<S> {
     }
 
     fn may_go_on(&self, job: &Job, flow: &Flow) -> Standing {
-        let rebinds = job.layout.tcp_flags.contains(TcpFlags::SYN)
-            && job.layout.protocol.0 == 6
-            && state::may_begin_anew(flow.state);
-        if self.overdue(flow, job.now) || rebinds {
-            return Standing::BeginsAnew { any_packet: false };
-        }
         let flags = self
             .config
             .dests
             .get(&flow.dest)
             .map_or(0, |dest| dest.flags);
+        let is_syn = job.layout.tcp_flags.contains(TcpFlags::SYN) && job.layout.protocol.0 == 6;
+        let goes_elsewhere = flow.state == State::SynRecv
+            && flags & (DEST_LIVE | DEST_USABLE | DEST_STRICT | DEST_RESET) == DEST_LIVE;
+        let rebinds = is_syn && (state::may_begin_anew(flow.state) || goes_elsewhere);
+        if self.overdue(flow, job.now) || rebinds {
+            return Standing::BeginsAnew { any_packet: false };
+        }
         if flags & DEST_RESCHEDULE != 0 {
             Standing::BeginsAnew { any_packet: true }
         } else if flags & DEST_RESET != 0 {

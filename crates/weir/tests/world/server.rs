@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::{Family, World, wait_for};
 
 impl World {
@@ -66,6 +68,14 @@ impl World {
                 .status
                 .success()
         });
+    }
+
+    /// Ends the nginx that says that it is number `n`.
+    pub fn kill_nginx(&self, n: usize) {
+        let path = self.path(&format!("www{n}/pid"));
+        let pid = fs::read_to_string(path).expect("nginx writes its pid");
+        let pid = pid.trim().parse().ok().and_then(Pid::from_raw);
+        kill_process(pid.expect("a pid"), Signal::KILL).expect("it was running");
     }
 
     /// A UDP echo on every server, bound to `address(n)`, which puts the server's number in front.

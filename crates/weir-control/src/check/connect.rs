@@ -1,0 +1,128 @@
+//! Connections of probes: from the source and interface that the check names, with a PROXY header where it asks for one.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use rustix::io::Errno;
+use socket2::SockRef;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpSocket, TcpStream};
+use weir_health::{Outcome, Target};
+use weir_model::ProxyHeader;
+
+/// Why a connection did not come about, or broke.
+#[derive(Debug)]
+pub(super) struct Refused(io::Error);
+
+impl From<io::Error> for Refused {
+    fn from(error: io::Error) -> Self {
+        Self(error)
+    }
+}
+
+impl Refused {
+    /// What it says of the server: nothing, where the director itself ran out of something.
+    pub(super) fn outcome(&self) -> Outcome {
+        const OURS: [Errno; 7] = [
+            Errno::MFILE,
+            Errno::NFILE,
+            Errno::NOBUFS,
+            Errno::NOMEM,
+            Errno::ADDRNOTAVAIL,
+            Errno::NODEV,
+            Errno::PERM,
+        ];
+        let errno = Errno::from_io_error(&self.0);
+        let text = self.words(errno);
+        if errno.is_some_and(|errno| OURS.contains(&errno)) {
+            Outcome::unknown(format!("the director cannot probe: {text}"))
+        } else {
+            Outcome::failed(text)
+        }
+    }
+
+    fn words(&self, errno: Option<Errno>) -> String {
+        match errno {
+            Some(Errno::CONNREFUSED) => "connection refused".to_owned(),
+            Some(Errno::CONNRESET) => "connection reset".to_owned(),
+            Some(Errno::HOSTUNREACH) => "no route to host".to_owned(),
+            Some(Errno::NETUNREACH) => "network unreachable".to_owned(),
+            Some(Errno::TIMEDOUT) => "connection timed out".to_owned(),
+            _ => self.0.to_string(),
+        }
+    }
+}
+
+/// Connects to a target; the caller holds the deadline.
+pub(super) async fn connect(target: &Target) -> Result<TcpStream, Refused> {
+    let to = SocketAddr::new(target.address, target.port.unwrap_or(0));
+    let socket = if to.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        TcpSocket::new_v6()?
+    };
+    if let Some(interface) = &target.interface {
+        SockRef::from(&socket).bind_device(Some(interface.as_bytes()))?;
+    }
+    if let Some(source) = target.source {
+        socket.bind(SocketAddr::new(source, 0))?;
+    }
+    let mut stream = socket.connect(to).await?;
+    stream.set_nodelay(true)?;
+    if let Some(version) = target.proxy_protocol {
+        let header = proxy_header(version, stream.local_addr()?, stream.peer_addr()?);
+        stream.write_all(&header).await?;
+    }
+    Ok(stream)
+}
+
+/// HAProxy's proxy-protocol.txt: version 1 names the addresses, version 2 says LOCAL, a connection of the director's own.
+fn proxy_header(version: ProxyHeader, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
+    match version {
+        ProxyHeader::V1 => {
+            let family = if matches!(to.ip(), IpAddr::V4(_)) {
+                "TCP4"
+            } else {
+                "TCP6"
+            };
+            let (source, destination) = (from.ip(), to.ip());
+            format!(
+                "PROXY {family} {source} {destination} {} {}\r\n",
+                from.port(),
+                to.port()
+            )
+            .into_bytes()
+        }
+        ProxyHeader::V2 => b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0".to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proxy_headers() {
+        let (from, to) = (
+            "10.0.0.1:4000".parse().unwrap(),
+            "10.0.0.5:80".parse().unwrap(),
+        );
+        assert_eq!(
+            proxy_header(ProxyHeader::V1, from, to),
+            b"PROXY TCP4 10.0.0.1 10.0.0.5 4000 80\r\n"
+        );
+        assert_eq!(
+            proxy_header(ProxyHeader::V2, from, to),
+            [
+                0x0d, 0x0a, 0x0d, 0x0a, 0, 0x0d, 0x0a, 0x51, 0x55, 0x49, 0x54, 0x0a, 0x20, 0, 0, 0
+            ]
+        );
+    }
+
+    #[test]
+    fn what_the_director_lacks_says_nothing_of_the_server() {
+        let verdict = |errno: Errno| Refused(errno.into()).outcome().verdict;
+        assert_eq!(verdict(Errno::MFILE), weir_health::Verdict::Unknown);
+        assert_eq!(verdict(Errno::CONNREFUSED), weir_health::Verdict::Failed);
+    }
+}

@@ -1,0 +1,244 @@
+//! Health checks at work: the driver of [`weir_health::Monitor`], and the probes themselves.
+//!
+//! One task waits for what is due next and starts each probe as a task of its own; a probe hands its result in and is gone.
+//! What follows for servers is gathered as [`News`] until the task that owns the engine takes them. Nothing here knows the
+//! engine, weights or the kernel's tables.
+
+mod connect;
+mod driver;
+mod probe;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use weir_health::{Known, Lateness, Monitor, Output, ServerView, Standing, State, Suspended};
+use weir_model::Desired;
+
+use crate::snapshot::{CheckStatus, ServerState, Snapshot};
+
+/// What checks say of a server now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct News {
+    /// Its pool.
+    pub pool: String,
+    /// Its address as in the file.
+    pub server: String,
+    /// `None` = no check is left.
+    pub standing: Option<Standing>,
+}
+
+/// How the probing itself does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Probing {
+    /// Targets that are probed.
+    pub targets: usize,
+    /// Probes that went out since the daemon began.
+    pub probes: u64,
+    /// How late they went out.
+    pub lateness: Lateness,
+}
+
+/// The checks in force. Ends, with all probes, when it is dropped.
+#[derive(Debug)]
+pub struct Checks {
+    shared: Arc<Shared>,
+    driver: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    clock: Clock,
+    monitor: Mutex<Monitor>,
+    news: Mutex<BTreeMap<(String, String), Option<Standing>>>,
+    /// Something may be due earlier than the driver waits for.
+    earlier: Notify,
+    /// There are news.
+    told: Notify,
+}
+
+/// Unix time that never runs backwards.
+#[derive(Debug)]
+struct Clock {
+    started: Instant,
+    base: Duration,
+}
+
+impl Clock {
+    fn new() -> Self {
+        let base = SystemTime::now().duration_since(UNIX_EPOCH);
+        Self {
+            started: Instant::now(),
+            base: base.unwrap_or_default(),
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.base + self.started.elapsed()
+    }
+
+    /// The instant of a time on this clock.
+    fn instant(&self, time: Duration) -> Instant {
+        self.started + time.saturating_sub(self.base)
+    }
+}
+
+impl Checks {
+    /// Without any check. Must be called inside a tokio runtime.
+    pub fn start() -> Self {
+        let clock = Clock::new();
+        let seed = clock.base.as_nanos() as u64 ^ u64::from(std::process::id()) << 32;
+        let shared = Arc::new(Shared {
+            clock,
+            monitor: Mutex::new(Monitor::new(seed)),
+            news: Mutex::default(),
+            earlier: Notify::new(),
+            told: Notify::new(),
+        });
+        let driver = tokio::spawn(driver::drive(Arc::clone(&shared)));
+        Self { shared, driver }
+    }
+
+    /// Puts the checks of a configuration into force; `known` is asked about servers that are new to them.
+    pub fn configure(
+        &self,
+        desired: &Desired,
+        suspended: &Suspended,
+        known: &dyn Fn(&str, &str) -> Option<Known>,
+    ) {
+        {
+            let mut monitor = self.shared.monitor();
+            monitor.configure(desired, suspended, known, self.shared.clock.now());
+            self.shared.gather(&mut monitor);
+        }
+        self.shared.earlier.notify_one();
+    }
+
+    /// Waits until there may be news. Dropping the future loses nothing.
+    pub async fn changed(&self) {
+        self.shared.told.notified().await;
+    }
+
+    /// Takes what was gathered since the last time.
+    pub fn take_news(&self) -> Vec<News> {
+        let gathered = std::mem::take(&mut *locked(&self.shared.news));
+        let news = gathered.into_iter();
+        news.map(|((pool, server), standing)| News {
+            pool,
+            server,
+            standing,
+        })
+        .collect()
+    }
+
+    /// Adds the present words of checks to a picture of the engine's.
+    pub fn annotate(&self, snapshot: &mut Snapshot) {
+        let monitor = self.shared.monitor();
+        for service in &mut snapshot.services {
+            for server in service.servers.iter_mut().filter(|server| !server.removed) {
+                if let Some(view) = monitor.view(&service.pool, &server.name) {
+                    if is_by_checks(server.state) {
+                        server.reason.clone_from(&view.reason);
+                    }
+                    (server.slow_start, server.checks) = shown(view);
+                }
+            }
+        }
+        for service in &mut snapshot.proxies {
+            for server in &mut service.servers {
+                if let Some(view) = monitor.view(&service.pool, &server.numbers.name) {
+                    if is_by_checks(server.state) {
+                        server.reason.clone_from(&view.reason);
+                    }
+                    (server.slow_start, server.checks) = shown(view);
+                }
+            }
+        }
+        snapshot.probing = Probing {
+            targets: monitor.targets(),
+            probes: monitor.probes(),
+            lateness: monitor.lateness(),
+        };
+    }
+}
+
+impl Drop for Checks {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+impl Shared {
+    fn monitor(&self) -> MutexGuard<'_, Monitor> {
+        locked(&self.monitor)
+    }
+
+    /// Sorts the monitor's outputs: probes are started, the rest becomes news.
+    fn gather(self: &Arc<Self>, monitor: &mut Monitor) {
+        let mut told = false;
+        while let Some(output) = monitor.poll_output() {
+            match output {
+                Output::Probe(order) => drop(tokio::spawn(probe::run(Arc::clone(self), order))),
+                Output::Server {
+                    pool,
+                    server,
+                    standing,
+                    from,
+                } => {
+                    if let Some((from, standing)) = from.zip(standing.as_ref()) {
+                        log(&pool, &server, from, standing);
+                    }
+                    locked(&self.news).insert((pool, server), standing);
+                    told = true;
+                }
+            }
+        }
+        if told {
+            self.told.notify_one();
+        }
+    }
+}
+
+const fn is_by_checks(state: ServerState) -> bool {
+    matches!(
+        state,
+        ServerState::Up | ServerState::Down | ServerState::Starting
+    )
+}
+
+/// Slow start, and each check.
+fn shown(view: ServerView) -> (Option<u32>, Vec<CheckStatus>) {
+    let checks = view.checks.into_iter().map(|check| CheckStatus {
+        what: check.what,
+        state: word(check.state),
+        reason: check.reason,
+        results: check.results,
+    });
+    let ramp = view.standing.ramp;
+    ((ramp < 1000).then_some(ramp), checks.collect())
+}
+
+/// A probe that panicked left its monitor whole: it is called, and never calls.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn log(pool: &str, server: &str, from: State, standing: &Standing) {
+    let (from, to) = (word(from), word(standing.state));
+    let cause = standing.reason.as_str();
+    if standing.state == State::Down {
+        tracing::warn!(pool, server, from, to, cause, "a server went down");
+    } else {
+        tracing::info!(pool, server, from, to, cause, "a server changed");
+    }
+}
+
+const fn word(state: State) -> &'static str {
+    match state {
+        State::Starting => "starting",
+        State::Up => "up",
+        State::Down => "down",
+    }
+}

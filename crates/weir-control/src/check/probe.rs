@@ -1,0 +1,107 @@
+//! One run of one probe, from connecting to its result.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::timeout_at;
+use weir_health::{Dialogue, Order, Outcome, ProbeId, Reply, Target, Verdict, dialogue};
+
+use super::Shared;
+use super::connect::{Refused, connect};
+
+/// Hands a result in, whatever becomes of the task: a probe without one would never be repeated.
+struct Report {
+    shared: Arc<Shared>,
+    id: ProbeId,
+    outcome: Option<Outcome>,
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        let outcome = self.outcome.take();
+        let outcome = outcome.unwrap_or_else(|| Outcome::unknown("the probe was given up"));
+        let mut monitor = self.shared.monitor();
+        let before = monitor.next_deadline();
+        monitor.handle_result(self.id, outcome, self.shared.clock.now());
+        self.shared.gather(&mut monitor);
+        let earlier = monitor.next_deadline() < before || before.is_none();
+        drop(monitor);
+        if earlier {
+            self.shared.earlier.notify_one();
+        }
+    }
+}
+
+pub(super) async fn run(shared: Arc<Shared>, order: Order) {
+    let deadline = shared.clock.instant(order.deadline);
+    let mut report = Report {
+        shared,
+        id: order.id,
+        outcome: None,
+    };
+    let started = Instant::now();
+    let target = &order.target;
+    let outcome = match timeout_at(deadline.into(), ask(target)).await {
+        Ok(outcome) => outcome,
+        Err(_) => Outcome::failed(format!("no answer within {:?}", target.timing.timeout)),
+    };
+    report.outcome = Some(timed(outcome, started.elapsed()));
+}
+
+/// How long an answer took belongs to what is seen of a server.
+fn timed(outcome: Outcome, took: Duration) -> Outcome {
+    if outcome.verdict != Verdict::Passed {
+        return outcome;
+    }
+    let millis = took.as_secs_f64() * 1000.0;
+    Outcome {
+        note: format!("{} in {millis:.1}ms", outcome.note),
+        ..outcome
+    }
+}
+
+async fn ask(target: &Target) -> Outcome {
+    let mut stream = match connect(target).await {
+        Ok(stream) => stream,
+        Err(refused) => return refused.outcome(),
+    };
+    let outcome = match dialogue::of(target) {
+        None => Outcome::passed("tcp connected"),
+        Some(mut dialogue) => converse(&mut stream, dialogue.as_mut()).await,
+    };
+    // Without this every probe would leave a port in TIME_WAIT for a minute.
+    let _ = stream.set_zero_linger();
+    outcome
+}
+
+/// Leads a dialogue over a stream until it ends.
+async fn converse(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    dialogue: &mut dyn Dialogue,
+) -> Outcome {
+    match exchange(stream, dialogue).await {
+        Ok(outcome) => outcome,
+        Err(error) => Refused::from(error).outcome(),
+    }
+}
+
+async fn exchange(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    dialogue: &mut dyn Dialogue,
+) -> io::Result<Outcome> {
+    let mut buffer = [0; 4096];
+    stream.write_all(&dialogue.open()).await?;
+    loop {
+        let read = stream.read(&mut buffer).await?;
+        if read == 0 {
+            return Ok(dialogue.end());
+        }
+        match dialogue.receive(&buffer[..read]) {
+            Reply::More => {}
+            Reply::Send(bytes) => stream.write_all(&bytes).await?,
+            Reply::Finished(outcome) => return Ok(outcome),
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! What checks say of servers, as the engine keeps it: by the names of the file, over restarts.
+//!
+//! A server that has checks and was never heard of counts as starting, so that a reload lets no server in before its first
+//! result. The checks themselves run elsewhere ([`crate::check`]); here their word becomes weight.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use weir_health::{Candidate, Known, Regime, Standing, State, Weighed, weigh};
+use weir_model::{Indexed, Pool, Server, Start};
+
+use crate::check::News;
+
+/// By pool and server, both as written in the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Stored", into = "Stored")]
+pub(crate) struct Standings {
+    servers: BTreeMap<String, BTreeMap<String, Standing>>,
+    regimes: BTreeMap<String, Regime>,
+}
+
+impl Standings {
+    /// The word in force for a server.
+    pub(crate) fn get(&self, pool: &str, server: &str) -> Option<&Standing> {
+        self.servers.get(pool)?.get(server)
+    }
+
+    /// What a new run of checks goes on from.
+    pub(crate) fn known(&self, pool: &str, server: &str) -> Option<Known> {
+        self.get(pool, server).map(|standing| Known {
+            state: standing.state,
+            since: standing.since,
+        })
+    }
+
+    /// Takes news in; answers what of it is to be remembered over restarts.
+    pub(crate) fn hear(
+        &mut self,
+        news: Vec<News>,
+    ) -> Vec<(String, String, Option<StoredStanding>)> {
+        let mut lasting = Vec::new();
+        for News {
+            pool,
+            server,
+            standing,
+        } in news
+        {
+            let servers = self.servers.entry(pool.clone()).or_default();
+            let stored = standing.as_ref().map(StoredStanding::from);
+            let former = match standing {
+                Some(standing) => servers.insert(server.clone(), standing),
+                None => servers.remove(&server),
+            };
+            if former.as_ref().map(StoredStanding::from) != stored {
+                lasting.push((pool, server, stored));
+            }
+        }
+        self.servers.retain(|_, servers| !servers.is_empty());
+        lasting
+    }
+
+    /// Takes in what was remembered.
+    pub(crate) fn restore(&mut self, stored: Vec<(String, String, Option<StoredStanding>)>) {
+        let news = stored.into_iter().map(|(pool, server, stored)| News {
+            pool,
+            server,
+            standing: stored.map(Standing::from),
+        });
+        self.hear(news.collect());
+    }
+
+    /// Forgets servers that are in no pool any more.
+    pub(crate) fn forget_all_but(&mut self, desired: &Indexed) {
+        self.servers.retain(|pool, servers| {
+            let pool = desired.pool(pool);
+            let names: HashSet<&str> = pool
+                .iter()
+                .flat_map(|pool| &pool.servers)
+                .map(|server| server.name.as_str())
+                .collect();
+            servers.retain(|server, _| names.contains(server.as_str()));
+            !servers.is_empty()
+        });
+        self.regimes.retain(|pool, _| desired.pool(pool).is_some());
+    }
+
+    /// Works out anew how a pool is used, from its servers' weights by configuration and operators; a change is logged.
+    pub(crate) fn settle(&mut self, pool: &Pool, base: &dyn Fn(&Server) -> u32) {
+        let before = self.regime(&pool.name);
+        let has_rule = pool.health.quorum > 0 || pool.health.panic_threshold.is_some();
+        if before == Regime::Normal && !has_rule {
+            return;
+        }
+        let (_, regime) = self.weigh(pool, base);
+        if regime == before {
+            return;
+        }
+        let name = pool.name.as_str();
+        match regime {
+            Regime::Normal => tracing::info!(pool = name, "enough servers are up again"),
+            Regime::Panic => {
+                tracing::warn!(pool = name, "too many servers are down: all are used");
+            }
+            Regime::BelowQuorum => tracing::warn!(pool = name, "the quorum is lost"),
+        }
+        self.regimes.insert(name.to_owned(), regime);
+    }
+
+    /// How a pool is used.
+    pub(crate) fn regime(&self, pool: &str) -> Regime {
+        self.regimes.get(pool).copied().unwrap_or_default()
+    }
+
+    /// The weights of a pool's servers, in its order, from those by configuration and operators.
+    pub(crate) fn weigh(
+        &self,
+        pool: &Pool,
+        base: &dyn Fn(&Server) -> u32,
+    ) -> (Vec<Weighed>, Regime) {
+        let unheard: Vec<Option<Standing>> = pool
+            .servers
+            .iter()
+            .map(|server| match self.get(&pool.name, &server.name) {
+                Some(_) => None,
+                None => unheard(pool, server),
+            })
+            .collect();
+        let candidates: Vec<Candidate<'_>> = pool
+            .servers
+            .iter()
+            .zip(&unheard)
+            .map(|(server, unheard)| Candidate {
+                base: base(server),
+                standing: self
+                    .get(&pool.name, &server.name)
+                    .filter(|_| is_checked(pool, server))
+                    .or(unheard.as_ref()),
+            })
+            .collect();
+        let before = self.regime(&pool.name);
+        weigh(&pool.health, pool.sorry.is_some(), &candidates, before)
+    }
+}
+
+fn is_checked(pool: &Pool, server: &Server) -> bool {
+    !server.checks.as_deref().unwrap_or(&pool.checks).is_empty()
+}
+
+/// What holds of a server with checks before the first word about it.
+fn unheard(pool: &Pool, server: &Server) -> Option<Standing> {
+    let checks = server.checks.as_deref().unwrap_or(&pool.checks);
+    let starts = checks.iter().map(|check| match check.start {
+        Start::Checking => State::Starting,
+        Start::Up => State::Up,
+        Start::Down => State::Down,
+    });
+    let state = starts.max_by_key(|state| match state {
+        State::Up => 0,
+        State::Starting => 1,
+        State::Down => 2,
+    })?;
+    Some(Standing::new(state, Duration::ZERO))
+}
+
+/// [`Standings`] as they are stored: weights that a check brings and slow start are heard of again soon enough.
+#[derive(Clone, Default, Serialize, Deserialize)]
+struct Stored {
+    #[serde(default)]
+    servers: BTreeMap<String, BTreeMap<String, StoredStanding>>,
+    #[serde(default)]
+    below_quorum: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StoredStanding {
+    state: StoredState,
+    since_ms: u64,
+    reason: String,
+    remove: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum StoredState {
+    Starting,
+    Up,
+    Down,
+}
+
+impl From<StoredStanding> for Standing {
+    fn from(stored: StoredStanding) -> Self {
+        let state = match stored.state {
+            StoredState::Starting => State::Starting,
+            StoredState::Up => State::Up,
+            StoredState::Down => State::Down,
+        };
+        Self {
+            reason: stored.reason,
+            remove: stored.remove,
+            ..Self::new(state, Duration::from_millis(stored.since_ms))
+        }
+    }
+}
+
+impl From<&Standing> for StoredStanding {
+    fn from(standing: &Standing) -> Self {
+        Self {
+            state: match standing.state {
+                State::Starting => StoredState::Starting,
+                State::Up => StoredState::Up,
+                State::Down => StoredState::Down,
+            },
+            since_ms: u64::try_from(standing.since.as_millis()).unwrap_or(u64::MAX),
+            reason: standing.reason.clone(),
+            remove: standing.remove,
+        }
+    }
+}
+
+impl From<Stored> for Standings {
+    fn from(stored: Stored) -> Self {
+        let pool = |servers: BTreeMap<String, StoredStanding>| {
+            let servers = servers.into_iter();
+            servers
+                .map(|(name, stored)| (name, Standing::from(stored)))
+                .collect()
+        };
+        let below = stored.below_quorum.into_iter();
+        Self {
+            servers: stored
+                .servers
+                .into_iter()
+                .map(|(name, servers)| (name, pool(servers)))
+                .collect(),
+            regimes: below.map(|name| (name, Regime::BelowQuorum)).collect(),
+        }
+    }
+}
+
+impl From<Standings> for Stored {
+    fn from(standings: Standings) -> Self {
+        let pool = |servers: &BTreeMap<String, Standing>| {
+            let servers = servers.iter();
+            servers
+                .map(|(name, standing)| (name.clone(), StoredStanding::from(standing)))
+                .collect()
+        };
+        let below = standings
+            .regimes
+            .iter()
+            .filter(|(_, regime)| **regime == Regime::BelowQuorum);
+        Self {
+            servers: standings
+                .servers
+                .iter()
+                .map(|(name, servers)| (name.clone(), pool(servers)))
+                .collect(),
+            below_quorum: below.map(|(name, _)| name.clone()).collect(),
+        }
+    }
+}

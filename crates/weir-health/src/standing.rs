@@ -1,0 +1,116 @@
+//! What all checks of one server come to.
+
+use std::time::Duration;
+
+use weir_model::{OnFailure, Require};
+
+use crate::machine::{Machine, State};
+use crate::outcome::Said;
+
+/// A server's state by its checks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Up, down, or neither yet.
+    pub state: State,
+    /// When that began, on the driver's clock.
+    pub since: Duration,
+    /// What brought it about.
+    pub reason: String,
+    /// Weights that its checks bring.
+    pub said: Vec<Said>,
+    /// Down by a check whose failure removes.
+    pub remove: bool,
+    /// How much of its weight slow start gives, in thousandths.
+    pub ramp: u32,
+}
+
+impl Standing {
+    /// Before any result.
+    pub fn new(state: State, since: Duration) -> Self {
+        Self {
+            state,
+            since,
+            reason: String::new(),
+            said: Vec::new(),
+            remove: false,
+            ramp: 1000,
+        }
+    }
+}
+
+/// The state that follows from several.
+pub(crate) fn combine(require: Require, states: impl Iterator<Item = State>) -> State {
+    let (mut up, mut down, mut starting) = (false, false, false);
+    for state in states {
+        match state {
+            State::Up => up = true,
+            State::Down => down = true,
+            State::Starting => starting = true,
+        }
+    }
+    match require {
+        Require::All if down => State::Down,
+        Require::All if starting => State::Starting,
+        Require::All => State::Up,
+        Require::Any if up => State::Up,
+        Require::Any if starting => State::Starting,
+        Require::Any => State::Down,
+    }
+}
+
+/// The check that a state is explained by: one that says the same.
+pub(crate) fn deciding<'a>(
+    state: State,
+    machines: impl Iterator<Item = &'a Machine>,
+) -> Option<&'a Machine> {
+    let mut first = None;
+    for machine in machines {
+        if machine.state() == state {
+            return Some(machine);
+        }
+        first = first.or(Some(machine));
+    }
+    first
+}
+
+/// Whether a server that is down is to be removed: a check that is down asks for it.
+pub(crate) fn removes<'a>(uses: impl Iterator<Item = (&'a Machine, OnFailure)>) -> bool {
+    uses.into_iter()
+        .any(|(machine, on)| machine.state() == State::Down && on == OnFailure::Remove)
+}
+
+/// Thousandths of its weight that a server has, `elapsed` after it came back.
+pub(crate) fn ramp(elapsed: Duration, slow_start: Duration) -> u32 {
+    if slow_start.is_zero() || elapsed >= slow_start {
+        return 1000;
+    }
+    let share = elapsed.as_nanos() * 1000 / slow_start.as_nanos();
+    u32::try_from(share).unwrap_or(1000).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use State::{Down, Starting, Up};
+
+    #[test]
+    fn all_and_any() {
+        let all = |states: &[State]| combine(Require::All, states.iter().copied());
+        let any = |states: &[State]| combine(Require::Any, states.iter().copied());
+        assert_eq!(all(&[Up, Up]), Up);
+        assert_eq!(all(&[Up, Starting]), Starting);
+        assert_eq!(all(&[Starting, Down]), Down);
+        assert_eq!(any(&[Down, Up]), Up);
+        assert_eq!(any(&[Down, Starting]), Starting);
+        assert_eq!(any(&[Down, Down]), Down);
+    }
+
+    #[test]
+    fn slow_start_grows_evenly_and_is_never_nothing() {
+        let whole = Duration::from_secs(10);
+        assert_eq!(ramp(Duration::ZERO, whole), 1);
+        assert_eq!(ramp(Duration::from_secs(5), whole), 500);
+        assert_eq!(ramp(whole, whole), 1000);
+        assert_eq!(ramp(Duration::ZERO, Duration::ZERO), 1000);
+    }
+}

@@ -1,0 +1,52 @@
+//! What a probe is: everything that two probes have in common when one of them is enough.
+
+use std::net::IpAddr;
+
+use weir_model::{Check, Probe, ProxyHeader, Server, Start, Timing};
+
+/// A probe and where it goes. Servers of several pools whose checks lead to equal targets share one probe.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// What is asked.
+    pub probe: Probe,
+    /// Where.
+    pub address: IpAddr,
+    /// At which port; `None` = the probe needs none.
+    pub port: Option<u16>,
+    /// Source address.
+    pub source: Option<IpAddr>,
+    /// Interface to leave by.
+    pub interface: Option<String>,
+    /// PROXY protocol header in front.
+    pub proxy_protocol: Option<ProxyHeader>,
+    /// When, and how many results decide.
+    pub timing: Timing,
+    /// What holds before the first result.
+    pub start: Start,
+}
+
+impl Target {
+    /// The target of a check of that server, at `port`.
+    pub fn new(check: &Check, server: &Server, port: Option<u16>) -> Self {
+        Self {
+            probe: check.probe.clone(),
+            address: check.aim.address.unwrap_or(server.address),
+            port,
+            source: check.aim.source,
+            interface: check.aim.interface.clone(),
+            proxy_protocol: check.aim.proxy_protocol,
+            timing: check.timing,
+            start: check.start,
+        }
+    }
+
+    /// In a few words, `http 10.0.0.5:80`.
+    pub fn describe(&self) -> String {
+        let kind = self.probe.as_str();
+        match (self.address, self.port) {
+            (address, None) => format!("{kind} {address}"),
+            (IpAddr::V4(v4), Some(port)) => format!("{kind} {v4}:{port}"),
+            (IpAddr::V6(v6), Some(port)) => format!("{kind} [{v6}]:{port}"),
+        }
+    }
+}

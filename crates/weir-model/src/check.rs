@@ -1,0 +1,316 @@
+//! Health checks: what is asked of a server, how often, and what becomes of the answer.
+//!
+//! A [`Check`] says what to do and not to whom: the same one serves every server of every pool that names it. Which port it
+//! goes to follows from the check, the server and the listeners, in that order ([`Check::port`]).
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::{Desired, Ports, Server};
+
+/// One check of a pool or a server.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Check {
+    /// What is asked.
+    pub probe: Probe,
+    /// Where it goes, where that is not the server itself.
+    pub aim: Aim,
+    /// How often, how long, how many.
+    pub timing: Timing,
+    /// What holds before the first result.
+    pub start: Start,
+    /// What becomes of a server that fails.
+    pub on_failure: OnFailure,
+}
+
+impl Check {
+    /// A check with every default.
+    pub fn new(probe: Probe) -> Self {
+        Self {
+            probe,
+            aim: Aim::default(),
+            timing: Timing::default(),
+            start: Start::default(),
+            on_failure: OnFailure::default(),
+        }
+    }
+
+    /// The port that this check of a server goes to: its own, the server's, or the `listening` one of
+    /// [`Desired::check_ports`]; `None` = there is none, or the probe needs none.
+    pub fn port(&self, server: &Server, listening: Option<u16>) -> Option<u16> {
+        self.probe
+            .needs_port()
+            .then_some(self.aim.port.or(server.port).or(listening))?
+    }
+}
+
+/// Where probes go and how they leave.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Aim {
+    /// In place of the server's.
+    pub address: Option<IpAddr>,
+    /// In place of the server's, and of the listener's.
+    pub port: Option<u16>,
+    /// Source address; `None` = the kernel's choice.
+    pub source: Option<IpAddr>,
+    /// Interface that probes leave by; `None` = the kernel's choice.
+    pub interface: Option<String>,
+    /// PROXY protocol header in front of the first byte.
+    pub proxy_protocol: Option<ProxyHeader>,
+}
+
+/// Version of the PROXY protocol (HAProxy's proxy-protocol.txt).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ProxyHeader {
+    /// The text line; probes say `PROXY TCP4 …` with their own addresses.
+    V1,
+    /// The binary header; probes say LOCAL.
+    V2,
+}
+
+impl ProxyHeader {
+    /// Every version.
+    pub const ALL: [Self; 2] = [Self::V1, Self::V2];
+
+    /// The name in configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::V1 => "v1",
+            Self::V2 => "v2",
+        }
+    }
+}
+
+/// How often probes go out, how long they may take, and how many of a kind decide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Timing {
+    /// Between probes of a server that is up.
+    pub interval: Duration,
+    /// Between probes of a server that is down; `None` = `interval`.
+    pub interval_down: Option<Duration>,
+    /// Between probes of a server that is down and passed its last probe; `None` = `interval`.
+    pub interval_rising: Option<Duration>,
+    /// Of the whole probe: connecting, TLS, question and answer.
+    pub timeout: Duration,
+    /// Probes in a row that must pass to bring a server up.
+    pub rise: u32,
+    /// Probes in a row that must fail to take a server down.
+    pub fall: u32,
+}
+
+impl Timing {
+    /// Smallest and largest interval.
+    pub const INTERVAL: (Duration, Duration) =
+        (Duration::from_millis(50), Duration::from_secs(86_400));
+    /// Smallest and largest timeout.
+    pub const TIMEOUT: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(300));
+    /// Smallest and largest `rise` and `fall`.
+    pub const COUNT: (u32, u32) = (1, 100);
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(2),
+            interval_down: None,
+            interval_rising: None,
+            timeout: Duration::from_secs(1),
+            rise: 2,
+            fall: 3,
+        }
+    }
+}
+
+/// What holds of a server before its first result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Start {
+    /// Used only while no other server is up; the first result decides at once.
+    #[default]
+    Checking,
+    /// Taken for up; `fall` failures take it down.
+    Up,
+    /// Taken for down; `rise` passes bring it up.
+    Down,
+}
+
+impl Start {
+    /// Every choice.
+    pub const ALL: [Self; 3] = [Self::Checking, Self::Up, Self::Down];
+
+    /// The name in configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Checking => "checking",
+            Self::Up => "up",
+            Self::Down => "down",
+        }
+    }
+}
+
+/// What becomes of a server that a check takes down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum OnFailure {
+    /// Weight 0: its flows live on.
+    #[default]
+    Quiesce,
+    /// Its flows meet the pool's `on_remove`.
+    Remove,
+}
+
+impl OnFailure {
+    /// Every choice.
+    pub const ALL: [Self; 2] = [Self::Quiesce, Self::Remove];
+
+    /// The name in configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Quiesce => "quiesce",
+            Self::Remove => "remove",
+        }
+    }
+}
+
+/// How several checks of one server make one state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Require {
+    /// Up when every check says so.
+    #[default]
+    All,
+    /// Up when one check says so.
+    Any,
+}
+
+impl Require {
+    /// Every choice.
+    pub const ALL: [Self; 2] = [Self::All, Self::Any];
+
+    /// The name in configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Any => "any",
+        }
+    }
+}
+
+/// What a pool does with the states of its servers.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Health {
+    /// How several checks make one state.
+    pub require: Require,
+    /// How long the weight of a server that comes back grows; zero = at once.
+    pub slow_start: Duration,
+    /// Sum of weights below which the sorry server is used in place of all others; 0 = none.
+    pub quorum: u32,
+    /// How far the sum must rise above, or fall below, `quorum` to change anything.
+    pub quorum_hysteresis: u32,
+    /// Share of servers that are down, in percent, above which all are used as if they were up; `None` = never.
+    pub panic_threshold: Option<u32>,
+}
+
+/// The keys that differ from their defaults.
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "require {}", self.require.as_str())?;
+        if !self.slow_start.is_zero() {
+            write!(f, ", slow_start {:?}", self.slow_start)?;
+        }
+        if self.quorum > 0 {
+            write!(f, ", quorum {} ± {}", self.quorum, self.quorum_hysteresis)?;
+        }
+        if let Some(percent) = self.panic_threshold {
+            write!(f, ", panic_threshold {percent} %")?;
+        }
+        Ok(())
+    }
+}
+
+/// What is asked of a server.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub enum Probe {
+    /// A connection comes about.
+    #[default]
+    Tcp,
+    /// A request is answered as expected.
+    Http(Http),
+}
+
+impl Probe {
+    /// The name in configuration.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Http(_) => "http",
+        }
+    }
+
+    /// Whether it goes to a port.
+    pub const fn needs_port(&self) -> bool {
+        match self {
+            Self::Tcp | Self::Http(_) => true,
+        }
+    }
+}
+
+/// An HTTP request and the answer that passes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Http {
+    /// Method.
+    pub method: String,
+    /// Path with query.
+    pub path: String,
+    /// Minor version of HTTP/1: 0 or 1.
+    pub minor_version: u8,
+    /// `Host`; `None` = the server's address.
+    pub host: Option<String>,
+    /// Further fields, name and value.
+    pub headers: Vec<(String, String)>,
+    /// Body of the request.
+    pub body: Option<String>,
+    /// Status codes that pass, ranges with both ends.
+    pub status: Vec<(u16, u16)>,
+    /// Text that must be in the answer's body.
+    pub contains: Option<String>,
+}
+
+impl Default for Http {
+    fn default() -> Self {
+        Self {
+            method: "GET".to_owned(),
+            path: "/".to_owned(),
+            minor_version: 1,
+            host: None,
+            headers: Vec::new(),
+            body: None,
+            status: vec![(200, 399)],
+            contains: None,
+        }
+    }
+}
+
+impl Desired {
+    /// The first exact port that a service of each pool listens on, by pool: where checks go that have no other.
+    pub fn check_ports(&self) -> HashMap<&str, u16> {
+        let mut ports = HashMap::new();
+        for service in &self.services {
+            let port = service
+                .listen
+                .iter()
+                .find_map(|listener| match listener.ports {
+                    Ports::One(port) => Some(port),
+                    _ => None,
+                });
+            if let Some(port) = port {
+                ports.entry(service.pool.as_str()).or_insert(port);
+            }
+        }
+        for proxy in &self.proxies {
+            if let Some(listen) = proxy.listen.first() {
+                ports.entry(proxy.pool.as_str()).or_insert(listen.port());
+            }
+        }
+        ports
+    }
+}

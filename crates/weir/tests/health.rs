@@ -1,0 +1,241 @@
+//! Health checks: a server that dies under load is taken out and comes back by itself, and no reload, restart or order of
+//! the file lets a dead one in.
+
+mod world;
+
+use std::fmt::Write as _;
+use std::process::Child;
+use std::time::Duration;
+
+use world::{Family, World, privileged, wait_for};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Servers in the order of `order`, checked as `check` says.
+fn config(order: &[usize], pool: &str, check: &str) -> String {
+    let servers: Vec<String> = order
+        .iter()
+        .map(|n| format!("\"{}\"", Family::V4.server(*n)))
+        .collect();
+    format!(
+        "[node]\ninterfaces = [\"eth0\"]\n\n\
+         [pool.web]\nscheduler = \"rr\"\nservers = [{}]\n{pool}\n\n\
+         [pool.web.check]\ninterval = \"200ms\"\ntimeout = \"200ms\"\nrise = 2\nfall = 2\n{check}\n\n\
+         [service.web]\nlisten = [\"{}:80\"]\nforward = \"direct\"\npool = \"web\"\n",
+        servers.join(", "),
+        Family::V4.vip()
+    )
+}
+
+const HTTP: &str =
+    "kind = \"http\"\npath = \"/name\"\nexpect = { status = 200, body = \"server\" }";
+
+fn prepared(servers: usize) -> World {
+    let mut world = World::new(servers);
+    world.start_nginx(32 << 20);
+    let vip = Family::V4.vip().to_string();
+    world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
+    world
+}
+
+fn state(world: &World, n: usize) -> String {
+    let status = world.server_status(Family::V4.server(n));
+    status["state"].as_str().expect("a state").to_owned()
+}
+
+fn wait_for_states(world: &World, states: &[&str]) {
+    wait_for(&format!("states {states:?}"), PATIENCE, || {
+        (0..states.len()).all(|n| state(world, n) == states[n])
+    });
+}
+
+fn start_ab(world: &World, requests: u32) -> Child {
+    let url = format!("http://{}/name", Family::V4.vip());
+    world
+        .command("client", "ab")
+        .args(["-q", "-r", "-s", "10", "-c", "4", "-n"])
+        .args([&requests.to_string(), &url])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("ab starts")
+}
+
+/// Completed and failed requests.
+fn counted(ab: Child) -> (u32, u32) {
+    let output = ab.wait_with_output().expect("ab ends");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let number = |label: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(label));
+        let word = line.and_then(|line| line.split_whitespace().next());
+        word.and_then(|word| word.parse().ok())
+            .unwrap_or_else(|| panic!("{label} in {text}"))
+    };
+    (number("Complete requests:"), number("Failed requests:"))
+}
+
+/// Lines of the daemon's log about a server that hold `words`.
+fn logged(world: &World, n: usize, words: &str) -> usize {
+    let server = Family::V4.server(n).to_string();
+    let lines = world.log();
+    let lines = lines.lines();
+    lines
+        .filter(|line| line.contains(&server) && line.contains(words))
+        .count()
+}
+
+#[test]
+fn a_server_that_dies_under_load_is_taken_out_and_comes_back() {
+    if !privileged() {
+        return;
+    }
+    let mut world = prepared(3);
+    world.start_director(&config(&[0, 1, 2], "", HTTP));
+    wait_for_states(&world, &["up", "up", "up"]);
+    let reason = world.server_status(Family::V4.server(1))["reason"].clone();
+    let reason = reason.as_str().expect("a reason");
+    assert!(reason.starts_with("http 200 in "), "{reason}");
+
+    let ab = start_ab(&world, 20_000);
+    let before = world.received("server1");
+    wait_for("load on the server", PATIENCE, || {
+        world.received("server1") > before + 200
+    });
+    world.kill_nginx(1);
+    wait_for_states(&world, &["up", "down", "up"]);
+    let status = world.server_status(Family::V4.server(1));
+    assert_eq!(status["effective_weight"], 0);
+    assert_eq!(status["weight"], 1);
+    assert_eq!(status["reason"], "connection refused");
+    let results = status["checks"][0]["results"].as_str().expect("results");
+    assert!(
+        results.starts_with('+') && results.ends_with("--"),
+        "{results}"
+    );
+    let (complete, failed) = counted(ab);
+    assert_eq!(complete, 20_000);
+    assert!(failed < 20_000 / 2, "{failed} failed");
+    let taken = world.server_status(Family::V4.server(1))["connections"].clone();
+    assert_eq!(
+        counted(start_ab(&world, 2000)),
+        (2000, 0),
+        "none fails once it is out"
+    );
+    let still = world.server_status(Family::V4.server(1))["connections"].clone();
+    assert_eq!(taken, still, "no flow goes to a server that is down");
+
+    world.start_nginx_on("server1", 1, "");
+    wait_for_states(&world, &["up", "up", "up"]);
+    assert_eq!(counted(start_ab(&world, 2000)), (2000, 0));
+    let now = world.server_status(Family::V4.server(1))["connections"].clone();
+    assert!(now.as_u64() > still.as_u64(), "it has its share again");
+    assert_eq!(logged(&world, 1, "went down"), 1, "{}", world.log());
+    assert_eq!(
+        logged(&world, 1, "to=\"up\""),
+        2,
+        "first up, then up again: {}",
+        world.log()
+    );
+}
+
+#[test]
+fn no_restart_and_no_reload_lets_a_dead_server_in() {
+    if !privileged() {
+        return;
+    }
+    let mut world = prepared(3);
+    // `start = "up"` would let it in for as long as two probes take.
+    let check = format!("{HTTP}\nstart = \"up\"");
+    let mut pid = world.start_director(&config(&[0, 1, 2], "", &check));
+    world.kill_nginx(1);
+    wait_for_states(&world, &["up", "down", "up"]);
+    let since = world.server_status(Family::V4.server(1))["since"].clone();
+    for order in [[2, 1, 0], [1, 0, 2], [0, 2, 1]] {
+        world.reload(&config(&order, "", &check));
+        assert_eq!(counted(start_ab(&world, 300)), (300, 0), "{order:?}");
+    }
+    // Another check of the same server goes on from what the former one knew.
+    let tcp = "kind = \"tcp\"\nstart = \"up\"";
+    world.reload(&config(&[2, 1, 0], "", tcp));
+    assert_eq!(counted(start_ab(&world, 300)), (300, 0), "another check");
+    world.kill_director(pid);
+    assert_eq!(state(&world, 1), "down", "without a daemon");
+    pid = world.start_director(&config(&[0, 1, 2], "", tcp));
+    assert_eq!(counted(start_ab(&world, 300)), (300, 0), "after a restart");
+    let status = world.server_status(Family::V4.server(1));
+    assert_eq!(
+        (&status["state"], &status["since"]),
+        (&"down".into(), &since)
+    );
+    // None of it left it stranded.
+    world.start_nginx_on("server1", 1, "");
+    wait_for_states(&world, &["up", "up", "up"]);
+    world.kill_director(pid);
+}
+
+#[test]
+fn maintenance_stops_probes_and_ready_resumes_them() {
+    if !privileged() {
+        return;
+    }
+    let mut world = prepared(1);
+    world.start_director(&config(&[0], "", HTTP));
+    wait_for_states(&world, &["up"]);
+    let server = format!("web/{}", Family::V4.server(0));
+    world.says(&["server", &server, "maint"]);
+    let status = world.server_status(Family::V4.server(0));
+    assert_eq!(status["state"], "maint");
+    assert_eq!(status["checks"], serde_json::Value::Null, "no check runs");
+    assert_eq!(world.status()["checks"], serde_json::Value::Null);
+    world.says(&["server", &server, "ready"]);
+    wait_for_states(&world, &["up"]);
+    wait_for("a probe", PATIENCE, || {
+        let status = world.server_status(Family::V4.server(0));
+        status["checks"][0]["results"]
+            .as_str()
+            .is_some_and(|results| !results.is_empty())
+    });
+}
+
+#[test]
+fn what_a_failing_check_removes_meets_on_remove() {
+    if !privileged() {
+        return;
+    }
+    let mut world = prepared(1);
+    world.start_nginx_on("server0", 7, ":8081");
+    let check = "kind = \"http\"\nport = 8081\npath = \"/name\"\non_failure = \"remove\"";
+    world.start_director(&config(&[0], "on_remove = \"reset\"", check));
+    wait_for_states(&world, &["up"]);
+    let url = format!("http://{}/big", Family::V4.vip());
+    let download = world
+        .command("client", "curl")
+        .args([
+            "-sS",
+            "-o",
+            "/dev/null",
+            "--limit-rate",
+            "2M",
+            "-m",
+            "60",
+            &url,
+        ])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("curl starts");
+    wait_for("the download", PATIENCE, || {
+        world.server_status(Family::V4.server(0))["active_connections"] == 1
+    });
+    world.kill_nginx(7);
+    wait_for_states(&world, &["down"]);
+    let mut said = String::new();
+    let output = download.wait_with_output().expect("curl ends");
+    let _ = write!(said, "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        !output.status.success() && said.contains("reset by peer"),
+        "{said}"
+    );
+    world.start_nginx_on("server0", 7, ":8081");
+    wait_for_states(&world, &["up"]);
+    assert_eq!(counted(start_ab(&world, 100)), (100, 0));
+}
