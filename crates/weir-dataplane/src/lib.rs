@@ -36,7 +36,7 @@ pub use error::{Error, Result};
 pub use extent::{Extent, ExtentAllocator, GRACE};
 pub use flows::{Flow, FlowTable};
 pub use layout::Sizes;
-pub use maps::{Maps, wait_for_packets};
+pub use maps::{Maps, elements_of, wait_for_packets};
 pub use mmap::Mapped;
 pub use pins::{Hook, PinDir, PinKind, Pinned};
 pub use pod::Pod;

@@ -248,37 +248,25 @@ impl Maps {
         })
     }
 
-    /// The extents that rows of services and VIPs name now: what an adopting daemon must not give out.
+    /// The extents that a service's row names now; they may overlap.
     ///
     /// # Errors
-    /// The kernel refuses.
-    pub fn extents_in_use(&self) -> Result<Vec<Extent>> {
-        let mut taken = Vec::new();
-        let mut add = |at: u32, length: u32| {
-            if at != 0 && length != 0 {
-                taken.push(Extent { at, length });
-            }
-        };
-        for index in 1..self.services.entries() {
-            let service = self.services.get(index)?;
-            add(service.snat_at, u32::from(service.snat_len));
-            if service.extent == 0 {
-                continue;
-            }
+    /// The row is outside the map, or names elements outside theirs.
+    pub fn extents_of(&self, service: &Service) -> Result<Vec<Extent>> {
+        let mut taken = vec![(service.snat_at, u32::from(service.snat_len))];
+        if service.extent != 0 {
+            taken.push((service.extent, HEADER));
             let header = self.elements.get_all(service.extent, HEADER)?;
-            let Some(header) = pod::from_bytes::<weir_abi::Extent>(pod::slice_bytes(&header))
-            else {
-                continue;
-            };
-            add(service.extent, HEADER);
-            add(header.list_at, header.list_len);
-            add(header.hash_at, header.hash_len.div_ceil(4));
-            add(header.spread_at, header.spread_len.div_ceil(4));
+            if let Some(header) = pod::from_bytes::<weir_abi::Extent>(pod::slice_bytes(&header)) {
+                taken.push((header.list_at, header.list_len));
+                taken.push((header.hash_at, header.hash_len.div_ceil(4)));
+                taken.push((header.spread_at, header.spread_len.div_ceil(4)));
+            }
         }
-        for (_, vip) in self.vips.elements()? {
-            add(vip.ranges_at, vip.ranges_len);
-        }
-        Ok(taken)
+        let there = taken
+            .into_iter()
+            .filter(|(at, length)| *at != 0 && *length != 0);
+        Ok(there.map(|(at, length)| Extent { at, length }).collect())
     }
 
     /// The ranges of a VIP.
@@ -341,7 +329,7 @@ fn sum_traffic(values: &[Traffic]) -> Traffic {
 }
 
 /// Values as elements, the last one padded with zeros.
-fn elements_of<T: Pod>(values: &[T]) -> Vec<Element> {
+pub fn elements_of<T: Pod>(values: &[T]) -> Vec<Element> {
     let bytes = pod::slice_bytes(values);
     bytes
         .chunks(size_of::<Element>())

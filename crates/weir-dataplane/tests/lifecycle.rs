@@ -96,7 +96,8 @@ fn what_was_pinned_is_adopted_with_its_flows() {
     );
     send(&second, &tcp(1, 1000, ACK));
     assert_eq!(second.maps().flows.walk().count(), 1);
-    assert_eq!(second.maps().extents_in_use().unwrap().len(), 3);
+    let service = second.maps().services.get(1).unwrap();
+    assert_eq!(second.maps().extents_of(&service).unwrap().len(), 3);
 }
 
 #[test]

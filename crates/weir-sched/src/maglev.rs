@@ -15,6 +15,9 @@ pub const SIZES: [u32; 9] = [251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 655
 /// Places per server below which shares become coarse and removing a server moves many others' flows.
 const PLACES_PER_SERVER: usize = 100;
 
+/// The same of a spare table.
+const SPARE_PLACES_PER_SERVER: usize = 20;
+
 /// One server of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
@@ -36,6 +39,13 @@ pub fn size_for(servers: usize) -> u32 {
         .into_iter()
         .find(|&size| size as usize >= wanted)
         .unwrap_or(largest)
+}
+
+/// As [`size_for`], where only what finds no place in the flow table goes by the table: shares may be coarser, and ten
+/// thousand services have one each.
+#[must_use]
+pub fn spare_size_for(servers: usize) -> u32 {
+    size_for(servers.div_ceil(PLACES_PER_SERVER / SPARE_PLACES_PER_SERVER))
 }
 
 /// A server while the table fills.

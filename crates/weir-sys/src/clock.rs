@@ -19,6 +19,8 @@ pub enum Clock {
     Monotonic,
     /// [`Clock::Monotonic`] at the last tick; `bpf_ktime_get_coarse_ns`.
     MonotonicCoarse,
+    /// What this process has run on all CPUs.
+    Process,
 }
 
 /// Now on `clock`, in nanoseconds since its start.
@@ -27,6 +29,7 @@ pub fn now_ns(clock: Clock) -> u64 {
         Clock::Boottime => ClockId::Boottime,
         Clock::Monotonic => ClockId::Monotonic,
         Clock::MonotonicCoarse => ClockId::MonotonicCoarse,
+        Clock::Process => ClockId::ProcessCPUTime,
     };
     let now = clock_gettime(id);
     // These clocks start at boot and never go below zero.

@@ -1,13 +1,11 @@
 //! Ten million places for flows: what starting with them costs, in time and memory.
 
-use std::time::Instant;
-
 use weir_control::engine::{Engine, clean};
 use weir_model::Desired;
 
 use crate::Outcome;
 use crate::ground::Ground;
-use crate::report::Table;
+use crate::report::{Begun, Table};
 
 const PLACES: u32 = 10_000_000;
 
@@ -29,10 +27,10 @@ pub(crate) fn run(ground: &Ground, table: &mut Table) -> Outcome<()> {
     desired.node.interfaces = Some(vec!["d0".to_owned()]);
     let paths = ground.paths("flows");
     let before = available()?;
-    let begun = Instant::now();
+    let begun = Begun::now();
     let bytes = ground.run(async || {
         let engine = Engine::open(&paths, &desired).await?;
-        table.row("start with 10 M flows", vec![begun.elapsed()], None);
+        table.row("start with 10 M flows", vec![begun.took()], None);
         drop(engine);
         let bytes = before.saturating_sub(available()?);
         clean(&paths).await?;

@@ -46,7 +46,8 @@ impl Ground {
             ),
         )?;
         ip(&router, "link set r0 up\naddr add 203.0.113.1/24 dev r0")?;
-        let directory = std::env::temp_dir().join(format!("weir-scale-{}", std::process::id()));
+        // Where daemons keep their state: in memory.
+        let directory = Path::new("/dev/shm").join(format!("weir-scale-{}", std::process::id()));
         std::fs::create_dir_all(&directory)?;
         Ok(Self {
             director,

@@ -1,6 +1,7 @@
 //! `make bench`: what ten thousand services cost the control plane, and ten million places for flows.
 //!
-//! Each row is the median of several rounds with the least and the most, beside its goal. Needs root: it makes namespaces of
+//! Each row is the median of several rounds with the least and the most, beside its goal; the process's own time on the CPUs
+//! tells what a machine that has other things to do adds. Needs root: it makes namespaces of
 //! its own and changes nothing outside them. `WEIR_BENCH_SERVICES` (10000), `WEIR_BENCH_SERVERS` a service (10) and
 //! `WEIR_BENCH_ROUNDS` (5) say how much; an argument is part of a row's name.
 
@@ -10,7 +11,7 @@ mod ground;
 mod report;
 
 use std::error::Error;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weir_control::configuration;
 use weir_control::engine::{Engine, OverrideChange, Paths, clean};
@@ -22,7 +23,7 @@ use weir_sys::{Capabilities, Capability};
 
 use file::Size;
 use ground::Ground;
-use report::Table;
+use report::{Begun, Table, Took};
 
 /// Whatever stops the benchmark ends it with a message.
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -39,12 +40,12 @@ fn number(name: &str, default: usize) -> Outcome<usize> {
 }
 
 /// How long each of `rounds` runs took.
-fn rounds<T>(rounds: usize, mut work: impl FnMut(usize) -> Outcome<T>) -> Outcome<Vec<Duration>> {
+fn rounds<T>(rounds: usize, mut work: impl FnMut(usize) -> Outcome<T>) -> Outcome<Vec<Took>> {
     (0..rounds)
         .map(|round| {
-            let begun = Instant::now();
+            let begun = Begun::now();
             let result = work(round)?;
-            let took = begun.elapsed();
+            let took = begun.took();
             drop(result);
             Ok(took)
         })
@@ -68,13 +69,13 @@ async fn starting(
 ) -> Outcome<Engine> {
     let (mut fresh, mut adopted) = (Vec::new(), Vec::new());
     for round in 0..effort {
-        let begun = Instant::now();
+        let begun = Begun::now();
         let engine = Engine::open(paths, desired).await?;
-        fresh.push(begun.elapsed());
+        fresh.push(begun.took());
         drop(engine);
-        let begun = Instant::now();
+        let begun = Begun::now();
         let engine = Engine::open(paths, desired).await?;
-        adopted.push(begun.elapsed());
+        adopted.push(begun.took());
         if round + 1 == effort {
             table.row("start from nothing", fresh, Some(2000 * MILLISECOND));
             table.row(
@@ -118,10 +119,10 @@ async fn reloading(
         for round in 0..effort {
             let mut wanted = before.clone();
             change(&mut wanted, round);
-            let begun = Instant::now();
+            let begun = Begun::now();
             let _changes = diff(&before, &wanted);
             engine.apply(&wanted).await?;
-            took.push(begun.elapsed());
+            took.push(begun.took());
             engine.tick().await?;
             before = wanted;
         }
@@ -134,18 +135,18 @@ async fn ordering(engine: &mut Engine, effort: usize, table: &mut Table) -> Outc
     let mut took = Vec::new();
     for round in 0..effort * 4 {
         let (pool, server) = (file::pool(round + 300), file::server(round + 300, 1));
-        let begun = Instant::now();
+        let begun = Begun::now();
         engine
             .set_override(&pool, &server, OverrideChange::Weight(3))
             .await?;
-        took.push(begun.elapsed());
+        took.push(begun.took());
     }
     table.row("a weight by the API", took, Some(10 * MILLISECOND));
     let mut took = Vec::new();
     for _ in 0..effort {
-        let begun = Instant::now();
+        let begun = Begun::now();
         engine.tick().await?;
-        took.push(begun.elapsed());
+        took.push(begun.took());
     }
     table.row("the upkeep of a second", took, None);
     Ok(())

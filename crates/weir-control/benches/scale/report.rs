@@ -1,6 +1,38 @@
 //! Rows as they are measured.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use weir_sys::{Clock, now_ns};
+
+/// The beginning of a measured piece of work.
+#[derive(Clone, Copy)]
+pub(crate) struct Begun {
+    at: Instant,
+    cpu_ns: u64,
+}
+
+/// What it took.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Took {
+    time: Duration,
+    cpu: Duration,
+}
+
+impl Begun {
+    pub(crate) fn now() -> Self {
+        Self {
+            at: Instant::now(),
+            cpu_ns: now_ns(Clock::Process),
+        }
+    }
+
+    pub(crate) fn took(self) -> Took {
+        Took {
+            time: self.at.elapsed(),
+            cpu: Duration::from_nanos(now_ns(Clock::Process) - self.cpu_ns),
+        }
+    }
+}
 
 /// Prints its head with the first row.
 pub(crate) struct Table {
@@ -24,25 +56,24 @@ impl Table {
     }
 
     /// Median, least and most of what was measured.
-    pub(crate) fn row(&mut self, name: &str, mut took: Vec<Duration>, goal: Option<Duration>) {
+    pub(crate) fn row(&mut self, name: &str, mut took: Vec<Took>, goal: Option<Duration>) {
         if !name.contains(&self.only) || took.is_empty() {
             return;
         }
         if !self.begun {
-            println!("| what | ms | least…most | goal | |\n| --- | --- | --- | --- | --- |");
+            println!("| what | ms | least…most | of it on the CPU | goal | |");
+            println!("| --- | --- | --- | --- | --- | --- |");
             self.begun = true;
         }
         took.sort();
         let median = took[took.len() / 2];
-        let (least, most) = (shown(took[0]), shown(took[took.len() - 1]));
+        let (least, most) = (shown(took[0].time), shown(took[took.len() - 1].time));
         let (goal, met) = match goal {
-            Some(goal) if median < goal => (format!("< {}", goal.as_millis()), "met"),
+            Some(goal) if median.time < goal => (format!("< {}", goal.as_millis()), "met"),
             Some(goal) => (format!("< {}", goal.as_millis()), "NOT met"),
             None => ("–".to_owned(), ""),
         };
-        println!(
-            "| {name} | {} | {least}…{most} | {goal} | {met} |",
-            shown(median)
-        );
+        let (time, cpu) = (shown(median.time), shown(median.cpu));
+        println!("| {name} | {time} | {least}…{most} | {cpu} | {goal} | {met} |");
     }
 }

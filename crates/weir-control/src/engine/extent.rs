@@ -7,6 +7,7 @@ use weir_abi::{
     EXTENT_FALLBACK, EXTENT_NETWORK, EXTENT_PORT, EXTENT_REPAIR, Element, Extent, Member as Row,
     Scheduler as Number,
 };
+use weir_dataplane::elements_of;
 use weir_model::{Scheduler, SchedulerKind};
 use weir_sched::{Mode, Start, availability, bucket, hash, maglev, mh};
 
@@ -74,7 +75,7 @@ pub(super) fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tabl
         SchedulerKind::Mh => mh::table(&mh_entries(slot, rule)).map_err(refused)?,
         _ => Vec::new(),
     };
-    let spread = spread(&usable).map_err(refused)?;
+    let spread = spread(&usable, rule.scheduler.kind).map_err(refused)?;
     if rule.scheduler.flags.file_order {
         usable.reverse();
     }
@@ -114,10 +115,9 @@ pub(super) fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tabl
 
 /// Servers that take new flows, the newest first.
 pub(super) fn usable(slot: &ServiceSlot) -> Vec<&DestSlot> {
-    slot.members()
-        .iter()
-        .filter(|member| member.weight > 0)
-        .filter_map(|member| slot.dests.iter().find(|dest| dest.id == member.dest))
+    let newest_first = slot.dests.iter().rev();
+    newest_first
+        .filter(|dest| dest.listed() && dest.effective > 0)
         .collect()
 }
 
@@ -125,7 +125,10 @@ pub(super) fn usable(slot: &ServiceSlot) -> Vec<&DestSlot> {
 ///
 /// # Errors
 /// More servers than the table has places.
-pub(super) fn spread(usable: &[&DestSlot]) -> std::result::Result<Vec<u32>, weir_sched::Error> {
+pub(super) fn spread(
+    usable: &[&DestSlot],
+    kind: SchedulerKind,
+) -> std::result::Result<Vec<u32>, weir_sched::Error> {
     if usable.is_empty() {
         return Ok(Vec::new());
     }
@@ -137,7 +140,11 @@ pub(super) fn spread(usable: &[&DestSlot]) -> std::result::Result<Vec<u32>, weir
             weight: dest.effective,
         })
         .collect();
-    maglev::table(&entries, maglev::size_for(entries.len()))
+    let size = match kind {
+        SchedulerKind::Maglev => maglev::size_for(entries.len()),
+        _ => maglev::spare_size_for(entries.len()),
+    };
+    maglev::table(&entries, size)
 }
 
 fn flags(rule: &Rule) -> u32 {
@@ -151,11 +158,9 @@ fn flags(rule: &Rule) -> u32 {
 
 /// Entries of `mh`'s table, the newest server first; a quiesced one keeps its places.
 pub(super) fn mh_entries(slot: &ServiceSlot, rule: &Rule) -> Vec<mh::Entry> {
-    let members = slot.members();
-    let dests = members
-        .iter()
-        .filter_map(|member| slot.dests.iter().find(|dest| dest.id == member.dest));
-    dests
+    let newest_first = slot.dests.iter().rev();
+    newest_first
+        .filter(|dest| dest.listed())
         .map(|dest| mh::Entry {
             dest: dest.id,
             last_weight: dest.last_weight,
@@ -250,12 +255,24 @@ impl Tables {
         placed.iter().map(|row| row.dest).zip(1..)
     }
 
+    /// The whole run, as it lies at `at`.
+    pub(super) fn image(&self, at: u32) -> Vec<Element> {
+        let (header, _) = self.header(at);
+        let mut image = elements_of(&[header]);
+        image.extend(elements_of(&self.list));
+        image.extend(elements_of(&self.hash));
+        image.extend(elements_of(&self.spread));
+        image
+    }
+
     /// The hash table, dest ids.
+    #[cfg(test)]
     pub(super) fn hash(&self) -> &[u32] {
         &self.hash
     }
 
     /// The spread table, dest ids.
+    #[cfg(test)]
     pub(super) fn spread(&self) -> &[u32] {
         &self.spread
     }

@@ -418,8 +418,8 @@ fn open_plane(pin_dir: PathBuf, sizes: Sizes) -> Result<(Dataplane, Opened)> {
     })?)
 }
 
-/// How much the maps hold, from the limits of the configuration. A list costs an element a server, a spread table some
-/// twenty-five; what is replaced and what replaces it are there together for a moment.
+/// How much the maps hold, from the limits of the configuration. A service's header and spread table begin with 67 elements,
+/// and a server costs up to ten more; what is replaced and what replaces it are there together for a moment.
 fn sizes(node: &Node) -> Sizes {
     let defaults = Sizes::default();
     let services = node.max_services.saturating_add(1);
@@ -429,8 +429,8 @@ fn sizes(node: &Node) -> Sizes {
         dests,
         pool_rows: dests,
         elements: 8_192u32
-            .saturating_add(services.saturating_mul(32))
-            .saturating_add(dests.saturating_mul(32)),
+            .saturating_add(services.saturating_mul(68))
+            .saturating_add(dests.saturating_mul(10)),
         flows: node.max_flows,
         vips: defaults.vips.max(services),
         listeners: defaults.listeners.max(services.saturating_mul(4)),

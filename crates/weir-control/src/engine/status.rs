@@ -1,8 +1,9 @@
 //! What is true now, read out of the maps: [`Snapshot`] and the live flows that a plan asks for.
 
+use std::collections::HashMap;
 use std::time::{Duration, UNIX_EPOCH};
 
-use weir_abi::REASONS;
+use weir_abi::{Live, REASONS, Traffic};
 use weir_dataplane::{Maps, XdpMode};
 use weir_health::Standing;
 use weir_model::{Forward, Service};
@@ -16,17 +17,23 @@ use crate::snapshot::{
     VipStatus,
 };
 
+/// So many servers and more are read in few system calls, together with the rows that are nobody's.
+const MANY: usize = 4_096;
+
 /// A server row's totals.
 pub(super) fn totals(maps: &Maps, dest: u32) -> Result<Totals> {
-    let (live, traffic) = (maps.live(dest)?, maps.traffic(dest)?);
-    Ok(Totals {
+    Ok(summed(&maps.live(dest)?, &maps.traffic(dest)?))
+}
+
+fn summed(live: &Live, traffic: &Traffic) -> Totals {
+    Totals {
         connections: live.total,
         stateless: live.stateless,
         packets_in: traffic.packets_in,
         packets_out: traffic.packets_out,
         bytes_in: traffic.bytes_in,
         bytes_out: traffic.bytes_out,
-    })
+    }
 }
 
 impl Engine {
@@ -37,9 +44,14 @@ impl Engine {
     pub fn snapshot(&self) -> Result<Snapshot> {
         let maps = self.plane.maps();
         let mut services = Vec::new();
+        let traffic = if self.rows.dests.len() > MANY {
+            maps.all_traffic()?
+        } else {
+            Vec::new()
+        };
         for service in &self.desired.services {
             if let Some(slot) = self.memory.allocation.services.get(&service.name) {
-                services.push(self.service(service, slot)?);
+                services.push(self.service(service, slot, &traffic)?);
             }
         }
         let counts = maps.reasons()?;
@@ -81,16 +93,19 @@ impl Engine {
         self.network.attached.iter().map(named).collect()
     }
 
-    fn service(&self, service: &Service, slot: &ServiceSlot) -> Result<ServiceStatus> {
+    fn service(
+        &self,
+        service: &Service,
+        slot: &ServiceSlot,
+        traffic: &[Traffic],
+    ) -> Result<ServiceStatus> {
         let mut servers = Vec::new();
         let mut order: Vec<&DestSlot> = slot.dests.iter().collect();
-        let place = |dest: &DestSlot| {
-            let pool = self.desired.pool(&service.pool);
-            let servers = pool.map(|pool| pool.servers.as_slice()).unwrap_or_default();
-            servers
-                .iter()
-                .position(|server| (server.address, server.port) == (dest.address, dest.port))
-        };
+        let pool = self.desired.pool(&service.pool);
+        let known = pool.map(|pool| pool.servers.as_slice()).unwrap_or_default();
+        let known = known.iter().map(|server| (server.address, server.port));
+        let places: HashMap<_, usize> = known.zip(0..).collect();
+        let place = |dest: &DestSlot| places.get(&(dest.address, dest.port)).copied();
         order.sort_by_key(|dest| {
             (
                 dest.removed.is_some(),
@@ -100,7 +115,7 @@ impl Engine {
         });
         let mut sum = slot.retired;
         for dest in order {
-            let server = self.server(service, dest)?;
+            let server = self.server(service, dest, traffic)?;
             sum = sum.plus(server.totals);
             servers.push(server);
         }
@@ -136,7 +151,12 @@ impl Engine {
         }
     }
 
-    fn server(&self, service: &Service, dest: &DestSlot) -> Result<ServerStatus> {
+    fn server(
+        &self,
+        service: &Service,
+        dest: &DestSlot,
+        traffic: &[Traffic],
+    ) -> Result<ServerStatus> {
         let maps = self.plane.maps();
         let live = maps.live(dest.id)?;
         let word = self
@@ -176,7 +196,10 @@ impl Engine {
             }),
             active_connections: live.active,
             inactive_connections: live.inactive,
-            totals: totals(maps, dest.id)?,
+            totals: match traffic.get(dest.id as usize) {
+                Some(traffic) => summed(&live, traffic),
+                None => totals(maps, dest.id)?,
+            },
             removed: dest.removed.is_some(),
             slow_start: None,
             checks: Vec::new(),

@@ -9,10 +9,10 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use weir_abi::{
-    Addr, Be16, DEST_LIVE, DEST_LOCAL, DEST_SNAT, DEST_STRICT, Dest, FILTER_WORDS, Filter,
+    Addr, Be16, DEST_LIVE, DEST_LOCAL, DEST_SNAT, DEST_STRICT, Dest, Element, FILTER_WORDS, Filter,
     Listener, Service, Vip,
 };
-use weir_dataplane::{Extent, ExtentAllocator, Maps, Pod, wait_for_packets};
+use weir_dataplane::{Extent, ExtentAllocator, Maps, Pod, elements_of, wait_for_packets};
 
 use super::rows::{ListenerKey, ServiceRow, VipRow};
 use super::sum::{Changes, Rows};
@@ -44,7 +44,9 @@ pub(super) struct Writer {
     dests: BTreeMap<u32, Dest>,
     listeners: BTreeMap<ListenerKey, u32>,
     vips: BTreeMap<IpAddr, WrittenVip>,
-    /// Runs of a former daemon, given back once every row points to new ones.
+    /// Runs of a former daemon by service row: in force until the row points to others.
+    inherited_tables: BTreeMap<u32, Vec<Extent>>,
+    /// Other runs of a former daemon, given back once every row points to new ones.
     inherited: Vec<Extent>,
     /// Rows of a former daemon that may be nobody's by now.
     inherited_rows: Changes,
@@ -56,14 +58,14 @@ impl Writer {
     /// # Errors
     /// The maps cannot be read.
     pub(super) fn adopting(maps: &Maps) -> Result<Self> {
-        let inherited = disjoint(maps.extents_in_use()?);
         let mut writer = Self {
-            elements: ExtentAllocator::adopting(maps.elements.entries(), inherited.iter().copied()),
+            elements: ExtentAllocator::new(maps.elements.entries()),
             services: BTreeMap::new(),
             dests: BTreeMap::new(),
             listeners: BTreeMap::new(),
             vips: BTreeMap::new(),
-            inherited,
+            inherited_tables: BTreeMap::new(),
+            inherited: Vec::new(),
             inherited_rows: Changes::default(),
         };
         for (key, service) in maps.listeners.elements()? {
@@ -71,7 +73,12 @@ impl Writer {
                 .listeners
                 .insert((key.addr.to_ip(), key.port.get(), key.proto), service);
         }
+        let mut ranges = Vec::new();
         for (addr, vip) in maps.vips.elements()? {
+            ranges.push(Extent {
+                at: vip.ranges_at,
+                length: vip.ranges_len,
+            });
             let row = VipRow {
                 flags: vip.flags,
                 any_tcp: vip.any_tcp,
@@ -84,13 +91,33 @@ impl Writer {
                 .insert(addr.to_ip(), WrittenVip { row, ranges: None });
         }
         for row in 1..maps.services.entries() {
-            if maps.services.get(row)? != Service::ZERO {
+            let service = maps.services.get(row)?;
+            if service != Service::ZERO {
                 writer.inherited_rows.services.insert(row);
+                let runs = disjoint(maps.extents_of(&service)?);
+                writer.inherited_tables.insert(row, runs);
             }
         }
+        ranges.retain(|run| run.at != 0 && run.length != 0);
+        writer.inherit(ranges, maps.elements.entries());
         writer.inherited_rows.listeners = writer.listeners.keys().copied().collect();
         writer.inherited_rows.vips = writer.vips.keys().copied().collect();
         Ok(writer)
+    }
+
+    /// Takes over runs of a former daemon. Runs of services that meet others, which none of this build does, are given back
+    /// only together with those: what is given back twice would be given out twice.
+    fn inherit(&mut self, ranges: Vec<Extent>, elements: u32) {
+        let of_services = self.inherited_tables.values().flatten();
+        let mut all: Vec<Extent> = of_services.chain(&ranges).copied().collect();
+        let count = all.len();
+        all = disjoint(all);
+        self.inherited = disjoint(ranges);
+        if all.len() != count {
+            self.inherited = all.clone();
+            self.inherited_tables.clear();
+        }
+        self.elements = ExtentAllocator::adopting(elements, all);
     }
 
     /// Settings and servers: nothing leads to a new one yet.
@@ -198,12 +225,11 @@ impl Writer {
     }
 
     fn service(&mut self, maps: &Maps, index: u32, row: &ServiceRow, now: Instant) -> Result<()> {
+        if self.adopt(maps, index, row)? {
+            return Ok(());
+        }
         let tables = self.allocate(row.tables.elements())?;
-        let (header, [list_at, hash_at, spread_at]) = row.tables.header(tables.at);
-        maps.set_elements(list_at, &row.tables.list)?;
-        maps.set_elements(hash_at, row.tables.hash())?;
-        maps.set_elements(spread_at, row.tables.spread())?;
-        maps.set_elements(tables.at, &[header])?;
+        maps.set_elements(tables.at, &row.tables.image(tables.at))?;
         let before = self.services.remove(&index);
         let same_but_tables = before.as_ref().is_some_and(|before| {
             let b = &before.row;
@@ -222,17 +248,7 @@ impl Writer {
             maps.set_extent(index, tables.at)?;
         } else {
             snat = self.run_of(maps, &row.snat)?;
-            let service = Service {
-                flags: row.flags,
-                extent: tables.at,
-                snat_at: snat.map_or(0, |run| run.at),
-                snat_len: row.snat.len() as u16,
-                snat_port_first: row.snat_ports.0,
-                snat_port_last: row.snat_ports.1,
-                dscp: row.dscp,
-                generation: row.generation,
-                ..Service::ZERO
-            };
+            let service = service_row(row, tables.at, snat.map_or(0, |run| run.at));
             maps.services.set(index, &service)?;
         }
         if let Some(before) = before {
@@ -243,6 +259,9 @@ impl Writer {
         {
             self.elements.retire(old, now);
         }
+        for run in self.inherited_tables.remove(&index).unwrap_or_default() {
+            self.elements.retire(run, now);
+        }
         self.services.insert(
             index,
             WrittenService {
@@ -252,6 +271,31 @@ impl Writer {
             },
         );
         Ok(())
+    }
+
+    /// Takes over a row and its tables as a former daemon left them, where they are what is wanted.
+    fn adopt(&mut self, maps: &Maps, index: u32, row: &ServiceRow) -> Result<bool> {
+        let Some(runs) = self.inherited_tables.get(&index) else {
+            return Ok(false);
+        };
+        let there = maps.services.get(index)?;
+        let run = |at, length| Extent { at, length };
+        let tables = run(there.extent, row.tables.elements());
+        let snat = (there.snat_at != 0).then(|| run(there.snat_at, u32::from(there.snat_len)));
+        let holds = |run: Extent, wanted: &[Element]| -> Result<bool> {
+            Ok(maps.elements.get_all(run.at, run.length)? == wanted)
+        };
+        let same = *runs == disjoint(snat.into_iter().chain([tables]).collect())
+            && there == service_row(row, there.extent, there.snat_at)
+            && holds(tables, &row.tables.image(tables.at))?
+            && snat.map_or(Ok(true), |run| holds(run, &elements_of(&row.snat)))?;
+        if same {
+            self.inherited_tables.remove(&index);
+            let row = row.clone();
+            let written = WrittenService { row, tables, snat };
+            self.services.insert(index, written);
+        }
+        Ok(same)
     }
 
     fn run_of<T: Pod>(&mut self, maps: &Maps, values: &[T]) -> Result<Option<Extent>> {
@@ -366,6 +410,9 @@ impl Writer {
         let indices = changes.services.iter();
         for index in indices.filter(|index| !rows.services.contains_key(*index)) {
             maps.services.set(*index, &Service::ZERO)?;
+            for run in self.inherited_tables.remove(index).unwrap_or_default() {
+                self.elements.retire(run, now);
+            }
             if let Some(written) = self.services.remove(index) {
                 self.elements.retire(written.tables, now);
                 if let Some(run) = written.snat {
@@ -437,6 +484,21 @@ fn shared_sums(
         sum.inactive = sum.inactive.wrapping_add(own.inactive);
     }
     Ok(sums)
+}
+
+/// A service's row, with its tables and its sources of snat at these places.
+fn service_row(row: &ServiceRow, extent: u32, snat_at: u32) -> Service {
+    Service {
+        flags: row.flags,
+        extent,
+        snat_at,
+        snat_len: row.snat.len() as u16,
+        snat_port_first: row.snat_ports.0,
+        snat_port_last: row.snat_ports.1,
+        dscp: row.dscp,
+        generation: row.generation,
+        ..Service::ZERO
+    }
 }
 
 fn listener((address, port, proto): ListenerKey) -> Listener {

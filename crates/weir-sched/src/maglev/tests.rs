@@ -20,6 +20,12 @@ fn share(table: &[u32], dest: u32) -> usize {
 }
 
 #[test]
+fn a_spare_table_has_twenty_places_a_server() {
+    let sizes = [1, 10, 11, 100, 5_000, 100_000].map(spare_size_for);
+    assert_eq!(sizes, [251, 251, 509, 2039, 65521, 65521]);
+}
+
+#[test]
 fn sizes_grow_with_the_servers() {
     let known = [
         (0, 251),
