@@ -20,6 +20,7 @@ mod refuse;
 mod removed;
 mod reply;
 mod scheduler;
+mod sequences;
 mod service;
 mod table;
 mod transmit;

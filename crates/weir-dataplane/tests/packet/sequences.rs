@@ -1,0 +1,186 @@
+//! Sequences of choices whose outcome follows from the kernel's schedulers, each with its reason: `sequences/NAME.txt`.
+//!
+//! A line is `steps | the servers chosen, - for refused | why`. Servers are numbered from 1 in the order of adding. Steps:
+//! `+W` adds a server of weight W, `=S:W` gives server S weight W, `-S` removes it, `!S` puts it at its upper threshold, `.S`
+//! below it again, `*N` brings N flows to the present VIP, `@V` makes 192.0.2.V (2001:db8::V) the present one, `~F` ends flow
+//! F. Flow F is the Fth of the line; it comes from 198.51.100.F (2001:db8:1::F), port 1000 + F. Words before the steps: `v6`,
+//! `udp`, `strict`, `fallback`, `port`, `load125` (`max_load = 1.25`).
+//!
+//! Every packet goes through the reference model too, which asks weir-sched's pure forms with the same counts.
+
+use weir_abi::{DEST_LIVE, DEST_STRICT, Forward};
+use weir_sched::{Kind, Mode};
+
+use crate::bench::{Bench, NewServer, Xdp};
+use crate::wire::{FIN, SYN, Shape, at};
+
+const VIPS: [&str; 4] = ["10", "11", "12", "13"];
+const SEED: u32 = 4711;
+
+struct Case<'a> {
+    bench: &'a mut Bench,
+    service: u32,
+    port: u16,
+    v6: bool,
+    udp: bool,
+    strict: bool,
+    vip: String,
+    dests: Vec<u32>,
+    /// The VIP that each flow went to.
+    flows: Vec<String>,
+    chosen: Vec<String>,
+}
+
+impl<'a> Case<'a> {
+    fn new(bench: &'a mut Bench, kind: Kind, words: &[&str]) -> Self {
+        let has = |word| words.contains(&word);
+        let mode = match (has("strict"), has("fallback") || kind == Kind::Maglev) {
+            (_, true) => Mode::Fallback,
+            (true, _) => Mode::Strict,
+            _ => Mode::Repair,
+        };
+        let service = bench.service_with(kind, mode, has("port"));
+        let bound = words.iter().find_map(|word| word.strip_prefix("load"));
+        let schedules = &mut bench.model.scheduler_mut().schedules;
+        schedules.get_mut(&service).unwrap().max_load = bound.map(|word| word.parse().unwrap());
+        let case = Self {
+            service,
+            port: bench.next_port(),
+            bench,
+            v6: has("v6"),
+            udp: has("udp"),
+            strict: has("strict"),
+            vip: VIPS[0].to_owned(),
+            dests: Vec::new(),
+            flows: Vec::new(),
+            chosen: Vec::new(),
+        };
+        for vip in VIPS {
+            let vip = case.address_of(vip);
+            case.bench.listen(service, &vip, case.port);
+        }
+        case
+    }
+
+    fn address_of(&self, vip: &str) -> String {
+        if self.v6 {
+            format!("2001:db8::{vip}")
+        } else {
+            format!("192.0.2.{vip}")
+        }
+    }
+
+    fn frame(&self, flow: usize, flags: weir_wire::TcpFlags) -> Vec<u8> {
+        let client = if self.v6 {
+            format!("2001:db8:1::{flow}")
+        } else {
+            format!("198.51.100.{flow}")
+        };
+        let shape = if self.udp {
+            Shape::udp()
+        } else {
+            Shape::tcp(flags)
+        };
+        let vip = self.address_of(&self.flows[flow - 1]);
+        shape.arriving(at(&client, 1000 + flow as u16), at(&vip, self.port))
+    }
+
+    fn step(&mut self, step: &str) {
+        let (kind, rest) = step.split_at(1);
+        let number = |text: &str| text.parse::<u32>().unwrap();
+        let dest = |text: &str| self.dests[number(text) as usize - 1];
+        match kind {
+            "+" => self.add(number(rest)),
+            "*" => (0..number(rest)).for_each(|_| self.arrive()),
+            "@" => self.vip = rest.to_owned(),
+            "-" => self.bench.remove(self.service, dest(rest), DEST_LIVE),
+            "!" => self.bench.overload(dest(rest), true),
+            "." => self.bench.overload(dest(rest), false),
+            "~" => {
+                let frame = self.frame(number(rest) as usize, FIN);
+                self.bench.send(&frame);
+            }
+            "=" => {
+                let (server, weight) = rest.split_once(':').unwrap();
+                self.bench.weigh(self.service, dest(server), number(weight));
+            }
+            _ => panic!("{step} is no step"),
+        }
+    }
+
+    fn add(&mut self, weight: u32) {
+        let number = self.dests.len() + 1;
+        let address = if self.v6 {
+            format!("fd00::{number}")
+        } else {
+            format!("10.0.0.{number}")
+        };
+        let strict = if self.strict { DEST_STRICT } else { 0 };
+        let server = NewServer::new(Forward::Direct, &address)
+            .weight(weight)
+            .row(|row| row.flags = strict);
+        self.dests.push(self.bench.add(self.service, server));
+    }
+
+    fn arrive(&mut self) {
+        self.flows.push(self.vip.clone());
+        let outcome = self.bench.send(&self.frame(self.flows.len(), SYN));
+        let dest = u32::from(outcome.frame[5]);
+        let server = self.dests.iter().position(|known| *known == dest);
+        let sent = outcome.verdict == Xdp::Tx && outcome.counted.is_empty();
+        self.chosen.push(match server.filter(|_| sent) {
+            Some(index) => (index + 1).to_string(),
+            None => "-".to_owned(),
+        });
+    }
+}
+
+fn follow(kind: Kind, text: &str) {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    bench.predictable(SEED);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines.len() >= 12, "{kind}: {} sequences", lines.len());
+    let mut wrong = Vec::new();
+    for line in lines {
+        let parts: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [script, expected, why] = parts[..] else {
+            panic!("{line}: not three parts");
+        };
+        assert!(!why.is_empty(), "{line}: why?");
+        let is_word = |word: &&str| word.starts_with(|c: char| c.is_ascii_lowercase());
+        let words: Vec<&str> = script.split(' ').take_while(is_word).collect();
+        let mut case = Case::new(&mut bench, kind, &words);
+        for step in script.split(' ').skip(words.len()) {
+            case.step(step);
+        }
+        let chosen = case.chosen.join(" ");
+        if chosen != expected {
+            wrong.push(format!("{script} | {chosen} | {why}"));
+        }
+    }
+    bench.settle();
+    assert!(
+        wrong.is_empty(),
+        "{kind} chose otherwise:\n{}",
+        wrong.join("\n")
+    );
+}
+
+macro_rules! sequences {
+    ($($name:ident $kind:ident)*) => { $(
+        #[test]
+        fn $name() {
+            follow(
+                Kind::$kind,
+                include_str!(concat!("sequences/", stringify!($name), ".txt")),
+            );
+        }
+    )* };
+}
+
+sequences! {
+    rr Rr wrr Wrr lc Lc wlc Wlc sed Sed nq Nq fo Fo ovf Ovf twos Twos dh Dh sh Sh mh Mh
+    lblc Lblc lblcr Lblcr maglev Maglev p2c P2c
+}
