@@ -12,6 +12,7 @@ pub mod configuration;
 pub mod daemon;
 pub mod engine;
 pub mod explain;
+pub mod ipvsadm;
 pub mod metrics;
 pub mod plan;
 pub mod real_server;

@@ -11,6 +11,7 @@
 mod connection;
 mod estimate;
 mod format;
+mod import;
 mod legality;
 mod listing;
 mod lower;
@@ -27,8 +28,9 @@ mod value;
 
 pub use connection::{Connection, connections};
 pub use estimate::{Estimate, Estimator};
+pub use import::{Imported, import};
 pub use listing::{Columns, Counters, ListedServer, ListedService, Listing, Rates, timeouts};
-pub use lower::{lower, name_of};
+pub use lower::{lower, name_of, server_name};
 pub use names::{Names, Numeric};
 pub use parse::{Command, Exit, List, parse};
 pub use restore::{read_error, words};

@@ -3,13 +3,15 @@
 //! Each service becomes one of the same key with a pool of its own, which behaves as the kernel does. SCTP services stay in
 //! the table: packets of theirs are not balanced.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use weir_model::{
-    Listener, Persistence, Pool, Ports, Scheduler, SchedulerFlags, SchedulerKind, Service, Tunnel,
-    TunnelChecksum, TunnelKind,
+    Family, Listener, Mark, Persistence, Pool, Ports, Scheduler, SchedulerFlags, SchedulerKind,
+    Service, Tunnel, TunnelChecksum, TunnelKind,
 };
 
+use crate::import::common_forward;
 use crate::table::{NO_SCHEDULER, scheduler};
 use crate::{Forward, Mask, Protocol, Server, ServiceKey, TableService};
 
@@ -37,11 +39,27 @@ pub fn name_of(key: &ServiceKey) -> String {
     }
 }
 
+/// The name of a server in its pool: address and port.
+pub fn server_name(key: &crate::ServerKey) -> String {
+    match key.address {
+        std::net::IpAddr::V4(v4) => format!("{v4}:{}", key.port),
+        std::net::IpAddr::V6(v6) => format!("[{v6}]:{}", key.port),
+    }
+}
+
 /// The service and its pool; `None` for what the data plane does not carry.
 pub fn lower(entry: &TableService) -> Option<(Service, Pool)> {
     let name = name_of(&entry.service.key);
     let mut service = Service::new(&name, weir_model::Forward::Direct, &name);
-    service.listen = vec![listener(&entry.service.key)?];
+    match &entry.service.key {
+        ServiceKey::Mark { mark, v6 } => {
+            service.marks = vec![Mark {
+                mark: NonZeroU32::new(*mark)?,
+                family: if *v6 { Family::V6 } else { Family::V4 },
+            }]
+        }
+        key => service.listen = vec![listener(key)?],
+    }
     service.strict_ipvs = true;
     service.one_packet = entry.service.one_packet;
     service.persistence = entry.service.persistence.map(|persistence| {
@@ -64,6 +82,7 @@ pub fn lower(entry: &TableService) -> Option<(Service, Pool)> {
         .rev()
         .map(|server| lower_server(entry, server))
         .collect();
+    service.forward = common_forward(&pool);
     Some((service, pool))
 }
 
@@ -108,11 +127,7 @@ fn scheduler_of(entry: &TableService) -> Scheduler {
 
 fn lower_server(entry: &TableService, server: &Server) -> weir_model::Server {
     let key = server.key;
-    let name = match key.address {
-        std::net::IpAddr::V4(v4) => format!("{v4}:{}", key.port),
-        std::net::IpAddr::V6(v6) => format!("[{v6}]:{}", key.port),
-    };
-    let mut lowered = weir_model::Server::new(name, key.address, port(entry, server));
+    let mut lowered = weir_model::Server::new(server_name(&key), key.address, port(entry, server));
     lowered.weight = match entry.service.scheduler.as_str() {
         // Without a scheduler no server takes new connections; those that are there live on.
         NO_SCHEDULER => 0,

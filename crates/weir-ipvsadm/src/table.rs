@@ -83,7 +83,14 @@ pub enum Errno {
 pub enum Refusal {
     /// As the kernel would.
     Errno(Errno),
-    /// Weir's own word: a service of the file, a limit.
+    /// It is about what a file says; whoever knows the file's name puts it before these words.
+    File {
+        /// Line of the file.
+        line: u32,
+        /// What is so there.
+        words: String,
+    },
+    /// Weir's own word, a limit for instance.
     Words(String),
 }
 
@@ -97,7 +104,7 @@ impl Refusal {
     /// What the tool prints for it (libipvs.c: ipvs_strerror).
     pub fn message(&self, edit: &Edit) -> &str {
         let errno = match self {
-            Self::Words(words) => return words,
+            Self::Words(words) | Self::File { words, .. } => return words,
             Self::Errno(errno) => *errno,
         };
         let of_service = matches!(

@@ -6,7 +6,7 @@
 //! thread or process. Nothing here decides policy, keeps state between calls or
 //! touches routes, addresses and BPF objects: those belong to `weir-netlink` and
 //! `weir-dataplane`, which stand on this crate. `unsafe` is confined to the few
-//! calls that have no safe wrapper ([`ethtool`], [`NetNs`], [`FrameSocket`]).
+//! calls that have no safe wrapper ([`ethtool`], [`NetNs`], [`FrameSocket`], [`names`]).
 
 mod capability;
 mod clock;
@@ -16,6 +16,7 @@ pub mod ethtool;
 mod limit;
 mod lock;
 mod mount;
+pub mod names;
 mod netns;
 mod notify;
 mod packet;

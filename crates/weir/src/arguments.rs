@@ -11,6 +11,8 @@ use weir_lab::LabCommand;
 use crate::failure::Failure;
 
 const DEFAULT_CONFIG: &str = "/etc/weir/weir.toml";
+const DEFAULT_RUNTIME_DIR: &str = "/run/weir";
+const DEFAULT_PIN_DIR: &str = "/sys/fs/bpf/weir";
 
 /// One load balancer for Linux, from packet to request.
 #[derive(Debug, Parser)]
@@ -47,7 +49,7 @@ pub(crate) struct Places {
         value_name = "DIR",
         env = "WEIR_RUNTIME_DIR",
         hide_env_values = true,
-        default_value = "/run/weir"
+        default_value = DEFAULT_RUNTIME_DIR
     )]
     pub(crate) runtime_dir: PathBuf,
     /// Pinned programs and maps
@@ -57,7 +59,7 @@ pub(crate) struct Places {
         value_name = "DIR",
         env = "WEIR_PIN_DIR",
         hide_env_values = true,
-        default_value = "/sys/fs/bpf/weir"
+        default_value = DEFAULT_PIN_DIR
     )]
     pub(crate) pin_dir: PathBuf,
 }
@@ -66,6 +68,17 @@ impl Places {
     /// The configuration, by default the system's.
     pub(crate) fn config(&self) -> &Path {
         self.config.as_deref().unwrap_or(Path::new(DEFAULT_CONFIG))
+    }
+
+    /// What the environment says, without a command line.
+    pub(crate) fn from_environment() -> Self {
+        let named = |name: &str| std::env::var_os(name).map(PathBuf::from);
+        let or = |path: Option<PathBuf>, default: &str| path.unwrap_or_else(|| default.into());
+        Self {
+            config: named("WEIR_CONFIG"),
+            runtime_dir: or(named("WEIR_RUNTIME_DIR"), DEFAULT_RUNTIME_DIR),
+            pin_dir: or(named("WEIR_PIN_DIR"), DEFAULT_PIN_DIR),
+        }
     }
 
     /// The configuration if one was named, as another process finds it.
@@ -131,10 +144,10 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: LabCommand,
     },
-    /// As ipvsadm (not built yet)
+    /// As ipvsadm: its commands, its table, beside the file's services
     Ipvsadm(Rest),
-    /// Translate another balancer's configuration (not built yet)
-    Import(Rest),
+    /// Translate another balancer's configuration into weir.toml
+    Import(Import),
     /// Hand over to a new binary (not built yet)
     Upgrade(Rest),
     /// Hold new connections while a command runs (not built yet)
@@ -145,12 +158,36 @@ pub(crate) enum Command {
     Top(Rest),
 }
 
-/// Arguments of a command that is not there to read them.
+/// Arguments that another grammar reads, or none.
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Rest {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
-    _rest: Vec<OsString>,
+    pub(crate) rest: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Import {
+    /// Whose configuration it is
+    #[arg(value_enum)]
+    pub(crate) from: ImportFrom,
+    /// The file; - = standard input
+    pub(crate) file: PathBuf,
+}
+
+/// What can be translated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ImportFrom {
+    /// A table as `ipvsadm -S` prints it
+    Ipvsadm,
+    /// Not built yet
+    Keepalived,
+    /// Not built yet
+    Ldirectord,
+    /// Not built yet
+    Haproxy,
+    /// Not built yet
+    Nginx,
 }
 
 #[derive(Debug, Args)]

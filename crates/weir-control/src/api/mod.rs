@@ -1,4 +1,4 @@
-//! The HTTP API: `/v1/status`, `/metrics`, `/v1/reload`, `/v1/plan`, `/v1/explain`, `/v1/servers/POOL/ADDRESS`.
+//! The HTTP API: `/v1/ipvsadm`, `/v1/status`, `/metrics`, `/v1/reload`, `/v1/plan`, `/v1/explain`, `/v1/servers/POOL/ADDRESS`.
 //!
 //! Requests become [`Order`]s and answers become JSON; nothing is decided here. Bodies are bounded in size and time. What
 //! changes anything, or reads a file, is answered on the unix socket alone: TCP has no notion yet of who asks.
@@ -50,10 +50,12 @@ pub fn router(orders: Orders, access: Access) -> Router {
         Access::Full => router
             .route("/v1/reload", post(reload))
             .route("/v1/plan", post(plan))
+            .route("/v1/ipvsadm", post(ipvsadm))
             .route("/v1/servers/{pool}/{address}", post(server)),
         Access::ReadOnly => router
             .route("/v1/reload", post(read_only))
             .route("/v1/plan", post(read_only))
+            .route("/v1/ipvsadm", post(read_only))
             .route("/v1/servers/{pool}/{address}", post(read_only)),
     };
     router
@@ -140,6 +142,12 @@ async fn server(
     };
     orders.ask(order).await?;
     Ok(json(&serde_json::json!({})))
+}
+
+async fn ipvsadm(State(orders): State<Orders>, body: Body) -> Answered {
+    let request: crate::ipvsadm::Request = read(body).await?;
+    let order = |reply| Order::Ipvsadm(request, reply);
+    Ok(json(&orders.ask(order).await?))
 }
 
 async fn read_only() -> Failure {

@@ -7,6 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::message::{FileRequest, Refusal, Reloaded, ServerRequest};
 use crate::explain::{Answer, Packet};
+use crate::ipvsadm;
 use crate::plan::Plan;
 use crate::status::Report;
 
@@ -36,6 +37,8 @@ pub enum Order {
         /// No answer but success.
         reply: Reply<()>,
     },
+    /// What ipvsadm asks.
+    Ipvsadm(ipvsadm::Request, Reply<ipvsadm::Answer>),
     /// What would become of a packet.
     Explain(Packet, Reply<Answer>),
 }

@@ -15,6 +15,7 @@ use tokio::net::UnixStream;
 use crate::api::{ExplainRequest, FileRequest, Refusal, Reloaded, ServerRequest};
 use crate::daemon::SOCKET;
 use crate::explain::{Answer, Packet};
+use crate::ipvsadm;
 use crate::plan::Plan;
 use crate::status::Report;
 
@@ -119,6 +120,14 @@ impl Client {
         let path = format!("/v1/servers/{}/{}", segment(pool), segment(address));
         let _: serde_json::Value = self.ask(Method::POST, &path, &request).await?;
         Ok(())
+    }
+
+    /// What ipvsadm asks.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn ipvsadm(&self, request: &ipvsadm::Request) -> Result<ipvsadm::Answer, Error> {
+        self.ask(Method::POST, "/v1/ipvsadm", request).await
     }
 
     async fn ask<T: DeserializeOwned>(

@@ -20,6 +20,8 @@ const LOCAL_PORTS: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 pub struct Loaded {
     /// What it asks for.
     pub desired: Desired,
+    /// The file itself.
+    pub text: String,
     /// Warnings and notes, rendered; empty for none.
     pub findings: String,
     /// How many of them are warnings.
@@ -61,6 +63,7 @@ pub fn load(path: &Path, color: bool) -> Result<Loaded, Rejected> {
             findings: weir_config::render(&parsed.findings, text, &name, color),
             warnings: count(&parsed.findings, Severity::Warning),
             desired: parsed.desired,
+            text: text.to_owned(),
         }),
         Err(found) => Err(Rejected {
             summary: summary(&name, &found),

@@ -13,6 +13,7 @@ use crate::api::{FileRequest, Order, Refusal, Reloaded, ServerRequest};
 use crate::check::Checks;
 use crate::configuration::{self, Loaded, Rejected};
 use crate::explain::{Answer, Packet};
+use crate::ipvsadm;
 use crate::plan::{Plan, plan};
 use crate::status::Report;
 
@@ -22,24 +23,27 @@ pub struct Director<P> {
     plane: P,
     desired: Desired,
     file: PathBuf,
+    /// The file as it was when it came into force.
+    text: String,
     admin: Admin,
     runtime_dir: RuntimeDir,
     checks: Checks,
 }
 
 impl<P: Plane> Director<P> {
-    /// Over an engine that has `desired`, which `file` holds, in force. Must be called inside a tokio runtime.
+    /// Over an engine that has `loaded`, which `file` held, in force. Must be called inside a tokio runtime.
     pub fn new(
         plane: P,
-        desired: Desired,
+        loaded: Loaded,
         file: PathBuf,
         admin: Admin,
         runtime_dir: RuntimeDir,
     ) -> Self {
         let director = Self {
             plane,
-            desired,
+            desired: loaded.desired,
             file,
+            text: loaded.text,
             admin,
             runtime_dir,
             checks: Checks::start(),
@@ -84,7 +88,7 @@ impl<P: Plane> Director<P> {
 
     /// Only listings without a daemon would miss it.
     fn note(&self) {
-        if let Err(error) = self.runtime_dir.note(&self.file) {
+        if let Err(error) = self.runtime_dir.note(&self.file, &self.text) {
             tracing::warn!(%error, "the file in force was not noted");
         }
     }
@@ -114,6 +118,9 @@ impl<P: Plane> Director<P> {
             } => {
                 let _ = reply.send(self.server(&pool, &address, request).await);
             }
+            Order::Ipvsadm(request, reply) => {
+                let _ = reply.send(self.ipvsadm(&request).await);
+            }
             Order::Explain(packet, reply) => {
                 let _ = reply.send(self.explain(&packet));
             }
@@ -124,6 +131,14 @@ impl<P: Plane> Director<P> {
         let mut snapshot = self.plane.snapshot().map_err(Refusal::new)?;
         self.checks.annotate(&mut snapshot);
         Ok(Report::from(&snapshot))
+    }
+
+    async fn ipvsadm(&mut self, request: &ipvsadm::Request) -> Result<ipvsadm::Answer, Refusal> {
+        let mut answer = self.plane.ipvsadm(request).await.map_err(Refusal::new)?;
+        if let ipvsadm::Answer::Edits(answers) = &mut answer {
+            ipvsadm::name_file(answers, &self.file);
+        }
+        Ok(answer)
     }
 
     fn explain(&self, packet: &Packet) -> Result<Answer, Refusal> {
@@ -170,6 +185,9 @@ impl<P: Plane> Director<P> {
 
     async fn try_reload(&mut self, request: &FileRequest) -> Result<Reloaded, Refusal> {
         let (path, loaded) = self.load(request)?;
+        if let Some(claim) = self.plane.claim(&loaded.desired) {
+            return Err(Refusal::new(format!("{}:{claim}", path.display())));
+        }
         let changes = diff(&self.desired, &loaded.desired);
         let admin = self.admin.prepare(loaded.desired.node.admin).await;
         let admin = admin.map_err(Refusal::new)?;
@@ -177,6 +195,7 @@ impl<P: Plane> Director<P> {
         let revision = applied.map_err(Refusal::new)?;
         self.admin.go(admin);
         self.desired = loaded.desired;
+        self.text = loaded.text;
         self.file = path;
         self.check();
         self.note();

@@ -7,8 +7,9 @@ use weir_netlink::Event;
 use super::Plane;
 use crate::api::{OperatorState, ServerRequest};
 use crate::check::News;
-use crate::engine::{Engine, Error, OverrideChange};
+use crate::engine::{Claim, Engine, Error, OverrideChange};
 use crate::explain::{Answer, Packet};
+use crate::ipvsadm;
 use crate::snapshot::Snapshot;
 
 impl Plane for Engine {
@@ -43,6 +44,19 @@ impl Plane for Engine {
 
     fn suspended(&self) -> Suspended {
         Engine::suspended(self)
+    }
+
+    fn claim(&self, desired: &Desired) -> Option<Claim> {
+        Engine::claim(self, desired)
+    }
+
+    async fn ipvsadm(&mut self, request: &ipvsadm::Request) -> Result<ipvsadm::Answer, Error> {
+        Ok(match request {
+            ipvsadm::Request::Edits(edits) => ipvsadm::Answer::Edits(self.edit_table(edits).await),
+            ipvsadm::Request::Listing => ipvsadm::Answer::Listing(self.listing()?),
+            ipvsadm::Request::Connections => ipvsadm::Answer::Connections(self.connections()?),
+            ipvsadm::Request::Timeouts => ipvsadm::Answer::Timeouts(self.timeouts()),
+        })
     }
 
     fn snapshot(&self) -> Result<Snapshot, Error> {

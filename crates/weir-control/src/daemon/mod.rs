@@ -30,7 +30,7 @@ pub use admin::{Admin, Move};
 pub use director::Director;
 pub use error::Error;
 pub use plane::Plane;
-pub use runtime_dir::{LOCK, RuntimeDir, SOCKET, last_configuration};
+pub use runtime_dir::{LOCK, RuntimeDir, SOCKET, last_configuration, last_text};
 
 /// How often the engine looks after what nothing tells it.
 const TICK: Duration = Duration::from_secs(1);
@@ -82,7 +82,7 @@ pub async fn run<P: Plane>(
     );
     tell(&notifier, Notification::Ready);
     let file = options.config.clone();
-    let mut director = Director::new(engine, loaded.desired, file, admin, runtime_dir);
+    let mut director = Director::new(engine, loaded, file, admin, runtime_dir);
     serve(&mut director, taken, network, &mut signals, &notifier).await;
     tell(&notifier, Notification::Stopping);
     director.drain().await;

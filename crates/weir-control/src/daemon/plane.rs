@@ -12,7 +12,9 @@ use weir_netlink::Event;
 
 use crate::api::ServerRequest;
 use crate::check::News;
+use crate::engine::Claim;
 use crate::explain::{Answer, Packet};
+use crate::ipvsadm;
 use crate::snapshot::Snapshot;
 
 /// Everything that the daemon orders and asks.
@@ -39,6 +41,15 @@ pub trait Plane {
 
     /// Servers that no check may go to.
     fn suspended(&self) -> Suspended;
+
+    /// The first listener of a file that ipvsadm has made a service of.
+    fn claim(&self, desired: &Desired) -> Option<Claim>;
+
+    /// Answers what ipvsadm asks.
+    fn ipvsadm(
+        &mut self,
+        request: &ipvsadm::Request,
+    ) -> impl Future<Output = Result<ipvsadm::Answer, Self::Error>>;
 
     /// What is true now.
     fn snapshot(&self) -> Result<Snapshot, Self::Error>;

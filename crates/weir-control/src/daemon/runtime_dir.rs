@@ -19,9 +19,18 @@ pub const SOCKET: &str = "weir.sock";
 /// Points to the configuration in force, for commands that find no daemon to ask.
 const CONFIGURATION: &str = "configuration";
 
+/// The text in force, which the file may have left behind; named by the language that it is in.
+const TEXTS: [&str; 2] = ["in-force.toml", "in-force.json"];
+
 /// The configuration that the last daemon of a runtime directory had in force.
 pub fn last_configuration(runtime_dir: &Path) -> Option<PathBuf> {
     fs::read_link(runtime_dir.join(CONFIGURATION)).ok()
+}
+
+/// The text that the last daemon of a runtime directory had in force, as a file of its own.
+pub fn last_text(runtime_dir: &Path) -> Option<PathBuf> {
+    let texts = TEXTS.map(|name| runtime_dir.join(name));
+    texts.into_iter().find(|path| path.exists())
 }
 
 /// A runtime directory that is ours until dropped.
@@ -67,11 +76,17 @@ impl RuntimeDir {
         Ok(listener)
     }
 
-    /// Remembers which file is in force.
+    /// Remembers which file is in force, and what it held.
     ///
     /// # Errors
     /// The directory cannot be written.
-    pub fn note(&self, configuration: &Path) -> Result<(), Error> {
+    pub fn note(&self, configuration: &Path, text: &str) -> Result<(), Error> {
+        let json = configuration.extension().is_some_and(|it| it == "json");
+        let [own, other] = if json { [TEXTS[1], TEXTS[0]] } else { TEXTS };
+        let (text_made, kept) = (self.path.join("in-force.new"), self.path.join(own));
+        fs::write(&text_made, text).map_err(|e| file(&text_made, e))?;
+        fs::rename(&text_made, &kept).map_err(|e| file(&kept, e))?;
+        remove(&self.path.join(other))?;
         let link = self.path.join(CONFIGURATION);
         let made = self.path.join("configuration.new");
         remove(&made)?;
@@ -125,10 +140,14 @@ mod tests {
             0o600
         );
         std::os::unix::net::UnixStream::connect(&socket).unwrap();
-        for configuration in ["/etc/a.toml", "/etc/b.toml"] {
-            second.note(Path::new(configuration)).unwrap();
+        for configuration in ["/etc/a.toml", "/etc/b.json", "/etc/c.toml"] {
+            second
+                .note(Path::new(configuration), configuration)
+                .unwrap();
             let noted = last_configuration(&path);
             assert_eq!(noted.as_deref(), Some(Path::new(configuration)));
+            let text = fs::read_to_string(last_text(&path).unwrap()).unwrap();
+            assert_eq!(text, configuration);
         }
         second.close().unwrap();
         assert!(!socket.exists());

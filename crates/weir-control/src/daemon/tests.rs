@@ -16,7 +16,9 @@ use super::*;
 use crate::api::{OperatorState, Refusal, ServerRequest};
 use crate::check::News;
 use crate::client::{self, Client};
+use crate::engine::Claim;
 use crate::explain::{Answer, Packet};
+use crate::ipvsadm;
 use crate::snapshot::Snapshot;
 
 const FILE: &str = r#"
@@ -72,6 +74,14 @@ impl Plane for Fake {
         Suspended::default()
     }
 
+    fn claim(&self, _: &Desired) -> Option<Claim> {
+        None
+    }
+
+    async fn ipvsadm(&mut self, _: &ipvsadm::Request) -> Result<ipvsadm::Answer, io::Error> {
+        Err(io::Error::other("not in these tests"))
+    }
+
     fn snapshot(&self) -> Result<Snapshot, io::Error> {
         Ok(Snapshot {
             revision: self.0.borrow().applied.len() as u64,
@@ -114,12 +124,12 @@ impl Seat {
         let runtime_dir = RuntimeDir::take(&directory).unwrap();
         let file = directory.join("weir.toml");
         fs::write(&file, FILE).unwrap();
-        let desired = configuration::load(&file, false).unwrap().desired;
+        let loaded = configuration::load(&file, false).unwrap();
         let told = Fake::default();
         let (orders, mut taken) = api::orders();
         let admin = Admin::new(orders.clone());
         let listener = runtime_dir.listen().unwrap();
-        let mut director = Director::new(told.clone(), desired, file, admin, runtime_dir);
+        let mut director = Director::new(told.clone(), loaded, file, admin, runtime_dir);
         tokio::spawn(api::serve(listener, api::router(orders, Access::Full)));
         tokio::task::spawn_local(async move {
             while let Some(order) = taken.recv().await {

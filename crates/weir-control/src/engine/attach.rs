@@ -12,7 +12,7 @@ use super::{Engine, Result};
 
 /// How long opening waits for the servers' neighbours to answer: longer than an ARP exchange, no longer than an operator
 /// notices.
-const RESOLVING: Duration = Duration::from_millis(300);
+pub(super) const RESOLVING: Duration = Duration::from_millis(300);
 const RESOLVING_STEP: Duration = Duration::from_millis(10);
 
 impl Engine {
@@ -34,7 +34,7 @@ impl Engine {
 
     /// Waits a moment for the neighbours' answers, so that the first packets find them.
     pub(super) async fn await_neighbours(&mut self) -> Result<()> {
-        let deadline = Instant::now() + RESOLVING;
+        let deadline = Instant::now() + self.patience;
         while !self.network.look_at_neighbours().await? && Instant::now() < deadline {
             tokio::time::sleep(RESOLVING_STEP).await;
         }

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::Claim;
+
 /// A change that was not made, or not wholly.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -30,6 +32,9 @@ pub enum Error {
         /// Its version.
         found: u32,
     },
+    /// The file wants what ipvsadm has made.
+    #[error(transparent)]
+    Claimed(Claim),
     /// A service names a pool that is not there.
     #[error("service {service} names pool {pool}, which does not exist")]
     NoPool {

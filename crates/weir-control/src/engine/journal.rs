@@ -11,8 +11,10 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use weir_ipvsadm::Edit;
 
 use super::allocation::ServiceSlot;
+use super::origin::Zero;
 use super::overrides::Override;
 use super::standing::StoredStanding;
 use super::state::{Memory, Undo};
@@ -46,6 +48,12 @@ pub(super) struct Record {
     /// All that is to be undone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) undo: Option<Undo>,
+    /// What ipvsadm changed, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) edits: Vec<Edit>,
+    /// Where all counters begin that ipvsadm zeroed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) zeroed: Option<BTreeMap<String, Zero>>,
 }
 
 impl Record {
@@ -92,6 +100,12 @@ impl Record {
         memory.standings.restore(self.standings);
         if let Some(undo) = self.undo {
             memory.undo = undo;
+        }
+        for edit in &self.edits {
+            memory.origin.repeat(edit);
+        }
+        if let Some(zeroed) = self.zeroed {
+            memory.origin.zeroed = zeroed;
         }
     }
 }

@@ -17,9 +17,12 @@ mod extent;
 mod flow;
 mod index;
 pub(crate) mod journal;
+mod listing;
 mod network;
 mod number;
+mod origin;
 mod overrides;
+mod rate;
 mod reload;
 mod rows;
 pub(crate) mod standing;
@@ -50,13 +53,17 @@ use self::allocation::{Allocation, Facts, Former};
 use self::attach::attached;
 use self::journal::Record;
 use self::network::Network;
+use self::origin::Origin;
 use self::overrides::Override;
+use self::rate::RateBook;
 use self::state::{Memory, StateFile};
 use self::sum::{Changes, Rows, rows};
 use self::write::Writer;
 
 pub use self::clean::{Cleaned, clean};
 pub use self::error::{Error, Result};
+pub use self::listing::{Pinned, is_made, with_made};
+pub use self::origin::Claim;
 
 /// Where an engine keeps what outlives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,6 +100,9 @@ pub struct Engine {
     file: StateFile,
     pin_dir: PathBuf,
     memory: Memory,
+    /// The file's part.
+    configured: Desired,
+    /// All of it, ipvsadm's part included.
     desired: Indexed,
     network: Network,
     plane: Dataplane,
@@ -113,6 +123,9 @@ pub struct Engine {
     announcements: Vec<Announcement>,
     /// When it was last asked which added addresses are needed no more.
     withdrawn: Instant,
+    rate_book: RateBook,
+    /// How long new servers' neighbours are waited for before they may get packets.
+    patience: Duration,
 }
 
 impl Engine {
@@ -121,17 +134,19 @@ impl Engine {
     ///
     /// # Errors
     /// The configuration cannot be had, or the kernel refuses. What ran before goes on.
-    pub async fn open(paths: &Paths, desired: &Desired) -> Result<Self> {
-        let desired = Indexed::from(desired.clone());
+    pub async fn open(paths: &Paths, configured: &Desired) -> Result<Self> {
         let mut file = StateFile::new(&paths.runtime_dir);
         let known = file.read()?;
         let lost = known.is_none();
         let mut memory = known.unwrap_or_default();
         let mut network = Network::open()?;
-        let (plane, opened) = open_plane(paths.pin_dir.clone(), sizes(&desired.node))?;
+        let (plane, opened) = open_plane(paths.pin_dir.clone(), sizes(&configured.node))?;
         if opened == Opened::Fresh {
             memory.allocation = Allocation::default();
-        } else if lost {
+            memory.origin = Origin::default();
+        }
+        let desired = Indexed::from(memory.origin.merged(configured)?);
+        if opened != Opened::Fresh && lost {
             tracing::warn!("the state file is gone: rows are found again in the pinned maps");
             memory.allocation =
                 adopt::rebuild(plane.maps(), &desired, plane.sizes().dests, now_ms())?;
@@ -160,6 +175,7 @@ impl Engine {
             file,
             pin_dir: paths.pin_dir.clone(),
             memory,
+            configured: configured.clone(),
             desired,
             network,
             plane,
@@ -174,6 +190,8 @@ impl Engine {
             migrating: opened == Opened::FlowsMigrating,
             announcements: Vec::new(),
             withdrawn: Instant::now(),
+            rate_book: RateBook::new(),
+            patience: attach::RESOLVING,
         };
         engine.settle().await?;
         Ok(engine)

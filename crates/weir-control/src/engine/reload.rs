@@ -28,7 +28,15 @@ impl Engine {
     /// server which the refused configuration left out stands last in its pool's order of adding. [`Error::Halfway`]: the
     /// way back failed too; each service then has either configuration, whole, and applying again continues.
     pub async fn apply(&mut self, desired: &Desired) -> Result<Applied> {
-        let desired = Indexed::from(desired.clone());
+        let merged = self.memory.origin.merged(desired)?;
+        let applied = self.apply_merged(merged).await?;
+        self.configured.clone_from(desired);
+        Ok(applied)
+    }
+
+    /// The same of both origins' parts together.
+    pub(super) async fn apply_merged(&mut self, desired: Desired) -> Result<Applied> {
+        let desired = Indexed::from(desired);
         let replaced = if sizes(&desired.node) == *self.plane.sizes() {
             None
         } else {

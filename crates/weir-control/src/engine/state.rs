@@ -16,6 +16,7 @@ use weir_sys::boot_id;
 
 use super::allocation::Allocation;
 use super::journal::{self, JOURNAL, Journal, Record, STATE};
+use super::origin::Origin;
 use super::overrides::Overrides;
 use super::standing::Standings;
 use super::{Error, Result};
@@ -36,6 +37,9 @@ pub(super) struct Memory {
     /// What checks say.
     #[serde(default)]
     pub(super) standings: Standings,
+    /// What ipvsadm made.
+    #[serde(default)]
+    pub(super) origin: Origin,
     /// What is to be undone by `weir clean`.
     pub(super) undo: Undo,
 }
@@ -112,6 +116,7 @@ impl StateFile {
                     // Maps, addresses and neighbours went with the kernel that had them.
                     memory.allocation = Allocation::default();
                     memory.undo = Undo::default();
+                    memory.origin = Origin::default();
                 }
                 Ok(Some(memory))
             }

@@ -9,6 +9,7 @@ use weir_health::Standing;
 use weir_model::{Forward, Service};
 
 use super::allocation::{DestSlot, Removal, ServiceSlot, configured};
+use super::listing::is_made;
 use super::overrides::Override;
 use super::{Engine, Result};
 use crate::check::Probing;
@@ -121,7 +122,11 @@ impl Engine {
         }
         Ok(ServiceStatus {
             name: service.name.clone(),
-            origin: "file",
+            origin: if is_made(&service.name) {
+                "ipvsadm"
+            } else {
+                "file"
+            },
             listen: service.listen.clone(),
             vip: self.vip(service),
             forward: service.forward,

@@ -68,6 +68,7 @@ impl Engine {
         if self.stale {
             self.look_again().await?;
         }
+        self.estimate_rates()?;
         self.give_back()?;
         self.withdraw_vips_in_time().await?;
         self.announce()?;

@@ -280,7 +280,12 @@ fn service(
     let mixed = !forwards.all(|forward| *forward == first);
     Ok(Service {
         name: name.to_owned(),
-        origin: "file".to_owned(),
+        origin: if crate::engine::is_made(name) {
+            "ipvsadm"
+        } else {
+            "file"
+        }
+        .to_owned(),
         listen: known.map_or_else(Vec::new, |service| {
             service.listen.iter().map(ToString::to_string).collect()
         }),

@@ -3,6 +3,8 @@
 mod check;
 mod clean;
 mod explain;
+mod import;
+mod ipvsadm;
 mod lab;
 mod plan;
 mod real_server;
@@ -37,8 +39,8 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome {
         Command::Schema => schema::schema(),
         Command::RealServer { command } => real_server::real_server(places, command),
         Command::Lab { command } => Ok(lab::lab(command)),
-        Command::Ipvsadm(_) => Err(Failure::not_built("ipvsadm")),
-        Command::Import(_) => Err(Failure::not_built("import")),
+        Command::Ipvsadm(rest) => ipvsadm::ipvsadm(places, "ipvsadm", &rest.rest),
+        Command::Import(import) => import::import(import),
         Command::Upgrade(_) => Err(Failure::not_built("upgrade")),
         Command::Protect(_) => Err(Failure::not_built("protect")),
         Command::Doctor(_) => Err(Failure::not_built("doctor")),
@@ -50,7 +52,12 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome {
 pub(crate) fn by_program_name() -> Option<ExitCode> {
     let called: OsString = std::env::args_os().next()?;
     let name = Path::new(&called).file_name()?;
-    (name == "ipvsadm").then(|| Failure::not_built("ipvsadm").report())
+    (name == "ipvsadm").then(|| {
+        let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+        let program = called.to_string_lossy();
+        let done = ipvsadm::ipvsadm(&ipvsadm::places(), &program, &arguments);
+        done.unwrap_or_else(|failure| failure.report())
+    })
 }
 
 /// For commands that ask once: one thread is enough.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use weir_control::client::{self, Client};
 use weir_control::configuration;
 use weir_control::daemon;
+use weir_control::engine;
 use weir_control::status::table::{self, Earlier};
 use weir_control::status::{Report, pinned};
 
@@ -79,6 +80,7 @@ async fn pinned(places: &Places, json: bool, absent: client::Error) -> Outcome {
     let desired = configuration::load(file.unwrap_or(places.config()), false)
         .map(|loaded| loaded.desired)
         .unwrap_or_default();
+    let desired = engine::with_made(&places.runtime_dir, desired);
     let read = pinned::read(&places.runtime_dir, &places.pin_dir, &desired).await;
     let message = match read {
         Ok(report) => {

@@ -1,0 +1,411 @@
+//! What `ipvsadm -L` shows: services of both origins with their counts, and connections.
+
+use std::path::Path;
+use std::time::Duration;
+
+use weir_abi::{KIND_FORWARD, State};
+use weir_dataplane::{Maps, PinDir, PinnedPlane, open_readonly};
+use weir_flow::timeout;
+use weir_ipvsadm::{
+    Connection, Counters, ListedServer, ListedService, Listing, Mask, Persistence, Protocol, Rates,
+    Server, ServerKey, Service, ServiceKey, TableService, Timeouts, Tunnel, TunnelKind, name_of,
+};
+use weir_model::{Desired, Family, Indexed, Listener, Ports, TunnelChecksum};
+
+use super::allocation::{DestSlot, ServiceSlot};
+use super::network::tick;
+use super::origin::{forward, protocol};
+use super::rate::RateBook;
+use super::state::{Memory, StateFile};
+use super::status::totals;
+use super::{Engine, Paths, Result};
+use crate::snapshot::Totals;
+
+/// Everything that a listing is made of.
+pub(super) struct View<'a> {
+    pub(super) desired: &'a Indexed,
+    pub(super) memory: &'a Memory,
+    pub(super) maps: &'a Maps,
+    /// Nobody estimates rates without a daemon.
+    pub(super) rates: Option<&'a RateBook>,
+}
+
+impl View<'_> {
+    /// Services of both origins, the newest first: ipvsadm's, then the file's from its end.
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub(super) fn listing(&self) -> Result<Listing> {
+        let origin = &self.memory.origin;
+        let mut services = Vec::new();
+        for entry in origin.table.services() {
+            services.push(self.made(entry)?);
+        }
+        let own = |service: &&weir_model::Service| !is_made(&service.name);
+        for service in self.desired.services.iter().rev().filter(own) {
+            for listener in service.listen.iter().rev() {
+                services.push(self.configured(service, listener)?);
+            }
+        }
+        Ok(Listing {
+            size: u64::from(self.maps.flows.places()),
+            services,
+        })
+    }
+
+    fn slot(&self, name: &str) -> Option<&ServiceSlot> {
+        self.memory.allocation.services.get(name)
+    }
+
+    /// A service that ipvsadm made.
+    fn made(&self, entry: &TableService) -> Result<ListedService> {
+        let name = name_of(&entry.service.key);
+        let slot = self.slot(&name);
+        let dest = |server: &Server| {
+            let mut same = slot?.dests.iter().filter(|dest| dest.removed.is_none());
+            same.find(|dest| dest.name == weir_ipvsadm::server_name(&server.key))
+        };
+        let servers = entry.servers.iter();
+        let listed = servers.map(|server| self.server(&name, *server, dest(server)));
+        Ok(ListedService {
+            service: entry.service.clone(),
+            last_port: None,
+            counters: self.counters(&name, slot)?,
+            rates: self.rates(&name),
+            servers: listed.collect::<Result<_>>()?,
+        })
+    }
+
+    /// One listener of a service of the file.
+    fn configured(
+        &self,
+        service: &weir_model::Service,
+        listener: &Listener,
+    ) -> Result<ListedService> {
+        let slot = self.slot(&service.name);
+        let scheduler = self
+            .desired
+            .pool(&service.pool)
+            .map(|pool| pool.l4_scheduler());
+        let flags = scheduler
+            .map(|scheduler| scheduler.flags)
+            .unwrap_or_default();
+        let (port, last_port) = match listener.ports {
+            Ports::One(port) => (port, None),
+            Ports::Any => (0, None),
+            Ports::Range(first, last) => (first, Some(last)),
+        };
+        let mut servers = Vec::new();
+        let dests = slot.map(|slot| slot.dests.as_slice()).unwrap_or_default();
+        for dest in dests.iter().rev().filter(|dest| dest.listed()) {
+            if let Some(server) = super::allocation::configured(self.desired, service, dest) {
+                let server = server_of(service, server, dest, port);
+                servers.push(self.server(&service.name, server, Some(dest))?);
+            }
+        }
+        Ok(ListedService {
+            service: Service {
+                key: ServiceKey::Address {
+                    protocol: protocol(listener.protocol),
+                    address: listener.address,
+                    port,
+                },
+                scheduler: scheduler.map_or_else(String::new, |it| it.kind.to_string()),
+                flags: (u8::from(flags.fallback) * Service::FLAG_1)
+                    | (u8::from(flags.port) * Service::FLAG_2),
+                persistence: persistence(service, listener.family()),
+                engine: String::new(),
+                one_packet: service.one_packet,
+            },
+            last_port,
+            counters: self.counters(&service.name, slot)?,
+            rates: self.rates(&service.name),
+            servers,
+        })
+    }
+
+    fn server(
+        &self,
+        service: &str,
+        server: Server,
+        dest: Option<&DestSlot>,
+    ) -> Result<ListedServer> {
+        let mut listed = ListedServer {
+            server,
+            active: 0,
+            inactive: 0,
+            persistent: 0,
+            counters: Counters::default(),
+            rates: Rates::default(),
+        };
+        if let Some(dest) = dest {
+            let live = self.maps.live(dest.id)?;
+            (listed.active, listed.inactive) = (live.active, live.inactive);
+            let zero = self.memory.origin.zeroed.get(service);
+            let zero = zero.and_then(|zero| zero.servers.get(&dest.generation));
+            listed.counters = since(totals(self.maps, dest.id)?, zero);
+            let rates = self.rates.map(|rates| rates.of_server(dest.generation));
+            listed.rates = rates.unwrap_or_default();
+        }
+        Ok(listed)
+    }
+
+    fn counters(&self, name: &str, slot: Option<&ServiceSlot>) -> Result<Counters> {
+        let zero = self.memory.origin.zeroed.get(name);
+        let zero = zero.map(|zero| &zero.service);
+        Ok(match slot {
+            Some(slot) => since(sum(self.maps, slot)?, zero),
+            None => Counters::default(),
+        })
+    }
+
+    fn rates(&self, name: &str) -> Rates {
+        let rates = self.rates.map(|rates| rates.of_service(name));
+        rates.unwrap_or_default()
+    }
+
+    /// `-L --timeout`.
+    pub(super) fn timeouts(&self) -> Timeouts {
+        let seconds = |timeout: Duration| u32::try_from(timeout.as_secs()).unwrap_or(u32::MAX);
+        let timeouts = self.desired.timeouts;
+        Timeouts {
+            tcp_s: seconds(timeouts.tcp),
+            tcp_fin_s: seconds(timeouts.tcp_fin),
+            udp_s: seconds(timeouts.udp),
+        }
+    }
+
+    /// `-L -c`: every flow, in the order of the table's places.
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub(super) fn connections(&self) -> Result<Vec<Connection>> {
+        let timeouts = timeout::Timeouts {
+            tcp: self.desired.timeouts.tcp,
+            tcp_fin: self.desired.timeouts.tcp_fin,
+            udp: self.desired.timeouts.udp,
+        };
+        let now = tick();
+        let mut connections = Vec::new();
+        for flow in self.maps.flows.walk() {
+            let meta = flow.meta();
+            let state = State::ALL.iter().find(|state| **state as u8 == meta.state);
+            let Some(state) = state.filter(|_| meta.kind == KIND_FORWARD) else {
+                continue;
+            };
+            let cold = flow.cold;
+            let dest = self.maps.dests.get(flow.dest())?;
+            let vip = (cold.dst.to_ip(), cold.dport.get());
+            let idle = weir_abi::ticks_to_duration(now.wrapping_sub(meta.seen));
+            connections.push(Connection {
+                protocol: match cold.proto {
+                    6 => Some(Protocol::Tcp),
+                    17 => Some(Protocol::Udp),
+                    _ => None,
+                },
+                expires_s: timeouts.of(*state).saturating_sub(idle).as_secs(),
+                state: state_name(*state).to_owned(),
+                client: (cold.src.to_ip(), cold.sport.get()),
+                vip,
+                server: (
+                    dest.addr.to_ip(),
+                    match dest.port.get() {
+                        0 => vip.1,
+                        port => port,
+                    },
+                ),
+            });
+        }
+        Ok(connections)
+    }
+}
+
+/// Whether a service has one of the names that ipvsadm's have; no name of the file holds a colon.
+pub fn is_made(name: &str) -> bool {
+    name.starts_with("ipvsadm:")
+}
+
+fn server_of(
+    service: &weir_model::Service,
+    server: &weir_model::Server,
+    dest: &DestSlot,
+    port: u16,
+) -> Server {
+    let method = server.forward_in(service);
+    let tunnel = server.tunnel_in(service);
+    Server {
+        key: ServerKey {
+            address: server.address,
+            port: match server.port {
+                Some(own) if method.rewrites_port() => own,
+                _ => port,
+            },
+        },
+        forward: forward(method),
+        weight: dest.effective,
+        upper: server.max_connections,
+        lower: server.min_connections,
+        tunnel: Tunnel {
+            kind: match tunnel.kind {
+                weir_model::TunnelKind::Ipip => TunnelKind::Ipip,
+                weir_model::TunnelKind::Gue => TunnelKind::Gue,
+                weir_model::TunnelKind::Gre => TunnelKind::Gre,
+            },
+            port: tunnel.port,
+            checksum: match tunnel.checksum {
+                TunnelChecksum::None => 0,
+                TunnelChecksum::Full => 1,
+                TunnelChecksum::Remote => 2,
+            },
+        },
+    }
+}
+
+fn persistence(service: &weir_model::Service, family: Family) -> Option<Persistence> {
+    let persistence = service.persistence?;
+    Some(Persistence {
+        timeout_s: u32::try_from(persistence.timeout.as_secs()).unwrap_or(u32::MAX),
+        mask: match family {
+            Family::V4 => Mask::V4(
+                u32::MAX
+                    .checked_shl(32 - u32::from(persistence.netmask))
+                    .unwrap_or(0),
+            ),
+            Family::V6 => Mask::V6(persistence.netmask6),
+        },
+    })
+}
+
+const fn state_name(state: State) -> &'static str {
+    match state {
+        State::None => "NONE",
+        State::Established => "ESTABLISHED",
+        State::SynSent => "SYN_SENT",
+        State::SynRecv => "SYN_RECV",
+        State::FinWait => "FIN_WAIT",
+        State::TimeWait => "TIME_WAIT",
+        State::Close => "CLOSE",
+        State::CloseWait => "CLOSE_WAIT",
+        State::LastAck => "LAST_ACK",
+        State::Listen => "LISTEN",
+        State::Synack => "SYNACK",
+        State::Udp => "UDP",
+    }
+}
+
+/// A service's totals: of its servers, present and gone.
+pub(super) fn sum(maps: &Maps, slot: &ServiceSlot) -> Result<Totals> {
+    let mut sum = slot.retired;
+    for dest in &slot.dests {
+        sum = sum.plus(totals(maps, dest.id)?);
+    }
+    Ok(sum)
+}
+
+pub(super) fn since(totals: Totals, zero: Option<&Totals>) -> Counters {
+    let zero = zero.copied().unwrap_or_default();
+    Counters {
+        connections: totals.connections.saturating_sub(zero.connections),
+        packets_in: totals.packets_in.saturating_sub(zero.packets_in),
+        packets_out: totals.packets_out.saturating_sub(zero.packets_out),
+        bytes_in: totals.bytes_in.saturating_sub(zero.bytes_in),
+        bytes_out: totals.bytes_out.saturating_sub(zero.bytes_out),
+    }
+}
+
+impl Engine {
+    fn view(&self) -> View<'_> {
+        View {
+            desired: &self.desired,
+            memory: &self.memory,
+            maps: self.plane.maps(),
+            rates: Some(&self.rate_book),
+        }
+    }
+
+    /// Services of both origins as ipvsadm lists them.
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub fn listing(&self) -> Result<Listing> {
+        self.view().listing()
+    }
+
+    /// Every flow.
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub fn connections(&self) -> Result<Vec<Connection>> {
+        self.view().connections()
+    }
+
+    /// The timeouts in force.
+    pub fn timeouts(&self) -> Timeouts {
+        self.view().timeouts()
+    }
+}
+
+/// A file's configuration with what ipvsadm made beside it, as the state file remembers it; the file's alone where that
+/// cannot be read.
+pub fn with_made(runtime_dir: &Path, configured: Desired) -> Desired {
+    let memory = StateFile::new(runtime_dir).read().ok().flatten();
+    let merged = memory.map(|memory| memory.origin.merged(&configured));
+    merged.and_then(Result::ok).unwrap_or(configured)
+}
+
+/// The pinned plane without a daemon, to be read.
+#[derive(Debug)]
+pub struct Pinned {
+    desired: Indexed,
+    memory: Memory,
+    plane: PinnedPlane,
+}
+
+impl Pinned {
+    /// Opens it; `configured` is the file that was last in force.
+    ///
+    /// # Errors
+    /// Nothing is pinned, or the state is a newer Weir's.
+    pub fn open(paths: &Paths, configured: &Desired) -> Result<Self> {
+        let plane = open_readonly(&PinDir::new(&paths.pin_dir))?;
+        let memory = StateFile::new(&paths.runtime_dir)
+            .read()?
+            .unwrap_or_default();
+        let desired = Indexed::from(memory.origin.merged(configured)?);
+        Ok(Self {
+            desired,
+            memory,
+            plane,
+        })
+    }
+
+    fn view(&self) -> View<'_> {
+        View {
+            desired: &self.desired,
+            memory: &self.memory,
+            maps: &self.plane.maps,
+            rates: None,
+        }
+    }
+
+    /// As [`Engine::listing`], without rates.
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub fn listing(&self) -> Result<Listing> {
+        self.view().listing()
+    }
+
+    /// As [`Engine::connections`].
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub fn connections(&self) -> Result<Vec<Connection>> {
+        self.view().connections()
+    }
+
+    /// As [`Engine::timeouts`].
+    pub fn timeouts(&self) -> Timeouts {
+        self.view().timeouts()
+    }
+}

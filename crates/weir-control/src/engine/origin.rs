@@ -1,0 +1,371 @@
+//! ipvsadm's services beside the file's: one table, two origins.
+//!
+//! What ipvsadm made is kept in the state file as its own table and merged into every configuration before it is planned,
+//! so that a reload cannot touch it. Edits are carried out on a copy, an edit after the other; what a copy holds comes into
+//! force as a whole, or not at all. The file's services are listed and counted here too, and are not changed: what an
+//! edit asks of them is refused with their place, but for weights, which are overrides.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use weir_ipvsadm::{
+    Edit, Errno, Forward, Protocol, Refusal, Server, ServerEdit, ServerKey, ServiceKey, Table,
+    Timeouts, lower, name_of,
+};
+use weir_model::{Desired, Listener, Ports, Source};
+
+use super::attach::RESOLVING;
+use super::journal::Record;
+use super::{Engine, Error, OverrideChange};
+use crate::snapshot::Totals;
+
+/// What ipvsadm changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Origin {
+    /// Its services.
+    pub(super) table: Table,
+    /// Timeouts in place of the file's; 0 = the file's.
+    pub(super) timeouts: Option<Timeouts>,
+    /// Where counters begin, by service name.
+    pub(super) zeroed: BTreeMap<String, Zero>,
+}
+
+/// Totals at the last `-Z`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Zero {
+    /// The service's.
+    pub(super) service: Totals,
+    /// Its servers', by the generation of their rows.
+    pub(super) servers: BTreeMap<u32, Totals>,
+}
+
+/// A listener of the file that ipvsadm has already.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{}:{}: service {service} listens on {listener}, which is ipvsadm's by now (`ipvsadm {command}` gives it free)",
+    .at.line, .at.column
+)]
+pub struct Claim {
+    /// Service of the file.
+    pub service: String,
+    /// Its listener.
+    pub listener: Listener,
+    /// Where the file names it.
+    pub at: Source,
+    /// What removes ipvsadm's.
+    pub command: String,
+}
+
+impl Origin {
+    /// The first listener of a file that is ipvsadm's already.
+    pub(super) fn claim(&self, desired: &Desired) -> Option<Claim> {
+        if self.table.is_empty() {
+            return None;
+        }
+        desired.services.iter().find_map(|service| {
+            let taken = |listener: &&Listener| {
+                key_of(listener).is_some_and(|key| self.table.get(&key).is_some())
+            };
+            let listener = *service.listen.iter().find(taken)?;
+            Some(Claim {
+                service: service.name.clone(),
+                listener,
+                at: service.source,
+                command: deletes(&key_of(&listener)?),
+            })
+        })
+    }
+
+    /// A configuration with ipvsadm's part.
+    ///
+    /// # Errors
+    /// [`Error::Claimed`].
+    pub(super) fn merged(&self, desired: &Desired) -> Result<Desired, Error> {
+        if let Some(claim) = self.claim(desired) {
+            return Err(Error::Claimed(claim));
+        }
+        let mut merged = desired.clone();
+        // The newest stands first in the table; the oldest is listed first in the status.
+        for entry in self.table.services().iter().rev() {
+            if let Some((service, pool)) = lower(entry) {
+                merged.services.push(service);
+                merged.pools.push(pool);
+            }
+        }
+        if let Some(Timeouts {
+            tcp_s,
+            tcp_fin_s,
+            udp_s,
+        }) = self.timeouts
+        {
+            let timeouts = &mut merged.timeouts;
+            for (timeout, seconds) in [
+                (&mut timeouts.tcp, tcp_s),
+                (&mut timeouts.tcp_fin, tcp_fin_s),
+                (&mut timeouts.udp, udp_s),
+            ] {
+                if seconds != 0 {
+                    *timeout = Duration::from_secs(seconds.into());
+                }
+            }
+        }
+        Ok(merged)
+    }
+
+    /// Carries an edit out that is not about the file.
+    fn edit(&mut self, edit: &Edit) -> Result<(), Errno> {
+        match edit {
+            Edit::Timeouts(new) => {
+                let timeouts = self.timeouts.get_or_insert_default();
+                for (timeout, seconds) in [
+                    (&mut timeouts.tcp_s, new.tcp_s),
+                    (&mut timeouts.tcp_fin_s, new.tcp_fin_s),
+                    (&mut timeouts.udp_s, new.udp_s),
+                ] {
+                    if seconds != 0 {
+                        *timeout = seconds;
+                    }
+                }
+                return Ok(());
+            }
+            Edit::Clear => self.zeroed.clear(),
+            Edit::DeleteService(key) => drop(self.zeroed.remove(&name_of(key))),
+            _ => {}
+        }
+        self.table.apply(edit)
+    }
+
+    /// Carries an edit out that was in force before a restart.
+    pub(super) fn repeat(&mut self, edit: &Edit) {
+        if let Err(errno) = self.edit(edit) {
+            tracing::warn!(?edit, ?errno, "an edit of ipvsadm's is lost");
+        }
+    }
+}
+
+/// A weight for a server of the file.
+#[derive(Clone, Debug)]
+struct Word {
+    pool: String,
+    server: String,
+    change: OverrideChange,
+}
+
+/// The key that a listener has in ipvsadm's words; a range has none.
+pub(super) fn key_of(listener: &Listener) -> Option<ServiceKey> {
+    let port = match listener.ports {
+        Ports::One(port) => port,
+        Ports::Any => 0,
+        Ports::Range(..) => return None,
+    };
+    Some(ServiceKey::Address {
+        protocol: protocol(listener.protocol),
+        address: listener.address,
+        port,
+    })
+}
+
+pub(super) const fn protocol(protocol: weir_model::Protocol) -> Protocol {
+    match protocol {
+        weir_model::Protocol::Tcp => Protocol::Tcp,
+        weir_model::Protocol::Udp => Protocol::Udp,
+    }
+}
+
+fn service_of<'a>(configured: &'a Desired, key: &ServiceKey) -> Option<&'a weir_model::Service> {
+    let has = |listener: &Listener| key_of(listener).as_ref() == Some(key);
+    configured
+        .services
+        .iter()
+        .find(|service| service.listen.iter().any(has))
+}
+
+/// `-D` with the key's own words.
+fn deletes(key: &ServiceKey) -> String {
+    match key {
+        ServiceKey::Mark { mark, v6 } => format!("-D -f {mark}{}", if *v6 { " -6" } else { "" }),
+        ServiceKey::Address {
+            protocol,
+            address,
+            port,
+        } => {
+            let option = protocol.option();
+            match address {
+                IpAddr::V4(v4) => format!("-D {option} {v4}:{port}"),
+                IpAddr::V6(v6) => format!("-D {option} [{v6}]:{port}"),
+            }
+        }
+    }
+}
+
+/// What an edit comes to that is about a service of the file.
+fn edit_of_file(
+    configured: &Desired,
+    service: &weir_model::Service,
+    edit: &Edit,
+) -> Result<Option<Word>, Refusal> {
+    match edit {
+        Edit::AddService(_) => Err(Errno::Exists.into()),
+        Edit::Zero(_) => Ok(None),
+        Edit::EditServer(key, edit) => weight(configured, service, key, edit).map(Some),
+        _ => Err(belongs(service, ": change it there")),
+    }
+}
+
+fn belongs(service: &weir_model::Service, but: &str) -> Refusal {
+    let name = &service.name;
+    Refusal::File {
+        line: service.source.line,
+        words: format!("service {name} belongs to the file{but}"),
+    }
+}
+
+/// `-e … -w N` of a server of the file: the same as `weir server POOL/ADDRESS weight N`.
+fn weight(
+    configured: &Desired,
+    service: &weir_model::Service,
+    key: &ServiceKey,
+    edit: &ServerEdit,
+) -> Result<Word, Refusal> {
+    let pool = configured
+        .pool(&service.pool)
+        .ok_or_else(|| Refusal::from(Errno::NoEntry))?;
+    let port = match key {
+        ServiceKey::Address { port, .. } => *port,
+        ServiceKey::Mark { .. } => 0,
+    };
+    let Server {
+        key: ServerKey { address, .. },
+        ..
+    } = edit.server;
+    let is = |server: &&weir_model::Server| {
+        server.address == address
+            && (server.port.unwrap_or(port) == edit.server.key.port
+                || !server.forward_in(service).rewrites_port())
+    };
+    let server = pool
+        .servers
+        .iter()
+        .find(is)
+        .ok_or_else(|| Refusal::from(Errno::NoEntry))?;
+    let thresholds = (edit.server.upper, edit.server.lower);
+    let others = edit.forward && forward(server.forward_in(service)) != edit.server.forward
+        || edit.thresholds && thresholds != (server.max_connections, server.min_connections)
+        || edit.tunnel;
+    if others {
+        return Err(belongs(service, ": only a server's weight is changed here"));
+    }
+    let weight = edit.server.weight;
+    Ok(Word {
+        pool: pool.name.clone(),
+        server: server.name.clone(),
+        change: if weight == server.weight {
+            OverrideChange::Ready
+        } else {
+            OverrideChange::Weight(weight)
+        },
+    })
+}
+
+/// A method in ipvsadm's words.
+pub(super) const fn forward(forward: weir_model::Forward) -> Forward {
+    match forward {
+        weir_model::Forward::Nat => Forward::Masq,
+        weir_model::Forward::Direct => Forward::Route,
+        weir_model::Forward::Tunnel => Forward::Tunnel,
+        weir_model::Forward::L3dsr => Forward::L3dsr,
+    }
+}
+
+impl Engine {
+    /// The first listener of a file that is ipvsadm's already.
+    pub fn claim(&self, desired: &Desired) -> Option<Claim> {
+        self.memory.origin.claim(desired)
+    }
+
+    /// Carries ipvsadm's edits out, one after the other; each is in force or changed nothing. When they cannot come into
+    /// force together, they are tried one at a time.
+    pub async fn edit_table(&mut self, edits: &[Edit]) -> Vec<Result<(), Refusal>> {
+        let mut origin = self.memory.origin.clone();
+        let (mut answers, mut done) = (Vec::with_capacity(edits.len()), Vec::new());
+        for edit in edits {
+            let answer = self.try_edit(&mut origin, edit).await;
+            if answer == Ok(true) {
+                done.push(edit.clone());
+            }
+            answers.push(answer.map(drop));
+        }
+        if origin == self.memory.origin {
+            return answers;
+        }
+        match self.bring_into_force(origin, done).await {
+            Ok(()) => answers,
+            Err(error) if edits.len() == 1 => {
+                tracing::warn!(%error, "an edit of ipvsadm's was refused");
+                vec![Err(Refusal::Words(error.to_string()))]
+            }
+            Err(_) => {
+                let mut answers = Vec::with_capacity(edits.len());
+                for edit in edits {
+                    answers.extend(Box::pin(self.edit_table(std::slice::from_ref(edit))).await);
+                }
+                answers
+            }
+        }
+    }
+
+    /// Tries an edit on a copy of what ipvsadm made; answers whether it is to be remembered with it.
+    async fn try_edit(&mut self, origin: &mut Origin, edit: &Edit) -> Result<bool, Refusal> {
+        let key = edit.key();
+        let of_file = key.and_then(|key| service_of(&self.configured, &key));
+        let name = match (&of_file, key) {
+            (Some(service), _) => Some(service.name.clone()),
+            (None, key) => key.map(|key| name_of(&key)),
+        };
+        let made = of_file.is_none();
+        if let Some(service) = of_file {
+            if let Some(word) = edit_of_file(&self.configured, service, edit)? {
+                let done = self
+                    .set_override(&word.pool, &word.server, word.change)
+                    .await;
+                done.map_err(|error| Refusal::Words(error.to_string()))?;
+            }
+        } else {
+            origin.edit(edit)?;
+        }
+        match edit {
+            Edit::Zero(_) => {
+                let zeroed = self.zeroed(|service| name.as_deref().is_none_or(|it| it == service));
+                origin.zeroed.extend(zeroed);
+                self.rate_book.zero(name.as_deref());
+            }
+            // One that was deleted a moment ago may still hold rows: its counters begin anew.
+            Edit::AddService(_) => {
+                let zeroed = self.zeroed(|service| name.as_deref() == Some(service));
+                origin.zeroed.extend(zeroed);
+            }
+            _ => {}
+        }
+        Ok(made && !matches!(edit, Edit::Zero(_)))
+    }
+
+    async fn bring_into_force(&mut self, origin: Origin, edits: Vec<Edit>) -> Result<(), Error> {
+        let desired = origin.merged(&self.configured)?;
+        // Otherwise only listings change: SCTP, zeroed counters, flags without effect.
+        if desired != *self.desired {
+            self.patience = Duration::ZERO;
+            let applied = self.apply_merged(desired).await;
+            self.patience = RESOLVING;
+            applied?;
+        }
+        let zeroed = origin.zeroed != self.memory.origin.zeroed;
+        self.memory.origin = origin;
+        self.file.append(&Record {
+            edits,
+            zeroed: zeroed.then(|| self.memory.origin.zeroed.clone()),
+            ..Record::default()
+        })
+    }
+}

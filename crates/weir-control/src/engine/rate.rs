@@ -1,0 +1,158 @@
+//! Rates of services and servers, estimated with the seconds' upkeep as the kernel does it every two seconds.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use weir_ipvsadm::{Estimator, Rates};
+
+use super::listing::since;
+use super::origin::Zero;
+use super::status::totals;
+use super::{Engine, Result};
+use crate::snapshot::Totals;
+
+/// Between two estimates (ip_vs_est.c); the upkeep's own pace rounds it to whole seconds.
+const PERIOD: Duration = Duration::from_millis(1_900);
+
+/// Above one in so many rows in use, all of them are read in batches.
+const SPARSE: usize = 8;
+
+/// Estimators by service name and by the generation of a server's row.
+#[derive(Debug)]
+pub(super) struct RateBook {
+    last: Option<Instant>,
+    services: BTreeMap<String, Estimator>,
+    servers: BTreeMap<u32, Estimator>,
+}
+
+impl RateBook {
+    pub(super) const fn new() -> Self {
+        Self {
+            last: None,
+            services: BTreeMap::new(),
+            servers: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn of_service(&self, name: &str) -> Rates {
+        self.services
+            .get(name)
+            .map(Estimator::rates)
+            .unwrap_or_default()
+    }
+
+    pub(super) fn of_server(&self, generation: u32) -> Rates {
+        self.servers
+            .get(&generation)
+            .map(Estimator::rates)
+            .unwrap_or_default()
+    }
+
+    /// Begins again, for one service or for all.
+    pub(super) fn zero(&mut self, service: Option<&str>) {
+        for (name, estimator) in &mut self.services {
+            if service.is_none_or(|service| service == name) {
+                estimator.zero();
+            }
+        }
+        if service.is_none() {
+            self.servers.values_mut().for_each(Estimator::zero);
+        }
+    }
+}
+
+impl Engine {
+    /// The next estimate, when it is time.
+    pub(super) fn estimate_rates(&mut self) -> Result<()> {
+        if self
+            .rate_book
+            .last
+            .is_some_and(|last| last.elapsed() < PERIOD)
+        {
+            return Ok(());
+        }
+        let mut services = std::mem::take(&mut self.rate_book.services);
+        let mut servers = std::mem::take(&mut self.rate_book.servers);
+        let mut book = RateBook {
+            last: Some(Instant::now()),
+            ..RateBook::new()
+        };
+        let read = self.totals()?;
+        for (name, slot) in &self.memory.allocation.services {
+            let mut sum = slot.retired;
+            for dest in &slot.dests {
+                let totals = read.get(&dest.id).copied().unwrap_or_default();
+                sum = sum.plus(totals);
+                let counters = since(totals, None);
+                let mut estimator = servers
+                    .remove(&dest.generation)
+                    .unwrap_or_else(|| Estimator::new(counters));
+                estimator.step(counters);
+                book.servers.insert(dest.generation, estimator);
+            }
+            let counters = since(sum, None);
+            let mut estimator = services
+                .remove(name)
+                .unwrap_or_else(|| Estimator::new(counters));
+            estimator.step(counters);
+            book.services.insert(name.clone(), estimator);
+        }
+        self.rate_book = book;
+        Ok(())
+    }
+
+    /// The totals of every row in use.
+    fn totals(&self) -> Result<BTreeMap<u32, Totals>> {
+        let maps = self.plane.maps();
+        let ids: Vec<u32> = self
+            .memory
+            .allocation
+            .dests()
+            .map(|(_, dest)| dest.id)
+            .collect();
+        if ids.len() * SPARSE < self.plane.sizes().dests as usize {
+            return ids
+                .into_iter()
+                .map(|id| Ok((id, totals(maps, id)?)))
+                .collect();
+        }
+        let traffic = maps.all_traffic()?;
+        let of = |id: u32| {
+            let live = maps.live(id)?;
+            let traffic = traffic.get(id as usize).copied().unwrap_or_default();
+            Ok((
+                id,
+                Totals {
+                    connections: live.total,
+                    stateless: live.stateless,
+                    packets_in: traffic.packets_in,
+                    packets_out: traffic.packets_out,
+                    bytes_in: traffic.bytes_in,
+                    bytes_out: traffic.bytes_out,
+                },
+            ))
+        };
+        ids.into_iter().map(of).collect()
+    }
+
+    /// The totals now of the chosen services, as a base to count from.
+    pub(super) fn zeroed(&self, chosen: impl Fn(&str) -> bool) -> BTreeMap<String, Zero> {
+        let maps = self.plane.maps();
+        let mut zeroed = BTreeMap::new();
+        let slots = self.memory.allocation.services.iter();
+        for (name, slot) in slots.filter(|(name, _)| chosen(name)) {
+            let mut zero = Zero {
+                service: slot.retired,
+                servers: BTreeMap::new(),
+            };
+            for dest in &slot.dests {
+                // Only a row outside its map cannot be read, and none is given out.
+                let totals = totals(maps, dest.id).unwrap_or_default();
+                zero.service = zero.service.plus(totals);
+                zero.servers.insert(dest.generation, totals);
+            }
+            zeroed.insert(name.clone(), zero);
+        }
+        zeroed
+    }
+}

@@ -1,0 +1,78 @@
+//! Without a daemon: the pinned plane is read, and changed under the runtime directory's lock.
+
+use std::path::PathBuf;
+
+use weir_ipvsadm::{Edit, Refusal};
+use weir_model::Desired;
+
+use super::{Answer, Request, name_file};
+use crate::configuration;
+use crate::daemon::{self, RuntimeDir, last_configuration, last_text};
+use crate::engine::{Engine, Paths, Pinned};
+
+/// The plane that a daemon left behind.
+#[derive(Debug)]
+pub(super) struct Direct {
+    paths: Paths,
+    /// The file that was in force; `None` = it was not remembered.
+    file: PathBuf,
+    configured: Desired,
+    engine: Option<(RuntimeDir, Engine)>,
+}
+
+impl Direct {
+    /// Finds it.
+    ///
+    /// # Errors
+    /// Nothing is pinned, or what was in force is not known.
+    pub(super) fn find(paths: &Paths) -> Result<Self, String> {
+        weir_dataplane::open_readonly(&weir_dataplane::PinDir::new(&paths.pin_dir))
+            .map_err(|error| error.to_string())?;
+        let text = last_text(&paths.runtime_dir)
+            .ok_or("the configuration that was in force is not remembered")?;
+        let loaded = configuration::load(&text, false).map_err(|error| error.to_string())?;
+        Ok(Self {
+            paths: paths.clone(),
+            file: last_configuration(&paths.runtime_dir).unwrap_or(text),
+            configured: loaded.desired,
+            engine: None,
+        })
+    }
+
+    /// Answers a request.
+    ///
+    /// # Errors
+    /// The plane cannot be read or opened, or a daemon has come.
+    pub(super) async fn ask(&mut self, request: &Request) -> Result<Answer, String> {
+        if let Request::Edits(edits) = request {
+            return Ok(Answer::Edits(self.edit(edits).await?));
+        }
+        // An edit of this session changed what is to be read.
+        self.engine = None;
+        let pinned = Pinned::open(&self.paths, &self.configured).map_err(|e| e.to_string())?;
+        Ok(match request {
+            Request::Connections => {
+                Answer::Connections(pinned.connections().map_err(|e| e.to_string())?)
+            }
+            Request::Timeouts => Answer::Timeouts(pinned.timeouts()),
+            _ => Answer::Listing(pinned.listing().map_err(|e| e.to_string())?),
+        })
+    }
+
+    async fn edit(&mut self, edits: &[Edit]) -> Result<Vec<Result<(), Refusal>>, String> {
+        let (_, engine) = match &mut self.engine {
+            Some(open) => open,
+            none => {
+                let lock = RuntimeDir::take(&self.paths.runtime_dir)
+                    .map_err(|error: daemon::Error| error.to_string())?;
+                let engine = Engine::open(&self.paths, &self.configured)
+                    .await
+                    .map_err(|error| error.to_string())?;
+                none.insert((lock, engine))
+            }
+        };
+        let mut answers = engine.edit_table(edits).await;
+        name_file(&mut answers, &self.file);
+        Ok(answers)
+    }
+}

@@ -1,0 +1,28 @@
+//! The host's names, for lines and listings of the tool.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use weir_ipvsadm::{Names, Protocol};
+use weir_sys::names;
+
+/// The resolver's and `/etc/services`'.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostNames;
+
+impl Names for HostNames {
+    fn address(&self, host: &str) -> Option<Ipv4Addr> {
+        names::address_of(host)
+    }
+
+    fn port(&self, service: &str, protocol: Protocol) -> Option<u16> {
+        names::port_of(service, protocol.as_str())
+    }
+
+    fn host(&self, address: IpAddr) -> Option<String> {
+        names::host_of(address)
+    }
+
+    fn service(&self, port: u16, protocol: Protocol) -> Option<String> {
+        names::service_of(port, protocol.as_str())
+    }
+}

@@ -1,0 +1,245 @@
+//! One call of the tool, from its arguments to its exit code.
+
+use std::io::{self, BufRead, Write};
+
+use weir_ipvsadm::{
+    Columns, Command, Edit, Errno, Exit, List, Listing, Names, Refusal, connections, parse,
+    read_error, timeouts, words,
+};
+
+use super::direct::Direct;
+use super::{Answer, Request};
+use crate::client::{self, Client};
+use crate::engine::Paths;
+
+/// Edits that one request carries; the largest edits fit the API's bound.
+const BATCH: usize = 100;
+
+/// The call's streams.
+pub struct Streams<'a> {
+    /// What `-R` reads.
+    pub input: &'a mut dyn BufRead,
+    /// Listings.
+    pub output: &'a mut dyn Write,
+    /// Messages.
+    pub errors: &'a mut dyn Write,
+}
+
+impl std::fmt::Debug for Streams<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Streams")
+    }
+}
+
+/// Carries out one command line; answers its exit code. `program` is the name it was called by.
+///
+/// # Errors
+/// A stream cannot be written.
+pub async fn run<'a>(
+    paths: &'a Paths,
+    program: &'a str,
+    arguments: &[String],
+    names: &'a dyn Names,
+    streams: Streams<'a>,
+) -> io::Result<u8> {
+    let mut session = Session {
+        client: Client::new(&paths.runtime_dir),
+        paths,
+        direct: None,
+        program,
+        names,
+        streams,
+    };
+    match session.line(arguments).await {
+        Ok(code) | Err(End::Code(code)) => Ok(code),
+        Err(End::Stream(error)) => Err(error),
+    }
+}
+
+/// The program ends before its line does.
+enum End {
+    Code(u8),
+    Stream(io::Error),
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> Self {
+        Self::Stream(error)
+    }
+}
+
+struct Session<'a> {
+    client: Client,
+    paths: &'a Paths,
+    direct: Option<Direct>,
+    program: &'a str,
+    names: &'a dyn Names,
+    streams: Streams<'a>,
+}
+
+impl Session<'_> {
+    async fn line(&mut self, arguments: &[String]) -> Result<u8, End> {
+        match parse(self.program, arguments, self.names) {
+            Ok(Command::Restore) => self.restore().await,
+            Ok(Command::Edit(edit)) => self.edits(&[edit]).await,
+            Ok(command) => self.show(&command).await,
+            Err(exit) => Ok(self.exit(&exit)?),
+        }
+    }
+
+    fn exit(&mut self, exit: &Exit) -> io::Result<u8> {
+        self.streams.output.write_all(exit.stdout.as_bytes())?;
+        self.streams.errors.write_all(exit.stderr.as_bytes())?;
+        Ok(exit.code)
+    }
+
+    /// Carries edits out in order; answers the code of the last one.
+    async fn edits(&mut self, edits: &[Edit]) -> Result<u8, End> {
+        let Answer::Edits(answers) = self.ask(Request::Edits(edits.to_vec())).await? else {
+            return Err(self.unavailable("the answer is another request's"));
+        };
+        let mut code = 0;
+        for (edit, answer) in edits.iter().zip(&answers) {
+            code = match answer {
+                Ok(()) => 0,
+                Err(refusal) => {
+                    writeln!(self.streams.errors, "{}", refusal.message(edit))?;
+                    255
+                }
+            };
+        }
+        Ok(code)
+    }
+
+    async fn show(&mut self, command: &Command) -> Result<u8, End> {
+        let text = match command {
+            Command::List(List::Connections, columns) => {
+                match self.ask(Request::Connections).await? {
+                    Answer::Connections(rows) => connections(&rows, *columns, self.names),
+                    _ => return Err(self.unavailable("the answer is another request's")),
+                }
+            }
+            Command::List(List::Timeouts, _) => match self.ask(Request::Timeouts).await? {
+                Answer::Timeouts(seconds) => timeouts(seconds),
+                _ => return Err(self.unavailable("the answer is another request's")),
+            },
+            // There is none that could run.
+            Command::List(List::Daemons, _) => String::new(),
+            Command::List(List::Service(key), columns) => {
+                let listing = self.listing().await?;
+                let Some(text) = listing.one(key, *columns, self.names) else {
+                    let refusal = Refusal::from(Errno::NoService);
+                    let words = refusal.message(&Edit::Zero(None)).to_owned();
+                    writeln!(self.streams.errors, "{words}")?;
+                    return Ok(1);
+                };
+                text
+            }
+            Command::List(List::All, columns) => self.listing().await?.all(*columns, self.names),
+            Command::Save(Columns { numeric, .. }) => {
+                self.listing().await?.save(*numeric, self.names)
+            }
+            Command::Edit(_) | Command::Restore => String::new(),
+        };
+        self.streams.output.write_all(text.as_bytes())?;
+        Ok(0)
+    }
+
+    async fn listing(&mut self) -> Result<Listing, End> {
+        match self.ask(Request::Listing).await? {
+            Answer::Listing(listing) => Ok(listing),
+            _ => Err(self.unavailable("the answer is another request's")),
+        }
+    }
+
+    /// `-R`: a line is a command line. What the table refuses is told, and the next line follows; a mistake of another
+    /// kind ends it all. The code is the last line's.
+    async fn restore(&mut self) -> Result<u8, End> {
+        let (mut code, mut edits) = (0, Vec::new());
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            match self.streams.input.read_until(b'\n', &mut line) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(error) => {
+                    let words = read_error(&error);
+                    self.streams.errors.write_all(words.as_bytes())?;
+                    return Err(End::Code(1));
+                }
+            }
+            let arguments = words(&String::from_utf8_lossy(&line));
+            if arguments.is_empty() {
+                continue;
+            }
+            let command = parse(self.program, &arguments, self.names);
+            if let Ok(Command::Edit(edit)) = command {
+                edits.push(edit);
+                if edits.len() == BATCH {
+                    code = self.edits(&std::mem::take(&mut edits)).await?;
+                }
+                continue;
+            }
+            if !edits.is_empty() {
+                self.edits(&std::mem::take(&mut edits)).await?;
+            }
+            code = match command {
+                Ok(Command::Restore) => {
+                    let exit = Exit::try_help(self.program);
+                    return Err(End::Code(self.exit(&exit)?));
+                }
+                Ok(command) => self.show(&command).await?,
+                Err(exit) if exit.goes_on => self.exit(&exit)?,
+                Err(exit) => return Err(End::Code(self.exit(&exit)?)),
+            };
+        }
+        if edits.is_empty() {
+            return Ok(code);
+        }
+        self.edits(&edits).await
+    }
+
+    /// Asks the daemon, or the pinned plane.
+    async fn ask(&mut self, request: Request) -> Result<Answer, End> {
+        if self.direct.is_none() {
+            match self.client.ipvsadm(&request).await {
+                Ok(answer) => return Ok(answer),
+                Err(client::Error::NoDaemon { path }) => match Direct::find(self.paths) {
+                    Ok(direct) => self.direct = Some(direct),
+                    Err(cause) => {
+                        let path = path.display();
+                        return Err(self.unavailable(&format!(
+                            "no daemon answers at {path}, and without one: {cause}"
+                        )));
+                    }
+                },
+                Err(client::Error::Socket { source, .. })
+                    if source.kind() == io::ErrorKind::PermissionDenied =>
+                {
+                    let refusal = Refusal::from(Errno::Permission);
+                    let words = refusal.message(&Edit::Clear).to_owned();
+                    return Err(self.unavailable(&words));
+                }
+                Err(error) => return Err(self.unavailable(&error.to_string())),
+            }
+        }
+        let Some(direct) = &mut self.direct else {
+            return Err(End::Code(2));
+        };
+        match direct.ask(&request).await {
+            Ok(answer) => Ok(answer),
+            Err(cause) => Err(self.unavailable(&cause)),
+        }
+    }
+
+    fn unavailable(&mut self, cause: &str) -> End {
+        let written = writeln!(
+            self.streams.errors,
+            "Can't initialize ipvs: {cause}\nAre you sure that Weir runs here, or ran?"
+        );
+        match written {
+            Ok(()) => End::Code(2),
+            Err(error) => End::Stream(error),
+        }
+    }
+}

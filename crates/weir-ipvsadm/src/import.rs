@@ -1,0 +1,229 @@
+//! From a saved table to weir.toml.
+
+use std::fmt::Write as _;
+
+use weir_model::{Forward, Pool, Server, Service, Tunnel, TunnelChecksum, TunnelKind};
+
+use crate::table::NO_SCHEDULER;
+use crate::{
+    Command, Edit, Names, Protocol, Refusal, ServiceKey, Table, Timeouts, lower, parse, words,
+};
+
+/// A configuration, and what has no place in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Imported {
+    /// The text of weir.toml.
+    pub toml: String,
+    /// One line for each line that was not carried over, or not wholly.
+    pub notes: Vec<String>,
+}
+
+/// Reads lines as `ipvsadm -S` prints them. Lines that begin with `#` are skipped.
+pub fn import(text: &str, names: &dyn Names) -> Imported {
+    let mut imported = Imported::default();
+    let mut table = Table::default();
+    let mut timeouts = Timeouts::default();
+    for (at, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with('#') {
+            continue;
+        }
+        let arguments = words(line);
+        if arguments.is_empty() {
+            continue;
+        }
+        let why = match parse("ipvsadm", &arguments, names) {
+            Ok(Command::Edit(edit)) => carry(&mut table, &mut timeouts, &edit).err(),
+            Ok(_) => Some("changes nothing".to_owned()),
+            Err(exit) => Some(exit.stderr.trim_end().to_owned()),
+        };
+        if let Some(why) = why {
+            imported
+                .notes
+                .push(format!("line {}: {}: {why}", at + 1, line.trim()));
+        }
+    }
+    write_timeouts(&mut imported.toml, timeouts);
+    // The oldest first: file order is the order of adding.
+    for entry in table.services().iter().rev() {
+        let Some((service, pool)) = lower(entry) else {
+            continue;
+        };
+        let name = plain(&service.name);
+        if entry.service.scheduler == NO_SCHEDULER {
+            let note = "no scheduler: its servers are quiesced (weight = 0)";
+            imported.notes.push(format!("{name}: {note}"));
+        }
+        if !imported.toml.is_empty() {
+            imported.toml.push('\n');
+        }
+        write_pool(&mut imported.toml, &name, &service, &pool);
+        write_service(&mut imported.toml, &name, &service);
+    }
+    imported
+}
+
+/// Takes an edit into the table, or says why it has no place in a file.
+fn carry(table: &mut Table, timeouts: &mut Timeouts, edit: &Edit) -> Result<(), String> {
+    match edit {
+        Edit::Timeouts(new) => {
+            for (timeout, seconds) in [
+                (&mut timeouts.tcp_s, new.tcp_s),
+                (&mut timeouts.tcp_fin_s, new.tcp_fin_s),
+                (&mut timeouts.udp_s, new.udp_s),
+            ] {
+                if seconds != 0 {
+                    *timeout = seconds;
+                }
+            }
+            return Ok(());
+        }
+        Edit::Zero(_) => return Err("counters are no part of a file".to_owned()),
+        _ => {}
+    }
+    if let Some(ServiceKey::Address {
+        protocol: Protocol::Sctp,
+        ..
+    }) = edit.key()
+    {
+        return Err("SCTP is not balanced".to_owned());
+    }
+    let applied = table.apply(edit);
+    applied.map_err(|errno| Refusal::from(errno).message(edit).to_owned())
+}
+
+/// A name that a file may have: `tcp-192.0.2.10-80`.
+fn plain(name: &str) -> String {
+    let name = name.strip_prefix("ipvsadm:").unwrap_or(name);
+    let kept = |c: char| c.is_ascii_alphanumeric() || c == '.';
+    let mut plain = String::new();
+    for c in name.replace('*', "any").chars() {
+        match c {
+            c if kept(c) => plain.push(c),
+            '[' | ']' => {}
+            _ => plain.push('-'),
+        }
+    }
+    plain
+}
+
+fn write_timeouts(text: &mut String, timeouts: Timeouts) {
+    let Timeouts {
+        tcp_s,
+        tcp_fin_s,
+        udp_s,
+    } = timeouts;
+    let given = [("tcp", tcp_s), ("tcp_fin", tcp_fin_s), ("udp", udp_s)];
+    for (at, (key, seconds)) in given
+        .iter()
+        .filter(|(_, seconds)| *seconds != 0)
+        .enumerate()
+    {
+        if at == 0 {
+            text.push_str("[timeouts]\n");
+        }
+        let _ = writeln!(text, "{key} = \"{seconds}s\"");
+    }
+}
+
+fn write_pool(text: &mut String, name: &str, service: &Service, pool: &Pool) {
+    let _ = writeln!(text, "[pool.\"{name}\"]");
+    if let Some(scheduler) = pool.scheduler {
+        let kind = scheduler.kind;
+        let flags = [
+            (scheduler.flags.port, "port"),
+            (scheduler.flags.fallback, "fallback"),
+        ];
+        let flags = flags.into_iter().filter(|(set, _)| *set);
+        let flags: Vec<String> = flags
+            .map(|(_, flag)| format!("\"{kind}-{flag}\""))
+            .collect();
+        let _ = if flags.is_empty() {
+            writeln!(text, "scheduler = \"{kind}\"")
+        } else {
+            let flags = flags.join(", ");
+            writeln!(
+                text,
+                "scheduler = {{ name = \"{kind}\", flags = [{flags}] }}"
+            )
+        };
+    }
+    text.push_str("servers = [\n");
+    for server in &pool.servers {
+        let _ = writeln!(text, "  {{ {} }},", server_keys(service, server));
+    }
+    text.push_str("]\n\n");
+}
+
+fn server_keys(service: &Service, server: &Server) -> String {
+    let address = match (server.address, server.port) {
+        (address, None) => address.to_string(),
+        (std::net::IpAddr::V4(v4), Some(port)) => format!("{v4}:{port}"),
+        (std::net::IpAddr::V6(v6), Some(port)) => format!("[{v6}]:{port}"),
+    };
+    let mut keys = format!("address = \"{address}\", weight = {}", server.weight);
+    for (key, value) in [
+        ("max_connections", server.max_connections),
+        ("min_connections", server.min_connections),
+    ] {
+        if value != 0 {
+            let _ = write!(keys, ", {key} = {value}");
+        }
+    }
+    if let Some(forward) = server.forward.filter(|forward| *forward != service.forward) {
+        let _ = write!(keys, ", forward = \"{forward}\"");
+    }
+    if let Some(tunnel) = server.tunnel.filter(|tunnel| *tunnel != Tunnel::default()) {
+        let _ = write!(keys, ", tunnel = {}", tunnel_value(tunnel));
+    }
+    keys
+}
+
+fn tunnel_value(tunnel: Tunnel) -> String {
+    let port = match tunnel.kind {
+        TunnelKind::Gue => format!(", port = {}", tunnel.port),
+        TunnelKind::Ipip | TunnelKind::Gre => String::new(),
+    };
+    let checksum = match tunnel.checksum {
+        TunnelChecksum::None => String::new(),
+        checksum => format!(", checksum = \"{}\"", checksum.as_str()),
+    };
+    format!("{{ type = \"{}\"{port}{checksum} }}", tunnel.kind)
+}
+
+fn write_service(text: &mut String, name: &str, service: &Service) {
+    let listen: Vec<String> = service
+        .listen
+        .iter()
+        .map(|it| format!("\"{it}\""))
+        .collect();
+    let _ = writeln!(
+        text,
+        "[service.\"{name}\"]\nlisten = [{}]\nforward = \"{}\"\npool = \"{name}\"\nstrict_ipvs = true",
+        listen.join(", "),
+        service.forward,
+    );
+    if let Some(persistence) = service.persistence {
+        let _ = writeln!(
+            text,
+            "persistence = {{ timeout = \"{}s\", netmask = {}, netmask6 = {} }}",
+            persistence.timeout.as_secs(),
+            persistence.netmask,
+            persistence.netmask6,
+        );
+    }
+    if service.one_packet {
+        text.push_str("one_packet = true\n");
+    }
+}
+
+/// The method of most servers, the first of equals; without servers the tool's own default.
+pub(crate) fn common_forward(pool: &Pool) -> Forward {
+    let count = |forward: Forward| {
+        let same = |server: &&Server| server.forward == Some(forward);
+        pool.servers.iter().filter(same).count()
+    };
+    let order = [Forward::Direct, Forward::Nat, Forward::Tunnel];
+    let most = order.into_iter().map(count).max().unwrap_or(0);
+    let found = order.into_iter().find(|forward| count(*forward) == most);
+    found.unwrap_or(Forward::Direct)
+}

@@ -1,0 +1,139 @@
+//! The host's names of addresses and ports: the resolver's, and `/etc/services`.
+
+#![allow(unsafe_code, reason = "getnameinfo(3) has no safe wrapper")]
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+
+const SERVICES: &str = "/etc/services";
+
+/// The first IPv4 address of a host name, as the resolver orders them.
+pub fn address_of(host: &str) -> Option<Ipv4Addr> {
+    let found = (host, 0).to_socket_addrs().ok()?;
+    found
+        .filter_map(|address| match address.ip() {
+            IpAddr::V4(v4) => Some(v4),
+            IpAddr::V6(_) => None,
+        })
+        .next()
+}
+
+/// The name of an address; `None` = it has none.
+pub fn host_of(address: IpAddr) -> Option<String> {
+    let (storage, length) = raw(SocketAddr::new(address, 0));
+    let mut name = [0u8; libc::NI_MAXHOST as usize];
+    // SAFETY: `storage` holds `length` bytes of an address of its family, `name` as many bytes as are told; no service is
+    // asked for.
+    let failed = unsafe {
+        libc::getnameinfo(
+            (&raw const storage).cast(),
+            length,
+            name.as_mut_ptr().cast(),
+            name.len() as libc::socklen_t,
+            std::ptr::null_mut(),
+            0,
+            libc::NI_NAMEREQD,
+        )
+    };
+    if failed != 0 {
+        return None;
+    }
+    let end = name.iter().position(|byte| *byte == 0)?;
+    String::from_utf8(name[..end].to_vec()).ok()
+}
+
+/// An address as the C library takes it.
+fn raw(address: SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
+    // SAFETY: all zeros is a sockaddr_storage of no family.
+    let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+    let length = match address {
+        SocketAddr::V4(v4) => {
+            let of = libc::sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: v4.port().to_be(),
+                sin_addr: libc::in_addr {
+                    s_addr: u32::from(*v4.ip()).to_be(),
+                },
+                sin_zero: [0; 8],
+            };
+            // SAFETY: a sockaddr_storage has room and alignment for every address.
+            unsafe { (&raw mut storage).cast::<libc::sockaddr_in>().write(of) };
+            size_of::<libc::sockaddr_in>()
+        }
+        SocketAddr::V6(v6) => {
+            let of = libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: v6.port().to_be(),
+                sin6_flowinfo: 0,
+                sin6_addr: libc::in6_addr {
+                    s6_addr: v6.ip().octets(),
+                },
+                sin6_scope_id: 0,
+            };
+            // SAFETY: as above.
+            unsafe { (&raw mut storage).cast::<libc::sockaddr_in6>().write(of) };
+            size_of::<libc::sockaddr_in6>()
+        }
+    };
+    (storage, length as libc::socklen_t)
+}
+
+/// The port of a service's name under a protocol.
+pub fn port_of(service: &str, protocol: &str) -> Option<u16> {
+    let text = fs::read_to_string(SERVICES).ok()?;
+    entries(&text)
+        .find(|entry| entry.protocol == protocol && entry.names.contains(&service))
+        .map(|entry| entry.port)
+}
+
+/// The first name of a port under a protocol.
+pub fn service_of(port: u16, protocol: &str) -> Option<String> {
+    let text = fs::read_to_string(SERVICES).ok()?;
+    let found = entries(&text).find(|entry| (entry.port, entry.protocol) == (port, protocol))?;
+    found.names.first().map(|name| (*name).to_owned())
+}
+
+struct Entry<'a> {
+    port: u16,
+    protocol: &'a str,
+    /// The official name, then aliases.
+    names: Vec<&'a str>,
+}
+
+/// Lines of services(5); those that are none are skipped.
+fn entries(text: &str) -> impl Iterator<Item = Entry<'_>> {
+    text.lines().filter_map(|line| {
+        let mut words = line.split('#').next()?.split_whitespace();
+        let name = words.next()?;
+        let (port, protocol) = words.next()?.split_once('/')?;
+        Some(Entry {
+            port: port.parse().ok()?,
+            protocol,
+            names: std::iter::once(name).chain(words).collect(),
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_services_are_read() {
+        let text =
+            "# ports\nhttp 80/tcp www # WorldWideWeb\n\nhttp 80/udp\nbad\nworse 1\nx y/tcp\n";
+        let read: Vec<(u16, &str, Vec<&str>)> = entries(text)
+            .map(|entry| (entry.port, entry.protocol, entry.names))
+            .collect();
+        assert_eq!(
+            read,
+            [(80, "tcp", vec!["http", "www"]), (80, "udp", vec!["http"])]
+        );
+    }
+
+    #[test]
+    fn the_loopback_has_its_address() {
+        assert_eq!(address_of("127.0.0.1"), Some(Ipv4Addr::LOCALHOST));
+        assert_eq!(address_of("no.such.host.invalid"), None);
+    }
+}
