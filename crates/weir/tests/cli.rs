@@ -131,7 +131,6 @@ fn without_a_daemon_the_code_is_3() {
 fn what_is_not_built_says_so() {
     let seat = Seat::new("later", GOOD);
     let lines = [
-        "ipvsadm -A -t 192.0.2.1:80 --help",
         "import haproxy haproxy.cfg",
         "upgrade",
         "protect --max 5s -- true",

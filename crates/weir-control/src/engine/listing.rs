@@ -142,8 +142,9 @@ impl View<'_> {
             let live = self.maps.live(dest.id)?;
             (listed.active, listed.inactive) = (live.active, live.inactive);
             let zero = self.memory.origin.zeroed.get(service);
-            let zero = zero.and_then(|zero| zero.servers.get(&dest.generation));
-            listed.counters = since(totals(self.maps, dest.id)?, zero);
+            let mut zeros = zero.into_iter().flat_map(|zero| &zero.servers);
+            let zero = zeros.find(|(generation, _)| *generation == dest.generation);
+            listed.counters = since(totals(self.maps, dest.id)?, zero.map(|(_, totals)| totals));
             let rates = self.rates.map(|rates| rates.of_server(dest.generation));
             listed.rates = rates.unwrap_or_default();
         }

@@ -38,7 +38,7 @@ pub(super) struct Zero {
     /// The service's.
     pub(super) service: Totals,
     /// Its servers', by the generation of their rows.
-    pub(super) servers: BTreeMap<u32, Totals>,
+    pub(super) servers: Vec<(u32, Totals)>,
 }
 
 /// A listener of the file that ipvsadm has already.

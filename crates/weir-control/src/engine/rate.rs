@@ -143,13 +143,13 @@ impl Engine {
         for (name, slot) in slots.filter(|(name, _)| chosen(name)) {
             let mut zero = Zero {
                 service: slot.retired,
-                servers: BTreeMap::new(),
+                servers: Vec::new(),
             };
             for dest in &slot.dests {
                 // Only a row outside its map cannot be read, and none is given out.
                 let totals = totals(maps, dest.id).unwrap_or_default();
                 zero.service = zero.service.plus(totals);
-                zero.servers.insert(dest.generation, totals);
+                zero.servers.push((dest.generation, totals));
             }
             zeroed.insert(name.clone(), zero);
         }

@@ -1,0 +1,404 @@
+//! The program under the name `ipvsadm`: services made by hand carry packets, outlive the daemon, and live beside the file's.
+
+mod world;
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use world::{Family, World, privileged, wait_for};
+
+const NODE: &str = "[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n";
+
+/// Exit code, output, errors.
+type Said = (i32, String, String);
+
+/// `ipvsadm LINE` in the director.
+fn ipvsadm(world: &World, line: &str) -> Said {
+    with_input(world, line, "")
+}
+
+fn with_input(world: &World, line: &str, input: &str) -> Said {
+    let link = world.path("ipvsadm");
+    if !link.exists() {
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_weir"), &link).expect("a link");
+    }
+    let mut child = world
+        .command("director", link.to_str().expect("a plain path"))
+        .env("WEIR_RUNTIME_DIR", world.path("run-director"))
+        .env("WEIR_PIN_DIR", world.pin_dir("director"))
+        .args(line.split_whitespace())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let _ = stdin.write_all(input.as_bytes());
+    drop(stdin);
+    let output = child.wait_with_output().expect("it ends");
+    (
+        output.status.code().expect("an exit code"),
+        String::from_utf8(output.stdout).expect("text"),
+        String::from_utf8(output.stderr).expect("text"),
+    )
+}
+
+/// The same, which must succeed in silence or with a listing.
+fn done(world: &World, line: &str) -> String {
+    let (code, output, errors) = ipvsadm(world, line);
+    assert_eq!((code, errors.as_str()), (0, ""), "{line}: {output}");
+    output
+}
+
+/// The same, refused with these words.
+fn refused(world: &World, line: &str, code: i32, words: &str) {
+    let (found, output, errors) = ipvsadm(world, line);
+    assert!(errors.contains(words), "{line}: {errors}");
+    assert_eq!((found, output.as_str()), (code, ""), "{line}");
+}
+
+/// Which server answers.
+fn answers(world: &World) -> String {
+    let url = format!("http://{}/name", Family::V4.vip());
+    let body = world.get(&url).expect("an answer");
+    String::from_utf8_lossy(&body).trim().to_owned()
+}
+
+fn two_servers() -> World {
+    let mut world = World::new(2);
+    world.start_nginx(1024);
+    let vip = Family::V4.vip().to_string();
+    world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
+    world
+}
+
+#[test]
+fn a_service_made_by_hand_balances_and_outlives_the_daemon() {
+    if !privileged() {
+        return;
+    }
+    let mut world = two_servers();
+    let service = format!("-t {}:80", Family::V4.vip());
+    let server = |n| format!("{service} -r {}", Family::V4.server(n));
+    let pid = world.start_director(NODE);
+    done(&world, &format!("-A {service} -s rr"));
+    for n in 0..2 {
+        done(&world, &format!("-a {} -g", server(n)));
+    }
+    let mut seen: Vec<String> = (0..4).map(|_| answers(&world)).collect();
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), 2, "{seen:?}");
+    let listed = done(&world, "-L -n --stats");
+    let line = listed
+        .lines()
+        .find(|line| line.starts_with("TCP"))
+        .expect("the service");
+    assert_eq!(line.split_whitespace().nth(2), Some("4"), "{listed}");
+    let connections = done(&world, "-L -n -c");
+    assert_eq!(connections.matches("TCP ").count(), 4, "{connections}");
+    assert!(
+        world
+            .status()
+            .to_string()
+            .contains("\"origin\":\"ipvsadm\"")
+    );
+
+    // -Z begins anew, for the listing alone.
+    done(&world, "-Z");
+    let listed = done(&world, "-L -n --stats --exact");
+    let line = listed
+        .lines()
+        .find(|line| line.starts_with("TCP"))
+        .expect("the service");
+    assert_eq!(line.split_whitespace().nth(2), Some("0"), "{listed}");
+    assert_eq!(world.status()["services"][0]["connections"], 4);
+
+    let saved = done(&world, "-S -n");
+    world.kill_director(pid);
+    answers(&world);
+    assert_eq!(done(&world, "-S -n"), saved, "without a daemon");
+    done(&world, &format!("-e {} -g -w 0", server(0)));
+    let only: Vec<String> = (0..4).map(|_| answers(&world)).collect();
+    assert!(only.iter().all(|name| *name == only[0]), "{only:?}");
+    done(&world, "--set 100 0 50");
+
+    world.start_director(NODE);
+    let timeouts = "Timeout (tcp tcpfin udp): 100 120 50\n";
+    assert_eq!(done(&world, "-L --timeout"), timeouts);
+    let listed = done(&world, "-L -n");
+    assert!(
+        listed.contains(&format!(
+            "  -> {}:80                Route   0 ",
+            Family::V4.server(0)
+        )),
+        "{listed}"
+    );
+    assert_eq!(answers(&world), only[0]);
+    world.reload(NODE);
+    assert_eq!(answers(&world), only[0], "after a reload");
+
+    // Without a scheduler nothing new begins.
+    done(&world, &format!("-E {service} -s none"));
+    let url = format!("http://{}/name", Family::V4.vip());
+    assert!(world.get_within(2, &url).is_err());
+    done(&world, &format!("-D {service}"));
+    assert_eq!(done(&world, "-S -n"), "");
+}
+
+#[test]
+fn rates_rise_with_traffic() {
+    if !privileged() {
+        return;
+    }
+    let mut world = two_servers();
+    world.start_director(NODE);
+    let service = format!("-t {}:80", Family::V4.vip());
+    done(&world, &format!("-A {service}"));
+    done(
+        &world,
+        &format!("-a {service} -r {} -g", Family::V4.server(0)),
+    );
+    let rate = || {
+        let listed = done(&world, "-L -n --rate");
+        let line = listed
+            .lines()
+            .find(|line| line.starts_with("TCP"))
+            .expect("the service");
+        let packets = line.split_whitespace().nth(3).expect("a number");
+        packets.parse::<u64>().expect("a number")
+    };
+    assert_eq!(rate(), 0);
+    wait_for("a rate", Duration::from_secs(20), || {
+        answers(&world);
+        rate() > 0
+    });
+    wait_for("silence", Duration::from_secs(60), || rate() == 0);
+}
+
+const FILE: &str = "[pool.web]\nservers = [\"10.71.0.20\", \"10.71.0.21\"]\n\
+    [service.web]\nlisten = [\"10.71.0.10:80\"]\nforward = \"direct\"\npool = \"web\"\n";
+
+#[test]
+fn the_files_services_are_listed_and_not_changed() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(2);
+    world.start_director(&format!("{NODE}{FILE}"));
+    let web = "-t 10.71.0.10:80";
+    done(&world, "-A -u 10.71.0.10:53 -s rr");
+    done(&world, "-A --sctp-service 10.71.0.10:3868");
+    let before = done(&world, "-S -n");
+    assert!(
+        before.contains("-a -t 10.71.0.10:80 -r 10.71.0.20:80 -g -w 1\n"),
+        "{before}"
+    );
+    assert!(
+        before.contains("-A --sctp-service 10.71.0.10:3868 -s wlc\n"),
+        "{before}"
+    );
+    let place = "weir.toml:6: service web belongs to the file";
+    refused(
+        &world,
+        &format!("-A {web}"),
+        255,
+        "Service already exists\n",
+    );
+    for line in [
+        format!("-D {web}"),
+        format!("-E {web} -s rr"),
+        format!("-a {web} -r 10.71.0.22"),
+        format!("-d {web} -r 10.71.0.20"),
+        format!("-e {web} -r 10.71.0.20 -m"),
+        format!("-e {web} -r 10.71.0.20 -x 5"),
+    ] {
+        refused(&world, &line, 255, place);
+    }
+    refused(
+        &world,
+        &format!("-e {web} -r 10.71.0.99"),
+        255,
+        "No such destination\n",
+    );
+    refused(&world, "-L -t 10.71.0.10:81", 1, "No such service\n");
+    refused(
+        &world,
+        "--start-daemon master",
+        255,
+        "Operation not supported\n",
+    );
+    refused(
+        &world,
+        "--stop-daemon master",
+        255,
+        "No daemon is running\n",
+    );
+    assert_eq!(done(&world, "-L --daemon"), "");
+    assert_eq!(done(&world, "-S -n"), before);
+
+    // A weight is an override, and the file's own takes it back.
+    done(&world, &format!("-e {web} -r 10.71.0.20 -w 0"));
+    assert_eq!(
+        world.server_status("10.71.0.20".parse().expect("an address"))["override"],
+        "weight 0"
+    );
+    done(&world, &format!("-e {web} -r 10.71.0.20 -w 1"));
+    assert!(world.server_status("10.71.0.20".parse().expect("an address"))["override"].is_null());
+
+    // A file that claims what ipvsadm made changes nothing.
+    let claim = world.path("claim.toml");
+    let text = format!("{NODE}{FILE}").replace("\"10.71.0.10:80\"", "\"udp/10.71.0.10:53\"");
+    fs::write(&claim, text).expect("written");
+    let output = world
+        .weir("director")
+        .args(["reload", "-c", claim.to_str().expect("a plain path")])
+        .output()
+        .expect("weir runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    for part in [
+        "claim.toml:6:",
+        "udp/10.71.0.10:53",
+        "ipvsadm -D -u 10.71.0.10:53",
+    ] {
+        assert!(errors.contains(part), "{errors}");
+    }
+    assert_eq!(done(&world, "-S -n"), before);
+
+    done(&world, "-C");
+    let left = done(&world, "-S -n");
+    assert!(
+        left.contains("-A -t 10.71.0.10:80") && !left.contains("-u "),
+        "{left}"
+    );
+}
+
+#[test]
+fn a_restore_goes_on_after_refusals_and_ends_at_mistakes() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(0);
+    world.start_director(NODE);
+    let restore = |text: &str| with_input(&world, "-R", text);
+    let table = "-A -t 10.71.0.10:80 -s rr\n\n-a -t 10.71.0.10:80 -r 10.71.0.20:80 -g -w 3\n\
+                 -A -u 10.71.0.10:53 -s sh -p 30 -M 255.255.255.0 -b sh-port\n-A -f 9 -6 -s wlc\n";
+    assert_eq!(restore(table), (0, String::new(), String::new()));
+    let saved = done(&world, "-S -n");
+    assert_eq!(saved.lines().count(), 4, "{saved}");
+    done(&world, "-C");
+    assert_eq!(restore(&saved).0, 0);
+    assert_eq!(done(&world, "-S -n"), saved, "a round trip");
+
+    // A refusal is told and the next line follows; the code is the last line's.
+    let (code, _, errors) = restore("-A -t 10.71.0.11:80 -s nope\nipvsadm -A -t 10.71.0.12:80\n");
+    assert_eq!(
+        (code, errors.as_str()),
+        (0, "Scheduler or persistence engine not found\n")
+    );
+    assert!(done(&world, "-S -n").contains("10.71.0.12:80"));
+    assert_eq!(restore("-D -t 10.71.0.12:80\n-D -t 10.71.0.12:80").0, 255);
+    let (code, _, errors) = restore("-L -q\n-A -t 10.71.0.13:80\n");
+    assert_eq!((code, errors.as_str()), (0, "-q: unknown option\n"));
+
+    // A mistake ends it; what stood before it is done.
+    let (code, _, errors) = restore("-A -t 10.71.0.14:80\n-A -t 10.71.0.15\n-A -t 10.71.0.16:80\n");
+    assert_eq!(
+        (code, errors.as_str()),
+        (2, "Zero port specified for non-persistent service\n")
+    );
+    let listed = done(&world, "-S -n");
+    assert!(
+        listed.contains("10.71.0.14:80") && !listed.contains("10.71.0.16"),
+        "{listed}"
+    );
+    let (code, _, errors) = restore("# a comment\n");
+    assert!(errors.starts_with("Try `"), "{errors}");
+    assert_eq!(code, 255);
+    assert_eq!(restore("-R\n").0, 255);
+}
+
+#[test]
+fn with_neither_daemon_nor_plane_it_cannot_begin() {
+    if !privileged() {
+        return;
+    }
+    let world = World::new(0);
+    refused(&world, "-L", 2, "Can't initialize ipvs: ");
+    refused(&world, "-A -t 10.71.0.10:80", 2, "Can't initialize ipvs: ");
+}
+
+#[test]
+fn an_imported_table_is_a_configuration() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(0);
+    let saved = world.path("saved");
+    let table = "-A -t 10.71.0.10:80 -s sh -b sh-port,sh-fallback\n\
+                 -a -t 10.71.0.10:80 -r 10.71.0.20:80 -g -w 3\n\
+                 -a -t 10.71.0.10:80 -r 10.71.0.21:80 -i -w 0 --tun-type gue --tun-port 6081 --tun-csum\n\
+                 -A --sctp-service 10.71.0.10:3868 -s wlc\n\
+                 -A -t [fd71::10]:443 -s wlc\n\
+                 -a -t [fd71::10]:443 -r [fd71::20]:8443 -m -w 1\n\
+                 -A -t 10.71.0.10:81 -s wlc --pe sip\n";
+    fs::write(&saved, table).expect("written");
+    let output = world
+        .weir("director")
+        .args(["import", "ipvsadm", saved.to_str().expect("a plain path")])
+        .output()
+        .expect("weir runs");
+    let notes = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        notes.starts_with("line 4: -A --sctp-service 10.71.0.10:3868 -s wlc: "),
+        "{notes}"
+    );
+    assert!(notes.contains("\nline 7: "), "{notes}");
+    assert_eq!(notes.lines().count(), 2, "{notes}");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let path = world.write_config(&text);
+    world.says(&["check", "-c", path.to_str().expect("a plain path")]);
+
+    world.start_director(&format!("{NODE}{text}"));
+    let listed = done(&world, "-S -n");
+    let carried: Vec<&str> = table
+        .lines()
+        .filter(|line| !line.contains("sctp") && !line.contains("--pe"))
+        .collect();
+    // Flags have one order in what is saved.
+    let carried = carried
+        .join("\n")
+        .replace("sh-port,sh-fallback", "sh-fallback,sh-port")
+        + "\n";
+    assert_eq!(listed, carried);
+}
+
+#[test]
+fn by_the_subcommand_it_is_the_same() {
+    let weir = |arguments: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_weir"))
+            .args(arguments)
+            .env("WEIR_RUNTIME_DIR", "/nonexistent")
+            .env("WEIR_PIN_DIR", "/nonexistent")
+            .output()
+            .expect("weir runs")
+    };
+    let output = weir(&["ipvsadm", "-L", "-c", "--stats"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(output.stderr, b"options conflicts in the list command\n");
+    let output = weir(&["ipvsadm", "-x"]);
+    assert_eq!(output.status.code(), Some(255));
+    let version = "ipvsadm v1.31 2019/12/24 (compiled with popt and IPVS v1.2.1)\n";
+    assert_eq!(weir(&["ipvsadm", "-v"]).stdout, version.as_bytes());
+    let named = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .arg0("/sbin/ipvsadm")
+        .arg("foo")
+        .output()
+        .expect("weir runs");
+    let help = "Try `/sbin/ipvsadm -h' or '/sbin/ipvsadm --help' for more information.\n";
+    assert_eq!(named.stderr, help.as_bytes());
+}

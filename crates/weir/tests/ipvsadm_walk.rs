@@ -1,0 +1,340 @@
+//! Random command lines, valid and broken, against a director: none crashes it, none that is refused changes the table, and
+//! the table always equals a model.
+//!
+//! The model knows nothing of the parser: lines are drawn together with what they must do, and the table is kept as the
+//! text that `-S` shall print.
+
+mod world;
+
+use std::collections::BTreeMap;
+
+use weir_control::engine::Paths;
+use weir_control::ipvsadm::{Streams, run};
+use weir_ipvsadm::Numeric;
+use world::{World, privileged};
+
+const NODE: &str = "[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n";
+
+/// A generator that always gives the same numbers (splitmix64).
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % sides as u64) as usize
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.roll(from.len())]
+    }
+}
+
+/// Services by their option, as `-S` prints it: what follows `-s`, and servers by address with what follows theirs.
+type Model = BTreeMap<&'static str, (String, BTreeMap<String, String>)>;
+
+/// Their order is that of listings.
+const SERVICES: [&str; 8] = [
+    "-t 10.71.0.10:80",
+    "-t 10.71.0.11:443",
+    "-u 10.71.0.10:53",
+    "--sctp-service 10.71.0.10:99",
+    "-t [fd71::10]:80",
+    "-u [fd71::10]:53",
+    "-f 3",
+    "-f 4 -6",
+];
+
+fn port(service: &str) -> &str {
+    let (_, port) = service.rsplit_once(':').unwrap_or(("", "0"));
+    port
+}
+
+/// A line that means something, and what it makes of the model: `None` = it is refused.
+fn line(dice: &mut Dice, model: &Model) -> (String, Option<Model>) {
+    let service = dice.pick(&SERVICES);
+    let known = model.contains_key(service);
+    let mut next = model.clone();
+    match dice.roll(20) {
+        0..5 => {
+            let command = dice.pick(&["-A", "-A", "-E"]);
+            let (given, printed, valid) = service_options(dice, service);
+            let servers = model.get(service).map(|(_, servers)| servers.clone());
+            next.insert(service, (printed, servers.unwrap_or_default()));
+            let fits = valid && known == (command == "-E");
+            (format!("{command} {service}{given}"), fits.then_some(next))
+        }
+        5 => {
+            next.remove(service);
+            (format!("-D {service}"), known.then_some(next))
+        }
+        6..15 => {
+            let (address, given, printed, valid) = server_options(dice, service);
+            let there = model
+                .get(service)
+                .is_some_and(|(_, servers)| servers.contains_key(&address));
+            let command = dice.pick(&["-a", "-a", "-e", "--edit-server"]);
+            let fits = known && valid && there != (command == "-a");
+            if let Some((_, servers)) = next.get_mut(service) {
+                servers.insert(address.clone(), printed);
+            }
+            (
+                format!("{command} {service} -r {address}{given}"),
+                fits.then_some(next),
+            )
+        }
+        15..17 => {
+            let servers = model
+                .get(service)
+                .map(|(_, servers)| servers.keys().cloned().collect::<Vec<_>>());
+            let address = match servers.filter(|servers| !servers.is_empty()) {
+                Some(servers) => servers[dice.roll(servers.len())].clone(),
+                None => "10.71.0.99:80".to_owned(),
+            };
+            let there = next
+                .get_mut(service)
+                .and_then(|(_, servers)| servers.remove(&address))
+                .is_some();
+            (format!("-d {service} -r {address}"), there.then_some(next))
+        }
+        17 => (format!("-Z {service}"), known.then_some(next)),
+        18 => ("--set 0 0 0".to_owned(), Some(next)),
+        _ if dice.roll(12) == 0 => ("-C".to_owned(), Some(Model::new())),
+        _ => ("-Z".to_owned(), Some(next)),
+    }
+}
+
+/// Options as given, as printed, and whether they are good.
+fn service_options(dice: &mut Dice, service: &str) -> (String, String, bool) {
+    let v6 = service.contains('[') || service.ends_with("-6");
+    let packets = service.starts_with("-u") || service.starts_with("-f");
+    let scheduler = dice.pick(&["rr", "wrr", "lc", "wlc", "sh", "mh", "none", "nope"]);
+    let (mut given, mut printed) = (format!(" -s {scheduler}"), scheduler.to_owned());
+    let mut valid = scheduler != "nope";
+    if dice.roll(3) == 0 {
+        let seconds = dice.pick(&["1", "300", "2678400"]);
+        given += &format!(" -p {seconds}");
+        printed += &format!(" -p {seconds}");
+        let mask = match v6 {
+            true => dice.pick(&["128", "64", "129"]),
+            false => dice.pick(&["255.255.255.255", "255.255.0.0", "255.0.255.0"]),
+        };
+        if dice.roll(2) == 0 {
+            given += &format!(" -M {mask}");
+            valid &= mask != "129" && mask != "255.0.255.0";
+            if !["128", "255.255.255.255"].contains(&mask) {
+                printed += &format!(" -M {mask}");
+            }
+        }
+    }
+    if dice.roll(6) == 0 {
+        given += " -o";
+        printed += " -o";
+        valid &= packets;
+    }
+    if dice.roll(4) == 0 {
+        let flag = dice.pick(&["sh-port", "mh-fallback", "flag-1"]);
+        given += &format!(" -b {flag}");
+        valid &= flag == "flag-1" || flag[..2] == scheduler[..2];
+        let name = match (flag, scheduler) {
+            ("flag-1", "sh" | "mh") => &format!("{scheduler}-fallback"),
+            _ => flag,
+        };
+        printed += &format!(" -b {name}");
+    }
+    (given, printed, valid)
+}
+
+/// Address with port, options as given and as printed, and whether they are good.
+fn server_options(dice: &mut Dice, service: &str) -> (String, String, String, bool) {
+    let v6 = service.contains('[') || service.ends_with("-6");
+    let six = if dice.roll(8) == 0 { !v6 } else { v6 };
+    let host = 20 + dice.roll(3);
+    let method = dice.pick(&["-g", "-i", "-m", ""]);
+    let own = dice.pick(&["8080", port(service)]);
+    // Only masquerading has a port of its own, but for marks, whose servers all have one.
+    let port = if method == "-m" || service.starts_with("-f") {
+        own
+    } else {
+        port(service)
+    };
+    let address = match six {
+        true => format!("[fd71::{host}]:{port}"),
+        false => format!("10.71.0.{host}:{port}"),
+    };
+    let weight = dice.pick(&[0, 1, 7, 65_535, 65_536]);
+    let mut given = format!(" {method} -w {weight}");
+    let mut printed = format!(
+        "{} -w {weight}",
+        if method.is_empty() { "-g" } else { method }
+    );
+    let mut valid = weight <= 65_535 && (six == v6 || method == "-i");
+    let tunnel = dice.pick(&[
+        ("", " --tun-type ipip"),
+        (" --tun-type gre --tun-csum", " --tun-type gre --tun-csum"),
+        (
+            " --tun-type gue --tun-port 6080",
+            " --tun-type gue --tun-port 6080 --tun-nocsum",
+        ),
+        (" --tun-type gue", ""),
+        (" --tun-csum", ""),
+    ]);
+    if method == "-i" || dice.roll(8) == 0 {
+        given += tunnel.0;
+        valid &= tunnel.0.is_empty() || method == "-i" && !tunnel.1.is_empty();
+    }
+    if method == "-i" {
+        printed += tunnel.1;
+    }
+    match dice.roll(8) {
+        0 => given += " -x 10 -y 5",
+        1 => {
+            given += " -x 5 -y 10";
+            valid = false;
+        }
+        _ => {}
+    }
+    (address, given, printed, valid)
+}
+
+/// What is no line of the tool, or asks for nothing that there is.
+fn broken(dice: &mut Dice) -> String {
+    let words = [
+        "-A",
+        "-a",
+        "-L",
+        "-t",
+        "-u",
+        "10.71.0.10:80",
+        "-r",
+        "-w",
+        "x",
+        "-s",
+        "",
+        "--",
+        "-",
+        "-f",
+        "0",
+        "-p",
+        "-M",
+        "-b",
+        ",",
+        "--tun-type",
+        "[",
+        "]:",
+        "[::]:",
+        "-zzz",
+        "--no-such",
+        "\u{fc}",
+        "-c",
+        "-n",
+        "--set",
+        "-1",
+        "999999999999",
+    ];
+    let count = 1 + dice.roll(6);
+    let tail: Vec<&str> = (0..count).map(|_| dice.pick(&words)).collect();
+    // Ends in what no command takes, so that nothing of it can come into force.
+    format!("{} --no-such", tail.join(" "))
+}
+
+/// What `-S -n` shall print, as a set of lines: the order is tested elsewhere.
+fn text(model: &Model) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (service, (options, servers)) in model {
+        lines.push(format!("-A {service} -s {options}"));
+        for (address, options) in servers {
+            lines.push(format!("-a {service} -r {address} {options}"));
+        }
+    }
+    lines.sort();
+    lines
+}
+
+#[test]
+fn the_table_always_equals_a_model() {
+    if !privileged() {
+        return;
+    }
+    let soak = std::env::var_os("WEIR_SOAK").is_some();
+    let steps = if soak { 50_000 } else { 5_000 };
+    let mut world = World::new(0);
+    let pid = world.start_director(NODE);
+    let paths = Paths {
+        runtime_dir: world.path("run-director"),
+        pin_dir: world.pin_dir("director"),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let say = |line: &str| {
+        let arguments: Vec<String> = line
+            .split(' ')
+            .filter(|word| !word.is_empty())
+            .map(str::to_owned)
+            .collect();
+        let (mut output, mut errors) = (Vec::new(), Vec::new());
+        let streams = Streams {
+            input: &mut std::io::empty(),
+            output: &mut output,
+            errors: &mut errors,
+        };
+        let code = runtime
+            .block_on(run(&paths, "ipvsadm", &arguments, &Numeric, streams))
+            .expect("no stream fails");
+        (
+            code,
+            String::from_utf8(output).expect("text"),
+            String::from_utf8(errors).expect("text"),
+        )
+    };
+    let seed = std::env::var("WEIR_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or(1);
+    let mut dice = Dice(seed);
+    let mut model = Model::new();
+    let (mut taken, mut refused) = (0, 0);
+    for step in 0..steps {
+        let (line, expected) = match dice.roll(5) {
+            0 => (broken(&mut dice), None),
+            _ => line(&mut dice, &model),
+        };
+        let (code, output, errors) = say(&line);
+        let context = format!("step {step}, seed {seed}: {line}: {code} {errors}");
+        match expected {
+            Some(next) => {
+                assert_eq!(
+                    (code, output.as_str(), errors.as_str()),
+                    (0, "", ""),
+                    "{context}"
+                );
+                model = next;
+                taken += 1;
+            }
+            None => {
+                assert!(code != 0 && code != 101 && !errors.is_empty(), "{context}");
+                refused += 1;
+            }
+        }
+        if step % 10 == 0 || step + 1 == steps {
+            let (_, listed, _) = say("-S -n");
+            let mut listed: Vec<&str> = listed.lines().collect();
+            listed.sort_unstable();
+            assert_eq!(listed, text(&model), "{context}");
+        }
+    }
+    assert!(
+        taken > steps / 10 && refused > steps / 10,
+        "{taken} taken, {refused} refused"
+    );
+    // The state file tells a new daemon the same.
+    world.kill_director(pid);
+    let (_, without, _) = say("-S -n");
+    let mut without: Vec<&str> = without.lines().collect();
+    without.sort_unstable();
+    assert_eq!(without, text(&model), "without a daemon");
+}
