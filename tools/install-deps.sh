@@ -27,6 +27,7 @@ nginx                            | nginx-light    | the real servers of all expe
 haproxy                          | haproxy        | peer: the proxy
 ab                               | apache2-utils  | load of the field reports
 wrk                              | wrk            | load with keep-alive
+ldirectord                       | ldirectord     | peer: IPVS's checker, driving weir ipvsadm
 socat                            | socat          | UDP servers in the tests
 /usr/sbin/php-fpm*               | php-fpm        | pages of the stateless-direct experiment
 '

@@ -17,6 +17,9 @@ impl Rate {
     /// The rate of the original report: `tbf rate 10240kbit`.
     pub const REPORT: Rate = Rate(10_240_000);
 
+    /// Slow enough that two processors carry several hosts, fast enough for thousands of pages in seconds.
+    pub const PAGES: Rate = Rate(20_000_000);
+
     /// Bits per second.
     pub fn bits_per_second(self) -> u64 {
         self.0

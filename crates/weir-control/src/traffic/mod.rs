@@ -22,7 +22,9 @@ use crate::check::News;
 use crate::daemon::Plane;
 use crate::engine::standing::Standings;
 use crate::engine::{self, Engine, Paths};
+use crate::engine::{self, Claim, Engine, Paths};
 use crate::explain::{Answer, Packet};
+use crate::ipvsadm;
 use crate::snapshot::{ProxyServerStatus, ProxyStatus, ServerState, Snapshot, VipStatus};
 
 /// What loading, attaching and addressing cannot do without.
@@ -333,6 +335,22 @@ impl Plane for Traffic {
             all.extend(engine.suspended());
         }
         all
+    }
+
+    fn claim(&self, desired: &Desired) -> Option<Claim> {
+        self.engine.as_ref()?.claim(desired)
+    }
+
+    /// The first request brings up what proxy services alone do without.
+    async fn ipvsadm(&mut self, request: &ipvsadm::Request) -> Result<ipvsadm::Answer, Error> {
+        let engine = match &mut self.engine {
+            Some(engine) => engine,
+            none => {
+                check_rights()?;
+                none.insert(Engine::open(&self.paths, &self.desired).await?)
+            }
+        };
+        Ok(Plane::ipvsadm(engine, request).await?)
     }
 
     fn snapshot(&self) -> Result<Snapshot, Error> {

@@ -1,5 +1,6 @@
 //! What is measured: the experiments by name, and how a run of one becomes a report.
 
+mod clustered_rest;
 mod round;
 mod saturated_uplink;
 mod small_box_nat;
@@ -29,11 +30,16 @@ pub struct Experiment {
     trials: fn(&RunOptions) -> Result<Vec<Trial>>,
 }
 
-const EXPERIMENTS: [Experiment; 3] = [
+const EXPERIMENTS: [Experiment; 4] = [
     Experiment {
         name: "saturated-uplink",
         summary: "4 MB files over slow links: whose answers share the director's uplink, and whose add up",
         trials: saturated_uplink::trials,
+    },
+    Experiment {
+        name: "clustered-rest",
+        summary: "a service on two servers kept by ldirectord, beside one server alone, with and without keep-alive",
+        trials: clustered_rest::trials,
     },
     Experiment {
         name: "small-box-nat",
@@ -86,7 +92,7 @@ pub fn run(name: &str, options: &RunOptions) -> Result<Report> {
     requirement::programs(trials.iter().flat_map(Trial::programs))?;
     let needs_weir = trials
         .iter()
-        .any(|trial| matches!(trial.method.balancer, Balancer::Weir(_)));
+        .any(|trial| trial.method.balancer.needs_weir());
     let weir = if needs_weir {
         Some(requirement::weir(options.weir.as_deref())?)
     } else {

@@ -48,6 +48,7 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
             requests: options.requests.unwrap_or(REQUESTS),
             concurrency: options.concurrency.unwrap_or(CONCURRENCY),
             any_length: false,
+            keep_alive: false,
             answer_bytes: nginx::image_bytes(),
         }],
     };

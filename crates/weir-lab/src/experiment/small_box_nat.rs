@@ -30,6 +30,7 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
         requests: options.requests.unwrap_or(REQUESTS),
         concurrency: *concurrency,
         any_length: false,
+        keep_alive: false,
         answer_bytes: 3,
     };
     let works: Vec<Work> = concurrencies.iter().map(work).collect();

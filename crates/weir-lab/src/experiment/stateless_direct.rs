@@ -65,6 +65,7 @@ fn works(options: &RunOptions) -> Vec<Work> {
         requests: options.requests.unwrap_or(requests),
         concurrency: options.concurrency.unwrap_or(CONCURRENCY),
         any_length: true,
+        keep_alive: false,
         answer_bytes,
     };
     let mut works = vec![

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::{LabError, Result};
-use crate::peer::{START_LIMIT, ab, haproxy, http, nftables, nginx, php, weir};
+use crate::peer::{START_LIMIT, ab, haproxy, http, ldirectord, nftables, nginx, php, weir};
 use crate::process::{self, Daemon, Place};
 use crate::progress::Progress;
-use crate::requirement::{AB, BASE, HAPROXY, NFT, NGINX, PHP_FPM, Program};
+use crate::requirement::{AB, BASE, HAPROXY, LDIRECTORD, NFT, NGINX, PHP_FPM, Program};
 use crate::sample::{self, Series};
 use crate::session::Session;
 use crate::topology::{Host, Plan, Topology, VIP};
@@ -26,6 +26,15 @@ pub(super) enum Balancer {
     /// nginx that speaks FastCGI to the servers' workers, with a directive for the choice.
     NginxFastCgi(&'static str),
     Weir(weir::Forward),
+    /// Direct routing by Weir, whose table ldirectord keeps.
+    Ldirectord,
+}
+
+impl Balancer {
+    /// Whether the `weir` program is needed.
+    pub(super) const fn needs_weir(self) -> bool {
+        matches!(self, Self::Weir(_) | Self::Ldirectord)
+    }
 }
 
 /// A way of balancing, under the name that reports use.
@@ -56,6 +65,8 @@ pub(super) struct Work {
     pub(super) requests: u32,
     pub(super) concurrency: u32,
     pub(super) any_length: bool,
+    /// Several requests over each connection.
+    pub(super) keep_alive: bool,
     /// Length of an answer, for the time that the links will need.
     pub(super) answer_bytes: u64,
 }
@@ -104,6 +115,7 @@ impl Trial {
         match self.method.balancer {
             Balancer::Haproxy => programs.push(HAPROXY),
             Balancer::NftablesDirect | Balancer::NftablesDnat => programs.push(NFT),
+            Balancer::Ldirectord => programs.push(LDIRECTORD),
             Balancer::OneServer | Balancer::NginxFastCgi(_) | Balancer::Weir(_) => {}
         }
         programs
@@ -112,7 +124,7 @@ impl Trial {
     /// How many links carry answers at once: what the trial asks of the machine.
     pub(super) fn busy_links(&self) -> u64 {
         match self.method.balancer {
-            Balancer::NftablesDirect => self.plan.servers.into(),
+            Balancer::NftablesDirect | Balancer::Ldirectord => self.plan.servers.into(),
             Balancer::Weir(forward) if forward != weir::Forward::Nat => self.plan.servers.into(),
             _ => 1,
         }
@@ -189,6 +201,7 @@ impl Trial {
             requests: work.requests,
             concurrency: work.concurrency,
             any_length: work.any_length,
+            keep_alive: work.keep_alive,
         };
         let (outcome, series) =
             sample::during(topology, || ab::run(client, &load, self.limit(work)))?;
@@ -207,7 +220,7 @@ impl Trial {
         let log = match self.method.balancer {
             Balancer::Haproxy => "haproxy.log",
             Balancer::NginxFastCgi(_) => "nginx.log",
-            Balancer::Weir(_) => "weir-run.log",
+            Balancer::Weir(_) | Balancer::Ldirectord => "weir-run.log",
             Balancer::OneServer | Balancer::NftablesDirect | Balancer::NftablesDnat => "",
         };
         let said = process::tail(&director.join(log));
@@ -273,29 +286,47 @@ impl Trial {
                     _daemon: nginx::start(&place, setting.pages, &role)?,
                 }
             }
-            Balancer::Weir(forward) => {
-                let program = setting.weir.ok_or(LabError::Usage {
-                    option: "--weir",
-                    reason: "the method needs the weir program".into(),
+            Balancer::Weir(forward) => Running::Weir {
+                _director: self.start_weir(setting, topology, base, forward)?,
+            },
+            Balancer::Ldirectord => {
+                let director = self.start_weir(setting, topology, base, weir::Forward::Direct)?;
+                let seat = director.seat();
+                let mut daemon =
+                    ldirectord::start(&place, &seat, &self.method.scheduler, &servers)?;
+                daemon.wait_ready("ldirectord's table", START_LIMIT, || {
+                    Ok(director.made_by_ipvsadm()? == servers.len())
                 })?;
-                let pins = |host: &str| {
-                    setting
-                        .session
-                        .pin_directory(&format!("{}-{host}", topology.number))
-                };
-                let directories = weir::Directories { base, pins: &pins };
-                let director = weir::Director::start(
-                    program,
-                    topology,
-                    &directories,
-                    forward,
-                    &self.method.scheduler,
-                )?;
-                Running::Weir {
+                Running::Both {
+                    _daemon: daemon,
                     _director: director,
                 }
             }
         })
+    }
+
+    fn start_weir<'a>(
+        &self,
+        setting: &Setting<'a>,
+        topology: &'a Topology,
+        base: &Path,
+        forward: weir::Forward,
+    ) -> Result<weir::Director<'a>> {
+        let program = setting.weir.ok_or(LabError::Usage {
+            option: "--weir",
+            reason: "the method needs the weir program".into(),
+        })?;
+        let pins = |host: &str| {
+            setting
+                .session
+                .pin_directory(&format!("{}-{host}", topology.number))
+        };
+        let directories = weir::Directories { base, pins: &pins };
+        let scheduler = match self.method.balancer {
+            Balancer::Ldirectord => None,
+            _ => Some(self.method.scheduler.as_str()),
+        };
+        weir::Director::start(program, topology, &directories, forward, scheduler)
     }
 
     fn target(&self, topology: &Topology) -> SocketAddr {
@@ -315,6 +346,11 @@ enum Running<'a> {
         _daemon: Daemon,
     },
     Weir {
+        _director: weir::Director<'a>,
+    },
+    /// The daemon first: it changes the director until it ends.
+    Both {
+        _daemon: Daemon,
         _director: weir::Director<'a>,
     },
 }

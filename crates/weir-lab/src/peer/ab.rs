@@ -18,6 +18,8 @@ pub(crate) struct Load {
     pub(crate) concurrency: u32,
     /// The page's length may differ between answers (`-l`); otherwise another length is a failure.
     pub(crate) any_length: bool,
+    /// Several requests over each connection (`-k`).
+    pub(crate) keep_alive: bool,
 }
 
 /// What `ab` measured.
@@ -54,6 +56,9 @@ pub(crate) fn run(place: &Place<'_>, load: &Load, limit: Duration) -> Result<Out
     ];
     if load.any_length {
         arguments.push("-l");
+    }
+    if load.keep_alive {
+        arguments.push("-k");
     }
     arguments.push(&load.url);
     parse(&place.run("ab", &program, &arguments, limit)?)

@@ -6,6 +6,7 @@
 pub(crate) mod ab;
 pub(crate) mod haproxy;
 pub(crate) mod http;
+pub(crate) mod ldirectord;
 pub(crate) mod nftables;
 pub(crate) mod nginx;
 pub(crate) mod php;

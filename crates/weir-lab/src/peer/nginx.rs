@@ -15,6 +15,10 @@ pub(crate) const PORT: u16 = 80;
 pub(crate) const IMAGE: &str = "image.bmp";
 /// A page of one line.
 pub(crate) const HELLO: &str = "hello";
+/// Some kilobytes, as a service's answer has them.
+pub(crate) const REST: &str = "rest";
+/// Its length.
+pub(crate) const REST_BYTES: usize = 4096;
 
 /// Width and height of the image: 24 bits a pixel, 4 MB as in the report.
 const IMAGE_SIZE: (u32, u32) = (1024, 1365);
@@ -107,6 +111,7 @@ pub(crate) fn write_pages(root: &Path) -> Result<()> {
         std::fs::write(&path, bytes).map_err(LabError::file(path))
     };
     write(HELLO, b"Up\n")?;
+    write(REST, &[b'r'; REST_BYTES])?;
     write(IMAGE, &image(IMAGE_SIZE.0, IMAGE_SIZE.1))
 }
 

@@ -87,13 +87,14 @@ pub(crate) struct Directories<'a> {
 }
 
 impl<'a> Director<'a> {
-    /// Sets the servers up for `forward`, starts the daemon and waits until it answers `status`.
+    /// Sets the servers up for `forward`, starts the daemon and waits until it answers `status`. Without a scheduler its file
+    /// has no service: others make them.
     pub(crate) fn start(
         program: &'a Path,
         topology: &'a Topology,
         directories: &Directories<'_>,
         forward: Forward,
-        scheduler: &str,
+        scheduler: Option<&str>,
     ) -> Result<Self> {
         let seat = |host: &'a crate::topology::Host| -> Result<Seat<'a>> {
             let directory = directories.base.join(&host.name);
@@ -121,8 +122,31 @@ impl<'a> Director<'a> {
                 }
             }
         }
-        director.start_daemon(&configuration(topology, forward, scheduler))?;
+        let text = match scheduler {
+            Some(scheduler) => configuration(topology, forward, scheduler),
+            None => NODE.to_owned(),
+        };
+        director.start_daemon(&text)?;
         Ok(director)
+    }
+
+    /// For programs that call Weir by the name of ipvsadm.
+    pub(crate) fn seat(&self) -> super::ldirectord::Seat<'_> {
+        super::ldirectord::Seat {
+            weir: self.seat.program,
+            runtime: &self.seat.runtime,
+            pins: &self.seat.pins,
+        }
+    }
+
+    /// How many servers the table of ipvsadm has.
+    pub(crate) fn made_by_ipvsadm(&self) -> Result<usize> {
+        let seat = &self.seat;
+        let mut arguments = seat.arguments(&[]);
+        arguments.extend(["ipvsadm", "-S", "-n"].map(OsString::from));
+        let place = seat.place();
+        let saved = place.run("weir-ipvsadm", seat.program, &arguments, COMMAND_LIMIT)?;
+        Ok(saved.lines().filter(|line| line.starts_with("-a ")).count())
     }
 
     fn start_daemon(&mut self, configuration: &str) -> Result<()> {
@@ -170,6 +194,9 @@ impl Drop for Director<'_> {
     }
 }
 
+/// The part of the file without services.
+const NODE: &str = "[node]\ninterfaces = [\"eth0\"]\n";
+
 fn configuration(topology: &Topology, forward: Forward, scheduler: &str) -> String {
     let servers: Vec<String> = topology
         .servers
@@ -187,7 +214,7 @@ fn text(servers: &str, forward: Forward, scheduler: &str) -> String {
         name => format!("\"{name}\""),
     };
     format!(
-        "[node]\ninterfaces = [\"eth0\"]\n\n[pool.images]\nscheduler = {scheduler}\nservers = [{servers}]\n\n\
+        "{NODE}\n[pool.images]\nscheduler = {scheduler}\nservers = [{servers}]\n\n\
          [service.images]\nlisten = [\"{VIP}:{}\"]\nforward = \"{}\"\npool = \"images\"\n",
         nginx::PORT,
         forward.word()

@@ -1,0 +1,53 @@
+//! Experiment 4: a service on two servers, kept by ldirectord, against one server alone; with and without keep-alive.
+//!
+//! ldirectord is the package's, with the report's file; what it calls ipvsadm is Weir. Answers of some kilobytes over limited
+//! links stand for the report's own machines: on one machine two servers have no more processors than one.
+
+use super::trial::{Balancer, Method, Site, Trial, Work};
+use super::{RunOptions, scheduler};
+use crate::error::Result;
+use crate::peer::nginx;
+use crate::rate::Rate;
+use crate::topology::Plan;
+
+const SERVERS: u8 = 2;
+const REQUESTS: u32 = 10_000;
+const CONCURRENCY: u32 = 1000;
+
+const METHODS: [(&str, Balancer); 2] = [
+    ("one-server", Balancer::OneServer),
+    ("ldirectord", Balancer::Ldirectord),
+];
+
+pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
+    let scheduler = scheduler(options, "lc")?;
+    let work = |(name, keep_alive): (&str, bool)| Work {
+        name: Some(name.into()),
+        path: format!("/{}", nginx::REST),
+        requests: options.requests.unwrap_or(REQUESTS),
+        concurrency: options.concurrency.unwrap_or(CONCURRENCY),
+        any_length: false,
+        keep_alive,
+        answer_bytes: nginx::REST_BYTES as u64,
+    };
+    let works: Vec<Work> = [("close", false), ("keep-alive", true)].map(work).into();
+    let trial = |(name, balancer): (&str, Balancer)| Trial {
+        method: Method {
+            name: name.into(),
+            balancer,
+            scheduler: scheduler.clone(),
+        },
+        plan: Plan {
+            servers: if balancer == Balancer::OneServer {
+                1
+            } else {
+                SERVERS
+            },
+            link: Some(options.rate.unwrap_or(Rate::PAGES)),
+            replies_by_director: false,
+        },
+        site: Site::Pages,
+        works: works.clone(),
+    };
+    Ok(METHODS.into_iter().map(trial).collect())
+}

@@ -1,0 +1,94 @@
+//! ldirectord as the fourth report ran it, unmodified: Weir stands where it looks for ipvsadm.
+//!
+//! The names are bound in a mount namespace of its own, and its processes live in a process namespace of their own, so that
+//! nothing outlives the guard and nothing of the host changes.
+
+use std::fmt::Write as _;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use crate::error::{LabError, Result};
+use crate::process::{Daemon, Place};
+use crate::requirement::{self, LDIRECTORD};
+use crate::topology::VIP;
+
+/// Both names that it tries; on a merged `/usr` they are one.
+const NAMES: [&str; 2] = ["/sbin/ipvsadm", "/usr/sbin/ipvsadm"];
+
+/// Where the director that it drives keeps its state.
+pub(crate) struct Seat<'a> {
+    /// The `weir` program.
+    pub(crate) weir: &'a Path,
+    pub(crate) runtime: &'a Path,
+    pub(crate) pins: &'a Path,
+}
+
+/// Starts it; the caller awaits what it makes.
+pub(crate) fn start(
+    place: &Place<'_>,
+    seat: &Seat<'_>,
+    scheduler: &str,
+    servers: &[Ipv4Addr],
+) -> Result<Daemon> {
+    let file = place.directory.join("ldirectord.cf");
+    let log = place.directory.join("ldirectord-own.log");
+    std::fs::write(&file, configuration(&log, scheduler, servers))
+        .map_err(LabError::file(&file))?;
+    let program = requirement::locate(LDIRECTORD).unwrap_or_else(|| PathBuf::from(LDIRECTORD.name));
+    // The paths come as arguments: none of them is read by the shell.
+    let script = "mount -t tmpfs none /run; weir=$1; ldirectord=$2; file=$3; shift 3\n\
+        for name; do [ ! -e \"$name\" ] || mount --bind \"$weir\" \"$name\"; done\n\
+        exec \"$ldirectord\" -d \"$file\" start";
+    let variable = |name: &str, path: &Path| format!("{name}={}", path.display());
+    let mut arguments: Vec<String> = vec![
+        variable("WEIR_RUNTIME_DIR", seat.runtime),
+        variable("WEIR_PIN_DIR", seat.pins),
+    ];
+    let words = [
+        "unshare",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        "sh",
+        "-ec",
+        script,
+        "sh",
+    ];
+    arguments.extend(words.map(str::to_owned));
+    arguments.extend([seat.weir, &program, &file].map(|path| path.display().to_string()));
+    arguments.extend(NAMES.map(str::to_owned));
+    place.start("ldirectord", Path::new("env"), &arguments)
+}
+
+fn configuration(log: &Path, scheduler: &str, servers: &[Ipv4Addr]) -> String {
+    let mut text = format!(
+        "checktimeout = 5\nnegotiatetimeout = 30\ncheckinterval = 10\nfailurecount = 1\nautoreload = no\n\
+         logfile = \"{}\"\nfork = yes\nquiescent = no\ncleanstop = no\nvirtual = {VIP}:{}\n",
+        log.display(),
+        super::nginx::PORT
+    );
+    for server in servers {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "\treal = {server}:{} gate", super::nginx::PORT);
+    }
+    let _ = write!(
+        text,
+        "\tservice = http\n\trequest = \"{}\"\n\treceive = \"Up\"\n\tscheduler = {scheduler}\n\
+         \tprotocol = tcp\n\tchecktype = negotiate\n",
+        super::nginx::HELLO
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_is_the_reports() {
+        let servers = [Ipv4Addr::new(10, 0, 0, 5), Ipv4Addr::new(10, 0, 0, 6)];
+        insta::assert_snapshot!(configuration(Path::new("/x/log"), "lc", &servers));
+    }
+}

@@ -1,0 +1,145 @@
+//! ldirectord as Debian packages it, unmodified: the program is bound over the name that it calls, in a mount namespace of its
+//! own, and it balances by its checks.
+
+mod world;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use world::{Family, World, privileged, wait_for};
+
+const NODE: &str = "[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n";
+
+/// Both names that ldirectord tries; on a merged /usr they are one.
+const NAMES: [&str; 2] = ["/sbin/ipvsadm", "/usr/sbin/ipvsadm"];
+
+/// The report's file, with a shorter interval.
+fn configuration(world: &World) -> String {
+    format!(
+        "checktimeout = 5\nnegotiatetimeout = 30\ncheckinterval = 1\nfailurecount = 1\nautoreload = no\n\
+         logfile = \"{}\"\nfork = yes\nquiescent = no\ncleanstop = no\n\
+         virtual = 10.71.0.10:80\n\
+         \treal = 10.71.0.20:80 gate\n\treal = 10.71.0.21:80 gate\n\
+         \tservice = http\n\trequest = \"hello\"\n\treceive = \"Up\"\n\tscheduler = lc\n\
+         \tprotocol = tcp\n\tchecktype = negotiate\n",
+        world.path("ldirectord.log").display()
+    )
+}
+
+/// ldirectord with all of its children: they end with the process namespace.
+struct Ldirectord(Child);
+
+impl Ldirectord {
+    fn start(world: &World) -> Self {
+        let file = world.path("ldirectord.cf");
+        fs::write(&file, configuration(world)).expect("written");
+        let mut script = String::from("mount -t tmpfs none /run\n");
+        for name in NAMES.iter().filter(|name| Path::new(name).exists()) {
+            script += &format!("mount --bind {} {name}\n", env!("CARGO_BIN_EXE_weir"));
+        }
+        script += &format!("exec ldirectord -d {} start\n", file.display());
+        let log = fs::File::create(world.path("ldirectord.out")).expect("a log");
+        let child = world
+            .command("director", "unshare")
+            .args([
+                "--mount",
+                "--pid",
+                "--fork",
+                "--kill-child",
+                "--mount-proc",
+                "sh",
+                "-ec",
+            ])
+            .arg(script)
+            .env("WEIR_RUNTIME_DIR", world.path("run-director"))
+            .env("WEIR_PIN_DIR", world.pin_dir("director"))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a descriptor"))
+            .stderr(log)
+            .spawn()
+            .expect("unshare starts");
+        Self(child)
+    }
+}
+
+impl Drop for Ldirectord {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn table(world: &World) -> String {
+    world.says(&["ipvsadm", "-S", "-n"])
+}
+
+fn wait_for_table(world: &World, what: &str, condition: impl Fn(&str) -> bool) {
+    let said = || fs::read_to_string(world.path("ldirectord.out")).unwrap_or_default();
+    let mut last = table(world);
+    let started = std::time::Instant::now();
+    while !condition(&last) {
+        assert!(
+            started.elapsed() < Duration::from_secs(60),
+            "{what}: {last}; it said {}",
+            said()
+        );
+        std::thread::sleep(Duration::from_millis(100));
+        last = table(world);
+    }
+}
+
+/// Which servers answer.
+fn answering(world: &World) -> Vec<String> {
+    let url = format!("http://{}/name", Family::V4.vip());
+    let get = |_| {
+        let body = world.get(&url).expect("an answer");
+        String::from_utf8_lossy(&body).trim().to_owned()
+    };
+    let mut seen: Vec<String> = (0..6).map(get).collect();
+    seen.sort();
+    seen.dedup();
+    seen
+}
+
+#[test]
+fn ldirectord_takes_a_dead_server_out_and_brings_it_back() {
+    if !privileged() {
+        return;
+    }
+    let there = Command::new("sh")
+        .args(["-c", "PATH=$PATH:/usr/sbin command -v ldirectord"])
+        .output();
+    let there = there.is_ok_and(|output| output.status.success());
+    assert!(there, "ldirectord is not installed: make deps");
+    let mut world = World::new(2);
+    world.start_nginx(16);
+    for n in 0..2 {
+        fs::write(world.path(&format!("www{n}/html/hello")), "Up\n").expect("a page");
+    }
+    let vip = Family::V4.vip().to_string();
+    world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
+    world.start_director(NODE);
+    let _ldirectord = Ldirectord::start(&world);
+
+    let both = "-A -t 10.71.0.10:80 -s lc\n-a -t 10.71.0.10:80 -r 10.71.0.20:80 -g -w 1\n\
+                -a -t 10.71.0.10:80 -r 10.71.0.21:80 -g -w 1\n";
+    wait_for_table(&world, "both servers", |table| table == both);
+    assert_eq!(answering(&world), ["server0", "server1"]);
+
+    let pid = fs::read_to_string(world.path("www0/pid")).expect("nginx's process");
+    world::sh(&format!("kill {}", pid.trim()));
+    wait_for_table(&world, "the dead server to go", |table| {
+        !table.contains("10.71.0.20")
+    });
+    assert_eq!(answering(&world), ["server1"]);
+
+    wait_for("nginx's end", Duration::from_secs(10), || {
+        !world.path("www0/pid").exists()
+    });
+    world.start_nginx_on("server0", 0, "");
+    wait_for_table(&world, "both servers again", |table| table == both);
+    // It has fewer connections than the other by now.
+    assert!(answering(&world).contains(&"server0".to_owned()));
+}
