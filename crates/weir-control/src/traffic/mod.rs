@@ -21,7 +21,6 @@ use crate::api::{OperatorState, ServerRequest};
 use crate::check::News;
 use crate::daemon::Plane;
 use crate::engine::standing::Standings;
-use crate::engine::{self, Engine, Paths};
 use crate::engine::{self, Claim, Engine, Paths};
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;

@@ -1,6 +1,6 @@
 //! ldirectord as the fourth report ran it, unmodified: Weir stands where it looks for ipvsadm.
 //!
-//! The names are bound in a mount namespace of its own, and its processes live in a process namespace of their own, so that
+//! The names are bound, and `/var` is empty, in a mount namespace of its own, and its processes live in a process namespace of their own, so that
 //! nothing outlives the guard and nothing of the host changes.
 
 use std::fmt::Write as _;
@@ -36,7 +36,7 @@ pub(crate) fn start(
         .map_err(LabError::file(&file))?;
     let program = requirement::locate(LDIRECTORD).unwrap_or_else(|| PathBuf::from(LDIRECTORD.name));
     // The paths come as arguments: none of them is read by the shell.
-    let script = "mount -t tmpfs none /run; weir=$1; ldirectord=$2; file=$3; shift 3\n\
+    let script = "mount -t tmpfs none /var; mkdir /var/run /var/log /var/lock; weir=$1; ldirectord=$2; file=$3; shift 3\n\
         for name; do [ ! -e \"$name\" ] || mount --bind \"$weir\" \"$name\"; done\n\
         exec \"$ldirectord\" -d \"$file\" start";
     let variable = |name: &str, path: &Path| format!("{name}={}", path.display());
