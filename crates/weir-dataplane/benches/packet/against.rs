@@ -79,10 +79,10 @@ fn measure(
             feed.run(flows, ifindex)?;
         }
     }
-    director.limit_syns(true)?;
+    director.limit_syns(case.stream.is_limited())?;
     let mut feed = Feed::load(objects, &case.measured())?;
     let null = feed.null()?;
-    let packets = effort.packets;
+    let packets = case.packets(effort.packets);
     let mut nets = vec![Vec::new(); targets.len()];
     for _ in 0..effort.rounds {
         feed.aim(&null)?;

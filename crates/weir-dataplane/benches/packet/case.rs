@@ -24,8 +24,10 @@ pub(crate) enum Stream {
     Datagrams,
     /// Datagrams, each from another client.
     RandomDatagrams,
-    /// SYNs, each from another client.
+    /// SYNs, each from another client, more than the budget of new entries.
     Flood,
+    /// The same with a budget for all of them.
+    Beginnings,
     /// ACKs to an address that is no VIP.
     NotOurs,
 }
@@ -97,6 +99,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ..direct
     };
     add("direct, wlc", wlc, &established[..2]);
+    add("direct, wlc", wlc, &[Stream::Beginnings]);
     let v6 = Setup {
         family: 6,
         ..direct
@@ -109,6 +112,7 @@ pub(crate) fn cases() -> Vec<Case> {
             Stream::Datagrams,
             Stream::RandomDatagrams,
             Stream::Flood,
+            Stream::Beginnings,
             Stream::NotOurs,
         ],
     );
@@ -143,8 +147,18 @@ impl Stream {
             Self::Datagrams => "UDP, 1 flow".to_owned(),
             Self::RandomDatagrams => "UDP, random sources".to_owned(),
             Self::Flood => "SYN flood, random sources".to_owned(),
+            Self::Beginnings => "SYN, each makes an entry".to_owned(),
             Self::NotOurs => "not a VIP".to_owned(),
         }
+    }
+
+    fn is_random(self) -> bool {
+        matches!(self, Self::RandomDatagrams | Self::Flood | Self::Beginnings)
+    }
+
+    /// Whether new entries have their budget while the packets are timed.
+    pub(crate) fn is_limited(self) -> bool {
+        self != Self::Beginnings
     }
 
     fn flows(self) -> u32 {
@@ -162,7 +176,7 @@ impl Case {
             alternate: None,
             flows: self.stream.flows(),
             client: CLIENTS,
-            random: matches!(self.stream, Stream::RandomDatagrams | Stream::Flood),
+            random: self.stream.is_random(),
             ifindex: 0,
             growth: self.growth(),
         }
@@ -183,7 +197,7 @@ impl Case {
             Stream::Established(_) => Frame::tcp(self.client(), ACK),
             Stream::Replies(_) => Frame::tcp(self.server(), ACK),
             Stream::Datagrams | Stream::RandomDatagrams => Frame::udp(self.client()),
-            Stream::Flood => Frame::tcp(self.client(), SYN),
+            Stream::Flood | Stream::Beginnings => Frame::tcp(self.client(), SYN),
             Stream::NotOurs => Frame::tcp(From::Client(server(family, 0xfff0), PORT), ACK),
         })
     }
@@ -208,6 +222,14 @@ impl Case {
         };
         let plans = frames.into_iter().map(|frame| self.plan(frame)).collect();
         (plans, self.stream.flows())
+    }
+
+    /// Packets of one timed run; where each makes an entry fewer, so that all rounds together leave the table half empty.
+    pub(crate) fn packets(&self, most: u32) -> u32 {
+        match self.stream {
+            Stream::Beginnings => most.min(1 << 17),
+            _ => most,
+        }
     }
 
     /// Bytes that the method adds in front.
@@ -292,7 +314,7 @@ impl Case {
         same("flows counted", after.tracked, after.bound, 0)?;
         let untracked = reason(Reason::CountUntracked);
         let misses = match self.stream {
-            Stream::RandomDatagrams | Stream::Flood => {
+            stream if stream.is_random() => {
                 // Two draws out of 2^40 may be the same.
                 same("new flows", bound + stateless, sent, sent >> 16)?;
                 bound + stateless

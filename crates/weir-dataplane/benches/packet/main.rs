@@ -2,7 +2,7 @@
 //!
 //! Every number stands beside a floor or a peer that was measured in the same run, on the same core, in rounds that take
 //! turns, and is printed only when the data plane's own counts agree with what was sent. Needs root: it makes namespaces of
-//! its own and changes nothing outside them. Arguments: part of a row's name, or `--stages` for the table of stages
+//! its own and changes nothing outside them. Arguments: part of a row's name, or `--stages` for the tables of stages
 //! instead, or `--against OBJECT` for other builds beside this one; `WEIR_BENCH_ROUNDS` (default 5) and `WEIR_BENCH_PACKETS`
 //! (default 2^20) say how long; `KATRAN_OBJ` and `KATRAN_GUE_OBJ` name a peer's objects.
 
@@ -20,6 +20,7 @@ mod report;
 mod stage;
 #[path = "../../tests/support/mod.rs"]
 mod support;
+mod without;
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -70,7 +71,8 @@ fn run() -> Outcome<()> {
     std::fs::create_dir_all(&scratch)?;
     let mut objects = Objects::new(&scratch);
     let measured = if stages {
-        stage::run(&mut ground, &mut objects, &scratch, effort)
+        without::run(&mut ground, &mut objects, &scratch, effort)
+            .and_then(|()| stage::run(&mut ground, &mut objects, &scratch, effort))
     } else if others.is_empty() {
         all(&mut ground, &mut objects, effort, &only)
     } else {
@@ -86,6 +88,7 @@ fn all(ground: &mut Ground, objects: &mut Objects, effort: Effort, only: &str) -
     let peer = katran::run(ground, objects, effort, only)?;
     println!();
     report::ratios(&own, &peer);
+    report::counting(&own);
     pipeline::run(ground, objects, effort, only)?;
     memory::run(ground, only)?;
     if failed > 0 {

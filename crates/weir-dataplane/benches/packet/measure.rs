@@ -93,11 +93,11 @@ fn measure(
         feed.aim(&program)?;
         feed.run(flows, ifindex)?;
     }
-    director.limit_syns(true)?;
+    director.limit_syns(case.stream.is_limited())?;
 
     let mut feed = Feed::load(objects, &case.measured())?;
     let null = feed.null()?;
-    let packets = effort.packets;
+    let packets = case.packets(effort.packets);
     let before = director.counts()?;
     let (mut floors, mut nets) = (Vec::new(), Vec::new());
     for _ in 0..effort.rounds {

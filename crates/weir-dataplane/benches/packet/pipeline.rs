@@ -7,10 +7,9 @@ use std::time::Instant;
 
 use aya::programs::links::FdLink;
 use weir_abi::{Forward, Scheduler, Tunnel};
-use weir_dataplane::XdpChoice;
+use weir_dataplane::{Sizes, XdpChoice};
 
 use crate::Outcome;
-use crate::case::PLACES;
 use crate::director::{Director, Setup};
 use crate::feed::{Feed, Objects, Plan};
 use crate::frame::{ACK, DIRECTOR_MAC, Frame, From, SYN};
@@ -162,7 +161,7 @@ impl Wire {
                 tunnel_flags: 0,
                 scheduler: Scheduler::Wlc,
                 servers,
-                places: PLACES,
+                places: Sizes::default().flows,
             };
             let director = Director::open(ground.pin_dir(), ground.director, setup)?;
             director.limit_syns(false)?;

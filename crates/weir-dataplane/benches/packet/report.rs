@@ -32,6 +32,24 @@ pub(crate) fn ratios(own: &Nets, peer: &Nets) {
     }
 }
 
+/// The most that counting flows for `wlc` may add to an established packet, nanoseconds.
+const COUNTING: f64 = 15.0;
+
+/// Prints what `wlc` adds to what a hash scheduler takes.
+pub(crate) fn counting(own: &Nets) {
+    let of = |name: &str, packets: &str| own.get(&(name.to_owned(), packets.to_owned()));
+    let adds = |packets: &str| Some(of("direct, wlc", packets)? - of("direct", packets)?);
+    if let Some(adds) = adds("TCP, 1 flow") {
+        println!(
+            "wlc to mh, an established packet: {adds:+.0} ns (goal: ≤ {COUNTING:.0}, {})",
+            if adds <= COUNTING { "met" } else { "NOT met" }
+        );
+    }
+    if let Some(adds) = adds("SYN, each makes an entry") {
+        println!("wlc to mh, a new flow among 100 servers: {adds:+.0} ns");
+    }
+}
+
 /// Prints a ratio beside its goal, which is the most or the least that it may be.
 pub(crate) fn ratio(what: &str, ratio: f64, goal: f64, most: bool) {
     let met = if most { ratio <= goal } else { ratio >= goal };

@@ -1,4 +1,4 @@
-//! `--stages`: what each step of an established packet costs, as the difference of two builds, one of which ends before it.
+//! `--stages`, the second table: what each step costs as the difference of two builds, one of which ends before it.
 //!
 //! The builds are made from a copy of bpf/ in which a line returns early, so the sources need no switches; a place that is
 //! no longer found is an error. What was computed so far is kept alive, or the compiler would leave it out.
@@ -52,7 +52,12 @@ const LADDER: [Cut; 8] = [
         "\tif (p.cold == PACKET_PLAIN)\n",
         "&p",
     ),
-    cut("keyed hash", BALANCE, "\tentry = flow_find(", "&b"),
+    cut(
+        "time, keyed hash",
+        BALANCE,
+        "\tflooded = flood_meets(",
+        "&b",
+    ),
     cut(
         "flow lookup",
         BALANCE,
@@ -94,13 +99,15 @@ pub(crate) fn run(
     effort: Effort,
 ) -> Outcome<()> {
     println!(
-        "\n4. Stages of an established packet, direct: a build with the stage less one that ends before it, ns\n"
+        "\n5. The same in steps: a build that ends after the stage less one that ends before it, ns\n"
     );
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
     let builds = LADDER
         .iter()
         .enumerate()
-        .map(|(number, cut)| build(&sources, scratch, number, cut))
+        .map(|(number, cut)| {
+            build_edited(&scratch.join(format!("stage-{number}")), &[cut.edit()])
+                .map_err(|error| format!("stage {:?}: {error}", cut.done).into())
+        })
         .collect::<Outcome<Vec<PathBuf>>>()?;
     let columns =
         [1, 1 << 14].map(|flows| ladder(ground, objects, &builds, &established(flows), effort));
@@ -132,16 +139,33 @@ fn ladder(
         feed.aim(&whole)?;
         feed.run(flows, ground.director)?;
     }
+    let times = time(ground, objects, &director, builds, case, effort)?;
+    director.close()?;
+    let medians: Vec<f64> = times.iter().map(|times| times.median).collect();
+    let mut stages: Vec<f64> = medians.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    stages.push(stages.iter().sum());
+    Ok(stages)
+}
+
+/// Times of the floor, of each build over the director's own maps and flows, and of the whole, in rounds that take turns.
+pub(crate) fn time(
+    ground: &Ground,
+    objects: &mut Objects,
+    director: &Director,
+    builds: &[PathBuf],
+    case: &Case,
+    effort: Effort,
+) -> Outcome<Vec<Spread>> {
     let loaded = builds
         .iter()
-        .map(|object| load(object, &director))
+        .map(|object| load(object, director))
         .collect::<Outcome<Vec<Ebpf>>>()?;
     let mut feed = Feed::load(objects, &case.measured())?;
     let mut targets = vec![feed.null()?];
     for object in &loaded {
         targets.push(program(object)?);
     }
-    targets.push(whole);
+    targets.push(director.program()?);
     let mut times = vec![Vec::new(); targets.len()];
     for _ in 0..effort.rounds {
         for (target, times) in targets.iter().zip(&mut times) {
@@ -153,21 +177,37 @@ fn ladder(
             times.push(ran.ns);
         }
     }
-    director.close()?;
-    let medians: Vec<f64> = times
-        .into_iter()
-        .map(|times| Spread::of(times).median)
-        .collect();
-    let mut stages: Vec<f64> = medians.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    stages.push(stages.iter().sum());
-    Ok(stages)
+    Ok(times.into_iter().map(Spread::of).collect())
 }
 
 const XDP_TX: u32 = 3;
 
-/// Copies the sources, cuts and compiles.
-fn build(sources: &Path, scratch: &Path, number: usize, cut: &Cut) -> Outcome<PathBuf> {
-    let root = scratch.join(format!("stage-{number}"));
+/// A piece of source that stands once in a file of bpf/, and what stands there instead.
+pub(crate) struct Edit {
+    pub(crate) file: &'static str,
+    pub(crate) piece: String,
+    pub(crate) by: String,
+}
+
+impl Cut {
+    fn edit(&self) -> Edit {
+        Edit {
+            file: self.file,
+            piece: self.before.to_owned(),
+            by: format!(
+                "\tasm volatile(\"\" : : \"r\"({}) : \"memory\");\n\treturn XDP_TX;\n{}",
+                self.alive, self.before
+            ),
+        }
+    }
+}
+
+/// Copies the sources to `root`, edits and compiles.
+pub(crate) fn build_edited<'a>(
+    root: &Path,
+    edits: impl IntoIterator<Item = &'a Edit>,
+) -> Outcome<PathBuf> {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
     for directory in ["", "lib", "abi"] {
         fs::create_dir_all(root.join(directory))?;
         for entry in fs::read_dir(sources.join(directory))? {
@@ -177,21 +217,19 @@ fn build(sources: &Path, scratch: &Path, number: usize, cut: &Cut) -> Outcome<Pa
             }
         }
     }
-    let early = format!(
-        "\tasm volatile(\"\" : : \"r\"({}) : \"memory\");\n\treturn XDP_TX;\n{}",
-        cut.alive, cut.before
-    );
-    let edited = root.join(cut.file);
-    let text = fs::read_to_string(&edited)?;
-    let places = text.matches(cut.before).count();
-    if places != 1 {
-        return Err(format!(
-            "stage {:?}: its end is at {places} places of bpf/{}: benches/packet/stage.rs must follow the source",
-            cut.done, cut.file
-        )
-        .into());
+    for edit in edits {
+        let edited = root.join(edit.file);
+        let text = fs::read_to_string(&edited)?;
+        let places = text.matches(&edit.piece).count();
+        if places != 1 {
+            return Err(format!(
+                "{:?} is at {places} places of bpf/{}: the benchmark must follow the source",
+                edit.piece, edit.file
+            )
+            .into());
+        }
+        fs::write(&edited, text.replace(&edit.piece, &edit.by))?;
     }
-    fs::write(&edited, text.replace(cut.before, &early))?;
     let object = root.join("weir_xdp.o");
     compile(
         &root.join(MAIN),

@@ -1,0 +1,273 @@
+//! `--stages`, the first table: what an established packet costs more than in a build that lacks one stage.
+//!
+//! Each build is a copy of bpf/ in which the stage's result is written down instead of found, so that all later stages run
+//! as before. A processor works on several stages at once: what one build saves is what its stage adds to the others, and
+//! the sum of all need not be the whole, but comes near it. What is left without any of them is the last row.
+
+use std::path::{Path, PathBuf};
+
+use crate::Outcome;
+use crate::case::established;
+use crate::director::Director;
+use crate::feed::{Feed, Objects};
+use crate::ground::Ground;
+use crate::measure::Effort;
+use crate::report::{Spread, Table};
+use crate::stage::{self, Edit};
+
+const MAIN: &str = "weir_xdp.bpf.c";
+const WAY: &str = "/* The way of a packet that has ports.";
+
+/// A stage's name and how a build goes without it.
+struct Absent {
+    stage: &'static str,
+    edits: Vec<Edit>,
+}
+
+/// Replaces a piece of source that stands once in a file.
+fn instead(file: &'static str, piece: &str, by: &str) -> Edit {
+    Edit {
+        file,
+        piece: piece.to_owned(),
+        by: by.to_owned(),
+    }
+}
+
+/// Puts statements at the start of a function whose head ends so.
+fn first(file: &'static str, head: &str, statements: &str) -> Edit {
+    instead(file, head, &format!("{head}\t{statements}\n"))
+}
+
+/// What the one flow's packets are found to be, for builds that do not look.
+struct Known {
+    hash: u64,
+    place: u32,
+    dest: u32,
+    tick: u32,
+    hop: [u64; 3],
+}
+
+fn known(director: &Director) -> Outcome<Known> {
+    let maps = director.dataplane.maps();
+    let flow = maps.flows.walk().next().ok_or("no flow was made")?;
+    let key = weir_flow::FlowKey::new(director.dataplane.secret());
+    let hash = key.hash(&weir_flow::Tuple::of_cold(&flow.cold));
+    let hop = maps.hop(flow.dest(), (hash >> 20) as u32 & 3)?;
+    Ok(Known {
+        hash,
+        place: flow.place,
+        dest: flow.dest(),
+        tick: flow.meta().seen,
+        hop: [hop.link, hop.dmac, hop.smac],
+    })
+}
+
+/// The stages in the packet's order.
+fn absences(known: &Known) -> Vec<Absent> {
+    let absent = |stage, edits| Absent { stage, edits };
+    [arrival(known), way(known)]
+        .into_iter()
+        .flatten()
+        .map(|(stage, edits)| absent(stage, edits))
+        .collect()
+}
+
+type Stage = (&'static str, Vec<Edit>);
+
+/// Up to the flow's entry.
+fn arrival(known: &Known) -> Vec<Stage> {
+    let parse = "int reason = PARSE_OK;\n\n\tif (data + 54 > data_end)\n\t\treturn XDP_ABORTED;\n\
+        \tp.src = addr_from_v4(*(__be32 *)(data + 26));\n\tp.dst = addr_from_v4(*(__be32 *)(data + 30));\n\
+        \tp.sport = *(__be16 *)(data + 34);\n\tp.dport = *(__be16 *)(data + 36);\n\
+        \tp.proto = 6;\n\tp.family = 4;\n\tp.tcp_flags = 0x10;\n\tp.l3 = 14;\n\tp.l4 = 34;\n\tp.ip_len = 50;\n\
+        \tif (reason == WEIR_PASS_NOT_IP)";
+    let (bucket, slot) = (known.place / 7, known.place % 7);
+    let (place, dest) = (known.place, known.dest);
+    let entry = format!(
+        "static __always_inline struct weir_entry *known_flow(struct flow *flow)\n{{\n\tstruct weir_bucket *known = WEIR_LOOKUP(weir_flows, {bucket});\n\n\tif (!known)\n\t\treturn 0;\n\
+         \tflow->place = {place};\n\tflow->dest = {dest};\n\
+         \tflow->meta = READ_ONCE(known->slots[{slot}].meta);\n\treturn &known->slots[{slot}];\n}}\n\n"
+    );
+    vec![
+        (
+            "parse",
+            vec![instead(
+                MAIN,
+                "int reason = parse_packet(data, data_end, &p);\n\n\tif (reason == WEIR_PASS_NOT_IP)",
+                parse,
+            )],
+        ),
+        (
+            "address filter, lengths",
+            vec![
+                first(
+                    "lib/balance.h",
+                    "concerns_us(const struct packet *p)\n{\n",
+                    "return 1;",
+                ),
+                first(
+                    MAIN,
+                    "length_fits(struct xdp_md *ctx, const struct packet *p)\n{\n",
+                    "return 1;",
+                ),
+            ],
+        ),
+        (
+            "time",
+            vec![first(
+                "lib/maps.h",
+                "weir_tick(void)\n{\n",
+                &format!("return {};", known.tick),
+            )],
+        ),
+        (
+            "keyed hash",
+            vec![first(
+                "lib/hash.h",
+                "packet_hash(const struct packet *p)\n{\n",
+                &format!("return {}ULL;", known.hash),
+            )],
+        ),
+        (
+            "flow lookup",
+            vec![
+                instead("lib/balance.h", WAY, &format!("{entry}{WAY}")),
+                instead(
+                    "lib/balance.h",
+                    "flow_find(b.hash, &b.flow)",
+                    "known_flow(&b.flow)",
+                ),
+            ],
+        ),
+    ]
+}
+
+/// From the entry to the wire.
+fn way(known: &Known) -> Vec<Stage> {
+    let [link, dmac, smac] = known.hop;
+    let hop = format!(
+        "hop.link = {link}ULL;\n\thop.dmac = {dmac}ULL;\n\thop.smac = {smac}ULL;\n\tif (0)"
+    );
+    // What the stages before found must have been worth finding.
+    let sent = "asm volatile(\"\" : : \"r\"(hop->link), \"r\"(hop->dmac), \"r\"(hop->smac));\n\treturn XDP_TX;";
+    vec![
+        (
+            "server row, state",
+            vec![
+                first(
+                    "lib/balance.h",
+                    "struct weir_settings *settings, int *ended)\n{\n",
+                    "if (1)\n\t\treturn entry;",
+                ),
+                instead(
+                    "lib/balance.h",
+                    "\tif (entry) {\n\t\tflow_advance(",
+                    "\tif (entry) {\n\t\tif (0)\n\t\t\tflow_advance(",
+                ),
+            ],
+        ),
+        (
+            "next hop",
+            vec![instead(
+                "lib/forward.h",
+                "if (!hop_to_server(ctx, dest_id, dest, hash, now, &hop))",
+                &hop,
+            )],
+        ),
+        (
+            "MTU, packet and byte counts",
+            vec![
+                first(
+                    "lib/forward.h",
+                    "traffic_in(__u32 dest_id, __u32 bytes)\n{\n",
+                    "if (1)\n\t\treturn;",
+                ),
+                instead(
+                    "lib/forward.h",
+                    "\tif (room && p->ip_len > room)",
+                    "\tif (0)",
+                ),
+            ],
+        ),
+        (
+            "TTL and checksum",
+            vec![
+                first(
+                    "lib/rewrite.h",
+                    "ttl_used_up(void *data, void *data_end, const struct packet *p)\n{\n",
+                    "if (1)\n\t\treturn 0;",
+                ),
+                first(
+                    "lib/rewrite.h",
+                    "ttl_decrement(void *data, void *data_end, const struct packet *p)\n{\n",
+                    "if (1)\n\t\treturn;",
+                ),
+            ],
+        ),
+        (
+            "frame addresses, transmit",
+            vec![first(
+                "lib/transmit.h",
+                "struct weir_addr *next_hop, int tagged)\n{\n",
+                sent,
+            )],
+        ),
+    ]
+}
+
+/// Measures `direct` with one flow and prints what each stage adds.
+pub(crate) fn run(
+    ground: &mut Ground,
+    objects: &mut Objects,
+    scratch: &Path,
+    effort: Effort,
+) -> Outcome<()> {
+    println!(
+        "\n4. Stages of an established packet, direct, 1 flow: the whole less a build without the stage, ns\n"
+    );
+    let case = established(1);
+    let director = Director::open(ground.pin_dir(), ground.director, case.setup)?;
+    let whole = director.program()?;
+    for plan in &case.before().0 {
+        let mut feed = Feed::load(objects, plan)?;
+        feed.aim(&whole)?;
+        feed.run(1, ground.director)?;
+    }
+    let absences = absences(&known(&director)?);
+    let mut builds = absences
+        .iter()
+        .enumerate()
+        .map(|(number, absent)| {
+            stage::build_edited(
+                &scratch.join(format!("without-{number}")),
+                absent.edits.iter(),
+            )
+            .map_err(|error| format!("without {:?}: {error}", absent.stage).into())
+        })
+        .collect::<Outcome<Vec<PathBuf>>>()?;
+    let none = absences.iter().flat_map(|absent| &absent.edits);
+    builds.push(stage::build_edited(&scratch.join("without-all"), none)?);
+    let times = stage::time(ground, objects, &director, &builds, &case, effort)?;
+    director.close()?;
+    let [floor, without @ .., none, all] = times.as_slice() else {
+        return Err("nothing was measured".into());
+    };
+    print(&absences, [floor, none, all], without);
+    Ok(())
+}
+
+fn print(absences: &[Absent], [floor, none, all]: [&Spread; 3], without: &[Spread]) {
+    let table = Table::new(&["stage", "adds"]);
+    table.head();
+    let rows = absences.iter().zip(without);
+    let mut rows: Vec<(&str, f64)> = rows
+        .map(|(absent, time)| (absent.stage, all.least - time.least))
+        .collect();
+    rows.push(("entry, tuple, return", none.least - floor.least));
+    let sum: f64 = rows.iter().map(|(_, adds)| adds).sum();
+    rows.push(("sum", sum));
+    rows.push(("whole", all.least - floor.least));
+    for (stage, adds) in rows {
+        table.row(&[stage.to_owned(), format!("{adds:.0}")]);
+    }
+}
