@@ -8,6 +8,7 @@
 
 #include "lib/forward.h"
 #include "lib/fragment_table.h"
+#include "lib/front.h"
 #include "lib/reply.h"
 
 /* Does the packet concern Weir? The filter has no false negatives, and what passes it falsely is found out later. */
@@ -204,6 +205,8 @@ static __always_inline int balance(struct xdp_md *ctx, struct packet *p, int rem
 		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
 	b.now = weir_tick();
 	b.hash = packet_hash(p);
+	if (!remember && front_knows(p, &b.flow, b.hash, b.now, settings))
+		goto known;
 	flooded = flood_meets(p, b.now, settings);
 	entry = flooded && flood_has_no_entry(b.hash) ? 0 : flow_find(b.hash, &b.flow);
 	missed = !entry;
@@ -215,13 +218,19 @@ static __always_inline int balance(struct xdp_md *ctx, struct packet *p, int rem
 			return no_server_gets(ctx, 0, ended);
 	}
 	if (entry) {
-		flow_advance(entry, b.flow.dest, b.flow.meta, next_state(p, b.flow.meta), b.now);
+		__u32 state = next_state(p, b.flow.meta);
+
+		flow_advance(entry, b.flow.dest, b.flow.meta, state, b.now);
+		front_note(p, &b.flow, state, b.hash, b.now);
 	} else {
 		int verdict = bind_new(ctx, p, &b, missed, flooded, settings);
 
+		if (!missed)
+			front_forget(b.hash);
 		if (verdict >= 0)
 			return verdict;
 	}
+known:
 	dest = WEIR_LOOKUP(weir_dests, b.flow.dest);
 	if (!dest)
 		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
