@@ -516,3 +516,6 @@ pub fn head_end(input: &[u8], from: usize) -> Result<Option<usize>, Refusal> {
     }
     Ok(None)
 }
+
+#[cfg(test)]
+mod tests;

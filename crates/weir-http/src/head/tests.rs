@@ -1,0 +1,304 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn read(text: &str) -> Result<Option<Request>, Refusal> {
+    request(text.as_bytes(), &HeadLimits::default(), &mut Vec::new())
+}
+
+fn refused(text: &str) -> Refusal {
+    match read(text) {
+        Err(refusal) => refusal,
+        other => panic!("{text:?}: {other:?}"),
+    }
+}
+
+fn answered(text: &str, to_head: bool) -> Result<Option<Response>, Refusal> {
+    response(
+        text.as_bytes(),
+        to_head,
+        &HeadLimits::default(),
+        &mut Vec::new(),
+    )
+}
+
+#[test]
+fn an_ordinary_request_is_understood() {
+    let text =
+        "POST /a?b=c HTTP/1.1\r\nhost: example:8080\r\nContent-Length: 12\r\nX:\t y \t\r\n\r\nbody";
+    let mut fields = Vec::new();
+    let request = request(text.as_bytes(), &HeadLimits::default(), &mut fields)
+        .unwrap()
+        .unwrap();
+    assert_eq!(&text[request.len..], "body");
+    assert_eq!(request.method_in(text.as_bytes()), b"POST");
+    assert_eq!(request.path_in(text.as_bytes()), b"/a?b=c");
+    assert_eq!(
+        request.host_in(text.as_bytes(), &fields),
+        Some(b"example:8080".as_slice())
+    );
+    assert_eq!(request.framing, Framing::Length(12));
+    assert!(request.keep_alive && !request.http10 && !request.expects_continue && !request.upgrade);
+    assert_eq!(fields[2].value_in(text.as_bytes()), b"y");
+    assert_eq!(fields[2].name_in(text.as_bytes()), b"X");
+}
+
+#[test]
+fn keep_alive_follows_version_and_connection() {
+    let keeps = |version: &str, connection: &str| {
+        read(&format!("GET / {version}\r\nHost: a\r\n{connection}\r\n"))
+            .unwrap()
+            .unwrap()
+            .keep_alive
+    };
+    assert!(keeps("HTTP/1.1", ""));
+    assert!(!keeps("HTTP/1.1", "Connection: x, CLOSE\r\n"));
+    assert!(!keeps(
+        "HTTP/1.1",
+        "Connection: keep-alive\r\nConnection: close\r\n"
+    ));
+    assert!(!keeps("HTTP/1.0", ""));
+    assert!(keeps("HTTP/1.0", "Connection: Keep-Alive\r\n"));
+}
+
+#[test]
+fn every_ambiguous_framing_is_refused() {
+    let with = |fields: &str| refused(&format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
+    for fields in [
+        "Content-Length: 5\r\nContent-Length: 5\r\n",
+        "Content-Length: 5, 5\r\n",
+        "Content-Length: +5\r\n",
+        "Content-Length: -1\r\n",
+        "Content-Length: 0x5\r\n",
+        "Content-Length: 5 5\r\n",
+        "Content-Length: \r\n",
+        "Content-Length: 1234567890123456789\r\n",
+    ] {
+        assert_eq!(with(fields), Refusal::ContentLength, "{fields:?}");
+    }
+    for fields in [
+        "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+        "Transfer-Encoding: gzip, chunked\r\n",
+        "Transfer-Encoding: chunked, chunked\r\n",
+        "Transfer-Encoding: identity\r\n",
+        "Transfer-Encoding: xchunked\r\n",
+        "Transfer-Encoding: \"chunked\"\r\n",
+        "Transfer-Encoding: chunked;q=1\r\n",
+        "Transfer-Encoding:\r\n",
+    ] {
+        assert_eq!(with(fields), Refusal::TransferEncoding, "{fields:?}");
+    }
+    assert!(matches!(
+        with("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"),
+        Refusal::TransferEncoding | Refusal::ContentLength
+    ));
+    assert_eq!(
+        refused("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"),
+        Refusal::TransferEncoding
+    );
+}
+
+#[test]
+fn lines_are_taken_as_written_or_not_at_all() {
+    for (text, refusal) in [
+        ("GET / HTTP/1.1\nHost: a\r\n\r\n", Refusal::LineEnd),
+        ("GET / HTTP/1.1\r\nHost: a\n\r\n", Refusal::LineEnd),
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\nX: a\rb\r\n\r\n",
+            Refusal::Field,
+        ),
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\nX: a\0b\r\n\r\n",
+            Refusal::Field,
+        ),
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\n folded\r\n\r\n",
+            Refusal::Folded,
+        ),
+        ("GET / HTTP/1.1\r\nHost : a\r\n\r\n", Refusal::Field),
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\nno colon\r\n\r\n",
+            Refusal::Field,
+        ),
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\n: nameless\r\n\r\n",
+            Refusal::Field,
+        ),
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\nX\u{b}: y\r\n\r\n",
+            Refusal::Field,
+        ),
+        ("GET  / HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::Target),
+        ("GET / HTTP/1.1 \r\nHost: a\r\n\r\n", Refusal::RequestLine),
+        ("GET /\r\nHost: a\r\n\r\n", Refusal::RequestLine),
+        ("G(T / HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::RequestLine),
+        ("GET / http/1.1\r\nHost: a\r\n\r\n", Refusal::RequestLine),
+        ("GET / HTTP/1.2\r\nHost: a\r\n\r\n", Refusal::Version),
+        ("GET /\u{e9} HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::Target),
+        ("GET /#f HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::Target),
+        ("GET a HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::Target),
+        ("GET * HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::Target),
+        ("GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::Target),
+        (
+            "GET http://u@a/ HTTP/1.1\r\nHost: a\r\n\r\n",
+            Refusal::Target,
+        ),
+        ("GET http:/// HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::Target),
+        ("GET / HTTP/1.1\r\n\r\n", Refusal::Host),
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
+            Refusal::Host,
+        ),
+        ("GET / HTTP/1.1\r\nHost: a b\r\n\r\n", Refusal::Host),
+        ("GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", Refusal::Host),
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\nExpect: 200-ok\r\n\r\n",
+            Refusal::Expectation,
+        ),
+        ("CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::Method),
+    ] {
+        assert_eq!(refused(text), refusal, "{text:?}");
+    }
+}
+
+#[test]
+fn an_absolute_target_brings_its_own_host() {
+    let text = b"GET http://b.example:81?q HTTP/1.1\r\nHost: a\r\n\r\n";
+    let mut fields = Vec::new();
+    let request = request(text, &HeadLimits::default(), &mut fields)
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        request.host_in(text, &fields),
+        Some(b"b.example:81".as_slice())
+    );
+    assert_eq!(request.path_in(text), b"?q");
+    assert!(fields[0].dropped);
+}
+
+#[test]
+fn limits_are_kept() {
+    let limits = HeadLimits {
+        head: 60,
+        target: 10,
+        fields: 2,
+    };
+    let read = |text: &str| request(text.as_bytes(), &limits, &mut Vec::new());
+    assert_eq!(
+        read("GET /12345678901 HTTP/1.1\r\n"),
+        Err(Refusal::TargetTooLong)
+    );
+    assert_eq!(
+        read("GET / HTTP/1.1\r\nHost: a\r\nA: b\r\nC: d\r\n\r\n"),
+        Err(Refusal::TooManyFields)
+    );
+    let long = format!("GET / HTTP/1.1\r\nHost: a\r\nA: {}", "b".repeat(60));
+    assert_eq!(read(&long), Err(Refusal::HeadTooLarge));
+    assert_eq!(read(&"A".repeat(61)), Err(Refusal::HeadTooLarge));
+}
+
+#[test]
+fn an_upgrade_is_asked_for_by_both_fields_and_never_to_h2c() {
+    let upgrades = |fields: &str| {
+        read(&format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n"))
+            .unwrap()
+            .unwrap()
+            .upgrade
+    };
+    assert!(upgrades(
+        "Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n"
+    ));
+    assert!(!upgrades("Upgrade: websocket\r\n"));
+    assert!(!upgrades("Connection: Upgrade\r\n"));
+    assert!(!upgrades(
+        "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: x\r\n"
+    ));
+    assert!(!upgrades(
+        "Connection: Upgrade\r\nUpgrade: websocket, H2C\r\n"
+    ));
+    assert!(!upgrades(
+        "Connection: Upgrade\r\nUpgrade: websocket\r\nContent-Length: 3\r\n"
+    ));
+}
+
+#[test]
+fn a_response_ends_where_its_status_and_fields_say() {
+    let framing = |text: &str, to_head| answered(text, to_head).unwrap().unwrap().framing;
+    assert_eq!(
+        framing("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", false),
+        Framing::Length(5)
+    );
+    assert_eq!(
+        framing("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", true),
+        Framing::None
+    );
+    assert_eq!(
+        framing("HTTP/1.1 204 No Content\r\n\r\n", false),
+        Framing::None
+    );
+    assert_eq!(
+        framing(
+            "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n",
+            false
+        ),
+        Framing::None
+    );
+    assert_eq!(
+        framing("HTTP/1.1 200\r\nTransfer-Encoding: Chunked\r\n\r\n", false),
+        Framing::Chunked
+    );
+    assert_eq!(
+        framing("HTTP/1.0 200 OK\r\n\r\n", false),
+        Framing::UntilClose
+    );
+    for bad in [
+        "HTTP/1.1 20 OK\r\n\r\n",
+        "HTTP/1.1 2000 OK\r\n\r\n",
+        "HTTP/1.1  200 OK\r\n\r\n",
+        "HTTP/2 200\r\n\r\n",
+        "ICY 200 OK\r\n\r\n",
+        "HTTP/1.1 200 OK\nX: y\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+        "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+    ] {
+        assert!(answered(bad, false).is_err(), "{bad:?}");
+    }
+}
+
+#[test]
+fn the_end_of_a_head_is_found_in_pieces() {
+    let text = b"\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\nrest";
+    let end = text.len() - 4;
+    for known in 0..end {
+        assert_eq!(head_end(&text[..known], 0), Ok(None), "{known}");
+        assert_eq!(head_end(text, known), Ok(Some(end)), "{known}");
+    }
+    assert_eq!(head_end(b"GET / HTTP/1.1\nHost", 0), Err(Refusal::LineEnd));
+}
+
+proptest! {
+    #[test]
+    fn no_input_panics_and_no_prefix_is_mistaken(input in prop::collection::vec(any::<u8>(), 0..200)) {
+        let mut fields = Vec::new();
+        let _ = request(&input, &HeadLimits::default(), &mut fields);
+        let _ = response(&input, false, &HeadLimits::default(), &mut fields);
+        let _ = head_end(&input, 0);
+    }
+
+    /// What is nearly a request is read the same, however much of it is there: never complete before the empty line.
+    #[test]
+    fn a_prefix_is_incomplete_or_refused(cut in 0usize..1000, noise in prop::sample::select(vec!["", " ", "\r", "\n", "\0", ":", "chunked", "5"]), at in 0usize..80) {
+        let mut text = "POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nConnection: x\r\nX: y\r\n\r\n".to_owned();
+        text.insert_str(at.min(text.len()), noise);
+        let whole = read(&text);
+        let cut = cut % text.len();
+        let part = read(&text[..cut]);
+        if let Ok(Some(request)) = &part {
+            prop_assert_eq!(whole, Ok(Some(request.clone())));
+        } else if let (Err(_), Ok(Some(_))) = (&part, &whole) {
+            prop_assert!(false, "{:?} is refused before its end, and whole it is not", text);
+        }
+    }
+}
