@@ -21,6 +21,8 @@ pub(crate) const BODY_ROOM: usize = 256 << 10;
 /// Buffers that are kept for the next request, and the largest of them.
 const SPARE_MAX: usize = 1024;
 const SPARE_SIZE: usize = 16 << 10;
+/// Large buffers that are kept for slow clients.
+const LARGE_MAX: usize = 8;
 
 /// What the kernel said last of a socket.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -83,6 +85,7 @@ pub(crate) struct Context {
     pub(crate) out: Vec<u8>,
     pub(crate) fields: Vec<Field>,
     spare: Vec<Vec<u8>>,
+    large: Vec<Vec<u8>>,
     pub(crate) dice: Dice,
     /// No further requests.
     pub(crate) draining: bool,
@@ -127,6 +130,7 @@ impl Context {
             out: Vec::with_capacity(HEAD_ROOM),
             fields: Vec::with_capacity(64),
             spare: Vec::new(),
+            large: Vec::new(),
             dice: Dice::new(seed),
             draining: false,
         }
@@ -142,11 +146,21 @@ impl Context {
         self.spare.pop().unwrap_or_default()
     }
 
+    /// A buffer for what a slow client does not take.
+    pub(crate) fn large(&mut self) -> Vec<u8> {
+        self.large.pop().unwrap_or_default()
+    }
+
     pub(crate) fn recycle(&mut self, mut buffer: Vec<u8>) {
-        if buffer.capacity() != 0 && buffer.capacity() <= SPARE_SIZE && self.spare.len() < SPARE_MAX
-        {
+        let (kept, most) = match buffer.capacity() {
+            0 => return,
+            size if size <= SPARE_SIZE => (&mut self.spare, SPARE_MAX),
+            size if size <= 2 * BODY_ROOM => (&mut self.large, LARGE_MAX),
+            _ => return,
+        };
+        if kept.len() < most {
             buffer.clear();
-            self.spare.push(buffer);
+            kept.push(buffer);
         }
     }
 

@@ -16,7 +16,7 @@ use weir_http::{Answer, Exchange};
 use weir_model::ProxyProtocol;
 
 use crate::balance::Tried;
-use crate::context::{Context, Local, Ready, token};
+use crate::context::{BODY_ROOM, Context, HEAD_ROOM, Local, Ready, token};
 use crate::slab::Key;
 use crate::socket::{self, Read, Written};
 use crate::wheel::Deadline;
@@ -97,6 +97,8 @@ pub(crate) struct Session {
     /// What the client did not take yet; this much of it was taken.
     stuck: Vec<u8>,
     taken: usize,
+    /// How much is read from the server at once: less while the client takes less, since what it does not take is copied.
+    room: usize,
     pub(crate) deadline: Deadline,
 }
 
@@ -132,6 +134,7 @@ impl Session {
             sent: 0,
             stuck: Vec::new(),
             taken: 0,
+            room: BODY_ROOM,
             deadline: Deadline::default(),
         }
     }
@@ -232,6 +235,7 @@ impl Session {
         self.leave_server(cx, false);
         cx.recycle(std::mem::take(&mut self.request));
         cx.recycle(std::mem::take(&mut self.input));
+        cx.recycle(std::mem::take(&mut self.stuck));
     }
 
     fn leave_server(&mut self, cx: &mut Context, stays: bool) {
@@ -243,7 +247,7 @@ impl Session {
     }
 
     /// Sends what the client did not take. `None`: the client is gone.
-    fn flush(&mut self) -> Option<bool> {
+    fn flush(&mut self, cx: &mut Context) -> Option<bool> {
         if self.stuck.is_empty() {
             return Some(true);
         }
@@ -256,7 +260,7 @@ impl Session {
                 self.taken += octets;
                 if self.taken == self.stuck.len() {
                     // Memory only while it is needed.
-                    self.stuck = Vec::new();
+                    cx.recycle(std::mem::take(&mut self.stuck));
                     self.taken = 0;
                     return Some(true);
                 }
@@ -306,8 +310,12 @@ impl Session {
         match written {
             Written::Broken => false,
             Written::Some(octets) => {
-                if octets < total {
+                if octets == total {
+                    self.room = (self.room * 2).min(BODY_ROOM);
+                } else {
                     self.ready.writable = false;
+                    self.room = (self.room / 2).max(HEAD_ROOM);
+                    self.stuck = cx.large();
                     let in_head = octets.min(head.len());
                     self.stuck.extend_from_slice(&head[in_head..]);
                     self.stuck.extend_from_slice(&body[octets - in_head..]);
@@ -373,7 +381,7 @@ impl Session {
 
     /// Sends the rest, then ends so that the client can read it all: closing with something unread would reset.
     fn farewell(&mut self, key: Key, cx: &mut Context) -> Moved {
-        match self.flush() {
+        match self.flush(cx) {
             None => return Moved::Ends,
             Some(false) => return Moved::Waits,
             Some(true) => {}

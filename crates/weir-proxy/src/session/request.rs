@@ -15,7 +15,7 @@ use crate::socket::{self, Read};
 impl Session {
     /// Reads until a head is complete.
     pub(super) fn take_request(&mut self, key: Key, cx: &mut Context) -> Moved {
-        match self.flush() {
+        match self.flush(cx) {
             None => return Moved::Ends,
             Some(false) => return Moved::Waits,
             Some(true) => {}

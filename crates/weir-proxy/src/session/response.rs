@@ -121,7 +121,7 @@ impl Session {
 
     /// Reads from the server as long as the client takes what came before.
     fn take_response(&mut self, key: Key, cx: &mut Context) -> Moved {
-        match self.flush() {
+        match self.flush(cx) {
             None => return Moved::Ends,
             Some(false) => return Moved::Waits,
             Some(true) => {}
@@ -133,7 +133,7 @@ impl Session {
             return Moved::Waits;
         }
         let room = if self.exchange.is_answered() {
-            BODY_ROOM
+            self.room
         } else {
             HEAD_ROOM
         };

@@ -100,7 +100,7 @@ impl Session {
     }
 
     fn carry_down(&mut self, cx: &mut Context, scratch: &mut [u8]) -> Moved {
-        match self.flush() {
+        match self.flush(cx) {
             None => return Moved::Ends,
             Some(false) => return Moved::Waits,
             Some(true) => {}
@@ -119,9 +119,9 @@ impl Session {
         if !upstream.ready.readable {
             return Moved::Waits;
         }
-        match socket::read(&upstream.socket, scratch) {
+        match socket::read(&upstream.socket, &mut scratch[..self.room]) {
             Read::Some(octets) => {
-                upstream.ready.after_read(octets, BODY_ROOM);
+                upstream.ready.after_read(octets, self.room);
                 let mut nothing = Vec::new();
                 if self.deliver(cx, &mut nothing, &scratch[..octets]) {
                     Moved::On
