@@ -179,6 +179,24 @@ mod tests {
             }
             "check" => checked(key, line),
             "expect" => checked("expect", &format!("expect = {{ {line} }}")),
+            "route" => {
+                let base = ["service = \"images\"", "pool = \"images\""];
+                // What it leads to is one of three.
+                let alone = matches!(key, "redirect" | "status" | "body");
+                let base = if alone { &base[..1] } else { &base[..] };
+                let status = if key == "body" { "status = 404\n" } else { "" };
+                let redirect = if key == "status" {
+                    "redirect = \"/x\"\n"
+                } else {
+                    ""
+                };
+                pool.to_owned()
+                    + &service("proxy", "protocol = \"http\"")
+                    + &format!(
+                        "[[route]]\n{}\n{status}{redirect}{line}\n",
+                        others(base).join("\n")
+                    )
+            }
             page => panic!("no frame for {page}"),
         }
     }

@@ -163,10 +163,14 @@ pub(crate) static ROOT: Section = Section {
             "listen",
             "services",
         ]),
-        Key::later(
+        Key::new(
             "route",
-            "Which HTTP requests of a `proxy` service go to which pool.",
-        ),
+            Kind::List(&Kind::Table(&ROUTE)),
+            Absent("every request goes to its service's pool"),
+            "Which requests of an `http` service go where; the first that fits decides.",
+            "",
+        )
+        .known_as(&["routes", "location", "acl", "use_backend"]),
         Key::new(
             "check",
             Kind::Named(&CHECK),
@@ -691,6 +695,77 @@ pub(crate) static PROXY_LIMITS: Section = Section {
     ],
 };
 
+/// `[[route]]`.
+pub(crate) static ROUTE: Section = Section {
+    path: "route",
+    page: "route",
+    purpose: "Which requests of an `http` service go where. Routes are tried in the order of the file, and the first whose \
+              conditions all hold decides; without one the request goes to the service's own pool.",
+    example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
+              \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\nhost = \
+              \"*.example\"\npath = \"/old/*\"\nredirect = \"https://{host}/new/\"\n",
+    keys: &[
+        Key::new("service", Kind::ServiceName, Required, "The service whose requests it is for.", "service = \"web\"")
+            .known_as(&["frontend"]),
+        Key::new(
+            "host",
+            Kind::Words("a host, or `*.` and a host"),
+            Absent("any host"),
+            "The host that is asked for, without its port; `*.example` is every host below `example`.",
+            "host = \"static.example\"",
+        )
+        .known_as(&["server_name", "hosts"]),
+        Key::new(
+            "path",
+            Kind::Words("a path, with `*` for any characters"),
+            Absent("any path"),
+            "The path as it is sent, without the query. `*` stands for any characters, none included: `/img/*`.",
+            "path = \"/img/*\"",
+        )
+        .known_as(&["location", "prefix", "url"]),
+        Key::new(
+            "method",
+            Kind::List(&Kind::Words("a method")),
+            Absent("any method"),
+            "Methods, one of which it must be.",
+            "method = [\"GET\", \"HEAD\"]",
+        )
+        .known_as(&["methods"]),
+        Key::new(
+            "header",
+            Kind::List(&Kind::Words("`Name` or `Name: value`")),
+            Absent("any header"),
+            "Header fields that must all be there, with just that value where one is written.",
+            "header = [\"X-Beta\", \"Accept: text/html\"]",
+        )
+        .known_as(&["headers"]),
+        Key::new("pool", Kind::PoolName, Absent("the route redirects or answers"), "The pool whose servers are used.", "pool = \"images\"")
+            .known_as(&["backend", "use_backend", "proxy_pass"]),
+        Key::new(
+            "redirect",
+            Kind::Words("a URL"),
+            Absent("nobody is sent elsewhere"),
+            "Where the client is sent, by `status` or 302. `{host}` and `{path}` (with the query) are the request's.",
+            "redirect = \"https://{host}{path}\"",
+        )
+        .known_as(&["return", "location"]),
+        Key::new(
+            "status",
+            integer((200, 599)),
+            Absent("302 with `redirect`"),
+            "Status of an answer of Weir's own, or of a redirect.",
+            "status = 308",
+        ),
+        Key::new(
+            "body",
+            Kind::Words("any text"),
+            Absent("the status in words"),
+            "Body of an answer of Weir's own, as plain text.",
+            "body = \"Gone fishing\\n\"",
+        ),
+    ],
+};
+
 /// `tunnel` as a table.
 pub(crate) static TUNNEL: Section = Section {
     path: "service.NAME.tunnel",
@@ -743,7 +818,7 @@ pub(crate) static SNAT: Section = Section {
 };
 
 /// Every section that has a page, in the manual's order.
-pub(crate) static PAGES: [&Section; 12] = [
+pub(crate) static PAGES: [&Section; 13] = [
     &NODE,
     &TIMEOUTS,
     &POOL,
@@ -756,4 +831,5 @@ pub(crate) static PAGES: [&Section; 12] = [
     &SNAT,
     &PROXY_TIMEOUTS,
     &PROXY_LIMITS,
+    &ROUTE,
 ];

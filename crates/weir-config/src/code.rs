@@ -116,6 +116,8 @@ codes! {
     ServerIsVip = "W007",
     /// A listener takes the packets of the admin address.
     AdminShadowed = "W008",
+    /// No request can come to this route.
+    UnreachableRoute = "W009",
     /// No pool and no server uses this check.
     UnusedCheck = "W020",
     /// The services of a pool listen on several ports, and its check goes to one of them.

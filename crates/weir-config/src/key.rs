@@ -58,6 +58,9 @@ pub(crate) enum Kind {
     Text,
     /// Status codes of HTTP, `200-299,304`.
     StatusCodes,
+    ServiceName,
+    /// Text of that meaning.
+    Words(&'static str),
     Interface,
     /// `ADDRESS:PORT` of the director itself.
     SocketAddress,
@@ -178,6 +181,8 @@ impl Kind {
             Self::CheckName => "the name of a [check.NAME]".to_owned(),
             Self::Text => "a string".to_owned(),
             Self::StatusCodes => "status codes like \"200-299,304\"".to_owned(),
+            Self::ServiceName => "the name of a service".to_owned(),
+            Self::Words(meaning) => format!("a string, {meaning}"),
             Self::Interface => "an interface name".to_owned(),
             Self::SocketAddress => "\"ADDRESS:PORT\"".to_owned(),
             Self::Address => "an IP address".to_owned(),

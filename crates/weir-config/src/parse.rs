@@ -4,12 +4,12 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use toml::de::DeTable;
-use weir_model::Desired;
+use weir_model::{Desired, Proxy};
 
 use crate::code::{Code, Severity};
 use crate::diagnostic::{Diagnostic, Lines};
 use crate::json;
-use crate::lower::lower;
+use crate::lower::{LoweredProxy, LoweredRoute, lower};
 use crate::tree::{Table, Value};
 use crate::verify::{Host, verify};
 use crate::view::Sink;
@@ -159,16 +159,24 @@ fn finish(
             .into_iter()
             .map(|service| service.service)
             .collect(),
-        proxies: lowered
-            .proxies
-            .into_iter()
-            .map(|proxy| proxy.proxy)
-            .collect(),
+        proxies: routed(lowered.proxies, lowered.routes),
     };
     Ok(Parsed {
         desired,
         findings: found,
     })
+}
+
+/// Proxy services with their routes; that each route's service is there was verified.
+fn routed(proxies: Vec<LoweredProxy>, routes: Vec<LoweredRoute>) -> Vec<Proxy> {
+    let mut proxies: Vec<Proxy> = proxies.into_iter().map(|proxy| proxy.proxy).collect();
+    for lowered in routes {
+        let named = |proxy: &&mut Proxy| proxy.name == lowered.service.0;
+        if let Some(proxy) = proxies.iter_mut().find(named) {
+            proxy.routes.push(lowered.route);
+        }
+    }
+    proxies
 }
 
 /// One finding for each mistake of syntax, and all lines that the parser could not make sense of.

@@ -68,9 +68,10 @@ fn kind(of: &Kind) -> Value {
     const PORT: &str = "[0-9]{1,5}";
     match of {
         Kind::Later => json!(false),
-        Kind::PoolName => json!({"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$"}),
-        Kind::CheckName => json!({"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$"}),
-        Kind::Text => json!({"type": "string"}),
+        Kind::Words(_) | Kind::Text => json!({"type": "string"}),
+        Kind::PoolName | Kind::ServiceName | Kind::CheckName => {
+            json!({"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$"})
+        }
         Kind::StatusCodes => {
             json!({"type": "string", "pattern": "^[1-5][0-9]{2}(-[1-5][0-9]{2})?( *, *[1-5][0-9]{2}(-[1-5][0-9]{2})?)*$"})
         }

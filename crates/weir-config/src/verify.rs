@@ -396,6 +396,15 @@ fn unused(sink: &mut Sink<'_>, lowered: &Lowered) {
                 .iter()
                 .map(|proxy| proxy.proxy.pool.as_str()),
         )
+        .chain(
+            lowered
+                .routes
+                .iter()
+                .filter_map(|route| match &route.route.action {
+                    weir_model::RouteAction::Pool(pool) => Some(pool.as_str()),
+                    _ => None,
+                }),
+        )
         .collect();
     let exist: HashSet<&str> = lowered
         .pools

@@ -2,7 +2,7 @@
 //!
 //! [`head`] reads requests and responses and refuses whatever two readers could understand differently; [`rewrite`] passes
 //! heads on by copying ranges; [`chunk`] follows the chunked coding; [`exchange`] ties a request to its response and says
-//! when it ends and what becomes of the connections; [`answer`] writes what Weir says itself.
+//! when it ends and what becomes of the connections; [`answer`] writes what Weir says itself, [`route`] says where a request leads.
 //!
 //! The crate refuses to own a buffer, a socket, a clock or a header map. Names and values are places in the caller's input.
 
@@ -14,6 +14,7 @@ pub mod head;
 mod octet;
 mod refusal;
 pub mod rewrite;
+pub mod route;
 
 pub use answer::Answer;
 pub use exchange::{Exchange, ServerEnd, Step};

@@ -14,6 +14,7 @@ mod indexed;
 mod ipvs;
 mod listener;
 mod proxy;
+mod route;
 mod scheduler;
 
 pub use check::{Aim, Check, Health, Http, OnFailure, Probe, ProxyHeader, Require, Start, Timing};
@@ -27,4 +28,5 @@ pub use indexed::Indexed;
 pub use ipvs::Ipvs;
 pub use listener::{Family, Listener, Mark, Ports, Protocol};
 pub use proxy::{Network, Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts};
+pub use route::{HostPattern, Route, RouteAction};
 pub use scheduler::{Scheduler, SchedulerFlags, SchedulerKind};

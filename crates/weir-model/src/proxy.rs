@@ -5,7 +5,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::{Scheduler, SchedulerKind, Source};
+use crate::{Route, RouteAction, Scheduler, SchedulerKind, Source};
 
 /// What a proxy service understands of what it carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -148,8 +148,10 @@ pub struct Proxy {
     pub listen: Vec<SocketAddr>,
     /// What it understands.
     pub protocol: ProxyProtocol,
-    /// Name of the pool.
+    /// Name of the pool, for requests that fit no route.
     pub pool: String,
+    /// Routes in file order, the first that fits decides; of a `tcp` service none.
+    pub routes: Vec<Route>,
     /// How long it waits for what.
     pub timeouts: ProxyTimeouts,
     /// How much it takes.
@@ -171,6 +173,19 @@ impl Proxy {
         })
     }
 
+    /// The pools that its requests may go to, its own first, each once.
+    pub fn pools(&self) -> Vec<&str> {
+        let mut pools = vec![self.pool.as_str()];
+        for route in &self.routes {
+            if let RouteAction::Pool(pool) = &route.action
+                && !pools.contains(&pool.as_str())
+            {
+                pools.push(pool);
+            }
+        }
+        pools
+    }
+
     /// A service without listeners, with the defaults.
     pub fn new(name: impl Into<String>, protocol: ProxyProtocol, pool: impl Into<String>) -> Self {
         Self {
@@ -178,6 +193,7 @@ impl Proxy {
             listen: Vec::new(),
             protocol,
             pool: pool.into(),
+            routes: Vec::new(),
             timeouts: ProxyTimeouts::default(),
             limits: ProxyLimits::default(),
             forwarded: true,

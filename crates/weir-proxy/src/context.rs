@@ -48,7 +48,8 @@ impl Ready {
 #[derive(Debug)]
 pub(crate) struct Local {
     pub(crate) service: Arc<Service>,
-    pub(crate) balance: RefCell<Balance>,
+    /// One for each of the service's pools.
+    pub(crate) balances: RefCell<Vec<Balance>>,
     /// No configuration has it any more: its clients finish what they began.
     pub(crate) gone: bool,
 }
@@ -287,10 +288,11 @@ impl Context {
 }
 
 /// A service as a worker begins to have it.
-pub(crate) fn local(service: Arc<Service>, balance: Balance) -> Rc<Local> {
+pub(crate) fn local(service: Arc<Service>, mut balances: Vec<Balance>) -> Rc<Local> {
+    balances.resize_with(service.pools.len(), Balance::default);
     Rc::new(Local {
         service,
-        balance: RefCell::new(balance),
+        balances: RefCell::new(balances),
         gone: false,
     })
 }

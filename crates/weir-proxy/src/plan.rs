@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use weir_http::HeadLimits;
-use weir_model::{Network, ProxyProtocol, ProxyTimeouts, Scheduler};
+use weir_model::{Network, ProxyProtocol, ProxyTimeouts, Route, Scheduler};
 
 /// A number on a cache line that one thread writes.
 #[derive(Debug, Default)]
@@ -130,7 +130,11 @@ pub(crate) struct Service {
     pub(crate) listen: Vec<Arc<Listeners>>,
     /// `ADDRESS:PORT` for a request without `Host`.
     pub(crate) host: String,
-    pub(crate) targets: Targets,
+    /// Of each pool, the service's own first.
+    pub(crate) pools: Vec<Targets>,
+    pub(crate) routes: Vec<Route>,
+    /// Where each route leads in `pools`; of one that answers, nowhere.
+    pub(crate) leads: Vec<Option<usize>>,
     pub(crate) timeouts: Millis,
     pub(crate) head: HeadLimits,
     pub(crate) retries: u32,
@@ -141,6 +145,13 @@ pub(crate) struct Service {
     pub(crate) counters: Arc<Sharded>,
     /// Clients connected now, over all workers.
     pub(crate) clients: Arc<AtomicU32>,
+}
+
+impl Service {
+    /// Servers of all its pools.
+    pub(crate) fn targets(&self) -> impl Iterator<Item = &Arc<Target>> {
+        self.pools.iter().flat_map(|pool| &pool.list)
+    }
 }
 
 /// The timeouts in the clock's unit.

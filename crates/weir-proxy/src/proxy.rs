@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use weir_http::HeadLimits;
-use weir_model::{Desired, Pool};
+use weir_model::{Desired, Pool, RouteAction};
 
 use crate::plan::{Listeners, Load, Plan, Service, Sharded, Shared, Target, Targets};
 use crate::status::ServiceStatus;
@@ -98,15 +98,26 @@ impl Proxy {
         let mut known = self.known.clone();
         let mut services = Vec::new();
         for proxy in &desired.proxies {
-            let Some(pool) = desired.pool(&proxy.pool) else {
+            let pools = proxy.pools().into_iter().map(|name| desired.pool(name));
+            let Some(pools) = pools.collect::<Option<Vec<&Pool>>>() else {
                 continue;
             };
-            services.push(Arc::new(service(&mut known, self.cpus.len(), proxy, pool)?));
+            services.push(Arc::new(service(
+                &mut known,
+                self.cpus.len(),
+                proxy,
+                &pools,
+            )?));
         }
         forget(&mut known, &services);
         let weights = services
             .iter()
-            .filter_map(|service| desired.pool(&service.targets.pool))
+            .flat_map(|service| {
+                service
+                    .pools
+                    .iter()
+                    .filter_map(|targets| desired.pool(&targets.pool))
+            })
             .flat_map(|pool| {
                 let name = |server: &weir_model::Server| (pool.name.clone(), server.name.clone());
                 pool.servers
@@ -241,7 +252,7 @@ fn service(
     known: &mut Known,
     workers: usize,
     proxy: &weir_model::Proxy,
-    pool: &Pool,
+    pools: &[&Pool],
 ) -> Result<Service> {
     let mut listen = Vec::new();
     for address in &proxy.listen {
@@ -283,7 +294,19 @@ fn service(
             .first()
             .map(ToString::to_string)
             .unwrap_or_default(),
-        targets: targets(known, workers, proxy, pool),
+        leads: proxy
+            .routes
+            .iter()
+            .map(|route| match &route.action {
+                RouteAction::Pool(name) => pools.iter().position(|pool| pool.name == *name),
+                RouteAction::Redirect { .. } | RouteAction::Answer { .. } => None,
+            })
+            .collect(),
+        routes: proxy.routes.clone(),
+        pools: pools
+            .iter()
+            .map(|pool| targets(known, workers, proxy, pool))
+            .collect(),
         timeouts: (&proxy.timeouts).into(),
         head: HeadLimits {
             head: limits.head as usize,
@@ -346,12 +369,14 @@ fn forget(known: &mut Known, services: &[Arc<Service>]) {
         .retain(|name, _| services.iter().any(|service| service.name == *name));
     let ids: HashSet<u32> = services
         .iter()
-        .flat_map(|service| service.targets.list.iter().map(|target| target.id))
+        .flat_map(|service| service.targets().map(|target| target.id))
         .collect();
     known.targets.retain(|_, target| ids.contains(&target.id));
     let used: HashSet<ServerName> = known.targets.keys().map(|(_, name)| name.clone()).collect();
     known.loads.retain(|name, _| used.contains(name));
-    known
-        .versions
-        .retain(|pool, _| services.iter().any(|service| service.targets.pool == *pool));
+    known.versions.retain(|pool, _| {
+        services
+            .iter()
+            .any(|service| service.pools.iter().any(|targets| targets.pool == *pool))
+    });
 }

@@ -31,6 +31,8 @@ pub struct ServiceStatus {
 /// One server in a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerStatus {
+    /// Its pool: the service's own, or one that a route leads to.
+    pub pool: String,
     /// ADDRESS as in the file.
     pub name: String,
     /// The address itself.
@@ -72,17 +74,21 @@ fn service_status(service: &Service) -> ServiceStatus {
         errors: counters.sum(|c| &c.errors),
         retries: counters.sum(|c| &c.retries),
         servers: service
-            .targets
-            .list
+            .pools
             .iter()
-            .map(|target| server_status(target))
+            .flat_map(|pool| {
+                pool.list
+                    .iter()
+                    .map(|target| server_status(&pool.pool, target))
+            })
             .collect(),
     }
 }
 
-fn server_status(target: &Target) -> ServerStatus {
+fn server_status(pool: &str, target: &Target) -> ServerStatus {
     let counters = &target.counters;
     ServerStatus {
+        pool: pool.to_owned(),
         name: target.name.clone(),
         address: target.address,
         port: target.port,

@@ -188,9 +188,9 @@ impl Worker {
             .iter()
             .map(|service| {
                 let known = former.get(&service.name);
-                let balance =
-                    known.map_or_else(Balance::default, |known| known.balance.take().renewed());
-                (service.name.clone(), local(Arc::clone(service), balance))
+                let balances = known.map_or_else(Vec::new, |known| known.balances.take());
+                let balances = balances.into_iter().map(Balance::renewed).collect();
+                (service.name.clone(), local(Arc::clone(service), balances))
             })
             .collect();
         self.adopt_listeners(&locals);
@@ -198,7 +198,7 @@ impl Worker {
         let stays: std::collections::HashSet<u32> = plan
             .services
             .iter()
-            .flat_map(|service| service.targets.list.iter().map(|target| target.id))
+            .flat_map(|service| service.targets().map(|target| target.id))
             .collect();
         self.cx.end_idle_of(|target| stays.contains(&target.id));
     }
@@ -261,7 +261,7 @@ impl Worker {
             .map(|(name, known)| {
                 let ending = Local {
                     service: Arc::clone(&known.service),
-                    balance: known.balance.take().into(),
+                    balances: known.balances.take().into(),
                     gone: true,
                 };
                 (name, Rc::new(ending))

@@ -7,11 +7,13 @@ mod check;
 mod node;
 mod pool;
 mod proxy;
+mod route;
 mod scheduler;
 mod service;
 
 pub(crate) use check::Shared;
 pub(crate) use proxy::LoweredProxy;
+pub(crate) use route::LoweredRoute;
 pub(crate) use scheduler::ALIASES;
 
 use std::ops::Range;
@@ -38,6 +40,8 @@ pub(crate) struct Lowered {
     pub(crate) pools: Vec<LoweredPool>,
     pub(crate) services: Vec<LoweredService>,
     pub(crate) proxies: Vec<LoweredProxy>,
+    /// In file order; `verify` gives each to its service.
+    pub(crate) routes: Vec<LoweredRoute>,
 }
 
 /// A pool and where its parts are written.
@@ -82,6 +86,7 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
         pools: Vec::new(),
         services: Vec::new(),
         proxies: Vec::new(),
+        routes: Vec::new(),
     };
     if let Some((table, place)) = section(sink, &view, "node") {
         let view = View::open(sink, &catalog::NODE, table, place);
@@ -109,6 +114,7 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
             lowered.services.push(service::service(sink, entry, table));
         }
     }
+    lowered.routes = route::routes(sink, &view);
     lowered
 }
 

@@ -3,22 +3,77 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-use weir_model::{Ports, Protocol};
+use weir_model::{Ports, Protocol, ProxyProtocol, RouteAction};
 
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
-use crate::lower::{Lowered, LoweredPool, LoweredProxy};
+use crate::lower::{Lowered, LoweredPool, LoweredProxy, LoweredRoute};
+use crate::suggest::nearest;
 use crate::view::Sink;
 
 use super::dangling;
 
 pub(super) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &LoweredPool>) {
     listeners(sink, lowered);
+    routes(sink, lowered, pools);
     for proxy in &lowered.proxies {
         let Some(place) = &proxy.pool else { continue };
         match pools.get(proxy.proxy.pool.as_str()) {
             Some(pool) => servers(sink, proxy, pool),
             None => dangling(sink, lowered, pools, &proxy.proxy.pool, place, &proxy.name),
+        }
+    }
+}
+
+/// Routes: whose they are, where they lead, and whether a request can come to them.
+fn routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &LoweredPool>) {
+    for (at, route) in lowered.routes.iter().enumerate() {
+        let (name, place) = &route.service;
+        let proxies = || lowered.proxies.iter();
+        match proxies().find(|proxy| proxy.proxy.name == *name) {
+            Some(proxy) if proxy.proxy.protocol == ProxyProtocol::Http => {}
+            Some(proxy) => sink.push(
+                Diagnostic::new(
+                    Code::Contradiction,
+                    place,
+                    format!("service `{name}` sees no requests"),
+                )
+                .also(&proxy.name, "its protocol is \"tcp\"")
+                .fix("write protocol = \"http\" there"),
+            ),
+            None => {
+                let near = nearest(name, proxies().map(|proxy| proxy.proxy.name.as_str()));
+                let fix = near.map_or_else(
+                    || format!("add [service.{name}] with forward = \"proxy\""),
+                    |near| format!("did you mean `{near}`?"),
+                );
+                let message = format!("there is no proxy service `{name}`");
+                sink.push(Diagnostic::new(Code::DanglingPool, place, message).fix(fix));
+            }
+        }
+        if let (RouteAction::Pool(pool), Some(place)) = (&route.route.action, &route.pool)
+            && !pools.contains_key(pool.as_str())
+        {
+            dangling(sink, lowered, pools, pool, place, &route.place);
+        }
+        let same = |earlier: &&LoweredRoute| {
+            let (a, b) = (&earlier.route, &route.route);
+            let alike = a.host == b.host
+                && a.path == b.path
+                && a.methods == b.methods
+                && a.headers == b.headers;
+            earlier.service.0 == *name && (a.is_for_all() || alike)
+        };
+        if let Some(earlier) = lowered.routes[..at].iter().find(same) {
+            sink.push(
+                Diagnostic::new(
+                    Code::UnreachableRoute,
+                    &route.place,
+                    "no request comes to this route",
+                )
+                .also(&earlier.place, "this one takes them all before")
+                .fix("take it out, or put it first"),
+            );
         }
     }
 }

@@ -57,11 +57,15 @@ fn touched(change: &Change, old: &Desired, live: &impl LiveFlows) -> u64 {
             .services
             .iter()
             .map(|service| (&service.name, &service.pool));
-        let proxies = old.proxies.iter().map(|proxy| (&proxy.name, &proxy.pool));
+        let proxies = old
+            .proxies
+            .iter()
+            .filter(|proxy| proxy.pools().contains(&pool));
         layer_4
-            .chain(proxies)
             .filter(|(_, used)| *used == pool)
-            .map(|(service, _)| live.count(service, server))
+            .map(|(service, _)| service)
+            .chain(proxies.map(|proxy| &proxy.name))
+            .map(|service| live.count(service, server))
             .sum()
     };
     match change {

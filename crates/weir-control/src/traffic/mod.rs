@@ -180,8 +180,9 @@ impl Traffic {
             .filter_map(|status| Some((self.desired.proxy(&status.name)?, status)));
         known
             .filter_map(|(proxy, status)| {
-                let pool = self.desired.pool(&proxy.pool)?;
-                let scheduler = pool
+                let scheduler = self
+                    .desired
+                    .pool(&proxy.pool)?
                     .scheduler
                     .unwrap_or(weir_model::Proxy::default_scheduler(proxy.protocol));
                 Some(ProxyStatus {
@@ -193,7 +194,9 @@ impl Traffic {
                     servers: status
                         .servers
                         .iter()
-                        .map(|server| self.server(pool, server))
+                        .filter_map(|server| {
+                            Some(self.server(self.desired.pool(&server.pool)?, server))
+                        })
                         .collect(),
                     numbers: status.clone(),
                 })
@@ -252,7 +255,12 @@ impl Traffic {
 
 /// Servers of pools that proxy services use, once for each.
 fn proxied_servers(desired: &Desired) -> Vec<(&Pool, &weir_model::Server)> {
-    let used = |pool: &&Pool| desired.proxies.iter().any(|proxy| proxy.pool == pool.name);
+    let used = |pool: &&Pool| {
+        desired
+            .proxies
+            .iter()
+            .any(|proxy| proxy.pools().contains(&pool.name.as_str()))
+    };
     let pools = desired.pools.iter().filter(used);
     pools
         .flat_map(|pool| pool.servers.iter().map(move |server| (pool, server)))

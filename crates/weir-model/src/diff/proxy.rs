@@ -75,6 +75,10 @@ fn edits(old: &Proxy, new: &Proxy) -> Vec<Edit> {
             new.protocol,
             |protocol: &ProxyProtocol| protocol.as_str().to_owned(),
         )
+        .compare("routes", &old.routes, &new.routes, |routes| {
+            let lines: Vec<String> = routes.iter().map(ToString::to_string).collect();
+            format!("[{}]", lines.join(", "))
+        })
         .compare("pool", &old.pool, &new.pool, |pool| (*pool).clone())
         .compare("timeouts.request", t.request, u.request, duration)
         .compare("timeouts.idle", t.idle, u.idle, duration)

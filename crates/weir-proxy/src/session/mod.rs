@@ -84,7 +84,8 @@ pub(crate) struct Session {
     pub(crate) local: Rc<Local>,
     exchange: Exchange,
     server: Key,
-    /// The server's place in the service's list.
+    /// The pool's place in the service, and the server's in the pool.
+    pool: usize,
     place: usize,
     tried: Tried,
     attempts: u32,
@@ -125,6 +126,7 @@ impl Session {
             local,
             exchange: Exchange::idle(),
             server: Key::NONE,
+            pool: 0,
             place: 0,
             tried: Tried::default(),
             attempts: 0,
@@ -346,15 +348,41 @@ impl Session {
             http10: self.exchange.is_http10(),
             ..Answer::closing(status)
         };
+        self.send_answer(key, cx, &answer)
+    }
+
+    /// Answers where a route says so.
+    fn answer_route(
+        &mut self,
+        key: Key,
+        cx: &mut Context,
+        status: u16,
+        location: Option<&[u8]>,
+        body: &str,
+    ) -> Moved {
+        let stays = self.exchange.client_could_stay() && !self.is_last(cx);
+        let answer = Answer {
+            status,
+            location,
+            body: (!body.is_empty()).then_some(body.as_bytes()),
+            close: !stays,
+            to_head: self.exchange.to_head(),
+            http10: self.exchange.is_http10(),
+        };
+        self.send_answer(key, cx, &answer)
+    }
+
+    fn send_answer(&mut self, key: Key, cx: &mut Context, answer: &Answer<'_>) -> Moved {
         let mut out = std::mem::take(&mut cx.out);
         out.clear();
         answer.write(&mut out);
         let there = self.deliver(cx, &mut out, &[]);
         cx.out = out;
-        if !there {
-            return Moved::Ends;
+        if there {
+            self.after_response(key, cx, !answer.close)
+        } else {
+            Moved::Ends
         }
-        self.after_response(key, cx, stays)
     }
 
     /// The response is delivered, or kept for a slow client: the next request, or the end.

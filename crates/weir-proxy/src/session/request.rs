@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use weir_http::head::{self, head_end};
-use weir_http::{Client, Exchange, RequestEdit, write_request};
-use weir_model::ProxyProtocol;
+use weir_http::{Client, Exchange, RequestEdit, route, write_request};
+use weir_model::{ProxyProtocol, RouteAction};
 
 use super::{Moved, Phase, Session};
 use crate::balance::Tried;
@@ -93,6 +93,27 @@ impl Session {
             Ok(body) => body,
             Err(refusal) => return self.refuse(key, cx, refusal.request_status()),
         };
+        let counters = service.counters.of(cx.worker);
+        counters.requests.add(1);
+        counters.bytes_in.add((head.len() + body) as u64);
+        self.pool = 0;
+        if let Some(at) = route::choose(&service.routes, head, &request, &cx.fields) {
+            match (&service.routes[at].action, service.leads[at]) {
+                (_, Some(pool)) => self.pool = pool,
+                (RouteAction::Redirect { to, status }, _) => {
+                    let location = route::location(to, head, &request, &cx.fields);
+                    self.exchange = exchange;
+                    self.keep(cx, &rest[body..]);
+                    return self.answer_route(key, cx, *status, Some(&location), "");
+                }
+                (RouteAction::Answer { status, body: text }, _) => {
+                    self.exchange = exchange;
+                    self.keep(cx, &rest[body..]);
+                    return self.answer_route(key, cx, *status, None, text);
+                }
+                (RouteAction::Pool(_), None) => {}
+            }
+        }
         let client = service.forwarded.then(|| Client {
             address: self.peer.ip(),
             secure: false,
@@ -117,9 +138,6 @@ impl Session {
         self.tried = Tried::default();
         self.attempts = 0;
         self.fresh = false;
-        let counters = service.counters.of(cx.worker);
-        counters.requests.add(1);
-        counters.bytes_in.add((head.len() + body) as u64);
         self.connect(key, cx)
     }
 
@@ -140,8 +158,8 @@ impl Session {
         let local = Rc::clone(&self.local);
         let service = &local.service;
         loop {
-            let place = local.balance.borrow_mut().pick(
-                &service.targets,
+            let place = local.balances.borrow_mut()[self.pool].pick(
+                &service.pools[self.pool],
                 self.peer,
                 self.tried,
                 &mut cx.dice,
@@ -150,7 +168,7 @@ impl Session {
                 return self.fail(key, cx, if self.attempts == 0 { 503 } else { 502 });
             };
             self.place = place;
-            let target = &service.targets.list[place];
+            let target = &service.pools[self.pool].list[place];
             let port = target.port.unwrap_or(self.port);
             if service.protocol == ProxyProtocol::Http {
                 target.counters.of(cx.worker).requests.add(1);

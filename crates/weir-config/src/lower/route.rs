@@ -1,0 +1,256 @@
+//! `[[route]]`.
+
+use std::ops::Range;
+
+use weir_model::{HostPattern, Route, RouteAction};
+
+use crate::catalog;
+use crate::code::Code;
+use crate::diagnostic::Diagnostic;
+use crate::key::Kind;
+use crate::tree::{Item, Table, Value};
+use crate::view::{Sink, View, text, wrong_type};
+
+/// Statuses that send a client elsewhere.
+const REDIRECTS: [u32; 5] = [301, 302, 303, 307, 308];
+
+/// A route and where its parts are written.
+pub(crate) struct LoweredRoute {
+    pub(crate) route: Route,
+    /// Its table.
+    pub(crate) place: Range<usize>,
+    /// Name of the service, and where it is written.
+    pub(crate) service: (String, Range<usize>),
+    /// Where its pool is written.
+    pub(crate) pool: Option<Range<usize>>,
+}
+
+/// Every `[[route]]` of the file.
+pub(super) fn routes(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<LoweredRoute> {
+    let mut routes = Vec::new();
+    for item in view.list(sink, "route").unwrap_or_default() {
+        match &item.value {
+            Value::Table(table) => routes.extend(route(sink, item, table)),
+            _ => sink.push(wrong_type(item, &Kind::Table(&catalog::ROUTE)).fix("write [[route]]")),
+        }
+    }
+    routes
+}
+
+fn route(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option<LoweredRoute> {
+    // The first key stands for the table, whose own span is its header's or its braces'.
+    let place = table
+        .entries
+        .first()
+        .map_or(item.span.clone(), |entry| entry.key_span.clone());
+    let view = View::open(sink, &catalog::ROUTE, table, &place);
+    let host = view
+        .text(sink, "host")
+        .and_then(|(text, span)| host(sink, text, span));
+    let path = view
+        .text(sink, "path")
+        .and_then(|(text, span)| path(sink, text, span));
+    let methods = methods(sink, &view);
+    let headers = headers(sink, &view);
+    let action = action(sink, &view, &place);
+    let (service, span) = view.text(sink, "service")?;
+    Some(LoweredRoute {
+        route: Route {
+            host,
+            path,
+            methods,
+            headers,
+            action: action?,
+            source: sink.lines.source(place.start),
+        },
+        place,
+        service: (service.to_owned(), span.clone()),
+        pool: view.get("pool").map(|(entry, _)| entry.item.span.clone()),
+    })
+}
+
+fn host(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<HostPattern> {
+    let name = text.strip_prefix("*.").unwrap_or(text);
+    let label = |label: &str| {
+        !label.is_empty()
+            && label
+                .bytes()
+                .all(|octet| octet.is_ascii_alphanumeric() || b"-_".contains(&octet))
+    };
+    let address = text.parse::<std::net::IpAddr>().is_ok()
+        || (text.starts_with('[')
+            && text
+                .trim_matches(['[', ']'])
+                .parse::<std::net::Ipv6Addr>()
+                .is_ok());
+    if !address && !name.split('.').all(label) {
+        sink.push(
+            Diagnostic::new(
+                Code::BadName,
+                span,
+                format!("no host is called `{}`", text.escape_debug()),
+            )
+            .fix("write a name, \"*.\" and a name, or an address; without a port"),
+        );
+        return None;
+    }
+    let lower = name.to_ascii_lowercase();
+    Some(if text.starts_with("*.") {
+        HostPattern::Below(format!(".{lower}"))
+    } else {
+        HostPattern::Exact(lower)
+    })
+}
+
+fn path(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> {
+    let sent = |octet: u8| octet > b' ' && octet < 0x7f && !b"?#".contains(&octet);
+    if !text.starts_with(['/', '*']) || !text.bytes().all(sent) {
+        sink.push(
+            Diagnostic::new(
+                Code::BadName,
+                span,
+                format!("no path is `{}`", text.escape_debug()),
+            )
+            .cause("a path begins with `/`, and is compared as it is sent, without the query")
+            .fix("write \"/img/*\" or \"/exact\", with other characters percent-encoded"),
+        );
+        return None;
+    }
+    Some(text.to_owned())
+}
+
+fn methods(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<String> {
+    let mut methods = Vec::new();
+    for item in view.list(sink, "method").unwrap_or_default() {
+        let Some((text, span)) = text(sink, item, &Kind::Words("a method")) else {
+            continue;
+        };
+        if text.is_empty()
+            || !text
+                .bytes()
+                .all(|octet| octet.is_ascii_uppercase() || octet == b'-')
+        {
+            sink.push(
+                Diagnostic::new(
+                    Code::BadName,
+                    span,
+                    format!("no method is called `{}`", text.escape_debug()),
+                )
+                .cause("methods are compared letter by letter")
+                .fix("write it as it is sent, in upper case: \"GET\""),
+            );
+            continue;
+        }
+        methods.push(text.to_owned());
+    }
+    methods
+}
+
+/// `"Name"` or `"Name: value"`.
+fn headers(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(String, Option<String>)> {
+    let mut headers = Vec::new();
+    for item in view.list(sink, "header").unwrap_or_default() {
+        let Some((text, span)) = text(sink, item, &Kind::Words("a header field")) else {
+            continue;
+        };
+        let (name, value) = text.split_once(':').map_or((text, None), |(name, value)| {
+            (name, Some(value.trim().to_owned()))
+        });
+        let token =
+            |octet: u8| octet.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&octet);
+        if name.is_empty() || !name.bytes().all(token) {
+            sink.push(
+                Diagnostic::new(
+                    Code::BadName,
+                    span,
+                    format!("no header field is called `{}`", name.escape_debug()),
+                )
+                .fix("write \"Name\", or \"Name: value\""),
+            );
+            continue;
+        }
+        headers.push((name.to_ascii_lowercase(), value));
+    }
+    headers
+}
+
+fn action(sink: &mut Sink<'_>, view: &View<'_, '_>, place: &Range<usize>) -> Option<RouteAction> {
+    let pool = view.text(sink, "pool");
+    let redirect = view.text(sink, "redirect");
+    let status = view.integer(sink, "status");
+    let body = view.text(sink, "body");
+    let span = |name: &str| {
+        view.get(name)
+            .map_or(place.clone(), |(entry, _)| entry.key_span.clone())
+    };
+    let contradiction = |message: &str, span: &Range<usize>, fix: &str| {
+        Diagnostic::new(Code::Contradiction, span, message).fix(fix)
+    };
+    match (pool, redirect, status) {
+        (Some(_), Some(_), _) => {
+            sink.push(contradiction(
+                "a route leads to a pool or elsewhere, not both",
+                &span("redirect"),
+                "leave one of them out",
+            ));
+            None
+        }
+        (Some(_), None, Some(_)) => {
+            sink.push(contradiction(
+                "`status` is for answers, and this route has a pool",
+                &span("status"),
+                "leave one of them out",
+            ));
+            None
+        }
+        (Some((pool, _)), None, None) => {
+            if body.is_some() {
+                sink.push(contradiction(
+                    "`body` is for answers, and this route has a pool",
+                    &span("body"),
+                    "leave one of them out",
+                ));
+            }
+            Some(RouteAction::Pool(pool.to_owned()))
+        }
+        (None, Some((to, to_span)), status) => {
+            let status = status.unwrap_or(302);
+            if !REDIRECTS.contains(&status) {
+                sink.push(contradiction(
+                    &format!("{status} sends nobody anywhere"),
+                    &span("status"),
+                    "a redirect is 301, 302, 303, 307 or 308",
+                ));
+            }
+            if to.is_empty() || !to.bytes().all(|octet| octet > b' ' && octet < 0x7f) {
+                sink.push(
+                    Diagnostic::new(Code::BadName, to_span, "this is no place to be sent to")
+                        .fix("write a URL such as \"https://{host}{path}\""),
+                );
+            }
+            if body.is_some() {
+                sink.push(contradiction(
+                    "a redirect has no `body`",
+                    &span("body"),
+                    "leave it out",
+                ));
+            }
+            let status = u16::try_from(status).unwrap_or(302);
+            Some(RouteAction::Redirect {
+                to: to.to_owned(),
+                status,
+            })
+        }
+        (None, None, Some(status)) => Some(RouteAction::Answer {
+            status: u16::try_from(status).unwrap_or(500),
+            body: body.map_or(String::new(), |(text, _)| text.to_owned()),
+        }),
+        (None, None, None) => {
+            sink.push(
+                Diagnostic::new(Code::MissingKey, place, "this route leads nowhere")
+                    .fix("add `pool`, `redirect` or `status`"),
+            );
+            None
+        }
+    }
+}

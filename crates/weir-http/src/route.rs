@@ -1,0 +1,227 @@
+//! Whether a request fits a route.
+
+use weir_model::{HostPattern, Route};
+
+use crate::field::Field;
+use crate::head::Request;
+
+/// Place of the first route that the request fits.
+pub fn choose(routes: &[Route], head: &[u8], request: &Request, fields: &[Field]) -> Option<usize> {
+    if routes.is_empty() {
+        return None;
+    }
+    let host = without_port(request.host_in(head, fields).unwrap_or_default());
+    let path = without_query(request.path_in(head));
+    routes.iter().position(|route| {
+        let method = request.method_in(head);
+        (route.methods.is_empty() || route.methods.iter().any(|one| one.as_bytes() == method))
+            && route
+                .host
+                .as_ref()
+                .is_none_or(|pattern| host_fits(pattern, host))
+            && route
+                .path
+                .as_ref()
+                .is_none_or(|pattern| glob(pattern.as_bytes(), path))
+            && route.headers.iter().all(|(name, value)| {
+                fields.iter().any(|field| {
+                    field.name_in(head).eq_ignore_ascii_case(name.as_bytes())
+                        && value
+                            .as_ref()
+                            .is_none_or(|value| field.value_in(head) == value.as_bytes())
+                })
+            })
+    })
+}
+
+fn without_port(host: &[u8]) -> &[u8] {
+    let end = match host.iter().rposition(|octet| *octet == b':') {
+        // The last colon of an address in brackets is inside of them, or before the port.
+        Some(colon) if !host[colon..].contains(&b']') => colon,
+        _ => host.len(),
+    };
+    let host = &host[..end];
+    // A name may be written with the root's dot.
+    host.strip_suffix(b".").unwrap_or(host)
+}
+
+fn without_query(path: &[u8]) -> &[u8] {
+    let end = path
+        .iter()
+        .position(|octet| *octet == b'?')
+        .unwrap_or(path.len());
+    if end == 0 { b"/" } else { &path[..end] }
+}
+
+fn host_fits(pattern: &HostPattern, host: &[u8]) -> bool {
+    match pattern {
+        HostPattern::Exact(exact) => host.eq_ignore_ascii_case(exact.as_bytes()),
+        HostPattern::Below(rest) => {
+            host.len() > rest.len()
+                && host[host.len() - rest.len()..].eq_ignore_ascii_case(rest.as_bytes())
+        }
+    }
+}
+
+/// Whether `text` is `pattern` with something in place of each `*`. Linear but for the stars: it goes back to the last one only.
+fn glob(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut at, mut from) = (0, 0);
+    let mut last: Option<(usize, usize)> = None;
+    while from < text.len() {
+        if pattern.get(at) == Some(&b'*') {
+            last = Some((at + 1, from));
+            at += 1;
+        } else if pattern.get(at) == Some(&text[from]) {
+            at += 1;
+            from += 1;
+        } else if let Some((behind, tried)) = last {
+            at = behind;
+            from = tried + 1;
+            last = Some((behind, from));
+        } else {
+            return false;
+        }
+    }
+    pattern[at..].iter().all(|octet| *octet == b'*')
+}
+
+/// `Location` of a redirect: `{host}` and `{path}` become the request's.
+pub fn location(to: &str, head: &[u8], request: &Request, fields: &[Field]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(to.len() + 64);
+    let mut rest = to;
+    while let Some(open) = rest.find('{') {
+        out.extend_from_slice(&rest.as_bytes()[..open]);
+        let tail = &rest[open..];
+        rest = if let Some(after) = tail.strip_prefix("{host}") {
+            out.extend_from_slice(without_port(
+                request.host_in(head, fields).unwrap_or_default(),
+            ));
+            after
+        } else if let Some(after) = tail.strip_prefix("{path}") {
+            let path = request.path_in(head);
+            if !path.starts_with(b"/") {
+                out.push(b'/');
+            }
+            out.extend_from_slice(path);
+            after
+        } else {
+            out.push(b'{');
+            &tail[1..]
+        };
+    }
+    out.extend_from_slice(rest.as_bytes());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use weir_model::{RouteAction, Source};
+
+    use super::*;
+    use crate::head::{self, HeadLimits};
+
+    fn route(host: Option<HostPattern>, path: Option<&str>) -> Route {
+        Route {
+            host,
+            path: path.map(str::to_owned),
+            methods: Vec::new(),
+            headers: Vec::new(),
+            action: RouteAction::Pool("p".to_owned()),
+            source: Source::default(),
+        }
+    }
+
+    fn chosen(routes: &[Route], text: &str) -> Option<usize> {
+        let mut fields = Vec::new();
+        let request = head::request(text.as_bytes(), &HeadLimits::default(), &mut fields)
+            .unwrap()
+            .unwrap();
+        choose(routes, text.as_bytes(), &request, &fields)
+    }
+
+    fn get(host: &str, target: &str) -> String {
+        format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nAccept: text/html\r\n\r\n")
+    }
+
+    #[test]
+    fn the_first_route_that_fits_decides() {
+        let exact = || Some(HostPattern::Exact("a.example".to_owned()));
+        let below = || Some(HostPattern::Below(".example".to_owned()));
+        let routes = [
+            route(exact(), Some("/img/*")),
+            route(below(), None),
+            route(None, Some("/status")),
+        ];
+        assert_eq!(
+            chosen(&routes, &get("A.Example:8080", "/img/x?y=/z")),
+            Some(0)
+        );
+        assert_eq!(chosen(&routes, &get("a.example.", "/img/")), Some(0));
+        assert_eq!(chosen(&routes, &get("a.example", "/im")), Some(1));
+        assert_eq!(chosen(&routes, &get("b.c.example", "/")), Some(1));
+        assert_eq!(chosen(&routes, &get("example", "/status?x")), Some(2));
+        assert_eq!(chosen(&routes, &get("notexample", "/status/")), None);
+        assert_eq!(
+            chosen(
+                &routes,
+                "GET http://a.example/img/1 HTTP/1.1\r\nHost: other\r\n\r\n"
+            ),
+            Some(0)
+        );
+        assert_eq!(
+            chosen(&routes, &get("[2001:db8::1]:80", "/status")),
+            Some(2)
+        );
+    }
+
+    #[test]
+    fn methods_and_fields_are_conditions_too() {
+        let mut wanted = route(None, None);
+        wanted.methods = vec!["GET".to_owned(), "HEAD".to_owned()];
+        wanted.headers = vec![
+            ("accept".to_owned(), Some("text/html".to_owned())),
+            ("host".to_owned(), None),
+        ];
+        assert_eq!(
+            chosen(std::slice::from_ref(&wanted), &get("a", "/")),
+            Some(0)
+        );
+        wanted.headers[0].1 = Some("text".to_owned());
+        assert_eq!(chosen(std::slice::from_ref(&wanted), &get("a", "/")), None);
+        wanted.headers.clear();
+        wanted.methods = vec!["POST".to_owned()];
+        assert_eq!(chosen(&[wanted], &get("a", "/")), None);
+    }
+
+    #[test]
+    fn a_redirect_takes_host_and_path_along() {
+        let text = get("a.example:8080", "/x?y=1");
+        let mut fields = Vec::new();
+        let request = head::request(text.as_bytes(), &HeadLimits::default(), &mut fields)
+            .unwrap()
+            .unwrap();
+        let to = location(
+            "https://{host}{path}#{x}{",
+            text.as_bytes(),
+            &request,
+            &fields,
+        );
+        assert_eq!(to, b"https://a.example/x?y=1#{x}{");
+    }
+
+    proptest! {
+        /// Against the definition: a star takes nothing, or one octet and goes on.
+        #[test]
+        fn a_glob_is_what_it_says(pattern in "[ab*]{0,6}", text in "[ab]{0,8}") {
+            fn slow(pattern: &[u8], text: &[u8]) -> bool {
+                match pattern {
+                    [] => text.is_empty(),
+                    [b'*', rest @ ..] => slow(rest, text) || (!text.is_empty() && slow(pattern, &text[1..])),
+                    [octet, rest @ ..] => text.first() == Some(octet) && slow(rest, &text[1..]),
+                }
+            }
+            prop_assert_eq!(glob(pattern.as_bytes(), text.as_bytes()), slow(pattern.as_bytes(), text.as_bytes()));
+        }
+    }
+}
