@@ -705,7 +705,7 @@ pub(crate) static ROUTE: Section = Section {
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\nhost = \
               \"*.example\"\npath = \"/old/*\"\nredirect = \"https://{host}/new/\"\n",
     keys: &[
-        Key::new("service", Kind::ServiceName, Required, "The service whose requests it is for.", "service = \"web\"")
+        Key::new("service", Kind::ServiceName, Required, "The service whose requests it is for.", "service = \"images\"")
             .known_as(&["frontend"]),
         Key::new(
             "host",

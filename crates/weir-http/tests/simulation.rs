@@ -339,7 +339,7 @@ fn exchange(
             to_server.extend_from_slice(&from_client[taken..taken + body]);
             taken += body;
         }
-        if read == ends_at && used == read || (read == ends_at && !dice.chance(2)) {
+        if read == ends_at && (used == read || !dice.chance(2)) {
             if exchange.response_done() {
                 return (ServerEnd::Complete, to_server, exchange.client_stays());
             }

@@ -615,3 +615,64 @@ fn no_rights_are_needed() {
     child.wait().unwrap();
     fs::remove_dir_all(&directory).unwrap();
 }
+
+#[test]
+fn routes_lead_to_pools_elsewhere_or_to_an_answer() {
+    let (web, images) = (Origin::start("web"), Origin::start("images"));
+    let seat = Seat::start("http", &[web.address()], "");
+    let routes = format!(
+        "\n[pool.images]\nservers = [\"{}\"]\n\n[[route]]\nservice = \"s\"\nhost = \"*.static.example\"\npath = \"/img/*\"\npool = \
+         \"images\"\n\n[[route]]\nservice = \"s\"\npath = \"/old/*\"\nredirect = \"https://{{host}}{{path}}\"\nstatus = 308\n\n\
+         [[route]]\nservice = \"s\"\nmethod = [\"DELETE\"]\nstatus = 403\nbody = \"never\"\n",
+        images.address()
+    );
+    seat.reload(&configuration(
+        seat.listen,
+        "http",
+        &[web.address()],
+        &routes,
+    ));
+    let mut client = Client::connect(seat.listen);
+    let mut ask = |method: &str, host: &str, path: &str| {
+        let (head, body) = client.ask(&format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        (head, String::from_utf8_lossy(&body).into_owned())
+    };
+    assert!(
+        ask("GET", "a.static.example:80", "/img/x?y")
+            .1
+            .starts_with("images\n")
+    );
+    assert!(
+        ask("GET", "static.example", "/img/x")
+            .1
+            .starts_with("web\n")
+    );
+    let (head, _) = ask("GET", "b.example", "/old/x?y=1");
+    assert!(
+        head.starts_with("HTTP/1.1 308 ")
+            && head.contains("Location: https://b.example/old/x?y=1\r\n"),
+        "{head}"
+    );
+    let (head, body) = ask("DELETE", "b.example", "/");
+    assert!(
+        head.starts_with("HTTP/1.1 403 ") && body == "never",
+        "{head}"
+    );
+    assert!(
+        ask("GET", "b.example", "/").1.starts_with("web\n"),
+        "the connection is still the same"
+    );
+    let status = seat.status();
+    let servers = status["services"][0]["servers"].as_array().unwrap();
+    let asked: Vec<Option<&str>> = servers
+        .iter()
+        .map(|server| server["address"].as_str())
+        .collect();
+    assert_eq!(
+        asked,
+        [
+            Some(web.address().to_string().as_str()),
+            Some(images.address().to_string().as_str())
+        ]
+    );
+}
