@@ -273,7 +273,7 @@ impl Worker {
             };
             let name = &session.local.service.name;
             if let Some(local) = locals.get(name).or_else(|| gone.get(name)) {
-                session.local = Rc::clone(local);
+                session.adopt(local);
             }
         }
         self.end_idle_sessions();

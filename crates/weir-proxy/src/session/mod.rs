@@ -227,6 +227,25 @@ impl Session {
             && self.stuck.is_empty()
     }
 
+    /// Its service has another form now. A server that is being asked is so by its connection; only where to look for another
+    /// one follows from places, which mean something else in other lists.
+    pub(crate) fn adopt(&mut self, local: &Rc<Local>) {
+        if Rc::ptr_eq(&self.local, local) {
+            return;
+        }
+        let former = self
+            .local
+            .service
+            .pools
+            .get(self.pool)
+            .map(|pool| pool.pool.clone());
+        let same = |pool: &crate::plan::Targets| Some(&pool.pool) == former.as_ref();
+        self.pool = local.service.pools.iter().position(same).unwrap_or(0);
+        self.place = usize::MAX;
+        self.tried = Tried::default();
+        self.local = Rc::clone(local);
+    }
+
     /// Whether the present response is to be the last.
     fn is_last(&self, cx: &Context) -> bool {
         cx.draining || self.local.gone
