@@ -3,6 +3,8 @@
 
 #[path = "proxy/origin.rs"]
 mod origin;
+#[path = "proxy/smuggling.rs"]
+mod smuggling;
 
 use std::fs;
 use std::io::{Read, Write};
