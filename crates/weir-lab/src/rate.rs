@@ -17,8 +17,8 @@ impl Rate {
     /// The rate of the original report: `tbf rate 10240kbit`.
     pub const REPORT: Rate = Rate(10_240_000);
 
-    /// What two processors fill with pages of some kilobytes, twice.
-    pub const PAGES: Rate = Rate(150_000_000);
+    /// What two processors fill with pages of some kilobytes on several hosts at once.
+    pub const PAGES: Rate = Rate(60_000_000);
 
     /// Bits per second.
     pub fn bits_per_second(self) -> u64 {

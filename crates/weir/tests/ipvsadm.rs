@@ -125,6 +125,12 @@ fn a_service_made_by_hand_balances_and_outlives_the_daemon() {
     let only: Vec<String> = (0..4).map(|_| answers(&world)).collect();
     assert!(only.iter().all(|name| *name == only[0]), "{only:?}");
     done(&world, "--set 100 0 50");
+    // Calls at the same time wait for each other.
+    std::thread::scope(|calls| {
+        for _ in 0..3 {
+            calls.spawn(|| done(&world, "-Z"));
+        }
+    });
 
     world.start_director(NODE);
     let timeouts = "Timeout (tcp tcpfin udp): 100 120 50\n";

@@ -10,11 +10,11 @@ use weir_ipvsadm::{
     Connection, Counters, ListedServer, ListedService, Listing, Mask, Persistence, Protocol, Rates,
     Server, ServerKey, Service, ServiceKey, TableService, Timeouts, Tunnel, TunnelKind, name_of,
 };
-use weir_model::{Desired, Family, Indexed, Listener, Ports, TunnelChecksum};
+use weir_model::{Desired, Indexed, Ports, TunnelChecksum};
 
 use super::allocation::{DestSlot, ServiceSlot};
 use super::network::tick;
-use super::origin::{forward, protocol};
+use super::origin::{forward, key_of_mark, protocol};
 use super::rate::RateBook;
 use super::state::{Memory, StateFile};
 use super::status::totals;
@@ -43,8 +43,21 @@ impl View<'_> {
         }
         let own = |service: &&weir_model::Service| !is_made(&service.name);
         for service in self.desired.services.iter().rev().filter(own) {
+            for mark in service.marks.iter().rev() {
+                services.push(self.configured(service, key_of_mark(mark), None)?);
+            }
             for listener in service.listen.iter().rev() {
-                services.push(self.configured(service, listener)?);
+                let (port, last_port) = match listener.ports {
+                    Ports::One(port) => (port, None),
+                    Ports::Any => (0, None),
+                    Ports::Range(first, last) => (first, Some(last)),
+                };
+                let key = ServiceKey::Address {
+                    protocol: protocol(listener.protocol),
+                    address: listener.address,
+                    port,
+                };
+                services.push(self.configured(service, key, last_port)?);
             }
         }
         Ok(Listing {
@@ -76,11 +89,12 @@ impl View<'_> {
         })
     }
 
-    /// One listener of a service of the file.
+    /// A service of the file, by one of its listeners or marks.
     fn configured(
         &self,
         service: &weir_model::Service,
-        listener: &Listener,
+        key: ServiceKey,
+        last_port: Option<u16>,
     ) -> Result<ListedService> {
         let slot = self.slot(&service.name);
         let scheduler = self
@@ -90,10 +104,9 @@ impl View<'_> {
         let flags = scheduler
             .map(|scheduler| scheduler.flags)
             .unwrap_or_default();
-        let (port, last_port) = match listener.ports {
-            Ports::One(port) => (port, None),
-            Ports::Any => (0, None),
-            Ports::Range(first, last) => (first, Some(last)),
+        let port = match key {
+            ServiceKey::Address { port, .. } => port,
+            ServiceKey::Mark { .. } => 0,
         };
         let mut servers = Vec::new();
         let dests = slot.map(|slot| slot.dests.as_slice()).unwrap_or_default();
@@ -105,15 +118,11 @@ impl View<'_> {
         }
         Ok(ListedService {
             service: Service {
-                key: ServiceKey::Address {
-                    protocol: protocol(listener.protocol),
-                    address: listener.address,
-                    port,
-                },
+                key,
                 scheduler: scheduler.map_or_else(String::new, |it| it.kind.to_string()),
                 flags: (u8::from(flags.fallback) * Service::FLAG_1)
                     | (u8::from(flags.port) * Service::FLAG_2),
-                persistence: persistence(service, listener.family()),
+                persistence: persistence(service, key.is_v6()),
                 engine: String::new(),
                 one_packet: service.one_packet,
             },
@@ -262,17 +271,17 @@ fn server_of(
     }
 }
 
-fn persistence(service: &weir_model::Service, family: Family) -> Option<Persistence> {
+fn persistence(service: &weir_model::Service, v6: bool) -> Option<Persistence> {
     let persistence = service.persistence?;
     Some(Persistence {
         timeout_s: u32::try_from(persistence.timeout.as_secs()).unwrap_or(u32::MAX),
-        mask: match family {
-            Family::V4 => Mask::V4(
+        mask: match v6 {
+            false => Mask::V4(
                 u32::MAX
                     .checked_shl(32 - u32::from(persistence.netmask))
                     .unwrap_or(0),
             ),
-            Family::V6 => Mask::V6(persistence.netmask6),
+            true => Mask::V6(persistence.netmask6),
         },
     })
 }

@@ -5,7 +5,7 @@
 //! force as a whole, or not at all. The file's services are listed and counted here too, and are not changed: what an
 //! edit asks of them is refused with their place, but for weights, which are overrides.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use weir_ipvsadm::{
     Edit, Errno, Forward, Protocol, Refusal, Server, ServerEdit, ServerKey, ServiceKey, Table,
     Timeouts, lower, name_of,
 };
-use weir_model::{Desired, Listener, Ports, Source};
+use weir_model::{Desired, Family, Listener, Mark, Ports, Source};
 
 use super::attach::RESOLVING;
 use super::journal::Record;
@@ -50,8 +50,8 @@ pub(super) struct Zero {
 pub struct Claim {
     /// Service of the file.
     pub service: String,
-    /// Its listener.
-    pub listener: Listener,
+    /// Its listener or mark, as it is written.
+    pub listener: String,
     /// Where the file names it.
     pub at: Source,
     /// What removes ipvsadm's.
@@ -64,16 +64,19 @@ impl Origin {
         if self.table.is_empty() {
             return None;
         }
+        let made = self.table.services().iter();
+        let made: HashSet<ServiceKey> = made.map(|entry| entry.service.key).collect();
         desired.services.iter().find_map(|service| {
-            let taken = |listener: &&Listener| {
-                key_of(listener).is_some_and(|key| self.table.get(&key).is_some())
-            };
-            let listener = *service.listen.iter().find(taken)?;
+            let listeners = service.listen.iter();
+            let listeners = listeners.filter_map(|it| Some((key_of(it)?, it.to_string())));
+            let marks = service.marks.iter();
+            let mut all = listeners.chain(marks.map(|it| (key_of_mark(it), it.to_string())));
+            let (key, listener) = all.find(|(key, _)| made.contains(key))?;
             Some(Claim {
                 service: service.name.clone(),
                 listener,
                 at: service.source,
-                command: deletes(&key_of(&listener)?),
+                command: deletes(&key),
             })
         })
     }
@@ -175,11 +178,20 @@ pub(super) const fn protocol(protocol: weir_model::Protocol) -> Protocol {
 }
 
 fn service_of<'a>(configured: &'a Desired, key: &ServiceKey) -> Option<&'a weir_model::Service> {
-    let has = |listener: &Listener| key_of(listener).as_ref() == Some(key);
-    configured
-        .services
-        .iter()
-        .find(|service| service.listen.iter().any(has))
+    let listens = |listener: &Listener| key_of(listener).as_ref() == Some(key);
+    let marked = |mark: &Mark| key_of_mark(mark) == *key;
+    let services = configured.services.iter();
+    let mut services = services
+        .filter(|service| service.listen.iter().any(listens) || service.marks.iter().any(marked));
+    services.next()
+}
+
+/// The key of a mark.
+pub(super) fn key_of_mark(mark: &Mark) -> ServiceKey {
+    ServiceKey::Mark {
+        mark: mark.mark.get(),
+        v6: mark.family == Family::V6,
+    }
 }
 
 /// `-D` with the key's own words.

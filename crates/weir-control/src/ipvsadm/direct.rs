@@ -1,6 +1,7 @@
 //! Without a daemon: the pinned plane is read, and changed under the runtime directory's lock.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use weir_ipvsadm::{Edit, Refusal};
 use weir_model::Desired;
@@ -10,11 +11,15 @@ use crate::configuration;
 use crate::daemon::{self, RuntimeDir, last_configuration, last_text};
 use crate::engine::{Engine, Paths, Pinned};
 
+/// How long other calls may keep the lock.
+const LOCKED: Duration = Duration::from_secs(5);
+const LOCKED_STEP: Duration = Duration::from_millis(20);
+
 /// The plane that a daemon left behind.
 #[derive(Debug)]
 pub(super) struct Direct {
     paths: Paths,
-    /// The file that was in force; `None` = it was not remembered.
+    /// The file that was in force.
     file: PathBuf,
     configured: Desired,
     engine: Option<(RuntimeDir, Engine)>,
@@ -63,8 +68,7 @@ impl Direct {
         let (_, engine) = match &mut self.engine {
             Some(open) => open,
             none => {
-                let lock = RuntimeDir::take(&self.paths.runtime_dir)
-                    .map_err(|error: daemon::Error| error.to_string())?;
+                let lock = lock(&self.paths.runtime_dir).await?;
                 let engine = Engine::open(&self.paths, &self.configured)
                     .await
                     .map_err(|error| error.to_string())?;
@@ -74,5 +78,19 @@ impl Direct {
         let mut answers = engine.edit_table(edits).await;
         name_file(&mut answers, &self.file);
         Ok(answers)
+    }
+}
+
+/// The lock of a runtime directory; another call of the tool holds it for a moment only.
+async fn lock(runtime_dir: &Path) -> Result<RuntimeDir, String> {
+    let deadline = Instant::now() + LOCKED;
+    loop {
+        match RuntimeDir::take(runtime_dir) {
+            Ok(lock) => return Ok(lock),
+            Err(daemon::Error::Running { .. }) if Instant::now() < deadline => {
+                tokio::time::sleep(LOCKED_STEP).await;
+            }
+            Err(error) => return Err(error.to_string()),
+        }
     }
 }
