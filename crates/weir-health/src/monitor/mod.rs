@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_model::{Desired, OnFailure, Pool, Require, Server};
+use weir_model::{Desired, OnFailure, Pool, Require, Server, Start};
 
 use crate::machine::{Machine, State};
 use crate::outcome::Outcome;
@@ -98,6 +98,8 @@ struct Slot {
     target: Arc<Target>,
     machine: Machine,
     users: Vec<(usize, ServerKey)>,
+    /// New in the configuration that is being put into force, and nothing known of the server of its first user.
+    assumed: bool,
     /// When the next probe goes out, or the present one did.
     due: Duration,
     /// Of the next or present probe.
@@ -114,6 +116,15 @@ struct Asked<'a> {
     suspended: &'a Suspended,
     known: &'a dyn Fn(&str, &str) -> Option<Known>,
     now: Duration,
+}
+
+/// The machine of a new target, from what is known of a server that it stands for.
+fn going_on(target: &Target, known: Option<State>) -> Machine {
+    match known {
+        Some(state @ (State::Up | State::Down)) => Machine::resuming(target.timing, state),
+        Some(State::Starting) => Machine::new(target.timing, Start::Checking),
+        None => Machine::new(target.timing, target.start),
+    }
 }
 
 /// See the module.
@@ -261,10 +272,16 @@ impl Monitor {
                     at
                 }
             };
-            if let Some(Some(slot)) = self.slots.get_mut(at)
-                && !slot.users.contains(&user)
-            {
-                slot.users.push(user);
+            if let Some(Some(slot)) = self.slots.get_mut(at) {
+                if slot.assumed
+                    && let Some(Known { state, .. }) = remembered
+                {
+                    slot.machine = going_on(&slot.target, Some(state));
+                    slot.assumed = false;
+                }
+                if !slot.users.contains(&user) {
+                    slot.users.push(user);
+                }
             }
             uses.push((at, check.on_failure));
         }
@@ -273,11 +290,9 @@ impl Monitor {
 
     fn add_slot(&mut self, target: Target, remembered: Option<Known>) -> usize {
         let target = Arc::new(target);
-        let machine = match remembered.map(|known| known.state) {
-            Some(state @ (State::Up | State::Down)) => Machine::resuming(target.timing, state),
-            Some(State::Starting) | None => Machine::new(target.timing, target.start),
-        };
+        let machine = going_on(&target, remembered.map(|known| known.state));
         let slot = Slot {
+            assumed: remembered.is_none(),
             target: Arc::clone(&target),
             machine,
             users: Vec::new(),
@@ -314,6 +329,7 @@ impl Monitor {
         let spread = EACH.saturating_mul(count).max(AT_LEAST);
         for at in fresh {
             if let Some(Some(slot)) = self.slots.get_mut(*at) {
+                slot.assumed = false;
                 let within = spread.min(slot.target.timing.interval);
                 self.last_number += 1;
                 slot.number = self.last_number;
@@ -447,7 +463,7 @@ impl Monitor {
         if server.uses.is_empty() {
             return;
         }
-        let before = server.standing.state;
+        let known = server.standing.state;
         let state = self.combined(pool.require, &server.uses);
         let machines = || {
             let uses = server.uses.iter();
@@ -459,8 +475,10 @@ impl Monitor {
             .collect();
         next.remove = state == State::Down && removes(machines());
         let mut ramping = server.ramping;
+        // A new server was never in the state that it began with here: another pool may know better.
+        let before = if is_new { state } else { known };
+        next.state = state;
         if state != before {
-            next.state = state;
             next.since = now;
             let why = deciding(state, machines().map(|(machine, _)| machine));
             next.reason = why.map_or_else(String::new, |machine| machine.note().to_owned());

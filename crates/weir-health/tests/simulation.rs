@@ -1,0 +1,336 @@
+//! Random reloads, failures, recoveries and late answers, in virtual time, from seeds: no order of events strands a server or
+//! lets a dead one in.
+//!
+//! Each run has a world of targets that are alive or not, a configuration that is shuffled, thinned out and rewritten again and
+//! again, and a network that delays answers. `WEIR_SOAK=1` makes a million runs of the ten thousand; `WEIR_SEED=N` repeats one.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use weir_health::{Known, Monitor, Order, Outcome, Output, State, Suspended};
+use weir_model::{Check, Desired, Forward, Pool, Probe, Server, Service, Start, Timing};
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, most: u64) -> u64 {
+        self.next() % most
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+const SERVERS: u8 = 5;
+const INTERVAL: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+fn address(n: u8) -> IpAddr {
+    IpAddr::from([10, 0, 0, n])
+}
+
+struct World {
+    random: Random,
+    monitor: Monitor,
+    now: Duration,
+    alive: [bool; SERVERS as usize],
+    desired: Desired,
+    /// Answers on their way.
+    flying: Vec<(Duration, Order, bool)>,
+    /// Targets with a probe in flight, which must be one at most.
+    probed: HashSet<IpAddr>,
+    seen: BTreeMap<(String, String), State>,
+    /// The same when the configuration in force came.
+    before: BTreeMap<(String, String), State>,
+    results: HashMap<IpAddr, Vec<bool>>,
+    log: Vec<String>,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let alive = std::array::from_fn(|_| random.one_in(2));
+        let mut world = Self {
+            monitor: Monitor::new(random.next()),
+            random,
+            now: Duration::from_secs(1000),
+            alive,
+            desired: Desired::default(),
+            flying: Vec::new(),
+            probed: HashSet::new(),
+            seen: BTreeMap::new(),
+            before: BTreeMap::new(),
+            results: HashMap::new(),
+            log: Vec::new(),
+        };
+        world.reload();
+        world
+    }
+
+    /// A configuration out of the hat: which servers, in which order, in which pools, with which numbers.
+    fn reload(&mut self) {
+        let mut desired = Desired::default();
+        for name in ["a", "b"] {
+            let mut pool = Pool::new(name);
+            let mut numbers: Vec<u8> = (0..SERVERS).filter(|_| !self.random.one_in(4)).collect();
+            for at in (1..numbers.len()).rev() {
+                let other = self.random.below(at as u64 + 1) as usize;
+                numbers.swap(at, other);
+            }
+            let server = |n: &u8| Server::new(address(*n).to_string(), address(*n), Some(80));
+            pool.servers = numbers.iter().map(server).collect();
+            let mut check = Check::new(Probe::Tcp);
+            check.timing = Timing {
+                interval: INTERVAL,
+                timeout: TIMEOUT,
+                rise: 1 + self.random.below(3) as u32,
+                fall: 1 + self.random.below(3) as u32,
+                ..Timing::default()
+            };
+            check.start = Start::ALL[self.random.below(3) as usize];
+            // Now and then both pools have the very same check, and share its probes.
+            if self.random.one_in(3)
+                && let Some(first) = desired.pools.first()
+            {
+                check.clone_from(&first.checks[0]);
+            }
+            pool.checks = vec![check];
+            desired.pools.push(pool);
+            desired
+                .services
+                .push(Service::new(name, Forward::Nat, name));
+        }
+        self.desired = desired;
+        self.before.clone_from(&self.seen);
+        self.log.push(format!("{:?} reload", self.now));
+        let nothing = |_: &str, _: &str| None::<Known>;
+        self.monitor
+            .configure(&self.desired, &Suspended::new(), &nothing, self.now);
+        self.drain(None);
+    }
+
+    fn server<'a>(&'a self, pool: &str, server: &str) -> (&'a Pool, &'a Server) {
+        let pool = self.desired.pool(pool).expect("told of a known pool");
+        (pool, pool.server(server).expect("told of a known server"))
+    }
+
+    /// Takes the outputs; `cause` is the result that brought them, if one did.
+    fn drain(&mut self, cause: Option<(IpAddr, bool)>) {
+        while let Some(output) = self.monitor.poll_output() {
+            match output {
+                Output::Probe(order) => self.fly(order),
+                Output::Server {
+                    pool,
+                    server,
+                    standing,
+                    from,
+                } => {
+                    let Some(standing) = standing else {
+                        self.seen.remove(&(pool, server));
+                        continue;
+                    };
+                    self.log.push(format!(
+                        "{:?} {pool}/{server} {from:?} {:?}",
+                        self.now, standing.state
+                    ));
+                    self.judge(&pool, &server, standing.state, from, cause);
+                    self.seen.insert((pool, server), standing.state);
+                }
+            }
+        }
+    }
+
+    /// A change must be what results say, and no reload may bring one.
+    fn judge(
+        &self,
+        pool: &str,
+        server: &str,
+        to: State,
+        from: Option<State>,
+        cause: Option<(IpAddr, bool)>,
+    ) {
+        let key = (pool.to_owned(), server.to_owned());
+        let Some(before) = self.seen.get(&key).filter(|_| from.is_some()) else {
+            return;
+        };
+        let (at, known) = self.server(pool, server);
+        assert_eq!(from, Some(*before), "told as it was: {:#?}", self.log);
+        let Some((address, passed)) = cause else {
+            // Only a check that another pool had already, with what is known by it.
+            let mut others = self
+                .before
+                .iter()
+                .filter(|((at, name), _)| at != pool && name == server);
+            let known = others.any(|(_, state)| *state == to);
+            assert!(known, "a reload changed a state: {:#?}", self.log);
+            return;
+        };
+        assert_eq!(
+            address, known.address,
+            "another server's result: {:#?}",
+            self.log
+        );
+        assert_eq!(passed, to == State::Up, "{:#?}", self.log);
+        let timing = at.checks[0].timing;
+        let needed = match before {
+            State::Starting => 1,
+            State::Up => timing.fall,
+            State::Down => timing.rise,
+        } as usize;
+        // Two checks of one server answer in turn at most.
+        let results = &self.results[&known.address];
+        let last = results.iter().rev().take(2 * needed + 2);
+        let speaking = last.filter(|result| **result == passed).count();
+        assert!(speaking >= needed, "too early: {:#?}", self.log);
+    }
+
+    fn fly(&mut self, order: Order) {
+        let alive = self.alive[usize::from(match order.target.address {
+            IpAddr::V4(v4) => v4.octets()[3],
+            IpAddr::V6(_) => unreachable!("all servers are IPv4"),
+        })];
+        let least = if alive { Duration::ZERO } else { TIMEOUT / 2 };
+        let delay = least + Duration::from_millis(self.random.below(500));
+        self.flying.push((self.now + delay, order, alive));
+    }
+
+    /// Lets time pass up to `until`, in the order of what is due.
+    fn run(&mut self, until: Duration) {
+        loop {
+            let answer = self
+                .flying
+                .iter()
+                .enumerate()
+                .min_by_key(|(_, (at, ..))| *at)
+                .map(|(index, (at, ..))| (*at, index));
+            let timer = self.monitor.next_deadline();
+            match (answer, timer) {
+                (Some((at, index)), timer) if at <= until && timer.is_none_or(|due| at <= due) => {
+                    self.now = self.now.max(at);
+                    self.answer(index);
+                }
+                (_, Some(due)) if due <= until => {
+                    self.now = self.now.max(due);
+                    self.monitor.advance(self.now);
+                    self.drain(None);
+                }
+                _ => break,
+            }
+        }
+        self.now = until;
+    }
+
+    fn answer(&mut self, index: usize) {
+        let (_, order, alive) = self.flying.swap_remove(index);
+        let outcome = || {
+            if alive {
+                Outcome::passed("tcp connected")
+            } else {
+                Outcome::failed("connection refused")
+            }
+        };
+        let address = order.target.address;
+        self.results.entry(address).or_default().push(alive);
+        self.monitor.handle_result(order.id, outcome(), self.now);
+        self.drain(Some((address, alive)));
+        // A repeated result is none.
+        self.monitor.handle_result(order.id, outcome(), self.now);
+        assert!(self.monitor.poll_output().is_none(), "{:#?}", self.log);
+    }
+
+    /// One at a time: no more probes fly than there are targets.
+    fn probes_are_single(&mut self) {
+        let mut by_target: HashMap<*const weir_health::Target, u32> = HashMap::new();
+        for (_, order, _) in &self.flying {
+            *by_target
+                .entry(std::sync::Arc::as_ptr(&order.target))
+                .or_default() += 1;
+        }
+        assert!(
+            by_target.values().all(|count| *count == 1),
+            "{:#?}",
+            self.log
+        );
+        self.probed = self
+            .flying
+            .iter()
+            .map(|(_, order, _)| order.target.address)
+            .collect();
+    }
+
+    /// After the last event every server comes to what is true of it.
+    fn settles(&mut self) {
+        let longest = (INTERVAL + INTERVAL / 20 + TIMEOUT) * 5;
+        let until = self.now + longest;
+        self.run(until);
+        for pool in &self.desired.pools {
+            for (server, n) in pool.servers.iter().map(|server| (server, server.address)) {
+                let IpAddr::V4(v4) = n else { continue };
+                let alive = self.alive[usize::from(v4.octets()[3])];
+                let view = self.monitor.view(&pool.name, &server.name);
+                let state = view.map(|view| view.standing.state);
+                let wanted = if alive { State::Up } else { State::Down };
+                assert_eq!(
+                    state,
+                    Some(wanted),
+                    "{}/{}: {:#?}",
+                    pool.name,
+                    server.name,
+                    self.log
+                );
+                let seen = self.seen.get(&(pool.name.clone(), server.name.clone()));
+                assert_eq!(seen.copied(), state, "told: {:#?}", self.log);
+            }
+        }
+    }
+}
+
+fn run(seed: u64) {
+    let mut world = World::new(seed);
+    for _ in 0..2 + world.random.below(8) {
+        let pause = Duration::from_millis(world.random.below(6000));
+        let until = world.now + pause;
+        world.run(until);
+        world.probes_are_single();
+        match world.random.below(3) {
+            0 => world.reload(),
+            _ => {
+                let n = world.random.below(u64::from(SERVERS)) as usize;
+                world.alive[n] = !world.alive[n];
+                world.log.push(format!(
+                    "{:?} server {n} alive: {}",
+                    world.now, world.alive[n]
+                ));
+            }
+        }
+    }
+    world.settles();
+}
+
+#[test]
+fn no_order_of_reloads_and_failures_strands_a_server_or_lets_a_dead_one_in() {
+    if let Some(seed) = std::env::var("WEIR_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+    {
+        return run(seed);
+    }
+    let runs = if std::env::var_os("WEIR_SOAK").is_some() {
+        1_000_000
+    } else {
+        10_000
+    };
+    for seed in 0..runs {
+        let done = std::panic::catch_unwind(|| run(seed));
+        assert!(done.is_ok(), "WEIR_SEED={seed}");
+    }
+}
