@@ -29,6 +29,8 @@ ab                               | apache2-utils  | load of the field reports
 wrk                              | wrk            | load with keep-alive
 ldirectord                       | ldirectord     | peer: IPVS's checker, driving weir ipvsadm
 socat                            | socat          | UDP servers in the tests
+redis-server                     | redis-server   | peer of the redis check
+dnsmasq                          | dnsmasq-base   | peer of the dns check
 /usr/sbin/php-fpm*               | php-fpm        | pages of the stateless-direct experiment
 '
 # Nice to have: another name or no package at all on some releases and kernels.

@@ -178,7 +178,14 @@ mod tests {
                 pool.to_owned() + &service("proxy", &extra)
             }
             "check" => checked(key, line),
-            "expect" => checked("expect", &format!("expect = {{ {line} }}")),
+            "expect" => match key {
+                "answer" => checked("query", &format!("query = \"a\"\nexpect = {{ {line} }}")),
+                "bytes" => checked(
+                    "payload",
+                    &format!("payload = \"00\"\nexpect = {{ {line} }}"),
+                ),
+                _ => checked("expect", &format!("expect = {{ {line} }}")),
+            },
             "route" => {
                 let base = ["service = \"images\"", "pool = \"images\""];
                 // What it leads to is one of three.
@@ -205,6 +212,13 @@ mod tests {
     fn checked(key: &str, line: &str) -> String {
         let of = catalog::OF_KINDS.iter().find(|(of, _)| *of == key);
         let kind = of.and_then(|(_, kinds)| kinds.first()).unwrap_or(&"tcp");
+        let needed = catalog::NEEDED.iter().find(|(of, _)| of == kind);
+        let needed = needed.filter(|(_, needed)| !line.contains(&format!("{needed} = ")));
+        let needed = needed.and_then(|(_, needed)| catalog::CHECK.key(needed));
+        let line = match needed {
+            Some(needed) => format!("{}\n{line}", needed.example),
+            None => line.to_owned(),
+        };
         let kind = if key == "kind" {
             String::new()
         } else {

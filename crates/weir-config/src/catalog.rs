@@ -2,7 +2,7 @@
 
 mod check;
 
-pub(crate) use check::{CHECK, EXPECT, OF_KINDS};
+pub(crate) use check::{CHECK, EXPECT, NEEDED, OF_KINDS};
 
 use std::time::Duration;
 

@@ -7,6 +7,7 @@
 //!
 //! Time is a [`Duration`](std::time::Duration) since a moment that the driver chooses and keeps; it never runs backwards.
 
+pub mod datagram;
 pub mod dialogue;
 mod history;
 mod machine;

@@ -235,6 +235,115 @@ pub enum Probe {
     Tcp,
     /// A request is answered as expected.
     Http(Http),
+    /// A mail server greets and knows us (RFC 5321).
+    Smtp {
+        /// What the director calls itself.
+        helo: String,
+    },
+    /// PING is answered with PONG.
+    Redis,
+    /// A MySQL server greets.
+    Mysql,
+    /// A PostgreSQL server takes a start-up message; that it asks for a password passes.
+    Postgres {
+        /// Account.
+        user: String,
+    },
+    /// The server says its weight or state (HAProxy's agent-check).
+    Agent {
+        /// What is sent first.
+        send: Option<String>,
+    },
+    /// A name is resolved (RFC 1035).
+    Dns {
+        /// The name.
+        name: String,
+        /// Which record.
+        record: DnsRecord,
+        /// An address that must be in the answer; `None` = any record of that kind.
+        answer: Option<IpAddr>,
+    },
+    /// A datagram is answered.
+    Udp {
+        /// What is sent.
+        payload: Vec<u8>,
+        /// What the answer must begin with, `None` = any octet there; absent = any answer.
+        bytes: Option<Vec<Option<u8>>>,
+    },
+    /// An ICMP echo is answered.
+    Ping,
+    /// A program of the director says so by its exit code.
+    Script(Script),
+    /// A file of the director holds the weight.
+    File {
+        /// Its place, absolute.
+        path: String,
+    },
+}
+
+/// A program and how it is called.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Script {
+    /// Program and arguments; no shell sees them.
+    pub command: Vec<String>,
+    /// Account that it runs as.
+    pub user: String,
+    /// Whether codes from 2 to 255 pass, with a weight of two less.
+    pub dynamic: bool,
+}
+
+/// What a DNS check asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum DnsRecord {
+    /// An IPv4 address.
+    #[default]
+    A,
+    /// An IPv6 address.
+    Aaaa,
+    /// Mail servers.
+    Mx,
+    /// Name servers.
+    Ns,
+    /// A zone's start of authority.
+    Soa,
+    /// Texts.
+    Txt,
+}
+
+impl DnsRecord {
+    /// Every choice.
+    pub const ALL: [Self; 6] = [
+        Self::A,
+        Self::Aaaa,
+        Self::Mx,
+        Self::Ns,
+        Self::Soa,
+        Self::Txt,
+    ];
+
+    /// The name in configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::A => "A",
+            Self::Aaaa => "AAAA",
+            Self::Mx => "MX",
+            Self::Ns => "NS",
+            Self::Soa => "SOA",
+            Self::Txt => "TXT",
+        }
+    }
+
+    /// The number in messages (RFC 1035 §3.2.2, RFC 3596).
+    pub const fn number(self) -> u16 {
+        match self {
+            Self::A => 1,
+            Self::Ns => 2,
+            Self::Soa => 6,
+            Self::Mx => 15,
+            Self::Txt => 16,
+            Self::Aaaa => 28,
+        }
+    }
 }
 
 impl Probe {
@@ -243,14 +352,22 @@ impl Probe {
         match self {
             Self::Tcp => "tcp",
             Self::Http(_) => "http",
+            Self::Smtp { .. } => "smtp",
+            Self::Redis => "redis",
+            Self::Mysql => "mysql",
+            Self::Postgres { .. } => "postgres",
+            Self::Agent { .. } => "agent",
+            Self::Dns { .. } => "dns",
+            Self::Udp { .. } => "udp",
+            Self::Ping => "ping",
+            Self::Script(_) => "script",
+            Self::File { .. } => "file",
         }
     }
 
     /// Whether it goes to a port.
     pub const fn needs_port(&self) -> bool {
-        match self {
-            Self::Tcp | Self::Http(_) => true,
-        }
+        !matches!(self, Self::Ping | Self::Script(_) | Self::File { .. })
     }
 }
 

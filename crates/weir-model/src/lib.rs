@@ -17,7 +17,10 @@ mod proxy;
 mod route;
 mod scheduler;
 
-pub use check::{Aim, Check, Health, Http, OnFailure, Probe, ProxyHeader, Require, Start, Timing};
+pub use check::{
+    Aim, Check, DnsRecord, Health, Http, OnFailure, Probe, ProxyHeader, Require, Script, Start,
+    Timing,
+};
 pub use desired::{
     Desired, MAX_WEIGHT, NoServer, Node, OnRemove, Persistence, Pool, Server, Service, Source,
     Timeouts,

@@ -4,6 +4,20 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{Error, Result};
 
+/// Raises the soft limit of open files to the hard one: a probe under way holds a descriptor, and the usual 1024 are for
+/// programs that still use select(2).
+///
+/// # Errors
+/// The soft limit may not be changed.
+pub fn raise_nofile() -> Result<()> {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let most = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    setrlimit(Resource::Nofile, most).map_err(|e| Error::call("setrlimit", "RLIMIT_NOFILE", e))
+}
+
 /// Lifts the limit of locked memory. Kernels before 5.11 charge BPF maps to it;
 /// later ones charge the memory cgroup and do not look at it.
 ///

@@ -1,6 +1,6 @@
 //! The keys of checks. Every kind of check has one table of keys; which of them belong to which kind is written beside them.
 
-use weir_model::{OnFailure, ProxyHeader, Require, Start, Timing};
+use weir_model::{DnsRecord, OnFailure, ProxyHeader, Require, Start, Timing};
 
 use super::integer;
 use crate::key::{Choices, Key, Kind, Presence, Section};
@@ -30,11 +30,11 @@ const COUNT: Kind = integer(Timing::COUNT);
 
 fn kinds() -> Choices {
     Choices {
-        now: vec!["tcp", "http"],
-        later: vec![
-            "https", "tls", "smtp", "dns", "ping", "udp", "redis", "mysql", "postgres", "grpc",
-            "script", "file", "agent",
+        now: vec![
+            "tcp", "http", "smtp", "dns", "ping", "udp", "redis", "mysql", "postgres", "script",
+            "file", "agent",
         ],
+        later: vec!["https", "tls", "grpc"],
         known_as: &[
             ("connect", "tcp"),
             ("TCP_CHECK", "tcp"),
@@ -53,6 +53,24 @@ fn kinds() -> Choices {
     }
 }
 
+const STREAMS: &[&str] = &["tcp", "http", "smtp", "redis", "mysql", "postgres", "agent"];
+
+const WITH_PORT: &[&str] = &[
+    "tcp", "http", "smtp", "redis", "mysql", "postgres", "agent", "dns", "udp",
+];
+
+const WITH_ADDRESS: &[&str] = &[
+    "tcp", "http", "smtp", "redis", "mysql", "postgres", "agent", "dns", "udp", "ping",
+];
+
+/// Keys that a kind cannot do without.
+pub(crate) const NEEDED: &[(&str, &str)] = &[
+    ("dns", "query"),
+    ("udp", "payload"),
+    ("script", "command"),
+    ("file", "file"),
+];
+
 /// Keys that only some kinds have, and which.
 pub(crate) const OF_KINDS: &[(&str, &[&str])] = &[
     ("path", &["http"]),
@@ -61,10 +79,31 @@ pub(crate) const OF_KINDS: &[(&str, &[&str])] = &[
     ("host", &["http"]),
     ("headers", &["http"]),
     ("body", &["http"]),
-    ("expect", &["http"]),
-    ("port", &["tcp", "http"]),
-    ("proxy_protocol", &["tcp", "http"]),
+    ("expect", &["http", "dns", "udp"]),
+    ("port", WITH_PORT),
+    ("proxy_protocol", STREAMS),
+    ("source", WITH_ADDRESS),
+    ("interface", WITH_ADDRESS),
+    ("helo", &["smtp"]),
+    ("user", &["script", "postgres"]),
+    ("query", &["dns"]),
+    ("record", &["dns"]),
+    ("payload", &["udp"]),
+    ("send", &["agent"]),
+    ("command", &["script"]),
+    ("dynamic", &["script"]),
+    ("file", &["file"]),
 ];
+
+fn records() -> Choices {
+    Choices {
+        now: DnsRecord::ALL
+            .iter()
+            .map(|record| record.as_str())
+            .collect(),
+        ..Choices::default()
+    }
+}
 
 fn versions() -> Choices {
     Choices {
@@ -121,7 +160,10 @@ pub(crate) static CHECK: Section = Section {
             "kind",
             Kind::OneOf(kinds),
             Default("tcp"),
-            "What is asked. `tcp` connects; `http` sends a request and looks at the answer.",
+            "What is asked. `tcp` connects; `http` sends a request and looks at the answer; `smtp`, `redis`, `mysql` and \
+             `postgres` say hello in their protocols; `dns` resolves a name; `udp` sends a datagram; `ping` an ICMP echo. \
+             `agent` lets the server say its weight or state, as HAProxy's agent-check does. `script` and `file` ask the \
+             director: a program's exit code, a file's number.",
             "kind = \"http\"",
         )
         .known_as(&["type", "checktype", "mode"]),
@@ -285,6 +327,79 @@ pub(crate) static CHECK: Section = Section {
             "expect = { status = \"200-299\", body = \"Up\" }",
         )
         .known_as(&["status_code", "receive", "http-check"]),
+        Key::new(
+            "helo",
+            Kind::Text,
+            Default("localhost"),
+            "`smtp`: what the director calls itself.",
+            "helo = \"director.example\"",
+        )
+        .known_as(&["helo_name"]),
+        Key::new(
+            "user",
+            Kind::Text,
+            Absent("`nobody` for `script`, `postgres` for `postgres`"),
+            "`script`: the account that the program runs as. `postgres`: the account that the start-up names; being refused \
+             passes.",
+            "user = \"weir\"",
+        )
+        .known_as(&["login", "script_user"]),
+        Key::new(
+            "query",
+            Kind::Text,
+            Absent("none; `dns` needs it"),
+            "`dns`: the name to resolve.",
+            "query = \"www.example\"",
+        )
+        .known_as(&["name"]),
+        Key::new(
+            "record",
+            Kind::OneOf(records),
+            Default("A"),
+            "`dns`: the kind of record. One at least must be in the answer.",
+            "record = \"AAAA\"",
+        ),
+        Key::new(
+            "payload",
+            Kind::Text,
+            Absent("none; `udp` needs it"),
+            "`udp`: what is sent, as octets in hexadecimal.",
+            "payload = \"00 ff 10\"",
+        ),
+        Key::new(
+            "send",
+            Kind::Text,
+            Absent("nothing"),
+            "`agent`: what is sent before the server speaks.",
+            "send = \"status\"",
+        )
+        .known_as(&["agent-send"]),
+        Key::new(
+            "command",
+            Kind::List(&Kind::Text),
+            Absent("none; `script` needs it"),
+            "`script`: the program, absolute, and its arguments; no shell sees them. 0 passes and all else fails. It finds \
+             the server in `WEIR_ADDRESS` and `WEIR_PORT`, and is killed at the timeout.",
+            "command = [\"/usr/local/bin/check\", \"--fast\"]",
+        )
+        .known_as(&["script", "misc_path", "checkcommand"]),
+        Key::new(
+            "dynamic",
+            Kind::Flag,
+            Default("false"),
+            "`script`: exit codes from 2 to 255 pass too, with a weight of two less.",
+            "dynamic = true",
+        )
+        .known_as(&["misc_dynamic"]),
+        Key::new(
+            "file",
+            Kind::Text,
+            Absent("none; `file` needs it"),
+            "`file`: the file, absolute, whose number is the weight. It is read at each interval; a file that is missing \
+             or holds no number fails.",
+            "file = \"/run/weight\"",
+        )
+        .known_as(&["track_file"]),
         Key::later("via", "Sends the probe through the forward of the service, to find a broken path."),
         Key::later("notify", "A program that is called when a state changes."),
     ],
@@ -315,5 +430,20 @@ pub(crate) static EXPECT: Section = Section {
             "body = \"Up\"",
         )
         .known_as(&["receive", "string", "content"]),
+        Key::new(
+            "answer",
+            Kind::Address,
+            Absent("any record"),
+            "`dns`: an address that must be in the answer.",
+            "answer = \"10.0.0.5\"",
+        ),
+        Key::new(
+            "bytes",
+            Kind::Text,
+            Absent("any answer"),
+            "`udp`: what the answer must begin with, as octets in hexadecimal; `xx` is any octet.",
+            "bytes = \"00 xx 10\"",
+        )
+        .known_as(&["require_reply"]),
     ],
 };

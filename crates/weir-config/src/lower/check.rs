@@ -1,20 +1,22 @@
 //! `[check.NAME]`, and `check` of pools and servers.
 
+mod probe;
+
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::ops::Range;
 
-use weir_model::{Aim, Check, Http, OnFailure, Probe, ProxyHeader, Start, Timing};
+use weir_model::{Aim, Check, OnFailure, ProxyHeader, Start, Timing};
 
 use super::{node, refuse};
 use crate::address;
-use crate::catalog::{CHECK, EXPECT, OF_KINDS};
+use crate::catalog::{CHECK, NEEDED, OF_KINDS};
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::key::{Kind, words};
 use crate::suggest::nearest;
 use crate::tree::{Entry, Item, Table, Value};
-use crate::view::{Sink, View, text, wrong_type};
+use crate::view::{Sink, View, wrong_type};
 
 /// A `[check.NAME]`; `None` where it holds an error, which is reported.
 pub(crate) struct Shared {
@@ -92,10 +94,8 @@ fn check(sink: &mut Sink<'_>, table: &Table<'_>, place: &Range<usize>) -> Option
         None => "tcp",
     };
     foreign_keys(sink, &view, kind);
-    let probe = match kind {
-        "http" => Probe::Http(http(sink, &view)),
-        _ => Probe::Tcp,
-    };
+    missing_keys(sink, &view, kind, place);
+    let probe = probe::probe(sink, &view, kind);
     let check = Check {
         probe,
         aim: aim(sink, &view),
@@ -123,6 +123,20 @@ fn foreign_keys(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: &str) {
                 diagnostic = diagnostic.also(&kind.item.span, "the kind");
             }
             sink.push(diagnostic.fix(format!("leave it out, or write kind = {}", words(kinds))));
+        }
+    }
+}
+
+/// Keys that the kind needs.
+fn missing_keys(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: &str, place: &Range<usize>) {
+    for (of, key) in NEEDED {
+        if *of == kind && view.get(key).is_none() {
+            let message = format!("a `{kind}` check needs `{key}`");
+            let example = CHECK.key(key).map_or("", |key| key.example);
+            sink.push(
+                Diagnostic::new(Code::MissingKey, place, message)
+                    .fix(format!("add it, for example `{example}`")),
+            );
         }
     }
 }
@@ -183,130 +197,4 @@ fn plain_address(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Option
             None
         }
     }
-}
-
-fn http(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Http {
-    let default = Http::default();
-    let path = line(sink, view, "path").map(|(path, span)| {
-        if !path.starts_with('/') || path.contains(' ') {
-            let message = format!("`{path}` is no path");
-            let diagnostic = Diagnostic::new(Code::BadText, span, message);
-            sink.push(diagnostic.fix("begin it with `/`, and write a space as `%20`"));
-        }
-        path.to_owned()
-    });
-    let method = line(sink, view, "method").map(|(method, span)| {
-        if method.is_empty() || !method.bytes().all(is_token) {
-            let message = format!("`{method}` is no method");
-            sink.push(
-                Diagnostic::new(Code::BadText, span, message).fix("write GET, HEAD or the like"),
-            );
-        }
-        method.to_owned()
-    });
-    let zero = view
-        .text(sink, "version")
-        .is_some_and(|(version, _)| version == "1.0");
-    if let Some((entry, kind)) = view.get("version") {
-        crate::view::word(sink, &entry.item, kind);
-    }
-    let mut http = Http {
-        method: method.unwrap_or(default.method),
-        path: path.unwrap_or(default.path),
-        minor_version: u8::from(!zero),
-        host: line(sink, view, "host").map(|(host, _)| host.to_owned()),
-        headers: headers(sink, view),
-        body: view.text(sink, "body").map(|(body, _)| body.to_owned()),
-        status: default.status,
-        contains: None,
-    };
-    if let Some((entry, kind)) = view.get("expect") {
-        match &entry.item.value {
-            Value::Table(table) => expect(sink, table, &entry.key_span, &mut http),
-            _ => sink.push(wrong_type(&entry.item, kind)),
-        }
-    }
-    http
-}
-
-fn expect(sink: &mut Sink<'_>, table: &Table<'_>, place: &Range<usize>, http: &mut Http) {
-    let view = View::open(sink, &EXPECT, table, place);
-    if let Some((entry, kind)) = view.get("status") {
-        http.status = status(sink, &entry.item, kind).unwrap_or_default();
-    }
-    http.contains = view.text(sink, "body").map(|(body, _)| body.to_owned());
-}
-
-/// `"200-299,304"` or `200`.
-fn status(sink: &mut Sink<'_>, item: &Item<'_>, kind: &Kind) -> Option<Vec<(u16, u16)>> {
-    let text = match &item.value {
-        Value::Text(text) => text.as_ref().to_owned(),
-        Value::Integer(Some(code)) => code.to_string(),
-        _ => {
-            sink.push(wrong_type(item, kind));
-            return None;
-        }
-    };
-    let code = |text: &str| {
-        let code: u16 = text.trim().parse().ok()?;
-        (100..600).contains(&code).then_some(code)
-    };
-    let range = |part: &str| {
-        let (from, to) = part.split_once('-').unwrap_or((part, part));
-        let (from, to) = (code(from)?, code(to)?);
-        (from <= to).then_some((from, to))
-    };
-    let ranges: Option<Vec<(u16, u16)>> = text.split(',').map(range).collect();
-    if ranges.is_none() {
-        let message = format!("`{text}` holds no status codes");
-        let diagnostic = Diagnostic::new(Code::BadText, &item.span, message);
-        sink.push(diagnostic.fix("write codes and ranges from 100 to 599, as in \"200-299,304\""));
-    }
-    ranges
-}
-
-fn headers(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(String, String)> {
-    let mut headers = Vec::new();
-    for item in view.list(sink, "headers").unwrap_or_default() {
-        let Some((field, span)) = text(sink, item, &Kind::Text) else {
-            continue;
-        };
-        match field.split_once(':') {
-            Some((name, value))
-                if !name.is_empty() && name.bytes().all(is_token) && is_line(value) =>
-            {
-                headers.push((name.to_owned(), value.trim().to_owned()));
-            }
-            _ => {
-                let message = format!("`{}` is no field", field.escape_debug());
-                let diagnostic = Diagnostic::new(Code::BadText, span, message);
-                sink.push(diagnostic.fix("write NAME: VALUE on one line"));
-            }
-        }
-    }
-    headers
-}
-
-/// A text without control characters: it stands in a request.
-fn line<'a>(
-    sink: &mut Sink<'_>,
-    view: &View<'a, '_>,
-    name: &str,
-) -> Option<(&'a str, &'a Range<usize>)> {
-    let (text, span) = view.text(sink, name)?;
-    if is_line(text) {
-        return Some((text, span));
-    }
-    let message = format!("`{name}` holds a control character");
-    sink.push(Diagnostic::new(Code::BadText, span, message).fix("write it on one line"));
-    None
-}
-
-fn is_line(text: &str) -> bool {
-    !text.chars().any(char::is_control)
-}
-
-/// RFC 9110 §5.6.2.
-fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

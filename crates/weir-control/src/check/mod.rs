@@ -5,7 +5,9 @@
 //! engine, weights or the kernel's tables.
 
 mod connect;
+mod datagram;
 mod driver;
+mod local;
 mod probe;
 
 use std::collections::BTreeMap;
@@ -88,6 +90,9 @@ impl Clock {
 impl Checks {
     /// Without any check. Must be called inside a tokio runtime.
     pub fn start() -> Self {
+        if let Err(error) = weir_sys::raise_nofile() {
+            tracing::warn!(%error, "few probes can be under way at a time");
+        }
         let clock = Clock::new();
         let seed = clock.base.as_nanos() as u64 ^ u64::from(std::process::id()) << 32;
         let shared = Arc::new(Shared {

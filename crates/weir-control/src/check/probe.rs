@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout_at;
 use weir_health::{Dialogue, Order, Outcome, ProbeId, Reply, Target, Verdict, dialogue};
+use weir_model::Probe;
 
-use super::Shared;
 use super::connect::{Refused, connect};
+use super::{Shared, datagram, local};
 
 /// Hands a result in, whatever becomes of the task: a probe without one would never be repeated.
 struct Report {
@@ -63,13 +64,31 @@ fn timed(outcome: Outcome, took: Duration) -> Outcome {
 }
 
 async fn ask(target: &Target) -> Outcome {
+    match &target.probe {
+        Probe::Script(script) => local::run(script, target).await,
+        Probe::File { path } => local::read(path).await,
+        Probe::Ping | Probe::Dns { .. } | Probe::Udp { .. } => match datagram::ask(target).await {
+            Ok(outcome) => outcome,
+            Err(error) => Refused::from(error).outcome(),
+        },
+        _ => talk(target).await,
+    }
+}
+
+/// A probe over a connection.
+async fn talk(target: &Target) -> Outcome {
     let mut stream = match connect(target).await {
         Ok(stream) => stream,
         Err(refused) => return refused.outcome(),
     };
     let outcome = match dialogue::of(target) {
         None => Outcome::passed("tcp connected"),
-        Some(mut dialogue) => converse(&mut stream, dialogue.as_mut()).await,
+        Some(mut dialogue) => {
+            let outcome = converse(&mut stream, dialogue.as_mut()).await;
+            // Whether it is still heard changes nothing.
+            let _ = stream.try_write(dialogue.farewell());
+            outcome
+        }
     };
     // Without this every probe would leave a port in TIME_WAIT for a minute.
     let _ = stream.set_zero_linger();

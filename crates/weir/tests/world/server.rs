@@ -70,6 +70,11 @@ impl World {
         });
     }
 
+    /// Ends a program with the world.
+    pub fn adopt(&mut self, child: std::process::Child) {
+        self.children.push(child);
+    }
+
     /// Ends the nginx that says that it is number `n`.
     pub fn kill_nginx(&self, n: usize) {
         let path = self.path(&format!("www{n}/pid"));

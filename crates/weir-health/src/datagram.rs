@@ -1,0 +1,207 @@
+//! Probes of one datagram and its answer: what to send, and whether what came answers it.
+
+use std::net::IpAddr;
+
+use weir_model::{DnsRecord, Probe};
+
+use crate::outcome::Outcome;
+
+/// What to send; `mark` is a number that tells this probe's answer from others'. `None` = the probe is none of a datagram.
+pub fn question(probe: &Probe, mark: u16) -> Option<Vec<u8>> {
+    match probe {
+        Probe::Udp { payload, .. } => Some(payload.clone()),
+        Probe::Dns { name, record, .. } => Some(query(name, *record, mark)),
+        _ => None,
+    }
+}
+
+/// What an answer says; `None` = it answers something else, and another may come.
+pub fn judge(probe: &Probe, mark: u16, datagram: &[u8]) -> Option<Outcome> {
+    match probe {
+        Probe::Udp { bytes, .. } => Some(matches(bytes.as_deref(), datagram)),
+        Probe::Dns { record, answer, .. } => resolved(*record, *answer, mark, datagram),
+        _ => None,
+    }
+}
+
+fn matches(expected: Option<&[Option<u8>]>, datagram: &[u8]) -> Outcome {
+    let length = datagram.len();
+    let mut expected = expected.unwrap_or_default().iter().enumerate();
+    let differs = expected.find(|(at, byte)| match (byte, datagram.get(*at)) {
+        (_, None) => true,
+        (Some(byte), Some(found)) => byte != found,
+        (None, Some(_)) => false,
+    });
+    match differs {
+        None => Outcome::passed(format!("udp {length} bytes")),
+        Some((at, _)) => Outcome::failed(format!("udp {length} bytes, another at {at}")),
+    }
+}
+
+/// RFC 1035 §4.1: a header with "recursion desired", and one question.
+fn query(name: &str, record: DnsRecord, mark: u16) -> Vec<u8> {
+    let mut message = mark.to_be_bytes().to_vec();
+    message.extend([0x01, 0x00, 0, 1, 0, 0, 0, 0, 0, 0]);
+    for label in name.split('.').filter(|label| !label.is_empty()) {
+        let label = &label.as_bytes()[..label.len().min(63)];
+        message.push(u8::try_from(label.len()).unwrap_or(63));
+        message.extend(label);
+    }
+    message.push(0);
+    message.extend(record.number().to_be_bytes());
+    message.extend([0, 1]);
+    message
+}
+
+fn word(message: &[u8], at: usize) -> Option<u16> {
+    let pair = message.get(at..at + 2)?;
+    Some(u16::from_be_bytes([pair[0], pair[1]]))
+}
+
+fn resolved(
+    record: DnsRecord,
+    wanted: Option<IpAddr>,
+    mark: u16,
+    message: &[u8],
+) -> Option<Outcome> {
+    let flags = word(message, 2)?;
+    if word(message, 0)? != mark || flags & 0x8000 == 0 {
+        return None;
+    }
+    let code = flags & 0xf;
+    if code != 0 {
+        let names = ["", "FORMERR", "SERVFAIL", "NXDOMAIN", "NOTIMP", "REFUSED"];
+        let name = names.get(usize::from(code)).copied();
+        let name = name.map_or_else(|| code.to_string(), str::to_owned);
+        return Some(Outcome::failed(format!("dns {name}")));
+    }
+    Some(match records(message, record) {
+        None => Outcome::failed("dns: a broken answer"),
+        Some(found) if found.is_empty() => {
+            Outcome::failed(format!("dns: no {} record", record.as_str()))
+        }
+        Some(found) => compare(record, wanted, &found),
+    })
+}
+
+fn compare(record: DnsRecord, wanted: Option<IpAddr>, found: &[Vec<u8>]) -> Outcome {
+    let count = found.len();
+    let Some(wanted) = wanted else {
+        return Outcome::passed(format!("dns {count} {}", record.as_str()));
+    };
+    let octets = match wanted {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    };
+    if found.contains(&octets) {
+        Outcome::passed(format!("dns {wanted}"))
+    } else {
+        Outcome::failed(format!("dns: {wanted} is not among {count} answers"))
+    }
+}
+
+/// The data of every answer of that kind; `None` = the message ends too early.
+fn records(message: &[u8], record: DnsRecord) -> Option<Vec<Vec<u8>>> {
+    let (questions, answers) = (word(message, 4)?, word(message, 6)?);
+    let mut at = 12;
+    for _ in 0..questions {
+        at = after_name(message, at)? + 4;
+    }
+    let mut found = Vec::new();
+    for _ in 0..answers {
+        at = after_name(message, at)?;
+        let (kind, length) = (word(message, at)?, usize::from(word(message, at + 8)?));
+        let data = message.get(at + 10..at + 10 + length)?;
+        if kind == record.number() {
+            found.push(data.to_vec());
+        }
+        at += 10 + length;
+    }
+    Some(found)
+}
+
+/// Where a name ends: at its root, or behind the pointer that continues it elsewhere.
+fn after_name(message: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        match *message.get(at)? {
+            0 => return Some(at + 1),
+            pointer if pointer & 0xc0 == 0xc0 => return Some(at + 2),
+            length => at += 1 + usize::from(length),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::Verdict;
+
+    fn dns(answer: Option<&str>) -> Probe {
+        Probe::Dns {
+            name: "www.example".to_owned(),
+            record: DnsRecord::A,
+            answer: answer.map(|answer| answer.parse().unwrap()),
+        }
+    }
+
+    /// A server's answer to the query: a name by pointer, one address.
+    fn answer(mark: u16, code: u8, address: [u8; 4]) -> Vec<u8> {
+        let mut message = query("www.example", DnsRecord::A, mark);
+        message[2] = 0x81;
+        message[3] = 0x80 | code;
+        message[7] = 1;
+        message.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4]);
+        message.extend(address);
+        message
+    }
+
+    #[test]
+    fn answers_are_compared() {
+        let note =
+            |probe: &Probe, message: &[u8]| judge(probe, 7, message).map(|outcome| outcome.note);
+        let good = answer(7, 0, [10, 0, 0, 5]);
+        assert_eq!(note(&dns(None), &good).as_deref(), Some("dns 1 A"));
+        assert_eq!(
+            note(&dns(Some("10.0.0.5")), &good).as_deref(),
+            Some("dns 10.0.0.5")
+        );
+        assert_eq!(
+            note(&dns(Some("10.0.0.6")), &good).as_deref(),
+            Some("dns: 10.0.0.6 is not among 1 answers")
+        );
+        assert_eq!(
+            note(&dns(None), &answer(7, 3, [0; 4])).as_deref(),
+            Some("dns NXDOMAIN")
+        );
+        assert_eq!(
+            note(&dns(None), &answer(8, 0, [0; 4])),
+            None,
+            "somebody else's"
+        );
+        let mut empty = good.clone();
+        empty[7] = 0;
+        assert_eq!(
+            note(&dns(None), &empty).as_deref(),
+            Some("dns: no A record")
+        );
+        for end in 12..good.len() {
+            let cut = judge(&dns(None), 7, &good[..end]).unwrap();
+            assert_eq!(cut.verdict, Verdict::Failed, "cut at {end}");
+        }
+    }
+
+    #[test]
+    fn datagrams_with_wildcards() {
+        let udp = |bytes: Option<&[Option<u8>]>| Probe::Udp {
+            payload: vec![1, 2],
+            bytes: bytes.map(<[_]>::to_vec),
+        };
+        assert_eq!(question(&udp(None), 0), Some(vec![1, 2]));
+        let verdict = |probe: &Probe, datagram: &[u8]| judge(probe, 0, datagram).unwrap().verdict;
+        assert_eq!(verdict(&udp(None), b""), Verdict::Passed);
+        let expected = udp(Some(&[Some(1), None, Some(3)]));
+        assert_eq!(verdict(&expected, &[1, 99, 3, 4]), Verdict::Passed);
+        assert_eq!(verdict(&expected, &[1, 99]), Verdict::Failed);
+        assert_eq!(verdict(&expected, &[1, 99, 4]), Verdict::Failed);
+    }
+}

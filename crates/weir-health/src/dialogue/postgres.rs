@@ -1,0 +1,104 @@
+//! PostgreSQL's start-up (protocol 3.0, "Message Formats"): a server that asks who one is, or admits, is alive.
+
+use super::{Dialogue, Reply, quoted};
+use crate::outcome::Outcome;
+
+const PROTOCOL: u32 = 196_608;
+
+const MOST_MESSAGE: usize = 64 << 10;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Startup {
+    message: Vec<u8>,
+    bytes: Vec<u8>,
+}
+
+impl Startup {
+    pub(super) fn new(user: &str) -> Self {
+        let mut body = PROTOCOL.to_be_bytes().to_vec();
+        body.extend(b"user\0");
+        body.extend(user.as_bytes());
+        body.extend([0, 0]);
+        let length = u32::try_from(body.len() + 4).unwrap_or(0);
+        let mut message = length.to_be_bytes().to_vec();
+        message.extend(body);
+        Self {
+            message,
+            bytes: Vec::new(),
+        }
+    }
+}
+
+/// An error's fields: its class, and what it says to people.
+fn error(fields: &[u8]) -> Outcome {
+    let (mut code, mut text) = ("", &b""[..]);
+    for field in fields.split(|byte| *byte == 0) {
+        match field {
+            [b'C', rest @ ..] => code = std::str::from_utf8(rest).unwrap_or_default(),
+            [b'M', rest @ ..] => text = rest,
+            _ => {}
+        }
+    }
+    let note = format!("postgres {}", quoted(text));
+    // Class 28 is about who asks (invalid_authorization_specification), 3D000 about a database: the server is well.
+    if code.starts_with("28") || code == "3D000" {
+        Outcome::passed(note)
+    } else {
+        Outcome::failed(note)
+    }
+}
+
+impl Dialogue for Startup {
+    fn open(&mut self) -> Vec<u8> {
+        self.message.clone()
+    }
+
+    fn receive(&mut self, bytes: &[u8]) -> Reply {
+        self.bytes.extend_from_slice(bytes);
+        let Some([kind, length @ ..]) = self.bytes.first_chunk::<5>() else {
+            return Reply::More;
+        };
+        let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
+        if !matches!(kind, b'R' | b'E') || !(4..=MOST_MESSAGE).contains(&length) {
+            let text = format!("no PostgreSQL: {}", quoted(&self.bytes[..5]));
+            return Reply::Finished(Outcome::failed(text));
+        }
+        if self.bytes.len() < 1 + length {
+            return Reply::More;
+        }
+        Reply::Finished(if *kind == b'R' {
+            Outcome::passed("postgres answers")
+        } else {
+            error(&self.bytes[5..=length])
+        })
+    }
+
+    fn end(&mut self) -> Outcome {
+        Outcome::failed("closed without an answer")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::told;
+    use super::*;
+
+    #[test]
+    fn asked_admitted_and_refused() {
+        let startup = || Startup::new("probe");
+        assert_eq!(startup().message, b"\0\0\0\x14\0\x03\0\0user\0probe\0\0");
+        let told = |answer: &'static [u8]| told(startup, move |_| answer);
+        assert_eq!(told(b"R\0\0\0\x08\0\0\0\x0a"), "Passed: postgres answers");
+        assert_eq!(
+            told(b"E\0\0\0\x14C57P03\0Mstarting\0"),
+            "Failed: postgres \"starting\""
+        );
+        assert_eq!(
+            told(b"E\0\0\0\x13C28000\0Mno role\0"),
+            "Passed: postgres \"no role\""
+        );
+        assert!(told(b"SSH-2.0-x\r\n").starts_with("Failed: no PostgreSQL"));
+        assert!(told(b"E\xff\xff\xff\xff").starts_with("Failed: no PostgreSQL"));
+    }
+}

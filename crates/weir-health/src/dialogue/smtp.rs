@@ -1,0 +1,119 @@
+//! SMTP (RFC 5321): greeting and EHLO. A server that knows HELO alone answers EHLO with 5xx and passes by HELO.
+
+use super::line::Lines;
+use super::{Dialogue, Reply, quoted};
+use crate::outcome::Outcome;
+
+#[derive(Debug)]
+enum Step {
+    Greeting,
+    Ehlo,
+    Helo,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Conversation {
+    helo: String,
+    step: Step,
+    lines: Lines,
+}
+
+impl Conversation {
+    pub(super) fn new(helo: &str) -> Self {
+        Self {
+            helo: helo.to_owned(),
+            step: Step::Greeting,
+            lines: Lines::default(),
+        }
+    }
+
+    fn line(&mut self, line: &[u8]) -> Option<Reply> {
+        let code: Option<u16> = line
+            .get(..3)
+            .and_then(|code| std::str::from_utf8(code).ok())
+            .and_then(|code| code.parse().ok());
+        let Some(code) = code else {
+            let text = format!("no SMTP: {}", quoted(line));
+            return Some(Reply::Finished(Outcome::failed(text)));
+        };
+        // All lines of an answer but the last have a dash here.
+        if line.get(3) == Some(&b'-') {
+            return None;
+        }
+        Some(match (&self.step, code) {
+            (Step::Greeting, 220) => {
+                self.step = Step::Ehlo;
+                Reply::Send(format!("EHLO {}\r\n", self.helo).into_bytes())
+            }
+            (Step::Ehlo, 500..=599) => {
+                self.step = Step::Helo;
+                Reply::Send(format!("HELO {}\r\n", self.helo).into_bytes())
+            }
+            (Step::Ehlo | Step::Helo, 250) => Reply::Finished(Outcome::passed("smtp 250")),
+            _ => Reply::Finished(Outcome::failed(format!("smtp {}", quoted(line)))),
+        })
+    }
+}
+
+impl Dialogue for Conversation {
+    fn open(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn receive(&mut self, bytes: &[u8]) -> Reply {
+        if !self.lines.push(bytes) {
+            return Reply::Finished(Outcome::failed("a line without an end"));
+        }
+        while let Some(line) = self.lines.next() {
+            if let Some(reply) = self.line(&line) {
+                return reply;
+            }
+        }
+        Reply::More
+    }
+
+    fn end(&mut self) -> Outcome {
+        Outcome::failed("closed without an answer")
+    }
+
+    fn farewell(&self) -> &'static [u8] {
+        b"QUIT\r\n"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::told;
+    use super::*;
+
+    #[test]
+    fn greetings_and_refusals() {
+        let smtp = || Conversation::new("director");
+        let server = |sent: &[u8]| -> &'static [u8] {
+            match sent {
+                b"" => b"220-mail\r\n220 ready\r\n",
+                b"EHLO director\r\n" => b"250-SIZE 1\r\n250 HELP\r\n",
+                _ => panic!("{sent:?}"),
+            }
+        };
+        assert_eq!(told(smtp, server), "Passed: smtp 250");
+        let old = |sent: &[u8]| -> &'static [u8] {
+            match sent {
+                b"" => b"220 ready\r\n",
+                b"EHLO director\r\n" => b"502 what\r\n",
+                _ => b"250 hello\r\n",
+            }
+        };
+        assert_eq!(told(smtp, old), "Passed: smtp 250");
+        assert_eq!(
+            told(smtp, |_| b"554 no service\r\n"),
+            "Failed: smtp \"554 no service\""
+        );
+        assert_eq!(
+            told(smtp, |_| b"HTTP/1.1 400 Bad\r\n"),
+            "Failed: no SMTP: \"HTTP/1.1 400 Bad\""
+        );
+        assert_eq!(told(smtp, |_| b""), "Failed: closed without an answer");
+    }
+}

@@ -1,0 +1,224 @@
+//! Every kind of check from the running program: against real peers where Debian has them, and against hostile ones.
+
+mod world;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Stdio;
+use std::time::Duration;
+
+use world::{Family, World, privileged, wait_for};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A pool and a service of its own for each check of server 0; service `n` listens on port `1000 + n`.
+fn config(checks: &[(&str, String)]) -> String {
+    let mut text = "[node]\ninterfaces = [\"eth0\"]\n".to_owned();
+    for (n, (name, check)) in (0..).zip(checks) {
+        text += &format!(
+            "[pool.{name}]\nservers = [{{ address = \"{}\", weight = 100 }}]\n\
+             [pool.{name}.check]\ninterval = \"300ms\"\ntimeout = \"500ms\"\nrise = 1\nfall = 1\n{check}\n\
+             [service.{name}]\nlisten = [\"{}:{}\"]\nforward = \"direct\"\npool = \"{name}\"\n",
+            Family::V4.server(0),
+            Family::V4.vip(),
+            1000 + n
+        );
+    }
+    text
+}
+
+/// State, effective weight and reason of a pool's server.
+fn found(world: &World, name: &str) -> (String, u64, String) {
+    let status = world.status();
+    let services = status["services"].as_array().expect("services");
+    let service = services.iter().find(|service| service["name"] == name);
+    let server = &service.expect("the service")["servers"][0];
+    let text = |key: &str| server[key].as_str().unwrap_or_default().to_owned();
+    let weight = server["effective_weight"].as_u64().expect("a weight");
+    (text("state"), weight, text("reason"))
+}
+
+fn wait_for_each(world: &World, wanted: &[(&str, &str, u64, &str)]) {
+    for (name, state, weight, reason) in wanted {
+        let mut last = String::new();
+        let what = format!("{name} to be {state} with {reason}");
+        let deadline = std::time::Instant::now() + PATIENCE;
+        loop {
+            let (found_state, found_weight, found_reason) = found(world, name);
+            if found_state == *state && found_weight == *weight && found_reason.contains(reason) {
+                break;
+            }
+            last.clear();
+            last += &format!("{found_state} {found_weight} {found_reason}");
+            assert!(std::time::Instant::now() < deadline, "{what}, not {last}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// A TCP server in server0 that does `play` with each client.
+fn hostile(world: &World, port: u16, play: fn(TcpStream)) {
+    world
+        .inside("server0", move || {
+            let listener = TcpListener::bind(("0.0.0.0", port)).expect("the port is free");
+            std::thread::spawn(move || {
+                for client in listener.incoming().flatten() {
+                    std::thread::spawn(move || play(client));
+                }
+            });
+        })
+        .join()
+        .expect("it listens");
+}
+
+#[test]
+fn real_peers_pass() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    world.start_nginx(64);
+    let quiet = |command: &mut std::process::Command| {
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts")
+    };
+    let redis = quiet(world.command("server0", "redis-server").args([
+        "--port",
+        "6379",
+        "--save",
+        "",
+        "--protected-mode",
+        "no",
+        "--dir",
+        "/tmp",
+    ]));
+    let dns = quiet(world.command("server0", "dnsmasq").args([
+        "-k",
+        "-p",
+        "53",
+        "--no-resolv",
+        "--no-hosts",
+        "--user=root",
+        "--pid-file=",
+        "--address=/www.example/10.9.8.7",
+    ]));
+    world.adopt(redis);
+    world.adopt(dns);
+    world.start_udp_echo(7000, |n| Family::V4.server(n));
+    let weight = world.path("weight");
+    std::fs::write(&weight, "42\n").expect("the file is written");
+    let checks = [
+        ("tcp", "kind = \"tcp\"\nport = 80".to_owned()),
+        ("http", "kind = \"http\"\nport = 80\npath = \"/name\"\nexpect = { body = \"server0\" }".to_owned()),
+        ("redis", "kind = \"redis\"\nport = 6379".to_owned()),
+        ("dns", "kind = \"dns\"\nport = 53\nquery = \"www.example\"\nexpect = { answer = \"10.9.8.7\" }".to_owned()),
+        ("wrong", "kind = \"dns\"\nport = 53\nquery = \"www.example\"\nexpect = { answer = \"10.9.8.8\" }".to_owned()),
+        ("udp", "kind = \"udp\"\nport = 7000\npayload = \"61 62\"\nexpect = { bytes = \"30 xx 62\" }".to_owned()),
+        ("ping", "kind = \"ping\"".to_owned()),
+        ("script", "kind = \"script\"\ncommand = [\"/bin/sh\", \"-c\", \"test -n $WEIR_ADDRESS && exit 12\"]\ndynamic = true".to_owned()),
+        ("slow", "kind = \"script\"\ncommand = [\"/bin/sleep\", \"60\"]".to_owned()),
+        ("file", format!("kind = \"file\"\nfile = \"{}\"", weight.display())),
+    ];
+    world.start_director(&config(&checks));
+    wait_for_each(
+        &world,
+        &[
+            ("tcp", "up", 100, "tcp connected"),
+            ("http", "up", 100, "http 200"),
+            ("redis", "up", 100, "redis PONG"),
+            ("dns", "up", 100, "dns 10.9.8.7"),
+            ("wrong", "down", 0, "10.9.8.8 is not among 1 answers"),
+            ("udp", "up", 100, "udp 3 bytes"),
+            ("ping", "up", 100, "ping"),
+            ("script", "up", 10, "exit code 12"),
+            ("slow", "down", 0, "no answer within 500ms"),
+            ("file", "up", 42, "file says 42"),
+        ],
+    );
+    std::fs::write(&weight, "7\n").expect("the file is written");
+    wait_for_each(&world, &[("file", "up", 7, "file says 7")]);
+    std::fs::remove_file(&weight).expect("it was there");
+    wait_for_each(&world, &[("file", "down", 0, "No such file")]);
+}
+
+#[test]
+fn hostile_peers_fail_and_hold_nothing_up() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    hostile(&world, 81, |client| {
+        std::thread::sleep(Duration::from_secs(30));
+        drop(client);
+    });
+    hostile(&world, 82, |mut client| {
+        let _ = client.write_all(b"HTTP/1.1 200 OK\r\nServer: half");
+    });
+    hostile(&world, 83, |mut client| {
+        let _ = client.write_all(b"HTTP/1.1 200 OK\r\n");
+        while client.write_all(&[b'x'; 4096]).is_ok() {}
+    });
+    hostile(&world, 84, |mut client| {
+        let _ = client.write_all(&[0xff; 64]);
+        let _ = client.read(&mut [0; 64]);
+    });
+    hostile(&world, 85, |mut client| {
+        for byte in b"HTTP/1.1 200 OK\r\n\r\n".iter().cycle() {
+            if client.write_all(&[*byte]).is_err() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    hostile(&world, 86, |mut client| {
+        let _ = client.write_all(b"up 50%\n");
+    });
+    hostile(&world, 87, |mut client| {
+        let _ = client.write_all(b"220 ready\r\n");
+        let mut said = [0; 64];
+        while client.read(&mut said).is_ok_and(|length| length > 0) {
+            let _ = client.write_all(b"250 hello\r\n");
+        }
+    });
+    let http = |port: u16| format!("kind = \"http\"\nport = {port}");
+    let on = |kind: &str, port: u16| format!("kind = \"{kind}\"\nport = {port}");
+    let checks = [
+        ("refused", http(9)),
+        ("silent", http(81)),
+        ("half", http(82)),
+        ("endless", http(83)),
+        ("garbage", http(84)),
+        ("drip", http(85)),
+        ("agent", on("agent", 86)),
+        ("smtp", on("smtp", 87)),
+        ("redis", on("redis", 84)),
+        ("mysql", on("mysql", 84)),
+        ("postgres", on("postgres", 84)),
+        ("nobody", on("udp", 9) + "\npayload = \"00\""),
+    ];
+    world.start_director(&config(&checks));
+    wait_for_each(
+        &world,
+        &[
+            ("refused", "down", 0, "connection refused"),
+            ("silent", "down", 0, "no answer within 500ms"),
+            ("half", "down", 0, "closed within the header"),
+            ("endless", "down", 0, "header without an end"),
+            ("garbage", "down", 0, "no HTTP"),
+            ("drip", "down", 0, "no answer within 500ms"),
+            ("agent", "up", 50, "up 50%"),
+            ("smtp", "up", 100, "smtp 250"),
+            ("redis", "down", 0, ""),
+            ("mysql", "down", 0, "no MySQL"),
+            ("postgres", "down", 0, "no PostgreSQL"),
+            ("nobody", "down", 0, "connection refused"),
+        ],
+    );
+    wait_for("more than one round", PATIENCE, || {
+        world.status()["checks"]["probes"].as_u64() > Some(60)
+    });
+}
