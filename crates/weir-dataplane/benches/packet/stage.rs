@@ -44,7 +44,7 @@ const fn cut(
 const MAIN: &str = "weir_xdp.bpf.c";
 const BALANCE: &str = "lib/balance.h";
 const FORWARD: &str = "lib/forward.h";
-const LADDER: [Cut; 8] = [
+const LADDER: [Cut; 7] = [
     cut("parse", MAIN, "\tif (reason == WEIR_PASS_NOT_IP)\n", "&p"),
     cut(
         "address filter, lengths",
@@ -55,19 +55,13 @@ const LADDER: [Cut; 8] = [
     cut(
         "time, keyed hash",
         BALANCE,
-        "\tflooded = flood_meets(",
+        "\tif (!remember && front_knows(",
         "&b",
     ),
     cut(
-        "flow lookup",
+        "front table, server row",
         BALANCE,
-        "\tif (entry) {\n\t\tif (META_KIND(",
-        "&b",
-    ),
-    cut(
-        "server row, state, time",
-        BALANCE,
-        "\tif (remember) {\n\t\t/* No more",
+        "\tdest = WEIR_LOOKUP(weir_dests, b.flow.dest);\n\tif (!dest)\n\t\treturn weir_verdict(",
         "&b",
     ),
     cut(

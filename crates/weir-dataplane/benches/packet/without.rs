@@ -1,7 +1,7 @@
 //! `--stages`, the first table: what an established packet costs more than in a build that lacks one stage.
 //!
 //! Each build is a copy of bpf/ in which the stage's result is written down instead of found, so that all later stages run
-//! as before. A processor works on several stages at once: what one build saves is what its stage adds to the others, and
+//! as before. The front table holds the flow, as it does for all but a flow's first packet in a tick. A processor works on several stages at once: what one build saves is what its stage adds to the others, and
 //! the sum of all need not be the whole, but comes near it. What is left without any of them is the last row.
 
 use std::path::{Path, PathBuf};
@@ -16,7 +16,6 @@ use crate::report::{Spread, Table};
 use crate::stage::{self, Edit};
 
 const MAIN: &str = "weir_xdp.bpf.c";
-const WAY: &str = "/* The way of a packet that has ports.";
 
 /// A stage's name and how a build goes without it.
 struct Absent {
@@ -41,7 +40,6 @@ fn first(file: &'static str, head: &str, statements: &str) -> Edit {
 /// What the one flow's packets are found to be, for builds that do not look.
 struct Known {
     hash: u64,
-    place: u32,
     dest: u32,
     tick: u32,
     hop: [u64; 3],
@@ -55,7 +53,6 @@ fn known(director: &Director) -> Outcome<Known> {
     let hop = maps.hop(flow.dest(), (hash >> 20) as u32 & 3)?;
     Ok(Known {
         hash,
-        place: flow.place,
         dest: flow.dest(),
         tick: flow.meta().seen,
         hop: [hop.link, hop.dmac, hop.smac],
@@ -74,19 +71,16 @@ fn absences(known: &Known) -> Vec<Absent> {
 
 type Stage = (&'static str, Vec<Edit>);
 
-/// Up to the flow's entry.
+/// Up to the flow's server.
 fn arrival(known: &Known) -> Vec<Stage> {
     let parse = "int reason = PARSE_OK;\n\n\tif (data + 54 > data_end)\n\t\treturn XDP_ABORTED;\n\
         \tp.src = addr_from_v4(*(__be32 *)(data + 26));\n\tp.dst = addr_from_v4(*(__be32 *)(data + 30));\n\
         \tp.sport = *(__be16 *)(data + 34);\n\tp.dport = *(__be16 *)(data + 36);\n\
         \tp.proto = 6;\n\tp.family = 4;\n\tp.tcp_flags = 0x10;\n\tp.l3 = 14;\n\tp.l4 = 34;\n\tp.ip_len = 50;\n\
         \tif (reason == WEIR_PASS_NOT_IP)";
-    let (bucket, slot) = (known.place / 7, known.place % 7);
-    let (place, dest) = (known.place, known.dest);
-    let entry = format!(
-        "static __always_inline struct weir_entry *known_flow(struct flow *flow)\n{{\n\tstruct weir_bucket *known = WEIR_LOOKUP(weir_flows, {bucket});\n\n\tif (!known)\n\t\treturn 0;\n\
-         \tflow->place = {place};\n\tflow->dest = {dest};\n\
-         \tflow->meta = READ_ONCE(known->slots[{slot}].meta);\n\treturn &known->slots[{slot}];\n}}\n\n"
+    let front = format!(
+        "b.flow.place = WEIR_NO_PLACE;\n\tb.flow.dest = {};\n\tif (1)",
+        known.dest
     );
     vec![
         (
@@ -129,20 +123,17 @@ fn arrival(known: &Known) -> Vec<Stage> {
             )],
         ),
         (
-            "flow lookup",
-            vec![
-                instead("lib/balance.h", WAY, &format!("{entry}{WAY}")),
-                instead(
-                    "lib/balance.h",
-                    "flow_find(b.hash, &b.flow)",
-                    "known_flow(&b.flow)",
-                ),
-            ],
+            "front table, server row",
+            vec![instead(
+                "lib/balance.h",
+                "if (!remember && front_knows(p, &b.flow, b.hash, b.now, settings))",
+                &front,
+            )],
         ),
     ]
 }
 
-/// From the entry to the wire.
+/// From the server to the wire.
 fn way(known: &Known) -> Vec<Stage> {
     let [link, dmac, smac] = known.hop;
     let hop = format!(
@@ -151,21 +142,6 @@ fn way(known: &Known) -> Vec<Stage> {
     // What the stages before found must have been worth finding.
     let sent = "asm volatile(\"\" : : \"r\"(hop->link), \"r\"(hop->dmac), \"r\"(hop->smac));\n\treturn XDP_TX;";
     vec![
-        (
-            "server row, state",
-            vec![
-                first(
-                    "lib/balance.h",
-                    "struct weir_settings *settings, int *ended)\n{\n",
-                    "if (1)\n\t\treturn entry;",
-                ),
-                instead(
-                    "lib/balance.h",
-                    "\tif (entry) {\n\t\tflow_advance(",
-                    "\tif (entry) {\n\t\tif (0)\n\t\t\tflow_advance(",
-                ),
-            ],
-        ),
         (
             "next hop",
             vec![instead(
