@@ -7,6 +7,7 @@
 #include "lib/balance.h"
 #include "lib/fragment.h"
 #include "lib/icmp.h"
+#include "lib/move.h"
 #include "lib/reject.h"
 #include "lib/sweep.h"
 
@@ -99,6 +100,13 @@ int weir_stage_reject(struct xdp_md *ctx)
 	if (!scratch || parse_packet(data, data_end, &p) != PARSE_OK)
 		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
 	return reject(ctx, &p, scratch->reason, scratch->mtu);
+}
+
+/* Run by the daemon while flows are moved to a table of another size. */
+SEC("xdp")
+int weir_move(struct xdp_md *ctx)
+{
+	return move(ctx) ? XDP_PASS : XDP_ABORTED;
 }
 
 /* Run once by the loader: starts the sweep, or hands it to this generation. */

@@ -283,6 +283,12 @@ struct weir_meta {
 /* ---- flows ----------------------------------------------------------------------------------------------------------- */
 
 /*
+ * A place in the table that flows are being moved out of (weir_flows_old) has this bit wherever the two tables are told
+ * apart: in programs, and in links out of the table in force. Links within the old table are written without it.
+ */
+#define WEIR_PLACE_OLD 0x80000000
+
+/*
  * weir_flows: buckets of two cache lines. id = tag:44 | dest:20, 0 = free. meta, from the top: generation:8 kind:4 state:4
  * flags:8 seen:32 (tick) spare:8. id is published last and cleared first by whoever moved meta to WEIR_KIND_FREE.
  */
@@ -324,6 +330,7 @@ struct weir_marks {
 #define WEIR_KIND_FREE    0
 #define WEIR_KIND_FORWARD 1 /* client to VIP */
 #define WEIR_KIND_REVERSE 2 /* server to client under nat; state and counts live in the forward entry */
+#define WEIR_KIND_MOVED   8 /* with one of the others, in the old table: the entry is on its way to the table in force, or there */
 
 #define WEIR_FLOW_SECOND   1 /* lies in the second bucket of its hash */
 #define WEIR_FLOW_ACTIVE   2 /* counted as active, else as inactive */
@@ -363,6 +370,14 @@ enum weir_state {
 	WEIR_STATE_UDP = 11,
 };
 
+/* What weir_move is told in place of a packet, and what it answers there. */
+struct weir_move {
+	__u32 position; /* first bucket of the old table */
+	__u32 count;    /* how many */
+	__u32 moved;    /* flows that are in the table in force now, both directions as one */
+	__u32 lost;     /* flows that found no place there */
+};
+
 /* weir_fragments (LRU hash): where the first fragment of a datagram went. */
 struct weir_fragment_key {
 	struct weir_addr src;
@@ -387,8 +402,8 @@ struct weir_fragment {
 #define WEIR_SETTINGS_LOCAL_NAT     1 /* some nat server is the director itself: tc egress looks at replies */
 #define WEIR_SETTINGS_LEARN_CLIENTS 2 /* the kernel refuses bpf_fib_lookup (forwarding is off): replies under nat go back
 				       * the way their client's packets came */
-#define WEIR_SETTINGS_MIGRATING 4 /* flows are being moved to this table: a packet whose flow is not here yet is dropped, to be
-				   * sent again, rather than passed to a stack that would answer with a reset */
+#define WEIR_SETTINGS_BEGIN_IN_OLD 4 /* programs that know only the old table may still run: flows begin there, where both see
+				      * them */
 struct weir_settings {
 	__u32 timeouts[16]; /* ticks, by enum weir_state */
 	__u32 syn_budget;   /* new entries a CPU and second, TCP and UDP together */

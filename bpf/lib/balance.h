@@ -111,8 +111,8 @@ __noinline int no_server_gets(struct xdp_md *ctx, __u32 service_id, __u32 reason
 {
 	struct weir_service *service;
 
-	if (reason == WEIR_PASS_NO_FLOW)
-		return weir_verdict(WEIR_PASS_NO_FLOW, XDP_PASS);
+	if (reason == WEIR_PASS_NO_FLOW || reason == WEIR_PASS_NO_SERVICE || reason == WEIR_PASS_NOT_OURS)
+		return weir_verdict(reason, XDP_PASS);
 	if (reason == WEIR_REJECT_REMOVED)
 		return refuse(ctx, WEIR_REJECT_REMOVED, 0);
 	if (reason == WEIR_DROP_NO_SERVER) {
@@ -166,30 +166,59 @@ give_up:
 	return 0;
 }
 
-/* No entry: which service, which server. Answers a verdict, or -1 when b->flow says where the packet goes. */
-static __always_inline int bind_new(struct xdp_md *ctx, struct packet *p, struct binding *b, int missed, int flooded,
-				    struct weir_settings *settings)
+/* The three have their own frames, so that what lies below the last is not too deep for the stack. */
+__noinline __u32 service_of(struct packet *p, struct binding *b)
 {
-	struct weir_dest *dest;
 	struct weir_vip *vip = 0;
 
-	b->ifindex = ctx->ingress_ifindex;
+	if (!p || !b)
+		return 0;
 	b->service = service_find(p, &vip);
 	if (!b->service)
-		return weir_verdict(vip ? WEIR_PASS_NO_SERVICE : WEIR_PASS_NOT_OURS, XDP_PASS);
+		b->verdict = vip ? WEIR_PASS_NO_SERVICE : WEIR_PASS_NOT_OURS;
+	return b->service;
+}
+
+__noinline int client_learn_of(struct xdp_md *ctx, struct packet *p, struct binding *b)
+{
+	struct weir_dest *dest = b ? WEIR_LOOKUP(weir_dests, b->flow.dest) : 0;
+
+	if (!p || !b)
+		return 0;
+	if (dest && dest->forward == WEIR_FORWARD_NAT)
+		client_learn(ctx, p, b->now);
+	return 1;
+}
+
+/*
+ * No entry: which service, which server. Answers 1 when b->flow says where the packet goes, 0 when b->verdict says why not.
+ * A function of its own, for the sake of the caller's stack, which tail calls bound to 256 bytes.
+ */
+__noinline int bind_new(struct xdp_md *ctx, struct packet *p, struct binding *b, int missed, int flooded)
+{
+	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
+	int bound;
+
+	if (!p || !b || !settings)
+		return 0;
+	b->ifindex = ctx->ingress_ifindex;
+	if (!service_of(p, b))
+		return 0;
 	if (flooded && !b->anew) {
 		b->flow.place = WEIR_NO_PLACE;
 		b->flow.meta = 0;
 		b->flow.dest = flood_bind(p, b->service, b->hash, b->now, settings);
 		if (b->flow.dest)
-			return -1;
+			return 1;
 	}
-	if (!bind(p, b, missed && mark_holds(p->proto, b->hash, b->now)))
-		return no_server_gets(ctx, b->service, b->verdict);
-	dest = WEIR_LOOKUP(weir_dests, b->flow.dest);
-	if (dest && settings->flags & WEIR_SETTINGS_LEARN_CLIENTS && dest->forward == WEIR_FORWARD_NAT)
-		client_learn(ctx, p, b->now);
-	return -1;
+	bound = bind(p, b, missed && mark_holds(p->proto, b->hash, b->now));
+	if (bound == BIND_TRANSLATED)
+		bound = bind_nat_any(p, b);
+	if (!bound)
+		return 0;
+	if (settings->flags & WEIR_SETTINGS_LEARN_CLIENTS)
+		client_learn_of(ctx, p, b);
+	return 1;
 }
 
 /* The way of a packet that has ports. `remember` is a constant: the first fragment of a datagram leaves a note of its way. */
@@ -223,12 +252,12 @@ static __always_inline int balance(struct xdp_md *ctx, struct packet *p, int rem
 		flow_advance(entry, b.flow.dest, b.flow.meta, state, b.now);
 		front_note(p, &b.flow, state, b.hash, b.now);
 	} else {
-		int verdict = bind_new(ctx, p, &b, missed, flooded, settings);
+		int bound = bind_new(ctx, p, &b, missed, flooded);
 
 		if (!missed)
 			front_forget(b.hash);
-		if (verdict >= 0)
-			return verdict;
+		if (!bound)
+			return no_server_gets(ctx, b.service, b.verdict);
 	}
 known:
 	dest = WEIR_LOOKUP(weir_dests, b.flow.dest);

@@ -68,10 +68,12 @@ static __always_inline void flow_new_fill(struct flow_new *new, struct packet *p
 	new->dest = dest_id;
 	new->service = b->service;
 	new->now = b->now;
+	new->created = b->now;
 	new->peer = WEIR_NO_PLACE;
 	new->peer_generation = 0;
 	new->dest_generation = dest->generation;
 	new->ifindex = b->ifindex;
+	new->old = flows_begin_in_old();
 }
 
 static __always_inline void binding_take(struct binding *b, const struct flow_new *new)
@@ -92,7 +94,8 @@ __noinline int reverse_make_room(__u64 hash, __u32 now)
 	struct flow found = {};
 	__u64 meta;
 
-	if (!settings || !flow_find(hash, &found) || META_KIND(found.meta) != WEIR_KIND_REVERSE)
+	/* Not in a table that flows are moved out of: there a place is free again when they have moved. */
+	if (!settings || !table_find(hash, &found) || META_KIND(found.meta) != WEIR_KIND_REVERSE)
 		return 0;
 	cold = place_cold(found.place);
 	if (!cold || cold->peer == WEIR_NO_PLACE)
@@ -113,10 +116,10 @@ static __always_inline int reverse_try(struct flow_new *reverse, struct packet *
 {
 	int result;
 
-	reverse->hash = flow_hash(&reverse->src, &reverse->dst, reverse->sport, reverse->dport, p->proto, p->family);
-	result = flow_insert(reverse);
+	flow_new_hash(reverse, p->family);
+	result = flow_begin(reverse);
 	if (result == FLOW_EXISTS && reverse_make_room(reverse->hash, reverse->now))
-		result = flow_insert(reverse);
+		result = flow_begin(reverse);
 	return result;
 }
 
@@ -171,7 +174,7 @@ static __always_inline void slot_undo(const struct flow_new *new)
 }
 
 /* Reverse entry first: a forward entry that can be seen always has its way back. */
-__noinline int bind_nat(struct packet *p, struct binding *b, __u32 dest_id)
+static __always_inline int bind_nat(struct packet *p, struct binding *b, __u32 dest_id)
 {
 	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
 	struct weir_dest *dest = WEIR_LOOKUP(weir_dests, dest_id);
@@ -179,7 +182,7 @@ __noinline int bind_nat(struct packet *p, struct binding *b, __u32 dest_id)
 	struct flow_new *new;
 	int result;
 
-	if (!dest || !p || !b || !scratch)
+	if (!dest || !scratch)
 		return FLOW_FULL;
 	new = &scratch->forward;
 	flow_new_fill(new, p, b, dest_id, dest);
@@ -192,7 +195,7 @@ __noinline int bind_nat(struct packet *p, struct binding *b, __u32 dest_id)
 		return result;
 	new->peer = scratch->reverse.place;
 	new->peer_generation = scratch->reverse.generation;
-	result = flow_insert(new);
+	result = flow_begin(new);
 	if (result != FLOW_INSERTED) {
 		slot_undo(&scratch->reverse);
 		return result;
@@ -200,7 +203,7 @@ __noinline int bind_nat(struct packet *p, struct binding *b, __u32 dest_id)
 	cold = place_cold(scratch->reverse.place);
 	if (cold) {
 		cold->peer_generation = new->generation;
-		WRITE_ONCE(cold->peer, new->place);
+		WRITE_ONCE(cold->peer, place_stored(scratch->reverse.place, new->place));
 	}
 	count_bound(dest_id, new->flags & WEIR_FLOW_ACTIVE);
 	binding_take(b, new);
@@ -213,7 +216,7 @@ static __always_inline int bind_one(struct packet *p, struct binding *b, __u32 d
 	int result;
 
 	flow_new_fill(new, p, b, dest_id, dest);
-	result = flow_insert(new);
+	result = flow_begin(new);
 	if (result != FLOW_INSERTED)
 		return result;
 	count_bound(dest_id, new->flags & WEIR_FLOW_ACTIVE);
@@ -316,19 +319,22 @@ __noinline __u32 nat_other(struct packet *p, struct weir_extent *extent, __u64 h
 }
 
 /* A server that the reverse tuple does not meet: the scheduler's own, then others of the spread table. */
-__noinline int bind_nat_any(struct packet *p, struct binding *b, struct weir_extent *extent, __u32 dest_id)
+__noinline int bind_nat_any(struct packet *p, struct binding *b)
 {
+	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
 	int result = FLOW_EXISTS;
+	__u32 dest_id;
 
-	if (!p || !b || !extent)
+	if (!p || !b || !scratch)
 		return 0;
+	dest_id = b->flow.dest;
 	for (int i = 0; i < NAT_SERVER_TRIES; i++) {
 		result = bind_nat(p, b, dest_id);
 		if (result != FLOW_EXISTS)
 			break;
 		if (bind_to_existing(p, b))
 			return 1;
-		dest_id = nat_other(p, extent, b->hash, i + 1);
+		dest_id = nat_other(p, &scratch->extent, b->hash, i + 1);
 		if (!dest_id)
 			break;
 	}
@@ -371,7 +377,12 @@ static __always_inline __u32 bind_schedule(struct packet *p, struct binding *b, 
 	return schedule_spread(extent, b->hash);
 }
 
-/* Fills b->flow and answers 1, or names the reason that ends the packet and answers 0. */
+#define BIND_TRANSLATED 2
+
+/*
+ * Fills b->flow and answers 1, or names the reason that ends the packet and answers 0. BIND_TRANSLATED: the server in
+ * b->flow.dest translates, and the caller goes on with bind_nat_any. Called from here, it would be too deep for the stack.
+ */
 __noinline int bind(struct packet *p, struct binding *b, __u32 untracked)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
@@ -393,8 +404,6 @@ __noinline int bind(struct packet *p, struct binding *b, __u32 untracked)
 	if (!service->extent || !extent_copy(extent, service->extent))
 		return bind_refused(b, begins ? WEIR_DROP_NO_SERVER : WEIR_PASS_NO_FLOW);
 	if (!begins) {
-		if (settings->flags & WEIR_SETTINGS_MIGRATING)
-			return bind_refused(b, WEIR_DROP_MIGRATING);
 		if (!untracked)
 			return bind_refused(b, WEIR_PASS_NO_FLOW);
 		return bind_stateless(p, b, extent, WEIR_PASS_NO_FLOW, 0);
@@ -407,8 +416,10 @@ __noinline int bind(struct packet *p, struct binding *b, __u32 untracked)
 	dest = WEIR_LOOKUP(weir_dests, dest_id);
 	if (!dest_id || !dest)
 		return bind_refused(b, WEIR_DROP_NO_SERVER);
-	if (dest_translates(dest, p))
-		return bind_nat_any(p, b, extent, dest_id);
+	if (dest_translates(dest, p)) {
+		b->flow.dest = dest_id;
+		return BIND_TRANSLATED;
+	}
 	result = bind_one(p, b, dest_id, dest, &scratch->forward);
 	if (result == FLOW_INSERTED)
 		return 1;

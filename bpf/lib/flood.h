@@ -41,9 +41,10 @@ static __always_inline int flood_meets(const struct packet *p, __u32 now, const 
 	return budget_is_spent(now, settings);
 }
 
+/* Hints tell of one table. */
 static __always_inline int flood_has_no_entry(__u64 hash)
 {
-	return hint_denies(bucket_home(hash), hash & TAG_MASK);
+	return !weir_old_bucket_count && hint_denies(bucket_home(hash), hash & TAG_MASK);
 }
 
 static __always_inline void count_stateless(__u32 dest_id, int begins)

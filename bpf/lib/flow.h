@@ -36,20 +36,44 @@ static __always_inline __u64 meta_make(__u8 generation, __u32 kind, __u32 state,
 }
 
 /* A hash gives a tag (its low 44 bits) and two buckets: the home from its top half, the second from another mix. */
+static __always_inline __u32 bucket_scaled(__u64 hash, __u32 count)
+{
+	return (hash >> 32) * count >> 32;
+}
+
 static __always_inline __u32 bucket_home(__u64 hash)
 {
-	return (hash >> 32) * weir_bucket_count >> 32;
+	return bucket_scaled(hash, weir_bucket_count);
+}
+
+static __always_inline __u64 hash_second(__u64 hash)
+{
+	return hash * 0x9e3779b97f4a7c15ULL;
 }
 
 static __always_inline __u32 bucket_second(__u64 hash)
 {
-	return ((hash * 0x9e3779b97f4a7c15ULL) >> 32) * weir_bucket_count >> 32;
+	return bucket_scaled(hash_second(hash), weir_bucket_count);
+}
+
+/* ---- places ---------------------------------------------------------------------------------------------------------- */
+
+static __always_inline int place_is_old(__u32 place)
+{
+	return weir_old_bucket_count && place & WEIR_PLACE_OLD;
+}
+
+static __always_inline struct weir_bucket *place_bucket(__u32 place)
+{
+	if (place_is_old(place))
+		return WEIR_LOOKUP(weir_flows_old, (place & ~WEIR_PLACE_OLD) / WEIR_BUCKET_SLOTS);
+	return WEIR_LOOKUP(weir_flows, place / WEIR_BUCKET_SLOTS);
 }
 
 static __always_inline struct weir_entry *place_entry(__u32 place)
 {
-	struct weir_bucket *bucket = WEIR_LOOKUP(weir_flows, place / WEIR_BUCKET_SLOTS);
-	__u32 slot = place % WEIR_BUCKET_SLOTS;
+	struct weir_bucket *bucket = place_bucket(place);
+	__u32 slot = (place_is_old(place) ? place & ~WEIR_PLACE_OLD : place) % WEIR_BUCKET_SLOTS;
 
 	VERIFIER_FORGET(slot);
 	if (!bucket || slot >= WEIR_BUCKET_SLOTS)
@@ -59,7 +83,38 @@ static __always_inline struct weir_entry *place_entry(__u32 place)
 
 static __always_inline struct weir_flow_cold *place_cold(__u32 place)
 {
+	if (place_is_old(place))
+		return WEIR_LOOKUP(weir_flows_old_cold, place & ~WEIR_PLACE_OLD);
 	return WEIR_LOOKUP(weir_flows_cold, place);
+}
+
+/* The place that the entry at `place` names as `link`. */
+static __always_inline __u32 place_link(__u32 place, __u32 link)
+{
+	return place_is_old(place) && link != WEIR_NO_PLACE ? link | WEIR_PLACE_OLD : link;
+}
+
+/* How the entry at `place` writes down a place. */
+static __always_inline __u32 place_stored(__u32 place, __u32 link)
+{
+	return place_is_old(place) && link != WEIR_NO_PLACE ? link & ~WEIR_PLACE_OLD : link;
+}
+
+/* Where an entry on its way to another table is used before it is there, the exchange of its meta fails: nothing is lost but
+ * the state that this one packet brings about. */
+static __always_inline __u64 meta_unmoved(__u64 meta)
+{
+	return weir_old_bucket_count ? meta & ~((__u64)WEIR_KIND_MOVED << WEIR_META_KIND_SHIFT) : meta;
+}
+
+static __always_inline __u32 flows_begin_in_old(void)
+{
+	struct weir_settings *settings;
+
+	if (!weir_old_bucket_count)
+		return 0;
+	settings = WEIR_LOOKUP(weir_settings, 0);
+	return settings && settings->flags & WEIR_SETTINGS_BEGIN_IN_OLD;
 }
 
 /* Reads that another CPU may change under us: whole, once. */
@@ -120,7 +175,8 @@ static __always_inline void release_slot(__u32 place, __u64 meta)
 
 	if (!entry)
 		return;
-	if (META_FLAGS(meta) & WEIR_FLOW_SECOND) {
+	/* Nothing but the look for entries reads an old bucket's `spilled`: it may stay too high. */
+	if (META_FLAGS(meta) & WEIR_FLOW_SECOND && !place_is_old(place)) {
 		cold = place_cold(place);
 		home = cold ? WEIR_LOOKUP(weir_flows, cold->home) : 0;
 		if (home)
@@ -138,7 +194,7 @@ __noinline int flow_release(__u32 place, __u64 meta)
 	struct weir_entry *entry = place_entry(place), *reverse;
 	struct weir_flow_cold *cold;
 	__u64 dead, reverse_meta;
-	__u32 dest_id;
+	__u32 dest_id, peer;
 
 	if (!entry)
 		return 0;
@@ -149,14 +205,15 @@ __noinline int flow_release(__u32 place, __u64 meta)
 	count_class(dest_id, META_FLAGS(meta) & WEIR_FLOW_ACTIVE, -1);
 	cold = place_cold(place);
 	if (cold && cold->peer != WEIR_NO_PLACE) {
-		reverse = place_entry(cold->peer);
+		peer = place_link(place, cold->peer);
+		reverse = place_entry(peer);
 		if (reverse) {
 			reverse_meta = READ_ONCE(reverse->meta);
 			dead = meta_make(META_GENERATION(reverse_meta), WEIR_KIND_FREE, 0, META_FLAGS(reverse_meta), 0);
 			if (META_KIND(reverse_meta) == WEIR_KIND_REVERSE &&
 			    META_GENERATION(reverse_meta) == cold->peer_generation &&
 			    __sync_val_compare_and_swap(&reverse->meta, reverse_meta, dead) == reverse_meta)
-				release_slot(cold->peer, reverse_meta);
+				release_slot(peer, reverse_meta);
 		}
 	}
 	release_slot(place, meta);
@@ -179,8 +236,7 @@ static __always_inline int bucket_find(struct weir_bucket *bucket, __u64 tag, __
 	return -1;
 }
 
-/* The entry of a hash, overdue ones included. */
-static __always_inline struct weir_entry *flow_find(__u64 hash, struct flow *flow)
+static __always_inline struct weir_entry *table_find(__u64 hash, struct flow *flow)
 {
 	__u32 index = bucket_home(hash);
 	struct weir_bucket *bucket = WEIR_LOOKUP(weir_flows, index);
@@ -214,6 +270,64 @@ static __always_inline struct weir_entry *flow_find(__u64 hash, struct flow *flo
 		return 0;
 	}
 	return &bucket->slots[slot];
+}
+
+/* The same in the table that flows are moved out of. An entry on its way is answered as it is. */
+static __always_inline int old_find(__u64 hash, struct flow *flow)
+{
+	__u32 index = bucket_scaled(hash, weir_old_bucket_count);
+	__u64 tag = hash & TAG_MASK, id = 0;
+	struct weir_bucket *bucket;
+	int slot = -1;
+
+	for (int look = 0; look < 2; look++) {
+		bucket = WEIR_LOOKUP(weir_flows_old, index);
+		if (!bucket)
+			return 0;
+		slot = bucket_find(bucket, tag, &id);
+		if (slot >= 0)
+			break;
+		if (bucket->spilled == 0)
+			return 0;
+		index = bucket_scaled(hash_second(hash), weir_old_bucket_count);
+	}
+	VERIFIER_FORGET(slot);
+	if (!bucket || slot < 0 || slot >= WEIR_BUCKET_SLOTS)
+		return 0;
+	flow->place = (index * WEIR_BUCKET_SLOTS + slot) | WEIR_PLACE_OLD;
+	flow->dest = id & (WEIR_DESTS_MAX - 1);
+	flow->meta = READ_ONCE(bucket->slots[slot].meta);
+	return META_KIND(flow->meta) != WEIR_KIND_FREE;
+}
+
+/* What the table in force does not have, or did not have a moment ago. */
+__noinline int old_or_moved_find(__u64 hash, struct flow *flow)
+{
+	struct flow found;
+
+	if (!flow)
+		return 0;
+	if (!old_find(hash, flow)) {
+		flow->place = WEIR_NO_PLACE;
+		return 0;
+	}
+	if (META_KIND(flow->meta) & WEIR_KIND_MOVED) {
+		flow->meta = meta_unmoved(flow->meta);
+		/* Not yet? Then it serves where it is. */
+		if (table_find(hash, &found))
+			*flow = found;
+	}
+	return 1;
+}
+
+/* The entry of a hash, overdue ones included. */
+static __always_inline struct weir_entry *flow_find(__u64 hash, struct flow *flow)
+{
+	struct weir_entry *entry = table_find(hash, flow);
+
+	if (entry || !weir_old_bucket_count || !old_or_moved_find(hash, flow))
+		return entry;
+	return place_entry(flow->place);
 }
 
 /* ---- advance --------------------------------------------------------------------------------------------------------- */
@@ -258,10 +372,12 @@ struct flow_new {
 	__u32 dest;
 	__u32 service;
 	__u32 now;
+	__u32 created;
 	__u32 peer;
 	__u32 peer_generation;
 	__u32 dest_generation;
 	__u32 ifindex;
+	__u32 old; /* goes to the old table */
 	/* Answers. */
 	__u32 place;
 	__u32 generation;
@@ -281,6 +397,46 @@ static __always_inline int cold_is(const struct weir_flow_cold *cold, const stru
 	       cold->dport == dport && cold->proto == proto;
 }
 
+/* A function of its own, for the sake of the caller's stack. */
+__noinline int flow_new_hash(struct flow_new *new, __u32 family)
+{
+	if (!new)
+		return 0;
+	new->hash = flow_hash(&new->src, &new->dst, new->sport, new->dport, new->proto, family);
+	return 1;
+}
+
+static __always_inline __u32 goes_to_old(const struct flow_new *new)
+{
+	return weir_old_bucket_count ? new->old : 0;
+}
+
+static __always_inline struct weir_bucket *bucket_at(__u32 index, __u32 old)
+{
+	return old ? WEIR_LOOKUP(weir_flows_old, index) : WEIR_LOOKUP(weir_flows, index);
+}
+
+/* Whether the table that flows are moved out of has the tuple. What is on its way out of it is looked for in the other. */
+__noinline int old_has(__u64 hash)
+{
+	__u32 index = bucket_scaled(hash, weir_old_bucket_count);
+	struct weir_bucket *bucket;
+	__u64 id = 0;
+	int slot;
+
+	for (int look = 0; look < 2; look++) {
+		bucket = WEIR_LOOKUP(weir_flows_old, index);
+		if (!bucket)
+			return 0;
+		slot = bucket_find(bucket, hash & TAG_MASK, &id);
+		VERIFIER_FORGET(slot);
+		if (slot >= 0 && slot < WEIR_BUCKET_SLOTS)
+			return !(META_KIND(READ_ONCE(bucket->slots[slot].meta)) & WEIR_KIND_MOVED);
+		index = bucket_scaled(hash_second(hash), weir_old_bucket_count);
+	}
+	return 0;
+}
+
 static __always_inline int bucket_take(struct weir_bucket *bucket, __u32 index, __u32 home, struct flow_new *new,
 				       __u32 extra_flags)
 {
@@ -297,6 +453,8 @@ static __always_inline int bucket_take(struct weir_bucket *bucket, __u32 index, 
 	if (free < 0 || free >= WEIR_BUCKET_SLOTS)
 		return FLOW_FULL;
 	new->place = index * WEIR_BUCKET_SLOTS + free;
+	if (goes_to_old(new))
+		new->place |= WEIR_PLACE_OLD;
 	cold = place_cold(new->place);
 	if (!cold)
 		return FLOW_FULL;
@@ -309,9 +467,9 @@ static __always_inline int bucket_take(struct weir_bucket *bucket, __u32 index, 
 	cold->proto = new->proto;
 	cold->peer_generation = new->peer_generation;
 	cold->pad = 0;
-	cold->peer = new->peer;
+	cold->peer = place_stored(new->place, new->peer);
 	cold->home = home;
-	cold->created = new->now;
+	cold->created = new->created;
 	cold->service = new->service;
 	cold->dest_generation = new->dest_generation;
 	cold->ifindex = new->ifindex;
@@ -325,15 +483,16 @@ static __always_inline int bucket_take(struct weir_bucket *bucket, __u32 index, 
 /* Inserts under the locks of both buckets; never waits for more than LOCK_TRIES attempts. */
 __noinline int flow_insert(struct flow_new *new)
 {
-	__u32 home_index, second_index;
+	__u32 home_index, second_index, old;
 	struct weir_bucket *home, *second;
 	__u64 tag, id = 0;
 	int result;
 
 	if (!new)
 		return FLOW_FULL;
-	home_index = bucket_home(new->hash);
-	home = WEIR_LOOKUP(weir_flows, home_index);
+	old = goes_to_old(new);
+	home_index = bucket_scaled(new->hash, old ? weir_old_bucket_count : weir_bucket_count);
+	home = bucket_at(home_index, old);
 	if (!home)
 		return FLOW_FULL;
 	tag = new->hash & TAG_MASK;
@@ -343,13 +502,14 @@ __noinline int flow_insert(struct flow_new *new)
 		result = FLOW_EXISTS;
 		goto out;
 	}
-	second_index = bucket_second(new->hash);
-	second = WEIR_LOOKUP(weir_flows, second_index);
+	second_index = bucket_scaled(hash_second(new->hash), old ? weir_old_bucket_count : weir_bucket_count);
+	second = bucket_at(second_index, old);
 	if (second && home->spilled != 0 && bucket_find(second, tag, &id) >= 0) {
 		result = FLOW_EXISTS;
 		goto out;
 	}
-	hint_add(home_index, tag);
+	if (!old)
+		hint_add(home_index, tag);
 	result = bucket_take(home, home_index, home_index, new, 0);
 	if (result != FLOW_FULL || !second || second_index == home_index)
 		goto out;
@@ -367,6 +527,14 @@ __noinline int flow_insert(struct flow_new *new)
 out:
 	lock_release(&home->lock);
 	return result;
+}
+
+/* The same for a flow that begins, which neither table may have. */
+static __always_inline int flow_begin(struct flow_new *new)
+{
+	if (weir_old_bucket_count && !goes_to_old(new) && old_has(new->hash))
+		return FLOW_EXISTS;
+	return flow_insert(new);
 }
 
 #endif

@@ -47,7 +47,7 @@ static __always_inline void rewrite_to_server(struct packet *p, struct weir_dest
 	cold = place_cold(place);
 	if (!cold || cold->peer == WEIR_NO_PLACE)
 		return;
-	cold = place_cold(cold->peer);
+	cold = place_cold(place_link(place, cold->peer));
 	if (!cold)
 		return;
 	to->src = cold->dst;

@@ -20,6 +20,8 @@ const volatile __u32 weir_dest_count = 1;
 const volatile __u32 weir_service_count = 1;
 const volatile __u32 weir_table_count = 1;
 const volatile __u32 weir_live_count = 1;
+/* Buckets of the table that flows are being moved out of. 0 = none: the verifier then removes all that would look there. */
+const volatile __u32 weir_old_bucket_count = 0;
 
 #define WEIR_ARRAY(name, value_type, entries)                                                                             \
 	struct {                                                                                                          \
@@ -67,6 +69,8 @@ WEIR_ARRAY(weir_flows, struct weir_bucket, 1);
 WEIR_ARRAY(weir_flows_cold, struct weir_flow_cold, 1);
 WEIR_ARRAY(weir_hints, struct weir_hints, 1);
 WEIR_ARRAY(weir_marks, struct weir_marks, WEIR_MARKS_ROWS);
+WEIR_ARRAY(weir_flows_old, struct weir_bucket, 1);
+WEIR_ARRAY(weir_flows_old_cold, struct weir_flow_cold, 1);
 WEIR_ARRAY(weir_settings, struct weir_settings, 1);
 WEIR_ARRAY(weir_filters, struct weir_filter, 1);
 WEIR_PERCPU(weir_traffic, struct weir_traffic, 1);

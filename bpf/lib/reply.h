@@ -20,13 +20,13 @@ static __always_inline int reply_find(const struct packet *p, const struct flow 
 
 	if (!cold || !cold_is(cold, &p->src, &p->dst, p->sport, p->dport, p->proto))
 		return 0;
-	place = cold->peer;
-	if (place == WEIR_NO_PLACE)
+	if (cold->peer == WEIR_NO_PLACE)
 		return 0;
+	place = place_link(flow->place, cold->peer);
 	reply->forward = place_entry(place);
 	if (!reply->forward)
 		return 0;
-	reply->meta = READ_ONCE(reply->forward->meta);
+	reply->meta = meta_unmoved(READ_ONCE(reply->forward->meta));
 	if (META_KIND(reply->meta) != WEIR_KIND_FORWARD || META_GENERATION(reply->meta) != cold->peer_generation)
 		return 0;
 	if (meta_overdue(reply->meta, now, settings)) {

@@ -48,7 +48,8 @@ static __always_inline __u32 service_find(struct packet *p, struct weir_vip **vi
 	*vip = 0;
 	if (service)
 		return *service;
-	*vip = bpf_map_lookup_elem(&weir_vips, &p->dst);
+	/* The copy: before Linux 6.2 a key in an argument's memory is refused. */
+	*vip = bpf_map_lookup_elem(&weir_vips, &listener.addr);
 	if (!*vip)
 		return 0;
 	return service_by_range(*vip, p->proto, bpf_ntohs(p->dport));

@@ -35,6 +35,8 @@ constants! {
     KIND_FORWARD: u8 = 1;
     /// Server to client under nat; state and counts live in the forward entry.
     KIND_REVERSE: u8 = 2;
+    /// With one of the others, in the old table: on its way to the table in force, or there.
+    KIND_MOVED: u8 = 8;
     /// Lies in the second bucket of its hash.
     FLOW_SECOND: u8 = 1;
     /// Counted as active, else as inactive.
@@ -43,6 +45,8 @@ constants! {
     FLOW_ONESIDED: u8 = 4;
     /// [`FlowCold::peer`] of a flow without a peer.
     NO_PLACE: u32 = 0xffff_ffff;
+    /// In a link out of the table in force: the place is one of the table that flows are moved out of.
+    PLACE_OLD: u32 = 0x8000_0000;
 }
 
 numbered! {
@@ -136,6 +140,18 @@ structs! {
         dest_generation: u32,
         /// Device that its first packet came in on: the way back when the kernel tells no route.
         ifindex: u32,
+    }
+
+    /// What the program `weir_move` is told in place of a packet, and what it answers there.
+    Move = "weir_move", 16 {
+        /// First bucket of the old table.
+        position: u32,
+        /// How many.
+        count: u32,
+        /// Flows that are in the table in force now.
+        moved: u32,
+        /// Flows that found no place there.
+        lost: u32,
     }
 
     /// `weir_fragments`: key.

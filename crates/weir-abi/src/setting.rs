@@ -14,8 +14,8 @@ constants! {
     SETTINGS_LOCAL_NAT: u32 = 1;
     /// [`Settings::flags`]: routes towards clients are not asked for: replies go to the MAC that the client's packets had.
     SETTINGS_LEARN_CLIENTS: u32 = 2;
-    /// [`Settings::flags`]: flows are being moved here; a packet whose flow is missing is dropped instead of passed.
-    SETTINGS_MIGRATING: u32 = 4;
+    /// [`Settings::flags`]: programs that know only the old flow table may still run; flows begin there.
+    SETTINGS_BEGIN_IN_OLD: u32 = 4;
     /// Words of 64 bits in each of the two filters.
     FILTER_WORDS: u32 = 1024;
     /// Entries of `weir_reasons`.

@@ -8,13 +8,15 @@
 
 use std::path::PathBuf;
 
+use weir_abi::SETTINGS_BEGIN_IN_OLD;
+
 use crate::attach::{self, Attachment, Direction, XdpChoice, XdpMode};
 use crate::carry::Carried;
 use crate::error::{Error, Result};
 use crate::layout::{LayoutRecord, Sizes};
 use crate::loader::{self, Programs};
-use crate::maps::Maps;
-use crate::migrate::Migration;
+use crate::maps::{Maps, wait_for_packets};
+use crate::migrate::{MOVE_PROGRAM, Migration, Moved};
 use crate::pins::{Hook, PinDir};
 use crate::plan::{Plan, flow_directory, load_generation, share_counts, verify};
 use crate::sys::Access;
@@ -55,8 +57,8 @@ pub enum Opened {
     /// Maps of another size or build: they were made anew and hold what could be carried over. Write every row before
     /// activating. The flow table is the same.
     Replaced,
-    /// The flow table has another size or layout: move its flows with [`Dataplane::migrate_flows`] before and after
-    /// activating. Other maps may be new too: write every row before activating.
+    /// The flow table has another size: move its flows with [`Dataplane::migrate_flows`] after activating. Other maps may be
+    /// new too: write every row before activating.
     FlowsMigrating,
 }
 
@@ -119,12 +121,7 @@ impl Dataplane {
             _ => None,
         };
         let migration = (record.old_buckets > 0)
-            .then(|| {
-                Migration::open(
-                    &pins.flows(record.old_flow_layout, record.old_buckets),
-                    record.old_flow_layout,
-                )
-            })
+            .then(|| Migration::open(&pins.flows(record.old_flow_layout, record.old_buckets)))
             .transpose()?;
         let dataplane = Self {
             pins,
@@ -145,6 +142,9 @@ impl Dataplane {
     /// # Errors
     /// The kernel refuses; devices that were not reached go on with the old programs, and activating again continues.
     pub fn activate(&mut self) -> Result<()> {
+        if self.migration.is_some() {
+            self.begin_in_old_table(true)?;
+        }
         self.record
             .commit(&self.pins.layout(), &self.pins.layout_staging())?;
         for attachment in attach::attachments(&self.pins)? {
@@ -158,7 +158,7 @@ impl Dataplane {
         }
         self.start_sweep()?;
         if let Some(carried) = self.carried.take() {
-            crate::maps::wait_for_packets();
+            wait_for_packets();
             carried.settle(&self.maps)?;
         }
         self.active = true;
@@ -280,33 +280,46 @@ impl Dataplane {
         testrun::run(loader::program(&self.programs, program)?, input)
     }
 
-    /// Moves flows out of a table of another size; see [`crate::migrate`]. Does nothing when there is none. Call it before
-    /// activating, so that the new programs find the flows, and after it, for what changed meanwhile: the second call ends
-    /// the migration and unpins the old table.
+    /// Moves flows out of a table of another size, see [`crate::migrate`], and unpins it. Does nothing when there is none.
     ///
     /// # Errors
-    /// The kernel refuses; the old table stays pinned, and calling again continues.
-    pub fn migrate_flows(
-        &mut self,
-        places: impl Fn(&weir_abi::FlowCold) -> crate::migrate::Home,
-    ) -> Result<crate::migrate::Moved> {
-        let Some(migration) = &mut self.migration else {
-            return Ok(crate::migrate::Moved::default());
+    /// [`Error::NotActive`], or the kernel refuses: packets go on finding their flows in either table, and calling again
+    /// continues.
+    pub fn migrate_flows(&mut self) -> Result<Moved> {
+        let Some(migration) = &self.migration else {
+            return Ok(Moved::default());
         };
-        let moved = if self.active {
-            crate::maps::wait_for_packets();
-            migration.finish(&self.maps, places)?
-        } else {
-            migration.copy(&self.maps.flows, places)?
-        };
-        if self.active {
-            self.migration = None;
-            self.record.old_buckets = 0;
-            self.record
-                .commit(&self.pins.layout(), &self.pins.layout_staging())?;
-            self.pins.remove_leftovers(Some(&self.record))?;
-        }
+        self.require_active()?;
+        // No older program is under way after the first wait; after the second, every packet has seen the setting.
+        wait_for_packets();
+        self.begin_in_old_table(false)?;
+        wait_for_packets();
+        let moved = migration.move_all(|order| self.test_run(MOVE_PROGRAM, order))?;
+        self.forget_old_table()?;
         Ok(moved)
+    }
+
+    /// Where flows begin while two tables are known.
+    fn begin_in_old_table(&self, old: bool) -> Result<()> {
+        let mut settings = self.maps.settings()?;
+        settings.flags &= !SETTINGS_BEGIN_IN_OLD;
+        settings.flags |= if old { SETTINGS_BEGIN_IN_OLD } else { 0 };
+        self.maps.set_settings(&settings)
+    }
+
+    /// Replaces the programs by such as know one table.
+    fn forget_old_table(&mut self) -> Result<()> {
+        let record = LayoutRecord {
+            old_flow_layout: 0,
+            old_buckets: 0,
+            program_old_buckets: 0,
+            programs: self.record.programs.wrapping_add(1),
+            ..self.record
+        };
+        self.programs = load_generation(&self.pins, &record)?;
+        self.record = record;
+        self.migration = None;
+        self.activate()
     }
 
     fn require_active(&self) -> Result<()> {

@@ -78,16 +78,6 @@ impl FlowTable {
         Ok(hints.tags[(bucket % HINTS) as usize])
     }
 
-    /// Allows a tag in its home bucket, whose lock the caller holds.
-    pub(crate) fn allow(&self, bucket: u32, tag: u64) -> Result<()> {
-        let at = (bucket % HINTS) as usize;
-        // In a word of its own, so that its neighbours' bits stay: their locks are not held.
-        let mut word = [0; 4];
-        word[at % 4] = Entry::hint_bit(tag);
-        self.hints
-            .or_u32(bucket / HINTS, at & !3, u32::from_ne_bytes(word))
-    }
-
     /// Every flow, forward and reverse entries alike, in the order of places.
     pub fn walk(&self) -> impl Iterator<Item = Flow> + '_ {
         (0..self.buckets.entries()).flat_map(move |index| {

@@ -122,7 +122,8 @@ pub(crate) struct LayoutRecord {
     /// Layout and buckets of a flow table whose entries are still to be moved; 0 buckets = none.
     pub(crate) old_flow_layout: u32,
     pub(crate) old_buckets: u32,
-    pub(crate) reserved: u32,
+    /// Buckets of the old table that the programs know besides their own; 0 = they know no other.
+    pub(crate) program_old_buckets: u32,
     pub(crate) sizes: Sizes,
     pub(crate) reserved_sizes: [u32; 23],
     pub(crate) reserved_words: [u64; 16],
@@ -148,7 +149,7 @@ impl LayoutRecord {
             programs: 1,
             old_flow_layout: 0,
             old_buckets: 0,
-            reserved: 0,
+            program_old_buckets: 0,
             sizes,
             reserved_sizes: [0; 23],
             reserved_words: [0; 16],

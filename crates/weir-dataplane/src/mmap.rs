@@ -226,35 +226,6 @@ impl<T: Pod> Mapped<T> {
             .store(value, Ordering::Release);
         Ok(())
     }
-
-    /// Takes a lock word that the data plane takes with compare-and-swap; gives up after `tries`.
-    pub(crate) fn try_lock(&self, index: u32, offset: usize, tries: u32) -> Result<bool> {
-        let word = self.atomic_u32(index, offset)?;
-        for _ in 0..tries {
-            if word
-                .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok()
-            {
-                return Ok(true);
-            }
-            std::hint::spin_loop();
-        }
-        Ok(false)
-    }
-
-    /// Sets bits of a 32-bit word in one step.
-    pub(crate) fn or_u32(&self, index: u32, offset: usize, bits: u32) -> Result<()> {
-        self.atomic_u32(index, offset)?
-            .fetch_or(bits, Ordering::AcqRel);
-        Ok(())
-    }
-
-    /// Adds to a 32-bit word in one step.
-    pub(crate) fn add_u32(&self, index: u32, offset: usize, by: i32) -> Result<()> {
-        self.atomic_u32(index, offset)?
-            .fetch_add(by as u32, Ordering::AcqRel);
-        Ok(())
-    }
 }
 
 impl<T> Drop for Mapped<T> {

@@ -55,8 +55,14 @@ impl Plan {
             && fits(&flow_directory(pins, old), &sizes, |group| {
                 group == Group::Flows
             })?;
+        let old_buckets = if flows_fit {
+            old.old_buckets
+        } else {
+            old.sizes.buckets()
+        };
         let programs_fit = state_fits
             && flows_fit
+            && old.program_old_buckets == old_buckets
             && old.sizes == sizes
             && old.object_hash == loader::director_hash()
             && pins.programs(old.programs).join(XDP_PROGRAM).exists();
@@ -77,7 +83,14 @@ impl Plan {
         }
         if !flows_fit {
             record.old_flow_layout = old.flow_layout;
-            record.old_buckets = old.sizes.buckets();
+        }
+        record.old_buckets = old_buckets;
+        record.program_old_buckets = old_buckets;
+        if old_buckets > 0 && record.old_flow_layout != ABI_FLOW_LAYOUT {
+            return Err(Error::ForeignLayout {
+                path: pins.flows(record.old_flow_layout, old_buckets),
+                found: format!("flow layout {}", record.old_flow_layout),
+            });
         }
         let opened = if record.old_buckets > 0 {
             Opened::FlowsMigrating
@@ -163,7 +176,25 @@ fn sources(pins: &PinDir, record: &LayoutRecord) -> Vec<MapSource> {
         pin: own.join(name),
         entries: None,
     });
-    shared.chain(own).collect()
+    shared.chain(old_table(pins, record)).chain(own).collect()
+}
+
+/// The table that flows are moved out of, under the names that the programs have for it. Without one each object gets maps
+/// of its own that nothing reads.
+fn old_table(pins: &PinDir, record: &LayoutRecord) -> impl Iterator<Item = MapSource> {
+    let directory = (record.program_old_buckets > 0)
+        .then(|| pins.flows(record.old_flow_layout, record.program_old_buckets));
+    let names = [
+        ("weir_flows_old", "weir_flows"),
+        ("weir_flows_old_cold", "weir_flows_cold"),
+    ];
+    directory.into_iter().flat_map(move |directory| {
+        names.map(|(name, pinned)| MapSource {
+            name,
+            pin: directory.join(pinned),
+            entries: None,
+        })
+    })
 }
 
 fn constants(record: &LayoutRecord) -> Vec<Constant> {
@@ -187,6 +218,7 @@ fn constants(record: &LayoutRecord) -> Vec<Constant> {
         word("weir_service_count", sizes.services),
         word("weir_table_count", sizes.elements),
         word("weir_live_count", sizes.live_rows()),
+        word("weir_old_bucket_count", record.program_old_buckets),
     ]
 }
 

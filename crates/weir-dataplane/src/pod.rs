@@ -57,6 +57,7 @@ pod!(
     Vip,
     weir_abi::Bucket,
     weir_abi::Entry,
+    weir_abi::Move,
 );
 
 /// The bytes of a value.

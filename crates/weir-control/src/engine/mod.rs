@@ -14,7 +14,6 @@ mod clean;
 mod error;
 mod explain;
 mod extent;
-mod flow;
 mod index;
 pub(crate) mod journal;
 mod listing;
@@ -40,7 +39,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use weir_abi::{Cursor, SETTINGS_MIGRATING};
+use weir_abi::Cursor;
+use weir_dataplane::migrate::Moved;
 use weir_dataplane::{Dataplane, Maps, OpenOptions, Opened, Sizes};
 use weir_model::{Desired, Indexed, MAX_WEIGHT, Node};
 
@@ -118,8 +118,6 @@ pub struct Engine {
     taking: Duration,
     /// Differences of shared counts at the last upkeep.
     off: BTreeMap<u32, (u64, u64)>,
-    /// Flows of a former table are yet to be moved.
-    migrating: bool,
     announcements: Vec<Announcement>,
     /// When it was last asked which added addresses are needed no more.
     withdrawn: Instant,
@@ -187,7 +185,6 @@ impl Engine {
             taken: Instant::now(),
             taking: Duration::ZERO,
             off: BTreeMap::new(),
-            migrating: opened == Opened::FlowsMigrating,
             announcements: Vec::new(),
             withdrawn: Instant::now(),
             rate_book: RateBook::new(),
@@ -324,26 +321,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Puts the programs in force and moves flows of another table over. Meanwhile a packet whose flow is not here yet is
-    /// dropped, so that it is sent again: passed on, the host's stack would answer it with a reset.
+    /// Puts the programs in force and moves flows over, if the table has another size than before.
     fn activate(&mut self) -> Result<()> {
-        if !self.migrating {
-            return Ok(self.plane.activate()?);
-        }
-        let mut settings = self.rows.settings;
-        settings.flags |= SETTINGS_MIGRATING;
-        self.plane.maps().set_settings(&settings)?;
-        let moved = self.move_over();
-        // Also after a failure: a packet that is dropped for good is worse than one that is reset.
-        self.plane.maps().set_settings(&self.rows.settings)?;
-        self.migrating = moved.is_err();
-        moved
-    }
-
-    fn move_over(&mut self) -> Result<()> {
-        self.migrate()?;
         self.plane.activate()?;
-        self.migrate()
+        let Moved { moved, lost } = self.plane.migrate_flows()?;
+        if moved + lost > 0 {
+            tracing::info!(moved, lost, "flows moved to a table of another size");
+        }
+        Ok(())
     }
 
     /// Plans the rows of some services again and writes what differs.

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use weir_dataplane::{Dataplane, Opened};
+use weir_dataplane::Dataplane;
 use weir_model::{Desired, Indexed};
 
 use super::sum::{Changes, Rows, rows};
@@ -16,7 +16,6 @@ use super::{Applied, Engine, Error, Result, addresses, allocate, every_name, ope
 /// A data plane of another size, and what writes it.
 struct Replaced {
     plane: Dataplane,
-    opened: Opened,
     writer: Writer,
 }
 
@@ -40,11 +39,10 @@ impl Engine {
         let replaced = if sizes(&desired.node) == *self.plane.sizes() {
             None
         } else {
-            let (plane, opened) = open_plane(self.pin_dir.clone(), sizes(&desired.node))?;
+            let (plane, _) = open_plane(self.pin_dir.clone(), sizes(&desired.node))?;
             Some(Replaced {
                 writer: Writer::adopting(plane.maps())?,
                 plane,
-                opened,
             })
         };
         let touched = match replaced {
@@ -67,7 +65,6 @@ impl Engine {
         if let Some(replaced) = replaced {
             self.writer = replaced.writer;
             self.plane = replaced.plane;
-            self.migrating = replaced.opened == Opened::FlowsMigrating;
             self.hops_due = true;
         }
         let before = std::mem::replace(&mut self.desired, desired);

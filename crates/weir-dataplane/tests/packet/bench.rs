@@ -96,7 +96,7 @@ pub(crate) struct Bench {
     next_dest: u32,
     next_seq: u32,
     next_port: u16,
-    _place: Place,
+    place: Place,
 }
 
 pub(crate) fn sizes(flows: u32) -> Sizes {
@@ -158,7 +158,7 @@ impl Bench {
             next_dest: 1,
             next_seq: 1,
             next_port: 80,
-            _place: place,
+            place,
         };
         bench.settings(|settings| {
             settings.timeouts = [1_000_000; 16];
@@ -172,6 +172,17 @@ impl Bench {
             bench.device(ifindex, DEVICE_SEND);
         }
         Some(bench)
+    }
+
+    /// Opens what is pinned again, with other sizes; not activated.
+    pub(crate) fn reopen(&mut self, sizes: Sizes) {
+        let options = OpenOptions {
+            sizes,
+            secret: Some(SECRET),
+            ..OpenOptions::new(self.place.pin_dir())
+        };
+        self.plane = Dataplane::open(&options).unwrap().0;
+        self.model.config_mut().buckets = sizes.buckets();
     }
 
     pub(crate) fn settings(&mut self, change: impl FnOnce(&mut Settings)) {

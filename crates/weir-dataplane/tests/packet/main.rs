@@ -19,6 +19,7 @@ mod malformed;
 mod refuse;
 mod removed;
 mod reply;
+mod resize;
 mod scheduler;
 mod sequences;
 mod service;

@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use weir_abi::{
-    Addr, Be16, Dest, Extent, Filter, FlowCold, HopParts, Listener, Member, Scheduler, Service,
-    Settings, Vip,
+    Addr, Be16, Dest, Extent, Filter, HopParts, Listener, Member, Scheduler, Service, Settings, Vip,
 };
 use weir_dataplane::{Dataplane, OpenOptions, Sizes};
 
@@ -245,39 +244,3 @@ pub(crate) const SYN: u8 = 2;
 pub(crate) const ACK: u8 = 16;
 pub(crate) const RST: u8 = 4;
 pub(crate) const FIN: u8 = 1;
-
-/// The data plane's hash of an IPv4 flow: SipHash-1-3 with the family in the last word (bpf/lib/hash.h).
-pub(crate) fn hash_v4(secret: [u64; 2], cold: &FlowCold) -> u64 {
-    let wire = |port: Be16| u64::from(port.get().to_be());
-    let mut v = [
-        secret[0] ^ 0x736f_6d65_7073_6575,
-        secret[1] ^ 0x646f_7261_6e64_6f6d,
-        secret[0] ^ 0x6c79_6765_6e65_7261,
-        secret[1] ^ 0x7465_6462_7974_6573,
-    ];
-    let tail = wire(cold.sport) | wire(cold.dport) << 16 | u64::from(cold.proto) << 32 | 4 << 56;
-    for word in [
-        cold.src.lo >> 32 | cold.dst.lo & 0xffff_ffff_0000_0000,
-        tail,
-    ] {
-        v[3] ^= word;
-        round(&mut v);
-        v[0] ^= word;
-    }
-    v[2] ^= 0xff;
-    (0..3).for_each(|_| round(&mut v));
-    v[0] ^ v[1] ^ v[2] ^ v[3]
-}
-
-fn round(v: &mut [u64; 4]) {
-    v[0] = v[0].wrapping_add(v[1]);
-    v[1] = v[1].rotate_left(13) ^ v[0];
-    v[0] = v[0].rotate_left(32);
-    v[2] = v[2].wrapping_add(v[3]);
-    v[3] = v[3].rotate_left(16) ^ v[2];
-    v[0] = v[0].wrapping_add(v[3]);
-    v[3] = v[3].rotate_left(21) ^ v[0];
-    v[2] = v[2].wrapping_add(v[1]);
-    v[1] = v[1].rotate_left(17) ^ v[2];
-    v[2] = v[2].rotate_left(32);
-}

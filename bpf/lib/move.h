@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Flows out of a table of another size into the one in force, by the daemon's order and under the packets' eyes: at every
+ * moment a packet finds its flow in one of the two. An entry is claimed first, so that nothing changes it any more; while it
+ * is on its way it serves where it is; and it stays there, marked, for those that looked into the other table too early.
+ */
+#ifndef WEIR_MOVE_H
+#define WEIR_MOVE_H
+
+#include "lib/flow.h"
+#include "lib/mark.h"
+
+#define MOVE_TRIES 32
+
+/* Of its own: on older kernels a packet may come between two steps of a test run. */
+struct move_scratch {
+	struct flow_new forward;
+	struct flow_new reverse;
+};
+
+WEIR_PERCPU(weir_move_scratch, struct move_scratch, 1);
+
+struct move_walk {
+	__u32 position;
+	__u32 moved;
+	__u32 lost;
+};
+
+#define META_MOVED ((__u64)WEIR_KIND_MOVED << WEIR_META_KIND_SHIFT)
+
+/* Answers the meta as it was, or 0 when the flow ended meanwhile. */
+static __always_inline __u64 move_claim(struct weir_entry *entry)
+{
+	for (int i = 0; i < MOVE_TRIES; i++) {
+		__u64 meta = READ_ONCE(entry->meta);
+
+		if (META_KIND(meta) != WEIR_KIND_FORWARD)
+			return 0;
+		if (__sync_val_compare_and_swap(&entry->meta, meta, meta | META_MOVED) == meta)
+			return meta;
+	}
+	return 0;
+}
+
+static __always_inline void move_fill(struct flow_new *new, const struct weir_flow_cold *cold, __u32 dest_id, __u64 meta)
+{
+	new->src = cold->src;
+	new->dst = cold->dst;
+	new->sport = cold->sport;
+	new->dport = cold->dport;
+	new->proto = cold->proto;
+	new->kind = META_KIND(meta);
+	new->state = META_STATE(meta);
+	new->flags = META_FLAGS(meta) & ~WEIR_FLOW_SECOND;
+	new->dest = dest_id;
+	new->service = cold->service;
+	new->now = META_SEEN(meta);
+	new->created = cold->created;
+	new->dest_generation = cold->dest_generation;
+	new->ifindex = cold->ifindex;
+	new->old = 0;
+	flow_new_hash(new, addr_is_v4(&cold->src) && addr_is_v4(&cold->dst) ? 4 : 6);
+}
+
+static __always_inline int move_insert(struct flow_new *new)
+{
+	int result = FLOW_BUSY;
+
+	for (int i = 0; i < MOVE_TRIES && result == FLOW_BUSY; i++)
+		result = flow_insert(new);
+	return result;
+}
+
+/* The reverse entry of the forward one at `place`, which is in the table in force already and learns of it. */
+__noinline int move_reverse(__u32 place)
+{
+	struct move_scratch *scratch = WEIR_LOOKUP(weir_move_scratch, 0);
+	struct weir_flow_cold *cold = place_cold(place);
+	struct weir_entry *entry = place_entry(place);
+	struct flow_new *new;
+
+	if (!scratch || !cold || !entry)
+		return 0;
+	new = &scratch->reverse;
+	move_fill(new, cold, scratch->forward.dest, READ_ONCE(entry->meta));
+	/* What is on its way is not in its own way: see old_has. */
+	__sync_fetch_and_or(&entry->meta, META_MOVED);
+	new->peer = scratch->forward.place;
+	new->peer_generation = scratch->forward.generation;
+	if (move_insert(new) != FLOW_INSERTED)
+		return 0;
+	cold = place_cold(scratch->forward.place);
+	if (cold) {
+		cold->peer_generation = new->generation;
+		WRITE_ONCE(cold->peer, new->place);
+	}
+	return 1;
+}
+
+/* No place for it: over, but where packets are sent by hash it may find the same server again. */
+__noinline int move_lose(struct flow_new *new)
+{
+	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
+
+	if (!new)
+		return 0;
+	if (settings)
+		mark_set(new->proto, new->hash, weir_tick(), settings);
+	return count_class(new->dest, new->flags & WEIR_FLOW_ACTIVE, -1);
+}
+
+/* 1: the flow whose forward entry is at `place` is in the table in force. 0: there was none. -1: it is lost. */
+__noinline int move_flow(__u32 place)
+{
+	struct move_scratch *scratch = WEIR_LOOKUP(weir_move_scratch, 0);
+	struct weir_flow_cold *cold = place_cold(place);
+	struct weir_entry *entry = place_entry(place);
+	struct flow_new *new;
+	__u64 meta, reverse;
+	__u32 peer;
+
+	if (!scratch || !cold || !entry)
+		return 0;
+	new = &scratch->forward;
+	meta = move_claim(entry);
+	if (!meta)
+		return 0;
+	move_fill(new, cold, entry->id & (WEIR_DESTS_MAX - 1), meta);
+	peer = place_link(place, cold->peer);
+	/* Until the reverse entry has come too. */
+	new->peer = peer;
+	new->peer_generation = cold->peer_generation;
+	if (move_insert(new) != FLOW_INSERTED) {
+		move_lose(new);
+		return -1;
+	}
+	if (peer == WEIR_NO_PLACE || move_reverse(peer))
+		return 1;
+	/* nat without its way back is of no use. */
+	reverse = meta_make(new->generation, new->kind, new->state, new->flags, new->now);
+	flow_release(new->place, reverse);
+	return -1;
+}
+
+static long move_bucket(__u32 index, void *context)
+{
+	struct move_walk *walk = context;
+	__u32 position = walk->position + index;
+	struct weir_bucket *bucket = WEIR_LOOKUP(weir_flows_old, position);
+
+	if (!bucket)
+		return 1;
+	for (int i = 0; i < WEIR_BUCKET_SLOTS; i++) {
+		int moved;
+
+		if (READ_ONCE(bucket->slots[i].id) == 0 || META_KIND(READ_ONCE(bucket->slots[i].meta)) != WEIR_KIND_FORWARD)
+			continue;
+		moved = move_flow((position * WEIR_BUCKET_SLOTS + i) | WEIR_PLACE_OLD);
+		walk->moved += moved > 0;
+		walk->lost += moved < 0;
+	}
+	return 0;
+}
+
+static __always_inline int move(struct xdp_md *ctx)
+{
+	struct weir_move *order = (void *)(long)ctx->data;
+	struct move_walk walk = {};
+
+	if (!weir_old_bucket_count || (void *)(order + 1) > (void *)(long)ctx->data_end)
+		return 0;
+	walk.position = order->position;
+	bpf_loop(order->count, move_bucket, &walk, 0);
+	order = (void *)(long)ctx->data;
+	if ((void *)(order + 1) > (void *)(long)ctx->data_end)
+		return 0;
+	order->moved = walk.moved;
+	order->lost = walk.lost;
+	return 1;
+}
+
+#endif

@@ -1,0 +1,129 @@
+//! Flows of every kind while the flow table changes its size: at every moment packets have the model's fate.
+
+use weir_abi::{DEST_SNAT, Forward, Reason};
+use weir_sched::Kind;
+
+use crate::bench::{Bench, DIRECTOR_MAC, NewServer, Xdp, sizes};
+use crate::wire::{ACK, FIN, SYN, SYN_ACK, Shape, at};
+
+const VIP: &str = "192.0.2.10";
+const VIP6: &str = "2001:db8::10";
+const CLIENT: &str = "198.51.100.7";
+const CLIENT6: &str = "2001:db8:1::7";
+
+/// Ports of flows that there are.
+fn flows() -> std::ops::Range<u16> {
+    1000..1040
+}
+
+fn services(bench: &mut Bench) {
+    bench.learn_clients();
+    let direct = [1, 2].map(|last| NewServer::new(Forward::Direct, &format!("10.0.0.{last}")));
+    let nat = NewServer::new(Forward::Nat, "10.0.0.5").port(8080);
+    let nat6 = NewServer::new(Forward::Nat, "fd00::5").port(8080);
+    let hidden = NewServer::new(Forward::Nat, "10.0.0.6").row(|row| row.flags |= DEST_SNAT);
+    bench.serve(Kind::Rr, (VIP, 80), &direct);
+    bench.serve(Kind::Rr, (VIP, 81), &[nat]);
+    bench.serve(Kind::Rr, (VIP6, 81), &[nat6]);
+    let (service, _) = bench.serve(Kind::Rr, (VIP, 82), &[hidden]);
+    bench.snat(service, &["10.9.9.9"], (20_000, 20_400));
+}
+
+fn from_clients(bench: &mut Bench, flags: weir_wire::TcpFlags) -> Vec<weir_wire::FiveTuple> {
+    let mut translated = Vec::new();
+    for port in flows() {
+        for (client, vip) in [
+            (CLIENT, at(VIP, 80)),
+            (CLIENT, at(VIP, 81)),
+            (CLIENT6, at(VIP6, 81)),
+            (CLIENT, at(VIP, 82)),
+        ] {
+            let outcome = bench.send(&Shape::tcp(flags).arriving(at(client, port), vip));
+            assert_eq!(outcome.verdict, Xdp::Tx, "{client} {port} to {vip}");
+            let parsed = weir_wire::Packet::parse(&outcome.frame).unwrap();
+            let tuple = parsed.five_tuple().unwrap();
+            if tuple.dst != vip.ip() {
+                translated.push(tuple);
+            }
+        }
+    }
+    translated
+}
+
+fn from_servers(bench: &mut Bench, flows: &[weir_wire::FiveTuple], flags: weir_wire::TcpFlags) {
+    for flow in flows {
+        let (from, to) = (
+            std::net::SocketAddr::new(flow.dst, flow.dport),
+            std::net::SocketAddr::new(flow.src, flow.sport),
+        );
+        let frame = Shape::tcp(flags).build(([2, 0, 0, 0, 9, 9], DIRECTOR_MAC), from, to);
+        assert_eq!(bench.send(&frame).verdict, Xdp::Tx, "reply {flow:?}");
+    }
+}
+
+fn resized(from: u32, to: u32) {
+    let Some(mut bench) = Bench::with_flows(from) else {
+        return;
+    };
+    services(&mut bench);
+    bench.plane.activate().unwrap();
+    let translated = from_clients(&mut bench, SYN);
+    from_servers(&mut bench, &translated, SYN_ACK);
+    bench.reopen(sizes(to));
+    bench.plane.activate().unwrap();
+    from_clients(&mut bench, ACK);
+    from_servers(&mut bench, &translated, ACK);
+    // Both a client's and a server's tuple are taken, whichever table holds them.
+    let vip2 = "192.0.2.11";
+    let nat = NewServer::new(Forward::Nat, "10.0.0.5").port(8080);
+    bench.serve(Kind::Rr, (vip2, 80), &[nat]);
+    let syn = Shape::tcp(SYN).arriving(at(CLIENT, 1000), at(vip2, 80));
+    assert_eq!(bench.send(&syn).counted, [Reason::DropNatConflict]);
+    let moved = bench.plane.migrate_flows().unwrap();
+    assert_eq!((moved.moved, moved.lost), (4 * 40, 0));
+    assert_eq!(bench.send(&syn).counted, [Reason::DropNatConflict]);
+    bench.settle();
+    from_servers(&mut bench, &translated, ACK);
+    assert_eq!(from_clients(&mut bench, ACK), translated);
+    from_clients(&mut bench, FIN);
+    from_servers(&mut bench, &translated, FIN);
+    bench.settle();
+}
+
+#[test]
+fn flows_of_every_kind_move_to_a_bigger_table() {
+    resized(7 * 128, 7 * 4096);
+}
+
+#[test]
+fn flows_of_every_kind_move_to_a_smaller_table() {
+    resized(7 * 4096, 7 * 128);
+}
+
+#[test]
+fn flows_without_an_entry_are_known_by_their_buckets_after_all() {
+    let Some(mut bench) = Bench::with_flows(7 * 64) else {
+        return;
+    };
+    services(&mut bench);
+    bench.plane.activate().unwrap();
+    bench.settings(|settings| settings.syn_budget = 0);
+    let send = |bench: &mut Bench, flags| -> Vec<u8> {
+        flows()
+            .map(|port| {
+                let outcome = bench.run(&Shape::tcp(flags).arriving(at(CLIENT, port), at(VIP, 80)));
+                assert!(
+                    outcome.counted.contains(&Reason::CountUntracked),
+                    "port {port}"
+                );
+                outcome.frame[5]
+            })
+            .collect()
+    };
+    let servers = send(&mut bench, SYN);
+    bench.reopen(sizes(7 * 1024));
+    bench.plane.activate().unwrap();
+    assert_eq!(send(&mut bench, ACK), servers, "between the tables");
+    bench.plane.migrate_flows().unwrap();
+    assert_eq!(send(&mut bench, ACK), servers, "in the new one");
+}
