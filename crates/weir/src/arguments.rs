@@ -201,7 +201,7 @@ pub(crate) struct Explain {
         required_unless_present = "request"
     )]
     pub(crate) packet: Option<weir_control::explain::Packet>,
-    /// A request: 'GET http://host/path' (not built yet)
+    /// A request: 'GET http://host/path'
     #[arg(long, value_name = "REQUEST")]
     pub(crate) request: Option<String>,
     /// A header of the request

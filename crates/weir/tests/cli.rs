@@ -137,7 +137,6 @@ fn what_is_not_built_says_so() {
         "doctor --fix",
         "top",
         "reload --guard 30s",
-        "explain --request /",
         "real-server doctor",
     ];
     insta::assert_snapshot!(lines.map(|line| seat.run(line)).join("\n"));

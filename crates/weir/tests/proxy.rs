@@ -664,6 +664,25 @@ fn routes_lead_to_pools_elsewhere_or_to_an_answer() {
         ask("GET", "b.example", "/").1.starts_with("web\n"),
         "the connection is still the same"
     );
+    let port = seat.listen.port();
+    let explain = |url: &str| {
+        seat.weir(&["explain", "--request", &format!("GET http://{url}")])
+            .1
+    };
+    let said = explain(&format!("a.static.example:{port}/img/x"));
+    let sent = format!(
+        "service s sends it to {}, the only candidate of pool images\n",
+        images.address()
+    );
+    assert!(
+        said.contains("-> pool images) fits\n") && said.ends_with(&sent),
+        "{said}"
+    );
+    let said = explain(&format!("b.example:{port}/old/x"));
+    assert!(
+        said.ends_with("the client is sent to https://b.example/old/x by 308\n"),
+        "{said}"
+    );
     let status = seat.status();
     let servers = status["services"][0]["servers"].as_array().unwrap();
     let asked: Vec<Option<&str>> = servers

@@ -52,7 +52,14 @@ pub enum OperatorState {
 #[serde(deny_unknown_fields)]
 pub struct ExplainRequest {
     /// `tcp SRC:PORT VIP:PORT`.
-    pub packet: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packet: Option<String>,
+    /// `GET http://host/path`; this or a packet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
+    /// `Name: value`, of the request.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<String>,
 }
 
 /// The body of every answer that is not 200.

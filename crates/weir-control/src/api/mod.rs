@@ -18,6 +18,7 @@ use axum::routing::{get, post};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::explain::Request;
 use crate::metrics::{self, Memory};
 
 pub use message::{ExplainRequest, FileRequest, OperatorState, Refusal, Reloaded, ServerRequest};
@@ -122,10 +123,20 @@ async fn plan(State(orders): State<Orders>, body: Body) -> Answered {
 
 async fn explain(State(orders): State<Orders>, body: Body) -> Answered {
     let request: ExplainRequest = read(body).await?;
-    let packet = request.packet.parse().map_err(Refusal::new)?;
-    Ok(json(
-        &orders.ask(|reply| Order::Explain(packet, reply)).await?,
-    ))
+    let answer = match (request.packet, request.request) {
+        (Some(packet), None) => {
+            let packet = packet.parse().map_err(Refusal::new)?;
+            orders.ask(|reply| Order::Explain(packet, reply)).await?
+        }
+        (None, Some(text)) => {
+            let request = Request::parse(&text, &request.headers).map_err(Refusal::new)?;
+            orders
+                .ask(|reply| Order::ExplainRequest(request, reply))
+                .await?
+        }
+        _ => return Err(Refusal::new("a packet or a request, one of them").into()),
+    };
+    Ok(json(&answer))
 }
 
 async fn server(

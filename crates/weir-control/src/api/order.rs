@@ -6,7 +6,7 @@
 use tokio::sync::{mpsc, oneshot};
 
 use super::message::{FileRequest, Refusal, Reloaded, ServerRequest};
-use crate::explain::{Answer, Packet};
+use crate::explain::{Answer, Packet, Request};
 use crate::ipvsadm;
 use crate::plan::Plan;
 use crate::status::Report;
@@ -41,6 +41,8 @@ pub enum Order {
     Ipvsadm(ipvsadm::Request, Reply<ipvsadm::Answer>),
     /// What would become of a packet.
     Explain(Packet, Reply<Answer>),
+    /// What would become of a request.
+    ExplainRequest(Request, Reply<Answer>),
 }
 
 /// The sending end, one for each request.

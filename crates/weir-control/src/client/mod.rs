@@ -102,7 +102,26 @@ impl Client {
     /// See [`Error`].
     pub async fn explain(&self, packet: &Packet) -> Result<Answer, Error> {
         let request = ExplainRequest {
-            packet: packet.to_string(),
+            packet: Some(packet.to_string()),
+            request: None,
+            headers: Vec::new(),
+        };
+        self.ask(Method::POST, "/v1/explain", &request).await
+    }
+
+    /// What would become of a request, with header lines.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn explain_request(
+        &self,
+        request: &str,
+        headers: &[String],
+    ) -> Result<Answer, Error> {
+        let request = ExplainRequest {
+            packet: None,
+            request: Some(request.to_owned()),
+            headers: headers.to_vec(),
         };
         self.ask(Method::POST, "/v1/explain", &request).await
     }

@@ -124,6 +124,12 @@ impl<P: Plane> Director<P> {
             Order::Explain(packet, reply) => {
                 let _ = reply.send(self.explain(&packet));
             }
+            Order::ExplainRequest(request, reply) => {
+                let answer = self
+                    .status()
+                    .map(|report| request.explain(&self.desired, &report, &self.file));
+                let _ = reply.send(answer);
+            }
         }
     }
 

@@ -3,12 +3,16 @@
 //! Who answers is the engine, from the same rows that packets meet; here is only how a packet is written and how the
 //! answer is laid out.
 
+mod request;
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use weir_model::Protocol;
+
+pub use request::{Request, RequestError};
 
 /// A packet of a client, written `tcp SRC:PORT VIP:PORT`, IPv6 in brackets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +112,9 @@ pub struct Answer {
     pub server: Option<String>,
     /// The way to that answer, a fact a line.
     pub steps: Vec<String>,
+    /// What becomes of it in words, where service and server alone do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<String>,
 }
 
 impl fmt::Display for Answer {
@@ -118,6 +125,9 @@ impl fmt::Display for Answer {
         }
         if let (Some(service), Some(at)) = (&self.service, &self.at) {
             writeln!(f, "  service {service} is written at {at}")?;
+        }
+        if let Some(outcome) = &self.outcome {
+            return writeln!(f, "{outcome}");
         }
         match (&self.service, &self.server) {
             (None, _) => writeln!(f, "no service takes it: it passes untouched"),

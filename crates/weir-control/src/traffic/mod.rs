@@ -419,6 +419,7 @@ impl Plane for Traffic {
                         weir_model::ProxyProtocol::Tcp => "connection",
                     }
                 )],
+                outcome: Some(format!("proxy service {} takes it", proxy.name)),
             }),
             _ => Ok(answer),
         }

@@ -10,10 +10,12 @@ use crate::failure::Failure;
 use crate::terminal;
 
 pub(super) fn explain(places: &Places, question: &Explain) -> Outcome {
-    let Some(packet) = &question.packet else {
-        return Err(Failure::not_built("explain --request"));
+    let client = Client::new(&places.runtime_dir);
+    let answer = match (&question.packet, &question.request) {
+        (Some(packet), _) => block_on(client.explain(packet))??,
+        (None, Some(request)) => block_on(client.explain_request(request, &question.headers))??,
+        (None, None) => return Err(Failure::failed("a packet or a request is needed")),
     };
-    let answer = block_on(Client::new(&places.runtime_dir).explain(packet))??;
     let text = if question.json {
         serde_json::to_string_pretty(&answer).map_err(Failure::failed)? + "\n"
     } else {

@@ -1,0 +1,286 @@
+//! `weir explain --request`: what would become of a request of HTTP, from the configuration in force and the servers' states.
+//!
+//! The request is read by the same code as the workers'; what a worker alone knows (its cursors, its dice) is told as a rule.
+
+use std::path::Path;
+
+use weir_http::head::{self, HeadLimits};
+use weir_http::route;
+use weir_model::{Desired, Pool, Proxy, ProxyProtocol, RouteAction};
+
+use super::Answer;
+use crate::status::Report;
+
+/// A request as the command line gives it: `GET http://host[:port]/path`, and header lines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    text: String,
+    port: u16,
+    /// The head as a client would send it.
+    head: String,
+}
+
+/// Why a request is not understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// Not a method and a URL.
+    #[error("expected 'GET http://host/path', found {text:?}")]
+    Form {
+        /// As given.
+        text: String,
+    },
+    /// Not `Name: value`.
+    #[error("{text:?} is not 'Name: value'")]
+    Header {
+        /// As given.
+        text: String,
+    },
+}
+
+impl Request {
+    /// From the two parts of the command line.
+    ///
+    /// # Errors
+    /// It has another form.
+    pub fn parse(text: &str, headers: &[String]) -> Result<Self, RequestError> {
+        let form = || RequestError::Form {
+            text: text.to_owned(),
+        };
+        let (method, url) = text.split_once(' ').ok_or_else(form)?;
+        let (default_port, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://"))
+        {
+            (Some(rest), _) => (80, rest),
+            (None, Some(rest)) => (443, rest),
+            (None, None) => return Err(form()),
+        };
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(end);
+        let port = match authority.rsplit_once(':') {
+            Some((_, digits)) if !digits.contains(']') => digits.parse().map_err(|_| form())?,
+            _ => default_port,
+        };
+        if method.is_empty() || authority.is_empty() || text.contains(['\r', '\n']) {
+            return Err(form());
+        }
+        let slash = if path.starts_with('/') { "" } else { "/" };
+        let mut head = format!("{method} {slash}{path} HTTP/1.1\r\nHost: {authority}\r\n");
+        for line in headers {
+            if !line.contains(':') || line.contains(['\r', '\n']) {
+                return Err(RequestError::Header { text: line.clone() });
+            }
+            head.push_str(line);
+            head.push_str("\r\n");
+        }
+        head.push_str("\r\n");
+        Ok(Self {
+            text: text.to_owned(),
+            port,
+            head,
+        })
+    }
+
+    /// The answer; `file` is the configuration's, `report` tells the servers' states.
+    pub fn explain(&self, desired: &Desired, report: &Report, file: &Path) -> Answer {
+        let mut answer = Answer {
+            packet: self.text.clone(),
+            ..Answer::default()
+        };
+        let Some(proxy) = self.service(desired, &mut answer.steps) else {
+            answer.outcome = Some(format!("no http service listens on port {}", self.port));
+            return answer;
+        };
+        answer.service = Some(proxy.name.clone());
+        answer.at = Some(format!("{}:{}", file.display(), proxy.source.line));
+        let limits = HeadLimits {
+            head: proxy.limits.head as usize,
+            target: proxy.limits.head as usize / 2,
+            fields: proxy.limits.fields as usize,
+        };
+        let head = self.head.as_bytes();
+        let mut fields = Vec::new();
+        let request = match head::request(head, &limits, &mut fields) {
+            Ok(Some(request)) => request,
+            Ok(None) => return answer,
+            Err(refusal) => {
+                answer.outcome = Some(format!(
+                    "it is answered {}: {refusal}",
+                    refusal.request_status()
+                ));
+                return answer;
+            }
+        };
+        let chosen = route::choose(&proxy.routes, head, &request, &fields);
+        let looked_at = chosen.map_or(proxy.routes.len(), |at| at + 1);
+        for (at, one) in proxy.routes.iter().take(looked_at).enumerate() {
+            let fits = if chosen == Some(at) {
+                "fits"
+            } else {
+                "does not fit"
+            };
+            answer.steps.push(format!(
+                "route {}:{} ({one}) {fits}",
+                file.display(),
+                one.source.line
+            ));
+        }
+        match chosen.map(|at| &proxy.routes[at].action) {
+            Some(RouteAction::Redirect { to, status }) => {
+                let to = route::location(to, head, &request, &fields);
+                answer.outcome = Some(format!(
+                    "the client is sent to {} by {status}",
+                    String::from_utf8_lossy(&to)
+                ));
+            }
+            Some(RouteAction::Answer { status, .. }) => {
+                answer.outcome = Some(format!("it is answered {status} here"));
+            }
+            Some(RouteAction::Pool(pool)) => {
+                servers(desired.pool(pool), proxy, report, &mut answer)
+            }
+            None => servers(desired.pool(&proxy.pool), proxy, report, &mut answer),
+        }
+        answer
+    }
+
+    /// The service that listens on the request's port. Which address a client connects to a URL does not say, unless it holds
+    /// one; of several services the first is taken.
+    fn service<'a>(&self, desired: &'a Desired, steps: &mut Vec<String>) -> Option<&'a Proxy> {
+        let here = |proxy: &&Proxy| {
+            proxy.protocol == ProxyProtocol::Http
+                && proxy.listen.iter().any(|listen| listen.port() == self.port)
+        };
+        let all: Vec<&Proxy> = desired.proxies.iter().filter(here).collect();
+        let host = self
+            .head
+            .lines()
+            .find_map(|line| line.strip_prefix("Host: "))
+            .unwrap_or_default();
+        let named = |proxy: &&&Proxy| {
+            proxy
+                .listen
+                .iter()
+                .any(|listen| listen.to_string() == host || listen.ip().to_string() == host)
+        };
+        let proxy = all.iter().find(named).or_else(|| all.first())?;
+        let listen: Vec<String> = proxy
+            .listen
+            .iter()
+            .map(|address| format!("tcp/{address}"))
+            .collect();
+        steps.push(format!(
+            "service {} listens on {}",
+            proxy.name,
+            listen.join(" ")
+        ));
+        if all.len() > 1 {
+            steps.push(format!(
+                "{} services listen on port {}; the address decides",
+                all.len(),
+                self.port
+            ));
+        }
+        Some(proxy)
+    }
+}
+
+/// Candidates of a pool, and who gets it.
+fn servers(pool: Option<&Pool>, proxy: &Proxy, report: &Report, answer: &mut Answer) {
+    let Some(pool) = pool else { return };
+    answer.pool = Some(pool.name.clone());
+    let service = report
+        .services
+        .iter()
+        .find(|service| service.name == proxy.name);
+    let mut usable = Vec::new();
+    for server in &pool.servers {
+        let known = service.and_then(|service| {
+            service
+                .servers
+                .iter()
+                .find(|known| known.address == server.name)
+        });
+        let Some(known) = known else { continue };
+        let what = format!(
+            "{}: {}, weight {}, {} under way",
+            server.name, known.state, known.effective_weight, known.active_connections
+        );
+        if known.effective_weight == 0 {
+            answer
+                .steps
+                .push(format!("{what}: no candidate ({})", known.reason));
+        } else {
+            answer.steps.push(what);
+            usable.push(&server.name);
+        }
+    }
+    let scheduler = pool
+        .scheduler
+        .unwrap_or(Proxy::default_scheduler(proxy.protocol));
+    answer.outcome = Some(match usable.as_slice() {
+        [] => format!("pool {} has no usable server: 503", pool.name),
+        [only] => {
+            answer.server = Some((*only).clone());
+            format!(
+                "service {} sends it to {only}, the only candidate of pool {}",
+                proxy.name, pool.name
+            )
+        }
+        several => format!(
+            "scheduler {scheduler} chooses one of {} servers of pool {}",
+            several.len(),
+            pool.name
+        ),
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_config::{Host, parse};
+
+    const FILE: &str = r#"
+[pool.web]
+servers = ["10.0.0.5"]
+
+[service.web]
+listen   = ["0.0.0.0:80"]
+forward  = "proxy"
+protocol = "http"
+pool     = "web"
+
+[[route]]
+service = "web"
+path    = "/old/*"
+redirect = "https://{host}{path}"
+
+[[route]]
+service = "web"
+header  = ["X-Beta: yes"]
+status  = 403
+"#;
+
+    fn told(text: &str, headers: &[&str]) -> String {
+        let desired = parse(FILE, &Host::default()).unwrap().desired;
+        let headers: Vec<String> = headers.iter().map(|line| (*line).to_owned()).collect();
+        match Request::parse(text, &headers) {
+            Ok(request) => request
+                .explain(&desired, &Report::default(), Path::new("weir.toml"))
+                .to_string(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn each_way_is_told() {
+        let told = [
+            told("GET http://a.example/old/x?y", &[]),
+            told("GET http://a.example", &["X-Beta: yes"]),
+            told("GET http://a.example/", &[]),
+            told("GET http://a.example:81/", &[]),
+            told("GET http://a.example/ x", &[]),
+            told("GET /", &[]),
+            told("GET http://a/", &["X"]),
+        ];
+        insta::assert_snapshot!(told.join("\n"));
+    }
+}
