@@ -87,6 +87,9 @@ fn carry(table: &mut Table, timeouts: &mut Timeouts, edit: &Edit) -> Result<(), 
     {
         return Err("SCTP is not balanced".to_owned());
     }
+    if let Some(ServiceKey::Mark { .. }) = edit.key() {
+        return Err("firewall marks are not built yet".to_owned());
+    }
     let applied = table.apply(edit);
     applied.map_err(|errno| Refusal::from(errno).message(edit).to_owned())
 }

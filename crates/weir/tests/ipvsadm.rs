@@ -243,6 +243,8 @@ fn the_files_services_are_listed_and_not_changed() {
         255,
         "No daemon is running\n",
     );
+    let marks = "firewall marks are not built yet\n";
+    refused(&world, "-A -f 7", 255, marks);
     assert_eq!(done(&world, "-L --daemon"), "");
     assert_eq!(done(&world, "-S -n"), before);
 
@@ -292,7 +294,7 @@ fn a_restore_goes_on_after_refusals_and_ends_at_mistakes() {
     world.start_director(NODE);
     let restore = |text: &str| with_input(&world, "-R", text);
     let table = "-A -t 10.71.0.10:80 -s rr\n\n-a -t 10.71.0.10:80 -r 10.71.0.20:80 -g -w 3\n\
-                 -A -u 10.71.0.10:53 -s sh -p 30 -M 255.255.255.0 -b sh-port\n-A -f 9 -6 -s wlc\n";
+                 -A -u 10.71.0.10:53 -s sh -p 30 -M 255.255.255.0 -b sh-port\n-A -t [fd71::10]:80 -s none\n";
     assert_eq!(restore(table), (0, String::new(), String::new()));
     let saved = done(&world, "-S -n");
     assert_eq!(saved.lines().count(), 4, "{saved}");

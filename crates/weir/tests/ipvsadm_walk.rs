@@ -36,15 +36,13 @@ impl Dice {
 type Model = BTreeMap<&'static str, (String, BTreeMap<String, String>)>;
 
 /// Their order is that of listings.
-const SERVICES: [&str; 8] = [
+const SERVICES: [&str; 6] = [
     "-t 10.71.0.10:80",
     "-t 10.71.0.11:443",
     "-u 10.71.0.10:53",
     "--sctp-service 10.71.0.10:99",
     "-t [fd71::10]:80",
     "-u [fd71::10]:53",
-    "-f 3",
-    "-f 4 -6",
 ];
 
 fn port(service: &str) -> &str {
@@ -108,8 +106,8 @@ fn line(dice: &mut Dice, model: &Model) -> (String, Option<Model>) {
 
 /// Options as given, as printed, and whether they are good.
 fn service_options(dice: &mut Dice, service: &str) -> (String, String, bool) {
-    let v6 = service.contains('[') || service.ends_with("-6");
-    let packets = service.starts_with("-u") || service.starts_with("-f");
+    let v6 = service.contains('[');
+    let packets = service.starts_with("-u");
     let scheduler = dice.pick(&["rr", "wrr", "lc", "wlc", "sh", "mh", "none", "nope"]);
     let (mut given, mut printed) = (format!(" -s {scheduler}"), scheduler.to_owned());
     let mut valid = scheduler != "nope";
@@ -149,17 +147,13 @@ fn service_options(dice: &mut Dice, service: &str) -> (String, String, bool) {
 
 /// Address with port, options as given and as printed, and whether they are good.
 fn server_options(dice: &mut Dice, service: &str) -> (String, String, String, bool) {
-    let v6 = service.contains('[') || service.ends_with("-6");
+    let v6 = service.contains('[');
     let six = if dice.roll(8) == 0 { !v6 } else { v6 };
     let host = 20 + dice.roll(3);
     let method = dice.pick(&["-g", "-i", "-m", ""]);
     let own = dice.pick(&["8080", port(service)]);
-    // Only masquerading has a port of its own, but for marks, whose servers all have one.
-    let port = if method == "-m" || service.starts_with("-f") {
-        own
-    } else {
-        port(service)
-    };
+    // Only masquerading has a port of its own.
+    let port = if method == "-m" { own } else { port(service) };
     let address = match six {
         true => format!("[fd71::{host}]:{port}"),
         false => format!("10.71.0.{host}:{port}"),
