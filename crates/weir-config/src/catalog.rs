@@ -340,6 +340,16 @@ pub(crate) static POOL: Section = Section {
         )
         .known_as(&["checks", "health_check", "option httpchk"]),
         Key::new(
+            "notify",
+            Kind::List(&Kind::Text),
+            Absent("nobody is told"),
+            "A program, absolute, and its arguments, called when a check changes the state of a server. It runs as the daemon \
+             does, without a shell, finds what happened in `WEIR_POOL`, `WEIR_SERVER`, `WEIR_FROM`, `WEIR_TO` and \
+             `WEIR_REASON`, and is killed after half a minute.",
+            "notify = [\"/usr/local/bin/tell\"]",
+        )
+        .known_as(&["notify_up", "notify_down", "callback", "emailalert"]),
+        Key::new(
             "require",
             Kind::OneOf(requires),
             Default("all"),

@@ -208,6 +208,8 @@ pub struct Health {
     pub quorum_hysteresis: u32,
     /// Share of servers that are down, in percent, above which all are used as if they were up; `None` = never.
     pub panic_threshold: Option<u32>,
+    /// Program and arguments, called when a check changes a server's state; empty = none.
+    pub notify: Vec<String>,
 }
 
 /// The keys that differ from their defaults.
@@ -222,6 +224,9 @@ impl fmt::Display for Health {
         }
         if let Some(percent) = self.panic_threshold {
             write!(f, ", panic_threshold {percent} %")?;
+        }
+        if let Some(program) = self.notify.first() {
+            write!(f, ", notify {program}")?;
         }
         Ok(())
     }

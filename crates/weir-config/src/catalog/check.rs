@@ -401,7 +401,6 @@ pub(crate) static CHECK: Section = Section {
         )
         .known_as(&["track_file"]),
         Key::later("via", "Sends the probe through the forward of the service, to find a broken path."),
-        Key::later("notify", "A program that is called when a state changes."),
     ],
 };
 

@@ -2,6 +2,8 @@
 
 mod probe;
 
+pub(super) use probe::command;
+
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::ops::Range;

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use weir_model::{Forward, Health, NoServer, OnRemove, Pool, Require, Server};
 
-use super::check::{Placed, Shared, checks};
+use super::check::{Placed, Shared, checks, command};
 use super::{LoweredPool, refuse, scheduler, tunnel};
 use crate::address;
 use crate::catalog;
@@ -63,6 +63,7 @@ fn health(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Health {
         quorum: view.integer(sink, "quorum").unwrap_or(0),
         quorum_hysteresis: view.integer(sink, "quorum_hysteresis").unwrap_or(0),
         panic_threshold: view.integer(sink, "panic_threshold"),
+        notify: command(sink, view, "notify"),
     }
 }
 

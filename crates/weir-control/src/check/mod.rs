@@ -8,9 +8,10 @@ mod connect;
 mod datagram;
 mod driver;
 mod local;
+mod notify;
 mod probe;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -55,6 +56,8 @@ struct Shared {
     clock: Clock,
     monitor: Mutex<Monitor>,
     news: Mutex<BTreeMap<(String, String), Option<Standing>>>,
+    /// Who is told of changes, by pool.
+    notified: Mutex<HashMap<String, Vec<String>>>,
     /// Something may be due earlier than the driver waits for.
     earlier: Notify,
     /// There are news.
@@ -99,6 +102,7 @@ impl Checks {
             clock,
             monitor: Mutex::new(Monitor::new(seed)),
             news: Mutex::default(),
+            notified: Mutex::default(),
             earlier: Notify::new(),
             told: Notify::new(),
         });
@@ -113,6 +117,13 @@ impl Checks {
         suspended: &Suspended,
         known: &dyn Fn(&str, &str) -> Option<Known>,
     ) {
+        let told = desired
+            .pools
+            .iter()
+            .filter(|pool| !pool.health.notify.is_empty());
+        *locked(&self.shared.notified) = told
+            .map(|pool| (pool.name.clone(), pool.health.notify.clone()))
+            .collect();
         {
             let mut monitor = self.shared.monitor();
             monitor.configure(desired, suspended, known, self.shared.clock.now());
@@ -194,6 +205,16 @@ impl Shared {
                 } => {
                     if let Some((from, standing)) = from.zip(standing.as_ref()) {
                         log(&pool, &server, from, standing);
+                        if let Some(command) = locked(&self.notified).get(&pool) {
+                            let change = notify::Change {
+                                pool: pool.clone(),
+                                server: server.clone(),
+                                from: word(from),
+                                to: word(standing.state),
+                                reason: standing.reason.clone(),
+                            };
+                            drop(tokio::spawn(notify::tell(command.clone(), change)));
+                        }
                     }
                     locked(&self.news).insert((pool, server), standing);
                     told = true;

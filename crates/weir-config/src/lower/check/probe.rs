@@ -100,8 +100,17 @@ fn octets(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Option<Vec<Op
 }
 
 fn script(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Script {
+    Script {
+        command: command(sink, view, "command"),
+        user: word(sink, view, "user", "nobody"),
+        dynamic: view.flag(sink, "dynamic").unwrap_or(false),
+    }
+}
+
+/// A program, absolute, and its arguments.
+pub(crate) fn command(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Vec<String> {
     let mut command = Vec::new();
-    for item in view.list(sink, "command").unwrap_or_default() {
+    for item in view.list(sink, name).unwrap_or_default() {
         let Some((word, span)) = text(sink, item, &Kind::Text) else {
             continue;
         };
@@ -110,17 +119,14 @@ fn script(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Script {
         }
         command.push(word.to_owned());
     }
-    if let Some((entry, _)) = view.get("command")
+    if let Some((entry, _)) = view.get(name)
         && matches!(&entry.item.value, Value::List(items) if items.is_empty())
     {
-        let diagnostic = Diagnostic::new(Code::EmptyList, &entry.item.span, "`command` is empty");
+        let message = format!("`{name}` is empty");
+        let diagnostic = Diagnostic::new(Code::EmptyList, &entry.item.span, message);
         sink.push(diagnostic.fix("name a program, as in [\"/usr/local/bin/check\"]"));
     }
-    Script {
-        command,
-        user: word(sink, view, "user", "nobody"),
-        dynamic: view.flag(sink, "dynamic").unwrap_or(false),
-    }
+    command
 }
 
 fn file(sink: &mut Sink<'_>, view: &View<'_, '_>) -> String {

@@ -1,0 +1,44 @@
+//! Programs that are told of changes.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::Command;
+use tokio::time::timeout;
+
+/// What it gets; then it is killed.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// A server's change of state.
+#[derive(Debug)]
+pub(super) struct Change {
+    pub(super) pool: String,
+    pub(super) server: String,
+    pub(super) from: &'static str,
+    pub(super) to: &'static str,
+    pub(super) reason: String,
+}
+
+/// Calls the program; that it failed is logged and changes nothing.
+pub(super) async fn tell(command: Vec<String>, change: Change) {
+    let Some((program, arguments)) = command.split_first() else {
+        return;
+    };
+    let child = Command::new(program)
+        .args(arguments)
+        .env("WEIR_POOL", &change.pool)
+        .env("WEIR_SERVER", &change.server)
+        .env("WEIR_FROM", change.from)
+        .env("WEIR_TO", change.to)
+        .env("WEIR_REASON", &change.reason)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .kill_on_drop(true)
+        .status();
+    match timeout(LONGEST, child).await {
+        Ok(Ok(status)) if status.success() => {}
+        Ok(Ok(status)) => tracing::warn!(program, %status, "the program that is told of changes"),
+        Ok(Err(error)) => tracing::warn!(program, %error, "the program that is told of changes"),
+        Err(_) => tracing::warn!(program, "the program that is told of changes took too long"),
+    }
+}
