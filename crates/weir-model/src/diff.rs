@@ -170,7 +170,18 @@ pub fn diff(old: &Desired, new: &Desired) -> Vec<Change> {
     changes
 }
 
+/// Whether both have the same names at the same places: then none has to be looked up.
+fn in_step<T>(old: &[T], new: &[T], name: impl Fn(&T) -> &str) -> bool {
+    old.len() == new.len() && old.iter().zip(new).all(|(old, new)| name(old) == name(new))
+}
+
 fn diff_pools(old: &[Pool], new: &[Pool], changes: &mut Vec<Change>) {
+    if in_step(old, new, |pool| &pool.name) {
+        for (pool, now) in old.iter().zip(new) {
+            changed_pool(pool, now, changes);
+        }
+        return;
+    }
     let after: HashMap<&str, &Pool> = new.iter().map(|pool| (pool.name.as_str(), pool)).collect();
     let before: HashSet<&str> = old.iter().map(|pool| pool.name.as_str()).collect();
     for pool in old {
@@ -179,16 +190,7 @@ fn diff_pools(old: &[Pool], new: &[Pool], changes: &mut Vec<Change>) {
                 pool: pool.name.clone(),
                 servers: pool.servers.len(),
             }),
-            Some(now) => {
-                let edits = pool_edits(pool, now);
-                if !edits.is_empty() {
-                    changes.push(Change::PoolChanged {
-                        pool: pool.name.clone(),
-                        edits,
-                    });
-                }
-                diff_servers(pool, now, changes);
-            }
+            Some(now) => changed_pool(pool, now, changes),
         }
     }
     for pool in new
@@ -202,14 +204,21 @@ fn diff_pools(old: &[Pool], new: &[Pool], changes: &mut Vec<Change>) {
     }
 }
 
+fn changed_pool(before: &Pool, now: &Pool, changes: &mut Vec<Change>) {
+    let edits = pool_edits(before, now);
+    if !edits.is_empty() {
+        changes.push(Change::PoolChanged {
+            pool: before.name.clone(),
+            edits,
+        });
+    }
+    diff_servers(before, now, changes);
+}
+
 fn diff_servers(old: &Pool, new: &Pool, changes: &mut Vec<Change>) {
     let pool = &old.name;
-    let pairs = || old.servers.iter().zip(&new.servers);
-    if old.servers.len() == new.servers.len()
-        && pairs().all(|(before, now)| before.name == now.name)
-    {
-        // What most pools of most reloads are like: no server comes or goes, so none has to be looked up by its name.
-        for (before, now) in pairs() {
+    if in_step(&old.servers, &new.servers, |server| &server.name) {
+        for (before, now) in old.servers.iter().zip(&new.servers) {
             changed_server(pool, before, now, changes);
         }
         return;
@@ -272,6 +281,12 @@ fn changed_server(pool: &str, before: &Server, now: &Server, changes: &mut Vec<C
 }
 
 fn diff_services(old: &[Service], new: &[Service], changes: &mut Vec<Change>) {
+    if in_step(old, new, |service| &service.name) {
+        for (service, now) in old.iter().zip(new) {
+            changed_service(service, now, changes);
+        }
+        return;
+    }
     let after: HashMap<&str, &Service> = new
         .iter()
         .map(|service| (service.name.as_str(), service))
@@ -286,15 +301,7 @@ fn diff_services(old: &[Service], new: &[Service], changes: &mut Vec<Change>) {
                     summary,
                 });
             }
-            Some(now) => {
-                let edits = service_edits(service, now);
-                if !edits.is_empty() {
-                    changes.push(Change::ServiceChanged {
-                        service: service.name.clone(),
-                        edits,
-                    });
-                }
-            }
+            Some(now) => changed_service(service, now, changes),
         }
     }
     for service in new
@@ -304,6 +311,16 @@ fn diff_services(old: &[Service], new: &[Service], changes: &mut Vec<Change>) {
         changes.push(Change::ServiceAdded {
             service: service.name.clone(),
             summary: summary(service),
+        });
+    }
+}
+
+fn changed_service(before: &Service, now: &Service, changes: &mut Vec<Change>) {
+    let edits = service_edits(before, now);
+    if !edits.is_empty() {
+        changes.push(Change::ServiceChanged {
+            service: before.name.clone(),
+            edits,
         });
     }
 }

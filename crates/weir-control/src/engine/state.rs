@@ -55,15 +55,23 @@ pub(super) struct Undo {
     pub(super) offloads: Vec<(String, Vec<(String, bool)>)>,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Content<M> {
+#[derive(Serialize)]
+struct Content<'a> {
     version: u32,
     boot: String,
     /// Which file the journal continues; another one each time.
-    #[serde(default)]
     number: u64,
     #[serde(flatten)]
-    memory: M,
+    memory: &'a Memory,
+}
+
+/// What is read before the memory itself: flattened, it would all be read twice.
+#[derive(Deserialize)]
+struct Head {
+    version: u32,
+    boot: String,
+    #[serde(default)]
+    number: u64,
 }
 
 /// The file of a runtime directory, and the journal that continues it.
@@ -97,18 +105,15 @@ impl StateFile {
                 return Ok(None);
             }
         };
-        match serde_json::from_slice::<Content<Memory>>(&text) {
-            Ok(content) if content.version > VERSION => Err(Error::StateVersion {
+        let read = serde_json::from_slice::<Head>(&text)
+            .map(|head| (head, serde_json::from_slice::<Memory>(&text)));
+        match read {
+            // A newer one may hold what this build cannot read.
+            Ok((head, _)) if head.version > VERSION => Err(Error::StateVersion {
                 path: self.path.clone(),
-                found: content.version,
+                found: head.version,
             }),
-            Ok(content) => {
-                let Content {
-                    boot,
-                    number,
-                    mut memory,
-                    ..
-                } = content;
+            Ok((Head { boot, number, .. }, Ok(mut memory))) => {
                 for record in journal::read::<Record>(&self.path.with_file_name(JOURNAL), number) {
                     record.apply(&mut memory);
                 }
@@ -120,7 +125,7 @@ impl StateFile {
                 }
                 Ok(Some(memory))
             }
-            Err(error) => {
+            Ok((_, Err(error))) | Err(error) => {
                 tracing::warn!(path = %self.path.display(), %error, "the state cannot be read and is made anew");
                 Ok(None)
             }

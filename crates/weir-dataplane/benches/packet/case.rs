@@ -48,6 +48,7 @@ const fn setup(forward: Forward) -> Setup {
         tunnel_flags: 0,
         scheduler: Scheduler::Mh,
         servers: SERVERS,
+        others: 0,
         places: PLACES,
     }
 }
@@ -116,6 +117,27 @@ pub(crate) fn cases() -> Vec<Case> {
             Stream::NotOurs,
         ],
     );
+    let few = Setup {
+        servers: 10,
+        ..direct
+    };
+    add("direct, 10 servers", few, &[Stream::Established(1)]);
+    for (name, others) in [
+        ("direct, 100 services", 100),
+        ("direct, 10 000 services", 10_000),
+    ] {
+        let many = Setup { others, ..direct };
+        add(
+            name,
+            many,
+            &[
+                Stream::Established(1),
+                Stream::Established(1 << 14),
+                Stream::RandomDatagrams,
+                Stream::NotOurs,
+            ],
+        );
+    }
     let full = Setup {
         places: 1 << 14,
         ..direct

@@ -27,6 +27,11 @@ const HASH: u32 = 1024;
 const HASH_LENGTH: u32 = 4093;
 const SPREAD: u32 = 4096;
 const SPREAD_LENGTH: u32 = 65_537;
+/// Other services: their elements, a header and a list each, and the rows of their servers.
+const OTHERS: u32 = 65_536;
+const OTHERS_ROOM: u32 = 16;
+const OTHERS_SERVERS: u32 = 10;
+const OTHERS_FIRST_DEST: u32 = 1024;
 
 /// How the servers are reached.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +42,8 @@ pub(crate) struct Setup {
     pub(crate) tunnel_flags: u8,
     pub(crate) scheduler: Scheduler,
     pub(crate) servers: u32,
+    /// Other services, each with an address, a list and ten servers of its own.
+    pub(crate) others: u32,
     /// Places for flows.
     pub(crate) places: u32,
 }
@@ -53,6 +60,12 @@ impl Director {
         let options = OpenOptions {
             sizes: Sizes {
                 flows: setup.places,
+                dests: Sizes::default()
+                    .dests
+                    .max(OTHERS_FIRST_DEST + setup.others * OTHERS_SERVERS),
+                elements: Sizes::default()
+                    .elements
+                    .max(OTHERS + setup.others * OTHERS_ROOM),
                 ..Sizes::default()
             },
             ..OpenOptions::new(pin_dir)
@@ -178,6 +191,7 @@ fn fill(dataplane: &Dataplane, ifindex: u32, setup: &Setup) -> Outcome<()> {
     if setup.forward == Forward::Nat {
         (0..setup.servers).for_each(|index| filter.add_from(server(setup.family, index).into()));
     }
+    fill_others(dataplane, setup, &mut filter)?;
     maps.set_filter(&filter)?;
     maps.vips.set(
         &address,
@@ -186,6 +200,65 @@ fn fill(dataplane: &Dataplane, ifindex: u32, setup: &Setup) -> Outcome<()> {
             ..Vip::default()
         },
     )?;
+    Ok(())
+}
+
+/// What no packet of the case is for: services, servers, listeners and addresses that lookups have to pass over.
+fn fill_others(dataplane: &Dataplane, setup: &Setup, filter: &mut Filter) -> Outcome<()> {
+    let maps = dataplane.maps();
+    for other in 0..setup.others {
+        let service = SERVICES.len() as u32 + 1 + other;
+        let first = OTHERS_FIRST_DEST + other * OTHERS_SERVERS;
+        let at = OTHERS + other * OTHERS_ROOM;
+        let address = Addr::from(std::net::IpAddr::from([
+            198,
+            18,
+            (other >> 8) as u8,
+            other as u8,
+        ]));
+        let few = Setup {
+            servers: OTHERS_SERVERS,
+            ..*setup
+        };
+        fill_servers(dataplane, &few, service, first)?;
+        let member = |index: u32| Member {
+            seq: index + 1,
+            dest: first + index,
+            weight: 1,
+            live: first + index,
+        };
+        let members: Vec<Member> = (0..OTHERS_SERVERS).rev().map(member).collect();
+        maps.set_elements(at + 4, &members)?;
+        let extent = Extent {
+            scheduler: Scheduler::Rr as u32,
+            generation: 1,
+            list_at: at + 4,
+            list_len: OTHERS_SERVERS,
+            max_weight: 1,
+            gcd: 1,
+            ..Extent::default()
+        };
+        maps.set_elements(at, &[extent])?;
+        let row = Service {
+            generation: 1,
+            ..Service::default()
+        };
+        maps.services.set(service, &row)?;
+        maps.set_extent(service, at)?;
+        let listener = Listener {
+            addr: address,
+            port: Be16::new(PORT),
+            proto: TCP,
+            ..Listener::default()
+        };
+        maps.listeners.set(&listener, &service)?;
+        let vip = Vip {
+            flags: VIP_ECHO,
+            ..Vip::default()
+        };
+        maps.vips.set(&address, &vip)?;
+        filter.add_to(address);
+    }
     Ok(())
 }
 

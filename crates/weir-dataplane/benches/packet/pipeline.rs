@@ -161,6 +161,7 @@ impl Wire {
                 tunnel_flags: 0,
                 scheduler: Scheduler::Wlc,
                 servers,
+                others: 0,
                 places: Sizes::default().flows,
             };
             let director = Director::open(ground.pin_dir(), ground.director, setup)?;
