@@ -20,6 +20,8 @@ const HEADER_BYTES: usize = 16;
 const DUMP_ATTEMPTS: u32 = 5;
 /// Requests of one datagram: their answers fit a socket's default room (`net.core.rmem_default`) several times.
 const BATCH: usize = 64;
+/// Room for a datagram of single answers: what the kernel gives a dump's.
+const ANSWER_BYTES: usize = 1 << 15;
 // linux/netlink.h, enum nlmsgerr_attrs
 const NLMSGERR_ATTR_MSG: u16 = 1;
 
@@ -92,6 +94,7 @@ impl Exchange {
     {
         let mut answers: Vec<Result<T>> = Vec::with_capacity(payloads.len());
         let mut payloads = payloads.into_iter().peekable();
+        let mut datagram = Vec::with_capacity(ANSWER_BYTES);
         while payloads.peek().is_some() {
             let batch: Vec<T> = payloads.by_ref().take(BATCH).collect();
             let first = self.sequence.wrapping_add(1);
@@ -99,8 +102,10 @@ impl Exchange {
             let done = answers.len();
             let mut found: Vec<Option<Result<T>>> = (0..open).map(|_| None).collect();
             while open > 0 {
-                let received = self.socket.recv_from_full().await;
-                let (datagram, from) = received.map_err(|source| Error::Socket { source })?;
+                // Single answers fit; asking for their size first would cost as much again as reading them.
+                datagram.clear();
+                let received = self.socket.recv_from(&mut datagram).await;
+                let from = received.map_err(|source| Error::Socket { source })?;
                 if from.port_number() != 0 {
                     continue;
                 }
