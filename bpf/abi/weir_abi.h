@@ -10,7 +10,7 @@
 
 /* Bump WEIR_ABI_FLOW_LAYOUT when weir_bucket or weir_flow_cold changes meaning: flows then migrate, they are not adopted. */
 #define WEIR_ABI_VERSION     1
-#define WEIR_ABI_FLOW_LAYOUT 1
+#define WEIR_ABI_FLOW_LAYOUT 2
 
 /* One tick is 2^30 ns (1.07 s) of CLOCK_MONOTONIC: a shift instead of a division on every packet. */
 #define WEIR_TICK_SHIFT 30
@@ -57,6 +57,12 @@ struct weir_listener {
 #define WEIR_SERVICE_DROP_NO_SERVER 1 /* no_server = "drop"; else ICMP port unreachable */
 #define WEIR_SERVICE_SNAT           2
 #define WEIR_SERVICE_STRICT         4 /* strict_ipvs: no repairs of dh/sh/mh, UDP flows are inactive */
+#define WEIR_SERVICE_ONE_PACKET     8 /* every UDP packet is scheduled, none makes an entry */
+
+/* What a persistent client's choice holds for: weir_service.template_scope. */
+#define WEIR_TEMPLATE_PORT    0 /* one protocol, VIP and port */
+#define WEIR_TEMPLATE_VIP     1 /* one protocol and VIP, any port */
+#define WEIR_TEMPLATE_SERVICE 2 /* all that the service listens on */
 struct weir_service {
 	__u32 flags;
 	__u32 extent;   /* first element of weir_tables: struct weir_extent; 0 = no server at all */
@@ -67,7 +73,11 @@ struct weir_service {
 	__u8 dscp; /* l3dsr mark, 0 = leave DSCP alone */
 	__u8 pad;
 	__u32 generation; /* changes when the row is given to another service */
-	__u32 pad2[2];
+	__u32 template_ticks;   /* persistence: how long a choice is remembered, 0 = none is */
+	__u8 template_prefix4;  /* bits of the client's address that count, 1 to 32 */
+	__u8 template_prefix6;  /* 1 to 128 */
+	__u8 template_scope;    /* WEIR_TEMPLATE_* */
+	__u8 pad2;
 };
 
 /* Schedulers: the numbers are the ABI, never reuse one. */
@@ -181,6 +191,12 @@ enum weir_tunnel {
 #define WEIR_DEST_RESET      32  /* removed with on_remove = "reset" */
 #define WEIR_DEST_RESCHEDULE 64  /* removed with on_remove = "reschedule" */
 
+/* weir_dest.policy: what is asked only where a flow begins or its server is gone. */
+#define WEIR_POLICY_PERSISTENT 1 /* persistent clients may still come: up, weight 0 included */
+#define WEIR_POLICY_EXPIRE     2 /* with WEIR_DEST_RESCHEDULE: the flow ends, and what may begin one chooses anew
+				  * (expire_nodest_conn) */
+#define WEIR_POLICY_SILENT     4 /* with WEIR_DEST_RESET: packets are dropped while the entry lives, as IPVS does */
+
 /*
  * weir_dests: one row for a server in a service (IPVS's destination), index 0 unused; flow entries name it by 20 bits.
  * One cache line: all that an established packet needs besides its next hop.
@@ -198,7 +214,8 @@ struct weir_dest {
 	__be16 tunnel_port;
 	__u8 dscp;      /* l3dsr mark of the service */
 	__u8 family;    /* 4 or 6: of addr */
-	__u16 pad;
+	__u8 policy;    /* WEIR_POLICY_* */
+	__u8 pad;
 	__u32 generation; /* changes when the row is given to another server */
 	__u32 place;      /* 1 + its position in its service's list, 0 = not there; true but for the moment of a change */
 	__u32 pad2;
@@ -214,9 +231,11 @@ struct weir_live {
 	__u64 inactive;
 	__u64 total;    /* flows ever bound */
 	__u64 stateless; /* new flows sent by the spread table without an entry */
-	__u32 overloaded; /* 1 while at its upper threshold: no scheduler chooses it; only in the row of the dest itself */
-	__u32 pad;
-	__u64 pad2[3];
+	__u32 overloaded; /* 1 while at its upper threshold: no scheduler chooses it; in the row that weir_dest.live names */
+	__u32 persistent; /* templates that lead to the dest */
+	__u32 upper; /* at this many flows it gets no new ones, 0 = no limit; written by user space, where `overloaded` is */
+	__u32 lower; /* and again below this many; 0 = three quarters of upper */
+	__u64 pad[2];
 };
 
 /* weir_traffic: per CPU, index = dest id. Bytes are of the IP packet as the client's side sees it. */
@@ -331,12 +350,21 @@ struct weir_marks {
 #define WEIR_KIND_FORWARD 1 /* client to VIP */
 #define WEIR_KIND_REVERSE 2 /* server to client under nat; state and counts live in the forward entry */
 #define WEIR_KIND_MOVED   8 /* with one of the others, in the old table: the entry is on its way to the table in force, or there */
+#define WEIR_KIND_TEMPLATE 3 /* a persistent client's choice; state NONE, ESTABLISHED once a TCP flow by it was ("assured") */
 
 #define WEIR_FLOW_SECOND   1 /* lies in the second bucket of its hash */
 #define WEIR_FLOW_ACTIVE   2 /* counted as active, else as inactive */
 #define WEIR_FLOW_ONESIDED 4 /* replies do not pass here: the one-sided TCP table applies */
+#define WEIR_FLOW_TEMPLATE 8 /* came by a template */
 
-/* weir_flows_cold: same index (bucket * 7 + slot); written before id, read when flows are listed, by nat, ICMP, on a SYN. */
+/* weir_flows_cold.proto of a template is its protocol, or 0 for all, with this bit: no packet has such a tuple. */
+#define WEIR_PROTO_TEMPLATE 0x80
+
+/*
+ * weir_flows_cold: same index (bucket * 7 + slot); written before id, read when flows are listed, by nat, ICMP, on a SYN.
+ * Of a template: src is the client's network, sport 0, dst and dport what WEIR_TEMPLATE_* says (for a whole service its row
+ * as an address).
+ */
 struct weir_flow_cold {
 	struct weir_addr src;
 	struct weir_addr dst;
@@ -344,13 +372,15 @@ struct weir_flow_cold {
 	__be16 dport;
 	__u8 proto;
 	__u8 peer_generation;
-	__u16 pad;
+	__u8 family;   /* 4 or 6 */
+	__u8 template_generation;
 	__u32 peer;     /* nat: place of the other direction, WEIR_NO_PLACE = none */
-	__u32 home;     /* bucket that the hash chose */
-	__u32 created;  /* tick */
+	__u32 template; /* place of the template that the flow came by, WEIR_NO_PLACE = none */
+	__u32 created;  /* tick; of a template: number of flows that came by it and live */
 	__u32 service;
 	__u32 dest_generation; /* tells a listing that the dest row was given away meanwhile */
-	__u32 ifindex; /* where its first packet came in: the way back when the kernel tells no route */
+	__u32 ifindex; /* where its first packet came in: the way back when the kernel tells no route; of a template: its
+			* timeout in ticks */
 };
 #define WEIR_NO_PLACE 0xffffffff
 
@@ -404,6 +434,10 @@ struct weir_fragment {
 				       * the way their client's packets came */
 #define WEIR_SETTINGS_BEGIN_IN_OLD 4 /* programs that know only the old table may still run: flows begin there, where both see
 				      * them */
+#define WEIR_SETTINGS_SLOPPY_TCP     8  /* sloppy_tcp: any TCP packet without RST begins a flow */
+#define WEIR_SETTINGS_REUSE          16 /* conn_reuse_mode is not 0: a SYN on a flow that is over begins another */
+#define WEIR_SETTINGS_REUSE_FIN_WAIT 32 /* bit 1 of conn_reuse_mode: on one in FIN_WAIT whose replies are not seen too */
+#define WEIR_SETTINGS_EXPIRE_NODEST  64 /* expire_nodest_conn: on one whose server takes no new flows too */
 struct weir_settings {
 	__u32 timeouts[16]; /* ticks, by enum weir_state */
 	__u32 syn_budget;   /* new entries a CPU and second, TCP and UDP together */

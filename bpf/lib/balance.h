@@ -63,11 +63,12 @@ __noinline int fragment_remember_reply(struct packet *p, __u32 dest_id, struct w
  */
 __noinline int syn_starts_anew(struct packet *p, struct flow *flow)
 {
+	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
 	struct weir_flow_cold *cold;
 	struct weir_dest *dest;
 	__u32 state;
 
-	if (!p || !flow)
+	if (!p || !flow || !settings)
 		return 0;
 	cold = place_cold(flow->place);
 	if (!cold)
@@ -76,14 +77,21 @@ __noinline int syn_starts_anew(struct packet *p, struct flow *flow)
 		weir_count(WEIR_COUNT_TAG_COLLISION);
 		return 1;
 	}
-	/* conn_reuse_mode = 1 (ip_vs_core.c, is_new_conn_expected). */
 	state = META_STATE(flow->meta);
-	if (state == WEIR_STATE_TIME_WAIT || state == WEIR_STATE_CLOSE)
-		return 1;
-	if (state != WEIR_STATE_SYN_RECV)
-		return 0;
 	dest = WEIR_LOOKUP(weir_dests, flow->dest);
-	return dest && (dest->flags & SYN_GOES_ELSEWHERE) == WEIR_DEST_LIVE;
+	if (!dest)
+		return 1;
+	if (state == WEIR_STATE_SYN_RECV && (dest->flags & SYN_GOES_ELSEWHERE) == WEIR_DEST_LIVE &&
+	    !(META_FLAGS(flow->meta) & WEIR_FLOW_TEMPLATE && dest->policy & WEIR_POLICY_PERSISTENT))
+		return 1;
+	/* ip_vs_core.c, ip_vs_in_hook and is_new_conn_expected: a persistent client's flow never does. */
+	if (!(settings->flags & WEIR_SETTINGS_REUSE) || META_FLAGS(flow->meta) & WEIR_FLOW_TEMPLATE)
+		return 0;
+	if (settings->flags & WEIR_SETTINGS_EXPIRE_NODEST && !(dest->flags & WEIR_DEST_USABLE))
+		return 1;
+	if (state == WEIR_STATE_FIN_WAIT)
+		return settings->flags & WEIR_SETTINGS_REUSE_FIN_WAIT && META_FLAGS(flow->meta) & WEIR_FLOW_ONESIDED;
+	return state == WEIR_STATE_TIME_WAIT || state == WEIR_STATE_CLOSE;
 }
 
 static __always_inline int reply_from_server(struct xdp_md *ctx, struct packet *p, struct flow *flow, __u32 now,
@@ -130,7 +138,7 @@ __noinline int no_server_gets(struct xdp_md *ctx, __u32 service_id, __u32 reason
 static __always_inline void flow_close(const struct packet *p, struct weir_entry *entry, const struct binding *b)
 {
 	if (p->proto == PROTO_TCP || META_STATE(b->flow.meta) != WEIR_STATE_CLOSE)
-		flow_advance(entry, b->flow.dest, b->flow.meta, WEIR_STATE_CLOSE, b->now);
+		flow_advance(entry, b->flow.place, b->flow.dest, b->flow.meta, WEIR_STATE_CLOSE, b->now);
 }
 
 /*
@@ -152,8 +160,12 @@ static __always_inline struct weir_entry *established(struct packet *p, struct b
 	if ((dest->flags & (WEIR_DEST_LIVE | WEIR_DEST_RESET | WEIR_DEST_RESCHEDULE)) == WEIR_DEST_LIVE)
 		return entry;
 	if (dest->flags & WEIR_DEST_RESCHEDULE) {
-		b->anew = 1;
+		b->anew = !(dest->policy & WEIR_POLICY_EXPIRE);
 		goto give_up;
+	}
+	if (dest->flags & WEIR_DEST_RESET && dest->policy & WEIR_POLICY_SILENT) {
+		*ended = WEIR_DROP_SERVER_GONE;
+		return 0;
 	}
 	if (dest->flags & WEIR_DEST_RESET) {
 		flow_close(p, entry, b);
@@ -214,6 +226,9 @@ __noinline int bind_new(struct xdp_md *ctx, struct packet *p, struct binding *b,
 	bound = bind(p, b, missed && mark_holds(p->proto, b->hash, b->now));
 	if (bound == BIND_TRANSLATED)
 		bound = bind_nat_any(p, b);
+	else if (bound == BIND_CHOSEN)
+		bound = bind_entry(p, b);
+	bind_settle(b, bound);
 	if (!bound)
 		return 0;
 	if (settings->flags & WEIR_SETTINGS_LEARN_CLIENTS)
@@ -239,9 +254,13 @@ static __always_inline int balance(struct xdp_md *ctx, struct packet *p, int rem
 	flooded = flood_meets(p, b.now, settings);
 	entry = flooded && flood_has_no_entry(b.hash) ? 0 : flow_find(b.hash, &b.flow);
 	missed = !entry;
-	if (entry) {
+	if (entry && META_KIND(b.flow.meta) != WEIR_KIND_FORWARD) {
 		if (META_KIND(b.flow.meta) == WEIR_KIND_REVERSE)
 			return reply_from_server(ctx, p, &b.flow, b.now, settings, remember);
+		/* A template whose fingerprint happens to be this flow's. */
+		entry = 0;
+	}
+	if (entry) {
 		entry = established(p, &b, entry, settings, &ended);
 		if (ended >= 0)
 			return no_server_gets(ctx, 0, ended);
@@ -249,7 +268,7 @@ static __always_inline int balance(struct xdp_md *ctx, struct packet *p, int rem
 	if (entry) {
 		__u32 state = next_state(p, b.flow.meta);
 
-		flow_advance(entry, b.flow.dest, b.flow.meta, state, b.now);
+		flow_advance(entry, b.flow.place, b.flow.dest, b.flow.meta, state, b.now);
 		front_note(p, &b.flow, state, b.hash, b.now);
 	} else {
 		int bound = bind_new(ctx, p, &b, missed, flooded);

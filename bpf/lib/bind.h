@@ -6,6 +6,7 @@
 #include "lib/flood.h"
 #include "lib/schedule.h"
 #include "lib/service.h"
+#include "lib/template.h"
 
 #define NAT_SERVER_TRIES 4
 #define NAT_SERVER_PICKS 4 /* of the spread table, to come by one that translates */
@@ -15,10 +16,14 @@
 struct binding {
 	struct flow flow;
 	__u64 hash;
+	__u64 spread; /* chooses the server when there is no entry: `hash`, or the same for all flows of a persistent client */
 	__u32 service;
 	__u32 now;
 	__u32 ifindex; /* where the packet came in */
 	__u32 anew;   /* the flow's server was removed with on_remove = "reschedule": any packet may choose again */
+	__u8 persistent; /* the scratch row's `template` holds the client's key */
+	__u8 held;       /* the flow is counted in that template */
+	__u8 one_packet; /* makes no entry and leaves none to be missed */
 	__u32 verdict; /* when bind() answers 0: enum weir_reason that ends the packet */
 };
 
@@ -27,6 +32,7 @@ struct bind_scratch {
 	struct weir_extent extent;
 	struct flow_new forward;
 	struct flow_new reverse;
+	struct flow_new template;
 };
 
 struct {
@@ -36,13 +42,19 @@ struct {
 	__type(value, struct bind_scratch);
 } weir_bind_scratch SEC(".maps");
 
-static __always_inline void count_bound(__u32 dest_id, int active)
+static __always_inline void count_total(__u32 dest_id)
 {
 	struct weir_live *live = WEIR_LOOKUP(weir_live, dest_id);
 
 	if (live)
 		__sync_fetch_and_add(&live->total, 1);
+}
+
+static __always_inline void count_bound(__u32 dest_id, const struct weir_dest *dest, int active)
+{
+	count_total(dest_id);
 	count_class(dest_id, active, 1);
+	threshold_bound(dest);
 }
 
 static __always_inline __u32 first_state(const struct packet *p)
@@ -62,6 +74,7 @@ static __always_inline void flow_new_fill(struct flow_new *new, struct packet *p
 	new->sport = p->sport;
 	new->dport = p->dport;
 	new->proto = p->proto;
+	new->family = p->family;
 	new->kind = WEIR_KIND_FORWARD;
 	new->state = state;
 	new->flags = (active ? WEIR_FLOW_ACTIVE : 0) | (dest->forward == WEIR_FORWARD_NAT ? 0 : WEIR_FLOW_ONESIDED);
@@ -71,9 +84,21 @@ static __always_inline void flow_new_fill(struct flow_new *new, struct packet *p
 	new->created = b->now;
 	new->peer = WEIR_NO_PLACE;
 	new->peer_generation = 0;
+	new->template = WEIR_NO_PLACE;
+	new->template_generation = 0;
 	new->dest_generation = dest->generation;
 	new->ifindex = b->ifindex;
 	new->old = flows_begin_in_old();
+}
+
+/* Binds the new entry to the template that it is counted in. */
+static __always_inline void flow_new_under(struct flow_new *new, const struct binding *b, const struct flow_new *template)
+{
+	if (!b->held)
+		return;
+	new->flags |= WEIR_FLOW_TEMPLATE;
+	new->template = template->place;
+	new->template_generation = template->generation;
 }
 
 static __always_inline void binding_take(struct binding *b, const struct flow_new *new)
@@ -187,6 +212,7 @@ static __always_inline int bind_nat(struct packet *p, struct binding *b, __u32 d
 	new = &scratch->forward;
 	flow_new_fill(new, p, b, dest_id, dest);
 	scratch->reverse = *new;
+	flow_new_under(new, b, &scratch->template);
 	scratch->reverse.kind = WEIR_KIND_REVERSE;
 	scratch->reverse.src = dest->addr;
 	scratch->reverse.sport = dest->port ? dest->port : p->dport;
@@ -205,21 +231,23 @@ static __always_inline int bind_nat(struct packet *p, struct binding *b, __u32 d
 		cold->peer_generation = new->generation;
 		WRITE_ONCE(cold->peer, place_stored(scratch->reverse.place, new->place));
 	}
-	count_bound(dest_id, new->flags & WEIR_FLOW_ACTIVE);
+	count_bound(dest_id, dest, new->flags & WEIR_FLOW_ACTIVE);
 	binding_take(b, new);
 	return FLOW_INSERTED;
 }
 
 static __always_inline int bind_one(struct packet *p, struct binding *b, __u32 dest_id, struct weir_dest *dest,
-				    struct flow_new *new)
+				    struct bind_scratch *scratch)
 {
+	struct flow_new *new = &scratch->forward;
 	int result;
 
 	flow_new_fill(new, p, b, dest_id, dest);
+	flow_new_under(new, b, &scratch->template);
 	result = flow_begin(new);
 	if (result != FLOW_INSERTED)
 		return result;
-	count_bound(dest_id, new->flags & WEIR_FLOW_ACTIVE);
+	count_bound(dest_id, dest, new->flags & WEIR_FLOW_ACTIVE);
 	binding_take(b, new);
 	return FLOW_INSERTED;
 }
@@ -251,12 +279,16 @@ __noinline int bind_stateless(struct packet *p, struct binding *b, struct weir_e
 				     __u32 mark)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
+	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
 	struct weir_dest *dest;
 	__u32 dest_id;
 
-	if (!p || !b || !extent || !settings)
+	if (!p || !b || !extent || !settings || !scratch)
 		return 0;
-	dest_id = schedule_spread(extent, b->hash);
+	if (b->persistent && template_find(&scratch->template, b->now))
+		dest_id = scratch->template.dest;
+	else
+		dest_id = schedule_spread(extent, b->spread);
 	dest = WEIR_LOOKUP(weir_dests, dest_id);
 	if (!dest_id || !dest)
 		return bind_refused(b, WEIR_DROP_NO_SERVER);
@@ -347,16 +379,28 @@ __noinline int bind_nat_any(struct packet *p, struct binding *b)
 	return bind_refused(b, WEIR_DROP_NO_PLACE);
 }
 
+/* What may begin a flow (ip_vs_proto_tcp.c, tcp_conn_schedule). */
+static __always_inline int begins_flow(const struct packet *p, const struct weir_settings *settings)
+{
+	if (p->proto != PROTO_TCP)
+		return 1;
+	if (settings->flags & WEIR_SETTINGS_SLOPPY_TCP)
+		return !(p->tcp_flags & TCP_RST);
+	return (p->tcp_flags & (TCP_SYN | TCP_RST)) == TCP_SYN;
+}
+
 /*
  * Whether a flow must do without an entry. A datagram's under nat makes one all the same: it could not be sent otherwise, and
  * no handshake follows that would be refused in its place.
  */
-static __always_inline int over_budget(const struct packet *p, const struct binding *b, const struct weir_extent *extent,
-				       const struct weir_settings *settings)
+__noinline int over_budget(struct packet *p, struct binding *b)
 {
-	if (budget_take(b->now, settings))
+	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
+	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
+
+	if (!p || !b || !settings || !scratch || b->one_packet || budget_take(b->now, settings))
 		return 0;
-	return p->proto == PROTO_TCP || !spread_translates(extent, b->hash);
+	return p->proto == PROTO_TCP || !spread_translates(&scratch->extent, b->spread);
 }
 
 /*
@@ -368,20 +412,119 @@ static __always_inline __u32 bind_schedule(struct packet *p, struct binding *b, 
 	int missed = 0;
 	__u32 dest_id;
 
-	if (p->proto == PROTO_UDP && mark_holds(PROTO_UDP, b->hash, b->now) && !spread_translates(extent, b->hash))
-		return schedule_spread(extent, b->hash);
+	if (p->proto == PROTO_UDP && !b->one_packet && mark_holds(PROTO_UDP, b->hash, b->now) && !spread_translates(extent, b->spread))
+		return schedule_spread(extent, b->spread);
 	dest_id = schedule(p, b->service, extent, b->hash, &missed);
 	if (!missed)
 		return dest_id;
 	weir_count(WEIR_COUNT_LOCK_MISSED);
-	return schedule_spread(extent, b->hash);
+	return schedule_spread(extent, b->spread);
+}
+
+/* What a service's rules make of the packet. A function of its own, for the sake of the caller's stack. */
+__noinline int bind_prepare(struct packet *p, struct binding *b)
+{
+	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
+	struct weir_service *service;
+
+	if (!p || !b || !scratch)
+		return 0;
+	b->spread = b->hash;
+	service = WEIR_LOOKUP(weir_services, b->service);
+	if (!service)
+		return 0;
+	b->one_packet = service->flags & WEIR_SERVICE_ONE_PACKET && p->proto == PROTO_UDP;
+	if (!service->template_ticks || !template_key(p, b->service, &scratch->template))
+		return 0;
+	b->persistent = 1;
+	b->spread = scratch->template.hash;
+	return 1;
+}
+
+/* The server that a persistent client's last flow got, 0 = none is remembered. */
+__noinline __u32 bind_recall(struct binding *b)
+{
+	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
+
+	if (!b || !scratch || !b->persistent || !template_find(&scratch->template, b->now))
+		return 0;
+	b->held = template_use(&scratch->template, b->now, !b->one_packet) && !b->one_packet;
+	return scratch->template.dest;
+}
+
+/* The server of a persistent client's flow: what was chosen is remembered, and another CPU's choice before it counts. */
+__noinline __u32 bind_remember(struct binding *b, struct weir_extent *extent, __u32 dest_id)
+{
+	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
+	struct flow_new *template;
+
+	if (!b || !extent || !scratch || !dest_id || !b->persistent)
+		return dest_id;
+	template = &scratch->template;
+	dest_id = template_enter(template, dest_id, b->now);
+	/* Nothing is remembered: all flows of the client go the same way all the same. */
+	if (!dest_id)
+		return schedule_spread(extent, b->spread);
+	b->held = template_use(template, b->now, !b->one_packet) && !b->one_packet;
+	return dest_id;
+}
+
+/* A UDP packet of a one-packet service: no entry, and translated without one. */
+__noinline int bind_one_packet(struct binding *b, __u32 dest_id)
+{
+	struct weir_dest *dest = WEIR_LOOKUP(weir_dests, dest_id);
+
+	if (!b || !dest)
+		return 0;
+	if (dest->flags & WEIR_DEST_SNAT)
+		return bind_refused(b, WEIR_DROP_NO_PLACE);
+	count_total(dest_id);
+	b->flow.place = WEIR_NO_PLACE;
+	b->flow.dest = dest_id;
+	b->flow.meta = 0;
+	return 1;
+}
+
+/* The entry of a flow whose server is chosen, b->flow.dest, and does not translate. */
+__noinline int bind_entry(struct packet *p, struct binding *b)
+{
+	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
+	struct weir_dest *dest;
+	int result;
+
+	if (!p || !b || !scratch)
+		return 0;
+	dest = WEIR_LOOKUP(weir_dests, b->flow.dest);
+	if (!dest)
+		return bind_refused(b, WEIR_DROP_NO_SERVER);
+	result = bind_one(p, b, b->flow.dest, dest, scratch);
+	if (result == FLOW_INSERTED)
+		return 1;
+	if (result == FLOW_EXISTS && bind_to_existing(p, b))
+		return 1;
+	weir_count(result == FLOW_FULL ? WEIR_COUNT_TABLE_FULL : WEIR_COUNT_LOCK_MISSED);
+	return bind_stateless(p, b, &scratch->extent, WEIR_DROP_NO_PLACE, 1);
+}
+
+/* A flow that was to come by a template and has no entry of its own there: nothing else would take it out of the count. */
+__noinline int bind_settle(struct binding *b, __u32 bound)
+{
+	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
+
+	if (!b || !scratch || !b->held)
+		return 0;
+	if (bound && META_FLAGS(b->flow.meta) & WEIR_FLOW_TEMPLATE && b->flow.place == scratch->forward.place)
+		return 0;
+	return template_leave(scratch->template.place, scratch->template.generation);
 }
 
 #define BIND_TRANSLATED 2
+#define BIND_CHOSEN     3
 
 /*
- * Fills b->flow and answers 1, or names the reason that ends the packet and answers 0. BIND_TRANSLATED: the server in
- * b->flow.dest translates, and the caller goes on with bind_nat_any. Called from here, it would be too deep for the stack.
+ * Fills b->flow and answers 1, or names the reason that ends the packet and answers 0. BIND_CHOSEN: the caller goes on with
+ * bind_entry for the server in b->flow.dest; BIND_TRANSLATED: it translates, and the caller goes on with bind_nat_any. Called
+ * from here, they would be too deep for the stack.
  */
 __noinline int bind(struct packet *p, struct binding *b, __u32 untracked)
 {
@@ -390,8 +533,8 @@ __noinline int bind(struct packet *p, struct binding *b, __u32 untracked)
 	struct weir_extent *extent;
 	struct weir_service *service;
 	struct weir_dest *dest;
-	int begins, result;
 	__u32 dest_id;
+	int begins;
 
 	if (!p || !b || !settings || !scratch)
 		return 0;
@@ -399,34 +542,30 @@ __noinline int bind(struct packet *p, struct binding *b, __u32 untracked)
 	service = WEIR_LOOKUP(weir_services, b->service);
 	if (!service)
 		return bind_refused(b, WEIR_DROP_INTERNAL);
-	begins = p->proto != PROTO_TCP || b->anew || (p->tcp_flags & (TCP_SYN | TCP_RST)) == TCP_SYN;
+	begins = b->anew || begins_flow(p, settings);
 	/* What begins nothing is no flow's, with servers or without: IPVS asks for a server only after it has looked. */
 	if (!service->extent || !extent_copy(extent, service->extent))
 		return bind_refused(b, begins ? WEIR_DROP_NO_SERVER : WEIR_PASS_NO_FLOW);
+	bind_prepare(p, b);
 	if (!begins) {
 		if (!untracked)
 			return bind_refused(b, WEIR_PASS_NO_FLOW);
 		return bind_stateless(p, b, extent, WEIR_PASS_NO_FLOW, 0);
 	}
-	if (over_budget(p, b, extent, settings)) {
+	if (over_budget(p, b)) {
 		weir_count(WEIR_COUNT_SYN_BUDGET);
 		return bind_stateless(p, b, extent, WEIR_DROP_SYN_BUDGET, 1);
 	}
-	dest_id = bind_schedule(p, b, extent);
+	dest_id = bind_recall(b);
+	if (!dest_id)
+		dest_id = bind_remember(b, extent, bind_schedule(p, b, extent));
 	dest = WEIR_LOOKUP(weir_dests, dest_id);
+	if (b->one_packet && dest_id && dest)
+		return bind_one_packet(b, dest_id);
 	if (!dest_id || !dest)
 		return bind_refused(b, WEIR_DROP_NO_SERVER);
-	if (dest_translates(dest, p)) {
-		b->flow.dest = dest_id;
-		return BIND_TRANSLATED;
-	}
-	result = bind_one(p, b, dest_id, dest, &scratch->forward);
-	if (result == FLOW_INSERTED)
-		return 1;
-	if (result == FLOW_EXISTS && bind_to_existing(p, b))
-		return 1;
-	weir_count(result == FLOW_FULL ? WEIR_COUNT_TABLE_FULL : WEIR_COUNT_LOCK_MISSED);
-	return bind_stateless(p, b, extent, WEIR_DROP_NO_PLACE, 1);
+	b->flow.dest = dest_id;
+	return dest_translates(dest, p) ? BIND_TRANSLATED : BIND_CHOSEN;
 }
 
 #endif

@@ -79,7 +79,7 @@ static __always_inline __u32 flood_bind(const struct packet *p, __u32 service_id
 	struct weir_dest *dest;
 	__u32 dest_id;
 
-	if (!service || !service->extent)
+	if (!service || !service->extent || service->template_ticks || service->flags & WEIR_SERVICE_ONE_PACKET)
 		return 0;
 	dest_id = flood_spread(service->extent, hash);
 	dest = WEIR_LOOKUP(weir_dests, dest_id);

@@ -157,6 +157,37 @@ __noinline int count_class(__u32 dest_id, int active, int by)
 	return 0;
 }
 
+/* ---- thresholds ------------------------------------------------------------------------------------------------------ */
+
+/* ip_vs_unbind_dest: whether a server that was full takes new flows again. */
+static __always_inline int threshold_eased(const struct weir_live *live)
+{
+	__u64 flows = live->active + live->inactive;
+
+	return live->lower ? flows < live->lower : flows * 4 < (__u64)live->upper * 3;
+}
+
+/* ip_vs_bind_dest: after a flow was counted. Counts are those of all services of the pool. */
+static __always_inline void threshold_bound(const struct weir_dest *dest)
+{
+	struct weir_live *live = WEIR_LOOKUP(weir_live, dest->live);
+
+	if (!live || !live->upper || live->active + live->inactive < live->upper)
+		return;
+	__sync_lock_test_and_set(&live->overloaded, 1);
+	/* Flows that ended between count and flag found nothing to clear, and none may be left to end. */
+	if (threshold_eased(live))
+		WRITE_ONCE(live->overloaded, 0);
+}
+
+static __always_inline void threshold_unbound(const struct weir_dest *dest)
+{
+	struct weir_live *live = WEIR_LOOKUP(weir_live, dest->live);
+
+	if (live && live->overloaded && live->upper && threshold_eased(live))
+		WRITE_ONCE(live->overloaded, 0);
+}
+
 /* ---- expiry ---------------------------------------------------------------------------------------------------------- */
 
 static __always_inline int meta_overdue(__u64 meta, __u32 now, const struct weir_settings *settings)
@@ -167,6 +198,13 @@ static __always_inline int meta_overdue(__u64 meta, __u32 now, const struct weir
 }
 
 /* A reverse entry has no clock of its own: it goes when its forward entry goes. */
+__noinline __u32 cold_home(struct weir_flow_cold *cold)
+{
+	if (!cold)
+		return 0;
+	return bucket_home(flow_hash(&cold->src, &cold->dst, cold->sport, cold->dport, cold->proto, cold->family));
+}
+
 static __always_inline void release_slot(__u32 place, __u64 meta)
 {
 	struct weir_entry *entry = place_entry(place);
@@ -178,15 +216,82 @@ static __always_inline void release_slot(__u32 place, __u64 meta)
 	/* Nothing but the look for entries reads an old bucket's `spilled`: it may stay too high. */
 	if (META_FLAGS(meta) & WEIR_FLOW_SECOND && !place_is_old(place)) {
 		cold = place_cold(place);
-		home = cold ? WEIR_LOOKUP(weir_flows, cold->home) : 0;
+		home = cold ? WEIR_LOOKUP(weir_flows, cold_home(cold)) : 0;
 		if (home)
 			__sync_fetch_and_add(&home->spilled, -1);
 	}
 	__sync_lock_test_and_set(&entry->id, 0);
 }
 
+static __always_inline void count_persistent(__u32 dest_id, int by)
+{
+	struct weir_live *live = WEIR_LOOKUP(weir_live, dest_id);
+
+	if (live)
+		__sync_fetch_and_add(&live->persistent, by);
+}
+
+/* The template at `place`, if it is still the one of that generation. */
+static __always_inline struct weir_entry *template_entry(__u32 place, __u8 generation)
+{
+	struct weir_entry *entry = place_entry(place);
+	__u64 meta;
+
+	if (!entry)
+		return 0;
+	meta = READ_ONCE(entry->meta);
+	return META_KIND(meta) == WEIR_KIND_TEMPLATE && META_GENERATION(meta) == generation ? entry : 0;
+}
+
+/* A flow that came by a template is over. */
+__noinline int template_leave(__u32 place, __u8 generation)
+{
+	struct weir_flow_cold *cold;
+
+	if (!template_entry(place, generation))
+		return 0;
+	cold = place_cold(place);
+	if (cold)
+		__sync_fetch_and_add(&cold->created, -1);
+	return 1;
+}
+
+/* A TCP flow that came by a template is established: IPVS's "assured" (ip_vs_control_assure_ct). */
+__noinline int template_assure(__u32 flow_place)
+{
+	struct weir_flow_cold *cold = place_cold(flow_place);
+	struct weir_entry *entry;
+	__u64 meta, assured;
+
+	if (!cold)
+		return 0;
+	entry = template_entry(place_link(flow_place, cold->template), cold->template_generation);
+	if (!entry)
+		return 0;
+	meta = READ_ONCE(entry->meta);
+	assured = meta_make(META_GENERATION(meta), WEIR_KIND_TEMPLATE, WEIR_STATE_ESTABLISHED, META_FLAGS(meta),
+			    META_SEEN(meta));
+	if (META_KIND(meta) != WEIR_KIND_TEMPLATE || META_GENERATION(meta) != cold->template_generation)
+		return 0;
+	return __sync_val_compare_and_swap(&entry->meta, meta, assured) == meta;
+}
+
+/* What a forward entry or a template that goes was counted as. */
+static __always_inline void uncount(__u32 dest_id, __u64 meta)
+{
+	struct weir_dest *dest = WEIR_LOOKUP(weir_dests, dest_id);
+
+	if (META_KIND(meta) == WEIR_KIND_TEMPLATE) {
+		count_persistent(dest_id, -1);
+		return;
+	}
+	count_class(dest_id, META_FLAGS(meta) & WEIR_FLOW_ACTIVE, -1);
+	if (dest)
+		threshold_unbound(dest);
+}
+
 /*
- * Removes the forward entry at `place` if its meta is still `meta`, and its reverse entry. The one whose exchange of meta
+ * Removes the forward entry, or the template, at `place` if its meta is still `meta`, and its reverse entry. The one whose exchange of meta
  * succeeds takes the counts down; anyone else does nothing.
  */
 __noinline int flow_release(__u32 place, __u64 meta)
@@ -202,8 +307,10 @@ __noinline int flow_release(__u32 place, __u64 meta)
 	dead = meta_make(META_GENERATION(meta), WEIR_KIND_FREE, 0, META_FLAGS(meta), 0);
 	if (__sync_val_compare_and_swap(&entry->meta, meta, dead) != meta)
 		return 0;
-	count_class(dest_id, META_FLAGS(meta) & WEIR_FLOW_ACTIVE, -1);
+	uncount(dest_id, meta);
 	cold = place_cold(place);
+	if (cold && META_FLAGS(meta) & WEIR_FLOW_TEMPLATE)
+		template_leave(place_link(place, cold->template), cold->template_generation);
 	if (cold && cold->peer != WEIR_NO_PLACE) {
 		peer = place_link(place, cold->peer);
 		reverse = place_entry(peer);
@@ -336,7 +443,8 @@ static __always_inline struct weir_entry *flow_find(__u64 hash, struct flow *flo
  * Moves a forward entry to the state that a packet brings about and notes the time. A lost race is another packet's
  * update of the same flow a moment ago: that one stands.
  */
-static __always_inline void flow_advance(struct weir_entry *entry, __u32 dest_id, __u64 meta, __u32 state, __u32 now)
+static __always_inline void flow_advance(struct weir_entry *entry, __u32 place, __u32 dest_id, __u64 meta, __u32 state,
+					 __u32 now)
 {
 	__u32 flags = META_FLAGS(meta);
 	__u32 was_active = flags & WEIR_FLOW_ACTIVE, is_active;
@@ -355,6 +463,8 @@ static __always_inline void flow_advance(struct weir_entry *entry, __u32 dest_id
 		count_class(dest_id, is_active, 1);
 		count_class(dest_id, was_active, -1);
 	}
+	if (flags & WEIR_FLOW_TEMPLATE && state == WEIR_STATE_ESTABLISHED && state != META_STATE(meta))
+		template_assure(place);
 }
 
 /* ---- insert ---------------------------------------------------------------------------------------------------------- */
@@ -366,6 +476,7 @@ struct flow_new {
 	__be16 sport;
 	__be16 dport;
 	__u8 proto;
+	__u8 family;
 	__u8 kind;
 	__u8 state;
 	__u8 flags;
@@ -375,6 +486,8 @@ struct flow_new {
 	__u32 created;
 	__u32 peer;
 	__u32 peer_generation;
+	__u32 template;
+	__u32 template_generation;
 	__u32 dest_generation;
 	__u32 ifindex;
 	__u32 old; /* goes to the old table */
@@ -437,7 +550,7 @@ __noinline int old_has(__u64 hash)
 	return 0;
 }
 
-static __always_inline int bucket_take(struct weir_bucket *bucket, __u32 index, __u32 home, struct flow_new *new,
+static __always_inline int bucket_take(struct weir_bucket *bucket, __u32 index, struct flow_new *new,
 				       __u32 extra_flags)
 {
 	__u64 id = (new->hash & TAG_MASK) << TAG_SHIFT | new->dest;
@@ -466,9 +579,10 @@ static __always_inline int bucket_take(struct weir_bucket *bucket, __u32 index, 
 	cold->dport = new->dport;
 	cold->proto = new->proto;
 	cold->peer_generation = new->peer_generation;
-	cold->pad = 0;
+	cold->family = new->family;
+	cold->template_generation = new->template_generation;
 	cold->peer = place_stored(new->place, new->peer);
-	cold->home = home;
+	cold->template = place_stored(new->place, new->template);
 	cold->created = new->created;
 	cold->service = new->service;
 	cold->dest_generation = new->dest_generation;
@@ -510,7 +624,7 @@ __noinline int flow_insert(struct flow_new *new)
 	}
 	if (!old)
 		hint_add(home_index, tag);
-	result = bucket_take(home, home_index, home_index, new, 0);
+	result = bucket_take(home, home_index, new, 0);
 	if (result != FLOW_FULL || !second || second_index == home_index)
 		goto out;
 	/* The home lock is held: whoever else brings this flow waits there, so the second lock guards only the slots. */
@@ -520,7 +634,7 @@ __noinline int flow_insert(struct flow_new *new)
 	}
 	/* Counted before the entry can be seen: a reader that misses at home must look further. */
 	__sync_fetch_and_add(&home->spilled, 1);
-	result = bucket_take(second, second_index, home_index, new, WEIR_FLOW_SECOND);
+	result = bucket_take(second, second_index, new, WEIR_FLOW_SECOND);
 	if (result != FLOW_INSERTED)
 		__sync_fetch_and_add(&home->spilled, -1);
 	lock_release(&second->lock);

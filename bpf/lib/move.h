@@ -34,7 +34,7 @@ static __always_inline __u64 move_claim(struct weir_entry *entry)
 	for (int i = 0; i < MOVE_TRIES; i++) {
 		__u64 meta = READ_ONCE(entry->meta);
 
-		if (META_KIND(meta) != WEIR_KIND_FORWARD)
+		if (META_KIND(meta) != WEIR_KIND_FORWARD && META_KIND(meta) != WEIR_KIND_TEMPLATE)
 			return 0;
 		if (__sync_val_compare_and_swap(&entry->meta, meta, meta | META_MOVED) == meta)
 			return meta;
@@ -42,6 +42,7 @@ static __always_inline __u64 move_claim(struct weir_entry *entry)
 	return 0;
 }
 
+/* Flows and the templates that they came by part on the way: a template's time waits for those alone that begin afterwards. */
 static __always_inline void move_fill(struct flow_new *new, const struct weir_flow_cold *cold, __u32 dest_id, __u64 meta)
 {
 	new->src = cold->src;
@@ -51,15 +52,18 @@ static __always_inline void move_fill(struct flow_new *new, const struct weir_fl
 	new->proto = cold->proto;
 	new->kind = META_KIND(meta);
 	new->state = META_STATE(meta);
-	new->flags = META_FLAGS(meta) & ~WEIR_FLOW_SECOND;
+	new->flags = META_FLAGS(meta) & ~(WEIR_FLOW_SECOND | WEIR_FLOW_TEMPLATE);
 	new->dest = dest_id;
 	new->service = cold->service;
 	new->now = META_SEEN(meta);
-	new->created = cold->created;
+	new->created = new->kind == WEIR_KIND_TEMPLATE ? 0 : cold->created;
+	new->family = cold->family;
+	new->template = WEIR_NO_PLACE;
+	new->template_generation = 0;
 	new->dest_generation = cold->dest_generation;
 	new->ifindex = cold->ifindex;
 	new->old = 0;
-	flow_new_hash(new, addr_is_v4(&cold->src) && addr_is_v4(&cold->dst) ? 4 : 6);
+	flow_new_hash(new, cold->family);
 }
 
 static __always_inline int move_insert(struct flow_new *new)
@@ -104,6 +108,10 @@ __noinline int move_lose(struct flow_new *new)
 
 	if (!new)
 		return 0;
+	if (new->kind == WEIR_KIND_TEMPLATE) {
+		count_persistent(new->dest, -1);
+		return 0;
+	}
 	if (settings)
 		mark_set(new->proto, new->hash, weir_tick(), settings);
 	return count_class(new->dest, new->flags & WEIR_FLOW_ACTIVE, -1);
@@ -151,9 +159,11 @@ static long move_bucket(__u32 index, void *context)
 	if (!bucket)
 		return 1;
 	for (int i = 0; i < WEIR_BUCKET_SLOTS; i++) {
+		__u32 kind;
 		int moved;
 
-		if (READ_ONCE(bucket->slots[i].id) == 0 || META_KIND(READ_ONCE(bucket->slots[i].meta)) != WEIR_KIND_FORWARD)
+		kind = META_KIND(READ_ONCE(bucket->slots[i].meta));
+		if (READ_ONCE(bucket->slots[i].id) == 0 || (kind != WEIR_KIND_FORWARD && kind != WEIR_KIND_TEMPLATE))
 			continue;
 		moved = move_flow((position * WEIR_BUCKET_SLOTS + i) | WEIR_PLACE_OLD);
 		walk->moved += moved > 0;

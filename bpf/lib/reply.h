@@ -7,6 +7,7 @@
 
 struct reply {
 	struct weir_entry *forward;
+	__u32 place;                 /* of the forward entry */
 	struct weir_flow_cold *cold; /* the forward entry's: client to VIP */
 	__u64 meta;                  /* the forward entry's, not overdue */
 };
@@ -33,6 +34,7 @@ static __always_inline int reply_find(const struct packet *p, const struct flow 
 		flow_release(place, reply->meta);
 		return 0;
 	}
+	reply->place = place;
 	reply->cold = place_cold(place);
 	return reply->cold != 0;
 }
@@ -43,7 +45,7 @@ static __always_inline void reply_advance(const struct packet *p, const struct r
 			      tcp_next_state(META_STATE(reply->meta), TCP_VIEW_OUTPUT, p->tcp_flags) :
 			      WEIR_STATE_UDP;
 
-	flow_advance(reply->forward, dest_id, reply->meta, state, now);
+	flow_advance(reply->forward, reply->place, dest_id, reply->meta, state, now);
 }
 
 #endif

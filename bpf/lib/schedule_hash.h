@@ -119,7 +119,7 @@ static __always_inline enum owner owner_judge(const struct weir_extent *extent, 
 		return OWNER_REFUSE;
 	if (!(dest->flags & WEIR_DEST_USABLE))
 		return extent->flags & WEIR_EXTENT_REPAIR ? OWNER_SKIP : OWNER_REFUSE;
-	if (dest_overloaded(dest_id))
+	if (live_overloaded(dest->live))
 		return extent->flags & WEIR_EXTENT_FALLBACK ? OWNER_SKIP : OWNER_REFUSE;
 	return extent->max_load && owner_busy(extent, pool, dest_id) ? OWNER_BUSY : OWNER_TAKE;
 }

@@ -13,9 +13,9 @@ static __always_inline struct weir_member *member_at(const struct weir_extent *e
 }
 
 /* At its upper threshold: set and cleared where its counts change, long before any list does. */
-static __always_inline int dest_overloaded(__u32 dest_id)
+static __always_inline int live_overloaded(__u32 row)
 {
-	struct weir_live *live = WEIR_LOOKUP(weir_live, dest_id);
+	struct weir_live *live = WEIR_LOOKUP(weir_live, row);
 
 	return live && READ_ONCE(live->overloaded);
 }
@@ -74,7 +74,7 @@ static long seek_step(__u32 index, void *context)
 
 	if (!member)
 		return 1;
-	if (member->weight < search->weight || dest_overloaded(member->dest))
+	if (member->weight < search->weight || live_overloaded(member->live))
 		return 0;
 	search->found = position;
 	return 1;
@@ -97,7 +97,7 @@ static long heaviest_step(__u32 index, void *context)
 
 	if (!member)
 		return 1;
-	if (member->weight > search->weight && !dest_overloaded(member->dest))
+	if (member->weight > search->weight && !live_overloaded(member->live))
 		search->weight = member->weight;
 	return 0;
 }

@@ -25,7 +25,7 @@ static __always_inline void candidate_read(struct candidate *c, __u32 rule, cons
 
 	c->cost = 1;
 	c->share = 0;
-	if (!live || dest_overloaded(member->dest))
+	if (!live || READ_ONCE(live->overloaded))
 		return;
 	c->share = member->weight;
 	switch (rule) {
@@ -149,7 +149,7 @@ static long sum_step(__u32 index, void *context)
 
 	if (!member)
 		return 1;
-	if (!dest_overloaded(member->dest))
+	if (!live_overloaded(member->live))
 		search->reached += member->weight;
 	return 0;
 }
@@ -161,7 +161,7 @@ static long twos_step(__u32 index, void *context)
 
 	if (!member)
 		return 1;
-	if (dest_overloaded(member->dest))
+	if (live_overloaded(member->live))
 		return 0;
 	search->reached += member->weight;
 	if (!(search->found & 1) && search->reached >= search->target[0]) {
@@ -201,7 +201,7 @@ static __always_inline __u32 schedule_p2c(struct weir_cursor *cursor, const stru
 
 	if (!one || !other)
 		return 0;
-	if (!dest_overloaded(one->dest) || !dest_overloaded(other->dest))
+	if (!live_overloaded(one->live) || !live_overloaded(other->live))
 		return better_of(extent, first, second);
 	position = list_seek(extent, first, 1);
 	if (position >= extent->list_len)

@@ -72,7 +72,7 @@ static long set_step(__u32 index, void *context)
 	dest = search->set->dests[at];
 	member = member_of(search->extent, dest);
 	live = member ? WEIR_LOOKUP(weir_live, member->live) : 0;
-	if (!live || (!search->most && dest_overloaded(dest)))
+	if (!live || (!search->most && READ_ONCE(live->overloaded)))
 		return 0;
 	now.cost = live_overhead(live);
 	now.share = member->weight;

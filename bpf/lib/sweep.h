@@ -6,7 +6,7 @@
 #ifndef WEIR_SWEEP_H
 #define WEIR_SWEEP_H
 
-#include "lib/flow.h"
+#include "lib/template.h"
 
 #define CLOCK_MONOTONIC_ID 1
 #define SWEEP_PASS_NS    4000000000ULL
@@ -36,6 +36,8 @@ static __noinline int sweep_slot(__u32 place, __u64 meta, __u32 now)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
 
+	if (META_KIND(meta) == WEIR_KIND_TEMPLATE)
+		return template_expire(place, meta, now);
 	if (!settings || !meta_overdue(meta, now, settings))
 		return 0;
 	return flow_release(place, meta);
@@ -77,7 +79,8 @@ static long sweep_bucket(__u32 index, void *context)
 
 		if (id)
 			present |= hint_bit(id >> TAG_SHIFT);
-		if (META_KIND(meta) == WEIR_KIND_FORWARD && id != 0)
+		/* A reverse entry goes with its forward entry. */
+		if ((META_KIND(meta) == WEIR_KIND_FORWARD || META_KIND(meta) == WEIR_KIND_TEMPLATE) && id != 0)
 			walk->expired += sweep_slot(position * WEIR_BUCKET_SLOTS + i, meta, walk->now);
 	}
 	if (*hint & ~present)

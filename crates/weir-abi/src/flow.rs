@@ -37,12 +37,18 @@ constants! {
     KIND_REVERSE: u8 = 2;
     /// With one of the others, in the old table: on its way to the table in force, or there.
     KIND_MOVED: u8 = 8;
+    /// A persistent client's choice; its state is [`State::None`], [`State::Established`] once a TCP flow by it was.
+    KIND_TEMPLATE: u8 = 3;
     /// Lies in the second bucket of its hash.
     FLOW_SECOND: u8 = 1;
     /// Counted as active, else as inactive.
     FLOW_ACTIVE: u8 = 2;
     /// Replies do not pass here: the one-sided TCP table applies.
     FLOW_ONESIDED: u8 = 4;
+    /// Came by a template.
+    FLOW_TEMPLATE: u8 = 8;
+    /// Bit of a template's [`FlowCold::proto`], so that no packet has its tuple; the rest is the protocol, 0 = all.
+    PROTO_TEMPLATE: u8 = 0x80;
     /// [`FlowCold::peer`] of a flow without a peer.
     NO_PLACE: u32 = 0xffff_ffff;
     /// In a link out of the table in force: the place is one of the table that flows are moved out of.
@@ -126,19 +132,22 @@ structs! {
         proto: u8,
         /// Generation of the peer's place.
         peer_generation: u8,
-        /// Zero.
-        pad: u16,
+        /// 4 or 6.
+        family: u8,
+        /// Generation of the template's place.
+        template_generation: u8,
         /// nat: place of the other direction, [`NO_PLACE`] = none.
         peer: u32,
-        /// Bucket that the hash chose.
-        home: u32,
-        /// Tick of creation.
+        /// Place of the template that the flow came by, [`NO_PLACE`] = none.
+        template: u32,
+        /// Tick of creation; of a template: number of flows that came by it and live.
         created: u32,
         /// Index into `weir_services`.
         service: u32,
         /// Of the dest row when the flow was bound.
         dest_generation: u32,
-        /// Device that its first packet came in on: the way back when the kernel tells no route.
+        /// Device that its first packet came in on: the way back when the kernel tells no route. Of a template: its timeout
+        /// in ticks.
         ifindex: u32,
     }
 

@@ -22,6 +22,12 @@ constants! {
     DEST_RESET: u8 = 32;
     /// [`Dest::flags`]: removed with `on_remove = "reschedule"`.
     DEST_RESCHEDULE: u8 = 64;
+    /// [`Dest::policy`]: persistent clients may still come: up, weight 0 included.
+    POLICY_PERSISTENT: u8 = 1;
+    /// [`Dest::policy`]: with [`DEST_RESCHEDULE`]: the flow ends, and only what may begin one chooses anew.
+    POLICY_EXPIRE: u8 = 2;
+    /// [`Dest::policy`]: with [`DEST_RESET`]: packets are dropped while the entry lives.
+    POLICY_SILENT: u8 = 4;
     /// Bits of a flow entry's id that name the dest.
     DEST_BITS: u32 = 20;
     /// Dest ids are below this.
@@ -105,8 +111,10 @@ structs! {
         dscp: u8,
         /// 4 or 6: of `addr`.
         family: u8,
+        /// `POLICY_*`.
+        policy: u8,
         /// Zero.
-        pad: u16,
+        pad: u8,
         /// Changes when the row is given to another server.
         generation: u32,
         /// 1 + its position in its service's list, 0 = not there; true but for the moment of a change.
@@ -125,12 +133,17 @@ structs! {
         total: u64,
         /// New flows sent by the spread table without an entry.
         stateless: u64,
-        /// 1 while the server is at its upper threshold: no scheduler chooses it. Only in the row of the dest itself.
+        /// 1 while the server is at its upper threshold: no scheduler chooses it. In the row that [`Dest::live`]
+        /// names.
         overloaded: u32,
+        /// Templates that lead to the dest.
+        persistent: u32,
+        /// At this many flows the server gets no new ones, 0 = no limit; written by user space, where `overloaded` is.
+        upper: u32,
+        /// And again below this many; 0 = three quarters of `upper`.
+        lower: u32,
         /// Zero.
-        pad: u32,
-        /// Zero.
-        pad2: [u64; 3],
+        pad: [u64; 2],
     }
 
     /// `weir_traffic`, per CPU; index = dest id. Bytes of the IP packet as the client's side sees it.

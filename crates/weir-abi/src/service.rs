@@ -16,6 +16,14 @@ constants! {
     SERVICE_SNAT: u32 = 2;
     /// [`Service::flags`]: `strict_ipvs`: no repairs of dh, sh and mh; UDP flows are inactive.
     SERVICE_STRICT: u32 = 4;
+    /// [`Service::flags`]: every UDP packet is scheduled, none makes an entry.
+    SERVICE_ONE_PACKET: u32 = 8;
+    /// [`Service::template_scope`]: a choice holds for one protocol, VIP and port.
+    TEMPLATE_PORT: u8 = 0;
+    /// [`Service::template_scope`]: for one protocol and VIP, any port.
+    TEMPLATE_VIP: u8 = 1;
+    /// [`Service::template_scope`]: for all that the service listens on.
+    TEMPLATE_SERVICE: u8 = 2;
     /// [`Extent::flags`]: `sh-port`, `mh-port`: the source port counts.
     EXTENT_PORT: u32 = 1;
     /// [`Extent::flags`]: `sh-fallback`, `mh-fallback`: an overloaded owner of a hash table's place is probed past.
@@ -133,8 +141,16 @@ structs! {
         pad: u8,
         /// Changes when the row is given to another service.
         generation: u32,
+        /// Persistence: how long a client's choice is remembered, ticks; 0 = it is not.
+        template_ticks: u32,
+        /// Bits of an IPv4 client's address that count, 1…32.
+        template_prefix4: u8,
+        /// Bits of an IPv6 client's address that count, 1…128.
+        template_prefix6: u8,
+        /// `TEMPLATE_*`.
+        template_scope: u8,
         /// Zero.
-        pad2: [u32; 2],
+        pad2: u8,
     }
 
     /// Header of a service's extent in `weir_tables`: four elements. Never changes after a service row names it.

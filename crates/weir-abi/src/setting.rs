@@ -7,7 +7,7 @@ constants! {
     /// Changes with the meaning of any shared struct.
     ABI_VERSION: u32 = 1;
     /// Changes with the meaning of the flow table: flows then migrate, they are not adopted.
-    ABI_FLOW_LAYOUT: u32 = 1;
+    ABI_FLOW_LAYOUT: u32 = 2;
     /// A tick is 2^this nanoseconds.
     TICK_SHIFT: u32 = 30;
     /// [`Settings::flags`]: some nat server is the director itself.
@@ -16,6 +16,14 @@ constants! {
     SETTINGS_LEARN_CLIENTS: u32 = 2;
     /// [`Settings::flags`]: programs that know only the old flow table may still run; flows begin there.
     SETTINGS_BEGIN_IN_OLD: u32 = 4;
+    /// [`Settings::flags`]: `sloppy_tcp`: any TCP packet without RST begins a flow.
+    SETTINGS_SLOPPY_TCP: u32 = 8;
+    /// [`Settings::flags`]: `conn_reuse_mode` is not 0: a SYN on a flow that is over begins another.
+    SETTINGS_REUSE: u32 = 16;
+    /// [`Settings::flags`]: bit 1 of `conn_reuse_mode`: on one in FIN_WAIT whose replies are not seen too.
+    SETTINGS_REUSE_FIN_WAIT: u32 = 32;
+    /// [`Settings::flags`]: `expire_nodest_conn`: on one whose server takes no new flows too.
+    SETTINGS_EXPIRE_NODEST: u32 = 64;
     /// Words of 64 bits in each of the two filters.
     FILTER_WORDS: u32 = 1024;
     /// Entries of `weir_reasons`.

@@ -143,7 +143,7 @@ mod tests {
         };
         let pool = "[pool.images]\nservers = [\"10.0.0.5\"]\n";
         match section.page {
-            "node" | "timeouts" => format!("[{}]\n{line}\n", section.path),
+            "node" | "timeouts" | "ipvs" => format!("[{}]\n{line}\n", section.path),
             "pool" => format!("[pool.images]\n{line}\n"),
             "server" => format!(
                 "[pool.images]\nservers = [{{ {} }}]\n",
@@ -155,7 +155,11 @@ mod tests {
             ),
             "service" => {
                 let base = [
-                    "listen = [\"192.0.2.10:80\"]",
+                    if line == "one_packet = true" {
+                        "listen = [\"udp/192.0.2.10:53\"]"
+                    } else {
+                        "listen = [\"192.0.2.10:80\"]"
+                    },
                     "forward = \"nat\"",
                     "pool = \"images\"",
                 ];
@@ -170,6 +174,9 @@ mod tests {
                         "tunnel",
                         &format!("tunnel = {{ {} }}", inline("type = \"gue\"")),
                     )
+            }
+            "persistence" => {
+                pool.to_owned() + &service("nat", &format!("persistence = {{ {line} }}"))
             }
             "snat" => pool.to_owned() + &service("nat", &format!("snat = {{ {line} }}")),
             "proxy-timeouts" | "proxy-limits" => {

@@ -7,8 +7,8 @@ pub(crate) use check::{CHECK, EXPECT, NEEDED, OF_KINDS};
 use std::time::Duration;
 
 use weir_model::{
-    Forward, MAX_WEIGHT, NoServer, Node, OnRemove, ProxyLimits, ProxyProtocol, ProxyTimeouts,
-    SchedulerKind, Timeouts, TunnelChecksum, TunnelKind,
+    Forward, Ipvs, MAX_WEIGHT, NoServer, Node, OnRemove, Persistence, ProxyLimits, ProxyProtocol,
+    ProxyTimeouts, SchedulerKind, Timeouts, TunnelChecksum, TunnelKind,
 };
 
 use crate::key::{Choices, Key, Kind, Presence, Section};
@@ -179,7 +179,13 @@ pub(crate) static ROOT: Section = Section {
             "",
         )
         .known_as(&["checks", "healthcheck", "health"]),
-        Key::later("ipvs", "Keys of `/proc/sys/net/ipv4/vs` by their names."),
+        Key::new(
+            "ipvs",
+            Kind::Table(&IPVS),
+            Absent("the kernel's defaults"),
+            "Keys of `/proc/sys/net/ipv4/vs` by their names.",
+            "",
+        ),
     ],
 };
 
@@ -330,7 +336,14 @@ pub(crate) static POOL: Section = Section {
              unreachable; it is rate-limited, and the removed server is told nothing.",
             "on_remove = \"reschedule\"",
         ),
-        Key::later("sorry", "A server that is used when no other is usable.").known_as(&["sorry_server", "backup", "fallback"]),
+        Key::new(
+            "sorry",
+            Kind::Either(&Kind::ServerAddress, &Kind::Table(&SERVER)),
+            Absent("clients meet `no_server`"),
+            "A server that is used when no other is usable, and only then.",
+            "sorry = \"10.0.0.9\"",
+        )
+        .known_as(&["sorry_server", "backup", "fallback"]),
         Key::new(
             "check",
             CHECKS,
@@ -429,9 +442,24 @@ pub(crate) static SERVER: Section = Section {
             "Encapsulation of this server, in place of the service's.",
             "tunnel = \"gue\"",
         ),
-        Key::later("max_connections", "No new flows at this many connections, IPVS's upper threshold.")
-            .known_as(&["maxconn", "uthreshold", "max_conns"]),
-        Key::later("min_connections", "New flows again below this many, IPVS's lower threshold.").known_as(&["lthreshold"]),
+        Key::new(
+            "max_connections",
+            integer((0, u32::MAX)),
+            Default("0"),
+            "At this many flows, active and inactive, over all services of the pool, the server gets no new ones: IPVS's \
+             upper threshold. 0 = no limit. Persistent clients still come.",
+            "max_connections = 500",
+        )
+        .known_as(&["maxconn", "uthreshold", "max_conns"]),
+        Key::new(
+            "min_connections",
+            integer((0, u32::MAX)),
+            Default("0"),
+            "A server that was at `max_connections` gets new flows again below this many: IPVS's lower threshold. 0 = \
+             below three quarters of `max_connections`.",
+            "min_connections = 0",
+        )
+        .known_as(&["lthreshold"]),
         Key::new(
             "check",
             CHECKS,
@@ -581,9 +609,24 @@ pub(crate) static SERVICE: Section = Section {
             "trusted = [\"10.0.0.0/8\", \"2001:db8::1\"]",
         )
         .known_as(&["set_real_ip_from"]),
-        Key::later("persistence", "Clients of one network go to one server, IPVS's `-p` and `-M`.")
-            .known_as(&["persistent", "persistence_timeout", "persistent_timeout", "sticky"]),
-        Key::later("one_packet", "Every UDP packet is scheduled, IPVS's `-o`.").known_as(&["ops"]),
+        Key::new(
+            "persistence",
+            Kind::Either(&Kind::Flag, &Kind::Table(&PERSISTENCE)),
+            Default("false"),
+            "A client's new flows go to the server that its last one went to, IPVS's `-p` and `-M`. With several listeners \
+             all of them share the choice; with one that is a range or `*`, all its ports do.",
+            "persistence = true",
+        )
+        .known_as(&["persistent", "persistence_timeout", "persistent_timeout", "sticky"]),
+        Key::new(
+            "one_packet",
+            Kind::Flag,
+            Default("false"),
+            "Every UDP packet is scheduled and none is remembered, IPVS's `-o`. Under `nat` replies keep the server's \
+             address.",
+            "one_packet = true",
+        )
+        .known_as(&["ops"]),
         Key::later("tls", "Certificates, with `forward = \"proxy\"`.").known_as(&["ssl", "crt", "ssl_certificate"]),
     ],
 };
@@ -776,6 +819,151 @@ pub(crate) static ROUTE: Section = Section {
     ],
 };
 
+/// `persistence` as a table.
+pub(crate) static PERSISTENCE: Section = Section {
+    path: "service.NAME.persistence",
+    page: "persistence",
+    purpose: "Persistence with a time and client networks of your choice.",
+    example: "[pool.shop]\nservers = [\"10.1.0.5\", \"10.1.0.6\"]\n\n[service.shop]\nlisten = [\"192.0.2.10:80\", \
+              \"192.0.2.10:443\"]\nforward = \"direct\"\npool = \"shop\"\npersistence = { timeout = \"10m\", netmask = 24 }\n",
+    keys: &[
+        Key::new(
+            "timeout",
+            Kind::Duration {
+                min: Duration::from_secs(1),
+                max: Persistence::MAX_TIMEOUT,
+            },
+            Default("5m"),
+            "How long a choice is remembered after a client's last new flow; longer while flows that came by it live. \
+             Whole seconds.",
+            "timeout = \"10m\"",
+        ),
+        Key::new(
+            "netmask",
+            integer((1, 32)),
+            Default("32"),
+            "Prefix length of the IPv4 network whose clients count as one.",
+            "netmask = 24",
+        )
+        .known_as(&["granularity", "persistence_granularity", "mask"]),
+        Key::new(
+            "netmask6",
+            integer((1, 128)),
+            Default("128"),
+            "Prefix length of the IPv6 network whose clients count as one.",
+            "netmask6 = 64",
+        ),
+    ],
+};
+
+/// A switch of `/proc/sys`.
+const SWITCH: Kind = integer((0, 1));
+
+/// `[ipvs]`.
+pub(crate) static IPVS: Section = Section {
+    path: "ipvs",
+    page: "ipvs",
+    purpose: "The keys of `/proc/sys/net/ipv4/vs` that change how flows are treated, by their names and with their defaults.",
+    example: "[ipvs]\nexpire_nodest_conn = 1\nexpire_quiescent_template = 1\n",
+    keys: &[
+        Key::new(
+            "expire_nodest_conn",
+            SWITCH,
+            Default("0"),
+            "1: a flow whose server was removed ends with its next packet, and one that may begin a flow chooses anew, \
+             unless the pool's `on_remove` says otherwise; and a SYN on a flow of a server that takes no new ones begins \
+             another.",
+            "expire_nodest_conn = 1",
+        ),
+        Key::new(
+            "expire_quiescent_template",
+            SWITCH,
+            Default("0"),
+            "1: persistent clients of a server of weight 0 are given another; 0: they still come.",
+            "expire_quiescent_template = 1",
+        ),
+        Key::new(
+            "conn_reuse_mode",
+            integer((0, Ipvs::MAX_CONN_REUSE_MODE as u32)),
+            Default("1"),
+            "When a SYN with a flow's own addresses and ports begins another flow: 0 = never, 1 = when the flow is over, \
+             2 and 3 = also in FIN_WAIT where replies do not pass. Never for a persistent client's.",
+            "conn_reuse_mode = 0",
+        ),
+        Key::new(
+            "sloppy_tcp",
+            SWITCH,
+            Default("0"),
+            "1: any TCP packet without RST may begin a flow, not a SYN alone.",
+            "sloppy_tcp = 1",
+        ),
+        Key::new(
+            "lblc_expiration",
+            integer((1, 31 * 86_400)),
+            Default("86400"),
+            "Seconds for which `lblc` remembers the server of a destination that nobody asks for.",
+            "lblc_expiration = 3600",
+        ),
+        Key::new(
+            "lblcr_expiration",
+            integer((1, 31 * 86_400)),
+            Default("86400"),
+            "Seconds for which `lblcr` leaves a destination's set of servers as it is before it takes the busiest out.",
+            "lblcr_expiration = 3600",
+        ),
+        Key::later("am_droprate", "Rate of `drop_packet` in its mode 3."),
+        Key::later(
+            "amemthresh",
+            "Free memory below which the table is defended.",
+        ),
+        Key::later(
+            "backup_only",
+            "A backup of synchronisation does not balance.",
+        ),
+        Key::later(
+            "cache_bypass",
+            "Packets of a mark go on to where they were sent when no server is usable.",
+        ),
+        Key::later("conntrack", "Flows are netfilter's too."),
+        Key::later(
+            "drop_entry",
+            "Half-open flows are dropped to defend the table.",
+        ),
+        Key::later("drop_packet", "Packets are dropped to defend the table."),
+        Key::later(
+            "ignore_tunneled",
+            "Packets that came by a tunnel are not balanced.",
+        ),
+        Key::later(
+            "nat_icmp_send",
+            "Servers are told when their reply belongs to no flow.",
+        ),
+        Key::later("pmtu_disc", "Whether too big packets are answered."),
+        Key::later("run_estimation", "Whether rates are estimated."),
+        Key::later("schedule_icmp", "ICMP errors of no flow are scheduled."),
+        Key::later("secure_tcp", "Another table of TCP states, under attack."),
+        Key::later("sloppy_sctp", "Any SCTP packet may begin a flow."),
+        Key::later("snat_reroute", "Replies under `nat` are routed once more."),
+        Key::later(
+            "sync_persist_mode",
+            "What synchronisation sends of persistence.",
+        ),
+        Key::later("sync_ports", "Ports of synchronisation."),
+        Key::later("sync_qlen_max", "Queue of synchronisation."),
+        Key::later(
+            "sync_refresh_period",
+            "When synchronisation sends a flow again.",
+        ),
+        Key::later("sync_retries", "How often synchronisation sends a flow."),
+        Key::later("sync_sock_size", "Buffers of synchronisation."),
+        Key::later(
+            "sync_threshold",
+            "After how many packets synchronisation sends a flow.",
+        ),
+        Key::later("sync_version", "Format of synchronisation."),
+    ],
+};
+
 /// `tunnel` as a table.
 pub(crate) static TUNNEL: Section = Section {
     path: "service.NAME.tunnel",
@@ -828,15 +1016,17 @@ pub(crate) static SNAT: Section = Section {
 };
 
 /// Every section that has a page, in the manual's order.
-pub(crate) static PAGES: [&Section; 13] = [
+pub(crate) static PAGES: [&Section; 15] = [
     &NODE,
     &TIMEOUTS,
+    &IPVS,
     &POOL,
     &SERVER,
     &SCHEDULER,
     &CHECK,
     &EXPECT,
     &SERVICE,
+    &PERSISTENCE,
     &TUNNEL,
     &SNAT,
     &PROXY_TIMEOUTS,

@@ -35,6 +35,7 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &Host) {
     limits(sink, lowered);
     for service in &lowered.services {
         snat(sink, service, host);
+        one_packet(sink, service);
         let Some(place) = &service.pool else { continue };
         match pools.get(service.service.pool.as_str()) {
             Some(pool) => {
@@ -265,6 +266,41 @@ fn snat(sink: &mut Sink<'_>, service: &LoweredService, host: &Host) {
     }
 }
 
+/// Only UDP has packets that stand alone, and source rewriting needs a memory of flows.
+fn one_packet(sink: &mut Sink<'_>, service: &LoweredService) {
+    let Some(place) = &service.one_packet else {
+        return;
+    };
+    let listeners = service.service.listen.iter().zip(&service.listen);
+    let mut tcp = listeners.filter(|(listener, _)| listener.protocol == Protocol::Tcp);
+    if let Some((_, listen)) = tcp.next()
+        && tcp.count() + 1 == service.service.listen.len()
+        && service.service.marks.is_empty()
+    {
+        sink.push(
+            Diagnostic::new(
+                Code::Contradiction,
+                place,
+                "`one_packet` is for UDP, and this service has TCP only",
+            )
+            .also(listen, "this listener is TCP")
+            .fix("leave `one_packet` out, or listen on udp/"),
+        );
+    }
+    if let Some(snat) = &service.snat {
+        sink.push(
+            Diagnostic::new(
+                Code::Contradiction,
+                place,
+                "`one_packet` and `snat` exclude each other",
+            )
+            .also(snat, "the source is rewritten here")
+            .cause("a rewritten source is found again by the flow, and no flow is remembered")
+            .fix("leave one of them out"),
+        );
+    }
+}
+
 fn servers_of(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool) {
     if pool.pool.servers.is_empty() && pool.complete {
         let message = format!("pool `{}` has no servers", pool.pool.name);
@@ -277,7 +313,8 @@ fn servers_of(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool)
     let Some(method) = &service.forward else {
         return;
     };
-    for (server, place) in pool.pool.servers.iter().zip(&pool.servers) {
+    let sorry = pool.pool.sorry.iter().zip(&pool.sorry);
+    for (server, place) in pool.pool.servers.iter().zip(&pool.servers).chain(sorry) {
         if sink.is_full() {
             return;
         }
@@ -356,6 +393,7 @@ fn without_effect(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredP
         .pool
         .servers
         .iter()
+        .chain(&pool.pool.sorry)
         .map(|server| server.forward_in(&service.service))
         .chain(
             pool.pool

@@ -228,6 +228,27 @@ impl<'a, 't> View<'a, 't> {
         }
     }
 
+    /// A duration that is counted in seconds; a part of one is reported.
+    pub(crate) fn whole_seconds(
+        &self,
+        sink: &mut Sink<'_>,
+        name: &'static str,
+        default: Duration,
+    ) -> Duration {
+        let value = self.duration(sink, name).unwrap_or(default);
+        if value.subsec_nanos() != 0 {
+            let span = self
+                .get(name)
+                .map_or(0..0, |(entry, _)| entry.item.span.clone());
+            let message = format!("`{name}` is no whole number of seconds");
+            sink.push(
+                Diagnostic::new(Code::OutOfRange, &span, message)
+                    .fix(format!("write \"{}s\"", value.as_secs() + 1)),
+            );
+        }
+        value
+    }
+
     /// The items of a list; a single value in its place is reported.
     pub(crate) fn list(&self, sink: &mut Sink<'_>, name: &str) -> Option<&'a [Item<'t>]> {
         let (entry, kind) = self.get(name)?;

@@ -26,9 +26,17 @@ tcp = "1h"
 tcp_fin = "30s"
 udp = "1m"
 
+[ipvs]
+expire_nodest_conn = 1
+expire_quiescent_template = 1
+conn_reuse_mode = 3
+sloppy_tcp = 1
+lblc_expiration = 3600
+
 [pool.images]
 scheduler = { name = "mh", flags = ["mh-port", "mh-fallback"] }
-servers   = ["10.0.0.5", "10.0.0.6:8080", { address = "10.0.0.7", weight = 0, forward = "tunnel", tunnel = "gre" }]
+servers   = ["10.0.0.5", "10.0.0.6:8080", { address = "10.0.0.7", weight = 0, max_connections = 500, min_connections = 400, forward = "tunnel", tunnel = "gre" }]
+sorry     = { address = "10.0.0.9:8080", weight = 3 }
 no_server = "drop"
 on_remove = "reschedule"
 
@@ -41,6 +49,7 @@ forward = "nat"
 pool    = "images"
 snat    = { addresses = ["10.0.0.1"], ports = "10000-19999" }
 strict_ipvs = true
+persistence = { timeout = "10m", netmask = 24, netmask6 = 64 }
 
 [service.far]
 listen  = ["[2001:db8::10]:80"]
@@ -53,6 +62,13 @@ listen  = ["192.0.2.11:80"]
 forward = "l3dsr"
 pool    = "images2"
 dscp    = 10
+persistence = true
+
+[service.names]
+listen  = ["udp/192.0.2.11:53"]
+forward = "l3dsr"
+pool    = "images2"
+one_packet = true
 
 [pool.images2]
 servers = ["10.0.0.5"]
@@ -74,6 +90,15 @@ fn every_value_arrives() {
     assert_eq!(desired.node.syn_budget, 50_000);
     assert_eq!(desired.node.drain_timeout, Duration::from_secs(30));
     assert_eq!(desired.timeouts.tcp, Duration::from_secs(3600));
+    let ipvs = Ipvs {
+        expire_nodest_conn: true,
+        expire_quiescent_template: true,
+        conn_reuse_mode: 3,
+        sloppy_tcp: true,
+        lblc_expiration: Duration::from_secs(3600),
+        ..Ipvs::default()
+    };
+    assert_eq!(desired.ipvs, ipvs);
     // In the order of the file, which is not that of the names.
     let pools: Vec<&str> = desired
         .pools
@@ -99,13 +124,20 @@ fn every_value_arrives() {
         (0, Some(Forward::Tunnel))
     );
     assert_eq!(
+        (
+            images.servers[2].max_connections,
+            images.servers[2].min_connections
+        ),
+        (500, 400)
+    );
+    assert_eq!(
         images.servers[2].tunnel.map(|tunnel| tunnel.kind),
         Some(TunnelKind::Gre)
     );
     assert_eq!(
         images.source,
         Source {
-            line: 17,
+            line: 24,
             column: 7
         }
     );
@@ -125,6 +157,21 @@ fn every_value_arrives() {
         Some((10_000, 19_999))
     );
     assert!(service.strict_ipvs);
+    assert_eq!(
+        service.persistence,
+        Some(Persistence {
+            timeout: Duration::from_secs(600),
+            netmask: 24,
+            netmask6: 64,
+        })
+    );
+    let sorry = images.sorry.as_ref().unwrap();
+    assert_eq!((sorry.port, sorry.weight), (Some(8080), 3));
+    assert_eq!(
+        desired.services[2].persistence,
+        Some(Persistence::default())
+    );
+    assert!(desired.services[3].one_packet && !desired.services[2].one_packet);
     let gue = Tunnel {
         kind: TunnelKind::Gue,
         port: 6081,
@@ -170,6 +217,7 @@ fn json_says_the_same_as_toml() {
             pool.source = Source::default();
             pool.servers
                 .iter_mut()
+                .chain(&mut pool.sorry)
                 .for_each(|server| server.source = Source::default());
         }
         desired
@@ -196,10 +244,7 @@ fn the_schema_describes_what_is_built() {
         serde_json::json!(["listen", "forward", "pool"])
     );
     assert_eq!(service["additionalProperties"], false);
-    assert_eq!(
-        service["properties"]["persistence"],
-        serde_json::Value::Null
-    );
+    assert_eq!(service["properties"]["tls"], serde_json::Value::Null);
     assert_eq!(
         schema["properties"]["node"]["properties"]["max_flows"]["default"],
         1_048_576

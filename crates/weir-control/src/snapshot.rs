@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::SystemTime;
 
-use weir_model::{Forward, Listener, ProxyProtocol};
+use weir_model::{Forward, ProxyProtocol};
 
 use crate::check::Probing;
 
@@ -65,7 +65,7 @@ pub struct ServiceStatus {
     /// `"file"` or `"ipvsadm"`.
     pub origin: &'static str,
     /// Where clients reach it.
-    pub listen: Vec<Listener>,
+    pub listen: Vec<String>,
     /// State of its first address.
     pub vip: VipStatus,
     /// Its own method; servers may differ.
@@ -74,6 +74,10 @@ pub struct ServiceStatus {
     pub scheduler: String,
     /// Its pool.
     pub pool: String,
+    /// Persistence in words, `5m /32 /128`.
+    pub persistence: Option<String>,
+    /// Every UDP packet is scheduled.
+    pub one_packet: bool,
     /// Totals since the service was made, servers that are gone included.
     pub totals: Totals,
     /// Servers in file order, then removed ones that still have flows.
@@ -196,6 +200,10 @@ pub struct ServerStatus {
     pub active_connections: u64,
     /// Flows in another state now.
     pub inactive_connections: u64,
+    /// Persistent clients' choices that lead here.
+    pub persistent_connections: u64,
+    /// At its upper threshold: no new flows.
+    pub overloaded: bool,
     /// Since the server was made.
     pub totals: Totals,
     /// Removed from the configuration; its flows live on.

@@ -221,6 +221,24 @@ impl Maps {
         Ok(sums)
     }
 
+    /// Sets the thresholds of the server whose counts lie in `row`. As in the kernel (ip_vs_ctl.c, `__ip_vs_update_dest`),
+    /// more room lets a server that was full have new flows at once.
+    ///
+    /// # Errors
+    /// The row is outside the map.
+    pub fn set_thresholds(&self, row: u32, upper: u32, lower: u32) -> Result<()> {
+        let before = self.live(row)?;
+        if (before.upper, before.lower) == (upper, lower) {
+            return Ok(());
+        }
+        self.live.store_u32(row, offset_of!(Live, lower), lower)?;
+        self.live.store_u32(row, offset_of!(Live, upper), upper)?;
+        if upper == 0 || upper > before.upper {
+            self.live.store_u32(row, offset_of!(Live, overloaded), 0)?;
+        }
+        Ok(())
+    }
+
     /// Sets a server row's counts and traffic to zero, before the row is given to another server.
     ///
     /// # Errors

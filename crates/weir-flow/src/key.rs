@@ -38,10 +38,10 @@ impl Tuple {
         }
     }
 
-    /// The tuple of a table's cold record. The family is the destination's, whose canonical form tells it.
+    /// The tuple of a table's cold record.
     #[must_use]
     pub fn of_cold(cold: &FlowCold) -> Self {
-        let family = if cold.dst.to_ip().is_ipv4() {
+        let family = if cold.family == 4 {
             Family::V4
         } else {
             Family::V6

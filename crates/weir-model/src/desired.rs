@@ -3,6 +3,7 @@
 //! Order is meaning: servers in file order are the order of adding that IPVS's schedulers depend on, services in file
 //! order are the order of every listing.
 
+use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -295,6 +296,14 @@ pub struct Persistence {
     pub netmask: u8,
     /// Prefix length of an IPv6 client network, 1 to 128.
     pub netmask6: u8,
+}
+
+/// `5m /32 /128`.
+impl fmt::Display for Persistence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let timeout = crate::diff::duration(&self.timeout);
+        write!(f, "{timeout} /{} /{}", self.netmask, self.netmask6)
+    }
 }
 
 impl Persistence {

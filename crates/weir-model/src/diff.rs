@@ -514,10 +514,7 @@ fn service_edits(old: &Service, new: &Service) -> Vec<Edit> {
             "persistence",
             old.persistence,
             new.persistence,
-            |persistence| match persistence {
-                Some(p) => format!("{} /{} /{}", duration(&p.timeout), p.netmask, p.netmask6),
-                None => "none".to_owned(),
-            },
+            |persistence| or_none(persistence.as_ref()),
         )
         .compare(
             "one_packet",
@@ -575,7 +572,7 @@ fn kinds(checks: &[Check]) -> String {
 }
 
 /// The largest unit that divides it, as the configuration file takes it.
-fn duration(value: &Duration) -> String {
+pub(crate) fn duration(value: &Duration) -> String {
     let millis = value.as_millis();
     for (unit, size) in [
         ("d", 86_400_000),

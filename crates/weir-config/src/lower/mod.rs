@@ -4,6 +4,7 @@
 //! an error in it is left out or keeps its default, and the reading goes on.
 
 mod check;
+mod ipvs;
 mod node;
 mod pool;
 mod proxy;
@@ -50,6 +51,8 @@ pub(crate) struct LoweredPool {
     pub(crate) name: Range<usize>,
     /// One for each of the pool's servers.
     pub(crate) servers: Vec<Range<usize>>,
+    /// Of its sorry server.
+    pub(crate) sorry: Option<Range<usize>>,
     /// Whether every server that was written is there.
     pub(crate) complete: bool,
     /// One for each of the pool's checks.
@@ -70,6 +73,7 @@ pub(crate) struct LoweredService {
     pub(crate) tunnel: Option<Range<usize>>,
     pub(crate) snat: Option<Range<usize>>,
     pub(crate) dscp: Option<Range<usize>>,
+    pub(crate) one_packet: Option<Range<usize>>,
 }
 
 /// Reads the whole tree.
@@ -102,6 +106,10 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
     }
     for (entry, table) in named(sink, &view, "check", &catalog::CHECK) {
         lowered.checks.push(check::shared(sink, entry, table));
+    }
+    if let Some((table, place)) = section(sink, &view, "ipvs") {
+        let view = View::open(sink, &catalog::IPVS, table, place);
+        lowered.ipvs = ipvs::ipvs(sink, &view);
     }
     for (entry, table) in named(sink, &view, "pool", &catalog::POOL) {
         let pool = pool::pool(sink, &lowered.checks, entry, table);

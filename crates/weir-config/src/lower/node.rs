@@ -40,20 +40,7 @@ pub(super) fn node(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Node {
 
 pub(super) fn timeouts(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Timeouts {
     let default = Timeouts::default();
-    let mut whole = |name: &'static str, default| {
-        let value = view.duration(sink, name).unwrap_or(default);
-        if value.subsec_nanos() != 0 {
-            let span = view
-                .get(name)
-                .map_or(0..0, |(entry, _)| entry.item.span.clone());
-            let message = format!("`{name}` is no whole number of seconds");
-            sink.push(
-                Diagnostic::new(Code::OutOfRange, &span, message)
-                    .fix(format!("write \"{}s\"", value.as_secs() + 1)),
-            );
-        }
-        value
-    };
+    let mut whole = |name: &'static str, default| view.whole_seconds(sink, name, default);
     Timeouts {
         tcp: whole("tcp", default.tcp),
         tcp_fin: whole("tcp_fin", default.tcp_fin),

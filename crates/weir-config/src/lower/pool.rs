@@ -44,6 +44,7 @@ pub(super) fn pool(
         pool,
         name: entry.key_span.clone(),
         servers: Vec::new(),
+        sorry: None,
         complete: true,
         checks: places,
         slow_start: view
@@ -51,6 +52,15 @@ pub(super) fn pool(
             .map(|(entry, _)| entry.item.span.clone()),
     };
     servers(sink, &view, shared, &mut lowered);
+    if let Some((entry, kind)) = view.get("sorry") {
+        match server(sink, shared, &entry.item, kind) {
+            Some((server, span)) => {
+                also_listed(sink, &lowered, &server, &span);
+                (lowered.pool.sorry, lowered.sorry) = (Some(server), Some(span));
+            }
+            None => lowered.complete = false,
+        }
+    }
     lowered
 }
 
@@ -101,6 +111,24 @@ fn servers(sink: &mut Sink<'_>, view: &View<'_, '_>, shared: &[Shared], lowered:
     }
 }
 
+/// A sorry server that is one of the others would stand in for itself.
+fn also_listed(sink: &mut Sink<'_>, lowered: &LoweredPool, sorry: &Server, span: &Range<usize>) {
+    let same = |server: &Server| (server.address, server.port) == (sorry.address, sorry.port);
+    let Some(at) = lowered.pool.servers.iter().position(same) else {
+        return;
+    };
+    let message = format!(
+        "the sorry server {} is one of the pool's servers",
+        sorry.name
+    );
+    sink.push(
+        Diagnostic::new(Code::DuplicateEntry, span, message)
+            .label("again here")
+            .also(&lowered.servers[at], "first here")
+            .fix("name another machine, or take one of them out"),
+    );
+}
+
 /// A server and where its address is written.
 fn server(
     sink: &mut Sink<'_>,
@@ -117,6 +145,7 @@ fn server(
             let server =
                 address.and_then(|(text, span)| Some((addressed(sink, text, span)?, span.clone())));
             let weight = view.integer(sink, "weight");
+            let (most, least) = thresholds(sink, &view);
             let forward = view.choice(sink, "forward", &Forward::ALL, Forward::as_str);
             let tunnel = view
                 .get("tunnel")
@@ -134,6 +163,8 @@ fn server(
                 (
                     Server {
                         weight: weight.unwrap_or(server.weight),
+                        max_connections: most,
+                        min_connections: least,
                         forward,
                         tunnel,
                         checks,
@@ -148,6 +179,29 @@ fn server(
             None
         }
     }
+}
+
+/// Upper and lower threshold; the lower above the upper is refused, as by the kernel.
+fn thresholds(sink: &mut Sink<'_>, view: &View<'_, '_>) -> (u32, u32) {
+    let mut number = |name: &'static str| view.integer(sink, name).unwrap_or(0);
+    let (most, least) = (number("max_connections"), number("min_connections"));
+    if least > most
+        && let Some((entry, _)) = view.get("min_connections")
+    {
+        let diagnostic = Diagnostic::new(
+            Code::Contradiction,
+            &entry.item.span,
+            "`min_connections` is above `max_connections`",
+        )
+        .cause("a server that is full opens again below `min_connections`");
+        sink.push(match view.get("max_connections") {
+            Some((upper, _)) => diagnostic
+                .also(&upper.item.span, "the upper threshold")
+                .fix(format!("write {most} or less")),
+            None => diagnostic.fix("add `max_connections`, or leave `min_connections` out"),
+        });
+    }
+    (most, least)
 }
 
 fn addressed(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<Server> {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::ops::Range;
 
-use weir_model::{Forward, Listener, Service, Snat};
+use weir_model::{Forward, Listener, Persistence, Service, Snat};
 
 use super::{LoweredService, refuse, tunnel};
 use crate::address;
@@ -39,6 +39,10 @@ pub(super) fn service(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>)
         .and_then(|dscp| u8::try_from(dscp).ok());
     service.dscp = dscp.unwrap_or(Service::DEFAULT_DSCP);
     service.strict_ipvs = view.flag(sink, "strict_ipvs").unwrap_or(false);
+    service.persistence = view
+        .get("persistence")
+        .and_then(|(entry, kind)| persistence(sink, entry, kind));
+    service.one_packet = view.flag(sink, "one_packet").unwrap_or(false);
     let span = |name| view.get(name).map(|(entry, _)| entry.item.span.clone());
     LoweredService {
         name: entry.key_span.clone(),
@@ -48,6 +52,7 @@ pub(super) fn service(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>)
         tunnel: written_tunnel.and_then(|_| span("tunnel")),
         snat: service.snat.is_some().then(|| span("snat")).flatten(),
         dscp: dscp.and_then(|_| span("dscp")),
+        one_packet: service.one_packet.then(|| span("one_packet")).flatten(),
         service,
     }
 }
@@ -99,6 +104,29 @@ fn snat(sink: &mut Sink<'_>, entry: &Entry<'_>, kind: &Kind) -> Option<Snat> {
         }
     }
     Some(snat)
+}
+
+fn persistence(sink: &mut Sink<'_>, entry: &Entry<'_>, kind: &Kind) -> Option<Persistence> {
+    let table = match &entry.item.value {
+        Value::Bool(on) => return on.then(Persistence::default),
+        Value::Table(table) => table,
+        _ => {
+            sink.push(wrong_type(&entry.item, kind));
+            return None;
+        }
+    };
+    let view = View::open(sink, &catalog::PERSISTENCE, table, &entry.key_span);
+    let default = Persistence::default();
+    let mut prefix = |name, default| {
+        view.integer(sink, name)
+            .and_then(|prefix| u8::try_from(prefix).ok())
+            .unwrap_or(default)
+    };
+    Some(Persistence {
+        netmask: prefix("netmask", default.netmask),
+        netmask6: prefix("netmask6", default.netmask6),
+        timeout: view.whole_seconds(sink, "timeout", default.timeout),
+    })
 }
 
 fn addresses(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<IpAddr> {

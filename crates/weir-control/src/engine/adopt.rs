@@ -202,6 +202,7 @@ fn found(id: u32, dest: &Dest, weight: u32, now_ms: u64) -> DestSlot {
         seq: 0,
         weight,
         effective: weight,
+        quiesced: false,
         last_weight: weight,
         shared: None,
         removed: Some(Removal::Keep),

@@ -117,6 +117,9 @@ pub(super) struct DestSlot {
     pub(super) weight: u32,
     /// What the scheduler uses.
     pub(super) effective: u32,
+    /// Weight 0 is the configured one, or the operator's: persistent clients may still come.
+    #[serde(default)]
+    pub(super) quiesced: bool,
     /// The last effective weight above 0, which `mh` builds its table of.
     pub(super) last_weight: u32,
     /// Number of the row of counts shared by all services of the pool; `None` = its own counts.
@@ -247,6 +250,7 @@ struct Wanted<'a> {
     sorry: bool,
     effective: u32,
     failed: Option<Removal>,
+    quiesced: bool,
 }
 
 impl Allocation {
@@ -564,6 +568,7 @@ impl ServiceSlot {
         let dest = &mut self.dests[at];
         dest.name.clone_from(&wish.server.name);
         dest.weight = wish.server.weight;
+        dest.quiesced = wish.quiesced;
         if (dest.effective, dest.failed) == (wish.effective, wish.failed) {
             return;
         }
@@ -587,6 +592,7 @@ impl ServiceSlot {
                 name: wish.server.name.clone(),
                 weight: wish.server.weight,
                 effective: wish.effective,
+                quiesced: wish.quiesced,
                 last_weight: wish.effective,
                 failed: wish.failed,
                 since_ms: facts.now_ms,
@@ -646,6 +652,7 @@ impl DestSlot {
             seq: 0,
             weight: wish.server.weight,
             effective: wish.effective,
+            quiesced: wish.quiesced,
             last_weight: wish.effective,
             shared: None,
             removed: None,
@@ -671,6 +678,10 @@ fn wanted<'a>(pool: &'a Pool, overrides: &Overrides, standings: &Standings) -> V
             sorry: false,
             effective: weighed.effective,
             failed: weighed.remove.then_some(pool.on_remove.into()),
+            quiesced: match overrides.get(&pool.name, &server.name) {
+                None | Some(Override::Weight(_)) => weight(server) == 0,
+                Some(Override::Drain | Override::Maint) => false,
+            },
         })
         .collect();
     let usable = wanted.iter().any(|wish| wish.effective > 0);
@@ -680,6 +691,7 @@ fn wanted<'a>(pool: &'a Pool, overrides: &Overrides, standings: &Standings) -> V
             sorry: true,
             effective: if usable { 0 } else { weight(server).max(1) },
             failed: None,
+            quiesced: false,
         });
     }
     wanted

@@ -21,6 +21,7 @@ mod network;
 mod number;
 mod origin;
 mod overrides;
+mod policy;
 mod rate;
 mod reload;
 mod rows;

@@ -8,17 +8,18 @@ use std::net::IpAddr;
 
 use weir_abi::{
     Addr, Be16, DEST_LIVE, DEST_LOCAL, DEST_RESCHEDULE, DEST_RESET, DEST_SNAT, DEST_STRICT,
-    DEST_USABLE, Dest, Range, SERVICE_DROP_NO_SERVER, SERVICE_SNAT, SERVICE_STRICT, Settings,
-    TUNNEL_CSUM, TUNNEL_REMCSUM, VIP_ECHO, VIP_SNAT, ticks_from,
+    DEST_USABLE, Dest, Range, SERVICE_DROP_NO_SERVER, SERVICE_ONE_PACKET, SERVICE_SNAT,
+    SERVICE_STRICT, Settings, TUNNEL_CSUM, TUNNEL_REMCSUM, VIP_ECHO, VIP_SNAT, ticks_from,
 };
 use weir_model::{
-    Family, Forward, Indexed, NoServer, Ports, Protocol, Service, Snat, Timeouts, TunnelChecksum,
+    Family, Forward, Indexed, NoServer, Ports, Protocol, Server, Service, Snat, TunnelChecksum,
     TunnelKind,
 };
 
 use super::Result;
 use super::allocation::{DestSlot, Removal, ServiceSlot, configured};
 use super::extent::{Rule, Tables, tables};
+use super::policy::{self, Removed, Template};
 
 /// ICMP errors of our own making, a CPU and second: the kernel's own limit is 1000 a second too (`icmp_msgs_per_sec`).
 const REJECT_BUDGET: u32 = 1_000;
@@ -45,6 +46,8 @@ pub(super) struct ServiceRow {
     pub(super) snat_ports: (u16, u16),
     /// l3dsr mark.
     pub(super) dscp: u8,
+    /// Persistence.
+    pub(super) template: Template,
     /// Of the row.
     pub(super) generation: u32,
     /// What the scheduler reads.
@@ -84,8 +87,10 @@ pub(super) struct Part {
     pub(super) services: BTreeMap<u32, ServiceRow>,
     /// Rows of its servers.
     pub(super) dests: BTreeMap<u32, Dest>,
-    /// Flags of its removed servers' rows.
-    pub(super) removed: BTreeMap<u32, u8>,
+    /// Upper and lower thresholds by server row.
+    pub(super) thresholds: BTreeMap<u32, (u32, u32)>,
+    /// What becomes of its removed servers' rows.
+    pub(super) removed: BTreeMap<u32, Removed>,
     /// Its exact listeners.
     pub(super) listeners: BTreeMap<ListenerKey, u32>,
     /// Its share of each address's row.
@@ -115,9 +120,13 @@ pub(super) fn part(
         part.add_service(desired, service, slot, around, dest_rows)?;
         part.add_listeners(service, slot.row);
     }
+    let strict = desired
+        .service(name)
+        .is_some_and(|service| service.strict_ipvs);
     for dest in &slot.dests {
         if let Some(removal) = dest.removed {
-            part.removed.insert(dest.id, removed_flags(removal));
+            let removed = policy::removed(removal, strict, &desired.ipvs);
+            part.removed.insert(dest.id, removed);
             // Replies of its last flows still pass here.
             part.from.insert(dest.address);
             part.local_nat |= around.local.contains(&dest.address);
@@ -125,10 +134,6 @@ pub(super) fn part(
     }
     part.to.extend(part.vips.keys().chain(&slot.addresses));
     Ok(part)
-}
-
-fn removed_flags(removal: Removal) -> u8 {
-    DEST_LIVE | ending_flags(removal)
 }
 
 /// What becomes of the flows of a server that is gone.
@@ -154,19 +159,16 @@ impl Part {
                 continue;
             };
             let forward = server.forward_in(service);
-            let row = dest_row(
-                service,
-                slot.row,
-                dest,
-                forward,
-                server.tunnel_in(service),
-                around,
-                rows,
-            );
+            let row = Dest {
+                policy: policy::policy(dest, &desired.ipvs),
+                ..dest_row(service, slot.row, dest, server, around, rows)
+            };
             if forward == Forward::Nat {
                 self.from.insert(dest.address);
                 self.local_nat |= row.flags & DEST_LOCAL != 0;
             }
+            self.thresholds
+                .insert(dest.id, (server.max_connections, server.min_connections));
             self.dests.insert(dest.id, row);
         }
     }
@@ -186,6 +188,9 @@ impl Part {
         }
         if service.strict_ipvs {
             flags |= SERVICE_STRICT;
+        }
+        if service.one_packet {
+            flags |= SERVICE_ONE_PACKET;
         }
         let mut snat = BTreeSet::new();
         if let Some(wish) = &service.snat {
@@ -211,6 +216,7 @@ impl Part {
             } else {
                 0
             },
+            template: policy::template(service),
             generation: slot.generation,
             tables,
         };
@@ -270,7 +276,7 @@ fn snat_sources(
     slot: &ServiceSlot,
     around: &Surroundings,
 ) -> BTreeSet<IpAddr> {
-    let family = service.listen.first().map(|listener| listener.family());
+    let family = service.family();
     let fits = |address: &IpAddr| family.is_none_or(|family| Family::of(*address) == family);
     if !wish.addresses.is_empty() {
         return wish.addresses.iter().copied().filter(fits).collect();
@@ -286,11 +292,11 @@ fn dest_row(
     service: &Service,
     service_row: u32,
     dest: &DestSlot,
-    forward: Forward,
-    tunnel: weir_model::Tunnel,
+    server: &Server,
     around: &Surroundings,
     dest_rows: u32,
 ) -> Dest {
+    let (forward, tunnel) = (server.forward_in(service), server.tunnel_in(service));
     let mut flags = DEST_LIVE | dest.failed.map_or(0, ending_flags);
     let mut set = |flag: u8, when: bool| flags |= if when { flag } else { 0 };
     set(DEST_USABLE, dest.effective > 0);
@@ -342,12 +348,13 @@ const fn forward_number(forward: Forward) -> weir_abi::Forward {
 
 /// What is set at run time, the flags aside that follow from servers and network.
 pub(super) fn settings(desired: &Indexed) -> Settings {
-    let Timeouts { tcp, tcp_fin, udp } = desired.timeouts;
-    let (node, ipvs) = (&desired.node, &desired.ipvs);
+    let weir_model::Timeouts { tcp, tcp_fin, udp } = desired.timeouts;
+    let ipvs = &desired.ipvs;
     Settings {
         timeouts: weir_flow::timeout::Timeouts { tcp, tcp_fin, udp }.ticks(),
-        syn_budget: node.syn_budget,
+        syn_budget: desired.node.syn_budget,
         reject_budget: REJECT_BUDGET,
+        flags: policy::switches(&desired.ipvs),
         untracked_ticks: ticks_from(tcp),
         lblc_expiration: ticks_from(ipvs.lblc_expiration),
         lblcr_expiration: ticks_from(ipvs.lblcr_expiration),

@@ -127,11 +127,13 @@ impl Engine {
             } else {
                 "file"
             },
-            listen: service.listen.clone(),
+            listen: service.listens_on(),
             vip: self.vip(service),
             forward: service.forward,
             scheduler: slot.scheduler.clone(),
             pool: service.pool.clone(),
+            persistence: service.persistence.as_ref().map(ToString::to_string),
+            one_packet: service.one_packet,
             totals: sum,
             servers,
         })
@@ -201,6 +203,8 @@ impl Engine {
             }),
             active_connections: live.active,
             inactive_connections: live.inactive,
+            persistent_connections: live.persistent.into(),
+            overloaded: self.is_overloaded(dest)?,
             totals: match traffic.get(dest.id as usize) {
                 Some(traffic) => summed(&live, traffic),
                 None => totals(maps, dest.id)?,
@@ -209,6 +213,12 @@ impl Engine {
             slow_start: None,
             checks: Vec::new(),
         })
+    }
+
+    fn is_overloaded(&self, dest: &DestSlot) -> Result<bool> {
+        let maps = self.plane.maps();
+        let row = maps.dests.get(dest.id)?.live;
+        Ok(maps.live(row)?.overloaded != 0)
     }
 
     /// Flows of a service, or of one server in it by its name in the file, now.

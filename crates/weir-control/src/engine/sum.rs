@@ -14,6 +14,7 @@ use weir_model::Indexed;
 
 use super::Result;
 use super::allocation::Allocation;
+use super::policy::Removed;
 use super::rows::{ListenerKey, Part, ServiceRow, Surroundings, VipRow, part, settings};
 
 /// Everything that the data plane shall hold, next hops aside.
@@ -23,8 +24,10 @@ pub(super) struct Rows {
     pub(super) services: BTreeMap<u32, ServiceRow>,
     /// By server row.
     pub(super) dests: BTreeMap<u32, Dest>,
-    /// Flags of removed servers' rows, whose other fields stay as they are.
-    pub(super) removed: BTreeMap<u32, u8>,
+    /// Upper and lower thresholds by server row.
+    pub(super) thresholds: BTreeMap<u32, (u32, u32)>,
+    /// What becomes of removed servers' rows, whose other fields stay as they are.
+    pub(super) removed: BTreeMap<u32, Removed>,
     /// Exact listeners to service rows.
     pub(super) listeners: BTreeMap<ListenerKey, u32>,
     /// By address.
@@ -142,6 +145,7 @@ impl Rows {
         Self {
             services: BTreeMap::new(),
             dests: BTreeMap::new(),
+            thresholds: BTreeMap::new(),
             removed: BTreeMap::new(),
             listeners: BTreeMap::new(),
             vips: BTreeMap::new(),
@@ -209,6 +213,7 @@ impl Rows {
         }
         for id in &placed.dests {
             self.dests.remove(id);
+            self.thresholds.remove(id);
         }
         for id in &placed.removed {
             self.removed.remove(id);
@@ -245,6 +250,7 @@ impl Rows {
         };
         self.services.extend(part.services);
         self.dests.extend(part.dests);
+        self.thresholds.extend(part.thresholds);
         self.removed.extend(part.removed);
         self.listeners.extend(part.listeners);
         for (address, share) in part.vips {

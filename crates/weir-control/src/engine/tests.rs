@@ -15,6 +15,7 @@ use weir_sched::Cursor;
 use super::allocation::{Allocation, Facts, Released};
 use super::every_name;
 use super::overrides::{Override, Overrides};
+use super::policy::Removed;
 use super::rows::Surroundings;
 use super::standing::Standings;
 use super::sum::{Rows, rows};
@@ -410,6 +411,10 @@ fn snat_without_addresses_uses_the_source_towards_the_servers() {
     );
 }
 
+const fn removed(flags: u8) -> Removed {
+    Removed { flags, policy: 0 }
+}
+
 #[test]
 fn a_removed_server_is_marked_as_its_pool_says() {
     let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
@@ -418,7 +423,7 @@ fn a_removed_server_is_marked_as_its_pool_says() {
     wanted.pools[0].on_remove = OnRemove::Reset;
     reconcile(&mut allocation, &wanted, Cursor::default());
     let rows = rows_of(&wanted, &allocation, &Surroundings::default());
-    assert_eq!(rows.removed, [(1, DEST_LIVE | DEST_RESET)].into());
+    assert_eq!(rows.removed, [(1, removed(DEST_LIVE | DEST_RESET))].into());
     assert!(!rows.dests.contains_key(&1));
     assert!(
         rows.filter.may_be_from(ip("10.0.0.1").into()),
@@ -435,7 +440,7 @@ fn a_removed_service_keeps_what_its_flows_need() {
     let plan = |allocation: &Allocation| rows_of(&wanted, allocation, &Surroundings::default());
     let rows = plan(&allocation);
     assert!(rows.services.is_empty() && rows.listeners.is_empty() && rows.vips.is_empty());
-    assert_eq!(rows.removed, [(1, DEST_LIVE)].into());
+    assert_eq!(rows.removed, [(1, removed(DEST_LIVE))].into());
     assert!(rows.filter.may_be_to(ip("192.0.2.10").into()));
     let released = allocation.release(&|_| Some(Totals::default()));
     assert_eq!((released.dests, released.services), (vec![1], vec![1]));

@@ -90,7 +90,8 @@ impl Engine {
         let maps = self.plane.maps();
         let ended = |dest: &DestSlot| {
             let live = maps.live(dest.id).ok()?;
-            (live.active == 0 && live.inactive == 0)
+            // A client's choice that still leads here revives with the server.
+            (live.active == 0 && live.inactive == 0 && live.persistent == 0)
                 .then(|| super::status::totals(maps, dest.id).ok())?
         };
         let allocation = &mut self.memory.allocation;

@@ -133,6 +133,8 @@ impl Writer {
             let Some(row) = rows.dests.get(id) else {
                 continue;
             };
+            let (upper, lower) = rows.thresholds.get(id).copied().unwrap_or_default();
+            maps.set_thresholds(row.live, upper, lower)?;
             if self.dests.get(id) != Some(row) {
                 maps.dests.set(*id, row)?;
                 self.dests.insert(*id, *row);
@@ -155,7 +157,14 @@ impl Writer {
             return Ok(());
         }
         for (live, sum) in shared_sums(maps, rows, |live| joined.contains_key(&live))? {
-            maps.live.set(live, &sum)?;
+            maps.live.set(
+                live,
+                &weir_abi::Live {
+                    active: sum.active,
+                    inactive: sum.inactive,
+                    ..maps.live(live)?
+                },
+            )?;
         }
         Ok(())
     }
@@ -179,7 +188,14 @@ impl Writer {
             );
             // A packet between two additions makes a difference that does not last.
             if by != (0, 0) && before.get(&live) == Some(&by) {
-                maps.live.set(live, &sum)?;
+                maps.live.set(
+                    live,
+                    &weir_abi::Live {
+                        active: sum.active,
+                        inactive: sum.inactive,
+                        ..now
+                    },
+                )?;
             } else if by != (0, 0) {
                 off.insert(live, by);
             }
@@ -233,14 +249,21 @@ impl Writer {
         let before = self.services.remove(&index);
         let same_but_tables = before.as_ref().is_some_and(|before| {
             let b = &before.row;
-            (b.flags, &b.snat, b.snat_ports, b.dscp, b.generation)
-                == (
-                    row.flags,
-                    &row.snat,
-                    row.snat_ports,
-                    row.dscp,
-                    row.generation,
-                )
+            (
+                b.flags,
+                &b.snat,
+                b.snat_ports,
+                b.dscp,
+                b.template,
+                b.generation,
+            ) == (
+                row.flags,
+                &row.snat,
+                row.snat_ports,
+                row.dscp,
+                row.template,
+                row.generation,
+            )
         });
         let mut snat = before.as_ref().and_then(|before| before.snat);
         let old_snat = snat;
@@ -426,12 +449,13 @@ impl Writer {
     /// Last: no list names them any more, so what chooses anew finds another.
     fn removed_servers(&mut self, maps: &Maps, rows: &Rows, changes: &Changes) -> Result<()> {
         for id in &changes.dests {
-            let Some(flags) = rows.removed.get(id) else {
+            let Some(removed) = rows.removed.get(id) else {
                 continue;
             };
             let row = maps.dests.get(*id)?;
             let wanted = Dest {
-                flags: row.flags & LASTING | flags,
+                flags: row.flags & LASTING | removed.flags,
+                policy: removed.policy,
                 place: 0,
                 ..row
             };
@@ -497,6 +521,10 @@ fn service_row(row: &ServiceRow, extent: u32, snat_at: u32) -> Service {
         snat_port_last: row.snat_ports.1,
         dscp: row.dscp,
         generation: row.generation,
+        template_ticks: row.template.ticks,
+        template_prefix4: row.template.prefix4,
+        template_prefix6: row.template.prefix6,
+        template_scope: row.template.scope,
         ..Service::ZERO
     }
 }

@@ -55,7 +55,7 @@ const TOTALS: [Count; 6] = [
 
 type Gauge = (&'static str, &'static str, fn(&Server) -> u64);
 
-const SERVER_GAUGES: [Gauge; 5] = [
+const SERVER_GAUGES: [Gauge; 7] = [
     (
         "active_connections",
         "Flows in an active state.",
@@ -65,6 +65,16 @@ const SERVER_GAUGES: [Gauge; 5] = [
         "inactive_connections",
         "Flows in another state.",
         |server| server.inactive_connections,
+    ),
+    (
+        "persistent_connections",
+        "Persistent clients' choices that lead to the server.",
+        |server| server.persistent_connections,
+    ),
+    (
+        "overloaded",
+        "1 while the server is at its upper threshold.",
+        |server| u64::from(server.overloaded),
     ),
     ("weight", "Configured weight.", |server| {
         u64::from(server.weight)

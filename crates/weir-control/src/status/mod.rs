@@ -112,6 +112,12 @@ pub struct Service {
     pub scheduler: String,
     /// Pool.
     pub pool: String,
+    /// Persistence: timeout, IPv4 and IPv6 prefix length, `5m /32 /128`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub persistence: Option<String>,
+    /// Every UDP packet is scheduled.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub one_packet: bool,
     /// Totals since the service was made.
     #[serde(flatten)]
     pub totals: Counters,
@@ -155,6 +161,12 @@ pub struct Server {
     pub active_connections: u64,
     /// Other flows now.
     pub inactive_connections: u64,
+    /// Persistent clients' choices that lead here.
+    #[serde(default)]
+    pub persistent_connections: u64,
+    /// At its upper threshold: no new flows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub overloaded: bool,
     /// Totals since the server was made.
     #[serde(flatten)]
     pub totals: Counters,
@@ -248,11 +260,13 @@ impl From<&ServiceStatus> for Service {
         Self {
             name: status.name.clone(),
             origin: status.origin.to_owned(),
-            listen: status.listen.iter().map(ToString::to_string).collect(),
+            listen: status.listen.clone(),
             vip: vip(status.vip).to_owned(),
             forward: forward(status.forward, present.map(|server| server.forward)),
             scheduler: status.scheduler.clone(),
             pool: status.pool.clone(),
+            persistence: status.persistence.clone(),
+            one_packet: status.one_packet,
             totals: Counters::from(&status.totals),
             proxy: None,
             servers: status.servers.iter().map(Server::from).collect(),
@@ -276,6 +290,8 @@ impl From<&ServerStatus> for Server {
             checks: status.checks.iter().map(Check::from).collect(),
             active_connections: status.active_connections,
             inactive_connections: status.inactive_connections,
+            persistent_connections: status.persistent_connections,
+            overloaded: status.overloaded,
             totals: Counters::from(&status.totals),
         }
     }

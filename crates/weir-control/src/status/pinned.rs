@@ -286,13 +286,14 @@ fn service(
             "file"
         }
         .to_owned(),
-        listen: known.map_or_else(Vec::new, |service| {
-            service.listen.iter().map(ToString::to_string).collect()
-        }),
+        listen: known.map_or_else(Vec::new, weir_model::Service::listens_on),
         vip: UNKNOWN.to_owned(),
         forward: if mixed { "mixed".to_owned() } else { first },
         scheduler: row.scheduler.clone(),
         pool: pool.to_owned(),
+        persistence: known
+            .and_then(|service| service.persistence.as_ref().map(ToString::to_string)),
+        one_packet: known.is_some_and(|service| service.one_packet),
         totals,
         proxy: None,
         servers,
@@ -332,6 +333,8 @@ fn server(
         checks: Vec::new(),
         active_connections: live.active,
         inactive_connections: live.inactive,
+        persistent_connections: live.persistent.into(),
+        overloaded: maps.live(maps.dests.get(dest.id)?.live)?.overloaded != 0,
         totals: Counters {
             connections: live.total,
             stateless: live.stateless,

@@ -37,6 +37,8 @@ impl From<&ProxyStatus> for Service {
             forward: PROXY.to_owned(),
             scheduler: status.scheduler.clone(),
             pool: status.pool.clone(),
+            persistence: None,
+            one_packet: false,
             totals: Counters {
                 connections: numbers.connections,
                 bytes_in: numbers.bytes_in,
@@ -72,6 +74,8 @@ impl From<&ProxyServerStatus> for Server {
             checks: status.checks.iter().map(Check::from).collect(),
             active_connections: numbers.active,
             inactive_connections: numbers.idle,
+            persistent_connections: 0,
+            overloaded: false,
             totals: Counters {
                 connections: numbers.connections,
                 bytes_in: numbers.bytes_in,

@@ -78,6 +78,17 @@ fn block(out: &mut String, service: &Service, before: Option<(&Service, Duration
             totals.connections, proxy.clients, proxy.requests, proxy.errors, proxy.retries
         ),
     };
+    if let Some(persistence) = &service.persistence {
+        let clients: u64 = service
+            .servers
+            .iter()
+            .map(|server| server.persistent_connections)
+            .sum();
+        let _ = write!(out, ", persistent {persistence}: {clients} clients");
+    }
+    if service.one_packet {
+        out.push_str(", one packet");
+    }
     if service.totals.stateless != 0 {
         let _ = write!(out, ", {} without an entry", service.totals.stateless);
     }
@@ -107,6 +118,8 @@ fn row(server: &Server) -> [String; 9] {
     };
     let state = if server.removed {
         "removed"
+    } else if server.overloaded {
+        "full"
     } else {
         &server.state
     };

@@ -22,6 +22,8 @@ fn server(address: &str, forward: Forward, active: u64) -> ServerStatus {
         overridden: None,
         active_connections: active,
         inactive_connections: 1,
+        persistent_connections: active / 2,
+        overloaded: active == 7,
         totals: Totals {
             connections: active + 1,
             packets_in: 100,
@@ -35,18 +37,21 @@ fn server(address: &str, forward: Forward, active: u64) -> ServerStatus {
 }
 
 fn service(name: &str, vip: IpAddr, servers: Vec<ServerStatus>) -> ServiceStatus {
+    let listener = Listener {
+        protocol: Protocol::Tcp,
+        address: vip,
+        ports: Ports::One(80),
+    };
     ServiceStatus {
         name: name.to_owned(),
         origin: "file",
-        listen: vec![Listener {
-            protocol: Protocol::Tcp,
-            address: vip,
-            ports: Ports::One(80),
-        }],
+        listen: vec![listener.to_string()],
         vip: VipStatus::Local,
         forward: Forward::Direct,
         scheduler: "wlc".to_owned(),
         pool: "images".to_owned(),
+        persistence: (name == "images").then(|| "5m /32 /128".to_owned()),
+        one_packet: false,
         totals: Totals {
             connections: 12,
             stateless: 1,

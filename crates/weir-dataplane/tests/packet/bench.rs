@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use weir_abi::{
     Addr, Be16, DEST_LIVE, DEST_USABLE, DEVICE_SEND, Dest, Device, Forward, HOP_READY, HOP_SEND,
-    HOP_VLAN_KEEP, Hop, HopParts, Listener, Reason, SETTINGS_LEARN_CLIENTS, Service, Settings,
-    TICK_SHIFT, Vip,
+    HOP_VLAN_KEEP, Hop, HopParts, Listener, POLICY_PERSISTENT, Reason, SETTINGS_LEARN_CLIENTS,
+    SETTINGS_REUSE, Service, Settings, TICK_SHIFT, Vip,
 };
 use weir_dataplane::{Dataplane, OpenOptions, Sizes, TestInput};
-use weir_flow::model::{ServiceRow, VipRow};
+use weir_flow::model::{Persistence, ServiceRow, VipRow};
 use weir_flow::{Config, Model};
 use weir_sched::{Kind, Mode};
 use weir_sys::{Clock, now_ns};
@@ -167,6 +167,7 @@ impl Bench {
             settings.untracked_ticks = 1_000;
             settings.lblc_expiration = u32::MAX;
             settings.lblcr_expiration = u32::MAX;
+            settings.flags = SETTINGS_REUSE;
         });
         for ifindex in [INGRESS, OTHER_DEVICE] {
             bench.device(ifindex, DEVICE_SEND);
@@ -196,6 +197,14 @@ impl Bench {
     pub(crate) fn predictable(&mut self, seed: u32) {
         self.settings(|settings| settings.draw_seed = seed);
         self.model.scheduler_mut().seed = seed;
+    }
+
+    /// Gives a server thresholds.
+    pub(crate) fn limit(&mut self, dest: u32, upper: u32, lower: u32) {
+        let row = self.model.config().dests[&dest].live;
+        self.plane.maps().set_thresholds(row, upper, lower).unwrap();
+        let live = self.model.live_mut(row);
+        (live.upper, live.lower) = (upper, lower);
     }
 
     /// Puts a server at its upper threshold, or below it again.
@@ -265,6 +274,12 @@ impl Bench {
             .unwrap();
         let known = self.model.config_mut().services.get_mut(&service).unwrap();
         known.flags = row.flags;
+        known.persistence = (row.template_ticks != 0).then_some(Persistence {
+            ticks: row.template_ticks,
+            prefix4: row.template_prefix4,
+            prefix6: row.template_prefix6,
+            scope: row.template_scope,
+        });
         known.snat_ports = (row.snat_port_first, row.snat_port_last);
         known.snat_addresses = addresses
             .iter()
@@ -411,6 +426,7 @@ impl Bench {
             live,
             generation: 1,
             flags: server.row.flags | DEST_LIVE | usable,
+            policy: server.row.policy | POLICY_PERSISTENT,
             ..server.row
         };
         let (smac, dmac) = hop_macs(dest);
@@ -467,7 +483,7 @@ impl Bench {
 
     /// Takes a server out; its row stays with these flags.
     pub(crate) fn remove(&mut self, service: u32, dest: u32, flags: u8) {
-        self.dest_row(dest, |row| row.flags = flags);
+        self.dest_row(dest, |row| (row.flags, row.policy) = (flags, 0));
         self.change(service, |schedule| schedule.remove(dest));
     }
 

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use weir_abi::{Entry, FLOW_ACTIVE, FLOW_SECOND, KIND_FORWARD, KIND_REVERSE, NO_PLACE, State};
+use weir_abi::{
+    Entry, FLOW_ACTIVE, FLOW_SECOND, FLOW_TEMPLATE, KIND_FORWARD, KIND_REVERSE, KIND_TEMPLATE,
+    NO_PLACE, State,
+};
 use weir_dataplane::{Dataplane, Flow};
 use weir_flow::model::Kind;
 use weir_flow::{FlowKey, Placement, Tuple};
@@ -89,7 +92,40 @@ pub(crate) fn sound(plane: &Dataplane) -> HashMap<Tuple, Flow> {
         assert_eq!(peer.dest(), flow.dest());
     }
     assert_eq!(counted(plane), walked(plane), "counts and walk");
+    templates(plane, &flows);
     flows
+}
+
+/// Every template counts the flows that came by it, and every server the templates that lead to it.
+#[track_caller]
+fn templates(plane: &Dataplane, flows: &HashMap<Tuple, Flow>) {
+    let mut under: HashMap<u32, u32> = HashMap::new();
+    let by_template =
+        |flow: &&Flow| flow.meta().kind == KIND_FORWARD && flow.meta().flags & FLOW_TEMPLATE != 0;
+    for flow in flows.values().filter(by_template) {
+        let there = plane.maps().flows.at(flow.cold.template);
+        if there.is_some_and(|template| {
+            template.meta().kind == KIND_TEMPLATE
+                && template.meta().generation == flow.cold.template_generation
+        }) {
+            *under.entry(flow.cold.template).or_default() += 1;
+        }
+    }
+    let mut persistent: HashMap<u32, u32> = HashMap::new();
+    let is_template = |flow: &&Flow| flow.meta().kind == KIND_TEMPLATE;
+    for template in flows.values().filter(is_template) {
+        let expected = under.get(&template.place).copied().unwrap_or(0);
+        assert_eq!(template.cold.created, expected, "{:?}", template.cold);
+        *persistent.entry(template.dest()).or_default() += 1;
+    }
+    for row in 1..plane.maps().live.entries() {
+        let expected = persistent.get(&row).copied().unwrap_or(0);
+        assert_eq!(
+            plane.maps().live(row).unwrap().persistent,
+            expected,
+            "row {row}"
+        );
+    }
 }
 
 /// The table is sound and holds what the model holds.
@@ -106,12 +142,16 @@ pub(crate) fn compare(bench: &Bench) {
             panic!("{tuple:?} {expected:?} is not in the table");
         };
         let meta = flow.meta();
-        let kind = if expected.kind == Kind::Forward {
-            KIND_FORWARD
-        } else {
-            KIND_REVERSE
+        let kind = match expected.kind {
+            Kind::Forward => KIND_FORWARD,
+            Kind::Reverse => KIND_REVERSE,
+            Kind::Template => KIND_TEMPLATE,
         };
         assert_eq!((meta.kind, flow.dest()), (kind, expected.dest), "{tuple:?}");
+        if expected.kind == Kind::Template {
+            let state = State::from_number(meta.state).unwrap();
+            assert_eq!((state, flow.cold.created), (expected.state, expected.under));
+        }
         if expected.kind == Kind::Forward {
             let state = State::from_number(meta.state).unwrap();
             assert_eq!(state, expected.state, "{tuple:?}");

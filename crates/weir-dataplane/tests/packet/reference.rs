@@ -122,7 +122,7 @@ impl Schedule {
     ) -> Option<u32> {
         let mut members = self.members();
         for member in &mut members {
-            member.usable = !live(member.dest).overloaded;
+            member.usable = !live(member.slot).overloaded;
         }
         if let Some(walk) = &mut self.walk {
             for member in &members {

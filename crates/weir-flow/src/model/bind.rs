@@ -3,13 +3,13 @@
 use weir_abi::{
     Addr, DEST_LOCAL, DEST_SNAT, DEST_STRICT, DEVICE_REDIRECT, DEVICE_SEND, Dest, Forward,
     HOP_READY, HOP_REDIRECT, HOP_SEND, HOP_VLAN_KEEP, HopParts, Reason, SERVICE_DROP_NO_SERVER,
-    SETTINGS_LEARN_CLIENTS, State,
+    SERVICE_ONE_PACKET, SETTINGS_LEARN_CLIENTS, SETTINGS_SLOPPY_TCP, State,
 };
 use weir_wire::{IpProtocol, TcpFlags};
 
 use super::config::ServiceRow;
 use super::flows::{Flow, Kind};
-use super::{Arrival, Job, Load, Model, Scheduler, Verdict};
+use super::{Arrival, Job, Load, Model, Scheduler, Verdict, template};
 use crate::key::{GOLDEN_64, Tuple, scaled};
 use crate::state;
 
@@ -78,7 +78,7 @@ impl<S: Scheduler> Model<S> {
             .cloned()
             .unwrap_or_default();
         let tcp = job.layout.protocol == IpProtocol::TCP;
-        let begins = !tcp || anew || begins(job.layout.tcp_flags);
+        let begins = !tcp || anew || self.begins(job.layout.tcp_flags);
         if !row.has_extent {
             // What begins nothing is no flow's, with servers or without.
             return Err(if begins {
@@ -87,33 +87,86 @@ impl<S: Scheduler> Model<S> {
                 Reason::PassNoFlow
             });
         }
+        let key = row
+            .persistence
+            .as_ref()
+            .map(|rule| template::key(job, service, rule));
         if !begins {
             if !untracked {
                 return Err(Reason::PassNoFlow);
             }
-            return self.bind_stateless(job, &row, Reason::PassNoFlow, false);
+            return self.bind_stateless(job, &row, key, Reason::PassNoFlow, false);
         }
-        if self.over_budget(job, &row) {
+        let one_packet = row.flags & SERVICE_ONE_PACKET != 0 && !tcp;
+        let hash = key.map_or(job.hash, |key| self.key.hash(&key));
+        if !one_packet && self.over_budget(job, &row, hash) {
             self.note(Reason::CountSynBudget);
-            return self.bind_stateless(job, &row, Reason::DropSynBudget, true);
+            return self.bind_stateless(job, &row, key, Reason::DropSynBudget, true);
         }
-        let tuple = job.layout.tuple();
-        let chosen = self.choose(job, service, &row);
+        let chosen = match (key, row.persistence) {
+            (Some(key), Some(rule)) => match self.remembered(&key, job.now) {
+                Some(chosen) => chosen,
+                None => {
+                    let chosen = self.choose(job, service, &row, hash);
+                    if self.config.dests.contains_key(&chosen) {
+                        self.remember(key, chosen, job.now, rule.ticks);
+                    }
+                    chosen
+                }
+            },
+            _ => self.choose(job, service, &row, hash),
+        };
+        let dest = *self.config.dests.get(&chosen).ok_or(Reason::DropNoServer)?;
+        if let Some(key) = key {
+            self.use_template(&key, job.now, !one_packet);
+        }
+        if one_packet {
+            return self.bind_one_packet(chosen, &dest);
+        }
+        let bound = self.bind_entry(job, &row, chosen, key);
+        if let (Some(key), Err(_)) = (key, &bound) {
+            self.leave_template(&key);
+        }
+        bound
+    }
+
+    fn bind_entry(
+        &mut self,
+        job: &Job,
+        row: &ServiceRow,
+        chosen: u32,
+        template: Option<Tuple>,
+    ) -> Result<Bound, Reason> {
         let dest = *self.config.dests.get(&chosen).ok_or(Reason::DropNoServer)?;
         if translates(&dest, job) {
-            return self.bind_nat(job, &row, chosen);
+            return self.bind_nat(job, row, chosen, template);
         }
-        let flow = self.new_flow(job, chosen, &dest);
+        let tuple = job.layout.tuple();
+        let flow = Flow {
+            template,
+            by_template: template.is_some(),
+            ..self.new_flow(job, chosen, &dest)
+        };
         self.enter(tuple, flow);
         Ok((chosen, Some(tuple)))
     }
 
+    /// No entry, and under `nat` translated without one; source rewriting would need one.
+    fn bind_one_packet(&mut self, chosen: u32, dest: &Dest) -> Result<Bound, Reason> {
+        if dest.flags & DEST_SNAT != 0 {
+            return Err(Reason::DropNoPlace);
+        }
+        self.live.entry(chosen).or_default().total += 1;
+        Ok((chosen, None))
+    }
+
     /// The scheduler's server; where datagrams went without an entry the spread table's, so that none changes servers when
     /// it gets one.
-    fn choose(&mut self, job: &Job, service: u32, row: &ServiceRow) -> u32 {
-        let udp = job.layout.protocol == IpProtocol::UDP;
-        if udp && self.is_untracked(job) && !self.spread_translates(job, row) {
-            return spread(row, job.hash);
+    fn choose(&mut self, job: &Job, service: u32, row: &ServiceRow, hash: u64) -> u32 {
+        let remembers =
+            job.layout.protocol == IpProtocol::UDP && row.flags & SERVICE_ONE_PACKET == 0;
+        if remembers && self.is_untracked(job) && !self.spread_translates(hash, row) {
+            return spread(row, hash);
         }
         let live = &self.live;
         let load = |index: u32| {
@@ -132,16 +185,29 @@ impl<S: Scheduler> Model<S> {
         self.scheduler.choose(service, &arrival, &load).unwrap_or(0)
     }
 
+    /// What begins a TCP flow: a SYN without RST, with or without other bits; with `sloppy_tcp` anything without RST.
+    fn begins(&self, flags: TcpFlags) -> bool {
+        let sloppy = self.config.settings.flags & SETTINGS_SLOPPY_TCP != 0;
+        (sloppy || flags.contains(TcpFlags::SYN)) && !flags.contains(TcpFlags::RST)
+    }
+
     /// By the spread table, without an entry: each packet of the flow finds the same server. nat cannot, its replies would
     /// not find their way.
     fn bind_stateless(
         &mut self,
         job: &Job,
         row: &ServiceRow,
+        template: Option<Tuple>,
         nat: Reason,
         begins: bool,
     ) -> Result<Bound, Reason> {
-        let chosen = spread(row, job.hash);
+        let chosen = match template {
+            None => spread(row, job.hash),
+            Some(key) => match self.remembered(&key, job.now) {
+                Some(chosen) => chosen,
+                None => spread(row, self.key.hash(&key)),
+            },
+        };
         let dest = *self.config.dests.get(&chosen).ok_or(Reason::DropNoServer)?;
         if dest.forward == Forward::Nat as u8 {
             return Err(nat);
@@ -171,6 +237,10 @@ impl<S: Scheduler> Model<S> {
             seen: job.now,
             peer: None,
             ingress: self.config.ingress,
+            template: None,
+            by_template: false,
+            under: 0,
+            ticks: 0,
         }
     }
 
@@ -180,10 +250,16 @@ impl<S: Scheduler> Model<S> {
     }
 
     /// The scheduler's server, or others of the spread table when its reverse tuple is taken.
-    fn bind_nat(&mut self, job: &Job, row: &ServiceRow, first: u32) -> Result<Bound, Reason> {
+    fn bind_nat(
+        &mut self,
+        job: &Job,
+        row: &ServiceRow,
+        first: u32,
+        template: Option<Tuple>,
+    ) -> Result<Bound, Reason> {
         let mut chosen = first;
         for attempt in 1..=NAT_SERVER_TRIES {
-            match self.bind_nat_to(job, row, chosen) {
+            match self.bind_nat_to(job, row, chosen, template) {
                 Ok(bound) => return Ok(bound),
                 Err(Untranslated::Refused(reason)) => return Err(reason),
                 Err(Untranslated::Conflict) => {
@@ -215,6 +291,7 @@ impl<S: Scheduler> Model<S> {
         job: &Job,
         row: &ServiceRow,
         chosen: u32,
+        template: Option<Tuple>,
     ) -> Result<Bound, Untranslated> {
         let no_place = Untranslated::Refused(Reason::DropNoPlace);
         let dest = *self.config.dests.get(&chosen).ok_or(no_place)?;
@@ -237,6 +314,8 @@ impl<S: Scheduler> Model<S> {
         };
         let flow = Flow {
             peer: Some(reply),
+            template,
+            by_template: template.is_some(),
             ..self.new_flow(job, chosen, &dest)
         };
         self.enter(tuple, flow);
@@ -255,7 +334,7 @@ impl<S: Scheduler> Model<S> {
     fn free_reply(&mut self, reply: Tuple, now: u32) -> Option<Tuple> {
         let holder = self.flows.get(&reply).and_then(|flow| match flow.kind {
             Kind::Reverse => flow.peer,
-            Kind::Forward => None,
+            Kind::Forward | Kind::Template => None,
         });
         if let Some(forward) = holder
             && self
@@ -342,11 +421,6 @@ impl<S: Scheduler> Model<S> {
 fn translates(dest: &Dest, job: &Job) -> bool {
     let at_itself = dest.flags & DEST_LOCAL != 0 && dest.addr == job.layout.dst;
     dest.forward == Forward::Nat as u8 && !at_itself
-}
-
-/// A SYN without RST, with or without other bits.
-fn begins(flags: TcpFlags) -> bool {
-    flags.contains(TcpFlags::SYN) && !flags.contains(TcpFlags::RST)
 }
 
 /// The spread table's server for a hash; 0 = none.

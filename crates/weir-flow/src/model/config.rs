@@ -4,6 +4,19 @@ use std::collections::HashMap;
 
 use weir_abi::{Addr, Dest, Device, Filter, HopParts, Settings};
 
+/// How a service remembers which server its clients got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Persistence {
+    /// How long.
+    pub ticks: u32,
+    /// Bits of an IPv4 client's address that count.
+    pub prefix4: u8,
+    /// Bits of an IPv6 client's address that count.
+    pub prefix6: u8,
+    /// `TEMPLATE_*`.
+    pub scope: u8,
+}
+
 /// A service: its row, and the table that spreads flows without an entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceRow {
@@ -11,6 +24,8 @@ pub struct ServiceRow {
     pub flags: u32,
     /// Whether the row names an extent: false = the service never had a server.
     pub has_extent: bool,
+    /// `None` = every flow is scheduled.
+    pub persistence: Option<Persistence>,
     /// Dest ids over the flow hash; empty = no usable server.
     pub spread: Vec<u32>,
     /// Source addresses of snat.

@@ -33,17 +33,17 @@ fn part(job: &Job) -> (bool, u64) {
 
 impl<S: Scheduler> Model<S> {
     /// Takes from the budget of new entries; whether the flow must do without one. A datagram's under nat need not.
-    pub(super) fn over_budget(&mut self, job: &Job, row: &ServiceRow) -> bool {
+    pub(super) fn over_budget(&mut self, job: &Job, row: &ServiceRow, hash: u64) -> bool {
         let most = self.config.settings.syn_budget;
         if self.syn_budget.take(job.now, most) {
             return false;
         }
-        job.layout.protocol == IpProtocol::TCP || !self.spread_translates(job, row)
+        job.layout.protocol == IpProtocol::TCP || !self.spread_translates(hash, row)
     }
 
     /// Whether the spread table's server needs an entry.
-    pub(super) fn spread_translates(&self, job: &Job, row: &ServiceRow) -> bool {
-        let dest = self.config.dests.get(&spread(row, job.hash));
+    pub(super) fn spread_translates(&self, hash: u64, row: &ServiceRow) -> bool {
+        let dest = self.config.dests.get(&spread(row, hash));
         dest.is_some_and(|dest| dest.forward == Forward::Nat as u8)
     }
 

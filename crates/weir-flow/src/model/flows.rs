@@ -15,6 +15,8 @@ pub enum Kind {
     Forward,
     /// Server to client under nat; state and counts are the forward entry's.
     Reverse,
+    /// A persistent client's choice.
+    Template,
 }
 
 /// One direction of a flow.
@@ -36,6 +38,14 @@ pub struct Flow {
     pub peer: Option<Tuple>,
     /// The device that its first packet came by.
     pub ingress: u32,
+    /// Whether it came by a template.
+    pub by_template: bool,
+    /// That template, as long as it is there.
+    pub template: Option<Tuple>,
+    /// Of a template: flows that came by it and live.
+    pub under: u32,
+    /// Of a template: how long it lives.
+    pub ticks: u32,
 }
 
 /// Entries by tuple, forward and reverse alike: two flows cannot share one.
@@ -45,6 +55,10 @@ pub(super) struct Flows(HashMap<Tuple, Flow>);
 impl Flows {
     pub(super) fn get(&self, tuple: &Tuple) -> Option<&Flow> {
         self.0.get(tuple)
+    }
+
+    pub(super) fn get_mut(&mut self, tuple: &Tuple) -> Option<&mut Flow> {
+        self.0.get_mut(tuple)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Tuple, &Flow)> {
@@ -84,6 +98,29 @@ impl<S: Scheduler> Model<S> {
     pub(super) fn count_bound(&mut self, dest: u32, active: bool) {
         self.live.entry(dest).or_default().total += 1;
         self.count_class(dest, active, 1);
+        let Some(row) = self.config.dests.get(&dest) else {
+            return;
+        };
+        let live = self.live.entry(row.live).or_default();
+        if live.upper != 0 && live.active + live.inactive >= u64::from(live.upper) {
+            live.overloaded = 1;
+        }
+    }
+
+    /// Whether a server that was full takes new flows again, now that one of them is over (ip_vs_unbind_dest).
+    fn ease(&mut self, dest: u32) {
+        let Some(row) = self.config.dests.get(&dest) else {
+            return;
+        };
+        let live = self.live.entry(row.live).or_default();
+        let flows = live.active + live.inactive;
+        let eased = match live.lower {
+            0 => flows * 4 < u64::from(live.upper) * 3,
+            lower => flows < u64::from(lower),
+        };
+        if eased && live.upper != 0 {
+            live.overloaded = 0;
+        }
     }
 
     /// Notes a packet of a forward entry and the state it brings about. UDP keeps the class that it began with.
@@ -98,18 +135,34 @@ impl<S: Scheduler> Model<S> {
         flow.state = next;
         flow.seen = now;
         let (dest, is) = (flow.dest, flow.active);
+        let template = flow.template.filter(|_| next == State::Established);
+        if let Some(template) = template.and_then(|template| self.flows.0.get_mut(&template)) {
+            template.state = State::Established;
+        }
         if was != is {
             self.count_class(dest, is, 1);
             self.count_class(dest, was, -1);
         }
     }
 
-    /// Removes a forward entry with its reverse entry and takes the counts down.
+    /// Removes a forward entry with its reverse entry, or a template, and takes the counts down.
     pub(super) fn release(&mut self, tuple: &Tuple) {
         let Some(flow) = self.flows.0.remove(tuple) else {
             return;
         };
+        if flow.kind == Kind::Template {
+            self.live.entry(flow.dest).or_default().persistent -= 1;
+            // Flows that came by it are nobody's concern any more, not even a later template's of the same client.
+            for other in self.flows.0.values_mut() {
+                other.template = other.template.filter(|template| template != tuple);
+            }
+            return;
+        }
         self.count_class(flow.dest, flow.active, -1);
+        self.ease(flow.dest);
+        if let Some(template) = flow.template.and_then(|key| self.flows.0.get_mut(&key)) {
+            template.under -= 1;
+        }
         if let Some(peer) = flow.peer {
             self.flows.0.remove(&peer);
         }

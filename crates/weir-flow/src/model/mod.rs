@@ -12,16 +12,18 @@ mod flood;
 mod flows;
 mod forward;
 mod refuse;
+mod template;
 
 use std::collections::HashMap;
 
 use weir_abi::{
-    Addr, DEST_LIVE, DEST_RESCHEDULE, DEST_RESET, DEST_STRICT, DEST_USABLE, HopParts, Live, Reason,
-    State, Traffic,
+    Addr, DEST_LIVE, DEST_RESCHEDULE, DEST_RESET, DEST_STRICT, DEST_USABLE, HopParts, Live,
+    POLICY_EXPIRE, POLICY_PERSISTENT, POLICY_SILENT, Reason, SETTINGS_EXPIRE_NODEST,
+    SETTINGS_REUSE, SETTINGS_REUSE_FIN_WAIT, State, Traffic,
 };
 use weir_wire::{IpProtocol, TcpFlags};
 
-pub use config::{Config, PortRange, ServiceRow, VipRow};
+pub use config::{Config, Persistence, PortRange, ServiceRow, VipRow};
 pub use flows::{Flow, Kind};
 
 use crate::key::{FlowKey, Tuple};
@@ -74,7 +76,7 @@ pub struct Load {
     pub active: u64,
     /// Inactive flows.
     pub inactive: u64,
-    /// At its upper threshold; of the server's own row.
+    /// The server is at its upper threshold.
     pub overloaded: bool,
 }
 
@@ -187,16 +189,23 @@ impl<S: Scheduler> Model<S> {
         self.reasons.get(&reason).copied().unwrap_or(0)
     }
 
-    /// Removes what is overdue, as the sweep does sooner or later. Answers how many flows went.
+    /// Removes what is overdue, as the sweep does sooner or later. Answers how many flows and templates went.
     pub fn sweep(&mut self, now: u32) -> usize {
         let overdue: Vec<Tuple> = self
             .flows
             .iter()
-            .filter(|(_, flow)| flow.kind == Kind::Forward && self.overdue(flow, now))
+            .filter(|(_, flow)| flow.kind != Kind::Reverse && self.overdue(flow, now))
             .map(|(tuple, _)| *tuple)
             .collect();
-        overdue.iter().for_each(|tuple| self.release(tuple));
-        overdue.len()
+        let mut gone = 0;
+        for tuple in &overdue {
+            match self.flows.get(tuple).map(|flow| flow.kind) {
+                Some(Kind::Template) => self.expire_template(tuple, now),
+                _ => self.release(tuple),
+            }
+            gone += usize::from(!self.flows.contains(tuple));
+        }
+        gone
     }
 
     /// The fate of a frame that arrives at tick `now`.
@@ -276,6 +285,7 @@ impl<S: Scheduler> Model<S> {
                     self.close(&tuple, &flow, job.now);
                     return self.refuse(job, Reason::RejectRemoved, 0);
                 }
+                Standing::Waits(reason) => return self.drop(reason),
                 Standing::BeginsAnew { any_packet } => {
                     self.release(&tuple);
                     anew = any_packet;
@@ -291,15 +301,25 @@ impl<S: Scheduler> Model<S> {
             .dests
             .get(&flow.dest)
             .map_or(0, |dest| dest.flags);
+        let policy = self
+            .config
+            .dests
+            .get(&flow.dest)
+            .map_or(0, |dest| dest.policy);
         let is_syn = job.layout.tcp_flags.contains(TcpFlags::SYN) && job.layout.protocol.0 == 6;
         let goes_elsewhere = flow.state == State::SynRecv
-            && flags & (DEST_LIVE | DEST_USABLE | DEST_STRICT | DEST_RESET) == DEST_LIVE;
-        let rebinds = is_syn && (state::may_begin_anew(flow.state) || goes_elsewhere);
+            && flags & (DEST_LIVE | DEST_USABLE | DEST_STRICT | DEST_RESET) == DEST_LIVE
+            && !(flow.by_template && policy & POLICY_PERSISTENT != 0);
+        let rebinds = is_syn && (self.begins_anew(flow) || goes_elsewhere);
         if self.overdue(flow, job.now) || rebinds {
             return Standing::BeginsAnew { any_packet: false };
         }
         if flags & DEST_RESCHEDULE != 0 {
-            Standing::BeginsAnew { any_packet: true }
+            Standing::BeginsAnew {
+                any_packet: policy & POLICY_EXPIRE == 0,
+            }
+        } else if flags & DEST_RESET != 0 && policy & POLICY_SILENT != 0 {
+            Standing::Waits(Reason::DropServerGone)
         } else if flags & DEST_RESET != 0 {
             Standing::Reset
         } else if flags & DEST_LIVE == 0 {
@@ -317,6 +337,24 @@ impl<S: Scheduler> Model<S> {
         }
     }
 
+    /// Whether a SYN begins another connection (ip_vs_core.c, `ip_vs_in_hook` and `is_new_conn_expected`).
+    fn begins_anew(&self, flow: &Flow) -> bool {
+        let settings = self.config.settings.flags;
+        if settings & SETTINGS_REUSE == 0 || flow.by_template {
+            return false;
+        }
+        let usable = self
+            .config
+            .dests
+            .get(&flow.dest)
+            .is_none_or(|dest| dest.flags & DEST_USABLE != 0);
+        let quiesced = settings & SETTINGS_EXPIRE_NODEST != 0 && !usable;
+        let finished = flow.state == State::FinWait
+            && flow.one_sided
+            && settings & SETTINGS_REUSE_FIN_WAIT != 0;
+        quiesced || finished || state::may_begin_anew(flow.state)
+    }
+
     fn next_state(&self, job: &Job, flow: &Flow) -> State {
         // Also one that was closed because its server was removed, when the server is back.
         if job.layout.protocol.0 != 6 {
@@ -327,17 +365,19 @@ impl<S: Scheduler> Model<S> {
         } else {
             View::Input
         };
-        state::next(flow.state, view, job.layout.tcp_flags)
+        match job.layout.protocol {
+            IpProtocol::TCP => state::next(flow.state, view, job.layout.tcp_flags),
+            // Also of a flow that was closed because its server was away for a while.
+            _ => State::Udp,
+        }
     }
 
     fn overdue(&self, flow: &Flow, now: u32) -> bool {
-        let timeout = self
-            .config
-            .settings
-            .timeouts
-            .get(flow.state as usize)
-            .copied()
-            .unwrap_or(0);
+        let by_state = self.config.settings.timeouts.get(flow.state as usize);
+        let timeout = match flow.kind {
+            Kind::Template => flow.ticks,
+            _ => by_state.copied().unwrap_or(0),
+        };
         now.wrapping_sub(flow.seen).cast_signed() > timeout.cast_signed()
     }
 
@@ -363,6 +403,8 @@ enum Standing {
     Ended(Reason),
     /// The server was removed, and the client is told with each packet.
     Reset,
+    /// The packet goes no further, the entry stays.
+    Waits(Reason),
     /// Like a packet without a flow; `any_packet`: it need not be a SYN.
     BeginsAnew {
         any_packet: bool,

@@ -32,6 +32,7 @@ fn model(forward: Forward) -> Model<Always> {
     let mut config = Config::new([1, 2], 64);
     config.settings.timeouts = [100; 16];
     config.settings.syn_budget = 10;
+    config.settings.flags = SETTINGS_REUSE;
     config.filter.add_to(addr(VIP));
     config.filter.add_from(addr(SERVER));
     config.vips.insert(addr(VIP), VipRow::default());

@@ -1,0 +1,182 @@
+//! What IPVS's switches, persistence and removal mean for rows: which clients may still come, what a SYN on an old flow does,
+//! what becomes of a removed server's packets.
+//!
+//! Pure, like [`super::rows`], which puts the answers into the rows.
+
+use weir_abi::{
+    DEST_LIVE, DEST_RESCHEDULE, DEST_RESET, POLICY_EXPIRE, POLICY_PERSISTENT, POLICY_SILENT,
+    SETTINGS_EXPIRE_NODEST, SETTINGS_REUSE, SETTINGS_REUSE_FIN_WAIT, SETTINGS_SLOPPY_TCP,
+    TEMPLATE_PORT, TEMPLATE_SERVICE, TEMPLATE_VIP, ticks_from,
+};
+use weir_model::{Ipvs, Ports, Service};
+
+use super::allocation::{DestSlot, Removal};
+
+/// The port of FTP's control connections: its data connections use others, and belong to the same client's choice.
+const FTP: u16 = 21;
+
+/// What a service's row says of persistence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Template {
+    /// How long a choice is remembered; 0 = it is not.
+    pub(super) ticks: u32,
+    /// Bits of an IPv4 client's address that count.
+    pub(super) prefix4: u8,
+    /// Bits of an IPv6 client's address that count.
+    pub(super) prefix6: u8,
+    /// `TEMPLATE_*`.
+    pub(super) scope: u8,
+}
+
+/// A choice holds for the port that the service listens on, for the whole address when it listens on several of its ports
+/// (ip_vs_core.c, `ip_vs_sched_persist`), and for all of the service when it listens on several addresses or by mark.
+pub(super) fn template(service: &Service) -> Template {
+    let Some(persistence) = service.persistence else {
+        return Template::default();
+    };
+    let scope = match (service.listen.as_slice(), service.marks.as_slice()) {
+        ([only], []) => match only.ports {
+            Ports::One(FTP) | Ports::Range(..) | Ports::Any => TEMPLATE_VIP,
+            Ports::One(_) => TEMPLATE_PORT,
+        },
+        _ => TEMPLATE_SERVICE,
+    };
+    Template {
+        ticks: ticks_from(persistence.timeout),
+        prefix4: persistence.netmask,
+        prefix6: persistence.netmask6,
+        scope,
+    }
+}
+
+/// `POLICY_*` of a server that is configured: persistent clients come to those of weight 0 too, not to those that an
+/// operator drains.
+pub(super) fn policy(dest: &DestSlot, ipvs: &Ipvs) -> u8 {
+    let quiesced = dest.quiesced && !ipvs.expire_quiescent_template;
+    if dest.effective > 0 || quiesced {
+        POLICY_PERSISTENT
+    } else {
+        0
+    }
+}
+
+/// What becomes of a removed server's row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Removed {
+    /// `DEST_*`.
+    pub(super) flags: u8,
+    /// `POLICY_*`.
+    pub(super) policy: u8,
+}
+
+/// The kernel drops the packets of a server that is gone, or with `expire_nodest_conn` ends its flows; here flows live on
+/// unless `strict` asks for the kernel's ways.
+pub(super) fn removed(removal: Removal, strict: bool, ipvs: &Ipvs) -> Removed {
+    let (flags, policy) = match removal {
+        Removal::Reset => (DEST_RESET, 0),
+        Removal::Reschedule => (DEST_RESCHEDULE, 0),
+        Removal::Keep if ipvs.expire_nodest_conn => (DEST_RESCHEDULE, POLICY_EXPIRE),
+        Removal::Keep if strict => (DEST_RESET, POLICY_SILENT),
+        Removal::Keep => (0, 0),
+    };
+    Removed {
+        flags: DEST_LIVE | flags,
+        policy,
+    }
+}
+
+/// `SETTINGS_*` of `[ipvs]`.
+pub(super) fn switches(ipvs: &Ipvs) -> u32 {
+    let set = |flag: u32, when: bool| if when { flag } else { 0 };
+    set(SETTINGS_SLOPPY_TCP, ipvs.sloppy_tcp)
+        | set(SETTINGS_REUSE, ipvs.conn_reuse_mode != 0)
+        | set(SETTINGS_REUSE_FIN_WAIT, ipvs.conn_reuse_mode & 2 != 0)
+        | set(SETTINGS_EXPIRE_NODEST, ipvs.expire_nodest_conn)
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_model::{Family, Forward, Listener, Mark, Persistence, Protocol};
+
+    use super::*;
+
+    fn service(listen: &[Ports], marks: usize) -> Service {
+        let mut service = Service::new("web", Forward::Direct, "web");
+        service.persistence = Some(Persistence::default());
+        service.listen = listen
+            .iter()
+            .map(|ports| Listener {
+                protocol: Protocol::Tcp,
+                address: "192.0.2.10".parse().unwrap(),
+                ports: *ports,
+            })
+            .collect();
+        let mark = |number: u32| Mark {
+            mark: number.try_into().unwrap(),
+            family: Family::V4,
+        };
+        service.marks = (1..).take(marks).map(mark).collect();
+        service
+    }
+
+    #[test]
+    fn what_a_service_listens_on_says_what_shares_a_choice() {
+        let cases: [(&[Ports], usize, u8); 7] = [
+            (&[Ports::One(80)], 0, TEMPLATE_PORT),
+            (&[Ports::One(FTP)], 0, TEMPLATE_VIP),
+            (&[Ports::Range(80, 90)], 0, TEMPLATE_VIP),
+            (&[Ports::Any], 0, TEMPLATE_VIP),
+            (&[Ports::One(80), Ports::One(443)], 0, TEMPLATE_SERVICE),
+            (&[Ports::One(80)], 1, TEMPLATE_SERVICE),
+            (&[], 1, TEMPLATE_SERVICE),
+        ];
+        for (listen, marks, scope) in cases {
+            assert_eq!(template(&service(listen, marks)).scope, scope, "{listen:?}");
+        }
+        let mut plain = service(&[Ports::One(80)], 0);
+        plain.persistence = None;
+        assert_eq!(template(&plain), Template::default());
+    }
+
+    #[test]
+    fn a_removed_servers_flows_meet_the_pools_word_before_the_kernels_ways() {
+        let expire = Ipvs {
+            expire_nodest_conn: true,
+            ..Ipvs::default()
+        };
+        let (plain, reset, anew) = (
+            DEST_LIVE,
+            DEST_LIVE | DEST_RESET,
+            DEST_LIVE | DEST_RESCHEDULE,
+        );
+        let cases = [
+            (Removal::Keep, false, Ipvs::default(), (plain, 0)),
+            (Removal::Keep, true, Ipvs::default(), (reset, POLICY_SILENT)),
+            (Removal::Keep, false, expire, (anew, POLICY_EXPIRE)),
+            (Removal::Keep, true, expire, (anew, POLICY_EXPIRE)),
+            (Removal::Reset, true, expire, (reset, 0)),
+            (Removal::Reschedule, true, expire, (anew, 0)),
+        ];
+        for (removal, strict, ipvs, (flags, policy)) in cases {
+            let expected = Removed { flags, policy };
+            assert_eq!(
+                removed(removal, strict, &ipvs),
+                expected,
+                "{removal:?} {strict}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_switch_has_its_flag() {
+        let default = Ipvs::default();
+        assert_eq!(switches(&default), SETTINGS_REUSE);
+        let mode = |conn_reuse_mode| Ipvs {
+            conn_reuse_mode,
+            ..default
+        };
+        assert_eq!(switches(&mode(0)), 0);
+        let both = SETTINGS_REUSE | SETTINGS_REUSE_FIN_WAIT;
+        assert_eq!((switches(&mode(2)), switches(&mode(3))), (both, both));
+    }
+}

@@ -1,0 +1,485 @@
+//! Persistence: which of a client's flows go to one server, for how long, and what becomes of it when the server goes.
+
+use std::sync::Barrier;
+
+use weir_abi::{
+    DEST_LIVE, DEST_SNAT, Forward, KIND_TEMPLATE, POLICY_PERSISTENT, Reason, SERVICE_ONE_PACKET,
+    State, TEMPLATE_PORT, TEMPLATE_SERVICE, TEMPLATE_VIP,
+};
+use weir_dataplane::TestInput;
+use weir_flow::model::VipRow;
+use weir_sched::Kind;
+
+use crate::bench::{Bench, NewServer, Xdp, tick};
+use crate::census::sound;
+use crate::wire::{ACK, FIN, SYN, Shape, at};
+
+const VIP: &str = "192.0.2.10";
+const OTHER_VIP: &str = "192.0.2.11";
+const VIP6: &str = "2001:db8::10";
+/// Ticks of a choice that never ends within a test, and of one whose time is always up.
+const LONG: u32 = 1_000_000;
+const OVER: u32 = u32::MAX;
+
+fn server(forward: Forward, last: u8) -> NewServer {
+    NewServer::new(forward, &format!("10.0.0.{last}"))
+}
+
+fn direct(last: u8) -> NewServer {
+    server(Forward::Direct, last)
+}
+
+fn persist(bench: &mut Bench, service: u32, ticks: u32, prefixes: (u8, u8), scope: u8) {
+    bench.service_row(service, |row| {
+        row.template_ticks = ticks;
+        (row.template_prefix4, row.template_prefix6) = prefixes;
+        row.template_scope = scope;
+    });
+}
+
+/// A service under `rr`, whose every flow would go elsewhere, with persistence for single clients.
+fn serve(bench: &mut Bench, ticks: u32, servers: &[NewServer]) -> (u32, Vec<u32>) {
+    let (service, dests) = bench.serve(Kind::Rr, (VIP, 80), servers);
+    persist(bench, service, ticks, (32, 128), TEMPLATE_PORT);
+    (service, dests)
+}
+
+fn tcp(client: &str, port: u16, flags: weir_wire::TcpFlags) -> Vec<u8> {
+    Shape::tcp(flags).arriving(at(client, port), at(VIP, 80))
+}
+
+/// The server that a packet went to.
+#[track_caller]
+fn went(bench: &mut Bench, frame: &[u8]) -> u32 {
+    let outcome = bench.send(frame);
+    assert_eq!(outcome.verdict, Xdp::Tx, "{outcome:?}");
+    outcome.frame[5].into()
+}
+
+#[test]
+fn a_client_keeps_its_server_and_others_take_their_turn() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    for forward in [Forward::Direct, Forward::Nat] {
+        let vip = if forward == Forward::Nat {
+            OTHER_VIP
+        } else {
+            VIP
+        };
+        let servers = [1, 2, 3].map(|last| server(forward, last));
+        let (service, _) = bench.serve(Kind::Rr, (vip, 80), &servers);
+        persist(&mut bench, service, LONG, (32, 128), TEMPLATE_PORT);
+        let mut first = Vec::new();
+        for client in ["198.51.100.1", "198.51.100.2", "198.51.100.3"] {
+            let syn = |port| Shape::tcp(SYN).arriving(at(client, port), at(vip, 80));
+            let chosen = went(&mut bench, &syn(1000));
+            for port in 1001..1006 {
+                assert_eq!(went(&mut bench, &syn(port)), chosen, "{client}:{port}");
+            }
+            let udp = Shape::udp().arriving(at(client, 1000), at(vip, 80));
+            went(&mut bench, &udp);
+            first.push(chosen);
+        }
+        first.sort_unstable();
+        first.dedup();
+        assert_eq!(first.len(), 3, "each client another server");
+    }
+    bench.settle();
+}
+
+#[test]
+fn the_mask_makes_one_client_of_a_network() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    let (four, _) = bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2), direct(3)]);
+    persist(&mut bench, four, LONG, (26, 64), TEMPLATE_PORT);
+    let mut go = |client: &str| went(&mut bench, &tcp(client, 1000, SYN));
+    let first = go("198.51.100.1");
+    assert_eq!(go("198.51.100.63"), first);
+    assert_ne!(go("198.51.100.64"), first);
+    let six = [11, 12, 13].map(|last| NewServer::new(Forward::Direct, &format!("fd00::{last}")));
+    let (service, _) = bench.serve(Kind::Rr, (VIP6, 80), &six);
+    persist(&mut bench, service, LONG, (32, 60), TEMPLATE_PORT);
+    let mut go = |client: &str| {
+        let frame = Shape::tcp(SYN).arriving(at(client, 1000), at(VIP6, 80));
+        went(&mut bench, &frame)
+    };
+    let first = go("2001:db8:1:10::1");
+    assert_eq!(go("2001:db8:1:1f:ffff::9"), first);
+    assert_ne!(go("2001:db8:1:20::1"), first);
+    bench.settle();
+}
+
+#[test]
+fn the_scope_says_which_ports_and_addresses_share_a_choice() {
+    // Protocols, VIPs and ports of a second flow: whether it follows the first, tcp/VIP:80, for each scope.
+    let seconds = [
+        (false, VIP, 81, [false, true, true]),
+        (true, VIP, 80, [false, false, true]),
+        (false, OTHER_VIP, 80, [false, false, true]),
+    ];
+    for (udp, vip, port, follows) in seconds {
+        for (scope, follows) in [TEMPLATE_PORT, TEMPLATE_VIP, TEMPLATE_SERVICE]
+            .into_iter()
+            .zip(follows)
+        {
+            let Some(mut bench) = Bench::open() else {
+                return;
+            };
+            let (service, _) = bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2)]);
+            let rest = VipRow {
+                any_tcp: service,
+                any_udp: service,
+                ..VipRow::default()
+            };
+            bench.vip(VIP, rest.clone());
+            bench.vip(OTHER_VIP, rest);
+            persist(&mut bench, service, LONG, (32, 128), scope);
+            let first = went(&mut bench, &tcp("198.51.100.1", 1000, SYN));
+            let shape = if udp { Shape::udp() } else { Shape::tcp(SYN) };
+            let second = shape.arriving(at("198.51.100.1", 1001), at(vip, port));
+            assert_eq!(
+                went(&mut bench, &second) == first,
+                follows,
+                "scope {scope}, {vip}:{port} udp {udp}"
+            );
+            bench.settle();
+        }
+    }
+}
+
+#[test]
+fn a_whole_services_choice_works_for_ipv6() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    let six = [11, 12].map(|last| NewServer::new(Forward::Direct, &format!("fd00::{last}")));
+    let (service, _) = bench.serve(Kind::Rr, (VIP6, 80), &six);
+    bench.listen(service, VIP6, 443);
+    persist(&mut bench, service, LONG, (32, 128), TEMPLATE_SERVICE);
+    let client = "2001:db8:1::7";
+    let mut go = |port| {
+        let frame = Shape::tcp(SYN).arriving(at(client, 1000), at(VIP6, port));
+        went(&mut bench, &frame)
+    };
+    assert_eq!(go(80), go(443));
+    bench.settle();
+}
+
+#[test]
+fn a_choice_outlives_its_time_as_long_as_its_flows_live() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    let client = "198.51.100.1";
+    serve(&mut bench, OVER, &[direct(1), direct(2)]);
+    let first = went(&mut bench, &tcp(client, 1000, SYN));
+    assert_eq!(
+        went(&mut bench, &tcp(client, 1001, SYN)),
+        first,
+        "held by the first flow"
+    );
+    bench.settings(|settings| settings.timeouts[State::SynRecv as usize] = OVER);
+    for port in [1000, 1001] {
+        assert_eq!(
+            bench.send(&tcp(client, port, ACK)).counted,
+            [Reason::PassNoFlow]
+        );
+    }
+    assert_ne!(
+        went(&mut bench, &tcp(client, 1002, SYN)),
+        first,
+        "nothing holds it"
+    );
+    bench.settle();
+}
+
+#[test]
+fn the_sweep_gives_a_held_choice_a_minute_and_takes_an_idle_one() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    serve(&mut bench, OVER, &[direct(1), direct(2)]);
+    went(&mut bench, &tcp("198.51.100.1", 1000, SYN));
+    went(&mut bench, &tcp("198.51.100.2", 1000, SYN));
+    went(&mut bench, &tcp("198.51.100.2", 1000, ACK));
+    bench.settings(|settings| settings.timeouts[State::SynRecv as usize] = OVER);
+    assert_eq!(
+        bench.send(&tcp("198.51.100.1", 1000, ACK)).counted,
+        [Reason::PassNoFlow]
+    );
+    bench
+        .plane
+        .test_run("weir_sweep_start", &TestInput::xdp(&[0; 64]))
+        .unwrap();
+    bench.model.sweep(tick());
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    let swept = |bench: &Bench| {
+        let templates: Vec<u32> = bench
+            .plane
+            .maps()
+            .flows
+            .walk()
+            .filter(|flow| flow.meta().kind == KIND_TEMPLATE)
+            .map(|flow| flow.cold.ifindex)
+            .collect();
+        templates == [56]
+    };
+    while !swept(&bench) {
+        assert!(std::time::Instant::now() < deadline);
+        std::thread::yield_now();
+    }
+    bench.settle();
+}
+
+#[test]
+fn an_established_flow_assures_its_choice() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    serve(&mut bench, LONG, &[direct(1)]);
+    went(&mut bench, &tcp("198.51.100.1", 1000, SYN));
+    bench.settle();
+    went(&mut bench, &tcp("198.51.100.1", 1000, ACK));
+    let states: Vec<u8> = sound(&bench.plane)
+        .values()
+        .filter(|flow| flow.meta().kind == KIND_TEMPLATE)
+        .map(|flow| flow.meta().state)
+        .collect();
+    assert_eq!(states, [State::Established as u8]);
+    bench.settle();
+}
+
+#[test]
+fn a_server_of_weight_0_keeps_its_clients_unless_they_shall_go() {
+    for policy in [POLICY_PERSISTENT, 0] {
+        let Some(mut bench) = Bench::open() else {
+            return;
+        };
+        let (service, dests) = serve(&mut bench, LONG, &[direct(1), direct(2)]);
+        let client = "198.51.100.1";
+        let first = went(&mut bench, &tcp(client, 1000, SYN));
+        bench.weigh(service, first, 0);
+        bench.dest_row(first, |row| row.policy = policy);
+        let other = dests.iter().find(|dest| **dest != first).unwrap();
+        let expected = if policy == 0 { *other } else { first };
+        assert_eq!(went(&mut bench, &tcp(client, 1001, SYN)), expected);
+        assert_eq!(went(&mut bench, &tcp("198.51.100.2", 1000, SYN)), *other);
+        assert_eq!(
+            went(&mut bench, &tcp(client, 1000, ACK)),
+            first,
+            "the flow stays"
+        );
+        bench.settle();
+    }
+}
+
+#[test]
+fn a_removed_servers_clients_are_given_another_and_stay_there() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    let (service, _) = serve(&mut bench, LONG, &[direct(1), direct(2), direct(3)]);
+    let client = "198.51.100.1";
+    let first = went(&mut bench, &tcp(client, 1000, SYN));
+    bench.remove(service, first, DEST_LIVE);
+    let second = went(&mut bench, &tcp(client, 1001, SYN));
+    assert_ne!(second, first);
+    for port in 1002..1006 {
+        assert_eq!(went(&mut bench, &tcp(client, port, SYN)), second);
+    }
+    assert_eq!(went(&mut bench, &tcp(client, 1000, ACK)), first);
+    // The first flow came by a choice that is gone: its end takes nothing from the new one.
+    bench.settings(|settings| settings.timeouts[State::Established as usize] = OVER);
+    assert_eq!(
+        bench.send(&tcp(client, 1000, ACK)).counted,
+        [Reason::PassNoFlow]
+    );
+    bench.settle();
+}
+
+#[test]
+fn a_row_given_to_another_server_is_no_choice() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    serve(&mut bench, LONG, &[direct(1), direct(2)]);
+    let client = "198.51.100.1";
+    let first = went(&mut bench, &tcp(client, 1000, SYN));
+    let mut row = bench.plane.maps().dests.get(first).unwrap();
+    row.generation += 1;
+    bench.plane.maps().dests.set(first, &row).unwrap();
+    let frame = tcp(client, 1001, SYN);
+    assert_ne!(u32::from(bench.run(&frame).frame[5]), first);
+}
+
+#[test]
+fn a_persistent_flows_port_is_not_used_anew() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    serve(
+        &mut bench,
+        LONG,
+        &[server(Forward::Nat, 1), server(Forward::Nat, 2)],
+    );
+    bench.learn_clients();
+    let client = "198.51.100.1";
+    let first = went(&mut bench, &tcp(client, 1000, SYN));
+    went(&mut bench, &tcp(client, 1000, ACK));
+    went(&mut bench, &tcp(client, 1000, FIN));
+    let total = |bench: &Bench| bench.plane.maps().live(first).unwrap().total;
+    assert_eq!(went(&mut bench, &tcp(client, 1000, SYN)), first);
+    assert_eq!(total(&bench), 1, "the same entry");
+    bench.settle();
+}
+
+#[test]
+fn without_a_place_a_client_sticks_by_its_hash() {
+    // Two buckets: the fifteenth entry finds none.
+    let Some(mut bench) = Bench::with_flows(14) else {
+        return;
+    };
+    serve(
+        &mut bench,
+        LONG,
+        &[direct(1), direct(2), direct(3), direct(4)],
+    );
+    for last in 1..=7 {
+        bench.run(&tcp(&format!("198.51.100.{last}"), 1000, SYN));
+    }
+    for last in 10..40 {
+        let client = format!("198.51.100.{last}");
+        let servers: Vec<u8> = (1000..1004)
+            .map(|port| bench.run(&tcp(&client, port, SYN)).frame[5])
+            .collect();
+        assert!(
+            servers.iter().all(|server| *server == servers[0]),
+            "{client} {servers:?}"
+        );
+        let later = bench.run(&tcp(&client, 1000, ACK));
+        assert_eq!(later.frame[5], servers[0], "later packets too");
+    }
+    let full = bench.plane.maps().reasons().unwrap()[Reason::CountTableFull.number() as usize];
+    assert!(full >= 30, "{full}");
+    sound(&bench.plane);
+}
+
+#[test]
+fn one_packet_services_choose_for_every_datagram() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    for forward in [Forward::Direct, Forward::Nat] {
+        let vip = if forward == Forward::Nat {
+            OTHER_VIP
+        } else {
+            VIP
+        };
+        let servers = [1, 2, 3].map(|last| server(forward, last).port(5353));
+        let (service, dests) = bench.serve(Kind::Rr, (vip, 53), &servers);
+        bench.service_row(service, |row| row.flags |= SERVICE_ONE_PACKET);
+        let frame = Shape::udp().arriving(at("198.51.100.1", 1000), at(vip, 53));
+        let turns: Vec<u32> = (0..6).map(|_| went(&mut bench, &frame)).collect();
+        assert_eq!(turns[..3], turns[3..], "each in its turn");
+        assert_eq!(bench.plane.maps().flows.walk().count(), 0);
+        for dest in dests {
+            let live = bench.plane.maps().live(dest).unwrap();
+            assert_eq!((live.total, live.active, live.inactive), (2, 0, 0));
+            assert_eq!(bench.plane.maps().traffic(dest).unwrap().packets_in, 2);
+        }
+    }
+    bench.settle();
+}
+
+#[test]
+fn one_packet_concerns_udp_only_and_needs_no_source_rewriting() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    let (service, _) = bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2)]);
+    bench.service_row(service, |row| row.flags |= SERVICE_ONE_PACKET);
+    went(&mut bench, &tcp("198.51.100.1", 1000, SYN));
+    assert_eq!(bench.plane.maps().flows.walk().count(), 1);
+    let snat = server(Forward::Nat, 9).row(|row| row.flags |= DEST_SNAT);
+    let (service, _) = bench.serve(Kind::Rr, (OTHER_VIP, 53), &[snat]);
+    bench.service_row(service, |row| row.flags |= SERVICE_ONE_PACKET);
+    let frame = Shape::udp().arriving(at("198.51.100.1", 1000), at(OTHER_VIP, 53));
+    assert_eq!(bench.send(&frame).counted, [Reason::DropNoPlace]);
+    bench.settle();
+}
+
+#[test]
+fn a_persistent_one_packet_service_remembers_without_entries() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    let (service, _) = serve(&mut bench, LONG, &[direct(1), direct(2)]);
+    bench.service_row(service, |row| row.flags |= SERVICE_ONE_PACKET);
+    let frame = |port| Shape::udp().arriving(at("198.51.100.1", port), at(VIP, 80));
+    let first = went(&mut bench, &frame(1000));
+    for port in 1000..1005 {
+        assert_eq!(went(&mut bench, &frame(port)), first);
+    }
+    assert_eq!(bench.plane.maps().flows.walk().count(), 1, "the choice");
+    bench.settle();
+}
+
+#[test]
+fn two_cpus_make_one_choice() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    if weir_sys::pin_thread(1).is_err() {
+        eprintln!("SKIPPED: needs two CPUs");
+        return;
+    }
+    serve(&mut bench, LONG, &[direct(1), direct(2), direct(3)]);
+    let plane = &bench.plane;
+    let barrier = Barrier::new(2);
+    let stream = |cpu: usize| {
+        weir_sys::pin_thread(cpu).unwrap();
+        barrier.wait();
+        for client in 0..1000u16 {
+            let [high, low] = client.to_be_bytes();
+            let client = format!("198.51.{high}.{low}");
+            for port in [1000, 1001] {
+                let frame = tcp(&client, port + 2 * cpu as u16, SYN);
+                plane.test_run("weir_xdp", &TestInput::xdp(&frame)).unwrap();
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| stream(0));
+        scope.spawn(|| stream(1));
+    });
+    let flows = sound(plane);
+    let missed =
+        plane.maps().reasons().unwrap()[Reason::CountLockMissed.number() as usize] as usize;
+    let templates = flows
+        .values()
+        .filter(|flow| flow.meta().kind == KIND_TEMPLATE)
+        .count();
+    assert!(
+        templates <= 1000 && templates + missed >= 1000,
+        "{templates} {missed}"
+    );
+    let mut astray = 0;
+    for template in flows
+        .values()
+        .filter(|flow| flow.meta().kind == KIND_TEMPLATE)
+    {
+        let of_client = flows
+            .values()
+            .filter(|flow| flow.meta().kind != KIND_TEMPLATE && flow.cold.src == template.cold.src);
+        astray += of_client
+            .filter(|flow| flow.dest() != template.dest())
+            .count();
+    }
+    assert!(
+        astray <= missed,
+        "{astray} flows went elsewhere, {missed} locks missed"
+    );
+}

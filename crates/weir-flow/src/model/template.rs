@@ -1,0 +1,143 @@
+//! Persistence: a client's choice is an entry beside the flows, as IPVS's connection template is.
+//!
+//! Its time starts again with each flow that comes by it; when its time is up while such flows live, it gets another minute
+//! (net/netfilter/ipvs/ip_vs_core.c, `ip_vs_sched_persist`; ip_vs_conn.c, `ip_vs_conn_expire`).
+
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use weir_abi::{Addr, POLICY_PERSISTENT, PROTO_TEMPLATE, State, TEMPLATE_PORT, TEMPLATE_SERVICE};
+
+use super::config::Persistence;
+use super::flows::{Flow, Kind};
+use super::{Job, Model, Scheduler};
+use crate::key::Tuple;
+use crate::parse::Family;
+
+/// A minute, in ticks: what a template gets whose time is up while flows that came by it live.
+const EXTRA_TICKS: u32 = 56;
+
+/// The network of an address: `bits` of its canonical form count.
+fn network(addr: Addr, bits: u32) -> Addr {
+    let whole = u128::from_be_bytes(addr.octets());
+    let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
+    Addr::from_octets((whole & mask).to_be_bytes())
+}
+
+/// Under which tuple the choice of a packet's client is remembered.
+pub(super) fn key(job: &Job, service: u32, rule: &Persistence) -> Tuple {
+    let layout = &job.layout;
+    let (bits, row) = match layout.family {
+        Family::V4 => {
+            let address = Ipv4Addr::from_bits(service);
+            (96 + u32::from(rule.prefix4), address.into())
+        }
+        Family::V6 => {
+            let address = Ipv6Addr::from_bits(service.into());
+            (u32::from(rule.prefix6), address.into())
+        }
+    };
+    let src = network(layout.src, bits);
+    let whole = rule.scope == TEMPLATE_SERVICE;
+    Tuple {
+        src,
+        dst: if whole { row } else { layout.dst },
+        sport: 0,
+        dport: if rule.scope == TEMPLATE_PORT {
+            layout.dport
+        } else {
+            0
+        },
+        protocol: PROTO_TEMPLATE | if whole { 0 } else { layout.protocol.0 },
+        family: layout.family,
+    }
+}
+
+impl<S: Scheduler> Model<S> {
+    /// The server chosen before, if it may still be had; otherwise nothing is remembered any more.
+    pub(super) fn remembered(&mut self, key: &Tuple, now: u32) -> Option<u32> {
+        let template = self.flows.get(key).copied()?;
+        let dest = self.config.dests.get(&template.dest);
+        let may_be_had = dest.is_some_and(|dest| dest.policy & POLICY_PERSISTENT != 0);
+        if !may_be_had || (self.overdue(&template, now) && template.under == 0) {
+            self.release(key);
+            return None;
+        }
+        Some(template.dest)
+    }
+
+    /// Remembers a choice.
+    pub(super) fn remember(&mut self, key: Tuple, dest: u32, now: u32, ticks: u32) {
+        let template = Flow {
+            kind: Kind::Template,
+            dest,
+            state: State::None,
+            active: false,
+            one_sided: false,
+            seen: now,
+            peer: None,
+            ingress: 0,
+            template: None,
+            by_template: false,
+            under: 0,
+            ticks,
+        };
+        self.live.entry(dest).or_default().persistent += 1;
+        self.flows.insert(key, template);
+    }
+
+    /// Another flow comes by the template; `waits` if the template is to outlive it.
+    pub(super) fn use_template(&mut self, key: &Tuple, now: u32, waits: bool) {
+        if let Some(template) = self.flows.get_mut(key) {
+            template.seen = now;
+            template.under += u32::from(waits);
+        }
+    }
+
+    /// A flow that was to come by the template got no entry.
+    pub(super) fn leave_template(&mut self, key: &Tuple) {
+        if let Some(template) = self.flows.get_mut(key) {
+            template.under = template.under.saturating_sub(1);
+        }
+    }
+
+    /// What the sweep does with a template whose time is up.
+    pub(super) fn expire_template(&mut self, key: &Tuple, now: u32) {
+        match self.flows.get_mut(key) {
+            Some(template) if template.under > 0 => {
+                template.seen = now;
+                template.ticks = EXTRA_TICKS;
+            }
+            _ => self.release(key),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::net::IpAddr;
+
+    use super::*;
+
+    #[test]
+    fn a_network_keeps_its_first_bits() {
+        let addr = |text: &str| Addr::from(text.parse::<IpAddr>().unwrap());
+        let cases = [
+            ("198.51.100.77", 96 + 32, "198.51.100.77"),
+            ("198.51.100.77", 96 + 24, "198.51.100.0"),
+            ("198.51.100.77", 96 + 26, "198.51.100.64"),
+            ("198.51.100.77", 96 + 1, "128.0.0.0"),
+            ("2001:db8:1:2:3:4:5:6", 128, "2001:db8:1:2:3:4:5:6"),
+            ("2001:db8:1:2:3:4:5:6", 64, "2001:db8:1:2::"),
+            ("2001:db8:1:2:3:4:5:6", 65, "2001:db8:1:2::"),
+            ("2001:db8:1:2:8000:4:5:6", 65, "2001:db8:1:2:8000::"),
+            ("2001:db8:1:2:3:4:5:6", 33, "2001:db8::"),
+        ];
+        for (address, bits, expected) in cases {
+            assert_eq!(
+                network(addr(address), bits),
+                addr(expected),
+                "{address}/{bits}"
+            );
+        }
+    }
+}

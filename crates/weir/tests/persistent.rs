@@ -1,0 +1,241 @@
+//! Persistence and one-packet services with real servers: over ports, reloads, weights, a killed daemon.
+
+mod world;
+
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use world::{Family, World, bracketed, privileged};
+
+fn config(family: Family, servers: &str, service: &str) -> String {
+    let vip = bracketed(family.vip());
+    format!(
+        "[node]\ninterfaces = [\"eth0\"]\n[pool.web]\nscheduler = \"rr\"\nservers = [{servers}]\n\
+         [service.web]\nlisten = [\"{vip}:80\", \"{vip}:81\"]\nforward = \"nat\"\nsnat = true\npool = \"web\"\n{service}\n"
+    )
+}
+
+fn servers(family: Family, weights: &[u32]) -> String {
+    let tables = weights.iter().enumerate().map(|(n, weight)| {
+        format!(
+            "{{ address = \"{}\", weight = {weight} }}",
+            family.server(n)
+        )
+    });
+    tables.collect::<Vec<_>>().join(", ")
+}
+
+fn prepared() -> World {
+    let mut world = World::new(3);
+    world.start_nginx(1024);
+    for n in 0..3 {
+        world.start_nginx_on(&format!("server{n}"), n, ":81");
+    }
+    world
+}
+
+/// The server that answers on a port of the VIP.
+fn answering(world: &World, family: Family, port: u16) -> String {
+    let url = format!("http://{}:{port}/name", bracketed(family.vip()));
+    let body = world
+        .get(&url)
+        .unwrap_or_else(|error| panic!("{error}: {:#}", world.status()));
+    String::from_utf8_lossy(&body).trim().to_owned()
+}
+
+/// All servers that answer to some requests on both ports.
+fn all(world: &World, family: Family) -> BTreeSet<String> {
+    (0..8)
+        .map(|n| answering(world, family, 80 + n % 2))
+        .collect()
+}
+
+fn number(name: &str) -> usize {
+    name.trim_start_matches("server").parse().expect("a number")
+}
+
+fn a_client_stays(family: Family) {
+    if !privileged() {
+        return;
+    }
+    let mut world = prepared();
+    let persistent = "persistence = { timeout = \"10m\", netmask = 24, netmask6 = 64 }";
+    let pid = world.start_director(&config(family, &servers(family, &[1, 1, 1]), persistent));
+    let first = answering(&world, family, 80);
+    let only = BTreeSet::from([first.clone()]);
+    assert_eq!(all(&world, family), only, "both ports, one server");
+    let status = world.server_status(family.server(number(&first)));
+    assert_eq!(status["persistent_connections"], 1, "{status:#}");
+
+    world.reload(&config(family, &servers(family, &[1, 2, 3]), persistent));
+    assert_eq!(all(&world, family), only, "over a reload");
+
+    let mut weights = [1, 1, 1];
+    weights[number(&first)] = 0;
+    world.reload(&config(family, &servers(family, &weights), persistent));
+    assert_eq!(all(&world, family), only, "at weight 0");
+
+    world.kill_director(pid);
+    assert_eq!(all(&world, family), only, "without the daemon");
+    world.start_director(&config(family, &servers(family, &weights), persistent));
+    assert_eq!(all(&world, family), only, "with another daemon");
+
+    let expire = format!("{persistent}\n[ipvs]\nexpire_quiescent_template = 1");
+    world.reload(&config(family, &servers(family, &weights), &expire));
+    let second = answering(&world, family, 80);
+    assert_ne!(second, first, "weight 0 and expire_quiescent_template");
+    let only = BTreeSet::from([second.clone()]);
+    assert_eq!(all(&world, family), only);
+
+    let drained = format!("web/{}", family.server(number(&second)));
+    world.says(&["server", &drained, "drain"]);
+    let third = answering(&world, family, 81);
+    assert!(third != second && third != first, "drained: {third}");
+}
+
+#[test]
+fn a_client_stays_with_its_server_v4() {
+    a_client_stays(Family::V4);
+}
+
+#[test]
+fn a_client_stays_with_its_server_v6() {
+    a_client_stays(Family::V6);
+}
+
+/// A server that is gone and comes back finds its clients again.
+#[test]
+fn a_removed_server_is_revived_with_its_clients() {
+    if !privileged() {
+        return;
+    }
+    let (family, persistent) = (Family::V4, "persistence = true");
+    let mut world = prepared();
+    world.start_director(&config(family, &servers(family, &[1, 1, 1]), persistent));
+    let first = answering(&world, family, 80);
+    let without = (0..3)
+        .filter(|n| *n != number(&first))
+        .map(|n| format!("\"{}\"", family.server(n)))
+        .collect::<Vec<_>>()
+        .join(", ");
+    let connections = |world: &World| {
+        world.server_status(family.server(number(&first)))["connections"]
+            .as_u64()
+            .expect("a number")
+    };
+    let before = connections(&world);
+    world.reload(&config(family, &without, persistent));
+    world.reload(&config(family, &servers(family, &[1, 1, 1]), persistent));
+    assert_eq!(connections(&world), before, "its totals are back");
+    assert_eq!(all(&world, family), BTreeSet::from([first]));
+}
+
+/// One socket's datagrams go to every server in turn, and nothing is remembered.
+#[test]
+fn one_packet_services_choose_for_every_datagram() {
+    if !privileged() {
+        return;
+    }
+    for family in [Family::V4, Family::V6] {
+        let mut world = World::new(3);
+        world.prepare_servers(&["--forward", "direct", "--vip", &family.vip().to_string()]);
+        world.start_udp_echo(5300, |_| family.vip());
+        world.start_director(&format!(
+            "[node]\ninterfaces = [\"eth0\"]\n[pool.echo]\nscheduler = \"rr\"\nservers = [\"{}\", \"{}\", \"{}\"]\n\
+             [service.echo]\nlisten = [\"udp/{}:5300\"]\nforward = \"direct\"\npool = \"echo\"\none_packet = true\n",
+            family.server(0),
+            family.server(1),
+            family.server(2),
+            bracketed(family.vip())
+        ));
+        let to = SocketAddr::new(family.vip(), 5300);
+        let answers = world.inside("client", move || {
+            let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+            let socket = UdpSocket::bind(any).expect("a socket");
+            socket.connect(to).expect("a route");
+            socket
+                .set_read_timeout(Some(Duration::from_secs(5)))
+                .expect("a timeout");
+            let mut from = Vec::new();
+            let mut buffer = [0; 64];
+            for _ in 0..9 {
+                socket.send(b"hello").expect("it is sent");
+                socket.recv(&mut buffer).expect("an answer");
+                from.push(buffer[0]);
+            }
+            from
+        });
+        let from = answers.join().expect("the client's thread");
+        for turn in from.chunks(3) {
+            assert_eq!(turn.iter().collect::<BTreeSet<_>>().len(), 3, "{from:?}");
+        }
+        let status = world.status();
+        assert_eq!(status["flows"]["entries"], 0, "{status:#}");
+        assert_eq!(status["services"][0]["connections"], 9, "{status:#}");
+    }
+}
+
+/// The sorry server serves only while no other can.
+#[test]
+fn a_sorry_server_stands_in() {
+    if !privileged() {
+        return;
+    }
+    let family = Family::V4;
+    let world = &mut prepared();
+    let text = |weight: u32| {
+        format!(
+            "{}sorry = \"{}\"\n[service.web]\nlisten = [\"{}:80\"]\nforward = \"nat\"\nsnat = true\npool = \"web\"\n",
+            format_args!(
+                "[node]\ninterfaces = [\"eth0\"]\n[pool.web]\nscheduler = \"rr\"\nservers = [{}]\n",
+                servers(family, &[weight, weight])
+            ),
+            family.server(2),
+            family.vip()
+        )
+    };
+    let answers = |world: &World| -> BTreeSet<String> {
+        (0..4).map(|_| answering(world, family, 80)).collect()
+    };
+    world.start_director(&text(1));
+    let both = BTreeSet::from(["server0".to_owned(), "server1".to_owned()]);
+    assert_eq!(answers(world), both);
+    world.reload(&text(0));
+    assert_eq!(answers(world), BTreeSet::from(["server2".to_owned()]));
+    world.reload(&text(1));
+    assert_eq!(answers(world), both);
+}
+
+/// Servers take as many connections as they may, those of all services of the pool together, and open again when told to.
+#[test]
+fn a_server_takes_no_more_than_its_upper_threshold() {
+    if !privileged() {
+        return;
+    }
+    let family = Family::V4;
+    let world = &mut prepared();
+    let text = |first: u32, second: u32| {
+        format!(
+            "[node]\ninterfaces = [\"eth0\"]\n[pool.web]\nscheduler = \"wlc\"\nservers = [\
+             {{ address = \"{}\", max_connections = {first} }}, {{ address = \"{}\", max_connections = {second} }}]\n\
+             [service.one]\nlisten = [\"{vip}:80\"]\nforward = \"nat\"\nsnat = true\npool = \"web\"\n\
+             [service.two]\nlisten = [\"{vip}:81\"]\nforward = \"nat\"\nsnat = true\npool = \"web\"\n",
+            family.server(0),
+            family.server(1),
+            vip = family.vip()
+        )
+    };
+    world.start_director(&text(3, 2));
+    let at = |port| SocketAddr::new(family.vip(), port);
+    assert_eq!(world.hold(at(80), 4), 4);
+    // What was closed counts until its time is up, in the other service too.
+    assert_eq!(world.hold(at(81), 4), 1, "{:#}", world.status());
+    let full = |n: usize| world.server_status(family.server(n))["overloaded"].clone();
+    assert_eq!((full(0), full(1)), (true.into(), true.into()));
+    assert!(world.packets("reject_no_server") > 0, "clients are told");
+    world.reload(&text(3, 4));
+    assert_eq!(world.hold(at(81), 4), 2, "{:#}", world.status());
+    world.reload(&text(0, 0));
+    assert_eq!(world.hold(at(80), 6), 6, "{:#}", world.status());
+}
