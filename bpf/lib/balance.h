@@ -262,8 +262,10 @@ static __always_inline int balance(struct xdp_md *ctx, struct packet *p, int rem
 	}
 	if (entry) {
 		entry = established(p, &b, entry, settings, &ended);
-		if (ended >= 0)
+		if (ended >= 0) {
+			front_forget(b.hash);
 			return no_server_gets(ctx, 0, ended);
+		}
 	}
 	if (entry) {
 		__u32 state = next_state(p, b.flow.meta);
