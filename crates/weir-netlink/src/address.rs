@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
+use netlink_packet_route::address::{
+    AddressAttribute, AddressFlags, AddressMessage, AddressScope, CacheInfo,
+};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::{Change, Netlink, Result};
@@ -94,6 +96,29 @@ impl Netlink {
         if ip.is_ipv6() {
             let flags = AddressFlags::Nodad;
             message.attributes.push(AddressAttribute::Flags(flags));
+        }
+        let request = format!("add address {ip}/{prefix} to device {ifindex}");
+        self.create(&request, RouteNetlinkMessage::NewAddress(message))
+            .await
+    }
+
+    /// As [`Netlink::add_address`], but never chosen as the source of what this machine begins: IPv4 in scope `host`, IPv6
+    /// deprecated from the start (RFC 4862 section 5.5.4). For a VIP on a server, whose answers name it themselves.
+    ///
+    /// # Errors
+    /// As [`Netlink::add_address`].
+    pub async fn add_quiet_address(&self, ifindex: u32, ip: IpAddr, prefix: u8) -> Result<Change> {
+        let mut message = address_message(ifindex, ip, prefix);
+        if ip.is_ipv4() {
+            message.header.scope = AddressScope::Host;
+        } else {
+            let mut lifetimes = CacheInfo::default();
+            lifetimes.ifa_preferred = 0;
+            lifetimes.ifa_valid = u32::MAX;
+            message.attributes.extend([
+                AddressAttribute::Flags(AddressFlags::Nodad),
+                AddressAttribute::CacheInfo(lifetimes),
+            ]);
         }
         let request = format!("add address {ip}/{prefix} to device {ifindex}");
         self.create(&request, RouteNetlinkMessage::NewAddress(message))

@@ -97,6 +97,9 @@ pub(crate) enum Command {
         /// Warnings fail
         #[arg(long)]
         strict: bool,
+        /// Print the findings as JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Show what a reload would change, and how many live flows it touches
     Plan {

@@ -74,6 +74,42 @@ pool = "imges"
 "#;
 
 #[test]
+fn check_as_json() {
+    let seat = Seat::new("json", BAD);
+    let output = seat.output("check -c weir.toml --json");
+    assert_eq!(output.status.code(), Some(1));
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let found = found.as_array().unwrap();
+    let typo = found
+        .iter()
+        .find(|one| one["message"].as_str().unwrap().contains("weigth"))
+        .unwrap();
+    assert_eq!(
+        (
+            &typo["severity"],
+            &typo["file"],
+            &typo["line"],
+            &typo["column"]
+        ),
+        (&"error".into(), &"weir.toml".into(), &3.into(), &1.into())
+    );
+    assert!(typo["code"].as_str().unwrap().starts_with('E'), "{typo}");
+    assert!(found.len() >= 3, "{found:?}");
+
+    let good = Seat::new("json-good", GOOD);
+    let output = good.output("check -c weir.toml --json");
+    assert_eq!(output.status.code(), Some(0));
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(found.is_array(), "{found}");
+
+    let output = good.output("check -c missing.toml --json");
+    assert_eq!(output.status.code(), Some(1));
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(found[0]["file"], "missing.toml");
+    assert!(found[0]["fix"].is_string(), "{found}");
+}
+
+#[test]
 fn check_of_a_good_file() {
     let seat = Seat::new("good", GOOD);
     insta::assert_snapshot!(seat.run("check -c weir.toml"));

@@ -3,6 +3,7 @@
 //! The language itself is weir-config's; here are the file and the machine that it is read on. A name that ends in
 //! `.json` is read as JSON, any other as TOML.
 
+mod finding;
 mod vip;
 
 use std::fs::File;
@@ -11,6 +12,7 @@ use std::path::Path;
 
 use weir_config::{Code, Desired, Diagnostic, FileError, Host, MAX_FILE_BYTES, Severity};
 
+pub use finding::{Finding, Place};
 pub use vip::{AbsentVip, absent_vips};
 
 const LOCAL_PORTS: &str = "/proc/sys/net/ipv4/ip_local_port_range";
@@ -24,6 +26,8 @@ pub struct Loaded {
     pub text: String,
     /// Warnings and notes, rendered; empty for none.
     pub findings: String,
+    /// The same, one by one.
+    pub found: Vec<Finding>,
     /// How many of them are warnings.
     pub warnings: usize,
 }
@@ -36,6 +40,8 @@ pub struct Rejected {
     pub summary: String,
     /// Every finding, rendered as `weir check` shows it.
     pub diagnostics: String,
+    /// The same, one by one.
+    pub found: Vec<Finding>,
 }
 
 /// Reads and judges the file at `path` for this machine; `color` is for the rendered findings.
@@ -47,6 +53,7 @@ pub fn load(path: &Path, color: bool) -> Result<Loaded, Rejected> {
     let broken = |error: &FileError| Rejected {
         summary: error.to_string(),
         diagnostics: weir_config::render_file_error(error, &name, color),
+        found: vec![Finding::of_file(error, &name)],
     };
     let bytes = read(path).map_err(|error| broken(&error))?;
     let text = weir_config::load(&bytes).map_err(|error| broken(&error))?;
@@ -61,6 +68,7 @@ pub fn load(path: &Path, color: bool) -> Result<Loaded, Rejected> {
     match parsed {
         Ok(parsed) => Ok(Loaded {
             findings: weir_config::render(&parsed.findings, text, &name, color),
+            found: Finding::all(&parsed.findings, &name),
             warnings: count(&parsed.findings, Severity::Warning),
             desired: parsed.desired,
             text: text.to_owned(),
@@ -68,6 +76,7 @@ pub fn load(path: &Path, color: bool) -> Result<Loaded, Rejected> {
         Err(found) => Err(Rejected {
             summary: summary(&name, &found),
             diagnostics: weir_config::render(&found, text, &name, color),
+            found: Finding::all(&found, &name),
         }),
     }
 }

@@ -110,13 +110,7 @@ pub fn render(report: &Report, memory: Memory) -> String {
         "counter",
         "Packets by what became of them.",
     );
-    for reason in &report.reasons {
-        text.sample(
-            "weir_packets_total",
-            &[("reason", &reason.reason)],
-            reason.packets,
-        );
-    }
+    packets(&mut text, report);
     let flows = &report.flows;
     text.single(
         "weir_flow_places",
@@ -143,6 +137,18 @@ pub fn render(report: &Report, memory: Memory) -> String {
         memory.resident_bytes,
     );
     text.out
+}
+
+/// Every reason, also what never occurred: `rate()` needs the series before its first increase.
+fn packets(text: &mut Text, report: &Report) {
+    for info in &weir_abi::REASONS {
+        let counted = report
+            .reasons
+            .iter()
+            .find(|reason| reason.reason == info.label);
+        let packets = counted.map_or(0, |reason| reason.packets);
+        text.sample("weir_packets_total", &[("reason", info.label)], packets);
+    }
 }
 
 fn services(text: &mut Text, report: &Report) {

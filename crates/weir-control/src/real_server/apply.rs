@@ -109,7 +109,7 @@ impl Host {
                 memory.addresses.insert(*vip);
                 state.save()?;
                 self.netlink
-                    .add_address(self.loopback, *vip, host_prefix(*vip))
+                    .add_quiet_address(self.loopback, *vip, host_prefix(*vip))
                     .await?;
             }
             Step::RemoveAddress { vip } => {

@@ -89,7 +89,7 @@ pub(crate) fn director() -> Snapshot {
             service("six", "2001:db8::1".parse().unwrap(), vec![first, gone]),
         ],
         reasons: vec![
-            ("direct", "sent by direct routing", 12),
+            ("tx_echo", "ICMP echo to a VIP answered", 12),
             ("no-server", "no usable server", 0),
         ],
         probing: Probing::default(),

@@ -84,6 +84,12 @@ impl Pin {
     }
 }
 
+/// Whether the first directory that exists, on the way up from `path`, is on a bpffs.
+fn nearest_is_bpffs(path: &Path) -> Result<bool> {
+    let existing = path.ancestors().find(|path| path.exists());
+    Ok(bpffs_at(existing.unwrap_or(Path::new("/")))? == Bpffs::Mounted)
+}
+
 /// The directory of the pins.
 #[derive(Debug, Clone)]
 pub(super) struct Pins {
@@ -120,10 +126,11 @@ impl Pins {
         };
         match bpffs_at(parent)? {
             Bpffs::Mounted => {}
+            // Below a bpffs the directories are made like any; elsewhere one is mounted, as for the director.
+            Bpffs::Missing if nearest_is_bpffs(parent)? => {}
             Bpffs::Missing => {
-                return Err(no_bpffs(
-                    "no such directory, where a bpffs is needed for pins",
-                ));
+                fs::create_dir_all(parent).map_err(|source| Error::pin(parent, source))?;
+                mount_bpffs(parent)?;
             }
             Bpffs::NotMounted { .. } if bpffs_at(pin_dir)? == Bpffs::Mounted => {}
             Bpffs::NotMounted { .. } => {

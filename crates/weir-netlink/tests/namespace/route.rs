@@ -57,6 +57,34 @@ fn addresses_come_and_go_once() {
 }
 
 #[test]
+fn a_quiet_address_is_nobodys_source() {
+    in_namespace(async || {
+        let net = Netlink::open().unwrap();
+        let lo = net.link("lo").await.unwrap().unwrap().index;
+        bring_up(&handle_in(&net), lo).await;
+        for (vip, prefix) in [(ip("192.0.2.10"), 32), (ip("2001:db8::10"), 128)] {
+            let made = net.add_quiet_address(lo, vip, prefix).await.unwrap();
+            assert_eq!(made, Change::Made);
+            let again = net.add_quiet_address(lo, vip, prefix).await.unwrap();
+            assert_eq!(again, Change::None);
+            assert!(net.addresses().await.unwrap().iter().any(|it| it.ip == vip));
+        }
+        let shown = std::process::Command::new("ip")
+            .args(["-o", "addr", "show", "dev", "lo"])
+            .output()
+            .unwrap();
+        let shown = String::from_utf8(shown.stdout).unwrap();
+        let line = |address: &str| shown.lines().find(|line| line.contains(address)).unwrap();
+        assert!(line("192.0.2.10/32").contains("scope host"), "{shown}");
+        let deprecated = line("2001:db8::10/128");
+        assert!(
+            deprecated.contains("deprecated") && deprecated.contains("valid_lft forever"),
+            "{shown}"
+        );
+    });
+}
+
+#[test]
 fn lookups_answer_with_kinds() {
     in_namespace(async || {
         let pair = Pair::new().await;

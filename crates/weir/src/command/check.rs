@@ -2,21 +2,37 @@
 
 use std::process::ExitCode;
 
-use weir_control::configuration;
+use weir_control::configuration::{self, Finding};
 
 use super::{Outcome, block_on};
 use crate::arguments::Places;
 use crate::failure::Failure;
 use crate::terminal;
 
-pub(super) fn check(places: &Places, strict: bool) -> Outcome {
+pub(super) fn check(places: &Places, strict: bool, json: bool) -> Outcome {
     let file = places.config();
-    let loaded =
-        configuration::load(file, terminal::color()).map_err(|rejected| Failure::Findings {
-            findings: rejected.diagnostics,
-        })?;
+    let loaded = match configuration::load(file, terminal::color()) {
+        Ok(loaded) => loaded,
+        Err(rejected) if json => {
+            print(&rejected.found)?;
+            return Ok(ExitCode::FAILURE);
+        }
+        Err(rejected) => {
+            return Err(Failure::Findings {
+                findings: rejected.diagnostics,
+            });
+        }
+    };
     // Where the addresses cannot be read, the file is judged alone.
     let absent = block_on(configuration::absent_vips(&loaded.desired))?.unwrap_or_default();
+    if json {
+        let name = file.display().to_string();
+        let absent = absent.iter().map(|vip| Finding::of_absent_vip(vip, &name));
+        let found: Vec<Finding> = loaded.found.into_iter().chain(absent).collect();
+        print(&found)?;
+        let warned = found.iter().any(|one| one.severity == "warning");
+        return Ok(ExitCode::from(u8::from(strict && warned)));
+    }
     terminal::complain(&loaded.findings);
     for vip in &absent {
         terminal::complain(&vip.render(file));
@@ -29,4 +45,9 @@ pub(super) fn check(places: &Places, strict: bool) -> Outcome {
     let extent = configuration::extent(&loaded.desired);
     terminal::print(&format!("ok: {extent}\n"))?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn print(found: &[Finding]) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(found).map_err(Failure::failed)?;
+    Ok(terminal::print(&(text + "\n"))?)
 }

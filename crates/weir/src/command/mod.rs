@@ -17,9 +17,11 @@ mod status;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use crate::arguments::{Arguments, Command};
 use crate::failure::Failure;
+use crate::terminal;
 
 /// How a command ends.
 pub(crate) type Outcome = Result<ExitCode, Failure>;
@@ -29,7 +31,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome {
     let places = &arguments.places;
     match &arguments.command {
         Command::Run => run::run(places),
-        Command::Check { strict } => check::check(places, *strict),
+        Command::Check { strict, json } => check::check(places, *strict, *json),
         Command::Plan { json } => plan::plan(places, *json),
         Command::Reload { guard, json } => reload::reload(places, *guard, *json),
         Command::Status { json, watch } => status::status(places, *json, *watch),
@@ -66,4 +68,64 @@ fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
         .enable_all()
         .build()?;
     Ok(runtime.block_on(work))
+}
+
+/// How long a command may be silent, and how often it speaks from then on.
+const SILENCE: Duration = Duration::from_secs(2);
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// [`block_on`] for what may take long: says on stderr that it goes on.
+fn patiently<T>(what: &str, work: impl Future<Output = T>) -> Result<T, Failure> {
+    let begun = Instant::now();
+    block_on(speaking(work, SILENCE, AGAIN, || {
+        let seconds = begun.elapsed().as_secs();
+        terminal::complain(&format!(
+            "weir: still working: {what}, {seconds} s so far\n"
+        ));
+    }))
+}
+
+/// Waits for `work` and calls `speak` after `first`, then after every `again`.
+async fn speaking<T>(
+    work: impl Future<Output = T>,
+    first: Duration,
+    again: Duration,
+    mut speak: impl FnMut(),
+) -> T {
+    let mut work = std::pin::pin!(work);
+    let mut silence = first;
+    loop {
+        match tokio::time::timeout(silence, &mut work).await {
+            Ok(done) => return done,
+            Err(_) => speak(),
+        }
+        silence = again;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_takes_long_is_spoken_of() {
+        let mut spoken = 0;
+        let quick = speaking(async { 1 }, Duration::ZERO, Duration::ZERO, || spoken += 1);
+        assert_eq!(block_on(quick).unwrap(), 1);
+        assert_eq!(spoken, 0);
+
+        let (done, work) = tokio::sync::oneshot::channel();
+        let mut done = Some(done);
+        let moment = Duration::from_millis(1);
+        let slow = speaking(work, moment, moment, || {
+            spoken += 1;
+            if spoken == 3
+                && let Some(done) = done.take()
+            {
+                done.send(()).expect("it is waited for");
+            }
+        });
+        block_on(slow).unwrap().unwrap();
+        assert!(spoken >= 3, "{spoken}");
+    }
 }

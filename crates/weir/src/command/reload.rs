@@ -6,7 +6,7 @@ use std::time::Duration;
 use weir_control::api::FileRequest;
 use weir_control::client::Client;
 
-use super::{Outcome, block_on};
+use super::{Outcome, patiently};
 use crate::arguments::Places;
 use crate::failure::Failure;
 use crate::terminal;
@@ -19,7 +19,10 @@ pub(super) fn reload(places: &Places, guard: Option<Duration>, json: bool) -> Ou
         path: places.named_config()?,
         color: terminal::color(),
     };
-    let reloaded = block_on(Client::new(&places.runtime_dir).reload(&request))??;
+    let reloaded = patiently(
+        "the reload",
+        Client::new(&places.runtime_dir).reload(&request),
+    )??;
     let text = if json {
         serde_json::to_string_pretty(&reloaded).map_err(Failure::failed)? + "\n"
     } else {
