@@ -489,7 +489,8 @@ fn what_cannot_be_finished_is_taken_back() {
     topology.up(&request(Forward::Direct, &["2001:db8::10"]));
     let before = topology.server_facts();
     let mut options = topology.options();
-    options.pin_dir = "/nonexistent/bpf/weir".into();
+    // Nothing can be made there.
+    options.pin_dir = "/proc/nonexistent/bpf/weir".into();
     let error = topology
         .up_with(&options, &request(Forward::Tunnel, &["192.0.2.10"]))
         .unwrap_err();
