@@ -156,6 +156,46 @@ fn a_service_made_by_hand_balances_and_outlives_the_daemon() {
 }
 
 #[test]
+fn a_persistent_client_is_shown_as_its_template() {
+    if !privileged() {
+        return;
+    }
+    let mut world = two_servers();
+    world.start_director(NODE);
+    let service = format!("-t {}:80", Family::V4.vip());
+    done(&world, &format!("-A {service} -s rr -p 300"));
+    for n in 0..2 {
+        done(
+            &world,
+            &format!("-a {service} -r {} -g", Family::V4.server(n)),
+        );
+    }
+    let first = answers(&world);
+    for _ in 0..3 {
+        assert_eq!(answers(&world), first);
+    }
+    let listed = done(&world, "-L -n --persistent-conn");
+    let counted = |line: &str| line.split_whitespace().nth(3) == Some("1");
+    assert_eq!(
+        listed.lines().filter(|line| counted(line)).count(),
+        1,
+        "{listed}"
+    );
+    let connections = done(&world, "-L -n -c");
+    let template = format!("{}:0 ", Family::V4.client());
+    let rows: Vec<&str> = connections
+        .lines()
+        .filter(|line| line.contains(&template))
+        .collect();
+    assert_eq!(rows.len(), 1, "{connections}");
+    assert!(
+        rows[0].contains(" NONE ") && rows[0].starts_with("TCP 0"),
+        "{connections}"
+    );
+    assert_eq!(connections.matches("TCP ").count(), 5, "{connections}");
+}
+
+#[test]
 fn rates_rise_with_traffic() {
     if !privileged() {
         return;

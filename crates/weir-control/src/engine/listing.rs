@@ -1,9 +1,10 @@
 //! What `ipvsadm -L` shows: services of both origins with their counts, and connections.
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use weir_abi::{KIND_FORWARD, State};
+use weir_abi::{KIND_FORWARD, KIND_TEMPLATE, PROTO_TEMPLATE, State};
 use weir_dataplane::{Maps, PinDir, PinnedPlane, open_readonly};
 use weir_flow::timeout;
 use weir_ipvsadm::{
@@ -133,6 +134,14 @@ impl View<'_> {
         })
     }
 
+    /// The first VIP of the service in that row.
+    fn first_address(&self, row: u32) -> Option<IpAddr> {
+        let services = &self.memory.allocation.services;
+        let (name, _) = services.iter().find(|(_, slot)| slot.row == row)?;
+        let service = self.desired.service(name)?;
+        service.listen.first().map(|listener| listener.address)
+    }
+
     fn server(
         &self,
         service: &str,
@@ -150,6 +159,7 @@ impl View<'_> {
         if let Some(dest) = dest {
             let live = self.maps.live(dest.id)?;
             (listed.active, listed.inactive) = (live.active, live.inactive);
+            listed.persistent = u64::from(live.persistent);
             let zero = self.memory.origin.zeroed.get(service);
             let mut zeros = zero.into_iter().flat_map(|zero| &zero.servers);
             let zero = zeros.find(|(generation, _)| *generation == dest.generation);
@@ -200,21 +210,32 @@ impl View<'_> {
         for flow in self.maps.flows.walk() {
             let meta = flow.meta();
             let state = State::ALL.iter().find(|state| **state as u8 == meta.state);
-            let Some(state) = state.filter(|_| meta.kind == KIND_FORWARD) else {
+            let template = meta.kind == KIND_TEMPLATE;
+            let Some(state) = state.filter(|_| template || meta.kind == KIND_FORWARD) else {
                 continue;
             };
             let cold = flow.cold;
             let dest = self.maps.dests.get(flow.dest())?;
-            let vip = (cold.dst.to_ip(), cold.dport.get());
+            // What holds for all that a service listens on has the service's row in the VIP's place.
+            let whole = template && cold.proto == PROTO_TEMPLATE;
+            let address = match self.first_address(cold.service) {
+                Some(address) if whole => address,
+                _ => cold.dst.to_ip(),
+            };
+            let vip = (address, cold.dport.get());
+            let lives = match template {
+                true => weir_abi::ticks_to_duration(cold.ifindex),
+                false => timeouts.of(*state),
+            };
             let idle = weir_abi::ticks_to_duration(now.wrapping_sub(meta.seen));
             connections.push(Connection {
-                protocol: match cold.proto {
+                protocol: match cold.proto & !PROTO_TEMPLATE {
                     6 => Some(Protocol::Tcp),
                     17 => Some(Protocol::Udp),
                     _ => None,
                 },
-                expires_s: timeouts.of(*state).saturating_sub(idle).as_secs(),
-                state: state_name(*state).to_owned(),
+                expires_s: lives.saturating_sub(idle).as_secs(),
+                state: if template { "NONE" } else { state_name(*state) }.to_owned(),
                 client: (cold.src.to_ip(), cold.sport.get()),
                 vip,
                 server: (
