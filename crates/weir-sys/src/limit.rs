@@ -4,8 +4,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{Error, Result};
 
-/// Raises the soft limit of open files to the hard one: a probe under way holds a descriptor, and the usual 1024 are for
-/// programs that still use select(2).
+/// Raises the soft limit of open files to the hard one: the usual 1024 are for programs that still use select(2).
 ///
 /// # Errors
 /// The soft limit may not be changed.

@@ -93,9 +93,6 @@ impl Clock {
 impl Checks {
     /// Without any check. Must be called inside a tokio runtime.
     pub fn start() -> Self {
-        if let Err(error) = weir_sys::raise_nofile() {
-            tracing::warn!(%error, "few probes can be under way at a time");
-        }
         let clock = Clock::new();
         let seed = clock.base.as_nanos() as u64 ^ u64::from(std::process::id()) << 32;
         let shared = Arc::new(Shared {

@@ -61,6 +61,10 @@ pub async fn run<P: Plane>(
     if traffic::needs_engine(&loaded.desired) {
         traffic::check_rights()?;
     }
+    // Proxied connections, probes under way, maps, programs and links each hold a descriptor.
+    if let Err(error) = weir_sys::raise_nofile() {
+        tracing::warn!(%error, "few connections and probes can be open at a time");
+    }
     let notifier = Notifier::from_env()?;
     let runtime_dir = RuntimeDir::take(&options.runtime_dir)?;
     let mut signals = Signals::new().map_err(|source| Error::Signals { source })?;

@@ -74,6 +74,8 @@ fn features(netns: &NetNs, interface: &str, wanted: &[(&str, bool)]) {
 
 impl Topology {
     pub(crate) fn new(name: &str) -> Self {
+        // Every test of the process has its maps and connections open at the same time.
+        weir_sys::raise_nofile().unwrap();
         let directory =
             std::env::temp_dir().join(format!("weir-engine-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
