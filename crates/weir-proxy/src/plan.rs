@@ -111,6 +111,8 @@ pub(crate) struct Targets {
     pub(crate) scheduler: Scheduler,
     /// In file order.
     pub(crate) list: Vec<Arc<Target>>,
+    /// Without a usable server a client gets no answer.
+    pub(crate) silent: bool,
     /// Changes with every weight.
     pub(crate) version: Arc<AtomicU32>,
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use weir_http::HeadLimits;
-use weir_model::{Desired, Pool, RouteAction};
+use weir_model::{Desired, NoServer, Pool, RouteAction};
 
 use crate::plan::{Listeners, Load, Plan, Service, Sharded, Shared, Target, Targets};
 use crate::status::ServiceStatus;
@@ -348,6 +348,7 @@ fn targets(known: &mut Known, workers: usize, proxy: &weir_model::Proxy, pool: &
     Targets {
         list: list.collect(),
         pool: pool.name.clone(),
+        silent: pool.no_server == NoServer::Drop,
         scheduler: pool
             .scheduler
             .unwrap_or(weir_model::Proxy::default_scheduler(proxy.protocol)),

@@ -482,6 +482,15 @@ fn without_a_server_the_answer_is_502_or_503_and_an_operator_may_drain() {
         ),
         (Some("drain"), Some(0))
     );
+    let silent = configuration(seat.listen, "http", &[origin.address()], "")
+        .replace("[pool.p]\n", "[pool.p]\nno_server = \"drop\"\n");
+    seat.reload(&silent);
+    client.send(GET);
+    assert!(
+        matches!(client.response(), Ok(None)),
+        "no answer, and the end"
+    );
+    let mut client = Client::connect(seat.listen);
     assert!(seat.weir(&["server", &name, "ready"]).0);
     assert!(client.ask(GET).0.starts_with("HTTP/1.1 200 "));
 }

@@ -165,6 +165,10 @@ impl Session {
                 &mut cx.dice,
             );
             let Some(place) = place else {
+                if self.attempts == 0 && service.pools[self.pool].silent {
+                    service.counters.of(cx.worker).errors.add(1);
+                    return Moved::Ends;
+                }
                 return self.fail(key, cx, if self.attempts == 0 { 503 } else { 502 });
             };
             self.place = place;
