@@ -27,7 +27,7 @@ nginx                            | nginx-light    | the real servers of all expe
 haproxy                          | haproxy        | peer: the proxy
 ab                               | apache2-utils  | load of the field reports
 wrk                              | wrk            | load with keep-alive
-ldirectord                       | ldirectord     | peer: IPVS's checker, driving weir ipvsadm
+ldirectord                       | ldirectord     | peer: health checks for IPVS, driving weir ipvsadm
 socat                            | socat          | UDP servers in the tests
 redis-server                     | redis-server   | peer of the redis check
 dnsmasq                          | dnsmasq-base   | peer of the dns check
