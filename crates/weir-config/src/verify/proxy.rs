@@ -1,6 +1,6 @@
 //! What proxy services say together with pools, with each other and with the node.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 
 use weir_model::{Ports, Protocol, ProxyProtocol, RouteAction};
@@ -18,11 +18,28 @@ pub(super) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&st
     routes(sink, lowered, pools);
     for proxy in &lowered.proxies {
         let Some(place) = &proxy.pool else { continue };
-        match pools.get(proxy.proxy.pool.as_str()) {
-            Some(pool) => servers(sink, proxy, pool),
-            None => dangling(sink, lowered, pools, &proxy.proxy.pool, place, &proxy.name),
+        let own = proxy.proxy.pool.as_str();
+        if !pools.contains_key(own) {
+            dangling(sink, lowered, pools, own, place, &proxy.name);
+        }
+        for name in reached(lowered, proxy) {
+            if let Some(pool) = pools.get(name) {
+                servers(sink, proxy, pool);
+            }
         }
     }
+}
+
+/// Pools that a service's requests can come to, each once.
+fn reached<'a>(lowered: &'a Lowered, proxy: &'a LoweredProxy) -> BTreeSet<&'a str> {
+    let routes = lowered.routes.iter();
+    let by_route = routes
+        .filter(|route| route.service.0 == proxy.proxy.name)
+        .filter_map(|route| match &route.route.action {
+            RouteAction::Pool(pool) => Some(pool.as_str()),
+            RouteAction::Redirect { .. } | RouteAction::Answer { .. } => None,
+        });
+    by_route.chain([proxy.proxy.pool.as_str()]).collect()
 }
 
 /// Routes: whose they are, where they lead, and whether a request can come to them.
@@ -126,6 +143,13 @@ fn servers(sink: &mut Sink<'_>, proxy: &LoweredProxy, pool: &LoweredPool) {
             Diagnostic::new(Code::NoServers, &pool.name, message)
                 .also(&proxy.name, "this service refuses all clients")
                 .fix("add `servers`"),
+        );
+    }
+    if let Some(place) = &pool.sorry {
+        let message = "a sorry server is not built yet for proxy services";
+        sink.push(
+            Diagnostic::new(Code::NotBuilt, place, message)
+                .also(&proxy.name, "this one uses the pool"),
         );
     }
     if let Some(scheduler) = pool.pool.scheduler
