@@ -40,10 +40,12 @@ fn index() -> String {
         .filter(|key| !key.is_built())
         .map(|key| format!("`{}`", key.name))
         .collect();
-    out.push_str(&format!(
-        "\nNot built yet, and refused: {}.\n",
-        later.join(", ")
-    ));
+    if !later.is_empty() {
+        out.push_str(&format!(
+            "\nNot built yet, and refused: {}.\n",
+            later.join(", ")
+        ));
+    }
     out
 }
 
