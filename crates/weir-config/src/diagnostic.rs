@@ -125,10 +125,11 @@ impl<'t> Lines<'t> {
     pub(crate) fn source(&self, offset: usize) -> Source {
         let index = self.index(offset);
         let start = self.starts.get(index).copied().unwrap_or(0);
-        // An offset inside a character counts the characters before it.
-        let column = self.text[start..]
-            .char_indices()
-            .take_while(|(at, _)| start + at < offset)
+        let end = offset.clamp(start, self.text.len());
+        // An offset inside a character counts it: what counts are the octets that begin one.
+        let column = self.text.as_bytes()[start..end]
+            .iter()
+            .filter(|octet| **octet & 0xc0 != 0x80)
             .count();
         let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         Source {

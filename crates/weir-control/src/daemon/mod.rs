@@ -12,12 +12,13 @@ mod runtime_dir;
 #[cfg(test)]
 mod tests;
 
+use std::future::pending;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
 use weir_model::Desired;
 use weir_netlink::{Event, Netlink, Watch};
 use weir_sys::{Notification, Notifier};
@@ -34,6 +35,9 @@ pub use runtime_dir::{LOCK, RuntimeDir, SOCKET, last_configuration, last_text};
 
 /// How often the engine looks after what nothing tells it.
 const TICK: Duration = Duration::from_secs(1);
+
+/// What checks say is gathered so long before it is put into force: a pool of thousands is weighed once, not once a result.
+const GATHERING: Duration = Duration::from_millis(20);
 
 /// What the command line gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,6 +107,7 @@ async fn serve<P: Plane>(
     notifier: &Notifier,
 ) {
     let mut ticks = ticks();
+    let mut follow_at = None;
     loop {
         tokio::select! {
             Some(order) = taken.recv() => {
@@ -115,7 +120,11 @@ async fn serve<P: Plane>(
                     tell(notifier, Notification::Ready);
                 }
             }
-            () = director.news() => {
+            () = director.news(), if follow_at.is_none() => {
+                follow_at = Some(Instant::now() + GATHERING);
+            }
+            () = until(follow_at) => {
+                follow_at = None;
                 if let Err(error) = director.follow_checks() {
                     tracing::warn!(%error, "what checks say was not put into force");
                 }
@@ -144,6 +153,14 @@ async fn serve<P: Plane>(
             _ = signals.terminate.recv() => return,
             _ = signals.interrupt.recv() => return,
         }
+    }
+}
+
+/// Ends at that instant; without one, never.
+async fn until(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => sleep_until(instant).await,
+        None => pending().await,
     }
 }
 
