@@ -1,7 +1,7 @@
 //! What IPVS's switches, persistence and removal mean for rows: which clients may still come, what a SYN on an old flow does,
 //! what becomes of a removed server's packets.
 //!
-//! Pure, like [`super::rows`], which puts the answers into the rows.
+//! Pure, like [`mod@super::rows`], which puts the answers into the rows.
 
 use weir_abi::{
     DEST_LIVE, DEST_RESCHEDULE, DEST_RESET, POLICY_EXPIRE, POLICY_PERSISTENT, POLICY_SILENT,
