@@ -1,7 +1,7 @@
 //! Health without I/O: when to probe, what a result changes, what weight follows, and what probes say to servers.
 //!
 //! [`Monitor`] holds every check in force. It is told the configuration, the time and the results, and answers with probes to
-//! run and servers whose [`Standing`] changed; [`weigh`] makes weights of standings. A [`Dialogue`] is one probe's side of a
+//! run and servers whose [`Standing`] changed; [`weigh()`] makes weights of standings. A [`Dialogue`] is one probe's side of a
 //! conversation, as bytes. The crate opens no socket, reads no clock and draws no random numbers but from a seed that it is
 //! given: the driver in weir-control does the rest, and the tests replace it by a simulation.
 //!

@@ -1,6 +1,6 @@
 //! ipvsadm's language, as values: command lines, their checks and messages, the table that they edit, its listings.
 //!
-//! What ipvsadm 1.31 does between its arguments and the kernel is [`parse`]; what the kernel's control plane does with the
+//! What ipvsadm 1.31 does between its arguments and the kernel is [`parse()`]; what the kernel's control plane does with the
 //! answer is [`Table`]; what comes back to the terminal is [`Listing`] and [`Connection`]. Names of hosts and ports are
 //! asked of a [`Names`], so that nothing here reads a file or the network. The crate refuses to know where a table is kept,
 //! how it comes into force, and who counts.
