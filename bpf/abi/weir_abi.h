@@ -108,7 +108,7 @@ enum weir_scheduler {
 
 /*
  * weir_tables holds 16-byte elements. A service's extent starts with this header (four elements); lists and hash tables
- * lie anywhere in the map. An extent never changes after a service row names it.
+ * lie anywhere in the map. An extent never changes after a service row names it, the nodes of its tree aside.
  */
 struct weir_extent {
 	__u32 scheduler; /* enum weir_scheduler */
@@ -126,8 +126,19 @@ struct weir_extent {
 	__u32 start_seq;    /* what a cursor of another generation becomes: user space carries it over a change of the list */
 	__u32 start_weight;
 	__u32 max_load; /* percent of a fair share of active flows that a hash may give a server, 0 = no bound */
-	__u32 pad[2];
+	/* A list that is too long to be walked has a tree of winners, of which packets change the nodes (lib/candidate.h): */
+	__u32 tree_at;    /* nodes from 0 on, __u32 positions in the list, four an element */
+	__u32 tree_width; /* number of nodes and of leaves, a power of two; 0 = no tree */
 };
+
+/* Node 0 of a tree: what its scheduler compares. Cost of an active flow:9, of an inactive one:1, of none:1, weights aside:1, an
+ * idle server first:1, only servers with active ≤ weight:1. */
+#define WEIR_RULE_WLC 768
+#define WEIR_RULE_LC  2816
+#define WEIR_RULE_SED 1025
+#define WEIR_RULE_NQ  5121
+#define WEIR_RULE_FO  1024
+#define WEIR_RULE_OVF 9216
 
 struct weir_member {
 	__u32 seq;    /* order of adding, ascending; 0 is never used */

@@ -33,6 +33,8 @@ struct bind_scratch {
 	struct flow_new forward;
 	struct flow_new reverse;
 	struct flow_new template;
+	__u64 overdue_meta;
+	__u32 overdue; /* place of a flow that holds a reverse tuple and only waits for the sweep */
 };
 
 struct {
@@ -50,11 +52,10 @@ static __always_inline void count_total(__u32 dest_id)
 		__sync_fetch_and_add(&live->total, 1);
 }
 
-static __always_inline void count_bound(__u32 dest_id, const struct weir_dest *dest, int active)
+static __always_inline void count_bound(__u32 dest_id, int active)
 {
 	count_total(dest_id);
-	count_class(dest_id, active, 1);
-	threshold_bound(dest);
+	count(dest_id, active, 1, COUNT_FLOW);
 }
 
 static __always_inline __u32 first_state(const struct packet *p)
@@ -110,17 +111,18 @@ static __always_inline void binding_take(struct binding *b, const struct flow_ne
 
 /* ---- nat --------------------------------------------------------------------------------------------------------------- */
 
-/* Frees a reverse tuple whose flow is overdue and only waits for the sweep. */
-__noinline int reverse_make_room(__u64 hash, __u32 now)
+/* Whether a reverse tuple's flow is overdue and only waits for the sweep. It is told, not released: see bind_nat(). */
+__noinline int reverse_overdue(__u64 hash, __u32 now)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
+	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
 	struct weir_flow_cold *cold;
 	struct weir_entry *forward;
 	struct flow found = {};
 	__u64 meta;
 
 	/* Not in a table that flows are moved out of: there a place is free again when they have moved. */
-	if (!settings || !table_find(hash, &found) || META_KIND(found.meta) != WEIR_KIND_REVERSE)
+	if (!settings || !scratch || !table_find(hash, &found) || META_KIND(found.meta) != WEIR_KIND_REVERSE)
 		return 0;
 	cold = place_cold(found.place);
 	if (!cold || cold->peer == WEIR_NO_PLACE)
@@ -129,13 +131,16 @@ __noinline int reverse_make_room(__u64 hash, __u32 now)
 	if (!forward)
 		return 0;
 	meta = READ_ONCE(forward->meta);
-	if (META_KIND(meta) == WEIR_KIND_FORWARD && meta_overdue(meta, now, settings))
-		return flow_release(cold->peer, meta);
-	return 0;
+	if (META_KIND(meta) != WEIR_KIND_FORWARD || !meta_overdue(meta, now, settings))
+		return 0;
+	scratch->overdue = cold->peer;
+	scratch->overdue_meta = meta;
+	return 1;
 }
 
 /* Answers of the reverse insertion beside enum flow_insert. */
 #define FLOW_SNAT_EXHAUSTED 4
+#define FLOW_OVERDUE	    5 /* the scratch row names the flow that must go first */
 
 static __always_inline int reverse_try(struct flow_new *reverse, struct packet *p)
 {
@@ -143,8 +148,8 @@ static __always_inline int reverse_try(struct flow_new *reverse, struct packet *
 
 	flow_new_hash(reverse, p->family);
 	result = flow_begin(reverse);
-	if (result == FLOW_EXISTS && reverse_make_room(reverse->hash, reverse->now))
-		result = flow_begin(reverse);
+	if (result == FLOW_EXISTS && reverse_overdue(reverse->hash, reverse->now))
+		return FLOW_OVERDUE;
 	return result;
 }
 
@@ -217,6 +222,13 @@ static __always_inline int bind_nat(struct packet *p, struct binding *b, __u32 d
 	scratch->reverse.src = dest->addr;
 	scratch->reverse.sport = dest->port ? dest->port : p->dport;
 	result = reverse_insert(p, b->hash, b->service, dest->flags & WEIR_DEST_SNAT);
+	/* Here and not where it was met: a release's calls, down to the climb through a tree, do not fit below those. */
+	if (result == FLOW_OVERDUE) {
+		flow_release(scratch->overdue, scratch->overdue_meta);
+		result = reverse_insert(p, b->hash, b->service, dest->flags & WEIR_DEST_SNAT);
+	}
+	if (result == FLOW_OVERDUE)
+		return FLOW_EXISTS;
 	if (result != FLOW_INSERTED)
 		return result;
 	new->peer = scratch->reverse.place;
@@ -231,7 +243,7 @@ static __always_inline int bind_nat(struct packet *p, struct binding *b, __u32 d
 		cold->peer_generation = new->generation;
 		WRITE_ONCE(cold->peer, place_stored(scratch->reverse.place, new->place));
 	}
-	count_bound(dest_id, dest, new->flags & WEIR_FLOW_ACTIVE);
+	count_bound(dest_id, new->flags & WEIR_FLOW_ACTIVE);
 	binding_take(b, new);
 	return FLOW_INSERTED;
 }
@@ -247,7 +259,7 @@ static __always_inline int bind_one(struct packet *p, struct binding *b, __u32 d
 	result = flow_begin(new);
 	if (result != FLOW_INSERTED)
 		return result;
-	count_bound(dest_id, dest, new->flags & WEIR_FLOW_ACTIVE);
+	count_bound(dest_id, new->flags & WEIR_FLOW_ACTIVE);
 	binding_take(b, new);
 	return FLOW_INSERTED;
 }

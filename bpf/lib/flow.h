@@ -8,6 +8,7 @@
 #ifndef WEIR_FLOW_H
 #define WEIR_FLOW_H
 
+#include "lib/candidate.h"
 #include "lib/hash.h"
 #include "lib/hint.h"
 #include "lib/tcp_state.h"
@@ -117,10 +118,6 @@ static __always_inline __u32 flows_begin_in_old(void)
 	return settings && settings->flags & WEIR_SETTINGS_BEGIN_IN_OLD;
 }
 
-/* Reads that another CPU may change under us: whole, once. */
-#define READ_ONCE(x)     (*(const volatile typeof(x) *)&(x))
-#define WRITE_ONCE(x, v) (*(volatile typeof(x) *)&(x) = (v))
-
 static __always_inline int lock_try(__u32 *lock)
 {
 #pragma unroll
@@ -146,19 +143,6 @@ static __always_inline void live_add(__u32 index, int active, __s64 by)
 		__sync_fetch_and_add(active ? &live->active : &live->inactive, by);
 }
 
-/* A server's own counts, and those its pool's schedulers read, when they are not the same row. */
-__noinline int count_class(__u32 dest_id, int active, int by)
-{
-	struct weir_dest *dest = WEIR_LOOKUP(weir_dests, dest_id);
-
-	live_add(dest_id, active, by);
-	if (dest && dest->live != dest_id)
-		live_add(dest->live, active, by);
-	return 0;
-}
-
-/* ---- thresholds ------------------------------------------------------------------------------------------------------ */
-
 /* ip_vs_unbind_dest: whether a server that was full takes new flows again. */
 static __always_inline int threshold_eased(const struct weir_live *live)
 {
@@ -167,25 +151,55 @@ static __always_inline int threshold_eased(const struct weir_live *live)
 	return live->lower ? flows < live->lower : flows * 4 < (__u64)live->upper * 3;
 }
 
-/* ip_vs_bind_dest: after a flow was counted. Counts are those of all services of the pool. */
-static __always_inline void threshold_bound(const struct weir_dest *dest)
+/* ip_vs_bind_dest: after a flow was counted. Counts are those of all services of the pool. Answers whether the flag was set. */
+static __always_inline int threshold_bound(const struct weir_dest *dest)
 {
 	struct weir_live *live = WEIR_LOOKUP(weir_live, dest->live);
 
 	if (!live || !live->upper || live->active + live->inactive < live->upper)
-		return;
+		return 0;
 	__sync_lock_test_and_set(&live->overloaded, 1);
 	/* Flows that ended between count and flag found nothing to clear, and none may be left to end. */
 	if (threshold_eased(live))
 		WRITE_ONCE(live->overloaded, 0);
+	return 1;
 }
 
-static __always_inline void threshold_unbound(const struct weir_dest *dest)
+/* Answers whether the flag was cleared. */
+static __always_inline int threshold_unbound(const struct weir_dest *dest)
 {
 	struct weir_live *live = WEIR_LOOKUP(weir_live, dest->live);
 
-	if (live && live->overloaded && live->upper && threshold_eased(live))
-		WRITE_ONCE(live->overloaded, 0);
+	if (!live || !live->overloaded || !live->upper || !threshold_eased(live))
+		return 0;
+	/* A full barrier, as a climb that finds its nodes right already has none. */
+	__sync_lock_test_and_set(&live->overloaded, 0);
+	return 1;
+}
+
+/* What a change of a server's counts is of. */
+#define COUNT_CLASS 0 /* a flow that stays goes from one count to the other: no threshold is asked */
+#define COUNT_FLOW  1 /* one begins or ends */
+
+/*
+ * A server's own counts, and those its pool's schedulers read, when they are not the same row; and the tree that compares
+ * them. Only a service whose counts are its own has one: a shared row may be compared by many.
+ */
+__noinline int count(__u32 dest_id, int active, int by, int of)
+{
+	struct weir_dest *dest = WEIR_LOOKUP(weir_dests, dest_id);
+	int turned = 0;
+
+	live_add(dest_id, active, by);
+	if (!dest)
+		return 0;
+	if (dest->live != dest_id)
+		live_add(dest->live, active, by);
+	if (of == COUNT_FLOW)
+		turned = by > 0 ? threshold_bound(dest) : threshold_unbound(dest);
+	if (dest->live == dest_id)
+		tree_climb(dest_id, dest, turned);
+	return 0;
 }
 
 /* ---- expiry ---------------------------------------------------------------------------------------------------------- */
@@ -276,38 +290,31 @@ __noinline int template_assure(__u32 flow_place)
 	return __sync_val_compare_and_swap(&entry->meta, meta, assured) == meta;
 }
 
-/* What a forward entry or a template that goes was counted as. */
-static __always_inline void uncount(__u32 dest_id, __u64 meta)
+/* Makes an entry one that is no more if its meta is still `meta`; the one who succeeds clears up after it. */
+static __always_inline int entry_end(struct weir_entry *entry, __u64 meta)
 {
-	struct weir_dest *dest = WEIR_LOOKUP(weir_dests, dest_id);
+	__u64 dead = meta_make(META_GENERATION(meta), WEIR_KIND_FREE, 0, META_FLAGS(meta), 0);
 
-	if (META_KIND(meta) == WEIR_KIND_TEMPLATE) {
-		count_persistent(dest_id, -1);
-		return;
-	}
-	count_class(dest_id, META_FLAGS(meta) & WEIR_FLOW_ACTIVE, -1);
-	if (dest)
-		threshold_unbound(dest);
+	return __sync_val_compare_and_swap(&entry->meta, meta, dead) == meta;
 }
 
 /*
- * Removes the forward entry, or the template, at `place` if its meta is still `meta`, and its reverse entry. The one whose exchange of meta
+ * Removes the forward entry at `place` if its meta is still `meta`, and its reverse entry. The one whose exchange of meta
  * succeeds takes the counts down; anyone else does nothing.
  */
 __noinline int flow_release(__u32 place, __u64 meta)
 {
 	struct weir_entry *entry = place_entry(place), *reverse;
 	struct weir_flow_cold *cold;
-	__u64 dead, reverse_meta;
+	__u64 reverse_meta;
 	__u32 dest_id, peer;
 
 	if (!entry)
 		return 0;
 	dest_id = entry->id & (WEIR_DESTS_MAX - 1);
-	dead = meta_make(META_GENERATION(meta), WEIR_KIND_FREE, 0, META_FLAGS(meta), 0);
-	if (__sync_val_compare_and_swap(&entry->meta, meta, dead) != meta)
+	if (!entry_end(entry, meta))
 		return 0;
-	uncount(dest_id, meta);
+	count(dest_id, META_FLAGS(meta) & WEIR_FLOW_ACTIVE, -1, COUNT_FLOW);
 	cold = place_cold(place);
 	if (cold && META_FLAGS(meta) & WEIR_FLOW_TEMPLATE)
 		template_leave(place_link(place, cold->template), cold->template_generation);
@@ -316,10 +323,9 @@ __noinline int flow_release(__u32 place, __u64 meta)
 		reverse = place_entry(peer);
 		if (reverse) {
 			reverse_meta = READ_ONCE(reverse->meta);
-			dead = meta_make(META_GENERATION(reverse_meta), WEIR_KIND_FREE, 0, META_FLAGS(reverse_meta), 0);
 			if (META_KIND(reverse_meta) == WEIR_KIND_REVERSE &&
 			    META_GENERATION(reverse_meta) == cold->peer_generation &&
-			    __sync_val_compare_and_swap(&reverse->meta, reverse_meta, dead) == reverse_meta)
+			    entry_end(reverse, reverse_meta))
 				release_slot(peer, reverse_meta);
 		}
 	}
@@ -460,8 +466,8 @@ static __always_inline void flow_advance(struct weir_entry *entry, __u32 place, 
 	if (__sync_val_compare_and_swap(&entry->meta, meta, next) != meta)
 		return;
 	if (was_active != is_active) {
-		count_class(dest_id, is_active, 1);
-		count_class(dest_id, was_active, -1);
+		count(dest_id, is_active, 1, COUNT_CLASS);
+		count(dest_id, was_active, -1, COUNT_CLASS);
 	}
 	if (flags & WEIR_FLOW_TEMPLATE && state == WEIR_STATE_ESTABLISHED && state != META_STATE(meta))
 		template_assure(place);

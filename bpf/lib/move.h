@@ -114,7 +114,7 @@ __noinline int move_lose(struct flow_new *new)
 	}
 	if (settings)
 		mark_set(new->proto, new->hash, weir_tick(), settings);
-	return count_class(new->dest, new->flags & WEIR_FLOW_ACTIVE, -1);
+	return count(new->dest, new->flags & WEIR_FLOW_ACTIVE, -1, COUNT_FLOW);
 }
 
 /* 1: the flow whose forward entry is at `place` is in the table in force. 0: there was none. -1: it is lost. */

@@ -12,14 +12,6 @@ static __always_inline struct weir_member *member_at(const struct weir_extent *e
 	return WEIR_LOOKUP(weir_tables, extent->list_at + index);
 }
 
-/* At its upper threshold: set and cleared where its counts change, long before any list does. */
-static __always_inline int live_overloaded(__u32 row)
-{
-	struct weir_live *live = WEIR_LOOKUP(weir_live, row);
-
-	return live && READ_ONCE(live->overloaded);
-}
-
 struct member_search {
 	const struct weir_extent *extent;
 	__u32 dest;
@@ -57,7 +49,35 @@ static __always_inline struct weir_member *member_of(const struct weir_extent *e
 	return search.found < extent->list_len ? member_at(extent, search.found) : 0;
 }
 
+static __always_inline void tree_read(struct tree *tree, const struct weir_extent *extent)
+{
+	/* The rule stays unread: nothing is compared here. */
+	tree->list_at = extent->list_at;
+	tree->list_len = extent->list_len;
+	tree->at = extent->tree_at;
+	tree->width = extent->tree_width;
+}
+
+/* The choice of a service that has a tree; none when its list must be walked. */
+static __always_inline struct weir_member *tree_root(const struct weir_extent *extent)
+{
+	struct weir_member *member;
+	struct tree tree = {};
+
+	tree_read(&tree, extent);
+	member = tree.width ? tree_member(&tree, tree_winner(&tree, 1)) : 0;
+	/* Between a threshold and the climb that follows it the root may still name the server. */
+	return member && !live_overloaded(member->live) ? member : 0;
+}
+
 /* ---- seeking ----------------------------------------------------------------------------------------------------------- */
+
+struct tree_search {
+	struct tree tree;
+	__u32 node;
+	__u32 weight;
+	__u32 found; /* a position */
+};
 
 struct list_search {
 	const struct weir_extent *extent;
@@ -80,11 +100,48 @@ static long seek_step(__u32 index, void *context)
 	return 1;
 }
 
+static long tree_seek_step(__u32 index, void *context)
+{
+	struct tree_search *search = context;
+	struct weir_member *member = tree_member(&search->tree, tree_winner(&search->tree, search->node));
+	__u32 next;
+
+	if (member && member->weight >= search->weight && !live_overloaded(member->live)) {
+		if (search->node >= search->tree.width) {
+			search->found = search->node - search->tree.width;
+			return 1;
+		}
+		search->node *= 2;
+		return 0;
+	}
+	/* The next subtree to the right, as large as it can be. */
+	next = search->node + 1;
+	if ((next & (next - 1)) == 0)
+		return 1;
+	search->node = next / (next & -next);
+	return 0;
+}
+
+/* The same over a tree of greatest weights. */
+static __always_inline __u32 tree_seek(const struct weir_extent *extent, __u32 from, __u32 weight)
+{
+	struct tree_search search = { .weight = weight, .found = extent->list_len };
+
+	if (from >= extent->list_len)
+		return extent->list_len;
+	tree_read(&search.tree, extent);
+	search.node = extent->tree_width + from;
+	bpf_loop(4 * TREE_LEVELS, tree_seek_step, &search, 0);
+	return search.found;
+}
+
 /* The first position from `from` on whose server takes flows and has at least that weight; the list's length for none. */
 static __always_inline __u32 list_seek(const struct weir_extent *extent, __u32 from, __u32 weight)
 {
 	struct list_search search = { .extent = extent, .from = from, .weight = weight, .found = extent->list_len };
 
+	if (extent->tree_width && extent->scheduler == WEIR_SCHED_WRR)
+		return tree_seek(extent, from, weight);
 	if (from < extent->list_len)
 		bpf_loop(extent->list_len - from, seek_step, &search, 0);
 	return search.found;
@@ -106,7 +163,10 @@ static long heaviest_step(__u32 index, void *context)
 static __always_inline __u32 list_heaviest(const struct weir_extent *extent)
 {
 	struct list_search search = { .extent = extent };
+	struct weir_member *root = tree_root(extent);
 
+	if (root)
+		return root->weight;
 	bpf_loop(extent->list_len, heaviest_step, &search, 0);
 	return search.weight;
 }

@@ -8,62 +8,12 @@
 
 #include "lib/schedule_list.h"
 
-struct candidate {
-	__u64 cost;
-	__u64 share; /* 0 = takes no flow */
-};
-
-/* As the kernel's ip_vs_dest_conn_overhead: an active connection weighs as much as 256 inactive ones. */
-static __always_inline __u64 live_overhead(const struct weir_live *live)
-{
-	return (live->active << 8) + live->inactive;
-}
-
-static __always_inline void candidate_read(struct candidate *c, __u32 rule, const struct weir_member *member)
-{
-	struct weir_live *live = WEIR_LOOKUP(weir_live, member->live);
-
-	c->cost = 1;
-	c->share = 0;
-	if (!live || READ_ONCE(live->overloaded))
-		return;
-	c->share = member->weight;
-	switch (rule) {
-	case WEIR_SCHED_LC:
-		c->share = 1;
-		c->cost = live_overhead(live);
-		break;
-	case WEIR_SCHED_SED:
-		c->cost = live->active + 1;
-		break;
-	case WEIR_SCHED_NQ:
-		/* Cost 0 beats every server that has something to do, and ties with every other idle one. */
-		c->cost = live->active ? live->active + 1 : 0;
-		break;
-	case WEIR_SCHED_FO:
-		break;
-	case WEIR_SCHED_OVF:
-		if (live->active > member->weight)
-			c->share = 0;
-		break;
-	default:
-		c->cost = live_overhead(live);
-	}
-}
-
-static __always_inline int candidate_better(const struct candidate *c, const struct candidate *than)
-{
-	if (c->share == 0)
-		return 0;
-	return than->share == 0 || than->cost * c->share > c->cost * than->share;
-}
-
 /* ---- the least of all -------------------------------------------------------------------------------------------------- */
 
 struct least_search {
 	const struct weir_extent *extent;
 	struct candidate best;
-	__u32 rule;
+	struct rule rule;
 	__u32 dest;
 };
 
@@ -75,7 +25,7 @@ static long least_step(__u32 index, void *context)
 
 	if (!member)
 		return 1;
-	candidate_read(&now, search->rule, member);
+	candidate_read(&now, &search->rule, member);
 	if (candidate_better(&now, &search->best)) {
 		search->best = now;
 		search->dest = member->dest;
@@ -83,10 +33,13 @@ static long least_step(__u32 index, void *context)
 	return 0;
 }
 
-static __always_inline __u32 schedule_least(const struct weir_extent *extent, __u32 rule)
+static __always_inline __u32 schedule_least(const struct weir_extent *extent, __u32 scheduler)
 {
-	struct least_search search = { .extent = extent, .rule = rule };
+	struct least_search search = { .extent = extent, .rule = rule_unpack(rule_word(scheduler)) };
+	struct weir_member *root = tree_root(extent);
 
+	if (root)
+		return root->dest;
 	bpf_loop(extent->list_len, least_step, &search, 0);
 	return search.dest;
 }
@@ -125,12 +78,13 @@ static __always_inline __u32 draw_below(struct weir_cursor *cursor, __u32 ceilin
 static __always_inline __u32 better_of(const struct weir_extent *extent, __u32 first, __u32 second)
 {
 	struct weir_member *one = member_at(extent, first), *other = member_at(extent, second);
+	struct rule rule = rule_unpack(WEIR_RULE_WLC);
 	struct candidate a, b;
 
 	if (!one || !other)
 		return 0;
-	candidate_read(&a, WEIR_SCHED_WLC, one);
-	candidate_read(&b, WEIR_SCHED_WLC, other);
+	candidate_read(&a, &rule, one);
+	candidate_read(&b, &rule, other);
 	return candidate_better(&b, &a) ? other->dest : one->dest;
 }
 

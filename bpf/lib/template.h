@@ -66,6 +66,22 @@ static __always_inline int template_overdue(__u64 meta, const struct weir_flow_c
 	return (__s32)(now - META_SEEN(meta)) > (__s32)cold->ifindex;
 }
 
+/* Removes a template as flow_release() does a flow. No scheduler compares templates: no tree need be climbed. */
+__noinline int template_release(__u32 place, __u64 meta)
+{
+	struct weir_entry *entry = place_entry(place);
+	__u32 dest_id;
+
+	if (!entry)
+		return 0;
+	dest_id = entry->id & (WEIR_DESTS_MAX - 1);
+	if (!entry_end(entry, meta))
+		return 0;
+	count_persistent(dest_id, -1);
+	release_slot(place, meta);
+	return 1;
+}
+
 /*
  * When its time is up: removed, or given another minute if flows that came by it live; that minute is its time from then
  * on. Answers whether it was removed.
@@ -79,7 +95,7 @@ __noinline int template_expire(__u32 place, __u64 meta, __u32 now)
 	if (!cold || !entry || !template_overdue(meta, cold, now))
 		return 0;
 	if (READ_ONCE(cold->created) == 0)
-		return flow_release(place, meta);
+		return template_release(place, meta);
 	later = meta_make(META_GENERATION(meta), WEIR_KIND_TEMPLATE, META_STATE(meta), META_FLAGS(meta), now);
 	if (__sync_val_compare_and_swap(&entry->meta, meta, later) == meta)
 		WRITE_ONCE(cold->ifindex, TEMPLATE_EXTRA_TICKS);
@@ -104,7 +120,7 @@ __noinline int template_find(struct flow_new *key, __u32 now)
 	dest = WEIR_LOOKUP(weir_dests, found.dest);
 	if (!dest || !(dest->policy & WEIR_POLICY_PERSISTENT) || dest->generation != cold->dest_generation ||
 	    (template_overdue(found.meta, cold, now) && READ_ONCE(cold->created) == 0)) {
-		flow_release(found.place, found.meta);
+		template_release(found.place, found.meta);
 		return 0;
 	}
 	key->place = found.place;

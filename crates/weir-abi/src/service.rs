@@ -32,6 +32,18 @@ constants! {
     EXTENT_REPAIR: u32 = 4;
     /// [`Extent::flags`]: `ip_hash`: of an IPv4 source the first three octets count.
     EXTENT_NETWORK: u32 = 8;
+    /// Node 0 of a tree whose scheduler compares as `wlc`.
+    RULE_WLC: u32 = 768;
+    /// The same as `lc`.
+    RULE_LC: u32 = 2816;
+    /// The same as `sed`.
+    RULE_SED: u32 = 1025;
+    /// The same as `nq`.
+    RULE_NQ: u32 = 5121;
+    /// The same as `fo`; `wrr` seeks by it.
+    RULE_FO: u32 = 1024;
+    /// The same as `ovf`.
+    RULE_OVF: u32 = 9216;
     /// Most servers that `lblcr` remembers for an address.
     LOCALITY_SERVERS: u32 = 16;
 }
@@ -183,8 +195,10 @@ structs! {
         start_weight: u32,
         /// Percent of a fair share of active flows that a hash may give a server, 0 = no bound.
         max_load: u32,
-        /// Zero.
-        pad: [u32; 2],
+        /// First element of the tree of winners: positions in the list, four an element. Packets change them.
+        tree_at: u32,
+        /// Number of its nodes and of its leaves, a power of two; 0 = the list is walked.
+        tree_width: u32,
     }
 
     /// A usable server in a service's list; one element of `weir_tables`.

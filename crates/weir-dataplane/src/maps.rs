@@ -222,21 +222,22 @@ impl Maps {
     }
 
     /// Sets the thresholds of the server whose counts lie in `row`. As in the kernel (ip_vs_ctl.c, `__ip_vs_update_dest`),
-    /// more room lets a server that was full have new flows at once.
+    /// more room lets a server that was full have new flows at once: the answer is whether it was.
     ///
     /// # Errors
     /// The row is outside the map.
-    pub fn set_thresholds(&self, row: u32, upper: u32, lower: u32) -> Result<()> {
+    pub fn set_thresholds(&self, row: u32, upper: u32, lower: u32) -> Result<bool> {
         let before = self.live(row)?;
         if (before.upper, before.lower) == (upper, lower) {
-            return Ok(());
+            return Ok(false);
         }
         self.live.store_u32(row, offset_of!(Live, lower), lower)?;
         self.live.store_u32(row, offset_of!(Live, upper), upper)?;
-        if upper == 0 || upper > before.upper {
+        let eased = upper == 0 || upper > before.upper;
+        if eased {
             self.live.store_u32(row, offset_of!(Live, overloaded), 0)?;
         }
-        Ok(())
+        Ok(eased && before.overloaded != 0)
     }
 
     /// Sets a server row's counts and traffic to zero, before the row is given to another server.
@@ -279,6 +280,7 @@ impl Maps {
                 taken.push((header.list_at, header.list_len));
                 taken.push((header.hash_at, header.hash_len.div_ceil(4)));
                 taken.push((header.spread_at, header.spread_len.div_ceil(4)));
+                taken.push((header.tree_at, header.tree_width / 4));
             }
         }
         let there = taken

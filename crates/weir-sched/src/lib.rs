@@ -11,7 +11,7 @@
 //! | maglev | `mh`, and Weir's own `maglev` | a table of prime size | [`mh`], [`maglev`] |
 //! | cache | `lblc lblcr` | the list, counters and an address cache | [`locality`] |
 //!
-//! Those that hash may be bounded by load: [`bound`].
+//! Those that hash may be bounded by load: [`bound`]. Long lists have a tree of winners beside them: [`tournament`].
 //!
 //! The functions here are the specification of the BPF code: same inputs, same arithmetic in 32 and 64 bits, bounded loops.
 //! [`reference`](mod@reference) spells `rr` and `wrr` out a second time, step by step over the kernel's linked list, and
@@ -32,6 +32,7 @@ pub mod maglev;
 pub mod mh;
 pub mod reference;
 pub mod table;
+pub mod tournament;
 
 pub use availability::{Availability, Mode};
 pub use kind::{Flags, Kind, Method};

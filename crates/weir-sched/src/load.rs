@@ -47,12 +47,31 @@ pub enum Rule {
 
 /// Index of the server for the next flow, or none when no server is available (to `ovf`: none with room).
 pub fn pick(rule: Rule, members: &[Member], counts: &dyn Fn(u32) -> Counts) -> Option<usize> {
+    best_of(rule, members, counts, 0..members.len())
+}
+
+/// The better of two positions, of equals the first; none when neither takes the flow. A position beyond the list is nobody.
+pub(crate) fn better_position(
+    rule: Rule,
+    members: &[Member],
+    counts: &dyn Fn(u32) -> Counts,
+    positions: [usize; 2],
+) -> Option<usize> {
+    best_of(rule, members, counts, positions.into_iter())
+}
+
+fn best_of(
+    rule: Rule,
+    members: &[Member],
+    counts: &dyn Fn(u32) -> Counts,
+    positions: impl Iterator<Item = usize>,
+) -> Option<usize> {
     let mut best: Option<Candidate> = None;
-    for (index, member) in members.iter().enumerate().filter(|(_, m)| m.available()) {
+    for index in positions {
+        let Some(member) = members.get(index).filter(|member| member.available()) else {
+            continue;
+        };
         let now = counts(member.slot);
-        if rule == Rule::Nq && now.active == 0 {
-            return Some(index);
-        }
         if rule == Rule::Ovf && now.active > member.weight {
             continue;
         }
@@ -171,6 +190,8 @@ impl Candidate {
         let (cost, share) = match rule {
             Rule::Lc => (now.overhead(), 1),
             Rule::Wlc => (now.overhead(), weight),
+            // Cost 0 beats every server that has something to do, and ties with every other idle one.
+            Rule::Nq if now.active == 0 => (0, weight),
             Rule::Sed | Rule::Nq => (now.queue(), weight),
             Rule::Fo | Rule::Ovf => (1, weight),
         };

@@ -9,10 +9,10 @@ use weir_abi::{
 };
 use weir_dataplane::elements_of;
 use weir_model::{Scheduler, SchedulerKind};
-use weir_sched::{Mode, Start, availability, bucket, hash, maglev, mh};
+use weir_sched::{Mode, Start, availability, bucket, hash, maglev, mh, tournament};
 
 use super::allocation::{DestSlot, ServiceSlot};
-use super::{Error, Result};
+use super::{Error, Result, tree};
 
 /// Elements of the header.
 const HEADER: u32 = (size_of::<Extent>() / size_of::<Element>()) as u32;
@@ -31,6 +31,8 @@ pub(super) struct Tables {
     max_load: u32,
     /// Whether packets look up where a server stands in the list.
     placed: bool,
+    /// Leaves of the tree of winners, 0 = the list is walked.
+    tree_width: u32,
 }
 
 /// What the tables depend on beside the servers.
@@ -96,6 +98,13 @@ pub(super) fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tabl
     } else {
         list.iter().map(|row| row.weight).fold(0, gcd).max(1)
     };
+    // Counts that several services share are compared by all of them: a change would have to climb through every tree.
+    let own = usable.iter().all(|dest| dest.shared.is_none());
+    let long = own && list.len() > tournament::WALKED;
+    let tree_width = match tree::rule(number(rule.scheduler.kind)) {
+        Some(_) if long => tournament::width(list.len()),
+        _ => 0,
+    };
     Ok(Tables {
         scheduler: number(rule.scheduler.kind) as u32,
         flags: flags(rule),
@@ -105,7 +114,9 @@ pub(super) fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tabl
         spread,
         gcd,
         max_load: rule.scheduler.max_load_percent.unwrap_or(0),
-        placed: rule.scheduler.max_load_percent.is_some()
+        tree_width,
+        placed: tree_width > 0
+            || rule.scheduler.max_load_percent.is_some()
             || matches!(
                 rule.scheduler.kind,
                 SchedulerKind::Lblc | SchedulerKind::Lblcr
@@ -209,7 +220,11 @@ pub(super) const fn number(kind: SchedulerKind) -> Number {
 impl Tables {
     /// Elements of the whole run.
     pub(super) fn elements(&self) -> u32 {
-        HEADER + self.list.len() as u32 + words(&self.hash) + words(&self.spread)
+        self.tree_at(0) + self.tree_width / 4
+    }
+
+    fn tree_at(&self, at: u32) -> u32 {
+        at + HEADER + self.list.len() as u32 + words(&self.hash) + words(&self.spread)
     }
 
     /// The header of a run that begins at `at`, then where list, hash table and spread table begin.
@@ -244,7 +259,12 @@ impl Tables {
             start_seq: self.start.last_seq,
             start_weight: self.start.pass_weight,
             max_load: self.max_load,
-            ..Extent::ZERO
+            tree_at: if self.tree_width > 0 {
+                self.tree_at(at)
+            } else {
+                0
+            },
+            tree_width: self.tree_width,
         };
         (header, [list_at, hash_at, spread_at])
     }
@@ -255,7 +275,7 @@ impl Tables {
         placed.iter().map(|row| row.dest).zip(1..)
     }
 
-    /// The whole run, as it lies at `at`.
+    /// The run as it lies at `at`, but for the tree's nodes, which change.
     pub(super) fn image(&self, at: u32) -> Vec<Element> {
         let (header, _) = self.header(at);
         let mut image = elements_of(&[header]);

@@ -31,6 +31,7 @@ mod status;
 mod sum;
 #[cfg(test)]
 mod tests;
+mod tree;
 mod upkeep;
 mod way;
 mod write;

@@ -74,6 +74,7 @@ impl Engine {
         self.announce()?;
         self.writer
             .mend_shared_counts(self.plane.maps(), &self.rows, &mut self.off)?;
+        self.writer.mend_trees(self.plane.maps())?;
         if self.network.refresh_drivers().await? {
             self.hops_due = true;
         }

@@ -16,7 +16,7 @@ use weir_dataplane::{Extent, ExtentAllocator, Maps, Pod, elements_of, wait_for_p
 
 use super::rows::{ListenerKey, ServiceRow, VipRow};
 use super::sum::{Changes, Rows};
-use super::{Error, Result};
+use super::{Error, Result, tree};
 
 /// What packets of removed servers still need of the row's flags.
 const LASTING: u8 = DEST_LOCAL | DEST_STRICT | DEST_SNAT;
@@ -129,16 +129,21 @@ impl Writer {
             maps.set_settings(&rows.settings)?;
         }
         self.shared_counts(maps, rows, changes)?;
+        let mut eased = false;
         for id in &changes.dests {
             let Some(row) = rows.dests.get(id) else {
                 continue;
             };
             let (upper, lower) = rows.thresholds.get(id).copied().unwrap_or_default();
-            maps.set_thresholds(row.live, upper, lower)?;
+            eased |= maps.set_thresholds(row.live, upper, lower)?;
             if self.dests.get(id) != Some(row) {
                 maps.dests.set(*id, row)?;
                 self.dests.insert(*id, *row);
             }
+        }
+        // No packet of such a server comes to climb, as long as its tree does not name it.
+        if eased {
+            self.mend_trees(maps)?;
         }
         Ok(())
     }
@@ -246,6 +251,8 @@ impl Writer {
         }
         let tables = self.allocate(row.tables.elements())?;
         maps.set_elements(tables.at, &row.tables.image(tables.at))?;
+        let (header, _) = row.tables.header(tables.at);
+        tree::fill(maps, &header)?;
         let before = self.services.remove(&index);
         let same_but_tables = before.as_ref().is_some_and(|before| {
             let b = &before.row;
@@ -274,6 +281,8 @@ impl Writer {
             let service = service_row(row, tables.at, snat.map_or(0, |run| run.at));
             maps.services.set(index, &service)?;
         }
+        // What changed between the counts that were read and the publication climbed through the former tree.
+        tree::fill(maps, &header)?;
         if let Some(before) = before {
             self.elements.retire(before.tables, now);
         }
@@ -306,19 +315,31 @@ impl Writer {
         let tables = run(there.extent, row.tables.elements());
         let snat = (there.snat_at != 0).then(|| run(there.snat_at, u32::from(there.snat_len)));
         let holds = |run: Extent, wanted: &[Element]| -> Result<bool> {
-            Ok(maps.elements.get_all(run.at, run.length)? == wanted)
+            Ok(maps.elements.get_all(run.at, wanted.len() as u32)? == wanted)
         };
         let same = *runs == disjoint(snat.into_iter().chain([tables]).collect())
             && there == service_row(row, there.extent, there.snat_at)
             && holds(tables, &row.tables.image(tables.at))?
             && snat.map_or(Ok(true), |run| holds(run, &elements_of(&row.snat)))?;
         if same {
+            tree::fill(maps, &row.tables.header(tables.at).0)?;
             self.inherited_tables.remove(&index);
             let row = row.clone();
             let written = WrittenService { row, tables, snat };
             self.services.insert(index, written);
         }
         Ok(same)
+    }
+
+    /// Brings the trees of winners in line with the counts, where a change was lost to another one's.
+    ///
+    /// # Errors
+    /// A row is outside its map.
+    pub(super) fn mend_trees(&self, maps: &Maps) -> Result<()> {
+        for written in self.services.values() {
+            tree::fill(maps, &written.row.tables.header(written.tables.at).0)?;
+        }
+        Ok(())
     }
 
     fn run_of<T: Pod>(&mut self, maps: &Maps, values: &[T]) -> Result<Option<Extent>> {

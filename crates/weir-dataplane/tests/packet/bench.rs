@@ -213,6 +213,10 @@ impl Bench {
         live.overloaded = overloaded.into();
         self.plane.maps().live.set(dest, &live).unwrap();
         self.model.live_mut(dest).overloaded = overloaded.into();
+        let service = self.plane.maps().dests.get(dest).unwrap().service;
+        let schedules = &self.model.scheduler_mut().schedules;
+        self.published
+            .renew(&self.plane, service, &schedules[&service]);
     }
 
     /// Lets replies under nat leave the way their client's packets came.
@@ -503,6 +507,16 @@ impl Bench {
         let row = self.model.config_mut().services.get_mut(&service).unwrap();
         row.has_extent = true;
         row.spread = spread;
+    }
+
+    /// A service's tree as packets left it is what its counts make of it; answers whether it has one.
+    #[track_caller]
+    pub(crate) fn tree_is_right(&mut self, service: u32) -> bool {
+        let schedule = &self.model.scheduler_mut().schedules[&service];
+        let expected = crate::publish::tree(&self.plane, schedule);
+        let nodes = self.published.nodes(&self.plane, service, expected.len());
+        assert_eq!(nodes, expected, "{}", schedule.kind);
+        !expected.is_empty()
     }
 
     /// The data plane alone.

@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 
 use weir_abi::{
-    Cursor, EXTENT_FALLBACK, EXTENT_NETWORK, EXTENT_PORT, EXTENT_REPAIR, Extent, Scheduler,
+    Cursor, EXTENT_FALLBACK, EXTENT_NETWORK, EXTENT_PORT, EXTENT_REPAIR, Extent, RULE_FO, RULE_LC,
+    RULE_NQ, RULE_OVF, RULE_SED, RULE_WLC, Scheduler,
 };
 use weir_dataplane::{Dataplane, Pod};
+use weir_sched::load::{Counts, Rule};
 use weir_sched::table::{self, Start, rr, wrr};
-use weir_sched::{Kind, Member, Mode, bucket, maglev, mh};
+use weir_sched::{Kind, Member, Mode, bucket, maglev, mh, tournament};
 
 use crate::reference::{Schedule, Server};
 
@@ -16,6 +18,8 @@ use crate::reference::{Schedule, Server};
 pub(crate) struct Published {
     next: u32,
     starts: HashMap<u32, Start>,
+    /// By service: where its tree is.
+    trees: HashMap<u32, u32>,
 }
 
 const SPREAD_SIZE: u32 = 251;
@@ -25,6 +29,7 @@ impl Published {
         Self {
             next: 1,
             starts: HashMap::new(),
+            trees: HashMap::new(),
         }
     }
 
@@ -34,6 +39,23 @@ impl Published {
             _ => rr::start(),
         };
         self.starts.insert(service, start);
+    }
+
+    /// Writes a service's tree anew, as a climb after a threshold would.
+    pub(crate) fn renew(&self, plane: &Dataplane, service: u32, schedule: &Schedule) {
+        let nodes = tree(plane, schedule);
+        plane
+            .maps()
+            .set_elements(self.trees[&service], &nodes)
+            .unwrap();
+    }
+
+    /// The nodes as packets left them.
+    pub(crate) fn nodes(&self, plane: &Dataplane, service: u32, count: usize) -> Vec<u32> {
+        plane
+            .maps()
+            .elements_as(self.trees[&service], count as u32)
+            .unwrap()
     }
 
     /// Writes values where nothing was; answers the first element, 0 for no value.
@@ -86,6 +108,9 @@ impl Published {
             };
             plane.maps().dests.set(row.dest, &dest).unwrap();
         }
+        let tree = tree(plane, schedule);
+        let tree_at = self.write(plane, &tree);
+        self.trees.insert(service, tree_at);
         let extent = Extent {
             scheduler: number(schedule.kind) as u32,
             flags: flags(schedule),
@@ -97,16 +122,46 @@ impl Published {
             spread_at,
             spread_len: spread.len() as u32,
             max_load: schedule.max_load.unwrap_or(0),
+            tree_at,
+            tree_width: tree.len() as u32,
             max_weight: start.max_weight,
             gcd: start.step,
             start_seq: start.last_seq,
             start_weight: start.pass_weight,
-            ..Extent::default()
         };
         let at = self.write(plane, &[extent]);
         plane.maps().set_extent(service, at).unwrap();
         spread
     }
+}
+
+/// The nodes of a long list's tree, with its rule in node 0.
+pub(crate) fn tree(plane: &Dataplane, schedule: &Schedule) -> Vec<u32> {
+    let (rule, word) = match schedule.kind {
+        Kind::Lc => (Rule::Lc, RULE_LC),
+        Kind::Wlc | Kind::Lblc | Kind::Lblcr => (Rule::Wlc, RULE_WLC),
+        Kind::Sed => (Rule::Sed, RULE_SED),
+        Kind::Nq => (Rule::Nq, RULE_NQ),
+        Kind::Fo | Kind::Wrr => (Rule::Fo, RULE_FO),
+        Kind::Ovf => (Rule::Ovf, RULE_OVF),
+        _ => return Vec::new(),
+    };
+    let live = |row| plane.maps().live(row).unwrap();
+    let mut members = schedule.members();
+    members.retain(|member| member.weight > 0);
+    for member in &mut members {
+        member.usable = live(member.dest).overloaded == 0;
+    }
+    if members.len() <= tournament::WALKED {
+        return Vec::new();
+    }
+    let counts = |row| Counts {
+        active: live(row).active as u32,
+        inactive: live(row).inactive as u32,
+    };
+    let mut nodes = tournament::build(rule, &members, &counts);
+    nodes[0] = word;
+    nodes
 }
 
 fn seen(cursor: &Cursor) -> table::Cursor {

@@ -420,3 +420,45 @@ fn hashing_is_by_the_source() {
         bench.settle();
     }
 }
+
+/// Lists that are too long to be walked, with counts, edits, removals and thresholds in between; the model walks.
+#[test]
+fn long_lists() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    for kind in [
+        Kind::Wrr,
+        Kind::Lc,
+        Kind::Wlc,
+        Kind::Sed,
+        Kind::Nq,
+        Kind::Fo,
+        Kind::Ovf,
+        Kind::Lblcr,
+    ] {
+        let mut script = Script::new(&mut bench, kind, Mode::Repair, false, VIP);
+        script.run(&[Add(1); 20]);
+        let weights = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3];
+        let edits: Vec<Step> = (1..=10).map(|at| Weigh(at, weights[at - 1])).collect();
+        script.run(&edits);
+        for round in 0..4 {
+            script.run(&[Flows(30)]);
+            let ends: Vec<Step> = (1..30)
+                .step_by(3)
+                .map(|flow| End(script.flow - flow))
+                .collect();
+            script.run(&ends);
+            script.run(&[Fill(round * 4 + 1), Fill(20 - round), Flows(8)]);
+            script.run(&[Empty(20 - round), Flows(4)]);
+            let service = script.service;
+            assert!(script.bench.tree_is_right(service), "{kind} has a tree");
+        }
+        // Sixteen left: short again, then long again.
+        script.run(&[Remove(2), Remove(3), Remove(4), Remove(6), Flows(6)]);
+        assert!(!script.bench.tree_is_right(script.service), "{kind}");
+        script.run(&[Add(2), Add(3), Flows(20)]);
+        assert!(script.bench.tree_is_right(script.service), "{kind}");
+    }
+    bench.settle();
+}

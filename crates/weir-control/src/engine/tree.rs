@@ -1,0 +1,99 @@
+//! The nodes of a service's tree of winners, as weir-sched's tournament makes them of the counts in the maps.
+//!
+//! Packets change nodes at the same time. As they do, a node is written, and computed once more from what is there then: of
+//! two who meet at a node, the last to write sees what the other had counted.
+
+use std::sync::atomic::{Ordering, fence};
+
+use weir_abi::{
+    Extent, Member as Row, RULE_FO, RULE_LC, RULE_NQ, RULE_OVF, RULE_SED, RULE_WLC, Scheduler,
+};
+use weir_dataplane::Maps;
+use weir_sched::load::{Counts, Rule};
+use weir_sched::{Member, tournament};
+
+use super::Result;
+
+/// Rounds for a node that packets change meanwhile; the next upkeep looks again.
+const TRIES: usize = 4;
+
+/// What a scheduler compares, and the word by which packets know it; none for those that compare nothing in the whole list.
+pub(super) const fn rule(scheduler: Scheduler) -> Option<(Rule, u32)> {
+    match scheduler {
+        Scheduler::Lc => Some((Rule::Lc, RULE_LC)),
+        Scheduler::Wlc | Scheduler::Lblc | Scheduler::Lblcr => Some((Rule::Wlc, RULE_WLC)),
+        Scheduler::Sed => Some((Rule::Sed, RULE_SED)),
+        Scheduler::Nq => Some((Rule::Nq, RULE_NQ)),
+        Scheduler::Fo | Scheduler::Wrr => Some((Rule::Fo, RULE_FO)),
+        Scheduler::Ovf => Some((Rule::Ovf, RULE_OVF)),
+        _ => None,
+    }
+}
+
+/// Computes every node of an extent's tree, if it has one, and writes those that differ.
+///
+/// # Errors
+/// The extent names elements or rows outside the maps.
+pub(super) fn fill(maps: &Maps, header: &Extent) -> Result<()> {
+    let scheduler = Scheduler::from_number(header.scheduler);
+    let Some((rule, word)) = scheduler.and_then(rule).filter(|_| header.tree_width > 0) else {
+        return Ok(());
+    };
+    set_node(maps, header, 0, word)?;
+    let list: Vec<Row> = maps.elements_as(header.list_at, header.list_len)?;
+    for node in (1..header.tree_width).rev() {
+        for _ in 0..TRIES {
+            let winner = better(maps, header, rule, &list, node)?;
+            if winner == self::node(maps, header, node)? {
+                break;
+            }
+            set_node(maps, header, node, winner)?;
+            // What is read next is no older than what a packet's CPU counted before its own write.
+            fence(Ordering::SeqCst);
+        }
+    }
+    Ok(())
+}
+
+/// The better of a node's halves.
+fn better(maps: &Maps, header: &Extent, rule: Rule, list: &[Row], of: u32) -> Result<u32> {
+    let (mut members, mut counts) = (Vec::with_capacity(2), Vec::with_capacity(2));
+    let mut positions = Vec::with_capacity(2);
+    for half in [2 * of, 2 * of + 1] {
+        let position = match half.checked_sub(header.tree_width) {
+            Some(position) => position,
+            None => node(maps, header, half)?,
+        };
+        let Some(row) = list.get(position as usize) else {
+            continue;
+        };
+        let live = maps.live(row.live)?;
+        let clipped = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        members.push(Member {
+            seq: row.seq,
+            dest: row.dest,
+            weight: row.weight,
+            slot: members.len() as u32,
+            usable: live.overloaded == 0,
+        });
+        counts.push(Counts {
+            active: clipped(live.active),
+            inactive: clipped(live.inactive),
+        });
+        positions.push(position);
+    }
+    let picked = weir_sched::load::pick(rule, &members, &|slot| counts[slot as usize]);
+    Ok(picked.map_or(tournament::NONE, |index| positions[index]))
+}
+
+fn node(maps: &Maps, header: &Extent, node: u32) -> Result<u32> {
+    let element = maps.elements.get(header.tree_at + node / 4)?;
+    Ok(element.word[node as usize % 4])
+}
+
+fn set_node(maps: &Maps, header: &Extent, node: u32, winner: u32) -> Result<()> {
+    let offset = node as usize % 4 * size_of::<u32>();
+    maps.elements
+        .store_u32(header.tree_at + node / 4, offset, winner)?;
+    Ok(())
+}

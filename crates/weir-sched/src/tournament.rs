@@ -1,0 +1,193 @@
+//! The tree of winners that spares long lists the walk: what the data plane keeps beside a list, in the same numbers.
+//!
+//! Leaves are the positions of the list; node 1 is the root, node `n` has the halves `2n` and `2n + 1`, and names the position
+//! of the better of their winners, of equals the left one. A change of one server's counts needs the nodes above its leaf.
+
+use crate::Member;
+use crate::load::{Counts, Rule, better_position};
+
+/// A node without a server that takes flows.
+pub const NONE: u32 = u32::MAX;
+
+/// Lists up to this length are walked: a tree would cost every count what it spares the new flow.
+pub const WALKED: usize = 16;
+
+/// Leaves for a list: the least power of two that holds it, and at least four, so that nodes fill whole map elements.
+#[must_use]
+pub fn width(servers: usize) -> u32 {
+    u32::try_from(servers.next_power_of_two().max(4)).unwrap_or(1 << 31)
+}
+
+/// All nodes; node 0 is unused.
+pub fn build(rule: Rule, members: &[Member], counts: &dyn Fn(u32) -> Counts) -> Vec<u32> {
+    let mut nodes = vec![NONE; width(members.len()) as usize];
+    for node in (1..nodes.len()).rev() {
+        nodes[node] = better(rule, members, counts, &nodes, node);
+    }
+    nodes
+}
+
+/// Brings the nodes above a position in line with counts that changed; answers how many were looked at.
+pub fn climb(
+    rule: Rule,
+    members: &[Member],
+    counts: &dyn Fn(u32) -> Counts,
+    nodes: &mut [u32],
+    position: u32,
+) -> usize {
+    let mut node = nodes.len() + position as usize;
+    let mut looked = 0;
+    while node > 1 {
+        node /= 2;
+        looked += 1;
+        let winner = better(rule, members, counts, nodes, node);
+        let same = winner == nodes[node];
+        nodes[node] = winner;
+        if same && winner != position {
+            break;
+        }
+    }
+    looked
+}
+
+/// The better of a node's halves.
+pub fn better(
+    rule: Rule,
+    members: &[Member],
+    counts: &dyn Fn(u32) -> Counts,
+    nodes: &[u32],
+    node: usize,
+) -> u32 {
+    let winner = |node: usize| match node.checked_sub(nodes.len()) {
+        Some(position) => position,
+        None => nodes[node] as usize,
+    };
+    let halves = [winner(2 * node), winner(2 * node + 1)];
+    better_position(rule, members, counts, halves).map_or(NONE, |position| position as u32)
+}
+
+/// The first position from `from` on whose server reaches `weight`, over a tree by [`Rule::Fo`]: what `wrr` asks.
+#[must_use]
+pub fn seek(nodes: &[u32], members: &[Member], from: usize, weight: u32) -> Option<usize> {
+    if from >= members.len() {
+        return None;
+    }
+    let mut node = nodes.len() + from;
+    loop {
+        let winner = match node.checked_sub(nodes.len()) {
+            Some(position) => position,
+            None => nodes[node] as usize,
+        };
+        let reaches = |member: &Member| member.available() && member.weight >= weight;
+        if members.get(winner).is_some_and(reaches) {
+            if node >= nodes.len() {
+                return Some(winner);
+            }
+            node *= 2;
+            continue;
+        }
+        // The next subtree to the right, as large as it can be.
+        node += 1;
+        if node.is_power_of_two() {
+            return None;
+        }
+        node >>= node.trailing_zeros();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::load;
+
+    const RULES: [Rule; 6] = [
+        Rule::Lc,
+        Rule::Wlc,
+        Rule::Sed,
+        Rule::Nq,
+        Rule::Fo,
+        Rule::Ovf,
+    ];
+
+    fn list(servers: &[(u32, bool)]) -> Vec<Member> {
+        (0..servers.len() as u32)
+            .map(|slot| Member {
+                seq: 10_000 - slot,
+                dest: slot + 1,
+                weight: servers[slot as usize].0,
+                slot,
+                usable: servers[slot as usize].1,
+            })
+            .collect()
+    }
+
+    proptest! {
+        #[test]
+        fn the_root_is_what_a_walk_finds(
+            servers in prop::collection::vec((0_u32..5, prop::bool::weighted(0.9)), 1..70),
+            changes in prop::collection::vec((any::<prop::sample::Index>(), 0_u32..4, 0_u32..600), 0..60),
+        ) {
+            let members = list(&servers);
+            for rule in RULES {
+                let mut loads = vec![Counts::default(); members.len()];
+                let mut nodes = build(rule, &members, &|slot| loads[slot as usize]);
+                for (place, active, inactive) in &changes {
+                    let position = place.index(members.len());
+                    loads[position] = Counts { active: *active, inactive: *inactive };
+                    let counts = |slot: u32| loads[slot as usize];
+                    climb(rule, &members, &counts, &mut nodes, position as u32);
+                    let root = (nodes[1] != NONE).then_some(nodes[1] as usize);
+                    prop_assert_eq!(root, load::pick(rule, &members, &counts), "{:?}", rule);
+                    prop_assert_eq!(&nodes, &build(rule, &members, &counts));
+                }
+            }
+        }
+
+        #[test]
+        fn seeking_finds_the_first(
+            servers in prop::collection::vec((0_u32..9, prop::bool::weighted(0.9)), 1..70),
+            from in 0_usize..80,
+            weight in 1_u32..10,
+        ) {
+            let members = list(&servers);
+            let nodes = build(Rule::Fo, &members, &|_| Counts::default());
+            let walked = (from..members.len())
+                .find(|&at| members[at].available() && members[at].weight >= weight);
+            prop_assert_eq!(seek(&nodes, &members, from, weight), walked);
+        }
+    }
+
+    #[test]
+    fn a_change_that_decides_nothing_stops_at_once() {
+        let members = list(&[(1, true); 1024]);
+        let mut loads = vec![
+            Counts {
+                active: 1,
+                inactive: 0
+            };
+            1024
+        ];
+        loads[0].active = 0;
+        let mut nodes = build(Rule::Wlc, &members, &|slot| loads[slot as usize]);
+        loads[1001].active = 5;
+        let looked = climb(
+            Rule::Wlc,
+            &members,
+            &|slot| loads[slot as usize],
+            &mut nodes,
+            1001,
+        );
+        assert_eq!(looked, 1);
+        loads[0].active = 9;
+        let looked = climb(
+            Rule::Wlc,
+            &members,
+            &|slot| loads[slot as usize],
+            &mut nodes,
+            0,
+        );
+        assert_eq!((looked, nodes[1]), (10, 1));
+    }
+}
