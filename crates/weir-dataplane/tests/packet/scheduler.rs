@@ -1,11 +1,11 @@
 //! Every scheduler's choices through real packets, with edits in between: the model asks weir-sched's reference forms, and a
 //! few sequences of the kernel's are written out.
 
-use weir_abi::Forward;
+use weir_abi::{Forward, Reason, State};
 use weir_sched::{Kind, Mode};
 
 use crate::bench::{Bench, NewServer, Xdp};
-use crate::wire::{FIN, SYN, Shape, at};
+use crate::wire::{ACK, FIN, SYN, Shape, at};
 
 const VIP: &str = "192.0.2.10";
 const VIP6: &str = "2001:db8::10";
@@ -459,6 +459,40 @@ fn long_lists() {
         assert!(!script.bench.tree_is_right(script.service), "{kind}");
         script.run(&[Add(2), Add(3), Flows(20)]);
         assert!(script.bench.tree_is_right(script.service), "{kind}");
+    }
+    bench.settle();
+}
+
+#[test]
+fn full_servers_leave_the_tree_and_come_back() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    for kind in [Kind::Wrr, Kind::Wlc, Kind::Fo] {
+        bench.settings(|settings| settings.timeouts[State::TimeWait as usize] = 60);
+        let mut script = Script::new(&mut bench, kind, Mode::Repair, false, VIP);
+        script.run(&[Add(1); 20]);
+        for dest in script.dests.clone() {
+            script.bench.limit(dest, 2, 0);
+        }
+        for _ in 0..40 {
+            assert_ne!(script.run(&[Flows(1)]), [0], "{kind}");
+            assert!(script.bench.tree_is_right(script.service), "{kind}");
+        }
+        assert_eq!(script.run(&[Flows(1)]), [0], "{kind}: all are full");
+        // What a FIN has closed is over with the next packet.
+        script
+            .bench
+            .settings(|settings| settings.timeouts[State::TimeWait as usize] = u32::MAX);
+        for flow in [40, 7, 21] {
+            script.run(&[End(flow)]);
+            let after = script.frame(flow, ACK);
+            assert_eq!(script.bench.send(&after).counted, [Reason::PassNoFlow]);
+            assert!(script.bench.tree_is_right(script.service), "{kind}");
+        }
+        let chosen = script.run(&[Flows(3)]);
+        assert!(!chosen.contains(&0), "{kind}: {chosen:?}");
+        assert_eq!(script.run(&[Flows(1)]), [0], "{kind}: full again");
     }
     bench.settle();
 }
