@@ -4,6 +4,9 @@ mod check;
 
 pub(crate) use check::{CHECK, EXPECT, NEEDED, OF_KINDS};
 
+mod ipvs;
+mod proxy;
+
 use std::time::Duration;
 
 use weir_model::{
@@ -15,6 +18,9 @@ use crate::key::{Choices, Key, Kind, Presence, Section};
 use crate::lower::ALIASES;
 
 use check::{CHECKS, requires};
+
+pub(crate) use ipvs::IPVS;
+pub(crate) use proxy::{PROXY_LIMITS, PROXY_TIMEOUTS, ROUTE};
 
 use Presence::{Absent, Default, Required};
 
@@ -637,188 +643,6 @@ const WAIT: Kind = Kind::Duration {
     max: ProxyTimeouts::BOUNDS.1,
 };
 
-/// `timeouts` of a proxy service.
-pub(crate) static PROXY_TIMEOUTS: Section = Section {
-    path: "service.NAME.timeouts",
-    page: "proxy-timeouts",
-    purpose: "How long a `proxy` service waits for what. Timers are coarse: a tenth of a second.",
-    example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
-              \"proxy\"\nprotocol = \"http\"\npool = \"web\"\ntimeouts = { connect = \"2s\", server = \"30s\" }\n",
-    keys: &[
-        Key::new(
-            "request",
-            WAIT,
-            Default("10s"),
-            "For a whole request head, from its first octet; of a new connection, from its start. A head that began is \
-             answered 408.",
-            "request = \"5s\"",
-        )
-        .known_as(&["http_request", "client_header_timeout"]),
-        Key::new(
-            "idle",
-            WAIT,
-            Default("1m"),
-            "For the next request of a client, and for the next use of a connection to a server.",
-            "idle = \"15s\"",
-        )
-        .known_as(&["http_keep_alive", "keepalive_timeout"]),
-        Key::new(
-            "client",
-            WAIT,
-            Default("1m"),
-            "For a client that is to send a body, or to take a response, and does not.",
-            "client = \"30s\"",
-        )
-        .known_as(&["client_body_timeout", "send_timeout"]),
-        Key::new(
-            "connect",
-            WAIT,
-            Default("5s"),
-            "For a server to accept a connection. Then another is tried, and the last is answered 504.",
-            "connect = \"1s\"",
-        )
-        .known_as(&["proxy_connect_timeout"]),
-        Key::new(
-            "server",
-            WAIT,
-            Default("1m"),
-            "For a response to begin, which is answered 504, and for it to go on.",
-            "server = \"5m\"",
-        )
-        .known_as(&["proxy_read_timeout"]),
-        Key::new(
-            "tunnel",
-            WAIT,
-            Default("1h"),
-            "For either side of a `tcp` service, or of WebSocket and whatever else a client upgraded to.",
-            "tunnel = \"10m\"",
-        ),
-    ],
-};
-
-/// `limits` of a proxy service.
-pub(crate) static PROXY_LIMITS: Section = Section {
-    path: "service.NAME.limits",
-    page: "proxy-limits",
-    purpose: "How much a `proxy` service takes.",
-    example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
-              \"proxy\"\nprotocol = \"http\"\npool = \"web\"\nlimits = { connections = 20000 }\n",
-    keys: &[
-        Key::new(
-            "head",
-            integer(ProxyLimits::HEAD),
-            Default("16384"),
-            "Octets of a request's head, which is else answered 431, and of a response's, else 502. A target may take \
-             half of it.",
-            "head = 32768",
-        )
-        .known_as(&["bufsize", "large_client_header_buffers"]),
-        Key::new(
-            "fields",
-            integer(ProxyLimits::FIELDS),
-            Default("100"),
-            "Header fields of a head.",
-            "fields = 50",
-        )
-        .known_as(&["maxhdr"]),
-        Key::new(
-            "connections",
-            integer(ProxyLimits::CONNECTIONS),
-            Default("100000"),
-            "Clients connected at once. Further ones wait in the kernel until one leaves.",
-            "connections = 20000",
-        )
-        .known_as(&["maxconn", "worker_connections"]),
-        Key::new(
-            "retries",
-            integer(ProxyLimits::RETRIES),
-            Default("3"),
-            "Other servers that are tried when one cannot be reached, or ends without a word and the request may be \
-             repeated.",
-            "retries = 1",
-        ),
-        Key::new(
-            "idle_servers",
-            integer(ProxyLimits::IDLE_SERVERS),
-            Default("128"),
-            "Connections to a server that each worker keeps for later requests. 0 = a new one for each request.",
-            "idle_servers = 16",
-        )
-        .known_as(&["keepalive", "pool_max_conn"]),
-    ],
-};
-
-/// `[[route]]`.
-pub(crate) static ROUTE: Section = Section {
-    path: "route",
-    page: "route",
-    purpose: "Which requests of an `http` service go where. Routes are tried in the order of the file, and the first whose \
-              conditions all hold decides; without one the request goes to the service's own pool.",
-    example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
-              \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\nhost = \
-              \"*.example\"\npath = \"/old/*\"\nredirect = \"https://{host}/new/\"\n",
-    keys: &[
-        Key::new("service", Kind::ServiceName, Required, "The service whose requests it is for.", "service = \"images\"")
-            .known_as(&["frontend"]),
-        Key::new(
-            "host",
-            Kind::Words("a host, or `*.` and a host"),
-            Absent("any host"),
-            "The host that is asked for, without its port; `*.example` is every host below `example`.",
-            "host = \"static.example\"",
-        )
-        .known_as(&["server_name", "hosts"]),
-        Key::new(
-            "path",
-            Kind::Words("a path, with `*` for any characters"),
-            Absent("any path"),
-            "The path as it is sent, without the query. `*` stands for any characters, none included: `/img/*`.",
-            "path = \"/img/*\"",
-        )
-        .known_as(&["location", "prefix", "url"]),
-        Key::new(
-            "method",
-            Kind::List(&Kind::Words("a method")),
-            Absent("any method"),
-            "Methods, one of which it must be.",
-            "method = [\"GET\", \"HEAD\"]",
-        )
-        .known_as(&["methods"]),
-        Key::new(
-            "header",
-            Kind::List(&Kind::Words("`Name` or `Name: value`")),
-            Absent("any header"),
-            "Header fields that must all be there, with just that value where one is written.",
-            "header = [\"X-Beta\", \"Accept: text/html\"]",
-        )
-        .known_as(&["headers"]),
-        Key::new("pool", Kind::PoolName, Absent("the route redirects or answers"), "The pool whose servers are used.", "pool = \"images\"")
-            .known_as(&["backend", "use_backend", "proxy_pass"]),
-        Key::new(
-            "redirect",
-            Kind::Words("a URL"),
-            Absent("nobody is sent elsewhere"),
-            "Where the client is sent, by `status` or 302. `{host}` and `{path}` (with the query) are the request's.",
-            "redirect = \"https://{host}{path}\"",
-        )
-        .known_as(&["return", "location"]),
-        Key::new(
-            "status",
-            integer((200, 599)),
-            Absent("302 with `redirect`"),
-            "Status of an answer of Weir's own, or of a redirect.",
-            "status = 308",
-        ),
-        Key::new(
-            "body",
-            Kind::Words("any text"),
-            Absent("the status in words"),
-            "Body of an answer of Weir's own, as plain text.",
-            "body = \"Gone fishing\\n\"",
-        ),
-    ],
-};
-
 /// `persistence` as a table.
 pub(crate) static PERSISTENCE: Section = Section {
     path: "service.NAME.persistence",
@@ -858,111 +682,6 @@ pub(crate) static PERSISTENCE: Section = Section {
 
 /// A switch of `/proc/sys`.
 const SWITCH: Kind = integer((0, 1));
-
-/// `[ipvs]`.
-pub(crate) static IPVS: Section = Section {
-    path: "ipvs",
-    page: "ipvs",
-    purpose: "The keys of `/proc/sys/net/ipv4/vs` that change how flows are treated, by their names and with their defaults.",
-    example: "[ipvs]\nexpire_nodest_conn = 1\nexpire_quiescent_template = 1\n",
-    keys: &[
-        Key::new(
-            "expire_nodest_conn",
-            SWITCH,
-            Default("0"),
-            "1: a flow whose server was removed ends with its next packet, and one that may begin a flow chooses anew, \
-             unless the pool's `on_remove` says otherwise; and a SYN on a flow of a server that takes no new ones begins \
-             another.",
-            "expire_nodest_conn = 1",
-        ),
-        Key::new(
-            "expire_quiescent_template",
-            SWITCH,
-            Default("0"),
-            "1: persistent clients of a server of weight 0 are given another; 0: they still come.",
-            "expire_quiescent_template = 1",
-        ),
-        Key::new(
-            "conn_reuse_mode",
-            integer((0, Ipvs::MAX_CONN_REUSE_MODE as u32)),
-            Default("1"),
-            "When a SYN with a flow's own addresses and ports begins another flow: 0 = never, 1 = when the flow is over, \
-             2 and 3 = also in FIN_WAIT where replies do not pass. Never for a persistent client's.",
-            "conn_reuse_mode = 0",
-        ),
-        Key::new(
-            "sloppy_tcp",
-            SWITCH,
-            Default("0"),
-            "1: any TCP packet without RST may begin a flow, not a SYN alone.",
-            "sloppy_tcp = 1",
-        ),
-        Key::new(
-            "lblc_expiration",
-            integer((1, 31 * 86_400)),
-            Default("86400"),
-            "Seconds for which `lblc` remembers the server of a destination that nobody asks for.",
-            "lblc_expiration = 3600",
-        ),
-        Key::new(
-            "lblcr_expiration",
-            integer((1, 31 * 86_400)),
-            Default("86400"),
-            "Seconds for which `lblcr` leaves a destination's set of servers as it is before it takes the busiest out.",
-            "lblcr_expiration = 3600",
-        ),
-        Key::later("am_droprate", "Rate of `drop_packet` in its mode 3."),
-        Key::later(
-            "amemthresh",
-            "Free memory below which the table is defended.",
-        ),
-        Key::later(
-            "backup_only",
-            "A backup of synchronisation does not balance.",
-        ),
-        Key::later(
-            "cache_bypass",
-            "Packets of a mark go on to where they were sent when no server is usable.",
-        ),
-        Key::later("conntrack", "Flows are netfilter's too."),
-        Key::later(
-            "drop_entry",
-            "Half-open flows are dropped to defend the table.",
-        ),
-        Key::later("drop_packet", "Packets are dropped to defend the table."),
-        Key::later(
-            "ignore_tunneled",
-            "Packets that came by a tunnel are not balanced.",
-        ),
-        Key::later(
-            "nat_icmp_send",
-            "Servers are told when their reply belongs to no flow.",
-        ),
-        Key::later("pmtu_disc", "Whether too big packets are answered."),
-        Key::later("run_estimation", "Whether rates are estimated."),
-        Key::later("schedule_icmp", "ICMP errors of no flow are scheduled."),
-        Key::later("secure_tcp", "Another table of TCP states, under attack."),
-        Key::later("sloppy_sctp", "Any SCTP packet may begin a flow."),
-        Key::later("snat_reroute", "Replies under `nat` are routed once more."),
-        Key::later(
-            "sync_persist_mode",
-            "What synchronisation sends of persistence.",
-        ),
-        Key::later("sync_ports", "Ports of synchronisation."),
-        Key::later("sync_qlen_max", "Queue of synchronisation."),
-        Key::later(
-            "sync_refresh_period",
-            "When synchronisation sends a flow again.",
-        ),
-        Key::later("sync_retries", "How often synchronisation sends a flow."),
-        Key::later("sync_sock_size", "Buffers of synchronisation."),
-        Key::later(
-            "sync_threshold",
-            "After how many packets synchronisation sends a flow.",
-        ),
-        Key::later("sync_version", "Format of synchronisation."),
-    ],
-};
 
 /// `tunnel` as a table.
 pub(crate) static TUNNEL: Section = Section {

@@ -1,0 +1,185 @@
+//! Sections that only `forward = "proxy"` reads: timeouts, limits, routes.
+
+use super::*;
+
+/// `timeouts` of a proxy service.
+pub(crate) static PROXY_TIMEOUTS: Section = Section {
+    path: "service.NAME.timeouts",
+    page: "proxy-timeouts",
+    purpose: "How long a `proxy` service waits for what. Timers are coarse: a tenth of a second.",
+    example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
+              \"proxy\"\nprotocol = \"http\"\npool = \"web\"\ntimeouts = { connect = \"2s\", server = \"30s\" }\n",
+    keys: &[
+        Key::new(
+            "request",
+            WAIT,
+            Default("10s"),
+            "For a whole request head, from its first octet; of a new connection, from its start. A head that began is \
+             answered 408.",
+            "request = \"5s\"",
+        )
+        .known_as(&["http_request", "client_header_timeout"]),
+        Key::new(
+            "idle",
+            WAIT,
+            Default("1m"),
+            "For the next request of a client, and for the next use of a connection to a server.",
+            "idle = \"15s\"",
+        )
+        .known_as(&["http_keep_alive", "keepalive_timeout"]),
+        Key::new(
+            "client",
+            WAIT,
+            Default("1m"),
+            "For a client that is to send a body, or to take a response, and does not.",
+            "client = \"30s\"",
+        )
+        .known_as(&["client_body_timeout", "send_timeout"]),
+        Key::new(
+            "connect",
+            WAIT,
+            Default("5s"),
+            "For a server to accept a connection. Then another is tried, and the last is answered 504.",
+            "connect = \"1s\"",
+        )
+        .known_as(&["proxy_connect_timeout"]),
+        Key::new(
+            "server",
+            WAIT,
+            Default("1m"),
+            "For a response to begin, which is answered 504, and for it to go on.",
+            "server = \"5m\"",
+        )
+        .known_as(&["proxy_read_timeout"]),
+        Key::new(
+            "tunnel",
+            WAIT,
+            Default("1h"),
+            "For either side of a `tcp` service, or of WebSocket and whatever else a client upgraded to.",
+            "tunnel = \"10m\"",
+        ),
+    ],
+};
+
+/// `limits` of a proxy service.
+pub(crate) static PROXY_LIMITS: Section = Section {
+    path: "service.NAME.limits",
+    page: "proxy-limits",
+    purpose: "How much a `proxy` service takes.",
+    example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
+              \"proxy\"\nprotocol = \"http\"\npool = \"web\"\nlimits = { connections = 20000 }\n",
+    keys: &[
+        Key::new(
+            "head",
+            integer(ProxyLimits::HEAD),
+            Default("16384"),
+            "Octets of a request's head, which is else answered 431, and of a response's, else 502. A target may take \
+             half of it.",
+            "head = 32768",
+        )
+        .known_as(&["bufsize", "large_client_header_buffers"]),
+        Key::new(
+            "fields",
+            integer(ProxyLimits::FIELDS),
+            Default("100"),
+            "Header fields of a head.",
+            "fields = 50",
+        )
+        .known_as(&["maxhdr"]),
+        Key::new(
+            "connections",
+            integer(ProxyLimits::CONNECTIONS),
+            Default("100000"),
+            "Clients connected at once. Further ones wait in the kernel until one leaves.",
+            "connections = 20000",
+        )
+        .known_as(&["maxconn", "worker_connections"]),
+        Key::new(
+            "retries",
+            integer(ProxyLimits::RETRIES),
+            Default("3"),
+            "Other servers that are tried when one cannot be reached, or ends without a word and the request may be \
+             repeated.",
+            "retries = 1",
+        ),
+        Key::new(
+            "idle_servers",
+            integer(ProxyLimits::IDLE_SERVERS),
+            Default("128"),
+            "Connections to a server that each worker keeps for later requests. 0 = a new one for each request.",
+            "idle_servers = 16",
+        )
+        .known_as(&["keepalive", "pool_max_conn"]),
+    ],
+};
+
+/// `[[route]]`.
+pub(crate) static ROUTE: Section = Section {
+    path: "route",
+    page: "route",
+    purpose: "Which requests of an `http` service go where. Routes are tried in the order of the file, and the first whose \
+              conditions all hold decides; without one the request goes to the service's own pool.",
+    example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
+              \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\nhost = \
+              \"*.example\"\npath = \"/old/*\"\nredirect = \"https://{host}/new/\"\n",
+    keys: &[
+        Key::new("service", Kind::ServiceName, Required, "The service whose requests it is for.", "service = \"images\"")
+            .known_as(&["frontend"]),
+        Key::new(
+            "host",
+            Kind::Words("a host, or `*.` and a host"),
+            Absent("any host"),
+            "The host that is asked for, without its port; `*.example` is every host below `example`.",
+            "host = \"static.example\"",
+        )
+        .known_as(&["server_name", "hosts"]),
+        Key::new(
+            "path",
+            Kind::Words("a path, with `*` for any characters"),
+            Absent("any path"),
+            "The path as it is sent, without the query. `*` stands for any characters, none included: `/img/*`.",
+            "path = \"/img/*\"",
+        )
+        .known_as(&["location", "prefix", "url"]),
+        Key::new(
+            "method",
+            Kind::List(&Kind::Words("a method")),
+            Absent("any method"),
+            "Methods, one of which it must be.",
+            "method = [\"GET\", \"HEAD\"]",
+        )
+        .known_as(&["methods"]),
+        Key::new(
+            "header",
+            Kind::List(&Kind::Words("`Name` or `Name: value`")),
+            Absent("any header"),
+            "Header fields that must all be there, with just that value where one is written.",
+            "header = [\"X-Beta\", \"Accept: text/html\"]",
+        )
+        .known_as(&["headers"]),
+        Key::new("pool", Kind::PoolName, Absent("the route redirects or answers"), "The pool whose servers are used.", "pool = \"images\"")
+            .known_as(&["backend", "use_backend", "proxy_pass"]),
+        Key::new(
+            "redirect",
+            Kind::Words("a URL"),
+            Absent("nobody is sent elsewhere"),
+            "Where the client is sent, by `status` or 302. `{host}` and `{path}` (with the query) are the request's.",
+            "redirect = \"https://{host}{path}\"",
+        )
+        .known_as(&["return", "location"]),
+        Key::new(
+            "status",
+            integer((200, 599)),
+            Absent("302 with `redirect`"),
+            "Status of an answer of Weir's own, or of a redirect.",
+            "status = 308",
+        ),
+        Key::new(
+            "body",
+            Kind::Words("any text"),
+            Absent("the status in words"),
+            "Body of an answer of Weir's own, as plain text.",
+            "body = \"Gone fishing\\n\"",
+        ),
+    ],
+};
