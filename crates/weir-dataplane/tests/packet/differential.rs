@@ -1,7 +1,7 @@
 //! Random packets, right ones and broken ones, through the data plane and the model: the same fate, frame and counters.
 //!
-//! `WEIR_DIFFERENTIAL_PACKETS` sets how many (100 000 unless set), `WEIR_SEED` repeats a run. Not in the stream: ICMP and
-//! fragments, which the model does not cover, and IPv6 sources that are multicast.
+//! `WEIR_DIFFERENTIAL_PACKETS` sets how many (100 000 unless set; ten million with `WEIR_SOAK`), `WEIR_SEED` repeats a run.
+//! Not in the stream: ICMP and fragments, which the model does not cover, and IPv6 sources that are multicast.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -19,6 +19,7 @@ use crate::bench::{Bench, CLIENT_MAC, DIRECTOR_MAC, NewServer, OTHER_DEVICE};
 use crate::wire::{Shape, at};
 
 const PACKETS: u64 = 100_000;
+const SOAK_PACKETS: u64 = 10_000_000;
 /// Packets between two changes of what user space writes.
 const STRETCH: u64 = 250;
 
@@ -286,7 +287,11 @@ fn random_packets_have_the_models_fate() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    let count = from_environment("WEIR_DIFFERENTIAL_PACKETS").unwrap_or(PACKETS);
+    let usual = match std::env::var_os("WEIR_SOAK") {
+        Some(_) => SOAK_PACKETS,
+        None => PACKETS,
+    };
+    let count = from_environment("WEIR_DIFFERENTIAL_PACKETS").unwrap_or(usual);
     let clock = || weir_sys::now_ns(weir_sys::Clock::Monotonic);
     let seed = from_environment("WEIR_SEED").unwrap_or_else(clock);
     println!("WEIR_SEED={seed} WEIR_DIFFERENTIAL_PACKETS={count}");
