@@ -12,6 +12,7 @@ use crate::balance::{Balance, Dice};
 use crate::plan::{Service, Target};
 use crate::slab::{Key, Slab};
 use crate::socket;
+use crate::transport::Transport;
 use crate::wheel::{Deadline, Wheel};
 
 /// Room for what is read while heads are expected, and while a body streams. With less than a body's size in one read the
@@ -57,7 +58,7 @@ pub(crate) struct Local {
 /// A connection to a server.
 #[derive(Debug)]
 pub(crate) struct Upstream {
-    pub(crate) socket: OwnedFd,
+    pub(crate) transport: Transport,
     pub(crate) target: Arc<Target>,
     pub(crate) port: u16,
     /// Who uses it; none while it waits.
@@ -174,7 +175,7 @@ impl Context {
     ) -> rustix::io::Result<Key> {
         let socket = socket::connect((target.address, port).into())?;
         let key = self.upstreams.insert(Upstream {
-            socket,
+            transport: Transport::plain(socket),
             target: Arc::clone(target),
             port,
             session,
@@ -184,9 +185,11 @@ impl Context {
             deadline: Deadline::default(),
         });
         let watched = match self.upstreams.get(key) {
-            Some(upstream) => {
-                socket::watch(&self.epoll, &upstream.socket, token::of(token::SERVER, key))
-            }
+            Some(upstream) => socket::watch(
+                &self.epoll,
+                &upstream.transport,
+                token::of(token::SERVER, key),
+            ),
             None => Ok(()),
         };
         if let Err(error) = watched {
@@ -218,7 +221,7 @@ impl Context {
             let upstream = self.upstreams.get_mut(key)?;
             if upstream.ready.ended
                 || upstream.ready.readable
-                || (checked && !socket::is_silent(&upstream.socket))
+                || (checked && !socket::is_silent(&upstream.transport))
             {
                 self.upstreams.remove(key);
                 continue;

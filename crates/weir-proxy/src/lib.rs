@@ -17,6 +17,7 @@ mod session;
 mod slab;
 mod socket;
 mod status;
+mod transport;
 mod wheel;
 mod worker;
 

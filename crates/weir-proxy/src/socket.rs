@@ -95,7 +95,7 @@ pub(crate) fn connect(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
 }
 
 /// Whether a connection that was begun stands.
-pub(crate) fn is_connected(socket: &OwnedFd) -> bool {
+pub(crate) fn is_connected(socket: impl AsFd) -> bool {
     matches!(sockopt::socket_error(socket), Ok(Ok(())))
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn read(socket: &OwnedFd, into: &mut [u8]) -> Read {
 }
 
 /// Whether an idle connection is as silent as it should be.
-pub(crate) fn is_silent(socket: &OwnedFd) -> bool {
+pub(crate) fn is_silent(socket: impl AsFd) -> bool {
     let mut octet = [0u8; 1];
     let found = rustix::net::recv(
         socket,

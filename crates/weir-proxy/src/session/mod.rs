@@ -19,6 +19,7 @@ use crate::balance::Tried;
 use crate::context::{BODY_ROOM, Context, HEAD_ROOM, Local, Ready, token};
 use crate::slab::Key;
 use crate::socket::{self, Read, Written};
+use crate::transport::Transport;
 use crate::wheel::Deadline;
 
 /// Turns before other connections get theirs.
@@ -62,7 +63,7 @@ enum Phase {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Session {
-    socket: OwnedFd,
+    transport: Transport,
     pub(crate) ready: Ready,
     watched: bool,
     phase: Phase,
@@ -106,7 +107,7 @@ pub(crate) struct Session {
 impl Session {
     pub(crate) fn new(socket: OwnedFd, peer: SocketAddr, port: u16, local: Rc<Local>) -> Self {
         Self {
-            socket,
+            transport: Transport::plain(socket),
             ready: Ready {
                 readable: true,
                 writable: true,
@@ -190,13 +191,11 @@ impl Session {
     fn watch(&mut self, key: Key, cx: &Context) {
         let for_client = match self.phase {
             Phase::Request | Phase::Tunnel | Phase::Farewell => true,
-            Phase::Connect | Phase::Exchange => {
-                !self.exchange.request_done() || !self.stuck.is_empty()
-            }
+            Phase::Connect | Phase::Exchange => !self.exchange.request_done() || self.owes(),
         };
         if for_client && !self.watched {
             self.watched =
-                socket::watch(&cx.epoll, &self.socket, token::of(token::CLIENT, key)).is_ok();
+                socket::watch(&cx.epoll, &self.transport, token::of(token::CLIENT, key)).is_ok();
         }
     }
 
@@ -221,10 +220,12 @@ impl Session {
 
     /// Whether it waits for a request that has not begun, and can end without anybody's loss.
     pub(crate) fn is_idle(&self) -> bool {
-        self.phase == Phase::Request
-            && self.served
-            && self.input.is_empty()
-            && self.stuck.is_empty()
+        self.phase == Phase::Request && self.served && self.input.is_empty() && !self.owes()
+    }
+
+    /// Whether the client has not taken all that is for it.
+    fn owes(&self) -> bool {
+        !self.stuck.is_empty() || self.transport.holds()
     }
 
     /// Its service has another form now. A server that is being asked is so by its connection; only where to look for another
@@ -269,13 +270,13 @@ impl Session {
 
     /// Sends what the client did not take. `None`: the client is gone.
     fn flush(&mut self, cx: &mut Context) -> Option<bool> {
-        if self.stuck.is_empty() {
+        if !self.owes() {
             return Some(true);
         }
         if !self.ready.writable {
             return Some(false);
         }
-        match socket::write(&self.socket, &self.stuck[self.taken..]) {
+        match self.transport.write(&self.stuck[self.taken..]) {
             Written::Broken => None,
             Written::Some(octets) => {
                 self.taken += octets;
@@ -283,10 +284,9 @@ impl Session {
                     // Memory only while it is needed.
                     cx.recycle(std::mem::take(&mut self.stuck));
                     self.taken = 0;
-                    return Some(true);
                 }
-                self.ready.writable = false;
-                Some(false)
+                self.ready.writable = !self.owes();
+                Some(self.ready.writable)
             }
         }
     }
@@ -324,18 +324,20 @@ impl Session {
             return true;
         }
         let written = match (head.is_empty(), body.is_empty()) {
-            (_, true) => socket::write(&self.socket, head),
-            (true, _) => socket::write(&self.socket, body),
-            _ => socket::write_both(&self.socket, head, body),
+            (_, true) => self.transport.write(head),
+            (true, _) => self.transport.write(body),
+            _ => self.transport.write_both(head, body),
         };
         match written {
             Written::Broken => false,
             Written::Some(octets) => {
-                if octets == total {
+                if octets == total && !self.transport.holds() {
                     self.room = (self.room * 2).min(BODY_ROOM);
-                } else {
-                    self.ready.writable = false;
-                    self.room = (self.room / 2).max(HEAD_ROOM);
+                    return true;
+                }
+                self.ready.writable = false;
+                self.room = (self.room / 2).max(HEAD_ROOM);
+                if octets < total {
                     self.stuck = cx.large();
                     let in_head = octets.min(head.len());
                     self.stuck.extend_from_slice(&head[in_head..]);
@@ -439,18 +441,15 @@ impl Session {
                 return Moved::Ends;
             }
             self.told_end = true;
-            socket::finish(&self.socket);
+            self.transport.finish();
             self.wait(key, cx, LINGER_MS);
         }
         if !self.ready.readable && self.watched {
             return Moved::Waits;
         }
-        match socket::read(&self.socket, &mut cx.scratch) {
+        match self.transport.read(&mut self.ready, &mut cx.scratch) {
             Read::Some(_) => Moved::On,
-            Read::Blocked => {
-                self.ready.readable = false;
-                Moved::Waits
-            }
+            Read::Blocked => Moved::Waits,
             Read::End | Read::Broken => Moved::Ends,
         }
     }

@@ -30,9 +30,11 @@ impl Session {
             return Moved::Waits;
         }
         let mut scratch = std::mem::take(&mut cx.scratch);
-        let moved = match socket::read(&self.socket, &mut scratch[..HEAD_ROOM]) {
+        let moved = match self
+            .transport
+            .read(&mut self.ready, &mut scratch[..HEAD_ROOM])
+        {
             Read::Some(octets) => {
-                self.ready.after_read(octets, HEAD_ROOM);
                 if self.input.is_empty() {
                     self.understand(key, cx, &scratch[..octets])
                 } else {
@@ -40,10 +42,7 @@ impl Session {
                     Moved::On
                 }
             }
-            Read::Blocked => {
-                self.ready.readable = false;
-                Moved::Waits
-            }
+            Read::Blocked => Moved::Waits,
             Read::End | Read::Broken => Moved::Ends,
         };
         cx.scratch = scratch;
@@ -222,7 +221,7 @@ impl Session {
         if !upstream.ready.writable && !upstream.ready.ended {
             return Moved::Waits;
         }
-        if upstream.ready.broken || !socket::is_connected(&upstream.socket) {
+        if upstream.ready.broken || !socket::is_connected(&upstream.transport) {
             return self.try_another(key, cx, 502);
         }
         let timeouts = self.local.service.timeouts;

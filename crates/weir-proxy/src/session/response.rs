@@ -3,9 +3,9 @@
 use weir_http::ServerEnd;
 
 use super::{Moved, Phase, Session};
-use crate::context::{BODY_ROOM, Context, HEAD_ROOM};
+use crate::context::{Context, HEAD_ROOM};
 use crate::slab::Key;
-use crate::socket::{self, Read, Written};
+use crate::socket::{Read, Written};
 
 impl Session {
     /// One turn of an exchange.
@@ -25,7 +25,7 @@ impl Session {
             return Moved::Waits;
         }
         let timeouts = &self.local.service.timeouts;
-        let client = !self.exchange.request_done() || !self.stuck.is_empty();
+        let client = !self.exchange.request_done() || self.owes();
         let ms = if client {
             timeouts.client
         } else {
@@ -40,17 +40,22 @@ impl Session {
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
             return Moved::Ends;
         };
-        if self.sent < self.request.len() {
+        if self.sent < self.request.len() || upstream.transport.holds() {
             if !upstream.ready.writable {
                 return Moved::Waits;
             }
             let rest = &self.request[self.sent..];
-            return match socket::write(&upstream.socket, rest) {
+            return match upstream.transport.write(rest) {
                 // It may have answered before it closed.
                 Written::Broken if upstream.ready.readable => Moved::Waits,
                 Written::Broken => self.server_broke(key, cx),
                 Written::Some(octets) => {
-                    upstream.ready.writable = octets == rest.len();
+                    upstream.ready.writable = octets == rest.len() && !upstream.transport.holds();
+                    let moved = if upstream.ready.writable {
+                        Moved::On
+                    } else {
+                        Moved::Waits
+                    };
                     upstream
                         .target
                         .counters
@@ -62,7 +67,7 @@ impl Session {
                         self.sent = 0;
                         cx.recycle(std::mem::take(&mut self.request));
                     }
-                    if octets == 0 { Moved::Waits } else { Moved::On }
+                    moved
                 }
             };
         }
@@ -76,16 +81,12 @@ impl Session {
     }
 
     fn stream_request(&mut self, key: Key, cx: &mut Context, scratch: &mut [u8]) -> Moved {
-        let octets = match socket::read(&self.socket, scratch) {
+        let octets = match self.transport.read(&mut self.ready, scratch) {
             Read::Some(octets) => octets,
-            Read::Blocked => {
-                self.ready.readable = false;
-                return Moved::Waits;
-            }
+            Read::Blocked => return Moved::Waits,
             // The server would wait for the rest for ever.
             Read::End | Read::Broken => return Moved::Ends,
         };
-        self.ready.after_read(octets, BODY_ROOM);
         let body = match self.exchange.client_data(&scratch[..octets]) {
             Ok(body) => body,
             Err(refusal) => return self.fail(key, cx, refusal.request_status()),
@@ -100,7 +101,7 @@ impl Session {
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
             return Moved::Ends;
         };
-        let sent = match socket::write(&upstream.socket, &scratch[..body]) {
+        let sent = match upstream.transport.write(&scratch[..body]) {
             Written::Some(sent) => sent,
             // Its answer, if there is one, is read next.
             Written::Broken if upstream.ready.readable => return Moved::On,
@@ -112,8 +113,8 @@ impl Session {
             .of(cx.worker)
             .bytes_in
             .add(body as u64);
+        upstream.ready.writable = sent == body && !upstream.transport.holds();
         if sent < body {
-            upstream.ready.writable = false;
             self.request.extend_from_slice(&scratch[sent..body]);
         }
         Moved::On
@@ -138,10 +139,11 @@ impl Session {
             HEAD_ROOM
         };
         let mut scratch = std::mem::take(&mut cx.scratch);
-        let found = socket::read(&upstream.socket, &mut scratch[..room]);
+        let found = upstream
+            .transport
+            .read(&mut upstream.ready, &mut scratch[..room]);
         let moved = match found {
             Read::Some(octets) => {
-                upstream.ready.after_read(octets, room);
                 if upstream.input.is_empty() {
                     self.answer(key, cx, &scratch[..octets])
                 } else {
@@ -150,10 +152,7 @@ impl Session {
                     self.answer(key, cx, &input)
                 }
             }
-            Read::Blocked => {
-                upstream.ready.readable = false;
-                Moved::Waits
-            }
+            Read::Blocked => Moved::Waits,
             Read::End | Read::Broken => self.server_ended(key, cx),
         };
         cx.scratch = scratch;

@@ -1,9 +1,9 @@
 //! Octets both ways, with each direction's own end: TCP services, and protocols that a client upgraded to.
 
 use super::{Moved, Session};
-use crate::context::{BODY_ROOM, Context};
+use crate::context::Context;
 use crate::slab::Key;
-use crate::socket::{self, Read, Written};
+use crate::socket::{Read, Written};
 
 impl Session {
     /// One turn of both directions.
@@ -34,36 +34,39 @@ impl Session {
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
             return Moved::Ends;
         };
-        if self.sent < self.request.len() {
+        if self.sent < self.request.len() || upstream.transport.holds() {
             if !upstream.ready.writable {
                 return Moved::Waits;
             }
             let rest = &self.request[self.sent..];
-            let Written::Some(octets) = socket::write(&upstream.socket, rest) else {
+            let Written::Some(octets) = upstream.transport.write(rest) else {
                 return Moved::Ends;
             };
-            upstream.ready.writable = octets == rest.len();
+            upstream.ready.writable = octets == rest.len() && !upstream.transport.holds();
             self.sent += octets;
             if self.sent == self.request.len() {
                 self.request = Vec::new();
                 self.sent = 0;
             }
-            return if octets == 0 { Moved::Waits } else { Moved::On };
+            return if upstream.ready.writable {
+                Moved::On
+            } else {
+                Moved::Waits
+            };
         }
         if self.client_ended {
             if self.server_told_end {
                 return Moved::Waits;
             }
             self.server_told_end = true;
-            socket::finish(&upstream.socket);
+            upstream.transport.finish();
             return Moved::On;
         }
         if !self.ready.readable {
             return Moved::Waits;
         }
-        match socket::read(&self.socket, scratch) {
+        match self.transport.read(&mut self.ready, scratch) {
             Read::Some(octets) => {
-                self.ready.after_read(octets, BODY_ROOM);
                 self.local
                     .service
                     .counters
@@ -76,20 +79,16 @@ impl Session {
                     .of(cx.worker)
                     .bytes_in
                     .add(octets as u64);
-                let Written::Some(sent) = socket::write(&upstream.socket, &scratch[..octets])
-                else {
+                let Written::Some(sent) = upstream.transport.write(&scratch[..octets]) else {
                     return Moved::Ends;
                 };
+                upstream.ready.writable = sent == octets && !upstream.transport.holds();
                 if sent < octets {
-                    upstream.ready.writable = false;
                     self.request.extend_from_slice(&scratch[sent..octets]);
                 }
                 Moved::On
             }
-            Read::Blocked => {
-                self.ready.readable = false;
-                Moved::Waits
-            }
+            Read::Blocked => Moved::Waits,
             Read::End => {
                 self.client_ended = true;
                 self.ready.readable = false;
@@ -113,15 +112,18 @@ impl Session {
                 return Moved::Waits;
             }
             self.told_end = true;
-            socket::finish(&self.socket);
+            self.transport.finish();
             return Moved::On;
         }
         if !upstream.ready.readable {
             return Moved::Waits;
         }
-        match socket::read(&upstream.socket, &mut scratch[..self.room]) {
+        let room = self.room;
+        match upstream
+            .transport
+            .read(&mut upstream.ready, &mut scratch[..room])
+        {
             Read::Some(octets) => {
-                upstream.ready.after_read(octets, self.room);
                 let mut nothing = Vec::new();
                 if self.deliver(cx, &mut nothing, &scratch[..octets]) {
                     Moved::On
@@ -129,10 +131,7 @@ impl Session {
                     Moved::Ends
                 }
             }
-            Read::Blocked => {
-                upstream.ready.readable = false;
-                Moved::Waits
-            }
+            Read::Blocked => Moved::Waits,
             Read::End => {
                 self.server_ended = true;
                 Moved::On
