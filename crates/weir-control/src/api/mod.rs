@@ -1,11 +1,12 @@
 //! The HTTP API: `/v1/ipvsadm`, `/v1/status`, `/metrics`, `/v1/reload`, `/v1/plan`, `/v1/explain`, `/v1/servers/POOL/ADDRESS`.
 //!
 //! Requests become [`Order`]s and answers become JSON; nothing is decided here. Bodies are bounded in size and time. What
-//! changes anything, or reads a file, is answered on the unix socket alone: TCP has no notion yet of who asks.
+//! changes anything, or reads a file, is answered on the unix socket, and over TCP to who shows the token (RFC 6750).
 
 mod message;
 mod order;
 mod serve;
+mod token;
 
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::Serialize;
@@ -24,6 +26,7 @@ use crate::metrics::{self, Memory};
 pub use message::{ExplainRequest, FileRequest, OperatorState, Refusal, Reloaded, ServerRequest};
 pub use order::{Order, Orders, Reply, orders};
 pub use serve::{Listener, serve};
+pub use token::Token;
 
 /// Largest body of a request, bytes.
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
@@ -32,34 +35,33 @@ pub const MAX_BODY_BYTES: usize = 64 * 1024;
 const BODY_DEADLINE: Duration = Duration::from_secs(10);
 
 /// What the other end may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Access {
     /// The unix socket, whose mode says who may connect.
     Full,
-    /// TCP.
-    ReadOnly,
+    /// TCP: whoever comes may read; to change something takes the token.
+    Token(Token),
 }
 
 /// The routes for one kind of listener.
-pub fn router(orders: Orders, access: Access) -> Router {
-    let router = Router::new()
+pub fn router(orders: Orders, access: &Access) -> Router {
+    let writing = Router::new()
+        .route("/v1/reload", post(reload))
+        .route("/v1/plan", post(plan))
+        .route("/v1/ipvsadm", post(ipvsadm))
+        .route("/v1/servers/{pool}/{address}", post(server));
+    let writing = match access {
+        Access::Full => writing,
+        Access::Token(token) => {
+            writing.route_layer(from_fn_with_state(token.clone(), token::required))
+        }
+    };
+    Router::new()
         .route("/", get(dashboard))
         .route("/v1/status", get(status))
         .route("/metrics", get(export))
-        .route("/v1/explain", post(explain));
-    let router = match access {
-        Access::Full => router
-            .route("/v1/reload", post(reload))
-            .route("/v1/plan", post(plan))
-            .route("/v1/ipvsadm", post(ipvsadm))
-            .route("/v1/servers/{pool}/{address}", post(server)),
-        Access::ReadOnly => router
-            .route("/v1/reload", post(read_only))
-            .route("/v1/plan", post(read_only))
-            .route("/v1/ipvsadm", post(read_only))
-            .route("/v1/servers/{pool}/{address}", post(read_only)),
-    };
-    router
+        .route("/v1/explain", post(explain))
+        .merge(writing)
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .with_state(orders)
@@ -159,13 +161,6 @@ async fn ipvsadm(State(orders): State<Orders>, body: Body) -> Answered {
     let request: crate::ipvsadm::Request = read(body).await?;
     let order = |reply| Order::Ipvsadm(request, reply);
     Ok(json(&orders.ask(order).await?))
-}
-
-async fn read_only() -> Failure {
-    Failure::new(
-        StatusCode::FORBIDDEN,
-        "only on the unix socket: over TCP nothing is changed and no file is read",
-    )
 }
 
 async fn dashboard() -> Failure {

@@ -6,12 +6,13 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::Error;
-use crate::api::{self, Access, Orders};
+use crate::api::{self, Access, Orders, Token};
 
 /// The listener in force.
 #[derive(Debug)]
 pub struct Admin {
     orders: Orders,
+    token: Token,
     listening: Option<(SocketAddr, JoinHandle<()>)>,
 }
 
@@ -26,9 +27,10 @@ pub enum Move {
 
 impl Admin {
     /// Listening nowhere.
-    pub const fn new(orders: Orders) -> Self {
+    pub const fn new(orders: Orders, token: Token) -> Self {
         Self {
             orders,
+            token,
             listening: None,
         }
     }
@@ -56,7 +58,7 @@ impl Admin {
             task.abort();
         }
         self.listening = to.map(|(address, listener)| {
-            let router = api::router(self.orders.clone(), Access::ReadOnly);
+            let router = api::router(self.orders.clone(), &Access::Token(self.token.clone()));
             tracing::info!(%address, "admin listens");
             (address, tokio::spawn(api::serve(listener, router)))
         });

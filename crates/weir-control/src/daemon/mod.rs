@@ -75,13 +75,13 @@ pub async fn run<P: Plane>(
     // Before the engine reads its tables, so that no change falls between.
     let network = Network::open()?;
     let (orders, taken) = api::orders();
-    let mut admin = Admin::new(orders.clone());
+    let mut admin = Admin::new(orders.clone(), runtime_dir.token()?);
     let to = admin.prepare(loaded.desired.node.admin).await?;
     let engine = open(&loaded.desired).await.map_err(|error| Error::Engine {
         source: Box::new(error),
     })?;
     let listener = runtime_dir.listen()?;
-    tokio::spawn(api::serve(listener, api::router(orders, Access::Full)));
+    tokio::spawn(api::serve(listener, api::router(orders, &Access::Full)));
     admin.go(to);
     tracing::info!(
         file = %options.config.display(),

@@ -1,20 +1,24 @@
 //! The runtime directory: its lock, its socket, and a link to the configuration in force.
 
 use std::fs;
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use tokio::net::UnixListener;
 use weir_sys::LockFile;
 
 use super::Error;
+use crate::api::Token;
 
 /// Held by the daemon as long as it lives.
 pub const LOCK: &str = "lock";
 
 /// The API's socket.
 pub const SOCKET: &str = "weir.sock";
+
+/// What a client of the API over TCP shows before it may change anything.
+const TOKEN: &str = "token";
 
 /// Points to the configuration in force, for commands that find no daemon to ask.
 const CONFIGURATION: &str = "configuration";
@@ -76,6 +80,27 @@ impl RuntimeDir {
         Ok(listener)
     }
 
+    /// The token of the API over TCP: what the directory holds, or a new one, for the owner alone to read.
+    ///
+    /// # Errors
+    /// The file cannot be read or written, or holds no token.
+    pub fn token(&self) -> Result<Token, Error> {
+        let path = self.path.join(TOKEN);
+        let held = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                new_token(&path).map_err(|e| file(&path, e))?
+            }
+            Err(error) => return Err(file(&path, error)),
+        };
+        let unfit = || {
+            let shortest = Token::SHORTEST;
+            let why = format!("a token has at least {shortest} characters");
+            file(&path, io::Error::new(io::ErrorKind::InvalidData, why))
+        };
+        Token::new(held.trim()).ok_or_else(unfit)
+    }
+
     /// Remembers which file is in force, and what it held.
     ///
     /// # Errors
@@ -101,6 +126,19 @@ impl RuntimeDir {
     pub fn close(&self) -> Result<(), Error> {
         remove(&self.path.join(SOCKET))
     }
+}
+
+/// 256 random bits in hexadecimal. Made under another name, as a half-written token would stay for ever.
+fn new_token(path: &Path) -> io::Result<String> {
+    let mut bits = [0; 32];
+    fs::File::open("/dev/urandom")?.read_exact(&mut bits)?;
+    let text: String = bits.iter().map(|byte| format!("{byte:02x}")).collect();
+    let made = path.with_extension("new");
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    options.open(&made)?.write_all(text.as_bytes())?;
+    fs::rename(&made, path)?;
+    Ok(text)
 }
 
 fn remove(path: &Path) -> Result<(), Error> {

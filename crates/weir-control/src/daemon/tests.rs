@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -127,10 +128,10 @@ impl Seat {
         let loaded = configuration::load(&file, false).unwrap();
         let told = Fake::default();
         let (orders, mut taken) = api::orders();
-        let admin = Admin::new(orders.clone());
+        let admin = Admin::new(orders.clone(), runtime_dir.token().unwrap());
         let listener = runtime_dir.listen().unwrap();
         let mut director = Director::new(told.clone(), loaded, file, admin, runtime_dir);
-        tokio::spawn(api::serve(listener, api::router(orders, Access::Full)));
+        tokio::spawn(api::serve(listener, api::router(orders, &Access::Full)));
         tokio::task::spawn_local(async move {
             while let Some(order) = taken.recv().await {
                 director.carry_out(order).await;
@@ -256,7 +257,7 @@ async fn an_admin_address_that_is_taken_stops_a_reload_before_the_engine() {
 }
 
 #[tokio::test]
-async fn admin_reads_and_changes_nothing() {
+async fn admin_changes_nothing_without_the_token() {
     with_daemon("tcp", async |seat| {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = free.local_addr().unwrap();
@@ -266,23 +267,38 @@ async fn admin_reads_and_changes_nothing() {
             .reload(&seat.write("a.toml", &text))
             .await
             .unwrap();
-        let ask = async |head: &str| {
+        let ask = async |head: &str, token: &str| {
             let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-            let request = format!("{head} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+            let request = format!(
+                "{head} HTTP/1.1\r\nHost: x\r\n{token}Content-Length: 0\r\nConnection: close\r\n\r\n"
+            );
             stream.write_all(request.as_bytes()).await.unwrap();
             let mut answer = String::new();
             stream.read_to_string(&mut answer).await.unwrap();
             answer
         };
-        assert!(ask("GET /v1/status").await.starts_with("HTTP/1.1 200"));
-        assert!(ask("GET /metrics").await.contains("weir_revision 1"));
-        assert!(ask("POST /v1/reload").await.starts_with("HTTP/1.1 403"));
-        assert!(
-            ask("POST /v1/servers/a/b")
-                .await
-                .starts_with("HTTP/1.1 403")
-        );
+        assert!(ask("GET /v1/status", "").await.starts_with("HTTP/1.1 200"));
+        assert!(ask("GET /metrics", "").await.contains("weir_revision 1"));
+        let wrong = "Authorization: Bearer 0123456789abcdef\r\n";
+        for path in ["reload", "plan", "ipvsadm", "servers/a/b"] {
+            let head = format!("POST /v1/{path}");
+            let bare = ask(&head, "").await;
+            assert!(bare.starts_with("HTTP/1.1 401"), "{bare}");
+            assert!(bare.contains("www-authenticate: Bearer"), "{bare}");
+            let refused = ask(&head, wrong).await;
+            assert!(refused.starts_with("HTTP/1.1 403"), "{refused}");
+        }
         assert_eq!(seat.told.0.borrow().applied.len(), 1);
+
+        let kept = seat.directory.join("token");
+        assert_eq!(fs::metadata(&kept).unwrap().mode() & 0o777, 0o600);
+        let right = format!(
+            "Authorization: bearer {}\r\n",
+            fs::read_to_string(&kept).unwrap()
+        );
+        let done = ask("POST /v1/reload", &right).await;
+        assert!(done.starts_with("HTTP/1.1 200"), "{done}");
+        assert_eq!(seat.told.0.borrow().applied.len(), 2);
     })
     .await;
 }
