@@ -186,6 +186,16 @@ mod tests {
                 let extra = format!("protocol = \"http\"\n{table} = {{ {line} }}");
                 pool.to_owned() + &service("proxy", &extra)
             }
+            "service-tls" => {
+                let base = ["certificates = \"/c\"", "client_ca = \"/ca.pem\""];
+                let mut parts = others(&base);
+                parts.push(line);
+                let extra = format!("protocol = \"http\"\ntls = {{ {} }}", parts.join(", "));
+                pool.to_owned() + &service("proxy", &extra)
+            }
+            "pool-tls" => {
+                format!("{pool}tls = {{ {line} }}\n") + &service("proxy", "protocol = \"http\"")
+            }
             "check" => checked(key, line),
             "expect" => match key {
                 "answer" => checked("query", &format!("query = \"a\"\nexpect = {{ {line} }}")),

@@ -6,6 +6,7 @@ pub(crate) use check::{CHECK, EXPECT, NEEDED, OF_KINDS};
 
 mod ipvs;
 mod proxy;
+mod tls;
 
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use check::{CHECKS, requires};
 
 pub(crate) use ipvs::IPVS;
 pub(crate) use proxy::{PROXY_LIMITS, PROXY_TIMEOUTS, ROUTE};
+pub(crate) use tls::{SERVER_TLS, SERVICE_TLS};
 
 use Presence::{Absent, Default, Required};
 
@@ -359,6 +361,14 @@ pub(crate) static POOL: Section = Section {
         )
         .known_as(&["checks", "health_check", "option httpchk"]),
         Key::new(
+            "tls",
+            Kind::Either(&Kind::Flag, &Kind::Table(&SERVER_TLS)),
+            Default("false"),
+            "`proxy` services connect to the servers by TLS, and verify who they are.",
+            "tls = { server_name = \"web.internal\" }",
+        )
+        .known_as(&["ssl", "proxy_ssl"]),
+        Key::new(
             "notify",
             Kind::List(&Kind::Text),
             Absent("nobody is told"),
@@ -602,8 +612,8 @@ pub(crate) static SERVICE: Section = Section {
             "forwarded",
             Kind::Flag,
             Default("true"),
-            "Servers of an `http` service are told of the client: its address in `X-Forwarded-For`, `http` in \
-             `X-Forwarded-Proto`. What the client itself says there, in other `X-Forwarded-…`, `Forwarded` and \
+            "Servers of an `http` service are told of the client: its address in `X-Forwarded-For`, `http` or \
+             `https` in `X-Forwarded-Proto`. What the client itself says there, in other `X-Forwarded-…`, `Forwarded` and \
              `X-Real-IP` is left out, unless it is `trusted`. With `false` nothing is added and nothing left out.",
             "forwarded = false",
         ),
@@ -633,7 +643,14 @@ pub(crate) static SERVICE: Section = Section {
             "one_packet = true",
         )
         .known_as(&["ops"]),
-        Key::later("tls", "Certificates, with `forward = \"proxy\"`.").known_as(&["ssl", "crt", "ssl_certificate"]),
+        Key::new(
+            "tls",
+            Kind::Table(&SERVICE_TLS),
+            Absent("clients come without TLS"),
+            "TLS with the clients of a `proxy` service.",
+            "tls = { certificates = \"/etc/weir/certs\" }",
+        )
+        .known_as(&["ssl", "crt", "ssl_certificate"]),
     ],
 };
 
@@ -735,7 +752,7 @@ pub(crate) static SNAT: Section = Section {
 };
 
 /// Every section that has a page, in the manual's order.
-pub(crate) static PAGES: [&Section; 15] = [
+pub(crate) static PAGES: [&Section; 17] = [
     &NODE,
     &TIMEOUTS,
     &IPVS,
@@ -750,5 +767,7 @@ pub(crate) static PAGES: [&Section; 15] = [
     &SNAT,
     &PROXY_TIMEOUTS,
     &PROXY_LIMITS,
+    &SERVICE_TLS,
+    &SERVER_TLS,
     &ROUTE,
 ];

@@ -244,7 +244,8 @@ fn the_schema_describes_what_is_built() {
         serde_json::json!(["listen", "forward", "pool"])
     );
     assert_eq!(service["additionalProperties"], false);
-    assert_eq!(service["properties"]["tls"], serde_json::Value::Null);
+    let ipvs = &schema["properties"]["ipvs"]["properties"];
+    assert_eq!(ipvs["drop_packet"], serde_json::Value::Null, "not built");
     assert_eq!(
         schema["properties"]["node"]["properties"]["max_flows"]["default"],
         1_048_576

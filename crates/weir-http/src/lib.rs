@@ -2,7 +2,8 @@
 //!
 //! [`head`] reads requests and responses and refuses whatever two readers could understand differently; [`rewrite`] passes
 //! heads on by copying ranges; [`chunk`] follows the chunked coding; [`exchange`] ties a request to its response and says
-//! when it ends and what becomes of the connections; [`answer`] writes what Weir says itself, [`route`] says where a request leads.
+//! when it ends and what becomes of the connections; [`hello`] reads the name
+//! that a TLS client asks for; [`answer`] writes what Weir says itself, [`route`] says where a request leads.
 //!
 //! The crate refuses to own a buffer, a socket, a clock or a header map. Names and values are places in the caller's input.
 
@@ -11,6 +12,7 @@ pub mod chunk;
 pub mod exchange;
 pub mod field;
 pub mod head;
+pub mod hello;
 mod octet;
 mod refusal;
 pub mod rewrite;

@@ -34,6 +34,15 @@ pub fn choose(routes: &[Route], head: &[u8], request: &Request, fields: &[Field]
     })
 }
 
+/// Place of the first route for a client of TLS that asks for `name`, or for none.
+pub fn choose_by_name(routes: &[Route], name: Option<&str>) -> Option<usize> {
+    routes.iter().position(|route| match (&route.host, name) {
+        (None, _) => true,
+        (Some(pattern), Some(name)) => host_fits(pattern, name.as_bytes()),
+        (Some(_), None) => false,
+    })
+}
+
 fn without_port(host: &[u8]) -> &[u8] {
     let end = match host.iter().rposition(|octet| *octet == b':') {
         // The last colon of an address in brackets is inside of them, or before the port.

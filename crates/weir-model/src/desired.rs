@@ -8,7 +8,9 @@ use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::{Check, Family, Forward, Health, Ipvs, Listener, Mark, Proxy, Scheduler, Snat, Tunnel};
+use crate::{
+    Check, Family, Forward, Health, Ipvs, Listener, Mark, Proxy, Scheduler, ServerTls, Snat, Tunnel,
+};
 
 /// The largest weight, ipvsadm's limit.
 pub const MAX_WEIGHT: u32 = 65_535;
@@ -199,6 +201,8 @@ pub struct Pool {
     pub no_server: NoServer,
     /// What becomes of a removed server's flows.
     pub on_remove: OnRemove,
+    /// TLS with the servers, of proxy services; `None` = none.
+    pub tls: Option<ServerTls>,
     /// Checks of servers that have none of their own.
     pub checks: Vec<Check>,
     /// What follows from the states of the servers.
@@ -217,6 +221,7 @@ impl Pool {
             sorry: None,
             no_server: NoServer::default(),
             on_remove: OnRemove::default(),
+            tls: None,
             checks: Vec::new(),
             health: Health::default(),
             source: Source::default(),

@@ -16,6 +16,7 @@ mod listener;
 mod proxy;
 mod route;
 mod scheduler;
+mod tls;
 
 pub use check::{
     Aim, Check, DnsRecord, Health, Http, OnFailure, Probe, ProxyHeader, Require, Script, Start,
@@ -33,3 +34,4 @@ pub use listener::{Family, Listener, Mark, Ports, Protocol};
 pub use proxy::{Network, Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts};
 pub use route::{HostPattern, Route, RouteAction};
 pub use scheduler::{Scheduler, SchedulerFlags, SchedulerKind};
+pub use tls::{ClientAuth, ServerTls, ServiceTls, TlsVersion};

@@ -5,7 +5,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::{Route, RouteAction, Scheduler, SchedulerKind, Source};
+use crate::{Route, RouteAction, Scheduler, SchedulerKind, ServiceTls, Source};
 
 /// What a proxy service understands of what it carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -152,6 +152,8 @@ pub struct Proxy {
     pub pool: String,
     /// Routes in file order, the first that fits decides; of a `tcp` service none.
     pub routes: Vec<Route>,
+    /// TLS with its clients; `None` = none.
+    pub tls: Option<ServiceTls>,
     /// How long it waits for what.
     pub timeouts: ProxyTimeouts,
     /// How much it takes.
@@ -194,6 +196,7 @@ impl Proxy {
             protocol,
             pool: pool.into(),
             routes: Vec::new(),
+            tls: None,
             timeouts: ProxyTimeouts::default(),
             limits: ProxyLimits::default(),
             forwarded: true,

@@ -76,6 +76,15 @@ impl Route {
             && self.methods.is_empty()
             && self.headers.is_empty()
     }
+
+    /// Whether it asks for nothing but a host, and leads to a pool: all that a `tcp` service can follow.
+    pub fn is_by_name(&self) -> bool {
+        let rest = Self {
+            host: None,
+            ..self.clone()
+        };
+        rest.is_for_all() && matches!(self.action, RouteAction::Pool(_))
+    }
 }
 
 /// As in `weir plan`: conditions, then where it leads.

@@ -6,12 +6,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use rustix::io::Errno;
 use weir_http::Field;
 
 use crate::balance::{Balance, Dice};
 use crate::plan::{Service, Target};
 use crate::slab::{Key, Slab};
 use crate::socket;
+use crate::tls::{Back, Channel};
 use crate::transport::Transport;
 use crate::wheel::{Deadline, Wheel};
 
@@ -91,6 +93,8 @@ pub(crate) struct Context {
     pub(crate) dice: Dice,
     /// No further requests.
     pub(crate) draining: bool,
+    /// When a failed handshake was last spoken of.
+    complained: u64,
 }
 
 /// Which thing an event is about, in the event's 64 bits.
@@ -135,6 +139,7 @@ impl Context {
             large: Vec::new(),
             dice: Dice::new(seed),
             draining: false,
+            complained: 0,
         }
     }
 
@@ -166,16 +171,33 @@ impl Context {
         }
     }
 
+    /// Whether a failure that may come with every request is to be logged: one in a second is.
+    pub(crate) const fn complains(&mut self) -> bool {
+        let due = self.now >= self.complained + 1_000;
+        if due {
+            self.complained = self.now;
+        }
+        due
+    }
+
     /// Begins a connection for `session`.
     pub(crate) fn open(
         &mut self,
         target: &Arc<Target>,
         port: u16,
         session: Key,
+        tls: Option<&Back>,
     ) -> rustix::io::Result<Key> {
         let socket = socket::connect((target.address, port).into())?;
+        let transport = match tls {
+            None => Transport::plain(socket),
+            Some(back) => {
+                let channel = Channel::connect(&back.config, back.name(target.address));
+                Transport::secure(socket, channel.map_err(|_| Errno::INVAL)?)
+            }
+        };
         let key = self.upstreams.insert(Upstream {
-            transport: Transport::plain(socket),
+            transport,
             target: Arc::clone(target),
             port,
             session,

@@ -17,6 +17,14 @@ pub enum Error {
         /// The kernel's answer.
         source: Errno,
     },
+    /// TLS cannot be had as it is written.
+    #[error("{owner}: {source}")]
+    Tls {
+        /// Which service or pool.
+        owner: String,
+        /// Which file, and why.
+        source: crate::tls::CertificateError,
+    },
     /// A worker cannot be started.
     #[error("a worker thread cannot be started: {source}")]
     Worker {

@@ -17,6 +17,7 @@ mod session;
 mod slab;
 mod socket;
 mod status;
+mod tls;
 mod transport;
 mod wheel;
 mod worker;
@@ -24,6 +25,7 @@ mod worker;
 pub use error::Error;
 pub use proxy::{Prepared, Proxy};
 pub use status::{ServerStatus, ServiceStatus};
+pub use tls::{CertificateError, Doubt, inspect};
 
 /// The result of every fallible function of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

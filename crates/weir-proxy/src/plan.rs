@@ -9,8 +9,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use rustls::ServerConfig;
 use weir_http::HeadLimits;
-use weir_model::{Network, ProxyProtocol, ProxyTimeouts, Route, Scheduler};
+use weir_model::{Network, ProxyProtocol, ProxyTimeouts, Route, Scheduler, ServerTls};
+
+use crate::tls::Back;
 
 /// A number on a cache line that one thread writes.
 #[derive(Debug, Default)]
@@ -101,7 +104,9 @@ pub(crate) struct Target {
     /// `None` = the listener's.
     pub(crate) port: Option<u16>,
     pub(crate) load: Arc<Load>,
-    pub(crate) counters: Sharded,
+    /// How it is connected to; a connection of another kind is another target's.
+    pub(crate) tls: Option<ServerTls>,
+    pub(crate) counters: Arc<Sharded>,
 }
 
 /// A pool as one service uses it.
@@ -109,6 +114,7 @@ pub(crate) struct Target {
 pub(crate) struct Targets {
     pub(crate) pool: String,
     pub(crate) scheduler: Scheduler,
+    pub(crate) tls: Option<Back>,
     /// In file order.
     pub(crate) list: Vec<Arc<Target>>,
     /// Without a usable server a client gets no answer.
@@ -137,6 +143,7 @@ pub(crate) struct Service {
     pub(crate) routes: Vec<Route>,
     /// Where each route leads in `pools`; of one that answers, nowhere.
     pub(crate) leads: Vec<Option<usize>>,
+    pub(crate) tls: Option<Arc<ServerConfig>>,
     pub(crate) timeouts: Millis,
     pub(crate) head: HeadLimits,
     pub(crate) retries: u32,

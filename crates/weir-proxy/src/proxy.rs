@@ -13,13 +13,15 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::thread::{CpuSet, sched_getaffinity};
+use rustls::ServerConfig;
+use rustls::server::ProducesTickets;
 use weir_http::HeadLimits;
-use weir_model::{Desired, NoServer, Pool, RouteAction};
+use weir_model::{ClientAuth, Desired, NoServer, Pool, ProxyProtocol, RouteAction};
 
 use crate::plan::{Listeners, Load, Plan, Service, Sharded, Shared, Target, Targets};
 use crate::status::ServiceStatus;
 use crate::worker::Seed;
-use crate::{Error, Result, socket, status};
+use crate::{Error, Result, socket, status, tls};
 
 /// Pool, and server as in the file.
 type ServerName = (String, String);
@@ -33,7 +35,16 @@ struct Known {
     /// By service and server.
     targets: HashMap<(String, ServerName), Arc<Target>>,
     counters: HashMap<String, (Arc<Sharded>, Arc<AtomicU32>)>,
+    tickets: HashMap<String, Tickets>,
     next_target: u32,
+}
+
+/// Tickets, and what was asked of the clients that have them.
+#[derive(Debug, Clone)]
+struct Tickets {
+    client_ca: Option<String>,
+    client_auth: ClientAuth,
+    keys: Arc<dyn ProducesTickets>,
 }
 
 /// A configuration whose sockets are open, and that is not in force.
@@ -306,7 +317,8 @@ fn service(
         pools: pools
             .iter()
             .map(|pool| targets(known, workers, proxy, pool))
-            .collect(),
+            .collect::<Result<_>>()?,
+        tls: secure(known, proxy)?,
         timeouts: (&proxy.timeouts).into(),
         head: HeadLimits {
             head: limits.head as usize,
@@ -323,37 +335,95 @@ fn service(
     })
 }
 
-fn targets(known: &mut Known, workers: usize, proxy: &weir_model::Proxy, pool: &Pool) -> Targets {
+/// TLS with a service's clients, from certificates as they are now.
+fn secure(known: &mut Known, proxy: &weir_model::Proxy) -> Result<Option<Arc<ServerConfig>>> {
+    let Some(wanted) = &proxy.tls else {
+        return Ok(None);
+    };
+    let failed = |source| Error::Tls {
+        owner: format!("service {}", proxy.name),
+        source,
+    };
+    let same = |tickets: &&Tickets| {
+        tickets.client_ca == wanted.client_ca && tickets.client_auth == wanted.client_auth
+    };
+    let keys = match known.tickets.get(&proxy.name).filter(same) {
+        Some(tickets) => Arc::clone(&tickets.keys),
+        None => tls::tickets().map_err(|source| {
+            failed(tls::CertificateError::Refused {
+                path: wanted.certificates.clone().into(),
+                source,
+            })
+        })?,
+    };
+    let protocols: &[&[u8]] = match proxy.protocol {
+        ProxyProtocol::Http => &[b"http/1.1"],
+        ProxyProtocol::Tcp => &[],
+    };
+    let config = tls::config(wanted, protocols, Arc::clone(&keys)).map_err(failed)?;
+    let tickets = Tickets {
+        client_ca: wanted.client_ca.clone(),
+        client_auth: wanted.client_auth,
+        keys,
+    };
+    known.tickets.insert(proxy.name.clone(), tickets);
+    Ok(Some(config))
+}
+
+fn targets(
+    known: &mut Known,
+    workers: usize,
+    proxy: &weir_model::Proxy,
+    pool: &Pool,
+) -> Result<Targets> {
+    let protocols: &[&[u8]] = match proxy.protocol {
+        ProxyProtocol::Http => &[b"http/1.1"],
+        ProxyProtocol::Tcp => &[],
+    };
+    let back = pool.tls.as_ref().map(|wanted| {
+        tls::Back::new(wanted, protocols).map_err(|source| Error::Tls {
+            owner: format!("pool {}", pool.name),
+            source,
+        })
+    });
     let list = pool.servers.iter().map(|server| {
         let name = (pool.name.clone(), server.name.clone());
         let load = known.loads.entry(name.clone()).or_default();
         let load = Arc::clone(load);
-        let next = &mut known.next_target;
-        let target = known
-            .targets
-            .entry((proxy.name.clone(), name))
-            .or_insert_with(|| {
-                *next += 1;
-                Arc::new(Target {
-                    id: *next - 1,
-                    name: server.name.clone(),
-                    address: server.address,
-                    port: server.port,
-                    load,
-                    counters: Sharded::new(workers),
-                })
-            });
-        Arc::clone(target)
+        let of = (proxy.name.clone(), name);
+        let former = known.targets.get(&of);
+        if let Some(target) = former
+            && target.tls == pool.tls
+        {
+            return Arc::clone(target);
+        }
+        let counters = former.map_or_else(
+            || Arc::new(Sharded::new(workers)),
+            |former| Arc::clone(&former.counters),
+        );
+        let target = Arc::new(Target {
+            id: known.next_target,
+            name: server.name.clone(),
+            address: server.address,
+            port: server.port,
+            load,
+            tls: pool.tls.clone(),
+            counters,
+        });
+        known.next_target += 1;
+        known.targets.insert(of, Arc::clone(&target));
+        target
     });
-    Targets {
+    Ok(Targets {
         list: list.collect(),
         pool: pool.name.clone(),
+        tls: back.transpose()?,
         silent: pool.no_server == NoServer::Drop,
         scheduler: pool
             .scheduler
             .unwrap_or(weir_model::Proxy::default_scheduler(proxy.protocol)),
         version: Arc::clone(known.versions.entry(pool.name.clone()).or_default()),
-    }
+    })
 }
 
 /// Drops what no service has any more; its sockets close when the last worker has let go.
@@ -367,6 +437,9 @@ fn forget(known: &mut Known, services: &[Arc<Service>]) {
         .retain(|address, _| listening.contains(address));
     known
         .counters
+        .retain(|name, _| services.iter().any(|service| service.name == *name));
+    known
+        .tickets
         .retain(|name, _| services.iter().any(|service| service.name == *name));
     let ids: HashSet<u32> = services
         .iter()

@@ -15,10 +15,12 @@ use weir_sys::{Clock, now_ns};
 
 use crate::balance::Balance;
 use crate::context::{Context, Local, Ready, local, token};
-use crate::plan::{Listeners, Shared};
+use crate::plan::{Listeners, Service, Shared};
 use crate::session::{Fate, Session};
 use crate::slab::{Key, Slab};
 use crate::socket;
+use crate::tls::Channel;
+use crate::transport::Transport;
 
 /// Events taken in one call, and clients accepted in one turn.
 const EVENTS: usize = 256;
@@ -361,13 +363,16 @@ impl Worker {
             let port = listening.from.address.port();
             match socket::accept(listening.as_fd()) {
                 Ok((client, peer)) => {
+                    let Some(transport) = transport(client, service) else {
+                        continue;
+                    };
                     service.clients.fetch_add(1, Relaxed);
                     let counters = service.counters.of(self.cx.worker);
                     counters.connections.add(1);
                     counters.present.add(1);
                     let session = self
                         .sessions
-                        .insert(Session::new(client, peer, port, local));
+                        .insert(Session::new(transport, peer, port, local));
                     self.turn(session, Session::begin);
                 }
                 Err(Errno::AGAIN) => return,
@@ -442,6 +447,20 @@ impl Worker {
                 .listening
                 .get(key)
                 .is_some_and(|listening| listening.paused);
+        }
+    }
+}
+
+/// What a client is spoken to over.
+fn transport(client: OwnedFd, service: &Service) -> Option<Transport> {
+    let Some(tls) = &service.tls else {
+        return Some(Transport::plain(client));
+    };
+    match Channel::accept(tls) {
+        Ok(channel) => Some(Transport::secure(client, channel)),
+        Err(error) => {
+            tracing::error!(%error, service = service.name, "no TLS");
+            None
         }
     }
 }

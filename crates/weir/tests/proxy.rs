@@ -5,6 +5,8 @@
 mod origin;
 #[path = "proxy/smuggling.rs"]
 mod smuggling;
+#[path = "proxy/tls.rs"]
+mod tls;
 
 use std::fs;
 use std::io::{Read, Write};

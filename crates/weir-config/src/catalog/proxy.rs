@@ -117,7 +117,7 @@ pub(crate) static PROXY_LIMITS: Section = Section {
 pub(crate) static ROUTE: Section = Section {
     path: "route",
     page: "route",
-    purpose: "Which requests of an `http` service go where. Routes are tried in the order of the file, and the first whose \
+    purpose: "Which requests of an `http` service go where, and by `host` and `pool` which connections of a `tcp` service. Routes are tried in the order of the file, and the first whose \
               conditions all hold decides; without one the request goes to the service's own pool.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\nhost = \
@@ -129,7 +129,8 @@ pub(crate) static ROUTE: Section = Section {
             "host",
             Kind::Words("a host, or `*.` and a host"),
             Absent("any host"),
-            "The host that is asked for, without its port; `*.example` is every host below `example`.",
+            "The host that is asked for, without its port; `*.example` is every host below `example`. In a `tcp` service the \
+             name that a client of TLS asks for (SNI), whoever ends TLS.",
             "host = \"static.example\"",
         )
         .known_as(&["server_name", "hosts"]),

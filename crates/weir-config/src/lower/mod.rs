@@ -11,6 +11,7 @@ mod proxy;
 mod route;
 mod scheduler;
 mod service;
+mod tls;
 
 pub(crate) use check::Shared;
 pub(crate) use proxy::LoweredProxy;
@@ -55,6 +56,8 @@ pub(crate) struct LoweredPool {
     pub(crate) sorry: Option<Range<usize>>,
     /// Whether every server that was written is there.
     pub(crate) complete: bool,
+    /// Of its `tls`.
+    pub(crate) tls: Option<Range<usize>>,
     /// One for each of the pool's checks.
     pub(crate) checks: Vec<Range<usize>>,
     pub(crate) slow_start: Option<Range<usize>>,

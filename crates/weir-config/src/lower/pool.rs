@@ -7,7 +7,7 @@ use std::ops::Range;
 use weir_model::{Forward, Health, NoServer, OnRemove, Pool, Require, Server};
 
 use super::check::{Placed, Shared, checks, command};
-use super::{LoweredPool, refuse, scheduler, tunnel};
+use super::{LoweredPool, refuse, scheduler, tls, tunnel};
 use crate::address;
 use crate::catalog;
 use crate::code::Code;
@@ -34,6 +34,8 @@ pub(super) fn pool(
     pool.on_remove = view
         .choice(sink, "on_remove", &OnRemove::ALL, OnRemove::as_str)
         .unwrap_or_default();
+    let tls = tls::pool(sink, &view);
+    pool.tls = tls.as_ref().map(|(tls, _)| tls.clone());
     pool.health = health(sink, &view);
     let written = view
         .get("check")
@@ -46,6 +48,7 @@ pub(super) fn pool(
         servers: Vec::new(),
         sorry: None,
         complete: true,
+        tls: tls.map(|(_, place)| place),
         checks: places,
         slow_start: view
             .get("slow_start")

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use weir_model::{Network, Ports, Protocol, Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts};
 
-use super::refuse;
+use super::{refuse, tls};
 use crate::address;
 use crate::catalog;
 use crate::code::Code;
@@ -24,7 +24,14 @@ const LAYER_4: [&str; 6] = [
     "persistence",
 ];
 /// Keys of a service that only a proxy can have.
-const PROXY: [&str; 5] = ["protocol", "timeouts", "limits", "forwarded", "trusted"];
+const PROXY: [&str; 6] = [
+    "tls",
+    "protocol",
+    "timeouts",
+    "limits",
+    "forwarded",
+    "trusted",
+];
 
 /// A proxy service and where its parts are written.
 pub(crate) struct LoweredProxy {
@@ -95,6 +102,7 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
     if let Some(view) = table_of(sink, &view, "limits", &catalog::PROXY_LIMITS) {
         proxy.limits = limits(sink, &view);
     }
+    proxy.tls = tls::service(sink, &view);
     proxy.forwarded = view.flag(sink, "forwarded").unwrap_or(true);
     proxy.trusted = trusted(sink, &view);
     LoweredProxy {

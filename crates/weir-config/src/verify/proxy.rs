@@ -28,6 +28,26 @@ pub(super) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&st
             }
         }
     }
+    unused_tls(sink, lowered);
+}
+
+/// `tls` of a pool that packets alone go to.
+fn unused_tls(sink: &mut Sink<'_>, lowered: &Lowered) {
+    let used: BTreeSet<&str> = lowered
+        .proxies
+        .iter()
+        .flat_map(|proxy| reached(lowered, proxy))
+        .collect();
+    for pool in &lowered.pools {
+        let Some(place) = &pool.tls else { continue };
+        if !used.contains(pool.pool.name.as_str()) {
+            sink.push(
+                Diagnostic::new(Code::NoEffect, place, "`tls` has no effect here")
+                    .cause("no proxy service uses this pool, and packets are not encrypted")
+                    .fix("leave `tls` out"),
+            );
+        }
+    }
 }
 
 /// Pools that a service's requests can come to, each once.
@@ -49,6 +69,8 @@ fn routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &Lowered
         let proxies = || lowered.proxies.iter();
         match proxies().find(|proxy| proxy.proxy.name == *name) {
             Some(proxy) if proxy.proxy.protocol == ProxyProtocol::Http => {}
+            // The name that a client of TLS asks for is all that is seen there.
+            Some(_) if route.route.is_by_name() => {}
             Some(proxy) => sink.push(
                 Diagnostic::new(
                     Code::Contradiction,
@@ -56,7 +78,8 @@ fn routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &Lowered
                     format!("service `{name}` sees no requests"),
                 )
                 .also(&proxy.name, "its protocol is \"tcp\"")
-                .fix("write protocol = \"http\" there"),
+                .cause("of a TLS client's first message `host` is compared, and the connection goes to a `pool`")
+                .fix("leave other conditions and answers out, or write protocol = \"http\" there"),
             ),
             None => {
                 let near = nearest(name, proxies().map(|proxy| proxy.proxy.name.as_str()));

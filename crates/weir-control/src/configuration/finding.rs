@@ -3,6 +3,7 @@
 use serde::Serialize;
 use weir_config::{Diagnostic, FileError, Severity};
 use weir_model::Source;
+use weir_proxy::Doubt;
 
 use super::AbsentVip;
 
@@ -93,6 +94,24 @@ impl Finding {
             related: Vec::new(),
             cause: None,
             fix: Some(error.fix().to_string()),
+        }
+    }
+
+    /// A certificate that clients or the daemon would refuse.
+    pub fn of_doubt(doubt: &Doubt, file: &str) -> Self {
+        let severity = if doubt.fatal {
+            Severity::Error
+        } else {
+            Severity::Warning
+        };
+        Self {
+            code: None,
+            severity: severity.as_str(),
+            message: doubt.message.clone(),
+            place: Place::at(file, doubt.source, ""),
+            related: Vec::new(),
+            cause: Some(doubt.cause.clone()),
+            fix: Some(doubt.fix.clone()),
         }
     }
 

@@ -3,6 +3,7 @@
 //! The language itself is weir-config's; here are the file and the machine that it is read on. A name that ends in
 //! `.json` is read as JSON, any other as TOML.
 
+mod certificate;
 mod finding;
 mod vip;
 
@@ -12,6 +13,7 @@ use std::path::Path;
 
 use weir_config::{Code, Desired, Diagnostic, FileError, Host, MAX_FILE_BYTES, Severity};
 
+pub use certificate::{doubtful_certificates, render_doubt};
 pub use finding::{Finding, Place};
 pub use vip::{AbsentVip, absent_vips};
 

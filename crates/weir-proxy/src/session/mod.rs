@@ -4,12 +4,12 @@
 //! A session owns memory only while something is under way: a head that is not all there, a request that may have to be
 //! sent again, or what a side does not take as fast as the other gives.
 
+mod handshake;
 mod request;
 mod response;
 mod tunnel;
 
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use weir_http::{Answer, Exchange};
@@ -48,6 +48,10 @@ enum Moved {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
+    /// TLS with the client begins.
+    Handshake,
+    /// Waits for the name that a client of TLS asks a server for.
+    Overhears,
     /// Waits for a request's head.
     Request,
     /// Waits for a server to accept.
@@ -105,9 +109,9 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(socket: OwnedFd, peer: SocketAddr, port: u16, local: Rc<Local>) -> Self {
+    pub(crate) fn new(transport: Transport, peer: SocketAddr, port: u16, local: Rc<Local>) -> Self {
         Self {
-            transport: Transport::plain(socket),
+            transport,
             ready: Ready {
                 readable: true,
                 writable: true,
@@ -144,7 +148,11 @@ impl Session {
 
     /// Its first turn.
     pub(crate) fn begin(&mut self, key: Key, cx: &mut Context) -> Fate {
-        if self.local.service.protocol == ProxyProtocol::Tcp {
+        if self.transport.is_secure() {
+            self.phase = Phase::Handshake;
+        } else if self.is_routed() {
+            self.phase = Phase::Overhears;
+        } else if self.local.service.protocol == ProxyProtocol::Tcp {
             let moved = self.connect(key, cx);
             return self.go_on(moved, key, cx);
         }
@@ -170,6 +178,8 @@ impl Session {
                 Moved::Ends => return Fate::Ends,
             }
             moved = match self.phase {
+                Phase::Handshake => self.greet(key, cx),
+                Phase::Overhears => self.overhear(key, cx),
                 Phase::Request => self.take_request(key, cx),
                 Phase::Connect => self.await_server(key, cx),
                 Phase::Exchange => self.pass_on(key, cx),
@@ -190,7 +200,11 @@ impl Session {
     /// Enters epoll when it is the client that is waited for: one that comes, asks and goes never does.
     fn watch(&mut self, key: Key, cx: &Context) {
         let for_client = match self.phase {
-            Phase::Request | Phase::Tunnel | Phase::Farewell => true,
+            Phase::Handshake
+            | Phase::Overhears
+            | Phase::Request
+            | Phase::Tunnel
+            | Phase::Farewell => true,
             Phase::Connect | Phase::Exchange => !self.exchange.request_done() || self.owes(),
         };
         if for_client && !self.watched {
@@ -207,13 +221,14 @@ impl Session {
     /// Its deadline is over.
     pub(crate) fn expire(&mut self, key: Key, cx: &mut Context) -> Fate {
         let moved = match self.phase {
+            Phase::Overhears => self.lead(key, cx, None),
             Phase::Request if self.input.is_empty() => Moved::Ends,
             Phase::Request => self.refuse(key, cx, 408),
             Phase::Connect => self.try_another(key, cx, 504),
             Phase::Exchange if self.exchange.is_answered() => Moved::Ends,
             Phase::Exchange if self.exchange.request_done() => self.fail(key, cx, 504),
             Phase::Exchange => self.fail(key, cx, 408),
-            Phase::Tunnel | Phase::Farewell => Moved::Ends,
+            Phase::Handshake | Phase::Tunnel | Phase::Farewell => Moved::Ends,
         };
         self.go_on(moved, key, cx)
     }
@@ -438,6 +453,7 @@ impl Session {
         if !self.told_end {
             let quiet = self.exchange.request_done() && self.exchange.is_answered();
             if quiet && self.input.is_empty() && !self.ready.readable {
+                self.transport.part();
                 return Moved::Ends;
             }
             self.told_end = true;

@@ -11,6 +11,7 @@ use crate::balance::Tried;
 use crate::context::{Context, HEAD_ROOM};
 use crate::slab::Key;
 use crate::socket::{self, Read};
+use crate::tls::Handshake;
 
 impl Session {
     /// Reads until a head is complete.
@@ -115,7 +116,7 @@ impl Session {
         }
         let client = service.forwarded.then(|| Client {
             address: self.peer.ip(),
-            secure: false,
+            secure: self.transport.is_secure(),
             trusted: service
                 .trusted
                 .iter()
@@ -184,7 +185,7 @@ impl Session {
                     return Moved::On;
                 }
             }
-            match cx.open(target, port, key) {
+            match cx.open(target, port, key, service.pools[self.pool].tls.as_ref()) {
                 Ok(server) => {
                     self.server = server;
                     self.phase = Phase::Connect;
@@ -223,6 +224,11 @@ impl Session {
         }
         if upstream.ready.broken || !socket::is_connected(&upstream.transport) {
             return self.try_another(key, cx, 502);
+        }
+        match upstream.transport.handshake(&mut upstream.ready) {
+            Handshake::Done => {}
+            Handshake::Waits => return Moved::Waits,
+            Handshake::Failed => return self.mistrust(key, cx),
         }
         let timeouts = self.local.service.timeouts;
         if self.local.service.protocol == ProxyProtocol::Tcp {

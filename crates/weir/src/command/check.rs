@@ -23,13 +23,24 @@ pub(super) fn check(places: &Places, strict: bool, json: bool) -> Outcome {
             });
         }
     };
+    let doubts = configuration::doubtful_certificates(&loaded.desired);
+    let refused = doubts.iter().any(|doubt| doubt.fatal);
     // Where the addresses cannot be read, the file is judged alone.
     let absent = block_on(configuration::absent_vips(&loaded.desired))?.unwrap_or_default();
     if json {
         let name = file.display().to_string();
         let absent = absent.iter().map(|vip| Finding::of_absent_vip(vip, &name));
-        let found: Vec<Finding> = loaded.found.into_iter().chain(absent).collect();
+        let doubts = doubts.iter().map(|doubt| Finding::of_doubt(doubt, &name));
+        let found: Vec<Finding> = loaded
+            .found
+            .into_iter()
+            .chain(absent)
+            .chain(doubts)
+            .collect();
         print(&found)?;
+        if refused {
+            return Ok(ExitCode::FAILURE);
+        }
         let warned = found.iter().any(|one| one.severity == "warning");
         return Ok(ExitCode::from(u8::from(strict && warned)));
     }
@@ -37,7 +48,15 @@ pub(super) fn check(places: &Places, strict: bool, json: bool) -> Outcome {
     for vip in &absent {
         terminal::complain(&vip.render(file));
     }
-    if strict && loaded.warnings + absent.len() > 0 {
+    for doubt in &doubts {
+        terminal::complain(&configuration::render_doubt(doubt, file));
+    }
+    if refused {
+        return Err(Failure::Failed {
+            message: "certificates cannot be used as they are".to_owned(),
+        });
+    }
+    if strict && loaded.warnings + absent.len() + doubts.len() > 0 {
         return Err(Failure::Failed {
             message: "warnings fail under --strict".to_owned(),
         });

@@ -1,0 +1,95 @@
+//! TLS before a client's first octet, and when a server's does not come about.
+
+use weir_http::hello::{self, Hello};
+use weir_http::route;
+use weir_model::ProxyProtocol;
+
+use super::{Moved, Phase, Session};
+use crate::context::{Context, HEAD_ROOM};
+use crate::slab::Key;
+use crate::socket::Read;
+use crate::tls::Handshake;
+
+impl Session {
+    /// Goes on with the client's handshake; then its service begins.
+    pub(super) fn greet(&mut self, key: Key, cx: &mut Context) -> Moved {
+        match self.transport.handshake(&mut self.ready) {
+            Handshake::Waits => return Moved::Waits,
+            Handshake::Failed => {
+                let service = &self.local.service.name;
+                let error = self.transport.error();
+                tracing::debug!(service, peer = %self.peer, error = error.map(tracing::field::display), "no TLS with a client");
+                return Moved::Ends;
+            }
+            Handshake::Done => {}
+        }
+        if self.local.service.protocol == ProxyProtocol::Tcp {
+            let asked = self.transport.asked().map(str::to_owned);
+            return self.lead(key, cx, asked.as_deref());
+        }
+        self.phase = Phase::Request;
+        let ms = self.local.service.timeouts.request;
+        self.wait(key, cx, ms);
+        Moved::On
+    }
+
+    /// Whether connections of its service go different ways.
+    pub(super) fn is_routed(&self) -> bool {
+        let service = &self.local.service;
+        service.protocol == ProxyProtocol::Tcp && !service.routes.is_empty()
+    }
+
+    /// Reads until it is known which name a client of TLS asks a server for, or that there is none. A client that waits for
+    /// the server's first word goes where a nameless one does once its time is over.
+    pub(super) fn overhear(&mut self, key: Key, cx: &mut Context) -> Moved {
+        if !self.ready.readable {
+            return Moved::Waits;
+        }
+        let mut scratch = std::mem::take(&mut cx.scratch);
+        let found = self
+            .transport
+            .read(&mut self.ready, &mut scratch[..HEAD_ROOM]);
+        if let Read::Some(octets) = found {
+            self.input.extend_from_slice(&scratch[..octets]);
+        }
+        cx.scratch = scratch;
+        match found {
+            Read::Some(_) => {}
+            Read::Blocked => return Moved::Waits,
+            Read::End | Read::Broken => return Moved::Ends,
+        }
+        match hello::server_name(&self.input) {
+            Hello::More => Moved::On,
+            Hello::Name(name) => self.lead(key, cx, Some(&name)),
+            Hello::Nameless => self.lead(key, cx, None),
+        }
+    }
+
+    /// To the pool for that name; what was read goes ahead.
+    pub(super) fn lead(&mut self, key: Key, cx: &mut Context, name: Option<&str>) -> Moved {
+        let service = &self.local.service;
+        let by_name = route::choose_by_name(&service.routes, name);
+        self.pool = by_name.and_then(|at| service.leads[at]).unwrap_or(0);
+        self.request = std::mem::take(&mut self.input);
+        let octets = self.request.len() as u64;
+        service.counters.of(cx.worker).bytes_in.add(octets);
+        self.connect(key, cx)
+    }
+
+    /// A server that is not who it should be, or speaks no TLS: as if it had not been reached.
+    pub(super) fn mistrust(&mut self, key: Key, cx: &mut Context) -> Moved {
+        let due = cx.complains();
+        if let Some(upstream) = cx.upstreams.get(self.server)
+            && due
+        {
+            let error = upstream.transport.error();
+            let service = &self.local.service.name;
+            let server = &upstream.target.name;
+            match error {
+                Some(error) => tracing::warn!(service, server, %error, "no TLS with a server"),
+                None => tracing::warn!(service, server, "a server ended the TLS handshake"),
+            }
+        }
+        self.try_another(key, cx, 502)
+    }
+}

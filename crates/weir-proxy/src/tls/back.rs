@@ -1,0 +1,138 @@
+//! TLS towards servers: whom they are verified by, and under which name.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{WebPkiSupportedAlgorithms, aws_lc_rs};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use weir_model::ServerTls;
+
+use super::certificate::{self, CertificateError};
+use super::versions;
+
+/// Where Debian keeps the authorities that everybody knows.
+const SYSTEM: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+/// How to connect to the servers of a pool.
+#[derive(Debug, Clone)]
+pub(crate) struct Back {
+    pub(crate) config: Arc<ClientConfig>,
+    name: Option<ServerName<'static>>,
+}
+
+impl Back {
+    /// What a server at `address` must be.
+    pub(crate) fn name(&self, address: IpAddr) -> ServerName<'static> {
+        let own = || ServerName::IpAddress(address.into());
+        self.name.clone().unwrap_or_else(own)
+    }
+
+    /// What a pool's `tls` asks for; `protocols` are those of ALPN.
+    ///
+    /// # Errors
+    /// A file cannot be used.
+    pub(crate) fn new(tls: &ServerTls, protocols: &[&[u8]]) -> Result<Self, CertificateError> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let refused = |source| CertificateError::Refused {
+            path: tls.certificate.as_deref().unwrap_or(SYSTEM).into(),
+            source,
+        };
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(versions(tls.minimum))
+            .map_err(refused)?;
+        let builder = if tls.verify {
+            let path = tls.ca.as_deref().unwrap_or(SYSTEM);
+            let roots = Arc::new(certificate::authorities(Path::new(path))?);
+            let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider.clone());
+            let verifier = verifier
+                .build()
+                .map_err(|error| refused(rustls::Error::General(error.to_string())))?;
+            builder.with_webpki_verifier(verifier)
+        } else {
+            let anybody = Anybody(provider.signature_verification_algorithms);
+            builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(anybody))
+        };
+        let mut config = match &tls.certificate {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let certificate = certificate::one(Path::new(path), &provider)?;
+                let own = Own(certificate.key);
+                builder.with_client_cert_resolver(Arc::new(own))
+            }
+        };
+        config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+        let name = tls.server_name.clone().map(ServerName::try_from);
+        let name = name.transpose().map_err(|error| {
+            let source = rustls::Error::General(error.to_string());
+            refused(source)
+        })?;
+        Ok(Self {
+            config: Arc::new(config),
+            name,
+        })
+    }
+}
+
+/// The one certificate that Weir shows to servers.
+#[derive(Debug)]
+struct Own(Arc<rustls::sign::CertifiedKey>);
+
+impl rustls::client::ResolvesClientCert for Own {
+    fn resolve(
+        &self,
+        _: &[&[u8]],
+        schemes: &[SignatureScheme],
+    ) -> Option<Arc<rustls::sign::CertifiedKey>> {
+        let fits = self.0.key.choose_scheme(schemes).is_some();
+        fits.then(|| Arc::clone(&self.0))
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+/// `verify = false`: whoever holds the key of the certificate that is shown will do.
+#[derive(Debug)]
+struct Anybody(WebPkiSupportedAlgorithms);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, &self.0)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, &self.0)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
+}

@@ -1,0 +1,207 @@
+//! Certificates as files: found in a directory, read, and looked at before any client sees them.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use rustls::{InconsistentKeys, RootCertStore};
+
+use super::der::{self, Facts};
+
+/// Why a file cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CertificateError {
+    /// It cannot be read.
+    #[error("{path}: {source}", path = path.display())]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// A directory without certificates.
+    #[error("{path}: there is no certificate in it", path = path.display())]
+    Empty {
+        /// Which.
+        path: PathBuf,
+    },
+    /// It holds no certificate, or what stands there is none.
+    #[error("{path}: no certificate in PEM form", path = path.display())]
+    NoCertificate {
+        /// Which.
+        path: PathBuf,
+    },
+    /// It holds no private key, or one of an unknown kind.
+    #[error("{path}: no private key that can be used", path = path.display())]
+    NoKey {
+        /// Which.
+        path: PathBuf,
+    },
+    /// The key belongs to another certificate.
+    #[error("{path}: the key belongs to another certificate", path = path.display())]
+    Mismatch {
+        /// Where the key is.
+        path: PathBuf,
+    },
+    /// What is there does not fit together otherwise.
+    #[error("{path}: {source}", path = path.display())]
+    Refused {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: rustls::Error,
+    },
+}
+
+/// A certificate with its key, and what it says of itself.
+#[derive(Debug)]
+pub(crate) struct Certificate {
+    pub(crate) path: PathBuf,
+    pub(crate) key: Arc<CertifiedKey>,
+    pub(crate) facts: Facts,
+}
+
+/// The files of one certificate.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Files {
+    chain: PathBuf,
+    key: PathBuf,
+    staple: PathBuf,
+}
+
+impl Files {
+    fn joined(path: &Path) -> Self {
+        let mut staple = path.as_os_str().to_owned();
+        staple.push(".ocsp");
+        Self {
+            chain: path.to_owned(),
+            key: path.to_owned(),
+            staple: staple.into(),
+        }
+    }
+}
+
+/// What `certificates` names: one file, or the certificates of a directory in the order of their names.
+fn files(place: &Path) -> Result<Vec<Files>, CertificateError> {
+    let unreadable = |source| CertificateError::Unreadable {
+        path: place.to_owned(),
+        source,
+    };
+    if !fs::metadata(place).map_err(unreadable)?.is_dir() {
+        return Ok(vec![Files::joined(place)]);
+    }
+    let mut found = Vec::new();
+    for entry in fs::read_dir(place).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        if extension == Some("pem") {
+            found.push(Files::joined(&path));
+        } else if extension == Some("crt") {
+            found.push(Files {
+                key: path.with_extension("key"),
+                staple: path.with_extension("ocsp"),
+                chain: path,
+            });
+        } else if path.join("fullchain.pem").exists() {
+            found.push(Files {
+                chain: path.join("fullchain.pem"),
+                key: path.join("privkey.pem"),
+                staple: path.join("ocsp.der"),
+            });
+        }
+    }
+    if found.is_empty() {
+        return Err(CertificateError::Empty {
+            path: place.to_owned(),
+        });
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
+    fs::read(path).map_err(|source| CertificateError::Unreadable {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Every certificate of `place`, good or not; none of them can be had where `place` itself cannot be read.
+pub(crate) fn all(
+    place: &Path,
+    provider: &CryptoProvider,
+) -> Result<Vec<Result<Certificate, CertificateError>>, CertificateError> {
+    let files = files(place)?.into_iter();
+    Ok(files.map(|files| load(&files, provider)).collect())
+}
+
+/// A single file with chain and key.
+pub(crate) fn one(path: &Path, provider: &CryptoProvider) -> Result<Certificate, CertificateError> {
+    load(&Files::joined(path), provider)
+}
+
+fn load(files: &Files, provider: &CryptoProvider) -> Result<Certificate, CertificateError> {
+    let no_certificate = || CertificateError::NoCertificate {
+        path: files.chain.clone(),
+    };
+    let no_key = || CertificateError::NoKey {
+        path: files.key.clone(),
+    };
+    let chain = chain(&files.chain)?;
+    let end = chain.first().ok_or_else(no_certificate)?;
+    let facts = der::facts(end).ok_or_else(no_certificate)?;
+    let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?).map_err(|_| no_key())?;
+    let signing = provider
+        .key_provider
+        .load_private_key(key)
+        .map_err(|_| no_key())?;
+    let mut key = CertifiedKey::new(chain, signing);
+    match key.keys_match() {
+        Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
+        Err(rustls::Error::InconsistentKeys(_)) => {
+            return Err(CertificateError::Mismatch {
+                path: files.key.clone(),
+            });
+        }
+        Err(source) => {
+            return Err(CertificateError::Refused {
+                path: files.chain.clone(),
+                source,
+            });
+        }
+    }
+    if files.staple.exists() {
+        key.ocsp = Some(read(&files.staple)?);
+    }
+    Ok(Certificate {
+        path: files.chain.clone(),
+        key: Arc::new(key),
+        facts,
+    })
+}
+
+fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+    let text = read(path)?;
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    chain.map_err(|_| CertificateError::NoCertificate {
+        path: path.to_owned(),
+    })
+}
+
+/// The authorities in a file.
+pub(crate) fn authorities(path: &Path) -> Result<RootCertStore, CertificateError> {
+    let mut store = RootCertStore::empty();
+    let (known, _) = store.add_parsable_certificates(chain(path)?);
+    if known == 0 {
+        return Err(CertificateError::NoCertificate {
+            path: path.to_owned(),
+        });
+    }
+    Ok(store)
+}

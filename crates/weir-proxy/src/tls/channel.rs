@@ -1,0 +1,484 @@
+//! One TLS connection over a socket: records in, octets out, and the other way round.
+//!
+//! Nothing is kept between calls but the beginning of a record that is not all there, and records that the socket did not
+//! take. Records are read into, and made in, two buffers that all connections of a thread share.
+
+use std::cell::RefCell;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
+use rustls::pki_types::ServerName;
+use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
+use rustls::unbuffered::{
+    ConnectionState, EncodeError, EncryptError, UnbufferedConnectionCommon, UnbufferedStatus,
+};
+use rustls::{ClientConfig, ServerConfig};
+
+use weir_http::hello::{self, Hello};
+
+use crate::context::{BODY_ROOM, Ready};
+use crate::socket::{self, Read, Written};
+
+/// What a record adds to its content, in every suite of both versions.
+const OVERHEAD: usize = 64;
+/// Content of a record.
+const RECORD: usize = 16 << 10;
+
+thread_local! {
+    /// Records as they came.
+    static INCOMING: RefCell<Vec<u8>> = RefCell::new(vec![0; BODY_ROOM]);
+    /// Records as they go.
+    static OUTGOING: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Both ends' connections know how to go on with records.
+trait Records {
+    type Data;
+    fn process<'c, 'i>(
+        &'c mut self,
+        incoming: &'i mut [u8],
+    ) -> UnbufferedStatus<'c, 'i, Self::Data>;
+}
+
+impl Records for UnbufferedConnectionCommon<ServerConnectionData> {
+    type Data = ServerConnectionData;
+
+    fn process<'c, 'i>(
+        &'c mut self,
+        incoming: &'i mut [u8],
+    ) -> UnbufferedStatus<'c, 'i, Self::Data> {
+        self.process_tls_records(incoming)
+    }
+}
+
+impl Records for UnbufferedConnectionCommon<ClientConnectionData> {
+    type Data = ClientConnectionData;
+
+    fn process<'c, 'i>(
+        &'c mut self,
+        incoming: &'i mut [u8],
+    ) -> UnbufferedStatus<'c, 'i, Self::Data> {
+        self.process_tls_records(incoming)
+    }
+}
+
+/// Which end of the connection this is.
+enum End {
+    Server(UnbufferedServerConnection),
+    Client(UnbufferedClientConnection),
+}
+
+/// The same of either end.
+macro_rules! either {
+    ($end:expr, $connection:ident => $what:expr) => {
+        match $end {
+            End::Server($connection) => $what,
+            End::Client($connection) => $what,
+        }
+    };
+}
+
+/// What became of records.
+#[derive(Debug, Default)]
+struct Advanced {
+    /// Octets of the input that are dealt with.
+    used: usize,
+    /// The other side said that nothing more comes.
+    closed: bool,
+    /// The connection is of no use any more; what is to be sent says so to the other side.
+    failed: Option<rustls::Error>,
+}
+
+/// Goes on until more octets are needed; with `content`, that is encrypted then. What is to be sent is appended to `out`.
+fn advance<C: Records + ?Sized>(
+    connection: &mut C,
+    incoming: &mut [u8],
+    content: &[&[u8]],
+    out: &mut Vec<u8>,
+    plain: &mut dyn FnMut(&[u8]),
+) -> Advanced {
+    let mut done = Advanced::default();
+    loop {
+        let status = connection.process(&mut incoming[done.used..]);
+        let state = match status.state {
+            Ok(state) => state,
+            // The alert comes before the error does again.
+            Err(error) => {
+                done.used += status.discard;
+                if done.failed.replace(error).is_some() {
+                    return done;
+                }
+                continue;
+            }
+        };
+        let waits = match state {
+            ConnectionState::ReadTraffic(mut traffic) => {
+                while let Some(record) = traffic.next_record() {
+                    match record {
+                        Ok(record) => plain(record.payload),
+                        Err(error) => done.failed = Some(error),
+                    }
+                }
+                false
+            }
+            ConnectionState::EncodeTlsData(mut data) => {
+                grow(out, 0, |room| match data.encode(room) {
+                    Err(EncodeError::InsufficientSize(size)) => Err(size.required_size),
+                    other => Ok(other.unwrap_or(0)),
+                });
+                false
+            }
+            ConnectionState::TransmitTlsData(data) => {
+                data.done();
+                false
+            }
+            ConnectionState::PeerClosed | ConnectionState::Closed => {
+                done.closed = true;
+                true
+            }
+            ConnectionState::WriteTraffic(mut traffic) => {
+                for part in content.iter().filter(|part| !part.is_empty()) {
+                    let records = part.len() / RECORD + 1;
+                    let room = part.len() + records * OVERHEAD;
+                    grow(out, room, |room| match traffic.encrypt(part, room) {
+                        Err(EncryptError::InsufficientSize(size)) => Err(size.required_size),
+                        other => Ok(other.unwrap_or(0)),
+                    });
+                }
+                true
+            }
+            // Nothing is taken early, and nothing else exists so far.
+            _ => true,
+        };
+        done.used += status.discard;
+        if waits {
+            return done;
+        }
+    }
+}
+
+/// Appends what `write` puts into a room of `least` octets or of as many as it asks for.
+fn grow(out: &mut Vec<u8>, least: usize, mut write: impl FnMut(&mut [u8]) -> Result<usize, usize>) {
+    let at = out.len();
+    let mut room = least;
+    for _ in 0..2 {
+        out.resize(at + room, 0);
+        match write(&mut out[at..]) {
+            Ok(written) => {
+                out.truncate(at + written);
+                return;
+            }
+            Err(needed) => room = needed,
+        }
+    }
+    out.truncate(at);
+}
+
+/// How a handshake stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Handshake {
+    Done,
+    Waits,
+    Failed,
+}
+
+/// See the module.
+pub(crate) struct Channel {
+    end: End,
+    /// The beginning of a record.
+    begun: Vec<u8>,
+    /// Records that the socket did not take.
+    held: Vec<u8>,
+    sent: usize,
+    /// Content that came with the end of the handshake.
+    early: Vec<u8>,
+    /// The other side sends no more.
+    ended: bool,
+    /// So does this one.
+    parted: bool,
+    /// The socket's own end follows once nothing is held.
+    finishes: bool,
+    /// The name that a client asked for, as soon as it did.
+    pub(crate) asked: Option<String>,
+    /// Why it broke, if it was TLS that did.
+    pub(crate) error: Option<rustls::Error>,
+}
+
+impl std::fmt::Debug for Channel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Channel").finish_non_exhaustive()
+    }
+}
+
+impl Channel {
+    /// With a client that begins.
+    ///
+    /// # Errors
+    /// The configuration does not fit together.
+    pub(crate) fn accept(config: &Arc<ServerConfig>) -> Result<Self, rustls::Error> {
+        UnbufferedServerConnection::new(Arc::clone(config)).map(|it| Self::new(End::Server(it)))
+    }
+
+    /// With a server, of which `name` is expected.
+    ///
+    /// # Errors
+    /// The configuration does not fit together.
+    pub(crate) fn connect(
+        config: &Arc<ClientConfig>,
+        name: ServerName<'static>,
+    ) -> Result<Self, rustls::Error> {
+        UnbufferedClientConnection::new(Arc::clone(config), name)
+            .map(|it| Self::new(End::Client(it)))
+    }
+
+    const fn new(end: End) -> Self {
+        Self {
+            end,
+            begun: Vec::new(),
+            held: Vec::new(),
+            sent: 0,
+            early: Vec::new(),
+            ended: false,
+            parted: false,
+            finishes: false,
+            asked: None,
+            error: None,
+        }
+    }
+
+    fn is_handshaking(&self) -> bool {
+        either!(&self.end, connection => connection.is_handshaking())
+    }
+
+    pub(crate) fn holds(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Sends what is held; whether the connection stands.
+    fn flush(&mut self, socket: &OwnedFd) -> bool {
+        if self.held.is_empty() {
+            return true;
+        }
+        match socket::write(socket, &self.held[self.sent..]) {
+            Written::Broken => return false,
+            Written::Some(octets) => self.sent += octets,
+        }
+        if self.sent == self.held.len() {
+            self.held = Vec::new();
+            self.sent = 0;
+            if self.finishes {
+                socket::finish(socket);
+            }
+        }
+        true
+    }
+
+    /// Sends records; whether the connection stands.
+    fn send(&mut self, socket: &OwnedFd, records: &[u8]) -> bool {
+        if records.is_empty() {
+            return true;
+        }
+        if self.holds() {
+            self.held.extend_from_slice(records);
+            return true;
+        }
+        match socket::write(socket, records) {
+            Written::Broken => false,
+            Written::Some(octets) => {
+                self.held.extend_from_slice(&records[octets..]);
+                true
+            }
+        }
+    }
+
+    /// Goes on with what was begun, encrypting `content` where that is possible.
+    fn push(&mut self, socket: &OwnedFd, content: &[&[u8]]) -> bool {
+        let mut out = OUTGOING.take();
+        out.clear();
+        let (end, begun, early) = (&mut self.end, &mut self.begun, &mut self.early);
+        let done = either!(end, connection => advance(
+            &mut **connection, begun, content, &mut out,
+            &mut |plain| early.extend_from_slice(plain),
+        ));
+        begun.drain(..done.used);
+        self.ended |= done.closed;
+        let stands = self.send(socket, &out) && done.failed.is_none();
+        self.error = done.failed;
+        OUTGOING.set(out);
+        stands
+    }
+
+    /// Reads records once, and gives their content to `plain`.
+    fn fill(
+        &mut self,
+        socket: &OwnedFd,
+        ready: &mut Ready,
+        room: usize,
+        plain: &mut dyn FnMut(&[u8]),
+    ) -> Read {
+        let mut incoming = INCOMING.take();
+        let found = self.fill_from(socket, ready, room, &mut incoming, plain);
+        INCOMING.set(incoming);
+        found
+    }
+
+    fn fill_from(
+        &mut self,
+        socket: &OwnedFd,
+        ready: &mut Ready,
+        room: usize,
+        incoming: &mut [u8],
+        plain: &mut dyn FnMut(&[u8]),
+    ) -> Read {
+        let before = self.begun.len();
+        let room = room.min(incoming.len());
+        if before >= room {
+            return Read::Broken;
+        }
+        let octets = match socket::read(socket, &mut incoming[before..room]) {
+            Read::Some(octets) => octets,
+            Read::Blocked => {
+                ready.readable = false;
+                return Read::Blocked;
+            }
+            other => return other,
+        };
+        ready.after_read(octets, room - before);
+        incoming[..before].copy_from_slice(&self.begun);
+        self.begun.clear();
+        let incoming = &mut incoming[..before + octets];
+        if self.asked.is_none()
+            && self.is_handshaking()
+            && let Hello::Name(name) = hello::server_name(incoming)
+        {
+            self.asked = Some(name);
+        }
+        let mut out = OUTGOING.take();
+        out.clear();
+        let done = either!(&mut self.end, connection => advance(
+            &mut **connection, incoming, &[], &mut out, plain,
+        ));
+        self.begun.extend_from_slice(&incoming[done.used..]);
+        self.ended |= done.closed;
+        let stands = self.send(socket, &out) && done.failed.is_none();
+        self.error = done.failed;
+        OUTGOING.set(out);
+        if stands {
+            Read::Some(octets)
+        } else {
+            Read::Broken
+        }
+    }
+
+    /// Goes on with the handshake as far as it goes.
+    pub(crate) fn handshake(&mut self, socket: &OwnedFd, ready: &mut Ready) -> Handshake {
+        if !self.flush(socket) {
+            return Handshake::Failed;
+        }
+        if matches!(self.end, End::Client(_)) && self.begun.is_empty() && !self.push(socket, &[]) {
+            return Handshake::Failed;
+        }
+        while self.is_handshaking() {
+            if self.ended {
+                return Handshake::Failed;
+            }
+            if !ready.readable {
+                return Handshake::Waits;
+            }
+            let mut early = std::mem::take(&mut self.early);
+            let found = self.fill(socket, ready, BODY_ROOM, &mut |plain| {
+                early.extend_from_slice(plain);
+            });
+            self.early = early;
+            match found {
+                Read::Some(_) | Read::Blocked => {}
+                Read::End | Read::Broken => return Handshake::Failed,
+            }
+        }
+        // What came along is read before anything else does.
+        ready.readable |= !self.early.is_empty() || self.ended;
+        Handshake::Done
+    }
+
+    /// See [`Transport::read`](crate::transport::Transport::read).
+    pub(crate) fn read(&mut self, socket: &OwnedFd, ready: &mut Ready, into: &mut [u8]) -> Read {
+        if !self.early.is_empty() {
+            let octets = self.early.len().min(into.len());
+            into[..octets].copy_from_slice(&self.early[..octets]);
+            self.early.drain(..octets);
+            return Read::Some(octets);
+        }
+        loop {
+            if self.ended {
+                return Read::End;
+            }
+            let mut at = 0;
+            let mut fits = true;
+            // Content is shorter than its records, so that the room for these is enough for it.
+            let found = self.fill(socket, ready, into.len(), &mut |plain| {
+                match into.get_mut(at..at + plain.len()) {
+                    Some(place) => place.copy_from_slice(plain),
+                    None => fits = false,
+                }
+                at += plain.len();
+            });
+            match found {
+                _ if !fits => return Read::Broken,
+                // The end, if it came along, is read the next time.
+                Read::Some(_) if at > 0 => {
+                    ready.readable |= self.ended;
+                    return Read::Some(at);
+                }
+                Read::Some(_) if self.ended => return Read::End,
+                Read::Some(_) if !ready.readable => return Read::Blocked,
+                Read::Some(_) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// See [`Transport::write`](crate::transport::Transport::write).
+    pub(crate) fn write(&mut self, socket: &OwnedFd, parts: &[&[u8]]) -> Written {
+        if !self.flush(socket) {
+            return Written::Broken;
+        }
+        if self.holds() || self.is_handshaking() {
+            return Written::Some(0);
+        }
+        let total = parts.iter().map(|part| part.len()).sum();
+        if total > 0 && !self.push(socket, parts) {
+            return Written::Broken;
+        }
+        Written::Some(total)
+    }
+
+    /// Says that nothing more comes.
+    pub(crate) fn part(&mut self, socket: &OwnedFd) {
+        if self.parted || self.is_handshaking() {
+            return;
+        }
+        self.parted = true;
+        let mut out = Vec::new();
+        either!(&mut self.end, connection => {
+            let status = connection.process_tls_records(&mut self.begun);
+            if let Ok(ConnectionState::WriteTraffic(mut traffic)) = status.state {
+                grow(&mut out, OVERHEAD, |room| match traffic.queue_close_notify(room) {
+                    Err(EncryptError::InsufficientSize(size)) => Err(size.required_size),
+                    other => Ok(other.unwrap_or(0)),
+                });
+            }
+        });
+        // A connection that is broken needs no farewell.
+        let _ = self.send(socket, &out);
+    }
+
+    /// Says so, and ends the socket's own direction behind it.
+    pub(crate) fn finish(&mut self, socket: &OwnedFd) {
+        self.part(socket);
+        self.finishes = true;
+        if !self.holds() {
+            socket::finish(socket);
+        }
+    }
+}

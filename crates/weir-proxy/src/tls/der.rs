@@ -1,0 +1,190 @@
+//! What a certificate says of itself, as far as an operator must know before clients do: how long it holds, and for whom.
+//!
+//! Reading is by position (RFC 5280 section 4.1) and refuses nothing that it does not need; whether a certificate is sound
+//! is judged by those who verify it.
+
+/// A certificate's own words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// Seconds since 1970.
+    pub(crate) not_before: i64,
+    /// Seconds since 1970.
+    pub(crate) not_after: i64,
+    /// Host names in lower case, `*.` included; without any, the subject's common name.
+    pub(crate) names: Vec<String>,
+}
+
+const INTEGER: u8 = 0x02;
+const OID: u8 = 0x06;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
+const SEQUENCE: u8 = 0x30;
+const SET: u8 = 0x31;
+const VERSION: u8 = 0xa0;
+const EXTENSIONS: u8 = 0xa3;
+const DNS_NAME: u8 = 0x82;
+/// 2.5.29.17.
+const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
+/// 2.5.4.3.
+const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+
+/// Elements one behind the other.
+struct Elements<'a>(&'a [u8]);
+
+impl<'a> Iterator for Elements<'a> {
+    /// Tag and content.
+    type Item = (u8, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (&tag, rest) = self.0.split_first()?;
+        let (&first, rest) = rest.split_first()?;
+        let (length, rest) = match first {
+            short @ 0..=0x7f => (usize::from(short), rest),
+            long @ 0x81..=0x84 => {
+                let (octets, rest) = rest.split_at_checked(usize::from(long & 0x7f))?;
+                let length = octets
+                    .iter()
+                    .fold(0usize, |sum, octet| sum << 8 | usize::from(*octet));
+                (length, rest)
+            }
+            _ => return None,
+        };
+        let (content, rest) = rest.split_at_checked(length)?;
+        self.0 = rest;
+        Some((tag, content))
+    }
+}
+
+impl<'a> Elements<'a> {
+    fn expect(&mut self, tag: u8) -> Option<&'a [u8]> {
+        self.next()
+            .filter(|(found, _)| *found == tag)
+            .map(|it| it.1)
+    }
+}
+
+/// Reads a certificate; `None` = it is none.
+pub(crate) fn facts(certificate: &[u8]) -> Option<Facts> {
+    let mut body = Elements(Elements(Elements(certificate).expect(SEQUENCE)?).expect(SEQUENCE)?);
+    let (tag, _) = body.next()?;
+    if tag == VERSION {
+        body.expect(INTEGER)?;
+    }
+    let (_algorithm, _issuer) = (body.expect(SEQUENCE)?, body.expect(SEQUENCE)?);
+    let mut validity = Elements(body.expect(SEQUENCE)?);
+    let (not_before, not_after) = (time(validity.next()?)?, time(validity.next()?)?);
+    let subject = body.expect(SEQUENCE)?;
+    let mut names = Vec::new();
+    for (tag, content) in body {
+        if tag == EXTENSIONS {
+            alternative_names(content, &mut names)?;
+        }
+    }
+    if names.is_empty() {
+        names.extend(common_name(subject));
+    }
+    Some(Facts {
+        not_before,
+        not_after,
+        names,
+    })
+}
+
+fn alternative_names(extensions: &[u8], names: &mut Vec<String>) -> Option<()> {
+    for (_, extension) in Elements(Elements(extensions).expect(SEQUENCE)?) {
+        let mut parts = Elements(extension);
+        if parts.expect(OID)? != SUBJECT_ALT_NAME {
+            continue;
+        }
+        // Whether it is critical may stand in between.
+        let (_, value) = parts.last()?;
+        for (tag, name) in Elements(Elements(value).expect(SEQUENCE)?) {
+            if tag == DNS_NAME {
+                names.push(String::from_utf8_lossy(name).to_ascii_lowercase());
+            }
+        }
+    }
+    Some(())
+}
+
+fn common_name(subject: &[u8]) -> Option<String> {
+    let sets = Elements(subject).filter(|(tag, _)| *tag == SET);
+    let pairs = sets.flat_map(|(_, set)| Elements(set));
+    let mut values = pairs.filter_map(|(_, pair)| {
+        let mut parts = Elements(pair);
+        (parts.expect(OID)? == COMMON_NAME).then(|| parts.next())?
+    });
+    let (_, text) = values.next()?;
+    Some(String::from_utf8_lossy(text).to_ascii_lowercase())
+}
+
+/// `YYMMDDhhmmssZ` or `YYYYMMDDhhmmssZ`.
+fn time((tag, text): (u8, &[u8])) -> Option<i64> {
+    let text = text.strip_suffix(b"Z")?;
+    if !text.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let number = |digits: &[u8]| {
+        digits
+            .iter()
+            .fold(0i64, |sum, digit| sum * 10 + i64::from(digit - b'0'))
+    };
+    let (year, rest) = match tag {
+        UTC_TIME => {
+            let (year, rest) = text.split_at_checked(2)?;
+            let year = number(year);
+            (if year < 50 { 2000 + year } else { 1900 + year }, rest)
+        }
+        GENERALIZED_TIME => {
+            let (year, rest) = text.split_at_checked(4)?;
+            (number(year), rest)
+        }
+        _ => return None,
+    };
+    let [mo1, mo2, d1, d2, h1, h2, mi1, mi2, s1, s2] = *rest else {
+        return None;
+    };
+    let days = days(year, number(&[mo1, mo2]), number(&[d1, d2]));
+    Some(days * 86_400 + number(&[h1, h2]) * 3_600 + number(&[mi1, mi2]) * 60 + number(&[s1, s2]))
+}
+
+/// Days from 1970-01-01 in the Gregorian calendar.
+const fn days(year: i64, month: i64, day: i64) -> i64 {
+    // Years begin in March, so that the day that is not always there is the last.
+    let year = if month <= 2 { year - 1 } else { year };
+    let month = (month + 9) % 12;
+    365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1 - 719_468
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_seconds() {
+        let utc = |text: &str| time((UTC_TIME, text.as_bytes()));
+        assert_eq!(utc("700101000000Z"), Some(0));
+        assert_eq!(utc("000229120000Z"), Some(951_825_600));
+        assert_eq!(utc("261121174624Z"), Some(1_795_283_184));
+        let general = |text: &str| time((GENERALIZED_TIME, text.as_bytes()));
+        assert_eq!(general("20500101000000Z"), Some(2_524_608_000));
+        assert_eq!(general("99991231235959Z"), Some(253_402_300_799));
+        for bad in ["", "Z", "2050Z", "20500101000000", "2050010100000xZ"] {
+            assert_eq!(general(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn garbage_is_no_certificate() {
+        for bad in [
+            &b""[..],
+            b"\x30",
+            b"\x30\x80",
+            b"\x30\x84\xff\xff\xff\xff",
+            b"\x30\x02\x30\x00",
+            b"\x30\x04\x30\x02\x02\x00",
+        ] {
+            assert_eq!(facts(bad), None, "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! TLS towards clients: which certificate a client gets, which versions and protocols, and tickets.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use rustls::crypto::aws_lc_rs::{self, Ticketer};
+use rustls::server::{
+    ClientHello, ProducesTickets, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier,
+};
+use rustls::sign::CertifiedKey;
+use weir_model::{ClientAuth, ServiceTls};
+
+use super::certificate::{self, Certificate, CertificateError};
+use super::versions;
+
+/// The certificates of a service by the names in them.
+#[derive(Debug)]
+struct Resolver {
+    exact: HashMap<String, Vec<Arc<CertifiedKey>>>,
+    /// By what follows the star, `.example`.
+    below: HashMap<String, Vec<Arc<CertifiedKey>>>,
+    /// By file name; `None` = a client must name a host that is known.
+    first: Option<Vec<Arc<CertifiedKey>>>,
+}
+
+impl Resolver {
+    fn new(certificates: &[Certificate], strict: bool) -> Self {
+        let mut resolver = Self {
+            exact: HashMap::new(),
+            below: HashMap::new(),
+            first: None,
+        };
+        for certificate in certificates {
+            for name in &certificate.facts.names {
+                let (map, name) = match name.strip_prefix('*') {
+                    Some(rest) => (&mut resolver.below, rest),
+                    None => (&mut resolver.exact, name.as_str()),
+                };
+                let keys = map.entry(name.to_owned()).or_default();
+                keys.push(Arc::clone(&certificate.key));
+            }
+        }
+        if !strict && let Some(first) = certificates.first() {
+            // Another kind of key for the same host serves clients that cannot use the first.
+            let same = first.facts.names.first();
+            let named = same.and_then(|name| resolver.named(name)).cloned();
+            resolver.first = Some(named.unwrap_or_else(|| vec![Arc::clone(&first.key)]));
+        }
+        resolver
+    }
+
+    fn named(&self, name: &str) -> Option<&Vec<Arc<CertifiedKey>>> {
+        let name = name.strip_suffix('.').unwrap_or(name);
+        self.exact.get(name).or_else(|| {
+            let dot = name.find('.')?;
+            self.below.get(&name[dot..])
+        })
+    }
+}
+
+impl ResolvesServerCert for Resolver {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let name = hello.server_name().map(str::to_ascii_lowercase);
+        let named = name.as_deref().and_then(|name| self.named(name));
+        let keys = named.or(self.first.as_ref())?;
+        let fits = |key: &&Arc<CertifiedKey>| {
+            let schemes = hello.signature_schemes();
+            key.key.choose_scheme(schemes).is_some()
+        };
+        keys.iter().find(fits).or(keys.first()).cloned()
+    }
+}
+
+/// Tickets of one service, with keys that change every six hours and are known to all workers and to later configurations
+/// that ask the same of clients.
+///
+/// # Errors
+/// There is no randomness for keys.
+pub(crate) fn tickets() -> Result<Arc<dyn ProducesTickets>, rustls::Error> {
+    Ticketer::new()
+}
+
+/// What a service's `tls` asks for; `protocols` are those of ALPN.
+///
+/// # Errors
+/// A certificate cannot be used.
+pub(crate) fn config(
+    tls: &ServiceTls,
+    protocols: &[&[u8]],
+    tickets: Arc<dyn ProducesTickets>,
+) -> Result<Arc<ServerConfig>, CertificateError> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let place = Path::new(&tls.certificates);
+    let certificates: Result<Vec<Certificate>, _> =
+        certificate::all(place, &provider)?.into_iter().collect();
+    let certificates = certificates?;
+    let refused = |path: &str, source| CertificateError::Refused {
+        path: path.into(),
+        source,
+    };
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(versions(tls.minimum))
+        .map_err(|source| refused(&tls.certificates, source))?;
+    let builder = match &tls.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let roots = Arc::new(certificate::authorities(Path::new(path))?);
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
+            let verifier = match tls.client_auth {
+                ClientAuth::Required => verifier,
+                ClientAuth::Optional => verifier.allow_unauthenticated(),
+            };
+            let verifier = verifier.build().map_err(|error| match error {
+                VerifierBuilderError::NoRootAnchors => {
+                    CertificateError::NoCertificate { path: path.into() }
+                }
+                other => refused(path, rustls::Error::General(other.to_string())),
+            })?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let resolver = Resolver::new(&certificates, tls.strict_sni);
+    let mut config = builder.with_cert_resolver(Arc::new(resolver));
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+    config.ticketer = tickets;
+    Ok(Arc::new(config))
+}

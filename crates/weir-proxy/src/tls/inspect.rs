@@ -1,0 +1,166 @@
+//! What is wrong, or soon will be, with the certificates that a configuration names.
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::aws_lc_rs::default_provider;
+use weir_model::{Desired, HostPattern, Proxy, Source};
+
+use super::Back;
+use super::certificate::{self, Certificate};
+
+/// How long before its end a certificate is worth a word: certbot renews 30 days ahead, so that one that comes this near was
+/// not renewed.
+const AHEAD_DAYS: i64 = 14;
+const DAY: i64 = 86_400;
+
+/// A finding about files, and where the configuration names them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Doubt {
+    /// The daemon would refuse to start or to reload; else it is a warning.
+    pub fatal: bool,
+    /// In one line.
+    pub message: String,
+    /// What follows from it.
+    pub cause: String,
+    /// What to do.
+    pub fix: String,
+    /// Where `tls` is written.
+    pub source: Source,
+}
+
+/// Looks at every file that `desired` names for TLS, as of `now`.
+pub fn inspect(desired: &Desired, now: SystemTime) -> Vec<Doubt> {
+    let now = now
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |since| {
+            i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+        });
+    let provider = default_provider();
+    let mut doubts = Vec::new();
+    for proxy in &desired.proxies {
+        service(proxy, &provider, now, &mut doubts);
+    }
+    for pool in &desired.pools {
+        if let Some(tls) = &pool.tls
+            && let Err(error) = Back::new(tls, &[])
+        {
+            let what = format!("pool {}: {error}", pool.name);
+            doubts.push(unusable(what, tls.source));
+        }
+    }
+    doubts
+}
+
+fn unusable(message: String, source: Source) -> Doubt {
+    Doubt {
+        fatal: true,
+        message,
+        cause: "neither start nor reload would take it".to_owned(),
+        fix: "mend the file, or take it out of the directory".to_owned(),
+        source,
+    }
+}
+
+fn service(proxy: &Proxy, provider: &CryptoProvider, now: i64, doubts: &mut Vec<Doubt>) {
+    let Some(tls) = &proxy.tls else { return };
+    let bad = |error: &certificate::CertificateError| {
+        unusable(format!("service {}: {error}", proxy.name), tls.source)
+    };
+    let mut good = Vec::new();
+    match certificate::all(Path::new(&tls.certificates), provider) {
+        Err(error) => doubts.push(bad(&error)),
+        Ok(found) => {
+            for one in found {
+                match one {
+                    Ok(certificate) => good.push(certificate),
+                    Err(error) => doubts.push(bad(&error)),
+                }
+            }
+        }
+    }
+    if let Some(path) = &tls.client_ca
+        && let Err(error) = certificate::authorities(Path::new(path))
+    {
+        doubts.push(bad(&error));
+    }
+    for certificate in &good {
+        doubts.extend(validity(certificate, now, tls.source));
+    }
+    if !good.is_empty() {
+        uncovered(proxy, &good, doubts);
+    }
+}
+
+fn validity(certificate: &Certificate, now: i64, source: Source) -> Option<Doubt> {
+    let path = certificate.path.display();
+    let facts = &certificate.facts;
+    let (message, cause, fix) = if now < facts.not_before {
+        (
+            format!("{path}: the certificate is not valid yet"),
+            "clients refuse it until then".to_owned(),
+            "look at this machine's clock, and at the file",
+        )
+    } else if now >= facts.not_after {
+        let days = (now - facts.not_after) / DAY;
+        (
+            format!("{path}: the certificate has expired, {}", ago(days)),
+            "clients refuse it".to_owned(),
+            "renew it, then `weir reload`",
+        )
+    } else {
+        let days = (facts.not_after - now) / DAY;
+        if days >= AHEAD_DAYS {
+            return None;
+        }
+        let plural = if days == 1 { "" } else { "s" };
+        (
+            format!("{path}: the certificate expires in {days} day{plural}"),
+            format!("less than {AHEAD_DAYS} days are left, and clients refuse it afterwards"),
+            "renew it, then `weir reload`",
+        )
+    };
+    Some(Doubt {
+        fatal: false,
+        message,
+        cause,
+        fix: fix.to_owned(),
+        source,
+    })
+}
+
+fn ago(days: i64) -> String {
+    match days {
+        0 => "today".to_owned(),
+        1 => "yesterday".to_owned(),
+        days => format!("{days} days ago"),
+    }
+}
+
+/// Hosts that routes name and no certificate does.
+fn uncovered(proxy: &Proxy, certificates: &[Certificate], doubts: &mut Vec<Doubt>) {
+    let covers = |name: &str, host: &str| match name.strip_prefix('*') {
+        Some(rest) => host.find('.').is_some_and(|dot| host[dot..] == *rest),
+        None => name == host,
+    };
+    for route in &proxy.routes {
+        let Some(HostPattern::Exact(host)) = &route.host else {
+            continue;
+        };
+        let named = certificates
+            .iter()
+            .flat_map(|certificate| &certificate.facts.names)
+            .any(|name| covers(name, host));
+        if !named && host.parse::<std::net::IpAddr>().is_err() && !host.starts_with('[') {
+            doubts.push(Doubt {
+                fatal: false,
+                message: format!("service {}: no certificate is for {host}", proxy.name),
+                cause: "clients that ask for it get one for another host, and refuse that"
+                    .to_owned(),
+                fix: "add a certificate with this name, or take the route out".to_owned(),
+                source: route.source,
+            });
+        }
+    }
+}

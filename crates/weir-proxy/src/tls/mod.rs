@@ -1,0 +1,32 @@
+//! TLS by rustls: certificates as files, what clients and servers are asked for, and connections.
+//!
+//! Configurations are made when a plan is, from files that are read then; a connection keeps the one that it began with, so
+//! that a reload changes nothing for those that stand.
+
+mod back;
+mod certificate;
+mod channel;
+mod der;
+mod front;
+mod inspect;
+
+use rustls::SupportedProtocolVersion;
+use rustls::version::{TLS12, TLS13};
+use weir_model::TlsVersion;
+
+pub(crate) use back::Back;
+pub use certificate::CertificateError;
+pub(crate) use channel::{Channel, Handshake};
+pub(crate) use front::{config, tickets};
+pub use inspect::{Doubt, inspect};
+
+const BOTH: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
+const NEWEST: &[&SupportedProtocolVersion] = &[&TLS13];
+
+/// From `minimum` on.
+const fn versions(minimum: TlsVersion) -> &'static [&'static SupportedProtocolVersion] {
+    match minimum {
+        TlsVersion::V12 => BOTH,
+        TlsVersion::V13 => NEWEST,
+    }
+}

@@ -1,0 +1,421 @@
+//! TLS from the command line: certificates by name, reloads, tickets, client certificates, TLS to servers, and what
+//! `weir check` says of files.
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned};
+
+use super::*;
+
+/// A directory with an authority in it, and what it signs.
+pub(super) struct Authority(PathBuf);
+
+impl Authority {
+    pub(super) fn new(name: &str) -> Self {
+        let directory =
+            std::env::temp_dir().join(format!("weir-tls-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&directory);
+        fs::create_dir_all(directory.join("certs")).expect("a directory");
+        let authority = Self(directory);
+        authority.openssl(
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=authority -keyout ca.key -out ca.pem",
+        );
+        authority
+    }
+
+    pub(super) fn openssl(&self, arguments: &str) -> String {
+        let output = Command::new("openssl")
+            .args(arguments.split(' '))
+            .current_dir(&self.0)
+            .stdin(Stdio::null())
+            .output()
+            .expect("openssl runs");
+        let text = [output.stdout, output.stderr].concat();
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    /// `certs/FILE.pem` with chain and key, for these names.
+    pub(super) fn sign(&self, file: &str, names: &str, days: u32) -> PathBuf {
+        self.openssl(&format!(
+            "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN={file} -keyout {file}.key -out {file}.csr"
+        ));
+        fs::write(
+            self.0.join("extensions"),
+            format!("subjectAltName={names}\n"),
+        )
+        .expect("written");
+        let said = self.openssl(&format!(
+            "x509 -req -in {file}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days {days} -extfile extensions -out {file}.crt"
+        ));
+        let read = |name: String| {
+            fs::read_to_string(self.0.join(name)).unwrap_or_else(|_| panic!("{said}"))
+        };
+        let joined = read(format!("{file}.crt")) + &read(format!("{file}.key"));
+        let path = self.0.join("certs").join(format!("{file}.pem"));
+        fs::write(&path, joined).expect("written");
+        path
+    }
+
+    pub(super) fn certs(&self) -> String {
+        self.0.join("certs").display().to_string()
+    }
+
+    pub(super) fn ca(&self) -> String {
+        self.0.join("ca.pem").display().to_string()
+    }
+
+    /// A client that trusts the authority, and shows the certificate in `own`.
+    pub(super) fn client(&self, own: Option<&Path>) -> Arc<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        let ca = CertificateDer::from_pem_file(self.0.join("ca.pem")).expect("a certificate");
+        roots.add(ca).expect("an authority");
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(roots);
+        Arc::new(match own {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let chain = CertificateDer::pem_file_iter(path).expect("PEM");
+                let chain = chain.map(|it| it.expect("a certificate")).collect();
+                let key = PrivateKeyDer::from_pem_file(path).expect("a key");
+                builder.with_client_auth_cert(chain, key).expect("a pair")
+            }
+        })
+    }
+}
+
+impl Drop for Authority {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+type Stream = StreamOwned<ClientConnection, TcpStream>;
+
+pub(super) fn connect(config: &Arc<ClientConfig>, to: SocketAddr, name: &str) -> Stream {
+    let name = name.to_owned().try_into().expect("a name");
+    let connection = ClientConnection::new(Arc::clone(config), name).expect("a configuration");
+    StreamOwned::new(connection, Client::connect(to).0)
+}
+
+/// One request over it, and what comes back, read by its length.
+pub(super) fn ask(stream: &mut Stream, request: &str) -> std::io::Result<String> {
+    stream.write_all(request.as_bytes())?;
+    let mut text = Vec::new();
+    let mut octet = [0u8; 1];
+    while !text.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut octet)?;
+        text.push(octet[0]);
+    }
+    let head = String::from_utf8_lossy(&text).to_ascii_lowercase();
+    let length = head
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok())
+        .unwrap_or(0);
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body)?;
+    text.extend_from_slice(&body);
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+fn served(stream: &Stream) -> Vec<u8> {
+    let shown = stream.conn.peer_certificates().expect("a certificate");
+    shown[0].to_vec()
+}
+
+#[test]
+fn a_client_gets_the_certificate_for_its_name() {
+    let authority = Authority::new("names");
+    authority.sign("one", "DNS:a.example", 30);
+    authority.sign("two", "DNS:*.b.example", 30);
+    let origin = Origin::start("o");
+    let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
+    let seat = Seat::start("http", &[origin.address()], &tls);
+    let config = authority.client(None);
+    let mut first = connect(&config, seat.listen, "a.example");
+    let said = ask(&mut first, GET).expect("an answer");
+    assert!(said.starts_with("HTTP/1.1 200 OK\r\n"), "{said}");
+    assert!(said.contains("X-Forwarded-Proto: https\r\n"), "{said}");
+    let mut second = connect(&config, seat.listen, "x.b.example");
+    let large = "x".repeat(3_000_000);
+    let length = large.len();
+    let post = format!("POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{large}");
+    let said = ask(&mut second, &post).expect("an answer");
+    assert!(said.ends_with("\r\n\r\n3000000"), "{said}");
+    assert_ne!(served(&first), served(&second));
+    // Without a name that is known the first file answers, whose names do not fit.
+    let mut other = connect(&config, seat.listen, "c.example");
+    let refused = ask(&mut other, GET).expect_err("another name").to_string();
+    assert!(refused.contains("not valid for name"), "{refused}");
+    // With strict_sni nobody does.
+    let strict = tls.replace(" }", ", strict_sni = true }");
+    seat.reload(&configuration(
+        seat.listen,
+        "http",
+        &[origin.address()],
+        &strict,
+    ));
+    assert!(ask(&mut first, GET).is_ok(), "it stands over the reload");
+    let mut other = connect(&config, seat.listen, "c.example");
+    let refused = ask(&mut other, GET).expect_err("nobody").to_string();
+    assert!(refused.contains("alert"), "{refused}");
+}
+
+#[test]
+fn a_reload_takes_new_certificates_and_drops_nothing() {
+    let authority = Authority::new("reload");
+    authority.sign("one", "DNS:a.example", 30);
+    let origin = Origin::start("o");
+    let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
+    let seat = Seat::start("http", &[origin.address()], &tls);
+    let config = authority.client(None);
+    let mut kept = connect(&config, seat.listen, "a.example");
+    ask(&mut kept, GET).expect("an answer");
+    let before = served(&kept);
+    let path = authority.sign("one", "DNS:a.example", 30);
+    let same = configuration(seat.listen, "http", &[origin.address()], &tls);
+    seat.reload(&same);
+    let mut new = connect(&authority.client(None), seat.listen, "a.example");
+    ask(&mut new, GET).expect("an answer");
+    assert_ne!(served(&new), before, "the new one is shown");
+    // Tickets of before are good, at either worker.
+    for _ in 0..4 {
+        let mut again = connect(&config, seat.listen, "a.example");
+        ask(&mut again, GET).expect("an answer");
+        assert_eq!(again.conn.handshake_kind(), Some(HandshakeKind::Resumed));
+    }
+    // A bad file changes nothing.
+    fs::write(&path, "no certificate").expect("written");
+    let file = seat.directory.join("weir.toml");
+    let (done, said) = seat.weir(&["reload", "-c", file.to_str().expect("plain")]);
+    assert!(!done && said.contains("one.pem"), "{said}");
+    ask(&mut kept, GET).expect("an answer");
+    let mut new = connect(&config, seat.listen, "a.example");
+    ask(&mut new, GET).expect("an answer");
+}
+
+#[test]
+fn clients_show_certificates_where_they_are_asked_for() {
+    let (authority, stranger) = (Authority::new("auth"), Authority::new("stranger"));
+    authority.sign("one", "DNS:a.example", 30);
+    let own = authority.sign("client", "DNS:client.example", 30);
+    let foreign = stranger.sign("client", "DNS:client.example", 30);
+    let origin = Origin::start("o");
+    let tls = format!(
+        "tls = {{ certificates = \"{}/one.pem\", client_ca = \"{}\", minimum = \"1.3\" }}",
+        authority.certs(),
+        authority.ca()
+    );
+    let seat = Seat::start("http", &[origin.address()], &tls);
+    let try_with = |own: Option<&Path>| {
+        let mut stream = connect(&authority.client(own), seat.listen, "a.example");
+        ask(&mut stream, GET)
+    };
+    assert!(try_with(Some(&own)).is_ok());
+    assert!(try_with(None).is_err());
+    assert!(try_with(Some(&foreign)).is_err());
+    let optional = tls.replace(" }", ", client_auth = \"optional\" }");
+    seat.reload(&configuration(
+        seat.listen,
+        "http",
+        &[origin.address()],
+        &optional,
+    ));
+    assert!(try_with(None).is_ok());
+    assert!(try_with(Some(&foreign)).is_err());
+    let old = authority.openssl(&format!("s_client -connect {} -tls1_2", seat.listen));
+    assert!(old.contains("alert protocol version"), "{old}");
+}
+
+#[test]
+fn a_staple_is_passed_on_and_older_tls_spoken() {
+    let authority = Authority::new("staple");
+    let path = authority.sign("one", "DNS:a.example", 30);
+    fs::write(path.with_extension("pem.ocsp"), b"\x30\x03\x0a\x01\x06").expect("written");
+    let origin = Origin::start("o");
+    let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
+    let seat = Seat::start("http", &[origin.address()], &tls);
+    let said = authority.openssl(&format!(
+        "s_client -connect {} -status -tls1_2",
+        seat.listen
+    ));
+    assert!(
+        said.contains("OCSP Response Status: unauthorized"),
+        "{said}"
+    );
+    assert!(said.contains("Protocol  : TLSv1.2"), "{said}");
+}
+
+#[test]
+fn servers_are_verified_and_their_connections_kept() {
+    let authority = Authority::new("back");
+    authority.sign("one", "DNS:web.internal,IP:127.0.0.1", 30);
+    let origin = Origin::start("o");
+    let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
+    let server = Seat::start("http", &[origin.address()], &tls);
+    let front = Seat::start("http", &[server.listen], "");
+    let with = |pool: &str| {
+        let text = configuration(front.listen, "http", &[server.listen], "");
+        front.reload(&text.replace("\n\n[service.s]", &format!("\n{pool}\n\n[service.s]")));
+        let mut client = Client::connect(front.listen);
+        let (first, second) = (client.ask(GET).0, client.ask(GET));
+        (
+            first[9..12].to_owned(),
+            String::from_utf8_lossy(&second.1).into_owned(),
+        )
+    };
+    let ca = authority.ca();
+    let connections = || server.status()["services"][0]["connections"].as_u64();
+    let (status, seen) = with(&format!("tls = {{ ca = \"{ca}\" }}"));
+    assert_eq!(status, "200", "its address is in the certificate");
+    assert!(seen.contains("Via: 1.1 weir\r\n"), "{seen}");
+    assert_eq!(connections(), Some(1), "one connection for both requests");
+    assert_eq!(
+        with(&format!(
+            "tls = {{ ca = \"{ca}\", server_name = \"web.internal\" }}"
+        ))
+        .0,
+        "200"
+    );
+    assert_eq!(
+        with(&format!(
+            "tls = {{ ca = \"{ca}\", server_name = \"other.internal\" }}"
+        ))
+        .0,
+        "502"
+    );
+    assert!(
+        front.log().contains("no TLS with a server"),
+        "{}",
+        front.log()
+    );
+    assert_eq!(
+        with("tls = true").0,
+        "502",
+        "the system does not know the authority"
+    );
+    assert_eq!(with("tls = { verify = false }").0, "200");
+}
+
+#[test]
+fn tcp_services_end_tls_too() {
+    let authority = Authority::new("tcp");
+    authority.sign("one", "DNS:a.example", 30);
+    let origin = Origin::start("o");
+    let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
+    let seat = Seat::start("tcp", &[origin.address()], &tls);
+    let mut stream = connect(&authority.client(None), seat.listen, "a.example");
+    let said = ask(&mut stream, GET).expect("an answer");
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    // Both ways end, and the end of TLS comes before that of the connection.
+    let close = "GET /until-close HTTP/1.1\r\nHost: a\r\n\r\n";
+    ask(&mut stream, close).expect("an answer");
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).expect("a clean end");
+}
+
+#[test]
+fn names_lead_to_pools_and_tls_ends_at_the_server() {
+    let authority = Authority::new("sni");
+    authority.sign("one", "DNS:a.example,DNS:b.example,DNS:x.c.example", 30);
+    let (one, two) = (Origin::start("one"), Origin::start("two"));
+    let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
+    let ends = [one.address(), two.address()].map(|origin| Seat::start("http", &[origin], &tls));
+    let routes = format!(
+        "[pool.q]\nservers = [\"{}\"]\n\n[[route]]\nservice = \"s\"\nhost = \"b.example\"\npool = \"q\"\n\n\
+         [[route]]\nservice = \"s\"\nhost = \"*.c.example\"\npool = \"q\"",
+        ends[1].listen
+    );
+    let text = |own: &str| format!("{own}\n\n{routes}");
+    let seat = Seat::start("tcp", &[ends[0].listen], &text(""));
+    let config = authority.client(None);
+    let answered = |name: &str| {
+        let mut stream = connect(&config, seat.listen, name);
+        let said = ask(&mut stream, GET).expect("an answer");
+        let body = said.split("\r\n\r\n").nth(1).unwrap_or_default();
+        body.lines().next().unwrap_or_default().to_owned()
+    };
+    assert_eq!(answered("a.example"), "one");
+    assert_eq!(answered("b.example"), "two");
+    assert_eq!(answered("x.c.example"), "two");
+    // The greeting may come octet by octet.
+    let mut raw = Client::connect(seat.listen);
+    for octet in [22u8, 3, 1, 0, 4, 2, 0, 0, 0] {
+        raw.0.write_all(&[octet]).expect("it is taken");
+    }
+    let mut rest = Vec::new();
+    let _ = raw.0.read_to_end(&mut rest);
+    assert_eq!(rest.first(), Some(&21), "the server's alert: {rest:?}");
+    // Where TLS ends here, names lead as well.
+    seat.reload(
+        &configuration(seat.listen, "tcp", &[one.address()], &text(&tls))
+            .replace(&ends[1].listen.to_string(), &two.address().to_string()),
+    );
+    assert_eq!(answered("a.example"), "one");
+    assert_eq!(answered("b.example"), "two");
+}
+
+#[test]
+fn check_finds_what_is_wrong_with_certificates() {
+    let authority = Authority::new("check");
+    authority.sign("good", "DNS:a.example", 60);
+    let path = authority.0.join("weir.toml");
+    let text = configuration(
+        "127.0.0.1:1".parse().expect("an address"),
+        "http",
+        &["127.0.0.1:2".parse().expect("an address")],
+        &format!(
+            "tls = {{ certificates = \"{}\" }}\n\n[[route]]\nservice = \"s\"\nhost = \"b.example\"\npool = \"p\"",
+            authority.certs()
+        ),
+    );
+    fs::write(&path, text).expect("written");
+    let check = || {
+        let output = Command::new(env!("CARGO_BIN_EXE_weir"))
+            .args(["check", "-c"])
+            .arg(&path)
+            .output()
+            .expect("weir runs");
+        let text = [output.stdout, output.stderr].concat();
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&text).into_owned(),
+        )
+    };
+    let (good, said) = check();
+    assert!(
+        good && said.contains("warning: service s: no certificate is for b.example"),
+        "{said}"
+    );
+    authority.sign("past", "DNS:b.example", 0);
+    authority.sign("soon", "DNS:c.example", 5);
+    let (good, said) = check();
+    assert!(
+        good && said.contains("past.pem: the certificate has expired, today"),
+        "{said}"
+    );
+    assert!(
+        said.contains("soon.pem: the certificate expires in "),
+        "{said}"
+    );
+    let certs = authority.0.join("certs");
+    let other = fs::read_to_string(authority.0.join("past.key")).expect("a key");
+    let chain = fs::read_to_string(authority.0.join("good.crt")).expect("a chain");
+    fs::write(certs.join("swapped.pem"), chain + &other).expect("written");
+    fs::write(certs.join("lone.crt"), "nothing").expect("written");
+    let (good, said) = check();
+    assert!(
+        !good && said.contains("swapped.pem: the key belongs to another certificate"),
+        "{said}"
+    );
+    assert!(
+        said.contains("lone.crt: no certificate in PEM form"),
+        "{said}"
+    );
+}
