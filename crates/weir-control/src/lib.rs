@@ -15,6 +15,7 @@ pub mod explain;
 pub mod ipvsadm;
 pub mod metrics;
 pub mod plan;
+pub mod protect;
 pub mod real_server;
 pub mod snapshot;
 pub mod status;

@@ -184,7 +184,7 @@ fn program_fd(program: &Program) -> std::result::Result<OwnedFd, String> {
 }
 
 /// An error with all its causes: the verifier's log is among them.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {

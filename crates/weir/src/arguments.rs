@@ -1,6 +1,7 @@
 //! The command line's grammar.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -153,8 +154,8 @@ pub(crate) enum Command {
     Import(Import),
     /// Hand over to a new binary (not built yet)
     Upgrade(Rest),
-    /// Hold new connections while a command runs (not built yet)
-    Protect(Rest),
+    /// Hold new connections while a command runs
+    Protect(Protect),
     /// Find what would break balancing here (not built yet)
     Doctor(Rest),
     /// A live view (not built yet)
@@ -167,6 +168,19 @@ pub(crate) enum Command {
 pub(crate) struct Rest {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
     pub(crate) rest: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Protect {
+    /// Connections to this address are held [default: to all that listen now]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) listen: Vec<SocketAddr>,
+    /// The longest that a connection is held
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
+    pub(crate) max: Duration,
+    /// The command, such as another program's reload
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]

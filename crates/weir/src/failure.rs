@@ -28,6 +28,14 @@ pub(crate) enum Failure {
         /// One line.
         message: String,
     },
+    /// Of a command that passes on another's exit code, which its own must not be taken for.
+    #[error("{message}")]
+    Wrapper {
+        /// One line.
+        message: String,
+        /// As env(1) and timeout(1) use them: 125 to 127.
+        code: u8,
+    },
     /// Nobody to ask.
     #[error("{message}")]
     NoDaemon {
@@ -56,6 +64,7 @@ impl Failure {
             Self::Failed { .. } | Self::Findings { .. } => 1,
             Self::Usage { .. } => 2,
             Self::NoDaemon { .. } => 3,
+            Self::Wrapper { code, .. } => *code,
         }
     }
 

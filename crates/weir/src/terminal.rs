@@ -3,6 +3,8 @@
 use std::env;
 use std::io::{self, IsTerminal, Write};
 
+use tracing_subscriber::EnvFilter;
+
 /// Whether stderr takes colours: it is a terminal, and `NO_COLOR` is not set (no-color.org: to anything but nothing).
 pub(crate) fn color() -> bool {
     io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
@@ -24,4 +26,20 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
 /// Everything else, to stderr; if that is gone too there is nobody to tell.
 pub(crate) fn complain(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// A line an event on stderr; `WEIR_LOG` chooses which in place of `usual`, as `debug` or `weir_control=trace`.
+pub(crate) fn log(usual: &str) {
+    let filter = EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| EnvFilter::new(usual));
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(color())
+        .with_target(false);
+    // The journal knows the time itself.
+    if env::var_os("JOURNAL_STREAM").is_some() && !io::stderr().is_terminal() {
+        builder.without_time().init();
+    } else {
+        builder.init();
+    }
 }

@@ -169,7 +169,6 @@ fn what_is_not_built_says_so() {
     let lines = [
         "import haproxy haproxy.cfg",
         "upgrade",
-        "protect --max 5s -- true",
         "doctor --fix",
         "top",
         "reload --guard 30s",

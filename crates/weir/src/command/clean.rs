@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use weir_control::daemon::{self, RuntimeDir};
 use weir_control::engine::{self, Paths};
+use weir_control::protect;
 use weir_control::real_server::{self, DownRequest, Options};
 
 use super::{Outcome, block_on};
@@ -39,6 +40,7 @@ pub(super) fn clean(places: &Places, force: bool) -> Outcome {
         let cleaned = engine::clean(&paths).await.map_err(Failure::failed)?;
         Ok::<_, Failure>((steps, cleaned))
     })??;
+    protect::restore(&places.runtime_dir);
     // A daemon that was killed leaves it.
     held.close().map_err(Failure::failed)?;
     let mut text: String = steps.iter().map(|step| format!("{step}\n")).collect();

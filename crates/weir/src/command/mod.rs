@@ -7,6 +7,7 @@ mod import;
 mod ipvsadm;
 mod lab;
 mod plan;
+mod protect;
 mod real_server;
 mod reload;
 mod run;
@@ -44,7 +45,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome {
         Command::Ipvsadm(rest) => ipvsadm::ipvsadm(places, "ipvsadm", &rest.rest),
         Command::Import(import) => import::import(import),
         Command::Upgrade(_) => Err(Failure::not_built("upgrade")),
-        Command::Protect(_) => Err(Failure::not_built("protect")),
+        Command::Protect(arguments) => protect::protect(places, arguments),
         Command::Doctor(_) => Err(Failure::not_built("doctor")),
         Command::Top(_) => Err(Failure::not_built("top")),
     }

@@ -1,10 +1,7 @@
 //! `weir run`.
 
-use std::env;
-use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
-use tracing_subscriber::EnvFilter;
 use weir_control::daemon::{self, Options};
 use weir_control::engine::Paths;
 use weir_control::traffic::Traffic;
@@ -18,7 +15,7 @@ use crate::terminal;
 const API_THREADS: usize = 1;
 
 pub(super) fn run(places: &Places) -> Outcome {
-    log();
+    terminal::log("info");
     let options = Options {
         config: std::path::absolute(places.config())?,
         runtime_dir: places.runtime_dir.clone(),
@@ -42,20 +39,4 @@ pub(super) fn run(places: &Places) -> Outcome {
         other => Failure::failed(other),
     })?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// A line an event on stderr; `WEIR_LOG` chooses which, as `debug` or `weir_control=trace`.
-fn log() {
-    let filter = EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(terminal::color())
-        .with_target(false);
-    // The journal knows the time itself.
-    if env::var_os("JOURNAL_STREAM").is_some() && !io::stderr().is_terminal() {
-        builder.without_time().init();
-    } else {
-        builder.init();
-    }
 }

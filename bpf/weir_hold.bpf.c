@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * `weir protect`, at tc ingress of every Ethernet device and of the loopback: the first packets of new TCP connections to
+ * some addresses go to the process that holds them, and nobody else. Packets of connections that stand are none of ours.
+ *
+ * Everything that is in doubt passes: a packet that is not understood, one too long for a record, a ring that is full, and
+ * all of them once the process has not renewed the time until which it answers for what is held.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "lib/packet.h"
+
+#define TC_NEXT   (-1)
+#define TC_SHOT 2 /* tcx knows no TC_ACT_STOLEN; at ingress the sender cannot tell */
+
+#define LOOPBACK_IFINDEX 1 /* in every namespace; all that it carries is for this host */
+
+#define HOLD_FRAME_MAX   2047 /* a SYN with data (RFC 7413) fits a usual MTU */
+#define HOLD_ADDRESS_MAX 4096
+#define HOLD_RING        (8 << 20)
+
+struct hold_key {
+	struct weir_addr addr; /* zero = any address of this host, of that family */
+	__be16 port;
+	__u8 family; /* 4 or 6 */
+	__u8 pad[5];
+};
+
+enum hold_count {
+	HOLD_HELD,
+	HOLD_MISSED, /* wanted, and passed for want of room */
+	HOLD_COUNTS,
+};
+
+struct hold_record {
+	__u32 ifindex;
+	__u32 length;
+	__u8 frame[HOLD_FRAME_MAX + 1];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, HOLD_ADDRESS_MAX);
+	__type(key, struct hold_key);
+	__type(value, __u8);
+} weir_hold_to SEC(".maps");
+
+/* Addresses of this host, for those that listen on all of them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, HOLD_ADDRESS_MAX);
+	__type(key, struct weir_addr);
+	__type(value, __u8);
+} weir_hold_own SEC(".maps");
+
+/* CLOCK_MONOTONIC, in nanoseconds; nothing is held later. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} weir_hold_until SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, HOLD_COUNTS);
+	__type(key, __u32);
+	__type(value, __u64);
+} weir_hold_counts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, HOLD_RING);
+} weir_hold_ring SEC(".maps");
+
+/* A record is put together here: its length is known at run time only, which a reservation in the ring cannot have. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct hold_record);
+} weir_hold_scratch SEC(".maps");
+
+/* The destination of a packet that begins a TCP connection, and whether it is one. */
+static __always_inline int hold_parse(struct __sk_buff *skb, struct hold_key *to)
+{
+	struct tcp_header tcp;
+	__u32 l4;
+
+	if (skb->protocol == bpf_htons(ETHERTYPE_IPV4)) {
+		struct ipv4_header ip;
+
+		if (bpf_skb_load_bytes(skb, ETH_HEADER_LEN, &ip, sizeof(ip)) || ip.version != 4 || ip.ihl < 5)
+			return 0;
+		if (ip.proto != PROTO_TCP || ip.frag & bpf_htons(IPV4_MF | IPV4_OFFS))
+			return 0;
+		to->addr = addr_from_v4(ip.dst);
+		to->family = 4;
+		l4 = ETH_HEADER_LEN + ip.ihl * 4;
+	} else if (skb->protocol == bpf_htons(ETHERTYPE_IPV6)) {
+		struct ipv6_header ip;
+
+		if (bpf_skb_load_bytes(skb, ETH_HEADER_LEN, &ip, sizeof(ip)) || ip.next != PROTO_TCP)
+			return 0;
+		__builtin_memcpy(&to->addr, ip.dst, sizeof(to->addr));
+		to->family = 6;
+		l4 = ETH_HEADER_LEN + IPV6_LEN;
+	} else {
+		return 0;
+	}
+	if (bpf_skb_load_bytes(skb, l4, &tcp, sizeof(tcp)))
+		return 0;
+	to->port = tcp.dst;
+	return (tcp.flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_SYN;
+}
+
+static __always_inline int hold_is_wanted(struct __sk_buff *skb)
+{
+	struct hold_key to = {};
+	struct weir_addr addr;
+
+	if (!hold_parse(skb, &to))
+		return 0;
+	if (bpf_map_lookup_elem(&weir_hold_to, &to))
+		return 1;
+	addr = to.addr;
+	to.addr = (struct weir_addr){};
+	if (!bpf_map_lookup_elem(&weir_hold_to, &to))
+		return 0;
+	return skb->ifindex == LOOPBACK_IFINDEX || bpf_map_lookup_elem(&weir_hold_own, &addr);
+}
+
+static __always_inline void hold_count(__u32 which)
+{
+	__u64 *count = bpf_map_lookup_elem(&weir_hold_counts, &which);
+
+	if (count)
+		__sync_fetch_and_add(count, 1);
+}
+
+SEC("classifier")
+int weir_hold_ingress(struct __sk_buff *skb)
+{
+	__u32 zero = 0, length = skb->len;
+	__u64 *until = bpf_map_lookup_elem(&weir_hold_until, &zero);
+	struct hold_record *record;
+
+	/* A tagged packet is met again, without its tag, on the device that it is for. */
+	if (!until || bpf_ktime_get_ns() >= *until || skb->vlan_present || !hold_is_wanted(skb))
+		return TC_NEXT;
+	record = bpf_map_lookup_elem(&weir_hold_scratch, &zero);
+	if (!record)
+		return TC_NEXT;
+	/* The barrier keeps clang from testing a copy of the length, whose bound the verifier would not connect with this one. */
+	asm volatile("" : "+r"(length));
+	if (length < ETH_HEADER_LEN || length > HOLD_FRAME_MAX || bpf_skb_load_bytes(skb, 0, record->frame, length))
+		goto missed;
+	record->ifindex = skb->ifindex;
+	record->length = length;
+	if (bpf_ringbuf_output(&weir_hold_ring, record, 8 + length, 0))
+		goto missed;
+	hold_count(HOLD_HELD);
+	return TC_SHOT;
+missed:
+	hold_count(HOLD_MISSED);
+	return TC_NEXT;
+}
+
+/* Frames come back into the stack by a test run of this program, as if their device had just received them. */
+SEC("xdp")
+int weir_hold_release(struct xdp_md *ctx)
+{
+	return XDP_PASS;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

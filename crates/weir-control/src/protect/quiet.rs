@@ -1,0 +1,117 @@
+//! When a server may be replaced: nobody stands between its SYN and its accept(2); and when it has been.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use weir_netlink::{TcpSocket, TcpState, tcp_sockets};
+
+use super::Error;
+
+/// How long one looks away, at first and in the end.
+const LOOK_FIRST: Duration = Duration::from_micros(500);
+const LOOK_LAST: Duration = Duration::from_millis(10);
+
+/// How long a socket that a new one stands beside is expected to go: its owner has been told, and closing is all it does.
+const CLOSING: Duration = Duration::from_millis(500);
+
+/// What listens now, whatever its address.
+pub(super) fn listening() -> Result<Vec<SocketAddr>, Error> {
+    let all = tcp_sockets(&[TcpState::Listen])?;
+    Ok(all.iter().map(|socket| canonical(socket.local)).collect())
+}
+
+/// IPv4 by an IPv6 socket is IPv4.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// The sockets that the command may replace.
+#[derive(Debug)]
+pub(super) struct Listeners {
+    to: Vec<SocketAddr>,
+    before: BTreeSet<u64>,
+}
+
+impl Listeners {
+    /// Those at `to`, as they are before the command.
+    pub(super) fn of(to: &[SocketAddr]) -> Result<Self, Error> {
+        let mut listeners = Self {
+            to: to.to_vec(),
+            before: BTreeSet::new(),
+        };
+        listeners.before = listeners.now()?;
+        Ok(listeners)
+    }
+
+    fn concerns(&self, local: SocketAddr) -> bool {
+        let local = canonical(local);
+        self.to.iter().any(|to| {
+            let any = to.ip().is_unspecified() || local.ip().is_unspecified();
+            to.port() == local.port() && (any || to.ip() == local.ip())
+        })
+    }
+
+    fn sockets(&self, states: &[TcpState]) -> Result<Vec<TcpSocket>, Error> {
+        let mut all = tcp_sockets(states)?;
+        all.retain(|socket| self.concerns(socket.local));
+        Ok(all)
+    }
+
+    fn now(&self) -> Result<BTreeSet<u64>, Error> {
+        let all = self.sockets(&[TcpState::Listen])?;
+        Ok(all.iter().map(|socket| socket.cookie).collect())
+    }
+
+    /// Waits until every connection that has begun is accepted. A client that did not answer within the first second is not
+    /// waited for: it may never.
+    pub(super) async fn accepted(&self, limit: Duration) -> Result<(), Error> {
+        let waits = |socket: &TcpSocket| match socket.state {
+            TcpState::Listen => socket.waiting > 0,
+            TcpState::SynReceived => socket.retransmits == 0,
+        };
+        let states = [TcpState::SynReceived, TcpState::Listen];
+        let quiet = looking(limit, || Ok(!self.sockets(&states)?.iter().any(waits)));
+        if !quiet.await? {
+            tracing::warn!("connections that nobody accepts are not waited for any longer");
+        }
+        Ok(())
+    }
+
+    /// Waits until somebody listens, if somebody did, and until sockets that have a successor are gone.
+    pub(super) async fn replaced(&self, limit: Duration) -> Result<(), Error> {
+        if self.before.is_empty() {
+            return Ok(());
+        }
+        if !looking(limit, || Ok(!self.now()?.is_empty())).await? {
+            tracing::warn!("nobody listens after the command");
+            return Ok(());
+        }
+        let gone = looking(CLOSING.min(limit), || {
+            let now = self.now()?;
+            Ok(now.is_disjoint(&self.before) || now.is_subset(&self.before))
+        });
+        if !gone.await? {
+            tracing::info!("sockets of before the command stand beside new ones");
+        }
+        Ok(())
+    }
+}
+
+/// Looks until `condition` holds; whether it did within `limit`.
+async fn looking(
+    limit: Duration,
+    mut condition: impl FnMut() -> Result<bool, Error>,
+) -> Result<bool, Error> {
+    let begun = Instant::now();
+    let mut pause = LOOK_FIRST;
+    while !condition()? {
+        if begun.elapsed() >= limit {
+            return Ok(false);
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LOOK_LAST);
+    }
+    Ok(true)
+}

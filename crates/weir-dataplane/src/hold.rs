@@ -1,0 +1,280 @@
+//! Holding back the packets that begin TCP connections, for as long as this process lives and says so.
+//!
+//! One program at tc ingress takes them out of the stack and hands them over in a ring; [`Hold::release`] puts a frame back
+//! where it was taken. Nothing is pinned: on Linux 6.6 and later the attachments end with the process. Before that a filter
+//! may outlive a killed process; it lets everything pass, because the time it was last given is over, and the next [`Hold`]
+//! takes it away. Which connections, for how long and what becomes of frames from the loopback is decided elsewhere.
+
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+
+use aya::maps::{Array, HashMap, Map, MapData, MapError, RingBuf};
+use aya::programs::links::LinkOrder;
+use aya::programs::tc::{
+    NlOptions, SchedClassifierLink, TcAttachOptions, TcHandle, qdisc_add_clsact,
+};
+use aya::programs::{ProgramError, SchedClassifier, TcAttachType, Xdp};
+use aya::{Ebpf, EbpfLoader};
+
+use crate::error::{Error, Result};
+use crate::testrun::{self, TestInput};
+use crate::verify::until_verified;
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/weir_hold.bpf.o"));
+
+const NAME: &str = "weir_hold";
+const INGRESS: &str = "weir_hold_ingress";
+const RELEASE: &str = "weir_hold_release";
+
+/// Before tcx: where the filter of a killed process is found again.
+const CLSACT_PRIORITY: u16 = 0x58;
+const CLSACT_HANDLE: TcHandle = TcHandle::new(0, 0x5768);
+
+/// `struct hold_key`: address, port, family, padding.
+type KeyBytes = [u8; 24];
+type AddressBytes = [u8; 16];
+/// In front of each frame in the ring: `ifindex` and `length`.
+const RECORD_HEAD: usize = 8;
+
+/// Connections to this are held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct HoldTo {
+    /// Unspecified = every address of this host, of that family.
+    pub address: IpAddr,
+    /// In host order.
+    pub port: u16,
+}
+
+/// A frame that was taken, with its Ethernet header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldFrame {
+    /// The device that had received it.
+    pub ifindex: u32,
+    /// From the destination MAC on.
+    pub bytes: Vec<u8>,
+}
+
+/// How many packets were met, since the beginning.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HoldCounts {
+    /// Taken.
+    pub held: u64,
+    /// Not taken for want of room.
+    pub missed: u64,
+}
+
+/// See the module. Dropping it ends the holding; frames that were not released are lost.
+pub struct Hold {
+    object: Ebpf,
+    ring: RingBuf<MapData>,
+    until: Array<MapData, u64>,
+    counts: Array<MapData, u64>,
+}
+
+impl Hold {
+    /// Loads the programs. `own`: this host's addresses, for unspecified ones in `to`. Nothing is held yet.
+    ///
+    /// # Errors
+    /// The process lacks CAP_BPF or CAP_NET_ADMIN, or there are more than 4096 addresses.
+    pub fn open(to: &[HoldTo], own: &[IpAddr]) -> Result<Self> {
+        let mut object = EbpfLoader::new()
+            .load(OBJECT)
+            .map_err(|error| load(&error))?;
+        let mut wanted: HashMap<_, KeyBytes, u8> = map(&mut object, "weir_hold_to")?;
+        for to in to {
+            wanted
+                .insert(key(*to), 1, 0)
+                .map_err(|error| load(&error))?;
+        }
+        let mut present: HashMap<_, AddressBytes, u8> = map(&mut object, "weir_hold_own")?;
+        for address in own {
+            present
+                .insert(octets(*address), 1, 0)
+                .map_err(|error| load(&error))?;
+        }
+        let ring = object
+            .take_map("weir_hold_ring")
+            .ok_or(Error::NoObject { name: NAME })?;
+        let ring = RingBuf::try_from(ring).map_err(|error| load(&error))?;
+        let until = map(&mut object, "weir_hold_until")?;
+        let counts = map(&mut object, "weir_hold_counts")?;
+        let ingress: &mut SchedClassifier = program(&mut object, INGRESS)?;
+        until_verified(|| ingress.load()).map_err(|error| load(&error))?;
+        let release: &mut Xdp = program(&mut object, RELEASE)?;
+        until_verified(|| release.load()).map_err(|error| load(&error))?;
+        Ok(Self {
+            object,
+            ring,
+            until,
+            counts,
+        })
+    }
+
+    /// Looks at what a device receives; it must be an Ethernet device or the loopback of the calling thread's namespace.
+    ///
+    /// # Errors
+    /// The device is gone, or the kernel refuses.
+    pub fn attach(&mut self, interface: &str) -> Result<()> {
+        let ingress: &mut SchedClassifier = program(&mut self.object, INGRESS)?;
+        let first = TcAttachOptions::TcxOrder(LinkOrder::first());
+        match ingress.attach_with_options(interface, TcAttachType::Ingress, first) {
+            Ok(_) => return Ok(()),
+            // Kernels before 6.6 do not know the attach type.
+            Err(error) if errno(&error) == Some(libc::EINVAL) => {}
+            Err(error) => return Err(load(&error)),
+        }
+        // Present already is as good; anything else shows when the filter is added.
+        let _ = qdisc_add_clsact(interface);
+        let kind = TcAttachType::Ingress;
+        let left =
+            SchedClassifierLink::attached(interface, kind, CLSACT_PRIORITY, CLSACT_HANDLE, None);
+        if let Ok(left) = left {
+            // There is none, or a killed process left it.
+            let _ = aya::programs::links::Link::detach(left);
+        }
+        let options = TcAttachOptions::Netlink(NlOptions {
+            priority: CLSACT_PRIORITY,
+            handle: CLSACT_HANDLE,
+            classid: None,
+        });
+        ingress
+            .attach_with_options(interface, kind, options)
+            .map(drop)
+            .map_err(|error| load(&error))
+    }
+
+    /// Holds until `until_ns` of `CLOCK_MONOTONIC`; 0 = no longer.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn until(&mut self, until_ns: u64) -> Result<()> {
+        self.until.set(0, until_ns, 0).map_err(|error| load(&error))
+    }
+
+    /// The next frame that was taken.
+    pub fn take(&mut self) -> Option<HeldFrame> {
+        loop {
+            let record = self.ring.next()?;
+            let (head, frame) = record.split_at_checked(RECORD_HEAD)?;
+            let word = |at: usize| {
+                let bytes = head.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+                bytes.map_or(0, u32::from_ne_bytes)
+            };
+            if let Some(bytes) = frame.get(..word(4) as usize) {
+                return Some(HeldFrame {
+                    ifindex: word(0),
+                    bytes: bytes.to_vec(),
+                });
+            }
+        }
+    }
+
+    /// Puts a frame back: the stack receives it from its device, as it did before. Not for the loopback, whose packets carry
+    /// a route that a frame lacks.
+    ///
+    /// # Errors
+    /// The device is gone.
+    pub fn release(&self, frame: &HeldFrame) -> Result<()> {
+        let none = || Error::NoProgram {
+            name: RELEASE.to_owned(),
+        };
+        let program: &Xdp = self
+            .object
+            .program(RELEASE)
+            .ok_or_else(none)?
+            .try_into()
+            .map_err(|_: ProgramError| none())?;
+        let input = TestInput {
+            ingress_ifindex: frame.ifindex,
+            live_frames: true,
+            ..TestInput::xdp(&frame.bytes)
+        };
+        let descriptor = program.fd().map_err(|error| load(&error))?;
+        testrun::run(descriptor.as_fd(), &input).map(drop)
+    }
+
+    /// How much was met.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn counts(&self) -> Result<HoldCounts> {
+        let read = |at| self.counts.get(&at, 0).map_err(|error| load(&error));
+        Ok(HoldCounts {
+            held: read(0)?,
+            missed: read(1)?,
+        })
+    }
+}
+
+impl std::fmt::Debug for Hold {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hold").finish_non_exhaustive()
+    }
+}
+
+fn octets(address: IpAddr) -> AddressBytes {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+fn key(to: HoldTo) -> KeyBytes {
+    let mut key = [0; 24];
+    if !to.address.is_unspecified() {
+        key[..16].copy_from_slice(&octets(to.address));
+    }
+    key[16..18].copy_from_slice(&to.port.to_be_bytes());
+    key[18] = if to.address.is_ipv4() { 4 } else { 6 };
+    key
+}
+
+fn map<M: TryFrom<Map, Error = MapError>>(object: &mut Ebpf, name: &'static str) -> Result<M> {
+    let map = object.take_map(name).ok_or(Error::NoObject { name })?;
+    M::try_from(map).map_err(|error| load(&error))
+}
+
+fn program<'a, P>(object: &'a mut Ebpf, name: &'static str) -> Result<&'a mut P>
+where
+    &'a mut P: TryFrom<&'a mut aya::programs::Program>,
+{
+    let found = object.program_mut(name).and_then(|p| p.try_into().ok());
+    found.ok_or_else(|| Error::NoProgram {
+        name: name.to_owned(),
+    })
+}
+
+fn load(error: &dyn std::error::Error) -> Error {
+    Error::Load {
+        object: NAME,
+        message: crate::loader::chain(error),
+    }
+}
+
+/// The kernel's number behind an error, wherever it stands.
+fn errno(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
+    let own = error
+        .downcast_ref::<std::io::Error>()
+        .and_then(std::io::Error::raw_os_error);
+    own.or_else(|| errno(error.source()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unspecified_address_keeps_its_family() {
+        let to = |text: &str| {
+            let socket: std::net::SocketAddr = text.parse().unwrap();
+            key(HoldTo {
+                address: socket.ip(),
+                port: socket.port(),
+            })
+        };
+        let (any4, any6, one) = (to("0.0.0.0:80"), to("[::]:80"), to("10.0.0.1:80"));
+        assert_eq!(any4[..16], [0; 16]);
+        assert_eq!((any4[18], any6[18], one[18]), (4, 6, 4));
+        assert_eq!(one[10..18], [0xff, 0xff, 10, 0, 0, 1, 0, 80]);
+    }
+}

@@ -1,0 +1,204 @@
+//! TCP sockets of the namespace, by sock_diag(7): who listens where, and which connections are not accepted yet.
+//!
+//! Reading only. The dump is not a snapshot: a socket that comes or goes meanwhile may be missed or be listed twice.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
+};
+
+use crate::{Error, Result};
+
+/// Where a TCP connection stands, as far as anybody asks here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TcpState {
+    /// Its SYN was answered; the client's ACK is to come.
+    SynReceived,
+    /// Connections are taken.
+    Listen,
+}
+
+impl TcpState {
+    /// include/net/tcp_states.h.
+    const fn number(self) -> u8 {
+        match self {
+            Self::SynReceived => 3,
+            Self::Listen => 10,
+        }
+    }
+}
+
+/// A socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TcpSocket {
+    /// Its state.
+    pub state: TcpState,
+    /// This side; a listener's may be unspecified.
+    pub local: SocketAddr,
+    /// A number that no other socket ever had since the host started.
+    pub cookie: u64,
+    /// Of a listener: connections that nobody has accepted yet.
+    pub waiting: u32,
+    /// Of a connection that is beginning: how often its SYN was answered again.
+    pub retransmits: u8,
+}
+
+/// struct nlmsghdr.
+const HEADER: usize = 16;
+/// struct inet_diag_req_v2.
+const REQUEST: usize = 56;
+/// struct inet_diag_msg.
+const MESSAGE: usize = 72;
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+/// NLM_F_REQUEST and NLM_F_DUMP.
+const FLAGS: u16 = 0x1 | 0x300;
+const IPPROTO_TCP: u8 = 6;
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
+
+/// All TCP sockets of the calling thread's namespace in one of `states`.
+///
+/// # Errors
+/// The kernel has no sock_diag, or refuses.
+pub fn tcp_sockets(states: &[TcpState]) -> Result<Vec<TcpSocket>> {
+    let mut found = Vec::new();
+    for family in [AF_INET, AF_INET6] {
+        dump(family, states, &mut found)?;
+    }
+    Ok(found)
+}
+
+fn refused(errno: Errno) -> Error {
+    Error::refused("listing TCP sockets", errno.into())
+}
+
+fn dump(family: u8, states: &[TcpState], into: &mut Vec<TcpSocket>) -> Result<()> {
+    let socket: OwnedFd = socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        Some(netlink::SOCK_DIAG),
+    )
+    .map_err(|errno| Error::Socket {
+        source: errno.into(),
+    })?;
+    send(&socket, &request(family, states), SendFlags::empty()).map_err(refused)?;
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let (length, _) =
+            recv(&socket, buffer.as_mut_slice(), RecvFlags::empty()).map_err(refused)?;
+        let answer = buffer.get(..length).unwrap_or_default();
+        if read(answer, into).map_err(refused)? {
+            return Ok(());
+        }
+    }
+}
+
+fn request(family: u8, states: &[TcpState]) -> Vec<u8> {
+    let mask = states
+        .iter()
+        .fold(0u32, |mask, state| mask | 1 << state.number());
+    let length = (HEADER + REQUEST) as u32;
+    let mut bytes = Vec::with_capacity(HEADER + REQUEST);
+    bytes.extend_from_slice(&length.to_ne_bytes());
+    bytes.extend_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    bytes.extend_from_slice(&FLAGS.to_ne_bytes());
+    bytes.extend_from_slice(&[0; 8]);
+    bytes.extend_from_slice(&[family, IPPROTO_TCP, 0, 0]);
+    bytes.extend_from_slice(&mask.to_ne_bytes());
+    // Any ports, addresses, device and cookie.
+    bytes.resize(HEADER + REQUEST, 0);
+    bytes
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let part = bytes.get(at..at + N).and_then(|part| part.try_into().ok());
+    part.unwrap_or([0; N])
+}
+
+/// Reads one datagram of messages; whether it was the last one.
+fn read(mut bytes: &[u8], into: &mut Vec<TcpSocket>) -> std::result::Result<bool, Errno> {
+    while bytes.len() >= HEADER {
+        let length = u32::from_ne_bytes(array(bytes, 0)) as usize;
+        let kind = u16::from_ne_bytes(array(bytes, 4));
+        let Some(body) = bytes.get(HEADER..length.max(HEADER)) else {
+            return Err(Errno::BADMSG);
+        };
+        match kind {
+            NLMSG_DONE => return Ok(true),
+            NLMSG_ERROR => {
+                let number = i32::from_ne_bytes(array(body, 0));
+                return match number {
+                    0 => Ok(true),
+                    number => Err(Errno::from_raw_os_error(-number)),
+                };
+            }
+            _ => into.extend(message(body)),
+        }
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    Ok(false)
+}
+
+fn message(body: &[u8]) -> Option<TcpSocket> {
+    let body: &[u8; MESSAGE] = body.get(..MESSAGE)?.try_into().ok()?;
+    let state = [TcpState::SynReceived, TcpState::Listen]
+        .into_iter()
+        .find(|state| state.number() == body[1])?;
+    let port = u16::from_be_bytes(array(body, 4));
+    let address: IpAddr = match body[0] {
+        AF_INET => Ipv4Addr::from(array::<4>(body, 8)).into(),
+        AF_INET6 => Ipv6Addr::from(array::<16>(body, 8)).into(),
+        _ => return None,
+    };
+    let cookie = [
+        u32::from_ne_bytes(array(body, 44)),
+        u32::from_ne_bytes(array(body, 48)),
+    ];
+    Some(TcpSocket {
+        state,
+        local: SocketAddr::new(address, port),
+        cookie: u64::from(cookie[1]) << 32 | u64::from(cookie[0]),
+        waiting: u32::from_ne_bytes(array(body, 56)),
+        retransmits: body[3],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn a_listener_and_who_waits_for_it_are_seen() {
+        for local in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = TcpListener::bind(local).unwrap();
+            let address = listener.local_addr().unwrap();
+            let listed = || {
+                let all = tcp_sockets(&[TcpState::Listen]).unwrap();
+                all.into_iter().find(|socket| socket.local == address)
+            };
+            let before = listed().unwrap();
+            assert_eq!((before.state, before.waiting), (TcpState::Listen, 0));
+            let _client = TcpStream::connect(address).unwrap();
+            let after = listed().unwrap();
+            assert_eq!((after.waiting, after.cookie), (1, before.cookie));
+            drop(listener);
+            assert_eq!(listed(), None);
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_is_refused() {
+        let mut message = request(AF_INET, &[TcpState::Listen]);
+        message[0] = 200;
+        assert_eq!(read(&message, &mut Vec::new()), Err(Errno::BADMSG));
+        assert_eq!(read(&[], &mut Vec::new()), Ok(false));
+    }
+}

@@ -1,0 +1,356 @@
+//! `weir protect` around another program's reload: HAProxy's plain `-sf` under load, from outside and from the host itself; and
+//! what becomes of connections when the command takes too long, or Weir dies.
+
+mod world;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use world::{Family, World, privileged, wait_for};
+
+const PORT: u16 = 16_000;
+const ORIGIN: u16 = 8_001;
+
+fn soak() -> bool {
+    std::env::var_os("WEIR_SOAK").is_some()
+}
+
+/// HAProxy and the server behind it, in the director.
+struct Balancer {
+    world: World,
+    nginx: Child,
+}
+
+impl Balancer {
+    fn start() -> Self {
+        let world = World::new(0);
+        let path = |name: &str| world.path(name).display().to_string();
+        let nginx_file = format!(
+            "worker_processes 1; daemon off; pid {}; error_log {};\nevents {{ worker_connections 4096; }}\nhttp {{ access_log off; \
+             server {{ listen 127.0.0.1:{ORIGIN} backlog=4096; location / {{ return 200 \"pong\\n\"; }} }} }}\n",
+            path("nginx.pid"),
+            path("nginx.log")
+        );
+        fs::write(world.path("nginx.conf"), nginx_file).expect("written");
+        let haproxy_file = format!(
+            "global\n  maxconn 4000\n  pidfile {}\ndefaults\n  mode http\n  timeout connect 5s\n  timeout client 30s\n  timeout \
+             server 30s\nfrontend f\n  bind 0.0.0.0:{PORT}\n  bind [::]:{PORT} v6only\n  default_backend b\nbackend b\n  server s \
+             127.0.0.1:{ORIGIN}\n",
+            path("haproxy.pid")
+        );
+        fs::write(world.path("haproxy.cfg"), haproxy_file).expect("written");
+        let nginx = world
+            .command("director", "nginx")
+            .args(["-c", &path("nginx.conf")])
+            .spawn()
+            .expect("nginx starts");
+        let balancer = Self { world, nginx };
+        let started = balancer.reload_command("").status().expect("it starts");
+        assert!(started.success());
+        wait_for("HAProxy", Duration::from_secs(20), || {
+            balancer
+                .world
+                .get(&format!("http://{}:{PORT}/", Family::V4.director()))
+                .is_ok_and(|body| body == b"pong\n")
+        });
+        balancer
+    }
+
+    /// The report's reload: a new process takes the addresses and tells the old one to end.
+    fn reload_line(&self) -> String {
+        let path = |name: &str| self.world.path(name).display().to_string();
+        let (file, pid) = (path("haproxy.cfg"), path("haproxy.pid"));
+        format!("haproxy -D -f {file} -sf $(cat {pid} 2>/dev/null)")
+    }
+
+    fn reload_command(&self, before: &str) -> Command {
+        let mut command = self.world.command("director", "sh");
+        command
+            .arg("-c")
+            .arg(format!("{before}{}", self.reload_line()));
+        command
+    }
+
+    /// The same reload, protected. Without `listen`, what listens is found.
+    fn protected(&self, listen: &[&str]) -> Command {
+        let mut command = self.world.weir("director");
+        command.arg("protect");
+        for address in listen {
+            command.args(["--listen", address]);
+        }
+        command.args(["--", "sh", "-c", &self.reload_line()]);
+        command
+    }
+
+    /// Reloads every 100 ms while `ab` runs; how many requests failed, and how many reloads there were.
+    fn under_load(
+        &self,
+        host: &str,
+        url: &str,
+        requests: u32,
+        mut reload: impl FnMut() -> Command,
+    ) -> (u32, u32) {
+        let mut ab = self
+            .world
+            .command(host, "ab")
+            .args(["-q", "-r", "-s", "20", "-c", "10", "-n"])
+            .arg(requests.to_string())
+            .arg(url)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("ab starts");
+        let mut reloads = 0;
+        while ab.try_wait().expect("it can be asked").is_none() {
+            let done = reload().output().expect("the reload runs");
+            assert!(
+                done.status.success(),
+                "{}",
+                String::from_utf8_lossy(&done.stderr)
+            );
+            reloads += 1;
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let mut text = String::new();
+        let mut out = ab.stdout.take().expect("a pipe");
+        out.read_to_string(&mut text).expect("ab's report");
+        let number = |label: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(label));
+            let word = line.and_then(|line| line.split_whitespace().next());
+            word.and_then(|word| word.parse::<u32>().ok())
+                .unwrap_or_else(|| panic!("no {label} in {text}"))
+        };
+        assert_eq!(number("Complete requests:"), requests, "{text}");
+        println!("{text}");
+        (number("Failed requests:"), reloads)
+    }
+
+    fn url(&self, host: &str, family: Family) -> String {
+        let address = match (host, family) {
+            ("director", Family::V4) => "127.0.0.1".to_owned(),
+            ("director", Family::V6) => "[::1]".to_owned(),
+            (_, family) => world::bracketed(family.director()),
+        };
+        format!("http://{address}:{PORT}/")
+    }
+}
+
+impl Drop for Balancer {
+    fn drop(&mut self) {
+        let _ = self.nginx.kill();
+        let _ = self.nginx.wait();
+        // HAProxy's processes went into the background.
+        let output = Command::new("ip")
+            .args(["netns", "pids", &self.world.namespace("director")])
+            .output();
+        let pids = output.map_or_else(|_| Vec::new(), |output| output.stdout);
+        for pid in String::from_utf8_lossy(&pids).split_whitespace() {
+            let _ = Command::new("kill").args(["-9", pid]).output();
+        }
+    }
+}
+
+#[test]
+fn a_reload_that_refuses_connections_refuses_none_when_it_is_protected() {
+    if !privileged() {
+        return;
+    }
+    let balancer = Balancer::start();
+    // Beside it: the same reload unprotected, until it has cost a request.
+    let mut lost = 0;
+    for _ in 0..20 {
+        let url = balancer.url("client", Family::V4);
+        let (failed, _) =
+            balancer.under_load("client", &url, 5_000, || balancer.reload_command(""));
+        lost += failed;
+        if lost > 0 {
+            break;
+        }
+    }
+    assert!(
+        lost > 0,
+        "the plain reload failed nothing: this test would show nothing"
+    );
+
+    let requests = if soak() { 50_000 } else { 5_000 };
+    let any = format!("0.0.0.0:{PORT}");
+    let any6 = format!("[::]:{PORT}");
+    for (host, family, listen) in [
+        ("client", Family::V4, vec![any.as_str()]),
+        ("director", Family::V4, vec![any.as_str()]),
+        ("client", Family::V6, vec![any6.as_str()]),
+        ("director", Family::V6, vec![]),
+    ] {
+        let url = balancer.url(host, family);
+        let reload = || balancer.protected(&listen);
+        let (failed, reloads) = balancer.under_load(host, &url, requests, reload);
+        assert_eq!(failed, 0, "{url} from {host}, {reloads} reloads");
+        assert!(reloads > 2, "{reloads}");
+    }
+    let sysctl = balancer
+        .world
+        .output("director", "cat /proc/sys/net/ipv4/tcp_migrate_req");
+    assert_eq!(sysctl.stdout, b"0\n");
+}
+
+/// A listener in the director, and a first packet that is held by a protection whose command waits for a file.
+struct Held {
+    world: World,
+    to: SocketAddr,
+    _listener: TcpListener,
+    protect: Child,
+}
+
+impl Held {
+    fn start(arguments: &[&str]) -> Self {
+        let world = World::new(0);
+        let to = SocketAddr::new(Family::V4.director(), PORT);
+        let listener = world.inside("director", move || TcpListener::bind(to).expect("a port"));
+        let _listener = listener.join().expect("the thread");
+        let (begun, go) = (world.path("begun"), world.path("go"));
+        let line = format!(
+            "touch {}; while ! test -e {}; do sleep 0.02; done; exit 7",
+            begun.display(),
+            go.display()
+        );
+        let protect = world
+            .weir("director")
+            .arg("protect")
+            .args(arguments)
+            .args(["--listen", &to.to_string(), "--", "sh", "-c", &line])
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("weir runs");
+        wait_for("the command", Duration::from_secs(20), || begun.exists());
+        Self {
+            world,
+            to,
+            _listener,
+            protect,
+        }
+    }
+
+    /// Connects from outside; how long that took.
+    fn connect(&self) -> std::thread::JoinHandle<Duration> {
+        let to = self.to;
+        self.world.inside("client", move || {
+            let begun = Instant::now();
+            TcpStream::connect_timeout(&to, Duration::from_secs(20)).expect("a connection");
+            begun.elapsed()
+        })
+    }
+
+    fn go(&self) {
+        fs::File::create(self.world.path("go"))
+            .and_then(|mut file| file.write_all(b"1"))
+            .expect("written");
+    }
+}
+
+#[test]
+fn what_is_held_comes_through_when_the_command_ends_whose_code_is_ours() {
+    if !privileged() {
+        return;
+    }
+    let mut held = Held::start(&["--max", "60s"]);
+    let client = held.connect();
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!client.is_finished(), "the connection was not held");
+    // A second protection waits for the first.
+    let mut second = held
+        .world
+        .weir("director")
+        .args([
+            "protect",
+            "--listen",
+            &held.to.to_string(),
+            "--",
+            "sh",
+            "-c",
+            "exit 3",
+        ])
+        .spawn()
+        .expect("weir runs");
+    held.go();
+    assert_eq!(held.protect.wait().expect("it ends").code(), Some(7));
+    client.join().expect("the client");
+    assert_eq!(second.wait().expect("it ends").code(), Some(3));
+}
+
+#[test]
+fn a_command_that_takes_too_long_holds_nobody_up() {
+    if !privileged() {
+        return;
+    }
+    let mut held = Held::start(&["--max", "700ms"]);
+    // Held until the time is over, then let go; those that come later are not held at all.
+    held.connect().join().expect("the client");
+    assert!(held.protect.try_wait().expect("it can be asked").is_none());
+    let later = held.connect().join().expect("the client");
+    assert!(later < Duration::from_secs(1), "{later:?}");
+    held.go();
+    assert_eq!(held.protect.wait().expect("it ends").code(), Some(7));
+}
+
+#[test]
+fn when_weir_dies_nobody_is_held() {
+    if !privileged() {
+        return;
+    }
+    let mut held = Held::start(&["--max", "60s"]);
+    let client = held.connect();
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!client.is_finished(), "the connection was not held");
+    held.protect.kill().expect("it runs");
+    held.protect.wait().expect("it ends");
+    // The one that was held comes by its own retry, a new one at once.
+    client.join().expect("the client");
+    held.connect().join().expect("the client");
+    let value = || {
+        let output = held
+            .world
+            .output("director", "cat /proc/sys/net/ipv4/tcp_migrate_req");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    };
+    assert_eq!(value(), "1");
+    held.go();
+    let cleaned = held
+        .world
+        .weir("director")
+        .arg("clean")
+        .output()
+        .expect("weir runs");
+    assert!(
+        cleaned.status.success(),
+        "{}",
+        String::from_utf8_lossy(&cleaned.stderr)
+    );
+    assert_eq!(value(), "0");
+}
+
+#[test]
+fn a_command_that_cannot_run_is_told_from_one_that_failed() {
+    if !privileged() {
+        return;
+    }
+    let world = World::new(0);
+    let run = |command: &[&str]| {
+        let output = world
+            .weir("director")
+            .args(["protect", "--listen", "127.0.0.1:1", "--"])
+            .args(command)
+            .output()
+            .expect("weir runs");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), said)
+    };
+    assert_eq!(run(&["sh", "-c", "exit 5"]), (Some(5), String::new()));
+    assert_eq!(run(&["sh", "-c", "kill -9 $$"]).0, Some(137));
+    let (code, said) = run(&["/nonexistent/reload"]);
+    assert_eq!(code, Some(127));
+    assert!(said.contains("/nonexistent/reload"), "{said}");
+    assert_eq!(run(&["/dev/null"]).0, Some(126));
+}
