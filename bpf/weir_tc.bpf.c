@@ -5,14 +5,23 @@
  *   ingress   a finished packet whose neighbour is unresolved, or whose device XDP cannot send to → sent by the stack's
  *             neighbour table, which holds it until the address is known
  *   egress    reply of a nat server that is the director itself, which never meets XDP → source becomes the VIP
+ *   both      the director's own probes that go through a service's forward, out and back
  *
  * Everything else is left to the programs behind and to the stack.
  */
 #include "lib/local_reply.h"
+#include "lib/probe.h"
 
 char _license[] SEC("license") = "Dual BSD/GPL";
 
 #define TC_NEXT (-1)
+
+static __always_inline int probes_may_come(void)
+{
+	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
+
+	return settings && settings->flags & WEIR_SETTINGS_PROBES;
+}
 
 SEC("classifier")
 int weir_tc_ingress(struct __sk_buff *skb)
@@ -23,7 +32,7 @@ int weir_tc_ingress(struct __sk_buff *skb)
 	__u32 ifindex, family;
 
 	if ((void *)(meta + 1) > data || meta->magic != WEIR_META_MAGIC)
-		return TC_NEXT;
+		return probes_may_come() ? probe_back(skb) : TC_NEXT;
 	/* Read once: behind a veth the same metadata may come in again. */
 	meta->magic = 0;
 	ifindex = meta->ifindex;
@@ -45,7 +54,11 @@ int weir_tc_egress(struct __sk_buff *skb)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
 
-	if (!settings || !(settings->flags & WEIR_SETTINGS_LOCAL_NAT))
+	if (!settings)
+		return TC_NEXT;
+	if (settings->flags & WEIR_SETTINGS_PROBES && probe_out(skb) == PROBE_DROP)
+		return PROBE_DROP;
+	if (!(settings->flags & WEIR_SETTINGS_LOCAL_NAT))
 		return TC_NEXT;
 	return local_reply(skb, settings) ? local_reply_route(skb) : TC_NEXT;
 }

@@ -449,6 +449,7 @@ struct weir_fragment {
 #define WEIR_SETTINGS_REUSE          16 /* conn_reuse_mode is not 0: a SYN on a flow that is over begins another */
 #define WEIR_SETTINGS_REUSE_FIN_WAIT 32 /* bit 1 of conn_reuse_mode: on one in FIN_WAIT whose replies are not seen too */
 #define WEIR_SETTINGS_EXPIRE_NODEST  64 /* expire_nodest_conn: on one whose server takes no new flows too */
+#define WEIR_SETTINGS_PROBES         128 /* the director's own probes may go through a service's forward: see weir_probes */
 struct weir_settings {
 	__u32 timeouts[16]; /* ticks, by enum weir_state */
 	__u32 syn_budget;   /* new entries a CPU and second, TCP and UDP together */
@@ -482,6 +483,37 @@ struct weir_sweep_public {
 struct weir_filter {
 	__u64 to[WEIR_FILTER_WORDS];   /* VIPs and snat addresses: tested with the destination */
 	__u64 from[WEIR_FILTER_WORDS]; /* nat servers: tested with the source */
+};
+
+/* ---- probes through the path ----------------------------------------------------------------------------------------- */
+
+/*
+ * weir_probes (LRU hash): a conversation of the director's own with a server, which leaves as the service's forward would send a
+ * client's, with the VIP as destination. Its socket knows the server's address only.
+ */
+struct weir_probe_key {
+	struct weir_addr local;
+	__be16 port; /* of the socket */
+	__u8 proto;
+	__u8 pad[5];
+};
+struct weir_probe {
+	struct weir_addr server; /* whom the socket talks to */
+	struct weir_addr vip;    /* same family */
+	__u8 forward;            /* enum weir_forward, without nat */
+	__u8 tunnel;             /* enum weir_tunnel */
+	__u8 tunnel_flags;
+	__u8 dscp;
+	__be16 tunnel_port;
+	__u8 error_type; /* of the last ICMP error that named the conversation; 0 = none came */
+	__u8 error_code;
+	__u32 sent;     /* packets that left so */
+	__u32 answered; /* that came back from the VIP */
+	__u32 stray;    /* from the VIP, but from another machine than they went to */
+	__u32 unturned; /* from the server's own address, which should have turned them back to the VIP (l3dsr) */
+	__u32 ifindex;  /* where they leave */
+	__u8 to_mac[6];
+	__u8 from_mac[6];
 };
 
 #include "weir_reasons.h"

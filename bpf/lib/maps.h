@@ -57,6 +57,7 @@ WEIR_HASH(weir_vips, BPF_MAP_TYPE_HASH, struct weir_addr, struct weir_vip, 16384
 WEIR_HASH(weir_listeners, BPF_MAP_TYPE_HASH, struct weir_listener, __u32, 65536, BPF_F_NO_PREALLOC);
 WEIR_HASH(weir_devices, BPF_MAP_TYPE_HASH, __u32, struct weir_device, 1024, BPF_F_NO_PREALLOC);
 WEIR_HASH(weir_fragments, BPF_MAP_TYPE_LRU_HASH, struct weir_fragment_key, struct weir_fragment, 8192, 0);
+WEIR_HASH(weir_probes, BPF_MAP_TYPE_LRU_HASH, struct weir_probe_key, struct weir_probe, 1024, 0);
 WEIR_HASH(weir_localities, BPF_MAP_TYPE_LRU_HASH, struct weir_locality_key, struct weir_locality, 1024, 0);
 WEIR_ARRAY(weir_services, struct weir_service, 1);
 WEIR_ARRAY(weir_tables, struct weir_element, 1);

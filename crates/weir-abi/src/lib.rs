@@ -7,6 +7,7 @@
 mod addr;
 mod flow;
 mod mirror;
+mod probe;
 mod reason;
 mod server;
 mod service;
@@ -16,6 +17,7 @@ mod tick;
 pub use addr::{Addr, Be16};
 pub use flow::*;
 pub use mirror::{Constant, Field, Layout};
+pub use probe::*;
 pub use reason::{ABI_HASH, REASONS, Reason, ReasonInfo, UnknownReason};
 pub use server::*;
 pub use service::*;
@@ -29,6 +31,7 @@ pub fn layouts() -> Vec<Layout> {
         server::LAYOUTS,
         flow::LAYOUTS,
         setting::LAYOUTS,
+        probe::LAYOUTS,
     ]
     .concat()
 }

@@ -24,6 +24,8 @@ constants! {
     SETTINGS_REUSE_FIN_WAIT: u32 = 32;
     /// [`Settings::flags`]: `expire_nodest_conn`: on one whose server takes no new flows too.
     SETTINGS_EXPIRE_NODEST: u32 = 64;
+    /// [`Settings::flags`]: the director's own probes may go through a service's forward.
+    SETTINGS_PROBES: u32 = 128;
     /// Words of 64 bits in each of the two filters.
     FILTER_WORDS: u32 = 1024;
     /// Entries of `weir_reasons`.

@@ -5,12 +5,13 @@
 
 use std::mem::offset_of;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use weir_abi::{
     Addr, Budget, Client, Cursor, Dest, Device, Element, Filter, Fragment, FragmentKey,
-    HOPS_PER_DEST, Hop, Listener, Live, Locality, LocalityKey, REASON_COUNT, Range, Service,
-    Settings, SweepPublic, Traffic, Vip,
+    HOPS_PER_DEST, Hop, Listener, Live, Locality, LocalityKey, Probe, ProbeKey, REASON_COUNT,
+    Range, Service, Settings, SweepPublic, Traffic, Vip,
 };
 
 use crate::error::{Context, Error, Result};
@@ -32,6 +33,8 @@ pub struct Maps {
     pub devices: Table<u32, Device>,
     /// What `lblc` and `lblcr` remember.
     pub localities: Table<LocalityKey, Locality>,
+    /// Probes that go through a service's forward; the programs fill in what is seen of them.
+    pub probes: Arc<Table<ProbeKey, Probe>>,
     /// Fragmented datagrams under way.
     pub fragments: Table<FragmentKey, Fragment>,
     /// Service rows.
@@ -73,6 +76,7 @@ impl Maps {
             listeners: Table::new("weir_listeners", open("weir_listeners")?)?,
             devices: Table::new("weir_devices", open("weir_devices")?)?,
             localities: Table::new("weir_localities", open("weir_localities")?)?,
+            probes: Arc::new(Table::new("weir_probes", open("weir_probes")?)?),
             fragments: Table::new("weir_fragments", open("weir_fragments")?)?,
             services: Mapped::open("weir_services", state, access)?,
             elements: Mapped::open("weir_tables", state, access)?,

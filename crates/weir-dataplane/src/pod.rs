@@ -7,8 +7,8 @@
 
 use weir_abi::{
     Addr, Budget, Client, Cursor, Dest, Device, Element, Extent, Filter, FlowCold, Fragment,
-    FragmentKey, Hints, Hop, Listener, Live, Locality, LocalityKey, Marks, Member, Range, Service,
-    Settings, SweepPublic, Traffic, Vip,
+    FragmentKey, Hints, Hop, Listener, Live, Locality, LocalityKey, Marks, Member, Probe, ProbeKey,
+    Range, Service, Settings, SweepPublic, Traffic, Vip,
 };
 
 /// A type whose every bit pattern is a value.
@@ -49,6 +49,8 @@ pod!(
     Live,
     Marks,
     Member,
+    Probe,
+    ProbeKey,
     Range,
     Service,
     Settings,

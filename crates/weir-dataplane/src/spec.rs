@@ -6,8 +6,8 @@
 use weir_abi::{
     Addr, BUCKET_SLOTS, Bucket, Budget, CLIENT_SLOTS, Client, Cursor, Dest, Device, Element,
     Filter, FlowCold, Fragment, FragmentKey, HINTS, HOPS_PER_DEST, Hints, Hop, Listener, Live,
-    Locality, LocalityKey, MARKS_ROWS, Marks, REASON_COUNT, Service, Settings, SweepPublic,
-    Traffic, Vip,
+    Locality, LocalityKey, MARKS_ROWS, Marks, Probe, ProbeKey, REASON_COUNT, Service, Settings,
+    SweepPublic, Traffic, Vip,
 };
 
 use crate::error::{Error, Result};
@@ -34,6 +34,9 @@ const NO_PREALLOC: u32 = 1;
 const MMAPABLE: u32 = 1 << 10;
 /// `struct bpf_timer`: the tail of `weir_sweeps`.
 const TIMER_SIZE: usize = 16;
+
+/// Probes through the path under way at a time.
+const PROBES: u32 = 4_096;
 
 /// What a shared map must be.
 #[derive(Clone, Copy, Debug)]
@@ -126,6 +129,7 @@ pub(crate) const MAPS: &[MapSpec] = &[
     hash::<FragmentKey, Fragment>("weir_fragments", Group::Counts, LRU_HASH, 0, |sizes| {
         sizes.fragments
     }),
+    hash::<ProbeKey, Probe>("weir_probes", Group::Counts, LRU_HASH, 0, |_| PROBES),
     MapSpec {
         name: "weir_sweeps",
         group: Group::Counts,

@@ -59,16 +59,17 @@ pub(crate) fn combine(require: Require, states: impl Iterator<Item = State>) -> 
 }
 
 /// The check that a state is explained by: one that says the same.
-pub(crate) fn deciding<'a>(
+pub(crate) fn deciding<'a, T>(
     state: State,
-    machines: impl Iterator<Item = &'a Machine>,
-) -> Option<&'a Machine> {
+    checks: impl Iterator<Item = &'a T>,
+    says: impl Fn(&T) -> State,
+) -> Option<&'a T> {
     let mut first = None;
-    for machine in machines {
-        if machine.state() == state {
-            return Some(machine);
+    for check in checks {
+        if says(check) == state {
+            return Some(check);
         }
-        first = first.or(Some(machine));
+        first = first.or(Some(check));
     }
     first
 }

@@ -1,8 +1,8 @@
 //! What a probe is: everything that two probes have in common when one of them is enough.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use weir_model::{Check, Probe, ProxyHeader, Server, Start, Timing};
+use weir_model::{Check, Probe, ProxyHeader, Server, Start, Timing, Way};
 
 /// A probe and where it goes. Servers of several pools whose checks lead to equal targets share one probe.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -17,6 +17,8 @@ pub struct Target {
     pub source: Option<IpAddr>,
     /// Interface to leave by.
     pub interface: Option<String>,
+    /// Through a service's forward; `None` = straight to the server.
+    pub way: Option<Way>,
     /// PROXY protocol header in front.
     pub proxy_protocol: Option<ProxyHeader>,
     /// When, and how many results decide.
@@ -34,14 +36,33 @@ impl Target {
             port,
             source: check.aim.source,
             interface: check.aim.interface.clone(),
+            way: None,
             proxy_protocol: check.aim.proxy_protocol,
             timing: check.timing,
             start: check.start,
         }
     }
 
-    /// In a few words, `http 10.0.0.5:80`.
+    /// The same through a service's forward.
+    #[must_use]
+    pub fn through(self, way: Way) -> Self {
+        Self {
+            port: Some(way.port),
+            way: Some(way),
+            ..self
+        }
+    }
+
+    /// In a few words, `http 10.0.0.5:80`, or `http 192.0.2.10:80 through direct to 10.0.0.5`.
     pub fn describe(&self) -> String {
+        if let Some(Way {
+            vip, port, forward, ..
+        }) = self.way
+        {
+            let at = SocketAddr::new(vip, port);
+            let (kind, server) = (self.probe.as_str(), self.address);
+            return format!("{kind} {at} through {forward} to {server}");
+        }
         let kind = self.probe.as_str();
         match (self.address, self.port) {
             (address, None) => format!("{kind} {address}"),

@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::{Desired, Ports, Server};
+use crate::{Desired, Forward, Ports, Protocol, Server, Service, Tunnel};
 
 /// One check of a pool or a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -59,6 +59,56 @@ pub struct Aim {
     pub interface: Option<String>,
     /// PROXY protocol header in front of the first byte.
     pub proxy_protocol: Option<ProxyHeader>,
+    /// Which ways probes take.
+    pub via: Via,
+}
+
+/// Which ways probes take to a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Via {
+    /// To the server's own address.
+    #[default]
+    Server,
+    /// Through the forward of each layer 4 service that uses the pool, with the VIP as destination.
+    Path,
+    /// Both; a server needs both.
+    Both,
+}
+
+impl Via {
+    /// Every choice.
+    pub const ALL: [Self; 3] = [Self::Server, Self::Path, Self::Both];
+
+    /// The name in configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::Path => "path",
+            Self::Both => "both",
+        }
+    }
+
+    /// Whether probes go through a service's forward.
+    pub const fn through_path(self) -> bool {
+        matches!(self, Self::Path | Self::Both)
+    }
+}
+
+/// A way through a service's forward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Way {
+    /// What the server is to see as destination; under `nat`, as source.
+    pub vip: IpAddr,
+    /// The port of the service.
+    pub port: u16,
+    /// How the service sends to that server.
+    pub forward: Forward,
+    /// Encapsulation of `tunnel`.
+    pub tunnel: Tunnel,
+    /// Mark of `l3dsr`.
+    pub dscp: u8,
+    /// Under `nat` without source rewriting, where a server's answers must come back through the director.
+    pub source_is_vip: bool,
 }
 
 /// Version of the PROXY protocol (HAProxy's proxy-protocol.txt).
@@ -370,6 +420,15 @@ impl Probe {
         }
     }
 
+    /// What it is carried by; `None` = not by TCP or UDP.
+    pub const fn protocol(&self) -> Option<Protocol> {
+        match self {
+            Self::Dns { .. } | Self::Udp { .. } => Some(Protocol::Udp),
+            Self::Ping | Self::Script(_) | Self::File { .. } => None,
+            _ => Some(Protocol::Tcp),
+        }
+    }
+
     /// Whether it goes to a port.
     pub const fn needs_port(&self) -> bool {
         !matches!(self, Self::Ping | Self::Script(_) | Self::File { .. })
@@ -412,7 +471,56 @@ impl Default for Http {
     }
 }
 
+impl Check {
+    /// The way of this check's probes to a server through a service; `None` = the service has no listener of the probe's
+    /// protocol and the server's family with a single port, and the check names none.
+    pub fn way(&self, service: &Service, server: &Server) -> Option<Way> {
+        let protocol = self.probe.protocol()?;
+        let forward = server.forward_in(service);
+        let fits = |address: &IpAddr| address.is_ipv4() == server.address.is_ipv4();
+        let listeners = service
+            .listen
+            .iter()
+            .filter(|listener| listener.protocol == protocol && fits(&listener.address));
+        listeners
+            .filter_map(|listener| {
+                let port = self.aim.port.or(match listener.ports {
+                    Ports::One(port) => Some(port),
+                    _ => None,
+                })?;
+                let rewritten = server.port.filter(|_| forward.rewrites_port());
+                Some(Way {
+                    vip: listener.address,
+                    port: self.aim.port.or(rewritten).unwrap_or(port),
+                    forward,
+                    tunnel: server.tunnel_in(service),
+                    dscp: service.dscp,
+                    source_is_vip: forward == Forward::Nat && service.snat.is_none(),
+                })
+            })
+            .next()
+    }
+}
+
 impl Desired {
+    /// Layer 4 services by the pool that they use, in file order.
+    pub fn services_by_pool(&self) -> HashMap<&str, Vec<&Service>> {
+        let mut by_pool: HashMap<&str, Vec<&Service>> = HashMap::new();
+        for service in &self.services {
+            by_pool.entry(&service.pool).or_default().push(service);
+        }
+        by_pool
+    }
+
+    /// Whether some check goes through a service's forward.
+    pub fn probes_paths(&self) -> bool {
+        let through = |checks: &[Check]| checks.iter().any(|check| check.aim.via.through_path());
+        self.pools.iter().any(|pool| {
+            let own = pool.servers.iter().filter_map(|it| it.checks.as_deref());
+            through(&pool.checks) || own.into_iter().any(through)
+        })
+    }
+
     /// The first exact port that a service of each pool listens on, by pool: where checks go that have no other.
     pub fn check_ports(&self) -> HashMap<&str, u16> {
         let mut ports = HashMap::new();

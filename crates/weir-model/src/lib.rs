@@ -20,7 +20,7 @@ mod tls;
 
 pub use check::{
     Aim, Check, DnsRecord, Health, Http, OnFailure, Probe, ProxyHeader, Require, Script, Start,
-    Timing,
+    Timing, Via, Way,
 };
 pub use desired::{
     Desired, MAX_WEIGHT, NoServer, Node, OnRemove, Persistence, Pool, Server, Service, Source,

@@ -1,6 +1,6 @@
 //! The keys of checks. Every kind of check has one table of keys; which of them belong to which kind is written beside them.
 
-use weir_model::{DnsRecord, OnFailure, ProxyHeader, Require, Start, Timing};
+use weir_model::{DnsRecord, OnFailure, ProxyHeader, Require, Start, Timing, Via};
 
 use super::integer;
 use crate::key::{Choices, Key, Kind, Presence, Section};
@@ -82,6 +82,7 @@ pub(crate) const OF_KINDS: &[(&str, &[&str])] = &[
     ("expect", &["http", "dns", "udp"]),
     ("port", WITH_PORT),
     ("proxy_protocol", STREAMS),
+    ("via", WITH_PORT),
     ("source", WITH_ADDRESS),
     ("interface", WITH_ADDRESS),
     ("helo", &["smtp"]),
@@ -125,6 +126,13 @@ fn on_failures() -> Choices {
             .iter()
             .map(|choice| choice.as_str())
             .collect(),
+        ..Choices::default()
+    }
+}
+
+fn vias() -> Choices {
+    Choices {
+        now: Via::ALL.iter().map(|way| way.as_str()).collect(),
         ..Choices::default()
     }
 }
@@ -400,7 +408,15 @@ pub(crate) static CHECK: Section = Section {
             "file = \"/run/weight\"",
         )
         .known_as(&["track_file"]),
-        Key::later("via", "Sends the probe through the forward of the service, to find a broken path."),
+        Key::new(
+            "via",
+            Kind::OneOf(vias),
+            Default("server"),
+            "Which way probes take: to the server's own address; or through the forward of each layer 4 service that uses \
+             the pool, with the VIP as destination, so that a VIP missing on the server, a missing decapsulation or an \
+             answer to ARP for the VIP is found; or both, and the reason tells which of them failed.",
+            "via = \"both\"",
+        ),
     ],
 };
 

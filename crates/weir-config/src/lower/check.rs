@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::net::IpAddr;
 use std::ops::Range;
 
-use weir_model::{Aim, Check, OnFailure, ProxyHeader, Start, Timing};
+use weir_model::{Aim, Check, OnFailure, ProxyHeader, Start, Timing, Via};
 
 use super::{node, refuse};
 use crate::address;
@@ -172,7 +172,20 @@ fn aim(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Aim {
             &ProxyHeader::ALL,
             ProxyHeader::as_str,
         ),
+        via: view
+            .choice(sink, "via", &Via::ALL, Via::as_str)
+            .unwrap_or_default(),
     };
+    if let (Some((address, _)), true) = (view.get("address"), aim.via.through_path())
+        && let Some((via, _)) = view.get("via")
+    {
+        let message = "a probe through the path goes to the VIP, not to `address`";
+        sink.push(
+            Diagnostic::new(Code::Contradiction, &address.key_span, message)
+                .also(&via.item.span, "which way probes take")
+                .fix("leave one of them out, or write two checks"),
+        );
+    }
     if let (Some(address), Some(source)) = (aim.address, aim.source)
         && address.is_ipv4() != source.is_ipv4()
         && let Some((entry, _)) = view.get("source")

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use weir_model::{Check, Ports, Server};
+use weir_model::{Check, Ports, Server, Service};
 
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
@@ -15,6 +15,7 @@ pub(super) fn checks(sink: &mut Sink<'_>, lowered: &Lowered) {
     for pool in &lowered.pools {
         if let Some(ports) = listening.get(pool.pool.name.as_str()) {
             goes_to(sink, ports, pool);
+            no_way(sink, lowered, pool);
         }
         nothing_to_grow(sink, pool);
     }
@@ -100,6 +101,44 @@ fn port(
                     .cause(format!("services of the pool listen on {}", ports.join(", ")))
                     .fix("add `port` to the check to say that it is meant"),
             );
+        }
+    }
+}
+
+/// Checks that go through a service's forward where there is none that they fit.
+fn no_way(sink: &mut Sink<'_>, lowered: &Lowered, pool: &LoweredPool) {
+    let services = lowered.services.iter().map(|service| &service.service);
+    let services: Vec<&Service> = services
+        .filter(|service| service.pool == pool.pool.name)
+        .collect();
+    let lost = |check: &Check, server: &Server| {
+        let mut services = services.iter();
+        check.aim.via.through_path() && !services.any(|it| check.way(it, server).is_some())
+    };
+    let mut report = |place: &Range<usize>, check: &Check, server: &Server| {
+        let kind = check.probe.as_str();
+        let message = format!(
+            "this `{kind}` check has no way to server {} through a service",
+            server.name
+        );
+        sink.push(
+            Diagnostic::new(Code::NoCheckPort, place, message)
+                .cause("no layer 4 service of the pool listens on a single port with the check's protocol and the server's family")
+                .fix("leave `via` out, or add `port` to the check where services listen on ranges"),
+        );
+    };
+    for (at, check) in pool.pool.checks.iter().enumerate() {
+        let mut servers = pool.pool.servers.iter().filter(|it| it.checks.is_none());
+        if let (Some(server), Some(place)) = (
+            servers.find(|server| lost(check, server)),
+            pool.checks.get(at),
+        ) {
+            report(place, check, server);
+        }
+    }
+    for (server, place) in pool.pool.servers.iter().zip(&pool.servers) {
+        for check in server.checks.iter().flatten().filter(|it| lost(it, server)) {
+            report(place, check, server);
         }
     }
 }

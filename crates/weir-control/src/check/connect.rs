@@ -4,11 +4,15 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use rustix::io::Errno;
-use socket2::SockRef;
+use socket2::{SockRef, Socket};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 use weir_health::{Outcome, Target};
-use weir_model::ProxyHeader;
+use weir_model::{Protocol, ProxyHeader};
+
+use super::Shared;
+use super::path::Passage;
+use super::source::source;
 
 /// Why a connection did not come about, or broke.
 #[derive(Debug)]
@@ -53,8 +57,12 @@ impl Refused {
     }
 }
 
-/// Connects to a target; the caller holds the deadline.
-pub(super) async fn connect(target: &Target) -> Result<TcpStream, Refused> {
+/// Connects to a target, through a passage if there is one; the caller holds the deadline.
+pub(super) async fn connect(
+    shared: &Shared,
+    target: &Target,
+    passage: Option<&Passage>,
+) -> Result<TcpStream, Refused> {
     let to = SocketAddr::new(target.address, target.port.unwrap_or(0));
     let socket = if to.is_ipv4() {
         TcpSocket::new_v4()?
@@ -64,8 +72,9 @@ pub(super) async fn connect(target: &Target) -> Result<TcpStream, Refused> {
     if let Some(interface) = &target.interface {
         SockRef::from(&socket).bind_device(Some(interface.as_bytes()))?;
     }
-    if let Some(source) = target.source {
-        socket.bind(SocketAddr::new(source, 0))?;
+    match passage {
+        Some(passage) => passage.enter(&SockRef::from(&socket), target, Protocol::Tcp)?,
+        None => bind(shared, &SockRef::from(&socket), target)?,
     }
     let mut stream = socket.connect(to).await?;
     stream.set_nodelay(true)?;
@@ -74,6 +83,25 @@ pub(super) async fn connect(target: &Target) -> Result<TcpStream, Refused> {
         stream.write_all(&header).await?;
     }
     Ok(stream)
+}
+
+/// Gives a socket the source that a check names. Through `nat` without source rewriting it is the VIP: the server then answers as
+/// it would a client; where the director does not have the VIP, its own address must do.
+pub(super) fn bind(shared: &Shared, socket: &Socket, target: &Target) -> io::Result<()> {
+    let from = |address: IpAddr| socket.bind(&SocketAddr::new(address, 0).into());
+    match (target.source, target.way) {
+        (Some(address), _) => from(address),
+        (None, Some(way)) if way.source_is_vip => match from(way.vip) {
+            Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => Ok(()),
+            bound => bound,
+        },
+        // Where nothing better is found, the kernel's choice must do.
+        (None, _) if target.address.is_ipv6() => match source(target, &shared.vips()) {
+            Ok(address) => from(address),
+            Err(_) => Ok(()),
+        },
+        (None, _) => Ok(()),
+    }
 }
 
 /// HAProxy's proxy-protocol.txt: version 1 names the addresses, version 2 says LOCAL, a connection of the director's own.

@@ -10,6 +10,10 @@ use tokio::net::UdpSocket;
 use weir_health::{Outcome, Target, datagram};
 use weir_model::Probe;
 
+use super::Shared;
+use super::connect::bind;
+use super::path::Passage;
+
 /// Tells probes apart that fly at the same time.
 static MARK: AtomicU16 = AtomicU16::new(1);
 
@@ -17,10 +21,14 @@ static MARK: AtomicU16 = AtomicU16::new(1);
 ///
 /// # Errors
 /// There is no socket, or the network says that nobody is there.
-pub(super) async fn ask(target: &Target) -> io::Result<Outcome> {
+pub(super) async fn ask(
+    shared: &Shared,
+    target: &Target,
+    passage: Option<&Passage>,
+) -> io::Result<Outcome> {
     let mark = MARK.fetch_add(1, Ordering::Relaxed);
     let is_ping = target.probe == Probe::Ping;
-    let socket = socket(target, is_ping)?;
+    let socket = socket(shared, target, passage, is_ping)?;
     let mut buffer = [0; 4096];
     if is_ping {
         let echo = echo(target.address, mark);
@@ -43,7 +51,12 @@ pub(super) async fn ask(target: &Target) -> io::Result<Outcome> {
 }
 
 /// A connected socket, so that only the target's answers come, and its ICMP errors too.
-fn socket(target: &Target, is_ping: bool) -> io::Result<UdpSocket> {
+fn socket(
+    shared: &Shared,
+    target: &Target,
+    passage: Option<&Passage>,
+    is_ping: bool,
+) -> io::Result<UdpSocket> {
     let to = SocketAddr::new(target.address, target.port.unwrap_or(0));
     let (kind, protocol) = match (is_ping, to) {
         (false, _) => (Type::DGRAM, Protocol::UDP),
@@ -54,8 +67,9 @@ fn socket(target: &Target, is_ping: bool) -> io::Result<UdpSocket> {
     if let Some(interface) = &target.interface {
         socket.bind_device(Some(interface.as_bytes()))?;
     }
-    if let Some(source) = target.source {
-        socket.bind(&SocketAddr::new(source, 0).into())?;
+    match passage {
+        Some(passage) => passage.enter(&socket, target, weir_model::Protocol::Udp)?,
+        None => bind(shared, &socket, target)?,
     }
     socket.connect(&to.into())?;
     socket.set_nonblocking(true)?;

@@ -9,9 +9,12 @@ mod datagram;
 mod driver;
 mod local;
 mod notify;
+mod path;
 mod probe;
+mod source;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -20,6 +23,7 @@ use tokio::task::JoinHandle;
 use weir_health::{Known, Lateness, Monitor, Output, ServerView, Standing, State, Suspended};
 use weir_model::Desired;
 
+pub use self::path::Passages;
 use crate::snapshot::{CheckStatus, ServerState, Snapshot};
 
 /// What checks say of a server now.
@@ -58,6 +62,10 @@ struct Shared {
     news: Mutex<BTreeMap<(String, String), Option<Standing>>>,
     /// Who is told of changes, by pool.
     notified: Mutex<HashMap<String, Vec<String>>>,
+    /// Where probes through the path are entered.
+    passages: Mutex<Option<Passages>>,
+    /// Addresses of services, which no probe may come from.
+    vips: Mutex<Arc<HashSet<IpAddr>>>,
     /// Something may be due earlier than the driver waits for.
     earlier: Notify,
     /// There are news.
@@ -100,6 +108,8 @@ impl Checks {
             monitor: Mutex::new(Monitor::new(seed)),
             news: Mutex::default(),
             notified: Mutex::default(),
+            passages: Mutex::default(),
+            vips: Mutex::default(),
             earlier: Notify::new(),
             told: Notify::new(),
         });
@@ -113,7 +123,11 @@ impl Checks {
         desired: &Desired,
         suspended: &Suspended,
         known: &dyn Fn(&str, &str) -> Option<Known>,
+        passages: Option<Passages>,
     ) {
+        *locked(&self.shared.passages) = passages;
+        let listeners = desired.services.iter().flat_map(|service| &service.listen);
+        *locked(&self.shared.vips) = Arc::new(listeners.map(|it| it.address).collect());
         let told = desired
             .pools
             .iter()
@@ -186,6 +200,14 @@ impl Drop for Checks {
 impl Shared {
     fn monitor(&self) -> MutexGuard<'_, Monitor> {
         locked(&self.monitor)
+    }
+
+    fn passages(&self) -> Option<Passages> {
+        locked(&self.passages).clone()
+    }
+
+    fn vips(&self) -> Arc<HashSet<IpAddr>> {
+        Arc::clone(&locked(&self.vips))
     }
 
     /// Sorts the monitor's outputs: probes are started, the rest becomes news.

@@ -10,6 +10,7 @@ use weir_health::{Dialogue, Order, Outcome, ProbeId, Reply, Target, Verdict, dia
 use weir_model::Probe;
 
 use super::connect::{Refused, connect};
+use super::path::Passage;
 use super::{Shared, datagram, local};
 
 /// Hands a result in, whatever becomes of the task: a probe without one would never be repeated.
@@ -44,11 +45,23 @@ pub(super) async fn run(shared: Arc<Shared>, order: Order) {
     };
     let started = Instant::now();
     let target = &order.target;
-    let outcome = match timeout_at(deadline.into(), ask(target)).await {
+    let passage = match Passage::of(target, &report.shared) {
+        Ok(passage) => passage,
+        Err(outcome) => {
+            report.outcome = Some(outcome);
+            return;
+        }
+    };
+    let asked = ask(&report.shared, target, passage.as_ref());
+    let outcome = match timeout_at(deadline.into(), asked).await {
         Ok(outcome) => outcome,
         Err(_) => Outcome::failed(format!("no answer within {:?}", target.timing.timeout)),
     };
-    report.outcome = Some(timed(outcome, started.elapsed()));
+    let outcome = timed(outcome, started.elapsed());
+    report.outcome = Some(match passage {
+        Some(passage) => passage.judge(outcome).await,
+        None => outcome,
+    });
 }
 
 /// How long an answer took belongs to what is seen of a server.
@@ -63,21 +76,23 @@ fn timed(outcome: Outcome, took: Duration) -> Outcome {
     }
 }
 
-async fn ask(target: &Target) -> Outcome {
+async fn ask(shared: &Shared, target: &Target, passage: Option<&Passage>) -> Outcome {
     match &target.probe {
         Probe::Script(script) => local::run(script, target).await,
         Probe::File { path } => local::read(path).await,
-        Probe::Ping | Probe::Dns { .. } | Probe::Udp { .. } => match datagram::ask(target).await {
-            Ok(outcome) => outcome,
-            Err(error) => Refused::from(error).outcome(),
-        },
-        _ => talk(target).await,
+        Probe::Ping | Probe::Dns { .. } | Probe::Udp { .. } => {
+            match datagram::ask(shared, target, passage).await {
+                Ok(outcome) => outcome,
+                Err(error) => Refused::from(error).outcome(),
+            }
+        }
+        _ => talk(shared, target, passage).await,
     }
 }
 
 /// A probe over a connection.
-async fn talk(target: &Target) -> Outcome {
-    let mut stream = match connect(target).await {
+async fn talk(shared: &Shared, target: &Target, passage: Option<&Passage>) -> Outcome {
+    let mut stream = match connect(shared, target, passage).await {
         Ok(stream) => stream,
         Err(refused) => return refused.outcome(),
     };

@@ -69,8 +69,9 @@ impl<P: Plane> Director<P> {
     /// Puts the checks of the configuration and of operators' words into force.
     fn check(&self) {
         let known = |pool: &str, server: &str| self.plane.known(pool, server);
+        let (suspended, passages) = (self.plane.suspended(), self.plane.passages());
         self.checks
-            .configure(&self.desired, &self.plane.suspended(), &known);
+            .configure(&self.desired, &suspended, &known, passages);
     }
 
     /// Waits for news of checks. Dropping the future loses nothing.

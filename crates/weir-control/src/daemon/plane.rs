@@ -11,7 +11,7 @@ use weir_model::Desired;
 use weir_netlink::Event;
 
 use crate::api::ServerRequest;
-use crate::check::News;
+use crate::check::{News, Passages};
 use crate::engine::Claim;
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
@@ -41,6 +41,11 @@ pub trait Plane {
 
     /// Servers that no check may go to.
     fn suspended(&self) -> Suspended;
+
+    /// Where probes through a service's forward are entered; `None` = there is no forward.
+    fn passages(&self) -> Option<Passages> {
+        None
+    }
 
     /// The first listener of a file that ipvsadm has made a service of.
     fn claim(&self, desired: &Desired) -> Option<Claim>;

@@ -39,6 +39,7 @@ mod write;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_abi::Cursor;
@@ -48,7 +49,7 @@ use weir_model::{Desired, Indexed, MAX_WEIGHT, Node};
 
 use weir_health::{Known, Suspended};
 
-use crate::check::News;
+use crate::check::{News, Passages};
 
 use self::address::Announcement;
 use self::allocation::{Allocation, Facts, Former};
@@ -265,6 +266,11 @@ impl Engine {
     /// What checks said of a server, in this run or a former one.
     pub fn known(&self, pool: &str, server: &str) -> Option<Known> {
         self.memory.standings.known(pool, server)
+    }
+
+    /// Where probes through a service's forward are entered.
+    pub fn passages(&self) -> Passages {
+        Arc::clone(&self.plane.maps().probes)
     }
 
     /// Servers in maintenance, by pool and address as in the file.

@@ -5,10 +5,10 @@
 
 use weir_abi::{
     DEST_LIVE, DEST_RESCHEDULE, DEST_RESET, POLICY_EXPIRE, POLICY_PERSISTENT, POLICY_SILENT,
-    SETTINGS_EXPIRE_NODEST, SETTINGS_REUSE, SETTINGS_REUSE_FIN_WAIT, SETTINGS_SLOPPY_TCP,
-    TEMPLATE_PORT, TEMPLATE_SERVICE, TEMPLATE_VIP, ticks_from,
+    SETTINGS_EXPIRE_NODEST, SETTINGS_PROBES, SETTINGS_REUSE, SETTINGS_REUSE_FIN_WAIT,
+    SETTINGS_SLOPPY_TCP, TEMPLATE_PORT, TEMPLATE_SERVICE, TEMPLATE_VIP, ticks_from,
 };
-use weir_model::{Ipvs, Ports, Service};
+use weir_model::{Desired, Ipvs, Ports, Service};
 
 use super::allocation::{DestSlot, Removal};
 
@@ -92,6 +92,15 @@ pub(super) fn switches(ipvs: &Ipvs) -> u32 {
         | set(SETTINGS_REUSE, ipvs.conn_reuse_mode != 0)
         | set(SETTINGS_REUSE_FIN_WAIT, ipvs.conn_reuse_mode & 2 != 0)
         | set(SETTINGS_EXPIRE_NODEST, ipvs.expire_nodest_conn)
+}
+
+/// `SETTINGS_*` of checks: the tc programs look for their probes only where there may be some.
+pub(super) fn probes(desired: &Desired) -> u32 {
+    if desired.probes_paths() {
+        SETTINGS_PROBES
+    } else {
+        0
+    }
 }
 
 #[cfg(test)]

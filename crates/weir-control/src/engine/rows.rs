@@ -354,7 +354,7 @@ pub(super) fn settings(desired: &Indexed) -> Settings {
         timeouts: weir_flow::timeout::Timeouts { tcp, tcp_fin, udp }.ticks(),
         syn_budget: desired.node.syn_budget,
         reject_budget: REJECT_BUDGET,
-        flags: policy::switches(&desired.ipvs),
+        flags: policy::switches(&desired.ipvs) | policy::probes(desired),
         untracked_ticks: ticks_from(tcp),
         lblc_expiration: ticks_from(ipvs.lblc_expiration),
         lblcr_expiration: ticks_from(ipvs.lblcr_expiration),

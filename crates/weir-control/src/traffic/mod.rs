@@ -18,7 +18,7 @@ use weir_sys::{Capabilities, Capability};
 
 use self::words::{Word, Words};
 use crate::api::{OperatorState, ServerRequest};
-use crate::check::News;
+use crate::check::{News, Passages};
 use crate::daemon::Plane;
 use crate::engine::standing::Standings;
 use crate::engine::{self, Claim, Engine, Paths};
@@ -342,6 +342,10 @@ impl Plane for Traffic {
             all.extend(engine.suspended());
         }
         all
+    }
+
+    fn passages(&self) -> Option<Passages> {
+        self.engine.as_ref().map(Engine::passages)
     }
 
     fn claim(&self, desired: &Desired) -> Option<Claim> {

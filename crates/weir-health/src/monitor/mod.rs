@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_model::{Desired, OnFailure, Pool, Require, Server, Start};
+use weir_model::{Check, Desired, OnFailure, Pool, Require, Server, Service, Start, Via};
 
 use crate::machine::{Machine, State};
 use crate::outcome::Outcome;
@@ -76,10 +76,19 @@ pub type Suspended = HashSet<(String, String)>;
 
 type ServerKey = (IpAddr, Option<u16>);
 
+/// What a server is judged by.
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    slot: usize,
+    on_failure: OnFailure,
+    /// Which check of the server's, by its place: all probes of one check must pass.
+    check: usize,
+}
+
 #[derive(Clone, Debug)]
 struct ServerWatch {
     name: String,
-    uses: Vec<(usize, OnFailure)>,
+    uses: Vec<Use>,
     standing: Standing,
     ramping: Option<Duration>,
 }
@@ -113,9 +122,30 @@ struct Asked<'a> {
     before: Option<&'a PoolWatch>,
     /// The port of checks that have no other.
     listening: Option<u16>,
+    /// Whose forwards lead to the pool.
+    services: &'a [&'a Service],
     suspended: &'a Suspended,
     known: &'a dyn Fn(&str, &str) -> Option<Known>,
     now: Duration,
+}
+
+/// Where the probes of a check of a server go.
+fn targets(asked: &Asked<'_>, check: &Check, server: &Server) -> Vec<Target> {
+    let straight = Target::new(check, server, check.port(server, asked.listening));
+    let services = asked.services.iter();
+    let mut ways: Vec<Target> = Vec::new();
+    if check.aim.via.through_path() {
+        for way in services.filter_map(|service| check.way(service, server)) {
+            let target = straight.clone().through(way);
+            if !ways.contains(&target) {
+                ways.push(target);
+            }
+        }
+    }
+    if check.aim.via != Via::Path || ways.is_empty() {
+        ways.insert(0, straight);
+    }
+    ways
 }
 
 /// The machine of a new target, from what is known of a server that it stands for.
@@ -182,12 +212,13 @@ impl Monitor {
         }
         self.by_name.clear();
         let mut fresh = Vec::new();
-        let ports = desired.check_ports();
+        let (ports, services) = (desired.check_ports(), desired.services_by_pool());
         for pool in &desired.pools {
             let asked = Asked {
                 pool,
                 before: former.get(&pool.name),
                 listening: ports.get(pool.name.as_str()).copied(),
+                services: services.get(pool.name.as_str()).map_or(&[], Vec::as_slice),
                 suspended,
                 known,
                 now,
@@ -259,33 +290,50 @@ impl Monitor {
         user: (usize, ServerKey),
         remembered: Option<Known>,
         fresh: &mut Vec<usize>,
-    ) -> Vec<(usize, OnFailure)> {
+    ) -> Vec<Use> {
         let mut uses = Vec::new();
-        for check in server.checks.as_ref().unwrap_or(&asked.pool.checks) {
-            let port = check.port(server, asked.listening);
-            let target = Target::new(check, server, port);
-            let at = match self.by_target.get(&target) {
-                Some(at) => *at,
-                None => {
-                    let at = self.add_slot(target, remembered);
-                    fresh.push(at);
-                    at
-                }
-            };
-            if let Some(Some(slot)) = self.slots.get_mut(at) {
-                if slot.assumed
-                    && let Some(Known { state, .. }) = remembered
-                {
-                    slot.machine = going_on(&slot.target, Some(state));
-                    slot.assumed = false;
-                }
-                if !slot.users.contains(&user) {
-                    slot.users.push(user);
-                }
+        let checks = server.checks.as_ref().unwrap_or(&asked.pool.checks);
+        for (number, check) in checks.iter().enumerate() {
+            for target in targets(asked, check, server) {
+                let slot = self.slot_of(target, user, remembered, fresh);
+                uses.push(Use {
+                    slot,
+                    on_failure: check.on_failure,
+                    check: number,
+                });
             }
-            uses.push((at, check.on_failure));
         }
         uses
+    }
+
+    /// The slot of a target, with one more user.
+    fn slot_of(
+        &mut self,
+        target: Target,
+        user: (usize, ServerKey),
+        remembered: Option<Known>,
+        fresh: &mut Vec<usize>,
+    ) -> usize {
+        let at = match self.by_target.get(&target) {
+            Some(at) => *at,
+            None => {
+                let at = self.add_slot(target, remembered);
+                fresh.push(at);
+                at
+            }
+        };
+        if let Some(Some(slot)) = self.slots.get_mut(at) {
+            if slot.assumed
+                && let Some(Known { state, .. }) = remembered
+            {
+                slot.machine = going_on(&slot.target, Some(state));
+                slot.assumed = false;
+            }
+            if !slot.users.contains(&user) {
+                slot.users.push(user);
+            }
+        }
+        at
     }
 
     fn add_slot(&mut self, target: Target, remembered: Option<Known>) -> usize {
@@ -467,7 +515,7 @@ impl Monitor {
         let state = self.combined(pool.require, &server.uses);
         let machines = || {
             let uses = server.uses.iter();
-            uses.filter_map(|(at, on)| Some((&self.slots.get(*at)?.as_ref()?.machine, *on)))
+            uses.filter_map(|it| Some((&self.slot(it)?.machine, it.on_failure)))
         };
         let mut next = server.standing.clone();
         next.said = machines()
@@ -480,8 +528,7 @@ impl Monitor {
         next.state = state;
         if state != before {
             next.since = now;
-            let why = deciding(state, machines().map(|(machine, _)| machine));
-            next.reason = why.map_or_else(String::new, |machine| machine.note().to_owned());
+            next.reason = self.why(state, &server.uses, &|machine| machine.note().to_owned());
             let climbs = before == State::Down && state == State::Up && !pool.slow_start.is_zero();
             ramping = climbs.then_some(now);
             next.ramp = if climbs { 1 } else { 1000 };
@@ -515,11 +562,36 @@ impl Monitor {
         }
     }
 
-    fn combined(&self, require: Require, uses: &[(usize, OnFailure)]) -> State {
-        let machines = uses
-            .iter()
-            .filter_map(|(at, _)| Some(&self.slots.get(*at)?.as_ref()?.machine));
-        combine(require, machines.map(Machine::state))
+    fn slot(&self, used: &Use) -> Option<&Slot> {
+        self.slots.get(used.slot)?.as_ref()
+    }
+
+    fn combined(&self, require: Require, uses: &[Use]) -> State {
+        let of_one = |uses: &[Use]| {
+            let slots = uses.iter().filter_map(|it| self.slot(it));
+            combine(Require::All, slots.map(|slot| slot.machine.state()))
+        };
+        let checks = uses.chunk_by(|a, b| a.check == b.check);
+        combine(require, checks.map(of_one))
+    }
+
+    /// What a state is explained by. Where probes to the server itself pass and those through the forward fail, both are said.
+    fn why(&self, state: State, uses: &[Use], word: &dyn Fn(&Machine) -> String) -> String {
+        let slots = || uses.iter().filter_map(|it| self.slot(it));
+        let deciding = deciding(state, slots(), |slot| slot.machine.state());
+        let Some(slot) = deciding else {
+            return String::new();
+        };
+        let text = word(&slot.machine);
+        let same =
+            |other: &Slot| other.target.way.is_none() && other.target.probe == slot.target.probe;
+        let passes = |other: &Slot| other.machine.state() == State::Up;
+        let is_up = slots().any(|other| same(other) && passes(other));
+        if state == State::Down && slot.target.way.is_some() && is_up {
+            format!("server up, path broken: {text}")
+        } else {
+            text
+        }
     }
 
     /// The next thing to do, until there is none.

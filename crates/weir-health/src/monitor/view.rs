@@ -1,9 +1,9 @@
 //! What listings show of checks.
 
 use crate::machine::{Machine, State};
-use crate::standing::{Standing, deciding};
+use crate::standing::Standing;
 
-use super::{Lateness, Monitor, ServerWatch};
+use super::{Lateness, Monitor};
 
 /// One check of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,9 +34,9 @@ impl Monitor {
     pub fn view(&self, pool: &str, server: &str) -> Option<ServerView> {
         let pool = self.pools.get(*self.by_name.get(pool)?)?;
         let server = pool.servers.get(pool.names.get(server)?)?;
-        let why = deciding(server.standing.state, self.machines(server));
-        let checks = server.uses.iter().filter_map(|(at, _)| {
-            let slot = self.slots.get(*at)?.as_ref()?;
+        let why = self.why(server.standing.state, &server.uses, &Machine::reason);
+        let checks = server.uses.iter().filter_map(|it| {
+            let slot = self.slot(it)?;
             Some(CheckView {
                 what: slot.target.describe(),
                 state: slot.machine.state(),
@@ -46,14 +46,13 @@ impl Monitor {
         });
         Some(ServerView {
             standing: server.standing.clone(),
-            reason: why.map_or_else(|| server.standing.reason.clone(), Machine::reason),
+            reason: if server.uses.is_empty() {
+                server.standing.reason.clone()
+            } else {
+                why
+            },
             checks: checks.collect(),
         })
-    }
-
-    fn machines<'a>(&'a self, server: &'a ServerWatch) -> impl Iterator<Item = &'a Machine> {
-        let slots = server.uses.iter();
-        slots.filter_map(|(at, _)| Some(&self.slots.get(*at)?.as_ref()?.machine))
     }
 
     /// Targets that are probed.

@@ -1,0 +1,203 @@
+//! Checks through a service's own forward: a server that answers, and whose clients would get nothing, is found out and said why.
+
+mod world;
+
+use std::time::Duration;
+
+use world::{Family, World, bracketed, full_prefix, privileged, wait_for};
+
+const PATIENCE: Duration = Duration::from_secs(15);
+
+fn config(family: Family, vip: &str, forward: &str, via: &str) -> String {
+    format!(
+        "[node]\ninterfaces = [\"eth0\"]\n\n\
+         [pool.web]\nservers = [\"{server}\"]\n\n\
+         [pool.web.check]\nkind = \"http\"\npath = \"/name\"\nexpect = {{ body = \"server0\" }}\nvia = \"{via}\"\n\
+         interval = \"200ms\"\ntimeout = \"300ms\"\nrise = 1\nfall = 2\n\n\
+         [service.web]\nlisten = [\"{vip}:80\"]\npool = \"web\"\n{forward}\n",
+        server = family.server(0),
+    )
+}
+
+fn wait_for_reason(world: &World, family: Family, state: &str, reason: &str) {
+    let mut last = String::new();
+    let deadline = std::time::Instant::now() + PATIENCE;
+    loop {
+        let status = world.server_status(family.server(0));
+        if status["state"] == state
+            && status["reason"]
+                .as_str()
+                .is_some_and(|it| it.contains(reason))
+        {
+            return;
+        }
+        last.clear();
+        last += &status.to_string();
+        assert!(
+            std::time::Instant::now() < deadline,
+            "{state} with {reason}, not {last}"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn sysctl(world: &World, host: &str, assignment: &str) {
+    let output = world.output(host, &format!("sysctl -qw {assignment}"));
+    assert!(output.status.success(), "{assignment}: {output:?}");
+}
+
+/// Every forward whose servers answer clients themselves: the VIP is taken from the server and given back.
+fn vip_that_is_missing(family: Family, forward: &str, prepared: &[&str]) {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    world.start_nginx(64);
+    let vip = family.vip().to_string();
+    world.prepare_servers(&[prepared, &["--vip", &vip]].concat());
+    world.start_director(&config(family, &bracketed(family.vip()), forward, "both"));
+    wait_for_reason(&world, family, "up", "http 200");
+    let checks = world.server_status(family.server(0))["checks"].clone();
+    let checks = checks.as_array().expect("checks");
+    assert_eq!(checks.len(), 2, "one to the server, one through the path");
+    let what = checks[1]["check"].as_str().expect("a name");
+    assert!(what.contains("through"), "{what}");
+
+    let address = format!("{vip}/{}", full_prefix(family));
+    world.ip("server0", &format!("addr del {address} dev lo"));
+    let reason = format!("server up, path broken: VIP {vip} not on lo");
+    wait_for_reason(&world, family, "down", &reason);
+    let nodad = if family == Family::V6 { " nodad" } else { "" };
+    world.ip("server0", &format!("addr add {address} dev lo{nodad}"));
+    wait_for_reason(&world, family, "up", "http 200");
+
+    // A server that is down is not blamed on the path.
+    world.kill_nginx(0);
+    wait_for_reason(&world, family, "down", "connection refused");
+    let status = world.server_status(family.server(0));
+    assert_eq!(status["reason"], "connection refused", "{status:#}");
+}
+
+#[test]
+fn direct() {
+    vip_that_is_missing(Family::V4, "forward = \"direct\"", &["--forward", "direct"]);
+}
+
+#[test]
+fn direct_v6() {
+    vip_that_is_missing(Family::V6, "forward = \"direct\"", &["--forward", "direct"]);
+}
+
+#[test]
+fn l3dsr() {
+    vip_that_is_missing(
+        Family::V4,
+        "forward = \"l3dsr\"\ndscp = 7",
+        &["--forward", "l3dsr", "--dscp", "7"],
+    );
+}
+
+#[test]
+fn l3dsr_v6() {
+    vip_that_is_missing(Family::V6, "forward = \"l3dsr\"", &["--forward", "l3dsr"]);
+}
+
+#[test]
+fn tunnels() {
+    for (tunnel, prepared) in [
+        ("\"ipip\"", &["--tunnel", "ipip"][..]),
+        (
+            "{ type = \"gue\", checksum = \"full\" }",
+            &["--tunnel", "gue"],
+        ),
+        (
+            "{ type = \"gre\", checksum = \"full\" }",
+            &["--tunnel", "gre"],
+        ),
+    ] {
+        let forward = format!("forward = \"tunnel\"\ntunnel = {tunnel}");
+        let prepared = [&["--forward", "tunnel"], prepared].concat();
+        vip_that_is_missing(Family::V4, &forward, &prepared);
+        vip_that_is_missing(Family::V6, &forward, &prepared);
+    }
+}
+
+#[test]
+fn a_server_that_does_not_unwrap() {
+    if !privileged() {
+        return;
+    }
+    for (tunnel, family) in [
+        ("ipip", Family::V4),
+        ("gre", Family::V4),
+        ("gue", Family::V6),
+    ] {
+        let mut world = World::new(1);
+        world.start_nginx(64);
+        let forward = format!("forward = \"tunnel\"\ntunnel = \"{tunnel}\"");
+        world.start_director(&config(family, &bracketed(family.vip()), &forward, "both"));
+        wait_for_reason(&world, family, "down", "no decapsulation");
+        let vip = family.vip().to_string();
+        world.prepare_servers(&["--forward", "tunnel", "--tunnel", tunnel, "--vip", &vip]);
+        wait_for_reason(&world, family, "up", "http 200");
+    }
+}
+
+#[test]
+fn a_server_that_claims_the_vip() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    world.start_nginx(64);
+    let vip = Family::V4.vip().to_string();
+    world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
+    world.start_director(&config(Family::V4, &vip, "forward = \"direct\"", "both"));
+    wait_for_reason(&world, Family::V4, "up", "http 200");
+    sysctl(&world, "server0", "net.ipv4.conf.all.arp_ignore=0");
+    sysctl(&world, "server0", "net.ipv4.conf.eth0.arp_ignore=0");
+    let reason = format!("server up, path broken: the server answers ARP for the VIP {vip}");
+    wait_for_reason(&world, Family::V4, "down", &reason);
+    sysctl(&world, "server0", "net.ipv4.conf.all.arp_ignore=1");
+    wait_for_reason(&world, Family::V4, "up", "http 200");
+}
+
+#[test]
+fn nat_needs_the_way_back() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    world.start_nginx(64);
+    let vip = "192.0.2.10";
+    world.ip("director", &format!("addr add {vip}/32 dev eth0"));
+    world.start_director(&config(Family::V4, vip, "forward = \"nat\"", "both"));
+    let reason = "server up, path broken: no answer within";
+    wait_for_reason(&world, Family::V4, "down", reason);
+    let route = format!("route add {vip}/32 via {}", Family::V4.director());
+    world.ip("server0", &route);
+    wait_for_reason(&world, Family::V4, "up", "http 200");
+}
+
+/// Without the straight probe the reason says no more than was seen.
+#[test]
+fn the_path_alone() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    world.start_nginx(64);
+    let vip = Family::V4.vip().to_string();
+    world.start_director(&config(Family::V4, &vip, "forward = \"direct\"", "path"));
+    wait_for_reason(&world, Family::V4, "down", "not on lo");
+    let status = world.server_status(Family::V4.server(0));
+    assert!(
+        !status["reason"].to_string().contains("server up"),
+        "{status:#}"
+    );
+    world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
+    wait_for_reason(&world, Family::V4, "up", "http 200");
+    wait_for("probes", PATIENCE, || {
+        world.status()["checks"]["probes"].as_u64() > Some(5)
+    });
+}
