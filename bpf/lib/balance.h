@@ -135,46 +135,52 @@ __noinline int no_server_gets(struct xdp_md *ctx, __u32 service_id, __u32 reason
  * A packet of a flow whose server was removed with on_remove = "reset". The entry stays until its time is up, so that
  * every packet is answered; a UDP flow's is not renewed, or a client that goes on sending would never get another server.
  */
-static __always_inline void flow_close(const struct packet *p, struct weir_entry *entry, const struct binding *b)
+static __always_inline void flow_close(const struct packet *p, struct weir_entry *entry, const struct flow *flow, __u32 now)
 {
-	if (p->proto == PROTO_TCP || META_STATE(b->flow.meta) != WEIR_STATE_CLOSE)
-		flow_advance(entry, b->flow.place, b->flow.dest, b->flow.meta, WEIR_STATE_CLOSE, b->now);
+	if (p->proto == PROTO_TCP || META_STATE(flow->meta) != WEIR_STATE_CLOSE)
+		flow_advance(entry, flow->place, flow->dest, flow->meta, WEIR_STATE_CLOSE, now);
 }
 
-/*
- * The flow's entry when it may go on, 0 when the packet has to be bound to a server first. `ended` is set instead when the
- * packet's way ends here.
- */
-static __always_inline struct weir_entry *established(struct packet *p, struct binding *b, struct weir_entry *entry,
-						      struct weir_settings *settings, int *ended)
+/* What bind_new() is told of the packet beside its flow. */
+#define NEW_MISSED  1 /* the table has no entry of it */
+#define NEW_FLOODED 2 /* the budget of new flows is used up */
+#define NEW_ANYHOW  4 /* its flow's server was removed: any packet may choose again */
+#define NEW_ENDED   8 /* never asked for: the packet's way ends, by the reason that stands above */
+
+#define NEW_REASON_SHIFT 8
+
+/* The flow's entry when it may go on, 0 when the packet has to be bound to a server first or ends; `is` says which. */
+static __always_inline struct weir_entry *established(struct packet *p, struct flow *flow, __u32 now, struct weir_entry *entry,
+						      struct weir_settings *settings, __u32 *is)
 {
 	struct weir_dest *dest;
 
-	if (meta_overdue(b->flow.meta, b->now, settings))
+	if (meta_overdue(flow->meta, now, settings))
 		goto give_up;
-	if (p->proto == PROTO_TCP && p->tcp_flags & TCP_SYN && syn_starts_anew(p, &b->flow))
+	if (p->proto == PROTO_TCP && p->tcp_flags & TCP_SYN && syn_starts_anew(p, flow))
 		goto give_up;
-	dest = WEIR_LOOKUP(weir_dests, b->flow.dest);
+	dest = WEIR_LOOKUP(weir_dests, flow->dest);
 	if (!dest)
 		goto give_up;
 	if ((dest->flags & (WEIR_DEST_LIVE | WEIR_DEST_RESET | WEIR_DEST_RESCHEDULE)) == WEIR_DEST_LIVE)
 		return entry;
 	if (dest->flags & WEIR_DEST_RESCHEDULE) {
-		b->anew = !(dest->policy & WEIR_POLICY_EXPIRE);
+		if (!(dest->policy & WEIR_POLICY_EXPIRE))
+			*is |= NEW_ANYHOW;
 		goto give_up;
 	}
 	if (dest->flags & WEIR_DEST_RESET && dest->policy & WEIR_POLICY_SILENT) {
-		*ended = WEIR_DROP_SERVER_GONE;
+		*is |= NEW_ENDED | WEIR_DROP_SERVER_GONE << NEW_REASON_SHIFT;
 		return 0;
 	}
 	if (dest->flags & WEIR_DEST_RESET) {
-		flow_close(p, entry, b);
-		*ended = WEIR_REJECT_REMOVED;
+		flow_close(p, entry, flow, now);
+		*is |= NEW_ENDED | WEIR_REJECT_REMOVED << NEW_REASON_SHIFT;
 		return 0;
 	}
-	*ended = WEIR_DROP_SERVER_GONE;
+	*is |= NEW_ENDED | WEIR_DROP_SERVER_GONE << NEW_REASON_SHIFT;
 give_up:
-	flow_release(b->flow.place, b->flow.meta);
+	flow_release(flow->place, flow->meta);
 	return 0;
 }
 
@@ -193,37 +199,56 @@ __noinline __u32 service_of(struct packet *p, struct binding *b)
 
 __noinline int client_learn_of(struct xdp_md *ctx, struct packet *p, struct binding *b)
 {
+	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
 	struct weir_dest *dest = b ? WEIR_LOOKUP(weir_dests, b->flow.dest) : 0;
 
-	if (!p || !b)
+	if (!p || !b || !settings)
 		return 0;
-	if (dest && dest->forward == WEIR_FORWARD_NAT)
+	if (settings->flags & WEIR_SETTINGS_LEARN_CLIENTS && dest && dest->forward == WEIR_FORWARD_NAT)
 		client_learn(ctx, p, b->now);
 	return 1;
 }
 
-/*
- * No entry: which service, which server. Answers 1 when b->flow says where the packet goes, 0 when b->verdict says why not.
- * A function of its own, for the sake of the caller's stack, which tail calls bound to 256 bytes.
- */
-__noinline int bind_new(struct xdp_md *ctx, struct packet *p, struct binding *b, int missed, int flooded)
+/* Above the budget a flow goes without an entry, where its service lets it. */
+__noinline int flooded_goes(struct packet *p, struct binding *b)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
-	int bound;
 
 	if (!p || !b || !settings)
 		return 0;
+	b->flow.place = WEIR_NO_PLACE;
+	b->flow.meta = 0;
+	b->flow.dest = flood_bind(p, b->service, b->hash, b->now, settings);
+	return b->flow.dest != 0;
+}
+
+/*
+ * No entry: which service, which server. Answers 1 when `flow` says where the packet goes, 0 when the scratch row's binding says
+ * why not. The binding is no local of the caller, whose stack counts in every chain below it and is bound to 256 bytes by tail
+ * calls.
+ */
+__noinline int bind_new(struct xdp_md *ctx, struct packet *p, struct flow *flow, __u64 hash, __u32 is)
+{
+	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
+	struct binding *b;
+	int bound;
+
+	if (!p || !flow || !scratch)
+		return 0;
+	b = &scratch->binding;
+	__builtin_memset(b, 0, sizeof(*b));
+	b->flow = *flow;
+	b->hash = hash;
+	b->now = weir_tick();
 	b->ifindex = ctx->ingress_ifindex;
+	b->anew = !!(is & NEW_ANYHOW);
 	if (!service_of(p, b))
 		return 0;
-	if (flooded && !b->anew) {
-		b->flow.place = WEIR_NO_PLACE;
-		b->flow.meta = 0;
-		b->flow.dest = flood_bind(p, b->service, b->hash, b->now, settings);
-		if (b->flow.dest)
-			return 1;
+	if ((is & (NEW_FLOODED | NEW_ANYHOW)) == NEW_FLOODED && flooded_goes(p, b)) {
+		*flow = b->flow;
+		return 1;
 	}
-	bound = bind(p, b, missed && mark_holds(p->proto, b->hash, b->now));
+	bound = bind(p, b, is & NEW_MISSED && mark_holds(p->proto, b->hash, b->now));
 	if (bound == BIND_TRANSLATED)
 		bound = bind_nat_any(p, b);
 	else if (bound == BIND_CHOSEN)
@@ -231,65 +256,78 @@ __noinline int bind_new(struct xdp_md *ctx, struct packet *p, struct binding *b,
 	bind_settle(b, bound);
 	if (!bound)
 		return 0;
-	if (settings->flags & WEIR_SETTINGS_LEARN_CLIENTS)
-		client_learn_of(ctx, p, b);
+	*flow = b->flow;
+	client_learn_of(ctx, p, b);
 	return 1;
+}
+
+/* What becomes of a packet that bind_new() found no server for. */
+static __always_inline int unbound(struct xdp_md *ctx)
+{
+	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
+
+	if (!scratch)
+		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
+	return no_server_gets(ctx, scratch->binding.service, scratch->binding.verdict);
 }
 
 /* The way of a packet that has ports. `remember` is a constant: the first fragment of a datagram leaves a note of its way. */
 static __always_inline int balance(struct xdp_md *ctx, struct packet *p, int remember)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
-	struct binding b = {};
+	__u32 is = NEW_MISSED, now;
+	struct flow flow = {};
 	struct weir_entry *entry;
 	struct weir_dest *dest;
-	int missed, flooded, ended = -1;
+	__u64 hash;
 
 	if (!settings)
 		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
-	b.now = weir_tick();
-	b.hash = packet_hash(p);
-	if (!remember && front_knows(p, &b.flow, b.hash, b.now, settings))
+	now = weir_tick();
+	hash = packet_hash(p);
+	if (!remember && front_knows(p, &flow, hash, now, settings))
 		goto known;
-	flooded = flood_meets(p, b.now, settings);
-	entry = flooded && flood_has_no_entry(b.hash) ? 0 : flow_find(b.hash, &b.flow);
-	missed = !entry;
-	if (entry && META_KIND(b.flow.meta) != WEIR_KIND_FORWARD) {
-		if (META_KIND(b.flow.meta) == WEIR_KIND_REVERSE)
-			return reply_from_server(ctx, p, &b.flow, b.now, settings, remember);
+	if (flood_meets(p, now, settings))
+		is |= NEW_FLOODED;
+	entry = is & NEW_FLOODED && flood_has_no_entry(hash) ? 0 : flow_find(hash, &flow);
+	if (entry)
+		is &= ~NEW_MISSED;
+	if (entry && META_KIND(flow.meta) != WEIR_KIND_FORWARD) {
+		if (META_KIND(flow.meta) == WEIR_KIND_REVERSE)
+			return reply_from_server(ctx, p, &flow, now, settings, remember);
 		/* A template whose fingerprint happens to be this flow's. */
 		entry = 0;
 	}
 	if (entry) {
-		entry = established(p, &b, entry, settings, &ended);
-		if (ended >= 0) {
-			front_forget(b.hash);
-			return no_server_gets(ctx, 0, ended);
+		entry = established(p, &flow, now, entry, settings, &is);
+		if (is & NEW_ENDED) {
+			front_forget(hash);
+			return no_server_gets(ctx, 0, is >> NEW_REASON_SHIFT);
 		}
 	}
 	if (entry) {
-		__u32 state = next_state(p, b.flow.meta);
+		__u32 state = next_state(p, flow.meta);
 
-		flow_advance(entry, b.flow.place, b.flow.dest, b.flow.meta, state, b.now);
-		front_note(p, &b.flow, state, b.hash, b.now);
+		flow_advance(entry, flow.place, flow.dest, flow.meta, state, now);
+		front_note(p, &flow, state, hash, now);
 	} else {
-		int bound = bind_new(ctx, p, &b, missed, flooded);
+		int bound = bind_new(ctx, p, &flow, hash, is);
 
-		if (!missed)
-			front_forget(b.hash);
+		if (!(is & NEW_MISSED))
+			front_forget(hash);
 		if (!bound)
-			return no_server_gets(ctx, b.service, b.verdict);
+			return unbound(ctx);
 	}
 known:
-	dest = WEIR_LOOKUP(weir_dests, b.flow.dest);
+	dest = WEIR_LOOKUP(weir_dests, flow.dest);
 	if (!dest)
 		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
 	if (remember) {
 		/* No more of the hash than a note holds, so that all fragments leave by the same next hop. */
-		b.hash = (__u32)b.hash;
-		fragment_remember_request(p, b.flow.dest, b.flow.place, b.hash, b.now);
+		hash = (__u32)hash;
+		fragment_remember_request(p, flow.dest, flow.place, hash, now);
 	}
-	return forward_to_server(ctx, p, b.flow.dest, dest, b.flow.place, b.hash, b.now);
+	return forward_to_server(ctx, p, flow.dest, dest, flow.place, hash, now);
 }
 
 #endif

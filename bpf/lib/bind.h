@@ -29,6 +29,7 @@ struct binding {
 
 /* Too large for the stack of a call chain; per CPU, because a softirq binds one packet at a time there. */
 struct bind_scratch {
+	struct binding binding;
 	struct weir_extent extent;
 	struct flow_new forward;
 	struct flow_new reverse;

@@ -313,7 +313,7 @@ static __always_inline int encap_push(struct xdp_md *ctx, struct packet *p, stru
 		return WEIR_DROP_INTERNAL;
 	/* A few bytes past the frame's own header are written too; the outer header overwrites them. */
 	__builtin_memcpy(data, frame, FRAME_HEADER_MAX);
-	outer = data + l3;
+	outer = packet_l3(data, p);
 	if (!outer_ip_write(outer, data_end, dest, &inner, shim.len, hash >> 44))
 		return WEIR_DROP_INTERNAL;
 	outer += dest->family == 4 ? IPV4_MIN_LEN : IPV6_LEN;

@@ -33,25 +33,40 @@ static __always_inline int packet_tagged(const struct packet *p)
 	return p->l3 > ETH_HEADER_LEN;
 }
 
-/* What the server shall see under nat. The snat source stands in the reverse entry, as the tuple that replies go to. */
-static __always_inline void rewrite_to_server(struct packet *p, struct weir_dest *dest, __u32 place, struct rewrite *to)
+/* The reverse entry's record of a flow under snat: its source stands there, as the tuple that replies go to. 0 = none. */
+static __always_inline struct weir_flow_cold *snat_record(const struct weir_dest *dest, __u32 place)
 {
 	struct weir_flow_cold *cold;
 
-	to->src = p->src;
-	to->sport = p->sport;
-	to->dst = dest->addr;
-	to->dport = dest->port ? dest->port : p->dport;
-	if (!(dest->flags & WEIR_DEST_SNAT))
-		return;
+	if (dest->forward != WEIR_FORWARD_NAT || !(dest->flags & WEIR_DEST_SNAT))
+		return 0;
 	cold = place_cold(place);
 	if (!cold || cold->peer == WEIR_NO_PLACE)
-		return;
-	cold = place_cold(place_link(place, cold->peer));
-	if (!cold)
-		return;
-	to->src = cold->dst;
-	to->sport = cold->dport;
+		return 0;
+	return place_cold(place_link(place, cold->peer));
+}
+
+/* What the server shall see under nat. */
+static __always_inline void rewrite_to_server(struct packet *p, struct weir_dest *dest, __u32 place, struct rewrite *to)
+{
+	struct weir_flow_cold *cold = snat_record(dest, place);
+
+	to->src = cold ? cold->dst : p->src;
+	to->sport = cold ? cold->dport : p->sport;
+	to->dst = dest->addr;
+	to->dport = dest->port ? dest->port : p->dport;
+}
+
+/* The packet that the server shall see under nat and l3dsr. Only under snat it changes its source as well. */
+static __always_inline void packet_to_server(struct xdp_md *ctx, struct packet *p, struct weir_dest *dest, __u32 place)
+{
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	struct weir_flow_cold *cold = snat_record(dest, place);
+
+	if (cold)
+		side_rewrite(data, data_end, p, 1, &cold->dst, cold->dport);
+	side_rewrite(data, data_end, p, 0, &dest->addr,
+		     dest->forward == WEIR_FORWARD_NAT && dest->port ? dest->port : p->dport);
 }
 
 __noinline int forward_tunnel(struct xdp_md *ctx, struct packet *p, struct weir_dest *dest, struct hop *hop,
@@ -71,16 +86,13 @@ static __always_inline int forward_to_server(struct xdp_md *ctx, struct packet *
 					     __u32 place, __u64 hash, __u32 now)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
-	struct rewrite to;
 	struct hop hop;
 	__u32 room;
 
 	if (dest->flags & WEIR_DEST_LOCAL) {
 		traffic_in(dest_id, p->ip_len);
-		if (dest->forward == WEIR_FORWARD_NAT && !addr_equal(&dest->addr, &p->dst)) {
-			rewrite_to_server(p, dest, place, &to);
-			packet_rewrite(data, data_end, p, &to);
-		}
+		if (dest->forward == WEIR_FORWARD_NAT && !addr_equal(&dest->addr, &p->dst))
+			packet_to_server(ctx, p, dest, place);
 		return weir_verdict(WEIR_PASS_LOCAL_SERVER, XDP_PASS);
 	}
 	if (ttl_used_up(data, data_end, p))
@@ -100,17 +112,9 @@ static __always_inline int forward_to_server(struct xdp_md *ctx, struct packet *
 		return transmit(ctx, &hop, &dest->addr, packet_tagged(p));
 	if (dest->forward == WEIR_FORWARD_TUNNEL)
 		return forward_tunnel(ctx, p, dest, &hop, hash);
-	if (dest->forward == WEIR_FORWARD_NAT) {
-		rewrite_to_server(p, dest, place, &to);
-	} else {
-		to.src = p->src;
-		to.sport = p->sport;
-		to.dst = dest->addr;
-		to.dport = p->dport;
-		if (dest->dscp)
-			dscp_set(data, data_end, p, dest->dscp);
-	}
-	packet_rewrite(data, data_end, p, &to);
+	if (dest->forward == WEIR_FORWARD_L3DSR && dest->dscp)
+		dscp_set(data, data_end, p, dest->dscp);
+	packet_to_server(ctx, p, dest, place);
 	return transmit(ctx, &hop, 0, packet_tagged(p));
 }
 
@@ -131,16 +135,11 @@ static __always_inline int forward_to_client(struct xdp_md *ctx, struct packet *
 					     struct weir_flow_cold *cold, __u32 now)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
-	struct rewrite to;
 	struct hop hop;
 
-	to.src = cold->dst;
-	to.sport = cold->dport;
-	to.dst = cold->src;
-	to.dport = cold->sport;
 	if (ttl_used_up(data, data_end, p))
 		return refuse(ctx, WEIR_DROP_TTL, 0);
-	if (!client_way(ctx, &to.dst, cold->ifindex, now, &hop))
+	if (!client_way(ctx, &cold->src, cold->ifindex, now, &hop))
 		return weir_verdict(WEIR_DROP_NO_ROUTE, XDP_DROP);
 	if (WEIR_HOP_MTU(hop.link) && p->ip_len > WEIR_HOP_MTU(hop.link))
 		return refuse(ctx, WEIR_DROP_TOO_BIG, WEIR_HOP_MTU(hop.link));
@@ -148,7 +147,10 @@ static __always_inline int forward_to_client(struct xdp_md *ctx, struct packet *
 	data = (void *)(long)ctx->data;
 	data_end = (void *)(long)ctx->data_end;
 	ttl_decrement(data, data_end, p);
-	packet_rewrite(data, data_end, p, &to);
+	side_rewrite(data, data_end, p, 1, &cold->dst, cold->dport);
+	/* Its destination is the client already, but under snat. */
+	if (!addr_equal(&cold->src, &p->dst) || cold->sport != p->dport)
+		side_rewrite(data, data_end, p, 0, &cold->src, cold->sport);
 	return transmit(ctx, &hop, 0, packet_tagged(p));
 }
 

@@ -112,7 +112,7 @@ static __always_inline void icmp_rewrite(struct xdp_md *ctx, struct icmp_error *
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	struct icmp_header *icmp;
 
-	outer = addresses_set(data, data_end, &e->p, message);
+	outer = address_set(data, data_end, &e->p, 1, &message->src) + address_set(data, data_end, &e->p, 0, &message->dst);
 	if (e->p.family == 6)
 		diff += outer;
 	icmp = packet_l4(data, &e->p);

@@ -86,49 +86,54 @@ static __always_inline void l4_apply(void *data, void *data_end, const struct pa
 	}
 }
 
-static __always_inline void ports_set(void *data, void *data_end, const struct packet *p, const struct rewrite *to)
+static __always_inline void port_set(void *data, void *data_end, const struct packet *p, int is_src, __be16 port)
 {
 	__be16 *ports = packet_l4(data, p);
 
-	if ((void *)(ports + 2) > data_end)
-		return;
-	ports[0] = to->sport;
-	ports[1] = to->dport;
+	if ((void *)(ports + 2) <= data_end)
+		ports[is_src ? 0 : 1] = port;
 }
 
-/* Addresses of the IP header, and its own checksum; the difference is what a pseudo header sees. */
-static __always_inline __u64 addresses_set(void *data, void *data_end, const struct packet *p, const struct rewrite *to)
+/* One address of the IP header, and its own checksum; the difference is what a pseudo header sees. */
+static __always_inline __u64 address_set(void *data, void *data_end, const struct packet *p, int is_src,
+					 const struct weir_addr *addr)
 {
-	__u64 diff = csum_diff_addr(&p->src, &to->src, p->family) + csum_diff_addr(&p->dst, &to->dst, p->family);
+	__u64 diff = csum_diff_addr(is_src ? &p->src : &p->dst, addr, p->family);
 
 	if (p->family == 4) {
 		struct ipv4_header *ip = packet_l3(data, p);
 
 		if ((void *)(ip + 1) > data_end)
 			return 0;
-		ip->src = addr_to_v4(&to->src);
-		ip->dst = addr_to_v4(&to->dst);
+		*(is_src ? &ip->src : &ip->dst) = addr_to_v4(addr);
 		ip->csum = csum_apply(ip->csum, diff);
 	} else {
 		struct ipv6_header *ip = packet_l3(data, p);
 
 		if ((void *)(ip + 1) > data_end)
 			return 0;
-		addr_to_v6(&to->src, ip->src);
-		addr_to_v6(&to->dst, ip->dst);
+		addr_to_v6(addr, is_src ? ip->src : ip->dst);
 	}
 	return diff;
 }
 
-static __always_inline void packet_rewrite(void *data, void *data_end, const struct packet *p, const struct rewrite *to)
+/* Gives a packet another source or another destination. `is_src` is a constant. */
+static __always_inline void side_rewrite(void *data, void *data_end, const struct packet *p, int is_src,
+					 const struct weir_addr *addr, __be16 port)
 {
-	__u64 diff = addresses_set(data, data_end, p, to);
+	__u64 diff = address_set(data, data_end, p, is_src, addr);
 
 	if (p->cold == PACKET_FRAGMENT_LATER)
 		return;
-	diff += csum_diff16(p->sport, to->sport) + csum_diff16(p->dport, to->dport);
+	diff += csum_diff16(is_src ? p->sport : p->dport, port);
 	l4_apply(data, data_end, p, diff);
-	ports_set(data, data_end, p, to);
+	port_set(data, data_end, p, is_src, port);
+}
+
+static __always_inline void packet_rewrite(void *data, void *data_end, const struct packet *p, const struct rewrite *to)
+{
+	side_rewrite(data, data_end, p, 1, &to->src, to->sport);
+	side_rewrite(data, data_end, p, 0, &to->dst, to->dport);
 }
 
 #endif

@@ -10,11 +10,16 @@
 #include "lib/schedule_load.h"
 
 /* Too large for the stack of a call chain. */
+struct locality_scratch {
+	struct weir_locality_key key;
+	struct weir_locality fresh;
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct weir_locality);
+	__type(value, struct locality_scratch);
 } weir_locality_scratch SEC(".maps");
 
 /* ---- is there room? ------------------------------------------------------------------------------------------------------ */
@@ -128,18 +133,16 @@ static __always_inline void set_insert(struct weir_locality *set, __u32 dest, __
 
 /* ---- the two rules --------------------------------------------------------------------------------------------------------- */
 
-static __always_inline void locality_begin(const struct weir_locality_key *key, __u32 dest, __u32 now)
+static __always_inline void locality_begin(struct locality_scratch *scratch, __u32 dest, __u32 now)
 {
-	struct weir_locality *fresh = WEIR_LOOKUP(weir_locality_scratch, 0);
+	struct weir_locality *fresh = &scratch->fresh;
 
-	if (!fresh)
-		return;
 	__builtin_memset(fresh, 0, sizeof(*fresh));
 	fresh->len = 1;
 	fresh->dests[0] = dest;
 	fresh->last_use = now;
 	fresh->last_change = now;
-	bpf_map_update_elem(&weir_localities, key, fresh, BPF_ANY);
+	bpf_map_update_elem(&weir_localities, &scratch->key, fresh, BPF_ANY);
 }
 
 /* The server that the set has for the flow, 0 when another must be looked for. */
@@ -164,17 +167,17 @@ __noinline __u32 schedule_by_locality(struct packet *p, __u32 service_id, struct
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
 	struct weir_service *service = WEIR_LOOKUP(weir_services, service_id);
-	struct weir_locality_key key = {};
+	struct locality_scratch *scratch = WEIR_LOOKUP(weir_locality_scratch, 0);
 	__u32 now = weir_tick(), forget_after, dest;
 	struct weir_locality *set;
 
-	if (!p || !extent || !settings || !service)
+	if (!p || !extent || !settings || !service || !scratch)
 		return 0;
-	key.addr = p->dst;
-	key.service = service_id;
-	key.generation = service->generation;
-	key.scheduler = extent->scheduler;
-	set = bpf_map_lookup_elem(&weir_localities, &key);
+	scratch->key.addr = p->dst;
+	scratch->key.service = service_id;
+	scratch->key.generation = service->generation;
+	scratch->key.scheduler = extent->scheduler;
+	set = bpf_map_lookup_elem(&weir_localities, &scratch->key);
 	forget_after = extent->scheduler == WEIR_SCHED_LBLC ? settings->lblc_expiration : settings->lblcr_expiration;
 	if (set && now - set->last_use >= forget_after)
 		set = 0;
@@ -188,7 +191,7 @@ __noinline __u32 schedule_by_locality(struct packet *p, __u32 service_id, struct
 	if (!dest)
 		return 0;
 	if (!set) {
-		locality_begin(&key, dest, now);
+		locality_begin(scratch, dest, now);
 	} else if (extent->scheduler == WEIR_SCHED_LBLC) {
 		WRITE_ONCE(set->dests[0], dest);
 	} else if (lock_try(&set->lock)) {

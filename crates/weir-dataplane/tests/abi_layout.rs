@@ -1,5 +1,9 @@
 //! The structs of weir-abi lie in memory as the compiled data plane has them.
 
+#[path = "support/elf.rs"]
+#[allow(dead_code, reason = "the layout of structs needs sections alone")]
+mod elf;
+
 #[path = "support/btf.rs"]
 mod btf;
 

@@ -1,0 +1,243 @@
+//! The stack of every chain of calls fits what the oldest kernel allows (Linux 6.1, kernel/bpf/verifier.c,
+//! check_max_stack_depth): 512 octets with each frame rounded up to 32, callbacks of bpf_loop counted like calls, fewer than
+//! eight frames, and under 256 octets above a function that may leave by a tail call. Newer kernels round up to 16 only, so
+//! that loading a program there shows nothing of this.
+
+#[path = "support/elf.rs"]
+mod elf;
+
+use std::collections::BTreeMap;
+
+use elf::{Elf, Symbol};
+
+const STACK_MAX: usize = 512;
+const STACK_ABOVE_TAIL_CALL: usize = 256;
+const FRAMES_MAX: usize = 8;
+const FRAME_UNIT: usize = 32;
+
+const INSTRUCTION: usize = 8;
+const OPCODE_CALL: u8 = 0x85;
+const OPCODE_LOAD_IMM64: u8 = 0x18;
+const OPCODE_MOVE: u8 = 0xbf;
+const OPCODE_ADD_IMM: u8 = 0x07;
+const PSEUDO_CALL: u8 = 1;
+const FRAME_POINTER: u8 = 10;
+const HELPER_TAIL_CALL: i32 = 12;
+const HELPER_TIMER_SET_CALLBACK: i32 = 170;
+
+/// A function by its section and the offset of its first instruction.
+type Place = (usize, usize);
+
+#[derive(Debug)]
+struct Function {
+    name: String,
+    /// Octets of its own frame, rounded up.
+    frame: usize,
+    calls: Vec<Place>,
+    /// Callbacks that run later, on a stack of their own.
+    later: Vec<Place>,
+    leaves: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Instruction {
+    opcode: u8,
+    to: u8,
+    from: u8,
+    offset: i16,
+    imm: i32,
+}
+
+fn instructions(code: &[u8]) -> Vec<Instruction> {
+    code.chunks_exact(INSTRUCTION)
+        .map(|at| Instruction {
+            opcode: at[0],
+            to: at[1] & 0xf,
+            from: at[1] >> 4,
+            offset: i16::from_le_bytes([at[2], at[3]]),
+            imm: i32::from_le_bytes([at[4], at[5], at[6], at[7]]),
+        })
+        .collect()
+}
+
+/// How far below the frame pointer an instruction reaches, `next` being the one that follows it.
+fn reach(now: Instruction, next: Option<&Instruction>) -> usize {
+    let below = |offset: i64| usize::try_from(-offset).unwrap_or(0);
+    match (now.opcode & 0x07, now.opcode) {
+        // Loads name the frame in the source, stores in the destination.
+        (1, _) if now.from == FRAME_POINTER => below(i64::from(now.offset)),
+        (2 | 3, _) if now.to == FRAME_POINTER => below(i64::from(now.offset)),
+        (_, OPCODE_MOVE) if now.from == FRAME_POINTER => match next {
+            Some(add) if add.opcode == OPCODE_ADD_IMM && add.to == now.to => {
+                below(i64::from(add.imm))
+            }
+            _ => panic!("a frame pointer is copied and not moved at once: its reach is not known"),
+        },
+        _ => 0,
+    }
+}
+
+/// Whether the callback whose address is taken at `at` goes to a timer: the next helper that is called says so.
+fn for_timer(code: &[Instruction], at: usize) -> bool {
+    let helper = code[at..]
+        .iter()
+        .find(|next| next.opcode == OPCODE_CALL && next.from == 0);
+    helper.is_some_and(|helper| helper.imm == HELPER_TIMER_SET_CALLBACK)
+}
+
+fn function(elf: &Elf, symbols: &[Symbol], symbol: &Symbol) -> Function {
+    let code = instructions(&elf.body(symbol.section)[symbol.value..][..symbol.size]);
+    let relocations: BTreeMap<usize, usize> = elf.relocations(symbol.section).into_iter().collect();
+    let mut found = Function {
+        name: symbol.name.clone(),
+        frame: 0,
+        calls: Vec::new(),
+        later: Vec::new(),
+        leaves: false,
+    };
+    let mut depth = 1;
+    for (index, now) in code.iter().enumerate() {
+        let offset = symbol.value + index * INSTRUCTION;
+        depth = depth.max(reach(*now, code.get(index + 1)));
+        let named = relocations.get(&offset).map(|symbol| &symbols[*symbol]);
+        let bytes = |instructions: i32| isize::try_from(instructions).unwrap() * 8;
+        match (now.opcode, named) {
+            // libbpf, bpf_object__reloc_code: `imm` counts from the symbol, or from here without one.
+            (OPCODE_CALL, to) if now.from == PSEUDO_CALL => {
+                let start = to.map_or(offset, |to| to.value);
+                let section = to.map_or(symbol.section, |to| to.section);
+                let start = start.checked_add_signed(bytes(now.imm + 1)).unwrap();
+                found.calls.push((section, start));
+            }
+            (OPCODE_LOAD_IMM64, Some(to)) if elf.name(to.section) == ".text" => {
+                let start = to.value + usize::try_from(now.imm).unwrap();
+                let list = if for_timer(&code, index) {
+                    &mut found.later
+                } else {
+                    &mut found.calls
+                };
+                list.push((to.section, start));
+            }
+            (OPCODE_CALL, _) if now.imm == HELPER_TAIL_CALL => found.leaves = true,
+            _ => {}
+        }
+    }
+    found.frame = depth.next_multiple_of(FRAME_UNIT);
+    found
+}
+
+fn functions(elf: &Elf) -> BTreeMap<Place, Function> {
+    let symbols = elf.symbols();
+    symbols
+        .iter()
+        .filter(|symbol| symbol.is_function)
+        .map(|symbol| {
+            (
+                (symbol.section, symbol.value),
+                function(elf, &symbols, symbol),
+            )
+        })
+        .collect()
+}
+
+struct Walk<'a> {
+    functions: &'a BTreeMap<Place, Function>,
+    /// Names and frames from the program down.
+    chain: Vec<(&'a str, usize)>,
+    deepest: usize,
+    wrong: Vec<String>,
+}
+
+impl<'a> Walk<'a> {
+    fn from(&mut self, place: Place) {
+        let function = self
+            .functions
+            .get(&place)
+            .unwrap_or_else(|| panic!("{:?} calls {place:?}, where no function is", self.chain));
+        let above: usize = self.chain.iter().map(|(_, frame)| frame).sum();
+        self.chain.push((&function.name, function.frame));
+        let depth = above + function.frame;
+        self.deepest = self.deepest.max(depth);
+        let mut refuse = |why: String| self.wrong.push(format!("{why}: {:?}", self.chain));
+        if depth > STACK_MAX {
+            refuse(format!("{depth} octets"));
+        }
+        if function.leaves && self.chain.len() > 1 && above >= STACK_ABOVE_TAIL_CALL {
+            refuse(format!("{above} octets above a tail call"));
+        }
+        if self.chain.len() > FRAMES_MAX {
+            refuse(format!("{} frames", self.chain.len()));
+        }
+        for callee in &function.calls {
+            self.from(*callee);
+        }
+        self.chain.pop();
+    }
+}
+
+/// The deepest chain of an object, and every chain that is refused.
+fn depths(elf: &[u8]) -> (usize, Vec<String>) {
+    let elf = Elf::new(elf);
+    let functions = functions(&elf);
+    let programs = functions
+        .iter()
+        .filter(|((section, _), _)| elf.name(*section) != ".text")
+        .map(|(place, _)| *place);
+    let later = functions.values().flat_map(|from| from.later.clone());
+    let mut walk = Walk {
+        functions: &functions,
+        chain: Vec::new(),
+        deepest: 0,
+        wrong: Vec::new(),
+    };
+    let mut begun = 0;
+    for place in programs.chain(later) {
+        walk.from(place);
+        begun += 1;
+    }
+    assert!(begun > 0, "an object without a program");
+    walk.wrong.sort();
+    walk.wrong.dedup();
+    (walk.deepest, walk.wrong)
+}
+
+#[test]
+fn every_chain_of_calls_fits_the_stack_of_the_oldest_kernel() {
+    for object in ["weir_xdp", "weir_tc", "weir_real_server"] {
+        let path = format!("{}/{object}.bpf.o", env!("OUT_DIR"));
+        let (deepest, wrong) = depths(&std::fs::read(&path).unwrap());
+        println!("{object}: {deepest} octets");
+        assert!(
+            wrong.is_empty(),
+            "{object} has {} chains that Linux 6.1 refuses:\n{}",
+            wrong.len(),
+            wrong.join("\n")
+        );
+    }
+}
+
+/// The deepest chain runs through a callback: without callbacks the test above would see less.
+#[test]
+fn callbacks_count() {
+    let elf = std::fs::read(format!("{}/weir_xdp.bpf.o", env!("OUT_DIR"))).unwrap();
+    let elf = Elf::new(&elf);
+    let functions = functions(&elf);
+    let called = |name: &str| {
+        let (place, _) = functions
+            .iter()
+            .find(|(_, function)| function.name == name)
+            .unwrap_or_else(|| panic!("no function {name}"));
+        let by = |list: fn(&Function) -> &Vec<Place>| {
+            functions
+                .values()
+                .any(|function| list(function).contains(place))
+        };
+        (
+            by(|function| &function.calls),
+            by(|function| &function.later),
+        )
+    };
+    assert_eq!(called("climb_step"), (true, false), "bpf_loop's");
+    assert_eq!(called("sweep_tick"), (false, true), "a timer's");
+    assert_eq!(called("flow_release"), (true, false), "a function");
+}
