@@ -13,6 +13,7 @@ pub mod daemon;
 pub mod engine;
 pub mod explain;
 pub mod ipvsadm;
+pub mod keeper;
 pub mod metrics;
 pub mod plan;
 pub mod protect;

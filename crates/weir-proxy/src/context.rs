@@ -143,6 +143,13 @@ impl Context {
         }
     }
 
+    /// After a turn that did not come to its end: what turns take out and put back is there again.
+    pub(crate) fn mend(&mut self) {
+        self.scratch.resize(BODY_ROOM, 0);
+        self.out.clear();
+        self.fields.clear();
+    }
+
     /// Room for as many targets as there ever were.
     pub(crate) fn targets(&mut self, count: usize) {
         self.idle.resize_with(count.max(self.idle.len()), Vec::new);

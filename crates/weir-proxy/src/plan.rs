@@ -123,11 +123,13 @@ pub(crate) struct Targets {
     pub(crate) version: Arc<AtomicU32>,
 }
 
-/// Sockets on one address, one for each worker.
+/// Sockets on one address: one for each worker, more when another process with more workers left them.
 #[derive(Debug)]
 pub(crate) struct Listeners {
     pub(crate) address: SocketAddr,
     pub(crate) sockets: Vec<OwnedFd>,
+    /// Socket `n` is worker `n % workers`'s.
+    pub(crate) workers: usize,
 }
 
 /// One service.

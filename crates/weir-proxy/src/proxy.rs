@@ -68,6 +68,8 @@ pub struct Proxy {
     shared: Arc<Shared>,
     threads: Vec<Thread>,
     known: Known,
+    /// Listening sockets that another process left, by address.
+    left: HashMap<SocketAddr, Vec<OwnedFd>>,
     /// Configured weight, and limit of connections.
     weights: HashMap<ServerName, (u32, u32)>,
     /// Weights that hold in place of the configured ones: an operator's word, a check's result.
@@ -96,9 +98,24 @@ impl Proxy {
             shared: Arc::default(),
             threads: Vec::new(),
             known: Known::default(),
+            left: HashMap::new(),
             weights: HashMap::new(),
             effective: HashMap::new(),
         }
+    }
+
+    /// Takes over listening sockets with all who wait in their queues, for the next configuration; those that it has no use
+    /// for are closed.
+    pub fn adopt(&mut self, sockets: Vec<(SocketAddr, OwnedFd)>) {
+        for (address, socket) in sockets {
+            self.left.entry(address).or_default().push(socket);
+        }
+    }
+
+    /// Where clients are taken, and by which sockets.
+    pub fn listening(&self) -> impl Iterator<Item = (SocketAddr, &[OwnedFd])> {
+        let all = self.known.listeners.iter();
+        all.map(|(address, listeners)| (*address, listeners.sockets.as_slice()))
     }
 
     /// Opens what `desired` needs beyond what is in force.
@@ -115,6 +132,7 @@ impl Proxy {
             };
             services.push(Arc::new(service(
                 &mut known,
+                &mut self.left,
                 self.cpus.len(),
                 proxy,
                 &pools,
@@ -149,6 +167,7 @@ impl Proxy {
     /// Puts a configuration into force; clients that are served notice nothing.
     pub fn commit(&mut self, prepared: Prepared) {
         self.known = prepared.known;
+        self.left.clear();
         self.weights = prepared.weights;
         self.effective
             .retain(|name, _| self.weights.contains_key(name));
@@ -261,6 +280,7 @@ impl Proxy {
 
 fn service(
     known: &mut Known,
+    left: &mut HashMap<SocketAddr, Vec<OwnedFd>>,
     workers: usize,
     proxy: &weir_model::Proxy,
     pools: &[&Pool],
@@ -270,19 +290,19 @@ fn service(
         let listeners = match known.listeners.get(address) {
             Some(listeners) => Arc::clone(listeners),
             None => {
-                let open = || {
-                    (0..workers)
-                        .map(|_| socket::listen(*address))
-                        .collect::<rustix::io::Result<Vec<_>>>()
-                };
-                let sockets = open().map_err(|source| Error::Listen {
-                    service: proxy.name.clone(),
-                    address: *address,
-                    source,
-                })?;
+                let mut sockets = left.remove(address).unwrap_or_default();
+                while sockets.len() < workers {
+                    let opened = socket::listen(*address).map_err(|source| Error::Listen {
+                        service: proxy.name.clone(),
+                        address: *address,
+                        source,
+                    });
+                    sockets.push(opened?);
+                }
                 let listeners = Arc::new(Listeners {
                     address: *address,
                     sockets,
+                    workers,
                 });
                 known.listeners.insert(*address, Arc::clone(&listeners));
                 listeners

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -32,7 +33,7 @@ const PAUSE_MS: u64 = 100;
 #[derive(Debug)]
 struct Listening {
     from: Arc<Listeners>,
-    worker: usize,
+    number: usize,
     local: Rc<Local>,
     /// Not watched: the service has as many clients as it may, or the process as many descriptors.
     paused: bool,
@@ -40,7 +41,7 @@ struct Listening {
 
 impl AsFd for Listening {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.from.sockets[self.worker].as_fd()
+        self.from.sockets[self.number].as_fd()
     }
 }
 
@@ -241,13 +242,16 @@ impl Worker {
             if present.iter().any(|known| Arc::ptr_eq(known, listen)) {
                 continue;
             }
-            let key = self.listening.insert(Listening {
-                from: Arc::clone(listen),
-                worker: self.cx.worker,
-                local: Rc::clone(local),
-                paused: true,
-            });
-            self.resume(key);
+            let own = (self.cx.worker..listen.sockets.len()).step_by(listen.workers);
+            for number in own {
+                let key = self.listening.insert(Listening {
+                    from: Arc::clone(listen),
+                    number,
+                    local: Rc::clone(local),
+                    paused: true,
+                });
+                self.resume(key);
+            }
         }
     }
 
@@ -389,16 +393,30 @@ impl Worker {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
-        match work(session, key, &mut self.cx) {
-            Fate::Stays => {}
-            Fate::Again => self.again.push(key),
-            Fate::Ends => self.close(key),
+        // A defect costs the connection that met it, and no other.
+        let cx = &mut self.cx;
+        let fate = catch_unwind(AssertUnwindSafe(|| work(session, key, cx)));
+        match fate {
+            Ok(Fate::Stays) => {}
+            Ok(Fate::Again) => self.again.push(key),
+            Ok(Fate::Ends) => self.close(key),
+            Err(_) => {
+                tracing::error!(
+                    service = session.local.service.name,
+                    "a connection's handling failed"
+                );
+                self.cx.mend();
+                self.close(key);
+            }
         }
     }
 
     fn close(&mut self, key: Key) {
         if let Some(mut session) = self.sessions.remove(key) {
-            session.end(&mut self.cx);
+            let cx = &mut self.cx;
+            if catch_unwind(AssertUnwindSafe(|| session.end(cx))).is_err() {
+                tracing::error!("a connection's end failed");
+            }
             let service = &session.local.service;
             service.clients.fetch_sub(1, Relaxed);
             service.counters.of(self.cx.worker).present.sub(1);

@@ -8,7 +8,9 @@
 //! `weir-dataplane`, which stand on this crate. `unsafe` is confined to the few
 //! calls that have no safe wrapper ([`ethtool`], [`NetNs`], [`FrameSocket`], [`names`]).
 
+mod activation;
 mod capability;
+mod channel;
 mod clock;
 mod cpu;
 mod error;
@@ -21,7 +23,9 @@ mod netns;
 mod notify;
 mod packet;
 
+pub use activation::inherited_files;
 pub use capability::{Capabilities, Capability};
+pub use channel::{Channel, FILES_MAX, MESSAGE_MAX, Message};
 pub use clock::{Clock, boot_id, now_ns};
 pub use cpu::{pin_thread, possible_cpus};
 pub use error::Error;

@@ -6,6 +6,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use crate::{Error, Result};
@@ -15,7 +16,7 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub struct LockFile {
     path: PathBuf,
-    _file: File,
+    file: File,
 }
 
 impl LockFile {
@@ -54,13 +55,20 @@ impl LockFile {
             .map_err(|e| Error::file(path, e))?;
         Ok(Self {
             path: path.to_owned(),
-            _file: file,
+            file,
         })
     }
 
     /// Where the lock is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+/// Another process that gets the descriptor holds the lock as well, until it ends.
+impl AsFd for LockFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }
 

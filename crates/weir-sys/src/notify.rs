@@ -7,9 +7,16 @@
 
 use std::env;
 use std::ffi::OsStr;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use rustix::net::{
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, sendmsg_addr,
+};
 
 use crate::clock::{Clock, now_ns};
 use crate::{Error, Result};
@@ -87,6 +94,51 @@ impl Notifier {
             return Ok(());
         };
         let message = notification.message(now_ns(Clock::Monotonic) / 1_000);
+        Self::send_text(manager, &message)
+    }
+
+    /// Has the manager hold a descriptor under a name without colons, for this service's next start; in place of one that it
+    /// holds under that name.
+    ///
+    /// # Errors
+    /// As [`Notifier::send`].
+    pub fn store(&self, name: &str, file: BorrowedFd<'_>) -> Result<()> {
+        self.forget(name)?;
+        let Some(manager) = &self.manager else {
+            return Ok(());
+        };
+        let message = format!("FDSTORE=1\nFDNAME={name}");
+        let files = [file];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(SendAncillaryMessage::ScmRights(&files));
+        let mut send = || -> std::io::Result<()> {
+            let to = match (manager.as_pathname(), manager.as_abstract_name()) {
+                (Some(path), _) => SocketAddrUnix::new(path)?,
+                (_, Some(name)) => SocketAddrUnix::new_abstract_name(name)?,
+                _ => return Err(std::io::ErrorKind::InvalidInput.into()),
+            };
+            let socket = UnixDatagram::unbound()?;
+            let parts = [IoSlice::new(message.as_bytes())];
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            sendmsg_addr(&socket, &to, &parts, &mut control, flags)?;
+            Ok(())
+        };
+        send().map_err(|e| Error::call("sendmsg", "NOTIFY_SOCKET", e))
+    }
+
+    /// Has the manager let go of what it holds under a name.
+    ///
+    /// # Errors
+    /// As [`Notifier::send`].
+    pub fn forget(&self, name: &str) -> Result<()> {
+        match &self.manager {
+            Some(manager) => Self::send_text(manager, &format!("FDSTOREREMOVE=1\nFDNAME={name}")),
+            None => Ok(()),
+        }
+    }
+
+    fn send_text(manager: &SocketAddr, message: &str) -> Result<()> {
         let send = || {
             let socket = UnixDatagram::unbound()?;
             socket.set_nonblocking(true)?;

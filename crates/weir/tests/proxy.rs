@@ -1,6 +1,8 @@
 //! Proxy services from the command line, over loopback and without rights: requests, reloads and dying servers under load,
 //! and the end.
 
+#[path = "proxy/keeper.rs"]
+mod keeper;
 #[path = "proxy/origin.rs"]
 mod origin;
 #[path = "proxy/smuggling.rs"]
@@ -58,28 +60,41 @@ impl Seat {
             configuration(listen, protocol, servers, more),
         )
         .expect("written");
+        let seat = Self {
+            child: Self::run(&directory),
+            directory,
+            listen,
+        };
+        seat.await_answer();
+        seat
+    }
+
+    fn run(directory: &std::path::Path) -> Child {
         let log = fs::File::create(directory.join("log")).expect("a log");
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        Self::place(&mut command, &directory);
-        let child = command
+        Self::place(&mut command, directory);
+        command
             .args(["run", "-c"])
             .arg(directory.join("weir.toml"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
-            .expect("the daemon starts");
-        let seat = Self {
-            directory,
-            child,
-            listen,
-        };
+            .expect("the daemon starts")
+    }
+
+    /// After the end of the one before.
+    fn start_again(&mut self) {
+        self.child = Self::run(&self.directory);
+        self.await_answer();
+    }
+
+    fn await_answer(&self) {
         let deadline = Instant::now() + Duration::from_secs(30);
-        while !seat.weir(&["status"]).0 {
-            assert!(Instant::now() < deadline, "the daemon: {}", seat.log());
+        while !self.weir(&["status"]).0 {
+            assert!(Instant::now() < deadline, "the daemon: {}", self.log());
             std::thread::sleep(Duration::from_millis(50));
         }
-        seat
     }
 
     fn place(command: &mut Command, directory: &std::path::Path) {

@@ -14,6 +14,7 @@ use crate::check::Checks;
 use crate::configuration::{self, Loaded, Rejected};
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
+use crate::keeper::Kept;
 use crate::plan::{Plan, plan};
 use crate::status::Report;
 
@@ -28,6 +29,8 @@ pub struct Director<P> {
     admin: Admin,
     runtime_dir: RuntimeDir,
     checks: Checks,
+    /// How often a daemon died since the keeper started, and how the last one did.
+    deaths: (u32, Option<String>),
 }
 
 impl<P: Plane> Director<P> {
@@ -47,10 +50,16 @@ impl<P: Plane> Director<P> {
             admin,
             runtime_dir,
             checks: Checks::start(),
+            deaths: (0, None),
         };
         director.check();
         director.note();
         director
+    }
+
+    /// Shows what the keeper has seen.
+    pub fn count_deaths(&mut self, kept: &Kept) {
+        self.deaths = (kept.restarts, kept.last_death.clone());
     }
 
     /// Lets what is under way come to its end, as long as the configuration says.
@@ -137,7 +146,12 @@ impl<P: Plane> Director<P> {
     fn status(&self) -> Result<Report, Refusal> {
         let mut snapshot = self.plane.snapshot().map_err(Refusal::new)?;
         self.checks.annotate(&mut snapshot);
-        Ok(Report::from(&snapshot))
+        let (restarts, last_death) = self.deaths.clone();
+        Ok(Report {
+            restarts,
+            last_death,
+            ..Report::from(&snapshot)
+        })
     }
 
     async fn ipvsadm(&mut self, request: &ipvsadm::Request) -> Result<ipvsadm::Answer, Refusal> {

@@ -25,6 +25,7 @@ use weir_sys::{Notification, Notifier};
 
 use crate::api::{self, Access, FileRequest, Order};
 use crate::configuration;
+use crate::keeper::Kept;
 use crate::traffic;
 
 pub use admin::{Admin, Move};
@@ -50,15 +51,18 @@ pub struct Options {
     pub color: bool,
 }
 
-/// Runs until SIGTERM or SIGINT, with the engine that `open` brings up for the file's configuration.
+/// Runs until SIGTERM or SIGINT, with the engine that `open` brings up for the file's configuration. After a death, and as a
+/// successor, it is the configuration that was in force, whatever the file holds by now.
 ///
 /// # Errors
 /// It could not start; nothing of the configuration is in force then that was not before.
 pub async fn run<P: Plane>(
     options: &Options,
-    open: impl AsyncFnOnce(&Desired) -> Result<P, P::Error>,
+    mut kept: Kept,
+    open: impl AsyncFnOnce(&Desired, &mut Kept) -> Result<P, P::Error>,
 ) -> Result<(), Error> {
-    let loaded = configuration::load(&options.config, options.color)?;
+    let (file, text) = in_force(options, &kept);
+    let loaded = configuration::load(&text, options.color)?;
     for line in loaded.findings.lines() {
         eprintln!("{line}");
     }
@@ -70,33 +74,52 @@ pub async fn run<P: Plane>(
         tracing::warn!(%error, "few connections and probes can be open at a time");
     }
     let notifier = Notifier::from_env()?;
-    let runtime_dir = RuntimeDir::take(&options.runtime_dir)?;
+    let runtime_dir = if kept.is_kept() {
+        RuntimeDir::kept(&options.runtime_dir)
+    } else {
+        RuntimeDir::take(&options.runtime_dir)?
+    };
     let mut signals = Signals::new().map_err(|source| Error::Signals { source })?;
     // Before the engine reads its tables, so that no change falls between.
     let network = Network::open()?;
     let (orders, taken) = api::orders();
-    let mut admin = Admin::new(orders.clone(), runtime_dir.token()?);
+    let mut admin = Admin::new(orders.clone(), runtime_dir.token()?, &mut kept);
     let to = admin.prepare(loaded.desired.node.admin).await?;
-    let engine = open(&loaded.desired).await.map_err(|error| Error::Engine {
-        source: Box::new(error),
-    })?;
+    let engine = open(&loaded.desired, &mut kept)
+        .await
+        .map_err(|error| Error::Engine {
+            source: Box::new(error),
+        })?;
     let listener = runtime_dir.listen()?;
     tokio::spawn(api::serve(listener, api::router(orders, &Access::Full)));
     admin.go(to);
     tracing::info!(
-        file = %options.config.display(),
+        file = %file.display(),
         holds = configuration::extent(&loaded.desired),
         "running"
     );
+    kept.ready();
     tell(&notifier, Notification::Ready);
-    let file = options.config.clone();
     let mut director = Director::new(engine, loaded, file, admin, runtime_dir);
+    director.count_deaths(&kept);
     serve(&mut director, taken, network, &mut signals, &notifier).await;
     tell(&notifier, Notification::Stopping);
     director.drain().await;
     director.close()?;
     tracing::info!("stopped; what is in the kernel forwards on");
     Ok(())
+}
+
+/// The configuration file, and where its text is to be read.
+fn in_force(options: &Options, kept: &Kept) -> (PathBuf, PathBuf) {
+    let noted = (
+        last_configuration(&options.runtime_dir),
+        last_text(&options.runtime_dir),
+    );
+    match noted {
+        (Some(file), Some(text)) if kept.goes_on() => (file, text),
+        _ => (options.config.clone(), options.config.clone()),
+    }
 }
 
 async fn serve<P: Plane>(

@@ -4,12 +4,17 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use tokio::net::UnixListener;
 use weir_sys::LockFile;
 
 use super::Error;
 use crate::api::Token;
+
+/// How long a daemon may take to die after its keeper, and how often that is looked at.
+const DYING: Duration = Duration::from_secs(2);
+const DYING_LOOK: Duration = Duration::from_millis(5);
 
 /// Held by the daemon as long as it lives.
 pub const LOCK: &str = "lock";
@@ -41,7 +46,8 @@ pub fn last_text(runtime_dir: &Path) -> Option<PathBuf> {
 #[derive(Debug)]
 pub struct RuntimeDir {
     path: PathBuf,
-    _lock: LockFile,
+    /// Without one the keeper holds it, for as long as this process lives.
+    _lock: Option<LockFile>,
 }
 
 impl RuntimeDir {
@@ -50,17 +56,43 @@ impl RuntimeDir {
     /// # Errors
     /// [`Error::Running`] when another daemon holds it.
     pub fn take(path: &Path) -> Result<Self, Error> {
+        let lock = Self::lock(path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            _lock: Some(lock),
+        })
+    }
+
+    /// Of a daemon whose keeper has the lock.
+    pub fn kept(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            _lock: None,
+        }
+    }
+
+    /// Makes the directory if need be and takes its lock. That of a keeper which was killed a moment ago is waited for: its
+    /// daemon, which holds it too, dies after it.
+    ///
+    /// # Errors
+    /// [`Error::Running`] when another process holds it.
+    pub fn lock(path: &Path) -> Result<LockFile, Error> {
         let mut builder = fs::DirBuilder::new();
         builder.recursive(true).mode(0o755);
         builder.create(path).map_err(|e| file(path, e))?;
-        let lock = LockFile::acquire(path.join(LOCK)).map_err(|error| match error {
-            weir_sys::Error::Locked { holder, .. } => Error::Running { holder },
-            other => Error::System(other),
-        })?;
-        Ok(Self {
-            path: path.to_owned(),
-            _lock: lock,
-        })
+        let begun = Instant::now();
+        loop {
+            match LockFile::acquire(path.join(LOCK)) {
+                Err(weir_sys::Error::Locked { holder, .. }) => {
+                    let gone = |pid: u32| !Path::new(&format!("/proc/{pid}")).exists();
+                    if !holder.is_some_and(gone) || begun.elapsed() > DYING {
+                        return Err(Error::Running { holder });
+                    }
+                    std::thread::sleep(DYING_LOOK);
+                }
+                other => return Ok(other?),
+            }
+        }
     }
 
     /// Listens on the socket, for the owner alone, in place of what a dead daemon left there.

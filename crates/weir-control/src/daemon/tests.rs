@@ -128,7 +128,11 @@ impl Seat {
         let loaded = configuration::load(&file, false).unwrap();
         let told = Fake::default();
         let (orders, mut taken) = api::orders();
-        let admin = Admin::new(orders.clone(), runtime_dir.token().unwrap());
+        let admin = Admin::new(
+            orders.clone(),
+            runtime_dir.token().unwrap(),
+            &mut Kept::default(),
+        );
         let listener = runtime_dir.listen().unwrap();
         let mut director = Director::new(told.clone(), loaded, file, admin, runtime_dir);
         tokio::spawn(api::serve(listener, api::router(orders, &Access::Full)));

@@ -27,6 +27,12 @@ pub use time::rfc3339;
 pub struct Report {
     /// Counts up with every configuration that took effect.
     pub revision: u64,
+    /// How often the daemon died and was started again since `weir run`; absent when it never did.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub restarts: u32,
+    /// How it died the last time: `signal 9`, `exit code 101`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_death: Option<String>,
     /// Where XDP is attached.
     pub xdp: Vec<Interface>,
     /// Services in file order.
@@ -38,6 +44,14 @@ pub struct Report {
     pub checks: Option<Checks>,
     /// Packets by what became of them; reasons that never occurred are left out.
     pub reasons: Vec<Reason>,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks with a reference"
+)]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// One interface with XDP.
@@ -231,6 +245,8 @@ impl From<&Snapshot> for Report {
         };
         Self {
             revision: snapshot.revision,
+            restarts: 0,
+            last_death: None,
             xdp: snapshot.interfaces.iter().map(interface).collect(),
             services: snapshot
                 .services

@@ -35,6 +35,10 @@ pub fn render(report: &Report, earlier: Option<Earlier<'_>>) -> String {
 
 fn director(report: &Report) -> String {
     let mut out = format!("revision {}", report.revision);
+    if let Some(how) = &report.last_death {
+        let times = report.restarts;
+        out.push_str(&format!(", the daemon died {times} times, last by {how}"));
+    }
     for at in &report.xdp {
         let _ = write!(out, ", xdp {} on {}", at.mode, at.interface);
     }

@@ -7,7 +7,8 @@
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -24,10 +25,14 @@ use crate::engine::standing::Standings;
 use crate::engine::{self, Claim, Engine, Paths};
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
+use crate::keeper::{Kept, Link};
 use crate::snapshot::{ProxyServerStatus, ProxyStatus, ServerState, Snapshot, VipStatus};
 
 /// What loading, attaching and addressing cannot do without.
 const NEEDED: [Capability; 2] = [Capability::NetAdmin, Capability::Bpf];
+
+/// The kind of sockets that clients of proxy services come by, for the keeper.
+const SOCKETS: &str = "proxy";
 
 /// Why a configuration cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -88,6 +93,9 @@ pub struct Traffic {
     standings: Standings,
     /// When a server's state began, by pool and name.
     since: BTreeMap<(String, String), SystemTime>,
+    keeper: Link,
+    /// How many sockets of each address the keeper has.
+    kept: BTreeMap<SocketAddr, usize>,
 }
 
 impl Traffic {
@@ -96,7 +104,7 @@ impl Traffic {
     ///
     /// # Errors
     /// The configuration cannot be had, or the kernel refuses. What ran before goes on.
-    pub async fn open(paths: &Paths, desired: &Desired) -> Result<Self, Error> {
+    pub async fn open(paths: &Paths, desired: &Desired, kept: &mut Kept) -> Result<Self, Error> {
         let mut traffic = Self {
             paths: paths.clone(),
             engine: None,
@@ -105,7 +113,14 @@ impl Traffic {
             words: Words::read(&paths.runtime_dir),
             standings: Standings::default(),
             since: BTreeMap::new(),
+            keeper: kept.link.clone(),
+            kept: BTreeMap::new(),
         };
+        let left = kept.take(SOCKETS);
+        for (address, _) in &left {
+            *traffic.kept.entry(*address).or_default() += 1;
+        }
+        traffic.proxy.adopt(left);
         let prepared = traffic.proxy.prepare(desired)?;
         // What an earlier configuration pinned must be told that its services are gone.
         let pinned = paths.pin_dir.exists() && check_rights().is_ok();
@@ -135,6 +150,7 @@ impl Traffic {
 
     fn go_over(&mut self, prepared: weir_proxy::Prepared, desired: &Desired) {
         self.proxy.commit(prepared);
+        self.tell_keeper();
         self.desired = desired.clone();
         let now = SystemTime::now();
         let mut since = std::mem::take(&mut self.since);
@@ -149,6 +165,21 @@ impl Traffic {
             .map(|(pool, _)| pool.name.clone())
             .collect();
         pools.iter().for_each(|pool| self.reweigh(pool));
+    }
+
+    /// The keeper holds what is listened on, so that no death closes it.
+    fn tell_keeper(&mut self) {
+        let mut former = std::mem::take(&mut self.kept);
+        for (address, sockets) in self.proxy.listening() {
+            let held = former.remove(&address).unwrap_or(0);
+            for (number, socket) in sockets.iter().enumerate().skip(held) {
+                self.keeper.keep(SOCKETS, address, number, socket.as_fd());
+            }
+            self.kept.insert(address, sockets.len());
+        }
+        for (address, count) in former {
+            (0..count).for_each(|number| self.keeper.forget(SOCKETS, address, number));
+        }
     }
 
     /// Gives the proxy the weights that follow from configuration, operators' words and checks.
@@ -187,7 +218,7 @@ impl Traffic {
                     .unwrap_or(weir_model::Proxy::default_scheduler(proxy.protocol));
                 Some(ProxyStatus {
                     listen: proxy.listen.clone(),
-                    vip: vip(proxy.listen.first().map(std::net::SocketAddr::ip)),
+                    vip: vip(proxy.listen.first().map(SocketAddr::ip)),
                     protocol: proxy.protocol,
                     scheduler: scheduler.to_string(),
                     pool: proxy.pool.clone(),

@@ -2,8 +2,10 @@
 
 use std::process::ExitCode;
 
+use weir_control::configuration;
 use weir_control::daemon::{self, Options};
 use weir_control::engine::Paths;
+use weir_control::keeper::{self, Kept};
 use weir_control::traffic::Traffic;
 
 use super::Outcome;
@@ -16,6 +18,25 @@ const API_THREADS: usize = 1;
 
 pub(super) fn run(places: &Places) -> Outcome {
     terminal::log("info");
+    match Kept::from_environment()? {
+        Some(kept) => daemon(places, kept),
+        None => keeper(places),
+    }
+}
+
+/// One thread, whose end the daemon would not survive: nothing else may run it.
+fn keeper(places: &Places) -> Outcome {
+    // A mistake is told before anything is made; from here on only daemons read the file.
+    configuration::load(&std::path::absolute(places.config())?, terminal::color()).map_err(
+        |rejected| Failure::Findings {
+            findings: rejected.diagnostics,
+        },
+    )?;
+    let code = super::block_on(keeper::keep(&places.runtime_dir))?.map_err(Failure::failed)?;
+    Ok(ExitCode::from(code))
+}
+
+fn daemon(places: &Places, kept: Kept) -> Outcome {
     let options = Options {
         config: std::path::absolute(places.config())?,
         runtime_dir: places.runtime_dir.clone(),
@@ -29,8 +50,8 @@ pub(super) fn run(places: &Places) -> Outcome {
         .worker_threads(API_THREADS)
         .enable_all()
         .build()?;
-    let opened = daemon::run(&options, async |desired| {
-        Traffic::open(&paths, desired).await
+    let opened = daemon::run(&options, kept, async |desired, kept| {
+        Traffic::open(&paths, desired, kept).await
     });
     runtime.block_on(opened).map_err(|error| match error {
         daemon::Error::Configuration(rejected) => Failure::Findings {

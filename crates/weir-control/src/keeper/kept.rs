@@ -1,0 +1,247 @@
+//! The daemon's side: what its keeper gave it, and what it tells the keeper.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use weir_sys::Channel;
+
+use super::message::{Order, Word};
+
+/// Environment: the keeper's process, whose child has the channel as its standard input.
+pub(super) const KEEPER: &str = "WEIR_KEEPER";
+
+/// The name under which a socket is kept. The service manager's names have no colon (sd_notify(3), FDNAME).
+pub(super) fn name(kind: &str, address: SocketAddr, number: usize) -> String {
+    format!("{kind}/{address}/{number}").replace(':', "~")
+}
+
+/// The way to the keeper. Without one (in tests) telling does nothing.
+#[derive(Debug, Clone, Default)]
+pub struct Link {
+    channel: Option<Arc<Channel>>,
+}
+
+/// What the keeper gave. Without one there is nothing.
+#[derive(Debug, Default)]
+pub struct Kept {
+    /// The way back to it.
+    pub link: Link,
+    sockets: BTreeMap<String, OwnedFd>,
+    /// As long as this process lives, no other daemon may start.
+    _lock: Option<OwnedFd>,
+    /// How often a daemon died since the keeper started.
+    pub restarts: u32,
+    /// How the last one did.
+    pub last_death: Option<String>,
+    /// What the predecessor hands over, for a successor.
+    pub takeover: Option<Takeover>,
+}
+
+/// Between a daemon and its successor.
+#[derive(Debug)]
+pub struct Takeover {
+    /// To the predecessor.
+    pub channel: Channel,
+    /// What it left.
+    pub state: File,
+}
+
+/// How an upgrade ended.
+#[derive(Debug)]
+pub enum Succession {
+    /// Another daemon is in charge.
+    By {
+        /// Its process.
+        pid: u32,
+        /// To it.
+        channel: Channel,
+    },
+    /// This one still is.
+    Failed {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Kept {
+    /// From the environment, if a keeper has started this process; then it ends with the keeper.
+    ///
+    /// # Errors
+    /// The keeper is not understood, or gone.
+    pub fn from_environment() -> io::Result<Option<Self>> {
+        let parent = getppid().map(|pid| pid.as_raw_nonzero().to_string());
+        if std::env::var(KEEPER).ok() != parent || parent.is_none() {
+            return Ok(None);
+        }
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        if getppid().map(|pid| pid.as_raw_nonzero().to_string()) != parent {
+            return Err(io::Error::other("the keeper is gone"));
+        }
+        let channel = Channel::from(io::stdin().as_fd().try_clone_to_owned()?);
+        // What this process starts must not have it.
+        rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
+        let mut kept = Self::default();
+        loop {
+            let message = channel.receive().map_err(io::Error::other)?;
+            let message = message.ok_or_else(|| io::Error::other("the keeper is gone"))?;
+            let mut files = message.files.into_iter();
+            match serde_json::from_slice(&message.bytes)? {
+                Word::Socket { name } => kept.sockets.extend(files.next().map(|file| (name, file))),
+                Word::Begin {
+                    restarts,
+                    last_death,
+                    successor,
+                } => {
+                    kept.restarts = restarts;
+                    kept.last_death = last_death;
+                    kept._lock = files.next();
+                    let pair = (files.next(), files.next());
+                    if let (true, (Some(channel), Some(state))) = (successor, pair) {
+                        kept.takeover = Some(Takeover {
+                            channel: channel.into(),
+                            state: state.into(),
+                        });
+                    }
+                    kept.link.channel = Some(Arc::new(channel));
+                    return Ok(Some(kept));
+                }
+                Word::Succeeded { .. } | Word::Failed { .. } => {}
+            }
+        }
+    }
+
+    /// Whether a keeper has the runtime directory's lock.
+    pub const fn is_kept(&self) -> bool {
+        self.link.channel.is_some()
+    }
+
+    /// Whether what was in force is to go on, whatever the file holds by now.
+    pub const fn goes_on(&self) -> bool {
+        self.restarts > 0 || self.takeover.is_some()
+    }
+
+    /// Takes the sockets of a kind out, each with its address, in the order of their numbers.
+    pub fn take(&mut self, kind: &str) -> Vec<(SocketAddr, OwnedFd)> {
+        let names: Vec<String> = self.sockets.keys().cloned().collect();
+        let mut found: Vec<(SocketAddr, usize, OwnedFd)> = Vec::new();
+        for name in names {
+            let parts: Vec<&str> = name.split('/').collect();
+            let [of, address, number] = parts.as_slice() else {
+                continue;
+            };
+            let address = address.replace('~', ":").parse();
+            let (Ok(address), Ok(number)) = (address, number.parse()) else {
+                continue;
+            };
+            if *of == kind
+                && let Some(socket) = self.sockets.remove(&name)
+            {
+                found.push((address, number, socket));
+            }
+        }
+        found.sort_by_key(|(address, number, _)| (*address, *number));
+        found
+            .into_iter()
+            .map(|(address, _, socket)| (address, socket))
+            .collect()
+    }
+
+    /// The configuration is in force. Sockets that nothing of it listens on are let go.
+    pub fn ready(&mut self) {
+        for name in std::mem::take(&mut self.sockets).into_keys() {
+            self.link.tell(&Order::Forget { name }, &[]);
+        }
+        self.link.tell(&Order::Ready, &[]);
+    }
+}
+
+impl Link {
+    fn tell(&self, order: &Order, files: &[BorrowedFd<'_>]) {
+        let Some(channel) = &self.channel else { return };
+        let told = serde_json::to_vec(order).map(|bytes| channel.send(&bytes, files));
+        if let Ok(Err(error)) = told {
+            tracing::warn!(%error, "the keeper does not hear");
+        }
+    }
+
+    /// Has the keeper hold a socket.
+    pub fn keep(&self, kind: &str, address: SocketAddr, number: usize, socket: BorrowedFd<'_>) {
+        let name = name(kind, address, number);
+        self.tell(&Order::Keep { name }, &[socket]);
+    }
+
+    /// Has the keeper let go of a socket.
+    pub fn forget(&self, kind: &str, address: SocketAddr, number: usize) {
+        let name = name(kind, address, number);
+        self.tell(&Order::Forget { name }, &[]);
+    }
+
+    /// Has `program` started to take over with `state`, and waits until it is ready or has failed. Blocks.
+    pub fn upgrade(&self, program: PathBuf, state: BorrowedFd<'_>) -> Succession {
+        let failed = |reason: &str| Succession::Failed {
+            reason: reason.to_owned(),
+        };
+        let Some(channel) = &self.channel else {
+            return failed("this daemon runs without a keeper");
+        };
+        self.tell(&Order::Upgrade { program }, &[state]);
+        loop {
+            let message = match channel.receive() {
+                Ok(Some(message)) => message,
+                Ok(None) => return failed("the keeper is gone"),
+                Err(error) => return failed(&error.to_string()),
+            };
+            match serde_json::from_slice(&message.bytes) {
+                Ok(Word::Succeeded { pid }) => {
+                    return match message.files.into_iter().next() {
+                        Some(channel) => Succession::By {
+                            pid,
+                            channel: channel.into(),
+                        },
+                        None => failed("no way to the successor"),
+                    };
+                }
+                Ok(Word::Failed { reason }) => return Succession::Failed { reason },
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_which_socket_it_is() {
+        let mut kept = Kept::default();
+        let socket = || OwnedFd::from(File::open("/dev/null").unwrap());
+        let (v4, v6): (SocketAddr, SocketAddr) =
+            ("127.0.0.1:80".parse().unwrap(), "[::1]:80".parse().unwrap());
+        for (kind, address, number) in [
+            ("proxy", v4, 10),
+            ("proxy", v4, 2),
+            ("proxy", v6, 0),
+            ("admin", v4, 0),
+        ] {
+            let name = name(kind, address, number);
+            assert!(!name.contains(':'), "{name}");
+            kept.sockets.insert(name, socket());
+        }
+        kept.sockets.insert("stray".to_owned(), socket());
+        let found: Vec<SocketAddr> = kept
+            .take("proxy")
+            .iter()
+            .map(|(address, _)| *address)
+            .collect();
+        assert_eq!(found, [v4, v4, v6]);
+        assert_eq!(kept.take("admin").len(), 1);
+        assert_eq!(kept.sockets.len(), 1);
+    }
+}

@@ -1,0 +1,107 @@
+//! A daemon as its keeper sees it: a process and a channel.
+
+use std::ffi::OsString;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::process::ExitStatus;
+use std::sync::Arc;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::Command;
+use tokio::sync::mpsc;
+use weir_sys::Channel;
+
+use super::kept::KEEPER;
+use super::message::{Order, Word};
+use crate::daemon;
+
+/// What becomes known of a daemon.
+#[derive(Debug)]
+pub(super) enum News {
+    /// It said something.
+    Said(Order, Vec<OwnedFd>),
+    /// It is gone.
+    Ended(ExitStatus),
+    /// It has had its time to be ready.
+    Late,
+    /// A pause is over: another one may be started in its place.
+    Again,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Kid {
+    pid: Option<Pid>,
+    channel: Arc<Channel>,
+}
+
+impl Kid {
+    /// Starts `program` with this process's arguments; what becomes known of it goes to `news`, under `number`. Must be called
+    /// inside a tokio runtime, by a thread that lives as long as the process: its end is the daemon's.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub(super) fn start(
+        program: &Path,
+        number: u32,
+        news: mpsc::UnboundedSender<(u32, News)>,
+    ) -> Result<Self, daemon::Error> {
+        let (mine, theirs) = Channel::pair()?;
+        let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+        let spawned = Command::new(program)
+            .args(arguments)
+            .env(KEEPER, std::process::id().to_string())
+            .env_remove("LISTEN_PID")
+            .env_remove("LISTEN_FDS")
+            .env_remove("LISTEN_FDNAMES")
+            .stdin(OwnedFd::from(theirs))
+            .spawn();
+        let mut child = spawned.map_err(|source| daemon::Error::File {
+            path: program.to_owned(),
+            source,
+        })?;
+        let pid = child
+            .id()
+            .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        let channel = Arc::new(mine);
+        let (reads, said) = (Arc::clone(&channel), news.clone());
+        // Ends with the daemon, whose end of the channel nobody else has.
+        std::thread::spawn(move || {
+            while let Ok(Some(message)) = reads.receive() {
+                match serde_json::from_slice(&message.bytes) {
+                    Ok(order) => {
+                        let _ = said.send((number, News::Said(order, message.files)));
+                    }
+                    Err(error) => tracing::warn!(%error, "the daemon is not understood"),
+                }
+            }
+        });
+        tokio::spawn(async move {
+            if let Ok(status) = child.wait().await {
+                let _ = news.send((number, News::Ended(status)));
+            }
+        });
+        Ok(Self { pid, channel })
+    }
+
+    /// Its process.
+    pub(super) fn pid(&self) -> u32 {
+        self.pid
+            .map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs())
+    }
+
+    /// Says something. One that is gone hears nothing, and its end becomes known.
+    pub(super) fn tell(&self, word: &Word, files: &[BorrowedFd<'_>]) {
+        let told = serde_json::to_vec(word).map(|bytes| self.channel.send(&bytes, files));
+        if let Ok(Err(error)) = told {
+            tracing::debug!(%error, "the daemon does not hear");
+        }
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        if let Some(pid) = self.pid {
+            // It may be gone.
+            let _ = kill_process(pid, signal);
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! `weir run` is two processes: this one, which holds the listening sockets and starts the daemon again when it dies, and the
+//! daemon, which does everything else.
+//!
+//! A socket that the daemon opens comes here as well ([`Kept`] is the daemon's side), so that no client is refused while nobody
+//! accepts: its SYN waits in the backlog for the next daemon. Under systemd the sockets also go into the descriptor store,
+//! which outlives this process.
+//!
+//! The keeper reads no configuration and knows no service. A daemon that dies is started again at once, then ever later; one
+//! that dies too often ends the keeper as well. An order to upgrade starts a second daemon beside the first, which stays in
+//! charge until the second is ready.
+
+mod kept;
+mod kid;
+mod message;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use weir_sys::{Channel, LockFile, Notifier, inherited_files};
+
+use crate::daemon;
+use kid::{Kid, News};
+use message::{Order, Word};
+
+pub use kept::{Kept, Link, Succession, Takeover};
+
+/// This many deaths in a minute, and the keeper gives up.
+const DEATHS_MAX: usize = 10;
+const DEATHS_SPAN: Duration = Duration::from_secs(60);
+/// Between the second death of that minute and the next start; it doubles from there.
+const PAUSE_FIRST: Duration = Duration::from_millis(100);
+const PAUSE_LAST: Duration = Duration::from_secs(5);
+/// How long a successor may take to be ready.
+const COMING_MAX: Duration = Duration::from_secs(60);
+
+/// What a daemon is to the keeper.
+#[derive(Debug)]
+enum Role {
+    /// Not ready; `again`: one before it was.
+    Starting { again: bool },
+    /// In charge.
+    Serving,
+    /// Was started to take over; the way to it, for its predecessor.
+    Coming { way: Channel },
+    /// Was succeeded; its connections end.
+    Leaving,
+}
+
+#[derive(Debug)]
+struct Keeper {
+    /// What is started next time.
+    program: PathBuf,
+    sockets: BTreeMap<String, OwnedFd>,
+    lock: LockFile,
+    notifier: Notifier,
+    kids: BTreeMap<u32, (Role, Kid, PathBuf)>,
+    numbers: u32,
+    news: mpsc::UnboundedSender<(u32, News)>,
+    deaths: VecDeque<Instant>,
+    restarts: u32,
+    last_death: Option<String>,
+    stopping: bool,
+    /// The exit code of the daemon that was in charge when the end came.
+    code: u8,
+}
+
+/// Runs daemons until one ends by itself or this process is told to end; the exit code. Must be called by a thread that lives
+/// as long as the process, inside a tokio runtime.
+///
+/// # Errors
+/// Another keeper holds the runtime directory, or no process can be started.
+pub async fn keep(runtime_dir: &Path) -> Result<u8, daemon::Error> {
+    let lock = daemon::RuntimeDir::lock(runtime_dir)?;
+    let program = std::env::current_exe().map_err(|source| daemon::Error::File {
+        path: "/proc/self/exe".into(),
+        source,
+    })?;
+    let on = |kind| signal(kind).map_err(|source| daemon::Error::Signals { source });
+    let (mut hangup, mut terminate) = (on(SignalKind::hangup())?, on(SignalKind::terminate())?);
+    let mut interrupt = on(SignalKind::interrupt())?;
+    let (news, mut heard) = mpsc::unbounded_channel();
+    let mut keeper = Keeper {
+        program,
+        sockets: inherited_files().into_iter().collect(),
+        lock,
+        notifier: Notifier::from_env()?,
+        kids: BTreeMap::new(),
+        numbers: 0,
+        news,
+        deaths: VecDeque::new(),
+        restarts: 0,
+        last_death: None,
+        stopping: false,
+        code: 0,
+    };
+    keeper.start_first(false)?;
+    loop {
+        tokio::select! {
+            Some((number, news)) = heard.recv() => {
+                if let Some(code) = keeper.hear(number, news)? {
+                    return Ok(code);
+                }
+            }
+            _ = hangup.recv() => keeper.reload(),
+            _ = terminate.recv() => keeper.stop(Signal::TERM),
+            _ = interrupt.recv() => keeper.stop(Signal::INT),
+        }
+    }
+}
+
+impl Keeper {
+    /// Starts a daemon with all that is kept; `files` come along with the last word.
+    fn start(
+        &mut self,
+        program: &Path,
+        role: Role,
+        files: &[BorrowedFd<'_>],
+    ) -> Result<u32, daemon::Error> {
+        let number = self.numbers;
+        self.numbers += 1;
+        let kid = Kid::start(program, number, self.news.clone())?;
+        for (name, socket) in &self.sockets {
+            let word = Word::Socket { name: name.clone() };
+            kid.tell(&word, &[socket.as_fd()]);
+        }
+        let begin = Word::Begin {
+            restarts: self.restarts,
+            last_death: self.last_death.clone(),
+            successor: matches!(role, Role::Coming { .. }),
+        };
+        let mut all = vec![self.lock.as_fd()];
+        all.extend_from_slice(files);
+        kid.tell(&begin, &all);
+        self.kids.insert(number, (role, kid, program.to_owned()));
+        Ok(number)
+    }
+
+    fn start_first(&mut self, again: bool) -> Result<(), daemon::Error> {
+        let program = self.program.clone();
+        self.start(&program, Role::Starting { again }, &[])
+            .map(drop)
+    }
+
+    fn reload(&self) {
+        for (role, kid, _) in self.kids.values() {
+            if matches!(role, Role::Serving) {
+                kid.signal(Signal::HUP);
+            }
+        }
+    }
+
+    /// Everything ends. Clients shall be refused from now on, unless a service manager holds the sockets for the next start.
+    fn stop(&mut self, signal: Signal) {
+        self.stopping = true;
+        self.sockets.clear();
+        for (_, kid, _) in self.kids.values() {
+            kid.signal(signal);
+        }
+        if self.kids.is_empty() {
+            // Between a death and the next start.
+            let _ = self.news.send((0, News::Again));
+        }
+    }
+
+    /// What became known of a daemon; the keeper's exit code, if this is its end.
+    fn hear(&mut self, number: u32, news: News) -> Result<Option<u8>, daemon::Error> {
+        match news {
+            News::Said(order, files) => self.carry_out(number, order, files),
+            News::Ended(status) => return Ok(self.bury(number, status)),
+            News::Late => {
+                if let Some((Role::Coming { .. }, kid, _)) = self.kids.get(&number) {
+                    tracing::warn!("the successor is not ready in time");
+                    kid.signal(Signal::KILL);
+                }
+            }
+            News::Again if self.stopping => return Ok(self.kids.is_empty().then_some(self.code)),
+            News::Again => self.start_first(true)?,
+        }
+        Ok(None)
+    }
+
+    fn carry_out(&mut self, number: u32, order: Order, files: Vec<OwnedFd>) {
+        let mut files = files.into_iter();
+        match order {
+            Order::Keep { name } => {
+                if let Some(socket) = files.next().filter(|_| !self.stopping) {
+                    if let Err(error) = self.notifier.store(&name, socket.as_fd()) {
+                        tracing::warn!(%error, "the service manager does not hold a socket");
+                    }
+                    self.sockets.insert(name, socket);
+                }
+            }
+            Order::Forget { name } => {
+                self.sockets.remove(&name);
+                if let Err(error) = self.notifier.forget(&name) {
+                    tracing::warn!(%error, "the service manager still holds a socket");
+                }
+            }
+            Order::Ready => self.ready(number),
+            Order::Upgrade { program } => {
+                let state = files.next();
+                if let Err(reason) = self.upgrade(&program, state) {
+                    self.tell_serving(&Word::Failed { reason }, &[]);
+                }
+            }
+        }
+    }
+
+    fn tell_serving(&self, word: &Word, files: &[BorrowedFd<'_>]) {
+        for (role, kid, _) in self.kids.values() {
+            if matches!(role, Role::Serving) {
+                kid.tell(word, files);
+            }
+        }
+    }
+
+    fn ready(&mut self, number: u32) {
+        let Some((role, kid, program)) = self.kids.get_mut(&number) else {
+            return;
+        };
+        let pid = kid.pid();
+        self.program.clone_from(program);
+        let Role::Coming { way } = std::mem::replace(role, Role::Serving) else {
+            return;
+        };
+        for (other, (role, kid, _)) in &mut self.kids {
+            if *other != number && matches!(role, Role::Serving) {
+                kid.tell(&Word::Succeeded { pid }, &[way.as_fd()]);
+                *role = Role::Leaving;
+            }
+        }
+    }
+
+    fn upgrade(&mut self, program: &Path, state: Option<OwnedFd>) -> Result<(), String> {
+        let coming = |(role, _, _): &(Role, Kid, PathBuf)| matches!(role, Role::Coming { .. });
+        if self.stopping || self.kids.values().any(coming) {
+            return Err("an upgrade or the end is under way".to_owned());
+        }
+        let state = state.ok_or("nothing was left to the successor")?;
+        let (way, theirs) = Channel::pair().map_err(|error| error.to_string())?;
+        let files = [theirs.as_fd(), state.as_fd()];
+        let number = self
+            .start(program, Role::Coming { way }, &files)
+            .map_err(|error| error.to_string())?;
+        let news = self.news.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(COMING_MAX).await;
+            let _ = news.send((number, News::Late));
+        });
+        Ok(())
+    }
+
+    /// A daemon is gone.
+    fn bury(&mut self, number: u32, status: ExitStatus) -> Option<u8> {
+        let (role, _, _) = self.kids.remove(&number)?;
+        let code = status.code().and_then(|code| u8::try_from(code).ok());
+        match role {
+            Role::Leaving => {}
+            Role::Coming { .. } => {
+                let reason = format!("the new program ended before it was ready ({status})");
+                self.tell_serving(&Word::Failed { reason }, &[]);
+            }
+            Role::Starting { again: false } => return Some(code.unwrap_or(1)),
+            Role::Starting { again: true } | Role::Serving => {
+                self.code = code.unwrap_or(1);
+                if !self.stopping && status.success() {
+                    // Somebody told it to end, and not us.
+                    self.stop(Signal::TERM);
+                } else if !self.stopping {
+                    return self.mourn(status);
+                }
+            }
+        }
+        (self.stopping && self.kids.is_empty()).then_some(self.code)
+    }
+
+    /// The daemon in charge died: another one, or the end.
+    fn mourn(&mut self, status: ExitStatus) -> Option<u8> {
+        let now = Instant::now();
+        self.deaths.push_back(now);
+        while let Some(first) = self.deaths.front()
+            && now.duration_since(*first) > DEATHS_SPAN
+        {
+            self.deaths.pop_front();
+        }
+        self.restarts += 1;
+        let how = match status.signal() {
+            Some(signal) => format!("signal {signal}"),
+            None => format!("exit code {}", self.code),
+        };
+        self.last_death = Some(how.clone());
+        let deaths = self.deaths.len();
+        if deaths > DEATHS_MAX {
+            tracing::error!(
+                deaths,
+                how,
+                "the daemon died too often in a minute; giving up"
+            );
+            self.stop(Signal::TERM);
+            self.code = 1;
+            return self.kids.is_empty().then_some(1);
+        }
+        let pause = pause_after(deaths);
+        tracing::error!(
+            how,
+            restarts = self.restarts,
+            ?pause,
+            "the daemon died; starting it again"
+        );
+        let (news, number) = (self.news.clone(), self.numbers);
+        tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            let _ = news.send((number, News::Again));
+        });
+        None
+    }
+}
+
+/// How long to wait after that many deaths in a minute.
+fn pause_after(deaths: usize) -> Duration {
+    match u32::try_from(deaths.saturating_sub(2)) {
+        _ if deaths < 2 => Duration::ZERO,
+        Ok(doublings) => PAUSE_FIRST
+            .saturating_mul(2u32.saturating_pow(doublings))
+            .min(PAUSE_LAST),
+        Err(_) => PAUSE_LAST,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_death_costs_no_time_and_many_cost_little() {
+        let millis = |deaths| pause_after(deaths).as_millis();
+        assert_eq!([0, 1, 2, 3, 4].map(millis), [0, 0, 100, 200, 400]);
+        assert_eq!(pause_after(DEATHS_MAX), PAUSE_LAST);
+        assert_eq!(pause_after(usize::MAX), PAUSE_LAST);
+    }
+}

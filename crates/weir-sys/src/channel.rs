@@ -1,0 +1,165 @@
+//! Messages with open files between two processes of this machine, over a pair of sockets.
+//!
+//! A message is whole or not there, and is never empty. What is received is closed on exec, so that it does not leak into probes and hooks.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+
+use crate::{Error, Result};
+
+/// The longest message, in octets.
+pub const MESSAGE_MAX: usize = 64 << 10;
+/// The most files in one message.
+pub const FILES_MAX: usize = 16;
+
+/// One end; blocking.
+#[derive(Debug)]
+pub struct Channel {
+    socket: OwnedFd,
+}
+
+/// What the other end sent.
+#[derive(Debug)]
+pub struct Message {
+    /// At most [`MESSAGE_MAX`].
+    pub bytes: Vec<u8>,
+    /// At most [`FILES_MAX`].
+    pub files: Vec<OwnedFd>,
+}
+
+fn failed(call: &'static str) -> impl FnOnce(Errno) -> Error {
+    move |errno| Error::call(call, "a channel between processes", errno)
+}
+
+impl Channel {
+    /// Two ends that are connected.
+    ///
+    /// # Errors
+    /// The process has no descriptors left.
+    pub fn pair() -> Result<(Self, Self)> {
+        let pair = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        );
+        let (one, other) = pair.map_err(failed("socketpair"))?;
+        Ok((Self { socket: one }, Self { socket: other }))
+    }
+
+    /// Sends a message; waits while the other end has much to read.
+    ///
+    /// # Errors
+    /// The other end is gone, or the message is too long.
+    pub fn send(&self, bytes: &[u8], files: &[BorrowedFd<'_>]) -> Result<()> {
+        if bytes.len() > MESSAGE_MAX || files.len() > FILES_MAX {
+            return Err(failed("sendmsg")(Errno::MSGSIZE));
+        }
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !files.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(files));
+        }
+        let parts = [IoSlice::new(bytes)];
+        loop {
+            match sendmsg(&self.socket, &parts, &mut control, SendFlags::NOSIGNAL) {
+                Err(Errno::INTR) => {}
+                sent => return sent.map(drop).map_err(failed("sendmsg")),
+            }
+        }
+    }
+
+    /// Waits for a message; `None` when the other end is gone and everything is read.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn receive(&self) -> Result<Option<Message>> {
+        let mut bytes = vec![0; MESSAGE_MAX];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let length = loop {
+            let mut parts = [IoSliceMut::new(&mut bytes)];
+            match recvmsg(
+                &self.socket,
+                &mut parts,
+                &mut control,
+                RecvFlags::CMSG_CLOEXEC,
+            ) {
+                Ok(received) => break received.bytes,
+                Err(Errno::INTR) => {}
+                Err(Errno::CONNRESET) => break 0,
+                Err(errno) => return Err(failed("recvmsg")(errno)),
+            }
+        };
+        if length == 0 {
+            return Ok(None);
+        }
+        bytes.truncate(length);
+        let mut files = Vec::new();
+        for part in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(passed) = part {
+                files.extend(passed);
+            }
+        }
+        Ok(Some(Message { bytes, files }))
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl From<OwnedFd> for Channel {
+    fn from(socket: OwnedFd) -> Self {
+        Self { socket }
+    }
+}
+
+impl From<Channel> for OwnedFd {
+    fn from(channel: Channel) -> Self {
+        channel.socket
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write, pipe};
+
+    #[test]
+    fn a_message_brings_its_files() {
+        let (one, other) = Channel::pair().unwrap();
+        let (mut reader, writer) = pipe().unwrap();
+        one.send(b"a pipe", &[writer.as_fd()]).unwrap();
+        one.send(b"nothing", &[]).unwrap();
+        drop(writer);
+        let message = other.receive().unwrap().unwrap();
+        assert_eq!(
+            (message.bytes.as_slice(), message.files.len()),
+            (&b"a pipe"[..], 1)
+        );
+        let [file] = <[OwnedFd; 1]>::try_from(message.files).unwrap();
+        std::fs::File::from(file).write_all(b"through it").unwrap();
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "through it");
+        assert!(other.receive().unwrap().unwrap().files.is_empty());
+        drop(one);
+        assert!(other.receive().unwrap().is_none());
+    }
+
+    #[test]
+    fn what_is_too_long_is_refused() {
+        let (one, _other) = Channel::pair().unwrap();
+        assert!(one.send(&vec![0; MESSAGE_MAX + 1], &[]).is_err());
+    }
+}

@@ -1,0 +1,321 @@
+//! The daemon's death and the keeper's: nobody is refused, and what was in force goes on.
+
+use std::fs;
+use std::io::{IoSliceMut, Write};
+use std::mem::MaybeUninit;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{Client, GET, Origin, Seat, configuration};
+
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited for {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The processes that `parent` has started.
+fn children(parent: u32) -> Vec<i32> {
+    let processes = fs::read_dir("/proc").expect("/proc").flatten();
+    let child = |name: &str| -> Option<i32> {
+        let stat = fs::read_to_string(format!("/proc/{name}/stat")).ok()?;
+        let (_, rest) = stat.rsplit_once(')')?;
+        let mut words = rest.split_whitespace();
+        let state = words.next()?;
+        let of: u32 = words.next()?.parse().ok()?;
+        (of == parent && state != "Z").then(|| name.parse().ok())?
+    };
+    processes
+        .filter_map(|entry| child(entry.file_name().to_str()?))
+        .collect()
+}
+
+/// The daemon of a keeper.
+fn daemon(keeper: u32) -> i32 {
+    let mut found = None;
+    until("a daemon", || {
+        found = children(keeper).first().copied();
+        found.is_some()
+    });
+    found.expect("just seen")
+}
+
+fn kill(pid: i32) {
+    kill_process(Pid::from_raw(pid).expect("a process"), Signal::KILL).expect("it runs");
+}
+
+/// Clients that come anew for each request, until told to stop: how many were served, refused, and broken off.
+struct Comers {
+    stop: Arc<AtomicBool>,
+    counts: Arc<[AtomicU32; 3]>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Comers {
+    fn start(to: SocketAddr) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let counts: Arc<[AtomicU32; 3]> = Arc::default();
+        let come = |_| {
+            let (stop, counts) = (Arc::clone(&stop), Arc::clone(&counts));
+            std::thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let what = match TcpStream::connect(to) {
+                        Err(_) => 1,
+                        Ok(stream) => {
+                            let mut client = Client(stream);
+                            let asked = client.0.write_all(GET.as_bytes()).is_ok();
+                            let answered = asked.then(|| client.response());
+                            if matches!(answered, Some(Ok(Some(_)))) {
+                                0
+                            } else {
+                                2
+                            }
+                        }
+                    };
+                    counts[what].fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        };
+        let threads = (0..4).map(come).collect();
+        Self {
+            stop,
+            counts,
+            threads,
+        }
+    }
+
+    fn served(&self) -> u32 {
+        self.counts[0].load(Ordering::Relaxed)
+    }
+
+    fn end(self) -> [u32; 3] {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            thread.join().expect("a client");
+        }
+        [0, 1, 2].map(|at| self.counts[at].load(Ordering::Relaxed))
+    }
+}
+
+#[test]
+fn a_daemon_that_is_killed_refuses_nobody_and_comes_back() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    // What the file holds by now does not matter: what was in force goes on.
+    fs::write(seat.directory.join("weir.toml"), "this is no configuration").expect("written");
+    let comers = Comers::start(seat.listen);
+    let kills = if std::env::var_os("WEIR_SOAK").is_some() {
+        10
+    } else {
+        3
+    };
+    for round in 1..=kills {
+        let before = comers.served();
+        until("clients", || comers.served() > before + 50);
+        let dead = daemon(seat.child.id());
+        kill(dead);
+        until("another daemon", || {
+            let back = daemon(seat.child.id()) != dead && seat.weir(&["status"]).0;
+            back && seat.status()["restarts"] == round
+        });
+    }
+    let before = comers.served();
+    until("clients", || comers.served() > before + 50);
+    let [served, refused, broken] = comers.end();
+    println!("{served} served, {broken} broken off, {refused} refused over {kills} deaths");
+    assert_eq!(refused, 0);
+    // Those whose request was under way with the one that died.
+    assert!(broken <= 4 * kills, "{broken}");
+    let (_, shown) = seat.weir(&["status"]);
+    assert!(
+        shown.contains(&format!("the daemon died {kills} times, last by signal 9")),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_keeper_that_is_killed_takes_its_daemon_along_and_another_may_start() {
+    let origin = Origin::start("o");
+    let mut seat = Seat::start("http", &[origin.address()], "");
+    let daemon = daemon(seat.child.id());
+    seat.child.kill().expect("it runs");
+    seat.child.wait().expect("it ends");
+    until("the daemon's end", || {
+        let stat = fs::read_to_string(format!("/proc/{daemon}/stat"));
+        stat.is_err() || stat.is_ok_and(|stat| stat.contains(") Z"))
+    });
+    seat.start_again();
+    let mut client = Client::connect(seat.listen);
+    assert!(client.ask(GET).0.starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn a_daemon_that_dies_too_often_ends_the_keeper() {
+    let origin = Origin::start("o");
+    let mut seat = Seat::start("http", &[origin.address()], "");
+    let keeper = seat.child.id();
+    let mut last = 0;
+    let status = loop {
+        if let Some(status) = seat.child.try_wait().expect("it can be asked") {
+            break status;
+        }
+        if let Some(daemon) = children(keeper).first().filter(|daemon| **daemon != last) {
+            last = *daemon;
+            kill(last);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert_eq!(status.code(), Some(1));
+    assert!(
+        seat.log().contains("the daemon died too often"),
+        "{}",
+        seat.log()
+    );
+    assert!(
+        TcpStream::connect(seat.listen).is_err(),
+        "nobody is there any more"
+    );
+}
+
+/// What a service manager does for this test: takes notifications, and holds what it is asked to.
+struct Manager {
+    socket: UnixDatagram,
+    name: String,
+    held: Vec<(String, OwnedFd)>,
+}
+
+impl Manager {
+    fn new() -> Self {
+        let name = format!("weir-manager-{}", std::process::id());
+        let address = std::os::unix::net::SocketAddr::from_abstract_name(&name).expect("a name");
+        let socket = UnixDatagram::bind_addr(&address).expect("bound");
+        let patience = Some(Duration::from_millis(200));
+        socket.set_read_timeout(patience).expect("a timeout");
+        Self {
+            socket,
+            name,
+            held: Vec::new(),
+        }
+    }
+
+    /// One notification, if there is one; what it asks for is done.
+    fn hear(&mut self) -> Option<String> {
+        let mut bytes = [0; 4096];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(&mut bytes)];
+        let got = recvmsg(
+            &self.socket,
+            &mut parts,
+            &mut control,
+            RecvFlags::CMSG_CLOEXEC,
+        )
+        .ok()?;
+        let text = String::from_utf8_lossy(&bytes[..got.bytes]).into_owned();
+        let name = text.lines().find_map(|line| line.strip_prefix("FDNAME="));
+        let name = name.unwrap_or_default().to_owned();
+        if text.starts_with("FDSTOREREMOVE=1") {
+            self.held.retain(|(held, _)| *held != name);
+        }
+        for part in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(files) = part {
+                self.held.extend(files.map(|file| (name.clone(), file)));
+            }
+        }
+        Some(text)
+    }
+
+    fn hear_until(&mut self, word: &str) {
+        let mut heard = false;
+        until(word, || {
+            heard |= self.hear().is_some_and(|text| text.contains(word));
+            heard
+        });
+        while self.hear().is_some() {}
+    }
+
+    /// `weir run` as the manager starts it, with what it holds as descriptors from 3 on.
+    fn start(&self, directory: &Path) -> Child {
+        let log = fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(directory.join("log"));
+        let names: Vec<&str> = self.held.iter().map(|(name, _)| name.as_str()).collect();
+        let mut command = Command::new("sh");
+        Seat::place(&mut command, directory);
+        // A shell passes on what it is told to: the first as its input, the second as its output.
+        let line = match names.len() {
+            0 => "exec \"$0\" run -c \"$1\"".to_owned(),
+            n => format!(
+                "LISTEN_PID=$$ LISTEN_FDS={n} LISTEN_FDNAMES='{}' exec \"$0\" run -c \"$1\" 3<&0 4<&1 0</dev/null 1>/dev/null",
+                names.join(":")
+            ),
+        };
+        let file = |at: usize| match self.held.get(at) {
+            Some((_, file)) => Stdio::from(file.try_clone().expect("a descriptor")),
+            None => Stdio::null(),
+        };
+        command
+            .args(["-c", &line, env!("CARGO_BIN_EXE_weir")])
+            .arg(directory.join("weir.toml"))
+            .env("NOTIFY_SOCKET", format!("@{}", self.name))
+            .stdin(file(0))
+            .stdout(file(1))
+            .stderr(log.expect("a log"))
+            .spawn()
+            .expect("it starts")
+    }
+}
+
+#[test]
+fn a_service_manager_holds_the_sockets_over_the_keepers_end() {
+    let origin = Origin::start("o");
+    let mut seat = Seat::start("http", &[origin.address()], "");
+    assert!(seat.terminate().success());
+    assert!(
+        TcpStream::connect(seat.listen).is_err(),
+        "nobody holds the sockets"
+    );
+
+    let mut manager = Manager::new();
+    seat.child = manager.start(&seat.directory);
+    manager.hear_until("READY=1");
+    let sockets = manager.held.len();
+    assert!(sockets >= 1);
+    // Its queue is the kernel's: clients come in while there is no process at all.
+    assert!(seat.terminate().success());
+    manager.hear_until("STOPPING=1");
+    assert_eq!(manager.held.len(), sockets);
+    manager.held.truncate(2);
+    let mut waiting: Vec<Client> = (0..4).map(|_| Client::connect(seat.listen)).collect();
+    waiting.iter_mut().for_each(|client| client.send(GET));
+    if sockets > 2 {
+        // A shell hands over two; clients who wait at others would wait for ever.
+        return;
+    }
+    seat.child = manager.start(&seat.directory);
+    for client in &mut waiting {
+        let (head, _) = client.response().expect("a response").expect("one");
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    }
+    seat.reload(&configuration(
+        super::free_address(),
+        "http",
+        &[origin.address()],
+        "",
+    ));
+    manager.hear_until("FDSTOREREMOVE=1");
+    assert!(!manager.held.is_empty(), "the new address is held");
+}
