@@ -29,6 +29,7 @@ ab                               | apache2-utils  | load of the field reports
 wrk                              | wrk            | load with keep-alive
 ldirectord                       | ldirectord     | peer: health checks for IPVS, driving weir ipvsadm
 openssl                          | openssl        | makes certificates in the tests, and speaks TLS as a peer
+keepalived                       | keepalived     | peer: its configuration check, beside weir import
 socat                            | socat          | UDP servers in the tests
 redis-server                     | redis-server   | peer of the redis check
 dnsmasq                          | dnsmasq-base   | peer of the dns check

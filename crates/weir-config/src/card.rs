@@ -223,6 +223,18 @@ mod tests {
                         others(base).join("\n")
                     )
             }
+            "vrrp" => format!(
+                "[vrrp.outside]\n{}\n{line}\n",
+                others(&["virtual_router_id = 51"]).join("\n")
+            ),
+            "vrrp-track" => {
+                let alone = matches!(key, "interface" | "script" | "process" | "file");
+                let base = if alone { &[][..] } else { &["file = \"/x\""] };
+                let mut parts = others(base);
+                parts.extend((!line.is_empty()).then_some(line));
+                let inner = parts.join(", ");
+                format!("[vrrp.outside]\nvirtual_router_id = 51\ntrack = [{{ {inner} }}]\n")
+            }
             page => panic!("no frame for {page}"),
         }
     }

@@ -7,6 +7,7 @@ pub(crate) use check::{CHECK, EXPECT, NEEDED, OF_KINDS};
 mod ipvs;
 mod proxy;
 mod tls;
+mod vrrp;
 
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ use check::{CHECKS, requires};
 pub(crate) use ipvs::IPVS;
 pub(crate) use proxy::{PROXY_LIMITS, PROXY_TIMEOUTS, ROUTE};
 pub(crate) use tls::{SERVER_TLS, SERVICE_TLS};
+pub(crate) use vrrp::{VRRP, VRRP_TRACK};
 
 use Presence::{Absent, Default, Required};
 
@@ -187,6 +189,14 @@ pub(crate) static ROOT: Section = Section {
             "",
         )
         .known_as(&["checks", "healthcheck", "health"]),
+        Key::new(
+            "vrrp",
+            Kind::Named(&VRRP),
+            Absent("no virtual routers"),
+            "Addresses that move between directors; kept for a later build.",
+            "",
+        )
+        .known_as(&["vrrp_instance"]),
         Key::new(
             "ipvs",
             Kind::Table(&IPVS),
@@ -752,7 +762,7 @@ pub(crate) static SNAT: Section = Section {
 };
 
 /// Every section that has a page, in the manual's order.
-pub(crate) static PAGES: [&Section; 17] = [
+pub(crate) static PAGES: [&Section; 19] = [
     &NODE,
     &TIMEOUTS,
     &IPVS,
@@ -770,4 +780,6 @@ pub(crate) static PAGES: [&Section; 17] = [
     &SERVICE_TLS,
     &SERVER_TLS,
     &ROUTE,
+    &VRRP,
+    &VRRP_TRACK,
 ];

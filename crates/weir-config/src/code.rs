@@ -122,6 +122,8 @@ codes! {
     UnusedCheck = "W020",
     /// The services of a pool listen on several ports, and its check goes to one of them.
     CheckPort = "W021",
+    /// Read and kept for a later build; nothing acts on it.
+    Kept = "W040",
     /// A scheduler was named by its alias.
     Alias = "N001",
     /// Findings were left out.

@@ -12,6 +12,7 @@ pub mod configuration;
 pub mod daemon;
 pub mod engine;
 pub mod explain;
+pub mod import;
 pub mod ipvsadm;
 pub mod keeper;
 pub mod metrics;

@@ -17,6 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("weir-http", &["weir-model"]),
     ("weir-config", &["weir-model"]),
     ("weir-ipvsadm", &["weir-model"]),
+    ("weir-import", &["weir-model", "weir-config"]),
     ("weir-sys", &["weir-model"]),
     ("weir-netlink", &["weir-model", "weir-sys"]),
     ("weir-dataplane", &["weir-abi", "weir-model", "weir-sys"]),
@@ -43,6 +44,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-http",
             "weir-config",
             "weir-ipvsadm",
+            "weir-import",
             "weir-sys",
             "weir-netlink",
             "weir-dataplane",
@@ -65,6 +67,7 @@ const PURE: &[&str] = &[
     "weir-http",
     "weir-config",
     "weir-ipvsadm",
+    "weir-import",
 ];
 /// Crates that do I/O, time, randomness or async; none may be a normal dependency of a pure crate.
 const IMPURE_DEPENDENCIES: &[&str] = &[

@@ -197,9 +197,9 @@ pub(crate) struct Import {
 pub(crate) enum ImportFrom {
     /// A table as `ipvsadm -S` prints it
     Ipvsadm,
-    /// Not built yet
+    /// keepalived.conf, with what it includes
     Keepalived,
-    /// Not built yet
+    /// ldirectord.cf
     Ldirectord,
     /// Not built yet
     Haproxy,

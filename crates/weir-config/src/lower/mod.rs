@@ -12,6 +12,7 @@ mod route;
 mod scheduler;
 mod service;
 mod tls;
+mod vrrp;
 
 pub(crate) use check::Shared;
 pub(crate) use proxy::LoweredProxy;
@@ -126,6 +127,9 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
         }
     }
     lowered.routes = route::routes(sink, &view);
+    for (entry, table) in named(sink, &view, "vrrp", &catalog::VRRP) {
+        vrrp::vrrp(sink, entry, table);
+    }
     lowered
 }
 

@@ -4,6 +4,7 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::process::ExitCode;
 
+use weir_control::import::Machine;
 use weir_control::ipvsadm::HostNames;
 
 use super::Outcome;
@@ -12,19 +13,30 @@ use crate::failure::Failure;
 
 pub(super) fn import(import: &Import) -> Outcome {
     match import.from {
-        ImportFrom::Ipvsadm => {}
-        ImportFrom::Keepalived => return Err(Failure::not_built("import keepalived")),
-        ImportFrom::Ldirectord => return Err(Failure::not_built("import ldirectord")),
         ImportFrom::Haproxy => return Err(Failure::not_built("import haproxy")),
         ImportFrom::Nginx => return Err(Failure::not_built("import nginx")),
+        ImportFrom::Ipvsadm | ImportFrom::Keepalived | ImportFrom::Ldirectord => {}
     }
     let text = read(&import.file)?;
-    let imported = weir_ipvsadm::import(&text, &HostNames);
-    for note in &imported.notes {
+    // Files that it includes are found relative to it.
+    let name = import.file.to_string_lossy();
+    let (toml, notes) = match import.from {
+        ImportFrom::Ipvsadm => {
+            let imported = weir_ipvsadm::import(&text, &HostNames);
+            (imported.toml, imported.notes)
+        }
+        ImportFrom::Keepalived => parts(weir_import::keepalived(&name, &text, &Machine)),
+        _ => parts(weir_import::ldirectord(&name, &text, &Machine)),
+    };
+    for note in &notes {
         eprintln!("{note}");
     }
-    print!("{}", imported.toml);
+    print!("{toml}");
     Ok(ExitCode::SUCCESS)
+}
+
+fn parts(imported: weir_import::Imported) -> (String, Vec<String>) {
+    (imported.toml, imported.notes)
 }
 
 fn read(path: &Path) -> Result<String, Failure> {

@@ -1,0 +1,191 @@
+//! The machine as `weir import` may ask it: files, names, the environment. Nothing is changed.
+
+use std::net::{IpAddr, ToSocketAddrs};
+use std::path::Path;
+
+use weir_import::World;
+use weir_sys::names;
+
+/// This machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Machine;
+
+/// No configuration is larger.
+const MOST_BYTES: u64 = 64 << 20;
+
+impl World for Machine {
+    fn read(&self, path: &str) -> Result<String, String> {
+        let known = std::fs::metadata(path).map_err(|error| error.to_string())?;
+        if !known.is_file() || known.len() > MOST_BYTES {
+            return Err("it is no file, or a very large one".to_owned());
+        }
+        let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+        String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())
+    }
+
+    fn glob(&self, pattern: &str) -> Vec<String> {
+        let mut found: Vec<String> = Vec::new();
+        for pattern in alternatives(pattern) {
+            found.extend(files(&pattern));
+        }
+        found
+    }
+
+    fn address(&self, host: &str, ipv6: bool) -> Option<IpAddr> {
+        let mut found = (host, 0).to_socket_addrs().ok()?;
+        found
+            .find(|address| address.is_ipv6() == ipv6)
+            .map(|address| address.ip())
+    }
+
+    fn port(&self, service: &str, protocol: &str) -> Option<u16> {
+        names::port_of(service, protocol)
+    }
+
+    fn host_name(&self) -> String {
+        let known = rustix::system::uname();
+        known.nodename().to_string_lossy().into_owned()
+    }
+
+    fn variable(&self, name: &str) -> Option<String> {
+        std::env::var(name).ok()
+    }
+}
+
+/// `a{b,c}d` as `abd` and `acd`; more than a few hundred are a slip.
+fn alternatives(pattern: &str) -> Vec<String> {
+    let mut open = vec![pattern.to_owned()];
+    let mut done = Vec::new();
+    while let Some(pattern) = open.pop() {
+        let braces = pattern
+            .split_once('{')
+            .and_then(|(before, rest)| Some((before, rest.split_once('}')?)));
+        match braces {
+            Some((before, (inner, after))) if done.len() + open.len() < 256 => {
+                let words = inner.split(',').rev();
+                open.extend(words.map(|word| format!("{before}{word}{after}")));
+            }
+            _ => done.push(pattern),
+        }
+    }
+    done
+}
+
+/// What a pattern of `*`, `?` and `[…]` names, in order of the names.
+fn files(pattern: &str) -> Vec<String> {
+    let mut found = vec![if pattern.starts_with('/') { "/" } else { "" }.to_owned()];
+    for part in pattern.split('/').filter(|part| !part.is_empty()) {
+        let wild = part.contains(['*', '?', '[']);
+        let mut next = Vec::new();
+        for base in &found {
+            let within = if base.is_empty() { "." } else { base };
+            let names = if wild {
+                listing(Path::new(within), part)
+            } else {
+                vec![part.to_owned()]
+            };
+            let slash = if base.is_empty() || base.ends_with('/') {
+                ""
+            } else {
+                "/"
+            };
+            next.extend(names.into_iter().map(|name| format!("{base}{slash}{name}")));
+        }
+        found = next;
+    }
+    found.retain(|path| Path::new(path).is_file());
+    found
+}
+
+/// The names in a directory that fit; hidden ones only where the pattern says so.
+fn listing(directory: &Path, pattern: &str) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return Vec::new();
+    };
+    let pattern: Vec<char> = pattern.chars().collect();
+    let mut names: Vec<String> = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| !name.starts_with('.') || pattern.first() == Some(&'.'))
+        .filter(|name| fits(&pattern, &name.chars().collect::<Vec<char>>()))
+        .collect();
+    names.sort();
+    names
+}
+
+/// Whether a name fits a pattern; one star is tried again when what follows it does not fit.
+fn fits(pattern: &[char], name: &[char]) -> bool {
+    let (mut p, mut n) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    loop {
+        if n == name.len() {
+            return pattern[p..].iter().all(|c| *c == '*');
+        }
+        if pattern.get(p) == Some(&'*') {
+            star = Some((p + 1, n));
+            p += 1;
+            continue;
+        }
+        match one(&pattern[p..], name[n]) {
+            Some(length) => {
+                p += length;
+                n += 1;
+            }
+            None => match &mut star {
+                Some((after, from)) => {
+                    *from += 1;
+                    (p, n) = (*after, *from);
+                }
+                None => return false,
+            },
+        }
+    }
+}
+
+/// How much of the pattern stands for this character.
+fn one(pattern: &[char], c: char) -> Option<usize> {
+    match pattern.first()? {
+        '?' => Some(1),
+        '[' => {
+            let end = pattern.iter().skip(2).position(|c| *c == ']')? + 2;
+            let (not, set) = match pattern.get(1) {
+                Some('!' | '^') => (true, &pattern[2..end]),
+                _ => (false, &pattern[1..end]),
+            };
+            let mut within = set.contains(&c);
+            for range in set.windows(3) {
+                within |= range[1] == '-' && (range[0]..=range[2]).contains(&c);
+            }
+            (within != not).then_some(end + 1)
+        }
+        literal => (*literal == c).then_some(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_fit_as_in_a_shell() {
+        let fit = |pattern: &str, name: &str| {
+            let pattern: Vec<char> = pattern.chars().collect();
+            fits(&pattern, &name.chars().collect::<Vec<char>>())
+        };
+        assert!(fit("*.conf", "a.conf"));
+        assert!(fit("*a*b", "xaayb"));
+        assert!(fit("web-[0-9]?", "web-1x"));
+        assert!(fit("[!a]", "b"));
+        assert!(!fit("*.conf", "a.conf.bak"));
+        assert!(!fit("[a-c]", "d"));
+        assert!(!fit("?", ""));
+        assert!(!fit("[", "["));
+    }
+
+    #[test]
+    fn braces_are_written_out() {
+        assert_eq!(alternatives("a{b,c}d"), ["abd", "acd"]);
+        assert_eq!(alternatives("a{b"), ["a{b"]);
+        assert_eq!(alternatives("{a,b}{c,d}").len(), 4);
+    }
+}

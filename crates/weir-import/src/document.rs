@@ -1,0 +1,346 @@
+//! weir.toml while it is being written: tables and keys, each with the line that it comes from.
+//!
+//! What is here is only shape and text; which keys there are is the configuration's matter, and what becomes of those that
+//! it refuses is [`crate::settle`]'s.
+
+use std::fmt::Write as _;
+use std::ops::Range;
+
+use crate::note::Place;
+
+/// A value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    Text(String),
+    Integer(u64),
+    Flag(bool),
+    List(Vec<Item>),
+    Table(Vec<Entry>),
+}
+
+/// A value and the line that it comes from; `None` = that of what it stands in.
+#[derive(Clone, Debug)]
+pub(crate) struct Item {
+    pub(crate) value: Value,
+    pub(crate) from: Option<Place>,
+    pub(crate) dead: bool,
+}
+
+/// Places do not count: two checks that say the same are the same.
+impl PartialEq for Item {
+    fn eq(&self, other: &Self) -> bool {
+        self.value == other.value
+    }
+}
+
+impl Eq for Item {}
+
+/// A key with its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) key: &'static str,
+    pub(crate) item: Item,
+    /// Whether what it stands in means nothing without it.
+    pub(crate) essential: bool,
+    /// What is written instead if the value is refused.
+    pub(crate) otherwise: Option<Value>,
+}
+
+/// `[a.b]` or `[[a.b]]`.
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    pub(crate) path: Vec<String>,
+    pub(crate) repeated: bool,
+    pub(crate) from: Place,
+    pub(crate) entries: Vec<Entry>,
+    /// Lines that mean nothing without it, beside those of its entries.
+    pub(crate) covers: Vec<Place>,
+    pub(crate) dead: bool,
+}
+
+/// The whole file.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Document {
+    pub(crate) tables: Vec<Table>,
+}
+
+/// Indices down to a value: table, entry, then items of lists and entries of tables in turn.
+pub(crate) type Path = Vec<usize>;
+
+/// A document as text, and where each part of it stands.
+pub(crate) struct Text {
+    pub(crate) text: String,
+    pub(crate) spans: Vec<(Range<usize>, Path)>,
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<bool> for Value {
+    fn from(flag: bool) -> Self {
+        Self::Flag(flag)
+    }
+}
+
+impl From<u64> for Value {
+    fn from(number: u64) -> Self {
+        Self::Integer(number)
+    }
+}
+
+impl From<u32> for Value {
+    fn from(number: u32) -> Self {
+        Self::Integer(number.into())
+    }
+}
+
+impl From<Vec<Item>> for Value {
+    fn from(items: Vec<Item>) -> Self {
+        Self::List(items)
+    }
+}
+
+impl From<Vec<Entry>> for Value {
+    fn from(entries: Vec<Entry>) -> Self {
+        Self::Table(entries)
+    }
+}
+
+impl From<Vec<String>> for Value {
+    fn from(words: Vec<String>) -> Self {
+        let words = words.into_iter();
+        Self::List(words.map(|word| Item::new(word, None)).collect())
+    }
+}
+
+impl Item {
+    pub(crate) fn new(value: impl Into<Value>, from: Option<Place>) -> Self {
+        Self {
+            value: value.into(),
+            from,
+            dead: false,
+        }
+    }
+}
+
+impl Entry {
+    /// A key that comes from that line.
+    pub(crate) fn new(key: &'static str, value: impl Into<Value>, from: Place) -> Self {
+        Self::of(key, value, Some(from))
+    }
+
+    /// A key that follows from what it stands in.
+    pub(crate) fn implied(key: &'static str, value: impl Into<Value>) -> Self {
+        Self::of(key, value, None)
+    }
+
+    fn of(key: &'static str, value: impl Into<Value>, from: Option<Place>) -> Self {
+        Self {
+            key,
+            item: Item::new(value, from),
+            essential: false,
+            otherwise: None,
+        }
+    }
+
+    /// What it stands in means nothing without it.
+    pub(crate) fn essential(mut self) -> Self {
+        self.essential = true;
+        self
+    }
+
+    /// What to write if the value is refused.
+    pub(crate) fn or(mut self, otherwise: impl Into<Value>) -> Self {
+        self.otherwise = Some(otherwise.into());
+        self
+    }
+}
+
+impl Table {
+    pub(crate) fn new(path: &[&str], from: Place) -> Self {
+        Self {
+            path: path.iter().map(|part| (*part).to_owned()).collect(),
+            repeated: false,
+            from,
+            entries: Vec::new(),
+            covers: Vec::new(),
+            dead: false,
+        }
+    }
+
+    pub(crate) fn push(&mut self, entry: Entry) {
+        self.entries.push(entry);
+    }
+
+    /// The text at a key.
+    pub(crate) fn text(&self, key: &str) -> Option<&str> {
+        let entry = self.entries.iter().find(|entry| entry.key == key)?;
+        match &entry.item.value {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+}
+
+impl Document {
+    pub(crate) fn push(&mut self, table: Table) {
+        self.tables.push(table);
+    }
+
+    /// The document as TOML.
+    pub(crate) fn render(&self) -> Text {
+        let mut writer = Text {
+            text: String::new(),
+            spans: Vec::new(),
+        };
+        for (at, table) in self.tables.iter().enumerate() {
+            writer.table(at, table);
+        }
+        writer
+    }
+}
+
+impl Text {
+    fn mark(&mut self, start: usize, path: &[usize]) {
+        self.spans.push((start..self.text.len(), path.to_vec()));
+    }
+
+    fn table(&mut self, at: usize, table: &Table) {
+        if !self.text.is_empty() {
+            self.text.push('\n');
+        }
+        let start = self.text.len();
+        let path: Vec<String> = table.path.iter().map(|part| key(part)).collect();
+        let path = path.join(".");
+        let _ = match table.repeated {
+            true => writeln!(self.text, "[[{path}]]"),
+            false => writeln!(self.text, "[{path}]"),
+        };
+        for (index, entry) in table.entries.iter().enumerate() {
+            let here = [at, index];
+            let start = self.text.len();
+            let _ = write!(self.text, "{} = ", entry.key);
+            let long = entry.key == "servers";
+            self.value(&entry.item.value, &here, long);
+            self.mark(start, &here);
+            self.text.push('\n');
+        }
+        self.mark(start, &[at]);
+    }
+
+    /// `long` lists have a line an item.
+    fn value(&mut self, value: &Value, path: &[usize], long: bool) {
+        match value {
+            Value::Text(text) => quote(&mut self.text, text),
+            Value::Integer(number) => {
+                let _ = write!(self.text, "{number}");
+            }
+            Value::Flag(flag) => {
+                let _ = write!(self.text, "{flag}");
+            }
+            Value::List(items) => {
+                self.text.push('[');
+                for (at, item) in items.iter().enumerate() {
+                    match (long, at) {
+                        (true, _) => self.text.push_str("\n  "),
+                        (false, 0) => {}
+                        (false, _) => self.text.push_str(", "),
+                    }
+                    let here = [path, &[at]].concat();
+                    let start = self.text.len();
+                    self.value(&item.value, &here, false);
+                    self.mark(start, &here);
+                    if long {
+                        self.text.push(',');
+                    }
+                }
+                self.text.push_str(if long && !items.is_empty() {
+                    "\n]"
+                } else {
+                    "]"
+                });
+            }
+            Value::Table(entries) => {
+                self.text.push_str("{ ");
+                for (at, entry) in entries.iter().enumerate() {
+                    if at > 0 {
+                        self.text.push_str(", ");
+                    }
+                    let here = [path, &[at]].concat();
+                    let start = self.text.len();
+                    let _ = write!(self.text, "{} = ", entry.key);
+                    self.value(&entry.item.value, &here, false);
+                    self.mark(start, &here);
+                }
+                self.text.push_str(" }");
+            }
+        }
+    }
+}
+
+fn key(part: &str) -> String {
+    let bare = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    if !part.is_empty() && part.bytes().all(bare) {
+        return part.to_owned();
+    }
+    let mut quoted = String::new();
+    quote(&mut quoted, part);
+    quoted
+}
+
+/// A basic string of TOML.
+fn quote(text: &mut String, value: &str) {
+    text.push('"');
+    for c in value.chars() {
+        match c {
+            '"' => text.push_str("\\\""),
+            '\\' => text.push_str("\\\\"),
+            '\n' => text.push_str("\\n"),
+            '\r' => text.push_str("\\r"),
+            '\t' => text.push_str("\\t"),
+            c if c.is_control() => {
+                let _ = write!(text, "\\u{:04X}", u32::from(c));
+            }
+            c => text.push(c),
+        }
+    }
+    text.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_knows_where_it_stands() {
+        let place = Place::new(0, 3);
+        let mut table = Table::new(&["pool", "a.b"], place);
+        let server = Value::Table(vec![Entry::implied("address", "10.0.0.5")]);
+        table.push(Entry::new("servers", vec![Item::new(server, None)], place));
+        let mut document = Document::default();
+        document.push(table);
+        let Text { text, spans } = document.render();
+        assert_eq!(
+            text,
+            "[pool.\"a.b\"]\nservers = [\n  { address = \"10.0.0.5\" },\n]\n"
+        );
+        let inner = spans.iter().find(|(_, path)| path == &[0, 0, 0, 0]);
+        assert_eq!(&text[inner.unwrap().0.clone()], "address = \"10.0.0.5\"");
+    }
+
+    #[test]
+    fn control_characters_and_quotes_are_escaped() {
+        let mut text = String::new();
+        quote(&mut text, "a\"\\\n\u{1}\u{7f}é");
+        assert_eq!(text, r#""a\"\\\n\u0001\u007Fé""#);
+    }
+}

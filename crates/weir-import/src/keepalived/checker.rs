@@ -1,0 +1,601 @@
+//! Checkers of a real server, each one check of Weir; an HTTP checker with several URLs is several.
+
+use std::net::IpAddr;
+
+use super::Globals;
+use super::field::{self, Of};
+use super::setting::{Level, Settings};
+use super::tree::{Node, command};
+use crate::document::Entry;
+use crate::note::Notes;
+use crate::probe::{Probe, literal};
+
+/// Every checker of keepalived.
+pub(super) const CHECKERS: &[&str] = &[
+    "HTTP_GET",
+    "SSL_GET",
+    "TCP_CHECK",
+    "SMTP_CHECK",
+    "DNS_CHECK",
+    "PING_CHECK",
+    "UDP_CHECK",
+    "MISC_CHECK",
+    "FILE_CHECK",
+    "BFD_CHECK",
+];
+
+/// What keepalived takes where nothing is written.
+const DELAY_LOOP_MS: u64 = 60_000;
+const CONNECT_TIMEOUT_MS: u64 = 5000;
+
+/// Where a checker goes.
+#[derive(Clone, Debug, Default)]
+struct Aim {
+    address: Of<IpAddr>,
+    port: Of<u64>,
+    source: Of<IpAddr>,
+    interface: Of<String>,
+}
+
+/// A checker while it is read: what all of them have.
+struct Checker<'a> {
+    node: &'a Node,
+    aim: Aim,
+    settings: Settings,
+    /// What is its own alone.
+    rest: Vec<&'a Node>,
+}
+
+/// The checks that a checker becomes.
+pub(super) fn checks(
+    globals: &Globals,
+    node: &Node,
+    outer: &Settings,
+    notes: &mut Notes,
+) -> Vec<Probe> {
+    let why = match node.keyword() {
+        "FILE_CHECK" => {
+            "the file's number is added to the weight, and a `file` check of Weir holds the weight itself"
+        }
+        "BFD_CHECK" => "Weir speaks no BFD",
+        _ => "",
+    };
+    if !why.is_empty() {
+        node.refuse(notes, why);
+        return Vec::new();
+    }
+    let checker = Checker::read(node, outer, notes);
+    let retries = match node.keyword() {
+        "DNS_CHECK" => 3,
+        "MISC_CHECK" => 0,
+        _ => 1,
+    };
+    let probe = match node.keyword() {
+        "HTTP_GET" => return http("http", &checker, retries, notes),
+        "SSL_GET" => return http("https", &checker, retries, notes),
+        "SMTP_CHECK" => return smtp(&checker, retries, notes),
+        "DNS_CHECK" => dns(&checker, retries, notes),
+        "UDP_CHECK" => udp(&checker, retries, notes),
+        "MISC_CHECK" => misc(globals, &checker, retries, notes),
+        "PING_CHECK" => {
+            checker.nothing_else(notes);
+            Some(checker.probe("ping", retries, notes))
+        }
+        _ => {
+            checker.nothing_else(notes);
+            Some(checker.probe("tcp", retries, notes))
+        }
+    };
+    probe.into_iter().collect()
+}
+
+impl<'a> Checker<'a> {
+    fn read(node: &'a Node, outer: &Settings, notes: &mut Notes) -> Self {
+        if let Some(word) = node.word(1) {
+            let why = format!("not carried over from \"{word}\" on: a checker takes no arguments");
+            notes.say(node.place, why);
+        }
+        let mut settings = Settings::default();
+        let mut aim = Aim::default();
+        let mut rest = Vec::new();
+        let connects = node.keyword() != "MISC_CHECK";
+        for inner in node.inner() {
+            let taken = connects && aim.take(inner, notes)
+                || (connects || inner.keyword() != "connect_timeout")
+                    && settings.take(inner, Level::Checker, notes);
+            if inner.keyword() == "log_all_failures" {
+                if field::flag(notes, inner).is_some() {
+                    notes.say(
+                        inner.place,
+                        "not carried over: `weir status` shows every failure",
+                    );
+                }
+            } else if !taken {
+                rest.push(inner);
+            }
+        }
+        Self {
+            node,
+            aim,
+            settings: settings.within(outer),
+            rest,
+        }
+    }
+
+    /// A check with what all of them have.
+    fn probe(&self, kind: &str, retries: u64, notes: &mut Notes) -> Probe {
+        let from = self.node.place;
+        let settings = &self.settings;
+        let mut probe = Probe::new(kind, from);
+        let (delay, place) = settings.delay_loop.unwrap_or((DELAY_LOOP_MS, from));
+        probe.time("interval", delay, place, notes);
+        let (timeout, place) = settings
+            .connect_timeout
+            .unwrap_or((CONNECT_TIMEOUT_MS, from));
+        probe.time("timeout", timeout, place, notes);
+        probe.count("rise", 1, from, notes);
+        let (retry, place) = settings.retry.unwrap_or((retries, from));
+        probe.count("fall", retry.saturating_add(1), place, notes);
+        let (inhibit, place) = settings.inhibit.unwrap_or((false, from));
+        let on_failure = if inhibit { "quiesce" } else { "remove" };
+        probe.push(Entry::new("on_failure", on_failure, place));
+        let (alpha, place) = settings.alpha.unwrap_or((false, from));
+        probe.push(Entry::new(
+            "start",
+            if alpha { "down" } else { "up" },
+            place,
+        ));
+        let aim = &self.aim;
+        if let Some((address, place)) = aim.address {
+            probe.push(Entry::new("address", address.to_string(), place));
+        }
+        if let Some((port, place)) = aim.port.filter(|_| kind != "ping") {
+            probe.push(Entry::new("port", port, place));
+        }
+        if let Some((source, place)) = aim.source {
+            probe.push(Entry::new("source", source.to_string(), place));
+        }
+        if let Some((interface, place)) = &aim.interface {
+            probe.push(Entry::new("interface", interface.as_str(), *place));
+        }
+        probe
+    }
+
+    /// Says what a checker of this kind cannot have.
+    fn nothing_else(&self, notes: &mut Notes) {
+        for node in &self.rest {
+            unknown(node, self.node.keyword(), notes);
+        }
+    }
+}
+
+fn unknown(node: &Node, checker: &str, notes: &mut Notes) {
+    node.refuse(
+        notes,
+        &format!("keepalived knows no such keyword in {checker}"),
+    );
+}
+
+impl Aim {
+    fn take(&mut self, node: &Node, notes: &mut Notes) -> bool {
+        match node.keyword() {
+            "connect_ip" => self.address = field::address(notes, node),
+            "connect_port" => self.port = field::number(notes, node, 1, 65_535),
+            "bindto" => self.source = field::address(notes, node),
+            "bind_if" => self.interface = field::word(notes, node, "an interface"),
+            "bind_port" => {
+                if field::number(notes, node, 1, 65_535).is_some() {
+                    notes.say(node.place, "not carried over: probes leave by any port");
+                }
+            }
+            "fwmark" => {
+                if field::number(notes, node, 0, u32::MAX.into()).is_some() {
+                    notes.say(node.place, "not carried over: probes have no mark");
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+}
+
+fn http(kind: &str, checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> Vec<Probe> {
+    let mut checker = Checker {
+        rest: Vec::new(),
+        settings: checker.settings.clone(),
+        aim: checker.aim.clone(),
+        ..*checker
+    };
+    let mut version: Of<String> = None;
+    let mut sni: Of<String> = None;
+    let mut urls = Vec::new();
+    for node in checker.node.inner() {
+        match node.keyword() {
+            "nb_get_retry" => {
+                checker.settings.retry = field::number(notes, node, 0, u32::MAX.into())
+            }
+            "virtualhost" => checker.settings.virtualhost = field::word(notes, node, "a name"),
+            "http_protocol" => version = field::word(notes, node, "1.0, 1.0C or 1.1"),
+            "enable_sni" | "tls_compliant" | "fast_recovery" => {
+                if field::flag(notes, node).is_some() {
+                    let why = match node.keyword() {
+                        "fast_recovery" => "Weir probes all URLs each time",
+                        "enable_sni" => "Weir names the host to TLS in any case",
+                        _ => "Weir ends TLS as it should be",
+                    };
+                    notes.say(node.place, format!("not carried over: {why}"));
+                }
+            }
+            "sni_name" => sni = field::word(notes, node, "a name"),
+            "url" => urls.push(node),
+            keyword if is_common(keyword) => {}
+            _ => unknown(node, checker.node.keyword(), notes),
+        }
+    }
+    if urls.is_empty() {
+        checker
+            .node
+            .refuse(notes, "keepalived refuses a checker without `url`");
+        return Vec::new();
+    }
+    let mut probes = Vec::new();
+    for url in urls {
+        let mut probe = checker.probe(kind, retries, notes);
+        match version.as_ref().map(|(version, _)| version.as_str()) {
+            Some("1.1") => {}
+            None | Some("1.0") => probe.push(Entry::implied("version", "1.0")),
+            Some("1.0C") => {
+                let place = version
+                    .as_ref()
+                    .map_or(checker.node.place, |(_, place)| *place);
+                probe.push(Entry::new("version", "1.0", place));
+                probe.push(Entry::new(
+                    "headers",
+                    vec!["Connection: close".to_owned()],
+                    place,
+                ));
+            }
+            Some(_) => {
+                if let Some((word, place)) = &version {
+                    let why = format!("not carried over: {word} is not 1.0, 1.0C or 1.1");
+                    notes.say(*place, why);
+                }
+                probe.push(Entry::implied("version", "1.0"));
+            }
+        }
+        if let Some((name, place)) = &sni {
+            probe.push(Entry::new("sni", name.as_str(), *place));
+        }
+        if this_url(url, &checker.settings, &mut probe, notes) {
+            probes.push(probe);
+        }
+    }
+    if kind == "https" {
+        for probe in &mut probes {
+            // keepalived looks at no certificate.
+            probe.push(Entry::implied("verify", false));
+        }
+    }
+    probes
+}
+
+fn is_common(keyword: &str) -> bool {
+    const COMMON: &[&str] = &[
+        "connect_ip",
+        "connect_port",
+        "bindto",
+        "bind_port",
+        "bind_if",
+        "connect_timeout",
+        "fwmark",
+        "retry",
+        "delay_before_retry",
+        "warmup",
+        "delay_loop",
+        "alpha",
+        "log_all_failures",
+    ];
+    COMMON.contains(&keyword)
+}
+
+/// Whether the URL can be asked for.
+fn this_url(url: &Node, settings: &Settings, probe: &mut Probe, notes: &mut Notes) -> bool {
+    let mut path: Of<String> = None;
+    let mut host = settings.virtualhost.clone();
+    let mut codes = vec!["200-299".to_owned()];
+    let mut codes_from = url.place;
+    let mut body: Of<String> = None;
+    for node in url.inner() {
+        match node.keyword() {
+            "path" => path = field::word(notes, node, "a path"),
+            "virtualhost" => host = field::word(notes, node, "a name"),
+            "status_code" => {
+                let words: Vec<String> = status_codes(node, notes);
+                if !words.is_empty() {
+                    (codes, codes_from) = (words, node.place);
+                }
+            }
+            "regex" => body = regex(node, notes),
+            "digest" => node.refuse(
+                notes,
+                "Weir compares no digest of a body; `expect` may name a text in it",
+            ),
+            "regex_no_match" | "regex_options" | "regex_min_offset" | "regex_max_offset"
+            | "regex_stack" => {
+                node.refuse(notes, "`expect` names a text, without options");
+                if node.keyword() == "regex_no_match" || node.keyword() == "regex_options" {
+                    body = None;
+                }
+            }
+            "tls_compliant" => node.refuse(notes, "Weir ends TLS as it should be"),
+            _ => unknown(node, "url", notes),
+        }
+    }
+    let Some((path, place)) = path else {
+        url.refuse(notes, "keepalived refuses a `url` without `path`");
+        return false;
+    };
+    let path = if path.starts_with('/') {
+        path
+    } else {
+        format!("/{path}")
+    };
+    probe.push(Entry::new("path", path, place));
+    if let Some((host, place)) = host {
+        probe.push(Entry::new("host", host, place));
+    }
+    let mut expect = vec![Entry::new("status", codes.join(","), codes_from)];
+    if let Some((body, place)) = body {
+        expect.push(Entry::new("body", body, place));
+    }
+    probe.push(Entry::new("expect", expect, url.place));
+    true
+}
+
+/// `200 204 300-399`.
+fn status_codes(node: &Node, notes: &mut Notes) -> Vec<String> {
+    let mut codes = Vec::new();
+    for word in node.words.iter().skip(1) {
+        let (first, last) = word.split_once('-').unwrap_or((word, word));
+        let code = |text: &str| field::within(text, 100, 599);
+        match (code(first), code(last)) {
+            (Some(first), Some(last)) if first <= last => codes.push(word.clone()),
+            _ => notes.say(
+                node.place,
+                format!("not carried over: {word} is no status code"),
+            ),
+        }
+    }
+    if node.words.len() < 2 {
+        field::refuse(notes, node, "a status code");
+    }
+    codes
+}
+
+fn regex(node: &Node, notes: &mut Notes) -> Of<String> {
+    let words = super::tree::shell_words(&node.rest).unwrap_or_default();
+    let pattern = words.first()?;
+    match literal(pattern).filter(|text| !text.is_empty()) {
+        Some(text) => Some((text, node.place)),
+        None => {
+            node.refuse(notes, "`expect` takes a text, and this is an expression");
+            None
+        }
+    }
+}
+
+fn smtp(checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> Vec<Probe> {
+    let mut helo = Entry::implied("helo", "smtpchecker.keepalived.org");
+    let mut hosts = Vec::new();
+    for node in &checker.rest {
+        match node.keyword() {
+            "helo_name" => {
+                if let Some((name, place)) = field::word(notes, node, "a name") {
+                    helo = Entry::new("helo", name, place);
+                }
+            }
+            "host" => {
+                let mut aim = Aim::default();
+                for inner in node.inner() {
+                    if inner.keyword() == "connect_timeout" {
+                        inner.refuse(notes, "each `host` has the timeout of its checker");
+                    } else if !aim.take(inner, notes) {
+                        unknown(inner, "host", notes);
+                    }
+                }
+                hosts.push(aim);
+            }
+            _ => unknown(node, "SMTP_CHECK", notes),
+        }
+    }
+    if hosts.is_empty() {
+        hosts.push(checker.aim.clone());
+    }
+    let mut probes = Vec::new();
+    for aim in hosts {
+        let at = Checker {
+            aim,
+            settings: checker.settings.clone(),
+            rest: Vec::new(),
+            node: checker.node,
+        };
+        let mut probe = at.probe("smtp", retries, notes);
+        probe.push(helo.clone());
+        probes.push(probe);
+    }
+    probes
+}
+
+fn dns(checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> Option<Probe> {
+    const RECORDS: &[&str] = &[
+        "A", "NS", "CNAME", "SOA", "MX", "TXT", "AAAA", "RRSIG", "DNSKEY",
+    ];
+    let mut record = ("SOA".to_owned(), checker.node.place);
+    let mut name = (".".to_owned(), checker.node.place);
+    for node in &checker.rest {
+        match node.keyword() {
+            "type" => match node.word(1) {
+                Some(word) if RECORDS.contains(&word.to_ascii_uppercase().as_str()) => {
+                    record = (word.to_ascii_uppercase(), node.place);
+                }
+                _ => field::refuse(notes, node, "a kind of record"),
+            },
+            "name" => {
+                if let Some(word) = field::word(notes, node, "a name") {
+                    name = word;
+                }
+            }
+            _ => unknown(node, "DNS_CHECK", notes),
+        }
+    }
+    let mut probe = checker.probe("dns", retries, notes);
+    probe.push(Entry::new("query", name.0, name.1).essential());
+    probe.push(Entry::new("record", record.0, record.1).essential());
+    Some(probe)
+}
+
+fn udp(checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> Option<Probe> {
+    let mut payload: Of<String> = None;
+    let mut reply: Option<&Node> = None;
+    for node in &checker.rest {
+        match node.keyword() {
+            "payload" => payload = octets(node, false, notes),
+            "require_reply" => reply = Some(node),
+            "min_reply_length" | "max_reply_length" => {
+                if field::number(notes, node, 0, 65_535).is_some() {
+                    notes.say(
+                        node.place,
+                        "not carried over: `expect` says nothing of the length",
+                    );
+                }
+            }
+            _ => unknown(node, "UDP_CHECK", notes),
+        }
+    }
+    let Some(reply) = reply else {
+        let why = "without require_reply silence passes, and a `udp` check of Weir wants an answer";
+        checker.node.refuse(notes, why);
+        return None;
+    };
+    let mut probe = checker.probe("udp", retries, notes);
+    match payload {
+        Some((payload, place)) => probe.push(Entry::new("payload", payload, place)),
+        None => {
+            probe.push(Entry::implied("payload", "00"));
+            notes.say(
+                checker.node.place,
+                "keepalived sends octets by chance; here it is one zero",
+            );
+        }
+    }
+    if reply.word(1).is_some()
+        && let Some((bytes, place)) = octets(reply, true, notes)
+    {
+        probe.push(Entry::new(
+            "expect",
+            vec![Entry::new("bytes", bytes, place)],
+            place,
+        ));
+    }
+    Some(probe)
+}
+
+/// Hexadecimal digits, a lone one being half an octet with a zero before it; with `wild`, an octet that is half `x` is left
+/// open wholly.
+fn octets(node: &Node, wild: bool, notes: &mut Notes) -> Of<String> {
+    field::no_more(notes, node, 1);
+    let text = node.word(1).unwrap_or("");
+    let is_wild = |c: &char| wild && matches!(c, 'x' | 'X');
+    let mut octets = Vec::new();
+    let mut halves = false;
+    let mut valid = true;
+    for word in text.split_whitespace() {
+        for pair in word.chars().collect::<Vec<char>>().chunks(2) {
+            let open = pair.iter().filter(|c| is_wild(c)).count();
+            valid &= pair.iter().all(|c| c.is_ascii_hexdigit() || is_wild(c));
+            halves |= open == 1;
+            octets.push(match (open, pair) {
+                (0, [low]) => format!("0{low}"),
+                (0, pair) => pair.iter().collect(),
+                _ => "xx".to_owned(),
+            });
+        }
+    }
+    if octets.is_empty() || !valid {
+        field::refuse(notes, node, "octets in hexadecimal");
+        return None;
+    }
+    if halves {
+        let why = "half octets that must hold are not looked at: `xx` leaves all of one open";
+        notes.say(node.place, why);
+    }
+    Some((octets.join(" "), node.place))
+}
+
+fn misc(
+    globals: &Globals,
+    checker: &Checker<'_>,
+    retries: u64,
+    notes: &mut Notes,
+) -> Option<Probe> {
+    let mut program: Option<(Vec<String>, &Node)> = None;
+    let mut timeout: Of<u64> = None;
+    let mut dynamic: Of<bool> = None;
+    let mut user = globals.script_user.clone();
+    for node in &checker.rest {
+        match node.keyword() {
+            "misc_path" => match command(&node.rest).filter(|words| !words.is_empty()) {
+                Some(words) => program = Some((words, node)),
+                None => field::refuse(notes, node, "a program"),
+            },
+            "misc_timeout" => timeout = field::timer(notes, node, false),
+            "misc_dynamic" => dynamic = field::flag(notes, node),
+            "user" => {
+                user = node.word(1).map(|word| (word.to_owned(), node.place));
+                if let Some(group) = node.word(2) {
+                    let why =
+                        format!("group {group} is not carried over: a script has its account's");
+                    notes.say(node.place, why);
+                }
+            }
+            _ => unknown(node, "MISC_CHECK", notes),
+        }
+    }
+    let Some((words, node)) = program else {
+        checker
+            .node
+            .refuse(notes, "keepalived refuses a MISC_CHECK without `misc_path`");
+        return None;
+    };
+    let shell =
+        |word: &String| word.contains(['|', '>', '<', ';', '&', '`']) || word.contains("$(");
+    if words.iter().any(shell) {
+        notes.say(
+            node.place,
+            "Weir runs programs without a shell: what a shell would read here is an argument",
+        );
+    }
+    let mut settings = checker.settings.clone();
+    settings.connect_timeout = timeout
+        .or(settings.delay_loop)
+        .or(Some((DELAY_LOOP_MS, checker.node.place)));
+    let checker = Checker {
+        settings,
+        aim: Aim::default(),
+        rest: Vec::new(),
+        node: checker.node,
+    };
+    let mut probe = checker.probe("script", retries, notes);
+    probe.push(Entry::new("command", words, node.place).essential());
+    match user {
+        Some((user, place)) => probe.push(Entry::new("user", user, place)),
+        None => notes.say(
+            node.place,
+            "it runs as nobody; keepalived ran it as keepalived_script or root",
+        ),
+    }
+    if let Some((true, place)) = dynamic {
+        probe.push(Entry::new("dynamic", true, place));
+    }
+    Some(probe)
+}

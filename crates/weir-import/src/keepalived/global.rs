@@ -1,0 +1,294 @@
+//! `global_defs`.
+
+use super::Globals;
+use super::field;
+use super::tree::Node;
+use crate::document::Entry;
+use crate::note::Notes;
+
+/// Keywords that have no place in weir.toml, and why.
+const ELSEWHERE: &[(&[&str], &str)] = &[
+    (
+        &[
+            "notification_email",
+            "notification_email_from",
+            "smtp_server",
+            "smtp_helo_name",
+            "smtp_connect_timeout",
+            "smtp_alert",
+            "smtp_alert_vrrp",
+            "smtp_alert_checker",
+            "no_email_faults",
+            "no_checker_emails",
+        ],
+        "Weir sends no mail; `notify` of a pool calls a program",
+    ),
+    (
+        &[
+            "notify_fifo",
+            "notify_fifo_script",
+            "vrrp_notify_fifo",
+            "vrrp_notify_fifo_script",
+            "lvs_notify_fifo",
+            "lvs_notify_fifo_script",
+            "vrrp_notify_priority_changes",
+            "fifo_write_vrrp_states_on_reload",
+            "rs_init_notifies",
+        ],
+        "Weir writes no pipe; `notify` of a pool calls a program",
+    ),
+    (
+        &["router_id"],
+        "it names the machine in mails, which Weir does not send",
+    ),
+    (
+        &[
+            "startup_script",
+            "startup_script_timeout",
+            "shutdown_script",
+            "shutdown_script_timeout",
+        ],
+        "what runs before and after the daemon is its unit's matter",
+    ),
+    (
+        &[
+            "enable_script_security",
+            "use_symlink_paths",
+            "set_supplementary_groups",
+        ],
+        "scripts of Weir run as `user` of their check, without a shell",
+    ),
+    (
+        &["lvs_flush", "lvs_flush_on_stop", "lvs_flush_onstop"],
+        "services stay in the kernel until `weir clean`",
+    ),
+    (
+        &["lvs_sync_daemon"],
+        "Weir keeps no copy of flows on another director",
+    ),
+    (
+        &[
+            "nftables_ipvs",
+            "nftables_ipvs_priority",
+            "nftables_ipvs_start_fwmark",
+        ],
+        "a service of Weir takes several addresses without a mark",
+    ),
+    (
+        &[
+            "process_names",
+            "process_name",
+            "vrrp_process_name",
+            "checker_process_name",
+            "lvs_process_name",
+            "bfd_process_name",
+            "umask",
+            "data_use_instance",
+            "random_seed",
+            "config_save_dir",
+            "tmp_config_directory",
+            "json_version",
+            "iproute_usr_dir",
+            "iproute_etc_dir",
+            "state_dump_file",
+            "stats_dump_file",
+            "json_dump_file",
+            "state_dump_file_location",
+            "stats_dump_file_location",
+            "json_dump_file_location",
+        ],
+        "it is about keepalived's own processes and files",
+    ),
+    (
+        &[
+            "reload_check_config",
+            "reload_time_file",
+            "reload_repeat",
+            "reload_file",
+            "include_check",
+        ],
+        "`weir reload` checks the whole file before anything changes",
+    ),
+    (
+        &[
+            "vrrp_priority",
+            "vrrp_no_swap",
+            "vrrp_rt_priority",
+            "vrrp_cpu_affinity",
+            "vrrp_rlimit_rttime",
+            "vrrp_rlimit_rtime",
+            "checker_priority",
+            "checker_no_swap",
+            "checker_rt_priority",
+            "checker_cpu_affinity",
+            "checker_rlimit_rttime",
+            "checker_rlimit_rtime",
+            "bfd_priority",
+            "bfd_no_swap",
+            "bfd_rt_priority",
+            "bfd_cpu_affinity",
+            "bfd_rlimit_rttime",
+            "bfd_rlimit_rtime",
+            "max_auto_priority",
+            "min_auto_priority_delay",
+        ],
+        "packets do not wait for the daemon, so that its priority matters little; its unit may set one",
+    ),
+    (
+        &[
+            "vrrp_netlink_cmd_rcv_bufs",
+            "vrrp_netlink_cmd_rcv_bufs_force",
+            "vrrp_netlink_monitor_rcv_bufs",
+            "vrrp_netlink_monitor_rcv_bufs_force",
+            "process_monitor_rcv_bufs",
+            "process_monitor_rcv_bufs_force",
+            "lvs_netlink_cmd_rcv_bufs",
+            "lvs_netlink_cmd_rcv_bufs_force",
+            "lvs_netlink_monitor_rcv_bufs",
+            "lvs_netlink_monitor_rcv_bufs_force",
+            "vrrp_rx_bufs_policy",
+            "vrrp_rx_bufs_multiplier",
+        ],
+        "Weir sizes its sockets itself",
+    ),
+    (
+        &[
+            "snmp_socket",
+            "enable_traps",
+            "enable_snmp_vrrp",
+            "enable_snmp_keepalived",
+            "enable_snmp_rfc",
+            "enable_snmp_rfcv2",
+            "enable_snmp_rfcv3",
+            "enable_snmp_checker",
+            "snmp_vs_stats_update_interval",
+            "snmp_rs_stats_update_interval",
+        ],
+        "Weir speaks no SNMP; `admin` of [node] opens /metrics",
+    ),
+    (
+        &["enable_dbus", "dbus_service_name", "dbus_no_interface_name"],
+        "Weir is not on D-Bus; its API is on a unix socket",
+    ),
+    (
+        &["checker_log_all_failures"],
+        "`weir status` shows every failure",
+    ),
+    (
+        &[
+            "default_interface",
+            "disable_local_igmp",
+            "v3_checksum_as_v2",
+            "dynamic_interfaces",
+            "vrrp_mcast_group4",
+            "vrrp_mcast_group6",
+            "vrrp_garp_master_delay",
+            "vrrp_garp_master_repeat",
+            "vrrp_garp_master_refresh",
+            "vrrp_garp_master_refresh_repeat",
+            "vrrp_garp_lower_prio_delay",
+            "vrrp_garp_lower_prio_repeat",
+            "vrrp_down_timer_adverts",
+            "vrrp_garp_interval",
+            "vrrp_gna_interval",
+            "vrrp_min_garp",
+            "vrrp_garp_extra_if",
+            "vrrp_vmac_garp_intvl",
+            "vrrp_lower_prio_no_advert",
+            "vrrp_higher_prio_send_advert",
+            "vrrp_iptables",
+            "vrrp_ipsets",
+            "nftables",
+            "nftables_priority",
+            "nftables_ifindex",
+            "nftables_counters",
+            "vrrp_check_unicast_src",
+            "vrrp_skip_check_adv_addr",
+            "vrrp_strict",
+            "vrrp_startup_delay",
+            "vrrp_delay_after_boot",
+            "log_unknown_vrids",
+            "vrrp_owner_ignore_adverts",
+            "vmac_prefix",
+            "vmac_addr_prefix",
+        ],
+        "[vrrp.NAME] has no such key",
+    ),
+    (
+        &[
+            "linkbeat_use_polling",
+            "net_namespace",
+            "net_namespace_ipvs",
+            "namespace_with_ipsets",
+            "use_pid_dir",
+            "instance",
+            "child_wait_time",
+        ],
+        "it is about how keepalived itself runs",
+    ),
+    (&["lvs_id"], "keepalived has dropped this keyword long ago"),
+];
+
+/// The largest of `ipvsadm --set`: 31 days.
+const MOST_SECONDS: u64 = 31 * 86_400;
+
+pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
+    if node.word(1).is_some() {
+        notes.say(
+            node.place,
+            "not carried over: global_defs takes no arguments",
+        );
+    }
+    for inner in node.inner() {
+        match inner.keyword() {
+            "lvs_timeouts" => timeouts(globals, inner, notes),
+            "script_user" => globals.script_user = field::word(notes, inner, "an account"),
+            "vrrp_version" => globals.vrrp_version = field::number(notes, inner, 2, 3),
+            keyword => {
+                let known = ELSEWHERE.iter().find(|(names, _)| names.contains(&keyword));
+                let why = known.map_or("keepalived knows no such keyword here", |(_, why)| why);
+                inner.refuse(notes, why);
+            }
+        }
+    }
+}
+
+/// `lvs_timeouts tcp 7200 tcpfin 30 udp 300`.
+fn timeouts(globals: &mut Globals, node: &Node, notes: &mut Notes) {
+    let mut words = node.words.iter().skip(1);
+    if node.words.len() < 3 {
+        return field::refuse(notes, node, "a protocol with its seconds");
+    }
+    while let Some(name) = words.next() {
+        let key = match name.as_str() {
+            "tcp" => "tcp",
+            "tcpfin" => "tcp_fin",
+            "udp" => "udp",
+            other => {
+                notes.say(
+                    node.place,
+                    format!("not carried over: there is no timeout of {other}"),
+                );
+                continue;
+            }
+        };
+        let seconds = words
+            .next()
+            .and_then(|word| field::within(word, 1, MOST_SECONDS));
+        match seconds {
+            Some(seconds) => {
+                globals.timeouts.retain(|entry| entry.key != key);
+                let value = crate::time::show(seconds * 1000);
+                globals.timeouts.push(Entry::new(key, value, node.place));
+            }
+            None => {
+                let why =
+                    format!("not carried over: {name} needs seconds from 1 to {MOST_SECONDS}");
+                notes.say(node.place, why);
+            }
+        }
+    }
+    for inner in node.inner() {
+        inner.refuse(notes, "its line takes no block");
+    }
+}

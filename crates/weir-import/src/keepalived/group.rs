@@ -1,0 +1,186 @@
+//! `virtual_server_group`: several addresses, ranges and marks under one name.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::Globals;
+use super::field;
+use super::tree::Node;
+use crate::note::{Notes, Place};
+
+/// What a group has.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    pub(super) place: Place,
+    pub(super) addresses: Vec<Block>,
+    pub(super) marks: Vec<(u64, bool, Place)>,
+}
+
+/// Addresses with one port; 0 = any.
+#[derive(Clone, Debug)]
+pub(super) struct Block {
+    pub(super) place: Place,
+    pub(super) addresses: Vec<IpAddr>,
+    pub(super) port: u16,
+}
+
+/// As many services as a configuration may have without raising `max_services`.
+const MOST: u128 = 16_384;
+
+pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
+    let Some(name) = node.word(1) else {
+        return field::refuse(notes, node, "the name of the group");
+    };
+    if globals.groups.contains_key(name) {
+        return node.refuse(notes, "a group of this name is there already");
+    }
+    let mut group = Group {
+        place: node.place,
+        addresses: Vec::new(),
+        marks: Vec::new(),
+    };
+    for inner in node.inner() {
+        if inner.keyword() == "fwmark" {
+            group.marks.extend(mark(inner, notes));
+        } else {
+            group.addresses.extend(block(inner, notes));
+        }
+    }
+    if group.addresses.is_empty() && group.marks.is_empty() {
+        notes.say(node.place, "not carried over: the group has no entries");
+    }
+    globals.groups.insert(name.to_owned(), group);
+}
+
+fn mark(node: &Node, notes: &mut Notes) -> Option<(u64, bool, Place)> {
+    field::no_more(notes, node, 2);
+    let mark = node
+        .word(1)
+        .and_then(|word| field::within(word, 1, u32::MAX.into()));
+    let Some(mark) = mark else {
+        field::refuse(notes, node, "a mark");
+        return None;
+    };
+    match node.word(2) {
+        None | Some("inet") => Some((mark, false, node.place)),
+        Some("inet6") => Some((mark, true, node.place)),
+        Some(other) => {
+            let why = format!("not carried over: {other} is neither inet nor inet6");
+            notes.say(node.place, why);
+            None
+        }
+    }
+}
+
+fn block(node: &Node, notes: &mut Notes) -> Option<Block> {
+    field::no_more(notes, node, 1);
+    let port = match node.word(1) {
+        None => Some(0),
+        Some(word) => field::within(word, 0, 65_535).and_then(|port| u16::try_from(port).ok()),
+    };
+    let Some(port) = port else {
+        field::refuse(notes, node, "a port");
+        return None;
+    };
+    match addresses(node.keyword()) {
+        Ok(addresses) => Some(Block {
+            place: node.place,
+            addresses,
+            port,
+        }),
+        Err(why) => {
+            node.refuse(notes, &why);
+            None
+        }
+    }
+}
+
+/// `10.0.0.1`, `10.0.0.1-9`, `10.0.0.1-10.0.0.9`, `10.0.0.0/28`.
+fn addresses(text: &str) -> Result<Vec<IpAddr>, String> {
+    let wrong = || format!("{text} is no address, and no range of them");
+    if let Some((base, length)) = text.split_once('/') {
+        let base: IpAddr = base.parse().map_err(|_| wrong())?;
+        let bits: u32 = if base.is_ipv4() { 32 } else { 128 };
+        let length = length
+            .parse()
+            .ok()
+            .filter(|length| (1..=bits).contains(length));
+        let host = bits - length.ok_or_else(wrong)?;
+        let count = 1_u128.checked_shl(host).unwrap_or(u128::MAX);
+        if !number(base).is_multiple_of(count) {
+            return Err(format!("{text} has bits behind its prefix"));
+        }
+        return all(base, count);
+    }
+    let Some((first, last)) = text.split_once('-') else {
+        return text
+            .parse()
+            .map(|address| vec![address])
+            .map_err(|_| wrong());
+    };
+    let first: IpAddr = first.parse().map_err(|_| wrong())?;
+    let last = match (last.parse::<IpAddr>(), first) {
+        (Ok(last), _) => last,
+        (Err(_), IpAddr::V4(v4)) => {
+            let last = last.parse::<u8>().map_err(|_| wrong())?;
+            let [a, b, c, _] = v4.octets();
+            IpAddr::V4(Ipv4Addr::new(a, b, c, last))
+        }
+        (Err(_), IpAddr::V6(v6)) => {
+            let last = u16::from_str_radix(last, 16).map_err(|_| wrong())?;
+            IpAddr::V6(Ipv6Addr::from(v6.to_bits() & !0xffff | u128::from(last)))
+        }
+    };
+    if first.is_ipv4() != last.is_ipv4() || number(first) > number(last) {
+        return Err(wrong());
+    }
+    all(first, number(last) - number(first) + 1)
+}
+
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(v4) => v4.to_bits().into(),
+        IpAddr::V6(v6) => v6.to_bits(),
+    }
+}
+
+fn all(first: IpAddr, count: u128) -> Result<Vec<IpAddr>, String> {
+    if count > MOST {
+        return Err(format!(
+            "this is {count} addresses, and {MOST} are the most that are taken"
+        ));
+    }
+    let address = |at: u128| match first {
+        IpAddr::V4(v4) => Some(IpAddr::V4(Ipv4Addr::from(
+            v4.to_bits().checked_add(u32::try_from(at).ok()?)?,
+        ))),
+        IpAddr::V6(v6) => Some(IpAddr::V6(Ipv6Addr::from(v6.to_bits().checked_add(at)?))),
+    };
+    Ok((0..count).filter_map(address).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_and_networks_are_counted_out() {
+        let shown = |text: &str| -> Vec<String> {
+            let found = addresses(text).unwrap();
+            found.iter().map(IpAddr::to_string).collect()
+        };
+        assert_eq!(shown("10.0.0.9-11"), ["10.0.0.9", "10.0.0.10", "10.0.0.11"]);
+        assert_eq!(shown("10.0.0.255-10.0.1.0"), ["10.0.0.255", "10.0.1.0"]);
+        assert_eq!(shown("10.0.0.2/31"), ["10.0.0.2", "10.0.0.3"]);
+        assert_eq!(shown("fe80::a-b"), ["fe80::a", "fe80::b"]);
+        for wrong in [
+            "10.0.0.9-8",
+            "10.0.0.1/31",
+            "::/1",
+            "x",
+            "10.0.0.1-",
+            "0.0.0.0/0",
+        ] {
+            assert!(addresses(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! `lvs_method`, also called `lb_kind`.
+
+use weir_model::{Forward, TunnelChecksum, TunnelKind};
+
+use super::field::{self, Of};
+use super::tree::Node;
+use crate::layer4::{Encapsulation, Method};
+use crate::note::Notes;
+
+/// `NAT`, `DR`, or `TUN` with an encapsulation.
+pub(super) fn method(notes: &mut Notes, node: &Node) -> Of<Method> {
+    let forward = match node.word(1) {
+        Some("NAT") => Forward::Nat,
+        Some("DR") => Forward::Direct,
+        Some("TUN") => Forward::Tunnel,
+        Some(other @ ("FNAT" | "SNAT")) => {
+            let why = format!(
+                "not carried over: {other} is of another keepalived; see `snat` of a service"
+            );
+            notes.say(node.place, why);
+            return None;
+        }
+        _ => {
+            field::refuse(notes, node, "NAT, DR or TUN");
+            return None;
+        }
+    };
+    let tunnel = match encapsulation(&node.words[2..]) {
+        Ok(tunnel) => tunnel,
+        Err(why) => {
+            node.refuse(notes, &why);
+            return None;
+        }
+    };
+    if forward != Forward::Tunnel {
+        if let Some(word) = node.word(2) {
+            notes.say(
+                node.place,
+                format!("not carried over from \"{word}\" on: there is no tunnel"),
+            );
+        }
+        return Some((Method::plain(forward), node.place));
+    }
+    Some((Method { forward, tunnel }, node.place))
+}
+
+/// `type gue port 6080 csum`.
+fn encapsulation(words: &[String]) -> Result<Option<Encapsulation>, String> {
+    if words.is_empty() {
+        return Ok(None);
+    }
+    let mut tunnel = Encapsulation {
+        kind: TunnelKind::Ipip,
+        port: 0,
+        checksum: TunnelChecksum::None,
+    };
+    let mut words = words.iter().map(String::as_str);
+    while let Some(word) = words.next() {
+        match word {
+            "type" => {
+                tunnel.kind = match words.next() {
+                    Some("ipip") => TunnelKind::Ipip,
+                    Some("gue") => TunnelKind::Gue,
+                    Some("gre") => TunnelKind::Gre,
+                    _ => return Err("keepalived tunnels by ipip, gue or gre".to_owned()),
+                }
+            }
+            "port" => {
+                let port = words.next().and_then(|word| field::within(word, 1, 65_535));
+                let port = port.and_then(|port| u16::try_from(port).ok());
+                tunnel.port = port.ok_or("the port of the tunnel is no port")?;
+            }
+            "nocsum" => tunnel.checksum = TunnelChecksum::None,
+            "csum" => tunnel.checksum = TunnelChecksum::Full,
+            "remcsum" => tunnel.checksum = TunnelChecksum::Remote,
+            other => return Err(format!("{other} is nothing that a tunnel has")),
+        }
+    }
+    match (tunnel.kind, tunnel.port, tunnel.checksum) {
+        (TunnelKind::Gue, 0, _) => Err("a gue tunnel needs a port".to_owned()),
+        (TunnelKind::Ipip | TunnelKind::Gre, 1.., _) => {
+            Err("only a gue tunnel has a port".to_owned())
+        }
+        (TunnelKind::Ipip, _, TunnelChecksum::Full | TunnelChecksum::Remote) => {
+            Err("an ipip tunnel has no checksum".to_owned())
+        }
+        (TunnelKind::Gre, _, TunnelChecksum::Remote) => {
+            Err("a gre tunnel has no remote checksum".to_owned())
+        }
+        _ => Ok(Some(tunnel)),
+    }
+}

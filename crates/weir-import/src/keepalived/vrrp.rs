@@ -1,0 +1,292 @@
+//! `vrrp_instance` and `vrrp_sync_group`, kept as `[vrrp.NAME]` for the time when Weir acts on them.
+
+use super::Globals;
+use super::field;
+use super::track::{self, weighed};
+use super::tree::{Node, command};
+use crate::document::{Entry, Item, Table};
+use crate::layer4::Writer;
+use crate::note::Notes;
+use crate::time;
+
+/// Keywords without a key.
+const ELSEWHERE: &[&str] = &[
+    "use_vmac",
+    "use_vmac_addr",
+    "vmac_xmit_base",
+    "use_ipvlan",
+    "native_ipv6",
+    "dont_track_primary",
+    "track_bfd",
+    "track_src_ip",
+    "mcast_dst_ip",
+    "unicast_ttl",
+    "check_unicast_src",
+    "unicast_fault_no_peer",
+    "old_unicast_checksum",
+    "v3_checksum_as_v2",
+    "garp_master_repeat",
+    "garp_master_delay",
+    "garp_master_refresh",
+    "garp_master_refresh_repeat",
+    "garp_lower_prio_repeat",
+    "garp_lower_prio_delay",
+    "garp_extra_if",
+    "vmac_garp_intvl",
+    "lower_prio_no_advert",
+    "higher_prio_send_advert",
+    "timer_expired_backup",
+    "thread_timer_expired",
+    "owner_ignore_adverts",
+    "strict_mode",
+    "skip_check_adv_addr",
+    "promote_secondaries",
+    "no_virtual_ipaddress",
+    "virtual_routes",
+    "virtual_rules",
+    "notify_deleted",
+    "notify_master_rx_lower_pri",
+    "notify_priority_changes",
+    "kernel_rx_buf_size",
+    "linkbeat_use_polling",
+    "debug",
+    "vrf",
+    "down_timer_adverts",
+    "lvs_sync_daemon_interface",
+    "lvs_sync_daemon_inteface",
+];
+
+/// `vrrp_sync_group`: its members fail over together.
+pub(super) fn sync_group(globals: &mut Globals, node: &Node, notes: &mut Notes) {
+    let Some(name) = node.word(1) else {
+        return field::refuse(notes, node, "the name of the group");
+    };
+    for inner in node.inner() {
+        match inner.keyword() {
+            "group" => {
+                let words = inner.words.iter().skip(1).map(|word| (word, inner.place));
+                let lines = inner.inner().iter();
+                let lines = lines.flat_map(|line| line.words.iter().map(|word| (word, line.place)));
+                for (member, place) in words.chain(lines) {
+                    globals
+                        .sync
+                        .insert(member.clone(), (name.to_owned(), place));
+                }
+            }
+            "smtp_alert" => inner.refuse(notes, "Weir sends no mail"),
+            _ => inner.refuse(
+                notes,
+                "[vrrp.NAME] keeps the name of the group alone; say it in its instances",
+            ),
+        }
+    }
+}
+
+pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: &mut Notes) {
+    let Some(name) = node.word(1) else {
+        return field::refuse(notes, node, "the name of the instance");
+    };
+    let unique = writer.names.take(name);
+    let mut table = Table::new(&["vrrp", &unique], node.place);
+    let mut track: Vec<Item> = Vec::new();
+    for inner in node.inner() {
+        directive(&mut table, &mut track, globals, inner, notes);
+    }
+    if !table.entries.iter().any(|entry| entry.key == "version")
+        && let Some((version, place)) = globals.vrrp_version
+    {
+        table.push(Entry::new("version", version, place));
+    }
+    if let Some((group, place)) = globals.sync.get(name) {
+        table.push(Entry::new("group", group.as_str(), *place));
+    }
+    if !track.is_empty() {
+        table.push(Entry::implied("track", track));
+    }
+    table.covers = node.lines();
+    writer.document.push(table);
+    notes.say(
+        node.place,
+        "kept for later: Weir does not act on [vrrp] yet; let keepalived go on with it",
+    );
+}
+
+fn directive(
+    table: &mut Table,
+    track: &mut Vec<Item>,
+    globals: &Globals,
+    node: &Node,
+    notes: &mut Notes,
+) {
+    let mut put = |entry: Option<Entry>| {
+        if let Some(entry) = entry {
+            table.entries.retain(|known| known.key != entry.key);
+            table.push(entry);
+        }
+    };
+    match node.keyword() {
+        "interface" if node.word(1) == Some("lo") => {
+            node.refuse(notes, "keepalived takes no loopback interface");
+        }
+        "interface" => {
+            let word = field::word(notes, node, "an interface");
+            put(word.map(|(word, place)| Entry::new("interface", word, place)));
+        }
+        "virtual_router_id" => {
+            let id = field::number(notes, node, 1, 255);
+            put(id.map(|(id, place)| Entry::new("virtual_router_id", id, place)));
+        }
+        "priority" => {
+            let priority = field::number(notes, node, 1, 255);
+            put(priority.map(|(priority, place)| Entry::new("priority", priority, place)));
+        }
+        "version" => {
+            let version = field::number(notes, node, 2, 3);
+            put(version.map(|(version, place)| Entry::new("version", version, place)));
+        }
+        "advert_int" => {
+            let time = field::timer(notes, node, false);
+            put(time
+                .map(|(millis, place)| Entry::new("advert_interval", time::show(millis), place)));
+        }
+        "preempt_delay" => {
+            let time = field::timer(notes, node, true);
+            put(time.map(|(millis, place)| Entry::new("preempt_delay", time::show(millis), place)));
+        }
+        keyword @ ("preempt" | "nopreempt" | "accept" | "no_accept") => {
+            field::no_more(notes, node, 0);
+            let key = if keyword.ends_with("preempt") {
+                "preempt"
+            } else {
+                "accept"
+            };
+            put(Some(Entry::new(
+                key,
+                !keyword.starts_with("no"),
+                node.place,
+            )));
+        }
+        "mcast_src_ip" | "unicast_src_ip" => {
+            let source = field::address(notes, node);
+            put(source.map(|(source, place)| Entry::new("source", source.to_string(), place)));
+        }
+        "unicast_peer" => put(peers(node, notes)),
+        "virtual_ipaddress" => put(addresses("addresses", node, notes)),
+        "virtual_ipaddress_excluded" => put(addresses("excluded_addresses", node, notes)),
+        "track_interface" => interfaces(track, node, notes),
+        "track_script" | "track_process" | "track_file" => tracked(track, globals, node, notes),
+        keyword @ ("notify" | "notify_master" | "notify_backup" | "notify_fault"
+        | "notify_stop") => {
+            let key = match keyword {
+                "notify" => "notify",
+                "notify_master" => "notify_master",
+                "notify_backup" => "notify_backup",
+                "notify_fault" => "notify_fault",
+                _ => "notify_stop",
+            };
+            match command(&node.rest).filter(|words| !words.is_empty()) {
+                Some(words) => put(Some(Entry::new(key, words, node.place))),
+                None => field::refuse(notes, node, "a program"),
+            }
+        }
+        "state" => match node.word(1) {
+            Some("MASTER" | "BACKUP") => {
+                notes.say(
+                    node.place,
+                    "not carried over: a hint for the start; the priorities decide",
+                );
+            }
+            _ => field::refuse(notes, node, "MASTER or BACKUP"),
+        },
+        "authentication" | "auth_hmac" => {
+            node.refuse(
+                notes,
+                "VRRPv3 has no authentication, and that of version 2 keeps nobody out",
+            );
+        }
+        "smtp_alert" => node.refuse(notes, "Weir sends no mail"),
+        keyword if ELSEWHERE.contains(&keyword) => {
+            node.refuse(notes, "[vrrp.NAME] has no such key")
+        }
+        _ => node.refuse(notes, "keepalived knows no such keyword in vrrp_instance"),
+    }
+}
+
+/// One address a line, or one line of a block.
+fn peers(node: &Node, notes: &mut Notes) -> Option<Entry> {
+    let mut peers = Vec::new();
+    for line in node.inner() {
+        match line.keyword().parse::<std::net::IpAddr>() {
+            Ok(address) => {
+                peers.push(Item::new(address.to_string(), Some(line.place)));
+                field::no_more(notes, line, 0);
+            }
+            Err(_) => line.refuse(notes, "this is no address"),
+        }
+    }
+    (!peers.is_empty()).then(|| Entry::new("unicast_peers", peers, node.place))
+}
+
+/// `IP[/M] dev IF label L …`, each as it is written.
+fn addresses(key: &'static str, node: &Node, notes: &mut Notes) -> Option<Entry> {
+    let mut addresses = Vec::new();
+    for line in node.inner() {
+        let (address, length) = line
+            .keyword()
+            .split_once('/')
+            .unwrap_or((line.keyword(), ""));
+        let Ok(parsed) = address.parse::<std::net::IpAddr>() else {
+            line.refuse(notes, "this is no address");
+            continue;
+        };
+        let bits = if parsed.is_ipv4() { 32 } else { 128 };
+        let length = if length.is_empty() {
+            Some(bits)
+        } else {
+            field::within(length, 0, bits)
+        };
+        if length.is_none() {
+            let why = format!("the prefix length became {bits}, as keepalived has it");
+            notes.say(line.place, why);
+        }
+        let text = format!("{parsed}/{}", length.unwrap_or(bits));
+        addresses.push(Item::new(text, Some(line.place)));
+        if line.words.len() > 1 {
+            let why =
+                "not carried over behind the address: Weir adds it to the instance's interface";
+            notes.say(line.place, why);
+        }
+    }
+    (!addresses.is_empty()).then(|| Entry::new(key, addresses, node.place))
+}
+
+fn interfaces(track: &mut Vec<Item>, node: &Node, notes: &mut Notes) {
+    for line in node.inner() {
+        let mut entries = vec![Entry::new("interface", line.keyword(), line.place).essential()];
+        if line.word(1) == Some("weight") {
+            entries.extend(weighed(track::weight(line, 2, notes)));
+        } else {
+            field::no_more(notes, line, 0);
+        }
+        track.push(Item::new(entries, Some(line.place)));
+    }
+}
+
+fn tracked(track: &mut Vec<Item>, globals: &Globals, node: &Node, notes: &mut Notes) {
+    for line in node.inner() {
+        let Some(known) = globals.tracked.get(line.keyword()) else {
+            line.refuse(notes, "nothing of that name is defined");
+            continue;
+        };
+        let weight = match line.word(1) {
+            Some("weight") => track::weight(line, 2, notes),
+            _ => {
+                field::no_more(notes, line, 0);
+                known.weight
+            }
+        };
+        let mut entries = known.entries.clone();
+        entries.extend(weighed(weight));
+        track.push(Item::new(entries, Some(known.place)));
+    }
+}

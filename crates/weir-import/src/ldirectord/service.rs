@@ -1,0 +1,652 @@
+//! `virtual=` and what is indented below it.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+use weir_model::Forward;
+
+use super::check::{CheckKind, check};
+use super::global::{Globals, Number, alert_status, elsewhere, unknown};
+use super::real::{Fallback, RealLine, address, fallback, port, real};
+use super::{Refusal, bare, digits, directive, fatal, quoted, yes_no};
+use crate::World;
+use crate::layer4::{Method, Persistent, Real, Said, Virtual, Writer};
+use crate::note::{Notes, Place};
+use crate::settle::places;
+
+const SCHEDULERS: &[&str] = &[
+    "rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sh", "mh", "dh", "fo", "ovf", "sed", "nq", "twos",
+];
+
+/// Services that ldirectord can talk to, and their ports; 0 = none.
+pub(super) const SERVICES: &[(&str, u16)] = &[
+    ("dns", 53),
+    ("ftp", 21),
+    ("http", 80),
+    ("https", 443),
+    ("http_proxy", 3128),
+    ("imap", 143),
+    ("imaps", 993),
+    ("ldap", 389),
+    ("ldaps", 636),
+    ("mysql", 3306),
+    ("nntp", 119),
+    ("none", 0),
+    ("oracle", 1521),
+    ("pgsql", 5432),
+    ("pop", 110),
+    ("pops", 995),
+    ("radius", 1812),
+    ("simpletcp", 0),
+    ("sip", 5060),
+    ("smtp", 25),
+    ("submission", 587),
+];
+
+/// Who the service is, as it is written.
+#[derive(Clone, Debug)]
+enum Target {
+    Mark(u64),
+    Address(String, String),
+}
+
+/// A text and the line that says it.
+pub(super) type Text = Option<(String, Place)>;
+
+/// A virtual service while it is read.
+#[derive(Clone, Debug)]
+pub(super) struct Section {
+    pub(super) place: Place,
+    ipv6: bool,
+    target: Target,
+    protocol: Option<(bool, Place)>,
+    scheduler: Text,
+    flags: Vec<(String, Place)>,
+    persistent: Number,
+    netmask: Text,
+    ops: Option<Place>,
+    fallback: Text,
+    reals: Vec<(String, Place)>,
+    /// Every line.
+    lines: Vec<Place>,
+    quiescent: Option<(bool, Place)>,
+    pub(super) kind: (CheckKind, Place),
+    pub(super) service: Text,
+    pub(super) command: Text,
+    pub(super) port: Number,
+    pub(super) request: Text,
+    pub(super) receive: Text,
+    pub(super) method: Text,
+    pub(super) host: Text,
+    pub(super) login: Text,
+    pub(super) check_timeout: Number,
+    pub(super) negotiate_timeout: Number,
+    pub(super) check_interval: Number,
+    pub(super) failure_count: Number,
+}
+
+impl Section {
+    /// `None` = nothing that ldirectord takes.
+    pub(super) fn open(
+        (ipv6, value): (bool, &str),
+        place: Place,
+        notes: &mut Notes,
+    ) -> Option<Self> {
+        let target = match target(ipv6, value) {
+            Ok(target) => target,
+            Err(why) => {
+                fatal(notes, place, &why);
+                return None;
+            }
+        };
+        Some(Self {
+            place,
+            ipv6,
+            target,
+            protocol: None,
+            scheduler: None,
+            flags: Vec::new(),
+            persistent: None,
+            netmask: None,
+            ops: None,
+            fallback: None,
+            reals: Vec::new(),
+            lines: Vec::new(),
+            quiescent: None,
+            kind: (CheckKind::Negotiate, place),
+            service: None,
+            command: None,
+            port: None,
+            request: None,
+            receive: None,
+            method: None,
+            host: None,
+            login: None,
+            check_timeout: None,
+            negotiate_timeout: None,
+            check_interval: None,
+            failure_count: None,
+        })
+    }
+
+    pub(super) fn line(&mut self, line: &str, place: Place, world: &dyn World, notes: &mut Notes) {
+        self.lines.push(place);
+        let refusal = match directive(line) {
+            Some((name, value)) => self
+                .number(name, value, place)
+                .or_else(|| self.text(name, value, place))
+                .unwrap_or_else(|| self.word(name, value, place, world, notes)),
+            None => unknown(line),
+        };
+        if let Some(why) = refusal {
+            fatal(notes, place, &why);
+        }
+    }
+
+    /// Directives with a number; `None` = it is none of them.
+    fn number(&mut self, name: &str, value: &str, place: Place) -> Option<Refusal> {
+        let target = match name {
+            "checktimeout" => &mut self.check_timeout,
+            "negotiatetimeout" => &mut self.negotiate_timeout,
+            "checkinterval" => &mut self.check_interval,
+            "failurecount" => &mut self.failure_count,
+            "checkport" => &mut self.port,
+            "persistent" => &mut self.persistent,
+            _ => return None,
+        };
+        let most = if name == "checkport" {
+            65_535
+        } else {
+            u64::MAX
+        };
+        let number =
+            digits(value).filter(|number| (*number > 0 || name == "persistent") && *number <= most);
+        Some(match number {
+            Some(number) => {
+                *target = Some((number, place));
+                None
+            }
+            None => Some(format!("{name} wants a number above 0")),
+        })
+    }
+
+    /// Directives with a text; `None` = it is none of them.
+    fn text(&mut self, name: &str, value: &str, place: Place) -> Option<Refusal> {
+        let (target, must_be_quoted) = match name {
+            "request" => (&mut self.request, true),
+            "receive" => (&mut self.receive, true),
+            "login" => (&mut self.login, true),
+            "checkcommand" => (&mut self.command, false),
+            "virtualhost" => (&mut self.host, false),
+            _ => return None,
+        };
+        let text = match (quoted(value), must_be_quoted) {
+            (Some(text), _) => text,
+            (None, true) => return Some(Some(format!("{name} wants its value in quotes"))),
+            (None, false) => value.trim_end(),
+        };
+        if text.is_empty() && name != "virtualhost" {
+            return Some(Some(format!("{name} has no value")));
+        }
+        *target = Some((text.to_owned(), place));
+        Some(None)
+    }
+
+    fn word(
+        &mut self,
+        name: &str,
+        value: &str,
+        place: Place,
+        _: &dyn World,
+        notes: &mut Notes,
+    ) -> Refusal {
+        let first = |value: &str| {
+            let word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+            let start = value.find(word).unwrap_or(value.len());
+            let rest = &value[start..];
+            rest[..rest.find(|c| !word(c)).unwrap_or(rest.len())].to_owned()
+        };
+        match name {
+            "real" | "real6" => {
+                if (name == "real6") != self.ipv6 {
+                    return Some("real6 is for virtual6, and real for virtual".to_owned());
+                }
+                self.reals.push((value.to_owned(), place));
+            }
+            "fallback" | "fallback6" => {
+                if (name == "fallback6") != self.ipv6 {
+                    return Some("fallback6 is for virtual6, and fallback for virtual".to_owned());
+                }
+                self.fallback = Some((value.to_owned(), place));
+            }
+            "checktype" => match CheckKind::read(value, &first(value)) {
+                Some(kind) => self.kind = (kind, place),
+                None => return Some("there is no such checktype".to_owned()),
+            },
+            "service" => {
+                let word = first(value);
+                if !SERVICES.iter().any(|(known, _)| *known == word) {
+                    return Some("it can talk to no such service".to_owned());
+                }
+                self.service = Some((word, place));
+            }
+            "httpmethod" => {
+                let word = first(value).to_ascii_uppercase();
+                if word != "GET" && word != "HEAD" {
+                    return Some("httpmethod must be GET or HEAD".to_owned());
+                }
+                self.method = Some((word, place));
+            }
+            "scheduler" => return self.scheduler(value, place, notes),
+            "schedflags" => {
+                let flags = value.split_whitespace().next();
+                let Some(flags) = flags else {
+                    return Some("schedflags has no value".to_owned());
+                };
+                self.flags = flags
+                    .split(',')
+                    .map(|flag| (flag.to_owned(), place))
+                    .collect();
+            }
+            "netmask" => self.netmask = Some((value.to_owned(), place)),
+            "protocol" => return self.protocol(&first(value), place),
+            "ops" | "quiescent" | "cleanstop" => {
+                // A comment behind it leaves its blanks, and they are not "yes".
+                let Some(yes) = yes_no(value) else {
+                    return Some(format!("{name} wants yes or no, and nothing behind it"));
+                };
+                match name {
+                    "ops" => self.ops = yes.then_some(place),
+                    "quiescent" => self.quiescent = Some((yes, place)),
+                    _ => {
+                        elsewhere(notes, name, place);
+                    }
+                }
+            }
+            "connecttimeout" => {
+                return Some("this directive gave way to negotiatetimeout".to_owned());
+            }
+            "passwd" | "database" | "secret" | "load"
+                if quoted(value).is_none_or(str::is_empty) =>
+            {
+                return Some(format!("{name} wants a value in quotes"));
+            }
+            "checkcount" if digits(value).is_none_or(|count| count == 0) => {
+                return Some("checkcount wants a number above 0".to_owned());
+            }
+            "emailalertfreq" if digits(value).is_none() => {
+                return Some("emailalertfreq wants a number".to_owned());
+            }
+            "emailalertstatus" if !alert_status(value) => {
+                return Some("there is no such status to mail about".to_owned());
+            }
+            "smtp" | "emailalert" | "fallbackcommand" | "monitorfile" if bare(value).is_empty() => {
+                return Some(format!("{name} has no value"));
+            }
+            "autoreload" | "callback" | "logfile" | "execute" | "fork" | "supervised"
+            | "readdquiescent" | "maintenancedir" | "emailalertfrom" => return unknown(name),
+            _ if elsewhere(notes, name, place) => {}
+            _ => return unknown(name),
+        }
+        None
+    }
+
+    fn scheduler(&mut self, value: &str, place: Place, notes: &mut Notes) -> Refusal {
+        let letter = |c: char| c.is_ascii_lowercase();
+        let start = value.find(letter).unwrap_or(value.len());
+        let rest = &value[start..];
+        let word = &rest[..rest.find(|c| !letter(c)).unwrap_or(rest.len())];
+        if word.is_empty() {
+            return Some("a scheduler has small letters".to_owned());
+        }
+        if SCHEDULERS.contains(&word) {
+            self.scheduler = Some((word.to_owned(), place));
+        } else {
+            notes.say(
+                place,
+                format!("not carried over: IPVS has no scheduler {word}; wrr in its place"),
+            );
+        }
+        None
+    }
+
+    fn protocol(&mut self, word: &str, place: Place) -> Refusal {
+        match (&self.target, word) {
+            (Target::Mark(_), "fwm") => {}
+            (Target::Mark(_), _) => return Some("a firewall mark has the protocol fwm".to_owned()),
+            (_, "tcp") => self.protocol = Some((false, place)),
+            (_, "udp") => self.protocol = Some((true, place)),
+            _ => return Some("the protocol must be tcp or udp".to_owned()),
+        }
+        None
+    }
+
+    /// `tcp`, `udp` or `fwm`.
+    pub(super) fn protocol_name(&self) -> &'static str {
+        match (&self.target, self.protocol) {
+            (Target::Mark(_), _) => "fwm",
+            (_, Some((true, _))) => "udp",
+            (_, Some((false, _))) => "tcp",
+            (Target::Address(_, port), None) if port == "53" || port == "domain" => "udp",
+            (Target::Address(..), None) => "tcp",
+        }
+    }
+
+    pub(super) fn write(
+        self,
+        writer: &mut Writer,
+        globals: &Globals,
+        seen: &mut HashSet<String>,
+        world: &dyn World,
+        notes: &mut Notes,
+    ) {
+        let Some((listen, address, port)) = self.listen(world, notes) else {
+            return self.refuse_all(notes);
+        };
+        if !seen.insert(listen.clone()) {
+            fatal(notes, self.place, "it has this virtual service already");
+            return self.refuse_all(notes);
+        }
+        let mut reals = Vec::new();
+        for (value, place) in &self.reals {
+            match real(value, self.ipv6, world) {
+                Ok(line) => {
+                    reals.extend(self.reals_of(&line, *place, globals, address, port, notes))
+                }
+                Err(why) => fatal(notes, *place, &why),
+            }
+        }
+        self.unused(&reals, globals, notes);
+        let method = service_method(&reals);
+        for real in &mut reals {
+            real.method = real.method.filter(|(own, _)| *own != method);
+        }
+        let sorry = self.sorry(globals, method, port, world, notes);
+        let name = listen.replace(":*", "-any");
+        let (scheduler, scheduler_from) = match &self.scheduler {
+            Some((name, place)) => (name.clone(), Some(*place)),
+            None => ("wrr".to_owned(), None),
+        };
+        let one_packet = self.ops.filter(|place| {
+            let udp = self.protocol_name() != "tcp";
+            if !udp {
+                notes.say(*place, "not carried over: one packet scheduling is for UDP");
+            }
+            udp
+        });
+        let listen_from = self.protocol.map_or(self.place, |(_, place)| place);
+        let of = Virtual {
+            from: self.place,
+            name,
+            listen: vec![(listen, listen_from)],
+            port,
+            method: Said::implied(method),
+            scheduler: Said {
+                value: scheduler,
+                from: scheduler_from,
+            },
+            persistent: self.persistence(notes),
+            one_packet,
+            flags: self.flags.clone(),
+            reals,
+            sorry,
+            quorum: None,
+            hysteresis: None,
+            lines: self.lines.clone(),
+        };
+        writer.write(of, notes);
+    }
+
+    /// The listener, its address and its port.
+    fn listen(
+        &self,
+        world: &dyn World,
+        notes: &mut Notes,
+    ) -> Option<(String, Option<IpAddr>, u16)> {
+        let (host, written) = match &self.target {
+            Target::Mark(mark) => {
+                let kind = if self.ipv6 { "fwmark6" } else { "fwmark" };
+                return Some((format!("{kind}/{mark}"), None, 0));
+            }
+            Target::Address(host, port) => (host, port),
+        };
+        let protocol = self.protocol_name();
+        let found = address(host, self.ipv6, world)
+            .and_then(|address| Ok((address, port(written, protocol, world)?)));
+        let (address, port) = match found {
+            Ok(found) => found,
+            Err(why) => {
+                fatal(notes, self.place, &why);
+                return None;
+            }
+        };
+        let prefix = if protocol == "udp" { "udp/" } else { "" };
+        let shown = if port == 0 {
+            "*".to_owned()
+        } else {
+            port.to_string()
+        };
+        let listen = match address {
+            IpAddr::V4(v4) => format!("{prefix}{v4}:{shown}"),
+            IpAddr::V6(v6) => format!("{prefix}[{v6}]:{shown}"),
+        };
+        Some((listen, Some(address), port))
+    }
+
+    fn reals_of(
+        &self,
+        line: &RealLine,
+        place: Place,
+        globals: &Globals,
+        vip: Option<IpAddr>,
+        port: u16,
+        notes: &mut Notes,
+    ) -> Vec<Real> {
+        let off = self.kind.0 == CheckKind::Off;
+        let quiescent = self.quiescent.or(globals.quiescent);
+        let at = |value: u64| (value != 0).then_some((value, place));
+        let mut reals = Vec::new();
+        for address in &line.addresses {
+            let real_port = if line.port == 0 { port } else { line.port };
+            let target = match (&self.target, vip) {
+                (Target::Mark(mark), _) => (mark.to_string(), "-".to_owned()),
+                (_, Some(vip)) => (vip.to_string(), port.to_string()),
+                (_, None) => (String::new(), String::new()),
+            };
+            let probe = check(
+                self,
+                line,
+                globals,
+                quiescent,
+                &target,
+                (*address, real_port),
+                place,
+                notes,
+            );
+            reals.push(Real {
+                from: place,
+                address: *address,
+                port: real_port,
+                weight: Said::at(if off { 0 } else { line.weight }, place),
+                most: at(line.most),
+                least: at(line.least),
+                method: Some((Method::plain(line.forward), place)),
+                probes: probe.into_iter().collect(),
+            });
+        }
+        if off {
+            notes.say(place, "checktype off keeps it out: weight = 0");
+        }
+        reals
+    }
+
+    fn sorry(
+        &self,
+        globals: &Globals,
+        method: Method,
+        port: u16,
+        world: &dyn World,
+        notes: &mut Notes,
+    ) -> Option<Real> {
+        let own = self.fallback.as_ref().and_then(|(value, place)| {
+            match fallback(value, self.ipv6, port, *place, world) {
+                Ok(found) => Some(found),
+                Err(why) => {
+                    fatal(notes, *place, &why);
+                    None
+                }
+            }
+        });
+        let global = if self.ipv6 {
+            &globals.fallback6
+        } else {
+            &globals.fallback
+        };
+        let of: Fallback = own.or_else(|| global.clone())?;
+        globals.used.borrow_mut().insert(of.place);
+        let own_method = Method::plain(of.forward);
+        Some(Real {
+            from: of.place,
+            address: of.address,
+            port: if of.port == 0 { port } else { of.port },
+            weight: Said::implied(1),
+            most: None,
+            least: None,
+            method: (own_method != method).then_some((own_method, of.place)),
+            probes: Vec::new(),
+        })
+    }
+
+    fn persistence(&self, notes: &mut Notes) -> Option<Persistent> {
+        let mask = self.netmask.as_ref().and_then(|(value, place)| {
+            let bits = if self.ipv6 {
+                value.parse().ok().filter(|bits| (1..=128).contains(bits))
+            } else {
+                mask(value)
+            };
+            if bits.is_none() {
+                fatal(
+                    notes,
+                    *place,
+                    "netmask wants a dotted quad, or a prefix length of IPv6",
+                );
+            } else if self.persistent.is_none() {
+                notes.say(
+                    *place,
+                    "not carried over: without `persistent` it masks nothing",
+                );
+            }
+            bits.map(|bits| (bits, *place))
+        });
+        let (seconds, from) = self.persistent?;
+        if seconds == 0 {
+            notes.say(
+                from,
+                "not carried over: ipvsadm takes no persistence of 0 seconds",
+            );
+            return None;
+        }
+        Some(Persistent {
+            from,
+            seconds: seconds.min(31 * 86_400),
+            mask,
+            ipv6: self.ipv6,
+        })
+    }
+
+    /// Says of everything about checks that no check has it.
+    fn unused(&self, reals: &[Real], globals: &Globals, notes: &mut Notes) {
+        let mut used = HashSet::new();
+        for probe in reals.iter().flat_map(|real| &real.probes) {
+            places(&probe.entries, &mut |place| {
+                used.insert(place);
+            });
+        }
+        let numbers = [
+            self.check_timeout,
+            self.negotiate_timeout,
+            self.check_interval,
+            self.failure_count,
+            self.port,
+        ];
+        let texts = [
+            &self.service,
+            &self.command,
+            &self.request,
+            &self.receive,
+            &self.method,
+            &self.host,
+            &self.login,
+        ];
+        let numbers = numbers.into_iter().flatten().map(|(_, place)| place);
+        let texts = texts.into_iter().flatten().map(|(_, place)| *place);
+        let quiescent = self.quiescent.map(|(_, place)| place);
+        for place in numbers.chain(texts).chain(quiescent) {
+            if !used.contains(&place) && !notes.speaks_of(place) {
+                notes.say(place, "not carried over: no check here has a place for it");
+            }
+        }
+        globals.used.borrow_mut().extend(used);
+    }
+
+    fn refuse_all(&self, notes: &mut Notes) {
+        for (_, place) in &self.reals {
+            notes.say(*place, "not carried over, with its virtual service");
+        }
+    }
+}
+
+fn target(ipv6: bool, value: &str) -> Result<Target, String> {
+    let port_of = |text: &str| {
+        let is_port = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        text[..text.find(|c| !is_port(c)).unwrap_or(text.len())].to_owned()
+    };
+    if value.starts_with('[') {
+        let (host, rest) = value.split_once("]:").unwrap_or((value, ""));
+        let port = port_of(rest);
+        return match (ipv6, port.is_empty()) {
+            (false, _) => Err("an address of IPv6 wants virtual6".to_owned()),
+            (true, false) => Ok(Target::Address(format!("{host}]"), port)),
+            (true, true) => Err("the address of the virtual service is invalid".to_owned()),
+        };
+    }
+    if let Some((host, rest)) = value.split_once(':') {
+        let name = |c: char| c.is_ascii_alphanumeric() || "._+-".contains(c);
+        let port = port_of(rest);
+        if !host.is_empty() && host.chars().all(name) && !port.is_empty() {
+            return Ok(Target::Address(host.to_owned(), port));
+        }
+    }
+    let end = value
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(value.len());
+    match value[..end].parse() {
+        Ok(mark) => Ok(Target::Mark(mark)),
+        Err(_) => Err("the address of the virtual service is invalid".to_owned()),
+    }
+}
+
+/// `255.255.255.0`.
+fn mask(text: &str) -> Option<u8> {
+    let bits = text.parse::<std::net::Ipv4Addr>().ok()?.to_bits();
+    let length = bits.leading_ones();
+    let solid = bits.checked_shl(length).unwrap_or(0) == 0;
+    u8::try_from(length)
+        .ok()
+        .filter(|length| solid && *length > 0)
+}
+
+/// The method of most servers, the first of equals.
+fn service_method(reals: &[Real]) -> Method {
+    let count = |forward: Forward| {
+        let same = |real: &&Real| {
+            real.method
+                .is_some_and(|(method, _)| method.forward == forward)
+        };
+        reals.iter().filter(same).count()
+    };
+    let order = [Forward::Direct, Forward::Nat, Forward::Tunnel];
+    let most = order.into_iter().map(count).max().unwrap_or(0);
+    let found = order.into_iter().find(|forward| count(*forward) == most);
+    Method::plain(found.unwrap_or(Forward::Direct))
+}

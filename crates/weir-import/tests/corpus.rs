@@ -1,0 +1,153 @@
+//! What becomes of every file of the corpus, and that each program's own check of it agrees with what is reported.
+
+mod files;
+
+use std::process::Command;
+
+use files::{Case, accepted, corpus, noted};
+use weir_import::Imported;
+
+fn import(program: &str, case: &Case) -> Imported {
+    let world = case.world();
+    match program {
+        "keepalived" => weir_import::keepalived(&case.name, &case.text, &world),
+        _ => weir_import::ldirectord(&case.name, &case.text, &world),
+    }
+}
+
+fn snapshots(program: &str) {
+    for case in corpus(program) {
+        let imported = import(program, &case);
+        accepted(&imported, &case.name);
+        let text = format!("{}\n---\n{}\n", imported.toml, imported.notes.join("\n"));
+        insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
+            insta::assert_snapshot!(format!("{program}-{}", case.name), text);
+        });
+    }
+}
+
+#[test]
+fn keepalived_files_become_this() {
+    snapshots("keepalived");
+}
+
+#[test]
+fn ldirectord_files_become_this() {
+    snapshots("ldirectord");
+}
+
+/// The program's answer, both streams together.
+fn ask(program: &str, arguments: &[&str], case: &Case) -> (Option<i32>, String) {
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(&case.directory);
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{program}: {error}; tools/install-deps.sh installs it"));
+    let text = [output.stdout, output.stderr].concat();
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&text).into_owned(),
+    )
+}
+
+/// `(FILE: Line 3) …`, or `(Line 3) …`: the number, if the line is of that file.
+fn complaint(line: &str, file: &str) -> Option<usize> {
+    let inside = line.strip_prefix('(')?.split(')').next()?;
+    let number = match inside.rsplit_once(": ") {
+        Some((name, rest)) => rest.strip_prefix("Line ").filter(|_| name == file)?,
+        None => inside.strip_prefix("Line ")?,
+    };
+    number.parse().ok()
+}
+
+/// Complaints that name another line, or that are no refusals.
+fn excused(line: &str, imported: &Imported) -> bool {
+    // It says this at the end of the block; the importer names the server's own line.
+    let family = line.contains("Address family")
+        && imported
+            .notes
+            .iter()
+            .any(|note| note.contains("not of the service's family"));
+    // An old word that it still takes; what this machine has not; and pairs of digits, which its manual shows and 2.2.7
+    // does not take.
+    let others = ["deprecated", "doesn't exist", "Invalid hex string"];
+    family || others.iter().any(|other| line.contains(other))
+}
+
+/// Every line that keepalived complains of is named by the importer. Behind a brace that it did not expect keepalived has
+/// lost its place, and complains of everything; what follows is its own confusion.
+#[test]
+fn what_keepalived_refuses_is_reported() {
+    let mut missed = Vec::new();
+    for case in corpus("keepalived") {
+        let (code, said) = ask("keepalived", &["-t", "-f", &case.name], &case);
+        let imported = import("keepalived", &case);
+        let noted = noted(&imported);
+        let sensible = said
+            .lines()
+            .take_while(|line| !line.contains("Unexpected '{'"));
+        for line in sensible {
+            let Some(number) = complaint(line, &case.name) else {
+                continue;
+            };
+            if !noted.contains(&number) && !excused(line, &imported) {
+                missed.push(format!("{}: {line}: {:#?}", case.name, imported.notes));
+            }
+        }
+        // 5 = errors, 4 = nothing could be read at all.
+        if matches!(code, Some(4 | 5)) {
+            assert!(!imported.notes.is_empty(), "{}: {said}", case.name);
+        }
+        // Where a file names scripts, 2.2.7 ends itself by a signal when it has said everything.
+        assert!(
+            matches!(code, Some(0 | 4 | 5 | 6) | None),
+            "{}: {code:?} {said}",
+            case.name
+        );
+    }
+    assert!(missed.is_empty(), "{}", missed.join("\n"));
+}
+
+/// ldirectord ends at the first line that it does not take; the importer says of the same line that it would.
+#[test]
+fn what_ldirectord_refuses_is_reported() {
+    for case in corpus("ldirectord") {
+        let path = case.directory.join(&case.name);
+        let path = path.to_str().expect("a path");
+        let (code, said) = ask("ldirectord", &[path, "status"], &case);
+        let imported = import("ldirectord", &case);
+        let refusals: Vec<&String> = imported
+            .notes
+            .iter()
+            .filter(|note| note.contains("ldirectord refuses the file here"))
+            .collect();
+        let refused = code == Some(2);
+        assert_eq!(
+            refused,
+            !refusals.is_empty(),
+            "{}: ldirectord says {code:?} {said}, the importer {:#?}",
+            case.name,
+            imported.notes
+        );
+        assert_eq!(
+            refused,
+            case.name.contains("refused"),
+            "{}: {said}",
+            case.name
+        );
+        let at = said
+            .split("at line ")
+            .nth(1)
+            .and_then(|rest| rest.split(':').next())
+            .and_then(|number| number.parse::<usize>().ok());
+        // Of a duplicate it says the line behind the second one.
+        if let Some(at) = at.filter(|_| refused && !said.contains("duplicate")) {
+            let first = format!("line {at}:");
+            assert!(
+                refusals.iter().any(|note| note.starts_with(&first)),
+                "{}: {said} {refusals:?}",
+                case.name
+            );
+        }
+    }
+}

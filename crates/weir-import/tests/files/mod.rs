@@ -1,0 +1,108 @@
+//! The corpus, and the files around it as a world.
+
+#![allow(clippy::disallowed_methods, reason = "the test reads its own files")]
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use weir_import::{Imported, World};
+
+/// Reads the corpus's own directory and knows `http`.
+pub(crate) struct Corpus(pub(crate) PathBuf);
+
+impl World for Corpus {
+    fn read(&self, path: &str) -> Result<String, String> {
+        fs::read_to_string(self.0.join(path)).map_err(|error| error.to_string())
+    }
+
+    fn glob(&self, pattern: &str) -> Vec<String> {
+        let (directory, name) = pattern.rsplit_once('/').unwrap_or(("", pattern));
+        let (before, after) = name.split_once('*').unwrap_or((name, ""));
+        let fits = |found: &str| match name.contains('*') {
+            true => found.starts_with(before) && found.ends_with(after),
+            false => found == name,
+        };
+        let Ok(entries) = fs::read_dir(self.0.join(directory)) else {
+            return Vec::new();
+        };
+        let mut found: Vec<String> = entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter(|found| fits(found))
+            .map(|found| match directory {
+                "" => found,
+                directory => format!("{directory}/{found}"),
+            })
+            .collect();
+        found.sort();
+        found
+    }
+
+    fn address(&self, _: &str, _: bool) -> Option<IpAddr> {
+        None
+    }
+
+    fn port(&self, service: &str, _: &str) -> Option<u16> {
+        (service == "http").then_some(80)
+    }
+
+    fn host_name(&self) -> String {
+        "director".to_owned()
+    }
+
+    fn variable(&self, _: &str) -> Option<String> {
+        None
+    }
+}
+
+/// A file of the corpus.
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) directory: PathBuf,
+    pub(crate) text: String,
+}
+
+impl Case {
+    pub(crate) fn world(&self) -> Corpus {
+        Corpus(self.directory.clone())
+    }
+}
+
+/// Every file of one program, by name.
+pub(crate) fn corpus(program: &str) -> Vec<Case> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/corpus")
+        .join(program);
+    let mut cases: Vec<Case> = fs::read_dir(&directory)
+        .expect("a corpus")
+        .flatten()
+        .filter(|entry| entry.path().is_file())
+        .map(|entry| Case {
+            name: entry.file_name().into_string().expect("a name"),
+            text: fs::read_to_string(entry.path()).expect("a text"),
+            directory: directory.clone(),
+        })
+        .collect();
+    cases.sort_by(|a, b| a.name.cmp(&b.name));
+    cases
+}
+
+#[allow(dead_code, reason = "each test uses its part")]
+/// `weir check` accepts what was written.
+pub(crate) fn accepted(imported: &Imported, of: &str) {
+    let parsed = weir_config::parse(&imported.toml, &weir_config::Host::default());
+    if let Err(found) = parsed {
+        panic!("{of}: {found:#?}\n{}", imported.toml);
+    }
+}
+
+#[allow(dead_code, reason = "each test uses its part")]
+/// The numbers of the lines of the file itself that notes name.
+pub(crate) fn noted(imported: &Imported) -> Vec<usize> {
+    let number = |note: &String| {
+        let rest = note.strip_prefix("line ")?;
+        rest.split(':').next()?.parse().ok()
+    };
+    imported.notes.iter().filter_map(number).collect()
+}

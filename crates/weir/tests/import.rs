@@ -1,0 +1,111 @@
+//! What `weir import` makes of a file balances, checks and fails over as the file says, without the program it was for.
+
+mod world;
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use world::{Family, World, privileged, wait_for};
+
+const NODE: &str = "[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n\n";
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const KEEPALIVED: &str = "
+global_defs {
+    lvs_timeouts tcp 900 udp 300
+}
+$NET=10.71.0
+
+virtual_server ${NET}.10 80 {
+    delay_loop 0.2
+    lvs_sched rr
+    lvs_method DR
+    protocol TCP
+    retry 1
+    ~LST(n, 20, 21) real_server ${NET}.$n 80 { $REAL }
+}
+";
+
+const LDIRECTORD: &str = "\
+checkinterval=1
+negotiatetimeout=1
+quiescent=no
+virtual=10.71.0.10:80
+\treal=10.71.0.20->10.71.0.21:80 gate
+\tservice=http
+\trequest=\"name\"
+\treceive=\"server\"
+\tscheduler=rr
+";
+
+/// The configuration that a file becomes.
+fn imported(world: &World, program: &str, text: &str) -> String {
+    let file = world.path("theirs.conf");
+    fs::write(&file, text).expect("written");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let output = command.args(["import", program]).arg(file).output();
+    let output = output.expect("weir runs");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(output.stderr.is_empty(), "{output:?}");
+    NODE.to_owned() + &String::from_utf8(output.stdout).expect("text")
+}
+
+fn state(world: &World, n: usize) -> String {
+    let status = world.server_status(Family::V4.server(n));
+    status["state"].as_str().expect("a state").to_owned()
+}
+
+fn wait_for_states(world: &World, states: [&str; 2]) {
+    wait_for(&format!("states {states:?}"), PATIENCE, || {
+        (0..2).all(|n| state(world, n) == states[n])
+    });
+}
+
+/// Which servers answer.
+fn answering(world: &World) -> Vec<String> {
+    let url = format!("http://{}/name", Family::V4.vip());
+    let get = |_| {
+        let body = world.get(&url).expect("an answer");
+        String::from_utf8_lossy(&body).trim().to_owned()
+    };
+    let mut seen: Vec<String> = (0..6).map(get).collect();
+    seen.sort();
+    seen.dedup();
+    seen
+}
+
+fn balances_and_fails_over(program: &str, text: &str) {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(2);
+    world.start_nginx(16);
+    let vip = Family::V4.vip().to_string();
+    world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
+    let config = imported(&world, program, text);
+    world.start_director(&config);
+
+    wait_for_states(&world, ["up", "up"]);
+    assert_eq!(answering(&world), ["server0", "server1"]);
+    world.kill_nginx(0);
+    wait_for_states(&world, ["down", "up"]);
+    assert_eq!(answering(&world), ["server1"]);
+    world.start_nginx_on("server0", 0, "");
+    wait_for_states(&world, ["up", "up"]);
+    assert_eq!(answering(&world), ["server0", "server1"]);
+}
+
+#[test]
+fn a_file_of_keepalived_balances_and_fails_over() {
+    let text = "$REAL=HTTP_GET { \\\nurl { \\\npath /name \\\n} \\\nconnect_timeout 1 \\\n}\n"
+        .to_owned()
+        + KEEPALIVED;
+    balances_and_fails_over("keepalived", &text);
+}
+
+#[test]
+fn a_file_of_ldirectord_balances_and_fails_over() {
+    balances_and_fails_over("ldirectord", LDIRECTORD);
+}
