@@ -110,15 +110,18 @@ fn failures(page: &mut String, report: &Report) {
 }
 
 fn panels(page: &mut String, report: &Report) {
-    let keys = [
-        ("director", "director sends"),
-        ("receive", "director receives"),
-        ("s1", "server 1 sends"),
-        ("s2", "server 2"),
-        ("s3", "server 3"),
-        ("s4", "server 4"),
-        ("client", "client sends"),
+    let most = report.panels.iter().map(|panel| servers(panel).count());
+    let most = most.max().unwrap_or(0);
+    let server = |number: usize| match number {
+        1 => ("s1".into(), "server 1 sends".into()),
+        _ => (format!("s{number}"), format!("server {number}")),
+    };
+    let mut keys: Vec<(String, String)> = vec![
+        ("director".into(), "director sends".into()),
+        ("receive".into(), "director receives".into()),
     ];
+    keys.extend((1..=most).map(server));
+    keys.push(("client".into(), "client sends".into()));
     page.push_str("<div class=\"legend\">\n");
     for (class, label) in keys {
         let _ = writeln!(
@@ -139,32 +142,32 @@ fn panels(page: &mut String, report: &Report) {
     page.push_str("</div>\n");
 }
 
+/// What each server of a panel sends, Mbit/s on average.
+fn servers(panel: &Panel) -> impl Iterator<Item = f64> {
+    let hosts = panel.series.hosts.iter();
+    let servers = hosts.filter(|host| host.host.starts_with("server"));
+    servers.map(|host| panel.series.mean(&host.host).unwrap_or_default().0)
+}
+
 /// Where the ceiling of a method was, in a sentence.
 fn finding(panel: &Panel) -> String {
-    let mean = |host: &str| panel.series.mean(host).unwrap_or_default();
-    let (sends, receives) = mean(DIRECTOR);
-    let servers: Vec<f64> = panel
-        .series
-        .hosts
-        .iter()
-        .filter(|host| host.host.starts_with("server"))
-        .map(|host| mean(&host.host).0)
-        .collect();
-    let all: f64 = servers.iter().sum();
-    let busiest = servers.iter().copied().fold(0.0, f64::max);
+    let (sends, receives) = panel.series.mean(DIRECTOR).unwrap_or_default();
+    let busiest = servers(panel).fold(0.0, f64::max);
     let link = panel.link;
     if sends >= CEILING * link {
-        format!(
+        return format!(
             "The director's uplink is the ceiling: it sends {sends:.1} of {link:.1} Mbit/s and receives {receives:.1}, while \
              the busiest server sends {busiest:.1}."
-        )
-    } else {
-        format!(
-            "{} together {all:.1} Mbit/s over links of {link:.1}; the director sends {sends:.1} and receives {receives:.1}.",
-            if servers.len() == 1 { "The server sends".into() } else { format!("The {} servers send", servers.len()) }
-        )
-        .replace("server sends together", "server sends")
+        );
     }
+    let who = match servers(panel).count() {
+        1 => "The server sends".to_owned(),
+        count => format!("The {count} servers send together"),
+    };
+    let all: f64 = servers(panel).sum();
+    format!(
+        "{who} {all:.1} Mbit/s over links of {link:.1}; the director sends {sends:.1} and receives {receives:.1}."
+    )
 }
 
 /// One chart of bars for each kind of work.
