@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use weir_sys::NetNs;
 
 static WORLDS: AtomicU32 = AtomicU32::new(0);
@@ -268,6 +269,19 @@ pub fn remove_tree(path: &Path) {
     let _ = fs::remove_dir_all(path);
 }
 
+/// Deletes a namespace, and ends before that whatever runs in it: also the children of a shell that was killed.
+fn end_namespace(name: &str) {
+    let ip = |arguments: [&str; 3]| Command::new("ip").args(arguments).output();
+    if let Ok(output) = ip(["netns", "pids", name]) {
+        let pids = String::from_utf8_lossy(&output.stdout);
+        let pids = pids.split_whitespace().filter_map(|word| word.parse().ok());
+        for pid in pids.filter_map(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+    let _ = ip(["netns", "del", name]);
+}
+
 impl Drop for World {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
@@ -294,9 +308,7 @@ impl Drop for World {
             .chain(self.more_hosts.drain(..).collect::<Vec<_>>())
             .chain((0..self.servers).map(|n| format!("server{n}")))
         {
-            let _ = Command::new("ip")
-                .args(["netns", "del", &self.namespace(&host)])
-                .output();
+            end_namespace(&self.namespace(&host));
         }
         remove_tree(&self.directory);
     }
