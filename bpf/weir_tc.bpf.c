@@ -4,17 +4,20 @@
  *
  *   ingress   a finished packet whose neighbour is unresolved, or whose device XDP cannot send to → sent by the stack's
  *             neighbour table, which holds it until the address is known
- *   egress    reply of a nat server that is the director itself, which never meets XDP → source becomes the VIP
+ *   egress    reply of a nat server that is the director itself, which never meets XDP → source becomes the VIP;
+ *             packet with a firewall mark, routed to Weir's own device → the mark goes into the frame, for XDP at its peer
  *   both      the director's own probes that go through a service's forward, out and back
  *
  * Everything else is left to the programs behind and to the stack.
  */
+#include "lib/firewall_mark.h"
 #include "lib/local_reply.h"
 #include "lib/probe.h"
 
 char _license[] SEC("license") = "Dual BSD/GPL";
 
-#define TC_NEXT (-1)
+#define TC_NEXT     (-1)
+#define TC_ACT_SHOT 2
 
 static __always_inline int probes_may_come(void)
 {
@@ -56,6 +59,8 @@ int weir_tc_egress(struct __sk_buff *skb)
 
 	if (!settings)
 		return TC_NEXT;
+	if (settings->mark_entry == skb->ifindex)
+		return mark_write(skb) ? TC_ACT_SHOT : TC_NEXT;
 	if (settings->flags & WEIR_SETTINGS_PROBES && probe_out(skb) == PROBE_DROP)
 		return PROBE_DROP;
 	if (!(settings->flags & WEIR_SETTINGS_LOCAL_NAT))

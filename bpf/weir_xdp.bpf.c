@@ -31,7 +31,7 @@ int weir_xdp(struct xdp_md *ctx)
 
 	if (reason == WEIR_PASS_NOT_IP)
 		return weir_verdict(WEIR_PASS_NOT_IP, XDP_PASS);
-	if (!concerns_us(&p)) {
+	if (!concerns_us(&p) && !(frame_may_be_marked(data, data_end) && came_marked(ctx))) {
 		/* A router's error names our flow only inside: any address may send it, to a client or to the director. */
 		if (reason == PARSE_OK && p.cold == PACKET_ICMP && length_fits(ctx, &p))
 			bpf_tail_call(ctx, &weir_stages, WEIR_STAGE_ICMP);

@@ -45,7 +45,8 @@ struct weir_range {
 	__u32 pad2;
 };
 
-/* weir_listeners: exact listeners. */
+/* weir_listeners: exact listeners; and firewall marks, under proto 0: the mark is the last word of addr, the packet's family (4 or
+ * 6) the port. */
 struct weir_listener {
 	struct weir_addr addr;
 	__be16 port;
@@ -281,6 +282,9 @@ struct weir_hop {
 #define WEIR_HOP_FLAGS(link)   ((__u8)((link) >> 16))
 #define WEIR_HOP_MTU(link)     ((__u16)(link))
 
+/* The address of weir_settings.mark_entry and mark_exit: 02:57:65:69:72:00 in memory order. */
+#define WEIR_MARK_MAC 0x7269655702
+
 /* weir_clients: next hops towards clients for replies under nat, direct-mapped by address. */
 #define WEIR_CLIENT_SLOTS 4096
 struct weir_client {
@@ -456,7 +460,9 @@ struct weir_settings {
 	__u32 reject_budget; /* ICMP errors of our own making a CPU and second */
 	__u32 flags;
 	__u32 untracked_ticks; /* how long a mark holds after an untracked SYN; after a datagram: the timeout of UDP */
-	__u32 pad[9];
+	__u32 mark_entry; /* ifindex of the device that marked packets are routed to, 0 = none */
+	__u32 mark_exit;  /* of its peer, where XDP balances them */
+	__u32 pad[7];
 	__u32 lblc_expiration;  /* ticks after which lblc forgets an address that nobody used */
 	__u32 lblcr_expiration; /* the same for lblcr, which then also takes a server out of a set that did not change */
 	__u32 draw_seed; /* 0 = twos and p2c draw from the kernel's generator; else draw n of a service is a function of both */

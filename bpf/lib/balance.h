@@ -6,6 +6,7 @@
 #ifndef WEIR_BALANCE_H
 #define WEIR_BALANCE_H
 
+#include "lib/firewall_mark.h"
 #include "lib/forward.h"
 #include "lib/fragment_table.h"
 #include "lib/front.h"
@@ -185,12 +186,17 @@ give_up:
 }
 
 /* The three have their own frames, so that what lies below the last is not too deep for the stack. */
-__noinline __u32 service_of(struct packet *p, struct binding *b)
+__noinline __u32 service_of(struct xdp_md *ctx, struct packet *p, struct binding *b)
 {
 	struct weir_vip *vip = 0;
 
 	if (!p || !b)
 		return 0;
+	if (came_marked(ctx)) {
+		b->service = service_by_mark(ctx, p->family);
+		b->verdict = WEIR_PASS_NOT_OURS;
+		return b->service;
+	}
 	b->service = service_find(p, &vip);
 	if (!b->service)
 		b->verdict = vip ? WEIR_PASS_NO_SERVICE : WEIR_PASS_NOT_OURS;
@@ -203,6 +209,8 @@ __noinline int client_learn_of(struct xdp_md *ctx, struct packet *p, struct bind
 	struct weir_dest *dest = b ? WEIR_LOOKUP(weir_dests, b->flow.dest) : 0;
 
 	if (!p || !b || !settings)
+		return 0;
+	if (came_marked(ctx))
 		return 0;
 	if (settings->flags & WEIR_SETTINGS_LEARN_CLIENTS && dest && dest->forward == WEIR_FORWARD_NAT)
 		client_learn(ctx, p, b->now);
@@ -240,9 +248,9 @@ __noinline int bind_new(struct xdp_md *ctx, struct packet *p, struct flow *flow,
 	b->flow = *flow;
 	b->hash = hash;
 	b->now = weir_tick();
-	b->ifindex = ctx->ingress_ifindex;
+	b->ifindex = origin_of(ctx);
 	b->anew = !!(is & NEW_ANYHOW);
-	if (!service_of(p, b))
+	if (!service_of(ctx, p, b))
 		return 0;
 	if ((is & (NEW_FLOODED | NEW_ANYHOW)) == NEW_FLOODED && flooded_goes(p, b)) {
 		*flow = b->flow;

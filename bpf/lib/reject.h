@@ -9,6 +9,7 @@
 #define WEIR_REJECT_H
 
 #include "lib/encap.h"
+#include "lib/firewall_mark.h"
 #include "lib/transmit.h"
 
 #define ICMP_LEN 8
@@ -199,8 +200,9 @@ static __always_inline int send_back(struct xdp_md *ctx)
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	struct eth_header *eth = data, copy;
 
-	if (!device || !(device->flags & WEIR_DEVICE_SEND))
-		return to_tc(ctx, ctx->ingress_ifindex, 0);
+	/* To whoever put a marked packet's frame on the device leads no way but the stack's. */
+	if (!device || !(device->flags & WEIR_DEVICE_SEND) || came_marked(ctx))
+		return to_tc(ctx, origin_of(ctx), 0);
 	if ((void *)(eth + 1) > data_end)
 		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
 	copy = *eth;

@@ -26,6 +26,8 @@ constants! {
     SETTINGS_EXPIRE_NODEST: u32 = 64;
     /// [`Settings::flags`]: the director's own probes may go through a service's forward.
     SETTINGS_PROBES: u32 = 128;
+    /// Ethernet address of [`Settings::mark_entry`] and [`Settings::mark_exit`], in memory order.
+    MARK_MAC: u64 = 0x72_6965_5702;
     /// Words of 64 bits in each of the two filters.
     FILTER_WORDS: u32 = 1024;
     /// Entries of `weir_reasons`.
@@ -45,8 +47,12 @@ structs! {
         flags: u32,
         /// How long a mark holds after an untracked SYN, ticks; after a datagram it is the timeout of UDP.
         untracked_ticks: u32,
+        /// Device that marked packets are routed to, 0 = none.
+        mark_entry: u32,
+        /// Its peer, where XDP balances them.
+        mark_exit: u32,
         /// Zero.
-        pad: [u32; 9],
+        pad: [u32; 7],
         /// Ticks after which `lblc` forgets an address that nobody used.
         lblc_expiration: u32,
         /// The same for `lblcr`, which then also takes a server out of a set that did not change.

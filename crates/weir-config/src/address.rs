@@ -4,7 +4,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use weir_model::{Listener, Network, Ports, Protocol};
+use weir_model::{Family, Listener, Mark, Network, Ports, Protocol};
 
 use crate::code::Code;
 
@@ -67,9 +67,29 @@ pub(crate) fn network(text: &str) -> Result<Network, Refusal> {
     Ok(Network { address, prefix })
 }
 
-/// `[tcp/|udp/]ADDRESS:PORT`, `:A-B` or `:*`.
-pub(crate) fn listener(text: &str) -> Result<Listener, Refusal> {
-    listener_at(text, false)
+/// What a layer 4 service may listen on.
+pub(crate) enum Listening {
+    Address(Listener),
+    Mark(Mark),
+}
+
+/// `[tcp/|udp/]ADDRESS:PORT`, `:A-B` or `:*`; `fwmark/N`, `fwmark6/N`.
+pub(crate) fn listening(text: &str) -> Result<Listening, Refusal> {
+    let family = match text.split_once('/') {
+        Some(("fwmark", _)) => Family::V4,
+        Some(("fwmark6", _)) => Family::V6,
+        _ => return listener_at(text, false).map(Listening::Address),
+    };
+    let number = text.split_once('/').map_or("", |(_, number)| number);
+    let plain = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    match number.parse() {
+        Ok(mark) if plain => Ok(Listening::Mark(Mark { mark, family })),
+        _ => Err(Refusal::new(
+            Code::BadListener,
+            format!("`{text}` names no firewall mark"),
+            "write a number from 1 to 4294967295 behind the slash",
+        )),
+    }
 }
 
 fn listener_at(text: &str, all: bool) -> Result<Listener, Refusal> {
@@ -78,11 +98,11 @@ fn listener_at(text: &str, all: bool) -> Result<Listener, Refusal> {
         Some(("tcp", rest)) => (Protocol::Tcp, rest),
         Some(("udp", rest)) => (Protocol::Udp, rest),
         Some(("fwmark" | "fwmark6", _)) => {
-            let message = format!("`{text}`: listening on a firewall mark is not built yet");
+            let message = format!("`{text}`: a proxy has sockets, and a firewall mark none");
             return Err(Refusal::new(
-                Code::NotBuilt,
+                Code::BadListener,
                 message,
-                "list the addresses and ports instead",
+                "list addresses and ports, or use a layer 4 forward",
             ));
         }
         Some(("sctp", _)) => {
@@ -312,6 +332,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn listener(text: &str) -> Result<Listener, Refusal> {
+        match listening(text)? {
+            Listening::Address(listener) => Ok(listener),
+            Listening::Mark(mark) => panic!("{mark}"),
+        }
+    }
 
     #[test]
     fn servers_with_and_without_port() {

@@ -547,7 +547,9 @@ pub(crate) static SERVICE: Section = Section {
             "The VIPs and ports. TCP where no protocol is written; IPv6 in brackets. Where several listeners of an \
              address hold a port, an exact port comes before a range, and a range before `*`; one address and port \
              twice is an error. A `proxy` service listens on single TCP ports, and may do so on all addresses: \
-             `0.0.0.0:80`, `[::]:80`.",
+             `0.0.0.0:80`, `[::]:80`. `fwmark/N` and `fwmark6/N` stand for the IPv4 and IPv6 packets that a firewall rule \
+             gave the mark N, whatever their address, protocol and port; they pass the kernel's stack, which must \
+             forward, and listeners with an address come first.",
             "listen = [\"192.0.2.10:80\", \"udp/192.0.2.10:8000-8999\", \"[2001:db8::10]:*\"]",
         )
         .known_as(&["bind", "vip", "virtual_address", "address", "listener"]),

@@ -118,6 +118,8 @@ codes! {
     AdminShadowed = "W008",
     /// No request can come to this route.
     UnreachableRoute = "W009",
+    /// Packets that carry a mark come here only where the kernel forwards.
+    NoForwarding = "W010",
     /// No pool and no server uses this check.
     UnusedCheck = "W020",
     /// The services of a pool listen on several ports, and its check goes to one of them.
@@ -128,6 +130,8 @@ codes! {
     Alias = "N001",
     /// Findings were left out.
     TooMany = "N002",
+    /// Packets that carry a mark go through the kernel's stack.
+    MarkCost = "N003",
 }
 
 impl Code {

@@ -189,7 +189,7 @@ impl Kind {
             Self::Network => "\"ADDRESS\" or \"ADDRESS/LENGTH\"".to_owned(),
             Self::ServerAddress => "\"ADDRESS\" or \"ADDRESS:PORT\"".to_owned(),
             Self::Listener => {
-                "\"[tcp/|udp/]ADDRESS:PORT\", `:A-B` or `:*` in place of `:PORT`".to_owned()
+                "\"[tcp/|udp/]ADDRESS:PORT\", `:A-B` or `:*` in place of `:PORT`; \"fwmark/N\", \"fwmark6/N\"".to_owned()
             }
             Self::PortRange => "\"FIRST-LAST\", ports from 1 to 65535".to_owned(),
             Self::Flag => "true or false".to_owned(),

@@ -85,7 +85,7 @@ fn kind(of: &Kind) -> Value {
         Kind::Network => json!({"type": "string", "pattern": "^[0-9a-fA-F.:]+(/[0-9]{1,3})?$"}),
         Kind::ServerAddress => json!({"type": "string", "minLength": 1}),
         Kind::Listener => {
-            json!({"type": "string", "pattern": format!("^(tcp/|udp/)?[^/]+:({PORT}|{PORT}-{PORT}|\\*)$")})
+            json!({"type": "string", "pattern": format!("^((tcp/|udp/)?[^/]+:({PORT}|{PORT}-{PORT}|\\*)|fwmark6?/[0-9]{{1,10}})$")})
         }
         Kind::PortRange => json!({"type": "string", "pattern": format!("^{PORT}(-{PORT})?$")}),
         Kind::Flag => json!({"type": "boolean"}),

@@ -4,6 +4,7 @@
 //! Runs over everything that could be read, so that one run reports all. Each finding names both places.
 
 mod check;
+mod mark;
 mod proxy;
 
 use std::collections::{HashMap, HashSet};
@@ -22,6 +23,8 @@ use crate::view::Sink;
 pub struct Host {
     /// `net.ipv4.ip_local_port_range`: first and last port of the machine's own connections.
     pub local_ports: Option<(u16, u16)>,
+    /// Whether some interface forwards IPv4, and whether one forwards IPv6.
+    pub forwards: Option<(bool, bool)>,
 }
 
 /// Judges the configuration as a whole.
@@ -32,6 +35,7 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &Host) {
         .map(|pool| (pool.pool.name.as_str(), pool))
         .collect();
     listeners(sink, lowered);
+    mark::marks(sink, lowered, host);
     limits(sink, lowered);
     for service in &lowered.services {
         snat(sink, service, host);
@@ -40,6 +44,7 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &Host) {
         match pools.get(service.service.pool.as_str()) {
             Some(pool) => {
                 servers_of(sink, service, pool);
+                mark::servers_of(sink, service, pool);
                 without_effect(sink, service, pool);
             }
             None => dangling(

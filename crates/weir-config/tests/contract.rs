@@ -8,7 +8,10 @@ use proptest::prelude::*;
 use weir_config::{Code, Host, cards, load, parse, parse_json, render, schema};
 use weir_model::*;
 
-const HOST: Host = Host { local_ports: None };
+const HOST: Host = Host {
+    local_ports: None,
+    forwards: None,
+};
 
 const FULL: &str = r#"
 [node]

@@ -7,6 +7,7 @@ use weir_config::{FileError, Host, load, parse, parse_json, render, render_file_
 
 const HOST: Host = Host {
     local_ports: Some((32_768, 60_999)),
+    forwards: Some((false, true)),
 };
 
 fn told(text: &str, name: &str) -> String {

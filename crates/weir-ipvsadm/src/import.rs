@@ -87,9 +87,6 @@ fn carry(table: &mut Table, timeouts: &mut Timeouts, edit: &Edit) -> Result<(), 
     {
         return Err("SCTP is not balanced".to_owned());
     }
-    if let Some(ServiceKey::Mark { .. }) = edit.key() {
-        return Err("firewall marks are not built yet".to_owned());
-    }
     let applied = table.apply(edit);
     applied.map_err(|errno| Refusal::from(errno).message(edit).to_owned())
 }
@@ -194,11 +191,8 @@ fn tunnel_value(tunnel: Tunnel) -> String {
 }
 
 fn write_service(text: &mut String, name: &str, service: &Service) {
-    let listen: Vec<String> = service
-        .listen
-        .iter()
-        .map(|it| format!("\"{it}\""))
-        .collect();
+    let listens_on = service.listens_on();
+    let listen: Vec<String> = listens_on.iter().map(|it| format!("\"{it}\"")).collect();
     let _ = writeln!(
         text,
         "[service.\"{name}\"]\nlisten = [{}]\nforward = \"{}\"\npool = \"{name}\"\nstrict_ipvs = true",

@@ -189,7 +189,7 @@ fn a_persistent_client_is_shown_as_its_template() {
         .collect();
     assert_eq!(rows.len(), 1, "{connections}");
     assert!(
-        rows[0].contains(" NONE ") && rows[0].starts_with("TCP 0"),
+        rows[0].contains(" ASSURED ") && rows[0].starts_with("TCP 0"),
         "{connections}"
     );
     assert_eq!(connections.matches("TCP ").count(), 5, "{connections}");
@@ -283,8 +283,12 @@ fn the_files_services_are_listed_and_not_changed() {
         255,
         "No daemon is running\n",
     );
-    let marks = "firewall marks are not built yet\n";
-    refused(&world, "-A -f 7", 255, marks);
+    done(&world, "-A -f 7 -6 -s rr -p 100");
+    refused(&world, "-A -f 7 -6", 255, "Service already exists\n");
+    refused(&world, "-E -f 7 -s wlc", 255, "No such service\n");
+    let saved = done(&world, "-S -n");
+    assert!(saved.contains("-A -f 7 -6 -s rr -p 100\n"), "{saved}");
+    done(&world, "-D -f 7 -6");
     assert_eq!(done(&world, "-L --daemon"), "");
     assert_eq!(done(&world, "-S -n"), before);
 

@@ -70,6 +70,8 @@ pub(crate) struct LoweredService {
     pub(crate) name: Range<usize>,
     /// One for each of the service's listeners.
     pub(crate) listen: Vec<Range<usize>>,
+    /// One for each of the service's marks.
+    pub(crate) marks: Vec<Range<usize>>,
     /// `None` = missing or wrong, and reported.
     pub(crate) pool: Option<Range<usize>>,
     /// `None` = missing or wrong, and reported; the service's own value means nothing then.

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 use std::ops::Range;
 
-use weir_model::{Forward, Listener, Persistence, Service, Snat};
+use weir_model::{Forward, Persistence, Service, Snat};
 
 use super::{LoweredService, refuse, tunnel};
-use crate::address;
+use crate::address::{self, Listening};
 use crate::catalog;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
@@ -25,8 +25,19 @@ pub(super) fn service(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>)
         pool.map_or(String::new(), |(name, _)| name.to_owned()),
     );
     service.source = sink.lines.source(entry.key_span.start);
-    let (listeners, listen) = listeners(sink, &view).into_iter().unzip();
-    service.listen = listeners;
+    let (mut listen, mut marks) = (Vec::new(), Vec::new());
+    for (listening, span) in listeners(sink, &view) {
+        match listening {
+            Listening::Address(listener) => {
+                service.listen.push(listener);
+                listen.push(span);
+            }
+            Listening::Mark(mark) => {
+                service.marks.push(mark);
+                marks.push(span);
+            }
+        }
+    }
     let written_tunnel = view
         .get("tunnel")
         .and_then(|(entry, kind)| tunnel(sink, entry, kind));
@@ -47,6 +58,7 @@ pub(super) fn service(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>)
     LoweredService {
         name: entry.key_span.clone(),
         listen,
+        marks,
         pool: pool.map(|(_, span)| span.clone()),
         forward: forward.and_then(|_| span("forward")),
         tunnel: written_tunnel.and_then(|_| span("tunnel")),
@@ -57,7 +69,7 @@ pub(super) fn service(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>)
     }
 }
 
-fn listeners(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(Listener, Range<usize>)> {
+fn listeners(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(Listening, Range<usize>)> {
     let Some(items) = view.list(sink, "listen") else {
         return Vec::new();
     };
@@ -75,8 +87,8 @@ fn listeners(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(Listener, Range<u
         let Some((text, span)) = text(sink, item, &Kind::Listener) else {
             continue;
         };
-        match address::listener(text) {
-            Ok(listener) => listeners.push((listener, span.clone())),
+        match address::listening(text) {
+            Ok(listening) => listeners.push((listening, span.clone())),
             Err(refusal) => refuse(sink, span, refusal),
         }
     }

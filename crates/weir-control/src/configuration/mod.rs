@@ -113,7 +113,20 @@ fn host() -> Host {
         let mut words = text.split_whitespace().map(str::parse);
         Some((words.next()?.ok()?, words.next()?.ok()?))
     });
-    Host { local_ports: ports }
+    Host {
+        local_ports: ports,
+        forwards: forwards("ipv4").zip(forwards("ipv6")),
+    }
+}
+
+/// Whether some interface of the thread's network namespace forwards a family; `None` where it cannot be read.
+fn forwards(family: &str) -> Option<bool> {
+    let devices = std::fs::read_dir(format!("/proc/sys/net/{family}/conf")).ok()?;
+    let mut values = devices
+        .flatten()
+        .filter(|device| device.file_name() != "default" && device.file_name() != "lo")
+        .filter_map(|device| std::fs::read_to_string(device.path().join("forwarding")).ok());
+    Some(values.any(|value| value.trim() != "0"))
 }
 
 fn count(found: &[Diagnostic], severity: Severity) -> usize {

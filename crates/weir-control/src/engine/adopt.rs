@@ -12,6 +12,7 @@ use weir_model::{Indexed, Ports, Protocol, Service};
 use super::Result;
 use super::allocation::{Allocation, DestSlot, Removal, ServiceSlot, StoredStart};
 use super::extent::number;
+use super::{mark, write};
 use crate::snapshot::Totals;
 
 /// The allocation that the maps tell.
@@ -101,6 +102,11 @@ fn row_of(maps: &Maps, service: &Service) -> Result<Option<u32>> {
             return Ok(Some(row));
         }
     }
+    for mark in &service.marks {
+        if let Some(row) = maps.listeners.get(&write::listener(mark::listener(mark)))? {
+            return Ok(Some(row));
+        }
+    }
     Ok(None)
 }
 
@@ -121,6 +127,7 @@ fn empty(row: u32, generation: u32) -> ServiceSlot {
         retired: Totals::default(),
         removed: false,
         addresses: std::collections::BTreeSet::new(),
+        marks: std::collections::BTreeSet::new(),
     }
 }
 

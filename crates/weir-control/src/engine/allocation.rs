@@ -13,6 +13,7 @@ use weir_model::{Indexed, OnRemove, Pool, SchedulerKind, Server, Service};
 use weir_sched::{Cursor, Member, Start, table};
 
 use super::index::Index;
+use super::mark;
 use super::number::Numbers;
 use super::overrides::{Override, Overrides};
 use super::standing::Standings;
@@ -175,6 +176,9 @@ pub(super) struct ServiceSlot {
     /// Every address it ever had: flows to one that it lost live on.
     #[serde(default)]
     pub(super) addresses: BTreeSet<IpAddr>,
+    /// The same of its marks.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) marks: BTreeSet<mark::Key>,
 }
 
 /// All rows given out.
@@ -318,6 +322,7 @@ impl Allocation {
             slot.removed = false;
             let addresses = service.listen.iter().map(|listener| listener.address);
             slot.addresses.extend(addresses);
+            slot.marks.extend(service.marks.iter().map(mark::key));
             let generation = &mut self.last_generation;
             slot.reconcile(pool, overrides, facts, &mut self.index.ids, generation)?;
         }
@@ -409,6 +414,12 @@ impl Allocation {
         self.index.at.get(&address).map_or(&[], Vec::as_slice)
     }
 
+    /// Every mark that a service has, or had while flows live.
+    pub(super) fn marks(&self) -> BTreeSet<mark::Key> {
+        let slots = self.services.values();
+        slots.flat_map(|slot| slot.marks.iter().copied()).collect()
+    }
+
     /// Every address that a server has.
     pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.index.at.keys().copied()
@@ -479,6 +490,7 @@ impl ServiceSlot {
             retired: Totals::default(),
             removed: false,
             addresses: BTreeSet::new(),
+            marks: BTreeSet::new(),
         }
     }
 

@@ -65,7 +65,7 @@ impl Engine {
                 }
             }
         }
-        self.network.attached = attached(&self.plane)?;
+        self.network.set_attached(attached(&self.plane)?);
         self.merge_again(&unmerged)?;
         for ifindex in unmerged {
             self.stop_merging(ifindex)?;

@@ -18,9 +18,11 @@ pub struct Cleaned {
     pub neighbours: usize,
     /// Interfaces whose offloads are as they were.
     pub offloads: usize,
+    /// Rules for firewall marks removed.
+    pub marks: usize,
 }
 
-/// Removes pins, attachments, addresses, neighbours and offload settings that are remembered in these directories. Repeating
+/// Removes pins, attachments, addresses, neighbours, offload settings and the way of marked packets that are remembered in these directories. Repeating
 /// it does no harm. Must run inside a tokio runtime, in the director's network namespace.
 ///
 /// # Errors
@@ -28,10 +30,12 @@ pub struct Cleaned {
 pub async fn clean(paths: &Paths) -> Result<Cleaned> {
     let file = StateFile::new(&paths.runtime_dir);
     let memory = file.read()?;
-    let mut cleaned = Cleaned {
-        data_plane: weir_dataplane::clean(&PinDir::new(&paths.pin_dir))?,
-        ..Cleaned::default()
-    };
+    let mut cleaned = Cleaned::default();
+    // Nothing is led to programs that are gone.
+    if let Some(way) = memory.as_ref().and_then(|memory| memory.undo.marks.clone()) {
+        cleaned.marks = way.remove(&Netlink::open()?).await?;
+    }
+    cleaned.data_plane = weir_dataplane::clean(&PinDir::new(&paths.pin_dir))?;
     if let Some(memory) = memory {
         undo(&memory.undo, &mut cleaned).await?;
         file.remove()?;

@@ -1,6 +1,7 @@
 //! What `ipvsadm -L` shows: services of both origins with their counts, and connections.
 
-use std::net::IpAddr;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -134,12 +135,11 @@ impl View<'_> {
         })
     }
 
-    /// The first VIP of the service in that row.
-    fn first_address(&self, row: u32) -> Option<IpAddr> {
-        let services = &self.memory.allocation.services;
-        let (name, _) = services.iter().find(|(_, slot)| slot.row == row)?;
+    /// The first VIP or mark of a service.
+    fn first_address(&self, name: &str) -> Option<IpAddr> {
         let service = self.desired.service(name)?;
-        service.listen.first().map(|listener| listener.address)
+        let address = service.listen.first().map(|listener| listener.address);
+        address.or_else(|| service.marks.first().map(address_of))
     }
 
     fn server(
@@ -206,6 +206,8 @@ impl View<'_> {
             udp: self.desired.timeouts.udp,
         };
         let now = tick();
+        let slots = self.memory.allocation.services.iter();
+        let rows: HashMap<u32, &String> = slots.map(|(name, slot)| (slot.row, name)).collect();
         let mut connections = Vec::new();
         for flow in self.maps.flows.walk() {
             let meta = flow.meta();
@@ -218,10 +220,9 @@ impl View<'_> {
             let dest = self.maps.dests.get(flow.dest())?;
             // What holds for all that a service listens on has the service's row in the VIP's place.
             let whole = template && cold.proto == PROTO_TEMPLATE;
-            let address = match self.first_address(cold.service) {
-                Some(address) if whole => address,
-                _ => cold.dst.to_ip(),
-            };
+            let first = rows.get(&cold.service).filter(|_| whole);
+            let address = first.and_then(|name| self.first_address(name));
+            let address = address.unwrap_or_else(|| cold.dst.to_ip());
             let vip = (address, cold.dport.get());
             let lives = match template {
                 true => weir_abi::ticks_to_duration(cold.ifindex),
@@ -235,7 +236,13 @@ impl View<'_> {
                     _ => None,
                 },
                 expires_s: lives.saturating_sub(idle).as_secs(),
-                state: if template { "NONE" } else { state_name(*state) }.to_owned(),
+                state: match (template, state) {
+                    // ip_vs_proto.c, ip_vs_ctpl_state_name_table
+                    (true, State::None) => "NONE",
+                    (true, _) => "ASSURED",
+                    (false, _) => state_name(*state),
+                }
+                .to_owned(),
                 client: (cold.src.to_ip(), cold.sport.get()),
                 vip,
                 server: (
@@ -254,6 +261,14 @@ impl View<'_> {
 /// Whether a service has one of the names that ipvsadm's have; no name of the file holds a colon.
 pub fn is_made(name: &str) -> bool {
     name.starts_with("ipvsadm:")
+}
+
+/// A mark in the place of an address, as the kernel keeps it there: in its first word (ip_vs_core.c, `ip_vs_sched_persist`).
+fn address_of(mark: &weir_model::Mark) -> IpAddr {
+    match mark.family {
+        weir_model::Family::V4 => Ipv4Addr::from(mark.mark.get()).into(),
+        weir_model::Family::V6 => Ipv6Addr::from(u128::from(mark.mark.get()) << 96).into(),
+    }
 }
 
 fn server_of(

@@ -17,6 +17,7 @@ mod extent;
 mod index;
 pub(crate) mod journal;
 mod listing;
+mod mark;
 mod network;
 mod number;
 mod origin;
@@ -163,7 +164,8 @@ impl Engine {
         network
             .take(memory.allocation.addresses().collect())
             .await?;
-        network.attached = attached(&plane)?;
+        network.adopt_marks(memory.undo.marks.as_ref());
+        network.set_attached(attached(&plane)?);
         let (rows, pending) = rows(
             &desired,
             &memory.allocation,
@@ -318,6 +320,7 @@ impl Engine {
         self.activate()?;
         let before = (self.network.attached.clone(), self.network.learns_clients());
         self.attach().await?;
+        self.keep_marks().await?;
         self.announce()?;
         // What XDP may send depends on where it is attached, and how.
         let refreshed = self.network.refresh_drivers().await?;

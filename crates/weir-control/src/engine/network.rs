@@ -19,6 +19,7 @@ use weir_netlink::{
 use weir_sys::{Clock, now_ns};
 use weir_wire::MacAddr;
 
+use super::mark::{MarkWay, Pair};
 use super::rows::Surroundings;
 use super::way::Ways;
 use super::{Error, Result};
@@ -44,6 +45,8 @@ pub(super) struct Network {
     transmits: BTreeMap<u32, bool>,
     /// Where XDP runs.
     pub(super) attached: BTreeMap<u32, XdpMode>,
+    /// The devices of marked packets.
+    pub(super) marks: Option<Pair>,
 }
 
 /// What came of taking up servers.
@@ -70,6 +73,7 @@ impl Network {
             managed: BTreeSet::new(),
             transmits: BTreeMap::new(),
             attached: BTreeMap::new(),
+            marks: None,
         })
     }
 
@@ -192,6 +196,7 @@ impl Network {
     pub(super) fn surroundings(&self, servers: impl Iterator<Item = IpAddr>) -> Surroundings {
         let mut around = Surroundings {
             learn_clients: self.learns_clients(),
+            marks: self.marks,
             ..Surroundings::default()
         };
         for server in servers {
@@ -206,6 +211,22 @@ impl Network {
             }
         }
         around
+    }
+
+    /// Takes note of where XDP runs, the devices of marked packets aside.
+    pub(super) fn set_attached(&mut self, mut attached: BTreeMap<u32, XdpMode>) {
+        attached.retain(|ifindex, _| self.marks.is_none_or(|pair| pair.exit != *ifindex));
+        self.attached = attached;
+    }
+
+    /// Takes note of the devices of marked packets, if both are there.
+    pub(super) fn adopt_marks(&mut self, way: Option<&MarkWay>) {
+        self.marks = way.and_then(|way| {
+            Some(Pair {
+                entry: self.index_of(&way.entry)?,
+                exit: self.index_of(&way.exit)?,
+            })
+        });
     }
 
     /// Whether next hops towards clients are learned from their packets.
@@ -347,7 +368,9 @@ impl Network {
 
     /// Whether packets may be sent there by XDP, whatever device they came from.
     fn sends(&self, port: &Link) -> bool {
+        // From the device of marked packets comes what no generic program has.
         let generic = !self.attached.is_empty()
+            && self.marks.is_none()
             && self.attached.values().all(|mode| *mode == XdpMode::Generic);
         port.mac.is_some() && (generic || self.transmits.get(&port.index).copied().unwrap_or(false))
     }

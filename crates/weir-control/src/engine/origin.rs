@@ -345,11 +345,6 @@ impl Engine {
                 done.map_err(|error| Refusal::Words(error.to_string()))?;
             }
         } else {
-            if let (Edit::AddService(_), Some(ServiceKey::Mark { .. })) = (edit, key) {
-                return Err(Refusal::Words(
-                    "firewall marks are not built yet".to_owned(),
-                ));
-            }
             origin.edit(edit)?;
         }
         match edit {

@@ -19,6 +19,7 @@ use weir_model::{
 use super::Result;
 use super::allocation::{DestSlot, Removal, ServiceSlot, configured};
 use super::extent::{Rule, Tables, tables};
+use super::mark::{self, Pair};
 use super::policy::{self, Removed, Template};
 
 /// ICMP errors of our own making, a CPU and second: the kernel's own limit is 1000 a second too (`icmp_msgs_per_sec`).
@@ -33,6 +34,8 @@ pub(super) struct Surroundings {
     pub(super) sources: BTreeMap<IpAddr, IpAddr>,
     /// Some interface does not forward, so the kernel tells no routes there.
     pub(super) learn_clients: bool,
+    /// The devices of marked packets.
+    pub(super) marks: Option<Pair>,
 }
 
 /// A service's row, without the places of its tables.
@@ -77,7 +80,7 @@ impl VipRow {
     }
 }
 
-/// An exact listener: address, port, protocol number.
+/// An exact listener: address, port, protocol number; for a mark see [`mark::listener`].
 pub(super) type ListenerKey = (IpAddr, u16, u8);
 
 /// What one service contributes.
@@ -245,6 +248,9 @@ impl Part {
                 (Ports::Any, Protocol::Tcp) => vip.any_tcp = row,
                 (Ports::Any, Protocol::Udp) => vip.any_udp = row,
             }
+        }
+        for mark in &service.marks {
+            self.listeners.insert(mark::listener(mark), row);
         }
     }
 }

@@ -16,6 +16,7 @@ use weir_sys::boot_id;
 
 use super::allocation::Allocation;
 use super::journal::{self, JOURNAL, Journal, Record, STATE};
+use super::mark::MarkWay;
 use super::origin::Origin;
 use super::overrides::Overrides;
 use super::standing::Standings;
@@ -53,6 +54,9 @@ pub(super) struct Undo {
     pub(super) neighbours: Vec<(String, IpAddr)>,
     /// Offloads as they were, by interface.
     pub(super) offloads: Vec<(String, Vec<(String, bool)>)>,
+    /// The way of packets that carry a mark.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) marks: Option<MarkWay>,
 }
 
 #[derive(Serialize)]

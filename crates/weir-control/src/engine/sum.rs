@@ -14,6 +14,7 @@ use weir_model::Indexed;
 
 use super::Result;
 use super::allocation::Allocation;
+use super::mark::Pair;
 use super::policy::Removed;
 use super::rows::{ListenerKey, Part, ServiceRow, Surroundings, VipRow, part, settings};
 
@@ -197,6 +198,10 @@ impl Rows {
             self.merge(*address);
         }
         self.settings = settings(desired);
+        if let Some(Pair { entry, exit }) = around.marks {
+            self.settings.mark_entry = entry;
+            self.settings.mark_exit = exit;
+        }
         let flags = [
             (SETTINGS_LOCAL_NAT, self.local_nat > 0),
             (SETTINGS_LEARN_CLIENTS, around.learn_clients),

@@ -70,6 +70,7 @@ impl Engine {
         }
         self.estimate_rates()?;
         self.give_back()?;
+        self.keep_marks().await?;
         self.withdraw_vips_in_time().await?;
         self.announce()?;
         self.writer

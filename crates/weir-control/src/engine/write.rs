@@ -550,7 +550,8 @@ fn service_row(row: &ServiceRow, extent: u32, snat_at: u32) -> Service {
     }
 }
 
-fn listener((address, port, proto): ListenerKey) -> Listener {
+/// The key of a listener's row.
+pub(super) fn listener((address, port, proto): ListenerKey) -> Listener {
     Listener {
         addr: address.into(),
         port: Be16::new(port),

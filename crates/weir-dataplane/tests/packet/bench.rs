@@ -381,6 +381,20 @@ impl Bench {
         }
     }
 
+    /// Gives a service the packets of that mark, of family 4 or 6.
+    pub(crate) fn listen_to_mark(&mut self, service: u32, mark: u32, family: u16) {
+        let addr = Addr::from(IpAddr::V6(u128::from(mark).into()));
+        let listener = Listener {
+            addr,
+            port: Be16::new(family),
+            ..Listener::default()
+        };
+        let maps = self.plane.maps();
+        maps.listeners.set(&listener, &service).unwrap();
+        let config = self.model.config_mut();
+        config.listeners.insert((addr, family, 0), service);
+    }
+
     /// A service with a listener and these servers; answers it and their rows.
     pub(crate) fn serve(
         &mut self,

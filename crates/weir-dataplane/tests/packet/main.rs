@@ -16,6 +16,7 @@ mod differential;
 mod forward;
 mod life;
 mod malformed;
+mod marked;
 mod persistent;
 mod refuse;
 mod removed;

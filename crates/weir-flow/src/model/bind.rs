@@ -32,11 +32,7 @@ enum Untranslated {
 impl<S: Scheduler> Model<S> {
     /// Binds and forwards, or ends the packet.
     pub(super) fn begin(&mut self, job: &mut Job, untracked: bool, anew: bool) -> Verdict {
-        let layout = job.layout;
-        match self
-            .config
-            .service(layout.dst, layout.dport, layout.protocol.0)
-        {
+        match self.service_for(job) {
             None => self.pass(Reason::PassNotOurs),
             Some(0) => self.pass(Reason::PassNoService),
             Some(service) => match self.bind(job, service, untracked, anew) {
@@ -236,7 +232,7 @@ impl<S: Scheduler> Model<S> {
             one_sided: dest.forward != Forward::Nat as u8,
             seen: job.now,
             peer: None,
-            ingress: self.config.ingress,
+            ingress: self.origin(job),
             template: None,
             by_template: false,
             under: 0,
@@ -386,7 +382,8 @@ impl<S: Scheduler> Model<S> {
             .dests
             .get(&dest)
             .is_some_and(|dest| dest.forward == Forward::Nat as u8);
-        if !nat || self.config.settings.flags & SETTINGS_LEARN_CLIENTS == 0 {
+        let learns = self.config.settings.flags & SETTINGS_LEARN_CLIENTS != 0;
+        if !nat || !learns || self.comes_marked() {
             return;
         }
         let mac = |at: usize| {

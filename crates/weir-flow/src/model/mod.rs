@@ -11,6 +11,7 @@ mod config;
 mod flood;
 mod flows;
 mod forward;
+mod mark;
 mod refuse;
 mod template;
 
@@ -213,7 +214,9 @@ impl<S: Scheduler> Model<S> {
         self.counted.clear();
         let mut job = None;
         let verdict = match parse(frame) {
-            Ok(layout) if !self.concerns(Some((layout.src, layout.dst))) => {
+            Ok(layout)
+                if !self.concerns(Some((layout.src, layout.dst))) && !self.is_marked(frame) =>
+            {
                 self.not_ours(&layout, frame)
             }
             Ok(layout) if layout.l3 + layout.ip_len > frame.len() => {
@@ -230,7 +233,9 @@ impl<S: Scheduler> Model<S> {
                 }))
             }
             Err(stopped) if stopped.reason == Reason::PassNotIp => self.pass(Reason::PassNotIp),
-            Err(stopped) if !self.concerns(stopped.addresses) => self.pass(Reason::PassNotOurs),
+            Err(stopped) if !self.concerns(stopped.addresses) && !self.is_marked(frame) => {
+                self.pass(Reason::PassNotOurs)
+            }
             Err(stopped) if stopped.reason == Reason::PassHeaders => self.pass(Reason::PassHeaders),
             Err(stopped) => self.drop(stopped.reason),
         };

@@ -50,10 +50,10 @@ impl<S: Scheduler> Model<S> {
             .devices
             .get(&ingress)
             .map_or(0, |device| device.flags);
-        if device & DEVICE_SEND == 0 {
+        if device & DEVICE_SEND == 0 || self.comes_marked() {
             self.note(Reason::PassToTc);
             return Verdict::ToTc(PacketMeta {
-                ifindex: ingress,
+                ifindex: self.origin(job),
                 next_hop: None,
             });
         }

@@ -4,7 +4,9 @@
 mod device;
 mod event;
 mod neighbour;
+mod pair;
 mod route;
+mod rule;
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};

@@ -51,6 +51,7 @@ pub(super) fn clean(places: &Places, force: bool) -> Outcome {
         (cleaned.addresses, "addresses removed"),
         (cleaned.neighbours, "neighbours released"),
         (cleaned.offloads, "interfaces with their offloads as before"),
+        (cleaned.marks, "rules for firewall marks removed"),
     ] {
         if count > 0 {
             text.push_str(&format!("{count} {what}\n"));

@@ -1,0 +1,119 @@
+//! Services that listen on firewall marks: marks claimed twice, servers of the other family, what the way through the
+//! kernel's stack needs and costs.
+
+use std::collections::HashMap;
+
+use weir_model::{Family, Mark};
+
+use super::Host;
+use crate::code::Code;
+use crate::diagnostic::Diagnostic;
+use crate::lower::{Lowered, LoweredPool, LoweredService};
+use crate::view::Sink;
+
+pub(super) fn marks(sink: &mut Sink<'_>, lowered: &Lowered, host: &Host) {
+    let mut claimed: HashMap<Mark, (&LoweredService, usize)> = HashMap::new();
+    for service in &lowered.services {
+        for (at, mark) in service.service.marks.iter().enumerate() {
+            match claimed.get(mark) {
+                Some((first, place)) => sink.push(
+                    Diagnostic::new(
+                        Code::DuplicateListener,
+                        &service.marks[at],
+                        format!("{mark} is claimed twice"),
+                    )
+                    .label(format!("service `{}`", service.service.name))
+                    .also(
+                        &first.marks[*place],
+                        format!("service `{}`", first.service.name),
+                    )
+                    .fix("take one of them out, or set another mark"),
+                ),
+                None => drop(claimed.insert(*mark, (service, at))),
+            }
+        }
+        costs(sink, service, host);
+    }
+}
+
+/// What the kernel does with the packets before Weir gets them.
+fn costs(sink: &mut Sink<'_>, service: &LoweredService, host: &Host) {
+    let Some(first) = service.marks.first() else {
+        return;
+    };
+    let name = &service.service.name;
+    sink.push(
+        Diagnostic::new(
+            Code::MarkCost,
+            first,
+            format!("packets of service `{name}` go through the kernel's stack"),
+        )
+        .cause(
+            "a firewall rule sets the mark there; listeners with an address are balanced before it",
+        ),
+    );
+    for family in [Family::V4, Family::V6] {
+        let (forwards, key) = match family {
+            Family::V4 => (host.forwards.map(|it| it.0), "net.ipv4.ip_forward"),
+            Family::V6 => (host.forwards.map(|it| it.1), "net.ipv6.conf.all.forwarding"),
+        };
+        let marks = service.service.marks.iter();
+        let Some(at) = marks.clone().position(|mark| mark.family == family) else {
+            continue;
+        };
+        if forwards == Some(false) {
+            sink.push(
+                Diagnostic::new(
+                    Code::NoForwarding,
+                    &service.marks[at],
+                    format!("this machine forwards no {family} packets"),
+                )
+                .cause("packets that carry a mark are routed to a device of Weir's, which the kernel does only then")
+                .fix(format!("set {key} = 1")),
+            );
+        }
+    }
+}
+
+/// Servers that a marked packet cannot be sent to.
+pub(super) fn servers_of(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool) {
+    let Some(method) = &service.forward else {
+        return;
+    };
+    let sorry = pool.pool.sorry.iter().zip(&pool.sorry);
+    for (server, place) in pool.pool.servers.iter().zip(&pool.servers).chain(sorry) {
+        let forward = server.forward_in(&service.service);
+        let family = Family::of(server.address);
+        let mut marks = service.service.marks.iter().zip(&service.marks);
+        let Some((mark, listen)) = marks.find(|(mark, _)| mark.family != family) else {
+            continue;
+        };
+        if !forward.needs_same_family() {
+            continue;
+        }
+        let mut diagnostic = Diagnostic::new(
+            Code::FamilyMismatch,
+            place,
+            format!(
+                "`{forward}` cannot take {} clients to an {family} server",
+                mark.family
+            ),
+        )
+        .label(format!("server of pool `{}`", pool.pool.name))
+        .also(
+            listen,
+            format!("listener of service `{}`", service.service.name),
+        );
+        if server.forward.is_none() {
+            diagnostic = diagnostic.also(method, "the forwarding method");
+        }
+        sink.push(
+            diagnostic
+                .cause("only `tunnel` carries one family in the other")
+                .fix(format!(
+                    "use a pool of {} servers, or forward = \"tunnel\"",
+                    mark.family
+                )),
+        );
+    }
+}

@@ -1,0 +1,240 @@
+//! The way of packets that carry a firewall mark: routed to a device of Weir's, balanced by XDP at its peer.
+//!
+//! A mark is set by the stack's firewall, behind XDP. So rules of policy routing lead marked packets to one end of a veth
+//! pair, where the tc program writes the mark into the frame; XDP at the other end takes it up (`bpf/lib/firewall_mark.h`).
+//! Programs are attached before the first rule stands, and rules go before the devices do.
+
+use std::collections::BTreeSet;
+use std::net::Ipv6Addr;
+
+use serde::{Deserialize, Serialize};
+use weir_abi::MARK_MAC;
+use weir_dataplane::{Direction, XdpChoice};
+use weir_model::{Family, Mark};
+use weir_netlink::{Change, MacAddr, Netlink, Rule};
+use weir_sys::ethtool::{Features, TX_CHECKSUM};
+
+use super::rows::ListenerKey;
+use super::{Engine, Result};
+
+/// Larger than any Ethernet's: what came in by one leaves by the pair.
+const MTU: u32 = 9216;
+/// The table of a pair is this and its device's number: "We".
+const TABLE: u32 = 0x5765_0000;
+/// As many pairs of names are tried.
+const NAMES: u32 = 64;
+
+/// IPv6 or not, and the mark.
+pub(super) type Key = (bool, u32);
+
+/// The key of a mark.
+pub(super) fn key(mark: &Mark) -> Key {
+    (mark.family == Family::V6, mark.mark.get())
+}
+
+/// A mark as a listener: what it is in the place of the address, 4 or 6 in that of the port.
+pub(super) fn listener(mark: &Mark) -> ListenerKey {
+    let (ipv6, number) = key(mark);
+    let number = Ipv6Addr::from(u128::from(number));
+    (number.into(), if ipv6 { 6 } else { 4 }, 0)
+}
+
+/// What was added to the host for marked packets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct MarkWay {
+    /// The device that they are routed to.
+    pub(super) entry: String,
+    /// Its peer.
+    pub(super) exit: String,
+    /// Number of the routing table.
+    pub(super) table: u32,
+    /// Marks that have a rule.
+    pub(super) rules: BTreeSet<Key>,
+}
+
+/// The numbers of both devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pair {
+    /// Where marked packets go in.
+    pub(super) entry: u32,
+    /// Where they come out.
+    pub(super) exit: u32,
+}
+
+impl MarkWay {
+    fn rule(&self, (ipv6, mark): Key) -> Rule {
+        Rule::Mark {
+            ipv6,
+            mark,
+            table: self.table,
+        }
+    }
+
+    /// What keeps packets that XDP passed on from going round, once a family has marks.
+    fn beside(&self, ipv6: bool) -> [Rule; 2] {
+        let device = self.exit.clone();
+        let resume = Rule::Resume {
+            ipv6,
+            device: device.clone(),
+        };
+        [resume, Rule::Skip { ipv6, device }]
+    }
+
+    /// Takes the rules of some marks away; answers how many there were.
+    async fn remove_rules(
+        &mut self,
+        netlink: &Netlink,
+        marks: &BTreeSet<Key>,
+    ) -> weir_netlink::Result<usize> {
+        let mut removed = 0;
+        for mark in marks {
+            removed += usize::from(netlink.remove_rule(&self.rule(*mark)).await? == Change::Made);
+            self.rules.remove(mark);
+        }
+        for ipv6 in [false, true] {
+            let family = |marks: &BTreeSet<Key>| marks.iter().any(|mark| mark.0 == ipv6);
+            if family(marks) && !family(&self.rules) {
+                for rule in self.beside(ipv6).iter().rev() {
+                    netlink.remove_rule(rule).await?;
+                }
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Takes everything away; answers how many rules there were.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(super) async fn remove(mut self, netlink: &Netlink) -> weir_netlink::Result<usize> {
+        let rules = self.rules.clone();
+        let removed = self.remove_rules(netlink, &rules).await?;
+        if let Some(link) = netlink.link(&self.entry).await?
+            && link.mac == Some(mac())
+        {
+            netlink.remove_link(link.index).await?;
+        }
+        Ok(removed)
+    }
+}
+
+fn mac() -> MacAddr {
+    let [a, b, c, d, e, f, ..] = MARK_MAC.to_le_bytes();
+    MacAddr([a, b, c, d, e, f])
+}
+
+impl Engine {
+    /// Brings device, programs and rules in line with the marks of services that are there or whose flows live on.
+    pub(super) async fn keep_marks(&mut self) -> Result<()> {
+        let wanted = self.memory.allocation.marks();
+        let known = self.memory.undo.marks.as_ref();
+        let stands = known.map(|way| &way.rules) == (!wanted.is_empty()).then_some(&wanted);
+        if stands && (wanted.is_empty() || self.network.marks.is_some()) {
+            return Ok(());
+        }
+        if !wanted.is_empty() {
+            return self.lead_marks(wanted).await;
+        }
+        let Some(way) = self.memory.undo.marks.take() else {
+            return Ok(());
+        };
+        if let Some(pair) = self.network.marks.take() {
+            self.set_mark_devices();
+            self.plane.detach(pair.entry)?;
+            self.plane.detach(pair.exit)?;
+        }
+        way.remove(self.network.netlink()).await?;
+        self.remember_undo()
+    }
+
+    async fn lead_marks(&mut self, wanted: BTreeSet<Key>) -> Result<()> {
+        let mut way = self.mark_way().await?;
+        let netlink = self.network.netlink();
+        let gone: BTreeSet<Key> = way.rules.difference(&wanted).copied().collect();
+        way.remove_rules(netlink, &gone).await?;
+        let mut rules = Vec::new();
+        for ipv6 in [false, true] {
+            if wanted.iter().any(|mark| mark.0 == ipv6) {
+                let entry = self.network.marks.map_or(0, |pair| pair.entry);
+                netlink.add_default_route(ipv6, way.table, entry).await?;
+                rules.extend(way.beside(ipv6));
+            }
+        }
+        let new = wanted.difference(&way.rules).copied();
+        rules.extend(new.map(|mark| way.rule(mark)));
+        way.rules = wanted;
+        // Remembered first: a death in between leaves rules that are looked for in vain, not such as nobody knows of.
+        self.memory.undo.marks = Some(way);
+        self.remember_undo()?;
+        self.network.netlink().add_rules(&rules).await?;
+        Ok(())
+    }
+
+    /// The devices, made where they are missing, with programs that know them.
+    async fn mark_way(&mut self) -> Result<MarkWay> {
+        let way = match (&self.network.marks, &self.memory.undo.marks) {
+            (Some(_), Some(way)) => way.clone(),
+            _ => self.make_pair().await?,
+        };
+        self.set_mark_devices();
+        self.write_pending()?;
+        let Some(pair) = self.network.marks else {
+            return Ok(way);
+        };
+        self.plane.attach_tc(pair.entry, Direction::Egress)?;
+        // In front of the driver's own receiving, where nothing is merged: the sender cuts packets up.
+        self.plane.attach(pair.exit, XdpChoice::Native)?;
+        self.plane.attach_tc(pair.exit, Direction::Ingress)?;
+        // XDP changes checksums by difference, so they are to be whole.
+        let whole = self.network.netlink().inside(|| {
+            Features::read(&way.entry).and_then(|features| features.set(&[(TX_CHECKSUM, false)]))
+        })?;
+        whole?;
+        for end in [pair.entry, pair.exit] {
+            self.network.netlink().bring_up(end).await?;
+        }
+        Ok(way)
+    }
+
+    async fn make_pair(&mut self) -> Result<MarkWay> {
+        let netlink = self.network.netlink();
+        let links = netlink.links().await?;
+        let named = |name: &String| links.iter().find(|link| link.name == *name);
+        let mut names =
+            (0..NAMES).map(|n| (format!("weir{}", 2 * n), format!("weir{}", 2 * n + 1)));
+        let free = |(entry, exit): &(String, String)| {
+            let (entry, exit) = (named(entry), named(exit));
+            // Left by a daemon whose memory is gone.
+            let ours = entry.is_some_and(|link| link.mac == Some(mac())) && exit.is_some();
+            ours || entry.is_none() && exit.is_none()
+        };
+        let (entry, exit) = names.find(free).ok_or(super::Error::NoInterface {
+            name: "weir0".to_owned(),
+        })?;
+        let mut way = MarkWay {
+            entry,
+            exit,
+            table: TABLE,
+            rules: BTreeSet::new(),
+        };
+        self.memory.undo.marks = Some(way.clone());
+        self.remember_undo()?;
+        let netlink = self.network.netlink();
+        if named(&way.entry).is_none() {
+            netlink.add_pair(&way.entry, &way.exit, mac(), MTU).await?;
+        }
+        self.look_at_network().await?;
+        self.network.adopt_marks(Some(&way));
+        if let Some(pair) = self.network.marks {
+            way.table = TABLE | pair.entry & 0xffff;
+        }
+        Ok(way)
+    }
+
+    /// Has programs know the devices.
+    fn set_mark_devices(&mut self) {
+        let pair = self.network.marks;
+        self.rows.settings.mark_entry = pair.map_or(0, |pair| pair.entry);
+        self.rows.settings.mark_exit = pair.map_or(0, |pair| pair.exit);
+    }
+}

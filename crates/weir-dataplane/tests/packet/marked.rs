@@ -1,0 +1,100 @@
+//! Packets from the device that marked ones are routed to: the mark in the frame names the service, whatever the address.
+
+use std::net::IpAddr;
+
+use weir_abi::{Forward, MARK_MAC, Reason};
+use weir_sched::Kind;
+
+use crate::bench::{Bench, INGRESS, NewServer, OTHER_DEVICE, Xdp, hop_macs};
+use crate::route::families;
+use crate::wire::{ACK, SYN, Shape, at};
+
+/// The packet as the tc program leaves it: the mark and the device that it came in by in place of the source.
+fn marked(mut frame: Vec<u8>, mark: u32, origin: u16) -> Vec<u8> {
+    frame[..6].copy_from_slice(&MARK_MAC.to_le_bytes()[..6]);
+    frame[6..10].copy_from_slice(&mark.to_ne_bytes());
+    frame[10..12].copy_from_slice(&origin.to_ne_bytes());
+    frame
+}
+
+fn number(address: &str) -> u16 {
+    let address: IpAddr = address.parse().unwrap();
+    if address.is_ipv4() { 4 } else { 6 }
+}
+
+fn opened() -> Option<Bench> {
+    let mut bench = Bench::open()?;
+    bench.settings(|settings| settings.mark_exit = INGRESS);
+    Some(bench)
+}
+
+#[test]
+fn a_mark_names_its_service() {
+    let Some(mut bench) = opened() else {
+        return;
+    };
+    for (_, vip, client, server) in families() {
+        let service = bench.service(Kind::Rr);
+        let dest = bench.add(service, NewServer::new(Forward::Direct, server));
+        bench.listen_to_mark(service, 7, number(vip));
+        for shape in [Shape::tcp(SYN), Shape::tcp(ACK), Shape::udp()] {
+            let frame = shape.arriving(at(client, 1000), at(vip, 80));
+            let outcome = bench.send(&marked(frame, 7, 3));
+            assert_eq!((outcome.verdict, outcome.counted), (Xdp::Tx, vec![]));
+            let expected = shape
+                .hopped()
+                .build(hop_macs(dest), at(client, 1000), at(vip, 80));
+            assert_eq!(outcome.frame, expected);
+        }
+        let other = Shape::tcp(SYN).arriving(at(client, 1001), at(vip, 80));
+        for mark in [0, 8, 7 << 8, 0x0700_0000] {
+            let outcome = bench.send(&marked(other.clone(), mark, 3));
+            assert_eq!(outcome.counted, [Reason::PassNotOurs], "{mark}");
+            assert_eq!(outcome.verdict, Xdp::Pass);
+        }
+    }
+    bench.settle();
+}
+
+/// Whoever sends to the address from elsewhere says nothing by it.
+#[test]
+fn a_mark_counts_from_its_device_alone() {
+    let Some(mut bench) = opened() else {
+        return;
+    };
+    let (_, vip, client, server) = families()[0];
+    let service = bench.service(Kind::Rr);
+    bench.add(service, NewServer::new(Forward::Direct, server));
+    bench.listen_to_mark(service, 7, 4);
+    let frame = Shape::tcp(SYN).arriving(at(client, 1000), at(vip, 80));
+    for exit in [0, OTHER_DEVICE] {
+        bench.settings(|settings| settings.mark_exit = exit);
+        let outcome = bench.send(&marked(frame.clone(), 7, 3));
+        assert_eq!(outcome.counted, [Reason::PassNotOurs], "{exit}");
+    }
+    bench.settings(|settings| settings.mark_exit = INGRESS);
+    assert_eq!(
+        bench.send(&frame).counted,
+        [Reason::PassNotOurs],
+        "another address"
+    );
+    bench.settle();
+}
+
+/// To the device in the frame leads the way back, by the stack.
+#[test]
+fn what_is_refused_goes_back_by_the_device_that_it_came_by() {
+    let Some(mut bench) = opened() else {
+        return;
+    };
+    for (_, vip, client, _) in families() {
+        let service = bench.service(Kind::Rr);
+        bench.listen_to_mark(service, 9, number(vip));
+        let frame = Shape::tcp(SYN).arriving(at(client, 1000), at(vip, 80));
+        let outcome = bench.send(&marked(frame, 9, 41));
+        assert_eq!(outcome.counted, [Reason::PassToTc, Reason::RejectNoServer]);
+        let meta = outcome.meta.expect("for the tc program");
+        assert_eq!((meta.ifindex, meta.next_hop), (41, None));
+    }
+    bench.settle();
+}

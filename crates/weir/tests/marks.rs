@@ -1,0 +1,276 @@
+//! Services that listen on firewall marks: an nft rule marks packets to an address of the director's own or to one that is
+//! routed to it, Weir leads them to its device and balances them, with and without a daemon, and leaves nothing behind.
+
+mod world;
+
+use std::collections::BTreeSet;
+use world::{Family, World, bracketed, full_prefix, privileged, sh};
+
+const BIG_BYTES: usize = 1 << 20;
+const BOTH: [Family; 2] = [Family::V4, Family::V6];
+
+/// An address that is nobody's own: its packets come to the director by a route.
+fn routed(family: Family) -> std::net::IpAddr {
+    let text = match family {
+        Family::V4 => "198.51.100.7",
+        Family::V6 => "fd98::7",
+    };
+    text.parse().expect("an address")
+}
+
+fn config(forward: &str, more: &str) -> String {
+    let mut text = "[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n".to_owned();
+    for (family, word) in [(Family::V4, "fwmark"), (Family::V6, "fwmark6")] {
+        text += &format!(
+            "[pool.{word}]\nscheduler = \"rr\"\nservers = [\"{}\", \"{}\"]\n\
+             [service.{word}]\nlisten = [\"{word}/7\"]\nforward = \"{forward}\"\npool = \"{word}\"\n{more}",
+            family.server(0),
+            family.server(1)
+        );
+    }
+    text
+}
+
+/// Two servers, a director that forwards and marks what goes to ports 80 and 81 of the VIPs with 7.
+fn prepared() -> World {
+    let mut world = World::new(2);
+    world.start_nginx(BIG_BYTES);
+    for n in 0..2 {
+        world.start_nginx_on(&format!("server{n}"), n, ":81");
+    }
+    let director = world.namespace("director");
+    sh(&format!(
+        "ip netns exec {director} sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1"
+    ));
+    let mut rules = String::from(
+        "table inet steer { chain in { type filter hook prerouting priority mangle;\n",
+    );
+    for (family, word) in [(Family::V4, "ip"), (Family::V6, "ip6")] {
+        for vip in [family.vip(), routed(family)] {
+            rules += &format!("{word} daddr {vip} tcp dport {{ 80, 81 }} meta mark set 7\n");
+        }
+        let flag = if family == Family::V6 { "-6 " } else { "" };
+        let (vip, prefix) = (routed(family), full_prefix(family));
+        let way = format!("{flag}route add {vip}/{prefix} via {}", family.director());
+        world.ip("client", &way);
+    }
+    rules += "}\n}\n";
+    let path = world.path("marks.nft");
+    std::fs::write(&path, rules).expect("written");
+    let output = world.output("director", &format!("nft -f {}", path.display()));
+    assert!(output.status.success(), "{output:?}");
+    world
+}
+
+/// What answers `count` requests to an address.
+fn answers(world: &World, vip: std::net::IpAddr, count: u16) -> BTreeSet<String> {
+    let fetch = |n| {
+        let url = format!("http://{}:{}/name", bracketed(vip), 80 + n % 2);
+        let body = world.get_within(5, &url);
+        let body = body.unwrap_or_else(|error| panic!("{vip}: {error}: {:#}", world.status()));
+        String::from_utf8_lossy(&body).trim().to_owned()
+    };
+    (0..count).map(fetch).collect()
+}
+
+fn both() -> BTreeSet<String> {
+    ["server0", "server1"].map(str::to_owned).into()
+}
+
+fn serves(world: &World, vip: std::net::IpAddr) {
+    assert_eq!(answers(world, vip, 4), both(), "{vip}");
+    let body = world.get(&format!("http://{}/big", bracketed(vip)));
+    assert_eq!(
+        body.expect("the whole body"),
+        std::fs::read(world.path("big")).expect("the original")
+    );
+}
+
+/// Rules, devices and routes of the director, as `ip` shows them.
+fn network(world: &World) -> String {
+    let mut text = String::new();
+    for line in [
+        "ip rule",
+        "ip -6 rule",
+        "ip -br link",
+        "ip route show table all",
+        "ip -6 route show table all",
+    ] {
+        let output = world.output("director", line);
+        text += &String::from_utf8_lossy(&output.stdout);
+    }
+    text.lines()
+        .filter(|line| !line.contains("expires"))
+        .map(|line| format!("{}\n", line.trim()))
+        .collect()
+}
+
+#[test]
+fn marked_packets_are_balanced_under_nat() {
+    if !privileged() {
+        return;
+    }
+    let mut world = prepared();
+    let before = network(&world);
+    let text = config("nat", "snat = true\n");
+    let pid = world.start_director(&text);
+    for family in BOTH {
+        serves(&world, family.vip());
+        serves(&world, routed(family));
+    }
+    let status = world.status();
+    assert_eq!(status["services"][0]["listen"][0], "fwmark/7", "{status:#}");
+    assert!(
+        status["services"][0]["connections"].as_u64() >= Some(10),
+        "{status:#}"
+    );
+    assert_eq!(
+        status["xdp"].as_array().map(Vec::len),
+        Some(1),
+        "{status:#}"
+    );
+
+    world.kill_director(pid);
+    for family in BOTH {
+        serves(&world, family.vip());
+    }
+    let pid = world.start_director(&text);
+    for family in BOTH {
+        serves(&world, family.vip());
+    }
+    let during = network(&world);
+    assert_eq!(during.matches("fwmark 0x7 ").count(), 2, "{during}");
+
+    // Without the services nothing is led away any more; with them again everything is.
+    world.reload("[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n");
+    world.reload(&text);
+    serves(&world, Family::V4.vip());
+    world.kill_director(pid);
+    world.says(&["clean"]);
+    assert_eq!(network(&world), before);
+}
+
+/// The servers answer themselves.
+fn marked_packets_go_straight(forward: &str, more: &str) {
+    if !privileged() {
+        return;
+    }
+    let mut world = prepared();
+    let vips: Vec<String> = BOTH
+        .into_iter()
+        .flat_map(|family| [family.vip(), routed(family)])
+        .map(|vip| vip.to_string())
+        .collect();
+    let mut arguments = vec!["--forward", forward];
+    for vip in &vips {
+        arguments.extend(["--vip", vip]);
+    }
+    world.prepare_servers(&arguments);
+    world.start_director(&config(forward, more));
+    for family in BOTH {
+        serves(&world, family.vip());
+        serves(&world, routed(family));
+    }
+}
+
+#[test]
+fn marked_packets_go_straight_under_direct() {
+    marked_packets_go_straight("direct", "");
+}
+
+#[test]
+fn marked_packets_go_straight_through_tunnels() {
+    marked_packets_go_straight("tunnel", "");
+}
+
+/// Who asks a service without servers is told so, and a mark that no service has changes nothing.
+#[test]
+fn what_has_no_server_is_refused_and_other_marks_pass() {
+    if !privileged() {
+        return;
+    }
+    let mut world = prepared();
+    let text = "[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n[pool.web]\nservers = []\n\
+         [service.web]\nlisten = [\"fwmark/7\", \"fwmark6/8\"]\nforward = \"nat\"\npool = \"web\"\n";
+    world.start_director(text);
+    let refused = |vip| {
+        let url = format!("http://{}/name", bracketed(vip));
+        world.get_within(3, &url).expect_err("nobody serves")
+    };
+    for vip in [Family::V4.vip(), routed(Family::V4)] {
+        let error = refused(vip);
+        assert!(error.contains("(7)"), "{error}");
+    }
+    assert!(
+        world.packets("reject_no_server") >= 2,
+        "{:#}",
+        world.status()
+    );
+    // The director itself has no server there.
+    let error = refused(Family::V6.vip());
+    assert!(error.contains("(7)"), "{error}");
+}
+
+/// What one uses marks for with IPVS: a client's flows to several ports go to one server.
+#[test]
+fn ipvsadms_marks_keep_a_clients_ports_together() {
+    if !privileged() {
+        return;
+    }
+    let mut world = prepared();
+    world.route_replies_through_director();
+    let pid = world.start_director("[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n");
+    let ipvsadm = |line: &str| {
+        let words: Vec<&str> = ["ipvsadm"]
+            .into_iter()
+            .chain(line.split_whitespace())
+            .collect();
+        world.says(&words)
+    };
+    for family in BOTH {
+        let six = if family == Family::V6 { " -6" } else { "" };
+        ipvsadm(&format!("-A -f 7{six} -s rr"));
+        for n in 0..2 {
+            let server = bracketed(family.server(n));
+            ipvsadm(&format!("-a -f 7{six} -r {server}:0 -m"));
+        }
+        assert_eq!(answers(&world, family.vip(), 4), both(), "{family:?}");
+        ipvsadm(&format!("-E -f 7{six} -s rr -p 600"));
+        assert_eq!(answers(&world, family.vip(), 4).len(), 1, "{family:?}");
+        assert_eq!(answers(&world, routed(family), 4).len(), 1, "{family:?}");
+    }
+    let listing = ipvsadm("-L -n");
+    assert!(listing.contains("FWM  7 rr persistent 600\n"), "{listing}");
+    assert!(
+        listing.contains("FWM  7 IPv6 rr persistent 600\n"),
+        "{listing}"
+    );
+    let connections = ipvsadm("-L -c -n");
+    for (client, mark) in [("10.71.0.2", "0.0.0.7"), ("[fd71::2]", "[0:7::]")] {
+        let words = [
+            "IP",
+            "ASSURED",
+            &format!("{client}:0"),
+            &format!("{mark}:0"),
+        ];
+        let shown = connections.lines().any(|line| {
+            let found: Vec<&str> = line.split_whitespace().collect();
+            words.iter().all(|word| found.contains(word))
+        });
+        assert!(shown, "{client}: {connections}");
+    }
+
+    world.kill_director(pid);
+    assert_eq!(answers(&world, Family::V4.vip(), 4).len(), 1);
+    // Without the daemon the tool leads packets elsewhere itself.
+    let output = world
+        .weir("director")
+        .args(["ipvsadm", "-D", "-f", "7"])
+        .output()
+        .expect("weir runs");
+    assert!(output.status.success(), "{output:?}");
+    world
+        .get_within(3, &format!("http://{}/name", Family::V4.vip()))
+        .expect_err("nobody serves");
+    assert_eq!(answers(&world, Family::V6.vip(), 4).len(), 1);
+}
