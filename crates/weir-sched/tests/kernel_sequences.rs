@@ -1,0 +1,625 @@
+//! The scripted sequences of the data plane's tests, followed by another hand: the rules of net/netfilter/ipvs/ip_vs_*.c in
+//! their plainest form over one list, sharing nothing with this crate but the numbers that `twos` draws. What a script expects
+//! must be what these rules choose; lines that show Weir's own additions (repairs, bounded load) are left out.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+const VIP: u16 = 10;
+const SEED: u32 = 4711;
+
+macro_rules! scripts {
+    ($($name:literal)*) => {
+        [$(($name, include_str!(concat!("../../weir-dataplane/tests/packet/sequences/", $name, ".txt"))),)*]
+    };
+}
+
+#[derive(Clone, Debug)]
+struct Server {
+    number: u32,
+    address: IpAddr,
+    weight: i64,
+    last_weight: i64,
+    overloaded: bool,
+    active: i64,
+    inactive: i64,
+}
+
+impl Server {
+    fn overhead(&self) -> i64 {
+        self.active * 256 + self.inactive
+    }
+
+    fn takes(&self) -> bool {
+        self.weight > 0 && !self.overloaded
+    }
+}
+
+/// A server's number, nobody, or that the rules of the kernel do not say.
+enum Choice {
+    Server(u32),
+    Nobody,
+    Unsaid,
+}
+
+#[derive(Default)]
+struct Words {
+    v6: bool,
+    udp: bool,
+    strict: bool,
+    fallback: bool,
+    port: bool,
+}
+
+/// A service of the kernel's, with what its scheduler remembers.
+struct Service {
+    scheduler: &'static str,
+    words: Words,
+    /// The newest first.
+    list: Vec<Server>,
+    /// `rr` and `wrr`: the number of the server chosen last, `None` = the head of the list.
+    cursor: Option<u32>,
+    /// `wrr`: the weight of the present pass, the highest, the step.
+    pass: (i64, i64, i64),
+    /// `dh`, `sh`, `mh`: owners by bucket.
+    table: Vec<Option<u32>>,
+    /// `lblc`, `lblcr`: servers of an address, joined last first.
+    sets: HashMap<u16, Vec<u32>>,
+    draws: u32,
+}
+
+fn fold(address: IpAddr) -> u32 {
+    match address {
+        IpAddr::V4(v4) => u32::from(v4),
+        IpAddr::V6(v6) => {
+            let bits = u128::from(v6);
+            (0..4).fold(0, |sum, word| sum ^ (bits >> (32 * word)) as u32)
+        }
+    }
+}
+
+fn hash_32(value: u32) -> usize {
+    (value.wrapping_mul(0x61c8_8647) >> 24) as usize
+}
+
+/// `hsiphash` on machines of 64 bits: SipHash-1-3 of four octets, cut to 32 bits (lib/siphash.c).
+fn hsiphash(value: u32, key: u64) -> u32 {
+    let (mut a, mut b) = (key ^ 0x736f_6d65_7073_6575, key ^ 0x646f_7261_6e64_6f6d);
+    let (mut c, mut d) = (key ^ 0x6c79_6765_6e65_7261, key ^ 0x7465_6462_7974_6573);
+    let word = 4 << 56 | u64::from(value);
+    for number in 0..4 {
+        match number {
+            0 => d ^= word,
+            1 => {
+                a ^= word;
+                c ^= 0xff;
+            }
+            _ => {}
+        }
+        a = a.wrapping_add(b);
+        b = b.rotate_left(13) ^ a;
+        a = a.rotate_left(32);
+        c = c.wrapping_add(d);
+        d = d.rotate_left(16) ^ c;
+        a = a.wrapping_add(d);
+        d = d.rotate_left(21) ^ a;
+        c = c.wrapping_add(b);
+        b = b.rotate_left(17) ^ c;
+        c = c.rotate_left(32);
+    }
+    (a ^ b ^ c ^ d) as u32
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+const MH_SIZE: usize = 4093;
+const MH_KEYS: [u64; 2] = [2_654_435_761, 2_654_446_892];
+
+impl Service {
+    fn new(scheduler: &'static str, words: Words) -> Self {
+        let mut service = Self {
+            scheduler,
+            words,
+            list: Vec::new(),
+            cursor: None,
+            pass: (0, 0, 1),
+            table: Vec::new(),
+            sets: HashMap::new(),
+            draws: 0,
+        };
+        service.fill();
+        service
+    }
+
+    fn known(&self, number: u32) -> Option<&Server> {
+        self.list.iter().find(|server| server.number == number)
+    }
+
+    fn server(&mut self, number: u32) -> &mut Server {
+        let found = self.list.iter_mut().find(|it| it.number == number);
+        found.expect("a server of the list")
+    }
+
+    fn place(&self, number: Option<u32>) -> Option<usize> {
+        let number = number?;
+        self.list.iter().position(|server| server.number == number)
+    }
+
+    fn add(&mut self, server: Server) {
+        self.list.insert(0, server);
+        self.changed(true);
+    }
+
+    fn edit(&mut self, number: u32, weight: i64) {
+        let server = self.server(number);
+        server.weight = weight;
+        if weight != 0 {
+            server.last_weight = weight;
+        }
+        self.changed(false);
+    }
+
+    fn remove(&mut self, number: u32) {
+        let at = self.place(Some(number)).expect("a server of the list");
+        self.list.remove(at);
+        if self.scheduler == "rr" && self.cursor == Some(number) {
+            self.cursor = at.checked_sub(1).map(|before| self.list[before].number);
+        }
+        self.changed(true);
+    }
+
+    /// `membership`: a server came or went, else a weight was edited.
+    fn changed(&mut self, membership: bool) {
+        match self.scheduler {
+            "wrr" => self.align(),
+            "dh" if !membership => {}
+            _ => self.fill(),
+        }
+    }
+
+    fn align(&mut self) {
+        self.cursor = None;
+        let weights = self.list.iter().map(|server| server.weight);
+        let step = weights.clone().fold(0, gcd).max(1);
+        let highest = weights.max().unwrap_or(0) - (step - 1);
+        let mut now = self.pass.0;
+        if now > highest || now == 0 {
+            now = highest;
+        } else if step > 1 {
+            now = now / step * step + 1;
+        }
+        self.pass = (now, highest, step);
+    }
+
+    fn rr(&mut self) -> Choice {
+        let begin = self.place(self.cursor).map_or(0, |at| at + 1);
+        let mut round = (begin..self.list.len()).chain(0..begin);
+        match round.find(|at| self.list[*at].takes()) {
+            Some(at) => {
+                self.cursor = Some(self.list[at].number);
+                Choice::Server(self.list[at].number)
+            }
+            None => Choice::Nobody,
+        }
+    }
+
+    fn wrr(&mut self) -> Choice {
+        if self.list.iter().all(|server| server.weight == 0) {
+            return Choice::Nobody;
+        }
+        if !self.list.iter().any(Server::takes) {
+            // Where the walk is left then shows later; the script of `wrr` says it.
+            return Choice::Unsaid;
+        }
+        let mut at = self.place(self.cursor).map_or(0, |at| at + 1);
+        loop {
+            while let Some(server) = self.list.get(at) {
+                if !server.overloaded && server.weight >= self.pass.0 {
+                    self.cursor = Some(server.number);
+                    return Choice::Server(server.number);
+                }
+                at += 1;
+            }
+            at = 0;
+            self.pass.0 -= self.pass.2;
+            if self.pass.0 <= 0 {
+                self.pass.0 = self.pass.1;
+            }
+        }
+    }
+
+    /// The first whose cost is least: costs are fractions, compared by products.
+    fn least(&self, cost: impl Fn(&Server) -> (i64, i64)) -> Choice {
+        let mut best: Option<&Server> = None;
+        for server in self.list.iter().filter(|server| server.takes()) {
+            let better = best.is_none_or(|best| {
+                let ((a, over), (b, under)) = (cost(best), cost(server));
+                a * under > b * over
+            });
+            if better {
+                best = Some(server);
+            }
+        }
+        best.map_or(Choice::Nobody, |server| Choice::Server(server.number))
+    }
+
+    fn wlc(&self) -> Choice {
+        self.least(|server| (server.overhead(), server.weight))
+    }
+
+    fn sed(&self) -> Choice {
+        self.least(|server| (server.active + 1, server.weight))
+    }
+
+    fn nq(&self) -> Choice {
+        let mut ready = self.list.iter().filter(|server| server.takes());
+        match ready.find(|server| server.active == 0) {
+            Some(idle) => Choice::Server(idle.number),
+            None => self.sed(),
+        }
+    }
+
+    fn heaviest(&self, may: impl Fn(&Server) -> bool) -> Choice {
+        let mut best: Option<&Server> = None;
+        for server in &self.list {
+            let heavier = best.is_none_or(|best| server.weight > best.weight);
+            if server.takes() && may(server) && heavier {
+                best = Some(server);
+            }
+        }
+        best.map_or(Choice::Nobody, |server| Choice::Server(server.number))
+    }
+
+    fn drawn(&mut self, total: i64) -> Option<Server> {
+        let draw = u64::from(weir_sched::hash::seeded_draw(SEED, self.draws));
+        self.draws += 1;
+        let mut rest = ((draw * (total as u64 + 1)) >> 32) as i64;
+        for server in self.list.iter().filter(|server| server.takes()) {
+            rest -= server.weight;
+            if rest <= 0 {
+                return Some(server.clone());
+            }
+        }
+        None
+    }
+
+    fn twos(&mut self) -> Choice {
+        let ready = self.list.iter().filter(|server| server.takes());
+        let total: i64 = ready.map(|server| server.weight).sum();
+        if total == 0 {
+            return Choice::Nobody;
+        }
+        let (one, two) = (self.drawn(total), self.drawn(total));
+        let (Some(one), Some(two)) = (one, two) else {
+            return Choice::Nobody;
+        };
+        let second = two.weight * one.overhead() > one.weight * two.overhead();
+        Choice::Server(if second { two.number } else { one.number })
+    }
+
+    fn fill(&mut self) {
+        self.table = match self.scheduler {
+            "dh" => self.shared_out(|_| 1),
+            "sh" => self.shared_out(|server| server.weight),
+            "mh" => self.maglev(),
+            _ => Vec::new(),
+        };
+    }
+
+    /// 256 buckets in rounds over the list, to each as many in a row as it is due, at least one.
+    fn shared_out(&self, due: impl Fn(&Server) -> i64) -> Vec<Option<u32>> {
+        if self.list.is_empty() {
+            return vec![None; 256];
+        }
+        let mut table = Vec::new();
+        for server in self.list.iter().cycle() {
+            for _ in 0..due(server).max(1) {
+                table.push(Some(server.number));
+            }
+            if table.len() >= 256 {
+                break;
+            }
+        }
+        table.truncate(256);
+        table
+    }
+
+    fn maglev(&self) -> Vec<Option<u32>> {
+        let mut table = vec![None; MH_SIZE];
+        let weights = self.list.iter().map(|server| server.last_weight);
+        let step = weights.clone().fold(0, gcd);
+        if step == 0 {
+            return table;
+        }
+        let most = weights.max().unwrap_or(0) / step;
+        let shift = (64 - most.leading_zeros()).saturating_sub(6);
+        let mut turns = Vec::new();
+        for server in &self.list {
+            let hash = |key: usize| hsiphash(fold(server.address), MH_KEYS[key]) as usize;
+            let due = match server.last_weight {
+                0 => 0,
+                weight => (weight / step >> shift).max(1),
+            };
+            let (at, skip) = (hash(0) % MH_SIZE, hash(1) % (MH_SIZE - 1) + 1);
+            turns.push((server.number, at, skip, due));
+        }
+        let mut left = MH_SIZE;
+        loop {
+            for (number, at, skip, due) in &mut turns {
+                for _ in 0..*due {
+                    while table[*at].is_some() {
+                        *at = (*at + *skip) % MH_SIZE;
+                    }
+                    table[*at] = Some(*number);
+                    left -= 1;
+                    if left == 0 {
+                        return table;
+                    }
+                }
+            }
+        }
+    }
+
+    /// `index` is the place of a key that an offset was added to.
+    fn by_hash(&self, index: impl Fn(usize) -> usize) -> Choice {
+        let owner = |offset: usize| self.known(self.table[index(offset)]?);
+        let Some(first) = owner(0) else {
+            return Choice::Nobody;
+        };
+        if first.takes() {
+            return Choice::Server(first.number);
+        }
+        if !self.words.fallback {
+            let somebody = self.list.iter().any(|server| server.weight > 0);
+            let repaired = first.weight == 0 && !self.words.strict && somebody;
+            return if repaired {
+                Choice::Unsaid
+            } else {
+                Choice::Nobody
+            };
+        }
+        let size = self.table.len();
+        let begin = index(0);
+        for offset in 0..size {
+            match owner((offset + begin) % size) {
+                None => break,
+                Some(server) if server.takes() => return Choice::Server(server.number),
+                Some(_) => {}
+            }
+        }
+        Choice::Nobody
+    }
+
+    /// The server has more than its weight, and another less than half of his.
+    fn relieved(&self, server: &Server) -> bool {
+        let idle = |other: &Server| other.active * 2 < other.weight;
+        server.active > server.weight && self.list.iter().any(idle)
+    }
+
+    fn lblc(&mut self, vip: u16) -> Choice {
+        let known = self.sets.get(&vip).and_then(|set| self.known(set[0]));
+        if let Some(server) = known
+            && server.weight > 0
+            && !self.relieved(server)
+        {
+            return Choice::Server(server.number);
+        }
+        let choice = self.wlc();
+        if let Choice::Server(number) = choice {
+            self.sets.insert(vip, vec![number]);
+        }
+        choice
+    }
+
+    fn lblcr(&mut self, vip: u16) -> Choice {
+        let set = self.sets.get(&vip).cloned().unwrap_or_default();
+        let mut least: Option<&Server> = None;
+        for server in set.iter().filter_map(|number| self.known(*number)) {
+            let better =
+                |best: &Server| best.overhead() * server.weight > server.overhead() * best.weight;
+            if server.takes() && least.is_none_or(better) {
+                least = Some(server);
+            }
+        }
+        if let Some(server) = least
+            && !self.relieved(server)
+        {
+            return Choice::Server(server.number);
+        }
+        let choice = self.wlc();
+        if let Choice::Server(number) = choice
+            && !set.contains(&number)
+        {
+            self.sets.entry(vip).or_default().insert(0, number);
+        }
+        choice
+    }
+
+    /// The addresses of a flow: the scripts' numbers are read as hexadecimal in IPv6.
+    fn ends(&self, flow: u16, vip: u16) -> (IpAddr, IpAddr) {
+        if self.words.v6 {
+            let v6 = |text: String| text.parse::<Ipv6Addr>().expect("an address").into();
+            let source = v6(format!("2001:db8:1::{flow}"));
+            return (source, v6(format!("2001:db8::{vip}")));
+        }
+        let last = |number: u16| u8::try_from(number).expect("a small number");
+        (
+            Ipv4Addr::new(198, 51, 100, last(flow)).into(),
+            Ipv4Addr::new(192, 0, 2, last(vip)).into(),
+        )
+    }
+
+    fn choose(&mut self, flow: u16, vip: u16) -> Choice {
+        let (source, destination) = self.ends(flow, vip);
+        let port = if self.words.port {
+            1000 + u32::from(flow)
+        } else {
+            0
+        };
+        let key = port.wrapping_add(fold(source));
+        match self.scheduler {
+            "rr" => self.rr(),
+            "wrr" => self.wrr(),
+            "lc" => self.least(|server| (server.overhead(), 1)),
+            "wlc" => self.wlc(),
+            "sed" => self.sed(),
+            "nq" => self.nq(),
+            "fo" => self.heaviest(|_| true),
+            "ovf" => self.heaviest(|server| server.active <= server.weight),
+            "twos" => self.twos(),
+            "dh" => self.by_hash(|_| hash_32(fold(destination))),
+            "sh" => self.by_hash(|offset| (offset + hash_32(key)) % 256),
+            "mh" => self.by_hash(|offset| {
+                hsiphash(key.wrapping_add(offset as u32), MH_KEYS[0]) as usize % MH_SIZE
+            }),
+            "lblc" => self.lblc(vip),
+            "lblcr" => self.lblcr(vip),
+            other => panic!("{other} is not the kernel's"),
+        }
+    }
+}
+
+/// A line of a script under way.
+struct Script {
+    service: Service,
+    added: u32,
+    vip: u16,
+    /// The server of each flow, and whether it is active there.
+    flows: Vec<(Option<u32>, bool)>,
+}
+
+impl Script {
+    fn step(&mut self, step: &str) -> Option<()> {
+        let (kind, rest) = step.split_at(1);
+        let number = |text: &str| text.parse::<u32>().expect("a number");
+        match kind {
+            "+" => self.add(number(rest).into()),
+            "=" => {
+                let (server, weight) = rest.split_once(':').expect("a weight");
+                self.service.edit(number(server), number(weight).into());
+            }
+            "-" => self.service.remove(number(rest)),
+            "!" => self.service.server(number(rest)).overloaded = true,
+            "." => self.service.server(number(rest)).overloaded = false,
+            "@" => self.vip = rest.parse().expect("a number"),
+            "~" => self.end(number(rest) as usize - 1),
+            "*" => {
+                for _ in 0..number(rest) {
+                    self.arrive()?;
+                }
+            }
+            _ => panic!("{step} is no step"),
+        }
+        Some(())
+    }
+
+    fn add(&mut self, weight: i64) {
+        self.added += 1;
+        let number = self.added;
+        let address = if self.service.words.v6 {
+            format!("fd00::{number}")
+        } else {
+            format!("10.0.0.{number}")
+        };
+        self.service.add(Server {
+            number,
+            address: address.parse().expect("an address"),
+            weight,
+            last_weight: weight,
+            overloaded: false,
+            active: 0,
+            inactive: 0,
+        });
+    }
+
+    /// A FIN in SYN_RECV leads to TIME_WAIT, which is inactive; a datagram changes nothing.
+    fn end(&mut self, flow: usize) {
+        let (server, active) = self.flows[flow];
+        let Some(server) = server.filter(|_| active && !self.service.words.udp) else {
+            return;
+        };
+        self.flows[flow].1 = false;
+        if self.service.known(server).is_some() {
+            let server = self.service.server(server);
+            server.active -= 1;
+            server.inactive += 1;
+        }
+    }
+
+    fn arrive(&mut self) -> Option<()> {
+        let flow = u16::try_from(self.flows.len() + 1).expect("few flows");
+        // In the kernel no flow of UDP is active. Without `strict` they are in Weir; the rules are the same.
+        let active = !(self.service.words.udp && self.service.words.strict);
+        let server = match self.service.choose(flow, self.vip) {
+            Choice::Server(server) => Some(server),
+            Choice::Nobody => None,
+            Choice::Unsaid => return None,
+        };
+        if let Some(server) = server {
+            let server = self.service.server(server);
+            server.active += i64::from(active);
+            server.inactive += i64::from(!active);
+        }
+        self.flows.push((server, active));
+        Some(())
+    }
+}
+
+/// The servers of a script's line; `None` where the kernel's rules do not say.
+fn follow(scheduler: &'static str, script: &str) -> Option<String> {
+    let is_word = |word: &&str| word.starts_with(|c: char| c.is_ascii_lowercase());
+    let mut words = Words::default();
+    for word in script.split(' ').take_while(is_word) {
+        match word {
+            "v6" => words.v6 = true,
+            "udp" => words.udp = true,
+            "strict" => words.strict = true,
+            "fallback" => words.fallback = true,
+            "port" => words.port = true,
+            _ => return None,
+        }
+    }
+    let mut under_way = Script {
+        service: Service::new(scheduler, words),
+        added: 0,
+        vip: VIP,
+        flows: Vec::new(),
+    };
+    for step in script.split(' ').skip_while(is_word) {
+        under_way.step(step)?;
+    }
+    let chosen = under_way.flows.iter().map(|(server, _)| match server {
+        Some(server) => server.to_string(),
+        None => "-".to_owned(),
+    });
+    Some(chosen.collect::<Vec<_>>().join(" "))
+}
+
+#[test]
+fn scripts_expect_what_the_kernels_rules_choose() {
+    let scripts = scripts!(
+        "rr" "wrr" "lc" "wlc" "sed" "nq" "fo" "ovf" "twos" "dh" "sh" "mh" "lblc" "lblcr"
+    );
+    let mut wrong = Vec::new();
+    for (scheduler, text) in scripts {
+        let mut followed = 0;
+        for line in text.lines() {
+            let parts: Vec<&str> = line.split('|').map(str::trim).collect();
+            let Some(chosen) = follow(scheduler, parts[0]) else {
+                continue;
+            };
+            followed += 1;
+            if chosen != parts[1] {
+                let script = parts[0];
+                wrong.push(format!(
+                    "{scheduler}: {script} | {chosen} | not {}",
+                    parts[1]
+                ));
+            }
+        }
+        assert!(followed >= 12, "{scheduler}: only {followed} lines");
+    }
+    assert!(wrong.is_empty(), "chosen otherwise:\n{}", wrong.join("\n"));
+}

@@ -1,0 +1,265 @@
+//! What holds of every scheduler, whatever the servers: nobody without weight is chosen, the same arrivals are given the same
+//! servers again, shares follow weights, and a hash moves few clients when a server goes.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use proptest::prelude::*;
+use weir_sched::choice::{Arrival, Service};
+use weir_sched::locality::Cache;
+use weir_sched::table::{rr, wrr};
+use weir_sched::{Counts, Cursor, Flags, Kind, Member, Mode, Start, hash, maglev, mh};
+
+/// A service whose flows never end.
+struct World {
+    kind: Kind,
+    mode: Mode,
+    members: Vec<Member>,
+    counts: Vec<Counts>,
+    spread: Vec<u32>,
+    start: Start,
+    cursor: Cursor,
+    cache: Cache,
+    draws: u32,
+}
+
+fn address(number: u32) -> IpAddr {
+    Ipv4Addr::from(0x0a00_0000 + number).into()
+}
+
+fn entries(members: &[Member]) -> Vec<mh::Entry> {
+    let entry = |member: &Member| mh::Entry {
+        dest: member.dest,
+        last_weight: member.weight,
+        fold: hash::fold(address(member.dest)),
+        port: 0,
+    };
+    members.iter().map(entry).collect()
+}
+
+fn spread(members: &[Member], size: u32) -> Vec<u32> {
+    let entries: Vec<maglev::Entry> = members
+        .iter()
+        .map(|member| maglev::Entry {
+            dest: member.dest,
+            weight: member.weight,
+            name: u64::from(member.dest).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        })
+        .collect();
+    maglev::table(&entries, size).unwrap()
+}
+
+impl World {
+    /// Servers of these weights, the first added first.
+    fn new(kind: Kind, mode: Mode, weights: &[u32]) -> Self {
+        let member = |(number, weight): (u32, &u32)| Member {
+            seq: number,
+            dest: number,
+            weight: *weight,
+            slot: number,
+            usable: true,
+        };
+        let mut members: Vec<Member> = (1..).zip(weights).map(member).collect();
+        members.reverse();
+        let start = match kind {
+            Kind::Wrr => wrr::start(&members),
+            _ => rr::start(),
+        };
+        Self {
+            kind,
+            mode,
+            spread: spread(&members, maglev::size_for(members.len())),
+            counts: vec![Counts::default(); weights.len() + 1],
+            members,
+            start,
+            cursor: Cursor::default(),
+            cache: Cache::new(kind, u32::MAX),
+            draws: 0,
+        }
+    }
+
+    fn choose(&mut self, flow: u32) -> Option<u32> {
+        let counts = self.counts.clone();
+        let counts = |slot: u32| counts[slot as usize];
+        let arrival = Arrival {
+            source: Ipv4Addr::from(0xc633_6400 ^ flow.wrapping_mul(0x9e37_79b1)).into(),
+            source_port: flow as u16,
+            destination: Ipv4Addr::from(0xc000_0200 + flow % 5).into(),
+            hash: u64::from(flow).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        };
+        let members = &self.members;
+        let picked = |index: Option<usize>| index.map(|index| members[index].dest);
+        match self.kind {
+            Kind::Rr => picked(rr::pick(members, &self.start, &mut self.cursor)),
+            Kind::Wrr => picked(wrr::pick(members, &self.start, &mut self.cursor)),
+            Kind::Lblc | Kind::Lblcr => {
+                picked(self.cache.pick(members, &counts, arrival.destination, 1))
+            }
+            _ => {
+                let draws = &mut self.draws;
+                let service = Service {
+                    kind: self.kind,
+                    mode: self.mode,
+                    flags: Flags::default(),
+                    networks: false,
+                    members,
+                    entries: &entries(members),
+                    spread: &self.spread,
+                    max_load: None,
+                };
+                service.choose(&arrival, &counts, &mut || {
+                    *draws += 1;
+                    hash::seeded_draw(7, *draws)
+                })
+            }
+        }
+    }
+
+    /// The servers of so many flows, which stay.
+    fn arrive(&mut self, flows: u32) -> Vec<Option<u32>> {
+        let mut chosen = Vec::new();
+        for flow in 0..flows {
+            let server = self.choose(flow);
+            if let Some(server) = server {
+                self.counts[server as usize].active += 1;
+            }
+            chosen.push(server);
+        }
+        chosen
+    }
+
+    fn active(&self, dest: u32) -> u64 {
+        self.counts[dest as usize].active.into()
+    }
+}
+
+/// Flows of each server after so many arrivals, with its weight.
+fn shares(kind: Kind, weights: &[u32], flows: u32) -> Vec<(u64, u64)> {
+    let mut world = World::new(kind, Mode::Repair, weights);
+    world.arrive(flows);
+    let share = |(dest, weight): (u32, &u32)| (world.active(dest), u64::from(*weight));
+    (1..).zip(weights).map(share).collect()
+}
+
+const KINDS: [Kind; 16] = [
+    Kind::Rr,
+    Kind::Wrr,
+    Kind::Lc,
+    Kind::Wlc,
+    Kind::Sed,
+    Kind::Nq,
+    Kind::Fo,
+    Kind::Ovf,
+    Kind::Twos,
+    Kind::Dh,
+    Kind::Sh,
+    Kind::Mh,
+    Kind::Lblc,
+    Kind::Lblcr,
+    Kind::Maglev,
+    Kind::P2c,
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn nobody_without_weight_is_chosen_and_somebody_with_it_is(
+        weights in prop::collection::vec(0_u32..6, 1..8),
+    ) {
+        for kind in KINDS {
+            for mode in [Mode::Strict, Mode::Repair, Mode::Fallback] {
+                let mut world = World::new(kind, mode, &weights);
+                for chosen in world.arrive(30) {
+                    let weight = chosen.map(|dest| weights[dest as usize - 1]);
+                    prop_assert_ne!(weight, Some(0), "{:?} {:?}", kind, mode);
+                    let refuses = mode == Mode::Strict || kind == Kind::Ovf;
+                    let somebody = weights.iter().any(|weight| *weight > 0);
+                    prop_assert!(weight.is_some() || refuses || !somebody, "{:?} {:?}", kind, mode);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_arrivals_get_the_same_servers_again(
+        weights in prop::collection::vec(0_u32..6, 1..8),
+    ) {
+        for kind in KINDS {
+            let again = || World::new(kind, Mode::Repair, &weights).arrive(40);
+            prop_assert_eq!(again(), again(), "{:?}", kind);
+        }
+    }
+
+    /// Who got a flow was not worse off with it than anybody else would have been.
+    #[test]
+    fn loads_stay_level_by_weight(weights in prop::collection::vec(1_u32..9, 1..8), flows in 1_u32..200) {
+        for (kind, weighted) in [(Kind::Wlc, true), (Kind::Lc, false), (Kind::Sed, true)] {
+            let shares = shares(kind, &weights, flows);
+            for (mine, weight) in shares.iter().filter(|share| share.0 > 0) {
+                for (theirs, other) in &shares {
+                    let (weight, other) = if weighted { (*weight, *other) } else { (1, 1) };
+                    let level = match kind {
+                        Kind::Sed => mine * other <= (theirs + 1) * weight,
+                        _ => (mine - 1) * other <= theirs * weight,
+                    };
+                    prop_assert!(level, "{:?} {:?}", kind, shares);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rounds_are_exact(weights in prop::collection::vec(1_u32..9, 1..8), rounds in 1_u32..5) {
+        let servers = weights.len() as u32;
+        let each = shares(Kind::Rr, &weights, rounds * servers);
+        prop_assert!(each.iter().all(|share| share.0 == u64::from(rounds)), "{:?}", each);
+        let total = weights.iter().sum::<u32>();
+        let each = shares(Kind::Wrr, &weights, rounds * total);
+        prop_assert!(each.iter().all(|share| share.0 == u64::from(rounds) * share.1), "{:?}", each);
+    }
+
+    #[test]
+    fn the_first_by_weight_take_what_they_may(weights in prop::collection::vec(1_u32..9, 1..8), flows in 1_u32..60) {
+        let most = u64::from(*weights.iter().max().unwrap());
+        for (active, weight) in shares(Kind::Fo, &weights, flows) {
+            prop_assert!(active == 0 || active == u64::from(flows) && weight == most);
+        }
+        let overflow = shares(Kind::Ovf, &weights, flows);
+        for (active, weight) in &overflow {
+            prop_assert!(*active <= weight + 1);
+            let heavier_is_full = |share: &(u64, u64)| share.1 <= *weight || share.0 > share.1;
+            prop_assert!(*active == 0 || overflow.iter().all(heavier_is_full), "{:?}", overflow);
+        }
+        let never = shares(Kind::Nq, &weights, weights.len() as u32);
+        prop_assert!(never.iter().all(|share| share.0 == 1), "{:?}", never);
+    }
+
+    #[test]
+    fn two_chances_keep_shares_near(weights in prop::collection::vec(1_u32..5, 2..8)) {
+        let flows = 200 * weights.len() as u32;
+        let equal = vec![1; weights.len()];
+        for (kind, weights) in [(Kind::Twos, &weights), (Kind::P2c, &equal)] {
+            let total = u64::from(weights.iter().sum::<u32>());
+            for (active, weight) in shares(kind, weights, flows) {
+                let fair = u64::from(flows) * weight / total;
+                prop_assert!(fair / 2 <= active && active <= 2 * fair, "{:?}: {} of {}", kind, active, fair);
+            }
+        }
+    }
+
+    /// Of the places of servers that stay, one in ten at most goes to another when a server goes.
+    #[test]
+    fn hashes_move_few_clients(servers in 3_usize..12, gone in 0_usize..12) {
+        prop_assume!(gone < servers);
+        let mut members = World::new(Kind::Mh, Mode::Repair, &vec![1; servers]).members;
+        let size = maglev::size_for(members.len());
+        let tables = |members: &[Member]| [mh::table(&entries(members)).unwrap(), spread(members, size)];
+        let before = tables(&members);
+        let lost = members.remove(gone).dest;
+        for (before, after) in before.iter().zip(tables(&members)) {
+            let both = before.iter().zip(&after);
+            let moved = both.filter(|(before, after)| **before != lost && before != after).count();
+            prop_assert!(moved * 10 <= before.len(), "{} of {}", moved, before.len());
+        }
+    }
+}
