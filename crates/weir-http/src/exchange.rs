@@ -178,6 +178,45 @@ impl Exchange {
         self.status
     }
 
+    /// Octets of the response's body that may go to the client unseen: all that is left of one with a length, any number of
+    /// one that ends with the connection.
+    pub const fn response_left(&self) -> Option<u64> {
+        match (self.stage, &self.response) {
+            (Stage::Body, Body::Length(left)) => Some(*left),
+            (Stage::Body, Body::UntilClose) => Some(u64::MAX),
+            _ => None,
+        }
+    }
+
+    /// That many of them went.
+    pub const fn response_passed(&mut self, octets: u64) {
+        if let Body::Length(left) = &mut self.response {
+            *left = left.saturating_sub(octets);
+            if *left == 0 {
+                self.response = Body::Done;
+                self.stage = Stage::Done;
+            }
+        }
+    }
+
+    /// Octets of the request's body that may go to the server unseen.
+    pub const fn request_left(&self) -> Option<u64> {
+        match (self.stage, &self.request) {
+            (Stage::Waiting | Stage::Body, Body::Length(left)) => Some(*left),
+            _ => None,
+        }
+    }
+
+    /// That many of them went.
+    pub const fn request_passed(&mut self, octets: u64) {
+        if let Body::Length(left) = &mut self.request {
+            *left = left.saturating_sub(octets);
+            if *left == 0 {
+                self.request = Body::Done;
+            }
+        }
+    }
+
     /// Whether the request was made by HEAD.
     pub const fn to_head(&self) -> bool {
         self.to_head

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use weir_http::Field;
 
 use crate::balance::{Balance, Dice};
+use crate::pipe::Pipes;
 use crate::plan::{Service, Target};
 use crate::slab::{Key, Slab};
 use crate::socket;
@@ -90,6 +91,7 @@ pub(crate) struct Context {
     pub(crate) fields: Vec<Field>,
     spare: Vec<Vec<u8>>,
     large: Vec<Vec<u8>>,
+    pub(crate) pipes: Pipes,
     pub(crate) dice: Dice,
     /// No further requests.
     pub(crate) draining: bool,
@@ -137,6 +139,7 @@ impl Context {
             fields: Vec::with_capacity(64),
             spare: Vec::new(),
             large: Vec::new(),
+            pipes: Pipes::default(),
             dice: Dice::new(seed),
             draining: false,
             complained: 0,

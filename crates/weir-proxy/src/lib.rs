@@ -11,6 +11,7 @@
 mod balance;
 mod context;
 mod error;
+mod pipe;
 mod plan;
 mod proxy;
 mod session;

@@ -11,6 +11,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, SocketType,
     sockopt,
 };
+use rustix::pipe::SpliceFlags;
 
 /// Connections that may wait for a worker to accept them, as far as `net.core.somaxconn` lets it.
 const BACKLOG: i32 = 65_535;
@@ -121,6 +122,17 @@ pub(crate) fn is_silent(socket: impl AsFd) -> bool {
 
 pub(crate) fn write(socket: &OwnedFd, octets: &[u8]) -> Written {
     written(rustix::net::send(socket, octets, SendFlags::NOSIGNAL))
+}
+
+/// Moves octets between a socket and a pipe without looking at them.
+pub(crate) fn splice(from: impl AsFd, to: impl AsFd, most: usize) -> Read {
+    let how = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+    match rustix::pipe::splice(from, None, to, None, most, how) {
+        Ok(0) => Read::End,
+        Ok(octets) => Read::Some(octets),
+        Err(Errno::AGAIN | Errno::INTR) => Read::Blocked,
+        Err(_) => Read::Broken,
+    }
 }
 
 /// Two parts in one call.

@@ -83,6 +83,16 @@ impl Transport {
         }
     }
 
+    /// The socket, where it carries just what is read and written here, so that octets may pass by.
+    pub(crate) const fn bare(&self) -> Option<&OwnedFd> {
+        // A transport that has more than a socket has to say here when the socket is all there is to it.
+        let Self { socket, tls } = self;
+        match tls {
+            None => Some(socket),
+            Some(_) => None,
+        }
+    }
+
     /// Whether it took octets that are still to be sent.
     pub(crate) fn holds(&self) -> bool {
         self.tls.as_ref().is_some_and(|channel| channel.holds())

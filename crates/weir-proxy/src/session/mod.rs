@@ -4,6 +4,7 @@
 //! A session owns memory only while something is under way: a head that is not all there, a request that may have to be
 //! sent again, or what a side does not take as fast as the other gives.
 
+mod bulk;
 mod handshake;
 mod request;
 mod response;
@@ -15,8 +16,10 @@ use std::rc::Rc;
 use weir_http::{Answer, Exchange};
 use weir_model::ProxyProtocol;
 
+use self::bulk::Bulk;
 use crate::balance::Tried;
 use crate::context::{BODY_ROOM, Context, HEAD_ROOM, Local, Ready, token};
+use crate::pipe::Pipe;
 use crate::slab::Key;
 use crate::socket::{self, Read, Written};
 use crate::transport::Transport;
@@ -103,6 +106,10 @@ pub(crate) struct Session {
     /// What the client did not take yet; this much of it was taken.
     stuck: Vec<u8>,
     taken: usize,
+    /// Bodies on their way through the kernel.
+    up: Option<Pipe>,
+    down: Option<Pipe>,
+    bulk: Bulk,
     /// How much is read from the server at once: less while the client takes less, since what it does not take is copied.
     room: usize,
     pub(crate) deadline: Deadline,
@@ -141,6 +148,9 @@ impl Session {
             sent: 0,
             stuck: Vec::new(),
             taken: 0,
+            up: None,
+            down: None,
+            bulk: Bulk::default(),
             room: BODY_ROOM,
             deadline: Deadline::default(),
         }
@@ -240,7 +250,7 @@ impl Session {
 
     /// Whether the client has not taken all that is for it.
     fn owes(&self) -> bool {
-        !self.stuck.is_empty() || self.transport.holds()
+        !self.stuck.is_empty() || self.transport.holds() || bulk::holds(&self.down)
     }
 
     /// Its service has another form now. A server that is being asked is so by its connection; only where to look for another
@@ -273,6 +283,8 @@ impl Session {
         cx.recycle(std::mem::take(&mut self.request));
         cx.recycle(std::mem::take(&mut self.input));
         cx.recycle(std::mem::take(&mut self.stuck));
+        cx.pipes.give(self.up.take());
+        cx.pipes.give(self.down.take());
     }
 
     fn leave_server(&mut self, cx: &mut Context, stays: bool) {
@@ -285,8 +297,8 @@ impl Session {
 
     /// Sends what the client did not take. `None`: the client is gone.
     fn flush(&mut self, cx: &mut Context) -> Option<bool> {
-        if !self.owes() {
-            return Some(true);
+        if self.stuck.is_empty() && !self.transport.holds() {
+            return self.flush_pipe(cx);
         }
         if !self.ready.writable {
             return Some(false);
@@ -299,6 +311,9 @@ impl Session {
                     // Memory only while it is needed.
                     cx.recycle(std::mem::take(&mut self.stuck));
                     self.taken = 0;
+                    if !self.transport.holds() {
+                        return self.flush_pipe(cx);
+                    }
                 }
                 self.ready.writable = !self.owes();
                 Some(self.ready.writable)

@@ -71,8 +71,17 @@ impl Session {
                 }
             };
         }
+        match self.drain_up(cx) {
+            Some(true) => {}
+            Some(false) => return Moved::Waits,
+            None if self.server_speaks(cx) => return Moved::Waits,
+            None => return self.fail(key, cx, 502),
+        }
         if self.exchange.request_done() || !self.ready.readable {
             return Moved::Waits;
+        }
+        if let Some(moved) = self.splice_request(key, cx) {
+            return moved;
         }
         let mut scratch = std::mem::take(&mut cx.scratch);
         let moved = self.stream_request(key, cx, &mut scratch);
@@ -133,6 +142,12 @@ impl Session {
         if !upstream.ready.readable {
             return Moved::Waits;
         }
+        if let Some(moved) = self.splice_response(key, cx) {
+            return moved;
+        }
+        let Some(upstream) = cx.upstreams.get_mut(self.server) else {
+            return Moved::Ends;
+        };
         let room = if self.exchange.is_answered() {
             self.room
         } else {
@@ -197,7 +212,7 @@ impl Session {
         Moved::On
     }
 
-    fn server_ended(&mut self, key: Key, cx: &mut Context) -> Moved {
+    pub(super) fn server_ended(&mut self, key: Key, cx: &mut Context) -> Moved {
         match self.exchange.server_end() {
             ServerEnd::Complete => self.finish(key, cx, false),
             ServerEnd::Unanswered => self.server_broke(key, cx),
@@ -210,7 +225,7 @@ impl Session {
         }
     }
 
-    fn finish(&mut self, key: Key, cx: &mut Context, server_stays: bool) -> Moved {
+    pub(super) fn finish(&mut self, key: Key, cx: &mut Context, server_stays: bool) -> Moved {
         self.leave_server(cx, server_stays);
         let stays = self.exchange.client_stays() && !self.client_ended;
         self.after_response(key, cx, stays)

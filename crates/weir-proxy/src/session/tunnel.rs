@@ -1,5 +1,6 @@
 //! Octets both ways, with each direction's own end: TCP services, and protocols that a client upgraded to.
 
+use super::bulk::Bulk;
 use super::{Moved, Session};
 use crate::context::Context;
 use crate::slab::Key;
@@ -54,6 +55,14 @@ impl Session {
                 Moved::Waits
             };
         }
+        match self.drain_up(cx) {
+            Some(true) => {}
+            Some(false) => return Moved::Waits,
+            None => return Moved::Ends,
+        }
+        let Some(upstream) = cx.upstreams.get_mut(self.server) else {
+            return Moved::Ends;
+        };
         if self.client_ended {
             if self.server_told_end {
                 return Moved::Waits;
@@ -65,8 +74,20 @@ impl Session {
         if !self.ready.readable {
             return Moved::Waits;
         }
+        if self.bulk.up
+            && let Some(found) = self.splice_up(cx)
+        {
+            return match found {
+                Read::Some(_) => Moved::On,
+                other => self.up_is_over(other),
+            };
+        }
+        let Some(upstream) = cx.upstreams.get_mut(self.server) else {
+            return Moved::Ends;
+        };
         match self.transport.read(&mut self.ready, scratch) {
             Read::Some(octets) => {
+                self.bulk.up = Bulk::after(octets);
                 self.local
                     .service
                     .counters
@@ -88,10 +109,17 @@ impl Session {
                 }
                 Moved::On
             }
-            Read::Blocked => Moved::Waits,
+            other => self.up_is_over(other),
+        }
+    }
+
+    /// The client says nothing now, or nothing more.
+    fn up_is_over(&mut self, found: Read) -> Moved {
+        self.ready.readable = false;
+        match found {
+            Read::Some(_) | Read::Blocked => Moved::Waits,
             Read::End => {
                 self.client_ended = true;
-                self.ready.readable = false;
                 Moved::On
             }
             Read::Broken => Moved::Ends,
@@ -118,12 +146,25 @@ impl Session {
         if !upstream.ready.readable {
             return Moved::Waits;
         }
+        if self.bulk.down
+            && let Some(found) = self.splice_down(cx)
+        {
+            return match found {
+                Read::Some(_) if self.flush_pipe(cx).is_none() => Moved::Ends,
+                Read::Some(_) => Moved::On,
+                other => self.down_is_over(cx, other),
+            };
+        }
+        let Some(upstream) = cx.upstreams.get_mut(self.server) else {
+            return Moved::Ends;
+        };
         let room = self.room;
         match upstream
             .transport
             .read(&mut upstream.ready, &mut scratch[..room])
         {
             Read::Some(octets) => {
+                self.bulk.down = Bulk::after(octets);
                 let mut nothing = Vec::new();
                 if self.deliver(cx, &mut nothing, &scratch[..octets]) {
                     Moved::On
@@ -131,7 +172,19 @@ impl Session {
                     Moved::Ends
                 }
             }
-            Read::Blocked => Moved::Waits,
+            other => self.down_is_over(cx, other),
+        }
+    }
+
+    /// The server says nothing now, or nothing more.
+    fn down_is_over(&mut self, cx: &mut Context, found: Read) -> Moved {
+        match found {
+            Read::Some(_) | Read::Blocked => {
+                if let Some(upstream) = cx.upstreams.get_mut(self.server) {
+                    upstream.ready.readable = false;
+                }
+                Moved::Waits
+            }
             Read::End => {
                 self.server_ended = true;
                 Moved::On

@@ -1,0 +1,103 @@
+//! Pipes that carry a body from one socket to the other inside the kernel: pages change hands, nothing is copied.
+
+use std::os::fd::OwnedFd;
+
+use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+
+use crate::socket::{self, Read, Written};
+
+/// A body is worth a pipe when at least this much of it is left: two calls and a pipe cost as much as copying less.
+pub(crate) const SPLICE_MIN: u64 = 64 << 10;
+/// What a pipe may hold; the most that the kernel gives those without rights.
+const PIPE_ROOM: usize = 1 << 20;
+/// Empty pipes that a worker keeps.
+const SPARE_MAX: usize = 64;
+
+/// One pipe, and how much is in it.
+#[derive(Debug)]
+pub(crate) struct Pipe {
+    into: OwnedFd,
+    out: OwnedFd,
+    held: usize,
+}
+
+impl Pipe {
+    fn new() -> rustix::io::Result<Self> {
+        let (out, into) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        // A user's pipes may have used up what all of them may hold together: a smaller one does too.
+        let _ = fcntl_setpipe_size(&into, PIPE_ROOM);
+        Ok(Self { into, out, held: 0 })
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.held == 0
+    }
+
+    /// Takes up to `most` octets from a socket.
+    pub(crate) fn fill(&mut self, from: &OwnedFd, most: u64) -> Read {
+        let most = usize::try_from(most).unwrap_or(PIPE_ROOM).min(PIPE_ROOM);
+        let read = socket::splice(from, &self.into, most);
+        if let Read::Some(octets) = read {
+            self.held += octets;
+        }
+        read
+    }
+
+    /// Gives what it holds to a socket; fewer octets than that mean that an event will tell when to go on.
+    pub(crate) fn drain(&mut self, to: &OwnedFd) -> Written {
+        match socket::splice(&self.out, to, self.held) {
+            Read::Some(octets) => {
+                self.held -= octets.min(self.held);
+                Written::Some(octets)
+            }
+            Read::Blocked => Written::Some(0),
+            Read::End | Read::Broken => Written::Broken,
+        }
+    }
+}
+
+/// A worker's empty pipes.
+#[derive(Debug, Default)]
+pub(crate) struct Pipes(Vec<Pipe>);
+
+impl Pipes {
+    /// An empty one; none when the process has no descriptors left.
+    pub(crate) fn take(&mut self) -> Option<Pipe> {
+        self.0.pop().or_else(|| Pipe::new().ok())
+    }
+
+    /// One that is not needed any more. With something left in it it is closed: that must never reach another client.
+    pub(crate) fn give(&mut self, pipe: Option<Pipe>) {
+        if let Some(pipe) = pipe
+            && pipe.is_empty()
+            && self.0.len() < SPARE_MAX
+        {
+            self.0.push(pipe);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipe_with_something_in_it_is_given_to_nobody() {
+        let mut pipes = Pipes::default();
+        let mut pipe = pipes.take().expect("a pipe");
+        let (from, to) = rustix::net::socketpair(
+            rustix::net::AddressFamily::UNIX,
+            rustix::net::SocketType::STREAM,
+            rustix::net::SocketFlags::NONBLOCK,
+            None,
+        )
+        .expect("sockets");
+        assert_eq!(socket::write(&from, b"hello"), Written::Some(5));
+        assert_eq!(pipe.fill(&to, 100), Read::Some(5));
+        pipes.give(Some(pipe));
+        assert!(pipes.0.is_empty());
+        let empty = pipes.take();
+        pipes.give(empty);
+        assert_eq!(pipes.0.len(), 1);
+    }
+}

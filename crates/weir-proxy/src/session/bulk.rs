@@ -1,0 +1,212 @@
+//! Large bodies, and tunnels that carry much: through a pipe inside the kernel, as long as nobody has to look at them.
+
+use super::{Moved, Session};
+use crate::context::Context;
+use crate::pipe::{Pipe, SPLICE_MIN};
+use crate::slab::Key;
+use crate::socket::{self, Read, Written};
+
+/// A read of this much in a tunnel means that more is coming; less through the pipe, that it was all.
+const BULK: usize = 64 << 10;
+
+/// Which directions of a tunnel go through pipes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Bulk {
+    pub(super) up: bool,
+    pub(super) down: bool,
+}
+
+impl Bulk {
+    /// Whether the next read is worth a pipe, after one of so many octets.
+    pub(super) const fn after(octets: usize) -> bool {
+        octets >= BULK
+    }
+}
+
+impl Session {
+    /// Sends what the pipe to the client holds. `None`: the client is gone.
+    pub(super) fn flush_pipe(&mut self, cx: &mut Context) -> Option<bool> {
+        let Some(pipe) = &mut self.down else {
+            return Some(true);
+        };
+        if !pipe.is_empty() {
+            if !self.ready.writable {
+                return Some(false);
+            }
+            if pipe.drain(self.transport.bare()?) == Written::Broken {
+                return None;
+            }
+            if !pipe.is_empty() {
+                self.ready.writable = false;
+                return Some(false);
+            }
+        }
+        if self.exchange.response_left().is_none() && !self.bulk.down {
+            cx.pipes.give(self.down.take());
+        }
+        Some(true)
+    }
+
+    /// A part of the response's body by way of a pipe; `None` where that would gain nothing.
+    pub(super) fn splice_response(&mut self, key: Key, cx: &mut Context) -> Option<Moved> {
+        let left = self.exchange.response_left()?;
+        if self.down.is_none() && left < SPLICE_MIN {
+            return None;
+        }
+        let found = self.fill_down(cx, left)?;
+        Some(match found {
+            Read::Some(octets) => {
+                self.exchange.response_passed(octets as u64);
+                let flushed = self.flush_pipe(cx);
+                match flushed {
+                    None => Moved::Ends,
+                    // What the client did not take goes out before its next request is read.
+                    Some(_) if self.exchange.response_done() => {
+                        let stays = self.exchange.server_stays() && self.server_is_silent(cx);
+                        self.finish(key, cx, stays)
+                    }
+                    Some(true) => Moved::On,
+                    Some(false) => Moved::Waits,
+                }
+            }
+            Read::Blocked => Moved::Waits,
+            Read::End | Read::Broken => self.server_ended(key, cx),
+        })
+    }
+
+    /// Whether nothing stands behind the response that was just taken: how much a pipe got does not say that it was all.
+    fn server_is_silent(&self, cx: &mut Context) -> bool {
+        let Some(upstream) = cx.upstreams.get_mut(self.server) else {
+            return false;
+        };
+        if upstream.ready.readable && !upstream.ready.ended {
+            upstream.ready.readable = !socket::is_silent(&upstream.transport);
+        }
+        !upstream.ready.readable
+    }
+
+    /// Fills the pipe to the client from the server; `None` without a pipe or a server.
+    fn fill_down(&mut self, cx: &mut Context, most: u64) -> Option<Read> {
+        self.transport.bare()?;
+        let upstream = cx.upstreams.get_mut(self.server)?;
+        let from = upstream.transport.bare()?;
+        if self.down.is_none() {
+            self.down = cx.pipes.take();
+        }
+        let found = self.down.as_mut()?.fill(from, most);
+        match found {
+            Read::Some(octets) => {
+                let target = upstream.target.counters.of(cx.worker);
+                target.bytes_out.add(octets as u64);
+                let service = self.local.service.counters.of(cx.worker);
+                service.bytes_out.add(octets as u64);
+            }
+            Read::Blocked => upstream.ready.readable = false,
+            Read::End | Read::Broken => {}
+        }
+        Some(found)
+    }
+
+    /// Sends what the pipe to the server holds; `None`: the server is gone.
+    pub(super) fn drain_up(&mut self, cx: &mut Context) -> Option<bool> {
+        let Some(pipe) = &mut self.up else {
+            return Some(true);
+        };
+        if !pipe.is_empty() {
+            let upstream = cx.upstreams.get_mut(self.server)?;
+            if !upstream.ready.writable {
+                return Some(false);
+            }
+            if pipe.drain(upstream.transport.bare()?) == Written::Broken {
+                return None;
+            }
+            if !pipe.is_empty() {
+                upstream.ready.writable = false;
+                return Some(false);
+            }
+        }
+        if self.exchange.request_left().is_none_or(|left| left == 0) && !self.bulk.up {
+            cx.pipes.give(self.up.take());
+        }
+        Some(true)
+    }
+
+    /// A part of the request's body by way of a pipe; `None` where that would gain nothing.
+    pub(super) fn splice_request(&mut self, key: Key, cx: &mut Context) -> Option<Moved> {
+        let left = self.exchange.request_left()?;
+        if self.up.is_none() && left < SPLICE_MIN {
+            return None;
+        }
+        let found = self.fill_up(cx, left)?;
+        Some(match found {
+            Read::Some(octets) => {
+                self.exchange.request_passed(octets as u64);
+                match self.drain_up(cx) {
+                    Some(_) => Moved::On,
+                    None if self.server_speaks(cx) => Moved::On,
+                    None => self.fail(key, cx, 502),
+                }
+            }
+            Read::Blocked => Moved::Waits,
+            // The server would wait for the rest for ever.
+            Read::End | Read::Broken => Moved::Ends,
+        })
+    }
+
+    /// Whether the server has said something that is not read yet: its answer may explain why it takes no more.
+    pub(super) fn server_speaks(&mut self, cx: &Context) -> bool {
+        let speaks = cx
+            .upstreams
+            .get(self.server)
+            .is_some_and(|upstream| upstream.ready.readable);
+        if speaks {
+            self.up = None;
+        }
+        speaks
+    }
+
+    fn fill_up(&mut self, cx: &mut Context, most: u64) -> Option<Read> {
+        let from = self.transport.bare()?;
+        cx.upstreams.get(self.server)?.transport.bare()?;
+        if self.up.is_none() {
+            self.up = cx.pipes.take();
+        }
+        let found = self.up.as_mut()?.fill(from, most);
+        match found {
+            Read::Some(octets) => {
+                if let Some(upstream) = cx.upstreams.get(self.server) {
+                    let target = upstream.target.counters.of(cx.worker);
+                    target.bytes_in.add(octets as u64);
+                }
+                let service = self.local.service.counters.of(cx.worker);
+                service.bytes_in.add(octets as u64);
+            }
+            Read::Blocked => self.ready.readable = false,
+            Read::End | Read::Broken => {}
+        }
+        Some(found)
+    }
+
+    /// One turn of a tunnel's way up through the pipe; `None` without one.
+    pub(super) fn splice_up(&mut self, cx: &mut Context) -> Option<Read> {
+        let found = self.fill_up(cx, u64::MAX)?;
+        if let Read::Some(octets) = found {
+            self.bulk.up = Bulk::after(octets);
+        }
+        Some(found)
+    }
+
+    /// The same down.
+    pub(super) fn splice_down(&mut self, cx: &mut Context) -> Option<Read> {
+        let found = self.fill_down(cx, u64::MAX)?;
+        if let Read::Some(octets) = found {
+            self.bulk.down = Bulk::after(octets);
+        }
+        Some(found)
+    }
+}
+
+/// Whether there is something in it.
+pub(super) fn holds(pipe: &Option<Pipe>) -> bool {
+    pipe.as_ref().is_some_and(|pipe| !pipe.is_empty())
+}
