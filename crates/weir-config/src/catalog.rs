@@ -22,7 +22,7 @@ use crate::lower::ALIASES;
 use check::{CHECKS, requires};
 
 pub(crate) use ipvs::IPVS;
-pub(crate) use proxy::{PROXY_LIMITS, PROXY_TIMEOUTS, ROUTE};
+pub(crate) use proxy::{ACCESS_LOG, PROXY_LIMITS, PROXY_TIMEOUTS, ROUTE, STICKY};
 pub(crate) use tls::{SERVER_TLS, SERVICE_TLS};
 pub(crate) use vrrp::{VRRP, VRRP_TRACK};
 
@@ -112,7 +112,7 @@ fn on_removes() -> Choices {
 fn schedulers() -> Choices {
     let (now, later): (Vec<_>, Vec<_>) = SchedulerKind::ALL
         .into_iter()
-        .partition(|kind| kind.is_built());
+        .partition(|kind| kind.is_built() || kind.works_in_proxy());
     Choices {
         now: now.into_iter().map(SchedulerKind::as_str).collect(),
         aliases: ALIASES.iter().map(|alias| alias.name).collect(),
@@ -405,6 +405,32 @@ pub(crate) static POOL: Section = Section {
         )
         .known_as(&["slowstart", "slow-start"]),
         Key::new(
+            "queue_timeout",
+            WAIT,
+            Default("5s"),
+            "How long a request, or a TCP client, of a `proxy` service waits while every usable server of the pool is at its \
+             `max_connections`: in the order of arrival over all workers, then it is answered 503.",
+            "queue_timeout = \"30s\"",
+        )
+        .known_as(&["queue", "timeout_queue"]),
+        Key::new(
+            "sticky",
+            Kind::Table(&STICKY),
+            Absent("each request goes where the scheduler says"),
+            "Clients of `http` services stay with a server by a cookie.",
+            "sticky = { cookie = \"SRV\" }",
+        )
+        .known_as(&["cookie", "stick", "appsession"]),
+        Key::new(
+            "proxy_protocol",
+            Kind::OneOf(check::proxy_protocols),
+            Absent("servers are told nothing in front"),
+            "`proxy` services tell the servers of the client in front of the first octet, by the PROXY protocol. Connections \
+             are not shared by clients then.",
+            "proxy_protocol = \"v2\"",
+        )
+        .known_as(&["send-proxy", "send-proxy-v2", "send_proxy"]),
+        Key::new(
             "quorum",
             integer((0, 1_000_000)),
             Default("0"),
@@ -487,6 +513,13 @@ pub(crate) static SERVER: Section = Section {
         )
         .known_as(&["lthreshold"]),
         Key::new(
+            "backup",
+            Kind::Flag,
+            Default("false"),
+            "Of `proxy` services: used only while no other server of the pool is usable.",
+            "backup = true",
+        ),
+        Key::new(
             "check",
             CHECKS,
             Absent("the pool's"),
@@ -525,10 +558,19 @@ pub(crate) static SCHEDULER: Section = Section {
                 max: 10_000,
             },
             Absent("a hash decides alone"),
-            "Bounded load, for `dh`, `sh`, `mh` and `maglev`: a server that has this many times its share by weight of the \
+            "Bounded load, for `dh`, `sh`, `mh`, `maglev`, and `hash` of proxy services: a server that has this many times its share by weight of the \
              service's active flows gives new ones to the next of the hash.",
             "max_load = 1.25",
         ),
+        Key::new(
+            "key",
+            Kind::Words("`source`, `uri`, `path`, `header:NAME`, `cookie:NAME` or `query:NAME`"),
+            Default("source"),
+            "What `hash` hashes: the client's address, path and query, the path alone, or the value of a header field, a \
+             cookie, a parameter of the query. A request that has none goes by its client's address.",
+            "key = \"header:X-User\"",
+        )
+        .known_as(&["on", "hash", "uri"]),
     ],
 };
 
@@ -637,6 +679,25 @@ pub(crate) static SERVICE: Section = Section {
             "trusted = [\"10.0.0.0/8\", \"2001:db8::1\"]",
         )
         .known_as(&["set_real_ip_from"]),
+        Key::new(
+            "proxy_protocol",
+            Kind::Flag,
+            Default("false"),
+            "Clients of a `proxy` service tell in front of the first octet for whom they speak, by the PROXY protocol, version \
+             1 or 2. With `trusted`, those do, and others speak for themselves; without it, all must.",
+            "proxy_protocol = true",
+        )
+        .known_as(&["accept-proxy", "accept_proxy"]),
+        Key::new(
+            "access_log",
+            Kind::Either(&Kind::Words("a file"), &Kind::Table(&ACCESS_LOG)),
+            Absent("exchanges are counted, not written down"),
+            "A line for each request of a `proxy` service, or for each client of a `tcp` one, appended to a file. It is \
+             written by a thread of its own; when that cannot keep up, lines are left out and counted. A reload opens \
+             the file anew.",
+            "access_log = \"/var/log/weir/access.log\"",
+        )
+        .known_as(&["log", "log-format", "accesslog"]),
         Key::new(
             "persistence",
             Kind::Either(&Kind::Flag, &Kind::Table(&PERSISTENCE)),
@@ -781,6 +842,8 @@ pub(crate) static PAGES: [&Section; 19] = [
     &PROXY_LIMITS,
     &SERVICE_TLS,
     &SERVER_TLS,
+    &ACCESS_LOG,
+    &STICKY,
     &ROUTE,
     &VRRP,
     &VRRP_TRACK,

@@ -4,6 +4,7 @@
 //! Runs over everything that could be read, so that one run reports all. Each finding names both places.
 
 mod check;
+mod layer4;
 mod mark;
 mod proxy;
 
@@ -45,6 +46,7 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &Host) {
             Some(pool) => {
                 servers_of(sink, service, pool);
                 mark::servers_of(sink, service, pool);
+                layer4::verify(sink, service, pool);
                 without_effect(sink, service, pool);
             }
             None => dangling(

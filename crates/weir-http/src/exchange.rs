@@ -10,7 +10,7 @@ use crate::chunk::Chunks;
 use crate::field::Field;
 use crate::head::{self, Framing, HeadLimits, Request};
 use crate::refusal::Refusal;
-use crate::rewrite::{ResponseEdit, write_response};
+use crate::rewrite::{ResponseEdit, ResponseTouch, write_response};
 
 /// Interim responses before a final one; more is a server that plays games.
 const INTERIM_MAX: u8 = 16;
@@ -242,7 +242,7 @@ impl Exchange {
         self.server_stays && self.stage == Stage::Done && self.request == Body::Done
     }
 
-    /// Reads what the server sent. `closing` = the client shall be told that this is the last response. What to send first
+    /// Reads what the server sent; `touch` is for the head of the final response. `closing` = the client shall be told that this is the last response. What to send first
     /// is appended to `out`; `fields` is room to work in.
     ///
     /// # Errors
@@ -252,12 +252,13 @@ impl Exchange {
         input: &[u8],
         limits: &HeadLimits,
         closing: bool,
+        touch: &ResponseTouch<'_>,
         fields: &mut Vec<Field>,
         out: &mut Vec<u8>,
     ) -> Result<Step, Refusal> {
         let mut at = 0;
         while self.stage == Stage::Waiting {
-            match self.response_head(&input[at..], limits, closing, fields, out)? {
+            match self.response_head(&input[at..], limits, closing, touch, fields, out)? {
                 Some(len) => at += len,
                 None => {
                     return Ok(Step {
@@ -302,6 +303,7 @@ impl Exchange {
         input: &[u8],
         limits: &HeadLimits,
         closing: bool,
+        touch: &ResponseTouch<'_>,
         fields: &mut Vec<Field>,
         out: &mut Vec<u8>,
     ) -> Result<Option<usize>, Refusal> {
@@ -323,7 +325,8 @@ impl Exchange {
                     keep_alive_10: false,
                     decode: false,
                 };
-                write_response(input, &response, fields, edit, out);
+                let nothing = ResponseTouch::default();
+                write_response(input, &response, fields, edit, &nothing, out);
             }
             return Ok(Some(response.len));
         }
@@ -347,7 +350,7 @@ impl Exchange {
             keep_alive_10: self.http10,
             decode: self.decode,
         };
-        write_response(input, &response, fields, edit, out);
+        write_response(input, &response, fields, edit, touch, out);
         Ok(Some(response.len))
     }
 

@@ -7,13 +7,16 @@
 //!
 //! The crate refuses to own a buffer, a socket, a clock or a header map. Names and values are places in the caller's input.
 
+pub mod access;
 pub mod answer;
 pub mod chunk;
+pub mod cookie;
 pub mod exchange;
 pub mod field;
 pub mod head;
 pub mod hello;
 mod octet;
+pub mod preamble;
 mod refusal;
 pub mod rewrite;
 pub mod route;
@@ -22,5 +25,6 @@ pub use answer::Answer;
 pub use exchange::{Exchange, ServerEnd, Step};
 pub use field::{Field, Name};
 pub use head::{Framing, HeadLimits, Method, Request, Response};
+pub use preamble::Preamble;
 pub use refusal::Refusal;
-pub use rewrite::{Client, RequestEdit, write_request};
+pub use rewrite::{Client, CookieTouch, RequestEdit, ResponseTouch, write_request};

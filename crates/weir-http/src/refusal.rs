@@ -55,6 +55,9 @@ pub enum Refusal {
     /// An expectation other than `100-continue`.
     #[error("unknown expectation")]
     Expectation,
+    /// No header of the PROXY protocol where there must be one.
+    #[error("no PROXY protocol")]
+    Preamble,
     /// CONNECT, which is not allowed here.
     #[error("method not allowed")]
     Method,

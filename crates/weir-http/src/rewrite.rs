@@ -26,6 +26,8 @@ pub struct RequestEdit<'a> {
     pub host: &'a [u8],
     /// In place of path and query.
     pub path: Option<&'a [u8]>,
+    /// Whole lines that are added.
+    pub add: &'a [u8],
     /// The server shall close after its response.
     pub close: bool,
 }
@@ -62,6 +64,7 @@ pub fn write_request(
     if let Some(client) = edit.client {
         tell(head, fields, &client, out);
     }
+    out.extend_from_slice(edit.add);
     out.extend_from_slice(b"Via: 1.1 weir\r\n");
     if request.upgrade {
         out.extend_from_slice(b"Connection: Upgrade\r\n");
@@ -123,6 +126,26 @@ fn write_address(address: IpAddr, out: &mut Vec<u8>) {
     }
 }
 
+/// A cookie that a server sets, and that is to lead the client back to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CookieTouch<'a> {
+    /// Its name.
+    pub name: &'a [u8],
+    /// The server's sign.
+    pub sign: &'a [u8],
+    /// The sign goes in front of the value and a `~`, else in its place.
+    pub prefix: bool,
+}
+
+/// What is done to the head of a final response beyond what HTTP asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ResponseTouch<'a> {
+    /// Whole lines that are added.
+    pub add: &'a [u8],
+    /// A cookie that is changed where the server sets it.
+    pub cookie: Option<CookieTouch<'a>>,
+}
+
 /// How a response is passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ResponseEdit {
@@ -139,15 +162,27 @@ pub(crate) fn write_response(
     response: &Response,
     fields: &[Field],
     edit: ResponseEdit,
+    touch: &ResponseTouch<'_>,
     out: &mut Vec<u8>,
 ) {
     out.extend_from_slice(b"HTTP/1.1 ");
     let status = &head[response.status_text.0..response.status_text.1];
     out.extend_from_slice(status);
     let decode = edit.decode && response.framing == Framing::Chunked;
+    let set = |field: &Field| {
+        let cookie = touch.cookie?;
+        let rest = field.value_in(head).strip_prefix(cookie.name)?;
+        let value = rest.strip_prefix(b"=")?;
+        let is = field.name_in(head).eq_ignore_ascii_case(b"set-cookie");
+        is.then_some((cookie, value))
+    };
     copy(head, fields, out, |field| {
-        !(decode && field.name == Name::TransferEncoding)
+        !(decode && field.name == Name::TransferEncoding) && set(field).is_none()
     });
+    for (cookie, value) in fields.iter().filter_map(set) {
+        set_cookie(&cookie, value, out);
+    }
+    out.extend_from_slice(touch.add);
     let connection: &[u8] = match edit {
         _ if response.status == 101 => b"Connection: Upgrade\r\n",
         _ if response.status < 200 => b"",
@@ -159,6 +194,23 @@ pub(crate) fn write_response(
         _ => b"",
     };
     out.extend_from_slice(connection);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn set_cookie(cookie: &CookieTouch<'_>, value: &[u8], out: &mut Vec<u8>) {
+    let end = value
+        .iter()
+        .position(|octet| *octet == b';')
+        .unwrap_or(value.len());
+    out.extend_from_slice(b"Set-Cookie: ");
+    out.extend_from_slice(cookie.name);
+    out.push(b'=');
+    out.extend_from_slice(cookie.sign);
+    if cookie.prefix {
+        out.push(b'~');
+        out.extend_from_slice(&value[..end]);
+    }
+    out.extend_from_slice(&value[end..]);
     out.extend_from_slice(b"\r\n");
 }
 

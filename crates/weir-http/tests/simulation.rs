@@ -4,7 +4,7 @@
 //! `WEIR_SOAK` makes it a million runs instead of ten thousand.
 
 use weir_http::head::{self, HeadLimits};
-use weir_http::{Exchange, Framing, RequestEdit, ServerEnd, write_request};
+use weir_http::{Exchange, Framing, RequestEdit, ResponseTouch, ServerEnd, write_request};
 
 /// Random numbers of a seed (splitmix64).
 struct Dice(u64);
@@ -299,6 +299,7 @@ fn exchange(
     };
     let mut to_server = Vec::new();
     let edit = RequestEdit {
+        add: b"",
         client: None,
         host: b"a",
         path: None,
@@ -354,7 +355,14 @@ fn exchange(
         let mut out = Vec::new();
         let input = &from_server[used..read];
         let step = exchange
-            .server_data(input, &limits, false, fields, &mut out)
+            .server_data(
+                input,
+                &limits,
+                false,
+                &ResponseTouch::default(),
+                fields,
+                &mut out,
+            )
             .expect("a good response");
         to_client.extend_from_slice(&out);
         to_client.extend_from_slice(&input[step.forward]);

@@ -9,7 +9,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::{
-    Check, Family, Forward, Health, Ipvs, Listener, Mark, Proxy, Scheduler, ServerTls, Snat, Tunnel,
+    Check, Family, Forward, HashKey, Health, Ipvs, Listener, Mark, Proxy, ProxyHeader, Scheduler,
+    ServerTls, Snat, Sticky, Tunnel,
 };
 
 /// The largest weight, ipvsadm's limit.
@@ -207,11 +208,22 @@ pub struct Pool {
     pub checks: Vec<Check>,
     /// What follows from the states of the servers.
     pub health: Health,
+    /// By what the scheduler `hash` tells requests apart.
+    pub hash_key: HashKey,
+    /// How long a request of a proxy service waits for a server that is at its `max_connections`.
+    pub queue_timeout: Duration,
+    /// Clients of `http` services stay with a server.
+    pub sticky: Option<Sticky>,
+    /// What proxy services tell a server of the client in front of the first octet.
+    pub proxy_protocol: Option<ProxyHeader>,
     /// Where the pool's table begins.
     pub source: Source,
 }
 
 impl Pool {
+    /// How long a request waits for a server where nothing else is said.
+    pub const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
+
     /// An empty pool with the defaults.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
@@ -224,6 +236,10 @@ impl Pool {
             tls: None,
             checks: Vec::new(),
             health: Health::default(),
+            hash_key: HashKey::default(),
+            queue_timeout: Self::QUEUE_TIMEOUT,
+            sticky: None,
+            proxy_protocol: None,
             source: Source::default(),
         }
     }
@@ -254,6 +270,8 @@ pub struct Server {
     pub max_connections: u32,
     /// After `max_connections` was reached: new flows again below this many; 0 = three quarters of it.
     pub min_connections: u32,
+    /// Used only when no other server of the pool is usable; proxy services only.
+    pub backup: bool,
     /// In place of the service's.
     pub forward: Option<Forward>,
     /// In place of the service's.
@@ -274,6 +292,7 @@ impl Server {
             weight: 1,
             max_connections: 0,
             min_connections: 0,
+            backup: false,
             forward: None,
             tunnel: None,
             checks: None,

@@ -459,6 +459,26 @@ fn pool_edits(old: &Pool, new: &Pool) -> Vec<Edit> {
             value.as_str().to_owned()
         })
         .compare("check", &old.checks, &new.checks, |checks| kinds(checks))
+        .compare("scheduler.key", &old.hash_key, &new.hash_key, |key| {
+            key.to_string()
+        })
+        .compare(
+            "queue_timeout",
+            old.queue_timeout,
+            new.queue_timeout,
+            duration,
+        )
+        .compare("sticky", &old.sticky, &new.sticky, |sticky| {
+            sticky.as_ref().map_or("none".to_owned(), |sticky| {
+                format!("{} {}", sticky.cookie, sticky.mode.as_str())
+            })
+        })
+        .compare(
+            "proxy_protocol",
+            old.proxy_protocol,
+            new.proxy_protocol,
+            |version| version.map_or("none".to_owned(), |version| version.as_str().to_owned()),
+        )
         .compare("health", &old.health, &new.health, |health| {
             health.to_string()
         })
@@ -468,6 +488,7 @@ fn pool_edits(old: &Pool, new: &Pool) -> Vec<Edit> {
 fn server_edits(old: &Server, new: &Server) -> Vec<Edit> {
     Edits(Vec::new())
         .compare("weight", old.weight, new.weight, u32::to_string)
+        .compare("backup", old.backup, new.backup, bool::to_string)
         .compare(
             "max_connections",
             old.max_connections,

@@ -6,18 +6,22 @@
 //!
 //! It sits at the bottom: every other crate may depend on it, it depends on none.
 
+mod access;
 mod check;
 mod desired;
 mod diff;
 mod forward;
+mod hash;
 mod indexed;
 mod ipvs;
 mod listener;
 mod proxy;
 mod route;
 mod scheduler;
+mod sticky;
 mod tls;
 
+pub use access::{AccessLog, LogFormat};
 pub use check::{
     Aim, Check, DnsRecord, Health, Http, OnFailure, Probe, ProxyHeader, Require, Script, Start,
     Timing, Via, Way,
@@ -28,10 +32,12 @@ pub use desired::{
 };
 pub use diff::{Change, Edit, diff};
 pub use forward::{Forward, Snat, Tunnel, TunnelChecksum, TunnelKind};
+pub use hash::HashKey;
 pub use indexed::Indexed;
 pub use ipvs::Ipvs;
 pub use listener::{Family, Listener, Mark, Ports, Protocol};
 pub use proxy::{Network, Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts};
 pub use route::{HostPattern, Route, RouteAction};
 pub use scheduler::{Scheduler, SchedulerFlags, SchedulerKind};
+pub use sticky::{Sticky, StickyMode};
 pub use tls::{ClientAuth, ServerTls, ServiceTls, TlsVersion};

@@ -5,7 +5,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::{Route, RouteAction, Scheduler, SchedulerKind, ServiceTls, Source};
+use crate::{AccessLog, Route, RouteAction, Scheduler, SchedulerKind, ServiceTls, Source};
 
 /// What a proxy service understands of what it carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -162,6 +162,10 @@ pub struct Proxy {
     pub forwarded: bool,
     /// Proxies whose word about their clients is believed.
     pub trusted: Vec<Network>,
+    /// Clients say in front of the first octet for whom they speak; with `trusted`, only those.
+    pub proxy_protocol: bool,
+    /// A line for each exchange.
+    pub access_log: Option<AccessLog>,
     /// Where the service's table begins.
     pub source: Source,
 }
@@ -201,6 +205,8 @@ impl Proxy {
             limits: ProxyLimits::default(),
             forwarded: true,
             trusted: Vec::new(),
+            proxy_protocol: false,
+            access_log: None,
             source: Source::default(),
         }
     }

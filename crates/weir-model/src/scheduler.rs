@@ -39,11 +39,13 @@ pub enum SchedulerKind {
     P2c,
     /// Least response time.
     LeastTime,
+    /// By the hash of a part of the request, `HashKey`.
+    Hash,
 }
 
 impl SchedulerKind {
     /// Every scheduler: IPVS's fourteen in their usual order, then Weir's own.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Rr,
         Self::Wrr,
         Self::Lc,
@@ -61,6 +63,7 @@ impl SchedulerKind {
         Self::Maglev,
         Self::P2c,
         Self::LeastTime,
+        Self::Hash,
     ];
 
     /// The name in configuration, command line and status.
@@ -83,6 +86,7 @@ impl SchedulerKind {
             Self::Maglev => "maglev",
             Self::P2c => "p2c",
             Self::LeastTime => "least-time",
+            Self::Hash => "hash",
         }
     }
 
@@ -93,20 +97,20 @@ impl SchedulerKind {
 
     /// Whether a proxy service of this build can run it.
     pub const fn works_in_proxy(self) -> bool {
-        !matches!(
-            self,
-            Self::Dh | Self::Lblc | Self::Lblcr | Self::Maglev | Self::LeastTime
-        )
+        !matches!(self, Self::Dh | Self::Lblc | Self::Lblcr | Self::Maglev)
     }
 
     /// Whether it looks a server up by a hash, so that its load can be bounded.
     pub const fn hashes(self) -> bool {
-        matches!(self, Self::Dh | Self::Sh | Self::Mh | Self::Maglev)
+        matches!(
+            self,
+            Self::Dh | Self::Sh | Self::Mh | Self::Maglev | Self::Hash
+        )
     }
 
     /// Whether the data plane of this build can run it.
     pub const fn is_built(self) -> bool {
-        !matches!(self, Self::LeastTime)
+        !matches!(self, Self::LeastTime | Self::Hash)
     }
 }
 

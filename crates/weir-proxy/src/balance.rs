@@ -2,7 +2,7 @@
 //!
 //! Each worker keeps a cursor and tables of its own, made anew when a weight changes; nothing here takes a lock.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use weir_model::SchedulerKind;
@@ -76,10 +76,18 @@ impl Default for Balance {
     }
 }
 
-fn usable(target: &Target) -> bool {
-    let load = &target.load;
-    let most = load.most.load(Relaxed);
-    load.weight.load(Relaxed) > 0 && (most == 0 || load.active.load(Relaxed) < most)
+/// What a choice may depend on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked {
+    pub(crate) client: SocketAddr,
+    /// Of what the scheduler `hash` hashes.
+    pub(crate) hash: u64,
+    /// The server that the client had before.
+    pub(crate) sticks_to: Option<usize>,
+    /// Servers that were tried already.
+    pub(crate) tried: Tried,
+    /// Milliseconds, for what ages.
+    pub(crate) now_ms: u64,
 }
 
 impl Balance {
@@ -95,13 +103,33 @@ impl Balance {
     pub(crate) fn pick(
         &mut self,
         targets: &Targets,
-        client: SocketAddr,
-        tried: Tried,
+        asked: &Asked,
         dice: &mut Dice,
     ) -> Option<usize> {
-        let list = &targets.list;
-        if let [only] = list.as_slice() {
+        let tried = asked.tried;
+        if let Some(at) = asked.sticks_to
+            && !tried.has(at)
+            && targets.list.get(at).is_some_and(|target| usable(target))
+        {
+            return Some(at);
+        }
+        let own = self.own(targets, asked, dice);
+        own.or_else(|| reserve(targets, tried))
+    }
+
+    /// One of those that are no reserve.
+    fn own(&mut self, targets: &Targets, asked: &Asked, dice: &mut Dice) -> Option<usize> {
+        let (tried, list) = (asked.tried, targets.own());
+        if let [only] = list {
             return (usable(only) && !tried.has(0)).then_some(0);
+        }
+        match targets.scheduler.kind {
+            SchedulerKind::Hash => return rendezvous(targets, asked),
+            SchedulerKind::LeastTime => return quickest(list, asked),
+            SchedulerKind::Fo if targets.scheduler.flags.file_order => {
+                return (0..list.len()).find(|at| !tried.has(*at) && usable(&list[*at]));
+            }
+            _ => {}
         }
         if !tried.is_empty() {
             // The scheduler's own choice has failed: the least loaded of the others.
@@ -112,14 +140,14 @@ impl Balance {
             return two_choices(list, dice);
         }
         self.refresh(targets);
-        self.scheduled(targets, client, dice)
+        self.scheduled(targets, asked.client, dice)
     }
 
     fn refresh(&mut self, targets: &Targets) {
         let version = targets.version.load(Acquire);
         if self.version != Some(version) {
             self.version = Some(version);
-            let numbered = (1u32..).zip(&targets.list);
+            let numbered = (1u32..).zip(targets.own());
             let member = |(number, target): (u32, &std::sync::Arc<Target>)| Member {
                 seq: number,
                 dest: number,
@@ -162,7 +190,14 @@ impl Balance {
             Mode::Repair
         };
         let port = if flags.port { client.port() } else { 0 };
-        let fold = hash::fold(client.ip());
+        let address = match client.ip() {
+            IpAddr::V4(v4) if flags.networks => {
+                let [a, b, c, _] = v4.octets();
+                IpAddr::from([a, b, c, 0])
+            }
+            other => other,
+        };
+        let fold = hash::fold(address);
         let availability = |dest: u32| {
             let found = members.iter().find(|member| member.dest == dest);
             found.map_or(Availability::Quiesced, Member::availability)
@@ -211,6 +246,85 @@ fn table(targets: &Targets, members: &[Member]) -> Vec<u32> {
         }
         _ => Vec::new(),
     }
+}
+
+/// Of the servers for bad times: backups first, then the sorry server; the least loaded.
+fn reserve(targets: &Targets, tried: Tried) -> Option<usize> {
+    let list = &targets.list;
+    let least = |from: usize, to: usize| {
+        let free = (from..to).filter(|at| !tried.has(*at) && usable(&list[*at]));
+        free.min_by_key(|at| list[*at].load.active.load(Relaxed))
+    };
+    let [own, backups] = targets.tiers;
+    least(own, backups).or_else(|| least(backups, list.len()))
+}
+
+/// Rendezvous hashing by weights, with bounded load: each server draws a time from hash and weight, the earliest wins, and one
+/// that has more than its share of the load is passed over. A server that comes or goes moves its own share only.
+fn rendezvous(targets: &Targets, asked: &Asked) -> Option<usize> {
+    let list = targets.own();
+    let number = |at: usize, of: fn(&crate::plan::Load) -> u32| f64::from(of(&list[at].load));
+    let weight = |load: &crate::plan::Load| load.weight.load(Relaxed);
+    let active = |load: &crate::plan::Load| load.active.load(Relaxed);
+    let sum =
+        |of: fn(&crate::plan::Load) -> u32| (0..list.len()).map(|at| number(at, of)).sum::<f64>();
+    let bound = targets.scheduler.max_load_percent.map(|percent| {
+        // As if the present request were there already.
+        f64::from(percent) / 100.0 * (sum(active) + 1.0) / sum(weight).max(1.0)
+    });
+    let draw = |at: usize| {
+        let mixed = mix(asked.hash ^ list[at].seed);
+        // 53 bits, as many as a double holds, and never 0.
+        let unit = ((mixed >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+        -unit.ln() / number(at, weight)
+    };
+    let full = |at: usize| {
+        bound.is_some_and(|bound| number(at, active) + 1.0 > (bound * number(at, weight)).ceil())
+    };
+    let usable = |at: &usize| !asked.tried.has(*at) && usable(&list[*at]);
+    let best = |among: &dyn Fn(usize) -> bool| {
+        (0..list.len())
+            .filter(usable)
+            .filter(|at| among(*at))
+            .min_by(|a, b| draw(*a).total_cmp(&draw(*b)))
+    };
+    best(&|at| !full(at)).or_else(|| best(&|_| true))
+}
+
+/// Each bit of the result depends on each of the input (the finalizer of SplitMix64).
+pub(crate) const fn mix(value: u64) -> u64 {
+    let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ value >> 31
+}
+
+/// The shortest time to the first octet, times requests under way, by weight. A server of which nothing is known counts as
+/// half the mean of the others, so that it gets its try.
+fn quickest(list: &[std::sync::Arc<Target>], asked: &Asked) -> Option<usize> {
+    let known: Vec<u64> = list
+        .iter()
+        .map(|target| target.load.latency_us(asked.now_ms))
+        .collect();
+    let told = known.iter().filter(|us| **us > 0);
+    let (sum, count) = told.fold((0, 0), |(sum, count), us| (sum + us, count + 1));
+    let mean = if count == 0 { 1 } else { (sum / count).max(1) };
+    let cost = |at: &usize| {
+        let load = &list[*at].load;
+        let us = if known[*at] == 0 {
+            mean.div_ceil(2)
+        } else {
+            known[*at]
+        };
+        us as f64 * f64::from(load.active.load(Relaxed) + 1)
+            / f64::from(load.weight.load(Relaxed).max(1))
+    };
+    (0..list.len())
+        .filter(|at| !asked.tried.has(*at) && usable(&list[*at]))
+        .min_by(|a, b| cost(a).total_cmp(&cost(b)))
+}
+
+fn usable(target: &Target) -> bool {
+    target.load.is_usable()
 }
 
 /// The less loaded of two drawn at random, weights considered; with unusable ones drawn, the first usable from there.

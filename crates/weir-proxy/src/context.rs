@@ -4,14 +4,16 @@ use std::cell::RefCell;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::io::Errno;
 use weir_http::Field;
+use weir_sys::{Clock, now_ns};
 
 use crate::balance::{Balance, Dice};
+use crate::log::Note;
 use crate::pipe::Pipes;
 use crate::plan::{Service, Target};
+use crate::queue::Inbox;
 use crate::slab::{Key, Slab};
 use crate::socket;
 use crate::tls::{Back, Channel};
@@ -69,6 +71,8 @@ pub(crate) struct Upstream {
     pub(crate) ready: Ready,
     /// The beginning of a response head that is not all there.
     pub(crate) input: Vec<u8>,
+    /// It was told for whom it is, and is for nobody else.
+    pub(crate) introduced: bool,
     /// It had an exchange before.
     pub(crate) reused: bool,
     pub(crate) deadline: Deadline,
@@ -97,6 +101,9 @@ pub(crate) struct Context {
     pub(crate) draining: bool,
     /// When a failed handshake was last spoken of.
     complained: u64,
+    pub(crate) inbox: Arc<Inbox>,
+    /// Notes that are not in use.
+    notes: Vec<Box<Note>>,
 }
 
 /// Which thing an event is about, in the event's 64 bits.
@@ -125,7 +132,13 @@ pub(crate) mod token {
 }
 
 impl Context {
-    pub(crate) fn new(worker: usize, epoll: OwnedFd, now: u64, seed: u64) -> Self {
+    pub(crate) fn new(
+        worker: usize,
+        epoll: OwnedFd,
+        now: u64,
+        seed: u64,
+        inbox: Arc<Inbox>,
+    ) -> Self {
         Self {
             worker,
             epoll,
@@ -143,6 +156,8 @@ impl Context {
             dice: Dice::new(seed),
             draining: false,
             complained: 0,
+            inbox,
+            notes: Vec::new(),
         }
     }
 
@@ -168,6 +183,20 @@ impl Context {
         self.large.pop().unwrap_or_default()
     }
 
+    /// A note of an exchange that begins now.
+    pub(crate) fn note(&mut self) -> Box<Note> {
+        let mut note = self.notes.pop().unwrap_or_default();
+        note.begin(now_ns(Clock::Monotonic));
+        note
+    }
+
+    /// Takes one back.
+    pub(crate) fn forget(&mut self, note: Box<Note>) {
+        if self.notes.len() < SPARE_MAX {
+            self.notes.push(note);
+        }
+    }
+
     pub(crate) fn recycle(&mut self, mut buffer: Vec<u8>) {
         let (kept, most) = match buffer.capacity() {
             0 => return,
@@ -190,7 +219,7 @@ impl Context {
         due
     }
 
-    /// Begins a connection for `session`.
+    /// Begins a connection for `session`, which has a place at the server.
     pub(crate) fn open(
         &mut self,
         target: &Arc<Target>,
@@ -213,6 +242,7 @@ impl Context {
             session,
             ready: Ready::default(),
             input: Vec::new(),
+            introduced: false,
             reused: false,
             deadline: Deadline::default(),
         });
@@ -228,12 +258,11 @@ impl Context {
             self.upstreams.remove(key);
             return Err(error);
         }
-        target.load.active.fetch_add(1, Relaxed);
         target.counters.of(self.worker).connections.add(1);
         Ok(key)
     }
 
-    /// A waiting connection for `session`; `checked` asks the kernel whether it still stands.
+    /// A waiting connection for `session`, which has a place at the server; `checked` asks the kernel whether it still stands.
     pub(crate) fn reuse(
         &mut self,
         target: &Target,
@@ -260,7 +289,6 @@ impl Context {
             }
             upstream.session = session;
             upstream.reused = true;
-            target.load.active.fetch_add(1, Relaxed);
             return Some(key);
         }
     }
@@ -270,7 +298,7 @@ impl Context {
         let Some(upstream) = self.upstreams.get_mut(key) else {
             return;
         };
-        upstream.target.load.active.fetch_sub(1, Relaxed);
+        let target = Arc::clone(&upstream.target);
         upstream.session = Key::NONE;
         let id = upstream.target.id as usize;
         let waits = stays && !self.draining && !upstream.ready.ended && !upstream.ready.readable;
@@ -287,6 +315,7 @@ impl Context {
             }
             None => drop(self.upstreams.remove(key)),
         }
+        target.give_back();
     }
 
     /// Ends a connection that nobody uses.

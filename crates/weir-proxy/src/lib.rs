@@ -11,9 +11,11 @@
 mod balance;
 mod context;
 mod error;
+mod log;
 mod pipe;
 mod plan;
 mod proxy;
+mod queue;
 mod session;
 mod slab;
 mod socket;

@@ -11,8 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use rustls::ServerConfig;
 use weir_http::HeadLimits;
-use weir_model::{Network, ProxyProtocol, ProxyTimeouts, Route, Scheduler, ServerTls};
+use weir_model::{
+    HashKey, Network, ProxyHeader, ProxyProtocol, ProxyTimeouts, Route, Scheduler, ServerTls,
+    Sticky,
+};
 
+use crate::log::Log;
+use crate::queue::Line;
 use crate::tls::Back;
 
 /// A number on a cache line that one thread writes.
@@ -27,6 +32,8 @@ pub(crate) struct Counters {
     pub(crate) bytes_in: Count,
     /// Octets to clients.
     pub(crate) bytes_out: Count,
+    /// Final responses of clients, by the status's first digit.
+    pub(crate) responses: [Count; 5],
     /// Answers of Weir's own, in place of a server's.
     pub(crate) errors: Count,
     /// Attempts at another server.
@@ -92,6 +99,54 @@ pub(crate) struct Load {
     pub(crate) weight: AtomicU32,
     /// No new ones at this many; 0 = no limit.
     pub(crate) most: AtomicU32,
+    /// Peak of the time to the first octet: microseconds, and above them the milliseconds when that was.
+    latency: AtomicU64,
+}
+
+impl Load {
+    /// Whether it may have a new one.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.weight.load(Ordering::Relaxed) > 0 && !self.is_full()
+    }
+
+    /// Whether it has as many as it may.
+    pub(crate) fn is_full(&self) -> bool {
+        let most = self.most.load(Ordering::Relaxed);
+        most != 0 && self.active.load(Ordering::Relaxed) >= most
+    }
+
+    /// Takes a place; not one more than there are, whoever else takes one at the same time.
+    pub(crate) fn take(&self) -> bool {
+        let before = self.active.fetch_add(1, Ordering::AcqRel);
+        let most = self.most.load(Ordering::Relaxed);
+        let taken = most == 0 || before < most;
+        if !taken {
+            self.active.fetch_sub(1, Ordering::AcqRel);
+        }
+        taken
+    }
+
+    /// Learns how long a response took to begin. A longer time than known counts at once, a shorter one by and by.
+    pub(crate) fn learn(&self, us: u64, now_ms: u64) {
+        let us = us.clamp(1, u64::from(u32::MAX));
+        let known = self.latency_us(now_ms);
+        let us = if us >= known {
+            us
+        } else {
+            (known * 7 + us) / 8
+        };
+        self.latency
+            .store((now_ms & 0xffff_ffff) << 32 | us, Ordering::Relaxed);
+    }
+
+    /// What is known of it, halved for each five seconds that nothing was learnt, so that a server that was slow gets another
+    /// try; 0 = nothing.
+    pub(crate) fn latency_us(&self, now_ms: u64) -> u64 {
+        const HALF_LIFE_MS: u64 = 5_000;
+        let known = self.latency.load(Ordering::Relaxed);
+        let age = (now_ms & 0xffff_ffff).wrapping_sub(known >> 32) & 0xffff_ffff;
+        (known & 0xffff_ffff) >> (age / HALF_LIFE_MS).min(31)
+    }
 }
 
 /// A server as one service uses it.
@@ -106,7 +161,19 @@ pub(crate) struct Target {
     pub(crate) load: Arc<Load>,
     /// How it is connected to; a connection of another kind is another target's.
     pub(crate) tls: Option<ServerTls>,
+    /// What tells it apart in a hash; follows from its name.
+    pub(crate) seed: u64,
+    /// Who waits for a server of its pool.
+    pub(crate) line: Arc<Line>,
     pub(crate) counters: Arc<Sharded>,
+}
+
+impl Target {
+    /// Gives back a place that was taken.
+    pub(crate) fn give_back(&self) {
+        self.load.active.fetch_sub(1, Ordering::AcqRel);
+        self.line.call(1);
+    }
 }
 
 /// A pool as one service uses it.
@@ -115,12 +182,43 @@ pub(crate) struct Targets {
     pub(crate) pool: String,
     pub(crate) scheduler: Scheduler,
     pub(crate) tls: Option<Back>,
-    /// In file order.
+    /// Those of the pool in file order, then the backups, then the sorry server.
     pub(crate) list: Vec<Arc<Target>>,
+    /// Where the backups begin, and where they end.
+    pub(crate) tiers: [usize; 2],
+    pub(crate) hash_key: HashKey,
+    pub(crate) sticky: Option<Stickiness>,
+    /// What servers are told in front.
+    pub(crate) preamble: Option<ProxyHeader>,
+    pub(crate) line: Arc<Line>,
+    pub(crate) queue_ms: u64,
     /// Without a usable server a client gets no answer.
     pub(crate) silent: bool,
     /// Changes with every weight.
     pub(crate) version: Arc<AtomicU32>,
+}
+
+impl Targets {
+    /// Those that are no reserve.
+    pub(crate) fn own(&self) -> &[Arc<Target>] {
+        &self.list[..self.tiers[0]]
+    }
+
+    /// Whether one of them would be chosen but for its limit.
+    pub(crate) fn is_busy(&self) -> bool {
+        let weighs = |target: &Arc<Target>| target.load.weight.load(Ordering::Relaxed) > 0;
+        self.list
+            .iter()
+            .any(|target| weighs(target) && target.load.is_full())
+    }
+}
+
+/// How clients come back to a server.
+#[derive(Debug)]
+pub(crate) struct Stickiness {
+    pub(crate) kind: Sticky,
+    /// Of each server in the list.
+    pub(crate) signs: Vec<[u8; 16]>,
 }
 
 /// Sockets on one address: one for each worker, more when another process with more workers left them.
@@ -153,6 +251,9 @@ pub(crate) struct Service {
     pub(crate) idle_servers: usize,
     pub(crate) forwarded: bool,
     pub(crate) trusted: Vec<Network>,
+    /// Clients say in front for whom they speak.
+    pub(crate) preamble: bool,
+    pub(crate) log: Option<Arc<Log>>,
     pub(crate) counters: Arc<Sharded>,
     /// Clients connected now, over all workers.
     pub(crate) clients: Arc<AtomicU32>,

@@ -15,10 +15,12 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use rustls::ServerConfig;
 use rustls::server::ProducesTickets;
-use weir_http::HeadLimits;
+use weir_http::{HeadLimits, cookie};
 use weir_model::{ClientAuth, Desired, NoServer, Pool, ProxyProtocol, RouteAction};
 
-use crate::plan::{Listeners, Load, Plan, Service, Sharded, Shared, Target, Targets};
+use crate::log::{Log, Writer};
+use crate::plan::{Listeners, Load, Plan, Service, Sharded, Shared, Stickiness, Target, Targets};
+use crate::queue::Line;
 use crate::status::ServiceStatus;
 use crate::worker::Seed;
 use crate::{Error, Result, socket, status, tls};
@@ -36,6 +38,10 @@ struct Known {
     targets: HashMap<(String, ServerName), Arc<Target>>,
     counters: HashMap<String, (Arc<Sharded>, Arc<AtomicU32>)>,
     tickets: HashMap<String, Tickets>,
+    /// Who waits, by pool.
+    lines: HashMap<String, Arc<Line>>,
+    /// By service.
+    logs: HashMap<String, Arc<Log>>,
     next_target: u32,
 }
 
@@ -74,6 +80,8 @@ pub struct Proxy {
     weights: HashMap<ServerName, (u32, u32)>,
     /// Weights that hold in place of the configured ones: an operator's word, a check's result.
     effective: HashMap<ServerName, u32>,
+    /// Of access logs, once there is one.
+    writer: Option<Writer>,
 }
 
 impl Default for Proxy {
@@ -101,6 +109,7 @@ impl Proxy {
             left: HashMap::new(),
             weights: HashMap::new(),
             effective: HashMap::new(),
+            writer: None,
         }
     }
 
@@ -149,13 +158,16 @@ impl Proxy {
             })
             .flat_map(|pool| {
                 let name = |server: &weir_model::Server| (pool.name.clone(), server.name.clone());
-                pool.servers
-                    .iter()
-                    .map(move |server| (name(server), (server.weight, server.max_connections)))
+                let servers = pool.servers.iter().chain(&pool.sorry);
+                servers.map(move |server| (name(server), (server.weight, server.max_connections)))
             })
             .collect();
         if !services.is_empty() {
             self.start()?;
+        }
+        if self.writer.is_none() && services.iter().any(|service| service.log.is_some()) {
+            let writer = Writer::start().map_err(|source| Error::Worker { source })?;
+            self.writer = Some(writer);
         }
         Ok(Prepared {
             known,
@@ -181,11 +193,20 @@ impl Proxy {
         for version in self.known.versions.values() {
             version.fetch_add(1, Ordering::Release);
         }
+        for log in self.known.logs.values() {
+            log.reopen();
+            if let Some(writer) = &self.writer {
+                writer.add(log);
+            }
+        }
         self.shared.publish(Plan {
             services: prepared.services,
             targets: self.known.next_target as usize,
         });
         self.wake();
+        for line in self.known.lines.values() {
+            line.call(usize::MAX);
+        }
     }
 
     fn start(&mut self) -> Result<()> {
@@ -247,6 +268,9 @@ impl Proxy {
         if let Some(version) = self.known.versions.get(pool) {
             version.fetch_add(1, Ordering::Release);
         }
+        if let Some(line) = self.known.lines.get(pool) {
+            line.call(usize::MAX);
+        }
         Ok(())
     }
 
@@ -274,6 +298,9 @@ impl Proxy {
             if thread.handle.join().is_err() {
                 tracing::error!("a worker of the proxy had failed");
             }
+        }
+        if let Some(writer) = self.writer {
+            writer.stop();
         }
     }
 }
@@ -350,6 +377,8 @@ fn service(
         idle_servers: limits.idle_servers as usize,
         forwarded: proxy.forwarded,
         trusted: proxy.trusted.clone(),
+        preamble: proxy.proxy_protocol,
+        log: log(known, workers, proxy),
         counters,
         clients,
     })
@@ -406,7 +435,11 @@ fn targets(
             source,
         })
     });
-    let list = pool.servers.iter().map(|server| {
+    let line = Arc::clone(known.lines.entry(pool.name.clone()).or_default());
+    let by_backup = |backup: bool| pool.servers.iter().filter(move |one| one.backup == backup);
+    let own = by_backup(false).count();
+    let servers = by_backup(false).chain(by_backup(true)).chain(&pool.sorry);
+    let list = servers.map(|server| {
         let name = (pool.name.clone(), server.name.clone());
         let load = known.loads.entry(name.clone()).or_default();
         let load = Arc::clone(load);
@@ -428,14 +461,30 @@ fn targets(
             port: server.port,
             load,
             tls: pool.tls.clone(),
+            seed: cookie::siphash((0, 0), server.name.as_bytes()),
+            line: Arc::clone(&line),
             counters,
         });
         known.next_target += 1;
         known.targets.insert(of, Arc::clone(&target));
         target
     });
+    let list: Vec<Arc<Target>> = list.collect();
+    let sticky = pool.sticky.as_ref().map(|kind| Stickiness {
+        signs: list
+            .iter()
+            .map(|target| cookie::sign(&kind.secret, &target.name))
+            .collect(),
+        kind: kind.clone(),
+    });
     Ok(Targets {
-        list: list.collect(),
+        list,
+        tiers: [own, pool.servers.len()],
+        hash_key: pool.hash_key.clone(),
+        sticky,
+        preamble: pool.proxy_protocol,
+        line,
+        queue_ms: u64::try_from(pool.queue_timeout.as_millis()).unwrap_or(u64::MAX / 2),
         pool: pool.name.clone(),
         tls: back.transpose()?,
         silent: pool.no_server == NoServer::Drop,
@@ -444,6 +493,18 @@ fn targets(
             .unwrap_or(weir_model::Proxy::default_scheduler(proxy.protocol)),
         version: Arc::clone(known.versions.entry(pool.name.clone()).or_default()),
     })
+}
+
+/// The log of a service: the former one where it is the same.
+fn log(known: &mut Known, workers: usize, proxy: &weir_model::Proxy) -> Option<Arc<Log>> {
+    let kind = proxy.access_log.as_ref()?;
+    let former = known.logs.get(&proxy.name);
+    if let Some(log) = former.filter(|log| log.kind == *kind) {
+        return Some(Arc::clone(log));
+    }
+    let log = Arc::new(Log::new(kind, &proxy.name, workers));
+    known.logs.insert(proxy.name.clone(), Arc::clone(&log));
+    Some(log)
 }
 
 /// Drops what no service has any more; its sockets close when the last worker has let go.
@@ -461,6 +522,16 @@ fn forget(known: &mut Known, services: &[Arc<Service>]) {
     known
         .tickets
         .retain(|name, _| services.iter().any(|service| service.name == *name));
+    known.logs.retain(|name, _| {
+        services
+            .iter()
+            .any(|service| service.log.is_some() && service.name == *name)
+    });
+    known.lines.retain(|pool, _| {
+        services
+            .iter()
+            .any(|service| service.pools.iter().any(|targets| targets.pool == *pool))
+    });
     let ids: HashSet<u32> = services
         .iter()
         .flat_map(|service| service.targets().map(|target| target.id))

@@ -101,12 +101,33 @@ pub(crate) fn is_connected(socket: impl AsFd) -> bool {
 }
 
 pub(crate) fn read(socket: &OwnedFd, into: &mut [u8]) -> Read {
-    match rustix::net::recv(socket, into, RecvFlags::empty()) {
+    take(socket, into)
+}
+
+/// Looks at what there is and leaves it there.
+pub(crate) fn peek(socket: impl AsFd, into: &mut [u8]) -> Read {
+    received(rustix::net::recv(socket, into, RecvFlags::PEEK))
+}
+
+/// Reads past what stands above the socket, which is still in its beginnings.
+pub(crate) fn take(socket: impl AsFd, into: &mut [u8]) -> Read {
+    received(rustix::net::recv(socket, into, RecvFlags::empty()))
+}
+
+fn received(found: rustix::io::Result<(usize, usize)>) -> Read {
+    match found {
         Ok((0, _)) => Read::End,
         Ok((octets, _)) => Read::Some(octets),
         Err(Errno::AGAIN | Errno::INTR) => Read::Blocked,
         Err(_) => Read::Broken,
     }
+}
+
+/// Where the other side connected to.
+pub(crate) fn own_address(socket: impl AsFd) -> Option<SocketAddr> {
+    rustix::net::getsockname(socket)
+        .ok()
+        .and_then(|any| SocketAddr::try_from(any).ok())
 }
 
 /// Whether an idle connection is as silent as it should be.
@@ -120,7 +141,7 @@ pub(crate) fn is_silent(socket: impl AsFd) -> bool {
     matches!(found, Err(Errno::AGAIN))
 }
 
-pub(crate) fn write(socket: &OwnedFd, octets: &[u8]) -> Written {
+pub(crate) fn write(socket: impl AsFd, octets: &[u8]) -> Written {
     written(rustix::net::send(socket, octets, SendFlags::NOSIGNAL))
 }
 

@@ -24,7 +24,13 @@ pub struct ServiceStatus {
     pub errors: u64,
     /// Attempts at another server.
     pub retries: u64,
-    /// In file order.
+    /// Final responses by the status's first digit, 1xx first.
+    pub responses: [u64; 5],
+    /// Clients that wait for a server of its pools now.
+    pub queued: u64,
+    /// Lines of the access log that were left out.
+    pub log_dropped: u64,
+    /// In file order; backups behind the others, then the sorry server.
     pub servers: Vec<ServerStatus>,
 }
 
@@ -73,6 +79,13 @@ fn service_status(service: &Service) -> ServiceStatus {
         bytes_out: counters.sum(|c| &c.bytes_out),
         errors: counters.sum(|c| &c.errors),
         retries: counters.sum(|c| &c.retries),
+        responses: std::array::from_fn(|class| counters.sum(|c| &c.responses[class])),
+        queued: service
+            .pools
+            .iter()
+            .map(|pool| u64::from(pool.line.len()))
+            .sum(),
+        log_dropped: service.log.as_ref().map_or(0, |log| log.dropped()),
         servers: service
             .pools
             .iter()

@@ -17,6 +17,7 @@ use weir_sys::{Clock, now_ns};
 use crate::balance::Balance;
 use crate::context::{Context, Local, Ready, local, token};
 use crate::plan::{Listeners, Service, Shared};
+use crate::queue::Inbox;
 use crate::session::{Fate, Session};
 use crate::slab::{Key, Slab};
 use crate::socket;
@@ -71,6 +72,7 @@ pub(crate) struct Seed {
     shared: Arc<Shared>,
     wake: Arc<OwnedFd>,
     epoll: OwnedFd,
+    inbox: Arc<Inbox>,
 }
 
 impl Seed {
@@ -88,6 +90,7 @@ impl Seed {
         Ok(Self {
             number,
             shared,
+            inbox: Arc::new(Inbox::new(Arc::clone(&wake))),
             wake,
             epoll,
         })
@@ -105,7 +108,7 @@ impl Seed {
             sessions: Slab::new(),
             again: Vec::new(),
             any_paused: false,
-            cx: Context::new(self.number, self.epoll, now_ms(), seed),
+            cx: Context::new(self.number, self.epoll, now_ms(), seed, self.inbox),
         }
     }
 }
@@ -123,6 +126,13 @@ impl Worker {
             }
             for event in events.drain(..) {
                 self.dispatch(event);
+            }
+            for (key, line) in self.cx.inbox.take() {
+                match self.sessions.get(key) {
+                    Some(session) if session.is_queued() => self.turn(key, Session::called),
+                    // It has left: the next one's turn.
+                    _ => line.call(1),
+                }
             }
             for key in std::mem::take(&mut self.again) {
                 self.turn(key, Session::drive);

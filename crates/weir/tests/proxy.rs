@@ -3,6 +3,8 @@
 
 #[path = "proxy/keeper.rs"]
 mod keeper;
+#[path = "proxy/manners.rs"]
+mod manners;
 #[path = "proxy/origin.rs"]
 mod origin;
 #[path = "proxy/smuggling.rs"]

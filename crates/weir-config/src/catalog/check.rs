@@ -137,7 +137,7 @@ fn vias() -> Choices {
     }
 }
 
-fn proxy_protocols() -> Choices {
+pub(super) fn proxy_protocols() -> Choices {
     Choices {
         now: ProxyHeader::ALL
             .iter()

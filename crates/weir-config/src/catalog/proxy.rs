@@ -1,5 +1,7 @@
 //! Sections that only `forward = "proxy"` reads: timeouts, limits, routes.
 
+use weir_model::StickyMode;
+
 use super::*;
 
 /// `timeouts` of a proxy service.
@@ -110,6 +112,84 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "idle_servers = 16",
         )
         .known_as(&["keepalive", "pool_max_conn"]),
+    ],
+};
+
+fn sticky_modes() -> Choices {
+    Choices {
+        now: StickyMode::ALL.iter().map(|mode| mode.as_str()).collect(),
+        ..Choices::default()
+    }
+}
+
+/// `access_log` as a table.
+pub(crate) static ACCESS_LOG: Section = Section {
+    path: "service.NAME.access_log",
+    page: "access-log",
+    purpose: "An access log in a format of your choice.",
+    example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
+              \"proxy\"\nprotocol = \"http\"\npool = \"web\"\naccess_log = { path = \"/var/log/weir/web.json\", format = \
+              \"json\" }\n",
+    keys: &[
+        Key::new(
+            "path",
+            Kind::Words("a file, or `-`"),
+            Required,
+            "The file; `-` is standard output.",
+            "path = \"/var/log/weir/access.log\"",
+        )
+        .known_as(&["file"]),
+        Key::new(
+            "format",
+            Kind::Words("`combined`, `json`, or text with `{names}`"),
+            Default("combined"),
+            "Apache's combined format, a JSON object a line, or text of your own in which `{name}` stands for a value: `time` \
+             `date` `client` `port` `service` `pool` `server` `method` `target` `version` `host` `referer` `agent` `status` \
+             `bytes_in` `bytes_out` `request_ms` `queue_ms` `connect_ms` `response_ms` `total_ms` `retries` `end`. `end` is \
+             who ended the exchange and in which phase, in HAProxy's two letters; `--` = nobody before its time.",
+            "format = \"{client} {method} {target} {status} {total_ms}\"",
+        ),
+    ],
+};
+
+/// `sticky` of a pool.
+pub(crate) static STICKY: Section = Section {
+    path: "pool.NAME.sticky",
+    page: "sticky",
+    purpose: "A client of `http` services stays with the server that it got first, as long as that one is usable.",
+    example: "[pool.web]\nservers = [\"10.0.0.5\", \"10.0.0.6\"]\nsticky = { cookie = \"SRV\", secret = \"change me\" }\n",
+    keys: &[
+        Key::new(
+            "cookie",
+            Kind::Words("a cookie's name"),
+            Required,
+            "The cookie's name.",
+            "cookie = \"SRV\"",
+        )
+        .known_as(&["name"]),
+        Key::new(
+            "mode",
+            Kind::OneOf(sticky_modes),
+            Default("insert"),
+            "`insert`: Weir sets a cookie of its own, which servers never see. `rewrite`: the server sets it, and Weir puts the \
+             server's sign in place of the value. `prefix`: in front of the value, and takes it off again for the server.",
+            "mode = \"prefix\"",
+        ),
+        Key::new(
+            "secret",
+            Kind::Text,
+            Absent("whoever knows a server's address can compute its sign"),
+            "What the server's sign is computed with. Several directors with one secret agree; another secret makes all cookies \
+             worthless.",
+            "secret = \"change me\"",
+        ),
+        Key::new(
+            "attributes",
+            Kind::Text,
+            Default("Path=/; HttpOnly"),
+            "Attributes of a cookie that Weir sets, as they are sent.",
+            "attributes = \"Path=/; HttpOnly; Secure; SameSite=Lax\"",
+        ),
     ],
 };
 

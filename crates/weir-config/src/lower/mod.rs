@@ -3,6 +3,7 @@
 //! What two places say together is judged afterwards, by [`crate::verify`]; for that the spans go along. A thing with
 //! an error in it is left out or keeps its default, and the reading goes on.
 
+mod access_log;
 mod check;
 mod ipvs;
 mod node;
@@ -11,6 +12,7 @@ mod proxy;
 mod route;
 mod scheduler;
 mod service;
+mod sticky;
 mod tls;
 mod vrrp;
 

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::ops::Range;
 
-use weir_model::{Forward, Health, NoServer, OnRemove, Pool, Require, Server};
+use weir_model::{Forward, Health, NoServer, OnRemove, Pool, ProxyHeader, Require, Server};
 
 use super::check::{Placed, Shared, checks, command};
-use super::{LoweredPool, refuse, scheduler, tls, tunnel};
+use super::{LoweredPool, refuse, scheduler, sticky, tls, tunnel};
 use crate::address;
 use crate::catalog;
 use crate::code::Code;
@@ -37,6 +37,19 @@ pub(super) fn pool(
     let tls = tls::pool(sink, &view);
     pool.tls = tls.as_ref().map(|(tls, _)| tls.clone());
     pool.health = health(sink, &view);
+    if let Some((entry, _)) = view.get("scheduler") {
+        pool.hash_key = scheduler::key(sink, entry);
+    }
+    pool.queue_timeout = view
+        .duration(sink, "queue_timeout")
+        .unwrap_or(Pool::QUEUE_TIMEOUT);
+    pool.sticky = sticky::sticky(sink, &view);
+    pool.proxy_protocol = view.choice(
+        sink,
+        "proxy_protocol",
+        &ProxyHeader::ALL,
+        ProxyHeader::as_str,
+    );
     let written = view
         .get("check")
         .map(|(entry, kind)| checks(sink, shared, entry, kind));
@@ -148,6 +161,7 @@ fn server(
             let server =
                 address.and_then(|(text, span)| Some((addressed(sink, text, span)?, span.clone())));
             let weight = view.integer(sink, "weight");
+            let backup = view.flag(sink, "backup").unwrap_or(false);
             let (most, least) = thresholds(sink, &view);
             let forward = view.choice(sink, "forward", &Forward::ALL, Forward::as_str);
             let tunnel = view
@@ -168,6 +182,7 @@ fn server(
                         weight: weight.unwrap_or(server.weight),
                         max_connections: most,
                         min_connections: least,
+                        backup,
                         forward,
                         tunnel,
                         checks,

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use weir_model::{Network, Ports, Protocol, Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts};
 
-use super::{refuse, tls};
+use super::{access_log, refuse, tls};
 use crate::address;
 use crate::catalog;
 use crate::code::Code;
@@ -24,13 +24,15 @@ const LAYER_4: [&str; 6] = [
     "persistence",
 ];
 /// Keys of a service that only a proxy can have.
-const PROXY: [&str; 6] = [
+const PROXY: [&str; 8] = [
     "tls",
     "protocol",
     "timeouts",
     "limits",
     "forwarded",
     "trusted",
+    "proxy_protocol",
+    "access_log",
 ];
 
 /// A proxy service and where its parts are written.
@@ -105,6 +107,8 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
     proxy.tls = tls::service(sink, &view);
     proxy.forwarded = view.flag(sink, "forwarded").unwrap_or(true);
     proxy.trusted = trusted(sink, &view);
+    proxy.proxy_protocol = view.flag(sink, "proxy_protocol").unwrap_or(false);
+    proxy.access_log = access_log::access_log(sink, &view);
     LoweredProxy {
         proxy,
         name: entry.key_span.clone(),

@@ -1,6 +1,6 @@
 //! `scheduler` of a pool, with the names that HAProxy and nginx use.
 
-use weir_model::{Scheduler, SchedulerFlags, SchedulerKind};
+use weir_model::{HashKey, Scheduler, SchedulerFlags, SchedulerKind};
 
 use crate::catalog;
 use crate::code::Code;
@@ -80,6 +80,40 @@ pub(super) fn scheduler(sink: &mut Sink<'_>, entry: &Entry<'_>, kind: &Kind) -> 
             None
         }
     }
+}
+
+/// What `hash` hashes.
+pub(super) fn key(sink: &mut Sink<'_>, entry: &Entry<'_>) -> HashKey {
+    let Value::Table(table) = &entry.item.value else {
+        return HashKey::default();
+    };
+    let written = |name: &str| table.entries.iter().find(|entry| entry.key == name);
+    let Some(key) = written("key") else {
+        return HashKey::default();
+    };
+    let Value::Text(text) = &key.item.value else {
+        sink.push(wrong_type(&key.item, &Kind::Text));
+        return HashKey::default();
+    };
+    let hashes = written("name")
+        .is_some_and(|name| matches!(&name.item.value, Value::Text(name) if name == SchedulerKind::Hash.as_str()));
+    if !hashes {
+        sink.push(
+            Diagnostic::new(
+                Code::Contradiction,
+                &key.key_span,
+                "`key` is for `hash` alone",
+            )
+            .fix("leave it out, or write name = \"hash\""),
+        );
+    }
+    HashKey::from_text(text).unwrap_or_else(|| {
+        let message = format!("nothing of a request is called `{}`", text.escape_debug());
+        sink.push(Diagnostic::new(Code::UnknownValue, &key.item.span, message).fix(
+            "write \"source\", \"uri\", \"path\", \"header:NAME\", \"cookie:NAME\" or \"query:NAME\"",
+        ));
+        HashKey::default()
+    })
 }
 
 fn named(sink: &mut Sink<'_>, item: &Item<'_>, kind: &Kind) -> Option<Scheduler> {

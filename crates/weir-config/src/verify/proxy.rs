@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 
-use weir_model::{Ports, Protocol, ProxyProtocol, RouteAction};
+use weir_model::{Ports, Protocol, ProxyProtocol, RouteAction, SchedulerKind};
 
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
@@ -168,15 +168,9 @@ fn servers(sink: &mut Sink<'_>, proxy: &LoweredProxy, pool: &LoweredPool) {
                 .fix("add `servers`"),
         );
     }
-    if let Some(place) = &pool.sorry {
-        let message = "a sorry server is not built yet for proxy services";
-        sink.push(
-            Diagnostic::new(Code::NotBuilt, place, message)
-                .also(&proxy.name, "this one uses the pool"),
-        );
-    }
     if let Some(scheduler) = pool.pool.scheduler
-        && (!scheduler.kind.works_in_proxy() || scheduler.max_load_percent.is_some())
+        && (!scheduler.kind.works_in_proxy()
+            || (scheduler.max_load_percent.is_some() && scheduler.kind != SchedulerKind::Hash))
     {
         sink.push(
             Diagnostic::new(

@@ -201,7 +201,7 @@ pub(super) const fn number(kind: SchedulerKind) -> Number {
         SchedulerKind::Rr => Number::Rr,
         SchedulerKind::Wrr => Number::Wrr,
         SchedulerKind::Lc => Number::Lc,
-        SchedulerKind::Wlc | SchedulerKind::LeastTime => Number::Wlc,
+        SchedulerKind::Wlc | SchedulerKind::LeastTime | SchedulerKind::Hash => Number::Wlc,
         SchedulerKind::Sed => Number::Sed,
         SchedulerKind::Nq => Number::Nq,
         SchedulerKind::Fo => Number::Fo,

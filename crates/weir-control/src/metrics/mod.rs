@@ -3,6 +3,8 @@
 //! Names begin with `weir_`, totals end in `_total`, a thing is labelled by the words of the configuration. Nothing is
 //! counted here: every number comes from the [`Report`] and the [`Memory`] that the caller read.
 
+mod proxy;
+
 use std::fmt::Write as _;
 
 use crate::status::{Counters, Report, Server, Service};
@@ -105,6 +107,7 @@ pub fn render(report: &Report, memory: Memory) -> String {
     }
     services(&mut text, report);
     servers(&mut text, report);
+    proxy::proxies(&mut text, report);
     text.family(
         "weir_packets_total",
         "counter",

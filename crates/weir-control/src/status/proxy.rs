@@ -18,6 +18,15 @@ pub struct Proxied {
     pub errors: u64,
     /// Attempts at another server.
     pub retries: u64,
+    /// Final responses by the status's first digit, 1xx first.
+    #[serde(default)]
+    pub responses: [u64; 5],
+    /// Clients that wait for a server now.
+    #[serde(default)]
+    pub queued: u64,
+    /// Lines of the access log that were left out.
+    #[serde(default)]
+    pub log_dropped: u64,
 }
 
 const PROXY: &str = "proxy";
@@ -51,6 +60,9 @@ impl From<&ProxyStatus> for Service {
                 requests: numbers.requests,
                 errors: numbers.errors,
                 retries: numbers.retries,
+                responses: numbers.responses,
+                queued: numbers.queued,
+                log_dropped: numbers.log_dropped,
             }),
             servers: status.servers.iter().map(Server::from).collect(),
         }

@@ -247,7 +247,13 @@ impl Traffic {
         let by_checks = standing.filter(|_| !matches!(word, Some(Word::Drain | Word::Maint)));
         let name = (pool.name.clone(), numbers.name.clone());
         ProxyServerStatus {
-            weight: pool.server(&numbers.name).map_or(0, |server| server.weight),
+            weight: pool
+                .server(&numbers.name)
+                .or(pool
+                    .sorry
+                    .as_ref()
+                    .filter(|sorry| sorry.name == numbers.name))
+                .map_or(0, |server| server.weight),
             state,
             reason: reason.to_owned(),
             since: match by_checks {

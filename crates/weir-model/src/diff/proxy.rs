@@ -103,5 +103,15 @@ fn edits(old: &Proxy, new: &Proxy) -> Vec<Edit> {
         )
         .compare("forwarded", old.forwarded, new.forwarded, bool::to_string)
         .compare("trusted", networks(old), networks(new), String::clone)
+        .compare(
+            "proxy_protocol",
+            old.proxy_protocol,
+            new.proxy_protocol,
+            bool::to_string,
+        )
+        .compare("access_log", &old.access_log, &new.access_log, |log| {
+            log.as_ref()
+                .map_or("none".to_owned(), |log| log.path.clone())
+        })
         .0
 }

@@ -100,6 +100,7 @@ impl Session {
                 target.bytes_out.add(octets as u64);
                 let service = self.local.service.counters.of(cx.worker);
                 service.bytes_out.add(octets as u64);
+                self.count_out(octets);
             }
             Read::Blocked => upstream.ready.readable = false,
             Read::End | Read::Broken => {}
@@ -180,6 +181,7 @@ impl Session {
                 }
                 let service = self.local.service.counters.of(cx.worker);
                 service.bytes_in.add(octets as u64);
+                self.count_in(octets);
             }
             Read::Blocked => self.ready.readable = false,
             Read::End | Read::Broken => {}

@@ -5,13 +5,18 @@
 //! sent again, or what a side does not take as fast as the other gives.
 
 mod bulk;
+mod choice;
 mod handshake;
+mod line;
+mod preamble;
+mod record;
 mod request;
 mod response;
 mod tunnel;
 
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use weir_http::{Answer, Exchange};
 use weir_model::ProxyProtocol;
@@ -19,7 +24,9 @@ use weir_model::ProxyProtocol;
 use self::bulk::Bulk;
 use crate::balance::Tried;
 use crate::context::{BODY_ROOM, Context, HEAD_ROOM, Local, Ready, token};
+use crate::log::Note;
 use crate::pipe::Pipe;
+use crate::queue::Line;
 use crate::slab::Key;
 use crate::socket::{self, Read, Written};
 use crate::transport::Transport;
@@ -51,12 +58,16 @@ enum Moved {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
+    /// Waits to hear for whom the client speaks.
+    Preamble,
     /// TLS with the client begins.
     Handshake,
     /// Waits for the name that a client of TLS asks a server for.
     Overhears,
     /// Waits for a request's head.
     Request,
+    /// Waits for a place at a server.
+    Queue,
     /// Waits for a server to accept.
     Connect,
     /// A request is passed on, or its response.
@@ -97,6 +108,21 @@ pub(crate) struct Session {
     place: usize,
     tried: Tried,
     attempts: u32,
+    /// A server was chosen for the present exchange.
+    chosen: bool,
+    /// Of what the scheduler `hash` hashes.
+    hash: u64,
+    /// The server that the client's cookie names.
+    sticks_to: Option<usize>,
+    /// Where it stands, or stood before it was called.
+    line: Option<(u64, Arc<Line>)>,
+    /// Where the client connected to, as a proxy in front said.
+    spoken_to: Option<SocketAddr>,
+    /// When the server was asked, in nanoseconds, where somebody wants to know.
+    asked: u64,
+    note: Option<Box<Note>>,
+    /// Who ended the present exchange.
+    end: [u8; 2],
     /// What came from the client and is not dealt with; this much of it was searched for a head's end.
     input: Vec<u8>,
     looked: usize,
@@ -142,6 +168,14 @@ impl Session {
             place: 0,
             tried: Tried::default(),
             attempts: 0,
+            chosen: false,
+            hash: 0,
+            sticks_to: None,
+            line: None,
+            spoken_to: None,
+            asked: 0,
+            note: None,
+            end: record::WELL,
             input: Vec::new(),
             looked: 0,
             request: Vec::new(),
@@ -158,17 +192,31 @@ impl Session {
 
     /// Its first turn.
     pub(crate) fn begin(&mut self, key: Key, cx: &mut Context) -> Fate {
-        if self.transport.is_secure() {
-            self.phase = Phase::Handshake;
-        } else if self.is_routed() {
-            self.phase = Phase::Overhears;
-        } else if self.local.service.protocol == ProxyProtocol::Tcp {
-            let moved = self.connect(key, cx);
-            return self.go_on(moved, key, cx);
-        }
         let ms = self.local.service.timeouts.request;
         self.wait(key, cx, ms);
-        self.drive(key, cx)
+        let moved = if self.is_proxied() {
+            self.phase = Phase::Preamble;
+            Moved::On
+        } else {
+            self.start(key, cx)
+        };
+        self.go_on(moved, key, cx)
+    }
+
+    /// Who the client is, is known.
+    fn start(&mut self, key: Key, cx: &mut Context) -> Moved {
+        let tcp = self.local.service.protocol == ProxyProtocol::Tcp;
+        if tcp {
+            self.begin_note(cx);
+            self.hash = choice::hash_of_client(self.peer);
+        }
+        self.phase = match tcp {
+            _ if self.transport.is_secure() => Phase::Handshake,
+            true if self.is_routed() => Phase::Overhears,
+            true => return self.connect(key, cx),
+            false => Phase::Request,
+        };
+        Moved::On
     }
 
     /// Does all that can be done without waiting.
@@ -188,9 +236,11 @@ impl Session {
                 Moved::Ends => return Fate::Ends,
             }
             moved = match self.phase {
+                Phase::Preamble => self.take_preamble(key, cx),
                 Phase::Handshake => self.greet(key, cx),
                 Phase::Overhears => self.overhear(key, cx),
                 Phase::Request => self.take_request(key, cx),
+                Phase::Queue => self.stand(),
                 Phase::Connect => self.await_server(key, cx),
                 Phase::Exchange => self.pass_on(key, cx),
                 Phase::Tunnel => self.carry(key, cx),
@@ -210,9 +260,11 @@ impl Session {
     /// Enters epoll when it is the client that is waited for: one that comes, asks and goes never does.
     fn watch(&mut self, key: Key, cx: &Context) {
         let for_client = match self.phase {
-            Phase::Handshake
+            Phase::Preamble
+            | Phase::Handshake
             | Phase::Overhears
             | Phase::Request
+            | Phase::Queue
             | Phase::Tunnel
             | Phase::Farewell => true,
             Phase::Connect | Phase::Exchange => !self.exchange.request_done() || self.owes(),
@@ -232,10 +284,19 @@ impl Session {
     pub(crate) fn expire(&mut self, key: Key, cx: &mut Context) -> Fate {
         let moved = match self.phase {
             Phase::Overhears => self.lead(key, cx, None),
+            Phase::Preamble => Moved::Ends,
             Phase::Request if self.input.is_empty() => Moved::Ends,
+            Phase::Queue => {
+                self.step_out();
+                self.fail(key, cx, 503)
+            }
             Phase::Request => self.refuse(key, cx, 408),
             Phase::Connect => self.try_another(key, cx, 504),
-            Phase::Exchange if self.exchange.is_answered() => Moved::Ends,
+            Phase::Exchange if self.exchange.is_answered() => {
+                let client = !self.exchange.request_done() || self.owes();
+                self.blame(if client { *b"cD" } else { *b"sD" });
+                Moved::Ends
+            }
             Phase::Exchange if self.exchange.request_done() => self.fail(key, cx, 504),
             Phase::Exchange => self.fail(key, cx, 408),
             Phase::Handshake | Phase::Tunnel | Phase::Farewell => Moved::Ends,
@@ -266,8 +327,18 @@ impl Session {
             .get(self.pool)
             .map(|pool| pool.pool.clone());
         let same = |pool: &crate::plan::Targets| Some(&pool.pool) == former.as_ref();
+        let server = self
+            .local
+            .service
+            .pools
+            .get(self.pool)
+            .and_then(|pool| pool.list.get(self.place))
+            .map(|target| target.id);
         self.pool = local.service.pools.iter().position(same).unwrap_or(0);
-        self.place = usize::MAX;
+        let list = local.service.pools.get(self.pool).map(|pool| &pool.list);
+        let found = list.and_then(|list| list.iter().position(|target| Some(target.id) == server));
+        self.place = found.unwrap_or(usize::MAX);
+        self.sticks_to = None;
         self.tried = Tried::default();
         self.local = Rc::clone(local);
     }
@@ -279,6 +350,8 @@ impl Session {
 
     /// Gives back what it holds of others.
     pub(crate) fn end(&mut self, cx: &mut Context) {
+        self.record_rest(cx);
+        self.step_out();
         self.leave_server(cx, false);
         cx.recycle(std::mem::take(&mut self.request));
         cx.recycle(std::mem::take(&mut self.input));
@@ -290,6 +363,11 @@ impl Session {
     fn leave_server(&mut self, cx: &mut Context, stays: bool) {
         let key = std::mem::replace(&mut self.server, Key::NONE);
         if !key.is_none() {
+            let introduced = cx
+                .upstreams
+                .get(key)
+                .is_some_and(|upstream| upstream.introduced);
+            let stays = stays && !introduced;
             let service = &self.local.service;
             cx.release(key, stays, service.idle_servers, service.timeouts.idle);
         }
@@ -329,6 +407,7 @@ impl Session {
         if total == 0 {
             return true;
         }
+        self.count_out(total);
         self.local
             .service
             .counters
@@ -386,6 +465,7 @@ impl Session {
 
     /// Answers in the server's place, or ends where that cannot be.
     fn fail(&mut self, key: Key, cx: &mut Context, status: u16) -> Moved {
+        self.blame_for(status);
         self.leave_server(cx, false);
         let http = self.local.service.protocol == ProxyProtocol::Http;
         self.local.service.counters.of(cx.worker).errors.add(1);
@@ -411,6 +491,7 @@ impl Session {
         location: Option<&[u8]>,
         body: &str,
     ) -> Moved {
+        self.blame(*b"LR");
         let stays = self.exchange.client_could_stay() && !self.is_last(cx);
         let answer = Answer {
             status,
@@ -430,6 +511,7 @@ impl Session {
         let there = self.deliver(cx, &mut out, &[]);
         cx.out = out;
         if there {
+            self.record(cx, answer.status);
             self.after_response(key, cx, !answer.close)
         } else {
             Moved::Ends
@@ -441,6 +523,7 @@ impl Session {
         cx.recycle(std::mem::take(&mut self.request));
         self.sent = 0;
         self.replayable = false;
+        self.chosen = false;
         self.served = true;
         let timeouts = self.local.service.timeouts;
         if stays {

@@ -4,10 +4,13 @@ use std::rc::Rc;
 
 use weir_http::head::{self, head_end};
 use weir_http::{Client, Exchange, RequestEdit, route, write_request};
-use weir_model::{ProxyProtocol, RouteAction};
+use weir_model::{ProxyProtocol, RouteAction, SchedulerKind};
+use weir_sys::{Clock, now_ns};
 
+use super::choice::hash_of;
+use super::record::Part;
 use super::{Moved, Phase, Session};
-use crate::balance::Tried;
+use crate::balance::{Asked, Tried};
 use crate::context::{Context, HEAD_ROOM};
 use crate::slab::Key;
 use crate::socket::{self, Read};
@@ -80,12 +83,16 @@ impl Session {
                 if self.served && self.input.is_empty() {
                     self.wait(key, cx, service.timeouts.request);
                 }
+                self.begin_note(cx);
                 self.input = cx.buffer();
                 self.input.extend_from_slice(octets);
                 self.looked = octets.len();
                 return Moved::On;
             }
-            Err(refusal) => return self.refuse(key, cx, refusal.request_status()),
+            Err(refusal) => {
+                self.begin_note(cx);
+                return self.refuse(key, cx, refusal.request_status());
+            }
         };
         let (head, rest) = octets.split_at(request.len);
         let mut exchange = Exchange::new(&request);
@@ -96,6 +103,7 @@ impl Session {
         let counters = service.counters.of(cx.worker);
         counters.requests.add(1);
         counters.bytes_in.add((head.len() + body) as u64);
+        self.note_request(cx, head, &request, body);
         self.pool = 0;
         if let Some(at) = route::choose(&service.routes, head, &request, &cx.fields) {
             match (&service.routes[at].action, service.leads[at]) {
@@ -122,7 +130,17 @@ impl Session {
                 .iter()
                 .any(|network| network.contains(self.peer.ip())),
         });
+        let targets = &service.pools[self.pool];
+        if targets.scheduler.kind == SchedulerKind::Hash {
+            self.hash = hash_of(&targets.hash_key, self.peer, head, &request, &cx.fields);
+        }
+        self.sticks_to = None;
+        let mut add = Vec::new();
+        if let Some(sticky) = &targets.sticky {
+            self.look_for_sign(sticky, head, &mut cx.fields, &mut add);
+        }
         let edit = RequestEdit {
+            add: &add,
             client,
             host: service.host.as_bytes(),
             path: None,
@@ -155,33 +173,55 @@ impl Session {
 
     /// Chooses a server and gets a connection to it.
     pub(super) fn connect(&mut self, key: Key, cx: &mut Context) -> Moved {
+        self.choose(key, cx, false)
+    }
+
+    /// The same; `called` = its turn has come.
+    pub(super) fn choose(&mut self, key: Key, cx: &mut Context, called: bool) -> Moved {
         let local = Rc::clone(&self.local);
         let service = &local.service;
         loop {
-            let place = local.balances.borrow_mut()[self.pool].pick(
-                &service.pools[self.pool],
-                self.peer,
-                self.tried,
-                &mut cx.dice,
-            );
+            let targets = &service.pools[self.pool];
+            let may_wait = self.attempts == 0 && targets.queue_ms > 0;
+            if may_wait && !called && targets.line.len() > 0 && targets.is_busy() {
+                return self.queue_up(targets, key, cx);
+            }
+            let asked = Asked {
+                client: self.peer,
+                hash: self.hash,
+                sticks_to: self.sticks_to,
+                tried: self.tried,
+                now_ms: cx.now,
+            };
+            let place = local.balances.borrow_mut()[self.pool].pick(targets, &asked, &mut cx.dice);
             let Some(place) = place else {
+                if may_wait && targets.is_busy() {
+                    return self.queue_up(targets, key, cx);
+                }
                 if self.attempts == 0 && service.pools[self.pool].silent {
                     service.counters.of(cx.worker).errors.add(1);
                     return Moved::Ends;
                 }
                 return self.fail(key, cx, if self.attempts == 0 { 503 } else { 502 });
             };
-            self.place = place;
-            let target = &service.pools[self.pool].list[place];
+            let target = &targets.list[place];
+            if !target.load.take() {
+                // Another worker was faster.
+                continue;
+            }
+            if self.line.take().is_some() {
+                self.mark(Part::Queue);
+            }
+            (self.place, self.chosen) = (place, true);
             let port = target.port.unwrap_or(self.port);
             if service.protocol == ProxyProtocol::Http {
                 target.counters.of(cx.worker).requests.add(1);
                 if !self.fresh
+                    && targets.preamble.is_none()
                     && let Some(server) = cx.reuse(target, port, key, !self.replayable)
                 {
                     self.server = server;
-                    self.phase = Phase::Exchange;
-                    self.wait(key, cx, service.timeouts.server);
+                    self.ask(key, cx);
                     return Moved::On;
                 }
             }
@@ -192,10 +232,27 @@ impl Session {
                     self.wait(key, cx, service.timeouts.connect);
                     return Moved::Waits;
                 }
-                Err(_) if self.attempts < service.retries => self.count_attempt(cx),
-                Err(_) => return self.fail(key, cx, 502),
+                Err(_) => {
+                    target.give_back();
+                    if self.attempts >= service.retries {
+                        self.phase = Phase::Connect;
+                        return self.fail(key, cx, 502);
+                    }
+                    self.count_attempt(cx);
+                }
             }
         }
+    }
+
+    /// The server's connection stands: the request goes out.
+    fn ask(&mut self, key: Key, cx: &mut Context) {
+        self.mark(Part::Connect);
+        self.phase = Phase::Exchange;
+        let service = &self.local.service;
+        let learns = service.pools[self.pool].scheduler.kind == SchedulerKind::LeastTime;
+        self.asked = if learns { now_ns(Clock::Monotonic) } else { 0 };
+        let ms = service.timeouts.server;
+        self.wait(key, cx, ms);
     }
 
     fn count_attempt(&mut self, cx: &Context) {
@@ -225,18 +282,28 @@ impl Session {
         if upstream.ready.broken || !socket::is_connected(&upstream.transport) {
             return self.try_another(key, cx, 502);
         }
+        let service = Rc::clone(&self.local);
+        let targets = service.service.pools.get(self.pool);
+        if let Some(version) = targets.and_then(|targets| targets.preamble)
+            && !self.introduce(version, cx)
+        {
+            return self.try_another(key, cx, 502);
+        }
+        let Some(upstream) = cx.upstreams.get_mut(self.server) else {
+            return Moved::Ends;
+        };
         match upstream.transport.handshake(&mut upstream.ready) {
             Handshake::Done => {}
             Handshake::Waits => return Moved::Waits,
             Handshake::Failed => return self.mistrust(key, cx),
         }
-        let timeouts = self.local.service.timeouts;
         if self.local.service.protocol == ProxyProtocol::Tcp {
+            self.mark(Part::Connect);
             self.phase = Phase::Tunnel;
-            self.wait(key, cx, timeouts.tunnel);
+            let ms = self.local.service.timeouts.tunnel;
+            self.wait(key, cx, ms);
         } else {
-            self.phase = Phase::Exchange;
-            self.wait(key, cx, timeouts.server);
+            self.ask(key, cx);
         }
         Moved::On
     }

@@ -1,7 +1,11 @@
 //! Passing on a request's rest and its response.
 
-use weir_http::ServerEnd;
+use std::rc::Rc;
 
+use weir_http::{ResponseTouch, ServerEnd};
+use weir_sys::{Clock, now_ns};
+
+use super::record::Part;
 use super::{Moved, Phase, Session};
 use crate::context::{Context, HEAD_ROOM};
 use crate::slab::Key;
@@ -101,6 +105,7 @@ impl Session {
             Err(refusal) => return self.fail(key, cx, refusal.request_status()),
         };
         self.keep(cx, &scratch[body..octets]);
+        self.count_in(body);
         self.local
             .service
             .counters
@@ -175,6 +180,12 @@ impl Session {
     }
 
     fn answer(&mut self, key: Key, cx: &mut Context, octets: &[u8]) -> Moved {
+        let local = Rc::clone(&self.local);
+        let targets = local.service.pools.get(self.pool);
+        let first = !self.exchange.is_answered();
+        if first {
+            self.began_to_answer(cx);
+        }
         self.replayable = false;
         if self.sent == self.request.len() {
             self.sent = 0;
@@ -183,10 +194,15 @@ impl Session {
         let last = self.is_last(cx);
         let mut out = std::mem::take(&mut cx.out);
         out.clear();
-        let head = &self.local.service.head;
+        let head = &local.service.head;
+        let mut room = Vec::new();
+        let touch = match targets {
+            Some(targets) if first => self.touch(targets, &mut room),
+            _ => ResponseTouch::default(),
+        };
         let step = self
             .exchange
-            .server_data(octets, head, last, &mut cx.fields, &mut out);
+            .server_data(octets, head, last, &touch, &mut cx.fields, &mut out);
         let Ok(step) = step else {
             cx.out = out;
             return self.fail(key, cx, 502);
@@ -212,6 +228,20 @@ impl Session {
         Moved::On
     }
 
+    /// The first octets of a response: how long they took.
+    fn began_to_answer(&mut self, cx: &Context) {
+        if self.asked != 0
+            && let Some(upstream) = cx.upstreams.get(self.server)
+        {
+            let us = (now_ns(Clock::Monotonic) - self.asked) / 1_000;
+            upstream.target.load.learn(us, cx.now);
+            self.asked = 0;
+        }
+        if self.note.is_some() {
+            self.mark(Part::Response);
+        }
+    }
+
     pub(super) fn server_ended(&mut self, key: Key, cx: &mut Context) -> Moved {
         match self.exchange.server_end() {
             ServerEnd::Complete => self.finish(key, cx, false),
@@ -219,7 +249,9 @@ impl Session {
             // The client sees by the end of its connection that something is missing.
             ServerEnd::Truncated => {
                 self.local.service.counters.of(cx.worker).errors.add(1);
+                self.blame(*b"SD");
                 self.leave_server(cx, false);
+                self.record(cx, self.exchange.status());
                 self.after_response(key, cx, false)
             }
         }
@@ -227,6 +259,7 @@ impl Session {
 
     pub(super) fn finish(&mut self, key: Key, cx: &mut Context, server_stays: bool) -> Moved {
         self.leave_server(cx, server_stays);
+        self.record(cx, self.exchange.status());
         let stays = self.exchange.client_stays() && !self.client_ended;
         self.after_response(key, cx, stays)
     }

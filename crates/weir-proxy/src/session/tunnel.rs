@@ -87,6 +87,7 @@ impl Session {
         };
         match self.transport.read(&mut self.ready, scratch) {
             Read::Some(octets) => {
+                self.count_in(octets);
                 self.bulk.up = Bulk::after(octets);
                 self.local
                     .service

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 struct Seen {
     connections: AtomicU64,
     slow: AtomicBool,
+    present: AtomicU64,
+    at_once: AtomicU64,
     stop: AtomicBool,
     open: Mutex<Vec<TcpStream>>,
 }
@@ -71,6 +73,11 @@ impl Origin {
         self.seen.connections.load(Ordering::Relaxed)
     }
 
+    /// The most requests for `/slow` that were under way at once.
+    pub(crate) fn slow_at_once(&self) -> u64 {
+        self.seen.at_once.load(Ordering::Relaxed)
+    }
+
     /// Until a request for `/slow` is under way.
     pub(crate) fn wait_for_slow(&self) {
         let deadline = Instant::now() + Duration::from_secs(10);
@@ -123,9 +130,23 @@ fn http(stream: &TcpStream, name: &str, seen: &Seen) -> std::io::Result<()> {
                 reader.read_to_end(&mut nothing)?;
                 return Ok(());
             }
+            "/cookie" => ok(name).replacen("\r\n", "\r\nSet-Cookie: ID=abc; Path=/x\r\n", 1),
+            "/large" => {
+                let body: Vec<u8> = (0..5_000_000u32).map(|at| (at % 251) as u8).collect();
+                writer.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5000000\r\n\r\n")?;
+                writer.write_all(&body)?;
+                continue;
+            }
+            "/lag" => {
+                std::thread::sleep(Duration::from_millis(if name == "slow" { 60 } else { 1 }));
+                ok(name)
+            }
             "/slow" => {
                 seen.slow.store(true, Ordering::Relaxed);
+                let present = seen.present.fetch_add(1, Ordering::Relaxed) + 1;
+                seen.at_once.fetch_max(present, Ordering::Relaxed);
                 std::thread::sleep(Duration::from_millis(500));
+                seen.present.fetch_sub(1, Ordering::Relaxed);
                 ok("slow")
             }
             _ => ok(&format!("{name}\n{head}")),

@@ -1,0 +1,50 @@
+//! `sticky` of a pool.
+
+use weir_model::{Sticky, StickyMode};
+
+use crate::catalog;
+use crate::code::Code;
+use crate::diagnostic::Diagnostic;
+use crate::tree::Value;
+use crate::view::{Sink, View, wrong_type};
+
+/// What a cookie's name, or its attributes, may hold (RFC 6265 section 4.1.1).
+fn is_plain(octet: u8) -> bool {
+    octet.is_ascii_graphic() && !b"()<>@,;:\\\"/[]?={}".contains(&octet)
+}
+
+pub(super) fn sticky(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Sticky> {
+    let (entry, kind) = view.get("sticky")?;
+    let Value::Table(table) = &entry.item.value else {
+        sink.push(wrong_type(&entry.item, kind));
+        return None;
+    };
+    let view = View::open(sink, &catalog::STICKY, table, &entry.key_span);
+    let mode = view.choice(sink, "mode", &StickyMode::ALL, StickyMode::as_str);
+    let secret = view.text(sink, "secret").map(|(text, _)| text.to_owned());
+    let attributes = view.text(sink, "attributes");
+    if let Some((text, span)) = attributes
+        && !text
+            .bytes()
+            .all(|octet| octet == b' ' || octet.is_ascii_graphic())
+    {
+        sink.push(
+            Diagnostic::new(Code::BadText, span, "this cannot stand in a header field")
+                .fix("write visible ASCII, for example \"Path=/; Secure\""),
+        );
+    }
+    let (cookie, span) = view.text(sink, "cookie")?;
+    if cookie.is_empty() || !cookie.bytes().all(is_plain) {
+        let message = format!("no cookie is called `{}`", cookie.escape_debug());
+        sink.push(
+            Diagnostic::new(Code::BadName, span, message).fix("write letters, digits, `-` and `_`"),
+        );
+        return None;
+    }
+    Some(Sticky {
+        cookie: cookie.to_owned(),
+        mode: mode.unwrap_or_default(),
+        secret: secret.unwrap_or_default(),
+        attributes: attributes.map_or(String::new(), |(text, _)| text.to_owned()),
+    })
+}

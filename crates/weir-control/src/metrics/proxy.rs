@@ -1,0 +1,77 @@
+//! What only proxy services count.
+
+use super::{Text, of_service};
+use crate::status::{Proxied, Report};
+
+type Family = (
+    &'static str,
+    &'static str,
+    &'static str,
+    fn(&Proxied) -> u64,
+);
+
+const FAMILIES: [Family; 6] = [
+    ("requests_total", "counter", "Requests.", |proxy| {
+        proxy.requests
+    }),
+    (
+        "errors_total",
+        "counter",
+        "Answers of Weir's own in place of a server's.",
+        |proxy| proxy.errors,
+    ),
+    (
+        "retries_total",
+        "counter",
+        "Attempts at another server.",
+        |proxy| proxy.retries,
+    ),
+    ("clients", "gauge", "Clients connected.", |proxy| {
+        proxy.clients
+    }),
+    (
+        "queued",
+        "gauge",
+        "Clients that wait for a server.",
+        |proxy| proxy.queued,
+    ),
+    (
+        "log_dropped_total",
+        "counter",
+        "Lines of the access log that were left out.",
+        |proxy| proxy.log_dropped,
+    ),
+];
+
+/// Nothing where there is no proxy service.
+pub(super) fn proxies(text: &mut Text, report: &Report) {
+    let all = || {
+        let services = report.services.iter();
+        services.filter_map(|service| Some((service, service.proxy.as_ref()?)))
+    };
+    if all().next().is_none() {
+        return;
+    }
+    for (name, kind, help, value) in FAMILIES {
+        let name = format!("weir_proxy_{name}");
+        text.family(&name, kind, help);
+        for (service, proxy) in all() {
+            text.sample(&name, &of_service(service), value(proxy));
+        }
+    }
+    let name = "weir_proxy_responses_total";
+    text.family(
+        name,
+        "counter",
+        "Final responses by the class of their status.",
+    );
+    for (service, proxy) in all() {
+        for (class, count) in ["1xx", "2xx", "3xx", "4xx", "5xx"]
+            .iter()
+            .zip(proxy.responses)
+        {
+            let [label, pool] = of_service(service);
+            text.sample(name, &[label, pool, ("class", class)], count);
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! A line of an access log.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+
+use weir_model::LogFormat;
+
+/// What is known of an exchange when it is over. Text is as the client sent it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Line<'a> {
+    /// Milliseconds since 1970, at the end.
+    pub time_ms: u64,
+    /// Who asked.
+    pub client: SocketAddr,
+    /// The service.
+    pub service: &'a str,
+    /// The pool; empty where Weir answered by itself.
+    pub pool: &'a str,
+    /// The server; empty where none was chosen.
+    pub server: &'a str,
+    /// The method; empty of a TCP service, or of what was no request.
+    pub method: &'a [u8],
+    /// The target as sent.
+    pub target: &'a [u8],
+    /// Of HTTP.
+    pub version: &'static str,
+    /// `Host`.
+    pub host: &'a [u8],
+    /// `Referer`.
+    pub referer: &'a [u8],
+    /// `User-Agent`.
+    pub agent: &'a [u8],
+    /// Of the response; 0 = none was sent.
+    pub status: u16,
+    /// Octets from the client.
+    pub bytes_in: u64,
+    /// Octets to the client.
+    pub bytes_out: u64,
+    /// Microseconds: until the head was there, in the queue, until a connection stood, until the response began, in all.
+    pub spent_us: [u64; 5],
+    /// Other servers tried.
+    pub retries: u32,
+    /// Who ended it and in which phase, in HAProxy's letters.
+    pub end: [u8; 2],
+}
+
+impl Line<'_> {
+    /// Appends the line, its newline included.
+    pub fn write(&self, format: &LogFormat, out: &mut Vec<u8>) {
+        match format {
+            LogFormat::Combined => self.combined(out),
+            LogFormat::Json => self.json(out),
+            LogFormat::Template(text) => self.template(text, out),
+        }
+        out.push(b'\n');
+    }
+
+    fn combined(&self, out: &mut Vec<u8>) {
+        self.template("{client} - - [{date}] \"", out);
+        if self.method.is_empty() {
+            out.push(b'-');
+        } else {
+            self.template("{method} {target} {version}", out);
+        }
+        self.template("\" {status} {bytes_out} \"", out);
+        or_dash(self.referer, out);
+        out.extend_from_slice(b"\" \"");
+        or_dash(self.agent, out);
+        out.push(b'"');
+    }
+
+    fn json(&self, out: &mut Vec<u8>) {
+        for (at, name) in LogFormat::NAMES
+            .iter()
+            .filter(|name| **name != "date")
+            .enumerate()
+        {
+            out.extend_from_slice(if at == 0 { b"{" } else { b"," });
+            let _ = write!(out, "\"{name}\":");
+            let text = self.text(name);
+            match text {
+                Some(text) => {
+                    out.push(b'"');
+                    escaped(text, out, Escape::Json);
+                    out.push(b'"');
+                }
+                None if matches!(*name, "time" | "client") => {
+                    out.push(b'"');
+                    self.number(name, out);
+                    out.push(b'"');
+                }
+                None => self.number(name, out),
+            }
+        }
+        out.push(b'}');
+    }
+
+    fn template(&self, text: &str, out: &mut Vec<u8>) {
+        let mut rest = text;
+        while let Some((before, tail)) = rest.split_once('{') {
+            out.extend_from_slice(before.as_bytes());
+            let Some((name, after)) = tail.split_once('}') else {
+                return;
+            };
+            match self.text(name) {
+                Some(value) => escaped(value, out, Escape::Plain),
+                None => self.number(name, out),
+            }
+            rest = after;
+        }
+        out.extend_from_slice(rest.as_bytes());
+    }
+
+    /// A value that is text already.
+    fn text(&self, name: &str) -> Option<&[u8]> {
+        Some(match name {
+            "service" => self.service.as_bytes(),
+            "pool" => self.pool.as_bytes(),
+            "server" => self.server.as_bytes(),
+            "method" => self.method,
+            "target" => self.target,
+            "version" => self.version.as_bytes(),
+            "host" => self.host,
+            "referer" => self.referer,
+            "agent" => self.agent,
+            "end" => &self.end,
+            _ => return None,
+        })
+    }
+
+    fn number(&self, name: &str, out: &mut Vec<u8>) {
+        let [request, queue, connect, response, total] = self.spent_us;
+        let mut ms = |us: u64| {
+            let _ = write!(out, "{}.{:03}", us / 1_000, us % 1_000);
+        };
+        match name {
+            "request_ms" => return ms(request),
+            "queue_ms" => return ms(queue),
+            "connect_ms" => return ms(connect),
+            "response_ms" => return ms(response),
+            "total_ms" => return ms(total),
+            _ => {}
+        }
+        // Writing into memory cannot fail.
+        let _ = match name {
+            "client" => write!(out, "{}", self.client.ip()),
+            "port" => write!(out, "{}", self.client.port()),
+            "status" => write!(out, "{}", self.status),
+            "bytes_in" => write!(out, "{}", self.bytes_in),
+            "bytes_out" => write!(out, "{}", self.bytes_out),
+            "retries" => write!(out, "{}", self.retries),
+            "time" => {
+                let at = Moment::of(self.time_ms);
+                write!(
+                    out,
+                    "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z",
+                    at.year,
+                    at.month,
+                    at.day,
+                    at.hour,
+                    at.minute,
+                    at.second,
+                    self.time_ms % 1_000
+                )
+            }
+            "date" => {
+                const MONTHS: [&str; 12] = [
+                    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov",
+                    "Dec",
+                ];
+                let at = Moment::of(self.time_ms);
+                let month = MONTHS[(at.month - 1) as usize];
+                write!(
+                    out,
+                    "{:02}/{month}/{:04}:{:02}:{:02}:{:02} +0000",
+                    at.day, at.year, at.hour, at.minute, at.second
+                )
+            }
+            _ => Ok(()),
+        };
+    }
+}
+
+/// Universal time in the calendar.
+struct Moment {
+    year: u64,
+    month: u64,
+    day: u64,
+    hour: u64,
+    minute: u64,
+    second: u64,
+}
+
+impl Moment {
+    /// By Howard Hinnant's `civil_from_days`.
+    const fn of(ms: u64) -> Self {
+        let seconds = ms / 1_000;
+        let days = seconds / 86_400 + 719_468;
+        let era = days / 146_097;
+        let day_of_era = days % 146_097;
+        let year_of_era =
+            (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let shifted = (5 * day_of_year + 2) / 153;
+        let month = if shifted < 10 {
+            shifted + 3
+        } else {
+            shifted - 9
+        };
+        let year = year_of_era + era * 400;
+        Self {
+            year: if month <= 2 { year + 1 } else { year },
+            month,
+            day: day_of_year - (153 * shifted + 2) / 5 + 1,
+            hour: seconds / 3_600 % 24,
+            minute: seconds / 60 % 60,
+            second: seconds % 60,
+        }
+    }
+}
+
+fn or_dash(text: &[u8], out: &mut Vec<u8>) {
+    if text.is_empty() {
+        out.push(b'-');
+    } else {
+        escaped(text, out, Escape::Plain);
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Escape {
+    /// `\xNN`, as nginx does.
+    Plain,
+    Json,
+}
+
+/// No client can end a line, or a quotation.
+fn escaped(text: &[u8], out: &mut Vec<u8>, how: Escape) {
+    for octet in text {
+        match octet {
+            b'"' | b'\\' if how == Escape::Json => out.extend_from_slice(&[b'\\', *octet]),
+            b' '..=b'~' if !matches!(octet, b'"' | b'\\') => out.push(*octet),
+            _ => {
+                // Octets above ASCII are no characters by themselves: they are shown as Latin-1.
+                let _ = match how {
+                    Escape::Plain => write!(out, "\\x{octet:02X}"),
+                    Escape::Json => write!(out, "\\u{octet:04x}"),
+                };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line() -> Line<'static> {
+        Line {
+            time_ms: 1_795_267_384_042,
+            client: "192.0.2.1:4711".parse().unwrap(),
+            service: "web",
+            pool: "p",
+            server: "10.0.0.5",
+            method: b"GET",
+            target: b"/a\"b",
+            version: "HTTP/1.1",
+            host: b"a.example",
+            referer: b"",
+            agent: b"x\\\xff\n",
+            status: 200,
+            bytes_in: 10,
+            bytes_out: 2_000,
+            spent_us: [0, 0, 120, 1_500, 12_345],
+            retries: 0,
+            end: *b"--",
+        }
+    }
+
+    fn written(format: &LogFormat) -> String {
+        let mut out = Vec::new();
+        line().write(format, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn combined_is_apaches() {
+        assert_eq!(
+            written(&LogFormat::Combined),
+            "192.0.2.1 - - [21/Nov/2026:13:23:04 +0000] \"GET /a\\x22b HTTP/1.1\" 200 2000 \"-\" \"x\\x5C\\xFF\\x0A\"\n"
+        );
+    }
+
+    #[test]
+    fn json_is_json() {
+        let value: serde_json::Value = serde_json::from_str(&written(&LogFormat::Json)).unwrap();
+        assert_eq!(value["time"], "2026-11-21T13:23:04.042Z");
+        assert_eq!(value["target"], "/a\"b");
+        assert_eq!(value["agent"], "x\\\u{ff}\n");
+        assert_eq!(value["total_ms"], 12.345);
+        assert_eq!(value["end"], "--");
+    }
+
+    #[test]
+    fn a_template_says_what_is_asked_for() {
+        let format = LogFormat::Template("{client}:{port} {status} {end} {connect_ms}".to_owned());
+        assert_eq!(written(&format), "192.0.2.1:4711 200 -- 0.120\n");
+    }
+
+    #[test]
+    fn the_calendar_knows_leap_years() {
+        for (ms, date) in [
+            (0, (1970, 1, 1)),
+            (951_782_400_000, (2000, 2, 29)),
+            (4_107_542_399_000, (2100, 2, 28)),
+        ] {
+            let at = Moment::of(ms);
+            assert_eq!((at.year, at.month, at.day), date);
+        }
+    }
+
+    #[test]
+    fn every_name_is_known() {
+        for name in LogFormat::NAMES {
+            let mut out = Vec::new();
+            line().template(&format!("[{{{name}}}]"), &mut out);
+            assert!(out.len() > 2 || name == "referer", "{name}");
+        }
+    }
+}

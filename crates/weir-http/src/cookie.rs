@@ -1,0 +1,161 @@
+//! Cookies and parameters as places in what a client sent, and the sign by which a client comes back to its server.
+
+use std::ops::Range;
+
+use crate::octet::trim;
+
+/// Where the value of the cookie `name` stands in a `Cookie` field's value.
+pub fn find(value: &[u8], name: &[u8]) -> Option<Range<usize>> {
+    let mut at = 0;
+    for pair in value.split(|octet| *octet == b';') {
+        let start = at;
+        at += pair.len() + 1;
+        let Some(equals) = pair.iter().position(|octet| *octet == b'=') else {
+            continue;
+        };
+        if trim(&pair[..equals]) == name {
+            return Some(start + equals + 1..start + pair.len());
+        }
+    }
+    None
+}
+
+/// The field's value without the cookie whose value stands at `place`; empty when no other is left.
+pub fn without(value: &[u8], place: &Range<usize>) -> Vec<u8> {
+    let begin = value[..place.start]
+        .iter()
+        .rposition(|octet| *octet == b';')
+        .map_or(0, |at| at + 1);
+    let before = trim(&value[..begin.saturating_sub(1)]);
+    let after = value.get(place.end + 1..).map_or(&b""[..], trim);
+    let between: &[u8] = if before.is_empty() || after.is_empty() {
+        b""
+    } else {
+        b"; "
+    };
+    [before, between, after].concat()
+}
+
+/// The value of the parameter `name` in a query; empty where it has none.
+pub fn parameter<'a>(query: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    query.split(|octet| *octet == b'&').find_map(|pair| {
+        let equals = pair.iter().position(|octet| *octet == b'=');
+        let (key, value) = equals.map_or((pair, &pair[pair.len()..]), |at| {
+            (&pair[..at], &pair[at + 1..])
+        });
+        (key == name).then_some(value)
+    })
+}
+
+/// What stands behind the `?` of a target.
+pub fn query_of(target: &[u8]) -> &[u8] {
+    let mark = target.iter().position(|octet| *octet == b'?');
+    mark.map_or(&[], |at| &target[at + 1..])
+}
+
+/// Sixteen hexadecimal digits that only one who knows `secret` can find for `server`.
+pub fn sign(secret: &str, server: &str) -> [u8; 16] {
+    let key = (
+        siphash((0x7765_6972, 0x7374_6963), secret.as_bytes()),
+        siphash((0x6b79_0000, 0x636f_6f6b), secret.as_bytes()),
+    );
+    let value = siphash(key, server.as_bytes());
+    let mut text = [0; 16];
+    for (at, digit) in text.iter_mut().enumerate() {
+        let nibble = (value >> (60 - 4 * at)) as usize & 0xf;
+        *digit = b"0123456789abcdef"[nibble];
+    }
+    text
+}
+
+/// SipHash-2-4 (Aumasson and Bernstein).
+pub fn siphash((k0, k1): (u64, u64), input: &[u8]) -> u64 {
+    let mut v = [
+        k0 ^ 0x736f_6d65_7073_6575,
+        k1 ^ 0x646f_7261_6e64_6f6d,
+        k0 ^ 0x6c79_6765_6e65_7261,
+        k1 ^ 0x7465_6462_7974_6573,
+    ];
+    let mut words = input.chunks_exact(8);
+    for word in &mut words {
+        let word = word
+            .iter()
+            .rev()
+            .fold(0, |sum, octet| sum << 8 | u64::from(*octet));
+        v[3] ^= word;
+        rounds(&mut v, 2);
+        v[0] ^= word;
+    }
+    let rest = words
+        .remainder()
+        .iter()
+        .rev()
+        .fold(0, |sum, octet| sum << 8 | u64::from(*octet));
+    let last = (input.len() as u64) << 56 | rest;
+    v[3] ^= last;
+    rounds(&mut v, 2);
+    v[0] ^= last;
+    v[2] ^= 0xff;
+    rounds(&mut v, 4);
+    v[0] ^ v[1] ^ v[2] ^ v[3]
+}
+
+fn rounds(v: &mut [u64; 4], count: usize) {
+    for _ in 0..count {
+        v[0] = v[0].wrapping_add(v[1]);
+        v[1] = v[1].rotate_left(13) ^ v[0];
+        v[0] = v[0].rotate_left(32);
+        v[2] = v[2].wrapping_add(v[3]);
+        v[3] = v[3].rotate_left(16) ^ v[2];
+        v[0] = v[0].wrapping_add(v[3]);
+        v[3] = v[3].rotate_left(21) ^ v[0];
+        v[2] = v[2].wrapping_add(v[1]);
+        v[1] = v[1].rotate_left(17) ^ v[2];
+        v[2] = v[2].rotate_left(32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cookie_is_found_by_its_whole_name() {
+        let value = b"a=1; SRV=x=y;b=2;  c ; SRV=later";
+        let place = find(value, b"SRV").unwrap();
+        assert_eq!(&value[place.clone()], b"x=y");
+        assert_eq!(without(value, &place), b"a=1; b=2;  c ; SRV=later");
+        assert_eq!(find(value, b"RV"), None);
+        assert_eq!(find(value, b"c"), None);
+        let alone = b"SRV=1";
+        assert_eq!(without(alone, &find(alone, b"SRV").unwrap()), b"");
+        let last = b"a=1; SRV=1";
+        assert_eq!(without(last, &find(last, b"SRV").unwrap()), b"a=1");
+        let first = b"SRV=1; a=1";
+        assert_eq!(without(first, &find(first, b"SRV").unwrap()), b"a=1");
+    }
+
+    #[test]
+    fn a_parameter_may_be_empty() {
+        assert_eq!(parameter(b"a=1&b&c=", b"a"), Some(&b"1"[..]));
+        assert_eq!(parameter(b"a=1&b&c=", b"b"), Some(&b""[..]));
+        assert_eq!(parameter(b"a=1&b&c=", b"d"), None);
+        assert_eq!(query_of(b"/x?a=1?b"), b"a=1?b");
+        assert_eq!(query_of(b"/x"), b"");
+    }
+
+    #[test]
+    fn the_hash_is_siphash_2_4() {
+        // The authors' test vectors: key 00…0f, inputs 00…00, 00…0e.
+        let key = (0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908);
+        let input: Vec<u8> = (0..15).collect();
+        assert_eq!(siphash(key, &[]), 0x726f_db47_dd0e_0e31);
+        assert_eq!(siphash(key, &input), 0xa129_ca61_49be_45e5);
+    }
+
+    #[test]
+    fn signs_differ_by_secret_and_server() {
+        assert_ne!(sign("a", "10.0.0.5"), sign("b", "10.0.0.5"));
+        assert_ne!(sign("a", "10.0.0.5"), sign("a", "10.0.0.6"));
+    }
+}

@@ -1,0 +1,277 @@
+//! The PROXY protocol, versions 1 and 2 (HAProxy's `doc/proxy-protocol.txt`): a proxy says in front of the first octet for whom
+//! it speaks. Addresses are read; what else version 2 may carry is stepped over.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use weir_model::ProxyHeader;
+
+use crate::refusal::Refusal;
+
+const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
+/// The longest line of version 1, CRLF included.
+const LINE_MAX: usize = 107;
+/// The longest header of version 2 that is taken.
+const HEADER_MAX: usize = 4096;
+
+/// What stands in front.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Preamble {
+    /// The proxy speaks for itself, or of something that is no TCP.
+    Local {
+        /// Octets of the header.
+        len: usize,
+    },
+    /// It speaks for a client.
+    Client {
+        /// Octets of the header.
+        len: usize,
+        /// The client.
+        source: SocketAddr,
+        /// Where it connected to.
+        destination: SocketAddr,
+    },
+}
+
+impl Preamble {
+    /// Octets of the header.
+    #[allow(clippy::len_without_is_empty)]
+    pub const fn len(&self) -> usize {
+        match self {
+            Self::Local { len } | Self::Client { len, .. } => *len,
+        }
+    }
+}
+
+/// Reads a header; `None` while it is not all there.
+///
+/// # Errors
+/// It is none.
+pub fn read(input: &[u8]) -> Result<Option<Preamble>, Refusal> {
+    let signed = input.len().min(SIGNATURE.len());
+    if input[..signed] == SIGNATURE[..signed] {
+        return if signed == SIGNATURE.len() {
+            binary(input)
+        } else {
+            Ok(None)
+        };
+    }
+    let begun = input.len().min(b"PROXY ".len());
+    if input[..begun] != b"PROXY "[..begun] {
+        return Err(Refusal::Preamble);
+    }
+    let end = input
+        .iter()
+        .take(LINE_MAX)
+        .position(|octet| *octet == b'\n');
+    match end {
+        Some(end) if end > 0 && input[end - 1] == b'\r' => {
+            line(&input[..end - 1], end + 1).map(Some)
+        }
+        Some(_) => Err(Refusal::Preamble),
+        None if input.len() >= LINE_MAX => Err(Refusal::Preamble),
+        None => Ok(None),
+    }
+}
+
+fn line(text: &[u8], len: usize) -> Result<Preamble, Refusal> {
+    let text = std::str::from_utf8(text).map_err(|_| Refusal::Preamble)?;
+    let mut words = text.split(' ').skip(1);
+    let family = words.next();
+    if family == Some("UNKNOWN") {
+        return Ok(Preamble::Local { len });
+    }
+    let mut next = || words.next().ok_or(Refusal::Preamble);
+    let (from, to, from_port, to_port) = (next()?, next()?, next()?, next()?);
+    let address = |text: &str| match family {
+        Some("TCP4") => text
+            .parse::<Ipv4Addr>()
+            .map(IpAddr::V4)
+            .map_err(|_| Refusal::Preamble),
+        Some("TCP6") => text
+            .parse::<Ipv6Addr>()
+            .map(IpAddr::V6)
+            .map_err(|_| Refusal::Preamble),
+        _ => Err(Refusal::Preamble),
+    };
+    let port = |text: &str| {
+        let plain = text.bytes().all(|octet| octet.is_ascii_digit());
+        text.parse::<u16>()
+            .ok()
+            .filter(|_| plain)
+            .ok_or(Refusal::Preamble)
+    };
+    let client = Preamble::Client {
+        len,
+        source: SocketAddr::new(address(from)?, port(from_port)?),
+        destination: SocketAddr::new(address(to)?, port(to_port)?),
+    };
+    if words.next().is_some() {
+        Err(Refusal::Preamble)
+    } else {
+        Ok(client)
+    }
+}
+
+fn binary(input: &[u8]) -> Result<Option<Preamble>, Refusal> {
+    let Some(&[command, family, high, low]) = input.get(12..16) else {
+        return Ok(None);
+    };
+    let len = 16 + usize::from(u16::from_be_bytes([high, low]));
+    if command >> 4 != 2 || len > HEADER_MAX {
+        return Err(Refusal::Preamble);
+    }
+    let Some(rest) = input.get(16..len) else {
+        return Ok(None);
+    };
+    match (command & 0xf, family) {
+        (0, _) => Ok(Some(Preamble::Local { len })),
+        (1, 0x11) => {
+            let block: &[u8; 12] = rest.first_chunk().ok_or(Refusal::Preamble)?;
+            let [a, b, c, d, e, f, g, h, p, q, r, s] = *block;
+            Ok(Some(Preamble::Client {
+                len,
+                source: (Ipv4Addr::new(a, b, c, d), u16::from_be_bytes([p, q])).into(),
+                destination: (Ipv4Addr::new(e, f, g, h), u16::from_be_bytes([r, s])).into(),
+            }))
+        }
+        (1, 0x21) => {
+            let (source, rest) = rest.split_first_chunk::<16>().ok_or(Refusal::Preamble)?;
+            let (destination, rest) = rest.split_first_chunk::<16>().ok_or(Refusal::Preamble)?;
+            let [p, q, r, s] = *rest.first_chunk().ok_or(Refusal::Preamble)?;
+            Ok(Some(Preamble::Client {
+                len,
+                source: (Ipv6Addr::from(*source), u16::from_be_bytes([p, q])).into(),
+                destination: (Ipv6Addr::from(*destination), u16::from_be_bytes([r, s])).into(),
+            }))
+        }
+        // Other families name nobody that TCP could.
+        (1, _) => Ok(Some(Preamble::Local { len })),
+        _ => Err(Refusal::Preamble),
+    }
+}
+
+/// Appends a header for a client that connected to `destination`.
+pub fn write(version: ProxyHeader, source: SocketAddr, destination: SocketAddr, out: &mut Vec<u8>) {
+    let (source, destination) = alike(source, destination);
+    match version {
+        ProxyHeader::V1 => {
+            let family = if source.is_ipv4() { "TCP4" } else { "TCP6" };
+            let text = format!(
+                "PROXY {family} {} {} {} {}\r\n",
+                source.ip(),
+                destination.ip(),
+                source.port(),
+                destination.port()
+            );
+            out.extend_from_slice(text.as_bytes());
+        }
+        ProxyHeader::V2 => {
+            out.extend_from_slice(SIGNATURE);
+            out.push(0x21);
+            match (source.ip(), destination.ip()) {
+                (IpAddr::V4(from), IpAddr::V4(to)) => {
+                    out.extend_from_slice(&[0x11, 0, 12]);
+                    out.extend_from_slice(&from.octets());
+                    out.extend_from_slice(&to.octets());
+                }
+                (from, to) => {
+                    out.extend_from_slice(&[0x21, 0, 36]);
+                    out.extend_from_slice(&wide(from).octets());
+                    out.extend_from_slice(&wide(to).octets());
+                }
+            }
+            out.extend_from_slice(&source.port().to_be_bytes());
+            out.extend_from_slice(&destination.port().to_be_bytes());
+        }
+    }
+}
+
+const fn wide(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    }
+}
+
+/// One family for both: a header has one.
+fn alike(source: SocketAddr, destination: SocketAddr) -> (SocketAddr, SocketAddr) {
+    if source.is_ipv4() == destination.is_ipv4() {
+        return (source, destination);
+    }
+    let widen =
+        |address: SocketAddr| SocketAddr::new(IpAddr::V6(wide(address.ip())), address.port());
+    (widen(source), widen(destination))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for (from, to) in [
+            ("192.0.2.1:1", "198.51.100.2:65535"),
+            ("[2001:db8::1]:80", "[::1]:443"),
+        ] {
+            for version in ProxyHeader::ALL {
+                let (source, destination) = (address(from), address(to));
+                let mut text = Vec::new();
+                write(version, source, destination, &mut text);
+                let len = text.len();
+                text.extend_from_slice(b"GET / HTTP/1.1\r\n");
+                assert_eq!(
+                    read(&text),
+                    Ok(Some(Preamble::Client {
+                        len,
+                        source,
+                        destination
+                    }))
+                );
+                for short in 0..len {
+                    assert_eq!(read(&text[..short]), Ok(None), "{version:?} {short}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_names_nobody_is_stepped_over() {
+        assert_eq!(
+            read(b"PROXY UNKNOWN\r\n"),
+            Ok(Some(Preamble::Local { len: 15 }))
+        );
+        assert_eq!(
+            read(b"PROXY UNKNOWN ::1 ::1 1 2\r\n"),
+            Ok(Some(Preamble::Local { len: 27 }))
+        );
+        let mut local = SIGNATURE.to_vec();
+        local.extend_from_slice(&[0x20, 0, 0, 3, 1, 2, 3]);
+        assert_eq!(read(&local), Ok(Some(Preamble::Local { len: 19 })));
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        for wrong in [
+            b"GET / HTTP/1.1\r\n".as_slice(),
+            b"PROXY TCP4 192.0.2.1 192.0.2.2 1\r\n",
+            b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2 3\r\n",
+            b"PROXY TCP4 ::1 ::1 1 2\r\n",
+            b"PROXY TCP4 192.0.2.1 192.0.2.2 +1 2\r\n",
+            b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\n",
+            b"PROXY TCP5 192.0.2.1 192.0.2.2 1 2\r\n",
+            &[b'P'; 200],
+        ] {
+            assert_eq!(read(wrong), Err(Refusal::Preamble), "{wrong:?}");
+        }
+        let mut long = b"PROXY ".to_vec();
+        long.resize(LINE_MAX, b'x');
+        assert_eq!(read(&long), Err(Refusal::Preamble));
+        let mut version = SIGNATURE.to_vec();
+        version.extend_from_slice(&[0x11, 0x11, 0, 12]);
+        assert_eq!(read(&version), Err(Refusal::Preamble));
+    }
+}

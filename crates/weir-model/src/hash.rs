@@ -1,0 +1,80 @@
+//! `key` of the scheduler `hash`: by what requests belong together.
+
+use std::fmt;
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub enum HashKey {
+    /// The client's address.
+    #[default]
+    Source,
+    /// Path and query as they are sent.
+    Uri,
+    /// The path without the query.
+    Path,
+    /// The value of a header field, its name in lower case.
+    Header(String),
+    /// The value of a cookie.
+    Cookie(String),
+    /// The value of a parameter in the query.
+    Query(String),
+}
+
+impl HashKey {
+    /// As it is written: `source`, `uri`, `path`, `header:NAME`, `cookie:NAME`, `query:NAME`.
+    pub fn from_text(text: &str) -> Option<Self> {
+        let named = |name: &str| (!name.is_empty()).then(|| name.to_owned());
+        match text.split_once(':') {
+            None => match text {
+                "source" => Some(Self::Source),
+                "uri" => Some(Self::Uri),
+                "path" => Some(Self::Path),
+                _ => None,
+            },
+            Some(("header", name)) => named(&name.to_ascii_lowercase()).map(Self::Header),
+            Some(("cookie", name)) => named(name).map(Self::Cookie),
+            Some(("query", name)) => named(name).map(Self::Query),
+            Some(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for HashKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Source => f.write_str("source"),
+            Self::Uri => f.write_str("uri"),
+            Self::Path => f.write_str("path"),
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Cookie(name) => write!(f, "cookie:{name}"),
+            Self::Query(name) => write!(f, "query:{name}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_read_as_it_is_printed() {
+        for text in [
+            "source",
+            "uri",
+            "path",
+            "header:x-user",
+            "cookie:Id",
+            "query:q",
+        ] {
+            assert_eq!(
+                HashKey::from_text(text)
+                    .map(|key| key.to_string())
+                    .as_deref(),
+                Some(text)
+            );
+        }
+        for wrong in ["", "header", "header:", "url", "cookie:", "x:y"] {
+            assert_eq!(HashKey::from_text(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! Access logs: workers note what happened in a buffer of their own, a thread turns that into lines and writes them.
+//!
+//! A worker takes an uncontended lock and copies some octets. When the writer does not keep up, notes are dropped and counted.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use weir_http::access::Line;
+use weir_model::AccessLog;
+
+/// How much a worker may have noted that is not written.
+const ROOM: usize = 4 << 20;
+/// Between two looks of the writer.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// What is known of an exchange while it lasts.
+#[derive(Debug, Default)]
+pub(crate) struct Note {
+    /// Method, target, `Host`, `Referer` and `User-Agent` behind each other.
+    text: Vec<u8>,
+    ends: [usize; 5],
+    version: &'static str,
+    /// Nanoseconds of a clock that only goes forward.
+    pub(crate) began: u64,
+    pub(crate) asked: u64,
+    /// Microseconds of each phase.
+    pub(crate) spent_us: [u64; 5],
+    pub(crate) bytes_in: u64,
+    pub(crate) bytes_out: u64,
+    pub(crate) status: u16,
+}
+
+impl Note {
+    /// Begins anew.
+    pub(crate) fn begin(&mut self, now: u64) {
+        let mut text = std::mem::take(&mut self.text);
+        text.clear();
+        *self = Self {
+            text,
+            began: now,
+            asked: now,
+            ..Self::default()
+        };
+    }
+
+    /// What the request said.
+    pub(crate) fn request(&mut self, parts: [&[u8]; 5], http10: bool) {
+        for (end, part) in self.ends.iter_mut().zip(parts) {
+            self.text.extend_from_slice(part);
+            *end = self.text.len();
+        }
+        self.version = if http10 { "HTTP/1.0" } else { "HTTP/1.1" };
+    }
+
+    fn part(&self, at: usize) -> &[u8] {
+        let start = if at == 0 { 0 } else { self.ends[at - 1] };
+        &self.text[start..self.ends[at]]
+    }
+}
+
+/// The rest of a line.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Outcome<'a> {
+    pub(crate) client: SocketAddr,
+    pub(crate) pool: &'a str,
+    pub(crate) server: &'a str,
+    pub(crate) retries: u32,
+    pub(crate) end: [u8; 2],
+}
+
+/// One service's log.
+#[derive(Debug)]
+pub(crate) struct Log {
+    pub(crate) kind: AccessLog,
+    service: String,
+    /// One for each worker.
+    noted: Box<[Mutex<Vec<u8>>]>,
+    dropped: AtomicU64,
+    reopen: AtomicBool,
+}
+
+impl Log {
+    pub(crate) fn new(kind: &AccessLog, service: &str, workers: usize) -> Self {
+        Self {
+            kind: kind.clone(),
+            service: service.to_owned(),
+            noted: (0..workers).map(|_| Mutex::default()).collect(),
+            dropped: AtomicU64::new(0),
+            reopen: AtomicBool::new(false),
+        }
+    }
+
+    /// Lines that were not written because the writer did not keep up, or the file could not be had.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Opens the file anew before the next line: somebody may have moved it away.
+    pub(crate) fn reopen(&self) {
+        self.reopen.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes the end of an exchange; `time_ms` since 1970.
+    pub(crate) fn put(&self, worker: usize, time_ms: u64, note: &Note, outcome: &Outcome<'_>) {
+        let mut into = self.noted[worker]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if into.len() > ROOM {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let mut number = |value: u64| into.extend_from_slice(&value.to_le_bytes());
+        number(time_ms);
+        number(note.bytes_in);
+        number(note.bytes_out);
+        note.spent_us.iter().for_each(|us| number(*us));
+        number(u64::from(note.status) << 32 | u64::from(outcome.retries));
+        number(u64::from(u16::from_be_bytes(outcome.end)) << 16 | u64::from(outcome.client.port()));
+        let address = match outcome.client.ip() {
+            std::net::IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+            std::net::IpAddr::V6(v6) => v6,
+        };
+        into.extend_from_slice(&address.octets());
+        let own = [
+            outcome.pool.as_bytes(),
+            outcome.server.as_bytes(),
+            note.version.as_bytes(),
+        ];
+        let said = (0..5).map(|at| note.part(at));
+        for part in own.into_iter().chain(said) {
+            // A target is half a head at most, and a head 64 KiB.
+            let len = u32::try_from(part.len()).unwrap_or(0);
+            into.extend_from_slice(&len.to_le_bytes());
+            into.extend_from_slice(part);
+        }
+    }
+
+    /// Turns what was noted into lines.
+    fn lines(&self, spare: &mut Vec<u8>, out: &mut Vec<u8>) -> u64 {
+        let mut count = 0;
+        for noted in &self.noted {
+            spare.clear();
+            std::mem::swap(
+                spare,
+                &mut *noted.lock().unwrap_or_else(PoisonError::into_inner),
+            );
+            let mut rest = spare.as_slice();
+            while let Some(line) = read(&mut rest, &self.service) {
+                line.write(&self.kind.format, out);
+                count += 1;
+            }
+        }
+        count
+    }
+}
+
+fn read<'a>(rest: &mut &'a [u8], service: &'a str) -> Option<Line<'a>> {
+    fn number(rest: &mut &[u8]) -> Option<u64> {
+        let (octets, after) = rest.split_first_chunk::<8>()?;
+        *rest = after;
+        Some(u64::from_le_bytes(*octets))
+    }
+    fn part<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+        let (octets, after) = rest.split_first_chunk::<4>()?;
+        let (part, after) = after.split_at_checked(u32::from_le_bytes(*octets) as usize)?;
+        *rest = after;
+        Some(part)
+    }
+    let (time_ms, bytes_in, bytes_out) = (number(rest)?, number(rest)?, number(rest)?);
+    let mut spent_us = [0; 5];
+    for us in &mut spent_us {
+        *us = number(rest)?;
+    }
+    let (status, end) = (number(rest)?, number(rest)?);
+    let (address, after) = rest.split_first_chunk::<16>()?;
+    *rest = after;
+    let address = std::net::Ipv6Addr::from(*address).to_canonical();
+    let text = |octets: &'a [u8]| std::str::from_utf8(octets).unwrap_or_default();
+    let (pool, server) = (text(part(rest)?), text(part(rest)?));
+    let version = if part(rest)? == b"HTTP/1.0" {
+        "HTTP/1.0"
+    } else {
+        "HTTP/1.1"
+    };
+    Some(Line {
+        time_ms,
+        client: SocketAddr::new(address, end as u16),
+        service,
+        pool,
+        server,
+        method: part(rest)?,
+        target: part(rest)?,
+        version,
+        host: part(rest)?,
+        referer: part(rest)?,
+        agent: part(rest)?,
+        status: (status >> 32) as u16,
+        bytes_in,
+        bytes_out,
+        spent_us,
+        retries: status as u32,
+        end: ((end >> 16) as u16).to_be_bytes(),
+    })
+}
+
+/// The thread that writes all logs.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    logs: Arc<Mutex<Vec<Weak<Log>>>>,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+/// A log's open file.
+struct Open {
+    log: Arc<Log>,
+    file: Option<Box<dyn Write + Send>>,
+}
+
+impl Writer {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// There is no thread for it.
+    pub(crate) fn start() -> std::io::Result<Self> {
+        let (logs, stop) = (
+            Arc::<Mutex<Vec<Weak<Log>>>>::default(),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let (theirs, stopped) = (Arc::clone(&logs), Arc::clone(&stop));
+        let thread = std::thread::Builder::new()
+            .name("weir-proxy-log".to_owned())
+            .spawn(move || run(&theirs, &stopped))?;
+        Ok(Self { logs, stop, thread })
+    }
+
+    /// Writes this one too, as long as anybody holds it.
+    pub(crate) fn add(&self, log: &Arc<Log>) {
+        let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
+        logs.retain(|known| known.strong_count() > 0);
+        if !logs.iter().any(|known| known.as_ptr() == Arc::as_ptr(log)) {
+            logs.push(Arc::downgrade(log));
+        }
+    }
+
+    /// Writes what is noted, then ends.
+    pub(crate) fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+        if self.thread.join().is_err() {
+            tracing::error!("the writer of access logs had failed");
+        }
+    }
+}
+
+fn run(logs: &Mutex<Vec<Weak<Log>>>, stop: &AtomicBool) {
+    let mut open: Vec<Open> = Vec::new();
+    let (mut spare, mut out) = (Vec::new(), Vec::new());
+    loop {
+        let last = stop.load(Ordering::Acquire);
+        let present: Vec<Arc<Log>> = {
+            let logs = logs.lock().unwrap_or_else(PoisonError::into_inner);
+            logs.iter().filter_map(Weak::upgrade).collect()
+        };
+        for log in present {
+            if !open.iter().any(|known| Arc::ptr_eq(&known.log, &log)) {
+                open.push(Open { log, file: None });
+            }
+        }
+        for one in &mut open {
+            out.clear();
+            let count = one.log.lines(&mut spare, &mut out);
+            if count > 0 {
+                one.write(&out, count);
+            }
+        }
+        // Nobody else holds it: its service is gone, and all is written.
+        open.retain(|one| Arc::strong_count(&one.log) > 1);
+        if last {
+            return;
+        }
+        std::thread::park_timeout(PAUSE);
+    }
+}
+
+impl Open {
+    fn write(&mut self, out: &[u8], count: u64) {
+        if self.log.reopen.swap(false, Ordering::Relaxed) {
+            self.file = None;
+        }
+        let path = &self.log.kind.path;
+        if self.file.is_none() {
+            self.file = match path.as_str() {
+                "-" => Some(Box::new(std::io::stdout())),
+                path => match OpenOptions::new().append(true).create(true).open(path) {
+                    Ok(file) => Some(Box::new(file)),
+                    Err(error) => {
+                        tracing::warn!(path, %error, "the access log cannot be opened");
+                        None
+                    }
+                },
+            };
+        }
+        let written = self.file.as_mut().map(|file| file.write_all(out));
+        match written {
+            Some(Ok(())) => {}
+            Some(Err(error)) => {
+                tracing::warn!(path, %error, "the access log cannot be written");
+                self.file = None;
+                self.log.dropped.fetch_add(count, Ordering::Relaxed);
+            }
+            None => {
+                self.log.dropped.fetch_add(count, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_model::LogFormat;
+
+    fn log() -> Log {
+        let kind = AccessLog {
+            path: "-".to_owned(),
+            format: LogFormat::Template(
+                "{client} {method} {target} {status} {server} {retries} {end}".to_owned(),
+            ),
+        };
+        Log::new(&kind, "web", 1)
+    }
+
+    fn outcome() -> Outcome<'static> {
+        Outcome {
+            client: "192.0.2.1:80".parse().unwrap(),
+            pool: "p",
+            server: "10.0.0.5",
+            retries: 2,
+            end: *b"sH",
+        }
+    }
+
+    #[test]
+    fn what_is_noted_is_what_is_read() {
+        let log = log();
+        let mut note = Note::default();
+        note.begin(0);
+        note.request([b"GET", b"/x", b"h", b"", b"agent"], false);
+        note.status = 504;
+        log.put(0, 0, &note, &outcome());
+        log.put(0, 0, &note, &outcome());
+        let (mut spare, mut out) = (Vec::new(), Vec::new());
+        assert_eq!(log.lines(&mut spare, &mut out), 2);
+        let line = "192.0.2.1 GET /x 504 10.0.0.5 2 sH\n";
+        assert_eq!(String::from_utf8(out).unwrap(), line.repeat(2));
+    }
+
+    #[test]
+    fn what_finds_no_room_is_counted() {
+        let log = log();
+        let note = Note::default();
+        let noted = || log.noted[0].lock().unwrap().len();
+        while noted() <= ROOM {
+            log.put(0, 0, &note, &outcome());
+        }
+        let before = noted();
+        log.put(0, 0, &note, &outcome());
+        assert_eq!((log.dropped(), noted()), (1, before));
+    }
+}

@@ -1,0 +1,84 @@
+//! The PROXY protocol: from clients that are proxies, and to servers that want it.
+
+use std::net::SocketAddr;
+
+use weir_http::{Preamble, preamble};
+use weir_model::ProxyHeader;
+
+use super::{Moved, Session};
+use crate::context::Context;
+use crate::slab::Key;
+use crate::socket::{self, Read, Written};
+
+/// Room for a header.
+const ROOM: usize = 4096 + 16;
+
+impl Session {
+    /// Whether this client has to say for whom it speaks.
+    pub(super) fn is_proxied(&self) -> bool {
+        let service = &self.local.service;
+        let trusted = &service.trusted;
+        let is_trusted = || {
+            let address = self.peer.ip();
+            trusted.iter().any(|network| network.contains(address))
+        };
+        service.preamble && (trusted.is_empty() || is_trusted())
+    }
+
+    /// Reads the header and nothing behind it: that may be for TLS.
+    pub(super) fn take_preamble(&mut self, key: Key, cx: &mut Context) -> Moved {
+        let found = match socket::peek(&self.transport, &mut cx.scratch[..ROOM]) {
+            Read::Some(octets) => preamble::read(&cx.scratch[..octets]),
+            Read::Blocked => {
+                self.ready.readable = false;
+                return Moved::Waits;
+            }
+            Read::End | Read::Broken => return Moved::Ends,
+        };
+        let preamble = match found {
+            Ok(Some(preamble)) => preamble,
+            // More of it makes an event, since nothing of it was taken.
+            Ok(None) if self.ready.ended => return Moved::Ends,
+            Ok(None) => {
+                self.ready.readable = false;
+                return Moved::Waits;
+            }
+            Err(_) => {
+                self.local.service.counters.of(cx.worker).errors.add(1);
+                return Moved::Ends;
+            }
+        };
+        let len = preamble.len();
+        if socket::take(&self.transport, &mut cx.scratch[..len]) != Read::Some(len) {
+            return Moved::Ends;
+        }
+        if let Preamble::Client {
+            source,
+            destination,
+            ..
+        } = preamble
+        {
+            self.peer = source;
+            self.spoken_to = Some(destination);
+        }
+        self.start(key, cx)
+    }
+
+    /// Tells a server for whom the connection is; whether it could be told.
+    pub(super) fn introduce(&mut self, version: ProxyHeader, cx: &mut Context) -> bool {
+        let Some(upstream) = cx.upstreams.get_mut(self.server) else {
+            return false;
+        };
+        if upstream.introduced {
+            return true;
+        }
+        let to = self
+            .spoken_to
+            .or_else(|| socket::own_address(&self.transport))
+            .unwrap_or(SocketAddr::new(self.peer.ip(), self.port));
+        let mut header = Vec::new();
+        preamble::write(version, self.peer, to, &mut header);
+        upstream.introduced = true;
+        socket::write(&upstream.transport, &header) == Written::Some(header.len())
+    }
+}

@@ -1,0 +1,162 @@
+//! What is said of an exchange when it is over: counters, and the access log.
+
+use std::time::SystemTime;
+
+use weir_http::{Field, Name, Request};
+use weir_sys::{Clock, now_ns};
+
+use super::{Phase, Session};
+use crate::context::Context;
+use crate::log::Outcome;
+
+/// Nobody ended it before its time.
+pub(super) const WELL: [u8; 2] = *b"--";
+
+/// The parts of an exchange that a log tells apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    Request = 0,
+    Queue = 1,
+    Connect = 2,
+    Response = 3,
+}
+
+impl Session {
+    /// Begins to take notes, where there is a log.
+    pub(super) fn begin_note(&mut self, cx: &mut Context) {
+        if self.note.is_none() && self.local.service.log.is_some() {
+            self.note = Some(cx.note());
+        }
+    }
+
+    /// The request is there.
+    pub(super) fn note_request(
+        &mut self,
+        cx: &mut Context,
+        head: &[u8],
+        request: &Request,
+        body: usize,
+    ) {
+        self.begin_note(cx);
+        let Some(note) = &mut self.note else { return };
+        let value = |name: &[u8]| {
+            let is = |field: &&Field| {
+                field.name == Name::Other && field.name_in(head).eq_ignore_ascii_case(name)
+            };
+            cx.fields
+                .iter()
+                .find(is)
+                .map_or(&b""[..], |field| field.value_in(head))
+        };
+        note.request(
+            [
+                request.method_in(head),
+                request.target_in(head),
+                request.host_in(head, &cx.fields).unwrap_or_default(),
+                value(b"referer"),
+                value(b"user-agent"),
+            ],
+            request.http10,
+        );
+        note.bytes_in = (head.len() + body) as u64;
+        self.mark(Part::Request);
+    }
+
+    /// A part is over.
+    pub(super) fn mark(&mut self, part: Part) {
+        if let Some(note) = &mut self.note {
+            let now = now_ns(Clock::Monotonic);
+            note.spent_us[part as usize] += (now - note.asked) / 1_000;
+            note.asked = now;
+        }
+    }
+
+    /// Octets from the client.
+    pub(super) fn count_in(&mut self, octets: usize) {
+        if let Some(note) = &mut self.note {
+            note.bytes_in += octets as u64;
+        }
+    }
+
+    /// Octets to the client.
+    pub(super) fn count_out(&mut self, octets: usize) {
+        if let Some(note) = &mut self.note {
+            note.bytes_out += octets as u64;
+        }
+    }
+
+    /// Who ends the exchange, and in which phase, as HAProxy would say it; the first word counts.
+    pub(super) fn blame(&mut self, end: [u8; 2]) {
+        if self.end == WELL {
+            self.end = end;
+        }
+    }
+
+    /// What an answer of Weir's own says of the exchange.
+    pub(super) fn blame_for(&mut self, status: u16) {
+        self.blame(match (self.phase, status) {
+            (Phase::Queue, _) => *b"sQ",
+            (Phase::Connect, 504) => *b"sC",
+            (Phase::Connect, _) | (_, 503) => *b"SC",
+            (_, 504) => *b"sH",
+            (Phase::Exchange, 408) => *b"cD",
+            (_, 408) => *b"cR",
+            (_, 502) => *b"SH",
+            _ => *b"PR",
+        });
+    }
+
+    /// The exchange is over; `status` is what the client was told, 0 = nothing.
+    pub(super) fn record(&mut self, cx: &mut Context, status: u16) {
+        let class = usize::from(status / 100);
+        if (1..=5).contains(&class) {
+            let counters = self.local.service.counters.of(cx.worker);
+            counters.responses[class - 1].add(1);
+        }
+        let end = std::mem::replace(&mut self.end, WELL);
+        let Some(mut note) = self.note.take() else {
+            return;
+        };
+        let service = &self.local.service;
+        if let Some(log) = &service.log {
+            note.status = status;
+            note.spent_us[4] = (now_ns(Clock::Monotonic) - note.began) / 1_000;
+            let pool = service.pools.get(self.pool).filter(|_| self.chosen);
+            let server = pool.and_then(|pool| pool.list.get(self.place));
+            let outcome = Outcome {
+                client: self.peer,
+                pool: pool.map_or("", |pool| &pool.pool),
+                server: server.map_or("", |server| &server.name),
+                retries: self.attempts,
+                end,
+            };
+            let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+            let time_ms = u64::try_from(since.as_millis()).unwrap_or(0);
+            log.put(cx.worker, time_ms, &note, &outcome);
+        }
+        cx.forget(note);
+    }
+
+    /// The session ends; what was under way is over too.
+    pub(super) fn record_rest(&mut self, cx: &mut Context) {
+        let status = self.exchange.status();
+        match self.phase {
+            Phase::Tunnel => {
+                self.record(cx, status);
+                return;
+            }
+            Phase::Queue => self.blame(*b"CQ"),
+            Phase::Connect => self.blame(*b"CC"),
+            Phase::Exchange if self.exchange.is_answered() => self.blame(*b"CD"),
+            Phase::Exchange => self.blame(*b"CH"),
+            Phase::Request if self.note.is_some() => self.blame(*b"CR"),
+            _ => return,
+        }
+        let told = if self.exchange.is_answered() {
+            status
+        } else {
+            0
+        };
+        self.record(cx, told);
+    }
+}

@@ -1,0 +1,368 @@
+//! Who gets which server, who waits, who is told what, and what is written down.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::origin::Origin;
+use super::{Client, GET, Seat, free_address};
+
+/// A configuration with lines of its own in pool and service.
+fn text(listen: SocketAddr, protocol: &str, pool: &str, service: &str) -> String {
+    format!(
+        "[pool.p]\n{pool}\n\n[service.s]\nlisten = [\"{listen}\"]\nforward = \"proxy\"\nprotocol = \"{protocol}\"\npool = \
+         \"p\"\n{service}\n"
+    )
+}
+
+/// A daemon with that configuration.
+fn seat(protocol: &str, pool: &str, service: &str) -> Seat {
+    let seat = Seat::start(protocol, &[free_address()], "");
+    seat.reload(&text(seat.listen, protocol, pool, service));
+    seat
+}
+
+fn servers(origins: &[&Origin]) -> String {
+    let all: Vec<String> = origins
+        .iter()
+        .map(|origin| format!("\"{}\"", origin.address()))
+        .collect();
+    format!("servers = [{}]", all.join(", "))
+}
+
+fn name(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+/// Until `holds`, which is asked again and again.
+fn wait(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_cookie_leads_back_to_the_server_and_servers_never_see_it() {
+    let (one, two) = (Origin::start("one"), Origin::start("two"));
+    let sticky = "scheduler = \"rr\"\nsticky = { cookie = \"SRV\", secret = \"s\" }";
+    let seat = seat("http", &format!("{}\n{sticky}", servers(&[&one, &two])), "");
+    let mut client = Client::connect(seat.listen);
+    let (head, body) = client.ask(GET);
+    let cookie = head
+        .lines()
+        .find_map(|line| line.strip_prefix("Set-Cookie: SRV="))
+        .expect("a cookie");
+    assert!(cookie.ends_with("; Path=/; HttpOnly"), "{cookie}");
+    let sign = cookie.split(';').next().unwrap_or_default().to_owned();
+    let first = name(&body);
+    for _ in 0..8 {
+        let (head, body) = client.ask(&format!(
+            "GET / HTTP/1.1\r\nHost: a\r\nCookie: a=1; SRV={sign}; b=2\r\n\r\n"
+        ));
+        let seen = String::from_utf8_lossy(&body).into_owned();
+        assert_eq!(name(&body), first);
+        assert!(seen.contains("Cookie: a=1; b=2\r\n"), "{seen}");
+        assert!(!head.contains("Set-Cookie"), "{head}");
+    }
+    // A sign that nobody gave leads nowhere, and another takes its place.
+    let (head, _) = client.ask("GET / HTTP/1.1\r\nHost: a\r\nCookie: SRV=0000000000000000\r\n\r\n");
+    assert!(head.contains("Set-Cookie: SRV="), "{head}");
+}
+
+#[test]
+fn a_servers_own_cookie_is_rewritten_or_prefixed() {
+    let (one, two) = (Origin::start("one"), Origin::start("two"));
+    let both = servers(&[&one, &two]);
+    let pool = |mode: &str| {
+        format!("{both}\nscheduler = \"rr\"\nsticky = {{ cookie = \"ID\", mode = \"{mode}\" }}")
+    };
+    let seat = seat("http", &pool("prefix"), "");
+    let mut client = Client::connect(seat.listen);
+    let ask = |client: &mut Client| {
+        let (head, body) = client.ask("GET /cookie HTTP/1.1\r\nHost: a\r\n\r\n");
+        let line = head
+            .lines()
+            .find_map(|line| line.strip_prefix("Set-Cookie: ID="));
+        (line.expect("the cookie").to_owned(), name(&body))
+    };
+    let (cookie, first) = ask(&mut client);
+    let value = cookie.strip_suffix("; Path=/x").expect("its attributes");
+    assert!(value.ends_with("~abc") && value.len() == 20, "{cookie}");
+    for _ in 0..4 {
+        let (_, body) = client.ask(&format!(
+            "GET / HTTP/1.1\r\nHost: a\r\nCookie: ID={value}\r\n\r\n"
+        ));
+        assert_eq!(name(&body), first);
+        assert!(String::from_utf8_lossy(&body).contains("Cookie: ID=abc\r\n"));
+    }
+    seat.reload(&text(seat.listen, "http", &pool("rewrite"), ""));
+    let (cookie, _) = ask(&mut client);
+    assert!(
+        cookie.ends_with("; Path=/x") && cookie.len() == 25,
+        "{cookie}"
+    );
+}
+
+#[test]
+fn a_full_server_makes_clients_wait_in_line_and_not_for_ever() {
+    let origin = Origin::start("o");
+    let pool = |timeout: &str| {
+        format!(
+            "servers = [{{ address = \"{}\", max_connections = 1 }}]\nqueue_timeout = \"{timeout}\"",
+            origin.address()
+        )
+    };
+    let seat = seat("http", &pool("10s"), "");
+    let slow = "GET /slow HTTP/1.1\r\nHost: a\r\n\r\n";
+    let mut clients: Vec<Client> = (0..4).map(|_| Client::connect(seat.listen)).collect();
+    clients[0].send(slow);
+    origin.wait_for_slow();
+    let queued = |seat: &Seat| seat.status()["services"][0]["queued"].as_u64();
+    for (at, client) in clients.iter_mut().enumerate().skip(1) {
+        client.send(slow);
+        wait("it waits", || queued(&seat) == Some(at as u64));
+    }
+    for client in &mut clients {
+        let (head, body) = client.response().expect("whole").expect("an answer");
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+        assert_eq!(body, b"slow");
+    }
+    assert_eq!(origin.slow_at_once(), 1, "never more than one at once");
+    seat.reload(&text(seat.listen, "http", &pool("100ms"), ""));
+    clients[0].send(slow);
+    wait("it is under way", || {
+        seat.status()["services"][0]["servers"][0]["active_connections"].as_u64() == Some(1)
+    });
+    assert!(clients[1].ask(GET).0.starts_with("HTTP/1.1 503 "));
+    assert!(clients[0].response().expect("whole").is_some());
+}
+
+#[test]
+fn servers_are_told_for_whom_a_connection_is() {
+    let origin = Origin::start("o");
+    let pool = format!("{}\nproxy_protocol = \"v1\"", servers(&[&origin]));
+    let seat = seat("http", &pool, "proxy_protocol = true");
+    let mut client = Client::connect(seat.listen);
+    let (_, body) = client.ask(&format!(
+        "PROXY TCP4 192.0.2.1 198.51.100.2 4711 80\r\n{GET}"
+    ));
+    let seen = String::from_utf8_lossy(&body).into_owned();
+    assert!(
+        seen.contains("PROXY TCP4 192.0.2.1 198.51.100.2 4711 80\r\nGET / HTTP/1.1\r\n"),
+        "{seen}"
+    );
+    assert!(seen.contains("X-Forwarded-For: 192.0.2.1\r\n"), "{seen}");
+    let (_, body) = client.ask(GET);
+    let seen = String::from_utf8_lossy(&body).into_owned();
+    assert!(
+        seen.contains("PROXY TCP4 192.0.2.1"),
+        "each connection is told: {seen}"
+    );
+    // Who must say so and does not is not served.
+    let mut silent = Client::connect(seat.listen);
+    silent.send(GET);
+    assert!(matches!(silent.response(), Ok(None) | Err(_)));
+    // In two parts, and the other version.
+    let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0c".to_vec();
+    header.extend_from_slice(&[192, 0, 2, 9, 198, 51, 100, 2, 1, 0, 0, 80]);
+    let mut client = Client::connect(seat.listen);
+    client.0.write_all(&header[..14]).expect("taken");
+    client.0.write_all(&header[14..]).expect("taken");
+    let (_, body) = client.ask(GET);
+    assert!(
+        String::from_utf8_lossy(&body).contains("PROXY TCP4 192.0.2.9 198.51.100.2 256 80\r\n")
+    );
+    // With `trusted`, only those speak for others.
+    let service = "proxy_protocol = true\ntrusted = [\"192.0.2.0/24\"]";
+    seat.reload(&text(seat.listen, "http", &pool, service));
+    let mut client = Client::connect(seat.listen);
+    let (_, body) = client.ask(GET);
+    assert!(String::from_utf8_lossy(&body).contains("PROXY TCP4 127.0.0.1 127.0.0.1 "));
+}
+
+#[test]
+fn backups_and_the_sorry_server_wait_for_bad_times() {
+    let (own, backup, sorry) = (
+        Origin::start("own"),
+        Origin::start("backup"),
+        Origin::start("sorry"),
+    );
+    let pool = format!(
+        "servers = [\"{}\", {{ address = \"{}\", backup = true }}]\nsorry = \"{}\"",
+        own.address(),
+        backup.address(),
+        sorry.address()
+    );
+    let seat = seat("http", &pool, "");
+    let mut client = Client::connect(seat.listen);
+    let asked = |client: &mut Client| name(&client.ask(GET).1);
+    for _ in 0..8 {
+        assert_eq!(asked(&mut client), "own");
+    }
+    let drain = |origin: &Origin| {
+        let (done, said) = seat.weir(&["server", &format!("p/{}", origin.address()), "drain"]);
+        assert!(done, "{said}");
+    };
+    drain(&own);
+    assert_eq!(asked(&mut client), "backup");
+    drain(&backup);
+    assert_eq!(asked(&mut client), "sorry");
+}
+
+#[test]
+fn a_hash_keeps_together_what_belongs_together() {
+    let origins: Vec<Origin> = ["a", "b", "c", "d"].map(Origin::start).into();
+    let all: Vec<&Origin> = origins.iter().collect();
+    let pool = |key: &str| {
+        format!(
+            "{}\nscheduler = {{ name = \"hash\", key = \"{key}\", max_load = 2 }}",
+            servers(&all)
+        )
+    };
+    let seat = seat("http", &pool("header:X-User"), "");
+    let mut client = Client::connect(seat.listen);
+    let mut owners = std::collections::BTreeMap::new();
+    for round in 0..3 {
+        for user in 0..32 {
+            let (_, body) = client.ask(&format!(
+                "GET /{round} HTTP/1.1\r\nHost: a\r\nX-User: u{user}\r\n\r\n"
+            ));
+            let owner = owners.entry(user).or_insert_with(|| name(&body)).clone();
+            assert_eq!(owner, name(&body), "user {user}");
+        }
+    }
+    let used: std::collections::BTreeSet<&String> = owners.values().collect();
+    assert_eq!(used.len(), 4, "{owners:?}");
+    // One server fewer moves only what was its own.
+    let gone = name(
+        &client
+            .ask("GET / HTTP/1.1\r\nHost: a\r\nX-User: u0\r\n\r\n")
+            .1,
+    );
+    let left: Vec<&Origin> = all
+        .iter()
+        .zip(["a", "b", "c", "d"])
+        .filter(|(_, name)| *name != gone)
+        .map(|(origin, _)| *origin)
+        .collect();
+    let fewer = format!(
+        "{}\nscheduler = {{ name = \"hash\", key = \"header:X-User\" }}",
+        servers(&left)
+    );
+    seat.reload(&text(seat.listen, "http", &fewer, ""));
+    for (user, owner) in &owners {
+        let (_, body) = client.ask(&format!(
+            "GET / HTTP/1.1\r\nHost: a\r\nX-User: u{user}\r\n\r\n"
+        ));
+        assert_eq!(
+            name(&body) == *owner,
+            *owner != gone,
+            "user {user} of {owner}"
+        );
+    }
+}
+
+#[test]
+fn the_quickest_server_gets_the_most() {
+    let (quick, slow) = (Origin::start("quick"), Origin::start("slow"));
+    let pool = format!("{}\nscheduler = \"least-time\"", servers(&[&slow, &quick]));
+    let seat = seat("http", &pool, "");
+    let mut client = Client::connect(seat.listen);
+    let mut counts = std::collections::BTreeMap::<String, u32>::new();
+    for _ in 0..60 {
+        let (_, body) = client.ask("GET /lag HTTP/1.1\r\nHost: a\r\n\r\n");
+        *counts.entry(name(&body)).or_default() += 1;
+    }
+    assert!(counts["quick"] > 50, "{counts:?}");
+}
+
+#[test]
+fn what_happened_is_written_down() {
+    let origin = Origin::start("o");
+    let directory = std::env::temp_dir().join(format!("weir-log-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let file = directory.join("access.log");
+    let (pool, path) = (servers(&[&origin]), file.display());
+    let format = "{client} {method} {target} {host} {status} {pool} {server} {end} {agent}";
+    let service = format!(
+        "access_log = {{ path = \"{path}\", format = \"{format}\" }}\ntimeouts = {{ server = \"200ms\" }}"
+    );
+    let seat = seat("http", &pool, &service);
+    let mut client = Client::connect(seat.listen);
+    client.ask("GET /x?y=1 HTTP/1.1\r\nHost: a.example\r\nUser-Agent: test \"1\"\r\n\r\n");
+    client.ask("GET /silence HTTP/1.1\r\nHost: a\r\n\r\n");
+    Client::connect(seat.listen).ask("GET / HTTP/1.1\r\nHost : a\r\n\r\n");
+    let mut gone = Client::connect(seat.listen);
+    gone.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
+    origin.wait_for_slow();
+    drop(gone);
+    let read = || std::fs::read_to_string(&file).unwrap_or_default();
+    wait("four lines", || read().lines().count() >= 4);
+    let server = origin.address();
+    let written = read();
+    for line in [
+        format!("127.0.0.1 GET /x?y=1 a.example 200 p {server} -- test \\x221\\x22\n"),
+        format!("127.0.0.1 GET /silence a 504 p {server} sH \n"),
+        "127.0.0.1    400   PR \n".to_owned(),
+    ] {
+        assert!(written.contains(&line), "{line} in {written}");
+    }
+    assert!(
+        written.contains("GET /slow a 0 p ") || written.contains("GET /slow a 504 p "),
+        "{written}"
+    );
+    // A reload opens the file anew: somebody has moved it away.
+    std::fs::rename(&file, directory.join("old")).expect("moved");
+    seat.reload(&text(
+        seat.listen,
+        "http",
+        &pool,
+        &format!("access_log = {{ path = \"{path}\", format = \"json\" }}"),
+    ));
+    let mut client = Client::connect(seat.listen);
+    client.ask(GET);
+    wait("a line of JSON", || !read().is_empty());
+    let line: serde_json::Value =
+        serde_json::from_str(read().lines().next().unwrap_or_default()).expect("JSON");
+    assert_eq!(
+        (line["status"].as_u64(), line["method"].as_str()),
+        (Some(200), Some("GET")),
+        "{line}"
+    );
+    let _ = std::fs::remove_dir_all(&directory);
+}
+
+#[test]
+fn large_bodies_come_through_whole_in_both_directions() {
+    let origin = Origin::start("o");
+    let seat = seat("http", &servers(&[&origin]), "");
+    let mut client = Client::connect(seat.listen);
+    for round in 0..3 {
+        let (_, body) = client.ask("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+        let right = body
+            .iter()
+            .enumerate()
+            .all(|(at, octet)| *octet == (at % 251) as u8);
+        assert!(body.len() == 5_000_000 && right, "round {round}");
+        let (_, body) = client.ask(GET);
+        assert_eq!(name(&body), "o");
+    }
+    assert_eq!(origin.connections(), 1, "the connection is kept");
+    let echo = Origin::start_tcp();
+    let tunnel = self::seat("tcp", &servers(&[&echo]), "");
+    let stream = std::net::TcpStream::connect(tunnel.listen).expect("somebody listens");
+    let sent: Vec<u8> = (0..8_000_000u32).map(|at| (at % 253) as u8).collect();
+    let mut writer = stream.try_clone().expect("a descriptor");
+    let copy = sent.clone();
+    let thread = std::thread::spawn(move || {
+        writer.write_all(&copy).expect("taken");
+        writer.shutdown(std::net::Shutdown::Write).expect("ended");
+    });
+    let mut got = Vec::new();
+    (&stream).read_to_end(&mut got).expect("read");
+    thread.join().expect("no panics");
+    assert!(got == sent, "{} of {}", got.len(), sent.len());
+}
