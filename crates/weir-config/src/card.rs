@@ -153,8 +153,21 @@ mod tests {
             ),
             "scheduler" => format!(
                 "[pool.images]\nscheduler = {{ {} }}\n",
-                inline("name = \"mh\"")
+                inline(if key == "key" {
+                    "name = \"hash\""
+                } else {
+                    "name = \"mh\""
+                })
             ),
+            "access-log" => {
+                let table = inline("path = \"/x\"");
+                let extra = format!("protocol = \"http\"\naccess_log = {{ {table} }}");
+                pool.to_owned() + &service("proxy", &extra)
+            }
+            "sticky" => {
+                let table = inline("cookie = \"SRV\"");
+                format!("{pool}sticky = {{ {table} }}\n") + &service("proxy", "protocol = \"http\"")
+            }
             "service" => {
                 let base = [
                     if line == "one_packet = true" {
@@ -296,7 +309,10 @@ mod tests {
                     continue;
                 };
                 let bare = match section.page {
+                    "scheduler" if key.name == "key" => around(section, "name = \"hash\""),
                     "scheduler" => around(section, "name = \"mh\""),
+                    "access-log" => around(section, "path = \"/x\""),
+                    "sticky" => around(section, "cookie = \"SRV\""),
                     "server" => around(section, "address = \"10.0.0.5\""),
                     "tunnel" => around(section, "type = \"gue\""),
                     "snat" => around(section, "addresses = []"),

@@ -35,6 +35,11 @@ pub struct Sticky {
     pub mode: StickyMode,
     /// What the sign is computed with; empty = from the server's name alone, which clients can compute too.
     pub secret: String,
-    /// Attributes of a cookie that Weir sets, as they are sent; empty = `Path=/; HttpOnly`.
+    /// Attributes of a cookie that Weir sets, as they are sent.
     pub attributes: String,
+}
+
+impl Sticky {
+    /// Attributes where nothing else is said.
+    pub const ATTRIBUTES: &str = "Path=/; HttpOnly";
 }

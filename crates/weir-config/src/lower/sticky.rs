@@ -45,6 +45,8 @@ pub(super) fn sticky(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Sticky>
         cookie: cookie.to_owned(),
         mode: mode.unwrap_or_default(),
         secret: secret.unwrap_or_default(),
-        attributes: attributes.map_or(String::new(), |(text, _)| text.to_owned()),
+        attributes: attributes
+            .map_or(Sticky::ATTRIBUTES, |(text, _)| text)
+            .to_owned(),
     })
 }

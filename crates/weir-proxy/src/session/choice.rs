@@ -75,17 +75,13 @@ impl Session {
         if self.sticks_to == Some(self.place) {
             return ResponseTouch::default();
         }
-        let attributes = match sticky.kind.attributes.as_str() {
-            "" => "Path=/; HttpOnly",
-            given => given,
-        };
         let parts: [&[u8]; 7] = [
             b"Set-Cookie: ",
             name,
             b"=",
             sign,
             b"; ",
-            attributes.as_bytes(),
+            sticky.kind.attributes.as_bytes(),
             b"\r\n",
         ];
         parts.iter().for_each(|part| room.extend_from_slice(part));
