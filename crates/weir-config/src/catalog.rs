@@ -825,7 +825,7 @@ pub(crate) static SNAT: Section = Section {
 };
 
 /// Every section that has a page, in the manual's order.
-pub(crate) static PAGES: [&Section; 19] = [
+pub(crate) static PAGES: [&Section; 21] = [
     &NODE,
     &TIMEOUTS,
     &IPVS,

@@ -306,8 +306,8 @@ fn quickest(list: &[std::sync::Arc<Target>], asked: &Asked) -> Option<usize> {
         .map(|target| target.load.latency_us(asked.now_ms))
         .collect();
     let told = known.iter().filter(|us| **us > 0);
-    let (sum, count) = told.fold((0, 0), |(sum, count), us| (sum + us, count + 1));
-    let mean = if count == 0 { 1 } else { (sum / count).max(1) };
+    let (sum, count) = told.fold((0_u64, 0), |(sum, count), us| (sum + us, count + 1));
+    let mean = sum.checked_div(count).unwrap_or(1).max(1);
     let cost = |at: &usize| {
         let load = &list[*at].load;
         let us = if known[*at] == 0 {

@@ -103,6 +103,7 @@ pub(crate) struct Context {
     complained: u64,
     pub(crate) inbox: Arc<Inbox>,
     /// Notes that are not in use.
+    #[expect(clippy::vec_box, reason = "a session takes the box and gives it back")]
     notes: Vec<Box<Note>>,
 }
 

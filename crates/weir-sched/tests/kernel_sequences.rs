@@ -340,7 +340,7 @@ impl Service {
             let hash = |key: usize| hsiphash(fold(server.address), MH_KEYS[key]) as usize;
             let due = match server.last_weight {
                 0 => 0,
-                weight => (weight / step >> shift).max(1),
+                weight => ((weight / step) >> shift).max(1),
             };
             let (at, skip) = (hash(0) % MH_SIZE, hash(1) % (MH_SIZE - 1) + 1);
             turns.push((server.number, at, skip, due));

@@ -74,7 +74,7 @@ fn format(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> LogFormat {
         };
         if !LogFormat::NAMES.contains(&name) {
             let message = format!("nothing of an exchange is called `{}`", name.escape_debug());
-            let fix = nearest(name, LogFormat::NAMES.into_iter()).map_or_else(
+            let fix = nearest(name, LogFormat::NAMES).map_or_else(
                 || format!("write one of {}", LogFormat::NAMES.join(" ")),
                 |near| format!("did you mean `{near}`?"),
             );
