@@ -247,7 +247,8 @@ struct weir_live {
 	__u32 persistent; /* templates that lead to the dest */
 	__u32 upper; /* at this many flows it gets no new ones, 0 = no limit; written by user space, where `overloaded` is */
 	__u32 lower; /* and again below this many; 0 = three quarters of upper */
-	__u64 pad[2];
+	__u64 syns;     /* TCP SYNs of flows that were not established, repeated ones too */
+	__u64 answered; /* flows that became established: their server answered */
 };
 
 /* weir_traffic: per CPU, index = dest id. Bytes are of the IP packet as the client's side sees it. */

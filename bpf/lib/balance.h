@@ -317,6 +317,8 @@ static __always_inline int balance(struct xdp_md *ctx, struct packet *p, int rem
 		__u32 state = next_state(p, flow.meta);
 
 		flow_advance(entry, flow.place, flow.dest, flow.meta, state, now);
+		if (state == WEIR_STATE_SYN_RECV && p->tcp_flags & TCP_SYN)
+			count_syn(flow.dest);
 		front_note(p, &flow, state, hash, now);
 	} else {
 		int bound = bind_new(ctx, p, &flow, hash, is);

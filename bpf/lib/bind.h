@@ -53,11 +53,6 @@ static __always_inline void count_total(__u32 dest_id)
 		__sync_fetch_and_add(&live->total, 1);
 }
 
-static __always_inline void count_bound(__u32 dest_id, int active)
-{
-	count_total(dest_id);
-	count(dest_id, active, 1, COUNT_FLOW);
-}
 
 static __always_inline __u32 first_state(const struct packet *p)
 {
@@ -91,6 +86,14 @@ static __always_inline void flow_new_fill(struct flow_new *new, struct packet *p
 	new->dest_generation = dest->generation;
 	new->ifindex = b->ifindex;
 	new->old = flows_begin_in_old();
+}
+
+static __always_inline void count_bound(__u32 dest_id, const struct flow_new *new)
+{
+	count_total(dest_id);
+	count(dest_id, new->flags & WEIR_FLOW_ACTIVE, 1, COUNT_FLOW);
+	if (new->state == WEIR_STATE_SYN_RECV)
+		count_syn(dest_id);
 }
 
 /* Binds the new entry to the template that it is counted in. */
@@ -244,7 +247,7 @@ static __always_inline int bind_nat(struct packet *p, struct binding *b, __u32 d
 		cold->peer_generation = new->generation;
 		WRITE_ONCE(cold->peer, place_stored(scratch->reverse.place, new->place));
 	}
-	count_bound(dest_id, new->flags & WEIR_FLOW_ACTIVE);
+	count_bound(dest_id, new);
 	binding_take(b, new);
 	return FLOW_INSERTED;
 }
@@ -260,7 +263,7 @@ static __always_inline int bind_one(struct packet *p, struct binding *b, __u32 d
 	result = flow_begin(new);
 	if (result != FLOW_INSERTED)
 		return result;
-	count_bound(dest_id, new->flags & WEIR_FLOW_ACTIVE);
+	count_bound(dest_id, new);
 	binding_take(b, new);
 	return FLOW_INSERTED;
 }

@@ -449,6 +449,23 @@ static __always_inline struct weir_entry *flow_find(__u64 hash, struct flow *flo
  * Moves a forward entry to the state that a packet brings about and notes the time. A lost race is another packet's
  * update of the same flow a moment ago: that one stands.
  */
+/* What tells a server that takes connections from one that does not, seen from the client's side alone. */
+static __always_inline void count_syn(__u32 dest_id)
+{
+	struct weir_live *live = WEIR_LOOKUP(weir_live, dest_id);
+
+	if (live)
+		__sync_fetch_and_add(&live->syns, 1);
+}
+
+static __always_inline void count_answered(__u32 dest_id)
+{
+	struct weir_live *live = WEIR_LOOKUP(weir_live, dest_id);
+
+	if (live)
+		__sync_fetch_and_add(&live->answered, 1);
+}
+
 static __always_inline void flow_advance(struct weir_entry *entry, __u32 place, __u32 dest_id, __u64 meta, __u32 state,
 					 __u32 now)
 {
@@ -469,6 +486,8 @@ static __always_inline void flow_advance(struct weir_entry *entry, __u32 place, 
 		count(dest_id, is_active, 1, COUNT_CLASS);
 		count(dest_id, was_active, -1, COUNT_CLASS);
 	}
+	if (state == WEIR_STATE_ESTABLISHED && META_STATE(meta) == WEIR_STATE_SYN_RECV)
+		count_answered(dest_id);
 	if (flags & WEIR_FLOW_TEMPLATE && state == WEIR_STATE_ESTABLISHED && state != META_STATE(meta))
 		template_assure(place);
 }

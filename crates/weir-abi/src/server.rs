@@ -142,8 +142,10 @@ structs! {
         upper: u32,
         /// And again below this many; 0 = three quarters of `upper`.
         lower: u32,
-        /// Zero.
-        pad: [u64; 2],
+        /// TCP SYNs of flows that were not established, repeated ones too.
+        syns: u64,
+        /// Flows that became established: their server answered.
+        answered: u64,
     }
 
     /// `weir_traffic`, per CPU; index = dest id. Bytes of the IP packet as the client's side sees it.

@@ -382,9 +382,11 @@ pub(crate) static POOL: Section = Section {
             "notify",
             Kind::List(&Kind::Text),
             Absent("nobody is told"),
-            "A program, absolute, and its arguments, called when a check changes the state of a server. It runs as the daemon \
-             does, without a shell, finds what happened in `WEIR_POOL`, `WEIR_SERVER`, `WEIR_FROM`, `WEIR_TO` and \
-             `WEIR_REASON`, and is killed after half a minute.",
+            "A program, absolute, and its arguments, called when a check changes the state of a server, when the pool goes over \
+             between `up`, `panic`, `below quorum` and `down`, and for each service whose clients then get an answer no more, \
+             or again. It runs as the daemon does, without a shell, finds what happened in `WEIR_POOL`, `WEIR_SERVER` (empty: \
+             the pool's or a service's change), `WEIR_SERVICE` (empty: none), `WEIR_FROM`, `WEIR_TO` and `WEIR_REASON`, and is \
+             killed after half a minute.",
             "notify = [\"/usr/local/bin/tell\"]",
         )
         .known_as(&["notify_up", "notify_down", "callback", "emailalert"]),
@@ -452,6 +454,15 @@ pub(crate) static POOL: Section = Section {
             "Percent of servers that are down, above which all are used as if they were up: when most seem dead at once, \
              the checks are as likely to be wrong, and the rest would not carry the load.",
             "panic_threshold = 50",
+        ),
+        Key::new(
+            "max_ejected",
+            integer((0, 100)),
+            Default("50"),
+            "Percent of servers that may be ejected because clients' packets show that they take no connections, while others \
+             do: without any check, and shown apart from them. An ejected server is tried again after 10 seconds, and if that \
+             fails after twice as long. 0 = none is ever ejected. Layer 4 services only; with `strict_ipvs` none.",
+            "max_ejected = 30",
         ),
     ],
 };

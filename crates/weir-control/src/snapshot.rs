@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::SystemTime;
 
+use weir_health::Ejection;
 use weir_model::{Forward, ProxyProtocol};
 
 use crate::check::Probing;
@@ -24,6 +25,21 @@ pub struct Snapshot {
     pub flows: FlowTableStatus,
     /// Of the checks.
     pub probing: Probing,
+    /// What was found other than Weir had left it, and mended.
+    pub drift: Drift,
+}
+
+/// What was found other than Weir had left it, and mended, since the daemon began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Drift {
+    /// Programs that were not on their interface, or others in their place.
+    pub programs: u64,
+    /// Elements of maps that were gone or another.
+    pub elements: u64,
+    /// Addresses that Weir adds.
+    pub addresses: u64,
+    /// Servers whose neighbour moved to another link address.
+    pub neighbours: u64,
 }
 
 /// One interface of the director.
@@ -208,6 +224,8 @@ pub struct ServerStatus {
     pub totals: Totals,
     /// Removed from the configuration; its flows live on.
     pub removed: bool,
+    /// Away for what clients' packets say of it.
+    pub ejected: Option<Ejection>,
     /// Thousandths of its weight, while slow start keeps it low.
     pub slow_start: Option<u32>,
     /// Its checks; none while they are suspended.

@@ -296,7 +296,7 @@ fn is_clsact(hook: Hook) -> Option<Direction> {
     }
 }
 
-/// Gives a pinned attachment another program in one step; does nothing when it has that one.
+/// Gives a pinned attachment another program in one step; does nothing when it has that one. Answers whether it had another.
 ///
 /// # Errors
 /// The kernel refuses; the program that was there stays.
@@ -305,7 +305,7 @@ pub(crate) fn replace(
     attachment: Attachment,
     program: BorrowedFd<'_>,
     program_pin: &Path,
-) -> Result<()> {
+) -> Result<bool> {
     let Attachment {
         ifindex,
         hook,
@@ -314,15 +314,17 @@ pub(crate) fn replace(
     let wanted = sys::program_info(program)
         .during("reading the information of", || "a program".to_owned())?;
     if wanted.id == program_id {
-        return Ok(());
+        return Ok(false);
     }
     if let Some(direction) = is_clsact(hook) {
-        return replace_clsact(pins, program, program_pin, ifindex, direction, hook);
+        replace_clsact(pins, program, program_pin, ifindex, direction, hook)?;
+        return Ok(true);
     }
     let path = pins.link(ifindex, hook);
     let link = sys::open_pin(&path, sys::Access::Full).at(&path)?;
     sys::link_update(link.as_fd(), program)
-        .during("replacing the program of", || path.display().to_string())
+        .during("replacing the program of", || path.display().to_string())?;
+    Ok(true)
 }
 
 /// Takes a pinned attachment off its device and unpins it; one whose device is gone is unpinned.

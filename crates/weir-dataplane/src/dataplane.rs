@@ -228,6 +228,23 @@ impl Dataplane {
         attach::attach_tc(&self.pins, program, &pin, ifindex, direction, self.clsact)
     }
 
+    /// Gives attachments their programs back where somebody replaced these; answers the devices where that was so.
+    ///
+    /// # Errors
+    /// [`Error::NotActive`], or the kernel refuses.
+    pub fn mend_attachments(&self) -> Result<Vec<u32>> {
+        self.require_active()?;
+        let mut mended = Vec::new();
+        for attachment in self.attachments()? {
+            let (name, pin) = self.program_of(attachment.hook);
+            let program = loader::program(&self.programs, name)?;
+            if attach::replace(&self.pins, attachment, program, &pin)? {
+                mended.push(attachment.ifindex);
+            }
+        }
+        Ok(mended)
+    }
+
     /// Takes everything of Weir's off a device.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ mod history;
 mod machine;
 mod monitor;
 mod outcome;
+mod outlier;
 mod random;
 mod standing;
 mod target;
@@ -25,6 +26,7 @@ pub use monitor::{
     CheckView, Known, Lateness, Monitor, Order, Output, ProbeId, ServerView, Suspended,
 };
 pub use outcome::{Outcome, Said, Verdict};
+pub use outlier::{Ejection, Outliers, Sample, Turn};
 pub use standing::Standing;
 pub use target::Target;
 pub use weigh::{Candidate, Regime, Weighed, weigh};

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use weir_model::{Check, Probe, ProxyHeader, Server, Start, Timing, Way};
+use weir_model::{Check, CheckTls, Probe, ProxyHeader, Server, Start, Timing, Way};
 
 /// A probe and where it goes. Servers of several pools whose checks lead to equal targets share one probe.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -19,6 +19,8 @@ pub struct Target {
     pub interface: Option<String>,
     /// Through a service's forward; `None` = straight to the server.
     pub way: Option<Way>,
+    /// By TLS.
+    pub tls: Option<CheckTls>,
     /// PROXY protocol header in front.
     pub proxy_protocol: Option<ProxyHeader>,
     /// When, and how many results decide.
@@ -37,6 +39,7 @@ impl Target {
             source: check.aim.source,
             interface: check.aim.interface.clone(),
             way: None,
+            tls: check.aim.tls.clone(),
             proxy_protocol: check.aim.proxy_protocol,
             timing: check.timing,
             start: check.start,
@@ -53,6 +56,15 @@ impl Target {
         }
     }
 
+    /// The name of its kind in configuration.
+    pub const fn kind(&self) -> &'static str {
+        match (&self.probe, &self.tls) {
+            (Probe::Http(_), Some(_)) => "https",
+            (Probe::Tcp, Some(_)) => "tls",
+            (probe, _) => probe.as_str(),
+        }
+    }
+
     /// In a few words, `http 10.0.0.5:80`, or `http 192.0.2.10:80 through direct to 10.0.0.5`.
     pub fn describe(&self) -> String {
         if let Some(Way {
@@ -60,10 +72,10 @@ impl Target {
         }) = self.way
         {
             let at = SocketAddr::new(vip, port);
-            let (kind, server) = (self.probe.as_str(), self.address);
+            let (kind, server) = (self.kind(), self.address);
             return format!("{kind} {at} through {forward} to {server}");
         }
-        let kind = self.probe.as_str();
+        let kind = self.kind();
         match (self.address, self.port) {
             (address, None) => format!("{kind} {address}"),
             (IpAddr::V4(v4), Some(port)) => format!("{kind} {v4}:{port}"),

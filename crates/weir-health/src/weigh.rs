@@ -1,7 +1,7 @@
 //! From standings to the weights that schedulers use, a pool at a time.
 //!
 //! Layers, from below: the configured weight, an operator's override in its place, what a check says, the ramp of slow start,
-//! the state. Over the whole pool: a server that is starting counts only while none is up, too many servers down make all of
+//! the state; a server that was ejected gets nothing. Over the whole pool: a server that is starting counts only while none is up, too many servers down make all of
 //! them count again (panic), and too little weight hands the pool to its sorry server (quorum).
 
 use weir_model::Health;
@@ -17,6 +17,8 @@ pub struct Candidate<'a> {
     pub base: u32,
     /// By its checks; `None` = no check.
     pub standing: Option<&'a Standing>,
+    /// Its clients' packets say that it takes no connections.
+    pub ejected: bool,
 }
 
 /// What comes out for a server.
@@ -61,6 +63,7 @@ pub fn weigh(
         .iter()
         .map(|candidate| candidate.weighed(one_is_up))
         .collect();
+    leave_out_ejected(candidates, &mut weighed);
     let sum: u64 = weighed.iter().map(|one| u64::from(one.effective)).sum();
     if is_below_quorum(health, sum, before) {
         if has_sorry {
@@ -71,6 +74,16 @@ pub fn weigh(
         return (weighed, Regime::BelowQuorum);
     }
     (weighed, Regime::Normal)
+}
+
+/// Ejected servers get nothing, unless nobody else is left.
+fn leave_out_ejected(candidates: &[Candidate<'_>], weighed: &mut [Weighed]) {
+    let mut both = candidates.iter().zip(weighed.iter());
+    let others = both.any(|(candidate, one)| !candidate.ejected && one.effective > 0);
+    let ejected = candidates.iter().zip(weighed).filter(|it| it.0.ejected);
+    for (_, one) in ejected.filter(|_| others) {
+        one.effective = 0;
+    }
 }
 
 fn panics(health: &Health, candidates: &[Candidate<'_>]) -> bool {
@@ -153,6 +166,7 @@ mod tests {
             .map(|(base, standing)| Candidate {
                 base: *base,
                 standing: Some(standing),
+                ejected: false,
             })
             .collect();
         let (weighed, regime) = weigh(health, sorry, &candidates, before);
@@ -265,5 +279,20 @@ mod tests {
             effective(&health, false, &[(100, &drained)], Regime::Normal).0,
             [0]
         );
+    }
+
+    #[test]
+    fn ejected_servers_get_nothing_while_others_can() {
+        let weights = |ejected: [bool; 2]| {
+            let candidates = ejected.map(|ejected| Candidate {
+                base: 3,
+                standing: None,
+                ejected,
+            });
+            let (weighed, _) = weigh(&Health::default(), false, &candidates, Regime::Normal);
+            [weighed[0].effective, weighed[1].effective]
+        };
+        assert_eq!(weights([true, false]), [0, 3]);
+        assert_eq!(weights([true, true]), [3, 3]);
     }
 }

@@ -61,6 +61,29 @@ pub struct Aim {
     pub proxy_protocol: Option<ProxyHeader>,
     /// Which ways probes take.
     pub via: Via,
+    /// By TLS; `None` = in the clear.
+    pub tls: Option<CheckTls>,
+}
+
+/// Whom a probe by TLS takes for the server.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CheckTls {
+    /// Whether the certificate is verified.
+    pub verify: bool,
+    /// File with the certificates of authorities, PEM; `None` = the system's.
+    pub ca: Option<String>,
+    /// The name that is sent and that the certificate must be for; `None` = the address, and none is sent.
+    pub server_name: Option<String>,
+}
+
+impl Default for CheckTls {
+    fn default() -> Self {
+        Self {
+            verify: true,
+            ca: None,
+            server_name: None,
+        }
+    }
 }
 
 /// Which ways probes take to a server.
@@ -246,7 +269,7 @@ impl Require {
 }
 
 /// What a pool does with the states of its servers.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Health {
     /// How several checks make one state.
     pub require: Require,
@@ -258,8 +281,29 @@ pub struct Health {
     pub quorum_hysteresis: u32,
     /// Share of servers that are down, in percent, above which all are used as if they were up; `None` = never.
     pub panic_threshold: Option<u32>,
+    /// Share of servers, in percent, that may be ejected for what clients' packets say of them; 0 = none ever is.
+    pub max_ejected: u32,
     /// Program and arguments, called when a check changes a server's state; empty = none.
     pub notify: Vec<String>,
+}
+
+impl Health {
+    /// [`Self::max_ejected`] where none is given.
+    pub const DEFAULT_MAX_EJECTED: u32 = 50;
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self {
+            require: Require::default(),
+            slow_start: Duration::ZERO,
+            quorum: 0,
+            quorum_hysteresis: 0,
+            panic_threshold: None,
+            max_ejected: Self::DEFAULT_MAX_EJECTED,
+            notify: Vec::new(),
+        }
+    }
 }
 
 /// The keys that differ from their defaults.
@@ -274,6 +318,9 @@ impl fmt::Display for Health {
         }
         if let Some(percent) = self.panic_threshold {
             write!(f, ", panic_threshold {percent} %")?;
+        }
+        if self.max_ejected != Self::DEFAULT_MAX_EJECTED {
+            write!(f, ", max_ejected {} %", self.max_ejected)?;
         }
         if let Some(program) = self.notify.first() {
             write!(f, ", notify {program}")?;
@@ -290,6 +337,11 @@ pub enum Probe {
     Tcp,
     /// A request is answered as expected.
     Http(Http),
+    /// The server says that it serves (gRPC health checking protocol, `grpc.health.v1.Health/Check`).
+    Grpc {
+        /// Which of its services; empty = the server as a whole.
+        service: String,
+    },
     /// A mail server greets and knows us (RFC 5321).
     Smtp {
         /// What the director calls itself.
@@ -407,6 +459,7 @@ impl Probe {
         match self {
             Self::Tcp => "tcp",
             Self::Http(_) => "http",
+            Self::Grpc { .. } => "grpc",
             Self::Smtp { .. } => "smtp",
             Self::Redis => "redis",
             Self::Mysql => "mysql",

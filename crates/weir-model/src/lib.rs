@@ -23,8 +23,8 @@ mod tls;
 
 pub use access::{AccessLog, LogFormat};
 pub use check::{
-    Aim, Check, DnsRecord, Health, Http, OnFailure, Probe, ProxyHeader, Require, Script, Start,
-    Timing, Via, Way,
+    Aim, Check, CheckTls, DnsRecord, Health, Http, OnFailure, Probe, ProxyHeader, Require, Script,
+    Start, Timing, Via, Way,
 };
 pub use desired::{
     Desired, MAX_WEIGHT, NoServer, Node, OnRemove, Persistence, Pool, Server, Service, Source,

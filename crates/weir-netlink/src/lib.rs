@@ -31,6 +31,7 @@ mod socket;
 mod state;
 mod sysctl;
 mod watch;
+mod xdp;
 mod xdp_feature;
 
 pub use address::Address;

@@ -222,3 +222,115 @@ fn hostile_peers_fail_and_hold_nothing_up() {
         world.status()["checks"]["probes"].as_u64() > Some(60)
     });
 }
+
+/// A key and a certificate for `www.example` and server 0's address, made by openssl.
+fn certificate(world: &World) -> (String, String) {
+    let (key, certificate) = (world.path("key.pem"), world.path("cert.pem"));
+    let output = std::process::Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+        ])
+        .args(["-days", "2", "-subj", "/CN=www.example", "-addext"])
+        .arg(format!(
+            "subjectAltName=DNS:www.example,IP:{}",
+            Family::V4.server(0)
+        ))
+        .args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout"])
+        .arg(&key)
+        .arg("-out")
+        .arg(&certificate)
+        .output()
+        .expect("openssl runs");
+    assert!(output.status.success(), "{output:?}");
+    (key.display().to_string(), certificate.display().to_string())
+}
+
+#[test]
+fn by_tls() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    let (key, certificate) = certificate(&world);
+    let root = world.path("tls");
+    std::fs::create_dir_all(&root).expect("a directory");
+    let path = root.display();
+    let config_file = root.join("nginx.conf");
+    std::fs::write(
+        &config_file,
+        format!(
+            "daemon off; master_process off; user root; pid {path}/pid; error_log {path}/error.log;\n\
+             events {{ }}\nhttp {{ access_log off;\n\
+             client_body_temp_path {path}/b; proxy_temp_path {path}/p; fastcgi_temp_path {path}/f; uwsgi_temp_path {path}/u; scgi_temp_path {path}/s;\n\
+             server {{ listen 443 ssl; listen 444 ssl http2; ssl_certificate {certificate}; ssl_certificate_key {key};\n\
+             location / {{ return 200 \"Up at $ssl_server_name\"; }} }} }}\n"
+        ),
+    )
+    .expect("a configuration");
+    let nginx = world
+        .command("server0", "nginx")
+        .arg("-c")
+        .arg(&config_file)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("nginx starts");
+    world.adopt(nginx);
+    hostile(&world, 84, |mut client| {
+        let _ = client.write_all(b"SSH-2.0-nothing\r\n");
+        let _ = client.read(&mut [0; 64]);
+    });
+    let https = |more: &str| format!("kind = \"https\"\nport = 443\n{more}");
+    let checks = [
+        ("ca", https(&format!("ca = \"{certificate}\""))),
+        (
+            "named",
+            https(&format!(
+                "ca = \"{certificate}\"\nhost = \"www.example\"\nexpect = {{ body = \"Up at www.example\" }}"
+            )),
+        ),
+        (
+            "other",
+            https(&format!(
+                "ca = \"{certificate}\"\nserver_name = \"other.example\""
+            )),
+        ),
+        ("system", https("")),
+        ("anybody", https("verify = false")),
+        (
+            "tls",
+            format!("kind = \"tls\"\nport = 443\nca = \"{certificate}\""),
+        ),
+        (
+            "none",
+            "kind = \"tls\"\nport = 84\nverify = false".to_owned(),
+        ),
+        ("nofile", https("ca = \"/nowhere.pem\"")),
+        (
+            "nogrpc",
+            "kind = \"grpc\"\nport = 444\ntls = true\nverify = false".to_owned(),
+        ),
+    ];
+    world.start_director(&config(&checks));
+    wait_for_each(
+        &world,
+        &[
+            ("ca", "up", 100, "http 200"),
+            ("named", "up", 100, "http 200"),
+            ("other", "down", 0, "certificate"),
+            ("system", "down", 0, "certificate"),
+            ("anybody", "up", 100, "http 200"),
+            ("tls", "up", 100, "tls agreed"),
+            ("none", "down", 0, ""),
+            ("nofile", "starting", 100, ""),
+            ("nogrpc", "down", 0, ""),
+        ],
+    );
+}

@@ -31,10 +31,9 @@ const COUNT: Kind = integer(Timing::COUNT);
 fn kinds() -> Choices {
     Choices {
         now: vec![
-            "tcp", "http", "smtp", "dns", "ping", "udp", "redis", "mysql", "postgres", "script",
-            "file", "agent",
+            "tcp", "http", "https", "tls", "grpc", "smtp", "dns", "ping", "udp", "redis", "mysql",
+            "postgres", "script", "file", "agent",
         ],
-        later: vec!["https", "tls", "grpc"],
         known_as: &[
             ("connect", "tcp"),
             ("TCP_CHECK", "tcp"),
@@ -53,14 +52,22 @@ fn kinds() -> Choices {
     }
 }
 
-const STREAMS: &[&str] = &["tcp", "http", "smtp", "redis", "mysql", "postgres", "agent"];
+const STREAMS: &[&str] = &[
+    "tcp", "http", "https", "tls", "grpc", "smtp", "redis", "mysql", "postgres", "agent",
+];
+
+const HTTP: &[&str] = &["http", "https"];
+
+const TLS: &[&str] = &["https", "tls", "grpc"];
 
 const WITH_PORT: &[&str] = &[
-    "tcp", "http", "smtp", "redis", "mysql", "postgres", "agent", "dns", "udp",
+    "tcp", "http", "https", "tls", "grpc", "smtp", "redis", "mysql", "postgres", "agent", "dns",
+    "udp",
 ];
 
 const WITH_ADDRESS: &[&str] = &[
-    "tcp", "http", "smtp", "redis", "mysql", "postgres", "agent", "dns", "udp", "ping",
+    "tcp", "http", "https", "tls", "grpc", "smtp", "redis", "mysql", "postgres", "agent", "dns",
+    "udp", "ping",
 ];
 
 /// Keys that a kind cannot do without.
@@ -73,13 +80,18 @@ pub(crate) const NEEDED: &[(&str, &str)] = &[
 
 /// Keys that only some kinds have, and which.
 pub(crate) const OF_KINDS: &[(&str, &[&str])] = &[
-    ("path", &["http"]),
-    ("method", &["http"]),
-    ("version", &["http"]),
-    ("host", &["http"]),
-    ("headers", &["http"]),
-    ("body", &["http"]),
-    ("expect", &["http", "dns", "udp"]),
+    ("path", HTTP),
+    ("method", HTTP),
+    ("version", HTTP),
+    ("host", HTTP),
+    ("headers", HTTP),
+    ("body", HTTP),
+    ("expect", &["http", "https", "dns", "udp"]),
+    ("verify", TLS),
+    ("ca", TLS),
+    ("server_name", TLS),
+    ("tls", &["grpc"]),
+    ("service", &["grpc"]),
     ("port", WITH_PORT),
     ("proxy_protocol", STREAMS),
     ("via", WITH_PORT),
@@ -168,7 +180,8 @@ pub(crate) static CHECK: Section = Section {
             "kind",
             Kind::OneOf(kinds),
             Default("tcp"),
-            "What is asked. `tcp` connects; `http` sends a request and looks at the answer; `smtp`, `redis`, `mysql` and \
+            "What is asked. `tcp` connects; `tls` comes to terms with the server about a key; `http` and `https` send a request \
+             and look at the answer; `grpc` asks by gRPC's health checking protocol; `smtp`, `redis`, `mysql` and \
              `postgres` say hello in their protocols; `dns` resolves a name; `udp` sends a datagram; `ping` an ICMP echo. \
              `agent` lets the server say its weight or state, as HAProxy's agent-check does. `script` and `file` ask the \
              director: a program's exit code, a file's number.",
@@ -335,6 +348,44 @@ pub(crate) static CHECK: Section = Section {
             "expect = { status = \"200-299\", body = \"Up\" }",
         )
         .known_as(&["status_code", "receive", "http-check"]),
+        Key::new(
+            "verify",
+            Kind::Flag,
+            Default("true"),
+            "`https`, `tls`, `grpc`: whether the certificate must be from a known authority and for the server's name.",
+            "verify = false",
+        )
+        .known_as(&["tls_verify"]),
+        Key::new(
+            "ca",
+            Kind::Text,
+            Absent("the system's, `/etc/ssl/certs/ca-certificates.crt`"),
+            "`https`, `tls`, `grpc`: a file with the certificates of authorities, as PEM, absolute.",
+            "ca = \"/etc/weir/internal-ca.pem\"",
+        )
+        .known_as(&["ca_file"]),
+        Key::new(
+            "server_name",
+            Kind::Text,
+            Absent("`host`, else the server's address, and no name is sent"),
+            "`https`, `tls`, `grpc`: the name that is sent (SNI) and that the certificate must be for.",
+            "server_name = \"web.internal\"",
+        )
+        .known_as(&["sni", "check-sni", "enable_sni"]),
+        Key::new(
+            "tls",
+            Kind::Flag,
+            Default("false"),
+            "`grpc`: by TLS.",
+            "tls = true",
+        ),
+        Key::new(
+            "service",
+            Kind::Text,
+            Absent("the server as a whole"),
+            "`grpc`: which service of the server is asked about.",
+            "service = \"shop.Cart\"",
+        ),
         Key::new(
             "helo",
             Kind::Text,

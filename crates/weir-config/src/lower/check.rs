@@ -100,7 +100,10 @@ fn check(sink: &mut Sink<'_>, table: &Table<'_>, place: &Range<usize>) -> Option
     let probe = probe::probe(sink, &view, kind);
     let check = Check {
         probe,
-        aim: aim(sink, &view),
+        aim: Aim {
+            tls: probe::tls(sink, &view, kind),
+            ..aim(sink, &view)
+        },
         timing: timing(sink, &view),
         start: view
             .choice(sink, "start", &Start::ALL, Start::as_str)
@@ -175,6 +178,7 @@ fn aim(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Aim {
         via: view
             .choice(sink, "via", &Via::ALL, Via::as_str)
             .unwrap_or_default(),
+        tls: None,
     };
     if let (Some((address, _)), true) = (view.get("address"), aim.via.through_path())
         && let Some((via, _)) = view.get("via")

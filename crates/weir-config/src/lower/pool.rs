@@ -89,6 +89,9 @@ fn health(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Health {
         quorum: view.integer(sink, "quorum").unwrap_or(0),
         quorum_hysteresis: view.integer(sink, "quorum_hysteresis").unwrap_or(0),
         panic_threshold: view.integer(sink, "panic_threshold"),
+        max_ejected: view
+            .integer(sink, "max_ejected")
+            .unwrap_or(Health::DEFAULT_MAX_EJECTED),
         notify: command(sink, view, "notify"),
     }
 }

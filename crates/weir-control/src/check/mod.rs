@@ -12,6 +12,8 @@ mod notify;
 mod path;
 mod probe;
 mod source;
+mod tls;
+mod turn;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
@@ -24,6 +26,7 @@ use weir_health::{Known, Lateness, Monitor, Output, ServerView, Standing, State,
 use weir_model::Desired;
 
 pub use self::path::Passages;
+pub use self::turn::{PoolTurn, Serving};
 use crate::snapshot::{CheckStatus, ServerState, Snapshot};
 
 /// What checks say of a server now.
@@ -66,6 +69,8 @@ struct Shared {
     passages: Mutex<Option<Passages>>,
     /// Addresses of services, which no probe may come from.
     vips: Mutex<Arc<HashSet<IpAddr>>>,
+    /// What probes by TLS need.
+    clients: tls::Clients,
     /// Something may be due earlier than the driver waits for.
     earlier: Notify,
     /// There are news.
@@ -110,6 +115,7 @@ impl Checks {
             notified: Mutex::default(),
             passages: Mutex::default(),
             vips: Mutex::default(),
+            clients: tls::Clients::default(),
             earlier: Notify::new(),
             told: Notify::new(),
         });
@@ -126,6 +132,7 @@ impl Checks {
         passages: Option<Passages>,
     ) {
         *locked(&self.shared.passages) = passages;
+        self.shared.clients.forget();
         let listeners = desired.services.iter().flat_map(|service| &service.listen);
         *locked(&self.shared.vips) = Arc::new(listeners.map(|it| it.address).collect());
         let told = desired
@@ -158,6 +165,34 @@ impl Checks {
             standing,
         })
         .collect()
+    }
+
+    /// Has programs told of a pool's change, and of the services whose clients get an answer no more, or again.
+    pub fn tell_turn(&self, turn: &PoolTurn, desired: &Desired) {
+        let change = |what, from, to| notify::Change {
+            pool: turn.pool.clone(),
+            what,
+            from,
+            to,
+            reason: format!("the pool is {}", turn.to.as_str()),
+        };
+        let (from, to) = (turn.from.as_str(), turn.to.as_str());
+        self.shared.tell(change(notify::What::Pool, from, to));
+        let sorry = desired
+            .pool(&turn.pool)
+            .is_some_and(|it| it.sorry.is_some());
+        let (before, now) = (turn.from.serves(sorry), turn.to.serves(sorry));
+        if before == now {
+            return;
+        }
+        let word = |serves| if serves { "up" } else { "down" };
+        let layer_4 = desired.services.iter().filter(|it| it.pool == turn.pool);
+        let proxied = desired.proxies.iter().filter(|it| it.pool == turn.pool);
+        let names = layer_4.map(|it| &it.name).chain(proxied.map(|it| &it.name));
+        for name in names {
+            let what = notify::What::Service(name.clone());
+            self.shared.tell(change(what, word(before), word(now)));
+        }
     }
 
     /// Adds the present words of checks to a picture of the engine's.
@@ -206,6 +241,13 @@ impl Shared {
         locked(&self.passages).clone()
     }
 
+    /// Calls the program of a pool that wants to be told.
+    fn tell(&self, change: notify::Change) {
+        if let Some(command) = locked(&self.notified).get(&change.pool) {
+            drop(tokio::spawn(notify::tell(command.clone(), change)));
+        }
+    }
+
     fn vips(&self) -> Arc<HashSet<IpAddr>> {
         Arc::clone(&locked(&self.vips))
     }
@@ -224,16 +266,13 @@ impl Shared {
                 } => {
                     if let Some((from, standing)) = from.zip(standing.as_ref()) {
                         log(&pool, &server, from, standing);
-                        if let Some(command) = locked(&self.notified).get(&pool) {
-                            let change = notify::Change {
-                                pool: pool.clone(),
-                                server: server.clone(),
-                                from: word(from),
-                                to: word(standing.state),
-                                reason: standing.reason.clone(),
-                            };
-                            drop(tokio::spawn(notify::tell(command.clone(), change)));
-                        }
+                        self.tell(notify::Change {
+                            pool: pool.clone(),
+                            what: notify::What::Server(server.clone()),
+                            from: word(from),
+                            to: word(standing.state),
+                            reason: standing.reason.clone(),
+                        });
                     }
                     locked(&self.news).insert((pool, server), standing);
                     told = true;

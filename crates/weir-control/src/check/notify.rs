@@ -9,11 +9,22 @@ use tokio::time::timeout;
 /// What it gets; then it is killed.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// A server's change of state.
+/// What has changed.
+#[derive(Debug)]
+pub(super) enum What {
+    /// The pool as a whole.
+    Pool,
+    /// One of its servers.
+    Server(String),
+    /// A service that uses it.
+    Service(String),
+}
+
+/// A change of state.
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) pool: String,
-    pub(super) server: String,
+    pub(super) what: What,
     pub(super) from: &'static str,
     pub(super) to: &'static str,
     pub(super) reason: String,
@@ -24,10 +35,16 @@ pub(super) async fn tell(command: Vec<String>, change: Change) {
     let Some((program, arguments)) = command.split_first() else {
         return;
     };
+    let (server, service) = match &change.what {
+        What::Pool => ("", ""),
+        What::Server(name) => (name.as_str(), ""),
+        What::Service(name) => ("", name.as_str()),
+    };
     let child = Command::new(program)
         .args(arguments)
         .env("WEIR_POOL", &change.pool)
-        .env("WEIR_SERVER", &change.server)
+        .env("WEIR_SERVER", server)
+        .env("WEIR_SERVICE", service)
         .env("WEIR_FROM", change.from)
         .env("WEIR_TO", change.to)
         .env("WEIR_REASON", &change.reason)

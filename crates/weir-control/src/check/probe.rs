@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::time::timeout_at;
 use weir_health::{Dialogue, Order, Outcome, ProbeId, Reply, Target, Verdict, dialogue};
 use weir_model::Probe;
 
 use super::connect::{Refused, connect};
 use super::path::Passage;
+use super::tls::{Shaken, shake};
 use super::{Shared, datagram, local};
 
 /// Hands a result in, whatever becomes of the task: a probe without one would never be repeated.
@@ -96,18 +98,40 @@ async fn talk(shared: &Shared, target: &Target, passage: Option<&Passage>) -> Ou
         Ok(stream) => stream,
         Err(refused) => return refused.outcome(),
     };
-    let outcome = match dialogue::of(target) {
-        None => Outcome::passed("tcp connected"),
-        Some(mut dialogue) => {
-            let outcome = converse(&mut stream, dialogue.as_mut()).await;
-            // Whether it is still heard changes nothing.
-            let _ = stream.try_write(dialogue.farewell());
+    let Some(tls) = &target.tls else {
+        let outcome = ask_over(&mut stream, target, "tcp connected").await;
+        hang_up(&stream);
+        return outcome;
+    };
+    match shake(&shared.clients, tls, target, stream).await {
+        Shaken::Done(mut stream) => {
+            let outcome = ask_over(stream.as_mut(), target, "tls agreed").await;
+            hang_up(stream.get_ref().0);
             outcome
         }
+        Shaken::Failed(error) => Refused::from(error).outcome(),
+        Shaken::Unable(why) => Outcome::unknown(format!("the director cannot probe: {why}")),
+    }
+}
+
+/// The target's dialogue over a stream; where there is none, that it came about is all that was asked.
+async fn ask_over(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    target: &Target,
+    without: &str,
+) -> Outcome {
+    let Some(mut dialogue) = dialogue::of(target) else {
+        return Outcome::passed(without);
     };
-    // Without this every probe would leave a port in TIME_WAIT for a minute.
-    let _ = stream.set_zero_linger();
+    let outcome = converse(stream, dialogue.as_mut()).await;
+    // Whether it is still heard changes nothing.
+    let _ = stream.write_all(dialogue.farewell()).await;
     outcome
+}
+
+/// Without this every probe would leave a port in TIME_WAIT for a minute.
+fn hang_up(stream: &TcpStream) {
+    let _ = stream.set_zero_linger();
 }
 
 /// Leads a dialogue over a stream until it ends.

@@ -93,7 +93,16 @@ impl<P: Plane> Director<P> {
     /// # Errors
     /// The engine's; the next news tries again.
     pub fn follow_checks(&mut self) -> Result<(), P::Error> {
-        self.plane.hear(self.checks.take_news())
+        let heard = self.plane.hear(self.checks.take_news());
+        self.tell_turns();
+        heard
+    }
+
+    /// Has programs told of what became of pools.
+    pub fn tell_turns(&mut self) {
+        for turn in self.plane.take_turns() {
+            self.checks.tell_turn(&turn, &self.desired);
+        }
     }
 
     /// Only listings without a daemon would miss it.
@@ -259,6 +268,7 @@ impl<P: Plane> Director<P> {
             .await
             .map_err(Refusal::new)?;
         self.check();
+        self.tell_turns();
         tracing::info!(pool, address, ?request, "an operator's word");
         Ok(())
     }

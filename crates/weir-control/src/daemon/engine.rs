@@ -6,7 +6,7 @@ use weir_netlink::Event;
 
 use super::Plane;
 use crate::api::{OperatorState, ServerRequest};
-use crate::check::{News, Passages};
+use crate::check::{News, Passages, PoolTurn};
 use crate::engine::{Claim, Engine, Error, OverrideChange};
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
@@ -44,6 +44,10 @@ impl Plane for Engine {
 
     fn suspended(&self) -> Suspended {
         Engine::suspended(self)
+    }
+
+    fn take_turns(&mut self) -> Vec<PoolTurn> {
+        Engine::take_turns(self)
     }
 
     fn passages(&self) -> Option<Passages> {

@@ -162,6 +162,7 @@ async fn serve<P: Plane>(
                 if let Err(error) = director.plane().tick().await {
                     tracing::warn!(%error, "the upkeep of this second failed");
                 }
+                director.tell_turns();
             }
             _ = signals.reload.recv() => {
                 tell(notifier, Notification::Reloading);

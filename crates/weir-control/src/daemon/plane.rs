@@ -11,7 +11,7 @@ use weir_model::Desired;
 use weir_netlink::Event;
 
 use crate::api::ServerRequest;
-use crate::check::{News, Passages};
+use crate::check::{News, Passages, PoolTurn};
 use crate::engine::Claim;
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
@@ -41,6 +41,11 @@ pub trait Plane {
 
     /// Servers that no check may go to.
     fn suspended(&self) -> Suspended;
+
+    /// Takes what became of pools since the last time.
+    fn take_turns(&mut self) -> Vec<PoolTurn> {
+        Vec::new()
+    }
 
     /// Where probes through a service's forward are entered; `None` = there is no forward.
     fn passages(&self) -> Option<Passages> {

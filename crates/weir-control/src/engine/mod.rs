@@ -11,6 +11,7 @@ mod allocation;
 mod attach;
 mod choice;
 mod clean;
+mod drift;
 mod error;
 mod explain;
 mod extent;
@@ -22,6 +23,7 @@ mod network;
 mod number;
 mod origin;
 mod overrides;
+mod passive;
 mod policy;
 mod rate;
 mod reload;
@@ -48,9 +50,10 @@ use weir_dataplane::migrate::Moved;
 use weir_dataplane::{Dataplane, Maps, OpenOptions, Opened, Sizes};
 use weir_model::{Desired, Indexed, MAX_WEIGHT, Node};
 
-use weir_health::{Known, Suspended};
+use weir_health::{Known, Outliers, Suspended};
 
-use crate::check::{News, Passages};
+use crate::check::{News, Passages, PoolTurn};
+use crate::snapshot::Drift;
 
 use self::address::Announcement;
 use self::allocation::{Allocation, Facts, Former};
@@ -126,6 +129,12 @@ pub struct Engine {
     /// When it was last asked which added addresses are needed no more.
     withdrawn: Instant,
     rate_book: RateBook,
+    /// Servers as their clients find them.
+    outliers: Outliers,
+    /// What was mended.
+    drift: Drift,
+    /// Something could not be mended, and that was said.
+    unmended: bool,
     /// How long new servers' neighbours are waited for before they may get packets.
     patience: Duration,
 }
@@ -193,6 +202,9 @@ impl Engine {
             announcements: Vec::new(),
             withdrawn: Instant::now(),
             rate_book: RateBook::new(),
+            outliers: Outliers::default(),
+            drift: Drift::default(),
+            unmended: false,
             patience: attach::RESOLVING,
         };
         engine.settle().await?;
@@ -268,6 +280,11 @@ impl Engine {
     /// What checks said of a server, in this run or a former one.
     pub fn known(&self, pool: &str, server: &str) -> Option<Known> {
         self.memory.standings.known(pool, server)
+    }
+
+    /// Takes what became of pools since the last time.
+    pub fn take_turns(&mut self) -> Vec<PoolTurn> {
+        self.memory.standings.take_turns()
     }
 
     /// Where probes through a service's forward are entered.
@@ -403,23 +420,26 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes next hops of the servers at an address.
-    fn write_hops_at(&self, address: IpAddr) -> Result<()> {
+    /// Writes next hops of the servers at an address; answers whether one leads to another machine than it did.
+    fn write_hops_at(&self, address: IpAddr) -> Result<bool> {
+        let mut moved = false;
         for id in self.memory.allocation.at(address) {
-            self.write_hops(self.plane.maps(), *id, address)?;
+            moved |= self.write_hops(self.plane.maps(), *id, address)?;
         }
-        Ok(())
+        Ok(moved)
     }
 
-    /// Writes next hops that differ.
-    fn write_hops(&self, maps: &Maps, id: u32, address: IpAddr) -> Result<()> {
+    /// Writes next hops that differ; answers whether one leads to another machine than it did.
+    fn write_hops(&self, maps: &Maps, id: u32, address: IpAddr) -> Result<bool> {
+        let mut moved = false;
         for (slot, hop) in (0..).zip(self.network.hops(address)) {
             let present = maps.hop(id, slot)?;
             if (present.link, present.dmac, present.smac) != (hop.link, hop.dmac, hop.smac) {
+                moved |= present.dmac != 0 && hop.dmac != 0 && present.dmac != hop.dmac;
                 maps.set_hop(id, slot, &hop)?;
             }
         }
-        Ok(())
+        Ok(moved)
     }
 }
 

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use weir_health::{Candidate, Known, Regime, Standing, State, Weighed, weigh};
+use weir_health::{Candidate, Ejection, Known, Regime, Standing, State, Weighed, weigh};
 use weir_model::{Indexed, Pool, Server, Start};
 
-use crate::check::News;
+use crate::check::{News, PoolTurn, Serving};
 
 /// By pool and server, both as written in the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,9 +18,42 @@ use crate::check::News;
 pub(crate) struct Standings {
     servers: BTreeMap<String, BTreeMap<String, Standing>>,
     regimes: BTreeMap<String, Regime>,
+    /// What clients' packets say; a new run finds out anew.
+    ejected: BTreeMap<String, BTreeMap<String, Ejection>>,
+    /// Whom pools serve by, as far as they were settled in this run.
+    serving: BTreeMap<String, Serving>,
+    /// What became of them since somebody asked.
+    turns: Vec<PoolTurn>,
 }
 
 impl Standings {
+    /// Takes what became of pools since the last time.
+    pub(crate) fn take_turns(&mut self) -> Vec<PoolTurn> {
+        std::mem::take(&mut self.turns)
+    }
+
+    /// A server that is away for what clients' packets say of it.
+    pub(crate) fn ejection(&self, pool: &str, server: &str) -> Option<&Ejection> {
+        self.ejected.get(pool)?.get(server)
+    }
+
+    /// Notes that a server is away, or back.
+    pub(crate) fn eject(&mut self, pool: &str, server: &str, ejection: Option<Ejection>) {
+        let servers = self.ejected.entry(pool.to_owned()).or_default();
+        match ejection {
+            Some(ejection) => drop(servers.insert(server.to_owned(), ejection)),
+            None => drop(servers.remove(server)),
+        }
+        self.ejected.retain(|_, servers| !servers.is_empty());
+    }
+
+    /// Takes servers back whose pools are watched no more; answers whether there were any.
+    pub(crate) fn forget_ejected(&mut self, watched: impl Fn(&str) -> bool) -> bool {
+        let before = self.ejected.len();
+        self.ejected.retain(|pool, _| watched(pool));
+        self.ejected.len() != before
+    }
+
     /// The word in force for a server.
     pub(crate) fn get(&self, pool: &str, server: &str) -> Option<&Standing> {
         self.servers.get(pool)?.get(server)
@@ -83,28 +116,38 @@ impl Standings {
             !servers.is_empty()
         });
         self.regimes.retain(|pool, _| desired.pool(pool).is_some());
+        self.serving.retain(|pool, _| desired.pool(pool).is_some());
     }
 
     /// Works out anew how a pool is used, from its servers' weights by configuration and operators; a change is logged.
     pub(crate) fn settle(&mut self, pool: &Pool, base: &dyn Fn(&Server) -> u32) {
         let before = self.regime(&pool.name);
-        let has_rule = pool.health.quorum > 0 || pool.health.panic_threshold.is_some();
-        if before == Regime::Normal && !has_rule {
-            return;
-        }
-        let (_, regime) = self.weigh(pool, base);
-        if regime == before {
-            return;
-        }
+        let (weighed, regime) = self.weigh(pool, base);
         let name = pool.name.as_str();
-        match regime {
-            Regime::Normal => tracing::info!(pool = name, "enough servers are up again"),
-            Regime::Panic => {
-                tracing::warn!(pool = name, "too many servers are down: all are used");
+        if regime != before {
+            match regime {
+                Regime::Normal => tracing::info!(pool = name, "enough servers are up again"),
+                Regime::Panic => {
+                    tracing::warn!(pool = name, "too many servers are down: all are used");
+                }
+                Regime::BelowQuorum => tracing::warn!(pool = name, "the quorum is lost"),
             }
-            Regime::BelowQuorum => tracing::warn!(pool = name, "the quorum is lost"),
+            self.regimes.insert(name.to_owned(), regime);
         }
-        self.regimes.insert(name.to_owned(), regime);
+        let to = match regime {
+            Regime::Panic => Serving::Panic,
+            Regime::BelowQuorum => Serving::BelowQuorum,
+            Regime::Normal if weighed.iter().any(|one| one.effective > 0) => Serving::Up,
+            Regime::Normal => Serving::Down,
+        };
+        let from = self.serving.insert(name.to_owned(), to);
+        if let Some(from) = from.filter(|from| *from != to) {
+            self.turns.push(PoolTurn {
+                pool: name.to_owned(),
+                from,
+                to,
+            });
+        }
     }
 
     /// How a pool is used.
@@ -136,6 +179,7 @@ impl Standings {
                     .get(&pool.name, &server.name)
                     .filter(|_| is_checked(pool, server))
                     .or(unheard.as_ref()),
+                ejected: self.ejection(&pool.name, &server.name).is_some(),
             })
             .collect();
         let before = self.regime(&pool.name);
@@ -234,6 +278,7 @@ impl From<Stored> for Standings {
                 .map(|(name, servers)| (name, pool(servers)))
                 .collect(),
             regimes: below.map(|name| (name, Regime::BelowQuorum)).collect(),
+            ..Self::default()
         }
     }
 }

@@ -72,6 +72,7 @@ impl Engine {
                 .map(|info| (info.label, info.text, count(info)))
                 .collect(),
             probing: Probing::default(),
+            drift: self.drift,
             flows: FlowTableStatus {
                 places: u64::from(maps.flows.places()),
                 entries: maps.flows.walk().count() as u64,
@@ -210,6 +211,12 @@ impl Engine {
                 None => totals(maps, dest.id)?,
             },
             removed: dest.removed.is_some(),
+            ejected: self
+                .memory
+                .standings
+                .ejection(&service.pool, &dest.name)
+                .filter(|_| dest.removed.is_none() && !dest.sorry)
+                .cloned(),
             slow_start: None,
             checks: Vec::new(),
         })

@@ -28,7 +28,9 @@ impl Engine {
             Event::Neighbour { neighbour, .. } => {
                 let behind = self.network.servers_behind(neighbour.ifindex, neighbour.ip);
                 for server in behind {
-                    self.write_hops_at(server)?;
+                    if self.write_hops_at(server)? {
+                        self.note_neighbour(server);
+                    }
                 }
             }
             Event::Link { .. } => {
@@ -68,6 +70,8 @@ impl Engine {
         if self.stale {
             self.look_again().await?;
         }
+        self.look_after_drift().await;
+        self.watch_clients()?;
         self.estimate_rates()?;
         self.give_back()?;
         self.keep_marks().await?;

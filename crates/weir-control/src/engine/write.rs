@@ -21,6 +21,9 @@ use super::{Error, Result, tree};
 /// What packets of removed servers still need of the row's flags.
 const LASTING: u8 = DEST_LOCAL | DEST_STRICT | DEST_SNAT;
 
+/// How many elements of a map are looked at in a second: a system call each.
+const STRETCH: usize = 2048;
+
 /// A service as it was written.
 #[derive(Debug)]
 struct WrittenService {
@@ -50,6 +53,8 @@ pub(super) struct Writer {
     inherited: Vec<Extent>,
     /// Rows of a former daemon that may be nobody's by now.
     inherited_rows: Changes,
+    /// Where the next look at what is written begins.
+    looked_at: usize,
 }
 
 impl Writer {
@@ -67,6 +72,7 @@ impl Writer {
             inherited_tables: BTreeMap::new(),
             inherited: Vec::new(),
             inherited_rows: Changes::default(),
+            looked_at: 0,
         };
         for (key, service) in maps.listeners.elements()? {
             writer
@@ -382,15 +388,8 @@ impl Writer {
                 continue;
             }
             let ranges = self.run_of(maps, &row.ranges)?;
-            let vip = Vip {
-                flags: row.flags,
-                any_tcp: row.any_tcp,
-                any_udp: row.any_udp,
-                ranges_at: ranges.map_or(0, |run| run.at),
-                ranges_len: row.ranges.len() as u32,
-                ..Vip::ZERO
-            };
-            maps.vips.set(&Addr::from(*address), &vip)?;
+            maps.vips
+                .set(&Addr::from(*address), &vip_row(row, ranges))?;
             let before = self.vips.insert(
                 *address,
                 WrittenVip {
@@ -414,6 +413,46 @@ impl Writer {
         self.gone_addresses(maps, rows, changes, now)?;
         maps.set_filter(&rows.filter)?;
         Ok(())
+    }
+
+    /// Looks whether what is written is still there, a stretch of the hash maps at a time, and writes it again where somebody
+    /// removed or changed it; answers how many elements that were.
+    ///
+    /// # Errors
+    /// A map cannot be read or written.
+    pub(super) fn mend_elements(&mut self, maps: &Maps, rows: &Rows) -> Result<u64> {
+        let mut mended = 0;
+        let (from, all) = (self.looked_at, self.listeners.len().max(self.vips.len()));
+        for (key, service) in self.listeners.iter().skip(from).take(STRETCH) {
+            let key = listener(*key);
+            if maps.listeners.get(&key)? != Some(*service) {
+                maps.listeners.set(&key, service)?;
+                mended += 1;
+            }
+        }
+        for (address, written) in self.vips.iter().skip(from).take(STRETCH) {
+            let (key, wanted) = (Addr::from(*address), vip_row(&written.row, written.ranges));
+            // Of a former daemon's row it is not known where its ranges lie.
+            let known = written.ranges.is_some() || written.row.ranges.is_empty();
+            if known && maps.vips.get(&key)? != Some(wanted) {
+                maps.vips.set(&key, &wanted)?;
+                mended += 1;
+            }
+        }
+        self.looked_at = if from + STRETCH < all {
+            from + STRETCH
+        } else {
+            0
+        };
+        if maps.settings()? != rows.settings {
+            maps.set_settings(&rows.settings)?;
+            mended += 1;
+        }
+        if maps.filter()? != *rows.filter {
+            maps.set_filter(&rows.filter)?;
+            mended += 1;
+        }
+        Ok(mended)
     }
 
     fn gone_addresses(
@@ -557,6 +596,17 @@ pub(super) fn listener((address, port, proto): ListenerKey) -> Listener {
         port: Be16::new(port),
         proto,
         ..Listener::ZERO
+    }
+}
+
+fn vip_row(row: &VipRow, ranges: Option<Extent>) -> Vip {
+    Vip {
+        flags: row.flags,
+        any_tcp: row.any_tcp,
+        any_udp: row.any_udp,
+        ranges_at: ranges.map_or(0, |run| run.at),
+        ranges_len: row.ranges.len() as u32,
+        ..Vip::ZERO
     }
 }
 

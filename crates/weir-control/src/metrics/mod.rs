@@ -57,7 +57,7 @@ const TOTALS: [Count; 6] = [
 
 type Gauge = (&'static str, &'static str, fn(&Server) -> u64);
 
-const SERVER_GAUGES: [Gauge; 7] = [
+const SERVER_GAUGES: [Gauge; 8] = [
     (
         "active_connections",
         "Flows in an active state.",
@@ -85,6 +85,11 @@ const SERVER_GAUGES: [Gauge; 7] = [
         "effective_weight",
         "Weight that the scheduler uses.",
         |server| u64::from(server.effective_weight),
+    ),
+    (
+        "ejected",
+        "1 while the server is away for what clients' packets say of it.",
+        |server| u64::from(server.ejected.is_some()),
     ),
     ("removed", "1 = removed, its flows live on.", |server| {
         u64::from(server.removed)
@@ -133,6 +138,20 @@ pub fn render(report: &Report, memory: Memory) -> String {
         "Flows that ended by timeout.",
         flows.expired,
     );
+    text.family(
+        "weir_drift_repaired_total",
+        "counter",
+        "What was found other than Weir had left it, and mended.",
+    );
+    let drift = &report.drift;
+    for (what, count) in [
+        ("program", drift.programs),
+        ("element", drift.elements),
+        ("address", drift.addresses),
+        ("neighbour", drift.neighbours),
+    ] {
+        text.sample("weir_drift_repaired_total", &[("what", what)], count);
+    }
     text.single(
         "weir_process_resident_bytes",
         "gauge",

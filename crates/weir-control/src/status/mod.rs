@@ -12,11 +12,13 @@ mod time;
 use serde::{Deserialize, Serialize};
 use weir_model::Forward;
 
-use weir_health::Lateness;
+use std::time::UNIX_EPOCH;
+
+use weir_health::{Ejection, Lateness};
 
 use crate::check::Probing;
 use crate::snapshot::{
-    CheckStatus, ServerState, ServerStatus, ServiceStatus, Snapshot, Totals, VipStatus,
+    CheckStatus, Drift, ServerState, ServerStatus, ServiceStatus, Snapshot, Totals, VipStatus,
 };
 
 pub use proxy::Proxied;
@@ -44,6 +46,35 @@ pub struct Report {
     pub checks: Option<Checks>,
     /// Packets by what became of them; reasons that never occurred are left out.
     pub reasons: Vec<Reason>,
+    /// What was found other than Weir had left it, and mended.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub drift: Drift,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// A server that is away for what clients' packets say of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ejected {
+    /// What was seen.
+    pub reason: String,
+    /// Since when.
+    pub since: String,
+    /// When it is tried again.
+    pub until: String,
+}
+
+impl From<&Ejection> for Ejected {
+    fn from(ejection: &Ejection) -> Self {
+        let time = |since: std::time::Duration| rfc3339(UNIX_EPOCH + since);
+        Self {
+            reason: ejection.reason.clone(),
+            since: time(ejection.since),
+            until: time(ejection.until),
+        }
+    }
 }
 
 #[expect(
@@ -168,6 +199,9 @@ pub struct Server {
     /// Thousandths of its weight, while slow start keeps it low.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slow_start: Option<u32>,
+    /// Away for what clients' packets say of it, apart from any check.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ejected: Option<Ejected>,
     /// Its checks; none while they are suspended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<Check>,
@@ -266,6 +300,7 @@ impl From<&Snapshot> for Report {
                 .filter(|(_, _, packets)| *packets != 0)
                 .map(reason)
                 .collect(),
+            drift: snapshot.drift,
         }
     }
 }
@@ -302,6 +337,7 @@ impl From<&ServerStatus> for Server {
             since: rfc3339(status.since),
             overridden: status.overridden.clone(),
             removed: status.removed,
+            ejected: status.ejected.as_ref().map(Ejected::from),
             slow_start: status.slow_start,
             checks: status.checks.iter().map(Check::from).collect(),
             active_connections: status.active_connections,

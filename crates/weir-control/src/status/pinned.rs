@@ -154,6 +154,7 @@ pub async fn read(runtime_dir: &Path, pin_dir: &Path, desired: &Desired) -> Resu
             expired: maps.sweep()?.expired,
         },
         reasons: reasons(maps)?,
+        drift: crate::snapshot::Drift::default(),
         ..Report::default()
     };
     let desired = &Indexed::from(desired.clone());
@@ -330,6 +331,7 @@ fn server(
         }),
         removed: dest.removed.is_some(),
         slow_start: None,
+        ejected: None,
         checks: Vec::new(),
         active_connections: live.active,
         inactive_connections: live.inactive,

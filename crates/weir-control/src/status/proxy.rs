@@ -83,6 +83,7 @@ impl From<&ProxyServerStatus> for Server {
             overridden: status.overridden.clone(),
             removed: false,
             slow_start: status.slow_start,
+            ejected: None,
             checks: status.checks.iter().map(Check::from).collect(),
             active_connections: numbers.active,
             inactive_connections: numbers.idle,

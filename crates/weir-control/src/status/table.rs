@@ -132,6 +132,10 @@ fn row(server: &Server) -> [String; 9] {
         Some(word) if *word != server.state => format!("{} (override: {word})", server.reason),
         _ => server.reason.clone(),
     };
+    let reason = match &server.ejected {
+        Some(ejected) => format!("{reason} (ejected: {})", ejected.reason),
+        None => reason,
+    };
     [
         server.address.clone(),
         server.forward.clone(),

@@ -32,6 +32,7 @@ fn server(address: &str, forward: Forward, active: u64) -> ServerStatus {
         },
         removed: false,
         slow_start: None,
+        ejected: None,
         checks: Vec::new(),
     }
 }
@@ -88,6 +89,7 @@ pub(crate) fn director() -> Snapshot {
             ),
             service("six", "2001:db8::1".parse().unwrap(), vec![first, gone]),
         ],
+        drift: crate::snapshot::Drift::default(),
         reasons: vec![
             ("tx_echo", "ICMP echo to a VIP answered", 12),
             ("no-server", "no usable server", 0),

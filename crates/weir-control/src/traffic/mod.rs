@@ -19,7 +19,7 @@ use weir_sys::{Capabilities, Capability};
 
 use self::words::{Word, Words};
 use crate::api::{OperatorState, ServerRequest};
-use crate::check::{News, Passages};
+use crate::check::{News, Passages, PoolTurn};
 use crate::daemon::Plane;
 use crate::engine::standing::Standings;
 use crate::engine::{self, Claim, Engine, Paths};
@@ -379,6 +379,18 @@ impl Plane for Traffic {
             all.extend(engine.suspended());
         }
         all
+    }
+
+    fn take_turns(&mut self) -> Vec<PoolTurn> {
+        // Pools that both kinds of services use are the engine's.
+        let mut turns = self
+            .engine
+            .as_mut()
+            .map_or_else(Vec::new, Engine::take_turns);
+        let layer_4 = |pool: &str| self.desired.services.iter().any(|it| it.pool == pool);
+        let own = self.standings.take_turns();
+        turns.extend(own.into_iter().filter(|turn| !layer_4(&turn.pool)));
+        turns
     }
 
     fn passages(&self) -> Option<Passages> {

@@ -242,6 +242,7 @@ impl<S: Scheduler> Model<S> {
 
     fn enter(&mut self, tuple: Tuple, flow: Flow) {
         self.count_bound(flow.dest, flow.active);
+        self.count_syn(flow.dest, flow.state);
         self.flows.insert(tuple, flow);
     }
 

@@ -107,6 +107,13 @@ impl<S: Scheduler> Model<S> {
         }
     }
 
+    /// Counts a SYN of a flow that is not established.
+    pub(super) fn count_syn(&mut self, dest: u32, state: State) {
+        if state == State::SynRecv {
+            self.live.entry(dest).or_default().syns += 1;
+        }
+    }
+
     /// Whether a server that was full takes new flows again, now that one of them is over (ip_vs_unbind_dest).
     fn ease(&mut self, dest: u32) {
         let Some(row) = self.config.dests.get(&dest) else {
@@ -132,9 +139,11 @@ impl<S: Scheduler> Model<S> {
         if next != flow.state && next != State::Udp {
             flow.active = state::is_active(next);
         }
+        let answered = (flow.state, next) == (State::SynRecv, State::Established);
         flow.state = next;
         flow.seen = now;
         let (dest, is) = (flow.dest, flow.active);
+        self.live.entry(dest).or_default().answered += u64::from(answered);
         let template = flow.template.filter(|_| next == State::Established);
         if let Some(template) = template.and_then(|template| self.flows.0.get_mut(&template)) {
             template.state = State::Established;

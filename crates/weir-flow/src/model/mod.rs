@@ -279,7 +279,11 @@ impl<S: Scheduler> Model<S> {
         if let Some(flow) = found {
             match self.may_go_on(job, &flow) {
                 Standing::GoesOn => {
-                    self.advance(&tuple, self.next_state(job, &flow), job.now);
+                    let next = self.next_state(job, &flow);
+                    self.advance(&tuple, next, job.now);
+                    if job.layout.tcp_flags.contains(TcpFlags::SYN) {
+                        self.count_syn(flow.dest, next);
+                    }
                     return self.send_to_server(job, flow.dest, Some(tuple));
                 }
                 Standing::Ended(reason) => {

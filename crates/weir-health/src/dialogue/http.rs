@@ -260,8 +260,10 @@ fn host(target: &Target) -> String {
         IpAddr::V4(v4) => v4.to_string(),
         IpAddr::V6(v6) => format!("[{v6}]"),
     };
+    let own = if target.tls.is_some() { 443 } else { 80 };
     match target.port {
-        None | Some(80) => address,
+        None => address,
+        Some(port) if port == own => address,
         Some(port) => format!("{address}:{port}"),
     }
 }

@@ -5,6 +5,7 @@
 //! bounded: an endless answer ends as a failure.
 
 mod agent;
+mod grpc;
 mod http;
 mod line;
 mod mysql;
@@ -59,6 +60,7 @@ pub fn of(target: &Target) -> Option<Box<dyn Dialogue>> {
         | Probe::Ping
         | Probe::Script(_)
         | Probe::File { .. } => None,
+        Probe::Grpc { service } => Some(Box::new(grpc::Check::new(service, target))),
         Probe::Http(wanted) => Some(Box::new(http::Exchange::new(wanted, target))),
     }
 }

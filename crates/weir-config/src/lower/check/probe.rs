@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use weir_model::{DnsRecord, Http, Probe, Script};
+use weir_model::{CheckTls, DnsRecord, Http, Probe, Script};
 
 use super::plain_address;
 use crate::catalog::EXPECT;
@@ -14,7 +14,10 @@ use crate::view::{Sink, View, text, wrong_type};
 
 pub(super) fn probe(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: &str) -> Probe {
     match kind {
-        "http" => Probe::Http(http(sink, view)),
+        "http" | "https" => Probe::Http(http(sink, view)),
+        "grpc" => Probe::Grpc {
+            service: word(sink, view, "service", ""),
+        },
         "smtp" => Probe::Smtp {
             helo: word(sink, view, "helo", "localhost"),
         },
@@ -135,6 +138,42 @@ fn file(sink: &mut Sink<'_>, view: &View<'_, '_>) -> String {
     };
     absolute(sink, path, span);
     path.to_owned()
+}
+
+/// How a kind that goes by TLS knows the server; `None` = it goes in the clear.
+pub(super) fn tls(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: &str) -> Option<CheckTls> {
+    let asked = view.flag(sink, "tls").unwrap_or(false);
+    let verify = view.flag(sink, "verify");
+    let ca = line(sink, view, "ca").map(|(path, span)| {
+        absolute(sink, path, span);
+        path.to_owned()
+    });
+    let name = line(sink, view, "server_name").map(|(name, _)| name.to_owned());
+    if kind == "grpc" && !asked {
+        for key in ["verify", "ca", "server_name"] {
+            if let Some((entry, _)) = view.get(key) {
+                let message = format!("`{key}` has no effect: this check does not go by TLS");
+                let diagnostic = Diagnostic::new(Code::NoEffect, &entry.key_span, message);
+                sink.push(diagnostic.fix("leave it out, or add tls = true"));
+            }
+        }
+        return None;
+    }
+    if !asked && !matches!(kind, "https" | "tls") {
+        return None;
+    }
+    // Of the request's `Host` the port is no part of a certificate's name.
+    let host = view
+        .get("host")
+        .and_then(|(entry, _)| match &entry.item.value {
+            Value::Text(host) => Some(host.split(':').next().unwrap_or_default().to_owned()),
+            _ => None,
+        });
+    Some(CheckTls {
+        verify: verify.unwrap_or(true),
+        ca,
+        server_name: name.or(host),
+    })
 }
 
 fn absolute(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) {

@@ -1,0 +1,42 @@
+//! Whom a pool serves by, and what programs are told when that changes.
+
+/// Whom a pool serves by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Serving {
+    /// Servers of its own, by their states.
+    Up,
+    /// All of them, whatever their states: too many are down.
+    Panic,
+    /// The sorry server, where there is one: too little weight is up.
+    BelowQuorum,
+    /// None of its own.
+    Down,
+}
+
+impl Serving {
+    /// The word for programs that are told.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Panic => "panic",
+            Self::BelowQuorum => "below quorum",
+            Self::Down => "down",
+        }
+    }
+
+    /// Whether clients of a service get an answer.
+    pub const fn serves(self, has_sorry: bool) -> bool {
+        has_sorry || !matches!(self, Self::Down)
+    }
+}
+
+/// A pool's change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolTurn {
+    /// Its name.
+    pub pool: String,
+    /// Before.
+    pub from: Serving,
+    /// Now.
+    pub to: Serving,
+}

@@ -1,0 +1,131 @@
+//! What somebody else changed of what Weir put into the kernel: found with the second's upkeep, mended, logged and counted.
+//!
+//! Programs that are gone from their interface or were replaced, elements of maps, addresses that Weir adds. Servers whose
+//! neighbour moved are told by the kernel and followed at once; they are counted here too.
+
+use std::net::IpAddr;
+
+use weir_dataplane::{Hook, XdpChoice};
+
+use super::{Engine, Result};
+
+/// What an interface has one of each.
+const HOOKS: [[Hook; 2]; 3] = [
+    [Hook::XdpNative, Hook::XdpGeneric],
+    [Hook::Ingress, Hook::ClsactIngress],
+    [Hook::Egress, Hook::ClsactEgress],
+];
+
+impl Engine {
+    /// Looks for drift and mends it. What could not be mended is said once and tried again each second.
+    pub(super) async fn look_after_drift(&mut self) {
+        match self.mend_drift().await {
+            Ok(()) => self.unmended = false,
+            Err(error) if !self.unmended => {
+                self.unmended = true;
+                tracing::warn!(%error, "what somebody changed of Weir's could not be mended");
+            }
+            Err(_) => {}
+        }
+    }
+
+    async fn mend_drift(&mut self) -> Result<()> {
+        self.mend_programs().await?;
+        self.mend_maps()?;
+        self.mend_addresses().await
+    }
+
+    async fn mend_programs(&mut self) -> Result<()> {
+        for ifindex in self.plane.mend_attachments()? {
+            self.note_program(ifindex, "another program was in the place of Weir's");
+        }
+        // Of devices that are gone their events tell.
+        let wanted: Vec<u32> = self.network.attached.keys().copied().collect();
+        let there = self.plane.attachments()?;
+        let has = |ifindex: u32, hooks: &[Hook]| {
+            let mut at = there.iter().filter(|it| it.ifindex == ifindex);
+            at.any(|it| hooks.contains(&it.hook))
+        };
+        let present = wanted
+            .into_iter()
+            .filter(|ifindex| self.network.name_of(*ifindex).is_some());
+        let (mut lost, mut whole) = (Vec::new(), true);
+        for ifindex in present {
+            whole &= HOOKS[1..].iter().all(|hooks| has(ifindex, hooks));
+            if !has(ifindex, &HOOKS[0]) {
+                lost.push(ifindex);
+            }
+        }
+        for ifindex in &lost {
+            let busy = match self.plane.attach(*ifindex, XdpChoice::Best) {
+                Ok(_) => false,
+                Err(weir_dataplane::Error::Busy { .. }) => true,
+                Err(error) => return Err(error.into()),
+            };
+            if busy {
+                self.network.netlink().detach_xdp(*ifindex).await?;
+            }
+            let cause = if busy {
+                "another program had taken the place of Weir's"
+            } else {
+                "Weir's program was taken off"
+            };
+            self.note_program(*ifindex, cause);
+        }
+        // Also the tc programs, and what follows from a mode that may be another now.
+        if !lost.is_empty() || !whole {
+            self.attach().await?;
+        }
+        if lost.is_empty() && !whole {
+            self.drift.programs += 1;
+            tracing::warn!("a tc program was put back");
+        }
+        Ok(())
+    }
+
+    fn note_program(&mut self, ifindex: u32, cause: &str) {
+        self.drift.programs += 1;
+        let interface = self.network.name_of(ifindex).unwrap_or("?");
+        tracing::warn!(interface, cause, "a program was put back");
+    }
+
+    fn mend_maps(&mut self) -> Result<()> {
+        if !self.pending.is_empty() {
+            return Ok(());
+        }
+        let maps = self.plane.maps();
+        let elements = self.writer.mend_elements(maps, &self.rows)?;
+        if elements > 0 {
+            self.drift.elements += elements;
+            tracing::warn!(elements, "elements of maps were written again");
+        }
+        self.write_devices(self.plane.maps())
+    }
+
+    async fn mend_addresses(&mut self) -> Result<()> {
+        let Ok(Some(_)) = self.network.vip_interface(&self.desired) else {
+            return Ok(());
+        };
+        let added = self.memory.undo.addresses.iter();
+        let lost: Vec<IpAddr> = added
+            .map(|(_, address)| *address)
+            .filter(|address| self.network.holder(*address).is_none())
+            .filter(|address| self.desired.listening(*address).len() > 0)
+            .collect();
+        if lost.is_empty() {
+            return Ok(());
+        }
+        self.add_vips().await?;
+        for address in lost {
+            self.drift.addresses += 1;
+            tracing::warn!(%address, "a VIP was added again");
+        }
+        Ok(())
+    }
+
+    /// A server's packets go to another machine now.
+    pub(super) fn note_neighbour(&mut self, server: IpAddr) {
+        self.drift.neighbours += 1;
+        tracing::info!(%server, "its neighbour has another link address");
+    }
+}

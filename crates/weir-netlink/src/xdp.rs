@@ -1,0 +1,30 @@
+//! XDP programs that were attached by netlink, as `ip link set … xdp` does it.
+//!
+//! Weir's own programs are held by links, which netlink cannot take off; neither can this.
+
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkMessage, LinkXdp};
+
+use crate::{Netlink, Result};
+
+/// `XDP_FLAGS_SKB_MODE` and `XDP_FLAGS_DRV_MODE` of linux/if_link.h.
+const MODES: [u32; 2] = [1 << 1, 1 << 2];
+
+impl Netlink {
+    /// Takes XDP programs off a device that are held by no link; one that is stays.
+    ///
+    /// # Errors
+    /// No such device, no `CAP_NET_ADMIN`, or a link holds the program.
+    pub async fn detach_xdp(&self, ifindex: u32) -> Result<()> {
+        for mode in MODES {
+            let mut message = LinkMessage::default();
+            message.header.index = ifindex;
+            let none = vec![LinkXdp::Fd(-1), LinkXdp::Flags(mode)];
+            message.attributes.push(LinkAttribute::Xdp(none));
+            let request = format!("take XDP off device {ifindex}");
+            self.ask(&request, RouteNetlinkMessage::SetLink(message), 0)
+                .await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,153 @@
+//! Servers that take no connections are found out by their clients' packets, without any check.
+
+mod world;
+
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use world::{Family, World, bracketed, privileged, wait_for};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn config(family: Family, forward: &str, servers: usize, pool: &str) -> String {
+    let servers: Vec<String> = (0..servers)
+        .map(|n| format!("\"{}\"", family.server(n)))
+        .collect();
+    format!(
+        "[node]\ninterfaces = [\"eth0\"]\n\n\
+         [pool.web]\nscheduler = \"rr\"\nservers = [{}]\n{pool}\n\n\
+         [service.web]\nlisten = [\"{}:80\"]\nforward = \"{forward}\"\npool = \"web\"\n",
+        servers.join(", "),
+        bracketed(family.vip())
+    )
+}
+
+/// New connections from the client, one after the other and some at a time, until the world ends.
+fn start_clients(world: &World, family: Family) -> Child {
+    let url = format!("http://{}/name", bracketed(family.vip()));
+    let once = format!("curl -s -o /dev/null --connect-timeout 3 -m 4 {url}");
+    let line =
+        format!("for n in 1 2 3 4 5 6; do (while :; do {once}; sleep 0.1; done) & done; wait");
+    world
+        .command("client", "sh")
+        .args(["-c", &line])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("sh starts")
+}
+
+fn ejected(world: &World, family: Family, n: usize) -> Option<String> {
+    let server = world.server_status(family.server(n));
+    server["ejected"]["reason"].as_str().map(str::to_owned)
+}
+
+fn found_out(family: Family, forward: &str, broken: &str, mended: &str) {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(3);
+    world.start_nginx(64);
+    if forward == "direct" {
+        let vip = family.vip().to_string();
+        world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
+    } else {
+        world.route_replies_through_director();
+    }
+    world.start_director(&config(family, forward, 3, ""));
+    let clients = start_clients(&world, family);
+    world.adopt(clients);
+    wait_for("traffic on every server", PATIENCE, || {
+        (0..3).all(|n| {
+            let server = world.server_status(family.server(n));
+            server["connections"].as_u64() > Some(5)
+        })
+    });
+    let sh = |line: &str| {
+        let output = world.command("server1", "sh").args(["-ec", line]).output();
+        let output = output.expect("sh runs");
+        assert!(output.status.success(), "{line}: {output:?}");
+    };
+    sh(broken);
+    let began = Instant::now();
+    wait_for("the ejection", PATIENCE, || {
+        ejected(&world, family, 1).is_some()
+    });
+    println!("ejected after {:?}", began.elapsed());
+    assert!(ejected(&world, family, 1).is_some_and(|it| it.contains("SYNs without an answer")));
+    let server = world.server_status(family.server(1));
+    assert_eq!(
+        (&server["effective_weight"], &server["weight"]),
+        (&0.into(), &1.into())
+    );
+    assert_eq!(server["state"], "unchecked", "apart from checks");
+    assert!(world.metrics().contains("weir_server_ejected{"));
+    let log = world.log();
+    assert_eq!(log.matches("a server was ejected").count(), 1, "{log}");
+    // The others are never ejected for it, and it comes back by itself.
+    sh(mended);
+    let before = world.server_status(family.server(1))["connections"].as_u64();
+    wait_for("its return", PATIENCE, || {
+        let server = world.server_status(family.server(1));
+        server["ejected"].is_null() && server["connections"].as_u64() > before.map(|it| it + 5)
+    });
+    assert!((0..3).all(|n| ejected(&world, family, n).is_none()));
+    assert_eq!(world.log().matches("is on trial").count(), 1);
+}
+
+const DROPS: (&str, &str) = (
+    "nft 'add table inet t; add chain inet t in { type filter hook input priority 0; }; add rule inet t in tcp dport 80 tcp flags & (syn|ack) == syn drop'",
+    "nft delete table inet t",
+);
+const RESETS: (&str, &str) = (
+    "nft 'add table inet t; add chain inet t in { type filter hook input priority 0; }; add rule inet t in tcp dport 80 tcp flags & (syn|ack) == syn reject with tcp reset'",
+    "nft delete table inet t",
+);
+
+#[test]
+fn one_that_drops_syns() {
+    found_out(Family::V4, "direct", DROPS.0, DROPS.1);
+}
+
+#[test]
+fn one_that_resets() {
+    found_out(Family::V4, "direct", RESETS.0, RESETS.1);
+}
+
+#[test]
+fn one_that_resets_under_nat() {
+    found_out(Family::V6, "nat", RESETS.0, RESETS.1);
+}
+
+#[test]
+fn never_more_than_the_share() {
+    if !privileged() {
+        return;
+    }
+    let family = Family::V4;
+    let mut world = World::new(3);
+    world.start_nginx(64);
+    let vip = family.vip().to_string();
+    world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
+    world.start_director(&config(family, "direct", 3, ""));
+    let clients = start_clients(&world, family);
+    world.adopt(clients);
+    for n in [0, 1] {
+        world.kill_nginx(n);
+    }
+    wait_for("one of the two", PATIENCE, || {
+        (0..3).any(|n| ejected(&world, family, n).is_some())
+    });
+    let until = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < until {
+        let away = (0..3).filter(|n| ejected(&world, family, *n).is_some());
+        assert_eq!(away.count(), 1, "50 % of three");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    // Nobody is, where nobody may be.
+    world.reload(&config(family, "direct", 3, "max_ejected = 0"));
+    wait_for("all are taken back", PATIENCE, || {
+        (0..3).all(|n| ejected(&world, family, n).is_none())
+    });
+}
