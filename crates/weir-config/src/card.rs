@@ -221,7 +221,7 @@ mod tests {
             "route" => {
                 let base = ["service = \"images\"", "pool = \"images\""];
                 // What it leads to is one of three.
-                let alone = matches!(key, "redirect" | "status" | "body");
+                let alone = matches!(key, "redirect" | "status" | "body" | "split");
                 let base = if alone { &base[..1] } else { &base[..] };
                 let status = if key == "body" { "status = 404\n" } else { "" };
                 let redirect = if key == "status" {

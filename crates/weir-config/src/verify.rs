@@ -445,10 +445,7 @@ fn unused(sink: &mut Sink<'_>, lowered: &Lowered) {
             lowered
                 .routes
                 .iter()
-                .filter_map(|route| match &route.route.action {
-                    weir_model::RouteAction::Pool(pool) => Some(pool.as_str()),
-                    _ => None,
-                }),
+                .flat_map(|route| route.route.action.pools()),
         )
         .collect();
     let exist: HashSet<&str> = lowered

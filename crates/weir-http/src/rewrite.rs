@@ -142,6 +142,8 @@ pub struct CookieTouch<'a> {
 pub struct ResponseTouch<'a> {
     /// Whole lines that are added.
     pub add: &'a [u8],
+    /// Fields that are left out, by names in lower case.
+    pub remove: &'a [String],
     /// A cookie that is changed where the server sets it.
     pub cookie: Option<CookieTouch<'a>>,
 }
@@ -177,7 +179,13 @@ pub(crate) fn write_response(
         is.then_some((cookie, value))
     };
     copy(head, fields, out, |field| {
-        !(decode && field.name == Name::TransferEncoding) && set(field).is_none()
+        let name = field.name_in(head);
+        !(decode && field.name == Name::TransferEncoding)
+            && set(field).is_none()
+            && !touch
+                .remove
+                .iter()
+                .any(|gone| name.eq_ignore_ascii_case(gone.as_bytes()))
     });
     for (cookie, value) in fields.iter().filter_map(set) {
         set_cookie(&cookie, value, out);

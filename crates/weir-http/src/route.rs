@@ -1,12 +1,21 @@
 //! Whether a request fits a route.
 
+use std::net::IpAddr;
+
 use weir_model::{HostPattern, Route};
 
+use crate::cookie;
 use crate::field::Field;
 use crate::head::Request;
 
-/// Place of the first route that the request fits.
-pub fn choose(routes: &[Route], head: &[u8], request: &Request, fields: &[Field]) -> Option<usize> {
+/// Place of the first route that the request of that client fits.
+pub fn choose(
+    routes: &[Route],
+    client: IpAddr,
+    head: &[u8],
+    request: &Request,
+    fields: &[Field],
+) -> Option<usize> {
     if routes.is_empty() {
         return None;
     }
@@ -31,7 +40,48 @@ pub fn choose(routes: &[Route], head: &[u8], request: &Request, fields: &[Field]
                             .is_none_or(|value| field.value_in(head) == value.as_bytes())
                 })
             })
+            && route.queries.iter().all(|(name, value)| {
+                let query = cookie::query_of(request.path_in(head));
+                let found = cookie::parameter(query, name.as_bytes());
+                found.is_some_and(|found| is(value, found))
+            })
+            && route.cookies.iter().all(|(name, value)| {
+                fields.iter().any(|field| {
+                    let text = field.value_in(head);
+                    field.name_in(head).eq_ignore_ascii_case(b"cookie")
+                        && cookie::find(text, name.as_bytes())
+                            .is_some_and(|place| is(value, &text[place]))
+                })
+            })
+            && (route.sources.is_empty()
+                || route.sources.iter().any(|network| network.contains(client)))
     })
+}
+
+/// Whether a value is the wanted one, if one is wanted.
+fn is(wanted: &Option<String>, found: &[u8]) -> bool {
+    wanted
+        .as_ref()
+        .is_none_or(|wanted| wanted.as_bytes() == found)
+}
+
+/// Path and query that a server is asked for in place of the request's: `{path}` and `{rest}` of `to` become what the request
+/// has, `pattern` being the route's path.
+pub fn rewritten(to: &str, pattern: Option<&str>, target: &[u8]) -> Vec<u8> {
+    let path = without_query(target);
+    let fixed = pattern.map_or(0, |pattern| pattern.find('*').unwrap_or(pattern.len()));
+    let rest = path.get(fixed..).unwrap_or_default();
+    let mut out = Vec::with_capacity(to.len() + target.len());
+    let mut tail = to;
+    while let Some((before, after)) = tail.split_once('{') {
+        out.extend_from_slice(before.as_bytes());
+        let (word, rest_of) = after.split_once('}').unwrap_or((after, ""));
+        out.extend_from_slice(if word == "rest" { rest } else { path });
+        tail = rest_of;
+    }
+    out.extend_from_slice(tail.as_bytes());
+    out.extend_from_slice(target.get(path.len()..).unwrap_or_default());
+    out
 }
 
 /// Place of the first route for a client of TLS that asks for `name`, or for none.
@@ -125,7 +175,7 @@ pub fn location(to: &str, head: &[u8], request: &Request, fields: &[Field]) -> V
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use weir_model::{RouteAction, Source};
+    use weir_model::{Network, RouteAction, RouteEdits, Source};
 
     use super::*;
     use crate::head::{self, HeadLimits};
@@ -136,6 +186,10 @@ mod tests {
             path: path.map(str::to_owned),
             methods: Vec::new(),
             headers: Vec::new(),
+            queries: Vec::new(),
+            cookies: Vec::new(),
+            sources: Vec::new(),
+            edits: RouteEdits::default(),
             action: RouteAction::Pool("p".to_owned()),
             source: Source::default(),
         }
@@ -146,7 +200,8 @@ mod tests {
         let request = head::request(text.as_bytes(), &HeadLimits::default(), &mut fields)
             .unwrap()
             .unwrap();
-        choose(routes, text.as_bytes(), &request, &fields)
+        let client = "192.0.2.1".parse().unwrap();
+        choose(routes, client, text.as_bytes(), &request, &fields)
     }
 
     fn get(host: &str, target: &str) -> String {
@@ -201,6 +256,48 @@ mod tests {
         wanted.headers.clear();
         wanted.methods = vec!["POST".to_owned()];
         assert_eq!(chosen(&[wanted], &get("a", "/")), None);
+    }
+
+    #[test]
+    fn query_cookie_and_source_are_conditions_too() {
+        let text = "GET /x?v=2&w HTTP/1.1\r\nHost: a\r\nCookie: a=1; beta=yes\r\n\r\n";
+        let pair = |name: &str, value: Option<&str>| (name.to_owned(), value.map(str::to_owned));
+        let fits = |change: &dyn Fn(&mut Route)| {
+            let mut one = route(None, None);
+            change(&mut one);
+            chosen(std::slice::from_ref(&one), text).is_some()
+        };
+        assert!(fits(
+            &|one| one.queries = vec![pair("v", Some("2")), pair("w", None)]
+        ));
+        assert!(!fits(&|one| one.queries = vec![pair("v", Some("1"))]));
+        assert!(!fits(&|one| one.queries = vec![pair("x", None)]));
+        assert!(fits(
+            &|one| one.cookies = vec![pair("beta", Some("yes")), pair("a", None)]
+        ));
+        assert!(!fits(&|one| one.cookies = vec![pair("beta", Some("no"))]));
+        let network = |address: &str| Network {
+            address: address.parse().unwrap(),
+            prefix: 24,
+        };
+        assert!(fits(
+            &|one| one.sources = vec![network("10.0.0.0"), network("192.0.2.0")]
+        ));
+        assert!(!fits(&|one| one.sources = vec![network("10.0.0.0")]));
+    }
+
+    #[test]
+    fn a_rewritten_path_keeps_the_query() {
+        let path = |to: &str, pattern: Option<&str>, target: &str| {
+            String::from_utf8(rewritten(to, pattern, target.as_bytes())).unwrap()
+        };
+        assert_eq!(
+            path("/{rest}", Some("/api/*"), "/api/v1/x?y=/z"),
+            "/v1/x?y=/z"
+        );
+        assert_eq!(path("/new{path}", None, "/a?b"), "/new/a?b");
+        assert_eq!(path("/", Some("/*"), "/a"), "/");
+        assert_eq!(path("/{rest}", Some("/only"), "/only?q"), "/?q");
     }
 
     #[test]

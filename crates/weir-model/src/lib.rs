@@ -37,7 +37,7 @@ pub use indexed::Indexed;
 pub use ipvs::Ipvs;
 pub use listener::{Family, Listener, Mark, Ports, Protocol};
 pub use proxy::{Network, Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts};
-pub use route::{HostPattern, Route, RouteAction};
+pub use route::{HostPattern, Route, RouteAction, RouteEdits};
 pub use scheduler::{Scheduler, SchedulerFlags, SchedulerKind};
 pub use sticky::{Sticky, StickyMode};
 pub use tls::{ClientAuth, ServerTls, ServiceTls, TlsVersion};

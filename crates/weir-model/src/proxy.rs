@@ -5,7 +5,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::{AccessLog, Route, RouteAction, Scheduler, SchedulerKind, ServiceTls, Source};
+use crate::{AccessLog, HashKey, Route, Scheduler, SchedulerKind, ServiceTls, Source};
 
 /// What a proxy service understands of what it carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,6 +78,14 @@ pub struct ProxyLimits {
     pub retries: u32,
     /// Connections that wait for their next request, for each server and worker.
     pub idle_servers: u32,
+    /// Octets of a request's body; 0 = any number.
+    pub body: u32,
+    /// Requests a second of one client; 0 = any number.
+    pub rate: u32,
+    /// Requests at once after a silence; 0 = as many as `rate`.
+    pub burst: u32,
+    /// Requests of one client under way; 0 = any number.
+    pub concurrent: u32,
 }
 
 impl ProxyLimits {
@@ -91,6 +99,8 @@ impl ProxyLimits {
     pub const RETRIES: (u32, u32) = (0, 16);
     /// Smallest and largest `idle_servers`; 0 = a connection for each request.
     pub const IDLE_SERVERS: (u32, u32) = (0, 100_000);
+    /// Smallest and largest `rate` and `burst`.
+    pub const RATE: (u32, u32) = (0, 60_000);
 }
 
 impl Default for ProxyLimits {
@@ -101,6 +111,10 @@ impl Default for ProxyLimits {
             connections: 100_000,
             retries: 3,
             idle_servers: 128,
+            body: 0,
+            rate: 0,
+            burst: 0,
+            concurrent: 0,
         }
     }
 }
@@ -158,6 +172,8 @@ pub struct Proxy {
     pub timeouts: ProxyTimeouts,
     /// How much it takes.
     pub limits: ProxyLimits,
+    /// By what `rate` and `concurrent` tell clients apart.
+    pub limit_key: HashKey,
     /// Whether servers are told of the client in `X-Forwarded-For` and `-Proto`.
     pub forwarded: bool,
     /// Proxies whose word about their clients is believed.
@@ -182,10 +198,8 @@ impl Proxy {
     /// The pools that its requests may go to, its own first, each once.
     pub fn pools(&self) -> Vec<&str> {
         let mut pools = vec![self.pool.as_str()];
-        for route in &self.routes {
-            if let RouteAction::Pool(pool) = &route.action
-                && !pools.contains(&pool.as_str())
-            {
+        for pool in self.routes.iter().flat_map(|route| route.action.pools()) {
+            if !pools.contains(&pool) {
                 pools.push(pool);
             }
         }
@@ -203,6 +217,7 @@ impl Proxy {
             tls: None,
             timeouts: ProxyTimeouts::default(),
             limits: ProxyLimits::default(),
+            limit_key: HashKey::default(),
             forwarded: true,
             trusted: Vec::new(),
             proxy_protocol: false,

@@ -11,6 +11,7 @@
 mod balance;
 mod context;
 mod error;
+mod limit;
 mod log;
 mod pipe;
 mod plan;

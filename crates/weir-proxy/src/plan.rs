@@ -16,6 +16,8 @@ use weir_model::{
     Sticky,
 };
 
+use crate::balance::Dice;
+use crate::limit::{Concurrent, Rate};
 use crate::log::Log;
 use crate::queue::Line;
 use crate::tls::Back;
@@ -241,8 +243,13 @@ pub(crate) struct Service {
     /// Of each pool, the service's own first.
     pub(crate) pools: Vec<Targets>,
     pub(crate) routes: Vec<Route>,
-    /// Where each route leads in `pools`; of one that answers, nowhere.
-    pub(crate) leads: Vec<Option<usize>>,
+    /// Where each route leads in `pools`, and with what weight; of one that answers, nowhere.
+    pub(crate) leads: Vec<Vec<(usize, u32)>>,
+    /// Octets of a request's body; 0 = any number.
+    pub(crate) body_most: u64,
+    pub(crate) rate: Option<Arc<Rate>>,
+    pub(crate) concurrent: Option<Arc<Concurrent>>,
+    pub(crate) limit_key: HashKey,
     pub(crate) tls: Option<Arc<ServerConfig>>,
     pub(crate) timeouts: Millis,
     pub(crate) head: HeadLimits,
@@ -260,6 +267,23 @@ pub(crate) struct Service {
 }
 
 impl Service {
+    /// Where a route leads: the one pool, or one of several by chance and weight.
+    pub(crate) fn lead(&self, route: usize, dice: &mut Dice) -> Option<usize> {
+        let leads = self.leads.get(route)?;
+        if let [(only, _)] = leads.as_slice() {
+            return Some(*only);
+        }
+        let sum: u64 = leads.iter().map(|(_, weight)| u64::from(*weight)).sum();
+        let mut rolled = (u64::from(dice.roll()) * sum) >> 32;
+        for (pool, weight) in leads {
+            match rolled.checked_sub(u64::from(*weight)) {
+                None => return Some(*pool),
+                Some(rest) => rolled = rest,
+            }
+        }
+        None
+    }
+
     /// Servers of all its pools.
     pub(crate) fn targets(&self) -> impl Iterator<Item = &Arc<Target>> {
         self.pools.iter().flat_map(|pool| &pool.list)

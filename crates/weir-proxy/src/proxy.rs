@@ -16,8 +16,9 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use rustls::ServerConfig;
 use rustls::server::ProducesTickets;
 use weir_http::{HeadLimits, cookie};
-use weir_model::{ClientAuth, Desired, NoServer, Pool, ProxyProtocol, RouteAction};
+use weir_model::{ClientAuth, Desired, HashKey, NoServer, Pool, ProxyProtocol, RouteAction};
 
+use crate::limit::{Concurrent, Rate};
 use crate::log::{Log, Writer};
 use crate::plan::{Listeners, Load, Plan, Service, Sharded, Shared, Stickiness, Target, Targets};
 use crate::queue::Line;
@@ -42,6 +43,8 @@ struct Known {
     lines: HashMap<String, Arc<Line>>,
     /// By service.
     logs: HashMap<String, Arc<Log>>,
+    /// By service.
+    tables: HashMap<String, Tables>,
     next_target: u32,
 }
 
@@ -51,6 +54,14 @@ struct Tickets {
     client_ca: Option<String>,
     client_auth: ClientAuth,
     keys: Arc<dyn ProducesTickets>,
+}
+
+/// What limits clients, and by which limits.
+#[derive(Debug, Default, Clone)]
+struct Tables {
+    kind: (u32, u32, u32, HashKey),
+    rate: Option<Arc<Rate>>,
+    concurrent: Option<Arc<Concurrent>>,
 }
 
 /// A configuration whose sockets are open, and that is not in force.
@@ -343,6 +354,9 @@ fn service(
         .or_insert_with(|| (Arc::new(Sharded::new(workers)), Arc::default()))
         .clone();
     let limits = &proxy.limits;
+    let Tables {
+        rate, concurrent, ..
+    } = tables(known, proxy);
     Ok(Service {
         name: proxy.name.clone(),
         protocol: proxy.protocol,
@@ -355,9 +369,16 @@ fn service(
         leads: proxy
             .routes
             .iter()
-            .map(|route| match &route.action {
-                RouteAction::Pool(name) => pools.iter().position(|pool| pool.name == *name),
-                RouteAction::Redirect { .. } | RouteAction::Answer { .. } => None,
+            .map(|route| {
+                let place = |name: &str| pools.iter().position(|pool| pool.name == name);
+                match &route.action {
+                    RouteAction::Pool(name) => place(name).map(|at| (at, 1)).into_iter().collect(),
+                    RouteAction::Split(parts) => parts
+                        .iter()
+                        .filter_map(|(name, weight)| Some((place(name)?, *weight)))
+                        .collect(),
+                    RouteAction::Redirect { .. } | RouteAction::Answer { .. } => Vec::new(),
+                }
             })
             .collect(),
         routes: proxy.routes.clone(),
@@ -372,6 +393,10 @@ fn service(
             target: limits.head as usize / 2,
             fields: limits.fields as usize,
         },
+        body_most: u64::from(limits.body),
+        rate,
+        concurrent,
+        limit_key: proxy.limit_key.clone(),
         retries: limits.retries,
         connections: limits.connections,
         idle_servers: limits.idle_servers as usize,
@@ -495,6 +520,31 @@ fn targets(
     })
 }
 
+/// What is counted of a service's clients: the former tables where they count the same.
+fn tables(known: &mut Known, proxy: &weir_model::Proxy) -> Tables {
+    let limits = &proxy.limits;
+    let burst = match limits.burst {
+        0 => limits.rate,
+        burst => burst,
+    };
+    let kind = (
+        limits.rate,
+        burst,
+        limits.concurrent,
+        proxy.limit_key.clone(),
+    );
+    let tables = known.tables.entry(proxy.name.clone()).or_default();
+    if tables.kind != kind {
+        *tables = Tables {
+            rate: (limits.rate > 0).then(|| Arc::new(Rate::new(limits.rate, burst))),
+            concurrent: (limits.concurrent > 0)
+                .then(|| Arc::new(Concurrent::new(limits.concurrent))),
+            kind,
+        };
+    }
+    tables.clone()
+}
+
 /// The log of a service: the former one where it is the same.
 fn log(known: &mut Known, workers: usize, proxy: &weir_model::Proxy) -> Option<Arc<Log>> {
     let kind = proxy.access_log.as_ref()?;
@@ -527,6 +577,9 @@ fn forget(known: &mut Known, services: &[Arc<Service>]) {
             .iter()
             .any(|service| service.log.is_some() && service.name == *name)
     });
+    known
+        .tables
+        .retain(|name, _| services.iter().any(|service| service.name == *name));
     known.lines.retain(|pool, _| {
         services
             .iter()

@@ -7,6 +7,8 @@ mod keeper;
 mod manners;
 #[path = "proxy/origin.rs"]
 mod origin;
+#[path = "proxy/rules.rs"]
+mod rules;
 #[path = "proxy/smuggling.rs"]
 mod smuggling;
 #[path = "proxy/tls.rs"]

@@ -112,6 +112,46 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "idle_servers = 16",
         )
         .known_as(&["keepalive", "pool_max_conn"]),
+        Key::new(
+            "body",
+            integer((0, u32::MAX)),
+            Default("0"),
+            "Octets of a request's body, which is else answered 413. 0 = any number.",
+            "body = 10485760",
+        )
+        .known_as(&["client_max_body_size"]),
+        Key::new(
+            "rate",
+            integer(ProxyLimits::RATE),
+            Default("0"),
+            "Requests a second of one client of an `http` service, counted for all workers together; further ones are answered \
+             429. 0 = any number.",
+            "rate = 100",
+        )
+        .known_as(&["limit_req", "requests_per_second"]),
+        Key::new(
+            "burst",
+            integer(ProxyLimits::RATE),
+            Absent("as many as `rate`"),
+            "Requests that a client may make at once after a silence.",
+            "burst = 200",
+        ),
+        Key::new(
+            "concurrent",
+            integer((0, u32::MAX)),
+            Default("0"),
+            "Requests of one client under way at once; further ones are answered 429. 0 = any number.",
+            "concurrent = 20",
+        )
+        .known_as(&["limit_conn"]),
+        Key::new(
+            "key",
+            Kind::Words("`source`, `header:NAME`, `cookie:NAME` or another part of the request"),
+            Default("source"),
+            "By what `rate` and `concurrent` tell clients apart: what the scheduler `hash` may hash. A request that has none goes by \
+             its client's address.",
+            "key = \"header:X-Api-Key\"",
+        ),
     ],
 };
 
@@ -238,7 +278,77 @@ pub(crate) static ROUTE: Section = Section {
             "header = [\"X-Beta\", \"Accept: text/html\"]",
         )
         .known_as(&["headers"]),
-        Key::new("pool", Kind::PoolName, Absent("the route redirects or answers"), "The pool whose servers are used.", "pool = \"images\"")
+        Key::new(
+            "query",
+            Kind::List(&Kind::Words("`name` or `name=value`")),
+            Absent("any query"),
+            "Parameters of the query that must all be there, with just that value where one is written; as they are sent.",
+            "query = [\"version=2\"]",
+        ),
+        Key::new(
+            "cookie",
+            Kind::List(&Kind::Words("`name` or `name=value`")),
+            Absent("any cookies"),
+            "Cookies that must all be there, with just that value where one is written.",
+            "cookie = [\"beta=yes\"]",
+        ),
+        Key::new(
+            "source",
+            Kind::List(&Kind::Network),
+            Absent("any client"),
+            "Networks of clients, of one of which it must be; behind trusted proxies, by the PROXY protocol's word.",
+            "source = [\"10.0.0.0/8\"]",
+        )
+        .known_as(&["src", "allow"]),
+        Key::new(
+            "split",
+            Kind::List(&Kind::Words("`POOL:WEIGHT`")),
+            Absent("one pool"),
+            "Pools, each request to one of them by chance and weight, in place of `pool`.",
+            "split = [\"images:9\", \"images:1\"]",
+        )
+        .known_as(&["split_clients", "weights"]),
+        Key::new(
+            "rewrite",
+            Kind::Words("a path, with `{path}` or `{rest}`"),
+            Absent("the server is asked for the same path"),
+            "The path that the server is asked for. `{path}` is the request's, `{rest}` what stands behind the fixed beginning of \
+             `path`, up to its first `*`. The query stays.",
+            "rewrite = \"/v2/{rest}\"",
+        )
+        .known_as(&["replace-path", "set-path"]),
+        Key::new(
+            "set_header",
+            Kind::List(&Kind::Words("`Name: value`")),
+            Absent("requests keep their fields"),
+            "Fields that the server gets, in place of those that the request has by these names.",
+            "set_header = [\"X-Tenant: a\"]",
+        )
+        .known_as(&["proxy_set_header", "add_request_header"]),
+        Key::new(
+            "remove_header",
+            Kind::List(&Kind::Words("a name")),
+            Absent("requests keep their fields"),
+            "Fields that the server does not get.",
+            "remove_header = [\"X-Debug\"]",
+        ),
+        Key::new(
+            "set_response_header",
+            Kind::List(&Kind::Words("`Name: value`")),
+            Absent("responses keep their fields"),
+            "Fields that the client gets, in place of those that the response has by these names.",
+            "set_response_header = [\"Strict-Transport-Security: max-age=31536000\"]",
+        )
+        .known_as(&["add_header"]),
+        Key::new(
+            "remove_response_header",
+            Kind::List(&Kind::Words("a name")),
+            Absent("responses keep their fields"),
+            "Fields that the client does not get.",
+            "remove_response_header = [\"Server\"]",
+        )
+        .known_as(&["proxy_hide_header"]),
+        Key::new("pool", Kind::PoolName, Absent("the route splits, redirects or answers"), "The pool whose servers are used.", "pool = \"images\"")
             .known_as(&["backend", "use_backend", "proxy_pass"]),
         Key::new(
             "redirect",

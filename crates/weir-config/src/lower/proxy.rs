@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 
-use weir_model::{Network, Ports, Protocol, Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts};
+use weir_model::{
+    HashKey, Network, Ports, Protocol, Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts,
+};
 
 use super::{access_log, refuse, tls};
 use crate::address;
@@ -103,6 +105,7 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
     }
     if let Some(view) = table_of(sink, &view, "limits", &catalog::PROXY_LIMITS) {
         proxy.limits = limits(sink, &view);
+        proxy.limit_key = limit_key(sink, &view);
     }
     proxy.tls = tls::service(sink, &view);
     proxy.forwarded = view.flag(sink, "forwarded").unwrap_or(true);
@@ -157,7 +160,27 @@ fn limits(sink: &mut Sink<'_>, view: &View<'_, '_>) -> ProxyLimits {
         idle_servers: view
             .integer(sink, "idle_servers")
             .unwrap_or(default.idle_servers),
+        body: view.integer(sink, "body").unwrap_or(default.body),
+        rate: view.integer(sink, "rate").unwrap_or(default.rate),
+        burst: view.integer(sink, "burst").unwrap_or(default.burst),
+        concurrent: view
+            .integer(sink, "concurrent")
+            .unwrap_or(default.concurrent),
     }
+}
+
+fn limit_key(sink: &mut Sink<'_>, view: &View<'_, '_>) -> HashKey {
+    let Some((text, span)) = view.text(sink, "key") else {
+        return HashKey::default();
+    };
+    HashKey::from_text(text).unwrap_or_else(|| {
+        let message = format!("nothing of a request is called `{}`", text.escape_debug());
+        sink.push(
+            Diagnostic::new(Code::UnknownValue, span, message)
+                .fix("write \"source\", \"header:NAME\" or \"cookie:NAME\""),
+        );
+        HashKey::default()
+    })
 }
 
 fn trusted(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<Network> {

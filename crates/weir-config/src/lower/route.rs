@@ -1,5 +1,7 @@
 //! `[[route]]`.
 
+mod edit;
+
 use std::ops::Range;
 
 use weir_model::{HostPattern, Route, RouteAction};
@@ -52,6 +54,10 @@ fn route(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option<Lowe
         .and_then(|(text, span)| path(sink, text, span));
     let methods = methods(sink, &view);
     let headers = headers(sink, &view);
+    let queries = edit::pairs(sink, &view, "query");
+    let cookies = edit::pairs(sink, &view, "cookie");
+    let sources = edit::sources(sink, &view);
+    let edits = edit::edits(sink, &view);
     let action = action(sink, &view, &place);
     let (service, span) = view.text(sink, "service")?;
     Some(LoweredRoute {
@@ -60,12 +66,19 @@ fn route(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option<Lowe
             path,
             methods,
             headers,
+            queries,
+            cookies,
+            sources,
+            edits,
             action: action?,
             source: sink.lines.source(place.start),
         },
         place,
         service: (service.to_owned(), span.clone()),
-        pool: view.get("pool").map(|(entry, _)| entry.item.span.clone()),
+        pool: view
+            .get("pool")
+            .or_else(|| view.get("split"))
+            .map(|(entry, _)| entry.item.span.clone()),
     })
 }
 
@@ -186,6 +199,16 @@ fn action(sink: &mut Sink<'_>, view: &View<'_, '_>, place: &Range<usize>) -> Opt
     let contradiction = |message: &str, span: &Range<usize>, fix: &str| {
         Diagnostic::new(Code::Contradiction, span, message).fix(fix)
     };
+    if let Some((entry, _)) = view.get("split") {
+        if pool.is_some() || redirect.is_some() || status.is_some() || body.is_some() {
+            sink.push(contradiction(
+                "a route splits, leads to one pool, or answers",
+                &entry.key_span,
+                "leave the others out",
+            ));
+        }
+        return edit::split(sink, view).map(RouteAction::Split);
+    }
     match (pool, redirect, status) {
         (Some(_), Some(_), _) => {
             sink.push(contradiction(
@@ -248,7 +271,7 @@ fn action(sink: &mut Sink<'_>, view: &View<'_, '_>, place: &Range<usize>) -> Opt
         (None, None, None) => {
             sink.push(
                 Diagnostic::new(Code::MissingKey, place, "this route leads nowhere")
-                    .fix("add `pool`, `redirect` or `status`"),
+                    .fix("add `pool`, `split`, `redirect` or `status`"),
             );
             None
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 
-use weir_model::{Ports, Protocol, ProxyProtocol, RouteAction, SchedulerKind};
+use weir_model::{Ports, Protocol, ProxyProtocol, SchedulerKind};
 
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
@@ -55,10 +55,7 @@ fn reached<'a>(lowered: &'a Lowered, proxy: &'a LoweredProxy) -> BTreeSet<&'a st
     let routes = lowered.routes.iter();
     let by_route = routes
         .filter(|route| route.service.0 == proxy.proxy.name)
-        .filter_map(|route| match &route.route.action {
-            RouteAction::Pool(pool) => Some(pool.as_str()),
-            RouteAction::Redirect { .. } | RouteAction::Answer { .. } => None,
-        });
+        .flat_map(|route| route.route.action.pools());
     by_route.chain([proxy.proxy.pool.as_str()]).collect()
 }
 
@@ -91,18 +88,15 @@ fn routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &Lowered
                 sink.push(Diagnostic::new(Code::DanglingPool, place, message).fix(fix));
             }
         }
-        if let (RouteAction::Pool(pool), Some(place)) = (&route.route.action, &route.pool)
-            && !pools.contains_key(pool.as_str())
-        {
-            dangling(sink, lowered, pools, pool, place, &route.place);
+        if let Some(place) = &route.pool {
+            for pool in route.route.action.pools() {
+                if !pools.contains_key(pool) {
+                    dangling(sink, lowered, pools, pool, place, &route.place);
+                }
+            }
         }
         let same = |earlier: &&LoweredRoute| {
-            let (a, b) = (&earlier.route, &route.route);
-            let alike = a.host == b.host
-                && a.path == b.path
-                && a.methods == b.methods
-                && a.headers == b.headers;
-            earlier.service.0 == *name && (a.is_for_all() || alike)
+            earlier.service.0 == *name && earlier.route.covers(&route.route)
         };
         if let Some(earlier) = lowered.routes[..at].iter().find(same) {
             sink.push(

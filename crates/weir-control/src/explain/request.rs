@@ -2,6 +2,7 @@
 //!
 //! The request is read by the same code as the workers'; what a worker alone knows (its cursors, its dice) is told as a rule.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use weir_http::head::{self, HeadLimits};
@@ -10,6 +11,9 @@ use weir_model::{Desired, Pool, Proxy, ProxyProtocol, RouteAction};
 
 use super::Answer;
 use crate::status::Report;
+
+/// Whose request it is the command line does not say.
+const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// A request as the command line gives it: `GET http://host[:port]/path`, and header lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,11 +113,13 @@ impl Request {
                 return answer;
             }
         };
-        let chosen = route::choose(&proxy.routes, head, &request, &fields);
+        let chosen = route::choose(&proxy.routes, NOBODY, head, &request, &fields);
         let looked_at = chosen.map_or(proxy.routes.len(), |at| at + 1);
         for (at, one) in proxy.routes.iter().take(looked_at).enumerate() {
             let fits = if chosen == Some(at) {
                 "fits"
+            } else if !one.sources.is_empty() {
+                "is for some clients, and whose request this is nobody said"
             } else {
                 "does not fit"
             };
@@ -133,6 +139,14 @@ impl Request {
             }
             Some(RouteAction::Answer { status, .. }) => {
                 answer.outcome = Some(format!("it is answered {status} here"));
+            }
+            Some(RouteAction::Split(parts)) => {
+                for (pool, weight) in parts {
+                    answer
+                        .steps
+                        .push(format!("pool {pool} gets {weight} parts of these requests"));
+                }
+                answer.outcome = Some("one of these pools by chance".to_owned());
             }
             Some(RouteAction::Pool(pool)) => {
                 servers(desired.pool(pool), proxy, report, &mut answer)

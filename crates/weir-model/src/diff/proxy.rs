@@ -76,7 +76,15 @@ fn edits(old: &Proxy, new: &Proxy) -> Vec<Edit> {
             |protocol: &ProxyProtocol| protocol.as_str().to_owned(),
         )
         .compare("routes", &old.routes, &new.routes, |routes| {
-            let lines: Vec<String> = routes.iter().map(ToString::to_string).collect();
+            let line = |route: &crate::Route| {
+                let edits = if route.edits == crate::RouteEdits::default() {
+                    ""
+                } else {
+                    " with edits"
+                };
+                format!("{route}{edits}")
+            };
+            let lines: Vec<String> = routes.iter().map(line).collect();
             format!("[{}]", lines.join(", "))
         })
         .compare("pool", &old.pool, &new.pool, |pool| (*pool).clone())
@@ -101,6 +109,18 @@ fn edits(old: &Proxy, new: &Proxy) -> Vec<Edit> {
             m.idle_servers,
             u32::to_string,
         )
+        .compare("limits.body", l.body, m.body, u32::to_string)
+        .compare("limits.rate", l.rate, m.rate, u32::to_string)
+        .compare("limits.burst", l.burst, m.burst, u32::to_string)
+        .compare(
+            "limits.concurrent",
+            l.concurrent,
+            m.concurrent,
+            u32::to_string,
+        )
+        .compare("limits.key", &old.limit_key, &new.limit_key, |key| {
+            key.to_string()
+        })
         .compare("forwarded", old.forwarded, new.forwarded, bool::to_string)
         .compare("trusted", networks(old), networks(new), String::clone)
         .compare(

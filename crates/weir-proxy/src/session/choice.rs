@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use weir_http::{CookieTouch, Field, Request, ResponseTouch, cookie};
+use weir_http::{CookieTouch, Field, Request, ResponseTouch, cookie, route};
 use weir_model::{HashKey, StickyMode};
 
 use super::Session;
-use crate::plan::{Stickiness, Targets};
+use crate::plan::{Service, Stickiness, Targets};
 
 impl Session {
     /// Looks for the cookie of a server. What the server is to see instead is appended to `add`, as a whole line.
@@ -48,47 +48,82 @@ impl Session {
         }
     }
 
-    /// What a response's head gets so that the client comes back; `room` holds what is added.
+    /// What the route changes of a request: the fields here, what is added in `add`; the path to ask for, if it is another one.
+    pub(super) fn edit_request(
+        &self,
+        head: &[u8],
+        request: &Request,
+        fields: &mut [Field],
+        add: &mut Vec<u8>,
+    ) -> Option<Vec<u8>> {
+        let route = self.local.service.routes.get(self.route?)?;
+        let edits = &route.edits;
+        for field in fields.iter_mut() {
+            let name = field.name_in(head);
+            let gone = |known: &String| name.eq_ignore_ascii_case(known.as_bytes());
+            field.dropped |=
+                edits.remove.iter().any(gone) || edits.set.iter().any(|(known, _)| gone(known));
+        }
+        lines(&edits.set, add);
+        let to = edits.path.as_deref()?;
+        let target = request.path_in(head);
+        Some(route::rewritten(to, route.path.as_deref(), target))
+    }
+
+    /// What a response's head gets: what its route says, and what leads the client back; `room` holds what is added.
     pub(super) fn touch<'a>(
         &self,
+        service: &'a Service,
         targets: &'a Targets,
         room: &'a mut Vec<u8>,
+        gone: &'a mut Vec<String>,
     ) -> ResponseTouch<'a> {
-        let Some(sticky) = &targets.sticky else {
-            return ResponseTouch::default();
-        };
-        let Some(sign) = sticky.signs.get(self.place) else {
-            return ResponseTouch::default();
-        };
+        if let Some(route) = self.route.and_then(|at| service.routes.get(at)) {
+            let edits = &route.edits;
+            lines(&edits.set_response, room);
+            gone.extend(edits.remove_response.iter().cloned());
+            gone.extend(edits.set_response.iter().map(|(name, _)| name.clone()));
+        }
+        let cookie = self.mark_client(targets, room);
+        ResponseTouch {
+            add: room,
+            remove: gone,
+            cookie,
+        }
+    }
+
+    /// The cookie that leads the client back.
+    fn mark_client<'a>(&self, targets: &'a Targets, room: &mut Vec<u8>) -> Option<CookieTouch<'a>> {
+        let sticky = targets.sticky.as_ref()?;
+        let sign = sticky.signs.get(self.place)?;
         let name = sticky.kind.cookie.as_bytes();
         if sticky.kind.mode != StickyMode::Insert {
-            let cookie = CookieTouch {
+            return Some(CookieTouch {
                 name,
                 sign,
                 prefix: sticky.kind.mode == StickyMode::Prefix,
-            };
-            return ResponseTouch {
-                cookie: Some(cookie),
-                ..ResponseTouch::default()
-            };
+            });
         }
-        if self.sticks_to == Some(self.place) {
-            return ResponseTouch::default();
+        if self.sticks_to != Some(self.place) {
+            let parts: [&[u8]; 7] = [
+                b"Set-Cookie: ",
+                name,
+                b"=",
+                sign,
+                b"; ",
+                sticky.kind.attributes.as_bytes(),
+                b"\r\n",
+            ];
+            parts.iter().for_each(|part| room.extend_from_slice(part));
         }
-        let parts: [&[u8]; 7] = [
-            b"Set-Cookie: ",
-            name,
-            b"=",
-            sign,
-            b"; ",
-            sticky.kind.attributes.as_bytes(),
-            b"\r\n",
-        ];
-        parts.iter().for_each(|part| room.extend_from_slice(part));
-        ResponseTouch {
-            add: room,
-            ..ResponseTouch::default()
-        }
+        None
+    }
+}
+
+fn lines(fields: &[(String, String)], out: &mut Vec<u8>) {
+    for (name, value) in fields {
+        let parts: [&[u8]; 4] = [name.as_bytes(), b": ", value.as_bytes(), b"\r\n"];
+        parts.iter().for_each(|part| out.extend_from_slice(part));
     }
 }
 

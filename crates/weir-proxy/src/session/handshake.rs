@@ -69,7 +69,9 @@ impl Session {
     pub(super) fn lead(&mut self, key: Key, cx: &mut Context, name: Option<&str>) -> Moved {
         let service = &self.local.service;
         let by_name = route::choose_by_name(&service.routes, name);
-        self.pool = by_name.and_then(|at| service.leads[at]).unwrap_or(0);
+        self.pool = by_name
+            .and_then(|at| service.lead(at, &mut cx.dice))
+            .unwrap_or(0);
         self.request = std::mem::take(&mut self.input);
         let octets = self.request.len() as u64;
         service.counters.of(cx.worker).bytes_in.add(octets);

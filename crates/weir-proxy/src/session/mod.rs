@@ -7,6 +7,7 @@
 mod bulk;
 mod choice;
 mod handshake;
+mod limit;
 mod line;
 mod preamble;
 mod record;
@@ -116,6 +117,12 @@ pub(crate) struct Session {
     sticks_to: Option<usize>,
     /// Where it stands, or stood before it was called.
     line: Option<(u64, Arc<Line>)>,
+    /// The route of the present request.
+    route: Option<usize>,
+    /// By what it counts among those under way.
+    counted: Option<u64>,
+    /// Octets of the body that came.
+    body: u64,
     /// Where the client connected to, as a proxy in front said.
     spoken_to: Option<SocketAddr>,
     /// When the server was asked, in nanoseconds, where somebody wants to know.
@@ -172,6 +179,9 @@ impl Session {
             hash: 0,
             sticks_to: None,
             line: None,
+            route: None,
+            counted: None,
+            body: 0,
             spoken_to: None,
             asked: 0,
             note: None,
@@ -339,6 +349,8 @@ impl Session {
         let found = list.and_then(|list| list.iter().position(|target| Some(target.id) == server));
         self.place = found.unwrap_or(usize::MAX);
         self.sticks_to = None;
+        self.route = None;
+        self.uncount();
         self.tried = Tried::default();
         self.local = Rc::clone(local);
     }
@@ -351,6 +363,7 @@ impl Session {
     /// Gives back what it holds of others.
     pub(crate) fn end(&mut self, cx: &mut Context) {
         self.record_rest(cx);
+        self.uncount();
         self.step_out();
         self.leave_server(cx, false);
         cx.recycle(std::mem::take(&mut self.request));

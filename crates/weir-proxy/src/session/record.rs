@@ -108,6 +108,7 @@ impl Session {
 
     /// The exchange is over; `status` is what the client was told, 0 = nothing.
     pub(super) fn record(&mut self, cx: &mut Context, status: u16) {
+        self.uncount();
         let class = usize::from(status / 100);
         if (1..=5).contains(&class) {
             let counters = self.local.service.counters.of(cx.worker);

@@ -104,9 +104,16 @@ impl Session {
         counters.requests.add(1);
         counters.bytes_in.add((head.len() + body) as u64);
         self.note_request(cx, head, &request, body);
-        self.pool = 0;
-        if let Some(at) = route::choose(&service.routes, head, &request, &cx.fields) {
-            match (&service.routes[at].action, service.leads[at]) {
+        (self.pool, self.route) = (0, None);
+        if let Some(status) = self.admit(head, &request, &cx.fields) {
+            self.exchange = exchange;
+            self.keep(cx, &rest[body..]);
+            return self.fail(key, cx, status);
+        }
+        let client = self.peer.ip();
+        if let Some(at) = route::choose(&service.routes, client, head, &request, &cx.fields) {
+            self.route = Some(at);
+            match (&service.routes[at].action, service.lead(at, &mut cx.dice)) {
                 (_, Some(pool)) => self.pool = pool,
                 (RouteAction::Redirect { to, status }, _) => {
                     let location = route::location(to, head, &request, &cx.fields);
@@ -119,7 +126,7 @@ impl Session {
                     self.keep(cx, &rest[body..]);
                     return self.answer_route(key, cx, *status, None, text);
                 }
-                (RouteAction::Pool(_), None) => {}
+                (RouteAction::Pool(_) | RouteAction::Split(_), None) => {}
             }
         }
         let client = service.forwarded.then(|| Client {
@@ -139,11 +146,12 @@ impl Session {
         if let Some(sticky) = &targets.sticky {
             self.look_for_sign(sticky, head, &mut cx.fields, &mut add);
         }
+        let path = self.edit_request(head, &request, &mut cx.fields, &mut add);
         let edit = RequestEdit {
             add: &add,
             client,
             host: service.host.as_bytes(),
-            path: None,
+            path: path.as_deref(),
             close: service.idle_servers == 0,
         };
         self.request = cx.buffer();

@@ -104,6 +104,10 @@ impl Session {
             Ok(body) => body,
             Err(refusal) => return self.fail(key, cx, refusal.request_status()),
         };
+        self.body += body as u64;
+        if self.is_too_long(self.body) {
+            return self.fail(key, cx, 413);
+        }
         self.keep(cx, &scratch[body..octets]);
         self.count_in(body);
         self.local
@@ -195,9 +199,9 @@ impl Session {
         let mut out = std::mem::take(&mut cx.out);
         out.clear();
         let head = &local.service.head;
-        let mut room = Vec::new();
+        let (mut room, mut gone) = (Vec::new(), Vec::new());
         let touch = match targets {
-            Some(targets) if first => self.touch(targets, &mut room),
+            Some(targets) if first => self.touch(&local.service, targets, &mut room, &mut gone),
             _ => ResponseTouch::default(),
         };
         let step = self

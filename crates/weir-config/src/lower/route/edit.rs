@@ -1,0 +1,213 @@
+//! Conditions beyond host, path, method and header, and what a route changes on the way.
+
+use std::ops::Range;
+
+use weir_model::{Network, RouteEdits};
+
+use crate::address;
+use crate::code::Code;
+use crate::diagnostic::Diagnostic;
+use crate::key::Kind;
+use crate::lower::refuse;
+use crate::view::{Sink, View, text};
+
+const WORDS: Kind = Kind::Words("text");
+
+fn texts<'a>(
+    sink: &mut Sink<'_>,
+    view: &View<'a, '_>,
+    key: &'static str,
+) -> Vec<(&'a str, &'a Range<usize>)> {
+    let items = view.list(sink, key).unwrap_or_default();
+    items
+        .iter()
+        .filter_map(|item| text(sink, item, &WORDS))
+        .collect()
+}
+
+/// `"name"` or `"name=value"`.
+pub(super) fn pairs(
+    sink: &mut Sink<'_>,
+    view: &View<'_, '_>,
+    key: &'static str,
+) -> Vec<(String, Option<String>)> {
+    let mut pairs = Vec::new();
+    for (text, span) in texts(sink, view, key) {
+        let (name, value) = text
+            .split_once('=')
+            .map_or((text, None), |(name, value)| (name, Some(value.to_owned())));
+        if name.is_empty() || !text.bytes().all(|octet| octet.is_ascii_graphic()) {
+            sink.push(
+                Diagnostic::new(Code::BadName, span, format!("no {key} is called so"))
+                    .cause("values are compared as they are sent, without decoding anything")
+                    .fix("write \"name\" or \"name=value\""),
+            );
+            continue;
+        }
+        pairs.push((name.to_owned(), value));
+    }
+    pairs
+}
+
+pub(super) fn sources(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<Network> {
+    let mut networks = Vec::new();
+    for (text, span) in texts(sink, view, "source") {
+        match address::network(text) {
+            Ok(network) => networks.push(network),
+            Err(refusal) => refuse(sink, span, refusal),
+        }
+    }
+    networks
+}
+
+/// `"POOL:WEIGHT"`.
+pub(super) fn split(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec<(String, u32)>> {
+    let mut parts = Vec::new();
+    for (text, span) in texts(sink, view, "split") {
+        let part = text.rsplit_once(':').and_then(|(pool, weight)| {
+            let weight: u32 = weight.parse().ok().filter(|weight| *weight <= 65_535)?;
+            (!pool.is_empty()).then(|| (pool.to_owned(), weight))
+        });
+        match part {
+            Some(part) => parts.push(part),
+            None => sink.push(
+                Diagnostic::new(Code::WrongType, span, "expected \"POOL:WEIGHT\"")
+                    .fix("write a pool and a whole number up to 65535, for example \"blue:90\""),
+            ),
+        }
+    }
+    if parts.iter().all(|(_, weight)| *weight == 0)
+        && let Some((entry, _)) = view.get("split")
+    {
+        sink.push(
+            Diagnostic::new(
+                Code::EmptyList,
+                &entry.item.span,
+                "this split leads nowhere",
+            )
+            .fix("give one pool a weight above 0"),
+        );
+        return None;
+    }
+    Some(parts)
+}
+
+pub(super) fn edits(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RouteEdits {
+    let edits = RouteEdits {
+        path: view
+            .text(sink, "rewrite")
+            .and_then(|(text, span)| path(sink, text, span)),
+        set: fields(sink, view, "set_header"),
+        remove: names(sink, view, "remove_header"),
+        set_response: fields(sink, view, "set_response_header"),
+        remove_response: names(sink, view, "remove_response_header"),
+    };
+    for key in [
+        "rewrite",
+        "set_header",
+        "remove_header",
+        "set_response_header",
+        "remove_response_header",
+    ] {
+        if let Some((entry, _)) = view.get(key)
+            && view.get("pool").is_none()
+            && view.get("split").is_none()
+        {
+            let message = format!("`{key}` has no effect: no server sees this request");
+            sink.push(
+                Diagnostic::new(Code::NoEffect, &entry.key_span, message)
+                    .fix(format!("leave `{key}` out, or name a `pool`")),
+            );
+        }
+    }
+    edits
+}
+
+fn path(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> {
+    let plain = text.replace("{path}", "").replace("{rest}", "");
+    let begins = text.starts_with('/') || text.starts_with("{path}");
+    let sent = |octet: u8| octet.is_ascii_graphic() && !b"{}?#".contains(&octet);
+    if begins && plain.bytes().all(sent) {
+        return Some(text.to_owned());
+    }
+    sink.push(
+        Diagnostic::new(
+            Code::BadName,
+            span,
+            format!("no path is `{}`", text.escape_debug()),
+        )
+        .cause(
+            "`{path}` is the request's, `{rest}` what stood behind the fixed beginning of `path`",
+        )
+        .fix("write a path such as \"/v2/{rest}\"; the query stays as it is"),
+    );
+    None
+}
+
+/// What belongs to a message's framing, or to the hop, is nobody's to change.
+const KEPT: [&str; 11] = [
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "via",
+];
+
+fn name(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> {
+    let token = |octet: u8| octet.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&octet);
+    let lower = text.to_ascii_lowercase();
+    let own = KEPT.contains(&lower.as_str());
+    if text.is_empty() || !text.bytes().all(token) || own {
+        let message = if own {
+            format!("`{text}` is not to be changed here")
+        } else {
+            format!("no header field is called `{}`", text.escape_debug())
+        };
+        sink.push(Diagnostic::new(Code::BadName, span, message).fix("name another field"));
+        return None;
+    }
+    Some(lower)
+}
+
+fn names(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &'static str) -> Vec<String> {
+    let texts = texts(sink, view, key);
+    texts
+        .into_iter()
+        .filter_map(|(text, span)| name(sink, text, span))
+        .collect()
+}
+
+/// `"Name: value"`; the name as it is to be sent.
+fn fields(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &'static str) -> Vec<(String, String)> {
+    let mut fields = Vec::new();
+    for (text, span) in texts(sink, view, key) {
+        let Some((field, value)) = text.split_once(':') else {
+            sink.push(
+                Diagnostic::new(Code::WrongType, span, "expected \"Name: value\"")
+                    .fix("write a colon behind the name"),
+            );
+            continue;
+        };
+        let value = value.trim();
+        if !value
+            .bytes()
+            .all(|octet| octet == b' ' || octet.is_ascii_graphic())
+        {
+            sink.push(
+                Diagnostic::new(Code::BadText, span, "this cannot stand in a header field")
+                    .fix("write visible ASCII"),
+            );
+            continue;
+        }
+        if name(sink, field, span).is_some() {
+            fields.push((field.to_owned(), value.to_owned()));
+        }
+    }
+    fields
+}

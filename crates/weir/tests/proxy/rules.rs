@@ -1,0 +1,136 @@
+//! Routes beyond host and path, what they change on the way, and what one client may ask for.
+
+use super::origin::Origin;
+use super::{Client, GET, Seat, free_address};
+
+/// A daemon with pools `a` and `b`, an own pool `p`, and these lines in and behind its service.
+fn seat(a: &Origin, b: &Origin, service: &str, routes: &str) -> Seat {
+    let seat = Seat::start("http", &[free_address()], "");
+    let (one, two) = (a.address(), b.address());
+    seat.reload(&format!(
+        "[pool.p]\nservers = [\"{one}\"]\n[pool.a]\nservers = [\"{one}\"]\n[pool.b]\nservers = [\"{two}\"]\n\n[service.s]\nlisten \
+         = [\"{}\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"p\"\n{service}\n{routes}\n",
+        seat.listen
+    ));
+    seat
+}
+
+fn route(lines: &str) -> String {
+    format!("\n[[route]]\nservice = \"s\"\n{lines}\n")
+}
+
+fn name(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn query_cookie_and_source_choose_the_pool() {
+    let (a, b) = (Origin::start("a"), Origin::start("b"));
+    let routes = [
+        route("source = [\"192.0.2.0/24\"]\nstatus = 403"),
+        route("query = [\"v=2\"]\npool = \"b\""),
+        route("cookie = [\"beta\"]\nsource = [\"127.0.0.0/8\"]\npool = \"b\""),
+    ];
+    let seat = seat(&a, &b, "", &routes.concat());
+    let mut client = Client::connect(seat.listen);
+    let mut ask = |target: &str, more: &str| {
+        name(
+            &client
+                .ask(&format!("GET {target} HTTP/1.1\r\nHost: h\r\n{more}\r\n"))
+                .1,
+        )
+    };
+    assert_eq!(ask("/", ""), "a");
+    assert_eq!(ask("/x?u&v=2", ""), "b");
+    assert_eq!(ask("/x?v=22", ""), "a");
+    assert_eq!(ask("/", "Cookie: x=1; beta=\r\n"), "b");
+    let (done, told) = seat.weir(&[
+        "explain",
+        "--request",
+        &format!("GET http://{}/?v=2", seat.listen),
+    ]);
+    assert!(done && told.contains("pool b"), "{told}");
+}
+
+#[test]
+fn a_route_rewrites_paths_and_header_fields_both_ways() {
+    let (a, b) = (Origin::start("a"), Origin::start("b"));
+    let lines = "path = \"/api/*\"\npool = \"b\"\nrewrite = \"/v2/{rest}\"\nset_header = [\"X-Tenant: t\", \"Accept: text/plain\"]\n\
+                 remove_header = [\"X-Debug\"]\nset_response_header = [\"X-From: weir\"]\nremove_response_header = [\"X-Origin\"]";
+    let seat = seat(&a, &b, "", &route(lines));
+    let mut client = Client::connect(seat.listen);
+    let (head, body) = client.ask(
+        "GET /api/x?y=1 HTTP/1.1\r\nHost: h\r\nX-Debug: 1\r\nAccept: */*\r\nX-Tenant: forged\r\nX-Kept: 1\r\n\r\n",
+    );
+    let seen = String::from_utf8_lossy(&body).into_owned();
+    assert!(seen.starts_with("b\nGET /v2/x?y=1 HTTP/1.1\r\n"), "{seen}");
+    for line in ["X-Tenant: t\r\n", "Accept: text/plain\r\n", "X-Kept: 1\r\n"] {
+        assert_eq!(seen.matches(line).count(), 1, "{line} in {seen}");
+    }
+    for gone in ["X-Debug", "forged", "*/*"] {
+        assert!(!seen.contains(gone), "{gone} in {seen}");
+    }
+    assert!(head.contains("X-From: weir\r\n"), "{head}");
+    // Others stay as they are.
+    let (head, body) = client.ask("GET /x HTTP/1.1\r\nHost: h\r\nX-Debug: 1\r\n\r\n");
+    assert!(String::from_utf8_lossy(&body).contains("X-Debug: 1\r\n"));
+    assert!(!head.contains("X-From"), "{head}");
+}
+
+#[test]
+fn a_split_shares_requests_by_weight() {
+    let (a, b) = (Origin::start("a"), Origin::start("b"));
+    let seat = seat(&a, &b, "", &route("split = [\"a:3\", \"b:1\"]"));
+    let mut client = Client::connect(seat.listen);
+    let to_b = (0..400).filter(|_| name(&client.ask(GET).1) == "b").count();
+    // Nine standard deviations around a hundred.
+    assert!((22..=178).contains(&to_b), "{to_b}");
+}
+
+#[test]
+fn a_client_gets_its_rate_and_others_theirs() {
+    let (a, b) = (Origin::start("a"), Origin::start("b"));
+    let seat = seat(
+        &a,
+        &b,
+        "limits = { rate = 1, burst = 5, key = \"header:X-Key\" }",
+        "",
+    );
+    let asked = |key: &str| {
+        let mut client = Client::connect(seat.listen);
+        let request = format!("GET / HTTP/1.1\r\nHost: h\r\nX-Key: {key}\r\n\r\n");
+        let heads: Vec<String> = (0..20).map(|_| client.ask(&request).0).collect();
+        let refused = heads
+            .iter()
+            .filter(|head| head.starts_with("HTTP/1.1 429 "));
+        refused.count()
+    };
+    // Some seconds may pass meanwhile; whoever asks is on another connection, and maybe another worker.
+    assert!(
+        (10..=15).contains(&asked("one")),
+        "the burst, and little more"
+    );
+    assert!((15..=20).contains(&asked("one")), "the burst is spent");
+    assert!((10..=15).contains(&asked("two")), "another client's is not");
+}
+
+#[test]
+fn so_many_requests_at_once_and_bodies_no_longer_than_allowed() {
+    let (a, b) = (Origin::start("a"), Origin::start("b"));
+    let seat = seat(&a, &b, "limits = { concurrent = 1, body = 10 }", "");
+    let mut first = Client::connect(seat.listen);
+    first.send("GET /slow HTTP/1.1\r\nHost: h\r\n\r\n");
+    a.wait_for_slow();
+    let mut second = Client::connect(seat.listen);
+    assert!(second.ask(GET).0.starts_with("HTTP/1.1 429 "));
+    assert!(first.response().expect("whole").is_some());
+    assert!(second.ask(GET).0.starts_with("HTTP/1.1 200 "));
+    let post = |body: &str| format!("POST /sum HTTP/1.1\r\nHost: h\r\n{body}");
+    assert_eq!(
+        second.ask(&post("Content-Length: 10\r\n\r\n0123456789")).1,
+        b"10"
+    );
+    let (head, _) = second.ask(&post("Content-Length: 11\r\n\r\n01234567890"));
+    assert!(head.starts_with("HTTP/1.1 413 "), "{head}");
+}
