@@ -13,6 +13,8 @@ use crate::note::Place;
 pub(crate) enum Value {
     Text(String),
     Integer(u64),
+    /// A number in hundredths.
+    Hundredths(u64),
     Flag(bool),
     List(Vec<Item>),
     Table(Vec<Entry>),
@@ -177,6 +179,12 @@ impl Table {
         }
     }
 
+    /// `[[…]]`.
+    pub(crate) fn repeated(mut self) -> Self {
+        self.repeated = true;
+        self
+    }
+
     pub(crate) fn push(&mut self, entry: Entry) {
         self.entries.push(entry);
     }
@@ -243,6 +251,9 @@ impl Text {
             Value::Text(text) => quote(&mut self.text, text),
             Value::Integer(number) => {
                 let _ = write!(self.text, "{number}");
+            }
+            Value::Hundredths(number) => {
+                let _ = write!(self.text, "{}.{:02}", number / 100, number % 100);
             }
             Value::Flag(flag) => {
                 let _ = write!(self.text, "{flag}");

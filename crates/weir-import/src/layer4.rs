@@ -152,7 +152,7 @@ impl Writer {
     }
 
     /// The name of a check that servers refer to.
-    fn check(&mut self, pool: &str, probe: &Probe) -> String {
+    pub(crate) fn check(&mut self, pool: &str, probe: &Probe) -> String {
         if let Some((name, _)) = self.checks.iter().find(|(_, known)| known == probe) {
             return name.clone();
         }

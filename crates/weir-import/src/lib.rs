@@ -8,18 +8,23 @@
 //! The crate refuses to open files, to resolve names and to know the machine: [`World`] does that for it.
 
 mod document;
+mod haproxy;
 mod keepalived;
 mod layer4;
+mod layer7;
 mod ldirectord;
 mod name;
+mod nginx;
 mod note;
 mod probe;
 mod settle;
 mod time;
 mod world;
 
+pub use haproxy::haproxy;
 pub use keepalived::keepalived;
 pub use ldirectord::ldirectord;
+pub use nginx::nginx;
 pub use world::{Alone, World};
 
 /// A configuration, and what has no place in it.

@@ -144,12 +144,14 @@ fn plain(value: &Value) -> String {
         Value::Text(text) => text.clone(),
         Value::Integer(number) => number.to_string(),
         Value::Flag(flag) => flag.to_string(),
+        Value::Hundredths(number) => (number / 100).to_string(),
         Value::List(_) | Value::Table(_) => "something simpler".to_owned(),
     }
 }
 
 /// Removes what is marked, and with it what means nothing without it.
 fn sweep(document: &mut Document, notes: &mut Notes) {
+    let mut before = lines(document);
     for table in &mut document.tables {
         let mut essential = false;
         table.entries.retain_mut(|entry| {
@@ -169,24 +171,34 @@ fn sweep(document: &mut Document, notes: &mut Notes) {
         table.dead |= dead.iter().any(|dead| table.path.starts_with(dead));
     }
     orphans(document);
-    let gone: Vec<Table> = document.tables.extract_if(.., |table| table.dead).collect();
-    for table in gone {
-        let why = format!(
-            "not carried over, with the rest of line {}",
-            table.from.line()
-        );
-        let mut told = |place: Place| {
-            // What stands above was read for others too.
-            if place.line() > table.from.line() && !notes.speaks_of(place) {
-                notes.say(place, &why);
-            }
-        };
-        places(&table.entries, &mut told);
-        table.covers.iter().copied().for_each(told);
-        if !notes.speaks_of(table.from) {
-            notes.say(table.from, "not carried over, for want of what it needs");
-        }
+    for table in document.tables.iter().filter(|table| table.dead) {
+        before.extend(table.covers.iter().map(|place| (*place, table.from)));
     }
+    document.tables.retain(|table| !table.dead);
+    let after: HashSet<Place> = lines(document)
+        .into_iter()
+        .map(|(place, _)| place)
+        .collect();
+    for (place, owner) in before {
+        if after.contains(&place) || notes.speaks_of(place) {
+            continue;
+        }
+        let why = match place == owner {
+            true => "not carried over, for want of what it needs".to_owned(),
+            false => format!("not carried over, with the rest of line {}", owner.line()),
+        };
+        notes.say(place, why);
+    }
+}
+
+/// Every line that something comes of, and that of the table that it stands in.
+fn lines(document: &Document) -> Vec<(Place, Place)> {
+    let mut lines = Vec::new();
+    for table in &document.tables {
+        lines.push((table.from, table.from));
+        places(&table.entries, &mut |place| lines.push((place, table.from)));
+    }
+    lines
 }
 
 /// Whether nothing is left of it.

@@ -11,6 +11,8 @@ fn import(program: &str, case: &Case) -> Imported {
     let world = case.world();
     match program {
         "keepalived" => weir_import::keepalived(&case.name, &case.text, &world),
+        "haproxy" => weir_import::haproxy(&case.name, &case.text, &world),
+        "nginx" => weir_import::nginx(&case.name, &case.text, &world),
         _ => weir_import::ldirectord(&case.name, &case.text, &world),
     }
 }
@@ -34,6 +36,16 @@ fn keepalived_files_become_this() {
 #[test]
 fn ldirectord_files_become_this() {
     snapshots("ldirectord");
+}
+
+#[test]
+fn haproxy_files_become_this() {
+    snapshots("haproxy");
+}
+
+#[test]
+fn nginx_files_become_this() {
+    snapshots("nginx");
 }
 
 /// The program's answer, both streams together.
@@ -68,9 +80,13 @@ fn excused(line: &str, imported: &Imported) -> bool {
             .notes
             .iter()
             .any(|note| note.contains("not of the service's family"));
-    // An old word that it still takes; what this machine has not; and pairs of digits, which its manual shows and 2.2.7
-    // does not take.
-    let others = ["deprecated", "doesn't exist", "Invalid hex string"];
+    // An old word that it still takes; what this machine has not; and what its manual shows and 2.2.7 does not take.
+    let others = [
+        "deprecated",
+        "doesn't exist",
+        "Invalid hex string",
+        "'sni_name'",
+    ];
     family || others.iter().any(|other| line.contains(other))
 }
 
@@ -150,4 +166,94 @@ fn what_ldirectord_refuses_is_reported() {
             );
         }
     }
+}
+
+/// `[FILE:3]` or ` FILE:3`: the numbers of lines that a program names.
+fn named(said: &str, file: &str) -> Vec<usize> {
+    let mut numbers = Vec::new();
+    for (at, _) in said.match_indices(&format!("{file}:")) {
+        let rest = &said[at + file.len() + 1..];
+        let end = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(rest.len());
+        numbers.extend(rest[..end].parse::<usize>().ok());
+    }
+    numbers
+}
+
+/// Every line that haproxy refuses is named by the importer.
+#[test]
+fn what_haproxy_refuses_is_reported() {
+    for case in corpus("haproxy") {
+        let (code, said) = ask("haproxy", &["-c", "-f", &case.name], &case);
+        let imported = import("haproxy", &case);
+        let noted = noted(&imported);
+        let alerts = said.lines().filter(|line| line.contains("[ALERT]"));
+        for line in alerts {
+            for number in named(line, &case.name) {
+                assert!(
+                    noted.contains(&number),
+                    "{}: haproxy says {line}, the importer {:#?}",
+                    case.name,
+                    imported.notes
+                );
+            }
+        }
+        assert!(matches!(code, Some(0 | 1)), "{}: {said}", case.name);
+        assert!(
+            code == Some(0) || !imported.notes.is_empty(),
+            "{}: {said}",
+            case.name
+        );
+    }
+}
+
+/// Every line that nginx refuses is named by the importer. It binds what it listens on, so it gets a network of its own.
+#[test]
+fn what_nginx_refuses_is_reported() {
+    const SCRIPT: &str = "echo 1 > /proc/sys/net/ipv4/ip_nonlocal_bind; \
+                          exec nginx -t -q -e stderr -g \"pid $1.pid;\" -c \"$PWD/$2\"";
+    let scratch = std::env::temp_dir().join(format!("weir-import-{}", std::process::id()));
+    let scratch = scratch.to_str().expect("a path");
+    for case in corpus("nginx") {
+        let arguments = ["--net", "sh", "-c", SCRIPT, "sh", scratch, &case.name];
+        let (code, said) = ask("unshare", &arguments, &case);
+        if said.contains("Operation not permitted") {
+            assert!(
+                std::env::var_os("WEIR_TEST_REQUIRE_ROOT").is_none(),
+                "this test needs root"
+            );
+            eprintln!("SKIPPED: needs root for a network namespace");
+            return;
+        }
+        let imported = import("nginx", &case);
+        let noted = noted(&imported);
+        assert!(
+            matches!(code, Some(0 | 1)),
+            "{}: {code:?} {said}",
+            case.name
+        );
+        // A module that this nginx lacks; and the end of the file, where it misses what the importer misses before.
+        let elsewhere = ["unknown directive \"stream\"", "unexpected end of file"];
+        for line in said.lines().filter(|line| line.contains("[emerg]")) {
+            if elsewhere.iter().any(|words| line.contains(words)) {
+                continue;
+            }
+            for number in named(line, &case.name) {
+                assert!(
+                    noted.contains(&number),
+                    "{}: nginx says {line}, the importer {:#?}",
+                    case.name,
+                    imported.notes
+                );
+            }
+        }
+        let stream = said.contains(elsewhere[0]);
+        assert!(
+            code == Some(0) || stream || !imported.notes.is_empty(),
+            "{}: {said}",
+            case.name
+        );
+    }
+    let _ = std::fs::remove_file(format!("{scratch}.pid"));
 }

@@ -124,6 +124,8 @@ type Importer = fn(&str, &str, &dyn weir_import::World) -> Imported;
 const PROGRAMS: &[(&str, Importer)] = &[
     ("keepalived", weir_import::keepalived),
     ("ldirectord", weir_import::ldirectord),
+    ("haproxy", weir_import::haproxy),
+    ("nginx", weir_import::nginx),
 ];
 
 fn check(case: &Case, import: Importer, text: &str) -> Imported {

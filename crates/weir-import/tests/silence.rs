@@ -21,6 +21,14 @@ const DEFAULTS: &[&str] = &[
     "service=mysql",
     "service=pgsql",
     "service=dns",
+    "balance roundrobin",
+    "mode tcp",
+    "option tcp-check",
+    "server_name _;",
+    "ip_family inet",
+    "ip_family inet6",
+    "scheduler=wrr",
+    "checkport=80",
 ];
 
 /// Notes without the numbers of their lines, which move.
@@ -76,5 +84,17 @@ fn every_line_of_keepalived_counts() {
 #[test]
 fn every_line_of_ldirectord_counts() {
     let silent = silent("ldirectord", weir_import::ldirectord, &[]);
+    assert!(silent.is_empty(), "{}", silent.join("\n"));
+}
+
+#[test]
+fn every_line_of_haproxy_counts() {
+    let silent = silent("haproxy", weir_import::haproxy, &["global", "defaults"]);
+    assert!(silent.is_empty(), "{}", silent.join("\n"));
+}
+
+#[test]
+fn every_line_of_nginx_counts() {
+    let silent = silent("nginx", weir_import::nginx, &["}", "http {"]);
     assert!(silent.is_empty(), "{}", silent.join("\n"));
 }

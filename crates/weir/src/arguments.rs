@@ -201,9 +201,9 @@ pub(crate) enum ImportFrom {
     Keepalived,
     /// ldirectord.cf
     Ldirectord,
-    /// Not built yet
+    /// haproxy.cfg
     Haproxy,
-    /// Not built yet
+    /// nginx.conf, with what it includes; also a file of conf.d
     Nginx,
 }
 

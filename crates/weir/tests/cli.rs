@@ -167,7 +167,6 @@ fn without_a_daemon_the_code_is_3() {
 fn what_is_not_built_says_so() {
     let seat = Seat::new("later", GOOD);
     let lines = [
-        "import haproxy haproxy.cfg",
         "upgrade",
         "doctor --fix",
         "top",

@@ -40,6 +40,38 @@ virtual=10.71.0.10:80
 \tscheduler=rr
 ";
 
+const HAPROXY: &str = "
+defaults
+    mode http
+    timeout connect 1s
+    timeout client 10s
+    timeout server 10s
+frontend web
+    bind 10.71.0.3:8080
+    http-request deny deny_status 403 if { path /secret }
+    use_backend two if { hdr(host) -i two.example }
+    default_backend one
+backend one
+    server a 10.71.0.20:80
+backend two
+    server b 10.71.0.21:80
+";
+
+const NGINX: &str = "
+upstream one { server 10.71.0.20; }
+upstream two { server 10.71.0.21; }
+server {
+    listen 10.71.0.3:8080 default_server;
+    location / { proxy_pass http://one; }
+    location = /secret { return 403; }
+}
+server {
+    listen 10.71.0.3:8080;
+    server_name two.example;
+    location / { proxy_pass http://two; }
+}
+";
+
 /// The configuration that a file becomes.
 fn imported(world: &World, program: &str, text: &str) -> String {
     let file = world.path("theirs.conf");
@@ -108,4 +140,38 @@ fn a_file_of_keepalived_balances_and_fails_over() {
 #[test]
 fn a_file_of_ldirectord_balances_and_fails_over() {
     balances_and_fails_over("ldirectord", LDIRECTORD);
+}
+
+/// The status and the body of an answer of the director's proxy.
+fn ask(world: &World, host: &str, path: &str) -> String {
+    let line = format!(
+        "curl -s -m 5 -w %{{http_code}} -H Host:{host} http://{}:8080{path}",
+        Family::V4.director()
+    );
+    String::from_utf8_lossy(&world.output("client", &line).stdout).into_owned()
+}
+
+fn routes(program: &str, text: &str) {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(2);
+    world.start_nginx(16);
+    let config = imported(&world, program, text);
+    world.start_director(config.strip_prefix(NODE).expect("without a node"));
+    wait_for("an answer", PATIENCE, || {
+        ask(&world, "one.example", "/name").contains("server0")
+    });
+    assert!(ask(&world, "two.example", "/name").contains("server1"));
+    assert!(ask(&world, "one.example", "/secret").ends_with("403"));
+}
+
+#[test]
+fn a_file_of_haproxy_routes_and_answers() {
+    routes("haproxy", HAPROXY);
+}
+
+#[test]
+fn a_file_of_nginx_routes_and_answers() {
+    routes("nginx", NGINX);
 }

@@ -220,7 +220,7 @@ fn http(kind: &str, checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> V
                 if field::flag(notes, node).is_some() {
                     let why = match node.keyword() {
                         "fast_recovery" => "Weir probes all URLs each time",
-                        "enable_sni" => "Weir names the host to TLS in any case",
+                        "enable_sni" => "`server_name` of the check names the host to TLS",
                         _ => "Weir ends TLS as it should be",
                     };
                     notes.say(node.place, format!("not carried over: {why}"));
@@ -264,7 +264,7 @@ fn http(kind: &str, checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> V
             }
         }
         if let Some((name, place)) = &sni {
-            probe.push(Entry::new("sni", name.as_str(), *place));
+            probe.push(Entry::new("server_name", name.as_str(), *place));
         }
         if this_url(url, &checker.settings, &mut probe, notes) {
             probes.push(probe);

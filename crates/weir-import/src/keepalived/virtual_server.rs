@@ -257,6 +257,13 @@ fn directive(of: &mut Directives, node: &Node, notes: &mut Notes) {
         "quorum" => of.quorum = field::number(notes, node, 1, u32::MAX.into()),
         "hysteresis" => of.hysteresis = field::number(notes, node, 0, u32::MAX.into()),
         "weight" => of.weight = field::number(notes, node, 1, i32::MAX as u64),
+        _ => unplaced(of, node, notes),
+    }
+}
+
+/// Sorry servers, and what has no place.
+fn unplaced(of: &mut Directives, node: &Node, notes: &mut Notes) {
+    match node.keyword() {
         "sorry_server" => sorry(of, node, notes),
         "sorry_server_lvs_method" => match &mut of.sorry {
             Some(sorry) => sorry.method = method(notes, node),
@@ -591,37 +598,10 @@ fn real_server(
     let mut settings = Settings::default();
     let mut checkers = Vec::new();
     for inner in node.inner() {
-        if settings.take(inner, Level::Real, notes) {
-            continue;
-        }
-        match inner.keyword() {
-            "weight" => {
-                if let Some((weight, place)) = field::number(notes, inner, 0, i32::MAX as u64) {
-                    real.weight = Said::at(weight, place);
-                }
-            }
-            "lvs_method" => real.method = method(notes, inner),
-            "uthreshold" => real.most = field::number(notes, inner, 0, u32::MAX.into()),
-            "lthreshold" => real.least = field::number(notes, inner, 0, u32::MAX.into()),
-            "notify_up" | "notify_down" => {
-                inner.refuse(
-                    notes,
-                    "`notify` of the pool calls a program on every change of a server",
-                );
-            }
-            "smtp_alert" => inner.refuse(
-                notes,
-                "Weir sends no mail; `notify` of the pool calls a program",
-            ),
-            "snmp_name" => inner.refuse(notes, "Weir speaks no SNMP"),
-            keyword if CHECKERS.contains(&keyword) => checkers.push(inner),
-            keyword => {
-                let why = other_keepalived(keyword);
-                inner.refuse(
-                    notes,
-                    why.unwrap_or("keepalived knows no such keyword in real_server"),
-                );
-            }
+        if CHECKERS.contains(&inner.keyword()) {
+            checkers.push(inner);
+        } else if !settings.take(inner, Level::Real, notes) {
+            real_directive(&mut real, inner, notes);
         }
     }
     let forward = real
@@ -645,4 +625,36 @@ fn real_server(
         own.unused(notes);
     }
     Some(real)
+}
+
+/// Directives of a real server beside its checkers and their settings.
+fn real_directive(real: &mut Real, node: &Node, notes: &mut Notes) {
+    match node.keyword() {
+        "weight" => {
+            if let Some((weight, place)) = field::number(notes, node, 0, i32::MAX as u64) {
+                real.weight = Said::at(weight, place);
+            }
+        }
+        "lvs_method" => real.method = method(notes, node),
+        "uthreshold" => real.most = field::number(notes, node, 0, u32::MAX.into()),
+        "lthreshold" => real.least = field::number(notes, node, 0, u32::MAX.into()),
+        "notify_up" | "notify_down" => {
+            node.refuse(
+                notes,
+                "`notify` of the pool calls a program on every change of a server",
+            );
+        }
+        "smtp_alert" => node.refuse(
+            notes,
+            "Weir sends no mail; `notify` of the pool calls a program",
+        ),
+        "snmp_name" => node.refuse(notes, "Weir speaks no SNMP"),
+        keyword => {
+            let why = other_keepalived(keyword);
+            node.refuse(
+                notes,
+                why.unwrap_or("keepalived knows no such keyword in real_server"),
+            );
+        }
+    }
 }

@@ -153,6 +153,25 @@ fn directive(
             let time = field::timer(notes, node, true);
             put(time.map(|(millis, place)| Entry::new("preempt_delay", time::show(millis), place)));
         }
+        _ => further(table, track, globals, node, notes),
+    }
+}
+
+/// Flags, lists, programs, and what has no place.
+fn further(
+    table: &mut Table,
+    track: &mut Vec<Item>,
+    globals: &Globals,
+    node: &Node,
+    notes: &mut Notes,
+) {
+    let mut put = |entry: Option<Entry>| {
+        if let Some(entry) = entry {
+            table.entries.retain(|known| known.key != entry.key);
+            table.push(entry);
+        }
+    };
+    match node.keyword() {
         keyword @ ("preempt" | "nopreempt" | "accept" | "no_accept") => {
             field::no_more(notes, node, 0);
             let key = if keyword.ends_with("preempt") {

@@ -263,30 +263,7 @@ impl Section {
                     }
                 }
             }
-            "connecttimeout" => {
-                return Some("this directive gave way to negotiatetimeout".to_owned());
-            }
-            "passwd" | "database" | "secret" | "load"
-                if quoted(value).is_none_or(str::is_empty) =>
-            {
-                return Some(format!("{name} wants a value in quotes"));
-            }
-            "checkcount" if digits(value).is_none_or(|count| count == 0) => {
-                return Some("checkcount wants a number above 0".to_owned());
-            }
-            "emailalertfreq" if digits(value).is_none() => {
-                return Some("emailalertfreq wants a number".to_owned());
-            }
-            "emailalertstatus" if !alert_status(value) => {
-                return Some("there is no such status to mail about".to_owned());
-            }
-            "smtp" | "emailalert" | "fallbackcommand" | "monitorfile" if bare(value).is_empty() => {
-                return Some(format!("{name} has no value"));
-            }
-            "autoreload" | "callback" | "logfile" | "execute" | "fork" | "supervised"
-            | "readdquiescent" | "maintenancedir" | "emailalertfrom" => return unknown(name),
-            _ if elsewhere(notes, name, place) => {}
-            _ => return unknown(name),
+            _ => return unplaced(name, value, place, notes),
         }
         None
     }
@@ -594,6 +571,35 @@ impl Section {
             notes.say(*place, "not carried over, with its virtual service");
         }
     }
+}
+
+/// Directives that have no place, as far as ldirectord takes them.
+fn unplaced(name: &str, value: &str, place: Place, notes: &mut Notes) -> Refusal {
+    match name {
+        "connecttimeout" => {
+            return Some("this directive gave way to negotiatetimeout".to_owned());
+        }
+        "passwd" | "database" | "secret" | "load" if quoted(value).is_none_or(str::is_empty) => {
+            return Some(format!("{name} wants a value in quotes"));
+        }
+        "checkcount" if digits(value).is_none_or(|count| count == 0) => {
+            return Some("checkcount wants a number above 0".to_owned());
+        }
+        "emailalertfreq" if digits(value).is_none() => {
+            return Some("emailalertfreq wants a number".to_owned());
+        }
+        "emailalertstatus" if !alert_status(value) => {
+            return Some("there is no such status to mail about".to_owned());
+        }
+        "smtp" | "emailalert" | "fallbackcommand" | "monitorfile" if bare(value).is_empty() => {
+            return Some(format!("{name} has no value"));
+        }
+        "autoreload" | "callback" | "logfile" | "execute" | "fork" | "supervised"
+        | "readdquiescent" | "maintenancedir" | "emailalertfrom" => return unknown(name),
+        _ if elsewhere(notes, name, place) => {}
+        _ => return unknown(name),
+    }
+    None
 }
 
 fn target(ipv6: bool, value: &str) -> Result<Target, String> {

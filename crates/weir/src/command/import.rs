@@ -12,11 +12,6 @@ use crate::arguments::{Import, ImportFrom};
 use crate::failure::Failure;
 
 pub(super) fn import(import: &Import) -> Outcome {
-    match import.from {
-        ImportFrom::Haproxy => return Err(Failure::not_built("import haproxy")),
-        ImportFrom::Nginx => return Err(Failure::not_built("import nginx")),
-        ImportFrom::Ipvsadm | ImportFrom::Keepalived | ImportFrom::Ldirectord => {}
-    }
     let text = read(&import.file)?;
     // Files that it includes are found relative to it.
     let name = import.file.to_string_lossy();
@@ -26,7 +21,9 @@ pub(super) fn import(import: &Import) -> Outcome {
             (imported.toml, imported.notes)
         }
         ImportFrom::Keepalived => parts(weir_import::keepalived(&name, &text, &Machine)),
-        _ => parts(weir_import::ldirectord(&name, &text, &Machine)),
+        ImportFrom::Ldirectord => parts(weir_import::ldirectord(&name, &text, &Machine)),
+        ImportFrom::Haproxy => parts(weir_import::haproxy(&name, &text, &Machine)),
+        ImportFrom::Nginx => parts(weir_import::nginx(&name, &text, &Machine)),
     };
     for note in &notes {
         eprintln!("{note}");

@@ -1,0 +1,403 @@
+//! ACLs and conditions, as far as routes can say them.
+
+use std::collections::HashMap;
+
+use super::line::Line;
+use crate::layer7::Condition;
+use crate::note::{Notes, Place};
+
+/// What a condition comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    Always,
+    Never,
+    /// Any of these.
+    AnyOf(Vec<Condition>),
+    /// A route cannot say it; why.
+    Unsaid(String),
+}
+
+/// More routes than this for one rule are no help to anybody.
+const MOST: usize = 64;
+
+/// The `acl` lines of a proxy.
+#[derive(Debug, Default)]
+pub(super) struct Acls {
+    /// Each with the lines of its name, which are alternatives.
+    named: HashMap<String, Vec<(Place, Vec<String>)>>,
+}
+
+impl Acls {
+    pub(super) fn read(lines: &[Line], notes: &mut Notes) -> Self {
+        let mut acls = Self::default();
+        for line in lines.iter().filter(|line| line.keyword() == "acl") {
+            match line.word(1) {
+                Some(name) if line.words.len() > 2 => {
+                    let of = acls.named.entry(name.to_owned()).or_default();
+                    of.push((line.place, line.words[2..].to_vec()));
+                }
+                _ => line.refuse(notes, "haproxy wants a name and a criterion"),
+            }
+        }
+        acls
+    }
+
+    /// The lines of the ACLs that a condition names.
+    pub(super) fn lines_of(&self, words: &[String]) -> Vec<Place> {
+        let mut places = Vec::new();
+        for word in words {
+            let known = self.named.get(word.trim_start_matches('!'));
+            places.extend(known.into_iter().flatten().map(|(place, _)| *place));
+        }
+        places
+    }
+
+    /// Every `acl` line.
+    pub(super) fn all(&self) -> impl Iterator<Item = Place> {
+        self.named.values().flatten().map(|(place, _)| *place)
+    }
+
+    /// What `if …` or `unless …` means to clients that come by TLS, or not; no words mean always.
+    pub(super) fn condition(&self, words: &[String], tls: bool) -> Meaning {
+        let Some((word, rest)) = words.split_first() else {
+            return Meaning::Always;
+        };
+        let meaning = match terms(rest) {
+            Some(alternatives) => self.any(&alternatives, tls),
+            None => Meaning::Unsaid("its braces do not close".to_owned()),
+        };
+        match word.as_str() {
+            "if" => meaning,
+            "unless" => not(meaning),
+            other => Meaning::Unsaid(format!("\"{other}\" is neither if nor unless")),
+        }
+    }
+
+    fn any(&self, alternatives: &[Vec<Term>], tls: bool) -> Meaning {
+        let mut found = Vec::new();
+        let mut all = Vec::new();
+        for terms in alternatives {
+            all.push(self.all_of(terms, tls));
+        }
+        for meaning in all {
+            match meaning {
+                Meaning::Always => return Meaning::Always,
+                Meaning::Never => {}
+                Meaning::AnyOf(more) => found.extend(more),
+                unsaid @ Meaning::Unsaid(_) => return unsaid,
+            }
+        }
+        some(found)
+    }
+
+    fn all_of(&self, terms: &[Term], tls: bool) -> Meaning {
+        let mut so_far = vec![Condition::default()];
+        let mut said = false;
+        let mut meanings = Vec::new();
+        for term in terms {
+            meanings.push(self.term(term, tls));
+        }
+        // What can never hold needs no words for the rest.
+        if meanings.contains(&Meaning::Never) {
+            return Meaning::Never;
+        }
+        for meaning in meanings {
+            match meaning {
+                Meaning::Always | Meaning::Never => {}
+                Meaning::AnyOf(more) => {
+                    said = true;
+                    let pairs = so_far.iter().flat_map(|a| more.iter().map(move |b| (a, b)));
+                    let both: Option<Vec<Condition>> = pairs.map(|(a, b)| a.and(b)).collect();
+                    match both.filter(|both| both.len() <= MOST) {
+                        Some(both) => so_far = both,
+                        None => {
+                            let why = "a route has one host and one path".to_owned();
+                            return Meaning::Unsaid(why);
+                        }
+                    }
+                }
+                unsaid @ Meaning::Unsaid(_) => return unsaid,
+            }
+        }
+        if said { some(so_far) } else { Meaning::Always }
+    }
+
+    fn term(&self, term: &Term, tls: bool) -> Meaning {
+        let meaning = match &term.what {
+            What::Anonymous(words) => criterion(words, tls),
+            What::Named(name) => match (self.named.get(name), predefined(name)) {
+                (Some(lines), _) => {
+                    let mut found = Vec::new();
+                    let mut always = false;
+                    for (_, words) in lines {
+                        match criterion(words, tls) {
+                            Meaning::Always => always = true,
+                            Meaning::Never => {}
+                            Meaning::AnyOf(more) => found.extend(more),
+                            unsaid @ Meaning::Unsaid(_) => return unsaid,
+                        }
+                    }
+                    if always { Meaning::Always } else { some(found) }
+                }
+                (None, Some(meaning)) => meaning,
+                (None, None) => Meaning::Unsaid(format!("there is no acl {name}")),
+            },
+        };
+        if term.negated { not(meaning) } else { meaning }
+    }
+}
+
+fn some(found: Vec<Condition>) -> Meaning {
+    if found.is_empty() {
+        Meaning::Never
+    } else if found.len() > MOST {
+        Meaning::Unsaid(format!("it would be more than {MOST} routes"))
+    } else {
+        Meaning::AnyOf(found)
+    }
+}
+
+fn not(meaning: Meaning) -> Meaning {
+    match meaning {
+        Meaning::Always => Meaning::Never,
+        Meaning::Never => Meaning::Always,
+        Meaning::AnyOf(_) => {
+            Meaning::Unsaid("routes cannot say what a request must not be".to_owned())
+        }
+        unsaid @ Meaning::Unsaid(_) => unsaid,
+    }
+}
+
+struct Term {
+    negated: bool,
+    what: What,
+}
+
+enum What {
+    Named(String),
+    Anonymous(Vec<String>),
+}
+
+/// Alternatives of terms that must all hold; `None` = a brace does not close.
+fn terms(words: &[String]) -> Option<Vec<Vec<Term>>> {
+    let mut alternatives = vec![Vec::new()];
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let mut word = word.as_str();
+        let mut negated = false;
+        loop {
+            if let Some(rest) = word.strip_prefix('!') {
+                negated = !negated;
+                word = rest;
+            }
+            if !word.is_empty() {
+                break;
+            }
+            word = words.next()?;
+        }
+        let what = match word {
+            "or" | "||" => {
+                alternatives.push(Vec::new());
+                continue;
+            }
+            "{" => {
+                let mut inner = Vec::new();
+                loop {
+                    match words.next()?.as_str() {
+                        "}" => break,
+                        word => inner.push(word.to_owned()),
+                    }
+                }
+                What::Anonymous(inner)
+            }
+            name => What::Named(name.to_owned()),
+        };
+        alternatives.last_mut()?.push(Term { negated, what });
+    }
+    alternatives
+        .iter()
+        .all(|terms| !terms.is_empty())
+        .then_some(alternatives)
+}
+
+fn methods(words: &[&str]) -> Meaning {
+    Meaning::AnyOf(vec![Condition {
+        methods: words.iter().map(|word| (*word).to_owned()).collect(),
+        ..Condition::default()
+    }])
+}
+
+/// ACLs that haproxy has by itself.
+fn predefined(name: &str) -> Option<Meaning> {
+    Some(match name {
+        "TRUE" | "HTTP" => Meaning::Always,
+        "FALSE" => Meaning::Never,
+        "METH_GET" => methods(&["GET", "HEAD"]),
+        "METH_POST" => methods(&["POST"]),
+        "METH_PUT" => methods(&["PUT"]),
+        "METH_DELETE" => methods(&["DELETE"]),
+        "METH_HEAD" => methods(&["HEAD"]),
+        "METH_OPTIONS" => methods(&["OPTIONS"]),
+        "METH_CONNECT" => methods(&["CONNECT"]),
+        "METH_TRACE" => methods(&["TRACE"]),
+        _ => return None,
+    })
+}
+
+/// `hdr(host) -i www.example`: what is looked at, how, and for what.
+fn criterion(words: &[String], tls: bool) -> Meaning {
+    let Some((fetch, rest)) = words.split_first() else {
+        return Meaning::Unsaid("an empty criterion".to_owned());
+    };
+    let (fetch, converters) = fetch.split_once(',').unwrap_or((fetch, ""));
+    let (name, argument) = match fetch.split_once('(') {
+        Some((name, rest)) => (
+            name,
+            rest.trim_end_matches(')').split(',').next().unwrap_or(""),
+        ),
+        None => (fetch, ""),
+    };
+    if !converters.is_empty() && converters != "lower" {
+        return Meaning::Unsaid(format!(
+            "routes compare what a request says as it is, without {converters}"
+        ));
+    }
+    let (name, mut how) = match name.rsplit_once('_') {
+        Some((
+            name,
+            how @ ("beg" | "end" | "sub" | "dir" | "dom" | "reg" | "len" | "cnt" | "str"),
+        )) => (name, how),
+        _ => (name, "str"),
+    };
+    let mut values = Vec::new();
+    let mut blind = false;
+    let mut words = rest.iter();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "-i" => blind = true,
+            "-n" | "--" => {}
+            "-m" => how = words.next().map_or("str", String::as_str),
+            "-f" | "-M" | "-u" => {
+                return Meaning::Unsaid("its values stand in another file".to_owned());
+            }
+            word => values.push(word),
+        }
+    }
+    match name {
+        "ssl_fc" => return if tls { Meaning::Always } else { Meaning::Never },
+        "always_true" => return Meaning::Always,
+        "always_false" => return Meaning::Never,
+        "method" => return methods(&values),
+        _ => {}
+    }
+    let host = match name {
+        "hdr" | "req.hdr" | "hdr_ip" => argument.eq_ignore_ascii_case("host"),
+        "req.ssl_sni" | "req_ssl_sni" | "ssl_fc_sni" => true,
+        "base" | "url" | "path" | "pathq" => false,
+        _ => return Meaning::Unsaid(format!("routes do not look at {fetch}")),
+    };
+    let found: Option<Vec<Vec<Condition>>> = match name {
+        _ if host => values.iter().map(|value| host_is(how, value)).collect(),
+        "path" | "url" => {
+            if blind {
+                return Meaning::Unsaid("routes compare paths with case".to_owned());
+            }
+            values.iter().map(|value| path_is(how, value)).collect()
+        }
+        "hdr" | "req.hdr" => {
+            if how == "found" && values.is_empty() {
+                values.push("");
+            }
+            values
+                .iter()
+                .map(|value| header_is(argument, how, value))
+                .collect()
+        }
+        _ => None,
+    };
+    match found {
+        Some(found) => some(found.concat()),
+        None => Meaning::Unsaid(format!("routes cannot compare {fetch} so")),
+    }
+}
+
+fn host_is(how: &str, value: &str) -> Option<Vec<Condition>> {
+    let of = |host: String| Condition {
+        host: Some(host.to_ascii_lowercase()),
+        ..Condition::default()
+    };
+    let value = value.split(':').next().unwrap_or("");
+    match how {
+        "str" if !value.is_empty() => Some(vec![of(value.to_owned())]),
+        "end" => value
+            .strip_prefix('.')
+            .map(|rest| vec![of(format!("*.{rest}"))]),
+        "dom" if !value.is_empty() => Some(vec![of(value.to_owned()), of(format!("*.{value}"))]),
+        _ => None,
+    }
+}
+
+fn path_is(how: &str, value: &str) -> Option<Vec<Condition>> {
+    let of = |path: String| Condition {
+        path: Some(path),
+        ..Condition::default()
+    };
+    // A star of its own would stand for anything.
+    if value.contains('*') || value.is_empty() {
+        return None;
+    }
+    Some(match how {
+        "str" => vec![of(value.to_owned())],
+        "beg" => vec![of(format!("{value}*"))],
+        "end" => vec![of(format!("*{value}"))],
+        "sub" => vec![of(format!("*{value}*"))],
+        "dir" => {
+            let word = value.trim_matches('/');
+            vec![of(format!("*/{word}/*")), of(format!("*/{word}"))]
+        }
+        _ => return None,
+    })
+}
+
+fn header_is(name: &str, how: &str, value: &str) -> Option<Vec<Condition>> {
+    let text = match how {
+        "found" => name.to_owned(),
+        "str" => format!("{name}: {value}"),
+        _ => return None,
+    };
+    Some(vec![Condition {
+        headers: vec![text],
+        ..Condition::default()
+    }])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meaning(acls: &Acls, text: &str, tls: bool) -> Meaning {
+        let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+        acls.condition(&words, tls)
+    }
+
+    #[test]
+    fn conditions_become_routes_where_they_can() {
+        let acls = Acls::default();
+        let said = |text: &str| meaning(&acls, text, false);
+        assert_eq!(said("if { ssl_fc }"), Meaning::Never);
+        assert_eq!(said("unless { ssl_fc }"), Meaning::Always);
+        assert_eq!(said("if !{ ssl_fc } TRUE"), Meaning::Always);
+        let Meaning::AnyOf(found) = said("if { path_beg /a /b } { hdr(host) -i X.example }") else {
+            panic!("said");
+        };
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[1].path.as_deref(), Some("/b*"));
+        assert_eq!(found[1].host.as_deref(), Some("x.example"));
+        assert!(matches!(said("if !{ path /a }"), Meaning::Unsaid(_)));
+        assert!(matches!(said("if { path /a"), Meaning::Unsaid(_)));
+        assert!(matches!(
+            said("if { path_beg /a } { path_end .b }"),
+            Meaning::Unsaid(_)
+        ));
+    }
+}

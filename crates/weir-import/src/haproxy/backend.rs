@@ -1,0 +1,191 @@
+//! `backend` and the backend half of `listen`: pools.
+
+use super::check::Checks;
+use super::line::Line;
+use super::section::Proxy;
+use super::server::{self, Options};
+use super::{Context, time};
+use crate::document::{Entry, Value};
+use crate::layer7::Group;
+use crate::note::Notes;
+use crate::time::show;
+
+pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) {
+    let checks = Checks::read(context, proxy, notes);
+    let mut shared = Options::default();
+    for line in proxy.defaults.iter().chain(&proxy.lines) {
+        if line.keyword() == "default-server" {
+            context.uses(line);
+            shared.read(&line.words[1..], line, notes);
+        }
+    }
+    let mut servers = Vec::new();
+    let mut tls = Vec::new();
+    let mut told = None;
+    for line in &proxy.lines {
+        match line.keyword() {
+            "server" => {
+                let found = server::server(context, line, &shared, &checks, proxy, notes);
+                let Some((server, options)) = found else {
+                    continue;
+                };
+                context.uses(line);
+                servers.push(server);
+                same(&mut tls, options.tls, line, notes);
+                told = told.or(options.send_proxy);
+            }
+            "server-template" => {
+                line.refuse(notes, "Weir asks no name service for servers: list them")
+            }
+            "use-server" => line.refuse(notes, "routes choose pools, not servers"),
+            "source" => line.refuse(notes, "connections to servers leave by any address"),
+            _ => {}
+        }
+    }
+    let mut entries = Vec::new();
+    scheduler(context, &mut entries, proxy, notes);
+    if let Some(line) = proxy.last(&["timeout", "queue"]) {
+        context.uses(line);
+        match line.word(2).and_then(time) {
+            Some(millis) => entries.push(Entry::new("queue_timeout", show(millis), line.place)),
+            None => line.refuse(notes, "haproxy wants a time"),
+        }
+    }
+    sticky(context, &mut entries, proxy, notes);
+    if let Some((version, place)) = told {
+        // Servers that wait for it understand nothing else.
+        entries.push(Entry::new("proxy_protocol", version, place).essential());
+    }
+    if !tls.is_empty() {
+        entries.push(Entry::implied("tls", tls));
+    }
+    if servers.is_empty()
+        && proxy.takes_clients
+        && !proxy.lines.iter().any(|line| line.keyword() == "server")
+    {
+        // A listen without servers has rules alone.
+        return;
+    }
+    let name = context.writer.names.take(&proxy.name);
+    context.pools.insert(proxy.name.clone(), name.clone());
+    context.writer.group(Group {
+        from: proxy.place,
+        name,
+        entries,
+        servers,
+        lines: proxy.lines.iter().map(|line| line.place).collect(),
+    });
+}
+
+/// TLS with servers is the pool's: the first server's, and the others' if it is the same.
+fn same(pool: &mut Vec<Entry>, server: Vec<Entry>, line: &Line, notes: &mut Notes) {
+    if pool.is_empty() {
+        *pool = server;
+    } else if *pool != server {
+        notes.say(
+            line.place,
+            "TLS with servers is the pool's, and this server's is another than the first one's",
+        );
+    }
+}
+
+fn scheduler(
+    context: &mut Context<'_>,
+    entries: &mut Vec<Entry>,
+    proxy: &Proxy,
+    notes: &mut Notes,
+) {
+    let Some(line) = proxy.last(&["balance"]) else {
+        entries.push(Entry::implied("scheduler", "roundrobin"));
+        return;
+    };
+    context.uses(line);
+    let place = line.place;
+    let word = line.word(1).unwrap_or("");
+    let (name, argument) = match word.split_once('(') {
+        Some((name, rest)) => (name, rest.trim_end_matches(')')),
+        None => (word, line.word(2).unwrap_or("")),
+    };
+    let key = match name {
+        "roundrobin" | "static-rr" | "leastconn" | "source" | "first" | "random" => {
+            entries.push(Entry::new("scheduler", name, place));
+            return;
+        }
+        "uri" if line.words.iter().any(|word| word == "whole") => "uri".to_owned(),
+        "uri" => "path".to_owned(),
+        "url_param" => format!("query:{argument}"),
+        "hdr" => format!("header:{argument}"),
+        _ => return line.refuse(notes, "Weir balances by nothing of the kind"),
+    };
+    let mut table = vec![
+        Entry::new("name", "hash", place).essential(),
+        Entry::new("key", key, place).essential(),
+    ];
+    if let Some(factor) = proxy.last(&["hash-balance-factor"]) {
+        let percent = factor.word(1).and_then(|word| word.parse::<u64>().ok());
+        if let Some(percent) = percent.filter(|percent| *percent > 0) {
+            context.uses(factor);
+            let mut entry = Entry::new("max_load", 0_u32, factor.place);
+            entry.item.value = Value::Hundredths(percent);
+            table.push(entry);
+        }
+    }
+    for option in ["depth", "len", "check_post", "use_domain_only"] {
+        if line.words.iter().any(|word| word == option) {
+            notes.say(
+                place,
+                format!("{option} is not carried over: `key` has no such word"),
+            );
+        }
+    }
+    entries.push(Entry::new("scheduler", table, place));
+}
+
+/// `cookie SRV insert indirect nocache`.
+fn sticky(context: &mut Context<'_>, entries: &mut Vec<Entry>, proxy: &Proxy, notes: &mut Notes) {
+    let Some(line) = proxy.last(&["cookie"]) else {
+        return;
+    };
+    let Some(name) = line.word(1) else {
+        return line.refuse(notes, "haproxy wants the name of the cookie");
+    };
+    context.uses(line);
+    let mut mode = "";
+    let mut attributes = vec!["Path=/".to_owned()];
+    let mut words = line.words.iter().skip(2).map(String::as_str);
+    while let Some(word) = words.next() {
+        match word {
+            "insert" | "rewrite" | "prefix" => mode = word,
+            "indirect" => {}
+            "httponly" => attributes.push("HttpOnly".to_owned()),
+            "secure" => attributes.push("Secure".to_owned()),
+            "domain" => attributes.extend(words.next().map(|domain| format!("Domain={domain}"))),
+            "attr" => attributes.extend(words.next().map(str::to_owned)),
+            "maxidle" | "maxlife" => {
+                words.next();
+                notes.say(
+                    line.place,
+                    format!("{word} is not carried over: `sticky` has no such key"),
+                );
+            }
+            other => notes.say(
+                line.place,
+                format!("{other} is not carried over: `sticky` has no such key"),
+            ),
+        }
+    }
+    if mode.is_empty() {
+        return line.refuse(
+            notes,
+            "a cookie that is only read is not carried over: `sticky` is insert, rewrite or prefix",
+        );
+    }
+    let mut table = vec![
+        Entry::new("cookie", name, line.place).essential(),
+        Entry::new("mode", mode, line.place).essential(),
+    ];
+    if mode == "insert" {
+        table.push(Entry::new("attributes", attributes.join("; "), line.place));
+    }
+    entries.push(Entry::new("sticky", table, line.place));
+}

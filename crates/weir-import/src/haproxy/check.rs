@@ -1,0 +1,348 @@
+//! `option httpchk` and its like: what a backend asks of its servers.
+
+use super::line::Line;
+use super::section::Proxy;
+use super::server::Options;
+use super::{Context, time};
+use crate::document::Entry;
+use crate::note::{Notes, Place};
+use crate::probe::Probe;
+
+/// What haproxy takes where nothing is written.
+const INTERVAL_MS: u64 = 2000;
+
+/// What is asked of every server that has `check`.
+#[derive(Debug)]
+pub(super) struct Checks {
+    kind: &'static str,
+    from: Place,
+    /// Keys of the kind.
+    entries: Vec<Entry>,
+    timeout: Option<(u64, Place)>,
+}
+
+impl Checks {
+    pub(super) fn read(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) -> Self {
+        const KINDS: &[(&str, &str)] = &[
+            ("httpchk", "http"),
+            ("smtpchk", "smtp"),
+            ("mysql-check", "mysql"),
+            ("pgsql-check", "postgres"),
+            ("redis-check", "redis"),
+            ("ssl-hello-chk", "tls"),
+            ("tcp-check", "tcp"),
+            ("ldap-check", "tcp"),
+            ("spop-check", "tcp"),
+            ("external-check", "tcp"),
+        ];
+        let found = KINDS
+            .iter()
+            .find_map(|(option, kind)| Some((*kind, proxy.option(option)?)));
+        let mut checks = Self {
+            kind: found.map_or("tcp", |(kind, _)| kind),
+            from: found.map_or(proxy.place, |(_, line)| line.place),
+            entries: Vec::new(),
+            timeout: None,
+        };
+        if let Some(line) = proxy.last(&["timeout", "check"]) {
+            context.uses(line);
+            checks.timeout = line.word(2).and_then(time).map(|time| (time, line.place));
+            if checks.timeout.is_none() {
+                line.refuse(notes, "haproxy wants a time");
+            }
+        }
+        let Some((kind, line)) = found else {
+            return checks;
+        };
+        context.uses(line);
+        match (kind, line.word(1).unwrap_or("")) {
+            ("http", _) => checks.http(context, proxy, line, notes),
+            ("smtp", _) => {
+                if let Some(name) = line.word(3) {
+                    checks.entries.push(Entry::new("helo", name, line.place));
+                }
+            }
+            ("postgres", _) => {
+                if let Some(user) = line.word(3) {
+                    checks.entries.push(Entry::new("user", user, line.place));
+                }
+            }
+            ("mysql", _) if line.word(2).is_some() => notes.say(
+                line.place,
+                "the account is not carried over: a mysql check waits for the greeting",
+            ),
+            ("tcp", "tcp-check") => {}
+            ("tcp", other) => notes.say(
+                line.place,
+                format!("Weir has no {other}: a connection must come about"),
+            ),
+            _ => {}
+        }
+        checks
+    }
+
+    fn http(&mut self, context: &mut Context<'_>, proxy: &Proxy, line: &Line, notes: &mut Notes) {
+        let (mut method, mut path, mut version) =
+            ("OPTIONS".to_owned(), "/".to_owned(), "1.0".to_owned());
+        match &line.words[2..] {
+            [] => {}
+            [uri] => path.clone_from(uri),
+            [verb, uri] => (method, path) = (verb.clone(), uri.clone()),
+            [verb, uri, rest, more @ ..] => {
+                (method, path) = (verb.clone(), uri.clone());
+                // Fields stand behind the version, with escapes for their line ends.
+                let text = [std::slice::from_ref(rest), more].concat().join(" ");
+                let mut lines = text.split("\r\n").flat_map(|line| line.split("\\r\\n"));
+                if let Some(first) = lines.next() {
+                    version = first.trim_start_matches("HTTP/").to_owned();
+                }
+                self.fields(lines.map(str::to_owned).collect(), line.place);
+            }
+        }
+        let mut from = line.place;
+        let mut expect = Vec::new();
+        let lines = if proxy
+            .lines
+            .iter()
+            .any(|line| line.keyword() == "http-check")
+        {
+            &proxy.lines
+        } else {
+            &proxy.defaults
+        };
+        for line in lines.iter().filter(|line| line.keyword() == "http-check") {
+            match line.word(1) {
+                Some("send") => {
+                    context.uses(line);
+                    from = line.place;
+                    self.send(line, (&mut method, &mut path, &mut version), notes);
+                }
+                Some("expect") => {
+                    if let Some(entry) = expected(line, notes) {
+                        context.uses(line);
+                        expect = vec![entry];
+                    }
+                }
+                Some("disable-on-404" | "send-state") => {
+                    line.refuse(notes, "a check of Weir knows up and down")
+                }
+                _ => line.refuse(notes, "a check of Weir asks one thing"),
+            }
+        }
+        self.entries.push(Entry::new("method", method, from));
+        self.entries.push(Entry::new("path", path, from));
+        if version == "1.0" {
+            self.entries.push(Entry::new("version", "1.0", from));
+        }
+        if !expect.is_empty() {
+            self.entries.push(Entry::implied("expect", expect));
+        }
+    }
+
+    /// `http-check send meth GET uri /x ver HTTP/1.1 hdr Host x body y`.
+    fn send(
+        &mut self,
+        line: &Line,
+        to: (&mut String, &mut String, &mut String),
+        notes: &mut Notes,
+    ) {
+        let (method, path, version) = to;
+        let mut words = line.words.iter().skip(2);
+        while let Some(word) = words.next() {
+            let mut value = || words.next().cloned().unwrap_or_default();
+            match word.as_str() {
+                "meth" => *method = value(),
+                "uri" => *path = value(),
+                "ver" => value().trim_start_matches("HTTP/").clone_into(version),
+                "hdr" => {
+                    let (name, value) = (value(), value());
+                    self.fields(vec![format!("{name}: {value}")], line.place);
+                }
+                "body" => {
+                    let body = value();
+                    self.entries.push(Entry::new("body", body, line.place));
+                }
+                other => notes.say(
+                    line.place,
+                    format!("{other} is not carried over: a check has no such key"),
+                ),
+            }
+        }
+    }
+
+    /// Fields of the request; `Host` has a key of its own.
+    fn fields(&mut self, fields: Vec<String>, place: Place) {
+        let mut others = Vec::new();
+        for field in fields {
+            match field.split_once(':') {
+                Some((name, value)) if name.trim().eq_ignore_ascii_case("host") => {
+                    self.entries.push(Entry::new("host", value.trim(), place));
+                }
+                Some(_) => others.push(field),
+                None => {}
+            }
+        }
+        if others.is_empty() {
+            return;
+        }
+        if let Some(known) = self.entries.iter_mut().find(|entry| entry.key == "headers")
+            && let crate::document::Value::List(items) = &mut known.item.value
+        {
+            items.extend(
+                others
+                    .into_iter()
+                    .map(|text| crate::document::Item::new(text, Some(place))),
+            );
+            return;
+        }
+        self.entries.push(Entry::new("headers", others, place));
+    }
+
+    /// The checks of one server.
+    pub(super) fn of(
+        &self,
+        context: &Context<'_>,
+        options: &Options,
+        proxy: &Proxy,
+        line: &Line,
+        notes: &mut Notes,
+    ) -> Vec<Probe> {
+        let mut probes = Vec::new();
+        if options.check.is_some() {
+            // To another port or address haproxy speaks TLS only if it is told to.
+            let elsewhere = options.port.is_some() || options.address.is_some();
+            let tls = options.check_tls.or(options.ssl.filter(|_| !elsewhere));
+            let kind = match (self.kind, tls) {
+                ("http", Some(_)) => "https",
+                ("tcp", Some(_)) => "tls",
+                (kind, _) => kind,
+            };
+            let mut probe = Probe::new(kind, self.from);
+            self.common(&mut probe, options, notes);
+            probe.entries.extend(self.entries.iter().cloned());
+            if tls.is_some() {
+                let same = ["verify", "ca", "server_name"];
+                let keys = options.tls.iter().filter(|entry| same.contains(&entry.key));
+                probe.entries.extend(keys.cloned());
+            }
+            if let Some((port, place)) = options.port {
+                probe.push(Entry::new("port", port, place));
+            }
+            if let Some((address, place)) = &options.address {
+                match address
+                    .parse::<std::net::IpAddr>()
+                    .ok()
+                    .or_else(|| context.world.address(address, false))
+                {
+                    Some(address) => probe.push(Entry::new("address", address.to_string(), *place)),
+                    None => notes.say(
+                        *place,
+                        format!("addr {address} is not carried over: it cannot be resolved"),
+                    ),
+                }
+            }
+            if let Some(place) = options.check_proxy {
+                probe.push(Entry::new("proxy_protocol", "v1", place));
+            } else if let Some((version, place)) =
+                options.send_proxy.filter(|_| options.port.is_none())
+            {
+                probe.push(Entry::new("proxy_protocol", version, place));
+            }
+            probes.push(probe);
+        }
+        if let Some(place) = options.agent {
+            match options.agent_port {
+                Some((port, port_from)) => {
+                    let mut probe = Probe::new("agent", place);
+                    self.common(&mut probe, options, notes);
+                    probe.push(Entry::new("port", port, port_from));
+                    if let Some((send, place)) = &options.agent_send {
+                        probe.push(Entry::new("send", send.as_str(), *place));
+                    }
+                    probes.push(probe);
+                }
+                None => line.refuse(notes, "haproxy refuses agent-check without agent-port"),
+            }
+        }
+        if probes.is_empty() && proxy.option("httpchk").is_some() {
+            notes.say(
+                line.place,
+                "without `check` haproxy asks this server nothing, and so does Weir",
+            );
+        }
+        probes
+    }
+
+    fn common(&self, probe: &mut Probe, options: &Options, notes: &mut Notes) {
+        let (interval, place) = options.interval.unwrap_or((INTERVAL_MS, self.from));
+        probe.time("interval", interval, place, notes);
+        if let Some((down, place)) = options.down {
+            probe.time("interval_down", down, place, notes);
+        }
+        if let Some((rising, place)) = options.rising {
+            probe.time("interval_rising", rising, place, notes);
+        }
+        let (timeout, place) = self.timeout.unwrap_or((interval, place));
+        probe.time("timeout", timeout, place, notes);
+        let (rise, place) = options.rise.unwrap_or((2, self.from));
+        probe.count("rise", rise, place, notes);
+        let (fall, place) = options.fall.unwrap_or((3, self.from));
+        probe.count("fall", fall, place, notes);
+        probe.push(Entry::implied("start", "up"));
+    }
+}
+
+/// `http-check expect status 200`.
+fn expected(line: &Line, notes: &mut Notes) -> Option<Entry> {
+    let words: Vec<&str> = line.words.iter().skip(2).map(String::as_str).collect();
+    match words.as_slice() {
+        ["status", codes] => Some(Entry::new("status", *codes, line.place)),
+        ["string", text] => Some(Entry::new("body", *text, line.place)),
+        ["rstring", pattern] => {
+            match crate::probe::literal(pattern).filter(|text| !text.is_empty()) {
+                Some(text) => Some(Entry::new("body", text, line.place)),
+                None => {
+                    line.refuse(notes, "`expect` takes a text, and this is an expression");
+                    None
+                }
+            }
+        }
+        ["rstatus", pattern] => {
+            let class = pattern.trim_start_matches('^').trim_end_matches('$');
+            let ranges: Option<Vec<String>> = class
+                .trim_matches(['(', ')'])
+                .split('|')
+                .map(|part| match part.as_bytes() {
+                    [digit @ b'1'..=b'5', b'.', b'.'] | [digit @ b'1'..=b'5', ..]
+                        if part.ends_with("..") || part.ends_with("[0-9][0-9]") =>
+                    {
+                        let digit = char::from(*digit);
+                        Some(format!("{digit}00-{digit}99"))
+                    }
+                    _ => part
+                        .parse::<u16>()
+                        .ok()
+                        .filter(|code| (100..600).contains(code))
+                        .map(|code| code.to_string()),
+                })
+                .collect();
+            match ranges {
+                Some(ranges) => Some(Entry::new("status", ranges.join(","), line.place)),
+                None => {
+                    line.refuse(
+                        notes,
+                        "`expect` takes codes and ranges, and this is an expression",
+                    );
+                    None
+                }
+            }
+        }
+        _ => {
+            line.refuse(
+                notes,
+                "`expect` says what an answer must be, by status or text",
+            );
+            None
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Sections, and what a proxy has from its defaults.
+
+use super::line::Line;
+use crate::note::{Notes, Place};
+
+/// A `frontend`, `backend` or `listen`.
+#[derive(Clone, Debug)]
+pub(super) struct Proxy {
+    pub(super) place: Place,
+    pub(super) name: String,
+    pub(super) takes_clients: bool,
+    pub(super) has_servers: bool,
+    /// Its own lines.
+    pub(super) lines: Vec<Line>,
+    /// Those of the defaults in force.
+    pub(super) defaults: Vec<Line>,
+}
+
+/// Words that begin a section.
+const SECTIONS: &[&str] = &[
+    "global",
+    "defaults",
+    "frontend",
+    "backend",
+    "listen",
+    "userlist",
+    "peers",
+    "resolvers",
+    "mailers",
+    "cache",
+    "program",
+    "http-errors",
+    "ring",
+    "log-forward",
+    "log-profile",
+    "fcgi-app",
+    "crt-store",
+    "traces",
+    "acme",
+    "healthcheck",
+];
+
+/// The file as its proxies, and the lines of `global`.
+#[derive(Debug, Default)]
+pub(super) struct File {
+    pub(super) proxies: Vec<Proxy>,
+    pub(super) global: Vec<Line>,
+}
+
+pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
+    let mut file = File::default();
+    let mut named: Vec<(String, Vec<Line>)> = Vec::new();
+    let mut last: Vec<Line> = Vec::new();
+    let mut at = 0;
+    while let Some(head) = lines.get(at) {
+        let body = lines[at + 1..]
+            .iter()
+            .take_while(|line| !SECTIONS.contains(&line.keyword()))
+            .cloned()
+            .collect::<Vec<Line>>();
+        at += 1 + body.len();
+        match head.keyword() {
+            "global" => file.global.extend(body),
+            "defaults" => {
+                let mut all = match head.word(2).filter(|word| *word == "from") {
+                    Some(_) => from(&named, head.word(3)).unwrap_or_default(),
+                    None => Vec::new(),
+                };
+                all.extend(body);
+                if let Some(name) = head.word(1) {
+                    named.push((name.to_owned(), all.clone()));
+                }
+                last = all;
+            }
+            kind @ ("frontend" | "backend" | "listen") => {
+                let Some(name) = head.word(1) else {
+                    head.refuse(notes, "haproxy refuses a section without a name");
+                    refuse_all(&body, head, notes);
+                    continue;
+                };
+                let defaults = match head.word(2) {
+                    Some("from") => from(&named, head.word(3)).unwrap_or_else(|| {
+                        head.refuse(notes, "there are no such defaults; the last ones are taken");
+                        last.clone()
+                    }),
+                    Some(address) => {
+                        let why = format!(
+                            "not carried over from \"{address}\" on: addresses stand in `bind`"
+                        );
+                        notes.say(head.place, why);
+                        last.clone()
+                    }
+                    None => last.clone(),
+                };
+                if body.iter().any(|line| line.keyword() == "disabled") {
+                    head.refuse(notes, "it is disabled");
+                    refuse_all(&body, head, notes);
+                    continue;
+                }
+                file.proxies.push(Proxy {
+                    place: head.place,
+                    name: name.to_owned(),
+                    takes_clients: kind != "backend",
+                    has_servers: kind != "frontend",
+                    lines: body,
+                    defaults,
+                });
+            }
+            other if SECTIONS.contains(&other) => {
+                head.refuse(notes, &format!("Weir has no {other}"));
+                refuse_all(&body, head, notes);
+            }
+            other => {
+                head.refuse(
+                    notes,
+                    &format!("{other} stands in no section, and haproxy refuses the file"),
+                );
+                at -= body.len();
+            }
+        }
+    }
+    file
+}
+
+fn from(named: &[(String, Vec<Line>)], name: Option<&str>) -> Option<Vec<Line>> {
+    let found = named
+        .iter()
+        .rev()
+        .find(|(known, _)| Some(known.as_str()) == name);
+    found.map(|(_, lines)| lines.clone())
+}
+
+fn refuse_all(lines: &[Line], head: &Line, notes: &mut Notes) {
+    for line in lines {
+        line.refuse(
+            notes,
+            &format!("with the section of line {}", head.place.line()),
+        );
+    }
+}
+
+impl Proxy {
+    /// The last line with that keyword, or these first words; its own comes before one of its defaults.
+    pub(super) fn last(&self, keywords: &[&str]) -> Option<&Line> {
+        let fits = |line: &&Line| {
+            line.words.len() >= keywords.len()
+                && keywords
+                    .iter()
+                    .zip(&line.words)
+                    .all(|(word, have)| word == have)
+        };
+        let own = self.lines.iter().rev().find(fits);
+        own.or_else(|| self.defaults.iter().rev().find(fits))
+    }
+
+    /// Whether an option is on: `no option` in its own lines takes back what its defaults say.
+    pub(super) fn option(&self, name: &str) -> Option<&Line> {
+        let on = |line: &Line| line.keyword() == "option" && line.word(1) == Some(name);
+        let off = |line: &Line| line.keyword() == "no" && line.word(2) == Some(name);
+        for lines in [&self.lines, &self.defaults] {
+            if let Some(line) = lines.iter().rev().find(|line| on(line) || off(line)) {
+                return (line.keyword() == "option").then_some(line);
+            }
+        }
+        None
+    }
+
+    /// `mode http`, or else `tcp`.
+    pub(super) fn is_http(&self) -> bool {
+        let mode = self.last(&["mode"]);
+        mode.and_then(|line| line.word(1)) == Some("http")
+    }
+}

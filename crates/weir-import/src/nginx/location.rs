@@ -1,0 +1,366 @@
+//! `location`, `return` and `proxy_pass`: routes of one server block.
+
+use super::target::{pool, url};
+use super::tree::Node;
+use super::{Context, reason};
+use crate::document::Entry;
+use crate::layer7::Action;
+use crate::note::{Notes, Place};
+
+/// A route of a server block: a path, or all that is left; and what becomes of it.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    pub(super) place: Place,
+    /// `None` = every path.
+    pub(super) path: Option<String>,
+    pub(super) action: Action,
+    /// Where it stands among its like: exact paths, `^~`, expressions, prefixes; longer ones first.
+    rank: (u8, usize),
+}
+
+/// What a server block's locations come to.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ways {
+    pub(super) all: Vec<Way>,
+    /// `keepalive` of an upstream that they lead to.
+    pub(super) idle: Option<(u64, Place)>,
+    /// Whether servers are told of clients.
+    pub(super) told: bool,
+}
+
+impl Way {
+    /// What becomes of every path that is left.
+    pub(super) const fn rest(place: Place, action: Action) -> Self {
+        Self {
+            place,
+            path: None,
+            action,
+            rank: (9, 0),
+        }
+    }
+}
+
+/// Reads a server block; `scheme` is that of its clients.
+pub(super) fn ways(
+    context: &mut Context<'_>,
+    server: &Node,
+    scheme: &str,
+    outer: &[Node],
+    notes: &mut Notes,
+) -> Ways {
+    let mut ways = Ways {
+        told: told(server.inner()) || told(outer),
+        ..Ways::default()
+    };
+    let own = action(
+        context,
+        server,
+        scheme,
+        "/",
+        &[server.inner(), outer],
+        &mut ways,
+        notes,
+    );
+    if let Some((action, place)) = own {
+        ways.all.push(Way::rest(place, action));
+        for location in server
+            .inner()
+            .iter()
+            .filter(|node| node.keyword() == "location")
+        {
+            location.refuse(
+                notes,
+                "the server answers by itself before it looks at paths",
+            );
+        }
+        return ways;
+    }
+    for node in server
+        .inner()
+        .iter()
+        .filter(|node| node.keyword() == "location")
+    {
+        location(context, node, server, scheme, outer, &mut ways, notes);
+    }
+    ways.all.sort_by_key(|way| (way.path.is_none(), way.rank));
+    ways
+}
+
+fn told(nodes: &[Node]) -> bool {
+    nodes.iter().any(|node| {
+        node.keyword() == "proxy_set_header"
+            && node
+                .word(1)
+                .is_some_and(|name| name.eq_ignore_ascii_case("X-Forwarded-For"))
+    })
+}
+
+fn location(
+    context: &mut Context<'_>,
+    node: &Node,
+    server: &Node,
+    scheme: &str,
+    outer: &[Node],
+    ways: &mut Ways,
+    notes: &mut Notes,
+) {
+    let (kind, text) = match (node.word(1), node.word(2)) {
+        (Some(kind @ ("=" | "~" | "~*" | "^~")), Some(text)) => (kind, text),
+        (Some(text), None) => ("", text),
+        _ => return node.refuse(notes, "it names no path"),
+    };
+    let (paths, rank): (Vec<Option<String>>, u8) = match kind {
+        "=" => (vec![Some(text.to_owned())], 0),
+        "^~" => (vec![prefix(text)], 1),
+        "~" | "~*" => match endings(text) {
+            Some(paths) => (paths.into_iter().map(Some).collect(), 2),
+            None => return node.refuse(notes, "a route's path is no expression"),
+        },
+        _ if text.starts_with('@') => return node.refuse(notes, "routes have no names"),
+        _ => (vec![prefix(text)], 3),
+    };
+    if kind == "~*" {
+        notes.say(node.place, "paths are compared with case");
+    }
+    if paths
+        .iter()
+        .flatten()
+        .any(|path| path.trim_end_matches('*').contains('*') && kind != "~" && kind != "~*")
+    {
+        return node.refuse(notes, "a star in a path stands for anything");
+    }
+    ways.told |= told(node.inner());
+    let found = action(
+        context,
+        node,
+        scheme,
+        text,
+        &[node.inner(), server.inner(), outer],
+        ways,
+        notes,
+    );
+    let Some((action, place)) = found else {
+        return node.refuse(notes, "nothing in it leads anywhere that Weir could");
+    };
+    for inner in node.inner() {
+        let led = ["proxy_pass", "return", "rewrite"].contains(&inner.keyword());
+        let read = context.used.contains(&inner.place) || notes.speaks_of(inner.place);
+        if !led && !read {
+            inner.refuse(notes, reason(inner.keyword()));
+        }
+    }
+    let longest = if rank == 2 {
+        ways.all.len()
+    } else {
+        usize::MAX - text.len()
+    };
+    for path in paths {
+        ways.all.push(Way {
+            place,
+            path,
+            action: action.clone(),
+            rank: (rank, longest),
+        });
+    }
+}
+
+/// `/` is every path.
+fn prefix(text: &str) -> Option<String> {
+    (text != "/").then(|| format!("{text}*"))
+}
+
+/// `\.(png|jpg)$`, the one expression that is a list of names' ends.
+fn endings(pattern: &str) -> Option<Vec<String>> {
+    let inner = pattern.strip_prefix("\\.")?.strip_suffix('$')?;
+    let inner = match inner.strip_prefix('(') {
+        Some(rest) => rest.trim_start_matches("?:").strip_suffix(')')?,
+        None => inner,
+    };
+    let plain =
+        |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let words: Vec<&str> = inner.split('|').collect();
+    let all = words.iter().all(|word| plain(word));
+    all.then(|| words.iter().map(|word| format!("*.{word}")).collect())
+}
+
+/// What a block does with a request: the first of `return`, `rewrite` and `proxy_pass`.
+fn action(
+    context: &mut Context<'_>,
+    node: &Node,
+    scheme: &str,
+    path: &str,
+    levels: &[&[Node]],
+    ways: &mut Ways,
+    notes: &mut Notes,
+) -> Option<(Action, Place)> {
+    for line in node.inner() {
+        let found = match line.keyword() {
+            "return" => returned(line, scheme),
+            "rewrite" => rewritten(line, scheme),
+            "proxy_pass" => proxied(context, line, path, levels, ways, notes),
+            _ => continue,
+        };
+        match found {
+            Ok(action) => return Some((action, line.place)),
+            Err(why) => line.refuse(notes, &why),
+        }
+    }
+    None
+}
+
+/// `return 301 https://$host$request_uri;`
+fn returned(line: &Node, scheme: &str) -> Result<Action, String> {
+    let first = line
+        .word(1)
+        .ok_or("it says neither a status nor where to")?;
+    let text = line.word(2).unwrap_or("");
+    let Ok(status) = first.parse::<u64>() else {
+        let to = place_of(first, scheme)?;
+        return Ok(Action::Redirect { to, status: 302 });
+    };
+    if matches!(status, 301 | 302 | 303 | 307 | 308) {
+        let to = place_of(text, scheme)?;
+        return Ok(Action::Redirect { to, status });
+    }
+    if !(200..600).contains(&status) {
+        return Err(format!("{status} is no status of an answer"));
+    }
+    if text.contains('$') {
+        return Err("an answer's text is always the same".to_owned());
+    }
+    Ok(Action::Answer {
+        status,
+        body: text.to_owned(),
+    })
+}
+
+/// `rewrite ^ https://$host$request_uri? permanent;`, the old way to say it.
+fn rewritten(line: &Node, scheme: &str) -> Result<Action, String> {
+    let (Some(pattern), Some(to)) = (line.word(1), line.word(2)) else {
+        return Err("nginx wants an expression and what to put in its place".to_owned());
+    };
+    let all = matches!(
+        pattern,
+        "^" | "^/" | "^(.*)$" | "^(.*)" | "^/(.*)$" | "^/(.*)" | ".*"
+    );
+    let status = match line.word(3) {
+        Some("permanent") => 301,
+        _ => 302,
+    };
+    let away = to.starts_with("http://") || to.starts_with("https://") || to.starts_with("$scheme");
+    if !all || !away {
+        return Err("routes rewrite no path".to_owned());
+    }
+    let to = to.trim_end_matches('?');
+    // What was caught is the path, with or without its first slash.
+    let to = if pattern.starts_with("^/(") {
+        to.replace("/$1", "$request_uri")
+    } else {
+        to.replace("$1", "$request_uri")
+    };
+    Ok(Action::Redirect {
+        to: place_of(&to, scheme)?,
+        status,
+    })
+}
+
+/// A URL in nginx's words, in ours.
+fn place_of(text: &str, scheme: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("it says not where to".to_owned());
+    }
+    let mut to = text.to_owned();
+    for (theirs, ours) in [
+        ("${scheme}", scheme),
+        ("$scheme", scheme),
+        ("$http_host", "{host}"),
+        ("${host}", "{host}"),
+        ("$host", "{host}"),
+        ("${request_uri}", "{path}"),
+        ("$request_uri", "{path}"),
+    ] {
+        to = to.replace(theirs, ours);
+    }
+    match to.contains('$') {
+        true => Err("a route's `redirect` knows {host} and {path} alone".to_owned()),
+        false => Ok(to),
+    }
+}
+
+fn proxied(
+    context: &mut Context<'_>,
+    line: &Node,
+    path: &str,
+    levels: &[&[Node]],
+    ways: &mut Ways,
+    notes: &mut Notes,
+) -> Result<Action, String> {
+    let to = url(line.word(1).ok_or("it names no URL")?)?;
+    if to.path.as_deref().is_some_and(|to| to != path) {
+        return Err("routes rewrite no path: servers would be asked for another".to_owned());
+    }
+    let tls = if to.tls {
+        server_tls(context, levels)
+    } else {
+        Vec::new()
+    };
+    let led = pool(context, &to, tls, line, notes)?;
+    if let Some(idle) = led.idle {
+        ways.idle = Some(idle);
+        context.used.insert(idle.1);
+    }
+    Ok(Action::Pool(led.pool))
+}
+
+/// Keys of `tls` of a pool: nginx verifies only if it is told to.
+fn server_tls(context: &mut Context<'_>, levels: &[&[Node]]) -> Vec<Entry> {
+    let mut find = |keyword: &str| {
+        let found = levels
+            .iter()
+            .find_map(|nodes| nodes.iter().rev().find(|node| node.keyword() == keyword));
+        if let Some(node) = found {
+            context.used.insert(node.place);
+        }
+        found.and_then(|node| Some((node.word(1)?.to_owned(), node.place)))
+    };
+    let mut tls = Vec::new();
+    match find("proxy_ssl_verify") {
+        Some((on, place)) if on == "on" => tls.push(Entry::new("verify", true, place)),
+        Some((_, place)) => tls.push(Entry::new("verify", false, place)),
+        None => tls.push(Entry::implied("verify", false)),
+    }
+    if let Some((file, place)) = find("proxy_ssl_trusted_certificate") {
+        tls.push(Entry::new("ca", file, place));
+    }
+    if let Some((name, place)) = find("proxy_ssl_name").filter(|(name, _)| !name.contains('$')) {
+        tls.push(Entry::new("server_name", name, place));
+    }
+    tls
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_list_of_endings_is_an_expression_that_routes_know() {
+        assert_eq!(
+            endings(r"\.(png|jpg)$"),
+            Some(vec!["*.png".into(), "*.jpg".into()])
+        );
+        assert_eq!(endings(r"\.php$"), Some(vec!["*.php".into()]));
+        assert_eq!(endings(r"^/a/\d+"), None);
+        assert_eq!(endings(r"\.(a|)$"), None);
+    }
+
+    #[test]
+    fn places_are_said_in_our_words() {
+        let said = |text: &str| place_of(text, "http");
+        assert_eq!(
+            said("https://$host$request_uri"),
+            Ok("https://{host}{path}".to_owned())
+        );
+        assert_eq!(said("$scheme://a"), Ok("http://a".to_owned()));
+        assert!(said("https://$server_name/").is_err());
+    }
+}

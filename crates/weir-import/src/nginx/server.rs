@@ -1,0 +1,377 @@
+//! `server` blocks: services, and routes by the names of servers.
+
+use super::listen::{Shared, listens, shared};
+use super::location::{Way, ways};
+use super::tree::Node;
+use super::{Context, reason, time};
+use crate::document::{Entry, Item, Table};
+use crate::layer7::{Action, Condition};
+use crate::name::plain;
+use crate::note::{Notes, Place};
+use crate::time::show;
+
+pub(super) fn write(context: &mut Context<'_>, outer: &[Node], notes: &mut Notes) {
+    let servers: Vec<&Node> = outer
+        .iter()
+        .filter(|node| node.keyword() == "server")
+        .collect();
+    let all: Vec<_> = servers
+        .iter()
+        .map(|server| listens(server, context.world, true, notes))
+        .collect();
+    for (server, listens) in servers.iter().zip(&all) {
+        if listens.is_empty() {
+            server.refuse(notes, "it listens nowhere that Weir could");
+        }
+    }
+    for group in shared(&all) {
+        service(context, &group, &servers, outer, notes);
+    }
+    for server in servers {
+        for line in server.inner() {
+            let read = ["listen", "server_name", "location", "return", "rewrite"]
+                .contains(&line.keyword());
+            if !read && !context.used.contains(&line.place) && !notes.speaks_of(line.place) {
+                line.refuse(notes, reason(line.keyword()));
+            }
+        }
+    }
+}
+
+/// Names of a server block that routes can say: exact ones, and `*.` with a name.
+fn names(server: &Node, notes: &mut Notes) -> Vec<String> {
+    let mut names = Vec::new();
+    let lines = server
+        .inner()
+        .iter()
+        .filter(|line| line.keyword() == "server_name");
+    for line in lines {
+        for word in line.words.iter().skip(1) {
+            match word.as_str() {
+                "_" | "" | "\"\"" => {}
+                name if name.starts_with('~') => {
+                    notes.say(
+                        line.place,
+                        format!("{name} is not carried over: `host` is no expression"),
+                    );
+                }
+                name if name.ends_with(".*") => {
+                    notes.say(
+                        line.place,
+                        format!("{name} is not carried over: a star stands at the front of a host"),
+                    );
+                }
+                name => match name.strip_prefix('.') {
+                    Some(rest) => names.extend([
+                        rest.to_ascii_lowercase(),
+                        format!("*.{}", rest.to_ascii_lowercase()),
+                    ]),
+                    None => names.push(name.to_ascii_lowercase()),
+                },
+            }
+        }
+    }
+    names
+}
+
+/// A route, its host, and how early it is tried.
+type Routed = ((bool, usize), Condition, Way);
+
+fn service(
+    context: &mut Context<'_>,
+    group: &Shared,
+    servers: &[&Node],
+    outer: &[Node],
+    notes: &mut Notes,
+) {
+    let tls = group.listen[0].tls;
+    let scheme = if tls { "https" } else { "http" };
+    let Some(default) = servers.get(group.default) else {
+        return;
+    };
+    let mut routes: Vec<Routed> = Vec::new();
+    let mut rest = None;
+    let mut idle = None;
+    let mut told = false;
+    for index in &group.servers {
+        let Some(server) = servers.get(*index) else {
+            continue;
+        };
+        let found = ways(context, server, scheme, outer, notes);
+        idle = idle.or(found.idle);
+        told |= found.told;
+        let names = names(server, notes);
+        if *index == group.default {
+            rest = Some(found.all);
+            continue;
+        }
+        if names.is_empty() {
+            server.refuse(notes, "it has no name by which a route could find it");
+        }
+        for name in names {
+            routes.extend(of_host(&name, &found.all, server.place));
+        }
+    }
+    // Exact names come before `*.`, longer ones before shorter.
+    routes.sort_by_key(|(order, ..)| *order);
+    let mut rest = rest.unwrap_or_default();
+    let last = rest.last().filter(|way| way.path.is_none()).cloned();
+    let pool = match &last {
+        Some(Way {
+            action: Action::Pool(pool),
+            ..
+        }) => {
+            rest.pop();
+            pool.clone()
+        }
+        _ => context.writer.nobody(default.place),
+    };
+    let name = name_of(context, group, default, tls);
+    table(
+        context,
+        &name,
+        group,
+        default,
+        &pool,
+        outer,
+        (idle, told),
+        notes,
+    );
+    for (_, condition, way) in &routes {
+        context
+            .writer
+            .route(&name, way.place, condition, &way.action);
+    }
+    let answered = last.is_some();
+    for way in rest {
+        let condition = Condition {
+            path: way.path.clone(),
+            ..Condition::default()
+        };
+        context
+            .writer
+            .route(&name, way.place, &condition, &way.action);
+    }
+    if !answered {
+        let answer = Action::Answer {
+            status: 404,
+            body: String::new(),
+        };
+        context
+            .writer
+            .route(&name, default.place, &Condition::default(), &answer);
+    }
+}
+
+/// The routes of a server block under one of its names.
+fn of_host(name: &str, ways: &[Way], place: Place) -> Vec<Routed> {
+    let order = (name.starts_with("*."), usize::MAX - name.len());
+    let of = |path: Option<String>| Condition {
+        host: Some(name.to_owned()),
+        path,
+        ..Condition::default()
+    };
+    let mut routes: Vec<Routed> = ways
+        .iter()
+        .map(|way| (order, of(way.path.clone()), way.clone()))
+        .collect();
+    if ways.last().is_none_or(|way| way.path.is_some()) {
+        let answer = Action::Answer {
+            status: 404,
+            body: String::new(),
+        };
+        routes.push((order, of(None), Way::rest(place, answer)));
+    }
+    routes
+}
+
+/// After the default server's first name, or the port.
+fn name_of(context: &mut Context<'_>, group: &Shared, default: &Node, tls: bool) -> String {
+    let names = default
+        .inner()
+        .iter()
+        .find(|line| line.keyword() == "server_name");
+    let named = names
+        .and_then(|line| line.word(1))
+        .filter(|name| name.starts_with(|c: char| c.is_ascii_alphanumeric()));
+    let port = group.listen[0].address.rsplit(':').next().unwrap_or("");
+    let wanted = match named {
+        Some(name) if tls => format!("{name}-tls"),
+        Some(name) => name.to_owned(),
+        None => format!("nginx-{port}"),
+    };
+    let wanted = plain(&wanted);
+    let taken = |name: &str| {
+        let mut tables = context.writer.document.tables.iter();
+        tables.any(|table| {
+            table.path.len() == 2 && table.path[0] == "service" && table.path[1] == name
+        })
+    };
+    let mut name = wanted.clone();
+    let mut count = 2;
+    while taken(&name) {
+        name = format!("{wanted}-{count}");
+        count += 1;
+    }
+    name
+}
+
+#[expect(
+    clippy::too_many_arguments,
+    reason = "a service is made of all of these"
+)]
+fn table(
+    context: &mut Context<'_>,
+    name: &str,
+    group: &Shared,
+    default: &Node,
+    pool: &str,
+    outer: &[Node],
+    (idle, told): (Option<(u64, Place)>, bool),
+    notes: &mut Notes,
+) {
+    let mut table = Table::new(&["service", name], default.place);
+    let listen: Vec<Item> = group
+        .listen
+        .iter()
+        .map(|listen| Item::new(listen.address.as_str(), Some(listen.place)))
+        .collect();
+    table.push(Entry::implied("listen", listen).essential());
+    table.push(Entry::implied("forward", "proxy").essential());
+    table.push(Entry::implied("protocol", "http").essential());
+    table.push(Entry::implied("pool", pool).essential());
+    let mut find = |keyword: &str| {
+        let levels = [default.inner(), outer];
+        let found = levels
+            .iter()
+            .find_map(|nodes| nodes.iter().rev().find(|node| node.keyword() == keyword));
+        let node = found?;
+        context.used.insert(node.place);
+        Some((node.word(1)?.to_owned(), node.place))
+    };
+    if group.listen[0].tls {
+        let keys = tls_keys(&mut find, default.place, notes);
+        table.push(Entry::implied("tls", keys).essential());
+    }
+    let timeouts = timeouts(&mut find, notes);
+    if !timeouts.is_empty() {
+        table.push(Entry::implied("timeouts", timeouts));
+    }
+    if let Some((count, place)) = idle {
+        table.push(Entry::new(
+            "limits",
+            vec![Entry::new("idle_servers", count, place)],
+            place,
+        ));
+    }
+    trusted(context, &mut table, default, outer);
+    if !told {
+        table.push(Entry::implied("forwarded", false));
+    }
+    if group.listen[0].proxy_protocol {
+        table.push(Entry::new("proxy_protocol", true, group.listen[0].place));
+    }
+    table.covers = default.lines();
+    context.writer.document.push(table);
+}
+
+/// `set_real_ip_from`.
+fn trusted(context: &mut Context<'_>, table: &mut Table, default: &Node, outer: &[Node]) {
+    let trusted: Vec<Item> = default
+        .inner()
+        .iter()
+        .chain(outer)
+        .filter(|node| node.keyword() == "set_real_ip_from")
+        .filter_map(|node| Some(Item::new(node.word(1)?, Some(node.place))))
+        .collect();
+    for item in &trusted {
+        context.used.extend(item.from);
+    }
+    if !trusted.is_empty() {
+        table.push(Entry::implied("trusted", trusted));
+    }
+}
+
+/// Keys of `timeouts`.
+fn timeouts(
+    find: &mut dyn FnMut(&str) -> Option<(String, Place)>,
+    notes: &mut Notes,
+) -> Vec<Entry> {
+    const TIMES: &[(&str, &str)] = &[
+        ("client_header_timeout", "request"),
+        ("keepalive_timeout", "idle"),
+        ("client_body_timeout", "client"),
+        ("send_timeout", "client"),
+        ("proxy_connect_timeout", "connect"),
+        ("proxy_read_timeout", "server"),
+    ];
+    let mut timeouts: Vec<Entry> = Vec::new();
+    for (theirs, ours) in TIMES {
+        let Some((text, place)) = find(theirs) else {
+            continue;
+        };
+        match time(&text) {
+            Some(0) => notes.say(
+                place,
+                "not carried over: 0 turns it off, and Weir waits some time in any case",
+            ),
+            Some(_) if timeouts.iter().any(|entry| entry.key == *ours) => {
+                notes.say(place, format!("not carried over: `{ours}` is said already"));
+            }
+            Some(millis) => timeouts.push(Entry::new(ours, show(millis), place)),
+            None => notes.say(place, "not carried over: nginx wants a time"),
+        }
+    }
+    timeouts
+}
+
+/// Keys of `tls`.
+fn tls_keys(
+    find: &mut dyn FnMut(&str) -> Option<(String, Place)>,
+    default: Place,
+    notes: &mut Notes,
+) -> Vec<Entry> {
+    let mut keys = Vec::new();
+    let key = find("ssl_certificate_key");
+    match find("ssl_certificate") {
+        Some((file, place)) => {
+            keys.push(Entry::new("certificates", certificates(&file), place).essential());
+            let place = key.map_or(place, |(_, place)| place);
+            notes.say(place, "chain and key are looked for as `certificates` has it: NAME.pem with both, NAME.crt and NAME.key, \
+                             or NAME/fullchain.pem and NAME/privkey.pem");
+        }
+        None => notes.say(
+            default,
+            "there is no ssl_certificate, and nginx refuses the file",
+        ),
+    }
+    if let Some((_, place)) = find("ssl_protocols") {
+        notes.say(
+            place,
+            "TLS 1.2 and 1.3 are spoken; `minimum` may leave out the first",
+        );
+    }
+    if let Some((file, place)) = find("ssl_client_certificate") {
+        keys.push(Entry::new("client_ca", file, place));
+        match find("ssl_verify_client") {
+            Some((word, place)) if word == "on" => {
+                keys.push(Entry::new("client_auth", "required", place))
+            }
+            Some((_, place)) => keys.push(Entry::new("client_auth", "optional", place)),
+            None => {}
+        }
+    }
+    keys
+}
+
+/// The directory that holds the certificate with its key: for certbot's the one above its own.
+fn certificates(file: &str) -> String {
+    let (directory, name) = file.rsplit_once('/').unwrap_or((".", file));
+    let directory = match name {
+        "fullchain.pem" => directory
+            .rsplit_once('/')
+            .map_or(directory, |(above, _)| above),
+        _ => directory,
+    };
+    directory.to_owned()
+}

@@ -1,0 +1,122 @@
+//! `stream`: TCP services.
+
+use super::listen::listens;
+use super::target::{Url, pool};
+use super::tree::Node;
+use super::{Context, reason, time};
+use crate::document::{Entry, Item, Table};
+use crate::note::Notes;
+use crate::time::show;
+
+pub(super) fn write(context: &mut Context<'_>, stream: &Node, notes: &mut Notes) {
+    for node in stream
+        .inner()
+        .iter()
+        .filter(|node| node.keyword() == "upstream")
+    {
+        context.upstreams.read(node, notes);
+    }
+    for node in stream.inner() {
+        match node.keyword() {
+            "upstream" => {}
+            "server" => server(context, node, notes),
+            keyword => node.refuse(notes, reason(keyword)),
+        }
+    }
+    context.upstreams.unused(notes);
+}
+
+fn server(context: &mut Context<'_>, node: &Node, notes: &mut Notes) {
+    let found = listens(node, context.world, false, notes);
+    let (udp, tcp): (Vec<_>, Vec<_>) = found.into_iter().partition(|listen| listen.udp);
+    if let Some(udp) = udp.first() {
+        notes.say(
+            udp.place,
+            "not carried over: the proxy carries TCP; forward = \"nat\" carries UDP",
+        );
+    }
+    let Some(line) = node
+        .inner()
+        .iter()
+        .find(|line| line.keyword() == "proxy_pass")
+    else {
+        return node.refuse(notes, "it leads nowhere");
+    };
+    if tcp.is_empty() {
+        return node.refuse(notes, "it listens nowhere that Weir could");
+    }
+    let to = line.word(1).unwrap_or("");
+    let led = if to.contains('$') {
+        Err(
+            "where it leads is computed; a `tcp` service's routes go by the name that TLS asks for"
+                .to_owned(),
+        )
+    } else {
+        let url = Url {
+            tls: false,
+            host: to.to_owned(),
+            path: None,
+        };
+        pool(context, &url, Vec::new(), line, notes)
+    };
+    let led = match led {
+        Ok(led) => led,
+        Err(why) => return node.refuse(notes, &why),
+    };
+    let port = tcp[0].address.rsplit(':').next().unwrap_or("");
+    let mut name = format!("stream-{port}");
+    let taken = |name: &str| {
+        let mut tables = context.writer.document.tables.iter();
+        tables.any(|table| {
+            table.path.len() == 2 && table.path[0] == "service" && table.path[1] == name
+        })
+    };
+    while taken(&name) {
+        name.push_str("-2");
+    }
+    let mut table = Table::new(&["service", &name], node.place);
+    let listen: Vec<Item> = tcp
+        .iter()
+        .map(|listen| Item::new(listen.address.as_str(), Some(listen.place)))
+        .collect();
+    table.push(Entry::implied("listen", listen).essential());
+    table.push(Entry::implied("forward", "proxy").essential());
+    table.push(Entry::implied("protocol", "tcp").essential());
+    table.push(Entry::new("pool", led.pool, line.place).essential());
+    let timeouts = timeouts(node, notes);
+    if !timeouts.is_empty() {
+        table.push(Entry::implied("timeouts", timeouts));
+    }
+    if tcp.iter().any(|listen| listen.tls) {
+        node.refuse(
+            notes,
+            "TLS of a stream is not carried over: see `tls` of a service",
+        );
+        return;
+    }
+    table.covers = node.lines();
+    context.writer.document.push(table);
+}
+
+/// Keys of `timeouts`; what else stands there has no place.
+fn timeouts(node: &Node, notes: &mut Notes) -> Vec<Entry> {
+    let mut timeouts = Vec::new();
+    for line in node.inner() {
+        match line.keyword() {
+            "listen" | "proxy_pass" => {}
+            key @ ("proxy_connect_timeout" | "proxy_timeout") => {
+                let ours = if key == "proxy_timeout" {
+                    "tunnel"
+                } else {
+                    "connect"
+                };
+                match line.word(1).and_then(time).filter(|millis| *millis > 0) {
+                    Some(millis) => timeouts.push(Entry::new(ours, show(millis), line.place)),
+                    None => line.refuse(notes, "nginx wants a time"),
+                }
+            }
+            keyword => line.refuse(notes, reason(keyword)),
+        }
+    }
+    timeouts
+}

@@ -1,0 +1,149 @@
+//! Where `proxy_pass` leads: a URL, an upstream, an address.
+
+use std::net::IpAddr;
+
+use super::Context;
+use super::tree::Node;
+use super::upstream::{self, keepalive};
+use crate::World;
+use crate::document::Entry;
+use crate::layer7::{Group, Upstream, endpoint};
+use crate::note::{Notes, Place};
+
+/// A URL in its parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Url {
+    pub(super) tls: bool,
+    pub(super) host: String,
+    /// Path, if one is written.
+    pub(super) path: Option<String>,
+}
+
+/// `http://HOST[:PORT][/PATH]`.
+pub(super) fn url(text: &str) -> Result<Url, String> {
+    let (tls, rest) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
+        (Some(rest), _) => (false, rest),
+        (_, Some(rest)) => (true, rest),
+        _ => return Err("it is no URL of http or https".to_owned()),
+    };
+    if rest.starts_with("unix:") {
+        return Err("Weir has no servers on unix sockets".to_owned());
+    }
+    let (host, path) = match rest.find('/') {
+        Some(at) => (&rest[..at], Some(rest[at..].to_owned())),
+        None => (rest, None),
+    };
+    if text.contains('$') {
+        return Err("where it leads is computed, and a route's pool is one".to_owned());
+    }
+    if host.is_empty() {
+        return Err("it names no host".to_owned());
+    }
+    Ok(Url {
+        tls,
+        host: host.to_owned(),
+        path,
+    })
+}
+
+/// An address in numbers, with its port or `port`.
+pub(super) fn resolved(world: &dyn World, text: &str, port: u16) -> Result<String, String> {
+    if text.starts_with("unix:") {
+        return Err("Weir has no servers on unix sockets".to_owned());
+    }
+    let (host, written) = match text.rsplit_once(':') {
+        Some((host, port)) if host.ends_with(']') || !host.contains(':') => (host, Some(port)),
+        _ => (text, None),
+    };
+    let port = match written {
+        None => port,
+        Some(written) => written
+            .parse()
+            .map_err(|_| format!("{written} is no port"))?,
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let address: IpAddr = match host.parse() {
+        Ok(address) => address,
+        Err(_) => {
+            let found = world
+                .address(host, false)
+                .or_else(|| world.address(host, true));
+            found.ok_or_else(|| format!("the name {host} cannot be resolved"))?
+        }
+    };
+    Ok(endpoint(address, port))
+}
+
+/// A pool that `proxy_pass` leads to, and what its upstream says of idle connections.
+pub(super) struct Led {
+    pub(super) pool: String,
+    pub(super) idle: Option<(u64, Place)>,
+}
+
+/// The pool of a URL; `tls` are the keys of `tls` where it is one of https.
+pub(super) fn pool(
+    context: &mut Context<'_>,
+    url: &Url,
+    tls: Vec<Entry>,
+    from: &Node,
+    notes: &mut Notes,
+) -> Result<Led, String> {
+    let scheme = if url.tls { "https" } else { "http" };
+    let key = format!("{scheme}://{}", url.host);
+    let port = if url.tls { 443 } else { 80 };
+    let tls = if url.tls { tls } else { Vec::new() };
+    let known = context.pools.get(&key).cloned();
+    if let Some(node) = context.upstreams.get(&url.host) {
+        let idle = keepalive(&node);
+        let pool = match known {
+            Some(pool) => pool,
+            None => upstream::write(context, &node, tls, 80, notes),
+        };
+        context.pools.insert(key, pool.clone());
+        return Ok(Led { pool, idle });
+    }
+    if let Some(pool) = known {
+        return Ok(Led { pool, idle: None });
+    }
+    let address = resolved(context.world, &url.host, port)?;
+    let name = context.writer.names.take(&url.host);
+    let server = Upstream {
+        from: from.place,
+        entries: vec![Entry::new("address", address, from.place).essential()],
+        probes: Vec::new(),
+    };
+    let mut entries = Vec::new();
+    if !tls.is_empty() {
+        entries.push(Entry::implied("tls", tls));
+    }
+    context.writer.group(Group {
+        from: from.place,
+        name: name.clone(),
+        entries,
+        servers: vec![server],
+        lines: Vec::new(),
+    });
+    context.pools.insert(key, name.clone());
+    Ok(Led {
+        pool: name,
+        idle: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_have_parts() {
+        let read = |text: &str| url(text).map(|url| (url.tls, url.host, url.path));
+        assert_eq!(read("http://a"), Ok((false, "a".into(), None)));
+        assert_eq!(
+            read("https://a:8443/x"),
+            Ok((true, "a:8443".into(), Some("/x".into())))
+        );
+        for wrong in ["a", "http://", "http://unix:/run/x", "http://$host"] {
+            assert!(url(wrong).is_err(), "{wrong}");
+        }
+    }
+}
