@@ -454,6 +454,9 @@ struct weir_fragment {
 #define WEIR_SETTINGS_REUSE          16 /* conn_reuse_mode is not 0: a SYN on a flow that is over begins another */
 #define WEIR_SETTINGS_REUSE_FIN_WAIT 32 /* bit 1 of conn_reuse_mode: on one in FIN_WAIT whose replies are not seen too */
 #define WEIR_SETTINGS_EXPIRE_NODEST  64 /* expire_nodest_conn: on one whose server takes no new flows too */
+#define WEIR_SETTINGS_DROP_ENTRY     256 /* drop_entry: the sweep defends the table */
+#define WEIR_SETTINGS_CACHE_BYPASS   512 /* cache_bypass: marked packets that no server gets go on to where they were sent */
+#define WEIR_SETTINGS_SCHEDULE_ICMP  1024 /* schedule_icmp: an ICMP error of no flow makes one */
 #define WEIR_SETTINGS_PROBES         128 /* the director's own probes may go through a service's forward: see weir_probes */
 struct weir_settings {
 	__u32 timeouts[16]; /* ticks, by enum weir_state */

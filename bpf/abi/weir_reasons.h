@@ -43,7 +43,8 @@
 	X(31, PASS_HEADERS, "pass_headers", "more extension headers than are followed")                                         \
 	X(32, DROP_NO_PLACE, "drop_no_place", "nat needs an entry, and its buckets are full")                              \
 	X(33, DROP_SYN_BUDGET, "drop_syn_budget", "nat needs an entry, and syn_budget is used up")                       \
-	X(34, REJECT_REMOVED, "reject_removed", "on_remove = \"reset\": answered with a TCP reset, UDP with port unreachable")
+	X(34, REJECT_REMOVED, "reject_removed", "on_remove = \"reset\": answered with a TCP reset, UDP with port unreachable") \
+	X(35, PASS_BYPASS, "pass_bypass", "cache_bypass: no usable server, so on to where the packet was sent")
 
 enum weir_reason {
 #define X(number, name, label, text) WEIR_##name = number,

@@ -210,7 +210,8 @@ __noinline int client_learn_of(struct xdp_md *ctx, struct packet *p, struct bind
 
 	if (!p || !b || !settings)
 		return 0;
-	if (came_marked(ctx))
+	/* Nor by the way of an error about it. */
+	if (came_marked(ctx) || p->cold == PACKET_ICMP)
 		return 0;
 	if (settings->flags & WEIR_SETTINGS_LEARN_CLIENTS && dest && dest->forward == WEIR_FORWARD_NAT)
 		client_learn(ctx, p, b->now);
@@ -269,13 +270,40 @@ __noinline int bind_new(struct xdp_md *ctx, struct packet *p, struct flow *flow,
 	return 1;
 }
 
+/*
+ * Whether a packet that no server gets goes on by the stack's routes (ip_vs_core.c, ip_vs_leave): a marked one, to an address
+ * that is not this machine's.
+ */
+__noinline int bypasses(struct xdp_md *ctx, struct packet *p)
+{
+	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
+	struct bpf_fib_lookup fib = { .ifindex = ctx->ingress_ifindex };
+	long result;
+
+	if (!p || !settings || !(settings->flags & WEIR_SETTINGS_CACHE_BYPASS) || !came_marked(ctx))
+		return 0;
+	if (p->family == 4) {
+		fib.family = AF_INET;
+		fib.ipv4_src = addr_to_v4(&p->src);
+		fib.ipv4_dst = addr_to_v4(&p->dst);
+	} else {
+		fib.family = AF_INET6;
+		addr_to_v6(&p->src, fib.ipv6_src);
+		addr_to_v6(&p->dst, fib.ipv6_dst);
+	}
+	result = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
+	return result == BPF_FIB_LKUP_RET_SUCCESS || result == BPF_FIB_LKUP_RET_NO_NEIGH;
+}
+
 /* What becomes of a packet that bind_new() found no server for. */
-static __always_inline int unbound(struct xdp_md *ctx)
+static __always_inline int unbound(struct xdp_md *ctx, struct packet *p)
 {
 	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
 
 	if (!scratch)
 		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
+	if (scratch->binding.verdict == WEIR_DROP_NO_SERVER && bypasses(ctx, p))
+		return weir_verdict(WEIR_PASS_BYPASS, XDP_PASS);
 	return no_server_gets(ctx, scratch->binding.service, scratch->binding.verdict);
 }
 
@@ -326,7 +354,7 @@ static __always_inline int balance(struct xdp_md *ctx, struct packet *p, int rem
 		if (!(is & NEW_MISSED))
 			front_forget(hash);
 		if (!bound)
-			return unbound(ctx);
+			return unbound(ctx, p);
 	}
 known:
 	dest = WEIR_LOOKUP(weir_dests, flow.dest);

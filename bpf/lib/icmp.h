@@ -269,6 +269,27 @@ __noinline int icmp_find(struct icmp_error *e)
 	return WEIR_KIND_FORWARD;
 }
 
+/*
+ * An error of no flow makes one, as a packet of its client would, for whoever sends the client's packets here later
+ * (ip_vs_core.c, ip_vs_in_icmp with schedule_icmp). Answers whether it has a server; -1: its service has none.
+ */
+__noinline int icmp_schedule(struct xdp_md *ctx, struct icmp_error *e)
+{
+	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
+	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
+	struct flow flow = { .place = WEIR_NO_PLACE };
+
+	if (!e || !settings || !scratch || !(settings->flags & WEIR_SETTINGS_SCHEDULE_ICMP))
+		return 0;
+	e->t.tcp_flags = 0;
+	e->t.cold = PACKET_ICMP;
+	if (!bind_new(ctx, &e->t, &flow, e->hash, NEW_MISSED | NEW_ANYHOW))
+		return scratch->binding.verdict == WEIR_DROP_NO_SERVER ? -1 : 0;
+	e->dest = flow.dest;
+	e->place = flow.place;
+	return 1;
+}
+
 /* ---- too big, from the way of a tunnel ------------------------------------------------------------------------------------- */
 
 /* Where the packet inside the quoted tunnel packet begins, 0 = not a tunnel that is sent here. */
@@ -386,7 +407,7 @@ static __always_inline void tuple_of_quote(struct icmp_error *e)
 static __always_inline int icmp_stage(struct xdp_md *ctx, struct icmp_error *e)
 {
 	struct icmp_header icmp;
-	int kind = WEIR_KIND_FREE;
+	int kind = WEIR_KIND_FREE, scheduled = 0;
 
 	if (e->p.l4 - e->p.l3 + ICMP_LEN > e->p.ip_len || bpf_xdp_load_bytes(ctx, e->p.l4, &icmp, sizeof(icmp)))
 		return icmp_pass(&e->p);
@@ -404,8 +425,11 @@ static __always_inline int icmp_stage(struct xdp_md *ctx, struct icmp_error *e)
 	if (quote_has_ports(&e->q)) {
 		tuple_of_quote(e);
 		kind = icmp_find(e);
+		scheduled = kind == WEIR_KIND_FREE ? icmp_schedule(ctx, e) : 0;
 	}
-	if (kind == WEIR_KIND_FORWARD)
+	if (scheduled < 0)
+		return weir_verdict(WEIR_DROP_NO_SERVER, XDP_DROP);
+	if (kind == WEIR_KIND_FORWARD || scheduled)
 		return icmp_to_server(ctx, e);
 	if (kind == WEIR_KIND_REVERSE)
 		return icmp_about_reply(ctx, e);

@@ -26,19 +26,46 @@ struct {
 	__type(value, struct weir_sweep);
 } weir_sweeps SEC(".maps");
 
+/* drop_entry meets a part of the table in this many seconds (ip_vs_conn.c, ip_vs_random_dropentry). */
+#define DROP_ENTRY_SECONDS 32
+#define DROP_ENTRY_IDLE_TICKS 56 /* 60 s */
+
 struct sweep_walk {
 	__u32 position;
 	__u32 now;
 	__u32 expired;
+	__u32 drops; /* of 2^32: how likely drop_entry meets a bucket in this pass */
 };
 
-static __noinline int sweep_slot(__u32 place, __u64 meta, __u32 now)
+/*
+ * What drop_entry ends: flows that are half open, choices of clients that never got through, and of the others those that have
+ * been silent for a minute after a few packets. The kernel counts eight; here packets are not counted, and few are those of a
+ * flow that was over within the tick that it began in.
+ */
+static __always_inline int drop_entry_ends(__u32 place, __u64 meta, __u32 now)
+{
+	struct weir_flow_cold *cold = place_cold(place);
+	__u32 state = META_STATE(meta);
+
+	if (!cold)
+		return 0;
+	if (META_KIND(meta) == WEIR_KIND_TEMPLATE)
+		return state == WEIR_STATE_NONE && READ_ONCE(cold->created) == 0;
+	if (state == WEIR_STATE_SYN_RECV || state == WEIR_STATE_SYNACK)
+		return 1;
+	if (state != WEIR_STATE_ESTABLISHED && state != WEIR_STATE_UDP)
+		return 0;
+	return cold->created == META_SEEN(meta) && (__s32)(now - META_SEEN(meta)) >= DROP_ENTRY_IDLE_TICKS;
+}
+
+static __noinline int sweep_slot(__u32 place, __u64 meta, __u32 now, __u32 drops)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
+	int ends = drops && drop_entry_ends(place, meta, now);
 
 	if (META_KIND(meta) == WEIR_KIND_TEMPLATE)
-		return template_expire(place, meta, now);
-	if (!settings || !meta_overdue(meta, now, settings))
+		return ends ? template_release(place, meta) : template_expire(place, meta, now);
+	if (!settings || !(ends || meta_overdue(meta, now, settings)))
 		return 0;
 	return flow_release(place, meta);
 }
@@ -70,6 +97,7 @@ static long sweep_bucket(__u32 index, void *context)
 	__u32 position = (walk->position + index) % weir_bucket_count;
 	struct weir_bucket *bucket = WEIR_LOOKUP(weir_flows, position);
 	volatile __u8 *hint = hint_of(position);
+	__u32 drops = walk->drops && bpf_get_prandom_u32() < walk->drops;
 	__u8 present = 0;
 
 	if (!bucket || !hint)
@@ -81,7 +109,7 @@ static long sweep_bucket(__u32 index, void *context)
 			present |= hint_bit(id >> TAG_SHIFT);
 		/* A reverse entry goes with its forward entry. */
 		if ((META_KIND(meta) == WEIR_KIND_FORWARD || META_KIND(meta) == WEIR_KIND_TEMPLATE) && id != 0)
-			walk->expired += sweep_slot(position * WEIR_BUCKET_SLOTS + i, meta, walk->now);
+			walk->expired += sweep_slot(position * WEIR_BUCKET_SLOTS + i, meta, walk->now, drops);
 	}
 	if (*hint & ~present)
 		sweep_hint(position);
@@ -98,9 +126,19 @@ static __always_inline __u64 sweep_tick_ns(void)
 	return each > SWEEP_TICK_MAX_NS ? SWEEP_TICK_MAX_NS : each;
 }
 
+static __always_inline __u32 sweep_drops(void)
+{
+	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
+	__u64 pass_ms = ((__u64)weir_bucket_count / SWEEP_STRETCH + 1) * sweep_tick_ns() / 1000000;
+
+	if (!settings || !(settings->flags & WEIR_SETTINGS_DROP_ENTRY))
+		return 0;
+	return pass_ms >= DROP_ENTRY_SECONDS * 1000 ? ~0u : (pass_ms << 32) / (DROP_ENTRY_SECONDS * 1000);
+}
+
 static int sweep_tick(void *map, __u32 *key, struct weir_sweep *sweep)
 {
-	struct sweep_walk walk = { .position = sweep->public.position, .now = weir_tick() };
+	struct sweep_walk walk = { .position = sweep->public.position, .now = weir_tick(), .drops = sweep_drops() };
 
 	bpf_loop(SWEEP_STRETCH, sweep_bucket, &walk, 0);
 	sweep->public.expired += walk.expired;

@@ -26,6 +26,12 @@ constants! {
     SETTINGS_EXPIRE_NODEST: u32 = 64;
     /// [`Settings::flags`]: the director's own probes may go through a service's forward.
     SETTINGS_PROBES: u32 = 128;
+    /// [`Settings::flags`]: `drop_entry`: the sweep defends the table.
+    SETTINGS_DROP_ENTRY: u32 = 256;
+    /// [`Settings::flags`]: `cache_bypass`: marked packets that no server gets go on to where they were sent.
+    SETTINGS_CACHE_BYPASS: u32 = 512;
+    /// [`Settings::flags`]: `schedule_icmp`: an ICMP error of no flow makes one.
+    SETTINGS_SCHEDULE_ICMP: u32 = 1024;
     /// Ethernet address of [`Settings::mark_entry`] and [`Settings::mark_exit`], in memory order.
     MARK_MAC: u64 = 0x72_6965_5702;
     /// Words of 64 bits in each of the two filters.

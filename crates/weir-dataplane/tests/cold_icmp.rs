@@ -5,7 +5,7 @@ mod world;
 
 use std::net::IpAddr;
 
-use weir_abi::{Forward, Reason, Tunnel};
+use weir_abi::{Forward, Reason, SETTINGS_SCHEDULE_ICMP, Tunnel};
 use weir_wire::{
     Datagram, Encapsulation, GueChecksum, Icmpv4Message, Icmpv6Message, IpProtocol, Packet,
     TcpFlags, Transport,
@@ -449,4 +449,62 @@ fn a_flow_without_an_entry_is_found_by_its_hash() {
     ));
     out.sent();
     assert_eq!(out.parsed.ethernet.dst.octets(), SERVER_MAC);
+}
+
+/// `schedule_icmp`: the error gets a server, and its client's packets then the same one.
+#[test]
+fn an_error_of_no_flow_makes_one_where_it_is_asked_for() {
+    for v6 in [false, true] {
+        for forward in FORWARDS {
+            for asked in [false, true] {
+                let mut setup = Setup::new(v6, forward);
+                if asked {
+                    setup.settings.flags |= SETTINGS_SCHEDULE_ICMP;
+                }
+                let Some(world) = setup.open() else { return };
+                let net = world.net;
+                let out = world.send(&too_big(net.router, net.vip, 1400, &reply(&world, 600)));
+                let live = world.plane.maps().live(1).unwrap();
+                if !asked {
+                    assert_eq!((out.verdict, live.inactive), (XDP_PASS, 0), "{forward:?}");
+                    continue;
+                }
+                assert_eq!(out.parsed.ethernet.dst.octets(), SERVER_MAC, "{forward:?}");
+                let ip = match forward {
+                    Forward::Tunnel => out.sent().inner().unwrap(),
+                    _ => out.sent(),
+                };
+                assert_eq!(mtu(ip), 1400, "{forward:?}");
+                assert_eq!((live.active, live.inactive), (0, 1), "{forward:?}");
+                let quoted = ip.quoted().unwrap();
+                let sender = if forward == Forward::Nat {
+                    (net.server, SERVER_PORT)
+                } else {
+                    (net.vip, PORT)
+                };
+                assert_eq!(
+                    (quoted.src(), quoted.ports()),
+                    (sender.0, Some((sender.1, CLIENT_PORT)))
+                );
+                world.begin();
+                let live = world.plane.maps().live(1).unwrap();
+                assert_eq!(
+                    (live.active, live.inactive, live.total),
+                    (1, 0, 1),
+                    "{forward:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn an_error_of_no_flow_and_no_server_ends() {
+    let mut setup = Setup::new(false, Forward::Direct);
+    setup.settings.flags |= SETTINGS_SCHEDULE_ICMP;
+    setup.servers = false;
+    let Some(world) = setup.open() else { return };
+    let net = world.net;
+    let out = world.send(&too_big(net.router, net.vip, 1400, &reply(&world, 64)));
+    assert_eq!(out.verdict, XDP_DROP);
 }

@@ -422,6 +422,14 @@ fn ipvs_edits(old: &Ipvs, new: &Ipvs) -> Vec<Edit> {
         )
         .compare("sloppy_tcp", old.sloppy_tcp, new.sloppy_tcp, number)
         .compare("drop_entry", old.drop_entry, new.drop_entry, u8::to_string)
+        .compare("amemthresh", old.amemthresh, new.amemthresh, u32::to_string)
+        .compare(
+            "schedule_icmp",
+            old.schedule_icmp,
+            new.schedule_icmp,
+            number,
+        )
+        .compare("cache_bypass", old.cache_bypass, new.cache_bypass, number)
         .compare(
             "lblc_expiration",
             old.lblc_expiration,

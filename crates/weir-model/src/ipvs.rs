@@ -15,8 +15,14 @@ pub struct Ipvs {
     pub conn_reuse_mode: u8,
     /// Any TCP packet without RST begins a flow.
     pub sloppy_tcp: bool,
-    /// Half-open flows are dropped at random to defend the table: 0 never, 1 and 2 while it is full, 3 always.
+    /// Half-open flows are dropped at random to defend the table: 0 never, 1 and 2 while memory is short, 3 always.
     pub drop_entry: u8,
+    /// Below this many pages of free memory it is short.
+    pub amemthresh: u32,
+    /// An ICMP error of no flow makes one.
+    pub schedule_icmp: bool,
+    /// Marked packets that no server gets go on to where they were sent.
+    pub cache_bypass: bool,
     /// How long `lblc` remembers an unused destination; whole seconds.
     pub lblc_expiration: Duration,
     /// How long `lblcr` leaves a set of servers as it is; whole seconds.
@@ -39,6 +45,9 @@ impl Default for Ipvs {
             conn_reuse_mode: 1,
             sloppy_tcp: false,
             drop_entry: 0,
+            amemthresh: 1024,
+            schedule_icmp: false,
+            cache_bypass: false,
             lblc_expiration: Duration::from_secs(86_400),
             lblcr_expiration: Duration::from_secs(86_400),
         }

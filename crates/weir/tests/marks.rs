@@ -274,3 +274,46 @@ fn ipvsadms_marks_keep_a_clients_ports_together() {
         .expect_err("nobody serves");
     assert_eq!(answers(&world, Family::V6.vip(), 4).len(), 1);
 }
+
+/// `cache_bypass`: while no server is usable, packets go on to where they were sent.
+#[test]
+fn without_a_server_marked_packets_may_go_on() {
+    if !privileged() {
+        return;
+    }
+    let mut world = prepared();
+    let mut servers = Vec::new();
+    for family in BOTH {
+        // Somebody else's address, behind the first server.
+        let (vip, prefix) = (routed(family), full_prefix(family));
+        world.ip("server0", &format!("addr add {vip}/{prefix} dev lo"));
+        let flag = if family == Family::V6 { "-6 " } else { "" };
+        let way = format!("{flag}route add {vip}/{prefix} via {}", family.server(0));
+        world.ip("director", &way);
+        servers.push(format!(
+            "{{ address = \"{}\", weight = 0 }}",
+            family.server(1)
+        ));
+    }
+    let text = |bypass: u8| {
+        format!(
+            "[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n[ipvs]\ncache_bypass = {bypass}\n\
+             [pool.four]\nservers = [{}]\n[service.four]\nlisten = [\"fwmark/7\"]\nforward = \"direct\"\npool = \"four\"\n\
+             [pool.six]\nservers = [{}]\n[service.six]\nlisten = [\"fwmark6/7\"]\nforward = \"direct\"\npool = \"six\"\n",
+            servers[0], servers[1]
+        )
+    };
+    world.start_director(&text(0));
+    let fetch = |vip| world.get_within(3, &format!("http://{}/name", bracketed(vip)));
+    for family in BOTH {
+        fetch(routed(family)).expect_err("nobody serves");
+    }
+    world.reload(&text(1));
+    for family in BOTH {
+        let body =
+            fetch(routed(family)).unwrap_or_else(|error| panic!("{error}: {:#}", world.status()));
+        assert_eq!(body, b"server0\n");
+        fetch(family.vip()).expect_err("the director's own address has no server");
+    }
+    assert!(world.packets("pass_bypass") >= 2, "{:#}", world.status());
+}

@@ -54,24 +54,44 @@ pub(crate) static IPVS: Section = Section {
             "Seconds for which `lblcr` leaves a destination's set of servers as it is before it takes the busiest out.",
             "lblcr_expiration = 3600",
         ),
-        Key::later("am_droprate", "Rate of `drop_packet` in its mode 3."),
-        Key::later(
-            "amemthresh",
-            "Free memory below which the table is defended.",
+        Key::new(
+            "drop_entry",
+            integer((0, Ipvs::MAX_DROP_ENTRY as u32)),
+            Default("0"),
+            "Whether the table is defended: 0 = never, 1 and 2 = while memory is short, 3 = always. Each second the 32nd part \
+             of it, at random, loses its half-open flows, choices of persistent clients that never had an established one, \
+             and flows that were silent for a minute after packets within a single second (the kernel counts up to eight \
+             packets and takes some of those).",
+            "drop_entry = 1",
         ),
+        Key::new(
+            "amemthresh",
+            integer((0, i32::MAX as u32)),
+            Default("1024"),
+            "Pages of free memory and buffers below which memory is short for `drop_entry`. The daemon looks each second.",
+            "amemthresh = 4096",
+        ),
+        Key::new(
+            "schedule_icmp",
+            SWITCH,
+            Default("0"),
+            "1: an ICMP error that quotes a packet of a VIP, but of no flow here, gets a server as its client's packets would.",
+            "schedule_icmp = 1",
+        ),
+        Key::new(
+            "cache_bypass",
+            SWITCH,
+            Default("0"),
+            "1: packets of a service by firewall mark go on to where they were sent, if that is another machine, when no server \
+             is usable.",
+            "cache_bypass = 1",
+        ),
+        Key::later("am_droprate", "Rate of `drop_packet` in its mode 3."),
         Key::later(
             "backup_only",
             "A backup of synchronisation does not balance.",
         ),
-        Key::later(
-            "cache_bypass",
-            "Packets of a mark go on to where they were sent when no server is usable.",
-        ),
         Key::later("conntrack", "Flows are netfilter's too."),
-        Key::later(
-            "drop_entry",
-            "Half-open flows are dropped to defend the table.",
-        ),
         Key::later("drop_packet", "Packets are dropped to defend the table."),
         Key::later(
             "ignore_tunneled",
@@ -83,7 +103,6 @@ pub(crate) static IPVS: Section = Section {
         ),
         Key::later("pmtu_disc", "Whether too big packets are answered."),
         Key::later("run_estimation", "Whether rates are estimated."),
-        Key::later("schedule_icmp", "ICMP errors of no flow are scheduled."),
         Key::later("secure_tcp", "Another table of TCP states, under attack."),
         Key::later("sloppy_sctp", "Any SCTP packet may begin a flow."),
         Key::later("snat_reroute", "Replies under `nat` are routed once more."),

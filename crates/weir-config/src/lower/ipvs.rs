@@ -19,6 +19,11 @@ pub(super) fn ipvs(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Ipvs {
         sloppy_tcp: number("sloppy_tcp") == Some(1),
         lblc_expiration: number("lblc_expiration").map_or(default.lblc_expiration, seconds),
         lblcr_expiration: number("lblcr_expiration").map_or(default.lblcr_expiration, seconds),
-        ..default
+        drop_entry: number("drop_entry")
+            .and_then(|mode| u8::try_from(mode).ok())
+            .unwrap_or(default.drop_entry),
+        amemthresh: number("amemthresh").unwrap_or(default.amemthresh),
+        schedule_icmp: number("schedule_icmp") == Some(1),
+        cache_bypass: number("cache_bypass") == Some(1),
     }
 }

@@ -47,6 +47,8 @@ pub(super) struct Network {
     pub(super) attached: BTreeMap<u32, XdpMode>,
     /// The devices of marked packets.
     pub(super) marks: Option<Pair>,
+    /// Less is free than `amemthresh` says.
+    pub(super) memory_is_short: bool,
 }
 
 /// What came of taking up servers.
@@ -74,6 +76,7 @@ impl Network {
             transmits: BTreeMap::new(),
             attached: BTreeMap::new(),
             marks: None,
+            memory_is_short: false,
         })
     }
 
@@ -197,6 +200,7 @@ impl Network {
         let mut around = Surroundings {
             learn_clients: self.learns_clients(),
             marks: self.marks,
+            memory_is_short: self.memory_is_short,
             ..Surroundings::default()
         };
         for server in servers {

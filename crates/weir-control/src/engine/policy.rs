@@ -5,8 +5,9 @@
 
 use weir_abi::{
     DEST_LIVE, DEST_RESCHEDULE, DEST_RESET, POLICY_EXPIRE, POLICY_PERSISTENT, POLICY_SILENT,
-    SETTINGS_EXPIRE_NODEST, SETTINGS_PROBES, SETTINGS_REUSE, SETTINGS_REUSE_FIN_WAIT,
-    SETTINGS_SLOPPY_TCP, TEMPLATE_PORT, TEMPLATE_SERVICE, TEMPLATE_VIP, ticks_from,
+    SETTINGS_CACHE_BYPASS, SETTINGS_EXPIRE_NODEST, SETTINGS_PROBES, SETTINGS_REUSE,
+    SETTINGS_REUSE_FIN_WAIT, SETTINGS_SCHEDULE_ICMP, SETTINGS_SLOPPY_TCP, TEMPLATE_PORT,
+    TEMPLATE_SERVICE, TEMPLATE_VIP, ticks_from,
 };
 use weir_model::{Desired, Ipvs, Ports, Service};
 
@@ -92,6 +93,17 @@ pub(super) fn switches(ipvs: &Ipvs) -> u32 {
         | set(SETTINGS_REUSE, ipvs.conn_reuse_mode != 0)
         | set(SETTINGS_REUSE_FIN_WAIT, ipvs.conn_reuse_mode & 2 != 0)
         | set(SETTINGS_EXPIRE_NODEST, ipvs.expire_nodest_conn)
+        | set(SETTINGS_SCHEDULE_ICMP, ipvs.schedule_icmp)
+        | set(SETTINGS_CACHE_BYPASS, ipvs.cache_bypass)
+}
+
+/// Whether `drop_entry` has the table defended (ip_vs_ctl.c, `update_defense_level`).
+pub(super) const fn defends(ipvs: &Ipvs, memory_is_short: bool) -> bool {
+    match ipvs.drop_entry {
+        0 => false,
+        1 | 2 => memory_is_short,
+        _ => true,
+    }
 }
 
 /// `SETTINGS_*` of checks: the tc programs look for their probes only where there may be some.
@@ -174,6 +186,17 @@ mod tests {
                 "{removal:?} {strict}"
             );
         }
+    }
+
+    #[test]
+    fn the_table_is_defended_always_or_while_memory_is_short() {
+        let mode = |drop_entry| Ipvs {
+            drop_entry,
+            ..Ipvs::default()
+        };
+        let defended = |short| [0, 1, 2, 3].map(|number| defends(&mode(number), short));
+        assert_eq!(defended(false), [false, false, false, true]);
+        assert_eq!(defended(true), [false, true, true, true]);
     }
 
     #[test]

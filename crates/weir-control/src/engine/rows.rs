@@ -36,6 +36,8 @@ pub(super) struct Surroundings {
     pub(super) learn_clients: bool,
     /// The devices of marked packets.
     pub(super) marks: Option<Pair>,
+    /// Less is free than `amemthresh` says.
+    pub(super) memory_is_short: bool,
 }
 
 /// A service's row, without the places of its tables.

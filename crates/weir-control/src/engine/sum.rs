@@ -7,15 +7,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use weir_abi::{
-    Addr, Dest, FILTER_WORDS, Filter, SETTINGS_LEARN_CLIENTS, SETTINGS_LOCAL_NAT, Settings,
-    VIP_RANGES,
+    Addr, Dest, FILTER_WORDS, Filter, SETTINGS_DROP_ENTRY, SETTINGS_LEARN_CLIENTS,
+    SETTINGS_LOCAL_NAT, Settings, VIP_RANGES,
 };
 use weir_model::Indexed;
 
 use super::Result;
 use super::allocation::Allocation;
 use super::mark::Pair;
-use super::policy::Removed;
+use super::policy::{self, Removed};
 use super::rows::{ListenerKey, Part, ServiceRow, Surroundings, VipRow, part, settings};
 
 /// Everything that the data plane shall hold, next hops aside.
@@ -205,6 +205,10 @@ impl Rows {
         let flags = [
             (SETTINGS_LOCAL_NAT, self.local_nat > 0),
             (SETTINGS_LEARN_CLIENTS, around.learn_clients),
+            (
+                SETTINGS_DROP_ENTRY,
+                policy::defends(&desired.ipvs, around.memory_is_short),
+            ),
         ];
         for (flag, _) in flags.into_iter().filter(|(_, set)| *set) {
             self.settings.flags |= flag;

@@ -75,6 +75,7 @@ impl Engine {
         self.estimate_rates()?;
         self.give_back()?;
         self.keep_marks().await?;
+        self.look_at_memory()?;
         self.withdraw_vips_in_time().await?;
         self.announce()?;
         self.writer
@@ -90,6 +91,18 @@ impl Engine {
             self.file.write(&self.memory)?;
         }
         Ok(())
+    }
+
+    /// `drop_entry` in its modes 1 and 2.
+    fn look_at_memory(&mut self) -> Result<()> {
+        let ipvs = &self.desired.ipvs;
+        let asked = matches!(ipvs.drop_entry, 1 | 2);
+        let short = asked && free_pages().is_some_and(|pages| pages < ipvs.amemthresh.into());
+        if short == self.network.memory_is_short {
+            return Ok(());
+        }
+        self.network.memory_is_short = short;
+        self.rewrite(&[])
     }
 
     fn give_back(&mut self) -> Result<()> {
@@ -116,4 +129,14 @@ impl Engine {
         self.file.append(&record)?;
         self.rewrite(&touched)
     }
+}
+
+/// Free memory and buffers, in pages.
+fn free_pages() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let kib = |name: &str| -> Option<u64> {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse().ok()
+    };
+    Some((kib("MemFree:")? + kib("Buffers:")?) * 1024 / rustix::param::page_size() as u64)
 }

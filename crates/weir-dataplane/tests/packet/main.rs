@@ -12,6 +12,7 @@ mod reference;
 mod route;
 mod wire;
 
+mod defended;
 mod differential;
 mod forward;
 mod life;

@@ -1,0 +1,66 @@
+//! `drop_entry`: what the sweep ends to defend the table, and what it leaves.
+
+use std::time::{Duration, Instant};
+
+use weir_abi::{Forward, KIND_FORWARD, SETTINGS_DROP_ENTRY, State};
+use weir_sched::Kind;
+
+use crate::bench::{Bench, NewServer};
+use crate::wire::{ACK, SYN, Shape, at};
+
+const VIP: &str = "192.0.2.10";
+const CLIENT: &str = "198.51.100.7";
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Flows of each state: half open, established, of UDP.
+fn flows(bench: &Bench) -> [usize; 3] {
+    let mut found = [0; 3];
+    for flow in bench.plane.maps().flows.walk() {
+        let meta = flow.meta();
+        let states = [State::SynRecv, State::Established, State::Udp];
+        let at = states.iter().position(|state| *state as u8 == meta.state);
+        if let (KIND_FORWARD, Some(at)) = (meta.kind, at) {
+            found[at] += 1;
+        }
+    }
+    found
+}
+
+#[test]
+fn half_open_flows_go_and_others_stay() {
+    let Some(mut bench) = Bench::with_flows(7 * 256) else {
+        return;
+    };
+    let server = NewServer::new(Forward::Direct, "10.0.0.1");
+    let (_, dests) = bench.serve(Kind::Rr, (VIP, 80), &[server]);
+    bench.plane.activate().unwrap();
+    for port in 0..300 {
+        let from = at(CLIENT, 1000 + port);
+        bench.send(&Shape::tcp(SYN).arriving(from, at(VIP, 80)));
+        if port % 3 == 0 {
+            bench.send(&Shape::tcp(ACK).arriving(from, at(VIP, 80)));
+        }
+        if port % 5 == 0 {
+            bench.send(&Shape::udp().arriving(from, at(VIP, 80)));
+        }
+    }
+    let before = flows(&bench);
+    assert_eq!(before, [200, 100, 60]);
+    bench.settings(|settings| settings.flags |= SETTINGS_DROP_ENTRY);
+    let begun = Instant::now();
+    // The 32nd part a second: twenty of two hundred take three seconds or so.
+    while flows(&bench)[0] > 180 {
+        assert!(begun.elapsed() < DEADLINE, "{:?}", flows(&bench));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let after = flows(&bench);
+    assert_eq!(after[1..], before[1..], "young ones stay");
+    bench.settings(|settings| settings.flags &= !SETTINGS_DROP_ENTRY);
+    let counted = |bench: &Bench| {
+        let live = bench.plane.maps().live(dests[0]).unwrap();
+        live.active == flows(bench).iter().sum::<usize>() as u64
+    };
+    while !counted(&bench) {
+        assert!(begun.elapsed() < DEADLINE, "{:?}", flows(&bench));
+    }
+}
