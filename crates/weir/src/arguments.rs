@@ -314,8 +314,9 @@ pub(crate) enum ServerForward {
     L3dsr,
 }
 
+/// The last slash divides: pools that ipvsadm made have one in their names, addresses none.
 fn server_name(text: &str) -> Result<ServerName, String> {
-    match text.split_once('/') {
+    match text.rsplit_once('/') {
         Some((pool, address)) if !pool.is_empty() && !address.is_empty() => Ok(ServerName {
             pool: pool.to_owned(),
             address: address.to_owned(),
@@ -362,6 +363,16 @@ mod tests {
         };
         assert_eq!(server.server.address, "10.0.0.5:80");
         assert!(matches!(server.word, ServerWord::Weight { weight: 3 }));
+    }
+
+    #[test]
+    fn a_pool_may_have_slashes_in_its_name() {
+        let name = server_name("ipvsadm:tcp/192.0.2.10:80/10.0.0.5:80").unwrap();
+        assert_eq!(name.pool, "ipvsadm:tcp/192.0.2.10:80");
+        assert_eq!(name.address, "10.0.0.5:80");
+        for wrong in ["images", "/10.0.0.5", "images/"] {
+            assert!(server_name(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -147,6 +147,16 @@ fn a_service_made_by_hand_balances_and_outlives_the_daemon() {
     world.reload(NODE);
     assert_eq!(answers(&world), only[0], "after a reload");
 
+    // An operator's word holds for these servers too.
+    let other = Family::V4.server(usize::from(only[0] == "server1"));
+    done(&world, &format!("-e {} -g -w 1", server(0)));
+    let name = format!("ipvsadm:tcp/{}:80/{other}:80", Family::V4.vip());
+    world.says(&["server", &name, "drain"]);
+    assert!(world.status().to_string().contains("\"state\":\"drain\""));
+    let left: Vec<String> = (0..4).map(|_| answers(&world)).collect();
+    assert!(left.iter().all(|name| *name != only[0]), "{left:?}");
+    world.says(&["server", &name, "ready"]);
+
     // Without a scheduler nothing new begins.
     done(&world, &format!("-E {service} -s none"));
     let url = format!("http://{}/name", Family::V4.vip());

@@ -180,6 +180,10 @@ fn clean_leaves_nothing_behind() {
         String::from_utf8_lossy(&output.stderr)
     );
     assert!(!world.pin_dir("director").exists());
+    for name in ["in-force.toml", "configuration", "state.json", "weir.sock"] {
+        let left = world.path("run-director").join(name);
+        assert!(left.symlink_metadata().is_err(), "{}", left.display());
+    }
     let links = world.output("director", "ip -details link show eth0");
     assert!(
         !String::from_utf8_lossy(&links.stdout).contains("xdp"),

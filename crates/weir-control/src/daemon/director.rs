@@ -12,6 +12,7 @@ use super::{Error, RuntimeDir};
 use crate::api::{FileRequest, Order, Refusal, Reloaded, ServerRequest};
 use crate::check::Checks;
 use crate::configuration::{self, Loaded, Rejected};
+use crate::engine;
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
 use crate::keeper::Kept;
@@ -248,14 +249,17 @@ impl<P: Plane> Director<P> {
         address: &str,
         request: ServerRequest,
     ) -> Result<(), Refusal> {
-        let Some(found) = self.desired.pool(pool) else {
-            return Err(Refusal::new(format!("there is no pool {pool}")));
-        };
-        if found.server(address).is_none() {
-            return Err(Refusal::new(format!(
-                "pool {pool} has no server {address}; it has {}",
-                named(found)
-            )));
+        match self.desired.pool(pool) {
+            // The plane knows what ipvsadm made, and refuses what it does not.
+            None if engine::is_made(pool) => {}
+            None => return Err(Refusal::new(format!("there is no pool {pool}"))),
+            Some(found) if found.server(address).is_none() => {
+                return Err(Refusal::new(format!(
+                    "pool {pool} has no server {address}; it has {}",
+                    named(found)
+                )));
+            }
+            Some(_) => {}
         }
         if let ServerRequest::Weight(weight) = request
             && weight > weir_model::MAX_WEIGHT

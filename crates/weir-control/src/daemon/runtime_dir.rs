@@ -151,6 +151,15 @@ impl RuntimeDir {
         fs::rename(&made, &link).map_err(|e| file(&link, e))
     }
 
+    /// Forgets which file was in force, and what it held.
+    ///
+    /// # Errors
+    /// The directory cannot be written.
+    pub fn forget(&self) -> Result<(), Error> {
+        let mut names = TEXTS.iter().chain([&CONFIGURATION]);
+        names.try_for_each(|name| remove(&self.path.join(name)))
+    }
+
     /// Takes the socket away, so that clients see at once that there is no daemon.
     ///
     /// # Errors

@@ -43,6 +43,7 @@ pub(super) fn clean(places: &Places, force: bool) -> Outcome {
     protect::restore(&places.runtime_dir);
     // A daemon that was killed leaves it.
     held.close().map_err(Failure::failed)?;
+    held.forget().map_err(Failure::failed)?;
     let mut text: String = steps.iter().map(|step| format!("{step}\n")).collect();
     if cleaned.data_plane {
         text.push_str("programs and maps removed\n");
