@@ -338,6 +338,16 @@ pub(crate) static POOL: Section = Section {
         )
         .known_as(&["server", "real", "real_server", "backends"]),
         Key::new(
+            "servers_file",
+            Kind::Text,
+            Absent("no others"),
+            "A file, absolute, with more servers, which another program writes: JSON, as the value of `servers` or an object that \
+             has it, or lines, `ADDRESS[:PORT] [weight=N]`, with `#` before a comment. It is watched, and a change takes effect \
+             at once, without a reload. A file that is gone, is wrong, or has lost more than half of its servers at once is not \
+             believed: the servers of before stay, and `weir status` says so; `weir reload` takes it as it is.",
+            "servers_file = \"/run/discovery/images.json\"",
+        ),
+        Key::new(
             "no_server",
             Kind::OneOf(no_servers),
             Default("reject"),

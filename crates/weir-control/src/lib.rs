@@ -15,6 +15,7 @@ pub mod explain;
 pub mod import;
 pub mod ipvsadm;
 pub mod keeper;
+pub mod membership;
 pub mod metrics;
 pub mod plan;
 pub mod protect;

@@ -196,6 +196,8 @@ pub struct Pool {
     pub scheduler: Option<Scheduler>,
     /// Servers in file order; no address and port twice.
     pub servers: Vec<Server>,
+    /// A file, absolute, that lists more servers, and that others change.
+    pub servers_file: Option<String>,
     /// Used when no other server is usable.
     pub sorry: Option<Server>,
     /// What clients get when no server is usable, the sorry server neither.
@@ -230,6 +232,7 @@ impl Pool {
             name: name.into(),
             scheduler: None,
             servers: Vec::new(),
+            servers_file: None,
             sorry: None,
             no_server: NoServer::default(),
             on_remove: OnRemove::default(),

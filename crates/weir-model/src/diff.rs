@@ -460,6 +460,12 @@ fn pool_edits(old: &Pool, new: &Pool) -> Vec<Edit> {
         .compare("sorry", sorry(old), sorry(new), |name| {
             or_none(name.as_ref())
         })
+        .compare(
+            "servers_file",
+            old.servers_file.clone(),
+            new.servers_file.clone(),
+            |file| or_none(file.as_ref()),
+        )
         .compare("no_server", old.no_server, new.no_server, |value| {
             value.as_str().to_owned()
         })

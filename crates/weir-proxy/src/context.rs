@@ -99,6 +99,8 @@ pub(crate) struct Context {
     pub(crate) dice: Dice,
     /// No further requests.
     pub(crate) draining: bool,
+    /// Another process gets the clients, as soon as they can be handed to it.
+    pub(crate) handing: bool,
     /// When a failed handshake was last spoken of.
     complained: u64,
     pub(crate) inbox: Arc<Inbox>,
@@ -156,6 +158,7 @@ impl Context {
             pipes: Pipes::default(),
             dice: Dice::new(seed),
             draining: false,
+            handing: false,
             complained: 0,
             inbox,
             notes: Vec::new(),

@@ -11,6 +11,7 @@
 mod balance;
 mod context;
 mod error;
+mod handover;
 mod limit;
 mod log;
 mod pipe;
@@ -27,6 +28,7 @@ mod wheel;
 mod worker;
 
 pub use error::Error;
+pub use handover::{Handed, Inlet, TAKEN_ALONG_MAX, Tunnel};
 pub use proxy::{Prepared, Proxy};
 pub use status::{ServerStatus, ServiceStatus};
 pub use tls::{CertificateError, Doubt, inspect};

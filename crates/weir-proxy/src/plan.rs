@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
 
 use rustls::ServerConfig;
 use weir_http::HeadLimits;
@@ -17,6 +18,7 @@ use weir_model::{
 };
 
 use crate::balance::Dice;
+use crate::handover::{Handed, Inbox};
 use crate::limit::{Concurrent, Rate};
 use crate::log::Log;
 use crate::queue::Line;
@@ -69,13 +71,18 @@ impl Count {
     }
 }
 
-/// One set of counters for each worker.
+/// One set of counters for each worker, and one for what former processes counted.
 #[derive(Debug)]
 pub(crate) struct Sharded(Box<[Counters]>);
 
 impl Sharded {
     pub(crate) fn new(workers: usize) -> Self {
-        Self((0..workers).map(|_| Counters::default()).collect())
+        Self((0..=workers).map(|_| Counters::default()).collect())
+    }
+
+    /// What former processes counted; written by whoever takes their word.
+    pub(crate) fn former(&self) -> &Counters {
+        &self.0[self.0.len() - 1]
     }
 
     /// The worker's own.
@@ -333,9 +340,41 @@ pub(crate) struct Shared {
     pub(crate) draining: AtomicBool,
     /// At once.
     pub(crate) stop: AtomicBool,
+    /// Another process is to have the clients; by this way.
+    pub(crate) handing: AtomicBool,
+    outlet: std::sync::Mutex<Option<Sender<Handed>>>,
+    /// Connections of another process, and a number that changes with each.
+    pub(crate) inbox: Inbox,
+    pub(crate) arrivals: AtomicU64,
 }
 
 impl Shared {
+    /// Has every worker hand its clients over.
+    pub(crate) fn hand_over(&self, outlet: Sender<Handed>) {
+        *self
+            .outlet
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(outlet);
+        let _none_comes_in = self.inbox.lock();
+        self.handing.store(true, Ordering::Release);
+    }
+
+    /// The way to the other process, for one worker.
+    pub(crate) fn outlet(&self) -> Option<Sender<Handed>> {
+        self.outlet
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .clone()
+    }
+
+    /// No further worker needs the way.
+    pub(crate) fn close_outlet(&self) {
+        *self
+            .outlet
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = None;
+    }
+
     pub(crate) fn plan(&self) -> Arc<Plan> {
         let plan = self
             .plan

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,7 @@ use rustls::server::ProducesTickets;
 use weir_http::{HeadLimits, cookie};
 use weir_model::{ClientAuth, Desired, HashKey, NoServer, Pool, ProxyProtocol, RouteAction};
 
+use crate::handover::{Handed, Inlet};
 use crate::limit::{Concurrent, Rate};
 use crate::log::{Log, Writer};
 use crate::plan::{Listeners, Load, Plan, Service, Sharded, Shared, Stickiness, Target, Targets};
@@ -288,6 +290,49 @@ impl Proxy {
     /// Every service with its servers, in file order.
     pub fn status(&self) -> Vec<ServiceStatus> {
         status::of(&self.shared.plan())
+    }
+
+    /// Where the connections of another process come in. Only those of services in force are taken.
+    pub fn inlet(&self) -> Inlet {
+        Inlet {
+            shared: Arc::clone(&self.shared),
+            wakes: self
+                .threads
+                .iter()
+                .map(|thread| Arc::clone(&thread.wake))
+                .collect(),
+            next: 0,
+        }
+    }
+
+    /// Takes no further clients, and gives those that can go on elsewhere to `outlet`, each as soon as it can; the others end
+    /// here, in their own time. The outlet is open until [`end_hand_over`](Self::end_hand_over).
+    pub fn hand_over(&mut self, outlet: Sender<Handed>) {
+        self.shared.hand_over(outlet);
+        self.wake();
+    }
+
+    /// Whether no worker has a client any more, after [`hand_over`](Self::hand_over).
+    pub fn is_finished(&self) -> bool {
+        self.threads
+            .iter()
+            .all(|thread| thread.handle.is_finished())
+    }
+
+    /// Nobody comes in any more either, for whom the outlet would be needed.
+    pub fn end_hand_over(&self) {
+        self.shared.close_outlet();
+    }
+
+    /// Goes on counting where another process stopped; before [`commit`](Self::commit).
+    pub fn count_from(&self, prepared: &Prepared, former: &[ServiceStatus]) {
+        status::add(&prepared.services, former);
+    }
+
+    /// What [`status`](Self::status) says, asked from anywhere and later.
+    pub fn asks_status(&self) -> impl Fn() -> Vec<ServiceStatus> + Send + 'static {
+        let shared = Arc::clone(&self.shared);
+        move || status::of(&shared.plan())
     }
 
     /// Takes no further clients and requests; those under way get `limit`, then everything ends.

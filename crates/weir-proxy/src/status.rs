@@ -1,12 +1,13 @@
 //! What the workers' numbers say, summed.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::plan::{Plan, Service, Target};
 
 /// One service.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServiceStatus {
     /// Name in the file.
     pub name: String,
@@ -61,11 +62,62 @@ pub struct ServerStatus {
     pub bytes_out: u64,
 }
 
+impl ServerStatus {
+    /// A server that has done nothing, of which nothing but its name is known.
+    pub fn named(pool: &str, name: &str) -> Self {
+        Self {
+            pool: pool.to_owned(),
+            name: name.to_owned(),
+            address: IpAddr::from([0, 0, 0, 0]),
+            port: None,
+            effective_weight: 0,
+            active: 0,
+            idle: 0,
+            connections: 0,
+            requests: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+        }
+    }
+}
+
 pub(crate) fn of(plan: &Plan) -> Vec<ServiceStatus> {
     plan.services
         .iter()
         .map(|service| service_status(service))
         .collect()
+}
+
+/// Adds what another process counted to these services' numbers.
+pub(crate) fn add(services: &[Arc<Service>], more: &[ServiceStatus]) {
+    for service in services {
+        let Some(more) = more.iter().find(|more| more.name == service.name) else {
+            continue;
+        };
+        let counters = service.counters.former();
+        counters.connections.add(more.connections);
+        counters.requests.add(more.requests);
+        counters.bytes_in.add(more.bytes_in);
+        counters.bytes_out.add(more.bytes_out);
+        counters.errors.add(more.errors);
+        counters.retries.add(more.retries);
+        for (count, more) in counters.responses.iter().zip(more.responses) {
+            count.add(more);
+        }
+        for pool in &service.pools {
+            for target in &pool.list {
+                let same =
+                    |server: &&ServerStatus| server.pool == pool.pool && server.name == target.name;
+                if let Some(more) = more.servers.iter().find(same) {
+                    let counters = target.counters.former();
+                    counters.connections.add(more.connections);
+                    counters.requests.add(more.requests);
+                    counters.bytes_in.add(more.bytes_in);
+                    counters.bytes_out.add(more.bytes_out);
+                }
+            }
+        }
+    }
 }
 
 fn service_status(service: &Service) -> ServiceStatus {

@@ -30,6 +30,11 @@ impl Transport {
         }
     }
 
+    /// The socket, if there is nothing over it.
+    pub(crate) fn into_plain(self) -> Option<OwnedFd> {
+        self.tls.is_none().then_some(self.socket)
+    }
+
     /// Whether nobody on the way can read what is sent.
     pub(crate) const fn is_secure(&self) -> bool {
         self.tls.is_some()

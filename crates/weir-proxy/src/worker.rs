@@ -1,12 +1,15 @@
 //! One thread: its listeners, its clients, its connections to servers, one epoll set. Nothing is shared with other workers
 //! but the plan and the servers' loads.
 
+mod handover;
+
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::mpsc::Sender;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -16,6 +19,7 @@ use weir_sys::{Clock, now_ns};
 
 use crate::balance::Balance;
 use crate::context::{Context, Local, Ready, local, token};
+use crate::handover::Handed;
 use crate::plan::{Listeners, Service, Shared};
 use crate::queue::Inbox;
 use crate::session::{Fate, Session};
@@ -58,6 +62,10 @@ pub(crate) struct Worker {
     again: Vec<Key>,
     /// A listener is paused.
     any_paused: bool,
+    /// Where another process gets the clients.
+    outlet: Option<Sender<Handed>>,
+    /// How often connections of another process came, as far as was looked.
+    arrivals: u64,
     cx: Context,
 }
 
@@ -108,6 +116,8 @@ impl Seed {
             sessions: Slab::new(),
             again: Vec::new(),
             any_paused: false,
+            outlet: None,
+            arrivals: 0,
             cx: Context::new(self.number, self.epoll, now_ms(), seed, self.inbox),
         }
     }
@@ -169,6 +179,7 @@ impl Worker {
             self.generation = generation;
             self.adopt();
         }
+        self.look_for_handover();
         if self.shared.draining.load(Acquire) && !self.cx.draining {
             self.cx.draining = true;
             let all = self.listening.keys();
@@ -407,7 +418,11 @@ impl Worker {
         let cx = &mut self.cx;
         let fate = catch_unwind(AssertUnwindSafe(|| work(session, key, cx)));
         match fate {
-            Ok(Fate::Stays) => {}
+            Ok(Fate::Stays) => {
+                if self.cx.handing {
+                    self.hand(key);
+                }
+            }
             Ok(Fate::Again) => self.again.push(key),
             Ok(Fate::Ends) => self.close(key),
             Err(_) => {

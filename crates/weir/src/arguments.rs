@@ -110,7 +110,7 @@ pub(crate) enum Command {
     },
     /// Apply a configuration
     Reload {
-        /// Take it back unless confirmed in this time
+        /// Wait this long, and take it back when errors or failed checks rise
         #[arg(long, value_name = "TIME", value_parser = duration)]
         guard: Option<Duration>,
         /// Print JSON
@@ -152,8 +152,11 @@ pub(crate) enum Command {
     Ipvsadm(Rest),
     /// Translate another balancer's configuration into weir.toml
     Import(Import),
-    /// Hand over to a new binary (not built yet)
-    Upgrade(Rest),
+    /// Hand over to another program file, with all connections that can go
+    Upgrade {
+        /// The program [default: the file of this one]
+        path: Option<PathBuf>,
+    },
     /// Hold new connections while a command runs
     Protect(Protect),
     /// Find what would break balancing here (not built yet)

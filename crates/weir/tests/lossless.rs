@@ -192,6 +192,42 @@ fn clean_leaves_nothing_behind() {
 }
 
 #[test]
+fn upgrades_and_deaths_under_load_fail_nothing() {
+    if !privileged() {
+        return;
+    }
+    let mut world = prepared();
+    let keeper = world.start_director(&config(1));
+    let requests = 20_000;
+    let mut ab = start_ab(&world, requests);
+    let rounds = if std::env::var_os("WEIR_SOAK").is_some() {
+        50
+    } else {
+        4
+    };
+    let mut counted = 0;
+    for _ in 0..rounds {
+        let connections = world.status()["services"][0]["connections"].as_u64();
+        assert!(
+            connections >= Some(counted),
+            "{connections:?}, was {counted}"
+        );
+        counted = connections.unwrap_or(0);
+        world.says(&["upgrade"]);
+        // The daemon is the keeper's child.
+        world::sh(&format!("pkill -KILL -P {keeper}"));
+        wait_for("another daemon", Duration::from_secs(20), || {
+            let output = world.weir("director").arg("status").output();
+            output.is_ok_and(|output| output.status.success())
+        });
+        if ab.try_wait().expect("it can be asked").is_some() {
+            break;
+        }
+    }
+    nothing_failed(&ab.wait_with_output().expect("ab ends"), requests);
+}
+
+#[test]
 fn two_directors_do_not_touch_each_other() {
     if !privileged() {
         return;

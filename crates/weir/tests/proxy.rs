@@ -1,10 +1,14 @@
 //! Proxy services from the command line, over loopback and without rights: requests, reloads and dying servers under load,
 //! and the end.
 
+#[path = "proxy/guard.rs"]
+mod guard;
 #[path = "proxy/keeper.rs"]
 mod keeper;
 #[path = "proxy/manners.rs"]
 mod manners;
+#[path = "proxy/members.rs"]
+mod members;
 #[path = "proxy/origin.rs"]
 mod origin;
 #[path = "proxy/rules.rs"]
@@ -13,6 +17,8 @@ mod rules;
 mod smuggling;
 #[path = "proxy/tls.rs"]
 mod tls;
+#[path = "proxy/upgrade.rs"]
+mod upgrade;
 
 use std::fs;
 use std::io::{Read, Write};

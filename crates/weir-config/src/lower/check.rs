@@ -2,7 +2,7 @@
 
 mod probe;
 
-pub(super) use probe::command;
+pub(super) use probe::{absolute, command};
 
 use std::cell::Cell;
 use std::net::IpAddr;

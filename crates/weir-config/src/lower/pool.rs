@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use weir_model::{Forward, Health, NoServer, OnRemove, Pool, ProxyHeader, Require, Server};
 
-use super::check::{Placed, Shared, checks, command};
+use super::check::{Placed, Shared, absolute, checks, command};
 use super::{LoweredPool, refuse, scheduler, sticky, tls, tunnel};
 use crate::address;
 use crate::catalog;
@@ -68,6 +68,12 @@ pub(super) fn pool(
             .map(|(entry, _)| entry.item.span.clone()),
     };
     servers(sink, &view, shared, &mut lowered);
+    if let Some((path, span)) = view.text(sink, "servers_file") {
+        absolute(sink, path, span);
+        lowered.pool.servers_file = Some(path.to_owned());
+        // What the list says is not known here.
+        lowered.complete = false;
+    }
     if let Some((entry, kind)) = view.get("sorry") {
         match server(sink, shared, &entry.item, kind) {
             Some((server, span)) => {

@@ -12,6 +12,24 @@ pub struct FileRequest {
     pub path: Option<PathBuf>,
     /// Whether findings are shown with colours.
     pub color: bool,
+    /// Milliseconds for which a reload is on probation: it is answered after them, and taken back when it made things worse.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guard_ms: Option<u64>,
+}
+
+/// `POST /v1/upgrade`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UpgradeRequest {
+    /// Absolute path of the program that is to take over.
+    pub program: PathBuf,
+}
+
+/// An upgrade that came about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Upgraded {
+    /// The process that is in charge now.
+    pub pid: u32,
 }
 
 /// A reload that took effect.

@@ -23,7 +23,10 @@ use serde::de::DeserializeOwned;
 use crate::explain::Request;
 use crate::metrics::{self, Memory};
 
-pub use message::{ExplainRequest, FileRequest, OperatorState, Refusal, Reloaded, ServerRequest};
+pub use message::{
+    ExplainRequest, FileRequest, OperatorState, Refusal, Reloaded, ServerRequest, UpgradeRequest,
+    Upgraded,
+};
 pub use order::{Order, Orders, Reply, orders};
 pub use serve::{Listener, serve};
 pub use token::Token;
@@ -51,7 +54,8 @@ pub fn router(orders: Orders, access: &Access) -> Router {
         .route("/v1/ipvsadm", post(ipvsadm))
         .route("/v1/servers/{pool}/{address}", post(server));
     let writing = match access {
-        Access::Full => writing,
+        // What runs as this user is started by this user alone.
+        Access::Full => writing.route("/v1/upgrade", post(upgrade)),
         Access::Token(token) => {
             writing.route_layer(from_fn_with_state(token.clone(), token::required))
         }
@@ -114,6 +118,12 @@ async fn reload(State(orders): State<Orders>, body: Body) -> Answered {
     let request = file_request(body).await?;
     let reloaded = orders.ask(|reply| Order::Reload(request, reply)).await?;
     Ok(json(&reloaded))
+}
+
+async fn upgrade(State(orders): State<Orders>, body: Body) -> Answered {
+    let request: UpgradeRequest = read(body).await?;
+    let upgraded = orders.ask(|reply| Order::Upgrade(request, reply)).await?;
+    Ok(json(&upgraded))
 }
 
 async fn plan(State(orders): State<Orders>, body: Body) -> Answered {

@@ -5,7 +5,7 @@
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::message::{FileRequest, Refusal, Reloaded, ServerRequest};
+use super::message::{FileRequest, Refusal, Reloaded, ServerRequest, UpgradeRequest, Upgraded};
 use crate::explain::{Answer, Packet, Request};
 use crate::ipvsadm;
 use crate::plan::Plan;
@@ -24,6 +24,8 @@ pub enum Order {
     Status(Reply<Report>),
     /// Apply a file.
     Reload(FileRequest, Reply<Reloaded>),
+    /// Another program is to take over.
+    Upgrade(UpgradeRequest, Reply<Upgraded>),
     /// What applying a file would change.
     Plan(FileRequest, Reply<Plan>),
     /// An operator's word about a server.

@@ -12,7 +12,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
-use crate::api::{ExplainRequest, FileRequest, Refusal, Reloaded, ServerRequest};
+use crate::api::{
+    ExplainRequest, FileRequest, Refusal, Reloaded, ServerRequest, UpgradeRequest, Upgraded,
+};
 use crate::daemon::SOCKET;
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
@@ -86,6 +88,14 @@ impl Client {
     /// See [`Error`].
     pub async fn reload(&self, request: &FileRequest) -> Result<Reloaded, Error> {
         self.ask(Method::POST, "/v1/reload", request).await
+    }
+
+    /// Has another program take over, and waits for it.
+    ///
+    /// # Errors
+    /// See [`Error`]; then the daemon goes on.
+    pub async fn upgrade(&self, request: &UpgradeRequest) -> Result<Upgraded, Error> {
+        self.ask(Method::POST, "/v1/upgrade", request).await
     }
 
     /// What a reload would change.

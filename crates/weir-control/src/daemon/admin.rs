@@ -69,6 +69,13 @@ impl Admin {
         Ok(Move::To(Some((address, listener))))
     }
 
+    /// Takes no further clients; another process does, by the same socket.
+    pub fn leave(self) {
+        if let Some((_, task)) = self.listening {
+            task.abort();
+        }
+    }
+
     /// Carries a move out.
     pub fn go(&mut self, to: Move) {
         for (address, _) in std::mem::take(&mut self.left) {

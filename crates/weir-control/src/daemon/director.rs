@@ -2,20 +2,27 @@
 //!
 //! It holds what is in force (configuration and its file) and knows neither sockets nor signals.
 
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use weir_model::{Desired, Pool, diff};
+use weir_sys::Channel;
 
 use super::admin::Admin;
+use super::guard::{Guard, Level};
 use super::plane::Plane;
 use super::{Error, RuntimeDir};
-use crate::api::{FileRequest, Order, Refusal, Reloaded, ServerRequest};
+use crate::api::{
+    FileRequest, Order, Refusal, Reloaded, Reply, ServerRequest, UpgradeRequest, Upgraded,
+};
 use crate::check::Checks;
 use crate::configuration::{self, Loaded, Rejected};
 use crate::engine;
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
-use crate::keeper::Kept;
+use crate::keeper::{Kept, Link, Succession};
+use crate::membership::{Lists, Membership};
 use crate::plan::{Plan, plan};
 use crate::status::Report;
 
@@ -23,7 +30,11 @@ use crate::status::Report;
 #[derive(Debug)]
 pub struct Director<P> {
     plane: P,
+    /// What is in force: what the file says, with the servers of others' lists.
     desired: Desired,
+    /// What the file says.
+    configured: Desired,
+    membership: Membership,
     file: PathBuf,
     /// The file as it was when it came into force.
     text: String,
@@ -32,6 +43,20 @@ pub struct Director<P> {
     checks: Checks,
     /// How often a daemon died since the keeper started, and how the last one did.
     deaths: (u32, Option<String>),
+    keeper: Link,
+    /// The way to the daemon that is in charge now.
+    successor: Option<Channel>,
+    probation: Option<Probation>,
+}
+
+/// A reload that may be taken back.
+#[derive(Debug)]
+struct Probation {
+    guard: Guard,
+    reloaded: Reloaded,
+    reply: Reply<Reloaded>,
+    /// What was in force before: configuration, its text, its file.
+    former: (Lists, Desired, String, PathBuf),
 }
 
 impl<P: Plane> Director<P> {
@@ -42,25 +67,67 @@ impl<P: Plane> Director<P> {
         file: PathBuf,
         admin: Admin,
         runtime_dir: RuntimeDir,
+        (mut membership, lists): (Membership, Lists),
     ) -> Self {
+        let desired = lists.added_to(&loaded.desired);
+        membership.keep(&loaded.desired, lists);
         let director = Self {
             plane,
-            desired: loaded.desired,
+            desired,
+            configured: loaded.desired,
+            membership,
             file,
             text: loaded.text,
             admin,
             runtime_dir,
             checks: Checks::start(),
             deaths: (0, None),
+            keeper: Link::default(),
+            successor: None,
+            probation: None,
         };
         director.check();
         director.note();
         director
     }
 
-    /// Shows what the keeper has seen.
-    pub fn count_deaths(&mut self, kept: &Kept) {
+    /// Shows what the keeper has seen, and asks it for a successor when there is to be one.
+    pub fn know_keeper(&mut self, kept: &Kept) {
         self.deaths = (kept.restarts, kept.last_death.clone());
+        self.keeper = kept.link.clone();
+    }
+
+    async fn upgrade(&mut self, request: UpgradeRequest) -> Result<Upgraded, Refusal> {
+        self.end_probation();
+        let state = self.plane.bequeath().map_err(Refusal::new)?;
+        let (keeper, program) = (self.keeper.clone(), request.program);
+        tracing::info!(program = %program.display(), "another program is to take over");
+        let waits = move || keeper.upgrade(program, state.as_fd());
+        let succession = tokio::task::spawn_blocking(waits).await;
+        match succession.map_err(Refusal::new)? {
+            Succession::By { pid, channel } => {
+                tracing::info!(pid, "another daemon is in charge");
+                self.successor = Some(channel);
+                Ok(Upgraded { pid })
+            }
+            Succession::Failed { reason } => {
+                tracing::error!(reason, "the upgrade failed; this daemon goes on");
+                Err(Refusal::new(reason))
+            }
+        }
+    }
+
+    /// Whether another daemon is in charge.
+    pub const fn is_succeeded(&self) -> bool {
+        self.successor.is_some()
+    }
+
+    /// Ends in favour of the successor: it checks and answers from now on; what is left is the plane, with the way for its
+    /// clients, and how long they get when everything is to end.
+    pub fn leave(self) -> Option<(P, Channel, Duration)> {
+        self.admin.leave();
+        let limit = self.desired.node.drain_timeout;
+        self.successor.map(|channel| (self.plane, channel, limit))
     }
 
     /// Lets what is under way come to its end, as long as the configuration says.
@@ -125,7 +192,10 @@ impl<P: Plane> Director<P> {
                 let _ = reply.send(self.status());
             }
             Order::Reload(request, reply) => {
-                let _ = reply.send(self.reload(&request).await);
+                self.reload_for(&request, reply).await;
+            }
+            Order::Upgrade(request, reply) => {
+                let _ = reply.send(self.upgrade(request).await);
             }
             Order::Plan(request, reply) => {
                 let _ = reply.send(self.plan(&request));
@@ -160,6 +230,7 @@ impl<P: Plane> Director<P> {
         Ok(Report {
             restarts,
             last_death,
+            sources: self.membership.sources(&self.configured),
             ..Report::from(&snapshot)
         })
     }
@@ -201,6 +272,8 @@ impl<P: Plane> Director<P> {
     /// # Errors
     /// The file holds an error, or what it asks for cannot be had here.
     pub async fn reload(&mut self, request: &FileRequest) -> Result<Reloaded, Refusal> {
+        // Whoever brings another configuration has looked at this one.
+        self.end_probation();
         let result = self.try_reload(request).await;
         match &result {
             Ok(reloaded) => tracing::info!(
@@ -214,22 +287,144 @@ impl<P: Plane> Director<P> {
         result
     }
 
+    fn is_in_force(&mut self, lists: Lists, configured: Desired, text: String, file: PathBuf) {
+        self.desired = lists.added_to(&configured);
+        self.membership.keep(&configured, lists);
+        self.configured = configured;
+        self.text = text;
+        self.file = file;
+        self.check();
+        self.note();
+    }
+
+    /// Answers a reload: at once, or after its probation.
+    async fn reload_for(&mut self, request: &FileRequest, reply: Reply<Reloaded>) {
+        let Some(limit) = request.guard_ms.map(Duration::from_millis) else {
+            let _ = reply.send(self.reload(request).await);
+            return;
+        };
+        let before = match self.status() {
+            Ok(report) => Level::of(&report),
+            Err(refusal) => {
+                let _ = reply.send(Err(refusal));
+                return;
+            }
+        };
+        let lists = self.membership.lists();
+        let (configured, text) = (self.configured.clone(), self.text.clone());
+        let former = (lists, configured, text, self.file.clone());
+        match self.reload(request).await {
+            Ok(reloaded) => {
+                self.probation = Some(Probation {
+                    guard: Guard::new(before, limit),
+                    reloaded,
+                    reply,
+                    former,
+                });
+            }
+            Err(refusal) => {
+                let _ = reply.send(Err(refusal));
+            }
+        }
+    }
+
+    /// Once a second: is the reload that is on probation to stay?
+    pub async fn watch_probation(&mut self) {
+        let Some(probation) = &self.probation else {
+            return;
+        };
+        let complaint = match self.status() {
+            Ok(report) => probation.guard.complaint(&Level::of(&report)),
+            Err(refusal) => Some(refusal.to_string()),
+        };
+        match complaint {
+            None if !probation.guard.is_over() => {}
+            None => self.end_probation(),
+            Some(complaint) => self.take_back(&complaint).await,
+        }
+    }
+
+    /// What is on probation stays.
+    fn end_probation(&mut self) {
+        if let Some(probation) = self.probation.take() {
+            tracing::info!(revision = probation.reloaded.revision, "the reload stays");
+            let _ = probation.reply.send(Ok(probation.reloaded));
+        }
+    }
+
+    async fn take_back(&mut self, complaint: &str) {
+        let Some(probation) = self.probation.take() else {
+            return;
+        };
+        tracing::error!(complaint, "the reload is taken back");
+        let answer = match self.take_back_to(probation.former).await {
+            Ok(revision) => format!(
+                "taken back: {complaint}; revision {revision} is in force, as it was before"
+            ),
+            Err(error) => format!("{complaint}; it could not be taken back: {error}"),
+        };
+        let _ = probation.reply.send(Err(Refusal::new(answer)));
+    }
+
+    async fn take_back_to(
+        &mut self,
+        (lists, configured, text, file): (Lists, Desired, String, PathBuf),
+    ) -> Result<u64, Refusal> {
+        let desired = lists.added_to(&configured);
+        let admin = self.admin.prepare(desired.node.admin).await;
+        let admin = admin.map_err(Refusal::new)?;
+        let revision = self.plane.apply(&desired).await.map_err(Refusal::new)?;
+        self.admin.go(admin);
+        self.is_in_force(lists, configured, text, file);
+        Ok(revision)
+    }
+
+    /// Waits until a list of servers may have changed. Dropping the future loses nothing.
+    pub async fn member_news(&self) {
+        self.membership.changed().await;
+    }
+
+    /// Whether a list can be watched that could not.
+    pub fn look_for_lists(&mut self) -> bool {
+        self.membership.look()
+    }
+
+    /// Brings the lists of servers into force as they are now, as far as they can be believed.
+    pub async fn follow_lists(&mut self) {
+        let Some(lists) = self.membership.news(&self.configured) else {
+            return;
+        };
+        let desired = lists.added_to(&self.configured);
+        let changes = diff(&self.desired, &desired);
+        match self.plane.apply(&desired).await {
+            Ok(revision) => {
+                let changes = changes.len();
+                tracing::info!(revision, changes, "a list of servers changed");
+                self.desired = desired;
+                self.membership.keep(&self.configured, lists);
+                self.check();
+            }
+            Err(error) => {
+                tracing::error!(%error, "a list of servers cannot be had; the last one stays");
+                self.membership.refuse(&lists, &error.to_string());
+            }
+        }
+    }
+
     async fn try_reload(&mut self, request: &FileRequest) -> Result<Reloaded, Refusal> {
         let (path, loaded) = self.load(request)?;
         if let Some(claim) = self.plane.claim(&loaded.desired) {
             return Err(Refusal::new(format!("{}:{claim}", path.display())));
         }
-        let changes = diff(&self.desired, &loaded.desired);
+        let lists = self.membership.lists_of(&loaded.desired);
+        let desired = lists.added_to(&loaded.desired);
+        let changes = diff(&self.desired, &desired);
         let admin = self.admin.prepare(loaded.desired.node.admin).await;
         let admin = admin.map_err(Refusal::new)?;
-        let applied = self.plane.apply(&loaded.desired).await;
+        let applied = self.plane.apply(&desired).await;
         let revision = applied.map_err(Refusal::new)?;
         self.admin.go(admin);
-        self.desired = loaded.desired;
-        self.text = loaded.text;
-        self.file = path;
-        self.check();
-        self.note();
+        self.is_in_force(lists, loaded.desired, loaded.text, path);
         Ok(Reloaded {
             revision,
             changes: changes.iter().map(ToString::to_string).collect(),
@@ -240,7 +435,8 @@ impl<P: Plane> Director<P> {
     fn plan(&self, request: &FileRequest) -> Result<Plan, Refusal> {
         let (_, loaded) = self.load(request)?;
         let live = |service: &str, server: Option<&str>| self.plane.live_flows(service, server);
-        Ok(plan(&self.desired, &loaded.desired, &live))
+        let lists = self.membership.lists_of(&loaded.desired);
+        Ok(plan(&self.desired, &lists.added_to(&loaded.desired), &live))
     }
 
     async fn server(

@@ -7,6 +7,7 @@ mod admin;
 mod director;
 mod engine;
 mod error;
+mod guard;
 mod plane;
 mod runtime_dir;
 #[cfg(test)]
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, sleep_until};
 use weir_model::Desired;
 use weir_netlink::{Event, Netlink, Watch};
 use weir_sys::{Notification, Notifier};
@@ -26,6 +27,7 @@ use weir_sys::{Notification, Notifier};
 use crate::api::{self, Access, FileRequest, Order};
 use crate::configuration;
 use crate::keeper::Kept;
+use crate::membership::Membership;
 use crate::traffic;
 
 pub use admin::{Admin, Move};
@@ -36,6 +38,9 @@ pub use runtime_dir::{LOCK, RuntimeDir, SOCKET, last_configuration, last_text};
 
 /// How often the engine looks after what nothing tells it.
 const TICK: Duration = Duration::from_secs(1);
+
+/// How often a daemon that has been succeeded looks whether it still has clients.
+const LEAVING_LOOK: Duration = Duration::from_millis(50);
 
 /// What checks say is gathered so long before it is put into force: a pool of thousands is weighed once, not once a result.
 const GATHERING: Duration = Duration::from_millis(20);
@@ -85,13 +90,15 @@ pub async fn run<P: Plane>(
     let (orders, taken) = api::orders();
     let mut admin = Admin::new(orders.clone(), runtime_dir.token()?, &mut kept);
     let to = admin.prepare(loaded.desired.node.admin).await?;
-    let engine = open(&loaded.desired, &mut kept)
+    let membership = Membership::new(&options.runtime_dir);
+    let lists = membership.lists_of(&loaded.desired);
+    let engine = open(&lists.added_to(&loaded.desired), &mut kept)
         .await
         .map_err(|error| Error::Engine {
             source: Box::new(error),
         })?;
     let listener = runtime_dir.listen()?;
-    tokio::spawn(api::serve(listener, api::router(orders, &Access::Full)));
+    let answers = tokio::spawn(api::serve(listener, api::router(orders, &Access::Full)));
     admin.go(to);
     tracing::info!(
         file = %file.display(),
@@ -100,14 +107,53 @@ pub async fn run<P: Plane>(
     );
     kept.ready();
     tell(&notifier, Notification::Ready);
-    let mut director = Director::new(engine, loaded, file, admin, runtime_dir);
-    director.count_deaths(&kept);
+    let mut director = Director::new(
+        engine,
+        loaded,
+        file,
+        admin,
+        runtime_dir,
+        (membership, lists),
+    );
+    director.know_keeper(&kept);
     serve(&mut director, taken, network, &mut signals, &notifier).await;
+    if director.is_succeeded() {
+        leave(director, &mut signals).await;
+        answers.abort();
+        return Ok(());
+    }
     tell(&notifier, Notification::Stopping);
     director.drain().await;
     director.close()?;
     tracing::info!("stopped; what is in the kernel forwards on");
     Ok(())
+}
+
+/// What a daemon that has been succeeded still does: its clients go over, or come to their end here.
+async fn leave<P: Plane>(director: Director<P>, signals: &mut Signals) {
+    let Some((mut plane, channel, limit)) = director.leave() else {
+        return;
+    };
+    plane.hand_over(channel);
+    loop {
+        tokio::select! {
+            // Also long enough for the answer to whoever asked for the upgrade.
+            () = sleep(LEAVING_LOOK) => {
+                if plane.is_handed_over() {
+                    break;
+                }
+            }
+            _ = signals.terminate.recv() => {
+                plane.close(limit).await;
+                break;
+            }
+            _ = signals.interrupt.recv() => {
+                plane.close(limit).await;
+                break;
+            }
+        }
+    }
+    tracing::info!("the last client is gone");
 }
 
 /// The configuration file, and where its text is to be read.
@@ -139,6 +185,9 @@ async fn serve<P: Plane>(
                     tell(notifier, Notification::Reloading);
                 }
                 director.carry_out(order).await;
+                if director.is_succeeded() {
+                    return;
+                }
                 if reloads {
                     tell(notifier, Notification::Ready);
                 }
@@ -152,6 +201,7 @@ async fn serve<P: Plane>(
                     tracing::warn!(%error, "what checks say was not put into force");
                 }
             }
+            () = director.member_news() => director.follow_lists().await,
             event = network.next() => {
                 if let Err(error) = director.plane().network_event(&event).await {
                     tracing::warn!(%error, "a change of the network was not followed");
@@ -163,6 +213,10 @@ async fn serve<P: Plane>(
                     tracing::warn!(%error, "the upkeep of this second failed");
                 }
                 director.tell_turns();
+                director.watch_probation().await;
+                if director.look_for_lists() {
+                    director.follow_lists().await;
+                }
             }
             _ = signals.reload.recv() => {
                 tell(notifier, Notification::Reloading);

@@ -4,11 +4,14 @@
 //! kernel.
 
 use std::error::Error;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use weir_health::{Known, Suspended};
 use weir_model::Desired;
 use weir_netlink::Event;
+use weir_sys::Channel;
 
 use crate::api::ServerRequest;
 use crate::check::{News, Passages, PoolTurn};
@@ -75,6 +78,25 @@ pub trait Plane {
 
     /// Once a second.
     fn tick(&mut self) -> impl Future<Output = Result<(), Self::Error>>;
+
+    /// What a successor is to know beside what is in the kernel and the runtime directory, as a file.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    fn bequeath(&mut self) -> io::Result<OwnedFd> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// A successor is in charge: clients go to it by `channel`, as soon as each can. Nothing else may be asked of the plane
+    /// from now on but [`Self::is_handed_over`] and [`Self::close`].
+    fn hand_over(&mut self, channel: Channel) {
+        drop(channel);
+    }
+
+    /// Whether nobody is left.
+    fn is_handed_over(&self) -> bool {
+        true
+    }
 
     /// The daemon ends; proxied connections get `limit`.
     fn close(&mut self, limit: Duration) -> impl Future<Output = ()> {

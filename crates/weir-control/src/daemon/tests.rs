@@ -20,6 +20,7 @@ use crate::client::{self, Client};
 use crate::engine::Claim;
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
+use crate::membership::Lists;
 use crate::snapshot::Snapshot;
 
 const FILE: &str = r#"
@@ -134,7 +135,9 @@ impl Seat {
             &mut Kept::default(),
         );
         let listener = runtime_dir.listen().unwrap();
-        let mut director = Director::new(told.clone(), loaded, file, admin, runtime_dir);
+        let membership = (Membership::new(&directory), Lists::default());
+        let mut director =
+            Director::new(told.clone(), loaded, file, admin, runtime_dir, membership);
         tokio::spawn(api::serve(listener, api::router(orders, &Access::Full)));
         tokio::task::spawn_local(async move {
             while let Some(order) = taken.recv().await {
@@ -152,6 +155,7 @@ impl Seat {
         let path = self.directory.join(name);
         fs::write(&path, text).unwrap();
         FileRequest {
+            guard_ms: None,
             path: Some(path),
             color: false,
         }

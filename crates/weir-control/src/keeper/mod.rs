@@ -12,6 +12,7 @@
 mod kept;
 mod kid;
 mod message;
+mod passage;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,6 +29,8 @@ use weir_sys::{Channel, LockFile, Notifier, inherited_files};
 use crate::daemon;
 use kid::{Kid, News};
 use message::{Order, Word};
+
+pub(crate) use passage::{receive, send};
 
 pub use kept::{Kept, Link, Succession, Takeover};
 

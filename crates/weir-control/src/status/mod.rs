@@ -17,6 +17,7 @@ use std::time::UNIX_EPOCH;
 use weir_health::{Ejection, Lateness};
 
 use crate::check::Probing;
+use crate::membership::Source;
 use crate::snapshot::{
     CheckStatus, Drift, ServerState, ServerStatus, ServiceStatus, Snapshot, Totals, VipStatus,
 };
@@ -41,6 +42,9 @@ pub struct Report {
     pub services: Vec<Service>,
     /// Fill of the flow table.
     pub flows: Flows,
+    /// Lists of servers that others write; absent without any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<Source>,
     /// The checks' own doing; absent without checks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checks: Option<Checks>,
@@ -293,6 +297,7 @@ impl From<&Snapshot> for Report {
                 entries: snapshot.flows.entries,
                 expired: snapshot.flows.expired,
             },
+            sources: Vec::new(),
             checks: (snapshot.probing.targets > 0).then(|| Checks::from(&snapshot.probing)),
             reasons: snapshot
                 .reasons

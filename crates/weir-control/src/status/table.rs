@@ -50,6 +50,14 @@ fn director(report: &Report) -> String {
         ", {} of {} flow places in use",
         report.flows.entries, report.flows.places
     );
+    for source in &report.sources {
+        let (pool, file, count) = (&source.pool, &source.file, source.servers);
+        let _ = write!(out, "pool {pool}: {count} servers of {file}");
+        let _ = match &source.problem {
+            Some(problem) => writeln!(out, ", as they were before: {problem}"),
+            None => writeln!(out),
+        };
+    }
     out
 }
 

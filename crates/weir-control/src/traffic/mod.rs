@@ -4,19 +4,23 @@
 //! needed. A configuration takes effect on both or on neither: what the proxy needs is opened first, the engine applies, and
 //! then the proxy goes over, which cannot fail.
 
+mod left;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use weir_health::{Known, Standing, Suspended};
 use weir_model::{Desired, Pool, Protocol, Server};
 use weir_netlink::Event;
-use weir_sys::{Capabilities, Capability};
+use weir_sys::{Capabilities, Capability, Channel};
 
+use self::left::Left;
 use self::words::{Word, Words};
 use crate::api::{OperatorState, ServerRequest};
 use crate::check::{News, Passages, PoolTurn};
@@ -25,7 +29,7 @@ use crate::engine::standing::Standings;
 use crate::engine::{self, Claim, Engine, Paths};
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
-use crate::keeper::{Kept, Link};
+use crate::keeper::{self, Kept, Link};
 use crate::snapshot::{ProxyServerStatus, ProxyStatus, ServerState, Snapshot, VipStatus};
 
 /// What loading, attaching and addressing cannot do without.
@@ -96,6 +100,12 @@ pub struct Traffic {
     keeper: Link,
     /// How many sockets of each address the keeper has.
     kept: BTreeMap<SocketAddr, usize>,
+    /// Connections that go to another daemon: who sends them.
+    passage: Option<JoinHandle<()>>,
+    /// Connections that come from another daemon: who takes them in.
+    arrivals: Option<JoinHandle<()>>,
+    /// The counts that the other daemon has already.
+    bequeathed: Vec<weir_proxy::ServiceStatus>,
 }
 
 impl Traffic {
@@ -115,6 +125,9 @@ impl Traffic {
             since: BTreeMap::new(),
             keeper: kept.link.clone(),
             kept: BTreeMap::new(),
+            passage: None,
+            arrivals: None,
+            bequeathed: Vec::new(),
         };
         let left = kept.take(SOCKETS);
         for (address, _) in &left {
@@ -122,6 +135,10 @@ impl Traffic {
         }
         traffic.proxy.adopt(left);
         let prepared = traffic.proxy.prepare(desired)?;
+        let mut takeover = kept.takeover.take();
+        if let Some(takeover) = &mut takeover {
+            traffic.inherit(&prepared, Left::read(&mut takeover.state));
+        }
         // What an earlier configuration pinned must be told that its services are gone.
         let pinned = paths.pin_dir.exists() && check_rights().is_ok();
         if needs_engine(desired) || pinned {
@@ -130,7 +147,27 @@ impl Traffic {
         }
         traffic.recall(desired);
         traffic.go_over(prepared, desired);
+        if let Some(takeover) = takeover {
+            let mut inlet = traffic.proxy.inlet();
+            traffic.arrivals = Some(std::thread::spawn(move || {
+                keeper::receive(&takeover.channel, &mut inlet, |inlet, mut file| {
+                    inlet.count(&Left::read(&mut file).services());
+                });
+            }));
+        }
         Ok(traffic)
+    }
+
+    /// Goes on where another daemon stopped.
+    fn inherit(&mut self, prepared: &weir_proxy::Prepared, left: Left) {
+        self.proxy.count_from(prepared, &left.services());
+        for (pool, servers) in left.since {
+            let named = servers
+                .into_iter()
+                .map(|(server, since)| ((pool.clone(), server), since));
+            self.since.extend(named);
+        }
+        self.standings = left.standings;
     }
 
     /// Goes on from what the engine remembers of servers.
@@ -490,6 +527,35 @@ impl Plane for Traffic {
             Some(engine) => Ok(engine.tick().await?),
             None => Ok(()),
         }
+    }
+
+    fn bequeath(&mut self) -> io::Result<OwnedFd> {
+        let services = self.proxy.status();
+        self.bequeathed.clone_from(&services);
+        Left::new(self.standings.clone(), &self.since, &services).write()
+    }
+
+    fn hand_over(&mut self, channel: Channel) {
+        let (outlet, connections) = std::sync::mpsc::channel();
+        self.proxy.hand_over(outlet);
+        let (status, before) = (
+            self.proxy.asks_status(),
+            std::mem::take(&mut self.bequeathed),
+        );
+        self.passage = Some(std::thread::spawn(move || {
+            let counts = || Left::since(&status(), &before).write();
+            keeper::send(&channel, &connections, counts);
+        }));
+    }
+
+    fn is_handed_over(&self) -> bool {
+        let over =
+            |thread: &Option<JoinHandle<()>>| thread.as_ref().is_none_or(JoinHandle::is_finished);
+        if !self.proxy.is_finished() || !over(&self.arrivals) {
+            return false;
+        }
+        self.proxy.end_hand_over();
+        over(&self.passage)
     }
 
     async fn close(&mut self, limit: Duration) {

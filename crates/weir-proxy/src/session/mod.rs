@@ -6,6 +6,7 @@
 
 mod bulk;
 mod choice;
+mod handover;
 mod handshake;
 mod limit;
 mod line;
@@ -357,7 +358,9 @@ impl Session {
 
     /// Whether the present response is to be the last.
     fn is_last(&self, cx: &Context) -> bool {
-        cx.draining || self.local.gone
+        // A client that can be handed to another process asks there.
+        let goes = cx.handing && !self.transport.is_secure();
+        cx.draining && !goes || self.local.gone
     }
 
     /// Gives back what it holds of others.

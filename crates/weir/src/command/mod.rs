@@ -14,6 +14,7 @@ mod run;
 mod schema;
 mod server;
 mod status;
+mod upgrade;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -44,7 +45,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome {
         Command::Lab { command } => Ok(lab::lab(command)),
         Command::Ipvsadm(rest) => ipvsadm::ipvsadm(places, "ipvsadm", &rest.rest),
         Command::Import(import) => import::import(import),
-        Command::Upgrade(_) => Err(Failure::not_built("upgrade")),
+        Command::Upgrade { path } => upgrade::upgrade(places, path.as_deref()),
         Command::Protect(arguments) => protect::protect(places, arguments),
         Command::Doctor(_) => Err(Failure::not_built("doctor")),
         Command::Top(_) => Err(Failure::not_built("top")),

@@ -17,6 +17,7 @@ pub(super) fn plan(places: &Places, json: bool) -> Outcome {
     let request = FileRequest {
         path: places.named_config()?,
         color: terminal::color(),
+        guard_ms: None,
     };
     let client = Client::new(&places.runtime_dir);
     let plan = match block_on(client.plan(&request))? {

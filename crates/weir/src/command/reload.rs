@@ -12,12 +12,10 @@ use crate::failure::Failure;
 use crate::terminal;
 
 pub(super) fn reload(places: &Places, guard: Option<Duration>, json: bool) -> Outcome {
-    if guard.is_some() {
-        return Err(Failure::not_built("reload --guard"));
-    }
     let request = FileRequest {
         path: places.named_config()?,
         color: terminal::color(),
+        guard_ms: guard.map(|guard| u64::try_from(guard.as_millis()).unwrap_or(u64::MAX)),
     };
     let reloaded = patiently(
         "the reload",

@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Client, GET, Origin, Seat, configuration};
 
-fn until(what: &str, mut condition: impl FnMut() -> bool) {
+pub(super) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
         assert!(Instant::now() < deadline, "waited for {what}");
@@ -57,14 +57,14 @@ fn kill(pid: i32) {
 }
 
 /// Clients that come anew for each request, until told to stop: how many were served, refused, and broken off.
-struct Comers {
+pub(super) struct Comers {
     stop: Arc<AtomicBool>,
     counts: Arc<[AtomicU32; 3]>,
     threads: Vec<std::thread::JoinHandle<()>>,
 }
 
 impl Comers {
-    fn start(to: SocketAddr) -> Self {
+    pub(super) fn start(to: SocketAddr) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let counts: Arc<[AtomicU32; 3]> = Arc::default();
         let come = |_| {
@@ -100,7 +100,7 @@ impl Comers {
         self.counts[0].load(Ordering::Relaxed)
     }
 
-    fn end(self) -> [u32; 3] {
+    pub(super) fn end(self) -> [u32; 3] {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
             thread.join().expect("a client");

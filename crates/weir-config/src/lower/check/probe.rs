@@ -176,7 +176,8 @@ pub(super) fn tls(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: &str) -> Optio
     })
 }
 
-fn absolute(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) {
+/// Whether a path is one that does not depend on where the daemon was started.
+pub(crate) fn absolute(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) {
     if !path.starts_with('/') || path.contains('\0') {
         let message = format!("`{}` is no absolute path", path.escape_debug());
         sink.push(Diagnostic::new(Code::BadText, span, message).fix("begin it with `/`"));

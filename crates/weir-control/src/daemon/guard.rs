@@ -1,0 +1,149 @@
+//! A reload on probation: what was in force before comes back when it turns out worse.
+//!
+//! Worse is a server that fails its checks and did not before, or a larger share of failed requests. What failed is judged by
+//! what the status document says; a layer 4 service knows no failed requests, so that its servers' checks alone count.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::status::Report;
+
+/// Fewer failed requests than this say nothing.
+const FAILURES_MIN: u64 = 10;
+/// By so much the share of failed requests may grow: a hundredth.
+const GROWTH: u64 = 100;
+
+/// How well it goes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Level {
+    /// By service: requests or connections, and how many of them failed.
+    services: BTreeMap<String, (u64, u64)>,
+    /// Servers that fail their checks, with the reason.
+    down: BTreeMap<String, String>,
+}
+
+impl Level {
+    /// As the status document has it.
+    pub(super) fn of(report: &Report) -> Self {
+        let mut level = Self::default();
+        for service in &report.services {
+            if let Some(proxy) = &service.proxy {
+                let asked = proxy.requests.max(service.totals.connections);
+                let counts = (asked, proxy.errors);
+                level.services.insert(service.name.clone(), counts);
+            }
+            for server in service
+                .servers
+                .iter()
+                .filter(|server| server.state == "down")
+            {
+                let name = format!("{}/{}", service.pool, server.address);
+                level.down.insert(name, server.reason.clone());
+            }
+        }
+        level
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Guard {
+    before: Level,
+    until: Instant,
+}
+
+impl Guard {
+    /// From now on for that long; `before` is the level under the former configuration.
+    pub(super) fn new(before: Level, limit: Duration) -> Self {
+        Self {
+            before,
+            until: Instant::now() + limit,
+        }
+    }
+
+    /// Whether the probation is over.
+    pub(super) fn is_over(&self) -> bool {
+        Instant::now() >= self.until
+    }
+
+    /// What got worse.
+    pub(super) fn complaint(&self, now: &Level) -> Option<String> {
+        let fell = now
+            .down
+            .iter()
+            .find(|(server, _)| !self.before.down.contains_key(*server));
+        if let Some((server, reason)) = fell {
+            return Some(format!("{server} is down: {reason}"));
+        }
+        now.services.iter().find_map(|(name, (asked, failed))| {
+            let former = self.before.services.get(name).copied();
+            // Counts that begin anew are all since then.
+            let (former_asked, former_failed) = former.filter(|f| f.0 <= *asked).unwrap_or((0, 0));
+            let since = (asked - former_asked, failed.saturating_sub(former_failed));
+            let worse = since.1 >= FAILURES_MIN && is_worse(since, (former_asked, former_failed));
+            worse.then(|| {
+                format!(
+                    "{} of {} requests of service {name} failed",
+                    since.1, since.0
+                )
+            })
+        })
+    }
+}
+
+/// Whether the share of failures in the first is larger than in the second by more than a hundredth; in whole numbers.
+fn is_worse((asked, failed): (u64, u64), (before_asked, before_failed): (u64, u64)) -> bool {
+    let (asked, failed) = (u128::from(asked.max(failed)), u128::from(failed));
+    let before_asked = u128::from(before_asked.max(before_failed).max(1));
+    let grown = u128::from(GROWTH) * u128::from(before_failed) + before_asked;
+    u128::from(GROWTH) * failed * before_asked > grown * asked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn level(asked: u64, failed: u64, down: &[&str]) -> Level {
+        Level {
+            services: BTreeMap::from([("s".to_owned(), (asked, failed))]),
+            down: down
+                .iter()
+                .map(|name| ((*name).to_owned(), "refused".to_owned()))
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn what_was_bad_before_is_no_complaint() {
+        let limit = Duration::from_secs(1);
+        let complaint = |before: Level, now: Level| Guard::new(before, limit).complaint(&now);
+        assert_eq!(
+            complaint(level(0, 0, &["p/a"]), level(0, 0, &["p/a"])),
+            None
+        );
+        assert_eq!(complaint(level(1_000, 0, &[]), level(2_000, 9, &[])), None);
+        assert_eq!(
+            complaint(level(1_000, 100, &[]), level(2_000, 205, &[])),
+            None
+        );
+        assert_eq!(complaint(level(1_000, 0, &[]), level(1_000, 0, &[])), None);
+    }
+
+    #[test]
+    fn what_got_worse_is_named() {
+        let limit = Duration::from_secs(1);
+        let complaint = |before: Level, now: Level| {
+            let said = Guard::new(before, limit).complaint(&now);
+            said.expect("a complaint")
+        };
+        let said = complaint(level(0, 0, &["p/a"]), level(0, 0, &["p/a", "p/b"]));
+        assert_eq!(said, "p/b is down: refused");
+        let said = complaint(level(1_000, 0, &[]), level(2_000, 20, &[]));
+        assert_eq!(said, "20 of 1000 requests of service s failed");
+        // A service that is new has no level before.
+        let said = complaint(Level::default(), level(10, 10, &[]));
+        assert_eq!(said, "10 of 10 requests of service s failed");
+    }
+}

@@ -1,0 +1,117 @@
+//! A session out of this process, or into it.
+
+use std::rc::Rc;
+
+use weir_model::ProxyProtocol;
+
+use super::{Fate, Phase, Session, bulk};
+use crate::context::{Context, Local};
+use crate::handover::{Handed, TAKEN_ALONG_MAX, Tunnel};
+use crate::slab::Key;
+use crate::socket;
+use crate::transport::Transport;
+
+impl Session {
+    /// Whether another process can go on with it as it is now.
+    pub(crate) fn can_be_handed(&self, cx: &Context) -> bool {
+        if self.transport.is_secure() {
+            return false;
+        }
+        match self.phase {
+            Phase::Request => !self.owes() && self.input.len() <= TAKEN_ALONG_MAX,
+            Phase::Tunnel => {
+                let upstream = cx.upstreams.get(self.server);
+                let along = self.request.len() - self.sent + self.stuck.len() - self.taken;
+                upstream.is_some_and(|upstream| !upstream.transport.is_secure())
+                    && along <= TAKEN_ALONG_MAX
+                    && !bulk::holds(&self.up)
+                    && !bulk::holds(&self.down)
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes it apart; `None` if it cannot be handed after all, and then it is over.
+    pub(crate) fn hand(mut self, cx: &mut Context) -> Option<Handed> {
+        if let Some(note) = self.note.take() {
+            // The other process writes the line.
+            cx.forget(note);
+        }
+        cx.pipes.give(self.up.take());
+        cx.pipes.give(self.down.take());
+        let service = &self.local.service;
+        let name = service.name.clone();
+        let tunnel = match self.phase {
+            Phase::Tunnel => {
+                let upstream = cx.upstreams.remove(self.server)?;
+                upstream.target.give_back();
+                // The other process has the same open socket: closing this descriptor would not end the watch.
+                socket::unwatch(&cx.epoll, &upstream.transport);
+                Some(Tunnel {
+                    server: upstream.transport.into_plain()?,
+                    pool: service.pools.get(self.pool)?.pool.clone(),
+                    name: upstream.target.name.clone(),
+                    port: upstream.port,
+                    to_server: self.request.split_off(self.sent),
+                    to_client: self.stuck.split_off(self.taken),
+                    client_ended: self.client_ended,
+                    server_told: self.server_told_end,
+                    server_ended: self.server_ended,
+                    client_told: self.told_end,
+                })
+            }
+            _ => None,
+        };
+        if self.watched {
+            socket::unwatch(&cx.epoll, &self.transport);
+        }
+        Some(Handed {
+            service: name,
+            client: self.transport.into_plain()?,
+            peer: self.peer,
+            port: self.port,
+            spoken_to: self.spoken_to,
+            served: self.served,
+            input: self.input,
+            tunnel,
+        })
+    }
+
+    /// Of another process; its tunnel, if it has one, is `server` of pool number `pool`.
+    pub(crate) fn handed(handed: Handed, local: Rc<Local>, server: Key, pool: usize) -> Self {
+        let transport = Transport::plain(handed.client);
+        let mut session = Self::new(transport, handed.peer, handed.port, local);
+        session.spoken_to = handed.spoken_to;
+        session.served = handed.served;
+        session.input = handed.input;
+        if let Some(tunnel) = handed.tunnel {
+            session.phase = Phase::Tunnel;
+            session.server = server;
+            session.pool = pool;
+            session.place = usize::MAX;
+            session.request = tunnel.to_server;
+            session.stuck = tunnel.to_client;
+            session.client_ended = tunnel.client_ended;
+            session.server_told_end = tunnel.server_told;
+            session.server_ended = tunnel.server_ended;
+            session.told_end = tunnel.client_told;
+        }
+        session
+    }
+
+    /// Its first turn in this process.
+    pub(crate) fn resume(&mut self, key: Key, cx: &mut Context) -> Fate {
+        if self.phase == Phase::Tunnel {
+            self.begin_note(cx);
+        }
+        let timeouts = self.local.service.timeouts;
+        let ms = match self.phase {
+            Phase::Tunnel => timeouts.tunnel,
+            _ if self.local.service.protocol == ProxyProtocol::Tcp => timeouts.client,
+            _ if self.served && self.input.is_empty() => timeouts.idle,
+            _ => timeouts.request,
+        };
+        self.wait(key, cx, ms);
+        self.drive(key, cx)
+    }
+}

@@ -1,0 +1,130 @@
+//! A worker's clients to another process, and from one.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use super::Worker;
+use crate::context::{Local, Ready, Upstream, token};
+use crate::handover::{Handed, Tunnel};
+use crate::session::Session;
+use crate::slab::Key;
+use crate::socket;
+use crate::transport::Transport;
+use crate::wheel::Deadline;
+
+impl Worker {
+    /// Once per wake-up: is another process to have the clients, or has one sent some?
+    pub(super) fn look_for_handover(&mut self) {
+        if self.shared.handing.load(Acquire) && !self.cx.handing {
+            self.outlet = self.shared.outlet();
+            self.cx.handing = true;
+            self.cx.draining = true;
+            // The other process takes clients by the same sockets.
+            for key in self.listening.keys() {
+                self.pause(key);
+                self.listening.remove(key);
+            }
+            self.cx.end_idle_of(|_| false);
+            for key in self.sessions.keys() {
+                self.hand(key);
+            }
+        }
+        let arrivals = self.shared.arrivals.load(Acquire);
+        if arrivals != self.arrivals {
+            self.arrivals = arrivals;
+            for handed in self.shared.inbox.take(self.cx.worker) {
+                match &self.outlet {
+                    // Came just before the way onwards was open.
+                    Some(outlet) => drop(outlet.send(handed)),
+                    None => self.take_over(handed),
+                }
+            }
+        }
+    }
+
+    /// Hands a session over, if it is one that can be.
+    pub(super) fn hand(&mut self, key: Key) {
+        let Some(outlet) = &self.outlet else { return };
+        let can = |session: &Session| session.can_be_handed(&self.cx);
+        if !self.sessions.get(key).is_some_and(can) {
+            return;
+        }
+        let Some(session) = self.sessions.remove(key) else {
+            return;
+        };
+        let service = Arc::clone(&session.local.service);
+        service.clients.fetch_sub(1, Relaxed);
+        service.counters.of(self.cx.worker).present.sub(1);
+        if let Some(handed) = session.hand(&mut self.cx) {
+            // Nobody takes it if the other process is gone: then it ends here.
+            let _ = outlet.send(handed);
+        }
+    }
+
+    fn take_over(&mut self, mut handed: Handed) {
+        let named = |local: &Rc<Local>| local.service.name == handed.service;
+        let locals = self.listening.keys().into_iter();
+        let mut locals = locals.filter_map(|key| self.listening.get(key).map(|l| &l.local));
+        let Some(local) = locals.find(|local| named(local)).cloned() else {
+            tracing::warn!(
+                service = handed.service,
+                "a connection for a service that is not there"
+            );
+            return;
+        };
+        let mut server = (Key::NONE, 0);
+        if let Some(tunnel) = &mut handed.tunnel {
+            match self.take_server(&local, tunnel) {
+                Some(found) => server = found,
+                None => {
+                    tracing::warn!(
+                        server = tunnel.name,
+                        "a connection to a server that is not there"
+                    );
+                    return;
+                }
+            }
+        }
+        let service = &local.service;
+        service.clients.fetch_add(1, Relaxed);
+        service.counters.of(self.cx.worker).present.add(1);
+        let session = Session::handed(handed, Rc::clone(&local), server.0, server.1);
+        let key = self.sessions.insert(session);
+        if let Some(upstream) = self.cx.upstreams.get_mut(server.0) {
+            upstream.session = key;
+        }
+        self.turn(key, Session::resume);
+    }
+
+    /// The tunnel's server among the service's own, with the number of its pool.
+    fn take_server(&mut self, local: &Local, tunnel: &mut Tunnel) -> Option<(Key, usize)> {
+        let pools = &local.service.pools;
+        let pool = pools.iter().position(|pool| pool.pool == tunnel.pool)?;
+        let mut list = pools[pool].list.iter();
+        let target = list.find(|target| target.name == tunnel.name)?;
+        let key = self.cx.upstreams.insert(Upstream {
+            transport: Transport::plain(tunnel.server.try_clone().ok()?),
+            target: Arc::clone(target),
+            port: tunnel.port,
+            session: Key::NONE,
+            ready: Ready {
+                readable: true,
+                writable: true,
+                ..Ready::default()
+            },
+            input: Vec::new(),
+            reused: false,
+            introduced: true,
+            deadline: Deadline::default(),
+        });
+        let upstream = self.cx.upstreams.get(key)?;
+        let token = token::of(token::SERVER, key);
+        if socket::watch(&self.cx.epoll, &upstream.transport, token).is_err() {
+            self.cx.upstreams.remove(key);
+            return None;
+        }
+        target.load.active.fetch_add(1, Relaxed);
+        Some((key, pool))
+    }
+}

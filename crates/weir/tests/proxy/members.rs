@@ -1,0 +1,109 @@
+//! Servers from a file that another program writes.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::keeper::{Comers, until};
+use super::{Client, GET, Origin, Seat, configuration};
+
+fn with_file(seat: &Seat, servers: &[SocketAddr]) -> String {
+    let file = seat.directory.join("members");
+    let text = configuration(seat.listen, "http", servers, "");
+    let key = format!("[pool.p]\nservers_file = \"{}\"\n", file.display());
+    text.replace("[pool.p]\n", &key)
+}
+
+fn names(seat: &Seat) -> Vec<String> {
+    let status = seat.status();
+    let servers = status["services"][0]["servers"]
+        .as_array()
+        .expect("servers");
+    let names = servers
+        .iter()
+        .map(|server| server["address"].as_str().expect("a name"));
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn servers_come_and_go_with_the_file_and_no_request_fails() {
+    let (one, two) = (Origin::start("one"), Origin::start("two"));
+    let seat = Seat::start("http", &[one.address()], "");
+    let file = seat.directory.join("members");
+    seat.reload(&with_file(&seat, &[one.address()]));
+    // As writers do who want no reader to see a half.
+    let write = |text: &str| {
+        let made = file.with_extension("new");
+        fs::write(&made, text).expect("written");
+        fs::rename(&made, &file).expect("renamed");
+    };
+    let comers = Comers::start(seat.listen);
+    let rounds = if std::env::var_os("WEIR_SOAK").is_some() {
+        600
+    } else {
+        20
+    };
+    for round in 0..rounds {
+        // One server of two is not more than half: it is believed.
+        let text = match round % 2 {
+            0 => format!("[\"{}\", \"{}\"]", one.address(), two.address()),
+            _ => format!("# one is left\n{} weight=2\n", one.address()),
+        };
+        write(&text);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    write(&format!("{}\n", two.address()));
+    let both = [one.address().to_string(), two.address().to_string()];
+    until("both servers", || names(&seat) == both);
+    let before = two.connections();
+    until("clients of the new one", || two.connections() > before);
+    let [served, refused, broken] = comers.end();
+    println!("{served} served over {rounds} changes");
+    assert_eq!((refused, broken), (0, 0));
+}
+
+#[test]
+fn a_list_that_cannot_be_believed_changes_nothing() {
+    let origins: Vec<Origin> = (0..3).map(|_| Origin::start("o")).collect();
+    let all: Vec<String> = origins
+        .iter()
+        .map(|origin| origin.address().to_string())
+        .collect();
+    let mut seat = Seat::start("http", &[origins[0].address()], "");
+    let file = seat.directory.join("members");
+    fs::write(&file, all.join("\n")).expect("written");
+    seat.reload(&with_file(&seat, &[]));
+    assert_eq!(names(&seat), all);
+    let problem = || {
+        let status = seat.status();
+        status["sources"][0]["problem"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    assert_eq!(problem(), "");
+    for (text, word) in [
+        ("nonsense", "nonsense"),
+        (all[1].as_str(), "shrank"),
+        ("", "shrank"),
+    ] {
+        fs::write(&file, text).expect("written");
+        until(word, || problem().contains(word));
+        assert_eq!(names(&seat), all);
+    }
+    let (_, shown) = seat.weir(&["status"]);
+    assert!(
+        shown.contains("as they were before: it shrank from 3 servers to 0"),
+        "{shown}"
+    );
+    // Over a restart as well; a reload takes the list as it is.
+    fs::remove_file(&file).expect("removed");
+    assert!(seat.terminate().success());
+    seat.start_again();
+    assert_eq!(names(&seat), all);
+    fs::write(&file, &all[2]).expect("written");
+    assert!(seat.weir(&["reload"]).0);
+    assert_eq!(names(&seat), all[2..]);
+    let mut client = Client::connect(seat.listen);
+    assert!(client.ask(GET).0.starts_with("HTTP/1.1 200"));
+}

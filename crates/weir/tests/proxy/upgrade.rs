@@ -1,0 +1,187 @@
+//! One daemon after another: clients go over, or finish where they are; a program that does not start changes nothing.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::keeper::{Comers, until};
+use super::{Client, GET, Origin, Seat};
+
+fn rounds() -> u32 {
+    if std::env::var_os("WEIR_SOAK").is_some() {
+        100
+    } else {
+        5
+    }
+}
+
+/// Clients that stay, and do something again and again until told to stop; what failed is told in words.
+struct Stayers {
+    stop: Arc<AtomicBool>,
+    done: Arc<AtomicU64>,
+    threads: Vec<JoinHandle<Result<(), String>>>,
+}
+
+impl Stayers {
+    fn start(
+        to: SocketAddr,
+        count: usize,
+        work: impl Fn(&mut Client, u64) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        let (stop, done) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let work = Arc::new(work);
+        let stay = |_| {
+            let (stop, done, work) = (Arc::clone(&stop), Arc::clone(&done), Arc::clone(&work));
+            std::thread::spawn(move || {
+                let mut client = Client::connect(to);
+                let mut round = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    work(&mut client, round).map_err(|why| format!("round {round}: {why}"))?;
+                    round += 1;
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(())
+            })
+        };
+        let threads = (0..count).map(stay).collect();
+        Self {
+            stop,
+            done,
+            threads,
+        }
+    }
+
+    fn goes_on(&self) {
+        let before = self.done.load(Ordering::Relaxed);
+        let busy = |thread: &JoinHandle<_>| thread.is_finished();
+        until("clients that stay", || {
+            let failed = self.threads.iter().any(busy);
+            failed || self.done.load(Ordering::Relaxed) > before + 50
+        });
+    }
+
+    fn end(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            if let Err(why) = thread.join().expect("a client") {
+                panic!("{why}");
+            }
+        }
+        self.done.load(Ordering::Relaxed)
+    }
+}
+
+fn ask(client: &mut Client, _: u64) -> Result<(), String> {
+    client
+        .0
+        .write_all(GET.as_bytes())
+        .map_err(|e| e.to_string())?;
+    match client.response() {
+        Ok(Some((head, _))) if head.starts_with("HTTP/1.1 200") => Ok(()),
+        other => Err(format!("{other:?}")),
+    }
+}
+
+/// Sends octets that nobody else sends, and wants them back.
+fn echo(client: &mut Client, round: u64) -> Result<(), String> {
+    let sent: Vec<u8> = (0..2_000u64)
+        .flat_map(|at| (round * 7 + at).to_be_bytes())
+        .collect();
+    let mut back = vec![0; sent.len()];
+    client.0.write_all(&sent).map_err(|e| e.to_string())?;
+    client.0.read_exact(&mut back).map_err(|e| e.to_string())?;
+    (sent == back)
+        .then_some(())
+        .ok_or("other octets came back".to_owned())
+}
+
+#[test]
+fn upgrades_under_load_lose_nothing() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    let (comers, stayers) = (
+        Comers::start(seat.listen),
+        Stayers::start(seat.listen, 4, ask),
+    );
+    let mut pids = std::collections::BTreeSet::new();
+    for _ in 0..rounds() {
+        stayers.goes_on();
+        let (done, said) = seat.weir(&["upgrade"]);
+        assert!(done, "{said}");
+        pids.insert(said);
+    }
+    stayers.goes_on();
+    let asked = stayers.end();
+    let [served, refused, broken] = comers.end();
+    println!(
+        "{} upgrades: {asked} requests of clients that stay, {served} of others",
+        rounds()
+    );
+    assert_eq!((refused, broken), (0, 0));
+    assert_eq!(pids.len(), rounds() as usize, "{pids:?}");
+    // Every daemon's counts come with its last client.
+    until("all counts", || {
+        let status = seat.status();
+        status["services"][0]["requests"].as_u64() == Some(asked + u64::from(served))
+    });
+}
+
+#[test]
+fn tcp_connections_go_over_with_their_octets() {
+    let origin = Origin::start_tcp();
+    let seat = Seat::start("tcp", &[origin.address()], "");
+    let stayers = Stayers::start(seat.listen, 4, echo);
+    // One that waits while it has something under way.
+    let mut half = TcpStream::connect(seat.listen).expect("somebody listens");
+    half.write_all(b"hello, ").expect("it is taken");
+    for _ in 0..rounds() {
+        stayers.goes_on();
+        let (done, said) = seat.weir(&["upgrade"]);
+        assert!(done, "{said}");
+    }
+    stayers.goes_on();
+    half.write_all(b"world").expect("it is taken");
+    half.shutdown(std::net::Shutdown::Write)
+        .expect("it is open");
+    half.set_read_timeout(Some(Duration::from_secs(10)))
+        .expect("a timeout");
+    let mut text = String::new();
+    half.read_to_string(&mut text).expect("the end");
+    assert_eq!(text, "hello, world");
+    println!("{} upgrades: {} messages verified", rounds(), stayers.end());
+    assert_eq!(origin.connections(), 5, "none was made anew");
+}
+
+#[test]
+fn a_program_that_does_not_start_changes_nothing() {
+    let (one, two) = (Origin::start("one"), Origin::start("two"));
+    let mut seat = Seat::start("http", &[one.address(), two.address()], "");
+    let mut client = Client::connect(seat.listen);
+    ask(&mut client, 0).expect("an answer");
+    for (program, why) in [
+        ("/bin/false", "ended before it was ready"),
+        ("/nonexistent", "No such file"),
+    ] {
+        let (done, said) = seat.weir(&["upgrade", program]);
+        assert!(!done && said.contains(why), "{said}");
+        ask(&mut client, 1).expect("an answer");
+    }
+    // An operator's word and the file in force hold for the next one, whatever the file says by now.
+    let name = format!("p/{}", two.address());
+    assert!(seat.weir(&["server", &name, "drain"]).0);
+    std::fs::write(seat.directory.join("weir.toml"), "no configuration").expect("written");
+    let (done, said) = seat.weir(&["upgrade"]);
+    assert!(done, "{said}");
+    ask(&mut client, 2).expect("an answer");
+    let status = seat.status();
+    assert_eq!(
+        status["services"][0]["servers"][1]["state"], "drain",
+        "{status:#}"
+    );
+    // The keeper ends with the daemon that is in charge now, which finishes what it began.
+    assert!(seat.terminate().success());
+    assert!(TcpStream::connect(seat.listen).is_err());
+}
