@@ -159,7 +159,22 @@ impl Client {
         self.ask(Method::POST, "/v1/ipvsadm", request).await
     }
 
+    /// A daemon that was just killed may take a connection with it that it never read: whoever finds nobody there any more
+    /// is told so, as one who came a moment later.
     async fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, Error> {
+        let answer = self.ask_once(method, path, body).await;
+        if let Err(Error::Broken { .. }) = answer {
+            self.connect().await?;
+        }
+        answer
+    }
+
+    async fn ask_once<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
