@@ -27,11 +27,14 @@ int weir_xdp(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	struct packet p = {};
-	int reason = parse_packet(data, data_end, &p);
+	int reason = parse_packet(data, data_end, &p), concern;
 
 	if (reason == WEIR_PASS_NOT_IP)
 		return weir_verdict(WEIR_PASS_NOT_IP, XDP_PASS);
-	if (!concerns_us(&p) && !(frame_may_be_marked(data, data_end) && came_marked(ctx))) {
+	concern = concerns_us(&p);
+	if (!concern && frame_may_be_marked(data, data_end) && came_marked(ctx))
+		concern = CONCERN_TO;
+	if (!concern) {
 		/* A router's error names our flow only inside: any address may send it, to a client or to the director. */
 		if (reason == PARSE_OK && p.cold == PACKET_ICMP && length_fits(ctx, &p))
 			bpf_tail_call(ctx, &weir_stages, WEIR_STAGE_ICMP);
@@ -44,7 +47,7 @@ int weir_xdp(struct xdp_md *ctx)
 	if (!length_fits(ctx, &p))
 		return weir_verdict(WEIR_DROP_BAD_LENGTH, XDP_DROP);
 	if (p.cold == PACKET_PLAIN)
-		return balance(ctx, &p, 0);
+		return balance(ctx, &p, concern, 0);
 	if (p.cold == PACKET_ICMP)
 		bpf_tail_call(ctx, &weir_stages, WEIR_STAGE_ICMP);
 	else if (p.cold != PACKET_OTHER_PROTO)
@@ -84,7 +87,7 @@ int weir_stage_fragment(struct xdp_md *ctx)
 		return weir_verdict(WEIR_PASS_PROTOCOL, XDP_PASS);
 	/* An identification that comes round again must not find the old note. */
 	fragment_forget(p);
-	verdict = balance(ctx, p, 1);
+	verdict = balance(ctx, p, CONCERN_TO, 1);
 	if (verdict == XDP_PASS)
 		fragment_remember_pass(p);
 	return verdict;

@@ -9,15 +9,23 @@
 #include "lib/firewall_mark.h"
 #include "lib/forward.h"
 #include "lib/fragment_table.h"
-#include "lib/front.h"
-#include "lib/reply.h"
+#include "lib/front_reply.h"
 
-/* Does the packet concern Weir? The filter has no false negatives, and what passes it falsely is found out later. */
+/* How a packet concerns Weir. */
+#define CONCERN_NONE 0
+#define CONCERN_TO   1 /* by its destination, and perhaps its source as well */
+#define CONCERN_FROM 2 /* by its source alone */
+
+/* The filter has no false negatives, and what passes it falsely is found out later. */
 static __always_inline int concerns_us(const struct packet *p)
 {
 	struct weir_filter *filter = WEIR_LOOKUP(weir_filters, 0);
 
-	return filter && (filter_hit(filter->to, &p->dst) || filter_hit(filter->from, &p->src));
+	if (!filter)
+		return CONCERN_NONE;
+	if (filter_hit(filter->to, &p->dst))
+		return CONCERN_TO;
+	return filter_hit(filter->from, &p->src) ? CONCERN_FROM : CONCERN_NONE;
 }
 
 /* ---- notes for later fragments ----------------------------------------------------------------------------------------- */
@@ -95,17 +103,24 @@ __noinline int syn_starts_anew(struct packet *p, struct flow *flow)
 	return state == WEIR_STATE_TIME_WAIT || state == WEIR_STATE_CLOSE;
 }
 
-static __always_inline int reply_from_server(struct xdp_md *ctx, struct packet *p, struct flow *flow, __u32 now,
-					     struct weir_settings *settings, int remember)
+/* Of a packet that met a reverse entry: 0 when it is no reply of a flow that lives. */
+static __always_inline int reply_from_server(struct packet *p, struct flow *flow, __u64 hash, __u32 now,
+					     struct weir_settings *settings, int remember, struct reply_way *way)
 {
 	struct reply reply;
+	__u32 state;
 
-	if (!reply_find(p, flow, now, settings, &reply))
-		return weir_verdict(WEIR_PASS_NO_FLOW, XDP_PASS);
-	reply_advance(p, &reply, flow->dest, now);
+	if (!reply_find(p, flow, now, settings, &reply)) {
+		front_forget_flow(flow->place);
+		return 0;
+	}
+	state = reply_advance(p, &reply, flow->dest, now);
+	reply_way_read(way, p, reply.cold);
 	if (remember)
 		fragment_remember_reply(p, flow->dest, reply.cold, now);
-	return forward_to_client(ctx, p, flow->dest, reply.cold, now);
+	else
+		front_note_reply(p, flow, way, state, hash, now);
+	return 1;
 }
 
 static __always_inline __u32 next_state(const struct packet *p, __u64 meta)
@@ -181,6 +196,8 @@ static __always_inline struct weir_entry *established(struct packet *p, struct f
 	}
 	*is |= NEW_ENDED | WEIR_DROP_SERVER_GONE << NEW_REASON_SHIFT;
 give_up:
+	if (!(META_FLAGS(flow->meta) & WEIR_FLOW_ONESIDED))
+		front_forget_flow(flow->place);
 	flow_release(flow->place, flow->meta);
 	return 0;
 }
@@ -307,13 +324,17 @@ static __always_inline int unbound(struct xdp_md *ctx, struct packet *p)
 	return no_server_gets(ctx, scratch->binding.service, scratch->binding.verdict);
 }
 
-/* The way of a packet that has ports. `remember` is a constant: the first fragment of a datagram leaves a note of its way. */
-static __always_inline int balance(struct xdp_md *ctx, struct packet *p, int remember)
+/*
+ * The way of a packet that has ports. `concern` is what concerns_us() said. `remember` is a constant: the first fragment of a
+ * datagram leaves a note of its way.
+ */
+static __always_inline int balance(struct xdp_md *ctx, struct packet *p, int concern, int remember)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
 	__u32 is = NEW_MISSED, now;
 	struct flow flow = {};
 	struct weir_entry *entry;
+	struct reply_way way;
 	struct weir_dest *dest;
 	__u64 hash;
 
@@ -321,7 +342,9 @@ static __always_inline int balance(struct xdp_md *ctx, struct packet *p, int rem
 		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
 	now = weir_tick();
 	hash = packet_hash(p);
-	if (!remember && front_knows(p, &flow, hash, now, settings))
+	if (!remember && concern == CONCERN_FROM && front_knows_reply(p, &flow, hash, now, settings, &way))
+		goto reply;
+	if (!remember && concern == CONCERN_TO && front_knows(p, &flow, hash, now, settings))
 		goto known;
 	if (flood_meets(p, now, settings))
 		is |= NEW_FLOODED;
@@ -329,8 +352,11 @@ static __always_inline int balance(struct xdp_md *ctx, struct packet *p, int rem
 	if (entry)
 		is &= ~NEW_MISSED;
 	if (entry && META_KIND(flow.meta) != WEIR_KIND_FORWARD) {
-		if (META_KIND(flow.meta) == WEIR_KIND_REVERSE)
-			return reply_from_server(ctx, p, &flow, now, settings, remember);
+		if (META_KIND(flow.meta) == WEIR_KIND_REVERSE) {
+			if (!reply_from_server(p, &flow, hash, now, settings, remember, &way))
+				return weir_verdict(WEIR_PASS_NO_FLOW, XDP_PASS);
+			goto reply;
+		}
 		/* A template whose fingerprint happens to be this flow's. */
 		entry = 0;
 	}
@@ -347,7 +373,7 @@ static __always_inline int balance(struct xdp_md *ctx, struct packet *p, int rem
 		flow_advance(entry, flow.place, flow.dest, flow.meta, state, now);
 		if (state == WEIR_STATE_SYN_RECV && p->tcp_flags & TCP_SYN)
 			count_syn(flow.dest);
-		front_note(p, &flow, state, hash, now);
+		front_note_request(p, &flow, state, hash, now);
 	} else {
 		int bound = bind_new(ctx, p, &flow, hash, is);
 
@@ -366,6 +392,8 @@ known:
 		fragment_remember_request(p, flow.dest, flow.place, hash, now);
 	}
 	return forward_to_server(ctx, p, flow.dest, dest, flow.place, hash, now);
+reply:
+	return forward_to_client(ctx, p, flow.dest, &way, now);
 }
 
 #endif

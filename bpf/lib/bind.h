@@ -4,6 +4,7 @@
 #define WEIR_BIND_H
 
 #include "lib/flood.h"
+#include "lib/front_reply.h"
 #include "lib/schedule.h"
 #include "lib/service.h"
 #include "lib/template.h"
@@ -228,6 +229,7 @@ static __always_inline int bind_nat(struct packet *p, struct binding *b, __u32 d
 	result = reverse_insert(p, b->hash, b->service, dest->flags & WEIR_DEST_SNAT);
 	/* Here and not where it was met: a release's calls, down to the climb through a tree, do not fit below those. */
 	if (result == FLOW_OVERDUE) {
+		front_forget_flow(scratch->overdue);
 		flow_release(scratch->overdue, scratch->overdue_meta);
 		result = reverse_insert(p, b->hash, b->service, dest->flags & WEIR_DEST_SNAT);
 	}

@@ -5,6 +5,7 @@
 
 #include "lib/bind.h"
 #include "lib/encap.h"
+#include "lib/reply.h"
 #include "lib/rewrite.h"
 #include "lib/transmit.h"
 
@@ -130,16 +131,16 @@ static __always_inline int client_way(struct xdp_md *ctx, struct weir_addr *clie
 	return ifindex != 0;
 }
 
-/* A reply of a nat server: `cold` is the forward entry's. */
+/* A reply of a nat server. */
 static __always_inline int forward_to_client(struct xdp_md *ctx, struct packet *p, __u32 dest_id,
-					     struct weir_flow_cold *cold, __u32 now)
+					     const struct reply_way *way, __u32 now)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	struct hop hop;
 
 	if (ttl_used_up(data, data_end, p))
 		return refuse(ctx, WEIR_DROP_TTL, 0);
-	if (!client_way(ctx, &cold->src, cold->ifindex, now, &hop))
+	if (!client_way(ctx, way->client ? way->client : &p->dst, way->ifindex, now, &hop))
 		return weir_verdict(WEIR_DROP_NO_ROUTE, XDP_DROP);
 	if (WEIR_HOP_MTU(hop.link) && p->ip_len > WEIR_HOP_MTU(hop.link))
 		return refuse(ctx, WEIR_DROP_TOO_BIG, WEIR_HOP_MTU(hop.link));
@@ -147,10 +148,9 @@ static __always_inline int forward_to_client(struct xdp_md *ctx, struct packet *
 	data = (void *)(long)ctx->data;
 	data_end = (void *)(long)ctx->data_end;
 	ttl_decrement(data, data_end, p);
-	side_rewrite(data, data_end, p, 1, &cold->dst, cold->dport);
-	/* Its destination is the client already, but under snat. */
-	if (!addr_equal(&cold->src, &p->dst) || cold->sport != p->dport)
-		side_rewrite(data, data_end, p, 0, &cold->src, cold->sport);
+	side_rewrite(data, data_end, p, 1, &way->addr, way->port);
+	if (way->client)
+		side_rewrite(data, data_end, p, 0, way->client, way->client_port);
 	return transmit(ctx, &hop, 0, packet_tagged(p));
 }
 

@@ -3,9 +3,9 @@
  * The front: flows whose packet of this tick was seen already, in a small table before the large one. Places of the flow table
  * lie scattered over as many pages as there are buckets, and a processor that forwards thousands of flows spends more time on
  * finding those pages than on anything else. A flow's further packets of the same tick change nothing in its entry, so that
- * they need not go there: only where replies do not pass, where the flow is established or UDP's, and for packets that are no
- * more than an ACK or a datagram. Whatever else happens to a flow, a packet of its or user space must still take effect at
- * once: such packets take the flow out of the front, and the server's row is asked each time.
+ * they need not go there: only where the flow is established or UDP's, and for packets that are no more than an ACK or a
+ * datagram; and not under snat, whose source stands in the table. Whatever else happens to a flow, a packet of its or user space must still take effect at
+ * once: such packets take the flow out of the front, and the server's row is asked each time. Under nat, see lib/front_reply.h.
  *
  * A set is one cache line. What is not of this tick is free; a set that is full keeps what it has, and the rest goes by the
  * flow table as ever.
@@ -96,12 +96,23 @@ static __always_inline void front_forget(__u64 hash)
 			set->ways[i].tick = 0;
 }
 
+/* Whether the front says enough of a flow to forward it. */
+static __always_inline int front_holds(const struct flow *flow)
+{
+	struct weir_dest *dest;
+
+	if (META_FLAGS(flow->meta) & WEIR_FLOW_ONESIDED)
+		return 1;
+	dest = WEIR_LOOKUP(weir_dests, flow->dest);
+	return dest && !(dest->flags & WEIR_DEST_SNAT);
+}
+
 /* After a packet that met its entry and left it in `state`. */
 static __always_inline void front_note(const struct packet *p, const struct flow *flow, __u32 state, __u64 hash, __u32 now)
 {
 	if (!front_suits(p))
 		front_forget(hash);
-	else if (META_FLAGS(flow->meta) & WEIR_FLOW_ONESIDED && (state == WEIR_STATE_ESTABLISHED || state == WEIR_STATE_UDP))
+	else if ((state == WEIR_STATE_ESTABLISHED || state == WEIR_STATE_UDP) && front_holds(flow))
 		front_learn(flow, hash, now);
 }
 

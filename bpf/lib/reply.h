@@ -39,13 +39,34 @@ static __always_inline int reply_find(const struct packet *p, const struct flow 
 	return reply->cold != 0;
 }
 
-static __always_inline void reply_advance(const struct packet *p, const struct reply *reply, __u32 dest_id, __u32 now)
+/* Answers the flow's state after it. */
+static __always_inline __u32 reply_advance(const struct packet *p, const struct reply *reply, __u32 dest_id, __u32 now)
 {
 	__u32 state = p->proto == PROTO_TCP ?
 			      tcp_next_state(META_STATE(reply->meta), TCP_VIEW_OUTPUT, p->tcp_flags) :
 			      WEIR_STATE_UDP;
 
 	flow_advance(reply->forward, reply->place, dest_id, reply->meta, state, now);
+	return state;
+}
+
+/* What a reply becomes, and the device to send it by where the kernel tells no way. */
+struct reply_way {
+	struct weir_addr addr; /* its source: the VIP */
+	__be16 port;
+	__be16 client_port;
+	__u32 ifindex;
+	struct weir_addr *client; /* its destination under snat, 0 = the one it has */
+};
+
+/* `cold` is the forward entry's. */
+static __always_inline void reply_way_read(struct reply_way *way, const struct packet *p, struct weir_flow_cold *cold)
+{
+	way->addr = cold->dst;
+	way->port = cold->dport;
+	way->ifindex = cold->ifindex;
+	way->client = cold->sport == p->dport && addr_equal(&cold->src, &p->dst) ? 0 : &cold->src;
+	way->client_port = cold->sport;
 }
 
 #endif

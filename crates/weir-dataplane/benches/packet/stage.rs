@@ -55,14 +55,14 @@ const LADDER: [Cut; 7] = [
     cut(
         "time, keyed hash",
         BALANCE,
-        "\tif (!remember && front_knows(",
-        "&b",
+        "\tif (!remember && concern == CONCERN_FROM && front_knows_reply(",
+        "&hash",
     ),
     cut(
         "front table, server row",
         BALANCE,
-        "\tdest = WEIR_LOOKUP(weir_dests, b.flow.dest);\n\tif (!dest)\n\t\treturn weir_verdict(",
-        "&b",
+        "\tdest = WEIR_LOOKUP(weir_dests, flow.dest);\n\tif (!dest)\n\t\treturn weir_verdict(",
+        "&flow",
     ),
     cut(
         "next hop",

@@ -73,13 +73,13 @@ type Stage = (&'static str, Vec<Edit>);
 
 /// Up to the flow's server.
 fn arrival(known: &Known) -> Vec<Stage> {
-    let parse = "int reason = PARSE_OK;\n\n\tif (data + 54 > data_end)\n\t\treturn XDP_ABORTED;\n\
+    let parse = "int reason = PARSE_OK, concern;\n\n\tif (data + 54 > data_end)\n\t\treturn XDP_ABORTED;\n\
         \tp.src = addr_from_v4(*(__be32 *)(data + 26));\n\tp.dst = addr_from_v4(*(__be32 *)(data + 30));\n\
         \tp.sport = *(__be16 *)(data + 34);\n\tp.dport = *(__be16 *)(data + 36);\n\
         \tp.proto = 6;\n\tp.family = 4;\n\tp.tcp_flags = 0x10;\n\tp.l3 = 14;\n\tp.l4 = 34;\n\tp.ip_len = 50;\n\
         \tif (reason == WEIR_PASS_NOT_IP)";
     let front = format!(
-        "b.flow.place = WEIR_NO_PLACE;\n\tb.flow.dest = {};\n\tif (1)",
+        "flow.place = WEIR_NO_PLACE;\n\tflow.dest = {};\n\tif (1)",
         known.dest
     );
     vec![
@@ -87,7 +87,7 @@ fn arrival(known: &Known) -> Vec<Stage> {
             "parse",
             vec![instead(
                 MAIN,
-                "int reason = parse_packet(data, data_end, &p);\n\n\tif (reason == WEIR_PASS_NOT_IP)",
+                "int reason = parse_packet(data, data_end, &p), concern;\n\n\tif (reason == WEIR_PASS_NOT_IP)",
                 parse,
             )],
         ),
@@ -97,7 +97,7 @@ fn arrival(known: &Known) -> Vec<Stage> {
                 first(
                     "lib/balance.h",
                     "concerns_us(const struct packet *p)\n{\n",
-                    "return 1;",
+                    "return CONCERN_TO;",
                 ),
                 first(
                     MAIN,
@@ -126,7 +126,7 @@ fn arrival(known: &Known) -> Vec<Stage> {
             "front table, server row",
             vec![instead(
                 "lib/balance.h",
-                "if (!remember && front_knows(p, &b.flow, b.hash, b.now, settings))",
+                "if (!remember && concern == CONCERN_TO && front_knows(p, &flow, hash, now, settings))",
                 &front,
             )],
         ),
