@@ -226,6 +226,8 @@ pub struct ServerStatus {
     pub removed: bool,
     /// Away for what clients' packets say of it.
     pub ejected: Option<Ejection>,
+    /// SYNs that went to it, and flows that became established, since the server was made.
+    pub handshakes: (u64, u64),
     /// Thousandths of its weight, while slow start keeps it low.
     pub slow_start: Option<u32>,
     /// Its checks; none while they are suspended.

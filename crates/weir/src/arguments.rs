@@ -159,8 +159,8 @@ pub(crate) enum Command {
     },
     /// Hold new connections while a command runs
     Protect(Protect),
-    /// Find what would break balancing here (not built yet)
-    Doctor(Rest),
+    /// Find what would break balancing here
+    Doctor(Doctor),
     /// A live view (not built yet)
     Top(Rest),
 }
@@ -283,8 +283,18 @@ pub(crate) enum RealServer {
         #[arg(long)]
         json: bool,
     },
-    /// Diagnose (not built yet)
-    Doctor(Rest),
+    /// Find what keeps this machine from serving its VIPs
+    Doctor(Doctor),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// Mend what Weir itself had set
+    #[arg(long)]
+    pub(crate) fix: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

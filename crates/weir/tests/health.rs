@@ -250,3 +250,45 @@ fn what_a_failing_check_removes_meets_on_remove() {
     wait_for_states(&world, &["up"]);
     assert_eq!(counted(start_ab(&world, 100)), (100, 0));
 }
+
+#[test]
+fn programs_are_told_of_pools_and_services() {
+    if !privileged() {
+        return;
+    }
+    let mut world = prepared(1);
+    let told = world.path("told");
+    let notify = format!(
+        "notify = [\"/bin/sh\", \"-c\", \"echo pool=$WEIR_POOL server=$WEIR_SERVER service=$WEIR_SERVICE $WEIR_FROM $WEIR_TO >> {}\"]",
+        told.display()
+    );
+    world.start_director(&config(&[0], &notify, HTTP));
+    wait_for_states(&world, &["up"]);
+    let lines = |line: &str| {
+        let told = std::fs::read_to_string(&told).unwrap_or_default();
+        told.lines().filter(|told| *told == line).count()
+    };
+    let told_once = |lines_wanted: &[&str]| {
+        wait_for(&format!("{lines_wanted:?}"), PATIENCE, || {
+            lines_wanted.iter().all(|line| lines(line) == 1)
+        });
+    };
+    world.kill_nginx(0);
+    wait_for_states(&world, &["down"]);
+    told_once(&[
+        "pool=web server= service= up down",
+        "pool=web server= service=web up down",
+    ]);
+    world.start_nginx_on("server0", 0, "");
+    wait_for_states(&world, &["up"]);
+    told_once(&[
+        "pool=web server= service= down up",
+        "pool=web server= service=web down up",
+    ]);
+    // An operator's word takes the pool's last server away as well.
+    let server = format!("web/{}", Family::V4.server(0));
+    world.says(&["server", &server, "drain"]);
+    wait_for("the second time", PATIENCE, || {
+        lines("pool=web server= service=web up down") == 2
+    });
+}

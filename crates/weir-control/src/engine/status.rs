@@ -217,6 +217,7 @@ impl Engine {
                 .ejection(&service.pool, &dest.name)
                 .filter(|_| dest.removed.is_none() && !dest.sorry)
                 .cloned(),
+            handshakes: (live.syns, live.answered),
             slow_start: None,
             checks: Vec::new(),
         })

@@ -9,6 +9,7 @@
 
 mod apply;
 pub mod desired;
+mod doctor;
 mod error;
 pub mod plan;
 mod problem;
@@ -16,6 +17,7 @@ mod report;
 mod request;
 mod state;
 
+pub use doctor::doctor;
 pub use error::{Error, Result};
 pub use plan::Step;
 pub use problem::Problem;

@@ -59,6 +59,15 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
+/// How clients' TCP handshakes went, since the server was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Handshakes {
+    /// SYNs that went to the server, repeated ones too.
+    pub syns: u64,
+    /// Flows that became established.
+    pub finished: u64,
+}
+
 /// A server that is away for what clients' packets say of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ejected {
@@ -206,6 +215,9 @@ pub struct Server {
     /// Away for what clients' packets say of it, apart from any check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ejected: Option<Ejected>,
+    /// How its clients' TCP handshakes went; absent where none began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handshakes: Option<Handshakes>,
     /// Its checks; none while they are suspended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<Check>,
@@ -343,6 +355,9 @@ impl From<&ServerStatus> for Server {
             overridden: status.overridden.clone(),
             removed: status.removed,
             ejected: status.ejected.as_ref().map(Ejected::from),
+            handshakes: Some(status.handshakes)
+                .filter(|(syns, _)| *syns > 0)
+                .map(|(syns, finished)| Handshakes { syns, finished }),
             slow_start: status.slow_start,
             checks: status.checks.iter().map(Check::from).collect(),
             active_connections: status.active_connections,

@@ -332,6 +332,7 @@ fn server(
         removed: dest.removed.is_some(),
         slow_start: None,
         ejected: None,
+        handshakes: None,
         checks: Vec::new(),
         active_connections: live.active,
         inactive_connections: live.inactive,

@@ -84,6 +84,7 @@ impl From<&ProxyServerStatus> for Server {
             removed: false,
             slow_start: status.slow_start,
             ejected: None,
+            handshakes: None,
             checks: status.checks.iter().map(Check::from).collect(),
             active_connections: numbers.active,
             inactive_connections: numbers.idle,

@@ -33,6 +33,7 @@ fn server(address: &str, forward: Forward, active: u64) -> ServerStatus {
         removed: false,
         slow_start: None,
         ejected: None,
+        handshakes: (0, 0),
         checks: Vec::new(),
     }
 }

@@ -2,6 +2,7 @@
 
 mod check;
 mod clean;
+mod doctor;
 mod explain;
 mod import;
 mod ipvsadm;
@@ -47,7 +48,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome {
         Command::Import(import) => import::import(import),
         Command::Upgrade { path } => upgrade::upgrade(places, path.as_deref()),
         Command::Protect(arguments) => protect::protect(places, arguments),
-        Command::Doctor(_) => Err(Failure::not_built("doctor")),
+        Command::Doctor(arguments) => doctor::director(places, arguments),
         Command::Top(_) => Err(Failure::not_built("top")),
     }
 }

@@ -24,7 +24,7 @@ pub(super) fn real_server(places: &Places, command: &RealServer) -> Outcome {
             block_on(real_server::down(&options, &request))?.map_err(Failure::failed)?
         }
         RealServer::Show { json } => return show(&options, *json),
-        RealServer::Doctor(_) => return Err(Failure::not_built("real-server doctor")),
+        RealServer::Doctor(arguments) => return super::doctor::server(&options, arguments),
     };
     told(&steps)
 }

@@ -1,0 +1,305 @@
+//! `weir doctor`: what on and around the director would break balancing.
+//!
+//! Reads the configuration, the kernel's settings, the daemon's status and the neighbours on the wire. It changes nothing: what
+//! Weir itself has set its daemon keeps as it is, and the rest is the operator's.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::{Duration, Instant};
+
+use weir_model::{Desired, Forward};
+use weir_netlink::{Link, NetState, Netlink, Sysctl, resolve};
+use weir_sys::FrameSocket;
+use weir_wire::{ArpOperation, ArpPacket, MacAddr, Packet};
+
+use super::Ailment;
+use crate::status::Report;
+
+/// How long answers to ARP are waited for.
+const LISTENING: Duration = Duration::from_millis(300);
+const ETHERTYPE_ARP: u16 = 0x0806;
+
+/// What is wrong here, by the configuration and, where a daemon answers, its status.
+///
+/// # Errors
+/// The network cannot be read.
+pub async fn director(
+    desired: &Desired,
+    status: Option<&Report>,
+) -> Result<Vec<Ailment>, weir_netlink::Error> {
+    let netlink = Netlink::open()?;
+    let servers: BTreeSet<IpAddr> = desired
+        .pools
+        .iter()
+        .flat_map(|pool| pool.servers.iter().chain(&pool.sorry))
+        .map(|server| server.address)
+        .collect();
+    let state = netlink.state(servers.iter().copied()).await?;
+    let mut found = Vec::new();
+    if status.is_none() {
+        found.push(
+            Ailment::new(
+                "no daemon runs",
+                "packets go on as they did, but no check takes a dead server out and nothing is mended",
+            )
+            .mend("weir run"),
+        );
+    }
+    found.extend(vips(desired, &state));
+    found.extend(ways(&servers, &state));
+    found.extend(nat(desired, &netlink, &state));
+    found.extend(sizes(desired, &state));
+    found.extend(claimants(desired, &state));
+    found.extend(status.into_iter().flat_map(by_status));
+    Ok(found)
+}
+
+/// VIPs that nobody has, and nobody adds.
+fn vips(desired: &Desired, state: &NetState) -> Vec<Ailment> {
+    if desired.node.vip_interface.is_some() {
+        return Vec::new();
+    }
+    let here: BTreeSet<IpAddr> = state.addresses.iter().map(|address| address.ip).collect();
+    let listeners = desired.services.iter().flat_map(|service| &service.listen);
+    let absent: BTreeSet<IpAddr> = listeners
+        .map(|listener| listener.address)
+        .filter(|address| !here.contains(address))
+        .collect();
+    let device = state.links.values().find(|link| !link.loopback && link.up);
+    let device = device.map_or("INTERFACE", |link| link.name.as_str());
+    absent
+        .into_iter()
+        .map(|vip| {
+            let length = if vip.is_ipv4() { 32 } else { 128 };
+            Ailment::new(
+                format!("the VIP {vip} is on no interface of this machine"),
+                "nobody answers ARP for it: unless a router sends its packets here, no client reaches it",
+            )
+            .mend(format!("ip addr add {vip}/{length} dev {device}"))
+        })
+        .collect()
+}
+
+/// Servers that no route or no neighbour leads to.
+fn ways(servers: &BTreeSet<IpAddr>, state: &NetState) -> Vec<Ailment> {
+    let mut found = Vec::new();
+    for server in servers {
+        let ways = resolve(*server, state);
+        if ways.is_empty() {
+            found.push(Ailment::new(
+                format!("no route leads to server {server}"),
+                "packets for it are dropped",
+            ));
+        } else if ways.iter().all(|way| !way.local && way.mac.is_none()) {
+            found.push(Ailment::new(
+                format!("nobody answers for server {server} on its segment"),
+                "the server is off, or its address, VLAN or cable is another",
+            ));
+        }
+    }
+    found
+}
+
+/// Under nat without source rewriting replies must come through here, and be let through.
+fn nat(desired: &Desired, netlink: &Netlink, state: &NetState) -> Vec<Ailment> {
+    let translated = desired.services.iter().filter(|service| {
+        let pool = desired.pool(&service.pool);
+        let mut servers = pool.into_iter().flat_map(|pool| &pool.servers);
+        service.snat.is_none() && servers.any(|it| it.forward_in(service) == Forward::Nat)
+    });
+    if translated.count() == 0 {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for device in state
+        .links
+        .values()
+        .filter(|link| link.up && !link.loopback)
+    {
+        let reads = |name: &str, key: &str| {
+            let sysctl = Sysctl::of_device(false, name, key).ok()?;
+            netlink.sysctl(&sysctl).ok()?.parse::<i64>().ok()
+        };
+        let redirects = reads(&device.name, "send_redirects").max(reads("all", "send_redirects"));
+        let forwards = reads(&device.name, "forwarding") == Some(1);
+        if forwards && redirects == Some(1) {
+            found.push(
+                Ailment::new(
+                    format!("{} sends ICMP redirects", device.name),
+                    "servers on the clients' segment are told to answer clients directly, past the director",
+                )
+                .mend(format!(
+                    "sysctl -w net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.{}.send_redirects=0",
+                    device.name
+                )),
+            );
+        }
+    }
+    found
+}
+
+/// Tunnels whose outer packets do not fit.
+fn sizes(desired: &Desired, state: &NetState) -> Vec<Ailment> {
+    const ETHERNET: u32 = 1500;
+    let mut devices = BTreeSet::new();
+    for service in &desired.services {
+        let pool = desired.pool(&service.pool);
+        for server in pool.into_iter().flat_map(|pool| &pool.servers) {
+            if server.forward_in(service) == Forward::Tunnel {
+                let ways = resolve(server.address, state);
+                devices.extend(ways.iter().map(|way| way.device));
+            }
+        }
+    }
+    let narrow = devices.iter().filter_map(|device| state.links.get(device));
+    narrow
+        .filter(|link: &&Link| link.mtu <= ETHERNET)
+        .map(|link| {
+            Ailment::new(
+                format!("tunnels leave by {}, whose MTU is {}", link.name, link.mtu),
+                "full packets of clients do not fit with another header: each client is told so by ICMP once, and one whose \
+                 network drops that hangs",
+            )
+            .mend(format!(
+                "ip link set {} mtu 1600, where the network carries it; or an MSS clamp on the servers: ip route change \
+                 default … advmss 1400",
+                link.name
+            ))
+        })
+        .collect()
+}
+
+/// Who else answers for a VIP on the segments of this machine.
+fn claimants(desired: &Desired, state: &NetState) -> Vec<Ailment> {
+    let vips: BTreeSet<Ipv4Addr> = desired
+        .services
+        .iter()
+        .flat_map(|service| &service.listen)
+        .filter_map(|listener| match listener.address {
+            IpAddr::V4(vip) => Some(vip),
+            IpAddr::V6(_) => None,
+        })
+        .collect();
+    let mut found = Vec::new();
+    let usable = |link: &&Link| link.up && link.carrier && !link.loopback;
+    for link in state.links.values().filter(usable) {
+        let Some(mac) = link.mac.map(|mac| MacAddr::new(mac.octets())) else {
+            continue;
+        };
+        // A segment that has none of these addresses' networks is asked too: that is what AnyIP and misplaced VIPs look like.
+        let sender = state.addresses.iter().find_map(|address| match address.ip {
+            IpAddr::V4(ip) if address.ifindex == link.index && !vips.contains(&ip) => Some(ip),
+            _ => None,
+        });
+        let Some(sender) = sender else { continue };
+        // A director without the right to ask finds nothing.
+        for (vip, other) in ask(link.index, mac, sender, &vips).unwrap_or_default() {
+            found.push(
+                Ailment::new(
+                    format!("{other} on {} answers ARP for the VIP {vip}", link.name),
+                    "clients and routers that hear it first send their packets there, past the director",
+                )
+                .mend(format!(
+                    "on that machine: weir real-server doctor, or sysctl -w net.ipv4.conf.all.arp_ignore=1 \
+                     net.ipv4.conf.all.arp_announce=2 (VIP {vip})"
+                )),
+            );
+        }
+    }
+    found
+}
+
+fn ask(
+    ifindex: u32,
+    mac: MacAddr,
+    sender: Ipv4Addr,
+    vips: &BTreeSet<Ipv4Addr>,
+) -> Result<BTreeSet<(Ipv4Addr, String)>, weir_sys::Error> {
+    let socket = FrameSocket::listening(ifindex, ETHERTYPE_ARP)?;
+    for vip in vips {
+        let question = Packet::ethernet(mac, MacAddr::BROADCAST).arp(&ArpPacket {
+            operation: ArpOperation::Request,
+            sender_mac: mac,
+            sender,
+            target_mac: MacAddr::ZERO,
+            target: *vip,
+        });
+        socket.send(ifindex, &question)?;
+    }
+    let (until, mut frame) = (Instant::now() + LISTENING, [0; 128]);
+    let mut claims = BTreeSet::new();
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let Some(length) = socket.receive_within(&mut frame, left)? else {
+            return Ok(claims);
+        };
+        let payload = frame.get(14..length).unwrap_or_default();
+        if let Ok(packet) = ArpPacket::parse(payload)
+            && packet.operation == ArpOperation::Reply
+            && vips.contains(&packet.sender)
+            && packet.sender_mac != mac
+        {
+            claims.insert((packet.sender, packet.sender_mac.to_string()));
+        }
+    }
+}
+
+/// What the daemon sees of services and servers.
+fn by_status(report: &Report) -> Vec<Ailment> {
+    let mut found = Vec::new();
+    for service in &report.services {
+        let name = &service.name;
+        let usable = service.servers.iter().any(|it| it.effective_weight > 0);
+        if !usable && !service.servers.is_empty() {
+            found.push(Ailment::new(
+                format!("service {name} has no server that takes clients"),
+                "every client is refused",
+            ));
+        }
+        for server in &service.servers {
+            if let Some(ejected) = &server.ejected {
+                found.push(Ailment::new(
+                    format!("server {} of {name} is ejected: {}", server.address, ejected.reason),
+                    "its clients' handshakes do not finish: it drops or resets SYNs, or something on the way does",
+                ));
+            }
+            if server.state == "down" {
+                found.push(Ailment::new(
+                    format!(
+                        "server {} of {name} is down: {}",
+                        server.address, server.reason
+                    ),
+                    "it gets no clients",
+                ));
+            }
+        }
+        found.extend(unfinished(service));
+    }
+    found
+}
+
+/// Servers get SYNs and no client ever finishes, whichever server it met: what comes from the VIP is lost on its way.
+fn unfinished(service: &crate::status::Service) -> Option<Ailment> {
+    const ENOUGH: u64 = 10;
+    let handshakes = |of: fn(&crate::status::Handshakes) -> u64| -> u64 {
+        let servers = service.servers.iter();
+        servers
+            .filter_map(|it| it.handshakes.as_ref().map(of))
+            .sum()
+    };
+    let (syns, finished) = (handshakes(|it| it.syns), handshakes(|it| it.finished));
+    if syns < ENOUGH || finished > 0 || service.forward == "nat" {
+        return None;
+    }
+    Some(
+        Ailment::new(
+            format!(
+                "{syns} SYNs reached the servers of {}, and no client ever finished",
+                service.name
+            ),
+            "the servers' answers come from the VIP: a router, switch or firewall upstream drops packets whose source does not \
+             belong there (reverse path filter, port security, source guard), or no server has the VIP",
+        )
+        .mend("a check with via = \"both\" tells which; then let packets from the VIP pass upstream"),
+    )
+}

@@ -1,0 +1,175 @@
+//! `weir real-server doctor`: what on this machine keeps it from serving its VIPs.
+//!
+//! Looks at what `up` set and others changed, and at what `up` does not touch: who listens, what answers ARP, which firewall
+//! drops. Nothing is changed without `fix`, and then only what `up` itself would do.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+
+use weir_netlink::{TcpState, tcp_sockets};
+
+use super::apply::Host;
+use super::desired::{Desired, Role};
+use super::plan::{self, Actual, Step};
+use super::state::{self, State};
+use super::{Options, Result, reconcile};
+use crate::doctor::Ailment;
+use weir_dataplane::real_server::object_id;
+
+/// What is wrong here; empty = nothing that can be seen from this machine.
+///
+/// # Errors
+/// The host cannot be read, or with `fix` a step is refused.
+pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Ailment>> {
+    let (desired, memory) = state::look(options)?;
+    let host = Host::open(options).await?;
+    let actual = host.actual()?;
+    let steps = plan::plan(&desired, &actual, &memory, object_id());
+    let mut found: Vec<Ailment> = steps.iter().map(ailment).collect();
+    if fix && !steps.is_empty() {
+        let mut state = State::open(options)?;
+        reconcile(&host, &mut state).await?;
+        state.save()?;
+        for one in &mut found {
+            one.mended = true;
+        }
+    }
+    found.extend(misplaced(&desired, &actual));
+    found.extend(unheard(&desired));
+    found.extend(exposed(&desired, &actual));
+    if desired.entries.is_empty() {
+        found.push(
+            Ailment::new(
+                "this machine is prepared for no VIP",
+                "under direct, tunnel and l3dsr a server must take packets for the VIP and be silent about it",
+            )
+            .mend("weir real-server up --forward direct --vip VIP"),
+        );
+    }
+    Ok(found)
+}
+
+/// A step that `up` would take is something that others undid.
+fn ailment(step: &Step) -> Ailment {
+    let why = match step {
+        Step::SetSysctl { name, .. } if name.ends_with("arp_ignore") => {
+            "this machine answers ARP for the VIP: clients and routers come here past the director"
+        }
+        Step::SetSysctl { name, .. } if name.ends_with("arp_announce") => {
+            "ARP requests of this machine carry the VIP as sender: neighbours learn the VIP here"
+        }
+        Step::SetSysctl { .. } => {
+            "packets of clients come in where their way back does not lead, and strict rp_filter drops them"
+        }
+        Step::Programs { .. } => {
+            "marked or encapsulated packets are not turned into the VIP's, or replies not into its"
+        }
+        Step::AddAddress { .. } => "packets for the VIP are not this machine's own: it drops them",
+        Step::RemovePrograms
+        | Step::RemoveAddress { .. }
+        | Step::RestoreSysctl { .. }
+        | Step::ForgetSysctl { .. }
+        | Step::ForgetAddress { .. } => "it was left over from what `down` has taken back",
+    };
+    Ailment::new(format!("not as it was set up: Weir would {step}"), why)
+        .mend("weir real-server doctor --fix")
+}
+
+/// VIPs where they do harm: on an interface of the segment, or with the segment's prefix length.
+fn misplaced(desired: &Desired, actual: &Actual) -> Vec<Ailment> {
+    let mut found = Vec::new();
+    for vip in desired.held_vips() {
+        for interface in &actual.interfaces {
+            let here = interface.addresses.iter().find(|(ip, _)| *ip == vip);
+            let Some((_, length)) = here else { continue };
+            let name = &interface.name;
+            let full = plan::host_prefix(vip);
+            if !interface.loopback {
+                found.push(
+                    Ailment::new(
+                        format!("the VIP {vip} is on {name}"),
+                        "an address of the interface that the question comes in by is answered whatever arp_ignore says, \
+                         1 included",
+                    )
+                    .mend(format!("ip addr del {vip}/{length} dev {name}")),
+                );
+            } else if *length != full {
+                found.push(
+                    Ailment::new(
+                        format!("the VIP {vip} has a prefix of {length} bits on {name}"),
+                        "the machine takes, and answers ARP for, every address of that prefix",
+                    )
+                    .mend(format!(
+                        "ip addr del {vip}/{length} dev {name} && ip addr add {vip}/{full} dev {name}"
+                    )),
+                );
+            }
+        }
+    }
+    found
+}
+
+/// TCP ports of VIPs at which nobody listens. Where the kernel does not tell, nothing is said.
+fn unheard(desired: &Desired) -> Vec<Ailment> {
+    let Ok(sockets) = tcp_sockets(&[TcpState::Listen]) else {
+        return Vec::new();
+    };
+    let listeners: Vec<SocketAddr> = sockets.iter().map(|socket| socket.local).collect();
+    let mut found = Vec::new();
+    let ports = desired.entries.iter().filter_map(|entry| {
+        let (first, last) = entry.ports?;
+        (first == last && entry.role.holds_vip()).then_some((entry.vip, first))
+    });
+    for (vip, port) in ports.collect::<BTreeSet<_>>() {
+        let at_port = || listeners.iter().filter(|local| local.port() == port);
+        if at_port().any(|local| hears(*local, vip)) {
+            continue;
+        }
+        let seen = match at_port().next() {
+            Some(other) => format!("only {other} listens on port {port}, not the VIP {vip}"),
+            None => format!("nobody listens on port {port}"),
+        };
+        found.push(
+            Ailment::new(seen, "clients' connections to the VIP are refused").mend(format!(
+                "let the server program listen on {}",
+                SocketAddr::new(vip, port)
+            )),
+        );
+    }
+    found
+}
+
+fn hears(local: SocketAddr, vip: IpAddr) -> bool {
+    let any = local.ip().is_unspecified();
+    local.ip() == vip || any && (local.is_ipv6() || vip.is_ipv4())
+}
+
+/// What others may have set besides: forwarding on a server sends packets for a VIP that is missing back to the director.
+fn exposed(desired: &Desired, actual: &Actual) -> Vec<Ailment> {
+    let direct = desired.entries.iter().any(|it| it.role == Role::Direct);
+    let vips = desired.held_vips();
+    let missing = |vip: &&IpAddr| {
+        let mut interfaces = actual.interfaces.iter();
+        !interfaces.any(|interface| interface.addresses.iter().any(|(ip, _)| ip == *vip))
+    };
+    let forwards = std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward")
+        .is_ok_and(|value| value.trim() == "1");
+    let gone: Vec<String> = vips
+        .iter()
+        .filter(missing)
+        .map(ToString::to_string)
+        .collect();
+    if !(direct && forwards) || gone.is_empty() {
+        return Vec::new();
+    }
+    vec![
+        Ailment::new(
+            format!(
+                "this machine forwards, and does not have {}",
+                gone.join(", ")
+            ),
+            "it sends clients' packets on, back to the director, until their TTL is used up",
+        )
+        .mend("weir real-server doctor --fix"),
+    ]
+}
