@@ -30,6 +30,8 @@ wrk                              | wrk            | load with keep-alive
 ldirectord                       | ldirectord     | peer: health checks for IPVS, driving weir ipvsadm
 openssl                          | openssl        | makes certificates in the tests, and speaks TLS as a peer
 keepalived                       | keepalived     | peer: its configuration check, beside weir import
+go                               | golang-go      | builds h2spec, the conformance suite of HTTP/2
+h2load                           | nghttp2-client | load by HTTP/2
 socat                            | socat          | UDP servers in the tests
 redis-server                     | redis-server   | peer of the redis check
 dnsmasq                          | dnsmasq-base   | peer of the dns check
@@ -52,7 +54,7 @@ present() {
   if [[ $1 == /* ]]; then
     compgen -G "$1" >/dev/null
   else
-    PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null
+    PATH="$PATH:/usr/sbin:/sbin:/usr/local/go/bin" command -v "$1" >/dev/null
   fi
 }
 

@@ -389,6 +389,13 @@ pub(crate) static POOL: Section = Section {
         )
         .known_as(&["ssl", "proxy_ssl"]),
         Key::new(
+            "http2",
+            Kind::Flag,
+            Default("false"),
+            "`http` services speak HTTP/2 with the servers: with `tls` as agreed on (ALPN), without it unasked. gRPC needs it.",
+            "http2 = true",
+        ),
+        Key::new(
             "notify",
             Kind::List(&Kind::Text),
             Absent("nobody is told"),
@@ -745,6 +752,15 @@ pub(crate) static SERVICE: Section = Section {
             "tls = { certificates = \"/etc/weir/certs\" }",
         )
         .known_as(&["ssl", "crt", "ssl_certificate"]),
+        Key::new(
+            "http2",
+            Kind::Flag,
+            Default("true"),
+            "Clients of an `http` service may speak HTTP/2: agreed on by TLS (ALPN), or without TLS where the client knows it \
+             beforehand.",
+            "http2 = false",
+        )
+        .known_as(&["alpn"]),
     ],
 };
 

@@ -206,6 +206,8 @@ pub struct Pool {
     pub on_remove: OnRemove,
     /// TLS with the servers, of proxy services; `None` = none.
     pub tls: Option<ServerTls>,
+    /// Proxy services speak HTTP/2 with the servers.
+    pub http2: bool,
     /// Checks of servers that have none of their own.
     pub checks: Vec<Check>,
     /// What follows from the states of the servers.
@@ -237,6 +239,7 @@ impl Pool {
             no_server: NoServer::default(),
             on_remove: OnRemove::default(),
             tls: None,
+            http2: false,
             checks: Vec::new(),
             health: Health::default(),
             hash_key: HashKey::default(),

@@ -168,6 +168,8 @@ pub struct Proxy {
     pub routes: Vec<Route>,
     /// TLS with its clients; `None` = none.
     pub tls: Option<ServiceTls>,
+    /// Whether clients may speak HTTP/2; of a `tcp` service nothing.
+    pub http2: bool,
     /// How long it waits for what.
     pub timeouts: ProxyTimeouts,
     /// How much it takes.
@@ -215,6 +217,7 @@ impl Proxy {
             pool: pool.into(),
             routes: Vec::new(),
             tls: None,
+            http2: true,
             timeouts: ProxyTimeouts::default(),
             limits: ProxyLimits::default(),
             limit_key: HashKey::default(),

@@ -10,13 +10,14 @@ use weir_http::Field;
 use weir_sys::{Clock, now_ns};
 
 use crate::balance::{Balance, Dice};
+use crate::h2::{Back, Bell, Owner, Strand, StrandEnd};
 use crate::log::Note;
 use crate::pipe::Pipes;
-use crate::plan::{Service, Target};
+use crate::plan::{Millis, Service, Target};
 use crate::queue::Inbox;
 use crate::slab::{Key, Slab};
 use crate::socket;
-use crate::tls::{Back, Channel};
+use crate::tls::{self, Channel};
 use crate::transport::Transport;
 use crate::wheel::{Deadline, Wheel};
 
@@ -88,6 +89,13 @@ pub(crate) struct Context {
     idle: Vec<Vec<Key>>,
     pub(crate) wheel: Wheel,
     pub(crate) idle_wheel: Wheel,
+    /// Of clients' HTTP/2 connections.
+    pub(crate) front_wheel: Wheel,
+    /// Servers' HTTP/2 connections; a place is empty while its connection has its turn.
+    pub(crate) backs: Slab<Option<Box<Back>>>,
+    pub(crate) back_wheel: Wheel,
+    /// HTTP/2 connections whose streams did something.
+    pub(crate) bell: Bell,
     /// Milliseconds of a clock that only goes forward, taken once per wake-up.
     pub(crate) now: u64,
     pub(crate) scratch: Vec<u8>,
@@ -117,13 +125,15 @@ pub(crate) mod token {
     pub(crate) const CLIENT: u64 = 1;
     pub(crate) const SERVER: u64 = 2;
     pub(crate) const WAKE: u64 = 3;
+    pub(crate) const FRONT: u64 = 4;
+    pub(crate) const BACK: u64 = 5;
 
     pub(crate) const fn of(kind: u64, key: Key) -> u64 {
-        kind << 62 | (key.generation as u64) << 32 | key.index as u64
+        kind << 60 | (key.generation as u64) << 32 | key.index as u64
     }
 
     pub(crate) const fn kind(token: u64) -> u64 {
-        token >> 62
+        token >> 60
     }
 
     pub(crate) const fn key(token: u64) -> Key {
@@ -149,6 +159,10 @@ impl Context {
             idle: Vec::new(),
             wheel: Wheel::new(now),
             idle_wheel: Wheel::new(now),
+            front_wheel: Wheel::new(now),
+            backs: Slab::new(),
+            back_wheel: Wheel::new(now),
+            bell: Bell::default(),
             now,
             scratch: vec![0; BODY_ROOM],
             out: Vec::with_capacity(HEAD_ROOM),
@@ -229,16 +243,9 @@ impl Context {
         target: &Arc<Target>,
         port: u16,
         session: Key,
-        tls: Option<&Back>,
+        tls: Option<&tls::Back>,
     ) -> rustix::io::Result<Key> {
-        let socket = socket::connect((target.address, port).into())?;
-        let transport = match tls {
-            None => Transport::plain(socket),
-            Some(back) => {
-                let channel = Channel::connect(&back.config, back.name(target.address));
-                Transport::secure(socket, channel.map_err(|_| Errno::INVAL)?)
-            }
-        };
+        let transport = reach(target, port, tls)?;
         let key = self.upstreams.insert(Upstream {
             transport,
             target: Arc::clone(target),
@@ -251,17 +258,81 @@ impl Context {
             deadline: Deadline::default(),
         });
         let watched = match self.upstreams.get(key) {
-            Some(upstream) => socket::watch(
-                &self.epoll,
-                &upstream.transport,
-                token::of(token::SERVER, key),
-            ),
+            Some(upstream) => upstream
+                .transport
+                .watch(&self.epoll, token::of(token::SERVER, key)),
             None => Ok(()),
         };
         if let Err(error) = watched {
             self.upstreams.remove(key);
             return Err(error);
         }
+        target.counters.of(self.worker).connections.add(1);
+        Ok(key)
+    }
+
+    /// A request for `session` over an HTTP/2 connection to the server, a new one where none has room.
+    pub(crate) fn open_stream(
+        &mut self,
+        target: &Arc<Target>,
+        port: u16,
+        session: Key,
+        tls: Option<&tls::Back>,
+        timeouts: &Millis,
+    ) -> rustix::io::Result<Key> {
+        let takes = |key: &Key| {
+            let back = self.backs.get(*key).and_then(Option::as_deref);
+            back.is_some_and(|back| back.takes(target, port))
+        };
+        let known = self.backs.keys().into_iter().find(takes);
+        let link = match known {
+            Some(link) => link,
+            None => self.open_back(target, port, tls, timeouts)?,
+        };
+        let Some(Some(back)) = self.backs.get_mut(link) else {
+            return Err(Errno::NOTCONN);
+        };
+        let token = token::of(token::BACK, link);
+        let strand = Strand::new(&self.bell, token, back.is_secure(), back.strand_state());
+        let strand = Rc::new(RefCell::new(strand));
+        back.add(Rc::clone(&strand));
+        let key = self.upstreams.insert(Upstream {
+            transport: Transport::strand(StrandEnd(Rc::clone(&strand))),
+            target: Arc::clone(target),
+            port,
+            session,
+            ready: Ready {
+                writable: true,
+                ..Ready::default()
+            },
+            input: Vec::new(),
+            reused: known.is_some(),
+            introduced: true,
+            deadline: Deadline::default(),
+        });
+        strand.borrow_mut().owner = Owner::Server(key);
+        Ok(key)
+    }
+
+    fn open_back(
+        &mut self,
+        target: &Arc<Target>,
+        port: u16,
+        tls: Option<&tls::Back>,
+        timeouts: &Millis,
+    ) -> rustix::io::Result<Key> {
+        let transport = reach(target, port, tls)?;
+        let back = Back::new(transport, target, port, timeouts.idle);
+        let key = self.backs.insert(Some(Box::new(back)));
+        let Some(Some(back)) = self.backs.get_mut(key) else {
+            return Err(Errno::NOTCONN);
+        };
+        if let Err(error) = back.watch(&self.epoll, token::of(token::BACK, key)) {
+            self.backs.remove(key);
+            return Err(error);
+        }
+        self.back_wheel
+            .set(&mut back.deadline, key, self.now + timeouts.connect);
         target.counters.of(self.worker).connections.add(1);
         Ok(key)
     }
@@ -286,7 +357,7 @@ impl Context {
             let upstream = self.upstreams.get_mut(key)?;
             if upstream.ready.ended
                 || upstream.ready.readable
-                || (checked && !socket::is_silent(&upstream.transport))
+                || (checked && !upstream.transport.is_silent())
             {
                 self.upstreams.remove(key);
                 continue;
@@ -305,7 +376,11 @@ impl Context {
         let target = Arc::clone(&upstream.target);
         upstream.session = Key::NONE;
         let id = upstream.target.id as usize;
-        let waits = stays && !self.draining && !upstream.ready.ended && !upstream.ready.readable;
+        let waits = stays
+            && !upstream.transport.is_strand()
+            && !self.draining
+            && !upstream.ready.ended
+            && !upstream.ready.readable;
         match self
             .idle
             .get_mut(id)
@@ -353,6 +428,19 @@ impl Context {
             self.end_idle(key);
         }
     }
+}
+
+/// Begins to connect.
+fn reach(target: &Target, port: u16, tls: Option<&tls::Back>) -> rustix::io::Result<Transport> {
+    let socket = socket::connect((target.address, port).into())?;
+    let Some(back) = tls else {
+        return Ok(Transport::plain(socket));
+    };
+    let channel = Channel::connect(&back.config, back.name(target.address));
+    Ok(Transport::secure(
+        socket,
+        channel.map_err(|_| Errno::INVAL)?,
+    ))
 }
 
 /// A service as a worker begins to have it.

@@ -11,6 +11,7 @@
 mod balance;
 mod context;
 mod error;
+mod h2;
 mod handover;
 mod limit;
 mod log;

@@ -170,6 +170,7 @@ pub(crate) struct Target {
     pub(crate) load: Arc<Load>,
     /// How it is connected to; a connection of another kind is another target's.
     pub(crate) tls: Option<ServerTls>,
+    pub(crate) http2: bool,
     /// What tells it apart in a hash; follows from its name.
     pub(crate) seed: u64,
     /// Who waits for a server of its pool.
@@ -191,6 +192,8 @@ pub(crate) struct Targets {
     pub(crate) pool: String,
     pub(crate) scheduler: Scheduler,
     pub(crate) tls: Option<Back>,
+    /// Servers speak HTTP/2.
+    pub(crate) http2: bool,
     /// Those of the pool in file order, then the backups, then the sorry server.
     pub(crate) list: Vec<Arc<Target>>,
     /// Where the backups begin, and where they end.
@@ -258,6 +261,8 @@ pub(crate) struct Service {
     pub(crate) concurrent: Option<Arc<Concurrent>>,
     pub(crate) limit_key: HashKey,
     pub(crate) tls: Option<Arc<ServerConfig>>,
+    /// Clients may speak HTTP/2.
+    pub(crate) http2: bool,
     pub(crate) timeouts: Millis,
     pub(crate) head: HeadLimits,
     pub(crate) retries: u32,

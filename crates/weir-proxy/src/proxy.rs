@@ -432,6 +432,7 @@ fn service(
             .map(|pool| targets(known, workers, proxy, pool))
             .collect::<Result<_>>()?,
         tls: secure(known, proxy)?,
+        http2: proxy.http2,
         timeouts: (&proxy.timeouts).into(),
         head: HeadLimits {
             head: limits.head as usize,
@@ -476,6 +477,7 @@ fn secure(known: &mut Known, proxy: &weir_model::Proxy) -> Result<Option<Arc<Ser
         })?,
     };
     let protocols: &[&[u8]] = match proxy.protocol {
+        ProxyProtocol::Http if proxy.http2 => &[b"h2", b"http/1.1"],
         ProxyProtocol::Http => &[b"http/1.1"],
         ProxyProtocol::Tcp => &[],
     };
@@ -496,6 +498,7 @@ fn targets(
     pool: &Pool,
 ) -> Result<Targets> {
     let protocols: &[&[u8]] = match proxy.protocol {
+        ProxyProtocol::Http if pool.http2 => &[b"h2"],
         ProxyProtocol::Http => &[b"http/1.1"],
         ProxyProtocol::Tcp => &[],
     };
@@ -517,6 +520,7 @@ fn targets(
         let former = known.targets.get(&of);
         if let Some(target) = former
             && target.tls == pool.tls
+            && target.http2 == pool.http2
         {
             return Arc::clone(target);
         }
@@ -531,6 +535,7 @@ fn targets(
             port: server.port,
             load,
             tls: pool.tls.clone(),
+            http2: pool.http2,
             seed: cookie::siphash((0, 0), server.name.as_bytes()),
             line: Arc::clone(&line),
             counters,
@@ -557,6 +562,7 @@ fn targets(
         queue_ms: u64::try_from(pool.queue_timeout.as_millis()).unwrap_or(u64::MAX / 2),
         pool: pool.name.clone(),
         tls: back.transpose()?,
+        http2: pool.http2,
         silent: pool.no_server == NoServer::Drop,
         scheduler: pool
             .scheduler

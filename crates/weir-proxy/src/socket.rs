@@ -188,6 +188,12 @@ pub(crate) fn watch(epoll: &OwnedFd, socket: impl AsFd, token: u64) -> rustix::i
     epoll::add(epoll, socket, EventData::new_u64(token), events)
 }
 
+/// What was registered so is about something else from now on; what is ready is told again.
+pub(crate) fn rewatch(epoll: &OwnedFd, socket: impl AsFd, token: u64) -> rustix::io::Result<()> {
+    let events = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+    epoll::modify(epoll, socket, EventData::new_u64(token), events)
+}
+
 /// Registers for as long as there is something to read.
 pub(crate) fn watch_level(
     epoll: &OwnedFd,

@@ -1,33 +1,48 @@
-//! What stands between a connection's socket and those who read and write it: nothing, or TLS.
+//! What stands between a connection's socket and those who read and write it: nothing, TLS, or a strand of an HTTP/2
+//! connection, which has a socket with others.
 //!
 //! A transport takes octets and gives octets. It may have taken some that the socket has not ([`Transport::holds`]): then
 //! nothing more is written until an event says that the socket takes more, and a write of nothing sends what is held.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
+
+use rustix::io;
 
 use crate::context::Ready;
+use crate::h2::{StrandEnd, StrandState};
 use crate::socket::{self, Read, Written};
 use crate::tls::{Channel, Handshake};
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Transport {
-    socket: OwnedFd,
-    tls: Option<Box<Channel>>,
+pub(crate) struct Transport(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Plain(OwnedFd),
+    Secure(OwnedFd, Box<Channel>),
+    Strand(StrandEnd),
 }
 
 impl Transport {
     /// The socket as it is.
     pub(crate) const fn plain(socket: OwnedFd) -> Self {
-        Self { socket, tls: None }
+        Self(Kind::Plain(socket))
     }
 
     /// TLS over the socket.
     pub(crate) fn secure(socket: OwnedFd, channel: Channel) -> Self {
-        Self {
-            socket,
-            tls: Some(Box::new(channel)),
-        }
+        Self(Kind::Secure(socket, Box::new(channel)))
+    }
+
+    /// A stream of an HTTP/2 connection.
+    pub(crate) const fn strand(end: StrandEnd) -> Self {
+        Self(Kind::Strand(end))
+    }
+
+    /// Whether it is a stream of an HTTP/2 connection.
+    pub(crate) const fn is_strand(&self) -> bool {
+        matches!(self.0, Kind::Strand(_))
     }
 
     /// The socket, if there is nothing over it.
@@ -36,34 +51,87 @@ impl Transport {
     }
 
     /// Whether nobody on the way can read what is sent.
-    pub(crate) const fn is_secure(&self) -> bool {
-        self.tls.is_some()
+    pub(crate) fn is_secure(&self) -> bool {
+        match &self.0 {
+            Kind::Plain(_) => false,
+            Kind::Secure(..) => true,
+            Kind::Strand(end) => end.is_secure(),
+        }
     }
 
-    /// Goes on with what comes before any octet; with a plain socket nothing does.
-    pub(crate) fn handshake(&mut self, ready: &mut Ready) -> Handshake {
-        match &mut self.tls {
-            None => Handshake::Done,
-            Some(channel) => channel.handshake(&self.socket, ready),
+    /// The socket under it, if it has one of its own: for what goes before everything else.
+    pub(crate) const fn socket(&self) -> Option<&OwnedFd> {
+        match &self.0 {
+            Kind::Plain(socket) | Kind::Secure(socket, _) => Some(socket),
+            Kind::Strand(_) => None,
         }
+    }
+
+    /// Registers its socket, if it has one, for everything; see [`socket::watch`].
+    pub(crate) fn watch(&self, epoll: &OwnedFd, token: u64) -> io::Result<()> {
+        self.socket()
+            .map_or(Ok(()), |socket| socket::watch(epoll, socket, token))
+    }
+
+    /// Its events are about something else from now on.
+    pub(crate) fn rewatch(&self, epoll: &OwnedFd, token: u64) -> io::Result<()> {
+        self.socket()
+            .map_or(Ok(()), |socket| socket::rewatch(epoll, socket, token))
+    }
+
+    /// Whether a connection that was begun stands.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.socket().is_none_or(socket::is_connected)
+    }
+
+    /// Whether an idle connection is as silent as it should be.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.socket().is_some_and(socket::is_silent)
+    }
+
+    /// Goes on with what comes before any octet.
+    pub(crate) fn handshake(&mut self, ready: &mut Ready) -> Handshake {
+        match &mut self.0 {
+            Kind::Plain(_) => Handshake::Done,
+            Kind::Secure(socket, channel) => channel.handshake(socket, ready),
+            Kind::Strand(end) => match end.state() {
+                StrandState::Begun => Handshake::Waits,
+                StrandState::Open => Handshake::Done,
+                StrandState::Over => Handshake::Failed,
+            },
+        }
+    }
+
+    const fn channel(&self) -> Option<&Channel> {
+        match &self.0 {
+            Kind::Secure(_, channel) => Some(channel),
+            Kind::Plain(_) | Kind::Strand(_) => None,
+        }
+    }
+
+    /// The protocol that both sides agreed on in the TLS handshake.
+    pub(crate) fn protocol(&self) -> Option<&[u8]> {
+        self.channel()?.protocol()
     }
 
     /// The host that a client of TLS asked for.
     pub(crate) fn asked(&self) -> Option<&str> {
-        self.tls.as_ref()?.asked.as_deref()
+        self.channel()?.asked.as_deref()
     }
 
     /// Why TLS broke, if it did.
     pub(crate) fn error(&self) -> Option<&rustls::Error> {
-        self.tls.as_ref()?.error.as_ref()
+        self.channel()?.error.as_ref()
     }
 
     /// Reads, and notes in `ready` whether there may be more. `into` has room for at least 64 KiB.
     pub(crate) fn read(&mut self, ready: &mut Ready, into: &mut [u8]) -> Read {
-        if let Some(channel) = &mut self.tls {
-            return channel.read(&self.socket, ready, into);
-        }
-        let found = socket::read(&self.socket, into);
+        let socket = match &mut self.0 {
+            Kind::Plain(socket) => socket,
+            Kind::Secure(socket, channel) => return channel.read(socket, ready, into),
+            Kind::Strand(end) => return end.read(ready, into),
+        };
+        let found = socket::read(socket, into);
         match found {
             Read::Some(octets) => ready.after_read(octets, into.len()),
             Read::Blocked => ready.readable = false,
@@ -74,53 +142,50 @@ impl Transport {
 
     /// Takes as much as it can.
     pub(crate) fn write(&mut self, octets: &[u8]) -> Written {
-        match &mut self.tls {
-            None => socket::write(&self.socket, octets),
-            Some(channel) => channel.write(&self.socket, &[octets]),
+        match &mut self.0 {
+            Kind::Plain(socket) => socket::write(socket, octets),
+            Kind::Secure(socket, channel) => channel.write(socket, &[octets]),
+            Kind::Strand(end) => end.write(&[octets]),
         }
     }
 
     /// Two parts at once.
     pub(crate) fn write_both(&mut self, first: &[u8], second: &[u8]) -> Written {
-        match &mut self.tls {
-            None => socket::write_both(&self.socket, first, second),
-            Some(channel) => channel.write(&self.socket, &[first, second]),
+        match &mut self.0 {
+            Kind::Plain(socket) => socket::write_both(socket, first, second),
+            Kind::Secure(socket, channel) => channel.write(socket, &[first, second]),
+            Kind::Strand(end) => end.write(&[first, second]),
         }
     }
 
     /// The socket, where it carries just what is read and written here, so that octets may pass by.
     pub(crate) const fn bare(&self) -> Option<&OwnedFd> {
-        // A transport that has more than a socket has to say here when the socket is all there is to it.
-        let Self { socket, tls } = self;
-        match tls {
-            None => Some(socket),
-            Some(_) => None,
+        match &self.0 {
+            Kind::Plain(socket) => Some(socket),
+            Kind::Secure(..) | Kind::Strand(_) => None,
         }
     }
 
     /// Whether it took octets that are still to be sent.
     pub(crate) fn holds(&self) -> bool {
-        self.tls.as_ref().is_some_and(|channel| channel.holds())
+        self.channel().is_some_and(Channel::holds)
     }
 
     /// Before it is closed: says that nothing was cut off, as far as there are words for it.
     pub(crate) fn part(&mut self) {
-        if let Some(channel) = &mut self.tls {
-            channel.part(&self.socket);
+        match &mut self.0 {
+            Kind::Plain(_) => {}
+            Kind::Secure(socket, channel) => channel.part(socket),
+            Kind::Strand(end) => end.finish(),
         }
     }
 
     /// Tells the other side that no more will be sent.
     pub(crate) fn finish(&mut self) {
-        match &mut self.tls {
-            None => socket::finish(&self.socket),
-            Some(channel) => channel.finish(&self.socket),
+        match &mut self.0 {
+            Kind::Plain(socket) => socket::finish(socket),
+            Kind::Secure(socket, channel) => channel.finish(socket),
+            Kind::Strand(end) => end.finish(),
         }
-    }
-}
-
-impl AsFd for Transport {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
     }
 }

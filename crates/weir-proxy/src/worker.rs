@@ -1,6 +1,7 @@
 //! One thread: its listeners, its clients, its connections to servers, one epoll set. Nothing is shared with other workers
 //! but the plan and the servers' loads.
 
+mod fronts;
 mod handover;
 
 use std::collections::HashMap;
@@ -19,6 +20,7 @@ use weir_sys::{Clock, now_ns};
 
 use crate::balance::Balance;
 use crate::context::{Context, Local, Ready, local, token};
+use crate::h2::{Back, Errands, Front};
 use crate::handover::Handed;
 use crate::plan::{Listeners, Service, Shared};
 use crate::queue::Inbox;
@@ -58,6 +60,9 @@ pub(crate) struct Worker {
     generation: u64,
     listening: Slab<Listening>,
     sessions: Slab<Session>,
+    /// Clients' HTTP/2 connections, and what they want done.
+    fronts: Slab<Front>,
+    errands: Errands,
     /// Sessions that could go on.
     again: Vec<Key>,
     /// A listener is paused.
@@ -114,6 +119,8 @@ impl Seed {
             generation: 0,
             listening: Slab::new(),
             sessions: Slab::new(),
+            fronts: Slab::new(),
+            errands: Errands::new(),
             again: Vec::new(),
             any_paused: false,
             outlet: None,
@@ -131,7 +138,7 @@ impl Worker {
             self.sleep(&mut events);
             self.cx.now = now_ms();
             self.look_up();
-            if self.shared.stop.load(Acquire) || (self.cx.draining && self.sessions.len() == 0) {
+            if self.shared.stop.load(Acquire) || (self.cx.draining && self.is_empty()) {
                 return;
             }
             for event in events.drain(..) {
@@ -147,17 +154,25 @@ impl Worker {
             for key in std::mem::take(&mut self.again) {
                 self.turn(key, Session::drive);
             }
+            self.answer_bells();
             self.expire();
         }
     }
 
+    fn is_empty(&self) -> bool {
+        self.sessions.len() == 0 && self.fronts.len() == 0
+    }
+
     fn sleep(&self, events: &mut Vec<Event>) {
-        let ms = if self.again.is_empty() {
-            match (self.cx.wheel.sleep_ms(), self.cx.idle_wheel.sleep_ms()) {
-                (None, None) if self.any_paused => Some(PAUSE_MS),
-                (None, None) => None,
-                (a, b) => a.min(b).or(a).or(b),
-            }
+        let ms = if self.again.is_empty() && self.cx.bell.borrow().is_empty() {
+            let cx = &self.cx;
+            let wheels = [&cx.wheel, &cx.idle_wheel, &cx.front_wheel, &cx.back_wheel];
+            let paused = self.any_paused.then_some(PAUSE_MS);
+            wheels
+                .iter()
+                .filter_map(|wheel| wheel.sleep_ms())
+                .min()
+                .or(paused)
         } else {
             Some(0)
         };
@@ -184,6 +199,7 @@ impl Worker {
             self.cx.draining = true;
             let all = self.listening.keys();
             all.into_iter().for_each(|key| self.stop_listening(key));
+            self.ring_fronts();
             self.end_idle_sessions();
             self.cx.end_idle_of(|_| false);
         }
@@ -196,6 +212,14 @@ impl Worker {
         for key in self.sessions.keys() {
             if let Some(session) = self.sessions.get(key) {
                 let local = &session.local;
+                former
+                    .entry(local.service.name.clone())
+                    .or_insert_with(|| Rc::clone(local));
+            }
+        }
+        for key in self.fronts.keys() {
+            if let Some(front) = self.fronts.get(key) {
+                let local = &front.local;
                 former
                     .entry(local.service.name.clone())
                     .or_insert_with(|| Rc::clone(local));
@@ -303,6 +327,16 @@ impl Worker {
                 session.adopt(local);
             }
         }
+        for key in self.fronts.keys() {
+            let Some(front) = self.fronts.get_mut(key) else {
+                continue;
+            };
+            let name = &front.local.service.name;
+            if let Some(local) = locals.get(name).or_else(|| gone.get(name)) {
+                front.local = Rc::clone(local);
+            }
+        }
+        self.ring_fronts();
         self.end_idle_sessions();
     }
 
@@ -351,6 +385,18 @@ impl Worker {
                 if let Some(session) = self.sessions.get_mut(key) {
                     note(&mut session.ready, flags);
                     self.turn(key, Session::drive);
+                }
+            }
+            token::FRONT => {
+                if let Some(front) = self.fronts.get_mut(key) {
+                    note(front.ready(), flags);
+                    self.drive_front(key, Front::drive);
+                }
+            }
+            token::BACK => {
+                if let Some(Some(back)) = self.cx.backs.get_mut(key) {
+                    note(back.ready(), flags);
+                    self.drive_back(key, Back::drive);
                 }
             }
             token::SERVER => {
@@ -425,6 +471,7 @@ impl Worker {
             }
             Ok(Fate::Again) => self.again.push(key),
             Ok(Fate::Ends) => self.close(key),
+            Ok(Fate::Http2) => self.promote(key),
             Err(_) => {
                 tracing::error!(
                     service = session.local.service.name,
@@ -441,6 +488,9 @@ impl Worker {
             let cx = &mut self.cx;
             if catch_unwind(AssertUnwindSafe(|| session.end(cx))).is_err() {
                 tracing::error!("a connection's end failed");
+            }
+            if session.is_stream() {
+                return;
             }
             let service = &session.local.service;
             service.clients.fetch_sub(1, Relaxed);
@@ -461,6 +511,28 @@ impl Worker {
         });
         for key in over.drain(..) {
             self.turn(key, Session::expire);
+        }
+        let fronts = &mut self.fronts;
+        self.cx.front_wheel.advance(now, |wheel, key, slot| {
+            if let Some(front) = fronts.get_mut(key)
+                && wheel.is_over(&mut front.deadline, key, slot, now)
+            {
+                over.push(key);
+            }
+        });
+        for key in over.drain(..) {
+            self.drive_front(key, Front::expire);
+        }
+        let backs = &mut self.cx.backs;
+        self.cx.back_wheel.advance(now, |wheel, key, slot| {
+            if let Some(Some(back)) = backs.get_mut(key)
+                && wheel.is_over(&mut back.deadline, key, slot, now)
+            {
+                over.push(key);
+            }
+        });
+        for key in over.drain(..) {
+            self.drive_back(key, Back::expire);
         }
         let upstreams = &mut self.cx.upstreams;
         self.cx.idle_wheel.advance(now, |wheel, key, slot| {

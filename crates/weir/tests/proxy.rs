@@ -3,6 +3,8 @@
 
 #[path = "proxy/guard.rs"]
 mod guard;
+#[path = "proxy/http2.rs"]
+mod http2;
 #[path = "proxy/keeper.rs"]
 mod keeper;
 #[path = "proxy/manners.rs"]

@@ -61,6 +61,8 @@ pub(crate) struct LoweredPool {
     pub(crate) complete: bool,
     /// Of its `tls`.
     pub(crate) tls: Option<Range<usize>>,
+    /// Of its `http2`.
+    pub(crate) http2: Option<Range<usize>>,
     /// One for each of the pool's checks.
     pub(crate) checks: Vec<Range<usize>>,
     pub(crate) slow_start: Option<Range<usize>>,

@@ -36,6 +36,7 @@ pub(super) fn pool(
         .unwrap_or_default();
     let tls = tls::pool(sink, &view);
     pool.tls = tls.as_ref().map(|(tls, _)| tls.clone());
+    pool.http2 = view.flag(sink, "http2").unwrap_or(false);
     pool.health = health(sink, &view);
     if let Some((entry, _)) = view.get("scheduler") {
         pool.hash_key = scheduler::key(sink, entry);
@@ -62,6 +63,7 @@ pub(super) fn pool(
         sorry: None,
         complete: true,
         tls: tls.map(|(_, place)| place),
+        http2: view.get("http2").map(|(entry, _)| entry.key_span.clone()),
         checks: places,
         slow_start: view
             .get("slow_start")

@@ -26,8 +26,9 @@ const LAYER_4: [&str; 6] = [
     "persistence",
 ];
 /// Keys of a service that only a proxy can have.
-const PROXY: [&str; 8] = [
+const PROXY: [&str; 9] = [
     "tls",
+    "http2",
     "protocol",
     "timeouts",
     "limits",
@@ -108,6 +109,7 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
         proxy.limit_key = limit_key(sink, &view);
     }
     proxy.tls = tls::service(sink, &view);
+    proxy.http2 = view.flag(sink, "http2").unwrap_or(true);
     proxy.forwarded = view.flag(sink, "forwarded").unwrap_or(true);
     proxy.trusted = trusted(sink, &view);
     proxy.proxy_protocol = view.flag(sink, "proxy_protocol").unwrap_or(false);

@@ -31,7 +31,7 @@ pub(super) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&st
     unused_tls(sink, lowered);
 }
 
-/// `tls` of a pool that packets alone go to.
+/// `tls` and `http2` of a pool that packets alone go to.
 fn unused_tls(sink: &mut Sink<'_>, lowered: &Lowered) {
     let used: BTreeSet<&str> = lowered
         .proxies
@@ -39,12 +39,15 @@ fn unused_tls(sink: &mut Sink<'_>, lowered: &Lowered) {
         .flat_map(|proxy| reached(lowered, proxy))
         .collect();
     for pool in &lowered.pools {
-        let Some(place) = &pool.tls else { continue };
-        if !used.contains(pool.pool.name.as_str()) {
+        if used.contains(pool.pool.name.as_str()) {
+            continue;
+        }
+        for (key, place) in [("tls", &pool.tls), ("http2", &pool.http2)] {
+            let Some(place) = place else { continue };
             sink.push(
-                Diagnostic::new(Code::NoEffect, place, "`tls` has no effect here")
-                    .cause("no proxy service uses this pool, and packets are not encrypted")
-                    .fix("leave `tls` out"),
+                Diagnostic::new(Code::NoEffect, place, format!("`{key}` has no effect here"))
+                    .cause("no proxy service uses this pool, and packets stay as they are")
+                    .fix(format!("leave `{key}` out")),
             );
         }
     }
@@ -174,6 +177,17 @@ fn servers(sink: &mut Sink<'_>, proxy: &LoweredProxy, pool: &LoweredPool) {
             )
             .also(&proxy.name, "this one uses the pool")
             .fix("choose \"p2c\", \"wlc\" or \"rr\", or give this service a pool of its own"),
+        );
+    }
+    if let Some(place) = &pool.http2
+        && pool.pool.http2
+        && pool.pool.proxy_protocol.is_some()
+    {
+        let message = "`proxy_protocol` speaks of one client, and an HTTP/2 connection serves many";
+        sink.push(
+            Diagnostic::new(Code::Contradiction, place, message)
+                .also(&proxy.name, "this one uses the pool")
+                .fix("leave one of them out"),
         );
     }
     for (server, place) in pool.pool.servers.iter().zip(&pool.servers) {

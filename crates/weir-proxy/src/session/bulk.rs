@@ -4,7 +4,7 @@ use super::{Moved, Session};
 use crate::context::Context;
 use crate::pipe::{Pipe, SPLICE_MIN};
 use crate::slab::Key;
-use crate::socket::{self, Read, Written};
+use crate::socket::{Read, Written};
 
 /// A read of this much in a tunnel means that more is coming; less through the pipe, that it was all.
 const BULK: usize = 64 << 10;
@@ -80,7 +80,7 @@ impl Session {
             return false;
         };
         if upstream.ready.readable && !upstream.ready.ended {
-            upstream.ready.readable = !socket::is_silent(&upstream.transport);
+            upstream.ready.readable = !upstream.transport.is_silent();
         }
         !upstream.ready.readable
     }

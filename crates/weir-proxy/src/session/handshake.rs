@@ -6,8 +6,9 @@ use weir_model::ProxyProtocol;
 
 use super::{Moved, Phase, Session};
 use crate::context::{Context, HEAD_ROOM};
+use crate::h2::SWITCHING;
 use crate::slab::Key;
-use crate::socket::Read;
+use crate::socket::{Read, Written};
 use crate::tls::Handshake;
 
 impl Session {
@@ -27,10 +28,31 @@ impl Session {
             let asked = self.transport.asked().map(str::to_owned);
             return self.lead(key, cx, asked.as_deref());
         }
+        if self.transport.protocol() == Some(b"h2") {
+            return Moved::Http2;
+        }
         self.phase = Phase::Request;
         let ms = self.local.service.timeouts.request;
         self.wait(key, cx, ms);
         Moved::On
+    }
+
+    /// Whether the client may turn to HTTP/2 without TLS.
+    pub(super) fn may_switch(&self) -> bool {
+        self.local.service.http2 && !self.transport.is_secure() && !self.is_stream()
+    }
+
+    /// To HTTP/2, with the request as its first stream; `rest` came behind it.
+    pub(super) fn switch(&mut self, first: Vec<u8>, rest: &[u8]) -> Moved {
+        match self.transport.write(SWITCHING) {
+            Written::Some(octets) if octets == SWITCHING.len() => {
+                self.request = first;
+                self.input = rest.to_vec();
+                Moved::Http2
+            }
+            // A client that has not taken the answers before this takes none.
+            _ => Moved::Ends,
+        }
     }
 
     /// Whether connections of its service go different ways.

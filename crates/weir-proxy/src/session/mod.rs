@@ -26,11 +26,12 @@ use weir_model::ProxyProtocol;
 use self::bulk::Bulk;
 use crate::balance::Tried;
 use crate::context::{BODY_ROOM, Context, HEAD_ROOM, Local, Ready, token};
+use crate::h2::Former;
 use crate::log::Note;
 use crate::pipe::Pipe;
 use crate::queue::Line;
 use crate::slab::Key;
-use crate::socket::{self, Read, Written};
+use crate::socket::{Read, Written};
 use crate::transport::Transport;
 use crate::wheel::Deadline;
 
@@ -48,6 +49,8 @@ pub(crate) enum Fate {
     Again,
     /// It is over.
     Ends,
+    /// The client speaks HTTP/2.
+    Http2,
 }
 
 /// What a step did.
@@ -56,6 +59,7 @@ enum Moved {
     On,
     Waits,
     Ends,
+    Http2,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,6 +155,11 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn new(transport: Transport, peer: SocketAddr, port: u16, local: Rc<Local>) -> Self {
+        let room = if transport.is_strand() {
+            HEAD_ROOM
+        } else {
+            BODY_ROOM
+        };
         Self {
             transport,
             ready: Ready {
@@ -196,7 +205,7 @@ impl Session {
             up: None,
             down: None,
             bulk: Bulk::default(),
-            room: BODY_ROOM,
+            room,
             deadline: Deadline::default(),
         }
     }
@@ -222,7 +231,7 @@ impl Session {
             self.hash = choice::hash_of_client(self.peer);
         }
         self.phase = match tcp {
-            _ if self.transport.is_secure() => Phase::Handshake,
+            _ if self.transport.is_secure() && !self.is_stream() => Phase::Handshake,
             true if self.is_routed() => Phase::Overhears,
             true => return self.connect(key, cx),
             false => Phase::Request,
@@ -245,6 +254,7 @@ impl Session {
                     return Fate::Stays;
                 }
                 Moved::Ends => return Fate::Ends,
+                Moved::Http2 => return Fate::Http2,
             }
             moved = match self.phase {
                 Phase::Preamble => self.take_preamble(key, cx),
@@ -260,6 +270,7 @@ impl Session {
         }
         match moved {
             Moved::Ends => Fate::Ends,
+            Moved::Http2 => Fate::Http2,
             Moved::On => Fate::Again,
             Moved::Waits => {
                 self.watch(key, cx);
@@ -281,8 +292,10 @@ impl Session {
             Phase::Connect | Phase::Exchange => !self.exchange.request_done() || self.owes(),
         };
         if for_client && !self.watched {
-            self.watched =
-                socket::watch(&cx.epoll, &self.transport, token::of(token::CLIENT, key)).is_ok();
+            self.watched = self
+                .transport
+                .watch(&cx.epoll, token::of(token::CLIENT, key))
+                .is_ok();
         }
     }
 
@@ -318,6 +331,15 @@ impl Session {
     /// Whether it waits for a request that has not begun, and can end without anybody's loss.
     pub(crate) fn is_idle(&self) -> bool {
         self.phase == Phase::Request && self.served && self.input.is_empty() && !self.owes()
+    }
+
+    /// How much may be read from the server at once: what a stream of many does not take adds up.
+    const fn widest(&self) -> usize {
+        if self.is_stream() {
+            HEAD_ROOM
+        } else {
+            BODY_ROOM
+        }
     }
 
     /// Whether the client has not taken all that is for it.
@@ -361,6 +383,25 @@ impl Session {
         // A client that can be handed to another process asks there.
         let goes = cx.handing && !self.transport.is_secure();
         cx.draining && !goes || self.local.gone
+    }
+
+    /// Whether it serves a stream of an HTTP/2 connection, and is no client of its own.
+    pub(crate) const fn is_stream(&self) -> bool {
+        self.transport.is_strand()
+    }
+
+    /// What an HTTP/2 connection begins with.
+    pub(crate) fn into_former(self) -> Former {
+        Former {
+            transport: self.transport,
+            ready: self.ready,
+            watched: self.watched,
+            first: self.request,
+            input: self.input,
+            peer: self.peer,
+            port: self.port,
+            local: self.local,
+        }
     }
 
     /// Gives back what it holds of others.
@@ -457,7 +498,7 @@ impl Session {
             Written::Broken => false,
             Written::Some(octets) => {
                 if octets == total && !self.transport.holds() {
-                    self.room = (self.room * 2).min(BODY_ROOM);
+                    self.room = (self.room * 2).min(self.widest());
                     return true;
                 }
                 self.ready.writable = false;

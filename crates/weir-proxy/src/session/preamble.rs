@@ -22,12 +22,15 @@ impl Session {
             let address = self.peer.ip();
             trusted.iter().any(|network| network.contains(address))
         };
-        service.preamble && (trusted.is_empty() || is_trusted())
+        service.preamble && !self.is_stream() && (trusted.is_empty() || is_trusted())
     }
 
     /// Reads the header and nothing behind it: that may be for TLS.
     pub(super) fn take_preamble(&mut self, key: Key, cx: &mut Context) -> Moved {
-        let found = match socket::peek(&self.transport, &mut cx.scratch[..ROOM]) {
+        let Some(socket) = self.transport.socket() else {
+            return self.start(key, cx);
+        };
+        let found = match socket::peek(socket, &mut cx.scratch[..ROOM]) {
             Read::Some(octets) => preamble::read(&cx.scratch[..octets]),
             Read::Blocked => {
                 self.ready.readable = false;
@@ -49,7 +52,7 @@ impl Session {
             }
         };
         let len = preamble.len();
-        if socket::take(&self.transport, &mut cx.scratch[..len]) != Read::Some(len) {
+        if socket::take(socket, &mut cx.scratch[..len]) != Read::Some(len) {
             return Moved::Ends;
         }
         if let Preamble::Client {
@@ -74,11 +77,14 @@ impl Session {
         }
         let to = self
             .spoken_to
-            .or_else(|| socket::own_address(&self.transport))
+            .or_else(|| socket::own_address(self.transport.socket()?))
             .unwrap_or(SocketAddr::new(self.peer.ip(), self.port));
         let mut header = Vec::new();
         preamble::write(version, self.peer, to, &mut header);
         upstream.introduced = true;
-        socket::write(&upstream.transport, &header) == Written::Some(header.len())
+        let Some(socket) = upstream.transport.socket() else {
+            return true;
+        };
+        socket::write(socket, &header) == Written::Some(header.len())
     }
 }

@@ -12,8 +12,9 @@ use super::record::Part;
 use super::{Moved, Phase, Session};
 use crate::balance::{Asked, Tried};
 use crate::context::{Context, HEAD_ROOM};
+use crate::h2::{PREFACE, first_stream};
 use crate::slab::Key;
-use crate::socket::{self, Read};
+use crate::socket::Read;
 use crate::tls::Handshake;
 
 impl Session {
@@ -77,6 +78,10 @@ impl Session {
     fn understand(&mut self, key: Key, cx: &mut Context, octets: &[u8]) -> Moved {
         let local = Rc::clone(&self.local);
         let service = &local.service;
+        if octets.starts_with(PREFACE) && self.may_switch() && !self.served {
+            self.input = octets.to_vec();
+            return Moved::Http2;
+        }
         let request = match head::request(octets, &service.head, &mut cx.fields) {
             Ok(Some(request)) => request,
             Ok(None) => {
@@ -95,6 +100,11 @@ impl Session {
             }
         };
         let (head, rest) = octets.split_at(request.len);
+        if self.may_switch()
+            && let Some(frame) = first_stream(head, &request, &cx.fields)
+        {
+            return self.switch(frame, rest);
+        }
         let mut exchange = Exchange::new(&request);
         let body = match exchange.client_data(rest) {
             Ok(body) => body,
@@ -233,12 +243,20 @@ impl Session {
                     return Moved::On;
                 }
             }
-            match cx.open(target, port, key, service.pools[self.pool].tls.as_ref()) {
+            let pool = &service.pools[self.pool];
+            let streams = pool.http2 && service.protocol == ProxyProtocol::Http;
+            let opened = if streams {
+                cx.open_stream(target, port, key, pool.tls.as_ref(), &service.timeouts)
+            } else {
+                cx.open(target, port, key, pool.tls.as_ref())
+            };
+            match opened {
                 Ok(server) => {
                     self.server = server;
                     self.phase = Phase::Connect;
                     self.wait(key, cx, service.timeouts.connect);
-                    return Moved::Waits;
+                    // A stream may stand at once.
+                    return if streams { Moved::On } else { Moved::Waits };
                 }
                 Err(_) => {
                     target.give_back();
@@ -287,7 +305,7 @@ impl Session {
         if !upstream.ready.writable && !upstream.ready.ended {
             return Moved::Waits;
         }
-        if upstream.ready.broken || !socket::is_connected(&upstream.transport) {
+        if upstream.ready.broken || !upstream.transport.is_connected() {
             return self.try_another(key, cx, 502);
         }
         let service = Rc::clone(&self.local);

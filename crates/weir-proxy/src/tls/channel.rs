@@ -27,7 +27,7 @@ const RECORD: usize = 16 << 10;
 
 thread_local! {
     /// Records as they came.
-    static INCOMING: RefCell<Vec<u8>> = RefCell::new(vec![0; BODY_ROOM]);
+    static INCOMING: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     /// Records as they go.
     static OUTGOING: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
@@ -251,6 +251,11 @@ impl Channel {
         either!(&self.end, connection => connection.is_handshaking())
     }
 
+    /// The protocol that both sides agreed on.
+    pub(crate) fn protocol(&self) -> Option<&[u8]> {
+        either!(&self.end, connection => connection.alpn_protocol())
+    }
+
     pub(crate) fn holds(&self) -> bool {
         !self.held.is_empty()
     }
@@ -318,6 +323,8 @@ impl Channel {
         plain: &mut dyn FnMut(&[u8]),
     ) -> Read {
         let mut incoming = INCOMING.take();
+        // The first time, and where a defect kept it from coming back.
+        incoming.resize(BODY_ROOM, 0);
         let found = self.fill_from(socket, ready, room, &mut incoming, plain);
         INCOMING.set(incoming);
         found

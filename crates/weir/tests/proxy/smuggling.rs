@@ -226,7 +226,7 @@ fn nginx_and_weir_count_the_same_requests() {
     let seat = Seat::start(
         "http",
         &[address],
-        "timeouts = { request = \"2s\", client = \"2s\", server = \"2s\" }",
+        "http2 = false\ntimeouts = { request = \"2s\", client = \"2s\", server = \"2s\" }",
     );
     let attempts = attempts();
     assert!(attempts.len() >= 300, "{} attempts", attempts.len());

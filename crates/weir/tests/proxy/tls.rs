@@ -64,6 +64,13 @@ impl Authority {
         self.0.join("certs").display().to_string()
     }
 
+    /// A file with that content; its path.
+    pub(super) fn file(&self, name: &str, content: &[u8]) -> String {
+        let path = self.0.join(name);
+        fs::write(&path, content).expect("written");
+        path.display().to_string()
+    }
+
     pub(super) fn ca(&self) -> String {
         self.0.join("ca.pem").display().to_string()
     }

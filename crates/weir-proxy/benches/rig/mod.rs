@@ -1,0 +1,196 @@
+//! Candidates side by side: each with one worker on CPU 0, load and origin on CPU 1, the measure being the process's own
+//! accounting (`/proc/PID/task/*/schedstat`) by what the load counted.
+
+use std::fs;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Where the origin listens.
+pub(crate) const ORIGIN: &str = "127.0.0.1:17080";
+
+/// One program that is measured.
+pub(crate) struct Candidate {
+    pub(crate) name: &'static str,
+    pub(crate) listen: &'static str,
+    child: Child,
+    /// Whose CPU time counts.
+    pub(crate) pid: u32,
+}
+
+impl Drop for Candidate {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What of `programs` is missing, or that there are too few CPUs; `None` = it can begin.
+pub(crate) fn missing(programs: &[&str]) -> Option<String> {
+    let is_there = |program: &&str| {
+        let found = Command::new("sh")
+            .args(["-c", &format!("PATH=$PATH:/usr/sbin command -v {program}")])
+            .output();
+        found.is_ok_and(|output| output.status.success())
+    };
+    let missing: Vec<&str> = programs
+        .iter()
+        .copied()
+        .filter(|it| !is_there(it))
+        .collect();
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    (!missing.is_empty() || cpus < 2).then(|| format!("needs two CPUs and {}", missing.join(", ")))
+}
+
+/// A directory of this run.
+pub(crate) fn directory() -> PathBuf {
+    let directory = std::env::temp_dir().join(format!("weir-bench-{}", std::process::id()));
+    fs::create_dir_all(&directory).expect("a directory");
+    directory
+}
+
+/// A number from the environment.
+pub(crate) fn setting(name: &str, otherwise: u32) -> u32 {
+    let text = std::env::var(name).ok();
+    text.and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
+
+pub(crate) fn spawn(name: &'static str, listen: &'static str, mut command: Command) -> Candidate {
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while TcpStream::connect(listen).is_err() {
+        assert!(Instant::now() < deadline, "{name} does not listen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let pid = child.id();
+    Candidate {
+        name,
+        listen,
+        child,
+        pid,
+    }
+}
+
+/// `program` on one CPU.
+pub(crate) fn on(cpu: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["-c", cpu]).arg(program);
+    command.env(
+        "PATH",
+        format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default()),
+    );
+    command
+}
+
+pub(crate) fn nginx_command(directory: &Path, name: &str, cpu: &str, server: &str) -> Command {
+    let file = directory.join(format!("{name}.conf"));
+    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("{kind}_temp_path {}/{name}-{kind};", directory.display()))
+        .join(" ");
+    let text = format!(
+        "daemon off; master_process off; worker_processes 1; pid {0}/{name}.pid; error_log {0}/{name}.err;\nevents {{ \
+         worker_connections 8192; }}\nhttp {{ access_log off; keepalive_requests 100000000; sendfile on; {temporary}\n{server} }}\n",
+        directory.display()
+    );
+    fs::write(&file, text).expect("written");
+    let mut command = on(cpu, "nginx");
+    command.arg("-c").arg(file);
+    command
+}
+
+/// nginx with files of three sizes.
+pub(crate) fn origin(directory: &Path) -> Candidate {
+    let root: PathBuf = directory.join("root");
+    fs::create_dir_all(&root).expect("a directory");
+    for (name, size) in [("small", 4), ("16k", 16 << 10), ("1m", 1 << 20)] {
+        fs::write(root.join(name), vec![b'x'; size]).expect("written");
+    }
+    let server = format!(
+        "server {{ listen {ORIGIN}; root {}; open_file_cache max=10; }}",
+        root.display()
+    );
+    let command = nginx_command(directory, "origin", "1", &server);
+    spawn("origin", ORIGIN, command)
+}
+
+/// Nanoseconds on a CPU so far, over all threads.
+fn cpu_time(pid: u32) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+    tasks
+        .filter_map(|task| fs::read_to_string(task.ok()?.path().join("schedstat")).ok())
+        .filter_map(|text| text.split(' ').next()?.parse::<u64>().ok())
+        .sum()
+}
+
+/// Nanoseconds of CPU time for each of as many requests as `load` counts.
+pub(crate) fn cost(candidate: &Candidate, load: impl FnOnce(&Candidate) -> u64) -> f64 {
+    let before = cpu_time(candidate.pid);
+    let requests = load(candidate);
+    assert!(requests > 0, "{} answered nothing", candidate.name);
+    (cpu_time(candidate.pid) - before) as f64 / requests as f64
+}
+
+/// Requests that wrk counted; panics when an answer was wrong.
+pub(crate) fn wrk(url: &str, connections: u32, keeps: bool) -> u64 {
+    let seconds = setting("WEIR_BENCH_SECONDS", 2);
+    let mut command = on("1", "wrk");
+    command.args(["-t1", &format!("-c{connections}"), &format!("-d{seconds}s")]);
+    if !keeps {
+        command.args(["-H", "Connection: close"]);
+    }
+    let output = command.arg(url).output().expect("wrk runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(!text.contains("Non-2xx"), "{url}: {text}");
+    let line = text.lines().find(|line| line.contains(" requests in "));
+    line.and_then(|line| line.trim().split(' ').next()?.parse().ok())
+        .unwrap_or(0)
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Whether the row is asked for: by a part of its name, as cargo passes it on behind `--`, or because none is.
+fn is_wanted(name: &str) -> bool {
+    let mut arguments = std::env::args().skip(1);
+    let part = arguments.find(|argument| !argument.starts_with('-'));
+    part.is_none_or(|part| name.contains(&part))
+}
+
+/// Rounds through the candidates in turn; each ratio is the median over rounds of candidate to the first in the same round.
+pub(crate) fn compare(
+    name: &str,
+    candidates: &[Candidate],
+    mut load: impl FnMut(&Candidate) -> u64,
+) {
+    if !is_wanted(name) {
+        return;
+    }
+    let rounds = setting("WEIR_BENCH_ROUNDS", 3);
+    let mut costs = vec![Vec::new(); candidates.len()];
+    for _ in 0..rounds {
+        for (candidate, costs) in candidates.iter().zip(&mut costs) {
+            costs.push(cost(candidate, &mut load));
+        }
+    }
+    println!(
+        "{name}: CPU per request, and to {} in the same round",
+        candidates[0].name
+    );
+    for (candidate, cost) in candidates.iter().zip(&costs) {
+        let ratios = cost.iter().zip(&costs[0]);
+        let ratios = ratios.map(|(mine, theirs)| mine / theirs).collect();
+        println!(
+            "  {:8} {:7.2} us   {:.2}",
+            candidate.name,
+            median(cost.clone()) / 1_000.0,
+            median(ratios)
+        );
+    }
+}

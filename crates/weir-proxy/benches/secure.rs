@@ -1,0 +1,159 @@
+//! TLS and HTTP/2 beside HAProxy and nginx; see `rig`.
+//!
+//! `WEIR_BENCH_SECONDS` and `WEIR_BENCH_ROUNDS` change 2 and 3; `WEIR_BENCH_HAPROXY` names another HAProxy than Debian's, for
+//! example one on AWS-LC.
+
+mod rig;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rig::{Candidate, ORIGIN, compare, nginx_command, on, origin, setting, spawn, wrk};
+use weir_model::{Desired, Pool, Proxy, ProxyProtocol, Server, ServiceTls, Source, TlsVersion};
+
+const SERVE: &str = "WEIR_BENCH_SERVE_TLS";
+
+fn main() {
+    if let Ok(certificate) = std::env::var(SERVE) {
+        return serve(&certificate);
+    }
+    let programs = ["nginx", "haproxy", "wrk", "h2load", "openssl", "taskset"];
+    if let Some(why) = rig::missing(&programs) {
+        println!("TLS and HTTP/2 beside their peers: skipped, {why}");
+        return;
+    }
+    let directory = rig::directory();
+    let certificate = certificate(&directory);
+    let _origin = origin(&directory);
+    let candidates = [haproxy(&directory, &certificate), weir(&certificate)];
+    let https = |candidate: &Candidate, path: &str| format!("https://{}{path}", candidate.listen);
+    compare(
+        "TLS 1.3, small, keep-alive, 64 connections",
+        &candidates,
+        |it| wrk(&https(it, "/small"), 64, true),
+    );
+    compare(
+        "TLS 1.3, 16 KB, keep-alive, 64 connections",
+        &candidates,
+        |it| wrk(&https(it, "/16k"), 64, true),
+    );
+    compare(
+        "TLS 1.3, small, a handshake each, 64 connections",
+        &candidates,
+        |it| wrk(&https(it, "/small"), 64, false),
+    );
+    let [_, weir] = candidates;
+    let candidates = [nginx(&directory, &certificate), weir];
+    compare(
+        "HTTP/2 over TLS, small, 1 connection, 100 streams",
+        &candidates,
+        |it| h2load(&https(it, "/small"), 1),
+    );
+    compare(
+        "HTTP/2 over TLS, small, 8 connections, 100 streams each",
+        &candidates,
+        |it| h2load(&https(it, "/small"), 8),
+    );
+    let _ = fs::remove_dir_all(&directory);
+}
+
+/// Chain and key in one file, P-256.
+fn certificate(directory: &Path) -> String {
+    let script = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3 -subj /CN=bench \
+                  -keyout key -out chain 2>/dev/null && cat chain key > bench.pem";
+    let made = Command::new("sh")
+        .args(["-c", script])
+        .current_dir(directory)
+        .status();
+    assert!(made.is_ok_and(|status| status.success()), "a certificate");
+    directory.join("bench.pem").display().to_string()
+}
+
+/// Requests that h2load counted; panics when one failed.
+fn h2load(url: &str, connections: u32) -> u64 {
+    let seconds = setting("WEIR_BENCH_SECONDS", 2);
+    let mut command = on("1", "h2load");
+    command.args([
+        "-t1",
+        "-m100",
+        &format!("-c{connections}"),
+        &format!("-D{seconds}"),
+    ]);
+    let output = command
+        .arg(url)
+        .stderr(Stdio::null())
+        .output()
+        .expect("h2load runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("status codes: "));
+    let good = line.and_then(|line| line.split(' ').next()?.parse().ok());
+    assert!(text.contains(" 0 4xx, 0 5xx"), "{url}: {text}");
+    good.unwrap_or(0)
+}
+
+/// What the re-executed program does: one worker, because it runs on one CPU.
+fn serve(certificate: &str) {
+    let origin: SocketAddr = ORIGIN.parse().expect("an address");
+    let mut pool = Pool::new("origin");
+    pool.servers
+        .push(Server::new(ORIGIN, origin.ip(), Some(origin.port())));
+    let mut service = Proxy::new("bench", ProxyProtocol::Http, "origin");
+    service
+        .listen
+        .push("127.0.0.1:17093".parse().expect("an address"));
+    service.tls = Some(ServiceTls {
+        certificates: certificate.to_owned(),
+        strict_sni: false,
+        minimum: TlsVersion::V13,
+        client_ca: None,
+        client_auth: weir_model::ClientAuth::Required,
+        source: Source::default(),
+    });
+    let desired = Desired {
+        pools: vec![pool],
+        proxies: vec![service],
+        ..Desired::default()
+    };
+    let mut proxy = weir_proxy::Proxy::new();
+    let prepared = proxy.prepare(&desired).expect("listening");
+    proxy.commit(prepared);
+    loop {
+        std::thread::park();
+    }
+}
+
+fn weir(certificate: &str) -> Candidate {
+    let mut command = on("0", std::env::current_exe().expect("this program"));
+    command.env(SERVE, certificate);
+    spawn("weir", "127.0.0.1:17093", command)
+}
+
+fn haproxy(directory: &Path, certificate: &str) -> Candidate {
+    let file = directory.join("haproxy.cfg");
+    let text = format!(
+        "global\n nbthread 1\n maxconn 2000\n tune.bufsize 65536\n tune.ssl.cachesize 100000\ndefaults\n mode http\n timeout \
+         client 60s\n timeout server 60s\n timeout connect 5s\n http-reuse always\n option forwardfor\nfrontend f\n bind \
+         127.0.0.1:17091 ssl crt {certificate} alpn h2,http/1.1 ssl-min-ver TLSv1.3\n default_backend b\nbackend b\n server s \
+         {ORIGIN}\n"
+    );
+    fs::write(&file, text).expect("written");
+    let program = std::env::var("WEIR_BENCH_HAPROXY").unwrap_or_else(|_| "haproxy".to_owned());
+    let mut command = on("0", program);
+    command.arg("-db").arg("-f").arg(file);
+    spawn("haproxy", "127.0.0.1:17091", command)
+}
+
+fn nginx(directory: &Path, certificate: &str) -> Candidate {
+    let server = format!(
+        "upstream u {{ server {ORIGIN}; keepalive 256; keepalive_requests 100000000; }} server {{ listen 127.0.0.1:17092 ssl \
+         http2; ssl_certificate {certificate}; ssl_certificate_key {certificate}; ssl_protocols TLSv1.3; location / {{ \
+         proxy_pass http://u; proxy_http_version 1.1; proxy_set_header Connection \"\"; proxy_set_header X-Forwarded-For \
+         $remote_addr; proxy_buffers 8 64k; }} }}"
+    );
+    let command = nginx_command(directory, "peer", "0", &server);
+    spawn("nginx", "127.0.0.1:17092", command)
+}

@@ -1,0 +1,432 @@
+//! A server's HTTP/2 connection: requests of many sessions, each over a [`Strand`], as its streams.
+//!
+//! A session connects, writes HTTP/1.1 and reads HTTP/1.1, as with a connection of its own. When the connection breaks, or the
+//! server takes no more streams, its strands end as connections do, and sessions try again by their own rules.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use h2::client::{self, ResponseFuture, SendRequest};
+use h2::{Reason, RecvStream, SendStream};
+use weir_http::{HeadLimits, Method, head};
+
+use super::flow::{self, Received, context};
+use super::line::Line;
+use super::message::{self, Coding, Content};
+use super::strand::{Strand, StrandState};
+use super::wire::WireEnd;
+use super::{Errand, Errands};
+use crate::context::{Context, Ready, token};
+use crate::plan::Target;
+use crate::slab::Key;
+use crate::tls::Handshake;
+use crate::transport::Transport;
+use crate::wheel::Deadline;
+
+/// Requests on one connection; more make another.
+const STREAMS: usize = 100;
+const STREAM_WINDOW: u32 = 64 << 10;
+const CONNECTION_WINDOW: u32 = 1 << 20;
+const SEND_BUFFER: usize = 64 << 10;
+const ROUNDS: usize = 4;
+/// A request was written by us; here its head is only to be found.
+const OWN: HeadLimits = HeadLimits {
+    head: 256 << 10,
+    target: 256 << 10,
+    fields: 4_000,
+};
+
+type Greeting = Pin<Box<dyn Future<Output = Result<(SendRequest<Bytes>, Connection), h2::Error>>>>;
+type Connection = client::Connection<WireEnd, Bytes>;
+
+enum State {
+    Connecting,
+    Greeting(Greeting),
+    Open(SendRequest<Bytes>, Box<Connection>),
+}
+
+/// A request under way.
+struct Stream {
+    strand: Rc<RefCell<Strand>>,
+    phase: Phase,
+}
+
+enum Phase {
+    /// Its head is not all there, or the server takes no more streams now.
+    Head,
+    Exchange {
+        send: Option<(SendStream<Bytes>, Content)>,
+        response: Option<ResponseFuture>,
+        body: Option<(RecvStream, Coding)>,
+        to_head: bool,
+    },
+    Over,
+}
+
+/// See the module.
+pub(crate) struct Back {
+    line: Line,
+    state: State,
+    streams: Vec<Stream>,
+    target: Arc<Target>,
+    port: u16,
+    /// It takes no further streams.
+    closing: bool,
+    idle_ms: u64,
+    pub(crate) deadline: Deadline,
+}
+
+impl std::fmt::Debug for Back {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Back")
+            .field("target", &self.target.name)
+            .field("streams", &self.streams.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Back {
+    /// Over a connection that was begun; nothing for `idle_ms` ends it.
+    pub(crate) fn new(transport: Transport, target: &Arc<Target>, port: u16, idle_ms: u64) -> Self {
+        Self {
+            line: Line::new(transport, Ready::default(), &[], Vec::new()),
+            state: State::Connecting,
+            streams: Vec::new(),
+            target: Arc::clone(target),
+            port,
+            closing: false,
+            idle_ms,
+            deadline: Deadline::default(),
+        }
+    }
+
+    pub(crate) const fn ready(&mut self) -> &mut Ready {
+        &mut self.line.ready
+    }
+
+    /// Registers its socket.
+    pub(crate) fn watch(&self, epoll: &OwnedFd, token: u64) -> rustix::io::Result<()> {
+        self.line.transport.watch(epoll, token)
+    }
+
+    /// Whether another request to this server may go over it.
+    pub(crate) fn takes(&self, target: &Target, port: u16) -> bool {
+        !self.closing
+            && self.target.id == target.id
+            && self.port == port
+            && self.streams.len() < STREAMS
+    }
+
+    /// How far it is.
+    pub(crate) const fn strand_state(&self) -> StrandState {
+        match self.state {
+            State::Open(..) => StrandState::Open,
+            _ => StrandState::Begun,
+        }
+    }
+
+    /// Whether its peer is who it should be, and cannot be overheard.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.line.transport.is_secure()
+    }
+
+    /// Another request.
+    pub(crate) fn add(&mut self, strand: Rc<RefCell<Strand>>) {
+        self.streams.push(Stream {
+            strand,
+            phase: Phase::Head,
+        });
+    }
+
+    /// Does all that can be done without waiting; whether it goes on.
+    pub(crate) fn drive(&mut self, key: Key, cx: &mut Context, errands: &mut Errands) -> bool {
+        let busy = !self.streams.is_empty();
+        for round in 0..ROUNDS {
+            if !self.line.flush() || !self.open(errands) {
+                return self.end(errands);
+            }
+            if matches!(self.state, State::Connecting) {
+                break;
+            }
+            let came = self.line.take_in(&mut cx.scratch);
+            if !self.poll() {
+                return self.end(errands);
+            }
+            let moved = self.pump(cx, errands);
+            if moved && !self.poll() {
+                return self.end(errands);
+            }
+            if !self.line.flush() {
+                return self.end(errands);
+            }
+            if !came && !moved {
+                break;
+            }
+            if round + 1 == ROUNDS {
+                cx.bell.borrow_mut().push(token::of(token::BACK, key));
+            }
+        }
+        self.streams
+            .retain(|stream| !matches!(stream.phase, Phase::Over));
+        if self.streams.is_empty() {
+            if self.closing || cx.draining {
+                return self.end(errands);
+            }
+            if busy {
+                cx.back_wheel
+                    .set(&mut self.deadline, key, cx.now + self.idle_ms);
+            }
+        }
+        true
+    }
+
+    /// Its time is over; whether it goes on all the same.
+    pub(crate) fn expire(&mut self, key: Key, cx: &mut Context, errands: &mut Errands) -> bool {
+        if self.streams.is_empty() || matches!(self.state, State::Connecting) {
+            return self.end(errands);
+        }
+        cx.back_wheel
+            .set(&mut self.deadline, key, cx.now + self.idle_ms);
+        true
+    }
+
+    /// From a connection that was begun to one that speaks HTTP/2; whether it stands.
+    fn open(&mut self, errands: &mut Errands) -> bool {
+        if !matches!(self.state, State::Connecting) {
+            return true;
+        }
+        let Line {
+            transport, ready, ..
+        } = &mut self.line;
+        if !ready.writable && !ready.ended {
+            return true;
+        }
+        if ready.broken || !transport.is_connected() {
+            return false;
+        }
+        match transport.handshake(ready) {
+            Handshake::Waits => return true,
+            Handshake::Failed => {
+                if let Some(error) = transport.error() {
+                    let server = &self.target.name;
+                    tracing::warn!(server, %error, "no TLS with a server");
+                }
+                return false;
+            }
+            Handshake::Done => {}
+        }
+        if transport.is_secure() && transport.protocol() != Some(b"h2") {
+            let server = &self.target.name;
+            tracing::warn!(server, "the server does not speak HTTP/2");
+            return false;
+        }
+        let mut builder = client::Builder::new();
+        builder
+            .initial_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buffer_size(SEND_BUFFER)
+            .enable_push(false);
+        self.state = State::Greeting(Box::pin(builder.handshake(self.line.end())));
+        for stream in &self.streams {
+            let strand = &mut *stream.strand.borrow_mut();
+            strand.state = StrandState::Open;
+            errands.push(Errand::Go(strand.owner));
+        }
+        true
+    }
+
+    /// Lets the connection read and write frames; whether it goes on.
+    fn poll(&mut self) -> bool {
+        if let State::Greeting(greeting) = &mut self.state {
+            match greeting.as_mut().poll(&mut context()) {
+                Poll::Pending => return !self.line.is_ended(),
+                Poll::Ready(Err(_)) => return false,
+                Poll::Ready(Ok((send, connection))) => {
+                    self.state = State::Open(send, Box::new(connection));
+                }
+            }
+        }
+        let State::Open(_, connection) = &mut self.state else {
+            return false;
+        };
+        Pin::new(&mut **connection)
+            .poll(&mut context())
+            .is_pending()
+    }
+
+    /// Moves octets between streams and sessions; whether the connection got something to send.
+    fn pump(&mut self, cx: &mut Context, errands: &mut Errands) -> bool {
+        let State::Open(send, _) = &mut self.state else {
+            return false;
+        };
+        let secure = self.line.transport.is_secure();
+        let mut moved = false;
+        for stream in &mut self.streams {
+            let strand = Rc::clone(&stream.strand);
+            let strand = &mut *strand.borrow_mut();
+            if strand.left {
+                moved |= stream.cancel();
+                continue;
+            }
+            if matches!(stream.phase, Phase::Head) && !strand.outward.is_empty() {
+                match send.poll_ready(&mut context()) {
+                    Poll::Pending => continue,
+                    Poll::Ready(Ok(())) => moved |= stream.begin(strand, send, secure, cx),
+                    // The server goes away; what was not begun goes elsewhere.
+                    Poll::Ready(Err(_)) => {
+                        self.closing = true;
+                        stream.phase = Phase::Over;
+                        strand.state = StrandState::Over;
+                        errands.push(Errand::Over(strand.owner));
+                        continue;
+                    }
+                }
+            }
+            moved |= stream.go_on(strand, errands);
+        }
+        moved
+    }
+
+    fn end(&mut self, errands: &mut Errands) -> bool {
+        for stream in self.streams.drain(..) {
+            let strand = &mut *stream.strand.borrow_mut();
+            strand.state = StrandState::Over;
+            if !strand.left {
+                errands.push(Errand::Over(strand.owner));
+            }
+        }
+        self.line.flush();
+        self.line.transport.part();
+        false
+    }
+}
+
+impl Stream {
+    /// Its session has gone; whether the server must be told.
+    fn cancel(&mut self) -> bool {
+        let phase = std::mem::replace(&mut self.phase, Phase::Over);
+        match phase {
+            Phase::Exchange {
+                send: Some((mut send, _)),
+                ..
+            } => {
+                send.send_reset(Reason::CANCEL);
+                true
+            }
+            Phase::Exchange { .. } => true,
+            Phase::Head | Phase::Over => false,
+        }
+    }
+
+    /// Sends the head, if it is all there; whether the connection got something to send.
+    fn begin(
+        &mut self,
+        strand: &mut Strand,
+        send: &mut SendRequest<Bytes>,
+        secure: bool,
+        cx: &mut Context,
+    ) -> bool {
+        let text = &strand.outward;
+        let read = match head::request(text, &OWN, &mut cx.fields) {
+            Ok(Some(read)) => read,
+            Ok(None) => return false,
+            Err(_) => {
+                self.phase = Phase::Over;
+                strand.state = StrandState::Over;
+                return false;
+            }
+        };
+        let message = message::request(text, &read, &cx.fields, secure);
+        strand.outward.drain(..read.len);
+        let content = Content::new(read.framing);
+        let ends = content.is_done();
+        let sent = message.and_then(|message| send.send_request(message, ends).ok());
+        let Some((response, stream)) = sent else {
+            self.phase = Phase::Over;
+            strand.state = StrandState::Over;
+            return false;
+        };
+        self.phase = Phase::Exchange {
+            send: (!ends).then_some((stream, content)),
+            response: Some(response),
+            body: None,
+            to_head: read.method == Method::Head,
+        };
+        true
+    }
+
+    /// Request content there, response here; whether the connection got something to send.
+    fn go_on(&mut self, strand: &mut Strand, errands: &mut Errands) -> bool {
+        let Phase::Exchange {
+            send,
+            response,
+            body,
+            to_head,
+        } = &mut self.phase
+        else {
+            if strand.state == StrandState::Over {
+                errands.push(Errand::Over(strand.owner));
+            }
+            return false;
+        };
+        let mut moved = false;
+        if let Some((stream, content)) = send {
+            let sent = flow::send(stream, content, strand);
+            moved |= sent.moved;
+            if sent.over {
+                *send = None;
+            }
+        }
+        if flow::makes_room(strand) {
+            errands.push(Errand::Go(strand.owner));
+        }
+        let mut broken = false;
+        if let Some(future) = response {
+            while let Poll::Ready(Some(Ok(interim))) = future.poll_informational(&mut context()) {
+                let (parts, ()) = interim.into_parts();
+                message::write_response(&parts, true, true, strand.inward());
+                errands.push(Errand::Go(strand.owner));
+            }
+            match Pin::new(future).poll(&mut context()) {
+                Poll::Pending => {}
+                Poll::Ready(Err(_)) => broken = true,
+                Poll::Ready(Ok(answer)) => {
+                    let (parts, content) = answer.into_parts();
+                    let ended = content.is_end_stream();
+                    let coding = message::write_response(&parts, ended, *to_head, strand.inward());
+                    strand.inward_ended = ended;
+                    *response = None;
+                    *body = (!ended).then_some((content, coding));
+                    errands.push(Errand::Go(strand.owner));
+                }
+            }
+        }
+        if let Some((content, coding)) = body {
+            match flow::receive(content, *coding, strand) {
+                Received::Nothing => {}
+                Received::Broken => broken = true,
+                received => {
+                    moved = true;
+                    if received == Received::All {
+                        *body = None;
+                    }
+                    errands.push(Errand::Go(strand.owner));
+                }
+            }
+        }
+        if broken {
+            self.phase = Phase::Over;
+            strand.state = StrandState::Over;
+            errands.push(Errand::Over(strand.owner));
+        } else if send.is_none() && response.is_none() && body.is_none() {
+            self.phase = Phase::Over;
+        }
+        moved
+    }
+}

@@ -1,0 +1,123 @@
+//! Content between a stream and its strand, the same for requests and responses: as much as the other side takes, no more.
+
+use std::task::{self, Poll, Waker};
+
+use bytes::Bytes;
+use h2::{RecvStream, SendStream};
+
+use super::message::{self, Coding, Content};
+use super::strand::{STRAND_MAX, Strand};
+
+/// Polling by hand: nobody is to be woken.
+pub(super) fn context() -> task::Context<'static> {
+    task::Context::from_waker(Waker::noop())
+}
+
+/// What became of a stream's incoming content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Received {
+    /// Nothing now.
+    Nothing,
+    Some,
+    /// The last of it.
+    All,
+    /// The other side took it back, or broke off.
+    Broken,
+}
+
+/// From the stream into its strand.
+pub(super) fn receive(body: &mut RecvStream, coding: Coding, strand: &mut Strand) -> Received {
+    let mut received = Received::Nothing;
+    while strand.has_room() {
+        match body.poll_data(&mut context()) {
+            Poll::Pending => break,
+            Poll::Ready(Some(Ok(data))) => {
+                message::write_content(coding, &data, strand.inward());
+                // The strand is what bounds what is kept; a stream that is over needs no window.
+                let _ = body.flow_control().release_capacity(data.len());
+                received = Received::Some;
+            }
+            Poll::Ready(Some(Err(_))) => return Received::Broken,
+            Poll::Ready(None) => match body.poll_trailers(&mut context()) {
+                Poll::Pending => break,
+                Poll::Ready(Ok(trailers)) => {
+                    message::write_end(coding, trailers.as_ref(), strand.inward());
+                    strand.inward_ended = true;
+                    return Received::All;
+                }
+                Poll::Ready(Err(_)) => return Received::Broken,
+            },
+        }
+    }
+    received
+}
+
+/// What nobody wants any more, and the client sends all the same; `count` grows by its octets, and beyond `most` it ends.
+pub(super) fn discard(body: &mut RecvStream, count: &mut usize, most: usize) -> Received {
+    while *count <= most {
+        match body.poll_data(&mut context()) {
+            Poll::Pending => return Received::Nothing,
+            Poll::Ready(Some(Ok(data))) => {
+                *count += data.len();
+                // See `receive`.
+                let _ = body.flow_control().release_capacity(data.len());
+            }
+            Poll::Ready(Some(Err(_))) => return Received::Broken,
+            Poll::Ready(None) => return Received::All,
+        }
+    }
+    Received::Some
+}
+
+/// What became of a strand's outgoing content.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Sent {
+    pub(super) moved: bool,
+    /// The other side takes no more now.
+    pub(super) stalled: bool,
+    /// All of it went, or it cannot.
+    pub(super) over: bool,
+}
+
+/// From the strand into its stream.
+pub(super) fn send(
+    stream: &mut SendStream<Bytes>,
+    content: &mut Content,
+    strand: &mut Strand,
+) -> Sent {
+    let mut done = Sent::default();
+    while !done.over && (!strand.outward.is_empty() || strand.outward_ended) {
+        stream.reserve_capacity(strand.outward.len().max(1));
+        let room = stream.capacity();
+        if room == 0 && !strand.outward.is_empty() {
+            done.stalled = true;
+            break;
+        }
+        let before = strand.outward.len();
+        let Some(piece) = content.take(&mut strand.outward, room, strand.outward_ended) else {
+            // What was taken may have been no content.
+            if strand.outward.len() < before {
+                continue;
+            }
+            break;
+        };
+        done.moved = true;
+        let ends = piece.last && piece.trailers.is_none();
+        let mut sent = true;
+        if !piece.content.is_empty() || ends {
+            sent = stream.send_data(piece.content, ends).is_ok();
+        }
+        if let Some(trailers) = piece.trailers {
+            sent &= stream.send_trailers(trailers).is_ok();
+        }
+        done.over = piece.last || !sent;
+    }
+    done
+}
+
+/// Whether the HTTP/1 side waits for room that is there now; it is told once.
+pub(super) fn makes_room(strand: &mut Strand) -> bool {
+    let told = strand.full && strand.outward.len() < STRAND_MAX;
+    strand.full &= !told;
+    told
+}

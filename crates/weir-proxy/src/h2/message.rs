@@ -1,0 +1,398 @@
+//! HTTP/2 messages as HTTP/1.1 text, and back.
+//!
+//! Whatever becomes text is read by weir-http afterwards, as strictly as from any client: what the field types of the `http`
+//! crate let through does not decide.
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, COOKIE, HOST, TE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, request, response};
+use weir_http::chunk::Chunks;
+use weir_http::{Field, Framing, Name, Request, Response};
+
+/// How a request's body is put into text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Coding {
+    /// There is none.
+    None,
+    /// As it is; its length is known.
+    Plain,
+    Chunked,
+}
+
+/// Appends the head of a request; `ended` = no body follows.
+pub(crate) fn write_request(parts: &request::Parts, ended: bool, out: &mut Vec<u8>) -> Coding {
+    out.extend_from_slice(parts.method.as_str().as_bytes());
+    out.push(b' ');
+    let authority = parts.uri.authority().map(|it| it.as_str());
+    match (parts.uri.path_and_query(), authority) {
+        (_, Some(authority)) if parts.method == Method::CONNECT => {
+            out.extend_from_slice(authority.as_bytes());
+        }
+        (Some(path), _) => out.extend_from_slice(path.as_str().as_bytes()),
+        (None, _) => out.push(b'/'),
+    }
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+    if let Some(authority) = authority {
+        write_field("host", authority.as_bytes(), out);
+    }
+    let mut cookies = Vec::new();
+    for (name, value) in &parts.headers {
+        if name == COOKIE {
+            // RFC 9113 section 8.2.3.
+            if !cookies.is_empty() {
+                cookies.extend_from_slice(b"; ");
+            }
+            cookies.extend_from_slice(value.as_bytes());
+        } else if !(name == HOST && authority.is_some()) {
+            write_field(name.as_str(), value.as_bytes(), out);
+        }
+    }
+    if !cookies.is_empty() {
+        write_field("cookie", &cookies, out);
+    }
+    let has_length = parts.headers.contains_key(CONTENT_LENGTH);
+    let coding = if ended {
+        let may = matches!(parts.method, Method::GET | Method::HEAD | Method::DELETE);
+        if !has_length && !may && parts.method != Method::OPTIONS {
+            write_field("content-length", b"0", out);
+        }
+        Coding::None
+    } else if has_length {
+        Coding::Plain
+    } else {
+        write_field("transfer-encoding", b"chunked", out);
+        Coding::Chunked
+    };
+    out.extend_from_slice(b"\r\n");
+    coding
+}
+
+/// Appends the head of a response; `ended` = no body follows. `to_head` = none could.
+pub(crate) fn write_response(
+    parts: &response::Parts,
+    ended: bool,
+    to_head: bool,
+    out: &mut Vec<u8>,
+) -> Coding {
+    let status = parts.status;
+    let reason = status.canonical_reason().unwrap_or("Unnamed");
+    out.extend_from_slice(format!("HTTP/1.1 {} {reason}\r\n", status.as_u16()).as_bytes());
+    write_fields(&parts.headers, out);
+    let bodiless = to_head
+        || status.is_informational()
+        || status == StatusCode::NO_CONTENT
+        || status == StatusCode::NOT_MODIFIED;
+    let has_length = parts.headers.contains_key(CONTENT_LENGTH);
+    let coding = if bodiless {
+        Coding::None
+    } else if ended {
+        if !has_length {
+            write_field("content-length", b"0", out);
+        }
+        Coding::None
+    } else if has_length {
+        Coding::Plain
+    } else {
+        write_field("transfer-encoding", b"chunked", out);
+        Coding::Chunked
+    };
+    out.extend_from_slice(b"\r\n");
+    coding
+}
+
+fn write_fields(fields: &HeaderMap, out: &mut Vec<u8>) {
+    for (name, value) in fields {
+        write_field(name.as_str(), value.as_bytes(), out);
+    }
+}
+
+fn write_field(name: &str, value: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends content.
+pub(crate) fn write_content(coding: Coding, content: &[u8], out: &mut Vec<u8>) {
+    if content.is_empty() {
+        return;
+    }
+    match coding {
+        Coding::None => {}
+        Coding::Plain => out.extend_from_slice(content),
+        Coding::Chunked => {
+            out.extend_from_slice(format!("{:x}\r\n", content.len()).as_bytes());
+            out.extend_from_slice(content);
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+}
+
+/// Appends the end of content.
+pub(crate) fn write_end(coding: Coding, trailers: Option<&HeaderMap>, out: &mut Vec<u8>) {
+    if coding == Coding::Chunked {
+        out.extend_from_slice(b"0\r\n");
+        if let Some(trailers) = trailers {
+            write_fields(trailers, out);
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+fn map(head: &[u8], fields: &[Field]) -> Option<HeaderMap> {
+    let mut map = HeaderMap::with_capacity(fields.len());
+    let stays = |field: &&Field| {
+        !field.dropped && !matches!(field.name, Name::TransferEncoding | Name::Upgrade)
+    };
+    for field in fields.iter().filter(stays) {
+        let name = HeaderName::from_bytes(field.name_in(head)).ok()?;
+        map.append(name, HeaderValue::from_bytes(field.value_in(head)).ok()?);
+    }
+    Some(map)
+}
+
+/// A response's head as a message; `None` = it cannot be one.
+pub(crate) fn response(
+    head: &[u8],
+    read: &Response,
+    fields: &[Field],
+) -> Option<http::Response<()>> {
+    let mut message = http::Response::new(());
+    *message.status_mut() = StatusCode::from_u16(read.status).ok()?;
+    *message.headers_mut() = map(head, fields)?;
+    Some(message)
+}
+
+/// A request's head as a message; `None` = it cannot be one.
+pub(crate) fn request(
+    head: &[u8],
+    read: &Request,
+    fields: &[Field],
+    secure: bool,
+) -> Option<http::Request<()>> {
+    let mut message = http::Request::new(());
+    *message.method_mut() = Method::from_bytes(read.method_in(head)).ok()?;
+    let mut headers = map(head, fields)?;
+    let host = headers.remove(HOST);
+    let authority = host.as_ref().map_or(&b""[..], HeaderValue::as_bytes);
+    *message.uri_mut() = http::Uri::builder()
+        .scheme(if secure { "https" } else { "http" })
+        .authority(authority)
+        .path_and_query(read.path_in(head))
+        .build()
+        .ok()?;
+    // Trailers come through, and gRPC's servers ask for the promise.
+    headers.insert(TE, HeaderValue::from_static("trailers"));
+    *message.headers_mut() = headers;
+    *message.version_mut() = http::Version::HTTP_2;
+    Some(message)
+}
+
+/// Reads the content of a message whose head was read, from text that weir-http has judged before.
+#[derive(Debug)]
+pub(crate) enum Content {
+    Done,
+    Length(u64),
+    Chunked {
+        chunks: Box<Chunks>,
+        /// What followed the last content: the last chunk, and trailers.
+        tail: Vec<u8>,
+    },
+    UntilEnd,
+}
+
+/// A piece of content.
+#[derive(Debug, Default)]
+pub(crate) struct Piece {
+    pub(crate) content: Bytes,
+    /// Nothing follows but the trailers.
+    pub(crate) last: bool,
+    pub(crate) trailers: Option<HeaderMap>,
+}
+
+impl Content {
+    pub(crate) fn new(framing: Framing) -> Self {
+        match framing {
+            Framing::None | Framing::Length(0) => Self::Done,
+            Framing::Length(length) => Self::Length(length),
+            Framing::Chunked => Self::Chunked {
+                chunks: Box::default(),
+                tail: Vec::new(),
+            },
+            Framing::UntilClose => Self::UntilEnd,
+        }
+    }
+
+    pub(crate) const fn is_done(&self) -> bool {
+        matches!(self, Self::Done)
+    }
+
+    /// Takes at most `most` octets of content out of `text`; `ended` = no more text comes. `None` = there is nothing now, or,
+    /// where no more text comes, never.
+    pub(crate) fn take(&mut self, text: &mut Vec<u8>, most: usize, ended: bool) -> Option<Piece> {
+        let piece = match self {
+            Self::Done => return None,
+            Self::Length(left) => {
+                let octets = text.len().min(most);
+                let octets = usize::try_from(*left).unwrap_or(octets).min(octets);
+                if octets == 0 {
+                    return None;
+                }
+                *left -= octets as u64;
+                Piece {
+                    content: cut(text, octets),
+                    last: *left == 0,
+                    trailers: None,
+                }
+            }
+            Self::UntilEnd => {
+                let octets = text.len().min(most);
+                let last = ended && octets == text.len();
+                if octets == 0 && !last {
+                    return None;
+                }
+                Piece {
+                    content: cut(text, octets),
+                    last,
+                    trailers: None,
+                }
+            }
+            Self::Chunked { chunks, tail } => chunked(chunks, tail, text, most)?,
+        };
+        if piece.last {
+            *self = Self::Done;
+        }
+        Some(piece)
+    }
+}
+
+fn cut(text: &mut Vec<u8>, octets: usize) -> Bytes {
+    if octets == text.len() {
+        return Bytes::from(std::mem::take(text));
+    }
+    let content = Bytes::copy_from_slice(&text[..octets]);
+    text.drain(..octets);
+    content
+}
+
+/// Text holds at most what a strand does, so that looking at more than is taken costs little.
+fn chunked(
+    chunks: &mut Chunks,
+    tail: &mut Vec<u8>,
+    text: &mut Vec<u8>,
+    most: usize,
+) -> Option<Piece> {
+    let part = text.len().min(most);
+    let mut content = Vec::with_capacity(part);
+    let mut behind = 0;
+    let begin = text.as_ptr() as usize;
+    let used = chunks
+        .scan(&text[..part], &mut |data| {
+            content.extend_from_slice(data);
+            behind = data.as_ptr() as usize - begin + data.len();
+        })
+        .ok()?;
+    if used == 0 {
+        return None;
+    }
+    if behind > 0 {
+        tail.clear();
+    }
+    tail.extend_from_slice(&text[behind..used]);
+    text.drain(..used);
+    let last = chunks.is_done();
+    if content.is_empty() && !last {
+        return None;
+    }
+    Some(Piece {
+        content: content.into(),
+        last,
+        trailers: if last { trailers(tail) } else { None },
+    })
+}
+
+/// Behind the last chunk's line.
+fn trailers(tail: &[u8]) -> Option<HeaderMap> {
+    let text = tail.strip_prefix(b"\r\n").unwrap_or(tail);
+    let mut map = HeaderMap::new();
+    for line in text.split(|octet| *octet == b'\n').skip(1) {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let Some(colon) = line.iter().position(|octet| *octet == b':') else {
+            continue;
+        };
+        let name = HeaderName::from_bytes(&line[..colon]);
+        let value = HeaderValue::from_bytes(line[colon + 1..].trim_ascii());
+        if let (Ok(name), Ok(value)) = (name, value) {
+            map.append(name, value);
+        }
+    }
+    (!map.is_empty()).then_some(map)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_request_becomes_text() {
+        let request = http::Request::builder()
+            .method("POST")
+            .uri("https://a.example/x?y")
+            .header("host", "other")
+            .header("cookie", "a=1")
+            .header("x", "1")
+            .header("cookie", "b=2")
+            .body(())
+            .unwrap();
+        let (parts, ()) = request.into_parts();
+        let mut out = Vec::new();
+        assert_eq!(write_request(&parts, false, &mut out), Coding::Chunked);
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "POST /x?y HTTP/1.1\r\nhost: a.example\r\nx: 1\r\ncookie: a=1; b=2\r\ntransfer-encoding: chunked\r\n\r\n"
+        );
+    }
+
+    proptest! {
+        /// Content and trailers that became chunks come back, however the text is cut and however little is asked for.
+        #[test]
+        fn chunks_come_back(
+            parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..6),
+            trailer: bool,
+            step in 1usize..30,
+            most in 1usize..50,
+        ) {
+            let mut text = Vec::new();
+            for part in &parts {
+                write_content(Coding::Chunked, part, &mut text);
+            }
+            let mut map = HeaderMap::new();
+            map.insert("grpc-status", HeaderValue::from_static("0"));
+            write_end(Coding::Chunked, trailer.then_some(&map), &mut text);
+            let mut content = Content::new(Framing::Chunked);
+            let (mut got, mut last) = (Vec::new(), None);
+            let mut buffer = Vec::new();
+            for piece in text.chunks(step) {
+                buffer.extend_from_slice(piece);
+                loop {
+                    let before = buffer.len();
+                    let Some(piece) = content.take(&mut buffer, most, false) else {
+                        if buffer.len() == before { break }
+                        continue;
+                    };
+                    got.extend_from_slice(&piece.content);
+                    if piece.last {
+                        prop_assert!(last.is_none());
+                        last = Some(piece.trailers);
+                    }
+                }
+            }
+            prop_assert_eq!(got, parts.concat());
+            prop_assert_eq!(last, Some(trailer.then_some(map)));
+            prop_assert!(buffer.is_empty() && content.is_done());
+        }
+    }
+}

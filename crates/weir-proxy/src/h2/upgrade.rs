@@ -1,0 +1,87 @@
+//! From HTTP/1.1 to HTTP/2 by `Upgrade: h2c`, which RFC 9113 no longer has and clients of RFC 7540 (section 3.2) still send.
+//!
+//! The request becomes the connection's first stream. The `h2` crate knows nothing of that: the frame that the client would have
+//! sent is put behind the client's own settings.
+
+use weir_http::{Field, Framing, Name, Request};
+
+/// Largest header block that goes into one frame.
+const FRAME_MAX: usize = 16 << 10;
+const FRAME_HEADER: usize = 9;
+/// `PRI * HTTP/2.0`, two empty lines and `SM` in between.
+const PREFACE_LEN: usize = 24;
+const SETTINGS: u8 = 4;
+const HEADERS: u8 = 1;
+/// END_STREAM and END_HEADERS.
+const WHOLE: u8 = 0x5;
+
+/// What the client is told.
+pub(crate) const SWITCHING: &[u8] =
+    b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n";
+
+/// The frame of the first stream, if the request asks for HTTP/2 and has no body that would come first.
+pub(crate) fn first_stream(head: &[u8], request: &Request, fields: &[Field]) -> Option<Vec<u8>> {
+    let says = |name: Name, word: &[u8]| {
+        let values = fields.iter().filter(|field| field.name == name);
+        let mut words = values.flat_map(|field| field.value_in(head).split(|octet| *octet == b','));
+        words.any(|found| found.trim_ascii().eq_ignore_ascii_case(word))
+    };
+    let asks = says(Name::Upgrade, b"h2c")
+        && says(Name::Connection, b"upgrade")
+        && says(Name::Connection, b"http2-settings")
+        && request.framing == Framing::None
+        && !request.http10;
+    if !asks {
+        return None;
+    }
+    let mut block = Vec::new();
+    literal(b":method", request.method_in(head), &mut block);
+    literal(b":scheme", b"http", &mut block);
+    literal(b":path", request.path_in(head), &mut block);
+    literal(b":authority", request.host_in(head, fields)?, &mut block);
+    let stays = |field: &&Field| !field.dropped && field.name != Name::Host;
+    for field in fields.iter().filter(stays) {
+        let name = field.name_in(head).to_ascii_lowercase();
+        literal(&name, field.value_in(head), &mut block);
+    }
+    if block.len() > FRAME_MAX {
+        return None;
+    }
+    let mut frame = u32::try_from(block.len()).ok()?.to_be_bytes()[1..].to_vec();
+    frame.extend_from_slice(&[HEADERS, WHOLE, 0, 0, 0, 1]);
+    frame.extend_from_slice(&block);
+    Some(frame)
+}
+
+/// A field as HPACK writes it without tables (RFC 7541 section 6.2.2), so that both sides' stay as they are.
+fn literal(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    out.push(0);
+    for text in [name, value] {
+        let mut left = text.len();
+        if left < 127 {
+            out.push(left as u8);
+        } else {
+            out.push(127);
+            left -= 127;
+            while left >= 128 {
+                out.push((left % 128) as u8 | 128);
+                left /= 128;
+            }
+            out.push(left as u8);
+        }
+        out.extend_from_slice(text);
+    }
+}
+
+/// Where, in what a client sends, its settings end; `None` = they are not all there. What begins otherwise is judged by others.
+pub(crate) fn settings_end(input: &[u8]) -> Option<usize> {
+    let frame = input.get(PREFACE_LEN..)?;
+    let header = frame.get(..FRAME_HEADER)?;
+    if header[3] != SETTINGS {
+        return Some(0);
+    }
+    let length =
+        usize::from(header[0]) << 16 | usize::from(header[1]) << 8 | usize::from(header[2]);
+    let end = PREFACE_LEN + FRAME_HEADER + length;
+    (input.len() >= end).then_some(end)
+}

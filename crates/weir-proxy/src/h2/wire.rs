@@ -1,0 +1,110 @@
+//! The octets of one HTTP/2 connection in memory: the `h2` crate reads and writes here, sockets are somebody else's.
+//!
+//! Nobody is woken: whoever puts octets in, or takes them out, polls the connection afterwards.
+
+use std::cell::RefCell;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Frames that may wait for the socket; above, the connection neither writes nor, since answers come first, reads.
+const OUT_MAX: usize = 256 << 10;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Wire {
+    /// What came; this much of it is read.
+    pub(crate) inbox: Vec<u8>,
+    read: usize,
+    /// What goes.
+    pub(crate) outbox: Vec<u8>,
+    /// Nothing more comes.
+    pub(crate) ended: bool,
+}
+
+impl Wire {
+    /// Octets that came and were not read.
+    pub(crate) const fn unread(&self) -> usize {
+        self.inbox.len() - self.read
+    }
+
+    /// Adds what came.
+    pub(crate) fn put(&mut self, octets: &[u8]) {
+        if self.read == self.inbox.len() {
+            self.inbox.clear();
+            self.read = 0;
+        }
+        self.inbox.extend_from_slice(octets);
+    }
+}
+
+/// The connection's end of it.
+#[derive(Debug)]
+pub(crate) struct WireEnd(pub(crate) Rc<RefCell<Wire>>);
+
+impl AsyncRead for WireEnd {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let wire = &mut *self.0.borrow_mut();
+        let octets = wire.unread().min(into.remaining());
+        if octets == 0 && !wire.ended {
+            return Poll::Pending;
+        }
+        into.put_slice(&wire.inbox[wire.read..wire.read + octets]);
+        wire.read += octets;
+        if wire.read == wire.inbox.len() {
+            // Memory only while it is needed.
+            wire.inbox = Vec::new();
+            wire.read = 0;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for WireEnd {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        octets: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let wire = &mut *self.0.borrow_mut();
+        if wire.outbox.len() >= OUT_MAX {
+            return Poll::Pending;
+        }
+        wire.outbox.extend_from_slice(octets);
+        Poll::Ready(Ok(octets.len()))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let wire = &mut *self.0.borrow_mut();
+        if wire.outbox.len() >= OUT_MAX {
+            return Poll::Pending;
+        }
+        for part in parts {
+            wire.outbox.extend_from_slice(part);
+        }
+        Poll::Ready(Ok(parts.iter().map(|part| part.len()).sum()))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}

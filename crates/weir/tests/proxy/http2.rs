@@ -1,0 +1,475 @@
+//! HTTP/2 from the command line, on both sides: curl and h2spec as clients, gRPC's ways with streams and trailers, and clients
+//! that mean no good.
+
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use h2::{Reason, RecvStream, client, server};
+use http::{HeaderMap, Request, Response};
+
+use super::tls::Authority;
+use super::*;
+
+fn curl(arguments: &[&str]) -> String {
+    let output = Command::new("curl")
+        .args(["-sS", "--max-time", "20"])
+        .args(arguments)
+        .output()
+        .expect("curl runs");
+    let text = [output.stdout, output.stderr].concat();
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+#[test]
+fn requests_come_by_http2_with_tls_and_without() {
+    let authority = Authority::new("h2");
+    authority.sign("one", "IP:127.0.0.1,DNS:a.example", 30);
+    let origin = Origin::start("o");
+    let plain = Seat::start("http", &[origin.address()], "");
+    let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
+    let secure = Seat::start("http", &[origin.address()], &tls);
+    let body = authority.file("body", &vec![b'x'; 3_000_000]);
+    let places = [
+        (
+            format!("http://{}", plain.listen),
+            "--http2-prior-knowledge",
+            "http",
+        ),
+        (format!("https://{}", secure.listen), "--http2", "https"),
+    ];
+    for (place, flag, scheme) in &places {
+        let ca = authority.ca();
+        let ask = |more: &[&str]| curl(&[&[*flag, "--cacert", &ca], more].concat());
+        let said = ask(&["-i", &format!("{place}/x?y"), "-H", "Cookie: a=1"]);
+        assert!(said.starts_with("HTTP/2 200"), "{said}");
+        assert!(said.contains("GET /x?y HTTP/1.1\r\n"), "{said}");
+        assert!(
+            said.contains(&format!("X-Forwarded-Proto: {scheme}\r\n")),
+            "{said}"
+        );
+        assert!(said.contains("cookie: a=1\r\n"), "{said}");
+        assert!(
+            said.contains(&format!(
+                "host: {}\r\n",
+                place.split("//").nth(1).expect("a host")
+            )),
+            "{said}"
+        );
+        assert_eq!(
+            ask(&[
+                &format!("{place}/sum"),
+                "--data-binary",
+                &format!("@{body}")
+            ]),
+            "3000000"
+        );
+        assert_eq!(ask(&[&format!("{place}/chunked")]), "in two parts");
+        assert_eq!(ask(&[&format!("{place}/until-close")]), "until the end");
+        let head = ask(&["-I", &format!("{place}/")]);
+        assert!(head.starts_with("HTTP/2 200"), "{head}");
+    }
+    assert!(curl(&["-i", &places[0].0]).starts_with("HTTP/1.1 200"));
+    // By an upgrade; the request that asked for it is answered by HTTP/2.
+    let said = curl(&["-i", "--http2", &format!("{}/x?z", places[0].0)]);
+    assert!(said.starts_with("HTTP/1.1 101 "), "{said}");
+    assert!(
+        said.contains("HTTP/2 200") && said.contains("GET /x?z HTTP/1.1\r\n"),
+        "{said}"
+    );
+    assert!(
+        !said.to_ascii_lowercase().contains("http2-settings"),
+        "{said}"
+    );
+    // Where it is switched off, it is not spoken.
+    let off = format!("{tls}\nhttp2 = false");
+    secure.reload(&configuration(
+        secure.listen,
+        "http",
+        &[origin.address()],
+        &off,
+    ));
+    let said = curl(&["-i", "--http2", "--cacert", &authority.ca(), &places[1].0]);
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+}
+
+/// The whole suite, over TLS: without, what is no preface is taken for HTTP/1 and answered so, as it should be.
+#[test]
+fn h2spec_finds_nothing_wrong() {
+    let directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("h2spec");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/h2spec.sh");
+    let built = Command::new(script)
+        .arg(&directory)
+        .output()
+        .expect("a shell");
+    if !built.status.success() {
+        let why = String::from_utf8_lossy(&built.stderr);
+        assert!(
+            std::env::var_os("WEIR_TEST_REQUIRE_ROOT").is_none(),
+            "h2spec: {why}"
+        );
+        eprintln!("skipped, without h2spec: {why}");
+        return;
+    }
+    let authority = Authority::new("h2spec");
+    authority.sign("one", "IP:127.0.0.1", 30);
+    let origin = Origin::start("o");
+    let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
+    let seat = Seat::start("http", &[origin.address()], &tls);
+    let output = Command::new(directory.join("h2spec"))
+        .args([
+            "-t",
+            "-k",
+            "-h",
+            "127.0.0.1",
+            "-p",
+            &seat.listen.port().to_string(),
+        ])
+        .output()
+        .expect("h2spec runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let summary = text
+        .lines()
+        .rfind(|line| line.contains(" tests, "))
+        .unwrap_or_default();
+    assert_eq!(
+        summary, "145 tests, 145 passed, 0 skipped, 0 failed",
+        "{text}"
+    );
+}
+
+/// A runtime on this thread, with a deadline for everything.
+fn run<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let limit = Duration::from_secs(60);
+    runtime.block_on(async { tokio::time::timeout(limit, work).await.expect("in time") })
+}
+
+async fn open(to: SocketAddr) -> client::SendRequest<Bytes> {
+    let stream = tokio::net::TcpStream::connect(to)
+        .await
+        .expect("somebody listens");
+    let (send, connection) = client::handshake(stream).await.expect("HTTP/2");
+    // Its end is the stream's own error.
+    tokio::spawn(async move { connection.await.unwrap_or(()) });
+    send.ready().await.expect("streams")
+}
+
+async fn collect(mut body: RecvStream) -> Result<(Vec<u8>, Option<HeaderMap>), h2::Error> {
+    let mut content = Vec::new();
+    while let Some(data) = body.data().await {
+        let data = data?;
+        body.flow_control().release_capacity(data.len())?;
+        content.extend_from_slice(&data);
+    }
+    Ok((content, body.trailers().await?))
+}
+
+fn post(path: &str) -> Request<()> {
+    Request::post(format!("http://a.example{path}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(())
+        .expect("a request")
+}
+
+/// A gRPC-like server: sends back each message as it comes, then trailers.
+struct Echo {
+    address: SocketAddr,
+    connections: Arc<AtomicU64>,
+}
+
+impl Echo {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.set_nonblocking(true).expect("a socket");
+        let address = listener.local_addr().expect("its address");
+        let connections = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&connections);
+        std::thread::spawn(move || -> Infallible {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime");
+            runtime.block_on(async {
+                let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
+                loop {
+                    let (stream, _) = listener.accept().await.expect("a client");
+                    count.fetch_add(1, Ordering::Relaxed);
+                    tokio::spawn(async move {
+                        let Ok(mut connection) = server::handshake(stream).await else {
+                            return;
+                        };
+                        while let Some(Ok((request, respond))) = connection.accept().await {
+                            tokio::spawn(async move { echo(request, respond).await.unwrap_or(()) });
+                        }
+                    });
+                }
+            })
+        });
+        Self {
+            address,
+            connections,
+        }
+    }
+}
+
+async fn echo(
+    request: Request<RecvStream>,
+    mut respond: server::SendResponse<Bytes>,
+) -> Result<(), h2::Error> {
+    let promised = request
+        .headers()
+        .get("te")
+        .is_some_and(|te| te == "trailers");
+    let answer = Response::builder()
+        .header("content-type", "application/grpc")
+        .header("te-seen", promised.to_string())
+        .body(())
+        .expect("a response");
+    if request.uri().path() == "/trailers-only" {
+        let mut answer = answer;
+        answer.headers_mut().insert("grpc-status", 12.into());
+        respond.send_response(answer, true)?;
+        return Ok(());
+    }
+    let mut send = respond.send_response(answer, false)?;
+    let mut body = request.into_body();
+    while let Some(data) = body.data().await {
+        let data = data?;
+        body.flow_control().release_capacity(data.len())?;
+        send.send_data(data, false)?;
+    }
+    let mut trailers = HeaderMap::new();
+    trailers.insert("grpc-status", 0.into());
+    send.send_trailers(trailers)
+}
+
+fn grpc_seat(echo: &Echo) -> Seat {
+    let seat = Seat::start("http", &[echo.address], "");
+    let text = configuration(seat.listen, "http", &[echo.address], "");
+    seat.reload(&text.replace("\n\n[service.s]", "\nhttp2 = true\n\n[service.s]"));
+    seat
+}
+
+#[test]
+fn grpc_talks_both_ways_and_ends_with_trailers() {
+    let echo = Echo::start();
+    let seat = grpc_seat(&echo);
+    run(async {
+        let mut send = open(seat.listen).await;
+        let (response, mut stream) = send.send_request(post("/talk"), false).expect("a stream");
+        stream
+            .send_data(Bytes::from_static(b"one"), false)
+            .expect("sent");
+        // The answer comes before the question is over, and each word as soon as it is said.
+        let response = response.await.expect("an answer");
+        assert_eq!(response.headers()["te-seen"], "true");
+        let mut body = response.into_body();
+        assert_eq!(body.data().await.expect("data").expect("data"), "one");
+        stream
+            .send_data(Bytes::from_static(b"two"), false)
+            .expect("sent");
+        assert_eq!(body.data().await.expect("data").expect("data"), "two");
+        stream.send_data(Bytes::new(), true).expect("sent");
+        let (rest, trailers) = collect(body).await.expect("the end");
+        assert!(rest.is_empty());
+        assert_eq!(trailers.expect("trailers")["grpc-status"], "0");
+        // An answer that is nothing but its trailers.
+        let (response, _) = send
+            .send_request(post("/trailers-only"), true)
+            .expect("a stream");
+        let response = response.await.expect("an answer");
+        assert_eq!(response.headers()["grpc-status"], "12");
+        assert!(response.body().is_end_stream());
+        // Many at once, of some size, over one connection to the server.
+        let calls = (0..64usize).map(|number| {
+            let (response, mut stream) = send.send_request(post("/talk"), false).expect("a stream");
+            let content = Bytes::from(vec![number as u8; 10_000]);
+            stream.send_data(content.clone(), true).expect("sent");
+            tokio::spawn(async move {
+                let response = response.await.expect("an answer");
+                let (got, trailers) = collect(response.into_body()).await.expect("the end");
+                assert_eq!((got, trailers.is_some()), (content.to_vec(), true));
+            })
+        });
+        for call in calls.collect::<Vec<_>>() {
+            call.await.expect("no panic");
+        }
+    });
+    let connections = echo.connections.load(Ordering::Relaxed);
+    assert!(
+        connections <= 2,
+        "{connections} for 66 requests, of at most two workers"
+    );
+}
+
+#[test]
+fn http1_clients_reach_http2_servers() {
+    let echo = Echo::start();
+    let seat = grpc_seat(&echo);
+    let mut client = Client::connect(seat.listen);
+    client.send(
+        "POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+    );
+    let mut text = String::new();
+    let mut octet = [0u8; 1];
+    while !text.ends_with("0\r\ngrpc-status: 0\r\n\r\n") {
+        assert_eq!(client.0.read(&mut octet).expect(&text), 1, "{text}");
+        text.push(char::from(octet[0]));
+    }
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+    assert!(
+        text.contains("transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n"),
+        "{text}"
+    );
+}
+
+/// Kilobytes of the daemon in memory.
+fn memory(seat: &Seat) -> u64 {
+    let path = format!("/proc/{}/status", seat.child.id());
+    let text = fs::read_to_string(path).expect("it runs");
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let number = line.and_then(|line| line.trim().split(' ').next()?.parse().ok());
+    number.expect("a number")
+}
+
+#[test]
+fn a_client_that_takes_nothing_costs_a_bounded_amount() {
+    // Each of its streams would give a hundred megabytes.
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let origin = listener.local_addr().expect("its address");
+    let given = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&given);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let count = Arc::clone(&count);
+            std::thread::spawn(move || {
+                let mut stream = stream;
+                let _ = stream.read(&mut [0; 4096]);
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n");
+                let part = vec![b'x'; 10_000];
+                while stream.write_all(&part).is_ok() {
+                    count.fetch_add(part.len() as u64, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    let seat = Seat::start("http", &[origin], "");
+    let before = memory(&seat);
+    run(async {
+        let stream = tokio::net::TcpStream::connect(seat.listen)
+            .await
+            .expect("a connection");
+        // Windows that leave it to each stream how far it gets.
+        let handshake = client::Builder::new()
+            .initial_connection_window_size(64 << 20)
+            .handshake::<_, Bytes>(stream);
+        let (send, connection) = handshake.await.expect("HTTP/2");
+        tokio::spawn(async move { connection.await.unwrap_or(()) });
+        let mut send = send.ready().await.expect("streams");
+        let mut kept = Vec::new();
+        for _ in 0..100 {
+            let request = Request::get("http://a.example/")
+                .body(())
+                .expect("a request");
+            kept.push(
+                send.send_request(request, true)
+                    .expect("a stream")
+                    .0
+                    .await
+                    .expect("an answer"),
+            );
+        }
+        // Until nothing moves any more.
+        let mut last = u64::MAX;
+        while given.load(Ordering::Relaxed) != last {
+            last = given.load(Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(700)).await;
+        }
+        let grown = memory(&seat).saturating_sub(before);
+        assert!(
+            grown < 48 << 10,
+            "{grown} KB for 100 streams that nobody reads"
+        );
+        // Who reads gets.
+        let mut body = kept.swap_remove(0).into_body();
+        let mut got = 0;
+        while got < 1_000_000 {
+            let data = body.data().await.expect("more").expect("data");
+            body.flow_control()
+                .release_capacity(data.len())
+                .expect("a window");
+            got += data.len();
+        }
+    });
+}
+
+#[test]
+fn who_takes_back_every_request_is_told_to_calm_down() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    run(async {
+        let stream = tokio::net::TcpStream::connect(seat.listen)
+            .await
+            .expect("a connection");
+        let (mut send, connection) = client::handshake(stream).await.expect("HTTP/2");
+        let end = tokio::spawn(connection);
+        for _ in 0..5_000 {
+            let Ok(ready) = send.ready().await else { break };
+            send = ready;
+            let request = Request::get("http://a.example/slow")
+                .body(())
+                .expect("a request");
+            let Ok((_, mut stream)) = send.send_request(request, false) else {
+                break;
+            };
+            stream.send_reset(Reason::CANCEL);
+            tokio::task::yield_now().await;
+            if end.is_finished() {
+                break;
+            }
+        }
+        let error = end.await.expect("no panic").expect_err("it was ended");
+        assert_eq!(error.reason(), Some(Reason::ENHANCE_YOUR_CALM), "{error}");
+    });
+    assert!(origin.connections() < 1_000, "{}", origin.connections());
+    assert!(
+        Client::connect(seat.listen)
+            .ask(GET)
+            .0
+            .starts_with("HTTP/1.1 200"),
+        "others are served"
+    );
+}
+
+#[test]
+fn what_is_under_way_ends_well_and_new_streams_go_elsewhere() {
+    let origin = Origin::start("o");
+    let mut seat = Seat::start("http", &[origin.address()], "");
+    run(async {
+        let stream = tokio::net::TcpStream::connect(seat.listen)
+            .await
+            .expect("a connection");
+        let (send, connection) = client::handshake(stream).await.expect("HTTP/2");
+        let end = tokio::spawn(connection);
+        let mut send = send.ready().await.expect("streams");
+        let request = Request::get("http://a.example/slow")
+            .body(())
+            .expect("a request");
+        let (response, _) = send.send_request(request, true).expect("a stream");
+        tokio::task::spawn_blocking(move || {
+            origin.wait_for_slow();
+            assert!(seat.terminate().success());
+        });
+        let response = response.await.expect("an answer");
+        assert_eq!(
+            collect(response.into_body()).await.expect("all of it").0,
+            b"slow"
+        );
+        drop(send);
+        end.await.expect("no panic").expect("a clean end");
+    });
+}
