@@ -47,7 +47,10 @@ impl Transport {
 
     /// The socket, if there is nothing over it.
     pub(crate) fn into_plain(self) -> Option<OwnedFd> {
-        self.tls.is_none().then_some(self.socket)
+        match self.0 {
+            Kind::Plain(socket) => Some(socket),
+            Kind::Secure(..) | Kind::Strand(_) => None,
+        }
     }
 
     /// Whether nobody on the way can read what is sent.
@@ -64,6 +67,13 @@ impl Transport {
         match &self.0 {
             Kind::Plain(socket) | Kind::Secure(socket, _) => Some(socket),
             Kind::Strand(_) => None,
+        }
+    }
+
+    /// Takes back what [`Transport::watch`] did.
+    pub(crate) fn unwatch(&self, epoll: &OwnedFd) {
+        if let Some(socket) = self.socket() {
+            socket::unwatch(epoll, socket);
         }
     }
 

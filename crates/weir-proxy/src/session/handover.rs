@@ -8,13 +8,12 @@ use super::{Fate, Phase, Session, bulk};
 use crate::context::{Context, Local};
 use crate::handover::{Handed, TAKEN_ALONG_MAX, Tunnel};
 use crate::slab::Key;
-use crate::socket;
 use crate::transport::Transport;
 
 impl Session {
     /// Whether another process can go on with it as it is now.
     pub(crate) fn can_be_handed(&self, cx: &Context) -> bool {
-        if self.transport.is_secure() {
+        if self.transport.bare().is_none() {
             return false;
         }
         match self.phase {
@@ -22,7 +21,7 @@ impl Session {
             Phase::Tunnel => {
                 let upstream = cx.upstreams.get(self.server);
                 let along = self.request.len() - self.sent + self.stuck.len() - self.taken;
-                upstream.is_some_and(|upstream| !upstream.transport.is_secure())
+                upstream.is_some_and(|upstream| upstream.transport.bare().is_some())
                     && along <= TAKEN_ALONG_MAX
                     && !bulk::holds(&self.up)
                     && !bulk::holds(&self.down)
@@ -46,7 +45,7 @@ impl Session {
                 let upstream = cx.upstreams.remove(self.server)?;
                 upstream.target.give_back();
                 // The other process has the same open socket: closing this descriptor would not end the watch.
-                socket::unwatch(&cx.epoll, &upstream.transport);
+                upstream.transport.unwatch(&cx.epoll);
                 Some(Tunnel {
                     server: upstream.transport.into_plain()?,
                     pool: service.pools.get(self.pool)?.pool.clone(),
@@ -63,7 +62,7 @@ impl Session {
             _ => None,
         };
         if self.watched {
-            socket::unwatch(&cx.epoll, &self.transport);
+            self.transport.unwatch(&cx.epoll);
         }
         Some(Handed {
             service: name,

@@ -9,7 +9,6 @@ use crate::context::{Local, Ready, Upstream, token};
 use crate::handover::{Handed, Tunnel};
 use crate::session::Session;
 use crate::slab::Key;
-use crate::socket;
 use crate::transport::Transport;
 use crate::wheel::Deadline;
 
@@ -120,7 +119,7 @@ impl Worker {
         });
         let upstream = self.cx.upstreams.get(key)?;
         let token = token::of(token::SERVER, key);
-        if socket::watch(&self.cx.epoll, &upstream.transport, token).is_err() {
+        if upstream.transport.watch(&self.cx.epoll, token).is_err() {
             self.cx.upstreams.remove(key);
             return None;
         }
