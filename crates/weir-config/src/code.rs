@@ -124,6 +124,8 @@ codes! {
     UnusedCheck = "W020",
     /// The services of a pool listen on several ports, and its check goes to one of them.
     CheckPort = "W021",
+    /// A pool in use has servers that nothing checks.
+    Unchecked = "W022",
     /// Read and kept for a later build; nothing acts on it.
     Kept = "W040",
     /// A scheduler was named by its alias.
@@ -154,6 +156,7 @@ impl Code {
                 | Self::DanglingCheck
                 | Self::NoCheckPort
                 | Self::UnusedCheck
+                | Self::Unchecked
                 | Self::EmptyList
                 | Self::UnusedPool
                 | Self::NoServers

@@ -69,7 +69,9 @@ pub struct Outliers {
 }
 
 impl Outliers {
-    /// Takes in what was counted of a pool's servers, of which at most `share` percent may be ejected.
+    /// Takes in what was counted of those servers of a pool that are meant to take connections, of which at most `share`
+    /// percent may be ejected. One that was meant to and is no more, because its check failed, is ejected no longer: what
+    /// its check says next counts at once.
     pub fn observe(
         &mut self,
         pool: &str,
@@ -79,7 +81,16 @@ impl Outliers {
     ) -> Vec<Turn> {
         let watches = self.pools.entry(pool.to_owned()).or_default();
         let mut turns = Vec::new();
-        watches.retain(|server, _| samples.iter().any(|(name, _)| name == server));
+        watches.retain(|server, watch| {
+            let stays = samples.iter().any(|(name, _)| name == server);
+            if !stays && watch.ejected.is_some() {
+                turns.push(Turn {
+                    server: server.clone(),
+                    ejection: None,
+                });
+            }
+            stays
+        });
         for (server, sample) in samples {
             let new = || Watch {
                 last: *sample,
@@ -236,6 +247,24 @@ mod tests {
         }
         assert!(pool.until((1, true), &[1]) <= 4);
         assert_eq!(pool.until((1, false), &[1]), 10, "all is forgiven");
+    }
+
+    #[test]
+    fn one_that_its_check_took_out_is_not_judged() {
+        let mut outliers = Outliers::default();
+        let sample = |syns, answered| Sample { syns, answered };
+        let mut turns = |second, samples: &[(&str, Sample)]| {
+            outliers.observe("web", 50, samples, Duration::from_secs(second))
+        };
+        turns(1, &[("a", sample(0, 0)), ("b", sample(0, 0))]);
+        turns(2, &[("a", sample(9, 9)), ("b", sample(9, 0))]);
+        let gone = turns(4, &[("a", sample(18, 18)), ("b", sample(18, 0))]);
+        assert_eq!(gone.len(), 1, "{gone:?}");
+        let back = turns(5, &[("a", sample(27, 27))]);
+        assert!(back.len() == 1 && back[0].ejection.is_none(), "{back:?}");
+        // SYNs on their way when the check failed are no reason when it succeeds again.
+        let again = turns(7, &[("a", sample(36, 36)), ("b", sample(90, 0))]);
+        assert_eq!(again, []);
     }
 
     #[test]

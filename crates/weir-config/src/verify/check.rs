@@ -16,6 +16,7 @@ pub(super) fn checks(sink: &mut Sink<'_>, lowered: &Lowered) {
         if let Some(ports) = listening.get(pool.pool.name.as_str()) {
             goes_to(sink, ports, pool);
             no_way(sink, lowered, pool);
+            unchecked(sink, pool);
         }
         nothing_to_grow(sink, pool);
     }
@@ -140,6 +141,23 @@ fn no_way(sink: &mut Sink<'_>, lowered: &Lowered, pool: &LoweredPool) {
         for check in server.checks.iter().flatten().filter(|it| lost(it, server)) {
             report(place, check, server);
         }
+    }
+}
+
+/// Servers that keep their share when they die, until their clients' packets show it.
+fn unchecked(sink: &mut Sink<'_>, pool: &LoweredPool) {
+    let has_none = |server: &Server| server.checks.as_deref().is_none_or(<[Check]>::is_empty);
+    if pool.complete && pool.pool.checks.is_empty() && pool.pool.servers.iter().any(has_none) {
+        let name = &pool.pool.name;
+        sink.push(
+            Diagnostic::new(
+                Code::Unchecked,
+                &pool.name,
+                format!("pool `{name}` has no check"),
+            )
+            .cause("a server that is down is still chosen")
+            .fix(format!("add [pool.{name}.check]")),
+        );
     }
 }
 

@@ -1,5 +1,5 @@
 //! What clients' packets say of servers: once a second the data plane's counts are looked at, and servers that take no
-//! connections are ejected, apart from what any check says.
+//! connections are ejected. Those that a check has taken out already are left to it.
 //!
 //! Services that behave as the kernel does (`strict_ipvs`, ipvsadm's) are left alone: it has nothing of the kind.
 
@@ -25,6 +25,7 @@ impl Engine {
             let in_order: Vec<(&str, Sample)> = known
                 .servers
                 .iter()
+                .filter(|server| !self.memory.standings.is_down(pool, &server.name))
                 .filter_map(|server| Some((server.name.as_str(), *servers.get(&server.name)?)))
                 .collect();
             let share = known.health.max_ejected;

@@ -119,6 +119,12 @@ impl Standings {
         self.serving.retain(|pool, _| desired.pool(pool).is_some());
     }
 
+    /// Whether its checks say so.
+    pub(crate) fn is_down(&self, pool: &str, server: &str) -> bool {
+        self.get(pool, server)
+            .is_some_and(|standing| standing.state == State::Down)
+    }
+
     /// Works out anew how a pool is used, from its servers' weights by configuration and operators; a change is logged.
     pub(crate) fn settle(&mut self, pool: &Pool, base: &dyn Fn(&Server) -> u32) {
         let before = self.regime(&pool.name);
