@@ -381,7 +381,7 @@ impl Session {
     /// Whether the present response is to be the last.
     fn is_last(&self, cx: &Context) -> bool {
         // A client that can be handed to another process asks there.
-        let goes = cx.handing && !self.transport.is_secure();
+        let goes = cx.handing && self.transport.bare().is_some();
         cx.draining && !goes || self.local.gone
     }
 

@@ -25,6 +25,8 @@ impl Worker {
                 self.listening.remove(key);
             }
             self.cx.end_idle_of(|_| false);
+            // HTTP/2 stays here, and is told to go elsewhere for what comes next.
+            self.ring_fronts();
             for key in self.sessions.keys() {
                 self.hand(key);
             }

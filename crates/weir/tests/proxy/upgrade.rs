@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -153,6 +154,28 @@ fn tcp_connections_go_over_with_their_octets() {
     assert_eq!(text, "hello, world");
     println!("{} upgrades: {} messages verified", rounds(), stayers.end());
     assert_eq!(origin.connections(), 5, "none was made anew");
+}
+
+#[test]
+fn a_stream_of_http2_ends_in_the_process_where_it_began() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    let body = seat.directory.join("body");
+    std::fs::write(&body, vec![b'x'; 2_000_000]).expect("written");
+    let upload = Command::new("curl")
+        .args(["-sS", "--max-time", "20", "--http2-prior-knowledge"])
+        .args(["--limit-rate", "1M", "--data-binary"])
+        .arg(format!("@{}", body.display()))
+        .arg(format!("http://{}/sum", seat.listen))
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("curl runs");
+    until("the upload", || origin.connections() == 1);
+    let (done, said) = seat.weir(&["upgrade"]);
+    assert!(done, "{said}");
+    ask(&mut Client::connect(seat.listen), 0).expect("an answer");
+    let output = upload.wait_with_output().expect("curl ends");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "2000000");
 }
 
 #[test]
