@@ -32,7 +32,7 @@ pub use error::Error;
 pub use handover::{Handed, Inlet, TAKEN_ALONG_MAX, Tunnel};
 pub use proxy::{Prepared, Proxy};
 pub use status::{ServerStatus, ServiceStatus};
-pub use tls::{CertificateError, Doubt, inspect};
+pub use tls::{Anybody, CertificateError, Doubt, inspect};
 
 /// The result of every fallible function of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -8,16 +8,16 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{WebPkiSupportedAlgorithms, aws_lc_rs};
+use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use weir_health::Target;
 use weir_model::{CheckTls, Probe};
+use weir_proxy::Anybody;
 
 /// Where Debian keeps the authorities that everybody knows.
 const SYSTEM: &str = "/etc/ssl/certs/ca-certificates.crt";
@@ -88,7 +88,7 @@ fn client(tls: &CheckTls, http2: bool) -> Result<ClientConfig, String> {
         let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider);
         builder.with_webpki_verifier(verifier.build().map_err(|error| error.to_string())?)
     } else {
-        let anybody = Anybody(provider.signature_verification_algorithms);
+        let anybody = Anybody::new(&provider);
         builder
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(anybody))
@@ -109,43 +109,4 @@ fn authorities(path: &str) -> Result<RootCertStore, String> {
         return Err(format!("{path} holds no certificate"));
     }
     Ok(store)
-}
-
-/// `verify = false`: whoever holds the key of the certificate that is shown will do.
-#[derive(Debug)]
-struct Anybody(WebPkiSupportedAlgorithms);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, &self.0)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, &self.0)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_schemes()
-    }
 }

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{WebPkiSupportedAlgorithms, aws_lc_rs};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, SignatureScheme};
 use weir_model::ServerTls;
 
+use super::Anybody;
 use super::certificate::{self, CertificateError};
 use super::versions;
 
@@ -53,7 +53,7 @@ impl Back {
                 .map_err(|error| refused(rustls::Error::General(error.to_string())))?;
             builder.with_webpki_verifier(verifier)
         } else {
-            let anybody = Anybody(provider.signature_verification_algorithms);
+            let anybody = Anybody::new(&provider);
             builder
                 .dangerous()
                 .with_custom_certificate_verifier(Arc::new(anybody))
@@ -95,44 +95,5 @@ impl rustls::client::ResolvesClientCert for Own {
 
     fn has_certs(&self) -> bool {
         true
-    }
-}
-
-/// `verify = false`: whoever holds the key of the certificate that is shown will do.
-#[derive(Debug)]
-struct Anybody(WebPkiSupportedAlgorithms);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, &self.0)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, &self.0)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_schemes()
     }
 }

@@ -3,6 +3,7 @@
 //! Configurations are made when a plan is, from files that are read then; a connection keeps the one that it began with, so
 //! that a reload changes nothing for those that stand.
 
+mod anybody;
 mod back;
 mod certificate;
 mod channel;
@@ -14,6 +15,7 @@ use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
 use weir_model::TlsVersion;
 
+pub use anybody::Anybody;
 pub(crate) use back::Back;
 pub use certificate::CertificateError;
 pub(crate) use channel::{Channel, Handshake};

@@ -1,0 +1,293 @@
+//! Pools, their servers and their scheduler.
+
+use super::*;
+
+/// `[pool.NAME]`.
+pub(crate) static POOL: Section = Section {
+    path: "pool.NAME",
+    page: "pool",
+    purpose: "Servers that stand in for each other. NAME is what services refer to: letters, digits, `-`, `_`, `.`.",
+    example: "[pool.images]\nscheduler = \"wlc\"\nservers = [\"10.0.0.5\", { address = \"10.0.0.6\", weight = 2 }]\n",
+    keys: &[
+        Key::new(
+            "scheduler",
+            Kind::Either(&Kind::OneOf(schedulers), &Kind::Table(&SCHEDULER)),
+            Absent("`wlc` for layer 4 services"),
+            "Which server gets a new flow. HAProxy's and nginx's names are understood, and `weir check` tells what \
+             they became.",
+            "scheduler = \"rr\"",
+        )
+        .known_as(&["balance", "lb_algo", "lvs_sched", "algorithm", "method"]),
+        Key::new(
+            "servers",
+            Kind::List(&Kind::Either(&Kind::ServerAddress, &Kind::Table(&SERVER))),
+            Absent("no servers"),
+            "The servers, in the order that schedulers count in. A port may be left out: then it is the port that the \
+             client used.",
+            "servers = [\"10.0.0.5\", \"10.0.0.6:8080\", { address = \"2001:db8::5\", weight = 2 }]",
+        )
+        .known_as(&["server", "real", "real_server", "backends"]),
+        Key::new(
+            "servers_file",
+            Kind::Text,
+            Absent("no others"),
+            "A file, absolute, with more servers, which another program writes: JSON, as the value of `servers` or an object that \
+             has it, or lines, `ADDRESS[:PORT] [weight=N]`, with `#` before a comment. It is watched, and a change takes effect \
+             at once, without a reload. A file that is gone, is wrong, or has lost more than half of its servers at once is not \
+             believed: the servers of before stay, and `weir status` says so; `weir reload` takes it as it is.",
+            "servers_file = \"/run/discovery/images.json\"",
+        ),
+        Key::new(
+            "no_server",
+            Kind::OneOf(no_servers),
+            Default("reject"),
+            "What a new client gets when no server is usable: ICMP port unreachable, rate-limited and counted, or \
+             silence.",
+            "no_server = \"drop\"",
+        ),
+        Key::new(
+            "on_remove",
+            Kind::OneOf(on_removes),
+            Default("keep"),
+            "What becomes of the flows of a server that a reload removes: they live on, are reset, or choose a server anew. \
+             `reset` answers each later packet from the client, in the VIP's name, with a TCP reset, datagrams with ICMP port \
+             unreachable; it is rate-limited, and the removed server is told nothing.",
+            "on_remove = \"reschedule\"",
+        ),
+        Key::new(
+            "sorry",
+            Kind::Either(&Kind::ServerAddress, &Kind::Table(&SERVER)),
+            Absent("clients meet `no_server`"),
+            "A server that is used when no other is usable, and only then.",
+            "sorry = \"10.0.0.9\"",
+        )
+        .known_as(&["sorry_server", "backup", "fallback"]),
+        Key::new(
+            "check",
+            CHECKS,
+            Absent("no checks: every server counts as usable"),
+            "How the servers' health is found out: a table, several of them, or names of `[check.NAME]`.",
+            "check = { kind = \"http\", path = \"/hello\" }",
+        )
+        .known_as(&["checks", "health_check", "option httpchk"]),
+        Key::new(
+            "tls",
+            Kind::Either(&Kind::Flag, &Kind::Table(&SERVER_TLS)),
+            Default("false"),
+            "`proxy` services connect to the servers by TLS, and verify who they are.",
+            "tls = { server_name = \"web.internal\" }",
+        )
+        .known_as(&["ssl", "proxy_ssl"]),
+        Key::new(
+            "http2",
+            Kind::Flag,
+            Default("false"),
+            "`http` services speak HTTP/2 with the servers: with `tls` as agreed on (ALPN), without it unasked. gRPC needs it.",
+            "http2 = true",
+        ),
+        Key::new(
+            "notify",
+            Kind::List(&Kind::Text),
+            Absent("nobody is told"),
+            "A program, absolute, and its arguments, called when a check changes the state of a server, when the pool goes over \
+             between `up`, `panic`, `below quorum` and `down`, and for each service whose clients then get an answer no more, \
+             or again. It runs as the daemon does, without a shell, finds what happened in `WEIR_POOL`, `WEIR_SERVER` (empty: \
+             the pool's or a service's change), `WEIR_SERVICE` (empty: none), `WEIR_FROM`, `WEIR_TO` and `WEIR_REASON`, and is \
+             killed after half a minute.",
+            "notify = [\"/usr/local/bin/tell\"]",
+        )
+        .known_as(&["notify_up", "notify_down", "callback", "emailalert"]),
+        Key::new(
+            "require",
+            Kind::OneOf(requires),
+            Default("all"),
+            "Of several checks, whether all must pass or any one of them is enough.",
+            "require = \"any\"",
+        ),
+        Key::new(
+            "slow_start",
+            Kind::Duration { min: Duration::ZERO, max: Duration::from_secs(86_400) },
+            Default("0s"),
+            "How long the weight of a server that comes back takes to grow from 1 to its own. Weights are whole numbers, so \
+             that a server of weight 1 has nothing to grow: give weights of 10 or 100.",
+            "slow_start = \"30s\"",
+        )
+        .known_as(&["slowstart", "slow-start"]),
+        Key::new(
+            "queue_timeout",
+            WAIT,
+            Default("5s"),
+            "How long a request, or a TCP client, of a `proxy` service waits while every usable server of the pool is at its \
+             `max_connections`: in the order of arrival over all workers, then it is answered 503.",
+            "queue_timeout = \"30s\"",
+        )
+        .known_as(&["queue", "timeout_queue"]),
+        Key::new(
+            "sticky",
+            Kind::Table(&STICKY),
+            Absent("each request goes where the scheduler says"),
+            "Clients of `http` services stay with a server by a cookie.",
+            "sticky = { cookie = \"SRV\" }",
+        )
+        .known_as(&["cookie", "stick", "appsession"]),
+        Key::new(
+            "proxy_protocol",
+            Kind::OneOf(check::proxy_protocols),
+            Absent("servers are told nothing in front"),
+            "`proxy` services tell the servers of the client in front of the first octet, by the PROXY protocol. Connections \
+             are not shared by clients then.",
+            "proxy_protocol = \"v2\"",
+        )
+        .known_as(&["send-proxy", "send-proxy-v2", "send_proxy"]),
+        Key::new(
+            "quorum",
+            integer((0, 1_000_000)),
+            Default("0"),
+            "The sum of the weights of usable servers below which the sorry server is used in place of all. 0 = no quorum.",
+            "quorum = 3",
+        ),
+        Key::new(
+            "quorum_hysteresis",
+            integer((0, 1_000_000)),
+            Default("0"),
+            "How far the sum must fall below the quorum to lose it, and rise above it to regain it.",
+            "quorum_hysteresis = 1",
+        )
+        .known_as(&["hysteresis"]),
+        Key::new(
+            "panic_threshold",
+            integer((0, 99)),
+            Absent("servers that are down are never used"),
+            "Percent of servers that are down, above which all are used as if they were up: when most seem dead at once, \
+             the checks are as likely to be wrong, and the rest would not carry the load.",
+            "panic_threshold = 50",
+        ),
+        Key::new(
+            "max_ejected",
+            integer((0, 100)),
+            Default("50"),
+            "Percent of servers that may be ejected because clients' packets show that they take no connections, while others \
+             do: without any check, and shown apart from them. An ejected server is tried again after 10 seconds, and if that \
+             fails after twice as long. 0 = none is ever ejected. Layer 4 services only; with `strict_ipvs` none.",
+            "max_ejected = 30",
+        ),
+    ],
+};
+
+/// A table in `servers`.
+pub(crate) static SERVER: Section = Section {
+    path: "pool.NAME.servers",
+    page: "server",
+    purpose: "One server with more than an address.",
+    example: "[pool.images]\nservers = [{ address = \"10.0.0.5:8080\", weight = 2, forward = \"nat\" }]\n",
+    keys: &[
+        Key::new(
+            "address",
+            Kind::ServerAddress,
+            Required,
+            "Address, and the port if it differs from the client's. `weir server POOL/ADDRESS` takes it as it is \
+             written here. `nat` rewrites to the port; where the client's port stays it is for checks only.",
+            "address = \"10.0.0.5:8080\"",
+        )
+        .known_as(&["ip", "host", "name"]),
+        Key::new(
+            "weight",
+            integer((0, MAX_WEIGHT)),
+            Default("1"),
+            "Share of new flows. 0 quiesces the server: its flows live on, and it gets no new ones.",
+            "weight = 3",
+        ),
+        Key::new(
+            "forward",
+            Kind::OneOf(server_forwards),
+            Absent("the service's"),
+            "Forwarding method of this server, in place of the service's. A `proxy` service connects to every server in the same way.",
+            "forward = \"tunnel\"",
+        )
+        .known_as(&["lb_kind", "lvs_method"]),
+        Key::new(
+            "tunnel",
+            Kind::Either(&Kind::OneOf(tunnels), &Kind::Table(&TUNNEL)),
+            Absent("the service's"),
+            "Encapsulation of this server, in place of the service's.",
+            "tunnel = \"gue\"",
+        ),
+        Key::new(
+            "max_connections",
+            integer((0, u32::MAX)),
+            Default("0"),
+            "At this many flows, active and inactive, over all services of the pool, the server gets no new ones: IPVS's \
+             upper threshold. 0 = no limit. Persistent clients still come.",
+            "max_connections = 500",
+        )
+        .known_as(&["maxconn", "uthreshold", "max_conns"]),
+        Key::new(
+            "min_connections",
+            integer((0, u32::MAX)),
+            Default("0"),
+            "A server that was at `max_connections` gets new flows again below this many: IPVS's lower threshold. 0 = \
+             below three quarters of `max_connections`.",
+            "min_connections = 0",
+        )
+        .known_as(&["lthreshold"]),
+        Key::new(
+            "backup",
+            Kind::Flag,
+            Default("false"),
+            "Of `proxy` services: used only while no other server of the pool is usable.",
+            "backup = true",
+        ),
+        Key::new(
+            "check",
+            CHECKS,
+            Absent("the pool's"),
+            "Checks of its own, in place of the pool's.",
+            "check = { kind = \"tcp\", port = 8081 }",
+        ),
+    ],
+};
+
+/// `scheduler` as a table.
+pub(crate) static SCHEDULER: Section = Section {
+    path: "pool.NAME.scheduler",
+    page: "scheduler",
+    purpose: "A scheduler with flags.",
+    example: "[pool.images]\nscheduler = { name = \"mh\", flags = [\"mh-port\"] }\nservers = [\"10.0.0.5\"]\n",
+    keys: &[
+        Key::new(
+            "name",
+            Kind::OneOf(schedulers),
+            Required,
+            "Which scheduler.",
+            "name = \"mh\"",
+        ),
+        Key::new(
+            "flags",
+            Kind::List(&Kind::OneOf(scheduler_flags)),
+            Default("[]"),
+            "`sh-port`, `mh-port`: the client's port is hashed too. `sh-fallback`, `mh-fallback`: clients of an \
+             unusable server go to the next of the hash instead of being refused. Each for its own scheduler.",
+            "flags = [\"mh-port\", \"mh-fallback\"]",
+        ),
+        Key::new(
+            "max_load",
+            Kind::Factor {
+                min: 100,
+                max: 10_000,
+            },
+            Absent("a hash decides alone"),
+            "Bounded load, for `dh`, `sh`, `mh`, `maglev`, and `hash` of proxy services: a server that has this many times its share by weight of the \
+             service's active flows gives new ones to the next of the hash.",
+            "max_load = 1.25",
+        ),
+        Key::new(
+            "key",
+            Kind::Words("`source`, `uri`, `path`, `header:NAME`, `cookie:NAME` or `query:NAME`"),
+            Default("source"),
+            "What `hash` hashes: the client's address, path and query, the path alone, or the value of a header field, a \
+             cookie, a parameter of the query. A request that has none goes by its client's address.",
+            "key = \"header:X-User\"",
+        )
+        .known_as(&["on", "hash", "uri"]),
+    ],
+};
