@@ -52,8 +52,8 @@ lab: require-root build ## run an experiment: make lab NAME=saturated-uplink [AR
 	@if [[ -z "$(NAME)" ]]; then echo "make lab needs NAME=; the experiments are:"; $(WEIR) lab list; exit 2; fi
 	$(WEIR) lab run $(NAME) --report $(TARGET)/lab $(ARGS)
 
-deb: ## build a Debian package
-	@echo "make deb: not built yet" >&2; exit 2
+deb: build ## build the Debian packages: weir, and weir-ipvsadm for scripts that call ipvsadm
+	@tools/build-deb.sh $(WEIR) $(TARGET)/debian
 
 clean: require-cargo ## remove what was built
 	$(CARGO) clean
