@@ -105,7 +105,7 @@ int weir_stage_reject(struct xdp_md *ctx)
 	return reject(ctx, &p, scratch->reason, scratch->mtu);
 }
 
-/* Run by the daemon while flows are moved to a table of another size. */
+/* Run by the daemon while flows are moved to a table of another size or layout. */
 SEC("xdp")
 int weir_move(struct xdp_md *ctx)
 {

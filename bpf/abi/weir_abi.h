@@ -8,9 +8,14 @@
 #ifndef WEIR_ABI_H
 #define WEIR_ABI_H
 
-/* Bump WEIR_ABI_FLOW_LAYOUT when weir_bucket or weir_flow_cold changes meaning: flows then migrate, they are not adopted. */
-#define WEIR_ABI_VERSION     1
-#define WEIR_ABI_FLOW_LAYOUT 2
+/*
+ * Bump WEIR_ABI_FLOW_LAYOUT when weir_bucket or weir_flow_cold changes meaning: flows then migrate, they are not adopted. What
+ * the struct was before stays in this header, frozen, for as long as WEIR_ABI_FLOW_LAYOUT_OLDEST says, and lib/flow_layout.h
+ * tells the two apart.
+ */
+#define WEIR_ABI_VERSION            1
+#define WEIR_ABI_FLOW_LAYOUT        2
+#define WEIR_ABI_FLOW_LAYOUT_OLDEST 1
 
 /* One tick is 2^30 ns (1.07 s) of CLOCK_MONOTONIC: a shift instead of a division on every packet. */
 #define WEIR_TICK_SHIFT 30
@@ -399,6 +404,23 @@ struct weir_flow_cold {
 			* timeout in ticks */
 };
 #define WEIR_NO_PLACE 0xffffffff
+
+/* The same in flow layout 1, frozen. Buckets and entries were as they are. */
+struct weir_flow_cold_1 {
+	struct weir_addr src;
+	struct weir_addr dst;
+	__be16 sport;
+	__be16 dport;
+	__u8 proto;
+	__u8 peer_generation;
+	__u16 pad;
+	__u32 peer;
+	__u32 home; /* bucket that the hash chose */
+	__u32 created;
+	__u32 service;
+	__u32 dest_generation;
+	__u32 ifindex;
+};
 
 /* IPVS's states, in IPVS's order (include/net/ip_vs.h), then UDP's only one. */
 enum weir_state {

@@ -100,7 +100,7 @@ static __always_inline void count_bound(__u32 dest_id, const struct flow_new *ne
 /* Binds the new entry to the template that it is counted in. */
 static __always_inline void flow_new_under(struct flow_new *new, const struct binding *b, const struct flow_new *template)
 {
-	if (!b->held)
+	if (!b->held || !layout_has_templates(layout_of(goes_to_old(new))))
 		return;
 	new->flags |= WEIR_FLOW_TEMPLATE;
 	new->template = template->place;

@@ -9,6 +9,7 @@
 #define WEIR_FLOW_H
 
 #include "lib/candidate.h"
+#include "lib/flow_layout.h"
 #include "lib/hash.h"
 #include "lib/hint.h"
 #include "lib/tcp_state.h"
@@ -87,6 +88,11 @@ static __always_inline struct weir_flow_cold *place_cold(__u32 place)
 	if (place_is_old(place))
 		return WEIR_LOOKUP(weir_flows_old_cold, place & ~WEIR_PLACE_OLD);
 	return WEIR_LOOKUP(weir_flows_cold, place);
+}
+
+static __always_inline __u32 place_layout(__u32 place)
+{
+	return layout_of(place_is_old(place));
 }
 
 /* The place that the entry at `place` names as `link`. */
@@ -216,7 +222,8 @@ __noinline __u32 cold_home(struct weir_flow_cold *cold)
 {
 	if (!cold)
 		return 0;
-	return bucket_home(flow_hash(&cold->src, &cold->dst, cold->sport, cold->dport, cold->proto, cold->family));
+	return bucket_home(flow_hash(&cold->src, &cold->dst, cold->sport, cold->dport, cold->proto,
+				     cold_family(cold, layout_of(0))));
 }
 
 static __always_inline void release_slot(__u32 place, __u64 meta)
@@ -575,7 +582,7 @@ __noinline int old_has(__u64 hash)
 	return 0;
 }
 
-static __always_inline int bucket_take(struct weir_bucket *bucket, __u32 index, struct flow_new *new,
+static __always_inline int bucket_take(struct weir_bucket *bucket, __u32 index, __u32 home, struct flow_new *new,
 				       __u32 extra_flags)
 {
 	__u64 id = (new->hash & TAG_MASK) << TAG_SHIFT | new->dest;
@@ -604,10 +611,9 @@ static __always_inline int bucket_take(struct weir_bucket *bucket, __u32 index, 
 	cold->dport = new->dport;
 	cold->proto = new->proto;
 	cold->peer_generation = new->peer_generation;
-	cold->family = new->family;
-	cold->template_generation = new->template_generation;
 	cold->peer = place_stored(new->place, new->peer);
-	cold->template = place_stored(new->place, new->template);
+	cold_set_kin(cold, layout_of(goes_to_old(new)), new->family, place_stored(new->place, new->template),
+		     new->template_generation, home);
 	cold->created = new->created;
 	cold->service = new->service;
 	cold->dest_generation = new->dest_generation;
@@ -649,7 +655,7 @@ __noinline int flow_insert(struct flow_new *new)
 	}
 	if (!old)
 		hint_add(home_index, tag);
-	result = bucket_take(home, home_index, new, 0);
+	result = bucket_take(home, home_index, home_index, new, 0);
 	if (result != FLOW_FULL || !second || second_index == home_index)
 		goto out;
 	/* The home lock is held: whoever else brings this flow waits there, so the second lock guards only the slots. */
@@ -659,7 +665,7 @@ __noinline int flow_insert(struct flow_new *new)
 	}
 	/* Counted before the entry can be seen: a reader that misses at home must look further. */
 	__sync_fetch_and_add(&home->spilled, 1);
-	result = bucket_take(second, second_index, new, WEIR_FLOW_SECOND);
+	result = bucket_take(second, second_index, home_index, new, WEIR_FLOW_SECOND);
 	if (result != FLOW_INSERTED)
 		__sync_fetch_and_add(&home->spilled, -1);
 	lock_release(&second->lock);

@@ -99,9 +99,9 @@ static __always_inline void front_learn_reply(__u32 dest_id, const struct reply_
 	}
 }
 
-static __always_inline __u64 cold_hash(const struct weir_flow_cold *cold)
+static __always_inline __u64 cold_hash(const struct weir_flow_cold *cold, __u32 layout)
 {
-	return flow_hash(&cold->src, &cold->dst, cold->sport, cold->dport, cold->proto, cold->family);
+	return flow_hash(&cold->src, &cold->dst, cold->sport, cold->dport, cold->proto, cold_family(cold, layout));
 }
 
 static __always_inline void front_forget_replies(__u64 hash)
@@ -123,7 +123,7 @@ __noinline int front_forget_flow(__u32 place)
 	for (int i = 0; i < 2; i++) {
 		if (!cold)
 			return 0;
-		hash = cold_hash(cold);
+		hash = cold_hash(cold, place_layout(place));
 		front_forget(hash);
 		front_forget_replies(hash);
 		if (cold->peer == WEIR_NO_PLACE)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Flows out of a table of another size into the one in force, by the daemon's order and under the packets' eyes: at every
+ * Flows out of a table of another size or layout into the one in force, by the daemon's order and under the packets' eyes: at every
  * moment a packet finds its flow in one of the two. An entry is claimed first, so that nothing changes it any more; while it
  * is on its way it serves where it is; and it stays there, marked, for those that looked into the other table too early.
  */
@@ -57,13 +57,13 @@ static __always_inline void move_fill(struct flow_new *new, const struct weir_fl
 	new->service = cold->service;
 	new->now = META_SEEN(meta);
 	new->created = new->kind == WEIR_KIND_TEMPLATE ? 0 : cold->created;
-	new->family = cold->family;
+	new->family = cold_family(cold, layout_of(1));
 	new->template = WEIR_NO_PLACE;
 	new->template_generation = 0;
 	new->dest_generation = cold->dest_generation;
 	new->ifindex = cold->ifindex;
 	new->old = 0;
-	flow_new_hash(new, cold->family);
+	flow_new_hash(new, new->family);
 }
 
 static __always_inline int move_insert(struct flow_new *new)

@@ -151,6 +151,36 @@ structs! {
         ifindex: u32,
     }
 
+    /// [`FlowCold`] in flow layout 1, frozen. Buckets and entries were as they are.
+    FlowCold1 = "weir_flow_cold_1", 64 {
+        /// As in [`FlowCold`].
+        src: Addr,
+        /// As in [`FlowCold`].
+        dst: Addr,
+        /// As in [`FlowCold`].
+        sport: Be16,
+        /// As in [`FlowCold`].
+        dport: Be16,
+        /// As in [`FlowCold`].
+        proto: u8,
+        /// As in [`FlowCold`].
+        peer_generation: u8,
+        /// Zero.
+        pad: u16,
+        /// As in [`FlowCold`].
+        peer: u32,
+        /// Bucket that the hash chose.
+        home: u32,
+        /// As in [`FlowCold`].
+        created: u32,
+        /// As in [`FlowCold`].
+        service: u32,
+        /// As in [`FlowCold`].
+        dest_generation: u32,
+        /// As in [`FlowCold`].
+        ifindex: u32,
+    }
+
     /// What the program `weir_move` is told in place of a packet, and what it answers there.
     Move = "weir_move", 16 {
         /// First bucket of the old table.
@@ -193,6 +223,28 @@ structs! {
         reverse: u8,
         /// Zero.
         pad: [u8; 3],
+    }
+}
+
+impl From<FlowCold1> for FlowCold {
+    fn from(first: FlowCold1) -> Self {
+        let family = if first.src.to_ip().is_ipv4() { 4 } else { 6 };
+        Self {
+            src: first.src,
+            dst: first.dst,
+            sport: first.sport,
+            dport: first.dport,
+            proto: first.proto,
+            peer_generation: first.peer_generation,
+            family,
+            template_generation: 0,
+            peer: first.peer,
+            template: NO_PLACE,
+            created: first.created,
+            service: first.service,
+            dest_generation: first.dest_generation,
+            ifindex: first.ifindex,
+        }
     }
 }
 
@@ -271,6 +323,23 @@ mod tests {
             meta: 0,
         };
         assert_eq!((entry.tag(), entry.dest()), ((1 << 44) - 1, 0xf_fffe));
+    }
+
+    #[test]
+    fn layout_1_told_the_family_by_the_address() {
+        let of = |src: &str| {
+            let first = FlowCold1 {
+                src: Addr::from(src.parse::<core::net::IpAddr>().unwrap()),
+                peer: 9,
+                home: 7,
+                created: 5,
+                ..FlowCold1::ZERO
+            };
+            let cold = FlowCold::from(first);
+            assert_eq!((cold.peer, cold.template, cold.created), (9, NO_PLACE, 5));
+            cold.family
+        };
+        assert_eq!((of("192.0.2.1"), of("2001:db8::1")), (4, 6));
     }
 
     #[test]

@@ -8,6 +8,8 @@ constants! {
     ABI_VERSION: u32 = 1;
     /// Changes with the meaning of the flow table: flows then migrate, they are not adopted.
     ABI_FLOW_LAYOUT: u32 = 2;
+    /// The oldest layout of a flow table whose flows are still taken over.
+    ABI_FLOW_LAYOUT_OLDEST: u32 = 1;
     /// A tick is 2^this nanoseconds.
     TICK_SHIFT: u32 = 30;
     /// [`Settings::flags`]: some nat server is the director itself.

@@ -25,7 +25,7 @@ pub(crate) struct Carried {
 
 impl Carried {
     /// Copies everything that the old state holds; `None` = its maps are of another shape, nothing could be copied.
-    pub(crate) fn copy(state: &Path, flows: &Path, new: &Maps) -> Result<Option<Self>> {
+    pub(crate) fn copy(state: &Path, flows: (&Path, u32), new: &Maps) -> Result<Option<Self>> {
         let Ok(old) = Maps::open(state, flows, Access::Read) else {
             return Ok(None);
         };

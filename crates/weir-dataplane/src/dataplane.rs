@@ -8,12 +8,12 @@
 
 use std::path::PathBuf;
 
-use weir_abi::SETTINGS_BEGIN_IN_OLD;
+use weir_abi::{ABI_FLOW_LAYOUT, SETTINGS_BEGIN_IN_OLD};
 
 use crate::attach::{self, Attachment, Direction, XdpChoice, XdpMode};
 use crate::carry::Carried;
 use crate::error::{Error, Result};
-use crate::layout::{LayoutRecord, Sizes};
+use crate::layout::{self, LayoutRecord, Sizes};
 use crate::loader::{self, Programs};
 use crate::maps::{Maps, wait_for_packets};
 use crate::migrate::{MOVE_PROGRAM, Migration, Moved};
@@ -31,17 +31,21 @@ pub struct OpenOptions {
     pub sizes: Sizes,
     /// The fingerprint secret of a flow table that does not exist yet; `None` = drawn from the kernel.
     pub secret: Option<[u64; 2]>,
+    /// The flow layout that is wanted, from [`weir_abi::ABI_FLOW_LAYOUT_OLDEST`] to [`ABI_FLOW_LAYOUT`]: an older one is for
+    /// going back to the release that spoke it, and for tests of coming from there.
+    pub flow_layout: u32,
     /// Use clsact filters even where the kernel has tcx.
     pub clsact: bool,
 }
 
 impl OpenOptions {
-    /// Default sizes, a secret from the kernel, tcx where it exists.
+    /// Default sizes, a secret from the kernel, the present flow layout, tcx where it exists.
     pub fn new(pin_dir: impl Into<PathBuf>) -> Self {
         Self {
             pin_dir: pin_dir.into(),
             sizes: Sizes::default(),
             secret: None,
+            flow_layout: ABI_FLOW_LAYOUT,
             clsact: false,
         }
     }
@@ -57,7 +61,7 @@ pub enum Opened {
     /// Maps of another size or build: they were made anew and hold what could be carried over. Write every row before
     /// activating. The flow table is the same.
     Replaced,
-    /// The flow table has another size: move its flows with [`Dataplane::migrate_flows`] after activating. Other maps may be
+    /// The flow table has another size or layout: move its flows with [`Dataplane::migrate_flows`] after activating. Other maps may be
     /// new too: write every row before activating.
     FlowsMigrating,
 }
@@ -89,15 +93,19 @@ impl Dataplane {
     /// What runs goes on as before.
     pub fn open(options: &OpenOptions) -> Result<(Self, Opened)> {
         options.sizes.check()?;
+        layout::check_layout(options.flow_layout)?;
         let pins = PinDir::new(&options.pin_dir);
         pins.prepare()?;
         let previous = LayoutRecord::read(&pins.layout())?;
+        if let Some(record) = &previous {
+            record.check_layouts(&pins)?;
+        }
         pins.remove_leftovers(previous.as_ref())?;
         attach::forget_gone_devices(&pins)?;
 
         let plan = match &previous {
             None => Plan::fresh(options)?,
-            Some(old) => Plan::over(&pins, old, options.sizes)?,
+            Some(old) => Plan::over(&pins, old, options)?,
         };
         let record = plan.record;
         if let (Some(old), true) = (&previous, plan.share_counts) {
@@ -111,13 +119,15 @@ impl Dataplane {
         verify(&pins, &record)?;
         let maps = Maps::open(
             &pins.state(record.state),
-            &flow_directory(&pins, &record),
+            (&flow_directory(&pins, &record), record.flow_layout),
             Access::Full,
         )?;
         let carried = match &previous {
-            Some(old) if plan.share_counts => {
-                Carried::copy(&pins.state(old.state), &flow_directory(&pins, old), &maps)?
-            }
+            Some(old) if plan.share_counts => Carried::copy(
+                &pins.state(old.state),
+                (&flow_directory(&pins, old), old.flow_layout),
+                &maps,
+            )?,
             _ => None,
         };
         let migration = (record.old_buckets > 0)
@@ -297,7 +307,7 @@ impl Dataplane {
         testrun::run(loader::program(&self.programs, program)?, input)
     }
 
-    /// Moves flows out of a table of another size, see [`crate::migrate`], and unpins it. Does nothing when there is none.
+    /// Moves flows out of a table of another size or layout, see [`crate::migrate`], and unpins it. Does nothing when there is none.
     ///
     /// # Errors
     /// [`Error::NotActive`], or the kernel refuses: packets go on finding their flows in either table, and calling again

@@ -72,6 +72,18 @@ pub enum Error {
         /// What it says.
         found: String,
     },
+    /// The flow table was made by a release whose layout this one does not read.
+    #[error("{path} has flow layout {found}, and this version of Weir reads {oldest} to {newest}: use the version that made it, or one between; packets go on as before", path = path.display())]
+    FlowLayout {
+        /// The flow table's directory.
+        path: PathBuf,
+        /// Its layout.
+        found: u32,
+        /// The oldest layout that is read.
+        oldest: u32,
+        /// The present one.
+        newest: u32,
+    },
     /// Nothing is pinned in the directory.
     #[error("{path}: no data plane is pinned here", path = path.display())]
     Absent {

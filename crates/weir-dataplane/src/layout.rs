@@ -8,9 +8,12 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use weir_abi::{ABI_FLOW_LAYOUT, ABI_HASH, ABI_VERSION, BUCKET_SLOTS, DESTS_MAX};
+use weir_abi::{
+    ABI_FLOW_LAYOUT, ABI_FLOW_LAYOUT_OLDEST, ABI_HASH, ABI_VERSION, BUCKET_SLOTS, DESTS_MAX,
+};
 
 use crate::error::{Context, Error, Result};
+use crate::pins::PinDir;
 use crate::pod::{self, Pod};
 use crate::spec::ARRAY;
 use crate::sys;
@@ -97,6 +100,19 @@ impl Sizes {
     }
 }
 
+/// Whether a flow table of this layout can be made.
+pub(crate) fn check_layout(wanted: u32) -> Result<()> {
+    if (ABI_FLOW_LAYOUT_OLDEST..=ABI_FLOW_LAYOUT).contains(&wanted) {
+        return Ok(());
+    }
+    Err(Error::Size {
+        what: "flow_layout",
+        value: wanted,
+        lowest: ABI_FLOW_LAYOUT_OLDEST,
+        highest: ABI_FLOW_LAYOUT,
+    })
+}
+
 /// "WeirPins" in memory order.
 const MAGIC: u64 = u64::from_le_bytes(*b"WeirPins");
 /// Of the record itself; a field is only ever added at the end, in place of zeros.
@@ -136,7 +152,7 @@ const _: () = assert!(size_of::<LayoutRecord>() == 8 + 8 + 8 + 8 + 16 + 24 + 36 
 
 impl LayoutRecord {
     /// The record of a data plane that starts from nothing.
-    pub(crate) fn new(sizes: Sizes, secret: [u64; 2], object_hash: u64) -> Self {
+    pub(crate) fn new(sizes: Sizes, secret: [u64; 2], flow_layout: u32, object_hash: u64) -> Self {
         Self {
             magic: MAGIC,
             record_version: RECORD_VERSION,
@@ -144,7 +160,7 @@ impl LayoutRecord {
             abi_hash: ABI_HASH,
             object_hash,
             secret,
-            flow_layout: ABI_FLOW_LAYOUT,
+            flow_layout,
             state: 1,
             programs: 1,
             old_flow_layout: 0,
@@ -185,6 +201,24 @@ impl LayoutRecord {
             return Err(foreign(format!("record version {}", record.record_version)));
         }
         Ok(Some(record))
+    }
+
+    /// Whether the flow tables that it names can be read.
+    pub(crate) fn check_layouts(&self, pins: &PinDir) -> Result<()> {
+        let present = (self.flow_layout, self.sizes.buckets());
+        let old = (self.old_flow_layout, self.old_buckets);
+        let tables = [Some(present), Some(old).filter(|_| self.old_buckets > 0)];
+        for (layout, buckets) in tables.into_iter().flatten() {
+            if check_layout(layout).is_err() {
+                return Err(Error::FlowLayout {
+                    path: pins.flows(layout, buckets),
+                    found: layout,
+                    oldest: ABI_FLOW_LAYOUT_OLDEST,
+                    newest: ABI_FLOW_LAYOUT,
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Puts the record in force: pins it beside the old one and renames, so that there is always exactly one.

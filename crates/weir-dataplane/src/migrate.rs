@@ -1,4 +1,4 @@
-//! Flows out of a table of another size, into the one in force, while packets go on.
+//! Flows out of a table of another size or layout, into the one in force, while packets go on.
 //!
 //! The programs that are loaded then know both tables: a packet looks into the one in force first. Until no older program can
 //! be under way, flows begin in the old table, where both find them; from then on in the new one. Then `weir_move`
@@ -9,10 +9,10 @@
 
 use std::path::Path;
 
-use weir_abi::Move;
+use weir_abi::{Bucket, Move};
 
 use crate::error::{Error, Result};
-use crate::flows::FlowTable;
+use crate::mmap::Mapped;
 use crate::pod;
 use crate::sys::Access;
 use crate::testrun::{TestInput, TestRun};
@@ -37,13 +37,13 @@ pub struct Moved {
 /// An old table that is to be emptied.
 #[derive(Debug)]
 pub(crate) struct Migration {
-    old: FlowTable,
+    old: Mapped<Bucket>,
 }
 
 impl Migration {
     pub(crate) fn open(directory: &Path) -> Result<Self> {
         Ok(Self {
-            old: FlowTable::open(directory, Access::Read)?,
+            old: Mapped::open("weir_flows", directory, Access::Read)?,
         })
     }
 
@@ -53,7 +53,7 @@ impl Migration {
         run: impl Fn(&TestInput<'_>) -> Result<TestRun>,
     ) -> Result<Moved> {
         let mut moved = Moved::default();
-        let buckets = self.old.buckets();
+        let buckets = self.old.entries();
         for position in (0..buckets).step_by(STRETCH as usize) {
             let order = Move {
                 position,

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use weir_abi::{ABI_FLOW_LAYOUT, ABI_HASH, ABI_VERSION};
+use weir_abi::{ABI_HASH, ABI_VERSION};
 
 use crate::dataplane::{OpenOptions, Opened, XDP_PROGRAM};
 use crate::error::{Context, Error, Result};
@@ -31,7 +31,12 @@ impl Plan {
             Some(secret) => secret,
             None => random_secret()?,
         };
-        let record = LayoutRecord::new(options.sizes, secret, loader::director_hash());
+        let record = LayoutRecord::new(
+            options.sizes,
+            secret,
+            options.flow_layout,
+            loader::director_hash(),
+        );
         Ok(Self {
             record,
             opened: Opened::Fresh,
@@ -40,18 +45,19 @@ impl Plan {
         })
     }
 
-    /// What a present record, its pins and the sizes that are wanted lead to.
-    pub(crate) fn over(pins: &PinDir, old: &LayoutRecord, mut sizes: Sizes) -> Result<Self> {
-        // While an older table is still being emptied, the present one keeps its size: there is never a third.
+    /// What a present record, whose layouts are known, its pins and what is wanted lead to.
+    pub(crate) fn over(pins: &PinDir, old: &LayoutRecord, options: &OpenOptions) -> Result<Self> {
+        let (mut sizes, mut flow_layout) = (options.sizes, options.flow_layout);
+        // While an older table is still being emptied, the present one stays as it is: there is never a third.
         if old.old_buckets > 0 {
-            sizes.flows = old.sizes.flows;
+            (sizes.flows, flow_layout) = (old.sizes.flows, old.flow_layout);
         }
         let same_abi = old.abi_version == ABI_VERSION;
         let state_fits = same_abi
             && fits(&pins.state(old.state), &sizes, |group| {
                 group != Group::Flows
             })?;
-        let flows_fit = old.flow_layout == ABI_FLOW_LAYOUT
+        let flows_fit = old.flow_layout == flow_layout
             && fits(&flow_directory(pins, old), &sizes, |group| {
                 group == Group::Flows
             })?;
@@ -73,7 +79,7 @@ impl Plan {
             abi_hash: ABI_HASH,
             ..*old
         };
-        record.flow_layout = ABI_FLOW_LAYOUT;
+        record.flow_layout = flow_layout;
         record.object_hash = loader::director_hash();
         if !state_fits {
             record.state = old.state.wrapping_add(1);
@@ -86,12 +92,6 @@ impl Plan {
         }
         record.old_buckets = old_buckets;
         record.program_old_buckets = old_buckets;
-        if old_buckets > 0 && record.old_flow_layout != ABI_FLOW_LAYOUT {
-            return Err(Error::ForeignLayout {
-                path: pins.flows(record.old_flow_layout, old_buckets),
-                found: format!("flow layout {}", record.old_flow_layout),
-            });
-        }
         let opened = if record.old_buckets > 0 {
             Opened::FlowsMigrating
         } else if state_fits {
@@ -219,6 +219,8 @@ fn constants(record: &LayoutRecord) -> Vec<Constant> {
         word("weir_table_count", sizes.elements),
         word("weir_live_count", sizes.live_rows()),
         word("weir_old_bucket_count", record.program_old_buckets),
+        word("weir_flow_layout", record.flow_layout),
+        word("weir_old_flow_layout", record.old_flow_layout),
     ]
 }
 

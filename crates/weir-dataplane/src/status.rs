@@ -37,9 +37,14 @@ pub fn open_readonly(pins: &PinDir) -> Result<PinnedPlane> {
             found,
         });
     }
+    record.check_layouts(pins)?;
     let flows = pins.flows(record.flow_layout, record.sizes.buckets());
     Ok(PinnedPlane {
-        maps: Maps::open(&pins.state(record.state), &flows, Access::Read)?,
+        maps: Maps::open(
+            &pins.state(record.state),
+            (&flows, record.flow_layout),
+            Access::Read,
+        )?,
         sizes: record.sizes,
         attachments: attachments(pins)?,
     })

@@ -1,13 +1,27 @@
-//! Flows move into a table of another size while packets go on.
+//! Flows move into a table of another size or layout while packets go on.
 
 mod support;
 
 use std::collections::BTreeSet;
 
 use support::{ACK, FIN, Place, RST, SYN, fill, privileged, small, tcp, wait_for_flows};
-use weir_abi::Reason;
+use weir_abi::{ABI_FLOW_LAYOUT, BUCKET_SLOTS, FLOW_SECOND, FlowCold1, Reason};
 use weir_dataplane::migrate::Moved;
-use weir_dataplane::{Dataplane, OpenOptions, Opened, Sizes, TestInput};
+use weir_dataplane::{Dataplane, Error, OpenOptions, Opened, Sizes, TestInput, open_readonly};
+
+/// Layout and buckets of a flow table.
+type Table = (u32, u32);
+
+fn options(place: &Place, (flow_layout, buckets): Table) -> OpenOptions {
+    OpenOptions {
+        sizes: Sizes {
+            flows: 7 * buckets,
+            ..small()
+        },
+        flow_layout,
+        ..place.options()
+    }
+}
 
 fn send(dataplane: &Dataplane, port: u16, flags: u8) {
     dataplane
@@ -29,21 +43,17 @@ fn ports(dataplane: &Dataplane) -> BTreeSet<u16> {
         .collect()
 }
 
-fn migrate(from: u32, to: u32) {
+fn migrate(from: Table, to: Table) {
     let place = Place::new();
-    let options = |buckets: u32| OpenOptions {
-        sizes: Sizes {
-            flows: 7 * buckets,
-            ..small()
-        },
-        ..place.options()
-    };
-    let (mut old, _) = Dataplane::open(&options(from)).unwrap();
+    let (mut old, _) = Dataplane::open(&options(&place, from)).unwrap();
     fill(&old);
     old.activate().unwrap();
     (1000..1060).for_each(|port| send(&old, port, SYN));
+    if from.0 == 1 {
+        assert_first_layout(&place, &old, from);
+    }
 
-    let (mut new, opened) = Dataplane::open(&options(to)).unwrap();
+    let (mut new, opened) = Dataplane::open(&options(&place, to)).unwrap();
     assert_eq!(opened, Opened::FlowsMigrating);
     // Before activation the old programs end flows; RST alone ends no half-open one (ip_vs_proto_tcp.c).
     (1010..1020).for_each(|port| send(&old, port, ACK));
@@ -74,10 +84,7 @@ fn migrate(from: u32, to: u32) {
     assert_eq!(ports(&new), expected);
     assert_counts(&new, 50, 10);
     assert_eq!(new.maps().live(1).unwrap().total, 70);
-    assert!(
-        !place.pin_dir().join(format!("flows-1-{from}")).exists(),
-        "the old table is unpinned"
-    );
+    assert!(!table(&place, from).exists(), "the old table is unpinned");
 
     // The programs find every entry where the migration put it, and end it with every count back at zero.
     expected.iter().for_each(|port| send(&new, *port, ACK));
@@ -86,10 +93,32 @@ fn migrate(from: u32, to: u32) {
     expected.iter().for_each(|port| send(&new, *port, RST));
     wait_for_flows(&new, 0);
     assert_counts(&new, 0, 0);
-    let spilled: u32 = (0..to)
+    let spilled: u32 = (0..to.1)
         .map(|bucket| new.maps().flows.bucket(bucket).unwrap().spilled)
         .sum();
     assert_eq!(spilled, 0);
+}
+
+/// The packets wrote what the release of layout 1 would have: no family, and the home bucket.
+fn assert_first_layout(place: &Place, dataplane: &Dataplane, from: Table) {
+    let path = table(place, from).join("weir_flows_cold");
+    let map = aya::maps::Map::Array(aya::maps::MapData::from_pin(path).unwrap());
+    let cold = aya::maps::Array::<_, [u8; 64]>::try_from(map).unwrap();
+    let family = std::mem::offset_of!(FlowCold1, pad);
+    let home = std::mem::offset_of!(FlowCold1, home);
+    for flow in dataplane.maps().flows.walk() {
+        let raw = cold.get(&flow.place, 0).unwrap();
+        assert_eq!(raw[family..family + 2], [0; 2]);
+        if flow.meta().flags & FLOW_SECOND == 0 {
+            let bucket = flow.place / BUCKET_SLOTS;
+            assert_eq!(raw[home..home + 4], bucket.to_ne_bytes());
+        }
+        assert_eq!(flow.cold.family, 4);
+    }
+}
+
+fn table(place: &Place, (layout, buckets): Table) -> std::path::PathBuf {
+    place.pin_dir().join(format!("flows-{layout}-{buckets}"))
 }
 
 /// The server's and its pool's counts are these, and the table agrees.
@@ -114,14 +143,29 @@ fn assert_counts(dataplane: &Dataplane, active: u64, inactive: u64) {
 #[test]
 fn flows_move_to_a_bigger_table() {
     if privileged() {
-        migrate(16, 64);
+        migrate((ABI_FLOW_LAYOUT, 16), (ABI_FLOW_LAYOUT, 64));
     }
 }
 
 #[test]
 fn flows_move_to_a_smaller_table() {
     if privileged() {
-        migrate(64, 16);
+        migrate((ABI_FLOW_LAYOUT, 64), (ABI_FLOW_LAYOUT, 16));
+    }
+}
+
+#[test]
+fn flows_of_the_layout_before_are_taken_over() {
+    if privileged() {
+        migrate((1, 64), (ABI_FLOW_LAYOUT, 64));
+        migrate((1, 16), (ABI_FLOW_LAYOUT, 64));
+    }
+}
+
+#[test]
+fn flows_go_back_to_the_layout_before() {
+    if privileged() {
+        migrate((ABI_FLOW_LAYOUT, 64), (1, 16));
     }
 }
 
@@ -131,13 +175,7 @@ fn a_migration_that_was_interrupted_goes_on() {
         return;
     }
     let place = Place::new();
-    let options = |buckets: u32| OpenOptions {
-        sizes: Sizes {
-            flows: 7 * buckets,
-            ..small()
-        },
-        ..place.options()
-    };
+    let options = |buckets: u32| options(&place, (ABI_FLOW_LAYOUT, buckets));
     let (mut old, _) = Dataplane::open(&options(16)).unwrap();
     fill(&old);
     old.activate().unwrap();
@@ -163,13 +201,7 @@ fn what_does_not_fit_is_counted_down_and_goes_by_hash() {
         return;
     }
     let place = Place::new();
-    let options = |buckets: u32| OpenOptions {
-        sizes: Sizes {
-            flows: 7 * buckets,
-            ..small()
-        },
-        ..place.options()
-    };
+    let options = |buckets: u32| options(&place, (ABI_FLOW_LAYOUT, buckets));
     let (mut old, _) = Dataplane::open(&options(64)).unwrap();
     fill(&old);
     old.activate().unwrap();
@@ -182,4 +214,81 @@ fn what_does_not_fit_is_counted_down_and_goes_by_hash() {
     (1000..1060).for_each(|port| send(&new, port, ACK));
     assert_eq!(strangers(&new), 0, "the others find the server by hash");
     assert_counts(&new, 14, 0);
+}
+
+#[test]
+fn a_change_of_size_that_the_release_before_began_is_finished_first() {
+    if !privileged() {
+        return;
+    }
+    let place = Place::new();
+    let (mut old, _) = Dataplane::open(&options(&place, (1, 16))).unwrap();
+    fill(&old);
+    old.activate().unwrap();
+    (1000..1030).for_each(|port| send(&old, port, SYN));
+    let (mut died, _) = Dataplane::open(&options(&place, (1, 64))).unwrap();
+    died.activate().unwrap();
+    drop(died);
+
+    let (mut next, opened) = Dataplane::open(&options(&place, (ABI_FLOW_LAYOUT, 64))).unwrap();
+    assert_eq!(opened, Opened::FlowsMigrating);
+    next.activate().unwrap();
+    assert_eq!(next.migrate_flows().unwrap(), Moved { moved: 30, lost: 0 });
+    assert!(table(&place, (1, 64)).exists(), "never three tables");
+    drop(next);
+    let (mut last, opened) = Dataplane::open(&options(&place, (ABI_FLOW_LAYOUT, 64))).unwrap();
+    assert_eq!(opened, Opened::FlowsMigrating);
+    last.activate().unwrap();
+    assert_eq!(last.migrate_flows().unwrap(), Moved { moved: 30, lost: 0 });
+    assert_eq!(ports(&last), (1000..1030).collect());
+    assert!(!table(&place, (1, 64)).exists());
+    assert_counts(&last, 30, 0);
+}
+
+/// Writes one word of the pinned record, as a release of the future would have written it.
+fn forge(place: &Place, offset: usize, word: u32) {
+    const LENGTH: usize = 328;
+    let data = aya::maps::MapData::from_pin(place.pin_dir().join("layout")).unwrap();
+    let map = aya::maps::Map::Array(data);
+    let mut record = aya::maps::Array::<_, [u8; LENGTH]>::try_from(map).unwrap();
+    let mut bytes = record.get(&0, 0).unwrap();
+    bytes[offset..offset + 4].copy_from_slice(&word.to_ne_bytes());
+    record.set(0, bytes, 0).unwrap();
+}
+
+#[test]
+fn a_newer_layout_is_refused_and_packets_go_on() {
+    if !privileged() {
+        return;
+    }
+    let place = Place::new();
+    let (mut old, _) = Dataplane::open(&place.options()).unwrap();
+    fill(&old);
+    old.activate().unwrap();
+    (1000..1010).for_each(|port| send(&old, port, SYN));
+    let before = old.pins().list().unwrap();
+    let flow_layout = 48;
+    forge(&place, flow_layout, ABI_FLOW_LAYOUT + 1);
+
+    let refused = Dataplane::open(&place.options()).map(|(_, opened)| opened);
+    let Err(error @ Error::FlowLayout { .. }) = refused else {
+        panic!("{refused:?}");
+    };
+    let newer = format!("has flow layout {}", ABI_FLOW_LAYOUT + 1);
+    assert!(error.to_string().contains(&newer), "{error}");
+    let looked = open_readonly(old.pins()).map(|plane| plane.sizes);
+    assert!(
+        matches!(looked, Err(Error::FlowLayout { .. })),
+        "{looked:?}"
+    );
+    assert_eq!(old.pins().list().unwrap(), before, "nothing was touched");
+    (1000..1010).for_each(|port| send(&old, port, ACK));
+    assert_eq!(strangers(&old), 0);
+    assert_counts(&old, 10, 0);
+
+    forge(&place, flow_layout, ABI_FLOW_LAYOUT);
+    assert_eq!(
+        Dataplane::open(&place.options()).unwrap().1,
+        Opened::Adopted
+    );
 }

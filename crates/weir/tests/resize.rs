@@ -1,4 +1,4 @@
-//! The flow table changes its size while connections begin, go on and end: no packet is lost over it.
+//! The flow table changes its size or layout while connections begin, go on and end: no packet is lost over it.
 
 mod world;
 
@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use weir_dataplane::{Dataplane, OpenOptions, Opened, PinDir, open_readonly};
 use world::{Family, World, bracketed, privileged, wait_for};
 
 const CONNECTIONS: usize = 20;
@@ -126,13 +127,17 @@ fn resized_under_load(family: Family, forward: &str) {
         world.reload(&config(family, forward, sizes[round % sizes.len()]));
         load.wait_for_more(100);
     }
-    let ended = load.end();
+    assert_nothing_lost(&world, load.end(), forward);
+}
+
+/// The clients met no error, packets no loss, and every server's counts are those of the table.
+fn assert_nothing_lost(world: &World, ended: Vec<std::io::Result<()>>, forward: &str) {
     assert!(
         ended.iter().all(Result::is_ok),
         "{forward}: {ended:?} {:#}",
         world.status()
     );
-    assert_eq!(losses(&world), [""; 0], "{forward}");
+    assert_eq!(losses(world), [""; 0], "{forward}");
     let status = world.status();
     let servers = status["services"][0]["servers"].as_array();
     let counted: u64 = servers
@@ -157,5 +162,70 @@ fn a_table_of_another_size_costs_no_packet_under_direct() {
 fn a_table_of_another_size_costs_no_packet_under_nat() {
     if privileged() {
         resized_under_load(Family::V4, "nat");
+    }
+}
+
+/// Puts the pinned table, of whatever layout it is, into one of the release before, as that release would have left it.
+fn become_the_release_before(world: &World) {
+    let pins = world.pin_dir("director");
+    let opened = world.inside("director", move || {
+        let sizes = open_readonly(&PinDir::new(&pins))?.sizes;
+        let (mut plane, opened) = Dataplane::open(&OpenOptions {
+            sizes,
+            flow_layout: 1,
+            ..OpenOptions::new(&pins)
+        })?;
+        plane.activate()?;
+        plane.migrate_flows()?;
+        Ok::<_, weir_dataplane::Error>(opened)
+    });
+    let opened = opened.join().expect("a thread").expect("a data plane");
+    assert_eq!(opened, Opened::FlowsMigrating);
+}
+
+fn layouts(world: &World) -> Vec<String> {
+    let entries = std::fs::read_dir(world.pin_dir("director")).expect("a pin directory");
+    let names = entries.map(|entry| entry.expect("an entry").file_name());
+    let names = names.map(|name| name.to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with("flows-")).collect()
+}
+
+fn adopted_under_load(forward: &str) {
+    let family = Family::V4;
+    let mut world = World::new(2);
+    world.start_nginx(1024);
+    if forward == "nat" {
+        world.route_replies_through_director();
+    } else {
+        world.prepare_servers(&["--forward", forward, "--vip", &family.vip().to_string()]);
+    }
+    let config = config(family, forward, 300_000);
+    let pid = world.start_director(&config);
+    let load = Load::start(&world, SocketAddr::new(family.vip(), 80));
+    load.wait_for_more(100);
+    world.kill_director(pid);
+    become_the_release_before(&world);
+    let before = layouts(&world);
+    assert!(before.len() == 1 && before[0].starts_with("flows-1-"), "{before:?}");
+    load.wait_for_more(100);
+    world.start_director(&config);
+    let after = layouts(&world);
+    assert!(after.len() == 1 && after[0].starts_with("flows-2-"), "{after:?}");
+    assert!(world.log().contains("flows moved"), "{}", world.log());
+    load.wait_for_more(100);
+    assert_nothing_lost(&world, load.end(), forward);
+}
+
+#[test]
+fn the_layout_of_the_release_before_is_taken_over_under_direct() {
+    if privileged() {
+        adopted_under_load("direct");
+    }
+}
+
+#[test]
+fn the_layout_of_the_release_before_is_taken_over_under_nat() {
+    if privileged() {
+        adopted_under_load("nat");
     }
 }

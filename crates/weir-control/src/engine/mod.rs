@@ -349,12 +349,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Puts the programs in force and moves flows over, if the table has another size than before.
+    /// Puts the programs in force and moves flows over, if the table has another size or layout than before.
     fn activate(&mut self) -> Result<()> {
         self.plane.activate()?;
         let Moved { moved, lost } = self.plane.migrate_flows()?;
         if moved + lost > 0 {
-            tracing::info!(moved, lost, "flows moved to a table of another size");
+            tracing::info!(moved, lost, "flows moved to a new table");
         }
         Ok(())
     }

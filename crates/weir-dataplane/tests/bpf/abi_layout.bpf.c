@@ -22,6 +22,7 @@ struct weir_client client;
 struct weir_entry entry;
 struct weir_bucket bucket;
 struct weir_flow_cold flow_cold;
+struct weir_flow_cold_1 flow_cold_1;
 struct weir_move move;
 struct weir_fragment_key fragment_key;
 struct weir_fragment fragment;

@@ -7,9 +7,9 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use weir_abi::{
-    Addr, Be16, DEST_LIVE, DEST_USABLE, DEVICE_SEND, Dest, Device, Forward, HOP_READY, HOP_SEND,
-    HOP_VLAN_KEEP, Hop, HopParts, Listener, POLICY_PERSISTENT, Reason, SETTINGS_LEARN_CLIENTS,
-    SETTINGS_REUSE, Service, Settings, TICK_SHIFT, Vip,
+    ABI_FLOW_LAYOUT, Addr, Be16, DEST_LIVE, DEST_USABLE, DEVICE_SEND, Dest, Device, Forward,
+    HOP_READY, HOP_SEND, HOP_VLAN_KEEP, Hop, HopParts, Listener, POLICY_PERSISTENT, Reason,
+    SETTINGS_LEARN_CLIENTS, SETTINGS_REUSE, Service, Settings, TICK_SHIFT, Vip,
 };
 use weir_dataplane::{Dataplane, OpenOptions, Sizes, TestInput};
 use weir_flow::model::{Persistence, ServiceRow, VipRow};
@@ -177,8 +177,14 @@ impl Bench {
 
     /// Opens what is pinned again, with other sizes; not activated.
     pub(crate) fn reopen(&mut self, sizes: Sizes) {
+        self.reopen_as(sizes, ABI_FLOW_LAYOUT);
+    }
+
+    /// The same with another flow layout.
+    pub(crate) fn reopen_as(&mut self, sizes: Sizes, flow_layout: u32) {
         let options = OpenOptions {
             sizes,
+            flow_layout,
             secret: Some(SECRET),
             ..OpenOptions::new(self.place.pin_dir())
         };

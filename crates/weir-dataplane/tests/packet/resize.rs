@@ -1,6 +1,6 @@
-//! Flows of every kind while the flow table changes its size: at every moment packets have the model's fate.
+//! Flows of every kind while the flow table changes its size or layout: at every moment packets have the model's fate.
 
-use weir_abi::{DEST_SNAT, Forward, Reason};
+use weir_abi::{ABI_FLOW_LAYOUT, DEST_SNAT, Forward, Reason};
 use weir_sched::Kind;
 
 use crate::bench::{Bench, DIRECTOR_MAC, NewServer, Xdp, sizes};
@@ -61,12 +61,18 @@ fn from_servers(bench: &mut Bench, flows: &[weir_wire::FiveTuple], flags: weir_w
     }
 }
 
-fn resized(from: u32, to: u32) {
-    let Some(mut bench) = Bench::with_flows(from) else {
+/// From a table of a layout and size to one of the present layout and another size.
+fn resized(from: (u32, u32), to: u32) {
+    let Some(mut bench) = Bench::with_flows(from.1) else {
         return;
     };
     services(&mut bench);
     bench.plane.activate().unwrap();
+    if from.0 != ABI_FLOW_LAYOUT {
+        bench.reopen_as(sizes(from.1), from.0);
+        bench.plane.activate().unwrap();
+        bench.plane.migrate_flows().unwrap();
+    }
     let translated = from_clients(&mut bench, SYN);
     from_servers(&mut bench, &translated, SYN_ACK);
     bench.reopen(sizes(to));
@@ -92,12 +98,22 @@ fn resized(from: u32, to: u32) {
 
 #[test]
 fn flows_of_every_kind_move_to_a_bigger_table() {
-    resized(7 * 128, 7 * 4096);
+    resized((ABI_FLOW_LAYOUT, 7 * 128), 7 * 4096);
 }
 
 #[test]
 fn flows_of_every_kind_move_to_a_smaller_table() {
-    resized(7 * 4096, 7 * 128);
+    resized((ABI_FLOW_LAYOUT, 7 * 4096), 7 * 128);
+}
+
+#[test]
+fn flows_of_every_kind_come_out_of_the_layout_before() {
+    resized((1, 7 * 1024), 7 * 1024);
+}
+
+#[test]
+fn flows_of_every_kind_come_out_of_a_bigger_table_of_the_layout_before() {
+    resized((1, 7 * 4096), 7 * 128);
 }
 
 #[test]
