@@ -14,8 +14,8 @@
 mod command;
 mod error;
 mod experiment;
-
 mod interrupt;
+mod latency;
 mod namespace;
 mod peer;
 mod process;
@@ -30,6 +30,7 @@ mod topology;
 pub use command::{LabCommand, RunArguments, execute};
 pub use error::{LabError, Result};
 pub use experiment::{Experiment, RunOptions, list, run};
+pub use latency::Latency;
 pub use rate::Rate;
-pub use report::{Failure, Panel, Report, Row};
+pub use report::{Failure, Panel, Report, Row, Timing};
 pub use sample::{HostSeries, Series};

@@ -171,6 +171,11 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     fn ended(&mut self) -> Result<Option<ExitStatus>> {
         self.child.try_wait().map_err(|source| LabError::Start {
             program: self.name.clone(),
@@ -235,6 +240,25 @@ fn is_zombie(pid: u32) -> bool {
     };
     stat.rsplit_once(')')
         .is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'))
+}
+
+/// The processes that `parent` has started and that live, by `/proc/PID/stat` (proc(5)).
+pub(crate) fn children(parent: u32) -> Vec<Pid> {
+    let Ok(processes) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let child = |name: &str| -> Option<Pid> {
+        let stat = std::fs::read_to_string(format!("/proc/{name}/stat")).ok()?;
+        let (_, rest) = stat.rsplit_once(')')?;
+        let mut words = rest.split_whitespace();
+        let state = words.next()?;
+        let of: u32 = words.next()?.parse().ok()?;
+        (of == parent && state != "Z").then(|| Pid::from_raw(name.parse().ok()?))?
+    };
+    processes
+        .flatten()
+        .filter_map(|entry| child(entry.file_name().to_str()?))
+        .collect()
 }
 
 fn tail_detail(log: &Path) -> String {

@@ -5,8 +5,8 @@
 //! accepts: its SYN waits in the backlog for the next daemon. Under systemd the sockets also go into the descriptor store,
 //! which outlives this process.
 //!
-//! The keeper reads no configuration and knows no service. A daemon that dies is started again at once, then ever later; one
-//! that dies too often ends the keeper as well. An order to upgrade starts a second daemon beside the first, which stays in
+//! The keeper reads no configuration and knows no service. A daemon that dies is started again at once. One that dies as soon as it is
+//! there again is in a loop: it is started ever later, and ends the keeper as well when it goes on. An order to upgrade starts a second daemon beside the first, which stays in
 //! charge until the second is ready.
 
 mod kept;
@@ -14,7 +14,7 @@ mod kid;
 mod message;
 mod passage;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -34,10 +34,11 @@ pub(crate) use passage::{receive, send};
 
 pub use kept::{Kept, Link, Succession, Takeover};
 
-/// This many deaths in a minute, and the keeper gives up.
-const DEATHS_MAX: usize = 10;
-const DEATHS_SPAN: Duration = Duration::from_secs(60);
-/// Between the second death of that minute and the next start; it doubles from there.
+/// This many early deaths in a row, and the keeper gives up.
+const DEATHS_MAX: u32 = 10;
+/// A daemon that served for less than this died early.
+const EARLY: Duration = Duration::from_millis(250);
+/// Between the second early death in a row and the next start; it doubles from there.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_LAST: Duration = Duration::from_secs(5);
 /// How long a successor may take to be ready.
@@ -49,7 +50,7 @@ enum Role {
     /// Not ready; `again`: one before it was.
     Starting { again: bool },
     /// In charge.
-    Serving,
+    Serving { since: Instant },
     /// Was started to take over; the way to it, for its predecessor.
     Coming { way: Channel },
     /// Was succeeded; its connections end.
@@ -66,7 +67,8 @@ struct Keeper {
     kids: BTreeMap<u32, (Role, Kid, PathBuf)>,
     numbers: u32,
     news: mpsc::UnboundedSender<(u32, News)>,
-    deaths: VecDeque<Instant>,
+    /// Early ones, in a row.
+    deaths: u32,
     restarts: u32,
     last_death: Option<String>,
     stopping: bool,
@@ -97,7 +99,7 @@ pub async fn keep(runtime_dir: &Path) -> Result<u8, daemon::Error> {
         kids: BTreeMap::new(),
         numbers: 0,
         news,
-        deaths: VecDeque::new(),
+        deaths: 0,
         restarts: 0,
         last_death: None,
         stopping: false,
@@ -153,7 +155,7 @@ impl Keeper {
 
     fn reload(&self) {
         for (role, kid, _) in self.kids.values() {
-            if matches!(role, Role::Serving) {
+            if matches!(role, Role::Serving { .. }) {
                 kid.signal(Signal::HUP);
             }
         }
@@ -218,7 +220,7 @@ impl Keeper {
 
     fn tell_serving(&self, word: &Word, files: &[BorrowedFd<'_>]) {
         for (role, kid, _) in self.kids.values() {
-            if matches!(role, Role::Serving) {
+            if matches!(role, Role::Serving { .. }) {
                 kid.tell(word, files);
             }
         }
@@ -230,11 +232,12 @@ impl Keeper {
         };
         let pid = kid.pid();
         self.program.clone_from(program);
-        let Role::Coming { way } = std::mem::replace(role, Role::Serving) else {
+        let since = Instant::now();
+        let Role::Coming { way } = std::mem::replace(role, Role::Serving { since }) else {
             return;
         };
         for (other, (role, kid, _)) in &mut self.kids {
-            if *other != number && matches!(role, Role::Serving) {
+            if *other != number && matches!(role, Role::Serving { .. }) {
                 kid.tell(&Word::Succeeded { pid }, &[way.as_fd()]);
                 *role = Role::Leaving;
             }
@@ -271,40 +274,38 @@ impl Keeper {
                 self.tell_serving(&Word::Failed { reason }, &[]);
             }
             Role::Starting { again: false } => return Some(code.unwrap_or(1)),
-            Role::Starting { again: true } | Role::Serving => {
+            Role::Starting { again: true } | Role::Serving { .. } => {
+                let served = match role {
+                    Role::Serving { since } => since.elapsed(),
+                    _ => Duration::ZERO,
+                };
                 self.code = code.unwrap_or(1);
                 if !self.stopping && status.success() {
                     // Somebody told it to end, and not us.
                     self.stop(Signal::TERM);
                 } else if !self.stopping {
-                    return self.mourn(status);
+                    return self.mourn(status, served);
                 }
             }
         }
         (self.stopping && self.kids.is_empty()).then_some(self.code)
     }
 
-    /// The daemon in charge died: another one, or the end.
-    fn mourn(&mut self, status: ExitStatus) -> Option<u8> {
-        let now = Instant::now();
-        self.deaths.push_back(now);
-        while let Some(first) = self.deaths.front()
-            && now.duration_since(*first) > DEATHS_SPAN
-        {
-            self.deaths.pop_front();
-        }
+    /// The daemon in charge died after that time: another one, or the end.
+    fn mourn(&mut self, status: ExitStatus, served: Duration) -> Option<u8> {
+        self.deaths = if served < EARLY { self.deaths + 1 } else { 0 };
         self.restarts += 1;
         let how = match status.signal() {
             Some(signal) => format!("signal {signal}"),
             None => format!("exit code {}", self.code),
         };
         self.last_death = Some(how.clone());
-        let deaths = self.deaths.len();
+        let deaths = self.deaths;
         if deaths > DEATHS_MAX {
             tracing::error!(
                 deaths,
                 how,
-                "the daemon died too often in a minute; giving up"
+                "the daemon died too often as soon as it was there; giving up"
             );
             self.stop(Signal::TERM);
             self.code = 1;
@@ -326,14 +327,13 @@ impl Keeper {
     }
 }
 
-/// How long to wait after that many deaths in a minute.
-fn pause_after(deaths: usize) -> Duration {
-    match u32::try_from(deaths.saturating_sub(2)) {
-        _ if deaths < 2 => Duration::ZERO,
-        Ok(doublings) => PAUSE_FIRST
+/// How long to wait after that many early deaths in a row.
+fn pause_after(deaths: u32) -> Duration {
+    match deaths.checked_sub(2) {
+        None => Duration::ZERO,
+        Some(doublings) => PAUSE_FIRST
             .saturating_mul(2u32.saturating_pow(doublings))
             .min(PAUSE_LAST),
-        Err(_) => PAUSE_LAST,
     }
 }
 
@@ -346,6 +346,6 @@ mod tests {
         let millis = |deaths| pause_after(deaths).as_millis();
         assert_eq!([0, 1, 2, 3, 4].map(millis), [0, 0, 100, 200, 400]);
         assert_eq!(pause_after(DEATHS_MAX), PAUSE_LAST);
-        assert_eq!(pause_after(usize::MAX), PAUSE_LAST);
+        assert_eq!(pause_after(u32::MAX), PAUSE_LAST);
     }
 }

@@ -29,6 +29,7 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
         any_length: false,
         keep_alive,
         answer_bytes: nginx::REST_BYTES as u64,
+        timed: None,
     };
     let works: Vec<Work> = [("close", false), ("keep-alive", true)].map(work).into();
     let trial = |(name, balancer): (&str, Balancer)| Trial {

@@ -1,6 +1,8 @@
 //! What is measured: the experiments by name, and how a run of one becomes a report.
 
 mod clustered_rest;
+mod disturbance;
+mod reload_under_load;
 mod round;
 mod saturated_uplink;
 mod small_box_nat;
@@ -14,7 +16,7 @@ use crate::interrupt;
 use crate::peer::{nginx, php};
 use crate::progress::Progress;
 use crate::rate::Rate;
-use crate::report::{Failure, Panel, Report, Row, note};
+use crate::report::{Failure, Panel, Report, Row, Timing, note};
 use crate::requirement;
 use crate::session::Session;
 use round::Round;
@@ -30,11 +32,16 @@ pub struct Experiment {
     trials: fn(&RunOptions) -> Result<Vec<Trial>>,
 }
 
-const EXPERIMENTS: [Experiment; 4] = [
+const EXPERIMENTS: [Experiment; 5] = [
     Experiment {
         name: "saturated-uplink",
         summary: "4 MB files over slow links: whose answers share the director's uplink, and whose add up",
         trials: saturated_uplink::trials,
+    },
+    Experiment {
+        name: "reload-under-load",
+        summary: "short requests while the balancer is reloaded, exchanged or killed again and again, beside the same without",
+        trials: reload_under_load::trials,
     },
     Experiment {
         name: "clustered-rest",
@@ -208,6 +215,14 @@ fn gather(experiment: &Experiment, trials: &[Trial], rounds: &[Round]) -> Report
                 failed: runs.iter().map(|run| run.outcome.failed).max().unwrap_or(0),
                 seconds: median.outcome.seconds,
                 ratio: None,
+                timing: median.outcome.latency.clone().map(|latency| {
+                    let disturbed = median.disturbed.clone().unwrap_or_default();
+                    Timing {
+                        latency,
+                        disturbances: disturbed.milliseconds,
+                        refused: disturbed.refused,
+                    }
+                }),
             });
             if let Some(link) = trial.plan.link {
                 let link = link.megabits_per_second();
@@ -236,6 +251,9 @@ fn trials_facts(trials: &[Trial]) -> note::Facts {
         schedulers,
         haproxy: any(Balancer::Haproxy),
         nftables_direct: any(Balancer::NftablesDirect),
+        disturbed: trials
+            .iter()
+            .any(|trial| matches!(trial.method.balancer, Balancer::Disturbed(..))),
         side_by_side: round::batches(trials).iter().any(|batch| batch.len() > 1),
     }
 }
@@ -318,6 +336,7 @@ mod tests {
             work: None,
             outcome,
             series: Series::default(),
+            disturbed: None,
         }
     }
 

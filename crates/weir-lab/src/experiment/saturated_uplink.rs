@@ -50,6 +50,7 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
             any_length: false,
             keep_alive: false,
             answer_bytes: nginx::image_bytes(),
+            timed: None,
         }],
     };
     Ok(METHODS.into_iter().map(trial).collect())

@@ -32,6 +32,7 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
         any_length: false,
         keep_alive: false,
         answer_bytes: 3,
+        timed: None,
     };
     let works: Vec<Work> = concurrencies.iter().map(work).collect();
     let trial = |(name, balancer): (&str, Balancer)| Trial {

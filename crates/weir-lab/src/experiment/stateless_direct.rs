@@ -67,6 +67,7 @@ fn works(options: &RunOptions) -> Vec<Work> {
         any_length: true,
         keep_alive: false,
         answer_bytes,
+        timed: None,
     };
     let mut works = vec![
         work("small".into(), "/small.php".into(), REQUESTS, 64),

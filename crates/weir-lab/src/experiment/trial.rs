@@ -4,11 +4,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::disturbance::{self, By, Disturbed, Subject};
 use crate::error::{LabError, Result};
-use crate::peer::{START_LIMIT, ab, haproxy, http, ldirectord, nftables, nginx, php, weir};
+use crate::peer::{START_LIMIT, ab, haproxy, http, ldirectord, nftables, nginx, php, weir, wrk};
 use crate::process::{self, Daemon, Place};
 use crate::progress::Progress;
-use crate::requirement::{AB, BASE, HAPROXY, LDIRECTORD, NFT, NGINX, PHP_FPM, Program};
+use crate::requirement::{AB, BASE, HAPROXY, LDIRECTORD, NFT, NGINX, PHP_FPM, Program, WRK};
 use crate::sample::{self, Series};
 use crate::session::Session;
 use crate::topology::{Host, Plan, Topology, VIP};
@@ -28,12 +29,18 @@ pub(super) enum Balancer {
     Weir(weir::Forward),
     /// Direct routing by Weir, whose table ldirectord keeps.
     Ldirectord,
+    /// Something is done to it again and again, while clients come.
+    Disturbed(Subject, By),
 }
 
 impl Balancer {
     /// Whether the `weir` program is needed.
     pub(super) const fn needs_weir(self) -> bool {
-        matches!(self, Self::Weir(_) | Self::Ldirectord)
+        match self {
+            Self::Weir(_) | Self::Ldirectord => true,
+            Self::Disturbed(subject, by) => subject.is_weir() || by.needs_weir(),
+            _ => false,
+        }
     }
 }
 
@@ -55,6 +62,15 @@ pub(super) enum Site {
     Php,
 }
 
+/// A run whose latencies count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Timed {
+    /// Whether the balancer is disturbed meanwhile.
+    pub(super) disturbed: bool,
+    /// The client is wrk, which keeps its connections, for so long.
+    pub(super) wrk: Option<Duration>,
+}
+
 /// One run of `ab`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Work {
@@ -69,6 +85,8 @@ pub(super) struct Work {
     pub(super) keep_alive: bool,
     /// Length of an answer, for the time that the links will need.
     pub(super) answer_bytes: u64,
+    /// Absent = only rates are of interest.
+    pub(super) timed: Option<Timed>,
 }
 
 /// A method, its hosts and its work.
@@ -86,6 +104,8 @@ pub(super) struct Measurement {
     pub(super) work: Option<String>,
     pub(super) outcome: ab::Outcome,
     pub(super) series: Series,
+    /// What was done to the balancer meanwhile.
+    pub(super) disturbed: Option<Disturbed>,
 }
 
 /// What all trials of a run share.
@@ -116,6 +136,11 @@ impl Trial {
             Balancer::Haproxy => programs.push(HAPROXY),
             Balancer::NftablesDirect | Balancer::NftablesDnat => programs.push(NFT),
             Balancer::Ldirectord => programs.push(LDIRECTORD),
+            Balancer::Disturbed(subject, by) => {
+                programs.push(WRK);
+                programs.extend(subject.programs());
+                programs.extend((by == By::ReloadWithoutSyns).then_some(NFT));
+            }
             Balancer::OneServer | Balancer::NginxFastCgi(_) | Balancer::Weir(_) => {}
         }
         programs
@@ -161,7 +186,7 @@ impl Trial {
             servers.extend(self.start_server(&place, setting.pages)?);
         }
         let director = directory_of(&topology.director)?;
-        let _balancer = self.start_balancer(setting, &topology, &base, &director)?;
+        let balancer = self.start_balancer(setting, &topology, &base, &director)?;
         let to = self.target(&topology);
         if let Some(work) = self.works.first() {
             http::wait_until_served(
@@ -178,7 +203,7 @@ impl Trial {
         };
         self.works
             .iter()
-            .map(|work| self.measure(setting, &topology, &client, &director, work))
+            .map(|work| self.measure(setting, &topology, &balancer, (&client, &director), work))
             .collect()
     }
 
@@ -186,8 +211,8 @@ impl Trial {
         &self,
         setting: &Setting<'_>,
         topology: &Topology,
-        client: &Place<'_>,
-        director: &Path,
+        balancer: &Running<'_>,
+        (client, director): (&Place<'_>, &Path),
         work: &Work,
     ) -> Result<Measurement> {
         let to = self.target(topology);
@@ -202,9 +227,19 @@ impl Trial {
             concurrency: work.concurrency,
             any_length: work.any_length,
             keep_alive: work.keep_alive,
+            latency: work.timed.is_some(),
         };
-        let (outcome, series) =
-            sample::during(topology, || ab::run(client, &load, self.limit(work)))?;
+        let ask = || match work.timed.and_then(|timed| timed.wrk) {
+            None => ab::run(client, &load, self.limit(work)),
+            Some(time) => wrk::run(client, &load.url, load.concurrency, time),
+        };
+        let disturbs = work.timed.is_some_and(|timed| timed.disturbed);
+        let ((outcome, disturbed), series) = sample::during(topology, || match balancer {
+            Running::Disturbed(live) if disturbs => {
+                disturbance::during(live, ask).map(|(outcome, seen)| (outcome, Some(seen)))
+            }
+            _ => Ok((ask()?, None)),
+        })?;
         if outcome.failed > 0 {
             self.tell_failures(setting, &outcome, director);
         }
@@ -212,6 +247,7 @@ impl Trial {
             work: work.name.clone(),
             outcome,
             series,
+            disturbed,
         })
     }
 
@@ -221,6 +257,7 @@ impl Trial {
             Balancer::Haproxy => "haproxy.log",
             Balancer::NginxFastCgi(_) => "nginx.log",
             Balancer::Weir(_) | Balancer::Ldirectord => "weir-run.log",
+            Balancer::Disturbed(subject, _) => subject.log(),
             Balancer::OneServer | Balancer::NftablesDirect | Balancer::NftablesDnat => "",
         };
         let said = process::tail(&director.join(log));
@@ -289,6 +326,20 @@ impl Trial {
             Balancer::Weir(forward) => Running::Weir {
                 _director: self.start_weir(setting, topology, base, forward)?,
             },
+            Balancer::Disturbed(subject, by) => {
+                let weir = match subject.forward() {
+                    Some(forward) => Some(self.start_weir(setting, topology, base, forward)?),
+                    None => None,
+                };
+                let place = disturbance::Ground {
+                    namespace: &topology.director.namespace,
+                    directory: directory.to_owned(),
+                    pages: setting.pages,
+                    weir: setting.weir,
+                    servers,
+                };
+                Running::Disturbed(disturbance::Live::start(subject, by, place, weir)?)
+            }
             Balancer::Ldirectord => {
                 let director = self.start_weir(setting, topology, base, weir::Forward::Direct)?;
                 let seat = director.seat();
@@ -333,6 +384,7 @@ impl Trial {
         match (self.method.balancer, topology.servers.first()) {
             (Balancer::OneServer, Some(server)) => (server.address, nginx::PORT).into(),
             (Balancer::Haproxy, _) => (VIP, haproxy::PORT).into(),
+            (Balancer::Disturbed(subject, _), _) => (VIP, subject.port()).into(),
             _ => (VIP, nginx::PORT).into(),
         }
     }
@@ -348,6 +400,7 @@ enum Running<'a> {
     Weir {
         _director: weir::Director<'a>,
     },
+    Disturbed(disturbance::Live<'a>),
     /// The daemon first: it changes the director until it ends.
     Both {
         _daemon: Daemon,

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::{LabError, Result};
+use crate::latency::Latency;
 use crate::process::Place;
 use crate::requirement::{self, AB};
 
@@ -20,6 +21,8 @@ pub(crate) struct Load {
     pub(crate) any_length: bool,
     /// Several requests over each connection (`-k`).
     pub(crate) keep_alive: bool,
+    /// Wants the distribution of latencies.
+    pub(crate) latency: bool,
 }
 
 /// What `ab` measured.
@@ -32,6 +35,8 @@ pub(crate) struct Outcome {
     pub(crate) seconds: f64,
     /// What kinds of failures there were, in words; empty without failures.
     pub(crate) breakdown: String,
+    /// Where it was asked for.
+    pub(crate) latency: Option<Latency>,
 }
 
 /// Time without any byte after which `ab` gives a connection up, in seconds.
@@ -60,8 +65,45 @@ pub(crate) fn run(place: &Place<'_>, load: &Load, limit: Duration) -> Result<Out
     if load.keep_alive {
         arguments.push("-k");
     }
+    let shares = place.directory.join("shares.csv").display().to_string();
+    let requests_file = place.directory.join("requests.tsv").display().to_string();
+    if load.latency {
+        arguments.extend(["-e", &shares, "-g", &requests_file]);
+    }
     arguments.push(&load.url);
-    parse(&place.run("ab", &program, &arguments, limit)?)
+    let mut outcome = parse(&place.run("ab", &program, &arguments, limit)?)?;
+    if load.latency {
+        let read = |file: &String| std::fs::read_to_string(file).map_err(LabError::file(file));
+        outcome.latency = Some(latency(&read(&shares)?, &read(&requests_file)?));
+    }
+    Ok(outcome)
+}
+
+/// The distribution: `ab` writes whole percents by the microsecond, and every request by the millisecond, which is for what
+/// lies beyond the last percent.
+fn latency(shares: &str, requests: &str) -> Latency {
+    let pair = |line: &str| -> Option<(f64, f64)> {
+        let (percent, milliseconds) = line.split_once(',')?;
+        Some((
+            percent.parse::<f64>().ok()? / 100.0,
+            milliseconds.parse().ok()?,
+        ))
+    };
+    let mut points: Vec<(f64, f64)> = shares.lines().filter_map(pair).collect();
+    // starttime, seconds, ctime, dtime, ttime, wait.
+    let total = |line: &str| line.split('\t').nth(4)?.parse::<f64>().ok();
+    let mut all: Vec<f64> = requests.lines().filter_map(total).collect();
+    all.sort_by(f64::total_cmp);
+    for share in [0.995, 0.999, 0.9995, 0.9999, 0.99995, 0.99999] {
+        let place = (share * all.len() as f64).ceil() as usize;
+        // Of fewer requests the share would be the slowest one, which stands for 1 already.
+        if place < all.len()
+            && let Some(milliseconds) = place.checked_sub(1).and_then(|at| all.get(at))
+        {
+            points.push((share, *milliseconds));
+        }
+    }
+    Latency::new(points)
 }
 
 /// Reads the summary.
@@ -103,6 +145,7 @@ fn parse(output: &str) -> Result<Outcome> {
         failed,
         seconds: required("Time taken for tests:")?,
         breakdown,
+        latency: None,
     })
 }
 
@@ -141,6 +184,7 @@ Transfer rate:          4596.12 [Kbytes/sec] received
             failed: 0,
             seconds: 99.823,
             breakdown: String::new(),
+            latency: None,
         };
         assert_eq!(parse(CLEAN).expect("complete output"), expected);
     }
@@ -162,6 +206,21 @@ Transfer rate:          4596.12 [Kbytes/sec] received
             outcome.breakdown
         );
         assert!(outcome.breakdown.contains("Receive: 1"));
+    }
+
+    #[test]
+    fn percents_are_fine_and_the_tail_is_every_requests() {
+        let shares = "Percentage served,Time in ms\n0,0.100\n50,1.250\n99,2.600\n100,30.125\n";
+        let mut requests = String::from("starttime\tseconds\tctime\tdtime\tttime\twait\n");
+        for at in 0..10_000 {
+            let milliseconds = if at < 9_990 { 2 } else { 20 };
+            requests.push_str(&format!("now\t1\t0\t1\t{milliseconds}\t1\n"));
+        }
+        let latency = latency(shares, &requests);
+        assert_eq!(
+            [0.5, 0.99, 0.999, 0.9999, 1.0].map(|share| latency.at(share)),
+            [1.25, 2.6, 2.6, 20.0, 30.125]
+        );
     }
 
     #[test]

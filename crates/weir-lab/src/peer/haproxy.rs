@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::error::{LabError, Result};
 use crate::process::{Daemon, Place};
@@ -31,6 +31,34 @@ pub(crate) fn start(place: &Place<'_>, balance: &str, servers: &[Ipv4Addr]) -> R
         "haproxy",
         &program,
         &["-db".as_ref(), "-f".as_ref(), file.as_os_str()],
+    )
+}
+
+/// Writes the configuration for [`old_style`] and [`start_master`].
+pub(crate) fn write(directory: &Path, servers: &[Ipv4Addr]) -> Result<()> {
+    let file = directory.join("haproxy.cfg");
+    std::fs::write(&file, configuration("roundrobin", servers)).map_err(LabError::file(&file))
+}
+
+/// The shell line that starts HAProxy in the background, and asks the one before to finish.
+pub(crate) fn old_style(directory: &Path) -> String {
+    let program = requirement::locate(HAPROXY).unwrap_or_else(|| PathBuf::from(HAPROXY.name));
+    format!(
+        "{} -D -f {dir}/haproxy.cfg -p {dir}/haproxy.pid -sf $(cat {dir}/haproxy.pid 2>/dev/null)",
+        program.display(),
+        dir = directory.display()
+    )
+}
+
+/// Starts a master process in the foreground; SIGUSR2 to it is a reload. The caller awaits the first answer.
+pub(crate) fn start_master(place: &Place<'_>, servers: &[Ipv4Addr]) -> Result<Daemon> {
+    write(place.directory, servers)?;
+    let file = place.directory.join("haproxy.cfg");
+    let program = requirement::locate(HAPROXY).unwrap_or_else(|| PathBuf::from(HAPROXY.name));
+    place.start(
+        "haproxy",
+        &program,
+        &["-W".as_ref(), "-f".as_ref(), file.as_os_str()],
     )
 }
 

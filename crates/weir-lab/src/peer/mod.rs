@@ -11,6 +11,7 @@ pub(crate) mod nftables;
 pub(crate) mod nginx;
 pub(crate) mod php;
 pub(crate) mod weir;
+pub(crate) mod wrk;
 
 use std::time::Duration;
 

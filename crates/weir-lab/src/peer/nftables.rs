@@ -9,6 +9,9 @@ use crate::peer::nginx::PORT;
 use crate::process;
 use crate::topology::{Topology, VIP};
 
+/// The table of [`drop_syns`].
+const SYNS: &str = "weir-lab-syns";
+
 /// Loads the director's and the servers' rules of stateless direct routing: the director rewrites the destination address
 /// by a hash of the client's port and routes the packet on; the servers put the service's address into their answers.
 pub(crate) fn direct(topology: &Topology) -> Result<()> {
@@ -28,6 +31,22 @@ pub(crate) fn dnat(topology: &Topology) -> Result<()> {
         &dnat_director(&addresses(topology)),
     )?;
     forward_packets(&topology.director.namespace)
+}
+
+/// Drops the first packets of new connections to a port of this host.
+pub(crate) fn drop_syns(host: &Namespace, port: u16) -> Result<()> {
+    load(
+        host,
+        &format!(
+            "add table inet {SYNS}\nadd chain inet {SYNS} in {{ type filter hook input priority 0; }}\n\
+             add rule inet {SYNS} in tcp dport {port} tcp flags & (syn | ack) == syn drop\n"
+        ),
+    )
+}
+
+/// Lets them pass again.
+pub(crate) fn pass_syns(host: &Namespace) -> Result<()> {
+    load(host, &format!("delete table inet {SYNS}\n"))
 }
 
 fn addresses(topology: &Topology) -> Vec<Ipv4Addr> {

@@ -34,13 +34,16 @@ pub(crate) enum Role<'a> {
         /// Addresses of the workers' hosts.
         workers: &'a [Ipv4Addr],
     },
+    /// Balances requests to servers in turn.
+    Proxy {
+        /// Their addresses.
+        servers: &'a [Ipv4Addr],
+    },
 }
 
 /// Starts nginx in `place` and waits until it listens. `root` is the document root.
 pub(crate) fn start(place: &Place<'_>, root: &Path, role: &Role<'_>) -> Result<Daemon> {
-    let file = place.directory.join("nginx.conf");
-    std::fs::write(&file, configuration(place.directory, root, role))
-        .map_err(LabError::file(&file))?;
+    let file = write(place, root, role)?;
     let program = requirement::locate(NGINX).unwrap_or_else(|| PathBuf::from(NGINX.name));
     let directory = place.directory.as_os_str();
     let arguments = [
@@ -58,6 +61,14 @@ pub(crate) fn start(place: &Place<'_>, root: &Path, role: &Role<'_>) -> Result<D
     Ok(daemon)
 }
 
+/// Writes the configuration, for [`start`] or for SIGHUP to one that runs.
+pub(crate) fn write(place: &Place<'_>, root: &Path, role: &Role<'_>) -> Result<PathBuf> {
+    let file = place.directory.join("nginx.conf");
+    std::fs::write(&file, configuration(place.directory, root, role))
+        .map_err(LabError::file(&file))?;
+    Ok(file)
+}
+
 fn configuration(directory: &Path, root: &Path, role: &Role<'_>) -> String {
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .iter()
@@ -66,6 +77,7 @@ fn configuration(directory: &Path, root: &Path, role: &Role<'_>) -> String {
     let (upstream, location) = match role {
         Role::Files => (String::new(), String::new()),
         Role::FastCgi { choice, workers } => fast_cgi(choice, workers),
+        Role::Proxy { servers } => proxy(servers),
     };
     format!(
         "daemon off;\nuser root;\nworker_processes 1;\nworker_rlimit_nofile 65536;\npid {directory}/nginx.pid;\n\
@@ -74,6 +86,17 @@ fn configuration(directory: &Path, root: &Path, role: &Role<'_>) -> String {
          listen {PORT} backlog={BACKLOG};\n    root {root};\n{location}  }}\n}}\n",
         directory = directory.display(),
         root = root.display(),
+    )
+}
+
+fn proxy(servers: &[Ipv4Addr]) -> (String, String) {
+    let servers: String = servers
+        .iter()
+        .map(|address| format!("    server {address}:{PORT};\n"))
+        .collect();
+    (
+        format!("  upstream app {{\n{servers}  }}\n"),
+        "    location / {\n      proxy_pass http://app;\n    }\n".into(),
     )
 }
 

@@ -5,13 +5,17 @@
 //! finds by its tag.
 
 use std::ffi::OsString;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use crate::error::{LabError, Result};
+use crate::interrupt::wait_for;
 use crate::namespace::Namespace;
 use crate::peer::{START_LIMIT, nginx};
-use crate::process::{Daemon, Place};
+use crate::process::{self, Daemon, Place};
 use crate::topology::{Topology, VIP};
 
 /// The forwarding methods under test.
@@ -21,6 +25,7 @@ pub(crate) enum Forward {
     Direct,
     Tunnel,
     L3dsr,
+    Proxy,
 }
 
 impl Forward {
@@ -31,6 +36,7 @@ impl Forward {
             Forward::Direct => "direct",
             Forward::Tunnel => "tunnel",
             Forward::L3dsr => "l3dsr",
+            Forward::Proxy => "proxy",
         }
     }
 }
@@ -76,6 +82,8 @@ pub(crate) struct Director<'a> {
     seat: Seat<'a>,
     servers: Vec<Seat<'a>>,
     daemon: Option<Daemon>,
+    forward: Forward,
+    scheduler: Option<String>,
 }
 
 /// Where a director's files go.
@@ -112,8 +120,10 @@ impl<'a> Director<'a> {
             seat: seat(&topology.director)?,
             servers: Vec::new(),
             daemon: None,
+            forward,
+            scheduler: scheduler.map(str::to_owned),
         };
-        if forward != Forward::Nat {
+        if !matches!(forward, Forward::Nat | Forward::Proxy) {
             for host in &topology.servers {
                 // Kept before it is set up: a command that fails half way must be undone too.
                 director.servers.push(seat(host)?);
@@ -164,6 +174,42 @@ impl<'a> Director<'a> {
         self.daemon = Some(daemon);
         Ok(())
     }
+
+    /// `weir reload` of a file with these servers.
+    pub(crate) fn reload(&self, servers: &[Ipv4Addr]) -> Result<()> {
+        let file = self.seat.directory.join("weir.toml");
+        let scheduler = self.scheduler.as_deref().unwrap_or("rr");
+        let text = text(&listed(servers), self.forward, scheduler);
+        std::fs::write(&file, text).map_err(LabError::file(&file))?;
+        self.seat.run("weir-reload", &["reload"]).map(drop)
+    }
+
+    /// `weir upgrade`: another process of the same program takes over.
+    pub(crate) fn upgrade(&self) -> Result<()> {
+        self.seat.run("weir-upgrade", &["upgrade"]).map(drop)
+    }
+
+    /// `kill -9` of the daemon, which is the child of `weir run`.
+    pub(crate) fn kill_daemon(&self) -> Result<()> {
+        let keeper = self.daemon.as_ref().map_or(0, Daemon::pid);
+        for pid in process::children(keeper) {
+            // One that has just died has a successor, which the next round finds.
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+        Ok(())
+    }
+
+    /// Waits until the daemon answers.
+    pub(crate) fn await_answer(&self, limit: Duration) -> Result<()> {
+        let answers = || {
+            Ok(self
+                .seat
+                .run("weir-status", &["status", "--json"])
+                .is_ok()
+                .then_some(()))
+        };
+        wait_for("an answer of weir", limit, answers, String::new)
+    }
 }
 
 fn set_up(server: &Seat<'_>, forward: Forward) -> Result<()> {
@@ -198,12 +244,17 @@ impl Drop for Director<'_> {
 const NODE: &str = "[node]\ninterfaces = [\"eth0\"]\n";
 
 fn configuration(topology: &Topology, forward: Forward, scheduler: &str) -> String {
-    let servers: Vec<String> = topology
+    let servers: Vec<Ipv4Addr> = topology
         .servers
         .iter()
-        .map(|server| format!("\"{}\"", server.address))
+        .map(|server| server.address)
         .collect();
-    text(&servers.join(", "), forward, scheduler)
+    text(&listed(&servers), forward, scheduler)
+}
+
+fn listed(servers: &[Ipv4Addr]) -> String {
+    let quoted = servers.iter().map(|server| format!("\"{server}\""));
+    quoted.collect::<Vec<_>>().join(", ")
 }
 
 fn text(servers: &str, forward: Forward, scheduler: &str) -> String {
@@ -213,9 +264,14 @@ fn text(servers: &str, forward: Forward, scheduler: &str) -> String {
         "mh" => "{ name = \"mh\", flags = [\"mh-port\"] }".to_owned(),
         name => format!("\"{name}\""),
     };
+    let protocol = if forward == Forward::Proxy {
+        "protocol = \"http\"\n"
+    } else {
+        ""
+    };
     format!(
         "{NODE}\n[pool.images]\nscheduler = {scheduler}\nservers = [{servers}]\n\n\
-         [service.images]\nlisten = [\"{VIP}:{}\"]\nforward = \"{}\"\npool = \"images\"\n",
+         [service.images]\nlisten = [\"{VIP}:{}\"]\nforward = \"{}\"\n{protocol}pool = \"images\"\n",
         nginx::PORT,
         forward.word()
     )

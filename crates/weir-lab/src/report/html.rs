@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{BASE, DIRECTOR, Panel, Report, Row, chart, table};
+use super::{BASE, DIRECTOR, Panel, Report, Row, chart, latency, table};
 
 /// A director whose link is used beyond this share is at its ceiling.
 const CEILING: f64 = 0.9;
@@ -49,9 +49,15 @@ pub(super) fn render(report: &Report) -> String {
          </head>\n<body>\n<h1>{name}</h1>\n<p>{}</p>\n",
         escape(&report.summary)
     );
-    rows(&mut page, report);
+    if report.is_timed() {
+        timed_rows(&mut page, report);
+    } else {
+        rows(&mut page, report);
+    }
     failures(&mut page, report);
-    if report.panels.is_empty() {
+    if report.is_timed() {
+        distributions(&mut page, report);
+    } else if report.panels.is_empty() {
         bars(&mut page, report);
     } else {
         panels(&mut page, report);
@@ -63,6 +69,67 @@ pub(super) fn render(report: &Report) -> String {
     }
     page.push_str("</ul>\n</body>\n</html>\n");
     page
+}
+
+fn timed_rows(page: &mut String, report: &Report) {
+    page.push_str("<div class=\"scroll\"><table>\n<tr><th>method</th>");
+    for title in latency::titles() {
+        let _ = write!(page, "<th>{}</th>", escape(&title));
+    }
+    page.push_str("</tr>\n");
+    for row in &report.rows {
+        let class = if row.failed > 0 { " class=\"bad\"" } else { "" };
+        let _ = write!(page, "<tr><td>{}</td>", escape(&row.name));
+        for (at, cell) in latency::cells(row).iter().enumerate() {
+            let class = if at == 1 { class } else { "" };
+            let _ = write!(page, "<td{class}>{}</td>", escape(cell));
+        }
+        page.push_str("</tr>\n");
+    }
+    page.push_str("</table></div>\n");
+}
+
+/// A chart for each method, with its runs over each other.
+fn distributions(page: &mut String, report: &Report) {
+    let mut methods: Vec<&str> = Vec::new();
+    let mut works: Vec<&str> = Vec::new();
+    for row in &report.rows {
+        if !methods.contains(&row.method()) {
+            methods.push(row.method());
+        }
+        works.extend(row.work().filter(|work| !works.contains(work)));
+    }
+    let keys = works
+        .iter()
+        .map(|work| (latency::class(work).to_owned(), escape(work)));
+    legend(page, keys.collect());
+    page.push_str("<div class=\"panels\">\n");
+    for method in methods {
+        let rows: Vec<&Row> = report
+            .rows
+            .iter()
+            .filter(|row| row.method() == method)
+            .collect();
+        let failed: u64 = rows.iter().map(|row| row.failed).sum();
+        let _ = writeln!(
+            page,
+            "<figure><figcaption><h2>{}</h2><p>{failed} failed</p></figcaption>\n{}</figure>",
+            escape(method),
+            latency::chart(method, &rows)
+        );
+    }
+    page.push_str("</div>\n");
+}
+
+fn legend(page: &mut String, keys: Vec<(String, String)>) {
+    page.push_str("<div class=\"legend\">\n");
+    for (class, label) in keys {
+        let _ = writeln!(
+            page,
+            "<span><svg viewBox=\"0 0 26 8\"><line class=\"key {class}\" x1=\"0\" x2=\"26\" y1=\"4\" y2=\"4\"/></svg>{label}</span>"
+        );
+    }
+    page.push_str("</div>\n");
 }
 
 fn rows(page: &mut String, report: &Report) {
@@ -122,14 +189,8 @@ fn panels(page: &mut String, report: &Report) {
     ];
     keys.extend((1..=most).map(server));
     keys.push(("client".into(), "client sends".into()));
-    page.push_str("<div class=\"legend\">\n");
-    for (class, label) in keys {
-        let _ = writeln!(
-            page,
-            "<span><svg viewBox=\"0 0 26 8\"><line class=\"key {class}\" x1=\"0\" x2=\"26\" y1=\"4\" y2=\"4\"/></svg>{label}</span>"
-        );
-    }
-    page.push_str("</div>\n<div class=\"panels\">\n");
+    legend(page, keys);
+    page.push_str("<div class=\"panels\">\n");
     for panel in &report.panels {
         let _ = writeln!(
             page,
@@ -233,6 +294,14 @@ mod tests {
             }
             report.panels.clear();
         }
+    }
+
+    #[test]
+    fn distributions_of_a_methods_runs_lie_over_each_other() {
+        let page = render(&example::timed_report());
+        assert_well_formed(&page);
+        assert_eq!(page.matches("<figure>").count(), 1);
+        assert_eq!(page.matches("<polyline").count(), 4);
     }
 
     #[test]

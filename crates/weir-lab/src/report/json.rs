@@ -26,4 +26,9 @@ mod tests {
     fn the_shape_is_the_contracts() {
         insta::assert_snapshot!(super::render(&example::report()));
     }
+
+    #[test]
+    fn latencies_are_fields_beside_the_others() {
+        insta::assert_snapshot!(super::render(&example::timed_report()));
+    }
 }

@@ -3,6 +3,7 @@
 mod chart;
 mod html;
 mod json;
+mod latency;
 pub(crate) mod note;
 pub(crate) mod table;
 
@@ -10,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{LabError, Result};
 use crate::sample::Series;
+
+pub use latency::Timing;
 
 /// The method that ratios refer to.
 pub(crate) const BASE: &str = "one-server";
@@ -31,6 +34,9 @@ pub struct Row {
     pub seconds: f64,
     /// Requests a second against one server alone with the same work; none if that was not measured.
     pub ratio: Option<f64>,
+    /// Latencies, of experiments that look at them.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub timing: Option<Timing>,
 }
 
 /// A method that could not be measured.
@@ -110,6 +116,11 @@ impl Report {
         }
     }
 
+    /// Whether its rows say how long requests took.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.rows.iter().any(|row| row.timing.is_some())
+    }
+
     /// The chart of a row.
     pub(crate) fn panel(&self, row: &Row) -> Option<&Panel> {
         self.panels.iter().find(|panel| panel.name == row.name)
@@ -144,6 +155,7 @@ pub(crate) mod example {
     //! A small report for the tests of every form.
 
     use super::*;
+    use crate::latency::Latency;
     use crate::sample::HostSeries;
 
     pub(crate) fn row(name: &str, requests_per_second: f64, seconds: f64) -> Row {
@@ -154,7 +166,32 @@ pub(crate) mod example {
             failed: 0,
             seconds,
             ratio: None,
+            timing: None,
         }
+    }
+
+    pub(crate) fn timed(name: &str, disturbances: &[f64]) -> Row {
+        let points = vec![(0.5, 1.25), (0.99, 2.5), (0.9999, 7.0), (1.0, 31.0)];
+        Row {
+            timing: Some(Timing {
+                latency: Latency::new(points),
+                disturbances: disturbances.to_vec(),
+                refused: 0,
+            }),
+            ..row(name, 8000.0, 25.0)
+        }
+    }
+
+    /// As of the experiment that looks at latencies.
+    pub(crate) fn timed_report() -> Report {
+        let mut report = Report::new("reload-under-load", "what a reload costs");
+        report.rows = vec![
+            timed("proxy/quiet", &[]),
+            timed("proxy/disturbed", &[3.0, 5.0]),
+            timed("proxy/kept-quiet", &[]),
+            timed("proxy/kept-disturbed", &[4.0]),
+        ];
+        report
     }
 
     pub(crate) fn report() -> Report {

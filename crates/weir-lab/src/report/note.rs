@@ -16,6 +16,8 @@ pub(crate) struct Facts {
     pub(crate) haproxy: bool,
     pub(crate) nftables_direct: bool,
     pub(crate) side_by_side: bool,
+    /// Something was done to balancers.
+    pub(crate) disturbed: bool,
 }
 
 /// The notes of a run.
@@ -34,6 +36,14 @@ pub(crate) fn of_run(options: &RunOptions, facts: &Facts, weir: Option<&Path>) -
     if facts.side_by_side {
         notes.push(
             "Methods with slow links ran side by side, each on hosts and wires of its own.".into(),
+        );
+    }
+    if facts.disturbed {
+        notes.push(
+            "A reload every 100 ms, with one server more or less each time; one without SYNs a second after the one before; an \
+             upgrade or a kill -9 of the daemon every second. \"kept\": wrk, whose connections stay; else ab, one for each \
+             request, which counts a connection that broke up to three times."
+                .into(),
         );
     }
     notes.push(machine());
@@ -83,9 +93,14 @@ fn machine() -> String {
         format!("kernel {}", kernel.trim()),
         format!("{processors} processors"),
     ];
-    // Versions go to stdout or stderr as each program likes; what is missing was not used.
-    for (program, argument) in [("haproxy", "-v"), ("nft", "-v")] {
-        if let Ok(text) = process::run(program, &[argument]) {
+    // What is missing was not used.
+    for path in ["haproxy", "nginx", "nft"]
+        .iter()
+        .filter_map(|name| process::find(name))
+    {
+        // Versions go to stdout or stderr as each program likes.
+        let line = format!("{} -v 2>&1", path.display());
+        if let Ok(text) = process::run("sh", &["-c", &line]) {
             parts.extend(text.lines().next().map(|line| line.trim().to_owned()));
         }
     }
@@ -106,6 +121,7 @@ mod tests {
                 haproxy: true,
                 nftables_direct: true,
                 side_by_side: false,
+                disturbed: false,
             };
             schedulers(&facts).expect("a note")
         };

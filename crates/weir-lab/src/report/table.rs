@@ -2,11 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::{BASE, DIRECTOR, Report, Row};
+use super::{BASE, DIRECTOR, Report, Row, latency};
 
 /// The table, the failures and the notes.
 pub(crate) fn render(report: &Report) -> String {
-    let traffic = !report.panels.is_empty();
     let mut text = format!("{}: {}\n\n", report.experiment, report.summary);
     let width = report
         .rows
@@ -15,7 +14,41 @@ pub(crate) fn render(report: &Report) -> String {
         .max()
         .unwrap_or(0)
         .max("method".len());
-    // Writing to a String cannot fail.
+    if report.is_timed() {
+        timed_rows(&mut text, report, width);
+    } else {
+        rows(&mut text, report, width);
+    }
+    for failure in &report.failures {
+        // Some programs explain over many lines; those were shown when it happened, and stand in the HTML file.
+        let error = failure.error.lines().next().unwrap_or_default();
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{:<width$}  not measured: {error}", failure.method);
+    }
+    text.push('\n');
+    for note in &report.notes {
+        let _ = writeln!(text, "{note}");
+    }
+    text
+}
+
+fn timed_rows(text: &mut String, report: &Report, width: usize) {
+    let titles = latency::titles();
+    let line = |text: &mut String, name: &str, cells: &[String]| {
+        let _ = write!(text, "{name:<width$}");
+        for (cell, title) in cells.iter().zip(&titles) {
+            let _ = write!(text, "  {cell:>wide$}", wide = title.len().max(8));
+        }
+        text.push('\n');
+    };
+    line(text, "method", &titles);
+    for row in &report.rows {
+        line(text, &row.name, &latency::cells(row));
+    }
+}
+
+fn rows(text: &mut String, report: &Report, width: usize) {
+    let traffic = !report.panels.is_empty();
     let _ = write!(
         text,
         "{:<width$}  requests/s       KB/s  failed    seconds  ×{BASE}",
@@ -45,16 +78,6 @@ pub(crate) fn render(report: &Report) -> String {
         }
         text.push('\n');
     }
-    for failure in &report.failures {
-        // Some programs explain over many lines; those were shown when it happened, and stand in the HTML file.
-        let error = failure.error.lines().next().unwrap_or_default();
-        let _ = writeln!(text, "{:<width$}  not measured: {error}", failure.method);
-    }
-    text.push('\n');
-    for note in &report.notes {
-        let _ = writeln!(text, "{note}");
-    }
-    text
 }
 
 /// The ratio with two decimals, or a dash.
@@ -65,6 +88,11 @@ pub(super) fn ratio(row: &Row) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::example;
+
+    #[test]
+    fn latencies_have_columns_of_their_own() {
+        insta::assert_snapshot!(super::render(&example::timed_report()));
+    }
 
     #[test]
     fn the_table_aligns() {

@@ -1,0 +1,84 @@
+//! Experiment 2: what clients notice of a balancer whose configuration changes all the time, as service discovery makes it;
+//! and of one that is exchanged, or dies.
+//!
+//! Every method runs four times: quiet, then disturbed, each with a connection for every request (`ab`) and with connections
+//! that are kept (`wrk`).
+
+use std::time::Duration;
+
+use super::disturbance::{By, Subject};
+use super::trial::{Balancer, Method, Site, Timed, Trial, Work};
+use super::{RunOptions, scheduler};
+use crate::error::Result;
+use crate::peer::nginx;
+use crate::peer::weir::Forward;
+use crate::topology::Plan;
+
+const SERVERS: u8 = 2;
+/// As the report's unprotected run.
+const REQUESTS: u32 = 200_000;
+const CONCURRENCY: u32 = 10;
+/// wrk runs for a time: a second for so many requests of `ab`.
+const REQUESTS_PER_SECOND_OF_WRK: u32 = 20_000;
+
+const METHODS: [(&str, Subject, By); 12] = [
+    ("haproxy", Subject::Haproxy, By::Reload),
+    ("haproxy-no-syns", Subject::Haproxy, By::ReloadWithoutSyns),
+    ("haproxy-protect", Subject::Haproxy, By::ProtectedReload),
+    ("haproxy-master", Subject::HaproxyMaster, By::Reload),
+    (
+        "haproxy-master-protect",
+        Subject::HaproxyMaster,
+        By::ProtectedReload,
+    ),
+    ("nginx", Subject::Nginx, By::Reload),
+    ("proxy", Subject::Weir(Forward::Proxy), By::Reload),
+    ("direct", Subject::Weir(Forward::Direct), By::Reload),
+    ("proxy-upgrade", Subject::Weir(Forward::Proxy), By::Upgrade),
+    (
+        "direct-upgrade",
+        Subject::Weir(Forward::Direct),
+        By::Upgrade,
+    ),
+    ("proxy-kill", Subject::Weir(Forward::Proxy), By::Kill),
+    ("direct-kill", Subject::Weir(Forward::Direct), By::Kill),
+];
+
+pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
+    let scheduler = scheduler(options, "rr")?;
+    let requests = options.requests.unwrap_or(REQUESTS);
+    let wrk = Duration::from_secs((requests / REQUESTS_PER_SECOND_OF_WRK).max(2).into());
+    let work = |(name, disturbed, wrk): (&str, bool, Option<Duration>)| Work {
+        name: Some(name.into()),
+        path: format!("/{}", nginx::HELLO),
+        requests,
+        concurrency: options.concurrency.unwrap_or(CONCURRENCY),
+        any_length: false,
+        keep_alive: wrk.is_some(),
+        answer_bytes: 3,
+        timed: Some(Timed { disturbed, wrk }),
+    };
+    let works: Vec<Work> = [
+        ("quiet", false, None),
+        ("disturbed", true, None),
+        ("kept-quiet", false, Some(wrk)),
+        ("kept-disturbed", true, Some(wrk)),
+    ]
+    .map(work)
+    .into();
+    let trial = |(name, subject, by): (&str, Subject, By)| Trial {
+        method: Method {
+            name: name.into(),
+            balancer: Balancer::Disturbed(subject, by),
+            scheduler: scheduler.clone(),
+        },
+        plan: Plan {
+            servers: SERVERS,
+            link: options.rate,
+            replies_by_director: false,
+        },
+        site: Site::Pages,
+        works: works.clone(),
+    };
+    Ok(METHODS.into_iter().map(trial).collect())
+}

@@ -1,0 +1,228 @@
+//! The latency part of a report: columns, the lines of JSON, and the distribution as a chart.
+//!
+//! The chart's horizontal axis counts nines: a tenth of the requests has the same width as a hundredth of those beyond the
+//! ninth tenth, since what a reload costs shows in the last one of ten thousand.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+
+use super::Row;
+use super::html::escape;
+use crate::latency::{Latency, SHOWN};
+
+/// What a row has beyond rates.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Timing {
+    /// Of its requests.
+    pub latency: Latency,
+    /// What was done to the balancer meanwhile: how long each took, in milliseconds. Empty for a quiet run.
+    pub disturbances: Vec<f64>,
+    /// How many of them the balancer refused.
+    pub refused: u64,
+}
+
+/// `{"latency_ms": {"50": 1.2, …, "100": 9.0}, "disturbances": 12, "disturbance_ms": 3.5, "refused": 0}`
+impl Serialize for Timing {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let shares: serde_json::Map<String, serde_json::Value> = SHOWN
+            .iter()
+            .map(|share| (percent(*share), self.latency.at(*share).into()))
+            .collect();
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("latency_ms", &shares)?;
+        map.serialize_entry("disturbances", &self.disturbances.len())?;
+        map.serialize_entry("disturbance_ms", &self.median())?;
+        map.serialize_entry("refused", &self.refused)?;
+        map.end()
+    }
+}
+
+impl Timing {
+    /// How long one took, in milliseconds; the lower one in the middle.
+    fn median(&self) -> Option<f64> {
+        let mut sorted = self.disturbances.clone();
+        sorted.sort_by(f64::total_cmp);
+        sorted.get(sorted.len().saturating_sub(1) / 2).copied()
+    }
+}
+
+/// `99.99` for 0.9999.
+fn percent(share: f64) -> String {
+    // Rounded, because 0.9999 * 100 is not a short number.
+    format!("{}", (share * 1e8).round() / 1e6)
+}
+
+/// What the columns are called.
+pub(super) fn titles() -> Vec<String> {
+    let mut titles = vec!["requests/s".to_owned(), "failed".to_owned()];
+    titles.extend(SHOWN.iter().map(|share| format!("{}% ms", percent(*share))));
+    titles.extend(["times", "each ms", "refused"].map(str::to_owned));
+    titles
+}
+
+/// A row's values in these columns; dashes where nothing was done to the balancer.
+pub(super) fn cells(row: &Row) -> Vec<String> {
+    let mut cells = vec![
+        format!("{:.1}", row.requests_per_second),
+        row.failed.to_string(),
+    ];
+    let Some(timing) = &row.timing else {
+        return cells;
+    };
+    cells.extend(
+        SHOWN
+            .iter()
+            .map(|share| format!("{:.2}", timing.latency.at(*share))),
+    );
+    match timing.median() {
+        None if timing.refused == 0 => cells.extend(["–"; 3].map(str::to_owned)),
+        median => cells.extend([
+            timing.disturbances.len().to_string(),
+            median.map_or("–".to_owned(), |median| format!("{median:.1}")),
+            timing.refused.to_string(),
+        ]),
+    }
+    cells
+}
+
+const WIDTH: f64 = 640.0;
+const HEIGHT: f64 = 260.0;
+const LEFT: f64 = 52.0;
+const RIGHT: f64 = 12.0;
+const TOP: f64 = 14.0;
+const BOTTOM: f64 = 38.0;
+/// The axis ends at five nines; the slowest request of all stands there.
+const NINES: f64 = 5.0;
+/// Ends of the vertical axis, milliseconds.
+const LEAST_MS: f64 = 0.1;
+const MOST_MS: f64 = 10_000.0;
+
+fn nines(share: f64) -> f64 {
+    let rest = (1.0 - share).max(0.0);
+    if rest < 1e-9 {
+        return NINES;
+    }
+    (-rest.log10()).clamp(0.0, NINES)
+}
+
+fn x(share: f64) -> f64 {
+    LEFT + nines(share) / NINES * (WIDTH - LEFT - RIGHT)
+}
+
+fn y(milliseconds: f64) -> f64 {
+    let value = milliseconds.clamp(LEAST_MS, MOST_MS);
+    let part = (value / LEAST_MS).log10() / (MOST_MS / LEAST_MS).log10();
+    HEIGHT - BOTTOM - part * (HEIGHT - TOP - BOTTOM)
+}
+
+/// The distributions of a method's runs over each other, with the classes of their lines.
+pub(super) fn chart(method: &str, rows: &[&Row]) -> String {
+    let mut svg = format!(
+        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}: latency by share of requests\">\n",
+        escape(method)
+    );
+    axes(&mut svg);
+    for row in rows {
+        let Some(timing) = &row.timing else {
+            continue;
+        };
+        let mut points = String::new();
+        for (share, milliseconds) in timing.latency.points() {
+            // Writing to a String cannot fail.
+            let _ = write!(points, "{:.1},{:.1} ", x(*share), y(*milliseconds));
+        }
+        let work = row.work().unwrap_or_default();
+        let _ = writeln!(
+            svg,
+            "<polyline class=\"{}\" points=\"{}\"><title>{}</title></polyline>",
+            class(work),
+            points.trim_end(),
+            escape(work)
+        );
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
+/// The class of a line; those of connections that are kept are of another colour.
+pub(super) fn class(work: &str) -> &'static str {
+    match work {
+        "quiet" => "s1",
+        "disturbed" => "director",
+        "kept-quiet" => "client",
+        _ => "receive",
+    }
+}
+
+fn axes(svg: &mut String) {
+    let (bottom, right) = (HEIGHT - BOTTOM, WIDTH - RIGHT);
+    for milliseconds in [0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0] {
+        let at = y(milliseconds);
+        let _ = writeln!(
+            svg,
+            "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{milliseconds}</text>",
+            LEFT - 6.0,
+            at + 4.0
+        );
+    }
+    for (share, label) in [
+        (0.0, "0"),
+        (0.9, "90"),
+        (0.99, "99"),
+        (0.999, "99.9"),
+        (0.9999, "99.99"),
+        (1.0, "all"),
+    ] {
+        let at = x(share);
+        let _ = writeln!(
+            svg,
+            "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{label}</text>",
+            bottom + 16.0
+        );
+    }
+    let middle = (TOP + bottom) / 2.0;
+    let _ = writeln!(
+        svg,
+        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">percent of the requests</text>\
+         <text transform=\"translate(13 {middle:.1}) rotate(-90)\" text-anchor=\"middle\">milliseconds or less</text>",
+        (LEFT + right) / 2.0,
+        HEIGHT - 6.0
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::example;
+    use super::*;
+
+    #[test]
+    fn shares_are_written_as_percent() {
+        assert_eq!(SHOWN.map(percent), ["50", "95", "99", "99.99", "100"]);
+    }
+
+    #[test]
+    fn nines_are_of_equal_width_and_everything_stays_inside() {
+        let width = x(0.9) - x(0.0);
+        assert!((x(0.999) - x(0.99) - width).abs() < 1e-6);
+        assert_eq!(x(1.0), WIDTH - RIGHT);
+        assert_eq!((y(0.0), y(1e9)), (HEIGHT - BOTTOM, TOP));
+    }
+
+    #[test]
+    fn a_quiet_row_has_dashes_and_one_that_was_refused_everything_has_none() {
+        let quiet = example::timed("proxy/quiet", &[]);
+        let cells = |row: &Row| super::cells(row).split_off(7);
+        assert_eq!(cells(&quiet), ["–", "–", "–"]);
+        assert_eq!(
+            cells(&example::timed("proxy/disturbed", &[4.0, 2.0, 9.0])),
+            ["3", "4.0", "0"]
+        );
+        let mut refused = example::timed("haproxy/disturbed", &[]);
+        refused.timing.as_mut().expect("timed").refused = 2;
+        assert_eq!(cells(&refused), ["0", "–", "2"]);
+        assert_eq!(titles().len(), super::cells(&quiet).len());
+    }
+}

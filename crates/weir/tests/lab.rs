@@ -1,0 +1,63 @@
+//! The lab's experiment of reloads, short: its peers and Weir are disturbed, and Weir's clients notice nothing.
+
+mod world;
+
+use std::process::{Command, Stdio};
+
+use world::privileged;
+
+#[test]
+fn reloads_upgrades_and_deaths_beside_haproxys_reload() {
+    if !privileged() {
+        return;
+    }
+    let (requests, repeat) = match std::env::var_os("WEIR_SOAK") {
+        Some(_) => ("200000", "5"),
+        None => ("3000", "1"),
+    };
+    let report = std::env::temp_dir().join(format!("weir-lab-test-{}", std::process::id()));
+    let methods = "haproxy-master,haproxy-protect,proxy,direct,proxy-upgrade,direct-kill";
+    let output = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args([
+            "lab",
+            "run",
+            "reload-under-load",
+            "--json",
+            "--requests",
+            requests,
+            "--repeat",
+            repeat,
+        ])
+        .args(["--methods", methods, "--report"])
+        .arg(&report)
+        .stdin(Stdio::null())
+        .output()
+        .expect("weir runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let page = std::fs::read_to_string(report.join("reload-under-load.html")).expect("the file");
+    std::fs::remove_dir_all(&report).expect("removed");
+    assert_eq!(page.matches("<figure>").count(), 6);
+
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let rows = document["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 6 * 4, "{said}");
+    for row in rows {
+        let name = row["name"].as_str().expect("a name");
+        let (method, work) = name.split_once('/').expect("method and work");
+        println!("{row}");
+        let disturbed = row["disturbances"].as_u64().expect("a number")
+            + row["refused"].as_u64().expect("a number");
+        assert_eq!(work.ends_with("disturbed"), disturbed > 0, "{row}");
+        assert!(
+            row["latency_ms"]["100"].as_f64() >= row["latency_ms"]["50"].as_f64(),
+            "{row}"
+        );
+        // What a peer loses is shown.
+        let peer = method.starts_with("haproxy")
+            && (method != "haproxy-protect" || work.starts_with("kept"));
+        if !peer {
+            assert_eq!(row["failed"], 0, "{row}; {said}");
+        }
+    }
+}
