@@ -168,6 +168,10 @@ mod tests {
                 let table = inline("cookie = \"SRV\"");
                 format!("{pool}sticky = {{ {table} }}\n") + &service("proxy", "protocol = \"http\"")
             }
+            "servers-dns" => {
+                let table = inline("name = \"web.internal\"");
+                format!("{pool}servers_dns = {{ {table} }}\n") + &service("nat", "")
+            }
             "service" => {
                 let base = [
                     if line == "one_packet = true" {
@@ -313,6 +317,7 @@ mod tests {
                     "scheduler" => around(section, "name = \"mh\""),
                     "access-log" => around(section, "path = \"/x\""),
                     "sticky" => around(section, "cookie = \"SRV\""),
+                    "servers-dns" => around(section, "name = \"web.internal\""),
                     "server" => around(section, "address = \"10.0.0.5\""),
                     "tunnel" => around(section, "type = \"gue\""),
                     "snat" => around(section, "addresses = []"),

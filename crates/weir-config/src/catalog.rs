@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use weir_model::{
     Forward, Ipvs, MAX_WEIGHT, NoServer, Node, OnRemove, Persistence, ProxyLimits, ProxyProtocol,
-    ProxyTimeouts, SchedulerKind, Timeouts, TunnelChecksum, TunnelKind,
+    ProxyTimeouts, SchedulerKind, ServersRecord, Timeouts, TunnelChecksum, TunnelKind,
 };
 
 use crate::key::{Choices, Key, Kind, Presence, Section};
@@ -24,7 +24,7 @@ use crate::lower::ALIASES;
 use check::{CHECKS, requires};
 
 pub(crate) use ipvs::IPVS;
-pub(crate) use pool::{POOL, SCHEDULER, SERVER};
+pub(crate) use pool::{POOL, SCHEDULER, SERVER, SERVERS_DNS};
 pub(crate) use proxy::{ACCESS_LOG, PROXY_LIMITS, PROXY_TIMEOUTS, ROUTE, STICKY};
 pub(crate) use service::{PERSISTENCE, SERVICE, SNAT, TUNNEL};
 pub(crate) use tls::{SERVER_TLS, SERVICE_TLS};
@@ -326,12 +326,13 @@ const WAIT: Kind = Kind::Duration {
 const SWITCH: Kind = integer((0, 1));
 
 /// Every section that has a page, in the manual's order.
-pub(crate) static PAGES: [&Section; 21] = [
+pub(crate) static PAGES: [&Section; 22] = [
     &NODE,
     &TIMEOUTS,
     &IPVS,
     &POOL,
     &SERVER,
+    &SERVERS_DNS,
     &SCHEDULER,
     &CHECK,
     &EXPECT,

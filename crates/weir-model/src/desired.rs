@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::{
     Check, Family, Forward, HashKey, Health, Ipvs, Listener, Mark, Proxy, ProxyHeader, Scheduler,
-    ServerTls, Snat, Sticky, Tunnel,
+    ServerTls, ServersDns, Snat, Sticky, Tunnel,
 };
 
 /// The largest weight, ipvsadm's limit.
@@ -198,6 +198,8 @@ pub struct Pool {
     pub servers: Vec<Server>,
     /// A file, absolute, that lists more servers, and that others change.
     pub servers_file: Option<String>,
+    /// More servers, that the domain name system knows.
+    pub servers_dns: Option<ServersDns>,
     /// Used when no other server is usable.
     pub sorry: Option<Server>,
     /// What clients get when no server is usable, the sorry server neither.
@@ -235,6 +237,7 @@ impl Pool {
             scheduler: None,
             servers: Vec::new(),
             servers_file: None,
+            servers_dns: None,
             sorry: None,
             no_server: NoServer::default(),
             on_remove: OnRemove::default(),

@@ -466,6 +466,12 @@ fn pool_edits(old: &Pool, new: &Pool) -> Vec<Edit> {
             new.servers_file.clone(),
             |file| or_none(file.as_ref()),
         )
+        .compare(
+            "servers_dns",
+            old.servers_dns.clone(),
+            new.servers_dns.clone(),
+            |dns| or_none(dns.as_ref().map(|dns| &dns.name)),
+        )
         .compare("no_server", old.no_server, new.no_server, |value| {
             value.as_str().to_owned()
         })

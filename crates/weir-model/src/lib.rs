@@ -10,6 +10,7 @@ mod access;
 mod check;
 mod desired;
 mod diff;
+mod discovery;
 mod forward;
 mod hash;
 mod indexed;
@@ -31,6 +32,7 @@ pub use desired::{
     Timeouts,
 };
 pub use diff::{Change, Edit, diff};
+pub use discovery::{ServersDns, ServersRecord};
 pub use forward::{Forward, Snat, Tunnel, TunnelChecksum, TunnelKind};
 pub use hash::HashKey;
 pub use indexed::Indexed;

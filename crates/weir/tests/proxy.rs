@@ -1,6 +1,8 @@
 //! Proxy services from the command line, over loopback and without rights: requests, reloads and dying servers under load,
 //! and the end.
 
+#[path = "proxy/discovery.rs"]
+mod discovery;
 #[path = "proxy/guard.rs"]
 mod guard;
 #[path = "proxy/http2.rs"]

@@ -38,6 +38,14 @@ pub(crate) static POOL: Section = Section {
             "servers_file = \"/run/discovery/images.json\"",
         ),
         Key::new(
+            "servers_dns",
+            Kind::Table(&SERVERS_DNS),
+            Absent("no others"),
+            "More servers, that the domain name system knows: addresses, or SRV records with ports and weights.",
+            "servers_dns = { name = \"_http._tcp.web.internal\", record = \"SRV\" }",
+        )
+        .known_as(&["server-template", "resolve", "resolvers"]),
+        Key::new(
             "no_server",
             Kind::OneOf(no_servers),
             Default("reject"),
@@ -244,6 +252,61 @@ pub(crate) static SERVER: Section = Section {
             "Checks of its own, in place of the pool's.",
             "check = { kind = \"tcp\", port = 8081 }",
         ),
+    ],
+};
+
+fn servers_records() -> Choices {
+    Choices {
+        now: ServersRecord::ALL
+            .iter()
+            .map(|record| record.as_str())
+            .collect(),
+        known_as: &[("srv", "SRV"), ("a", "A"), ("aaaa", "AAAA")],
+        ..Choices::default()
+    }
+}
+
+/// `servers_dns`.
+pub(crate) static SERVERS_DNS: Section = Section {
+    path: "pool.NAME.servers_dns",
+    page: "servers-dns",
+    purpose: "Servers that the domain name system knows, asked again when the answer's time to live is over. A name that is gone, \
+              an answer that does not come, and one that has lost more than half of its servers at once are not believed: the \
+              servers of before stay, and `weir status` says so; `weir reload` takes the last answer as it is.",
+    example: "[pool.web]\nservers_dns = { name = \"web.internal\", port = 8080, resolvers = [\"10.0.0.53\"] }\n",
+    keys: &[
+        Key::new(
+            "name",
+            Kind::Words("a complete name"),
+            Required,
+            "The name, complete: search domains are not tried.",
+            "name = \"web.internal\"",
+        )
+        .known_as(&["host", "hostname"]),
+        Key::new(
+            "record",
+            Kind::OneOf(servers_records),
+            Default("address"),
+            "Which records are servers: `address` = those of A and AAAA together. Of SRV records those of the lowest priority, with \
+             their ports, and their weights as servers' weights (0 counts as 1).",
+            "record = \"SRV\"",
+        )
+        .known_as(&["type"]),
+        Key::new(
+            "port",
+            integer((1, 65_535)),
+            Absent("the port that the client used"),
+            "The servers' port.",
+            "port = 8080",
+        ),
+        Key::new(
+            "resolvers",
+            Kind::List(&Kind::ServerAddress),
+            Absent("those of `/etc/resolv.conf`"),
+            "Whom to ask, the first one first; the port is 53 unless it is said.",
+            "resolvers = [\"127.0.0.1:8600\", \"10.0.0.53\"]",
+        )
+        .known_as(&["nameservers", "nameserver"]),
     ],
 };
 

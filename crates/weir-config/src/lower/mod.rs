@@ -5,6 +5,7 @@
 
 mod access_log;
 mod check;
+mod discovery;
 mod ipvs;
 mod node;
 mod pool;

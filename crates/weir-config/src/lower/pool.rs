@@ -7,6 +7,7 @@ use std::ops::Range;
 use weir_model::{Forward, Health, NoServer, OnRemove, Pool, ProxyHeader, Require, Server};
 
 use super::check::{Placed, Shared, absolute, checks, command};
+use super::discovery::servers_dns;
 use super::{LoweredPool, refuse, scheduler, sticky, tls, tunnel};
 use crate::address;
 use crate::catalog;
@@ -74,6 +75,10 @@ pub(super) fn pool(
         absolute(sink, path, span);
         lowered.pool.servers_file = Some(path.to_owned());
         // What the list says is not known here.
+        lowered.complete = false;
+    }
+    if view.get("servers_dns").is_some() {
+        lowered.pool.servers_dns = servers_dns(sink, &view);
         lowered.complete = false;
     }
     if let Some((entry, kind)) = view.get("sorry") {

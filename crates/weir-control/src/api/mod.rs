@@ -52,7 +52,10 @@ pub fn router(orders: Orders, access: &Access) -> Router {
         .route("/v1/reload", post(reload))
         .route("/v1/plan", post(plan))
         .route("/v1/ipvsadm", post(ipvsadm))
-        .route("/v1/servers/{pool}/{address}", post(server));
+        .route(
+            "/v1/servers/{pool}/{address}",
+            post(server).put(add).delete(take_out),
+        );
     let writing = match access {
         // What runs as this user is started by this user alone.
         Access::Full => writing.route("/v1/upgrade", post(upgrade)),
@@ -161,6 +164,44 @@ async fn server(
         pool,
         address,
         request,
+        reply,
+    };
+    orders.ask(order).await?;
+    Ok(json(&serde_json::json!({})))
+}
+
+/// `PUT`: the body is what a table in `servers` may hold; an empty one is a server with the defaults.
+async fn add(
+    State(orders): State<Orders>,
+    Path((pool, address)): Path<(String, String)>,
+    body: Body,
+) -> Answered {
+    let bytes = collect(body).await?;
+    let keys = if bytes.is_empty() {
+        serde_json::Map::new()
+    } else {
+        parse(&bytes)?
+    };
+    member(&orders, pool, address, Some(keys)).await
+}
+
+async fn take_out(
+    State(orders): State<Orders>,
+    Path((pool, address)): Path<(String, String)>,
+) -> Answered {
+    member(&orders, pool, address, None).await
+}
+
+async fn member(
+    orders: &Orders,
+    pool: String,
+    address: String,
+    keys: Option<serde_json::Map<String, serde_json::Value>>,
+) -> Answered {
+    let order = |reply| Order::Member {
+        pool,
+        address,
+        keys,
         reply,
     };
     orders.ask(order).await?;

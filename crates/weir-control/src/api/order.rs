@@ -39,6 +39,17 @@ pub enum Order {
         /// No answer but success.
         reply: Reply<()>,
     },
+    /// A server of a pool that the API adds, changes or takes out.
+    Member {
+        /// Pool.
+        pool: String,
+        /// Address as in a file.
+        address: String,
+        /// What a table in `servers` may hold; none = it is taken out.
+        keys: Option<serde_json::Map<String, serde_json::Value>>,
+        /// No answer but success.
+        reply: Reply<()>,
+    },
     /// What ipvsadm asks.
     Ipvsadm(ipvsadm::Request, Reply<ipvsadm::Answer>),
     /// What would become of a packet.

@@ -2,6 +2,8 @@
 //!
 //! It holds what is in force (configuration and its file) and knows neither sockets nor signals.
 
+mod members;
+
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -208,6 +210,14 @@ impl<P: Plane> Director<P> {
             } => {
                 let _ = reply.send(self.server(&pool, &address, request).await);
             }
+            Order::Member {
+                pool,
+                address,
+                keys,
+                reply,
+            } => {
+                let _ = reply.send(self.member(&pool, &address, keys).await);
+            }
             Order::Ipvsadm(request, reply) => {
                 let _ = reply.send(self.ipvsadm(&request).await);
             }
@@ -379,43 +389,12 @@ impl<P: Plane> Director<P> {
         Ok(revision)
     }
 
-    /// Waits until a list of servers may have changed. Dropping the future loses nothing.
-    pub async fn member_news(&self) {
-        self.membership.changed().await;
-    }
-
-    /// Whether a list can be watched that could not.
-    pub fn look_for_lists(&mut self) -> bool {
-        self.membership.look()
-    }
-
-    /// Brings the lists of servers into force as they are now, as far as they can be believed.
-    pub async fn follow_lists(&mut self) {
-        let Some(lists) = self.membership.news(&self.configured) else {
-            return;
-        };
-        let desired = lists.added_to(&self.configured);
-        let changes = diff(&self.desired, &desired);
-        match self.plane.apply(&desired).await {
-            Ok(revision) => {
-                let changes = changes.len();
-                tracing::info!(revision, changes, "a list of servers changed");
-                self.desired = desired;
-                self.membership.keep(&self.configured, lists);
-                self.check();
-            }
-            Err(error) => {
-                tracing::error!(%error, "a list of servers cannot be had; the last one stays");
-                self.membership.refuse(&lists, &error.to_string());
-            }
-        }
-    }
-
     async fn try_reload(&mut self, request: &FileRequest) -> Result<Reloaded, Refusal> {
         let (path, loaded) = self.load(request)?;
         if let Some(claim) = self.plane.claim(&loaded.desired) {
             return Err(Refusal::new(format!("{}:{claim}", path.display())));
         }
+        self.membership.ask(&loaded.desired).await;
         let lists = self.membership.lists_of(&loaded.desired);
         let desired = lists.added_to(&loaded.desired);
         let changes = diff(&self.desired, &desired);

@@ -90,7 +90,8 @@ pub async fn run<P: Plane>(
     let (orders, taken) = api::orders();
     let mut admin = Admin::new(orders.clone(), runtime_dir.token()?, &mut kept);
     let to = admin.prepare(loaded.desired.node.admin).await?;
-    let membership = Membership::new(&options.runtime_dir);
+    let mut membership = Membership::new(&options.runtime_dir);
+    membership.ask(&loaded.desired).await;
     let lists = membership.lists_of(&loaded.desired);
     let engine = open(&lists.added_to(&loaded.desired), &mut kept)
         .await

@@ -1,12 +1,15 @@
-//! Pools whose servers others write: `servers_file`.
+//! Pools whose servers others say: `servers_file`, `servers_dns`, and the API.
 //!
 //! What is in force is the configuration with these servers added. A list that cannot be read, is gone, or has lost more than
 //! half of its servers at once is not believed: the last good one stays, over restarts too, and the status says so. Whoever
 //! reloads the configuration vouches for a list that has become short.
 
+mod added;
+mod dns;
+mod resolve;
 mod watch;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -15,18 +18,33 @@ use serde::{Deserialize, Serialize};
 use weir_config::MAX_FILE_BYTES;
 use weir_model::{Desired, Family, Pool, Server};
 
+use self::dns::{Answer, Names};
 use self::watch::Watch;
 
 /// The last good lists, in the runtime directory, as they were written.
 const MEMORY: &str = "members.json";
+
+/// Who gives a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Giver {
+    /// Another program, by a file.
+    File,
+    /// The domain name system.
+    Dns,
+    /// Whoever uses the API.
+    Api,
+}
 
 /// A pool's list as the status shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
     /// The pool.
     pub pool: String,
-    /// The file.
-    pub file: String,
+    /// Who gives it.
+    pub kind: Giver,
+    /// The file, the name with its records, or the API.
+    pub from: String,
     /// Servers that it gives.
     pub servers: usize,
     /// Why it is not believed as it is now.
@@ -44,8 +62,11 @@ struct List {
 /// The lists of a configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Lists {
-    by_pool: BTreeMap<String, List>,
+    by_source: BTreeMap<Key, List>,
 }
+
+/// A pool and who gives it servers: the file before the name, the API last.
+type Key = (String, Giver);
 
 /// See the module.
 #[derive(Debug)]
@@ -53,61 +74,72 @@ pub struct Membership {
     lists: Lists,
     memory: PathBuf,
     watch: Watch,
+    names: Names,
 }
 
 impl Lists {
     /// Reads the lists of a configuration's pools. `vouched`: somebody asked for them as they are.
-    fn read(&self, configured: &Desired, vouched: bool) -> Self {
-        let with_file = |pool: &'_ Pool| pool.servers_file.clone();
-        let read = configured.pools.iter().filter_map(|pool| {
-            let file = with_file(pool)?;
-            let former = self.by_pool.get(&pool.name);
-            Some((
-                pool.name.clone(),
-                read(configured, pool, Path::new(&file), former, vouched),
-            ))
-        });
-        Self {
-            by_pool: read.collect(),
+    fn read(&self, configured: &Desired, names: &Names, vouched: bool) -> Self {
+        let mut read = BTreeMap::new();
+        for pool in &configured.pools {
+            let mut take = |giver, given: Option<Answer>| {
+                let key = (pool.name.clone(), giver);
+                let former = self.by_source.get(&key).cloned().unwrap_or_default();
+                let list = match given {
+                    Some(given) => judge(configured, pool, given, former, vouched),
+                    None => former,
+                };
+                read.insert(key, list);
+            };
+            if let Some(file) = &pool.servers_file {
+                take(Giver::File, Some(text_of(Path::new(file))));
+            }
+            if let Some(name) = &pool.servers_dns {
+                take(Giver::Dns, names.answer(name));
+            }
+            let added = self.by_source.get(&(pool.name.clone(), Giver::Api));
+            if let Some(added) = added.filter(|list| !list.servers.is_empty()) {
+                take(Giver::Api, Some(Ok(added.text.clone())));
+            }
         }
+        Self { by_source: read }
     }
 
-    /// The configuration with the lists' servers. One that the configuration lists itself is as it says there.
+    fn of<'a>(&'a self, pool: &'a str) -> impl Iterator<Item = (Giver, &'a List)> {
+        let givers = [Giver::File, Giver::Dns, Giver::Api].into_iter();
+        givers.filter_map(|giver| Some((giver, self.by_source.get(&(pool.to_owned(), giver))?)))
+    }
+
+    /// The configuration with the lists' servers. One that the configuration lists itself is as it says there, and one of several
+    /// lists as the first has it.
     pub fn added_to(&self, configured: &Desired) -> Desired {
         let mut desired = configured.clone();
         for pool in &mut desired.pools {
-            let Some(list) = self.by_pool.get(&pool.name) else {
-                continue;
-            };
-            let own = std::mem::take(&mut pool.servers);
-            let more = list.servers.iter().filter(|member| {
-                let place = (member.address, member.port);
-                !own.iter()
-                    .any(|server| (server.address, server.port) == place)
-            });
-            let more: Vec<Server> = more.cloned().collect();
-            pool.servers = own.into_iter().chain(more).collect();
+            let place = |server: &Server| (server.address, server.port);
+            let mut places: BTreeSet<_> = pool.servers.iter().map(place).collect();
+            for (_, list) in self.of(&pool.name) {
+                let news = list
+                    .servers
+                    .iter()
+                    .filter(|server| places.insert(place(server)));
+                pool.servers.extend(news.cloned());
+            }
         }
         desired
     }
 
-    fn servers(&self) -> BTreeMap<&String, &Vec<Server>> {
-        let lists = self.by_pool.iter();
-        lists.map(|(pool, list)| (pool, &list.servers)).collect()
+    fn servers(&self) -> BTreeMap<&Key, &Vec<Server>> {
+        let lists = self.by_source.iter();
+        lists.map(|(key, list)| (key, &list.servers)).collect()
     }
 }
 
-fn read(
-    configured: &Desired,
-    pool: &Pool,
-    file: &Path,
-    former: Option<&List>,
-    vouched: bool,
-) -> List {
-    let judged = text_of(file).and_then(|text| {
+/// The list that somebody gives, or the former one with what is wrong about this one.
+fn judge(configured: &Desired, pool: &Pool, given: Answer, former: List, vouched: bool) -> List {
+    let judged = given.and_then(|text| {
         let servers = weir_config::members(&text)?;
         fits(configured, pool, &servers)?;
-        let before = former.map_or(0, |former| former.servers.len());
+        let before = former.servers.len();
         if !vouched && servers.len() * 2 < before {
             let now = servers.len();
             return Err(format!(
@@ -122,7 +154,7 @@ fn read(
     });
     judged.unwrap_or_else(|problem| List {
         problem: Some(problem),
-        ..former.cloned().unwrap_or_default()
+        ..former
     })
 }
 
@@ -157,28 +189,39 @@ impl Membership {
     pub fn new(runtime_dir: &Path) -> Self {
         let memory = runtime_dir.join(MEMORY);
         let text = fs::read_to_string(&memory).unwrap_or_default();
-        let remembered: BTreeMap<String, String> = serde_json::from_str(&text).unwrap_or_default();
-        let lists = remembered.into_iter().filter_map(|(pool, text)| {
+        let remembered: Vec<(String, Giver, String)> =
+            serde_json::from_str(&text).unwrap_or_default();
+        let lists = remembered.into_iter().filter_map(|(pool, giver, text)| {
             let servers = weir_config::members(&text).ok()?;
             let list = List {
                 text,
                 servers,
                 problem: None,
             };
-            Some((pool, list))
+            Some(((pool, giver), list))
         });
+        let watch = Watch::new();
+        let names = Names::new(watch.notify());
         Self {
             lists: Lists {
-                by_pool: lists.collect(),
+                by_source: lists.collect(),
             },
             memory,
-            watch: Watch::new(),
+            watch,
+            names,
         }
+    }
+
+    /// Asks for what a configuration names and nobody asked for yet, and waits for the answers, a few seconds at most.
+    pub async fn ask(&mut self, configured: &Desired) {
+        let names = configured.pools.iter();
+        let names = names.filter_map(|pool| pool.servers_dns.as_ref());
+        self.names.ask(names).await;
     }
 
     /// The lists that a configuration would have; whoever asks vouches for them.
     pub fn lists_of(&self, configured: &Desired) -> Lists {
-        self.lists.read(configured, true)
+        self.lists.read(configured, &self.names, true)
     }
 
     /// The lists in force.
@@ -188,13 +231,15 @@ impl Membership {
 
     /// The lists as files have them now, if that makes a difference to `configured`.
     pub fn news(&mut self, configured: &Desired) -> Option<Lists> {
-        let now = self.lists.read(configured, false);
-        for (pool, list) in &now.by_pool {
-            let former = self.lists.by_pool.get(pool);
+        let now = self.lists.read(configured, &self.names, false);
+        for (key, list) in &now.by_source {
+            let former = self.lists.by_source.get(key);
+            let (pool, giver) = key;
             let known = former.and_then(|former| former.problem.as_ref());
             if let Some(problem) = list.problem.as_ref().filter(|it| Some(*it) != known) {
                 tracing::warn!(
                     pool,
+                    ?giver,
                     problem,
                     "the list of servers is not believed; the last good one stays"
                 );
@@ -215,11 +260,13 @@ impl Membership {
         let files = configured.pools.iter();
         let files = files.filter_map(|pool| pool.servers_file.as_ref().map(PathBuf::from));
         self.watch.follow(files.collect());
-        let texts: BTreeMap<&String, &String> = self
-            .lists
-            .by_pool
-            .iter()
-            .map(|(pool, list)| (pool, &list.text))
+        self.names.retain(|name| {
+            let mut pools = configured.pools.iter();
+            pools.any(|pool| pool.servers_dns.as_ref() == Some(name))
+        });
+        let lists = self.lists.by_source.iter();
+        let texts: Vec<(&String, Giver, &String)> = lists
+            .map(|((pool, giver), list)| (pool, *giver, &list.text))
             .collect();
         if texts.is_empty() && !self.memory.exists() {
             return;
@@ -236,8 +283,8 @@ impl Membership {
 
     /// Why these could not be put into force; the ones before stay.
     pub fn refuse(&mut self, lists: &Lists, problem: &str) {
-        for (pool, list) in &mut self.lists.by_pool {
-            let other = lists.by_pool.get(pool).map(|new| &new.servers);
+        for (key, list) in &mut self.lists.by_source {
+            let other = lists.by_source.get(key).map(|new| &new.servers);
             if other != Some(&list.servers) {
                 list.problem = Some(problem.to_owned());
             }
@@ -256,16 +303,23 @@ impl Membership {
 
     /// For the status.
     pub fn sources(&self, configured: &Desired) -> Vec<Source> {
-        let source = |pool: &Pool| {
-            let list = self.lists.by_pool.get(&pool.name)?;
-            Some(Source {
+        let of_pool = |pool: &'_ Pool| {
+            let source = |(giver, list): (Giver, &List)| Source {
                 pool: pool.name.clone(),
-                file: pool.servers_file.clone()?,
+                kind: giver,
+                from: match (giver, &pool.servers_file, &pool.servers_dns) {
+                    (Giver::File, Some(file), _) => file.clone(),
+                    (Giver::Dns, _, Some(dns)) => {
+                        format!("{} {}", dns.name, dns.record.as_str())
+                    }
+                    _ => "the API".to_owned(),
+                },
                 servers: list.servers.len(),
                 problem: list.problem.clone(),
-            })
+            };
+            self.lists.of(&pool.name).map(source).collect::<Vec<_>>()
         };
-        configured.pools.iter().filter_map(source).collect()
+        configured.pools.iter().flat_map(of_pool).collect()
     }
 }
 

@@ -31,6 +31,11 @@ impl Watch {
         }
     }
 
+    /// By which somebody else may say that a list changed.
+    pub(super) fn notify(&self) -> Arc<Notify> {
+        Arc::clone(&self.changed)
+    }
+
     /// Follows these files; those of before are followed on, which costs a look now and then.
     pub(super) fn follow(&mut self, files: Vec<PathBuf>) {
         let directories = files

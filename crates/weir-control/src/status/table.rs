@@ -51,8 +51,8 @@ fn director(report: &Report) -> String {
         report.flows.entries, report.flows.places
     );
     for source in &report.sources {
-        let (pool, file, count) = (&source.pool, &source.file, source.servers);
-        let _ = write!(out, "pool {pool}: {count} servers of {file}");
+        let (pool, from, count) = (&source.pool, &source.from, source.servers);
+        let _ = write!(out, "pool {pool}: {count} servers of {from}");
         let _ = match &source.problem {
             Some(problem) => writeln!(out, ", as they were before: {problem}"),
             None => writeln!(out),

@@ -14,7 +14,7 @@ fn with_file(seat: &Seat, servers: &[SocketAddr]) -> String {
     text.replace("[pool.p]\n", &key)
 }
 
-fn names(seat: &Seat) -> Vec<String> {
+pub(super) fn names(seat: &Seat) -> Vec<String> {
     let status = seat.status();
     let servers = status["services"][0]["servers"]
         .as_array()

@@ -1,0 +1,229 @@
+//! Servers that DNS knows, from a real dnsmasq; and servers that users of the API add and take out under load.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::keeper::{Comers, until};
+use super::members::names;
+use super::{Client, GET, Origin, Seat, configuration, free_address};
+
+const NAME: &str = "_http._tcp.web.test";
+
+/// dnsmasq on a port of its own, until it is dropped.
+struct Dns(Child);
+
+impl Dns {
+    fn start(at: SocketAddr, servers: &[SocketAddr]) -> Self {
+        let mut command = Command::new("/usr/sbin/dnsmasq");
+        command
+            .args([
+                "--no-daemon",
+                "--no-resolv",
+                "--no-hosts",
+                "--conf-file=/dev/null",
+            ])
+            .args([
+                "--bind-interfaces",
+                "--listen-address=127.0.0.1",
+                "--local-ttl=1",
+                "--user=",
+            ])
+            .args(["--local=/test/", "--host-record=a.test,127.0.0.1,::1"])
+            .arg(format!("--port={}", at.port()));
+        for (at, server) in servers.iter().enumerate() {
+            let port = server.port();
+            command.arg(format!("--srv-host={NAME},a4.test,{port},0,{}", at + 1));
+        }
+        command.arg("--host-record=a4.test,127.0.0.1");
+        let child = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("dnsmasq starts");
+        Self(child)
+    }
+}
+
+impl Drop for Dns {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn with_dns(seat: &Seat, dns: &str) -> String {
+    let text = configuration(seat.listen, "http", &[], "");
+    text.replace(
+        "[pool.p]\n",
+        &format!("[pool.p]\nservers_dns = {{ {dns} }}\n"),
+    )
+}
+
+fn problem(seat: &Seat) -> String {
+    let status = seat.status();
+    let problem = status["sources"][0]["problem"].as_str();
+    problem.unwrap_or_default().to_owned()
+}
+
+#[test]
+fn servers_follow_their_records_and_stay_when_these_are_gone() {
+    let origins: Vec<Origin> = (0..3).map(|_| Origin::start("o")).collect();
+    let mut all: Vec<SocketAddr> = origins.iter().map(Origin::address).collect();
+    all.sort_unstable();
+    let named = |servers: &[SocketAddr]| -> Vec<String> {
+        servers.iter().map(SocketAddr::to_string).collect()
+    };
+    let at = free_address();
+    let mut seat = Seat::start("http", &[all[0]], "");
+    let text = with_dns(
+        &seat,
+        &format!("name = \"{NAME}\", record = \"SRV\", resolvers = [\"{at}\"]"),
+    );
+    let mut dns = Some(Dns::start(at, &all));
+    until("dnsmasq", || {
+        seat.reload(&text);
+        names(&seat) == named(&all)
+    });
+    let status = seat.status();
+    let weight = |at: usize| status["services"][0]["servers"][at]["weight"].as_u64();
+    assert_eq!([0, 1, 2].map(weight), [Some(1), Some(2), Some(3)]);
+
+    let comers = Comers::start(seat.listen);
+    // One that ends its service stays in nobody's way; the records live for a second.
+    drop(dns.take());
+    dns = Some(Dns::start(at, &all[..2]));
+    until("two servers", || names(&seat) == named(&all[..2]));
+    drop(dns.take());
+    until("nobody to answer", || !problem(&seat).is_empty());
+    assert_eq!(names(&seat), named(&all[..2]));
+    let (_, shown) = seat.weir(&["status"]);
+    assert!(
+        shown.contains(&format!(
+            "pool p: 2 servers of {NAME} SRV, as they were before: "
+        )),
+        "{shown}"
+    );
+    dns = Some(Dns::start(at, &[]));
+    until("a name that is gone", || {
+        problem(&seat).contains("NXDOMAIN")
+    });
+    assert_eq!(names(&seat), named(&all[..2]));
+    let [served, refused, broken] = comers.end();
+    assert!(served > 0);
+    assert_eq!((refused, broken), (0, 0));
+
+    // Over a restart without any answer as well.
+    drop(dns.take());
+    assert!(seat.terminate().success());
+    seat.start_again();
+    assert_eq!(names(&seat), named(&all[..2]));
+    let _dns = Dns::start(at, &all);
+    until("three servers", || {
+        names(&seat) == named(&all) && problem(&seat).is_empty()
+    });
+    // Addresses of both families, with a port of ours.
+    seat.reload(&with_dns(
+        &seat,
+        &format!("name = \"a.test.\", port = 8080, resolvers = [\"{at}\"]"),
+    ));
+    assert_eq!(names(&seat), ["127.0.0.1:8080", "[::1]:8080"]);
+}
+
+/// The status code of a request to the daemon.
+fn call(seat: &Seat, method: &str, path: &str, body: &str) -> String {
+    let mut stream = UnixStream::connect(seat.directory.join("run/weir.sock")).expect("a socket");
+    let length = body.len();
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: weir\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
+    stream.write_all(request.as_bytes()).expect("taken");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
+#[test]
+fn servers_are_added_and_taken_out_ten_times_a_second_and_no_request_fails() {
+    let (one, two) = (Origin::start("one"), Origin::start("two"));
+    let mut seat = Seat::start("http", &[one.address()], "");
+    let path = format!("/v1/servers/p/{}", two.address());
+    let done = |method: &str, path: &str, body: &str| {
+        let answer = call(&seat, method, path, body);
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    };
+    let comers = Comers::start(seat.listen);
+    let rounds = if std::env::var_os("WEIR_SOAK").is_some() {
+        300
+    } else {
+        20
+    };
+    let mut took = Vec::new();
+    for round in 0..rounds {
+        for (method, body, servers) in [("PUT", r#"{"weight": 3}"#, 2), ("DELETE", "", 1)] {
+            let begun = Instant::now();
+            done(method, &path, body);
+            took.push(begun.elapsed());
+            if round % 10 == 0 {
+                assert_eq!(names(&seat).len(), servers);
+            }
+            std::thread::sleep(Duration::from_millis(100).saturating_sub(begun.elapsed()));
+        }
+    }
+    took.sort_unstable();
+    let [served, refused, broken] = comers.end();
+    println!(
+        "{} changes, {served} requests: {refused} refused, {broken} broken; a change took {:?}, at most {:?}",
+        took.len(),
+        took[took.len() / 2],
+        took[took.len() - 1]
+    );
+    assert_eq!((refused, broken), (0, 0));
+
+    // What is added gets clients, is kept over a reload and a restart, and is somebody's.
+    done("PUT", &path, "");
+    seat.reload(&configuration(seat.listen, "http", &[one.address()], ""));
+    assert!(seat.terminate().success());
+    seat.start_again();
+    assert_eq!(
+        names(&seat),
+        [one.address(), two.address()].map(|server| server.to_string())
+    );
+    let before = two.connections();
+    let mut client = Client::connect(seat.listen);
+    until("its clients", || {
+        client.ask(GET);
+        two.connections() > before
+    });
+    for (method, path, body, word) in [
+        (
+            "PUT",
+            format!("/v1/servers/p/{}", one.address()),
+            "",
+            "the configuration lists",
+        ),
+        (
+            "DELETE",
+            format!("/v1/servers/p/{}", one.address()),
+            "",
+            "the configuration lists",
+        ),
+        (
+            "PUT",
+            "/v1/servers/p/10.0.0.300".to_owned(),
+            "",
+            "10.0.0.300",
+        ),
+        ("PUT", "/v1/servers/q/10.0.0.3".to_owned(), "", "no pool q"),
+        ("PUT", path.clone(), r#"{"wieght": 3}"#, "wieght"),
+        ("PUT", path, "[]", "the body"),
+    ] {
+        let answer = call(&seat, method, &path, body);
+        assert!(
+            answer.starts_with("HTTP/1.1 4") && answer.contains(word),
+            "{answer}"
+        );
+    }
+}
