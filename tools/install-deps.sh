@@ -32,6 +32,9 @@ openssl                          | openssl        | makes certificates in the te
 keepalived                       | keepalived     | peer: its configuration check, beside weir import
 go                               | golang-go      | builds h2spec, the conformance suite of HTTP/2
 h2load                           | nghttp2-client | load by HTTP/2
+node                             | nodejs         | an origin of the smuggling tests; decodes brotli
+/usr/sbin/apache2                | apache2-bin    | an origin of the smuggling tests
+zstd                             | zstd           | decodes what the proxy compressed
 socat                            | socat          | UDP servers in the tests
 redis-server                     | redis-server   | peer of the redis check
 dnsmasq                          | dnsmasq-base   | peer of the dns check

@@ -203,6 +203,19 @@ mod tests {
                 let extra = format!("protocol = \"http\"\n{table} = {{ {line} }}");
                 pool.to_owned() + &service("proxy", &extra)
             }
+            "compression" => {
+                let extra = format!("protocol = \"http\"\ncompression = {{ {line} }}");
+                pool.to_owned() + &service("proxy", &extra)
+            }
+            "error-pages" => {
+                let mut parts = others(&["status = 503", "file = \"/e.html\""]);
+                parts.push(line);
+                let extra = format!(
+                    "protocol = \"http\"\nerror_pages = [{{ {} }}]",
+                    parts.join(", ")
+                );
+                pool.to_owned() + &service("proxy", &extra)
+            }
             "service-tls" => {
                 let base = ["certificates = \"/c\"", "client_ca = \"/ca.pem\""];
                 let mut parts = others(&base);

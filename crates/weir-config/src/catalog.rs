@@ -4,6 +4,7 @@ mod check;
 
 pub(crate) use check::{CHECK, EXPECT, NEEDED, OF_KINDS};
 
+mod answer;
 mod ipvs;
 mod pool;
 mod proxy;
@@ -14,8 +15,8 @@ mod vrrp;
 use std::time::Duration;
 
 use weir_model::{
-    Forward, Ipvs, MAX_WEIGHT, NoServer, Node, OnRemove, Persistence, ProxyLimits, ProxyProtocol,
-    ProxyTimeouts, SchedulerKind, ServersRecord, Timeouts, TunnelChecksum, TunnelKind,
+    Forward, Forwarded, Ipvs, MAX_WEIGHT, NoServer, Node, OnRemove, Persistence, ProxyLimits,
+    ProxyProtocol, ProxyTimeouts, SchedulerKind, ServersRecord, Timeouts, TunnelChecksum, TunnelKind,
 };
 
 use crate::key::{Choices, Key, Kind, Presence, Section};
@@ -23,6 +24,7 @@ use crate::lower::ALIASES;
 
 use check::{CHECKS, requires};
 
+pub(crate) use answer::{COMPRESSION, ERROR_PAGE};
 pub(crate) use ipvs::IPVS;
 pub(crate) use pool::{POOL, SCHEDULER, SERVER, SERVERS_DNS};
 pub(crate) use proxy::{ACCESS_LOG, PROXY_LIMITS, PROXY_TIMEOUTS, ROUTE, STICKY};
@@ -326,7 +328,7 @@ const WAIT: Kind = Kind::Duration {
 const SWITCH: Kind = integer((0, 1));
 
 /// Every section that has a page, in the manual's order.
-pub(crate) static PAGES: [&Section; 22] = [
+pub(crate) static PAGES: [&Section; 24] = [
     &NODE,
     &TIMEOUTS,
     &IPVS,
@@ -344,6 +346,8 @@ pub(crate) static PAGES: [&Section; 22] = [
     &PROXY_LIMITS,
     &SERVICE_TLS,
     &SERVER_TLS,
+    &ERROR_PAGE,
+    &COMPRESSION,
     &ACCESS_LOG,
     &STICKY,
     &ROUTE,

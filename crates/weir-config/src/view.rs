@@ -294,7 +294,9 @@ pub(crate) fn text<'a>(
 pub(crate) fn word<'a>(sink: &mut Sink<'_>, item: &'a Item<'_>, kind: &Kind) -> Option<&'a str> {
     let (word, span) = text(sink, item, kind)?;
     let choices = match kind {
-        Kind::OneOf(choices) | Kind::Either(Kind::OneOf(choices), _) => choices(),
+        Kind::OneOf(choices)
+        | Kind::Either(Kind::OneOf(choices), _)
+        | Kind::Either(_, Kind::OneOf(choices)) => choices(),
         _ => Choices::default(),
     };
     if choices

@@ -40,6 +40,10 @@ pub struct Answer<'a> {
     pub location: Option<&'a [u8]>,
     /// The body; `None` = the status in words.
     pub body: Option<&'a [u8]>,
+    /// What the body is, as `Content-Type` has it.
+    pub kind: &'a str,
+    /// Seconds after which it is worth asking again.
+    pub retry_after: Option<u32>,
     /// The connection ends with it.
     pub close: bool,
     /// It answers HEAD: the length is told, the body is not sent.
@@ -49,12 +53,17 @@ pub struct Answer<'a> {
 }
 
 impl<'a> Answer<'a> {
+    /// Text, as its kind.
+    pub const PLAIN: &'static str = "text/plain; charset=utf-8";
+
     /// The status in words, after which the connection ends.
     pub const fn closing(status: u16) -> Self {
         Answer {
             status,
             location: None,
             body: None,
+            kind: Self::PLAIN,
+            retry_after: None,
             close: true,
             to_head: false,
             http10: false,
@@ -72,11 +81,17 @@ impl<'a> Answer<'a> {
             out.extend_from_slice(location);
             out.extend_from_slice(b"\r\n");
         }
+        if let Some(seconds) = self.retry_after {
+            out.extend_from_slice(format!("Retry-After: {seconds}\r\n").as_bytes());
+        }
         if self.status != 204 {
             let length = body.len();
             out.extend_from_slice(
-                format!("Content-Type: text/plain; charset=utf-8\r\nContent-Length: {length}\r\n")
-                    .as_bytes(),
+                format!(
+                    "Content-Type: {}\r\nContent-Length: {length}\r\n",
+                    self.kind
+                )
+                .as_bytes(),
             );
         }
         if self.status == 405 {

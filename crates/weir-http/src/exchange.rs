@@ -6,7 +6,10 @@
 
 use std::ops::Range;
 
+use weir_model::Coding;
+
 use crate::chunk::Chunks;
+use crate::encoding::is_compressible;
 use crate::field::Field;
 use crate::head::{self, Framing, HeadLimits, Request};
 use crate::refusal::Refusal;
@@ -78,6 +81,8 @@ pub struct Step {
     pub consumed: usize,
     /// Body, as it came.
     pub forward: Range<usize>,
+    /// Where in the buffer content begins, behind heads: what a coding of its own needs.
+    pub content: usize,
 }
 
 /// What the end of the server's stream means.
@@ -102,7 +107,9 @@ pub struct Exchange {
     to_head: bool,
     http10: bool,
     upgrade: bool,
+    connect: bool,
     decode: bool,
+    recoded: Option<Coding>,
     client_stays: bool,
     server_stays: bool,
 }
@@ -119,7 +126,9 @@ impl Exchange {
             to_head: false,
             http10: false,
             upgrade: false,
+            connect: false,
             decode: false,
+            recoded: None,
             client_stays: false,
             server_stays: false,
         }
@@ -136,7 +145,9 @@ impl Exchange {
             to_head: request.method == head::Method::Head,
             http10: request.http10,
             upgrade: request.upgrade,
+            connect: request.method == head::Method::Connect,
             decode: false,
+            recoded: None,
             client_stays: request.keep_alive,
             server_stays: false,
         }
@@ -182,6 +193,7 @@ impl Exchange {
     /// one that ends with the connection.
     pub const fn response_left(&self) -> Option<u64> {
         match (self.stage, &self.response) {
+            _ if self.recoded.is_some() => None,
             (Stage::Body, Body::Length(left)) => Some(*left),
             (Stage::Body, Body::UntilClose) => Some(u64::MAX),
             _ => None,
@@ -215,6 +227,12 @@ impl Exchange {
                 self.request = Body::Done;
             }
         }
+    }
+
+    /// How the response's content is to be coded, once its head was read: content then comes to the buffer, behind
+    /// [`Step::content`], and the caller makes a chunked body of it.
+    pub const fn recoded(&self) -> Option<Coding> {
+        self.recoded
     }
 
     /// Whether the request was made by HEAD.
@@ -264,24 +282,27 @@ impl Exchange {
                     return Ok(Step {
                         consumed: at,
                         forward: at..at,
+                        content: out.len(),
                     });
                 }
             }
         }
-        let rest = &input[at..];
+        let (rest, content) = (&input[at..], out.len());
         if self.stage == Stage::Tunnel {
             return Ok(Step {
                 consumed: input.len(),
                 forward: at..input.len(),
+                content,
             });
         }
         if self.stage == Stage::Done {
             return Ok(Step {
                 consumed: at,
                 forward: at..at,
+                content,
             });
         }
-        let decode = self.decode;
+        let decode = self.decode || self.recoded.is_some();
         let taken = self.response.take(rest, &mut |data| {
             if decode {
                 out.extend_from_slice(data);
@@ -294,6 +315,7 @@ impl Exchange {
         Ok(Step {
             consumed: at + taken,
             forward: at..at + forwarded,
+            content,
         })
     }
 
@@ -310,8 +332,9 @@ impl Exchange {
         let Some(response) = head::response(input, self.to_head, limits, fields)? else {
             return Ok(None);
         };
-        let switches = response.status == 101;
-        if switches && !self.upgrade {
+        let made = self.connect && (200..300).contains(&response.status);
+        let switches = response.status == 101 || made;
+        if switches && !self.upgrade && !made {
             return Err(Refusal::StatusLine);
         }
         if response.status < 200 && !switches {
@@ -320,22 +343,23 @@ impl Exchange {
                 return Err(Refusal::StatusLine);
             }
             if !self.http10 {
-                let edit = ResponseEdit {
-                    close: false,
-                    keep_alive_10: false,
-                    decode: false,
-                };
+                let edit = ResponseEdit::default();
                 let nothing = ResponseTouch::default();
                 write_response(input, &response, fields, edit, &nothing, out);
             }
             return Ok(Some(response.len));
         }
-        self.decode = self.http10 && response.framing == Framing::Chunked;
+        self.decode = self.http10 && response.framing == Framing::Chunked && !switches;
+        let rules = touch.encoding.filter(|_| !self.http10 && !switches);
+        let varies = rules.is_some_and(|encoding| {
+            is_compressible(input, &response, fields, encoding.rules, self.to_head)
+        });
+        let coding = rules.filter(|_| varies).and_then(|one| one.agreed);
         // What follows an unfinished request could not be told from its body.
         let ends = closing
             || self.request != Body::Done
             || self.decode
-            || response.framing == Framing::UntilClose;
+            || (response.framing == Framing::UntilClose && coding.is_none());
         self.client_stays &= !ends;
         self.server_stays = response.keep_alive;
         self.status = response.status;
@@ -345,10 +369,18 @@ impl Exchange {
             Body::Done => Stage::Done,
             _ => Stage::Body,
         };
+        self.recoded = coding.filter(|_| self.stage == Stage::Body || self.stage == Stage::Done);
+        if self.stage == Stage::Done && !self.to_head {
+            // Nothing is no shorter in any coding.
+            self.recoded = None;
+        }
         let edit = ResponseEdit {
             close: !self.client_stays,
             keep_alive_10: self.http10,
             decode: self.decode,
+            tunnel: made,
+            coding: self.recoded,
+            varies,
         };
         write_response(input, &response, fields, edit, touch, out);
         Ok(Some(response.len))

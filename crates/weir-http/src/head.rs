@@ -19,6 +19,8 @@ pub struct HeadLimits {
     pub target: usize,
     /// Field lines.
     pub fields: usize,
+    /// CONNECT is taken.
+    pub connect: bool,
 }
 
 impl Default for HeadLimits {
@@ -27,6 +29,7 @@ impl Default for HeadLimits {
             head: 16 << 10,
             target: 8 << 10,
             fields: 100,
+            connect: false,
         }
     }
 }
@@ -237,12 +240,31 @@ fn request_line(input: &[u8], start: usize, limits: &HeadLimits) -> Result<Reque
         upgrade: false,
     };
     match target {
-        _ if method == Method::Connect => return Err(Refusal::Method),
+        _ if method == Method::Connect => {
+            if !limits.connect {
+                return Err(Refusal::Method);
+            }
+            tunnel(target, at, &mut request)?;
+        }
         [b'/', ..] => {}
         b"*" if method == Method::Options => {}
         _ => absolute(target, at, &mut request)?,
     }
     Ok(request)
+}
+
+/// `host:port` (RFC 9112 section 3.2.3).
+fn tunnel(target: &[u8], at: usize, request: &mut Request) -> Result<(), Refusal> {
+    let colon = target.iter().rposition(|octet| *octet == b':');
+    let port = colon.map(|colon| &target[colon + 1..]);
+    let numbered = port
+        .is_some_and(|port| (1..=5).contains(&port.len()) && port.iter().all(u8::is_ascii_digit));
+    if !numbered || colon == Some(0) || !is_host(target) {
+        return Err(Refusal::Target);
+    }
+    request.authority = Some((at, at + target.len()));
+    request.path = (at + target.len(), at + target.len());
+    Ok(())
 }
 
 /// `http://host[:port][/path][?query]` (RFC 9112 section 3.2.2).
@@ -316,6 +338,10 @@ fn understand_request(
     }
     let wishes = wishes(head, fields);
     request.framing = framing(head, fields, request.http10)?.unwrap_or(Framing::None);
+    if request.method == Method::Connect && request.framing != Framing::None {
+        // What follows such a request belongs to the tunnel, or to nobody.
+        return Err(Refusal::Method);
+    }
     request.keep_alive = !wishes.close && (!request.http10 || wishes.keep_alive);
     match expectation {
         None => {}
@@ -490,6 +516,16 @@ fn status_line(line: &[u8]) -> Result<(bool, u16), Refusal> {
     }
     let digit = |octet: &u8| u16::from(octet - b'0');
     Ok((http10, digit(a) * 100 + digit(b) * 10 + digit(c)))
+}
+
+/// Whether a refused head's first line has a request's form but for the version: whoever wrote it speaks no version of HTTP/1,
+/// and would not understand an answer of one.
+pub fn is_other_protocol(input: &[u8]) -> bool {
+    let end = memchr::memchr(b'\n', input).unwrap_or(input.len());
+    let line = input[..end].trim_ascii_end();
+    let mut words = line.split(|octet| *octet == b' ');
+    let version = words.nth(2);
+    version.is_some_and(|version| !version.starts_with(b"HTTP/1.")) && words.next().is_none()
 }
 
 /// Looks for the end of a head from `from` on, without reading it: behind the empty line, or `None`. For input that came in

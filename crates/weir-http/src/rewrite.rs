@@ -3,8 +3,11 @@
 use std::fmt::Write;
 use std::net::IpAddr;
 
+use weir_model::{Coding, Compression, Forwarded};
+
+use crate::encoding;
 use crate::field::{Field, Name};
-use crate::head::{Framing, Request, Response};
+use crate::head::{Framing, Method, Request, Response};
 
 /// What a server is told of the client that asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +18,8 @@ pub struct Client {
     pub secure: bool,
     /// It is a proxy whose own words about clients are believed and added to; else they are left out.
     pub trusted: bool,
+    /// By which fields; `Off` says nothing, and leaves out what an untrusted client says.
+    pub by: Forwarded,
 }
 
 /// How a request is passed on.
@@ -24,6 +29,8 @@ pub struct RequestEdit<'a> {
     pub client: Option<Client>,
     /// `Host` where the client named none, which HTTP/1.0 allows.
     pub host: &'a [u8],
+    /// The version that the client speaks, as `Via` has it: `1.0`, `1.1`, `2`.
+    pub version: &'a str,
     /// In place of path and query.
     pub path: Option<&'a [u8]>,
     /// Whole lines that are added.
@@ -42,8 +49,11 @@ pub fn write_request(
 ) {
     out.extend_from_slice(request.method_in(head));
     out.push(b' ');
-    let path = edit.path.unwrap_or_else(|| request.path_in(head));
-    if !path.starts_with(b"/") && path != b"*" {
+    let path = match request.method {
+        Method::Connect => request.target_in(head),
+        _ => edit.path.unwrap_or_else(|| request.path_in(head)),
+    };
+    if request.method != Method::Connect && !path.starts_with(b"/") && path != b"*" {
         out.push(b'/');
     }
     out.extend_from_slice(path);
@@ -56,16 +66,24 @@ pub fn write_request(
     }
     copy(head, fields, out, |field| {
         edit.client.is_none_or(|client| match field.name {
-            Name::ForwardedFor => false,
-            Name::Forwarded => client.trusted,
+            Name::ForwardedFor => client.trusted && client.by == Forwarded::Standard,
+            Name::Forwarded => client.trusted && !retold(head, field, client.by),
             _ => true,
         })
     });
     if let Some(client) = edit.client {
-        tell(head, fields, &client, out);
+        if client.by != Forwarded::Standard {
+            tell(head, fields, &client, out);
+        }
+        if matches!(client.by, Forwarded::Standard | Forwarded::Both) {
+            let host = request.host_in(head, fields).unwrap_or(edit.host);
+            tell_by_standard(head, fields, &client, host, out);
+        }
     }
     out.extend_from_slice(edit.add);
-    out.extend_from_slice(b"Via: 1.1 weir\r\n");
+    out.extend_from_slice(b"Via: ");
+    out.extend_from_slice(edit.version.as_bytes());
+    out.extend_from_slice(b" weir\r\n");
     if request.upgrade {
         out.extend_from_slice(b"Connection: Upgrade\r\n");
     } else if edit.close {
@@ -99,6 +117,48 @@ fn tell(head: &[u8], fields: &[Field], client: &Client, out: &mut Vec<u8>) {
         out.extend_from_slice(scheme);
         out.extend_from_slice(b"\r\n");
     }
+}
+
+/// Whether a field is `Forwarded` itself, and its words go on in a line of Weir's.
+fn retold(head: &[u8], field: &Field, by: Forwarded) -> bool {
+    by != Forwarded::Customary && field.name_in(head).eq_ignore_ascii_case(b"forwarded")
+}
+
+/// `Forwarded` (RFC 7239), behind what a trusted proxy said.
+fn tell_by_standard(
+    head: &[u8],
+    fields: &[Field],
+    client: &Client,
+    host: &[u8],
+    out: &mut Vec<u8>,
+) {
+    out.extend_from_slice(b"Forwarded: ");
+    if client.trusted {
+        let said = |field: &&Field| {
+            field.name == Name::Forwarded && field.name_in(head).eq_ignore_ascii_case(b"forwarded")
+        };
+        for field in fields.iter().filter(said) {
+            out.extend_from_slice(field.value_in(head));
+            out.extend_from_slice(b", ");
+        }
+    }
+    out.extend_from_slice(b"for=");
+    if client.address.is_ipv6() {
+        out.extend_from_slice(b"\"[");
+        write_address(client.address, out);
+        out.extend_from_slice(b"]\"");
+    } else {
+        write_address(client.address, out);
+    }
+    if !host.is_empty() {
+        out.extend_from_slice(b";host=\"");
+        out.extend_from_slice(host);
+        out.push(b'"');
+    }
+    let scheme: &[u8] = if client.secure { b"https" } else { b"http" };
+    out.extend_from_slice(b";proto=");
+    out.extend_from_slice(scheme);
+    out.extend_from_slice(b"\r\n");
 }
 
 fn write_address(address: IpAddr, out: &mut Vec<u8>) {
@@ -146,10 +206,21 @@ pub struct ResponseTouch<'a> {
     pub remove: &'a [String],
     /// A cookie that is changed where the server sets it.
     pub cookie: Option<CookieTouch<'a>>,
+    /// Whether and how content is compressed.
+    pub encoding: Option<Encoding<'a>>,
+}
+
+/// Compression of responses, and what the client that asked can read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Encoding<'a> {
+    /// The service's.
+    pub rules: &'a Compression,
+    /// What [`negotiate`](crate::encoding::negotiate) found.
+    pub agreed: Option<Coding>,
 }
 
 /// How a response is passed on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ResponseEdit {
     /// The client shall know that this is the last response.
     pub(crate) close: bool,
@@ -157,6 +228,12 @@ pub(crate) struct ResponseEdit {
     pub(crate) keep_alive_10: bool,
     /// The chunked coding is taken off.
     pub(crate) decode: bool,
+    /// It opens a tunnel: what it says of a body means nothing (RFC 9110 section 9.3.6).
+    pub(crate) tunnel: bool,
+    /// Content is made anew.
+    pub(crate) coding: Option<Coding>,
+    /// The answer depends on what the client accepts.
+    pub(crate) varies: bool,
 }
 
 pub(crate) fn write_response(
@@ -180,7 +257,13 @@ pub(crate) fn write_response(
     };
     copy(head, fields, out, |field| {
         let name = field.name_in(head);
-        !(decode && field.name == Name::TransferEncoding)
+        let meaningless = match field.name {
+            Name::TransferEncoding => decode || edit.tunnel,
+            Name::ContentLength => edit.tunnel,
+            _ => false,
+        };
+        let anew = edit.coding.is_some() && encoding::goes_with_content(head, field);
+        !(meaningless || anew)
             && set(field).is_none()
             && !touch
                 .remove
@@ -190,10 +273,16 @@ pub(crate) fn write_response(
     for (cookie, value) in fields.iter().filter_map(set) {
         set_cookie(&cookie, value, out);
     }
+    if let Some(coding) = edit.coding {
+        encoding::describe(head, fields, coding, out);
+    }
+    if edit.varies {
+        encoding::vary(head, fields, out);
+    }
     out.extend_from_slice(touch.add);
     let connection: &[u8] = match edit {
         _ if response.status == 101 => b"Connection: Upgrade\r\n",
-        _ if response.status < 200 => b"",
+        _ if response.status < 200 || edit.tunnel => b"",
         ResponseEdit { close: true, .. } => b"Connection: close\r\n",
         ResponseEdit {
             keep_alive_10: true,

@@ -32,6 +32,10 @@ pub fn choose(
                 .path
                 .as_ref()
                 .is_none_or(|pattern| glob(pattern.as_bytes(), path))
+            && route
+                .path_regex
+                .as_ref()
+                .is_none_or(|regex| regex.fits(path))
             && route.headers.iter().all(|(name, value)| {
                 fields.iter().any(|field| {
                     field.name_in(head).eq_ignore_ascii_case(name.as_bytes())
@@ -65,18 +69,30 @@ fn is(wanted: &Option<String>, found: &[u8]) -> bool {
         .is_none_or(|wanted| wanted.as_bytes() == found)
 }
 
-/// Path and query that a server is asked for in place of the request's: `{path}` and `{rest}` of `to` become what the request
-/// has, `pattern` being the route's path.
-pub fn rewritten(to: &str, pattern: Option<&str>, target: &[u8]) -> Vec<u8> {
+/// Path and query that a server is asked for in place of the request's: `{path}`, `{rest}` and `{1}` of `to` become what the
+/// request has, by the route's conditions.
+pub fn rewritten(to: &str, route: &Route, target: &[u8]) -> Vec<u8> {
     let path = without_query(target);
-    let fixed = pattern.map_or(0, |pattern| pattern.find('*').unwrap_or(pattern.len()));
+    let groups = route.path_regex.as_ref().filter(|_| to.contains('{'));
+    let groups = groups.and_then(|regex| regex.groups(path));
+    let fixed = route
+        .path
+        .as_deref()
+        .map_or(0, |pattern| pattern.find('*').unwrap_or(pattern.len()));
     let rest = path.get(fixed..).unwrap_or_default();
     let mut out = Vec::with_capacity(to.len() + target.len());
     let mut tail = to;
     while let Some((before, after)) = tail.split_once('{') {
         out.extend_from_slice(before.as_bytes());
         let (word, rest_of) = after.split_once('}').unwrap_or((after, ""));
-        out.extend_from_slice(if word == "rest" { rest } else { path });
+        out.extend_from_slice(match word.parse::<usize>() {
+            Ok(group) => groups
+                .as_ref()
+                .and_then(|groups| groups.get(group))
+                .map_or(&b""[..], |found| found.as_bytes()),
+            Err(_) if word == "rest" => rest,
+            Err(_) => path,
+        });
         tail = rest_of;
     }
     out.extend_from_slice(tail.as_bytes());
@@ -175,7 +191,7 @@ pub fn location(to: &str, head: &[u8], request: &Request, fields: &[Field]) -> V
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use weir_model::{Network, RouteAction, RouteEdits, Source};
+    use weir_model::{Network, PathRegex, RouteAction, RouteEdits, Source};
 
     use super::*;
     use crate::head::{self, HeadLimits};
@@ -184,6 +200,7 @@ mod tests {
         Route {
             host,
             path: path.map(str::to_owned),
+            path_regex: None,
             methods: Vec::new(),
             headers: Vec::new(),
             queries: Vec::new(),
@@ -289,7 +306,8 @@ mod tests {
     #[test]
     fn a_rewritten_path_keeps_the_query() {
         let path = |to: &str, pattern: Option<&str>, target: &str| {
-            String::from_utf8(rewritten(to, pattern, target.as_bytes())).unwrap()
+            let route = route(None, pattern);
+            String::from_utf8(rewritten(to, &route, target.as_bytes())).unwrap()
         };
         assert_eq!(
             path("/{rest}", Some("/api/*"), "/api/v1/x?y=/z"),
@@ -298,6 +316,13 @@ mod tests {
         assert_eq!(path("/new{path}", None, "/a?b"), "/new/a?b");
         assert_eq!(path("/", Some("/*"), "/a"), "/");
         assert_eq!(path("/{rest}", Some("/only"), "/only?q"), "/?q");
+        let mut by_regex = route(None, None);
+        by_regex.path_regex = Some(PathRegex::new("^/u/([0-9]+)(/.*)?$").unwrap());
+        let path = |target: &str| {
+            String::from_utf8(rewritten("/user{2}/{1}", &by_regex, target.as_bytes())).unwrap()
+        };
+        assert_eq!(path("/u/7/x?q=/u/8"), "/user/x/7?q=/u/8");
+        assert_eq!(path("/u/7"), "/user/7");
     }
 
     #[test]

@@ -301,6 +301,7 @@ fn exchange(
     let edit = RequestEdit {
         add: b"",
         client: None,
+        version: "1.1",
         host: b"a",
         path: None,
         close: false,

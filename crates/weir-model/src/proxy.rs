@@ -5,7 +5,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::{AccessLog, HashKey, Route, Scheduler, SchedulerKind, ServiceTls, Source};
+use crate::{
+    AccessLog, Compression, ErrorPage, Forwarded, HashKey, Route, Scheduler, SchedulerKind,
+    ServiceTls, Source,
+};
 
 /// What a proxy service understands of what it carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,6 +47,8 @@ pub struct ProxyTimeouts {
     pub server: Duration,
     /// For either side of a TCP service or of another protocol that a client upgraded to.
     pub tunnel: Duration,
+    /// From the end of a request's head to the end of its response; `None` = as long as it takes.
+    pub total: Option<Duration>,
 }
 
 impl ProxyTimeouts {
@@ -61,6 +66,7 @@ impl Default for ProxyTimeouts {
             connect: Duration::from_secs(5),
             server: Duration::from_secs(60),
             tunnel: Duration::from_secs(3600),
+            total: None,
         }
     }
 }
@@ -86,6 +92,8 @@ pub struct ProxyLimits {
     pub burst: u32,
     /// Requests of one client under way; 0 = any number.
     pub concurrent: u32,
+    /// Requests that may be sent a second time, in percent of all.
+    pub retry_budget: u32,
 }
 
 impl ProxyLimits {
@@ -101,6 +109,8 @@ impl ProxyLimits {
     pub const IDLE_SERVERS: (u32, u32) = (0, 100_000);
     /// Smallest and largest `rate` and `burst`.
     pub const RATE: (u32, u32) = (0, 60_000);
+    /// Smallest and largest `retry_budget`.
+    pub const RETRY_BUDGET: (u32, u32) = (0, 1_000);
 }
 
 impl Default for ProxyLimits {
@@ -115,6 +125,7 @@ impl Default for ProxyLimits {
             rate: 0,
             burst: 0,
             concurrent: 0,
+            retry_budget: 100,
         }
     }
 }
@@ -176,8 +187,14 @@ pub struct Proxy {
     pub limits: ProxyLimits,
     /// By what `rate` and `concurrent` tell clients apart.
     pub limit_key: HashKey,
-    /// Whether servers are told of the client in `X-Forwarded-For` and `-Proto`.
-    pub forwarded: bool,
+    /// How servers are told of the client.
+    pub forwarded: Forwarded,
+    /// Whether clients may ask servers for tunnels by CONNECT.
+    pub connect: bool,
+    /// What stands in place of the status in words; the first that fits.
+    pub error_pages: Vec<ErrorPage>,
+    /// `None` = bodies go through as they come.
+    pub compression: Option<Compression>,
     /// Proxies whose word about their clients is believed.
     pub trusted: Vec<Network>,
     /// Clients say in front of the first octet for whom they speak; with `trusted`, only those.
@@ -221,7 +238,10 @@ impl Proxy {
             timeouts: ProxyTimeouts::default(),
             limits: ProxyLimits::default(),
             limit_key: HashKey::default(),
-            forwarded: true,
+            forwarded: Forwarded::default(),
+            connect: false,
+            error_pages: Vec::new(),
+            compression: None,
             trusted: Vec::new(),
             proxy_protocol: false,
             access_log: None,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::Network;
+use crate::{Network, PathRegex};
 
 /// Hosts that a route is for; ASCII letters compare without case, ports do not count.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -65,7 +65,7 @@ impl fmt::Display for RouteAction {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct RouteEdits {
     /// The path that the server is asked for; `{path}` is the request's, `{rest}` what stood in place of the pattern's first
-    /// `*` and behind it. The query stays.
+    /// `*` and behind it, `{1}` to `{9}` what the expression's groups found. The query stays.
     pub path: Option<String>,
     /// Fields that a request gets in place of those that it has by these names.
     pub set: Vec<(String, String)>,
@@ -95,6 +95,8 @@ pub struct Route {
     pub host: Option<HostPattern>,
     /// A path as it is sent, without the query; `*` stands for any octets. `None` = any.
     pub path: Option<String>,
+    /// An expression that the path must fit, without the query; `None` = any.
+    pub path_regex: Option<PathRegex>,
     /// Methods in upper case; empty = any.
     pub methods: Vec<String>,
     /// Fields that must be there, names in lower case; with a value, one of them must have it.
@@ -118,6 +120,7 @@ impl Route {
     pub fn is_for_all(&self) -> bool {
         self.host.is_none()
             && self.path.is_none()
+            && self.path_regex.is_none()
             && self.methods.is_empty()
             && self.headers.is_empty()
             && self.queries.is_empty()
@@ -166,6 +169,7 @@ impl Route {
                     .any(|(other, set)| other == name && (value.is_none() || value == set))
             })
         };
+        let path = path && (self.path_regex.is_none() || self.path_regex == other.path_regex);
         host && path
             && methods
             && within(&self.headers, &other.headers)
@@ -184,7 +188,15 @@ impl fmt::Display for Route {
         if let Some(host) = &self.host {
             write!(f, "{host}")?;
         }
-        write!(f, "{}", self.path.as_deref().unwrap_or("/*"))?;
+        match (&self.path, &self.path_regex) {
+            (None, Some(regex)) => write!(f, "~{}", regex.as_str())?,
+            (path, regex) => {
+                f.write_str(path.as_deref().unwrap_or("/*"))?;
+                if let Some(regex) = regex {
+                    write!(f, " ~{}", regex.as_str())?;
+                }
+            }
+        }
         for (name, value) in &self.headers {
             write!(f, " {name}")?;
             if let Some(value) = value {

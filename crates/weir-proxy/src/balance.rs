@@ -109,7 +109,10 @@ impl Balance {
         let tried = asked.tried;
         if let Some(at) = asked.sticks_to
             && !tried.has(at)
-            && targets.list.get(at).is_some_and(|target| usable(target))
+            && targets
+                .list
+                .get(at)
+                .is_some_and(|target| target.load.takes_back())
         {
             return Some(at);
         }

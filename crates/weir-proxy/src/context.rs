@@ -10,6 +10,7 @@ use weir_http::Field;
 use weir_sys::{Clock, now_ns};
 
 use crate::balance::{Balance, Dice};
+use crate::budget::Budget;
 use crate::h2::{Back, Bell, Owner, Strand, StrandEnd};
 use crate::log::Note;
 use crate::pipe::Pipes;
@@ -57,6 +58,8 @@ pub(crate) struct Local {
     pub(crate) service: Arc<Service>,
     /// One for each of the service's pools.
     pub(crate) balances: RefCell<Vec<Balance>>,
+    /// Of requests that are sent again.
+    pub(crate) budget: Budget,
     /// No configuration has it any more: its clients finish what they began.
     pub(crate) gone: bool,
 }
@@ -449,6 +452,7 @@ pub(crate) fn local(service: Arc<Service>, mut balances: Vec<Balance>) -> Rc<Loc
     Rc::new(Local {
         service,
         balances: RefCell::new(balances),
+        budget: Budget::default(),
         gone: false,
     })
 }

@@ -25,6 +25,16 @@ pub enum Error {
         /// Which file, and why.
         source: crate::tls::CertificateError,
     },
+    /// A page cannot be had.
+    #[error("service {service}: {file}: {source}")]
+    Page {
+        /// Which service.
+        service: String,
+        /// Which file.
+        file: String,
+        /// The kernel's answer, or why it is none.
+        source: std::io::Error,
+    },
     /// A worker cannot be started.
     #[error("a worker thread cannot be started: {source}")]
     Worker {

@@ -9,12 +9,15 @@
 //! more rights than its ports do.
 
 mod balance;
+mod budget;
 mod context;
+mod encoder;
 mod error;
 mod h2;
 mod handover;
 mod limit;
 mod log;
+mod page;
 mod pipe;
 mod plan;
 mod proxy;
@@ -32,7 +35,14 @@ pub use error::Error;
 pub use handover::{Handed, Inlet, TAKEN_ALONG_MAX, Tunnel};
 pub use proxy::{Prepared, Proxy};
 pub use status::{ServerStatus, ServiceStatus};
-pub use tls::{Anybody, CertificateError, Doubt, inspect};
+pub use tls::{Anybody, CertificateError, Doubt};
+
+/// Looks at every file that `desired` names and a service needs, as of `now`.
+pub fn inspect(desired: &weir_model::Desired, now: std::time::SystemTime) -> Vec<Doubt> {
+    let mut doubts = tls::inspect(desired, now);
+    doubts.extend(page::doubts(desired));
+    doubts
+}
 
 /// The result of every fallible function of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

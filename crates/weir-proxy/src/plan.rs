@@ -13,14 +13,15 @@ use std::sync::mpsc::Sender;
 use rustls::ServerConfig;
 use weir_http::HeadLimits;
 use weir_model::{
-    HashKey, Network, ProxyHeader, ProxyProtocol, ProxyTimeouts, Route, Scheduler, ServerTls,
-    Sticky,
+    Compression, Forwarded, HashKey, Network, ProxyHeader, ProxyProtocol, ProxyTimeouts, Route,
+    Scheduler, ServerTls, Sticky,
 };
 
 use crate::balance::Dice;
 use crate::handover::{Handed, Inbox};
 use crate::limit::{Concurrent, Rate};
 use crate::log::Log;
+use crate::page::Page;
 use crate::queue::Line;
 use crate::tls::Back;
 
@@ -108,6 +109,8 @@ pub(crate) struct Load {
     pub(crate) weight: AtomicU32,
     /// No new ones at this many; 0 = no limit.
     pub(crate) most: AtomicU32,
+    /// Without weight it still serves the clients whose cookies name it.
+    pub(crate) keeps: AtomicBool,
     /// Peak of the time to the first octet: microseconds, and above them the milliseconds when that was.
     latency: AtomicU64,
 }
@@ -116,6 +119,12 @@ impl Load {
     /// Whether it may have a new one.
     pub(crate) fn is_usable(&self) -> bool {
         self.weight.load(Ordering::Relaxed) > 0 && !self.is_full()
+    }
+
+    /// Whether it may have one more of a client that it had before.
+    pub(crate) fn takes_back(&self) -> bool {
+        let wanted = self.weight.load(Ordering::Relaxed) > 0 || self.keeps.load(Ordering::Relaxed);
+        wanted && !self.is_full()
     }
 
     /// Whether it has as many as it may.
@@ -268,7 +277,11 @@ pub(crate) struct Service {
     pub(crate) retries: u32,
     pub(crate) connections: u32,
     pub(crate) idle_servers: usize,
-    pub(crate) forwarded: bool,
+    /// Requests that may be sent a second time, in percent of all.
+    pub(crate) retry_percent: u32,
+    pub(crate) forwarded: Forwarded,
+    pub(crate) pages: Vec<Page>,
+    pub(crate) compression: Option<Compression>,
     pub(crate) trusted: Vec<Network>,
     /// Clients say in front for whom they speak.
     pub(crate) preamble: bool,
@@ -311,6 +324,8 @@ pub(crate) struct Millis {
     pub(crate) connect: u64,
     pub(crate) server: u64,
     pub(crate) tunnel: u64,
+    /// 0 = none.
+    pub(crate) total: u64,
 }
 
 impl From<&ProxyTimeouts> for Millis {
@@ -323,6 +338,7 @@ impl From<&ProxyTimeouts> for Millis {
             connect: ms(timeouts.connect),
             server: ms(timeouts.server),
             tunnel: ms(timeouts.tunnel),
+            total: timeouts.total.map_or(0, ms),
         }
     }
 }

@@ -3,7 +3,9 @@
 //! A configuration takes effect in two steps. [`Proxy::prepare`] does all that can fail (sockets, threads) and changes
 //! nothing that clients could notice; [`Proxy::commit`] publishes it. What stays keeps its sockets, loads and counters.
 
-use std::collections::{HashMap, HashSet};
+mod service;
+
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -14,19 +16,17 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::thread::{CpuSet, sched_getaffinity};
-use rustls::ServerConfig;
 use rustls::server::ProducesTickets;
-use weir_http::{HeadLimits, cookie};
-use weir_model::{ClientAuth, Desired, HashKey, NoServer, Pool, ProxyProtocol, RouteAction};
+use weir_model::{ClientAuth, Desired, HashKey, Pool};
 
 use crate::handover::{Handed, Inlet};
 use crate::limit::{Concurrent, Rate};
 use crate::log::{Log, Writer};
-use crate::plan::{Listeners, Load, Plan, Service, Sharded, Shared, Stickiness, Target, Targets};
+use crate::plan::{Listeners, Load, Plan, Service, Sharded, Shared, Target};
 use crate::queue::Line;
 use crate::status::ServiceStatus;
 use crate::worker::Seed;
-use crate::{Error, Result, socket, status, tls};
+use crate::{Error, Result, status};
 
 /// Pool, and server as in the file.
 type ServerName = (String, String);
@@ -152,7 +152,7 @@ impl Proxy {
             let Some(pools) = pools.collect::<Option<Vec<&Pool>>>() else {
                 continue;
             };
-            services.push(Arc::new(service(
+            services.push(Arc::new(service::service(
                 &mut known,
                 &mut self.left,
                 self.cpus.len(),
@@ -160,7 +160,7 @@ impl Proxy {
                 &pools,
             )?));
         }
-        forget(&mut known, &services);
+        service::forget(&mut known, &services);
         let weights = services
             .iter()
             .flat_map(|service| {
@@ -287,6 +287,14 @@ impl Proxy {
         Ok(())
     }
 
+    /// Whether a server of weight 0 still serves the clients whose cookies name it: one that was quiesced does, one that is
+    /// down or drained does not.
+    pub fn keep_sticky(&self, pool: &str, server: &str, keeps: bool) {
+        if let Some(load) = self.known.loads.get(&(pool.to_owned(), server.to_owned())) {
+            load.keeps.store(keeps, Ordering::Relaxed);
+        }
+    }
+
     /// Every service with its servers, in file order.
     pub fn status(&self) -> Vec<ServiceStatus> {
         status::of(&self.shared.plan())
@@ -359,293 +367,4 @@ impl Proxy {
             writer.stop();
         }
     }
-}
-
-fn service(
-    known: &mut Known,
-    left: &mut HashMap<SocketAddr, Vec<OwnedFd>>,
-    workers: usize,
-    proxy: &weir_model::Proxy,
-    pools: &[&Pool],
-) -> Result<Service> {
-    let mut listen = Vec::new();
-    for address in &proxy.listen {
-        let listeners = match known.listeners.get(address) {
-            Some(listeners) => Arc::clone(listeners),
-            None => {
-                let mut sockets = left.remove(address).unwrap_or_default();
-                while sockets.len() < workers {
-                    let opened = socket::listen(*address).map_err(|source| Error::Listen {
-                        service: proxy.name.clone(),
-                        address: *address,
-                        source,
-                    });
-                    sockets.push(opened?);
-                }
-                let listeners = Arc::new(Listeners {
-                    address: *address,
-                    sockets,
-                    workers,
-                });
-                known.listeners.insert(*address, Arc::clone(&listeners));
-                listeners
-            }
-        };
-        listen.push(listeners);
-    }
-    let (counters, clients) = known
-        .counters
-        .entry(proxy.name.clone())
-        .or_insert_with(|| (Arc::new(Sharded::new(workers)), Arc::default()))
-        .clone();
-    let limits = &proxy.limits;
-    let Tables {
-        rate, concurrent, ..
-    } = tables(known, proxy);
-    Ok(Service {
-        name: proxy.name.clone(),
-        protocol: proxy.protocol,
-        listen,
-        host: proxy
-            .listen
-            .first()
-            .map(ToString::to_string)
-            .unwrap_or_default(),
-        leads: proxy
-            .routes
-            .iter()
-            .map(|route| {
-                let place = |name: &str| pools.iter().position(|pool| pool.name == name);
-                match &route.action {
-                    RouteAction::Pool(name) => place(name).map(|at| (at, 1)).into_iter().collect(),
-                    RouteAction::Split(parts) => parts
-                        .iter()
-                        .filter_map(|(name, weight)| Some((place(name)?, *weight)))
-                        .collect(),
-                    RouteAction::Redirect { .. } | RouteAction::Answer { .. } => Vec::new(),
-                }
-            })
-            .collect(),
-        routes: proxy.routes.clone(),
-        pools: pools
-            .iter()
-            .map(|pool| targets(known, workers, proxy, pool))
-            .collect::<Result<_>>()?,
-        tls: secure(known, proxy)?,
-        http2: proxy.http2,
-        timeouts: (&proxy.timeouts).into(),
-        head: HeadLimits {
-            head: limits.head as usize,
-            target: limits.head as usize / 2,
-            fields: limits.fields as usize,
-        },
-        body_most: u64::from(limits.body),
-        rate,
-        concurrent,
-        limit_key: proxy.limit_key.clone(),
-        retries: limits.retries,
-        connections: limits.connections,
-        idle_servers: limits.idle_servers as usize,
-        forwarded: proxy.forwarded,
-        trusted: proxy.trusted.clone(),
-        preamble: proxy.proxy_protocol,
-        log: log(known, workers, proxy),
-        counters,
-        clients,
-    })
-}
-
-/// TLS with a service's clients, from certificates as they are now.
-fn secure(known: &mut Known, proxy: &weir_model::Proxy) -> Result<Option<Arc<ServerConfig>>> {
-    let Some(wanted) = &proxy.tls else {
-        return Ok(None);
-    };
-    let failed = |source| Error::Tls {
-        owner: format!("service {}", proxy.name),
-        source,
-    };
-    let same = |tickets: &&Tickets| {
-        tickets.client_ca == wanted.client_ca && tickets.client_auth == wanted.client_auth
-    };
-    let keys = match known.tickets.get(&proxy.name).filter(same) {
-        Some(tickets) => Arc::clone(&tickets.keys),
-        None => tls::tickets().map_err(|source| {
-            failed(tls::CertificateError::Refused {
-                path: wanted.certificates.clone().into(),
-                source,
-            })
-        })?,
-    };
-    let protocols: &[&[u8]] = match proxy.protocol {
-        ProxyProtocol::Http if proxy.http2 => &[b"h2", b"http/1.1"],
-        ProxyProtocol::Http => &[b"http/1.1"],
-        ProxyProtocol::Tcp => &[],
-    };
-    let config = tls::config(wanted, protocols, Arc::clone(&keys)).map_err(failed)?;
-    let tickets = Tickets {
-        client_ca: wanted.client_ca.clone(),
-        client_auth: wanted.client_auth,
-        keys,
-    };
-    known.tickets.insert(proxy.name.clone(), tickets);
-    Ok(Some(config))
-}
-
-fn targets(
-    known: &mut Known,
-    workers: usize,
-    proxy: &weir_model::Proxy,
-    pool: &Pool,
-) -> Result<Targets> {
-    let protocols: &[&[u8]] = match proxy.protocol {
-        ProxyProtocol::Http if pool.http2 => &[b"h2"],
-        ProxyProtocol::Http => &[b"http/1.1"],
-        ProxyProtocol::Tcp => &[],
-    };
-    let back = pool.tls.as_ref().map(|wanted| {
-        tls::Back::new(wanted, protocols).map_err(|source| Error::Tls {
-            owner: format!("pool {}", pool.name),
-            source,
-        })
-    });
-    let line = Arc::clone(known.lines.entry(pool.name.clone()).or_default());
-    let by_backup = |backup: bool| pool.servers.iter().filter(move |one| one.backup == backup);
-    let own = by_backup(false).count();
-    let servers = by_backup(false).chain(by_backup(true)).chain(&pool.sorry);
-    let list = servers.map(|server| {
-        let name = (pool.name.clone(), server.name.clone());
-        let load = known.loads.entry(name.clone()).or_default();
-        let load = Arc::clone(load);
-        let of = (proxy.name.clone(), name);
-        let former = known.targets.get(&of);
-        if let Some(target) = former
-            && target.tls == pool.tls
-            && target.http2 == pool.http2
-        {
-            return Arc::clone(target);
-        }
-        let counters = former.map_or_else(
-            || Arc::new(Sharded::new(workers)),
-            |former| Arc::clone(&former.counters),
-        );
-        let target = Arc::new(Target {
-            id: known.next_target,
-            name: server.name.clone(),
-            address: server.address,
-            port: server.port,
-            load,
-            tls: pool.tls.clone(),
-            http2: pool.http2,
-            seed: cookie::siphash((0, 0), server.name.as_bytes()),
-            line: Arc::clone(&line),
-            counters,
-        });
-        known.next_target += 1;
-        known.targets.insert(of, Arc::clone(&target));
-        target
-    });
-    let list: Vec<Arc<Target>> = list.collect();
-    let sticky = pool.sticky.as_ref().map(|kind| Stickiness {
-        signs: list
-            .iter()
-            .map(|target| cookie::sign(&kind.secret, &target.name))
-            .collect(),
-        kind: kind.clone(),
-    });
-    Ok(Targets {
-        list,
-        tiers: [own, pool.servers.len()],
-        hash_key: pool.hash_key.clone(),
-        sticky,
-        preamble: pool.proxy_protocol,
-        line,
-        queue_ms: u64::try_from(pool.queue_timeout.as_millis()).unwrap_or(u64::MAX / 2),
-        pool: pool.name.clone(),
-        tls: back.transpose()?,
-        http2: pool.http2,
-        silent: pool.no_server == NoServer::Drop,
-        scheduler: pool
-            .scheduler
-            .unwrap_or(weir_model::Proxy::default_scheduler(proxy.protocol)),
-        version: Arc::clone(known.versions.entry(pool.name.clone()).or_default()),
-    })
-}
-
-/// What is counted of a service's clients: the former tables where they count the same.
-fn tables(known: &mut Known, proxy: &weir_model::Proxy) -> Tables {
-    let limits = &proxy.limits;
-    let burst = match limits.burst {
-        0 => limits.rate,
-        burst => burst,
-    };
-    let kind = (
-        limits.rate,
-        burst,
-        limits.concurrent,
-        proxy.limit_key.clone(),
-    );
-    let tables = known.tables.entry(proxy.name.clone()).or_default();
-    if tables.kind != kind {
-        *tables = Tables {
-            rate: (limits.rate > 0).then(|| Arc::new(Rate::new(limits.rate, burst))),
-            concurrent: (limits.concurrent > 0)
-                .then(|| Arc::new(Concurrent::new(limits.concurrent))),
-            kind,
-        };
-    }
-    tables.clone()
-}
-
-/// The log of a service: the former one where it is the same.
-fn log(known: &mut Known, workers: usize, proxy: &weir_model::Proxy) -> Option<Arc<Log>> {
-    let kind = proxy.access_log.as_ref()?;
-    let former = known.logs.get(&proxy.name);
-    if let Some(log) = former.filter(|log| log.kind == *kind) {
-        return Some(Arc::clone(log));
-    }
-    let log = Arc::new(Log::new(kind, &proxy.name, workers));
-    known.logs.insert(proxy.name.clone(), Arc::clone(&log));
-    Some(log)
-}
-
-/// Drops what no service has any more; its sockets close when the last worker has let go.
-fn forget(known: &mut Known, services: &[Arc<Service>]) {
-    let listening: HashSet<SocketAddr> = services
-        .iter()
-        .flat_map(|service| service.listen.iter().map(|listen| listen.address))
-        .collect();
-    known
-        .listeners
-        .retain(|address, _| listening.contains(address));
-    known
-        .counters
-        .retain(|name, _| services.iter().any(|service| service.name == *name));
-    known
-        .tickets
-        .retain(|name, _| services.iter().any(|service| service.name == *name));
-    known.logs.retain(|name, _| {
-        services
-            .iter()
-            .any(|service| service.log.is_some() && service.name == *name)
-    });
-    known
-        .tables
-        .retain(|name, _| services.iter().any(|service| service.name == *name));
-    known.lines.retain(|pool, _| {
-        services
-            .iter()
-            .any(|service| service.pools.iter().any(|targets| targets.pool == *pool))
-    });
-    let ids: HashSet<u32> = services
-        .iter()
-        .flat_map(|service| service.targets().map(|target| target.id))
-        .collect();
-    known.targets.retain(|_, target| ids.contains(&target.id));
-    let used: HashSet<ServerName> = known.targets.keys().map(|(_, name)| name.clone()).collect();
-    known.loads.retain(|name, _| used.contains(name));
-    known.versions.retain(|pool, _| {
-        services
-            .iter()
-            .any(|service| service.pools.iter().any(|targets| targets.pool == *pool))
-    });
 }

@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use weir_sys::{Clock, now_ns};
 
 use crate::balance::Balance;
+use crate::budget::Budget;
 use crate::context::{Context, Local, Ready, local, token};
 use crate::h2::{Back, Errands, Front};
 use crate::handover::Handed;
@@ -311,6 +312,7 @@ impl Worker {
             .filter(|(name, _)| !locals.contains_key(*name))
             .map(|(name, known)| {
                 let ending = Local {
+                    budget: Budget::default(),
                     service: Arc::clone(&known.service),
                     balances: known.balances.take().into(),
                     gone: true,

@@ -1,6 +1,8 @@
 //! Proxy services from the command line, over loopback and without rights: requests, reloads and dying servers under load,
 //! and the end.
 
+#[path = "proxy/answers.rs"]
+mod answers;
 #[path = "proxy/discovery.rs"]
 mod discovery;
 #[path = "proxy/guard.rs"]
@@ -17,6 +19,8 @@ mod members;
 mod origin;
 #[path = "proxy/rules.rs"]
 mod rules;
+#[path = "proxy/scripted.rs"]
+mod scripted;
 #[path = "proxy/smuggling.rs"]
 mod smuggling;
 #[path = "proxy/tls.rs"]

@@ -60,6 +60,15 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
             "For either side of a `tcp` service, or of WebSocket and whatever else a client upgraded to.",
             "tunnel = \"10m\"",
         ),
+        Key::new(
+            "total",
+            WAIT,
+            Absent("as long as it takes"),
+            "For a whole request, from the end of its head to the end of its response, all attempts, queues and bodies \
+             included. What has no answer then is answered 504; a response that has begun is cut off.",
+            "total = \"2m\"",
+        )
+        .known_as(&["timeout", "request_total"]),
     ],
 };
 
@@ -103,6 +112,14 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "Other servers that are tried when one cannot be reached, or ends without a word and the request may be \
              repeated.",
             "retries = 1",
+        ),
+        Key::new(
+            "retry_budget",
+            integer(ProxyLimits::RETRY_BUDGET),
+            Default("100"),
+            "Requests that may be sent to a second server, in percent of all of a worker's; ten in a second always may. So failing \
+             servers never get a multiple of the load. Attempts at a server that could not be reached cost nothing of it.",
+            "retry_budget = 20",
         ),
         Key::new(
             "idle_servers",
@@ -263,6 +280,15 @@ pub(crate) static ROUTE: Section = Section {
         )
         .known_as(&["location", "prefix", "url"]),
         Key::new(
+            "path_regex",
+            Kind::Words("a regular expression"),
+            Absent("any path"),
+            "An expression of the Rust crate `regex` that is found in the path, as it is sent and without the query; `^` and `$` \
+             tie it to its ends, `(?i)` ignores case. It takes time by the path's length alone.",
+            "path_regex = '^/users/([0-9]+)$'",
+        )
+        .known_as(&["regex", "path_reg", "path_regexp"]),
+        Key::new(
             "method",
             Kind::List(&Kind::Words("a method")),
             Absent("any method"),
@@ -310,10 +336,10 @@ pub(crate) static ROUTE: Section = Section {
         .known_as(&["split_clients", "weights"]),
         Key::new(
             "rewrite",
-            Kind::Words("a path, with `{path}` or `{rest}`"),
+            Kind::Words("a path, with `{path}`, `{rest}` or `{1}`"),
             Absent("the server is asked for the same path"),
             "The path that the server is asked for. `{path}` is the request's, `{rest}` what stands behind the fixed beginning of \
-             `path`, up to its first `*`. The query stays.",
+             `path`, up to its first `*`, `{1}` to `{9}` what a group of `path_regex` found. The query stays.",
             "rewrite = \"/v2/{rest}\"",
         )
         .known_as(&["replace-path", "set-path"]),

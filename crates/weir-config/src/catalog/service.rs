@@ -92,13 +92,39 @@ pub(crate) static SERVICE: Section = Section {
         ),
         Key::new(
             "forwarded",
-            Kind::Flag,
+            Kind::Either(&Kind::Flag, &Kind::OneOf(forwardeds)),
             Default("true"),
-            "Servers of an `http` service are told of the client: its address in `X-Forwarded-For`, `http` or \
-             `https` in `X-Forwarded-Proto`. What the client itself says there, in other `X-Forwarded-…`, `Forwarded` and \
-             `X-Real-IP` is left out, unless it is `trusted`. With `false` nothing is added and nothing left out.",
-            "forwarded = false",
+            "Servers of an `http` service are told of the client: with `true` its address in `X-Forwarded-For`, `http` or \
+             `https` in `X-Forwarded-Proto`; with `rfc7239` both, and the host that was asked for, in `Forwarded`; with `both` by \
+             all of these. What the client itself says there, in other `X-Forwarded-…` and `X-Real-IP` is left out, unless it \
+             is `trusted`. With `false` nothing is added and nothing left out.",
+            "forwarded = \"rfc7239\"",
         ),
+        Key::new(
+            "connect",
+            Kind::Flag,
+            Default("false"),
+            "Clients of an `http` service may ask by CONNECT for a tunnel, which the server makes: the pool holds forward proxies. \
+             Of HTTP/1.1 clients only; without it the answer is 405.",
+            "connect = true",
+        ),
+        Key::new(
+            "error_pages",
+            Kind::List(&Kind::Table(&ERROR_PAGE)),
+            Absent("the status in words"),
+            "What clients of an `http` service get when Weir answers in a server's place; of several the first that fits.",
+            "error_pages = [{ status = \"500-599\", file = \"/etc/weir/sorry.html\" }]",
+        )
+        .known_as(&["errorfile", "error_page", "errorfiles"]),
+        Key::new(
+            "compression",
+            Kind::Either(&Kind::Flag, &Kind::Table(&COMPRESSION)),
+            Default("false"),
+            "Responses of an `http` service are compressed where the client can read that, unless the server has done it, forbids \
+             it (`no-transform`), or sends a part (206).",
+            "compression = true",
+        )
+        .known_as(&["gzip", "compress", "filter compression"]),
         Key::new(
             "trusted",
             Kind::List(&Kind::Network),
@@ -251,3 +277,10 @@ pub(crate) static SNAT: Section = Section {
         .known_as(&["port", "port_range"]),
     ],
 };
+
+fn forwardeds() -> Choices {
+    Choices {
+        now: Forwarded::ALL.iter().map(|one| one.as_str()).collect(),
+        ..Choices::default()
+    }
+}

@@ -2,6 +2,8 @@
 
 mod probe;
 
+pub(super) use probe::status;
+
 pub(super) use probe::{absolute, command};
 
 use std::cell::Cell;

@@ -4,6 +4,7 @@
 //! an error in it is left out or keeps its default, and the reading goes on.
 
 mod access_log;
+mod answer;
 mod check;
 mod discovery;
 mod ipvs;

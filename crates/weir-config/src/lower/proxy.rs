@@ -7,7 +7,7 @@ use weir_model::{
     HashKey, Network, Ports, Protocol, Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts,
 };
 
-use super::{access_log, refuse, tls};
+use super::{access_log, answer, refuse, tls};
 use crate::address;
 use crate::catalog;
 use crate::code::Code;
@@ -26,13 +26,16 @@ const LAYER_4: [&str; 6] = [
     "persistence",
 ];
 /// Keys of a service that only a proxy can have.
-const PROXY: [&str; 9] = [
+const PROXY: [&str; 12] = [
     "tls",
     "http2",
     "protocol",
     "timeouts",
     "limits",
     "forwarded",
+    "connect",
+    "error_pages",
+    "compression",
     "trusted",
     "proxy_protocol",
     "access_log",
@@ -110,7 +113,10 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
     }
     proxy.tls = tls::service(sink, &view);
     proxy.http2 = view.flag(sink, "http2").unwrap_or(true);
-    proxy.forwarded = view.flag(sink, "forwarded").unwrap_or(true);
+    proxy.forwarded = answer::forwarded(sink, &view);
+    proxy.connect = view.flag(sink, "connect").unwrap_or(false);
+    proxy.error_pages = answer::error_pages(sink, &view);
+    proxy.compression = answer::compression(sink, &view);
     proxy.trusted = trusted(sink, &view);
     proxy.proxy_protocol = view.flag(sink, "proxy_protocol").unwrap_or(false);
     proxy.access_log = access_log::access_log(sink, &view);
@@ -147,6 +153,7 @@ fn timeouts(sink: &mut Sink<'_>, view: &View<'_, '_>) -> ProxyTimeouts {
         connect: view.duration(sink, "connect").unwrap_or(default.connect),
         server: view.duration(sink, "server").unwrap_or(default.server),
         tunnel: view.duration(sink, "tunnel").unwrap_or(default.tunnel),
+        total: view.duration(sink, "total"),
     }
 }
 
@@ -168,6 +175,9 @@ fn limits(sink: &mut Sink<'_>, view: &View<'_, '_>) -> ProxyLimits {
         concurrent: view
             .integer(sink, "concurrent")
             .unwrap_or(default.concurrent),
+        retry_budget: view
+            .integer(sink, "retry_budget")
+            .unwrap_or(default.retry_budget),
     }
 }
 

@@ -4,7 +4,7 @@ mod edit;
 
 use std::ops::Range;
 
-use weir_model::{HostPattern, Route, RouteAction};
+use weir_model::{HostPattern, PathRegex, Route, RouteAction};
 
 use crate::catalog;
 use crate::code::Code;
@@ -52,18 +52,22 @@ fn route(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option<Lowe
     let path = view
         .text(sink, "path")
         .and_then(|(text, span)| path(sink, text, span));
+    let path_regex = view
+        .text(sink, "path_regex")
+        .and_then(|(text, span)| path_regex(sink, text, span));
     let methods = methods(sink, &view);
     let headers = headers(sink, &view);
     let queries = edit::pairs(sink, &view, "query");
     let cookies = edit::pairs(sink, &view, "cookie");
     let sources = edit::sources(sink, &view);
-    let edits = edit::edits(sink, &view);
+    let edits = edit::edits(sink, &view, path_regex.as_ref());
     let action = action(sink, &view, &place);
     let (service, span) = view.text(sink, "service")?;
     Some(LoweredRoute {
         route: Route {
             host,
             path,
+            path_regex,
             methods,
             headers,
             queries,
@@ -130,6 +134,19 @@ fn path(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> 
         return None;
     }
     Some(text.to_owned())
+}
+
+fn path_regex(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<PathRegex> {
+    match PathRegex::new(text) {
+        Ok(regex) => Some(regex),
+        Err(error) => {
+            sink.push(
+                Diagnostic::new(Code::BadText, span, format!("no expression: {error}"))
+                    .fix("write one of the crate `regex`, in single quotes: '^/img/[0-9]+$'"),
+            );
+            None
+        }
+    }
 }
 
 fn methods(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<String> {

@@ -99,6 +99,7 @@ impl Request {
             head: proxy.limits.head as usize,
             target: proxy.limits.head as usize / 2,
             fields: proxy.limits.fields as usize,
+            connect: proxy.connect,
         };
         let head = self.head.as_bytes();
         let mut fields = Vec::new();

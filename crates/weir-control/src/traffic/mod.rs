@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use weir_health::{Known, Standing, Suspended};
+use weir_health::{Known, Standing, State, Suspended};
 use weir_model::{Desired, Pool, Protocol, Server};
 use weir_netlink::Event;
 use weir_sys::{Capabilities, Capability, Channel};
@@ -233,6 +233,16 @@ impl Traffic {
         let (weighed, _) = self.standings.weigh(pool, &base);
         for (server, weighed) in pool.servers.iter().zip(weighed) {
             let weight = Some(weighed.effective).filter(|weight| *weight != server.weight);
+            // An operator's 0 quiesces: who belongs to the server still comes. Down and drained are another matter.
+            let stands = self.standings.get(&pool.name, &server.name);
+            let is_up = stands.is_none_or(|standing| standing.state != State::Down);
+            let quiesced = match words.get(&pool.name, &server.name) {
+                Some(Word::Drain | Word::Maint) => false,
+                Some(Word::Weight(weight)) => weight == 0,
+                None => server.weight == 0,
+            };
+            self.proxy
+                .keep_sticky(&pool.name, &server.name, quiesced && is_up);
             if self.proxy.has_server(&pool.name, &server.name)
                 && let Err(error) = self.proxy.set_weight(&pool.name, &server.name, weight)
             {

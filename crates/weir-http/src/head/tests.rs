@@ -180,6 +180,7 @@ fn an_absolute_target_brings_its_own_host() {
 #[test]
 fn limits_are_kept() {
     let limits = HeadLimits {
+        connect: false,
         head: 60,
         target: 10,
         fields: 2,

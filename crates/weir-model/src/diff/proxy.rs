@@ -94,6 +94,9 @@ fn edits(old: &Proxy, new: &Proxy) -> Vec<Edit> {
         .compare("timeouts.connect", t.connect, u.connect, duration)
         .compare("timeouts.server", t.server, u.server, duration)
         .compare("timeouts.tunnel", t.tunnel, u.tunnel, duration)
+        .compare("timeouts.total", t.total, u.total, |total| {
+            total.map_or("none".to_owned(), |total| duration(&total))
+        })
         .compare("limits.head", l.head, m.head, u32::to_string)
         .compare("limits.fields", l.fields, m.fields, u32::to_string)
         .compare(
@@ -118,10 +121,38 @@ fn edits(old: &Proxy, new: &Proxy) -> Vec<Edit> {
             m.concurrent,
             u32::to_string,
         )
+        .compare(
+            "limits.retry_budget",
+            l.retry_budget,
+            m.retry_budget,
+            u32::to_string,
+        )
         .compare("limits.key", &old.limit_key, &new.limit_key, |key| {
             key.to_string()
         })
-        .compare("forwarded", old.forwarded, new.forwarded, bool::to_string)
+        .compare("forwarded", old.forwarded, new.forwarded, |forwarded| {
+            forwarded.as_str().to_owned()
+        })
+        .compare("connect", old.connect, new.connect, bool::to_string)
+        .compare("error_pages", &old.error_pages, &new.error_pages, |pages| {
+            let files: Vec<&str> = pages.iter().map(|page| page.file.as_str()).collect();
+            if files.is_empty() {
+                "none".to_owned()
+            } else {
+                files.join(" ")
+            }
+        })
+        .compare(
+            "compression",
+            &old.compression,
+            &new.compression,
+            |compression| {
+                compression.as_ref().map_or("none".to_owned(), |one| {
+                    let codings: Vec<&str> = one.codings.iter().map(|it| it.as_str()).collect();
+                    codings.join(" ")
+                })
+            },
+        )
         .compare("trusted", networks(old), networks(new), String::clone)
         .compare(
             "proxy_protocol",

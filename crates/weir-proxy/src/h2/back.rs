@@ -37,6 +37,7 @@ const SEND_BUFFER: usize = 64 << 10;
 const ROUNDS: usize = 4;
 /// A request was written by us; here its head is only to be found.
 const OWN: HeadLimits = HeadLimits {
+    connect: false,
     head: 256 << 10,
     target: 256 << 10,
     fields: 4_000,
@@ -95,7 +96,7 @@ impl Back {
     /// Over a connection that was begun; nothing for `idle_ms` ends it.
     pub(crate) fn new(transport: Transport, target: &Arc<Target>, port: u16, idle_ms: u64) -> Self {
         Self {
-            line: Line::new(transport, Ready::default(), &[], Vec::new()),
+            line: Line::new(transport, Ready::default(), &[], Vec::new(), None),
             state: State::Connecting,
             streams: Vec::new(),
             target: Arc::clone(target),

@@ -17,6 +17,7 @@ use h2::{Reason, RecvStream, SendStream};
 use http::Request;
 use weir_http::{HeadLimits, head};
 
+use super::census::Census;
 use super::flow::{self, Received, context};
 use super::line::Line;
 use super::message::{self, Coding, Content};
@@ -49,6 +50,7 @@ const UNWANTED_MAX: usize = 1 << 20;
 const LEAVE_MS: u64 = 2_000;
 /// A response was judged by its session; here its head is only to be found.
 const OWN: HeadLimits = HeadLimits {
+    connect: false,
     head: 256 << 10,
     target: 0,
     fields: 4_000,
@@ -141,7 +143,14 @@ pub(crate) struct Begun {
 
 impl Front {
     pub(crate) fn new(former: Former) -> Self {
-        let line = Line::new(former.transport, former.ready, &former.input, former.first);
+        let census = Some(Census::new());
+        let line = Line::new(
+            former.transport,
+            former.ready,
+            &former.input,
+            former.first,
+            census,
+        );
         let service = &former.local.service;
         let head = u32::try_from(service.head.head).unwrap_or(u32::MAX);
         let handshake = server::Builder::new()
@@ -203,6 +212,9 @@ impl Front {
                 return self.end(errands);
             }
             let came = self.line.take_in(&mut cx.scratch);
+            if self.line.is_flooded(cx.now) {
+                self.calm();
+            }
             if !self.poll(key, cx, errands) {
                 return self.farewell(key, cx, errands);
             }
@@ -362,9 +374,14 @@ impl Front {
             self.forgiven = now;
         }
         self.resets += count;
-        if self.resets > RESETS_MAX
-            && let State::Open(connection) = &mut self.state
-        {
+        if self.resets > RESETS_MAX {
+            self.calm();
+        }
+    }
+
+    /// Ends the connection of a client that asks for too much trouble.
+    fn calm(&mut self) {
+        if let State::Open(connection) = &mut self.state {
             connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
         }
     }

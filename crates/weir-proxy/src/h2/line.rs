@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use super::census::Census;
 use super::upgrade::settings_end;
 use super::wire::{Wire, WireEnd};
 use crate::context::Ready;
@@ -22,11 +23,19 @@ pub(super) struct Line {
     /// A frame that goes behind the other side's settings, and what came until these are there.
     behind: Vec<u8>,
     early: Vec<u8>,
+    /// Of a client's frames.
+    census: Option<Census>,
 }
 
 impl Line {
     /// `input` was read from it before; `behind` goes behind the other side's settings.
-    pub(super) fn new(transport: Transport, ready: Ready, input: &[u8], behind: Vec<u8>) -> Self {
+    pub(super) fn new(
+        transport: Transport,
+        ready: Ready,
+        input: &[u8],
+        behind: Vec<u8>,
+        census: Option<Census>,
+    ) -> Self {
         let mut line = Self {
             transport,
             ready,
@@ -34,6 +43,7 @@ impl Line {
             sent: 0,
             behind,
             early: Vec::new(),
+            census,
         };
         line.put(input);
         line
@@ -41,6 +51,9 @@ impl Line {
 
     /// Hands on what came.
     fn put(&mut self, octets: &[u8]) {
+        if let Some(census) = &mut self.census {
+            census.read(octets);
+        }
         let wire = &mut *self.wire.borrow_mut();
         if self.behind.is_empty() {
             return wire.put(octets);
@@ -58,6 +71,12 @@ impl Line {
     /// The connection's end.
     pub(super) fn end(&self) -> WireEnd {
         WireEnd(Rc::clone(&self.wire))
+    }
+
+    /// Whether a client's frames ask for nothing, and are too many.
+    pub(super) fn is_flooded(&mut self, now_ms: u64) -> bool {
+        let census = self.census.as_mut();
+        census.is_some_and(|census| census.is_flood(now_ms))
     }
 
     /// Whether the other side sends no more.

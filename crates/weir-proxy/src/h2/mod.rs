@@ -5,6 +5,7 @@
 //! to requests is the same for both versions, and another framer would replace these files alone.
 
 mod back;
+mod census;
 mod flow;
 mod front;
 mod line;

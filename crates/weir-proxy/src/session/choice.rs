@@ -67,7 +67,7 @@ impl Session {
         lines(&edits.set, add);
         let to = edits.path.as_deref()?;
         let target = request.path_in(head);
-        Some(route::rewritten(to, route.path.as_deref(), target))
+        Some(route::rewritten(to, route, target))
     }
 
     /// What a response's head gets: what its route says, and what leads the client back; `room` holds what is added.
@@ -89,6 +89,7 @@ impl Session {
             add: room,
             remove: gone,
             cookie,
+            encoding: self.encoding(service),
         }
     }
 

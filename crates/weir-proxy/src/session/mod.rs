@@ -6,12 +6,14 @@
 
 mod bulk;
 mod choice;
+mod encode;
 mod handover;
 mod handshake;
 mod limit;
 mod line;
 mod preamble;
 mod record;
+mod reply;
 mod request;
 mod response;
 mod tunnel;
@@ -20,18 +22,18 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use weir_http::{Answer, Exchange};
-use weir_model::ProxyProtocol;
+use weir_http::Exchange;
+use weir_model::{Coding, ProxyProtocol};
 
 use self::bulk::Bulk;
 use crate::balance::Tried;
 use crate::context::{BODY_ROOM, Context, HEAD_ROOM, Local, Ready, token};
+use crate::encoder::Encoder;
 use crate::h2::Former;
 use crate::log::Note;
 use crate::pipe::Pipe;
 use crate::queue::Line;
 use crate::slab::Key;
-use crate::socket::{Read, Written};
 use crate::transport::Transport;
 use crate::wheel::Deadline;
 
@@ -132,6 +134,11 @@ pub(crate) struct Session {
     spoken_to: Option<SocketAddr>,
     /// When the server was asked, in nanoseconds, where somebody wants to know.
     asked: u64,
+    /// When the present request must be over.
+    until: u64,
+    /// How its response may be coded, and what codes it.
+    accepts: Option<Coding>,
+    encoder: Option<Box<Encoder>>,
     note: Option<Box<Note>>,
     /// Who ended the present exchange.
     end: [u8; 2],
@@ -194,6 +201,9 @@ impl Session {
             body: 0,
             spoken_to: None,
             asked: 0,
+            until: u64::MAX,
+            accepts: None,
+            encoder: None,
             note: None,
             end: record::WELL,
             input: Vec::new(),
@@ -301,20 +311,23 @@ impl Session {
 
     /// Moves the deadline.
     fn wait(&mut self, key: Key, cx: &mut Context, ms: u64) {
-        cx.wheel.set(&mut self.deadline, key, cx.now + ms);
+        let at = (cx.now + ms).min(self.until);
+        cx.wheel.set(&mut self.deadline, key, at);
     }
 
     /// Its deadline is over.
     pub(crate) fn expire(&mut self, key: Key, cx: &mut Context) -> Fate {
+        let over = cx.now >= self.until;
         let moved = match self.phase {
             Phase::Overhears => self.lead(key, cx, None),
             Phase::Preamble => Moved::Ends,
             Phase::Request if self.input.is_empty() => Moved::Ends,
             Phase::Queue => {
                 self.step_out();
-                self.fail(key, cx, 503)
+                self.fail(key, cx, if over { 504 } else { 503 })
             }
             Phase::Request => self.refuse(key, cx, 408),
+            Phase::Connect if over => self.fail(key, cx, 504),
             Phase::Connect => self.try_another(key, cx, 504),
             Phase::Exchange if self.exchange.is_answered() => {
                 let client = !self.exchange.request_done() || self.owes();
@@ -427,201 +440,6 @@ impl Session {
             let stays = stays && !introduced;
             let service = &self.local.service;
             cx.release(key, stays, service.idle_servers, service.timeouts.idle);
-        }
-    }
-
-    /// Sends what the client did not take. `None`: the client is gone.
-    fn flush(&mut self, cx: &mut Context) -> Option<bool> {
-        if self.stuck.is_empty() && !self.transport.holds() {
-            return self.flush_pipe(cx);
-        }
-        if !self.ready.writable {
-            return Some(false);
-        }
-        match self.transport.write(&self.stuck[self.taken..]) {
-            Written::Broken => None,
-            Written::Some(octets) => {
-                self.taken += octets;
-                if self.taken == self.stuck.len() {
-                    // Memory only while it is needed.
-                    cx.recycle(std::mem::take(&mut self.stuck));
-                    self.taken = 0;
-                    if !self.transport.holds() {
-                        return self.flush_pipe(cx);
-                    }
-                }
-                self.ready.writable = !self.owes();
-                Some(self.ready.writable)
-            }
-        }
-    }
-
-    /// Sends to the client, head and body; what it does not take is kept. Whether the client is still there.
-    fn deliver(&mut self, cx: &mut Context, head: &mut Vec<u8>, body: &[u8]) -> bool {
-        /// Up to here one copy is cheaper than a second part of a call.
-        const JOINED_MAX: usize = 4096;
-        let total = head.len() + body.len();
-        if total == 0 {
-            return true;
-        }
-        self.count_out(total);
-        self.local
-            .service
-            .counters
-            .of(cx.worker)
-            .bytes_out
-            .add(total as u64);
-        if let Some(upstream) = cx.upstreams.get(self.server) {
-            upstream
-                .target
-                .counters
-                .of(cx.worker)
-                .bytes_out
-                .add(total as u64);
-        }
-        let mut body = body;
-        if !head.is_empty() && body.len() <= JOINED_MAX {
-            head.extend_from_slice(body);
-            body = &[];
-        }
-        if !self.stuck.is_empty() || !self.ready.writable {
-            self.stuck.extend_from_slice(head);
-            self.stuck.extend_from_slice(body);
-            return true;
-        }
-        let written = match (head.is_empty(), body.is_empty()) {
-            (_, true) => self.transport.write(head),
-            (true, _) => self.transport.write(body),
-            _ => self.transport.write_both(head, body),
-        };
-        match written {
-            Written::Broken => false,
-            Written::Some(octets) => {
-                if octets == total && !self.transport.holds() {
-                    self.room = (self.room * 2).min(self.widest());
-                    return true;
-                }
-                self.ready.writable = false;
-                self.room = (self.room / 2).max(HEAD_ROOM);
-                if octets < total {
-                    self.stuck = cx.large();
-                    let in_head = octets.min(head.len());
-                    self.stuck.extend_from_slice(&head[in_head..]);
-                    self.stuck.extend_from_slice(&body[octets - in_head..]);
-                }
-                true
-            }
-        }
-    }
-
-    /// Answers a request that is not understood; where the next one begins nobody knows.
-    fn refuse(&mut self, key: Key, cx: &mut Context, status: u16) -> Moved {
-        self.exchange = Exchange::idle();
-        self.fail(key, cx, status)
-    }
-
-    /// Answers in the server's place, or ends where that cannot be.
-    fn fail(&mut self, key: Key, cx: &mut Context, status: u16) -> Moved {
-        self.blame_for(status);
-        self.leave_server(cx, false);
-        let http = self.local.service.protocol == ProxyProtocol::Http;
-        self.local.service.counters.of(cx.worker).errors.add(1);
-        if !http || self.exchange.is_answered() {
-            return Moved::Ends;
-        }
-        let stays = self.exchange.client_could_stay() && !self.is_last(cx);
-        let answer = Answer {
-            close: !stays,
-            to_head: self.exchange.to_head(),
-            http10: self.exchange.is_http10(),
-            ..Answer::closing(status)
-        };
-        self.send_answer(key, cx, &answer)
-    }
-
-    /// Answers where a route says so.
-    fn answer_route(
-        &mut self,
-        key: Key,
-        cx: &mut Context,
-        status: u16,
-        location: Option<&[u8]>,
-        body: &str,
-    ) -> Moved {
-        self.blame(*b"LR");
-        let stays = self.exchange.client_could_stay() && !self.is_last(cx);
-        let answer = Answer {
-            status,
-            location,
-            body: (!body.is_empty()).then_some(body.as_bytes()),
-            close: !stays,
-            to_head: self.exchange.to_head(),
-            http10: self.exchange.is_http10(),
-        };
-        self.send_answer(key, cx, &answer)
-    }
-
-    fn send_answer(&mut self, key: Key, cx: &mut Context, answer: &Answer<'_>) -> Moved {
-        let mut out = std::mem::take(&mut cx.out);
-        out.clear();
-        answer.write(&mut out);
-        let there = self.deliver(cx, &mut out, &[]);
-        cx.out = out;
-        if there {
-            self.record(cx, answer.status);
-            self.after_response(key, cx, !answer.close)
-        } else {
-            Moved::Ends
-        }
-    }
-
-    /// The response is delivered, or kept for a slow client: the next request, or the end.
-    fn after_response(&mut self, key: Key, cx: &mut Context, stays: bool) -> Moved {
-        cx.recycle(std::mem::take(&mut self.request));
-        self.sent = 0;
-        self.replayable = false;
-        self.chosen = false;
-        self.served = true;
-        let timeouts = self.local.service.timeouts;
-        if stays {
-            self.phase = Phase::Request;
-            let ms = if self.input.is_empty() {
-                timeouts.idle
-            } else {
-                timeouts.request
-            };
-            self.wait(key, cx, ms);
-        } else {
-            self.phase = Phase::Farewell;
-            self.wait(key, cx, timeouts.client);
-        }
-        Moved::On
-    }
-
-    /// Sends the rest, then ends so that the client can read it all: closing with something unread would reset.
-    fn farewell(&mut self, key: Key, cx: &mut Context) -> Moved {
-        match self.flush(cx) {
-            None => return Moved::Ends,
-            Some(false) => return Moved::Waits,
-            Some(true) => {}
-        }
-        if !self.told_end {
-            let quiet = self.exchange.request_done() && self.exchange.is_answered();
-            if quiet && self.input.is_empty() && !self.ready.readable {
-                self.transport.part();
-                return Moved::Ends;
-            }
-            self.told_end = true;
-            self.transport.finish();
-            self.wait(key, cx, LINGER_MS);
-        }
-        if !self.ready.readable && self.watched {
-            return Moved::Waits;
-        }
-        match self.transport.read(&mut self.ready, &mut cx.scratch) {
-            Read::Some(_) => Moved::On,
-            Read::Blocked => Moved::Waits,
-            Read::End | Read::Broken => Moved::Ends,
         }
     }
 }

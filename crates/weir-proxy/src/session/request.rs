@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use weir_http::head::{self, head_end};
-use weir_http::{Client, Exchange, RequestEdit, route, write_request};
-use weir_model::{ProxyProtocol, RouteAction, SchedulerKind};
+use weir_http::{Client, Exchange, Request, RequestEdit, encoding, route, write_request};
+use weir_model::{Forwarded, ProxyProtocol, RouteAction, SchedulerKind};
 use weir_sys::{Clock, now_ns};
 
 use super::choice::hash_of;
@@ -94,6 +94,9 @@ impl Session {
                 self.looked = octets.len();
                 return Moved::On;
             }
+            Err(_) if self.may_switch() && !self.served && head::is_other_protocol(octets) => {
+                return Moved::Ends;
+            }
             Err(refusal) => {
                 self.begin_note(cx);
                 return self.refuse(key, cx, refusal.request_status());
@@ -114,7 +117,11 @@ impl Session {
         counters.requests.add(1);
         counters.bytes_in.add((head.len() + body) as u64);
         self.note_request(cx, head, &request, body);
+        local.budget.earn(service.retry_percent);
         (self.pool, self.route) = (0, None);
+        if service.timeouts.total > 0 {
+            self.until = cx.now + service.timeouts.total;
+        }
         if let Some(status) = self.admit(head, &request, &cx.fields) {
             self.exchange = exchange;
             self.keep(cx, &rest[body..]);
@@ -139,14 +146,10 @@ impl Session {
                 (RouteAction::Pool(_) | RouteAction::Split(_), None) => {}
             }
         }
-        let client = service.forwarded.then(|| Client {
-            address: self.peer.ip(),
-            secure: self.transport.is_secure(),
-            trusted: service
-                .trusted
-                .iter()
-                .any(|network| network.contains(self.peer.ip())),
-        });
+        self.accepts = service
+            .compression
+            .as_ref()
+            .and_then(|rules| encoding::negotiate(head, &cx.fields, &rules.codings));
         let targets = &service.pools[self.pool];
         if targets.scheduler.kind == SchedulerKind::Hash {
             self.hash = hash_of(&targets.hash_key, self.peer, head, &request, &cx.fields);
@@ -159,8 +162,9 @@ impl Session {
         let path = self.edit_request(head, &request, &mut cx.fields, &mut add);
         let edit = RequestEdit {
             add: &add,
-            client,
+            client: self.introduction(),
             host: service.host.as_bytes(),
+            version: self.version(&request),
             path: path.as_deref(),
             close: service.idle_servers == 0,
         };
@@ -175,6 +179,30 @@ impl Session {
         self.attempts = 0;
         self.fresh = false;
         self.connect(key, cx)
+    }
+
+    /// What servers are told of the client.
+    fn introduction(&self) -> Option<Client> {
+        let service = &self.local.service;
+        let address = self.peer.ip();
+        (service.forwarded != Forwarded::Off).then(|| Client {
+            address,
+            secure: self.transport.is_secure(),
+            trusted: service
+                .trusted
+                .iter()
+                .any(|network| network.contains(address)),
+            by: service.forwarded,
+        })
+    }
+
+    /// The version that the client speaks, for `Via`.
+    const fn version(&self, request: &Request) -> &'static str {
+        match request.http10 {
+            _ if self.is_stream() => "2",
+            true => "1.0",
+            false => "1.1",
+        }
     }
 
     /// Keeps what belongs to a later request.
@@ -349,6 +377,9 @@ impl Session {
             self.leave_server(cx, false);
             self.fresh = true;
             return self.connect(key, cx);
+        }
+        if !self.local.budget.spend(cx.now) {
+            return self.fail(key, cx, 502);
         }
         self.try_another(key, cx, 502)
     }

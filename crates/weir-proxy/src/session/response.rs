@@ -211,6 +211,10 @@ impl Session {
             cx.out = out;
             return self.fail(key, cx, 502);
         };
+        if !self.encode(cx, &step, &mut out) {
+            cx.out = out;
+            return self.fail(key, cx, 502);
+        }
         let there = self.deliver(cx, &mut out, &octets[step.forward]);
         cx.out = out;
         if !there {
@@ -248,7 +252,13 @@ impl Session {
 
     pub(super) fn server_ended(&mut self, key: Key, cx: &mut Context) -> Moved {
         match self.exchange.server_end() {
-            ServerEnd::Complete => self.finish(key, cx, false),
+            ServerEnd::Complete => {
+                let mut rest = Vec::new();
+                if !self.end_encoding(&mut rest) || !self.deliver(cx, &mut rest, &[]) {
+                    return Moved::Ends;
+                }
+                self.finish(key, cx, false)
+            }
             ServerEnd::Unanswered => self.server_broke(key, cx),
             // The client sees by the end of its connection that something is missing.
             ServerEnd::Truncated => {
@@ -270,7 +280,7 @@ impl Session {
 
     /// The client's octets behind its request belong to the new protocol.
     fn become_tunnel(&mut self, key: Key, cx: &mut Context) -> Moved {
-        self.phase = Phase::Tunnel;
+        (self.phase, self.until) = (Phase::Tunnel, u64::MAX);
         self.request = std::mem::take(&mut self.input);
         self.sent = 0;
         let ms = self.local.service.timeouts.tunnel;

@@ -31,7 +31,7 @@ pub struct Doubt {
 }
 
 /// Looks at every file that `desired` names for TLS, as of `now`.
-pub fn inspect(desired: &Desired, now: SystemTime) -> Vec<Doubt> {
+pub(crate) fn inspect(desired: &Desired, now: SystemTime) -> Vec<Doubt> {
     let now = now
         .duration_since(SystemTime::UNIX_EPOCH)
         .map_or(0, |since| {

@@ -20,7 +20,8 @@ pub(crate) use back::Back;
 pub use certificate::CertificateError;
 pub(crate) use channel::{Channel, Handshake};
 pub(crate) use front::{config, tickets};
-pub use inspect::{Doubt, inspect};
+pub use inspect::Doubt;
+pub(crate) use inspect::inspect;
 
 const BOTH: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
 const NEWEST: &[&SupportedProtocolVersion] = &[&TLS13];

@@ -92,7 +92,7 @@ fn requests_come_by_http2_with_tls_and_without() {
     assert!(said.starts_with("HTTP/1.1 200"), "{said}");
 }
 
-/// The whole suite, over TLS: without, what is no preface is taken for HTTP/1 and answered so, as it should be.
+/// The whole suite, over TLS and without.
 #[test]
 fn h2spec_finds_nothing_wrong() {
     let directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("h2spec");
@@ -114,27 +114,125 @@ fn h2spec_finds_nothing_wrong() {
     authority.sign("one", "IP:127.0.0.1", 30);
     let origin = Origin::start("o");
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
-    let seat = Seat::start("http", &[origin.address()], &tls);
-    let output = Command::new(directory.join("h2spec"))
-        .args([
-            "-t",
-            "-k",
-            "-h",
-            "127.0.0.1",
-            "-p",
-            &seat.listen.port().to_string(),
-        ])
-        .output()
-        .expect("h2spec runs");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let summary = text
-        .lines()
-        .rfind(|line| line.contains(" tests, "))
-        .unwrap_or_default();
-    assert_eq!(
-        summary, "145 tests, 145 passed, 0 skipped, 0 failed",
-        "{text}"
-    );
+    let whole = |more: &str, flags: &[&str]| {
+        let seat = Seat::start("http", &[origin.address()], more);
+        let output = Command::new(directory.join("h2spec"))
+            .args(flags)
+            .args(["-h", "127.0.0.1", "-p", &seat.listen.port().to_string()])
+            .output()
+            .expect("h2spec runs");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let summary = text
+            .lines()
+            .rfind(|line| line.contains(" tests, "))
+            .unwrap_or_default();
+        assert_eq!(
+            summary, "145 tests, 145 passed, 0 skipped, 0 failed",
+            "{flags:?} {text}"
+        );
+    };
+    // It mostly waits.
+    std::thread::scope(|scope| {
+        scope.spawn(|| whole(&tls, &["-t", "-k"]));
+        whole("", &[]);
+    });
+}
+
+/// A frame of HTTP/2 as its octets.
+fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+    let mut frame = u32::try_from(payload.len()).expect("short").to_be_bytes()[1..].to_vec();
+    frame.extend_from_slice(&[kind, flags, 0, 0, 0, stream]);
+    frame.extend_from_slice(payload);
+    frame
+}
+
+/// Sends the same frames again and again, and reads nothing or all that comes; what it was told by GOAWAY, if it was.
+fn flood(listen: SocketAddr, opening: &[u8], again: &[u8], reads: bool) -> Option<u32> {
+    let mut stream = TcpStream::connect(listen).expect("somebody listens");
+    let limit = Some(Duration::from_secs(5));
+    stream.set_read_timeout(limit).expect("set");
+    stream.set_write_timeout(limit).expect("set");
+    let mut reader = stream.try_clone().expect("a descriptor");
+    let told = std::thread::spawn(move || {
+        let mut all = Vec::new();
+        let mut room = vec![0; 1 << 16];
+        while reads && let Ok(octets @ 1..) = reader.read(&mut room) {
+            all.extend_from_slice(&room[..octets]);
+        }
+        goaway(&all)
+    });
+    let mut text = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    text.extend(frame(4, 0, 0, &[]));
+    text.extend_from_slice(opening);
+    let burst = again.repeat(100);
+    let _ = stream.write_all(&text);
+    // A hundred times what is forgiven, or until nobody takes more.
+    for _ in 0..1_000 {
+        if stream.write_all(&burst).is_err() {
+            break;
+        }
+    }
+    told.join().expect("no panic")
+}
+
+/// The error of the last GOAWAY among frames.
+fn goaway(mut frames: &[u8]) -> Option<u32> {
+    let mut found = None;
+    while let Some(header) = frames.get(..9) {
+        let length = usize::from(header[1]) << 8 | usize::from(header[2]);
+        let end = (9 + length).min(frames.len());
+        if header[3] == 7
+            && let Some(code) = frames.get(13..17)
+        {
+            found = code.try_into().ok().map(u32::from_be_bytes);
+        }
+        frames = &frames[end..];
+    }
+    found
+}
+
+#[test]
+fn floods_of_frames_that_ask_for_nothing_are_ended() {
+    const CALM: u32 = 11;
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    let resident = || {
+        let pids = fs::read_to_string(format!("/proc/{0}/task/{0}/children", seat.child.id()));
+        let pids = pids.expect("the daemon lives");
+        let pid = pids.split_whitespace().next().expect("a child").to_owned();
+        let text = fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.split_whitespace().next());
+        kib.and_then(|kib| kib.parse::<u64>().ok()).expect("a size")
+    };
+    let before = resident();
+    // A head that goes on for ever, without and with content in its pieces.
+    let head = frame(1, 1, 1, &[0x82]);
+    let settings = [0, 3, 0, 0, 0, 100];
+    for (name, opening, again) in [
+        ("SETTINGS", Vec::new(), frame(4, 0, 0, &settings)),
+        ("empty SETTINGS", Vec::new(), frame(4, 0, 0, &[])),
+        ("PING", Vec::new(), frame(6, 0, 0, b"12345678")),
+        ("PRIORITY", Vec::new(), frame(2, 0, 3, &[0, 0, 0, 0, 1])),
+        ("unknown", Vec::new(), frame(0x77, 0, 0, b"x")),
+        ("CONTINUATION", head.clone(), frame(9, 0, 1, &[])),
+        ("full CONTINUATION", head, frame(9, 0, 1, &[0x84; 16])),
+    ] {
+        let told = flood(seat.listen, &opening, &again, true);
+        // Of a head without an end the framer may have had enough before.
+        let early = name.ends_with("CONTINUATION") && told != Some(0);
+        assert!(early || told == Some(CALM), "{name}: {told:?}");
+        flood(seat.listen, &opening, &again, false);
+        assert!(
+            Client::connect(seat.listen)
+                .ask(GET)
+                .0
+                .starts_with("HTTP/1.1 200"),
+            "others are served after {name}"
+        );
+    }
+    let after = resident();
+    assert!(after < before + 16_384, "{before} KiB, then {after} KiB");
 }
 
 /// A runtime on this thread, with a deadline for everything.

@@ -366,3 +366,32 @@ fn large_bodies_come_through_whole_in_both_directions() {
     thread.join().expect("no panics");
     assert!(got == sent, "{} of {}", got.len(), sent.len());
 }
+
+#[test]
+fn a_server_of_weight_0_keeps_the_clients_it_has_and_a_drained_one_does_not() {
+    let (one, two) = (Origin::start("one"), Origin::start("two"));
+    let sticky = "scheduler = \"rr\"\nsticky = { cookie = \"SRV\" }";
+    let seat = seat("http", &format!("{}\n{sticky}", servers(&[&one, &two])), "");
+    let mut client = Client::connect(seat.listen);
+    let (head, body) = client.ask(GET);
+    let sign = head
+        .lines()
+        .find_map(|line| line.strip_prefix("Set-Cookie: SRV="))
+        .and_then(|cookie| cookie.split(';').next())
+        .expect("a cookie");
+    let known = format!("GET / HTTP/1.1\r\nHost: a\r\nCookie: SRV={sign}\r\n\r\n");
+    let (first, address) = match name(&body).as_str() {
+        "one" => ("one", one.address()),
+        _ => ("two", two.address()),
+    };
+    let server = format!("p/{address}");
+    let (done, said) = seat.weir(&["server", &server, "weight", "0"]);
+    assert!(done, "{said}");
+    for _ in 0..4 {
+        assert_eq!(name(&client.ask(&known).1), first);
+        assert_ne!(name(&client.ask(GET).1), first);
+    }
+    let (done, said) = seat.weir(&["server", &server, "drain"]);
+    assert!(done, "{said}");
+    assert_ne!(name(&client.ask(&known).1), first);
+}

@@ -134,3 +134,40 @@ fn so_many_requests_at_once_and_bodies_no_longer_than_allowed() {
     let (head, _) = second.ask(&post("Content-Length: 11\r\n\r\n01234567890"));
     assert!(head.starts_with("HTTP/1.1 413 "), "{head}");
 }
+
+#[test]
+fn expressions_choose_and_rewrite() {
+    let (a, b) = (Origin::start("a"), Origin::start("b"));
+    let routes = [
+        route("path_regex = '^/users/([0-9]+)(/.*)?$'\npool = \"b\"\nrewrite = \"/u{2}/{1}\""),
+        route("path_regex = '(?i)\\.(png|gif)$'\nstatus = 404"),
+    ];
+    let seat = seat(&a, &b, "", &routes.concat());
+    let mut client = Client::connect(seat.listen);
+    let mut ask = |target: &str| {
+        let (head, body) = client.ask(&format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n"));
+        (head, String::from_utf8_lossy(&body).into_owned())
+    };
+    let (_, seen) = ask("/users/17/x?y=/users/18");
+    assert!(
+        seen.starts_with("b\nGET /u/x/17?y=/users/18 HTTP/1.1\r\n"),
+        "{seen}"
+    );
+    assert!(ask("/users/x").1.starts_with("a\n"));
+    assert!(ask("/img/A.PNG?v=1").0.starts_with("HTTP/1.1 404 "));
+    assert!(ask("/img/A.PNG.html").1.starts_with("a\n"));
+    let (done, told) = seat.weir(&[
+        "explain",
+        "--request",
+        &format!("GET http://{}/users/1", seat.listen),
+    ]);
+    assert!(done && told.contains("pool b"), "{told}");
+    let file = seat.directory.join("wrong.toml");
+    let text = std::fs::read_to_string(seat.directory.join("weir.toml")).expect("it is there");
+    std::fs::write(&file, text.replace("([0-9]+)(", "([0-9]+(")).expect("written");
+    let (done, said) = seat.weir(&["check", "-c", file.to_str().expect("plain")]);
+    assert!(
+        !done && said.contains("no expression: unclosed group"),
+        "{said}"
+    );
+}

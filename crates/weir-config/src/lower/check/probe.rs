@@ -247,7 +247,11 @@ fn expect<'a, 't>(sink: &mut Sink<'_>, view: &View<'a, 't>, keys: &[&str]) -> Op
 }
 
 /// `"200-299,304"` or `200`.
-fn status(sink: &mut Sink<'_>, item: &Item<'_>, kind: &Kind) -> Option<Vec<(u16, u16)>> {
+pub(in crate::lower) fn status(
+    sink: &mut Sink<'_>,
+    item: &Item<'_>,
+    kind: &Kind,
+) -> Option<Vec<(u16, u16)>> {
     let text = match &item.value {
         Value::Text(text) => text.as_ref().to_owned(),
         Value::Integer(Some(code)) => code.to_string(),

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use weir_model::{Network, RouteEdits};
+use weir_model::{Network, PathRegex, RouteEdits};
 
 use crate::address;
 use crate::code::Code;
@@ -92,11 +92,15 @@ pub(super) fn split(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec<(Str
     Some(parts)
 }
 
-pub(super) fn edits(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RouteEdits {
+pub(super) fn edits(
+    sink: &mut Sink<'_>,
+    view: &View<'_, '_>,
+    regex: Option<&PathRegex>,
+) -> RouteEdits {
     let edits = RouteEdits {
         path: view
             .text(sink, "rewrite")
-            .and_then(|(text, span)| path(sink, text, span)),
+            .and_then(|(text, span)| path(sink, text, span, regex)),
         set: fields(sink, view, "set_header"),
         remove: names(sink, view, "remove_header"),
         set_response: fields(sink, view, "set_response_header"),
@@ -123,8 +127,17 @@ pub(super) fn edits(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RouteEdits {
     edits
 }
 
-fn path(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> {
-    let plain = text.replace("{path}", "").replace("{rest}", "");
+fn path(
+    sink: &mut Sink<'_>,
+    text: &str,
+    span: &Range<usize>,
+    regex: Option<&PathRegex>,
+) -> Option<String> {
+    let mut plain = text.replace("{path}", "").replace("{rest}", "");
+    let groups = regex.map_or(0, PathRegex::group_count);
+    for group in 1..=groups.min(PathRegex::GROUPS) {
+        plain = plain.replace(&format!("{{{group}}}"), "");
+    }
     let begins = text.starts_with('/') || text.starts_with("{path}");
     let sent = |octet: u8| octet.is_ascii_graphic() && !b"{}?#".contains(&octet);
     if begins && plain.bytes().all(sent) {
@@ -137,7 +150,8 @@ fn path(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> 
             format!("no path is `{}`", text.escape_debug()),
         )
         .cause(
-            "`{path}` is the request's, `{rest}` what stood behind the fixed beginning of `path`",
+            "`{path}` is the request's, `{rest}` what stood behind the fixed beginning of `path`, `{1}` what the first group of \
+             `path_regex` found",
         )
         .fix("write a path such as \"/v2/{rest}\"; the query stays as it is"),
     );

@@ -1,0 +1,129 @@
+//! `forwarded`, `error_pages` and `compression` of a proxy service.
+
+use weir_model::{Coding, Compression, ErrorPage, Forwarded};
+
+use super::check::status;
+use crate::catalog;
+use crate::code::Code;
+use crate::diagnostic::Diagnostic;
+use crate::key::Kind;
+use crate::tree::{Item, Table, Value};
+use crate::view::{Sink, View, text, wrong_type};
+
+pub(super) fn forwarded(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Forwarded {
+    let Some((entry, _)) = view.get("forwarded") else {
+        return Forwarded::default();
+    };
+    match &entry.item.value {
+        Value::Text(_) => view
+            .choice(sink, "forwarded", &Forwarded::ALL, Forwarded::as_str)
+            .unwrap_or_default(),
+        _ if view.flag(sink, "forwarded") == Some(false) => Forwarded::Off,
+        _ => Forwarded::Customary,
+    }
+}
+
+pub(super) fn error_pages(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<ErrorPage> {
+    let mut pages = Vec::new();
+    for item in view.list(sink, "error_pages").unwrap_or_default() {
+        match &item.value {
+            Value::Table(table) => pages.extend(error_page(sink, item, table)),
+            _ => sink.push(wrong_type(item, &Kind::Table(&catalog::ERROR_PAGE))),
+        }
+    }
+    pages
+}
+
+fn error_page(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option<ErrorPage> {
+    let view = View::open(sink, &catalog::ERROR_PAGE, table, &item.span);
+    let codes = view
+        .get("status")
+        .and_then(|(entry, kind)| status(sink, &entry.item, kind));
+    let (file, span) = view.text(sink, "file")?;
+    if !file.starts_with('/') || file.contains('\0') {
+        sink.push(
+            Diagnostic::new(Code::BadText, span, "`file` is no absolute path")
+                .cause("the daemon's own directory is nobody's choice")
+                .fix("write it from the root, as in \"/etc/weir/sorry.html\""),
+        );
+        return None;
+    }
+    Some(ErrorPage {
+        status: codes?,
+        file: file.to_owned(),
+        source: sink.lines.source(span.start),
+    })
+}
+
+pub(super) fn compression(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Compression> {
+    let (entry, _) = view.get("compression")?;
+    let Value::Table(table) = &entry.item.value else {
+        let on = view.flag(sink, "compression") == Some(true);
+        return on.then(Compression::default);
+    };
+    let view = View::open(sink, &catalog::COMPRESSION, table, &entry.key_span);
+    let default = Compression::default();
+    Some(Compression {
+        codings: codings(sink, &view).unwrap_or(default.codings),
+        types: types(sink, &view).unwrap_or(default.types),
+        minimum: view.integer(sink, "minimum").unwrap_or(default.minimum),
+    })
+}
+
+fn codings(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec<Coding>> {
+    let items = view.list(sink, "codings")?;
+    let (_, kind) = view.get("codings")?;
+    let Kind::List(kind) = kind else { return None };
+    let mut codings = Vec::new();
+    for item in items {
+        let Some(word) = crate::view::word(sink, item, kind) else {
+            continue;
+        };
+        let coding = Coding::ALL
+            .into_iter()
+            .find(|coding| coding.as_str() == word);
+        codings.extend(coding.filter(|coding| !codings.contains(coding)));
+    }
+    if items.is_empty() {
+        nothing(sink, view, "codings");
+    }
+    Some(codings)
+}
+
+fn types(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec<String>> {
+    let items = view.list(sink, "types")?;
+    let mut types = Vec::new();
+    for item in items {
+        let Some((kind, span)) = text(sink, item, &Kind::Words("a media type")) else {
+            continue;
+        };
+        let octets = kind.strip_suffix('*').unwrap_or(kind);
+        let token = |octet: u8| octet.is_ascii_alphanumeric() || b"!#$&-^_.+/".contains(&octet);
+        if !kind.contains('/') || !octets.bytes().all(token) {
+            let message = format!("no media type is called `{}`", kind.escape_debug());
+            sink.push(
+                Diagnostic::new(Code::BadText, span, message)
+                    .fix("write \"text/html\", or \"text/*\""),
+            );
+            continue;
+        }
+        types.push(kind.to_ascii_lowercase());
+    }
+    if items.is_empty() {
+        nothing(sink, view, "types");
+    }
+    Some(types)
+}
+
+fn nothing(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) {
+    if let Some((entry, _)) = view.get(key) {
+        sink.push(
+            Diagnostic::new(
+                Code::EmptyList,
+                &entry.item.span,
+                "nothing would be compressed",
+            )
+            .fix("name one, or write compression = false"),
+        );
+    }
+}

@@ -1,0 +1,279 @@
+//! Whether a response is to be compressed, and by which coding (RFC 9110 sections 12.5.3 and 8.4).
+//!
+//! What compresses is the driver's; here is what both sides of it must be told.
+
+use weir_model::{Coding, Compression};
+
+use crate::field::{Field, Name};
+use crate::head::{Framing, Response};
+use crate::octet::trim;
+
+/// A quality in thousandths.
+type Quality = u16;
+const BEST: Quality = 1_000;
+
+/// The coding that the client likes best of those that are made, in their order where it likes several as much. `None` where it
+/// asks for none of them, or likes the content as it is better.
+pub fn negotiate(head: &[u8], fields: &[Field], made: &[Coding]) -> Option<Coding> {
+    let mut liked = [None::<Quality>; Coding::ALL.len()];
+    let (mut rest, mut identity) = (None, None);
+    for field in fields {
+        if field.name != Name::Other
+            || !field.name_in(head).eq_ignore_ascii_case(b"accept-encoding")
+        {
+            continue;
+        }
+        for member in field.value_in(head).split(|octet| *octet == b',') {
+            let (name, quality) = preference(member);
+            let known = Coding::ALL
+                .iter()
+                .position(|coding| is_called(*coding, name));
+            match known {
+                Some(at) => liked[at] = Some(quality),
+                None if name == b"*" => rest = Some(quality),
+                None if name.eq_ignore_ascii_case(b"identity") => identity = Some(quality),
+                None => {}
+            }
+        }
+    }
+    let of = |coding: &Coding| liked[*coding as usize].or(rest).unwrap_or(0);
+    // The last of equals is the first in the list.
+    let best = made.iter().rev().max_by_key(|coding| of(coding))?;
+    let quality = of(best);
+    (quality > 0 && identity.is_none_or(|identity| identity <= quality)).then_some(*best)
+}
+
+fn is_called(coding: Coding, name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(coding.as_str().as_bytes())
+        || (coding == Coding::Gzip && name.eq_ignore_ascii_case(b"x-gzip"))
+}
+
+/// `gzip;q=0.5`; a quality that is none counts as 0, so that nothing is sent that was not clearly asked for.
+fn preference(member: &[u8]) -> (&[u8], Quality) {
+    let mut parts = member.split(|octet| *octet == b';');
+    let name = trim(parts.next().unwrap_or_default());
+    let mut quality = BEST;
+    for part in parts {
+        if let [b'q' | b'Q', b'=', value @ ..] = trim(part) {
+            quality = thousandths(value).unwrap_or(0);
+        }
+    }
+    (name, quality)
+}
+
+/// `0`, `0.5`, `1.000`: at most three decimals, at most 1.
+fn thousandths(text: &[u8]) -> Option<Quality> {
+    let (whole, rest) = text.split_first()?;
+    let decimals = match rest {
+        [] => &[][..],
+        [b'.', decimals @ ..] if decimals.len() <= 3 => decimals,
+        _ => return None,
+    };
+    let digit = |octet: u8| octet.is_ascii_digit().then(|| Quality::from(octet - b'0'));
+    let mut value = digit(*whole)?;
+    for at in 0..3 {
+        value = value * 10 + decimals.get(at).map_or(Some(0), |octet| digit(*octet))?;
+    }
+    (value <= BEST).then_some(value)
+}
+
+/// Whether the response could be compressed for some client: then its client, and every cache, learns that the answer depends
+/// on what was accepted.
+pub(crate) fn is_compressible(
+    head: &[u8],
+    response: &Response,
+    fields: &[Field],
+    rules: &Compression,
+    to_head: bool,
+) -> bool {
+    let bodiless = response.framing == Framing::None && !to_head;
+    if bodiless || response.status < 200 || matches!(response.status, 204..=206 | 304) {
+        return false;
+    }
+    let mut fits = false;
+    for field in fields {
+        let value = field.value_in(head);
+        if field.name == Name::ContentLength && is_short(value, rules.minimum) {
+            return false;
+        }
+        if field.name != Name::Other {
+            continue;
+        }
+        let name = field.name_in(head);
+        let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+        match name.len() {
+            12 if is(b"content-type") => fits = of_types(value, &rules.types),
+            // The server has done it, or sends what an octet more would make wrong.
+            16 if is(b"content-encoding") && !value.eq_ignore_ascii_case(b"identity") => {
+                return false;
+            }
+            13 if is(b"content-range") => return false,
+            11 if is(b"content-md5") || is(b"repr-digest") => return false,
+            14 if is(b"content-digest") => return false,
+            6 if is(b"digest") => return false,
+            13 if is(b"cache-control") && has_member(value, b"no-transform") => return false,
+            _ => {}
+        }
+    }
+    fits
+}
+
+fn is_short(length: &[u8], minimum: u32) -> bool {
+    let length = std::str::from_utf8(length).ok();
+    let length: Option<u64> = length.and_then(|text| text.parse().ok());
+    length.is_some_and(|length| length < u64::from(minimum))
+}
+
+/// Whether a media type, its parameters apart, is one of them.
+fn of_types(value: &[u8], types: &[String]) -> bool {
+    let kind = value.split(|octet| *octet == b';').next();
+    let kind = trim(kind.unwrap_or_default());
+    types.iter().any(|known| match known.strip_suffix('*') {
+        Some(beginning) => kind
+            .get(..beginning.len())
+            .is_some_and(|part| part.eq_ignore_ascii_case(beginning.as_bytes())),
+        None => kind.eq_ignore_ascii_case(known.as_bytes()),
+    })
+}
+
+fn has_member(value: &[u8], wanted: &[u8]) -> bool {
+    let mut members = value.split(|octet| *octet == b',');
+    members.any(|member| trim(member).eq_ignore_ascii_case(wanted))
+}
+
+/// Whether a field describes the content as it was, and is left out or written anew with another one.
+pub(crate) fn goes_with_content(head: &[u8], field: &Field) -> bool {
+    let name = field.name_in(head);
+    let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+    match field.name {
+        Name::ContentLength | Name::TransferEncoding => true,
+        Name::Other => {
+            is(b"etag") || is(b"accept-ranges") || is(b"content-encoding") || is(b"trailer")
+        }
+        _ => false,
+    }
+}
+
+/// What is said of the content that `coding` makes: fields behind those that stay.
+pub(crate) fn describe(head: &[u8], fields: &[Field], coding: Coding, out: &mut Vec<u8>) {
+    let tag = |field: &&Field| {
+        field.name == Name::Other && field.name_in(head).eq_ignore_ascii_case(b"etag")
+    };
+    for field in fields.iter().filter(|field| !field.dropped).filter(tag) {
+        let value = field.value_in(head);
+        out.extend_from_slice(b"ETag: ");
+        if !value.starts_with(b"W/") {
+            // Other octets than the server's, which mean the same.
+            out.extend_from_slice(b"W/");
+        }
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(b"Content-Encoding: ");
+    out.extend_from_slice(coding.as_str().as_bytes());
+    out.extend_from_slice(b"\r\nTransfer-Encoding: chunked\r\n");
+}
+
+/// Says on what the answer depends, unless the server said it.
+pub(crate) fn vary(head: &[u8], fields: &[Field], out: &mut Vec<u8>) {
+    let said = fields.iter().any(|field| {
+        let value = field.value_in(head);
+        field.name == Name::Other
+            && field.name_in(head).eq_ignore_ascii_case(b"vary")
+            && (has_member(value, b"*") || has_member(value, b"accept-encoding"))
+    });
+    if !said {
+        out.extend_from_slice(b"Vary: Accept-Encoding\r\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::head::{self, HeadLimits};
+
+    fn agreed(lines: &str) -> Option<&'static str> {
+        let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
+        let mut fields = Vec::new();
+        head::request(text.as_bytes(), &HeadLimits::default(), &mut fields)
+            .unwrap()
+            .unwrap();
+        negotiate(text.as_bytes(), &fields, &Coding::ALL).map(Coding::as_str)
+    }
+
+    #[test]
+    fn qualities_decide_and_then_the_order() {
+        for (asked, wanted) in [
+            ("", None),
+            ("Accept-Encoding:\r\n", None),
+            ("Accept-Encoding: gzip\r\n", Some("gzip")),
+            ("Accept-Encoding: GZip\r\n", Some("gzip")),
+            ("Accept-Encoding: x-gzip\r\n", Some("gzip")),
+            ("Accept-Encoding: gzip, br, zstd\r\n", Some("zstd")),
+            (
+                "Accept-Encoding: gzip, br;q=0.9, zstd;q=0.8\r\n",
+                Some("gzip"),
+            ),
+            ("Accept-Encoding: gzip;q=0.5, br;q=0.501\r\n", Some("br")),
+            ("Accept-Encoding: gzip;q=0\r\n", None),
+            ("Accept-Encoding: gzip;q=0.000, *\r\n", Some("zstd")),
+            ("Accept-Encoding: *;q=0, br\r\n", Some("br")),
+            ("Accept-Encoding: *\r\n", Some("zstd")),
+            ("Accept-Encoding: identity\r\n", None),
+            ("Accept-Encoding: identity;q=1, gzip;q=0.5\r\n", None),
+            (
+                "Accept-Encoding: identity;q=0.5, gzip;q=1\r\n",
+                Some("gzip"),
+            ),
+            ("Accept-Encoding: identity;q=0\r\n", None),
+            ("Accept-Encoding: deflate, compress\r\n", None),
+            ("Accept-Encoding: gzip;q=1.1\r\n", None),
+            ("Accept-Encoding: gzip;q=x\r\n", None),
+            ("Accept-Encoding: gzip ; q=0.3 , br;Q=0.2\r\n", Some("gzip")),
+            (
+                "Accept-Encoding: gzip\r\nAccept-Encoding: br\r\n",
+                Some("br"),
+            ),
+        ] {
+            assert_eq!(agreed(asked), wanted, "{asked:?}");
+        }
+    }
+
+    fn fits(status: &str, lines: &str) -> bool {
+        let text = format!("HTTP/1.1 {status}\r\n{lines}\r\n");
+        let mut fields = Vec::new();
+        let response = head::response(text.as_bytes(), false, &HeadLimits::default(), &mut fields)
+            .unwrap()
+            .unwrap();
+        let rules = Compression::default();
+        is_compressible(text.as_bytes(), &response, &fields, &rules, false)
+    }
+
+    #[test]
+    fn only_whole_plain_content_of_a_known_kind_is_compressed() {
+        let html = "Content-Type: text/html; charset=utf-8\r\n";
+        let with = |more: &str| format!("{html}{more}");
+        assert!(fits("200 OK", html));
+        assert!(fits("404 Not Found", &with("Content-Length: 1024\r\n")));
+        assert!(fits("200 OK", &with("Content-Encoding: identity\r\n")));
+        assert!(fits("200 OK", "content-type: IMAGE/SVG+xml\r\n"));
+        for (status, lines) in [
+            ("200 OK", String::new()),
+            ("200 OK", "Content-Type: image/png\r\n".to_owned()),
+            ("200 OK", "Content-Type: textual/x\r\n".to_owned()),
+            ("200 OK", with("Content-Length: 1023\r\n")),
+            ("200 OK", with("Content-Encoding: br\r\n")),
+            ("200 OK", with("Cache-Control: public, No-Transform\r\n")),
+            ("200 OK", with("Content-Digest: sha-256=:x:\r\n")),
+            ("200 OK", with("Repr-Digest: sha-256=:x:\r\n")),
+            (
+                "206 Partial Content",
+                with("Content-Range: bytes 0-9/10\r\n"),
+            ),
+            ("204 No Content", html.to_owned()),
+            ("304 Not Modified", html.to_owned()),
+        ] {
+            assert!(!fits(status, &lines), "{status} {lines:?}");
+        }
+    }
+}

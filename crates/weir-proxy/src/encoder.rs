@@ -1,0 +1,187 @@
+//! Compressing a response's content on its way.
+
+use std::io::{self, Write};
+
+use brotli::enc::BrotliEncoderParams;
+use brotli::enc::writer::CompressorWriter;
+use flate2::write::GzEncoder;
+use weir_model::Coding;
+
+/// Levels that cost about as much as reading the content from a server does; better ones are for files that are compressed once.
+const GZIP_LEVEL: u32 = 4;
+const BROTLI_QUALITY: i32 = 4;
+const ZSTD_LEVEL: i32 = 3;
+/// What content is compared with, as powers of two: 256 KiB. RFC 9659 lets a client of `zstd` have 8 MiB.
+const BROTLI_WINDOW: i32 = 18;
+const ZSTD_WINDOW: u32 = 18;
+/// What brotli hands over at a time.
+const BROTLI_BUFFER: usize = 4096;
+
+/// One response's.
+pub(crate) enum Encoder {
+    Gzip(Box<GzEncoder<Vec<u8>>>),
+    Brotli(Box<CompressorWriter<Vec<u8>>>),
+    Zstd(Box<zstd::stream::write::Encoder<'static, Vec<u8>>>),
+}
+
+impl Encoder {
+    /// Before the first octet.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub(crate) fn new(coding: Coding) -> io::Result<Self> {
+        Ok(match coding {
+            Coding::Gzip => Self::Gzip(Box::new(GzEncoder::new(
+                Vec::new(),
+                flate2::Compression::new(GZIP_LEVEL),
+            ))),
+            Coding::Brotli => {
+                let params = BrotliEncoderParams {
+                    quality: BROTLI_QUALITY,
+                    lgwin: BROTLI_WINDOW,
+                    ..BrotliEncoderParams::default()
+                };
+                let writer = CompressorWriter::with_params(Vec::new(), BROTLI_BUFFER, &params);
+                Self::Brotli(Box::new(writer))
+            }
+            Coding::Zstd => {
+                let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), ZSTD_LEVEL)?;
+                encoder.window_log(ZSTD_WINDOW)?;
+                Self::Zstd(Box::new(encoder))
+            }
+        })
+    }
+
+    /// Takes content; `flushed` = the client is to be able to read all of it at once.
+    ///
+    /// # Errors
+    /// The encoder failed, and its output is worthless.
+    pub(crate) fn write(&mut self, content: &[u8], flushed: bool) -> io::Result<()> {
+        let writer: &mut dyn Write = match self {
+            Self::Gzip(encoder) => encoder,
+            Self::Brotli(encoder) => encoder,
+            Self::Zstd(encoder) => encoder,
+        };
+        writer.write_all(content)?;
+        if flushed { writer.flush() } else { Ok(()) }
+    }
+
+    /// Appends what was made, as a chunk.
+    pub(crate) fn take(&mut self, out: &mut Vec<u8>) {
+        let made = match self {
+            Self::Gzip(encoder) => encoder.get_mut(),
+            Self::Brotli(encoder) => encoder.get_mut(),
+            Self::Zstd(encoder) => encoder.get_mut(),
+        };
+        chunk(made, out);
+        made.clear();
+    }
+
+    /// Appends the rest, and the end of the body.
+    ///
+    /// # Errors
+    /// The encoder failed, and its output is worthless.
+    pub(crate) fn finish(self, out: &mut Vec<u8>) -> io::Result<()> {
+        let rest = match self {
+            Self::Gzip(encoder) => encoder.finish()?,
+            Self::Brotli(encoder) => encoder.into_inner(),
+            Self::Zstd(encoder) => encoder.finish()?,
+        };
+        chunk(&rest, out);
+        out.extend_from_slice(b"0\r\n\r\n");
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Encoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Gzip(_) => "Gzip",
+            Self::Brotli(_) => "Brotli",
+            Self::Zstd(_) => "Zstd",
+        })
+    }
+}
+
+fn chunk(data: &[u8], out: &mut Vec<u8>) {
+    // A chunk of nothing would be the last one.
+    if !data.is_empty() {
+        out.extend_from_slice(format!("{:x}\r\n", data.len()).as_bytes());
+        out.extend_from_slice(data);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use weir_http::chunk::Chunks;
+
+    use super::*;
+
+    fn content_of(coded: &[u8]) -> Vec<u8> {
+        let (mut chunks, mut content) = (Chunks::new(), Vec::new());
+        let used = chunks.scan(coded, &mut |data| content.extend_from_slice(data));
+        assert!(used == Ok(coded.len()) && chunks.is_done());
+        content
+    }
+
+    fn decoded(coding: Coding, made: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        match coding {
+            Coding::Gzip => flate2::read::GzDecoder::new(made).read_to_end(&mut out),
+            Coding::Brotli => brotli::Decompressor::new(made, 4096).read_to_end(&mut out),
+            Coding::Zstd => zstd::stream::read::Decoder::new(made)
+                .expect("memory")
+                .read_to_end(&mut out),
+        }
+        .expect("it is whole");
+        out
+    }
+
+    #[test]
+    fn what_goes_in_comes_out_whatever_the_pieces() {
+        let content: Vec<u8> = (0..60_000u32).map(|at| (at / 7 % 251) as u8).collect();
+        for coding in Coding::ALL {
+            for (step, flushed) in [(1 << 20, false), (1_000, true), (7_001, false)] {
+                let mut encoder = Encoder::new(coding).unwrap();
+                let mut out = Vec::new();
+                for piece in content.chunks(step) {
+                    encoder.write(piece, flushed).unwrap();
+                    encoder.take(&mut out);
+                }
+                encoder.finish(&mut out).unwrap();
+                let made = content_of(&out);
+                assert!(made.len() < content.len() / 4, "{coding:?}: {}", made.len());
+                assert_eq!(decoded(coding, &made), content, "{coding:?} {step}");
+            }
+            let mut out = Vec::new();
+            Encoder::new(coding).unwrap().finish(&mut out).unwrap();
+            assert_eq!(decoded(coding, &content_of(&out)), b"");
+        }
+    }
+
+    #[test]
+    fn a_flush_lets_the_client_read_what_there_is() {
+        for coding in Coding::ALL {
+            let mut encoder = Encoder::new(coding).unwrap();
+            let mut out = Vec::new();
+            encoder.write(b"now", true).unwrap();
+            encoder.take(&mut out);
+            let mut content = Vec::new();
+            Chunks::new()
+                .scan(&out, &mut |data| content.extend_from_slice(data))
+                .unwrap();
+            let mut said = [0; 3];
+            let read = match coding {
+                Coding::Gzip => flate2::read::GzDecoder::new(&content[..]).read_exact(&mut said),
+                Coding::Brotli => brotli::Decompressor::new(&content[..], 64).read_exact(&mut said),
+                Coding::Zstd => zstd::stream::read::Decoder::new(&content[..])
+                    .unwrap()
+                    .read_exact(&mut said),
+            };
+            assert!(read.is_ok() && &said == b"now", "{coding:?}");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Responses whose content is compressed on its way.
+
+use weir_http::{Encoding, Step};
+
+use super::Session;
+use crate::context::Context;
+use crate::encoder::Encoder;
+use crate::plan::Service;
+
+impl Session {
+    /// By which rules the present response may be compressed.
+    pub(super) fn encoding<'a>(&self, service: &'a Service) -> Option<Encoding<'a>> {
+        service.compression.as_ref().map(|rules| Encoding {
+            rules,
+            agreed: self.accepts,
+        })
+    }
+
+    /// Makes a coded body of the content behind the head in `out`; whether that can be done.
+    pub(super) fn encode(&mut self, cx: &Context, step: &Step, out: &mut Vec<u8>) -> bool {
+        let Some(coding) = self.exchange.recoded().filter(|_| !self.exchange.to_head()) else {
+            return true;
+        };
+        if !self.exchange.is_answered() {
+            return true;
+        }
+        if self.encoder.is_none() {
+            self.encoder = Encoder::new(coding).ok().map(Box::new);
+        }
+        let done = self.exchange.response_done();
+        // What the server does not go on with at once is not to wait for more.
+        let pauses = cx
+            .upstreams
+            .get(self.server)
+            .is_none_or(|upstream| !upstream.ready.readable);
+        let Some(encoder) = &mut self.encoder else {
+            return false;
+        };
+        let flushed = pauses && !done && out.len() > step.content;
+        let written = encoder.write(&out[step.content..], flushed);
+        out.truncate(step.content);
+        encoder.take(out);
+        if done {
+            return written.is_ok() && self.end_encoding(out);
+        }
+        written.is_ok()
+    }
+
+    /// Appends the end of a coded body, if there is one; whether that can be done.
+    pub(super) fn end_encoding(&mut self, out: &mut Vec<u8>) -> bool {
+        match self.encoder.take() {
+            Some(encoder) => encoder.finish(out).is_ok(),
+            None => true,
+        }
+    }
+}

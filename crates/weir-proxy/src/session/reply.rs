@@ -1,0 +1,222 @@
+//! What goes to the client: a server's octets, answers of Weir's own, and the end.
+
+use std::rc::Rc;
+
+use weir_http::{Answer, Exchange};
+use weir_model::ProxyProtocol;
+
+use super::{LINGER_MS, Moved, Phase, Session};
+use crate::context::{Context, HEAD_ROOM};
+use crate::page::Page;
+use crate::slab::Key;
+use crate::socket::{Read, Written};
+
+/// What a client over its rate is told to wait: rates count in requests a second.
+const RETRY_AFTER_S: u32 = 1;
+
+impl Session {
+    /// Sends what the client did not take. `None`: the client is gone.
+    pub(super) fn flush(&mut self, cx: &mut Context) -> Option<bool> {
+        if self.stuck.is_empty() && !self.transport.holds() {
+            return self.flush_pipe(cx);
+        }
+        if !self.ready.writable {
+            return Some(false);
+        }
+        match self.transport.write(&self.stuck[self.taken..]) {
+            Written::Broken => None,
+            Written::Some(octets) => {
+                self.taken += octets;
+                if self.taken == self.stuck.len() {
+                    // Memory only while it is needed.
+                    cx.recycle(std::mem::take(&mut self.stuck));
+                    self.taken = 0;
+                    if !self.transport.holds() {
+                        return self.flush_pipe(cx);
+                    }
+                }
+                self.ready.writable = !self.owes();
+                Some(self.ready.writable)
+            }
+        }
+    }
+
+    /// Sends to the client, head and body; what it does not take is kept. Whether the client is still there.
+    pub(super) fn deliver(&mut self, cx: &mut Context, head: &mut Vec<u8>, body: &[u8]) -> bool {
+        /// Up to here one copy is cheaper than a second part of a call.
+        const JOINED_MAX: usize = 4096;
+        let total = head.len() + body.len();
+        if total == 0 {
+            return true;
+        }
+        self.count_out(total);
+        self.local
+            .service
+            .counters
+            .of(cx.worker)
+            .bytes_out
+            .add(total as u64);
+        if let Some(upstream) = cx.upstreams.get(self.server) {
+            upstream
+                .target
+                .counters
+                .of(cx.worker)
+                .bytes_out
+                .add(total as u64);
+        }
+        let mut body = body;
+        if !head.is_empty() && body.len() <= JOINED_MAX {
+            head.extend_from_slice(body);
+            body = &[];
+        }
+        if !self.stuck.is_empty() || !self.ready.writable {
+            self.stuck.extend_from_slice(head);
+            self.stuck.extend_from_slice(body);
+            return true;
+        }
+        let written = match (head.is_empty(), body.is_empty()) {
+            (_, true) => self.transport.write(head),
+            (true, _) => self.transport.write(body),
+            _ => self.transport.write_both(head, body),
+        };
+        match written {
+            Written::Broken => false,
+            Written::Some(octets) => {
+                if octets == total && !self.transport.holds() {
+                    self.room = (self.room * 2).min(self.widest());
+                    return true;
+                }
+                self.ready.writable = false;
+                self.room = (self.room / 2).max(HEAD_ROOM);
+                if octets < total {
+                    self.stuck = cx.large();
+                    let in_head = octets.min(head.len());
+                    self.stuck.extend_from_slice(&head[in_head..]);
+                    self.stuck.extend_from_slice(&body[octets - in_head..]);
+                }
+                true
+            }
+        }
+    }
+
+    /// Answers a request that is not understood; where the next one begins nobody knows.
+    pub(super) fn refuse(&mut self, key: Key, cx: &mut Context, status: u16) -> Moved {
+        self.exchange = Exchange::idle();
+        self.fail(key, cx, status)
+    }
+
+    /// Answers in the server's place, or ends where that cannot be.
+    pub(super) fn fail(&mut self, key: Key, cx: &mut Context, status: u16) -> Moved {
+        self.blame_for(status);
+        self.leave_server(cx, false);
+        let http = self.local.service.protocol == ProxyProtocol::Http;
+        self.local.service.counters.of(cx.worker).errors.add(1);
+        if !http || self.exchange.is_answered() {
+            return Moved::Ends;
+        }
+        let stays = self.exchange.client_could_stay() && !self.is_last(cx);
+        let local = Rc::clone(&self.local);
+        let page = Page::of(&local.service.pages, status);
+        let answer = Answer {
+            body: page.map(|page| page.body.as_slice()),
+            kind: page.map_or(Answer::PLAIN, |page| page.kind),
+            retry_after: (status == 429).then_some(RETRY_AFTER_S),
+            close: !stays,
+            to_head: self.exchange.to_head(),
+            http10: self.exchange.is_http10(),
+            ..Answer::closing(status)
+        };
+        self.send_answer(key, cx, &answer)
+    }
+
+    /// Answers where a route says so.
+    pub(super) fn answer_route(
+        &mut self,
+        key: Key,
+        cx: &mut Context,
+        status: u16,
+        location: Option<&[u8]>,
+        body: &str,
+    ) -> Moved {
+        self.blame(*b"LR");
+        let stays = self.exchange.client_could_stay() && !self.is_last(cx);
+        let local = Rc::clone(&self.local);
+        let page = Page::of(&local.service.pages, status).filter(|_| body.is_empty());
+        let text = (!body.is_empty()).then_some(body.as_bytes());
+        let answer = Answer {
+            location,
+            body: text.or(page.map(|page| page.body.as_slice())),
+            kind: page.map_or(Answer::PLAIN, |page| page.kind),
+            close: !stays,
+            to_head: self.exchange.to_head(),
+            http10: self.exchange.is_http10(),
+            ..Answer::closing(status)
+        };
+        self.send_answer(key, cx, &answer)
+    }
+
+    pub(super) fn send_answer(&mut self, key: Key, cx: &mut Context, answer: &Answer<'_>) -> Moved {
+        let mut out = std::mem::take(&mut cx.out);
+        out.clear();
+        answer.write(&mut out);
+        let there = self.deliver(cx, &mut out, &[]);
+        cx.out = out;
+        if there {
+            self.record(cx, answer.status);
+            self.after_response(key, cx, !answer.close)
+        } else {
+            Moved::Ends
+        }
+    }
+
+    /// The response is delivered, or kept for a slow client: the next request, or the end.
+    pub(super) fn after_response(&mut self, key: Key, cx: &mut Context, stays: bool) -> Moved {
+        cx.recycle(std::mem::take(&mut self.request));
+        self.sent = 0;
+        (self.until, self.encoder) = (u64::MAX, None);
+        self.replayable = false;
+        self.chosen = false;
+        self.served = true;
+        let timeouts = self.local.service.timeouts;
+        if stays {
+            self.phase = Phase::Request;
+            let ms = if self.input.is_empty() {
+                timeouts.idle
+            } else {
+                timeouts.request
+            };
+            self.wait(key, cx, ms);
+        } else {
+            self.phase = Phase::Farewell;
+            self.wait(key, cx, timeouts.client);
+        }
+        Moved::On
+    }
+
+    /// Sends the rest, then ends so that the client can read it all: closing with something unread would reset.
+    pub(super) fn farewell(&mut self, key: Key, cx: &mut Context) -> Moved {
+        match self.flush(cx) {
+            None => return Moved::Ends,
+            Some(false) => return Moved::Waits,
+            Some(true) => {}
+        }
+        if !self.told_end {
+            let quiet = self.exchange.request_done() && self.exchange.is_answered();
+            if quiet && self.input.is_empty() && !self.ready.readable {
+                self.transport.part();
+                return Moved::Ends;
+            }
+            self.told_end = true;
+            self.transport.finish();
+            self.wait(key, cx, LINGER_MS);
+        }
+        if !self.ready.readable && self.watched {
+            return Moved::Waits;
+        }
+        match self.transport.read(&mut self.ready, &mut cx.scratch) {
+            Read::Some(_) => Moved::On,
+            Read::Blocked => Moved::Waits,
+            Read::End | Read::Broken => Moved::Ends,
+        }
+    }
+}

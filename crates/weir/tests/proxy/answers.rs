@@ -1,0 +1,411 @@
+//! What becomes of answers on their way: compression, pages of one's own, tunnels, early hints, and whom servers hear of.
+
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use super::scripted::{Act, Scripted, say};
+use super::{Client, GET, Origin, Seat, free_address};
+
+/// All that comes until the connection ends, or nothing more does.
+fn rest(client: &mut Client) -> Vec<u8> {
+    let mut all = Vec::new();
+    let _ = client.0.read_to_end(&mut all);
+    all
+}
+
+/// The content of a chunked body that is all there.
+fn unchunked(mut body: &[u8]) -> Vec<u8> {
+    let mut content = Vec::new();
+    loop {
+        let end = body
+            .windows(2)
+            .position(|two| two == b"\r\n")
+            .expect("a size");
+        let size = std::str::from_utf8(&body[..end]).expect("digits");
+        let size = usize::from_str_radix(size, 16).expect("digits");
+        body = &body[end + 2..];
+        if size == 0 {
+            assert_eq!(body, b"\r\n");
+            return content;
+        }
+        content.extend_from_slice(&body[..size]);
+        body = &body[size + 2..];
+    }
+}
+
+/// Decodes by programs that others wrote.
+fn decoded(coding: &str, octets: &[u8]) -> Vec<u8> {
+    const BROTLI: &str =
+        "process.stdout.write(require('zlib').brotliDecompressSync(require('fs').readFileSync(0)))";
+    let program = match coding {
+        "gzip" => ["gzip", "-dc"],
+        "zstd" => ["zstd", "-dc"],
+        "br" => ["node", "-e"],
+        other => panic!("no program for {other}"),
+    };
+    let mut command = std::process::Command::new(program[0]);
+    command.arg(program[1]);
+    if coding == "br" {
+        command.arg(BROTLI);
+    }
+    let mut child = command
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("it is installed");
+    let mut input = child.stdin.take().expect("a pipe");
+    let octets = octets.to_vec();
+    let writer = std::thread::spawn(move || input.write_all(&octets));
+    let output = child.wait_with_output().expect("it ends");
+    writer.join().expect("no panic").expect("it is taken");
+    assert!(output.status.success());
+    output.stdout
+}
+
+/// A server that answers each connection with this head's lines and a body.
+fn answering(lines: &str, body: &str) -> Scripted {
+    let text = format!("HTTP/1.1 200 OK\r\n{lines}Connection: close\r\n\r\n{body}");
+    Scripted::start(vec![vec![Act::Read, say(&text), Act::Close]])
+}
+
+fn ask(seat: &Seat, request: &str) -> (String, Vec<u8>) {
+    let mut client = Client::connect(seat.listen);
+    client.send(request);
+    let all = rest(&mut client);
+    let end = all
+        .windows(4)
+        .position(|four| four == b"\r\n\r\n")
+        .expect("a head");
+    let head = String::from_utf8_lossy(&all[..end + 4]).into_owned();
+    (head, all[end + 4..].to_vec())
+}
+
+fn accepting(what: &str) -> String {
+    format!("GET / HTTP/1.1\r\nHost: h\r\nAccept-Encoding: {what}\r\nConnection: close\r\n\r\n")
+}
+
+#[test]
+fn content_is_compressed_for_those_who_can_read_it() {
+    let text = "All work and no play makes Jack a dull boy. ".repeat(400);
+    let lines = format!(
+        "Content-Type: text/html\r\nContent-Length: {}\r\nETag: \"v1\"\r\nAccept-Ranges: bytes\r\nVary: Cookie\r\n",
+        text.len()
+    );
+    let origin = answering(&lines, &text);
+    let seat = Seat::start("http", &[origin.address()], "compression = true");
+    for coding in ["gzip", "br", "zstd"] {
+        let (head, body) = ask(&seat, &accepting(&format!("deflate, {coding};q=0.5")));
+        for line in [
+            &format!("Content-Encoding: {coding}\r\n"),
+            "Transfer-Encoding: chunked\r\n",
+            "Vary: Accept-Encoding\r\n",
+            "Vary: Cookie\r\n",
+            "ETag: W/\"v1\"\r\n",
+        ] {
+            assert_eq!(head.matches(line).count(), 1, "{line} in {head}");
+        }
+        for gone in ["Content-Length", "Accept-Ranges"] {
+            assert!(!head.contains(gone), "{gone} in {head}");
+        }
+        let content = unchunked(&body);
+        assert!(content.len() < text.len() / 10, "{}", content.len());
+        assert_eq!(decoded(coding, &content), text.as_bytes());
+    }
+    // Others get it as it is, and caches learn that it depends.
+    let (head, body) = ask(&seat, &accepting("gzip;q=0, identity"));
+    assert!(head.contains("ETag: \"v1\"\r\n") && head.contains("Vary: Accept-Encoding\r\n"));
+    assert!(!head.contains("Content-Encoding"), "{head}");
+    assert_eq!(body, text.as_bytes());
+    // HTTP/1.0 has no chunks.
+    let (head, body) = ask(
+        &seat,
+        "GET / HTTP/1.0\r\nHost: h\r\nAccept-Encoding: gzip\r\n\r\n",
+    );
+    assert!(!head.contains("Content-Encoding"), "{head}");
+    assert_eq!(body, text.as_bytes());
+    // HEAD tells what GET would.
+    let (head, body) = ask(&seat, &accepting("gzip").replacen("GET", "HEAD", 1));
+    assert!(
+        head.contains("Content-Encoding: gzip\r\n") && body.is_empty(),
+        "{head}"
+    );
+}
+
+#[test]
+fn what_must_stay_as_it_is_does() {
+    let text = "x".repeat(2000);
+    for lines in [
+        "Content-Type: text/html\r\nContent-Encoding: br\r\n",
+        "Content-Type: text/html\r\nCache-Control: no-transform\r\n",
+        "Content-Type: image/png\r\n",
+        "",
+    ] {
+        let origin = answering(&format!("{lines}Content-Length: 2000\r\n"), &text);
+        let seat = Seat::start("http", &[origin.address()], "compression = true");
+        let (head, body) = ask(&seat, &accepting("gzip"));
+        assert!(!head.contains("Content-Encoding: gzip"), "{head}");
+        assert!(head.contains("Content-Length: 2000\r\n"), "{head}");
+        assert_eq!(body, text.as_bytes());
+    }
+    let part = "HTTP/1.1 206 Partial Content\r\nContent-Type: text/plain\r\nContent-Range: bytes 0-1/9\r\nContent-Length: 2\r\n\r\nab";
+    let origin = Scripted::start(vec![vec![Act::Read, say(part), Act::Close]]);
+    let seat = Seat::start("http", &[origin.address()], "compression = true");
+    let (head, body) = ask(&seat, &accepting("gzip"));
+    assert!(
+        head.contains("Content-Length: 2\r\n") && body == b"ab",
+        "{head}"
+    );
+}
+
+#[test]
+fn a_compressed_stream_does_not_wait_for_its_end() {
+    let head =
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let origin = Scripted::start(vec![vec![
+        Act::Read,
+        say(head),
+        say("6\r\ndata1\n\r\n"),
+        Act::Wait,
+        say("6\r\ndata2\n\r\n0\r\n\r\n"),
+    ]]);
+    let seat = Seat::start(
+        "http",
+        &[origin.address()],
+        "compression = { codings = [\"gzip\"] }",
+    );
+    let mut client = Client::connect(seat.listen);
+    client.send(&accepting("gzip"));
+    // The end of a flush, before the server goes on.
+    let mut got = Vec::new();
+    let mut octet = [0u8; 1];
+    while !got.ends_with(b"\x00\x00\xff\xff\r\n") {
+        client
+            .0
+            .read_exact(&mut octet)
+            .expect("the first event comes");
+        got.push(octet[0]);
+    }
+    origin.go_on();
+    got.extend(rest(&mut client));
+    let body = got
+        .windows(4)
+        .position(|four| four == b"\r\n\r\n")
+        .expect("a head")
+        + 4;
+    assert_eq!(decoded("gzip", &unchunked(&got[body..])), b"data1\ndata2\n");
+}
+
+#[test]
+fn pages_of_ones_own_stand_in_for_words() {
+    let seat = Seat::start("http", &[free_address()], "");
+    let page = seat.directory.join("later.html");
+    std::fs::write(&page, "<h1>later</h1>").expect("written");
+    let listen = seat.listen;
+    let text = |file: &str| {
+        super::configuration(
+            listen,
+            "http",
+            &[free_address()],
+            &format!(
+                "error_pages = [{{ status = \"500-599\", file = \"{file}\" }}]\nlimits = {{ rate = 1, key = \"header:X\" }}"
+            ),
+        )
+    };
+    let file = seat.directory.join("weir.toml");
+    std::fs::write(&file, text("/nowhere/page.html")).expect("written");
+    let (done, said) = seat.weir(&["check", "-c", file.to_str().expect("plain")]);
+    assert!(!done && said.contains("/nowhere/page.html"), "{said}");
+    let (done, said) = seat.weir(&["reload", "-c", file.to_str().expect("plain")]);
+    assert!(!done, "{said}");
+    seat.reload(&text(page.to_str().expect("plain")));
+    let mut client = Client::connect(listen);
+    let (head, body) = client.ask("GET / HTTP/1.1\r\nHost: h\r\nX: 1\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 502 "), "{head}");
+    assert!(
+        head.contains("Content-Type: text/html; charset=utf-8\r\n"),
+        "{head}"
+    );
+    assert_eq!(body, b"<h1>later</h1>");
+    // Statuses without a page are said in words; too many requests, with a time.
+    let (head, body) = (0..3)
+        .map(|_| client.ask("GET / HTTP/1.1\r\nHost: h\r\nX: 1\r\n\r\n"))
+        .find(|(head, _)| head.starts_with("HTTP/1.1 429 "))
+        .expect("the rate is one");
+    assert!(head.contains("Retry-After: 1\r\n"), "{head}");
+    assert_eq!(body, b"429 Too Many Requests\n");
+}
+
+#[test]
+fn connect_makes_a_tunnel_where_it_may() {
+    const ASK: &str = "CONNECT far.example:443 HTTP/1.1\r\nHost: far.example:443\r\n\r\n";
+    let plain = Origin::start("o");
+    let seat = Seat::start("http", &[plain.address()], "");
+    let (head, _) = Client::connect(seat.listen).ask(ASK);
+    assert!(
+        head.starts_with("HTTP/1.1 405 ") && head.contains("Allow: "),
+        "{head}"
+    );
+
+    let gate = Scripted::start(vec![
+        vec![
+            Act::Read,
+            say("HTTP/1.1 200 Established\r\nContent-Length: 3\r\n\r\nhello "),
+            Act::Drain,
+        ],
+        vec![
+            Act::Read,
+            say("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno"),
+        ],
+    ]);
+    let seat = Seat::start("http", &[gate.address()], "connect = true");
+    let mut client = Client::connect(seat.listen);
+    // What follows the head is the tunnel's, whatever it looks like.
+    client.send(&format!("{ASK}GET /smuggled HTTP/1.1\r\n\r\n"));
+    client
+        .0
+        .shutdown(std::net::Shutdown::Write)
+        .expect("it stands");
+    let heard = gate.heard();
+    assert!(
+        heard.starts_with("CONNECT far.example:443 HTTP/1.1\r\nHost: far.example:443\r\n"),
+        "{heard}"
+    );
+    assert_eq!(gate.heard(), "GET /smuggled HTTP/1.1\r\n\r\n");
+    assert!(gate.heard_nothing());
+    let got = String::from_utf8_lossy(&rest(&mut client)).into_owned();
+    assert!(got.starts_with("HTTP/1.1 200 Established\r\n"), "{got}");
+    assert!(
+        !got.contains("Content-Length") && got.ends_with("\r\n\r\nhello "),
+        "{got}"
+    );
+    // A refusal is an answer like any other.
+    let (head, body) = Client::connect(seat.listen).ask(ASK);
+    assert!(head.starts_with("HTTP/1.1 403 ") && body == b"no", "{head}");
+    for wrong in [
+        "CONNECT far.example HTTP/1.1\r\nHost: far.example\r\n\r\n",
+        "CONNECT /path HTTP/1.1\r\nHost: h\r\n\r\n",
+    ] {
+        let (head, _) = Client::connect(seat.listen).ask(wrong);
+        assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
+    }
+}
+
+#[test]
+fn early_hints_come_before_the_answer() {
+    let origin = Scripted::start(vec![vec![
+        Act::Read,
+        say("HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n"),
+        Act::Wait,
+        say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"),
+    ]]);
+    let seat = Seat::start("http", &[origin.address()], "");
+    let mut client = Client::connect(seat.listen);
+    let (hints, _) = client.ask(GET);
+    assert_eq!(
+        hints,
+        "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n"
+    );
+    origin.go_on();
+    let (head, body) = client.response().expect("whole").expect("an answer");
+    assert!(head.starts_with("HTTP/1.1 200 ") && body == b"ok", "{head}");
+}
+
+#[test]
+fn servers_hear_of_clients_by_the_standard_field() {
+    let origin = Origin::start("o");
+    let heard = |more: &str, request: &str| {
+        let seat = Seat::start("http", &[origin.address()], more);
+        String::from_utf8_lossy(&Client::connect(seat.listen).ask(request).1).into_owned()
+    };
+    let claims = "GET / HTTP/1.1\r\nHost: h:81\r\nForwarded: for=192.0.2.9\r\nX-Forwarded-For: 192.0.2.9\r\n\r\n";
+    let seen = heard("forwarded = \"rfc7239\"", claims);
+    assert!(
+        seen.contains("\r\nForwarded: for=127.0.0.1;host=\"h:81\";proto=http\r\n"),
+        "{seen}"
+    );
+    assert!(
+        !seen.contains("X-Forwarded") && !seen.contains("192.0.2.9"),
+        "{seen}"
+    );
+    let seen = heard("forwarded = \"both\"\ntrusted = [\"127.0.0.0/8\"]", claims);
+    assert!(
+        seen.contains("\r\nForwarded: for=192.0.2.9, for=127.0.0.1;host=\"h:81\";proto=http\r\n")
+            && seen.contains("\r\nX-Forwarded-For: 192.0.2.9, 127.0.0.1\r\n"),
+        "{seen}"
+    );
+    let seen = heard("", claims);
+    assert!(!seen.contains("\r\nForwarded:"), "{seen}");
+    assert!(seen.contains("\r\nVia: 1.1 weir\r\n"), "{seen}");
+    let seen = heard("", "GET / HTTP/1.0\r\n\r\n");
+    assert!(seen.contains("\r\nVia: 1.0 weir\r\n"), "{seen}");
+}
+
+#[test]
+fn a_request_has_a_time_for_everything_together() {
+    // Each part comes well within the server's time.
+    let slow = Scripted::start(vec![vec![
+        Act::Read,
+        say("HTTP/1.1 103 Early Hints\r\n\r\n"),
+        Act::Wait,
+        Act::Wait,
+    ]]);
+    let seat = Seat::start(
+        "http",
+        &[slow.address()],
+        "timeouts = { total = \"500ms\" }",
+    );
+    let mut client = Client::connect(seat.listen);
+    client.send(GET);
+    let (hints, _) = client.response().expect("whole").expect("hints");
+    assert!(hints.starts_with("HTTP/1.1 103 "), "{hints}");
+    let (head, _) = client.response().expect("whole").expect("an answer");
+    assert!(head.starts_with("HTTP/1.1 504 "), "{head}");
+    // An answer that began is cut off, and the client sees that.
+    let endless = Scripted::start(vec![vec![
+        Act::Read,
+        say("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"),
+        Act::Wait,
+    ]]);
+    let seat = Seat::start(
+        "http",
+        &[endless.address()],
+        "timeouts = { total = \"500ms\" }",
+    );
+    let mut client = Client::connect(seat.listen);
+    client
+        .0
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .expect("set");
+    client.send(GET);
+    let all = String::from_utf8_lossy(&rest(&mut client)).into_owned();
+    assert!(all.ends_with("\r\n\r\nhalf"), "{all}");
+}
+
+#[test]
+fn a_budget_bounds_what_failing_servers_get() {
+    // It takes every request and says nothing.
+    let broken = Scripted::start(vec![vec![Act::Read, Act::Close]]);
+    let other = Scripted::start(vec![vec![Act::Read, Act::Close]]);
+    let seat = Seat::start(
+        "http",
+        &[broken.address(), other.address()],
+        "limits = { retry_budget = 0, idle_servers = 0 }",
+    );
+    // Until what is saved at the beginning is spent: workers have five hundred each, and ten a second.
+    let mut asked = 0;
+    let mut before = 0;
+    loop {
+        for _ in 0..200 {
+            Client::connect(seat.listen).ask(GET);
+        }
+        asked += 200;
+        let retries = seat.status()["services"][0]["retries"]
+            .as_u64()
+            .expect("a count");
+        if retries - before < 100 {
+            break;
+        }
+        before = retries;
+        assert!(asked < 50_000, "{retries} retries of {asked} requests");
+    }
+}

@@ -1,0 +1,143 @@
+//! A server that says, octet by octet, what a test has it say, and tells what it was sent.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+/// How long either side waits before a test has failed.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What it does on a connection, in turn.
+#[derive(Debug, Clone)]
+pub(crate) enum Act {
+    /// Reads a head, and as much of a body as its `Content-Length` says.
+    Read,
+    /// Says this.
+    Say(Vec<u8>),
+    /// Goes away.
+    Close,
+    /// Reads until the other side ends.
+    Drain,
+    /// Waits until the test says so.
+    Wait,
+}
+
+/// Says text.
+pub(crate) fn say(text: &str) -> Act {
+    Act::Say(text.as_bytes().to_vec())
+}
+
+/// See the module.
+pub(crate) struct Scripted {
+    address: SocketAddr,
+    heard: Receiver<String>,
+    go_on: Sender<()>,
+}
+
+impl Scripted {
+    /// Each connection goes through the next of these scripts, the last one again and again.
+    pub(crate) fn start(scripts: Vec<Vec<Act>>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("its address");
+        let (tell, heard) = channel();
+        let (go_on, wait) = channel();
+        std::thread::spawn(move || {
+            let mut next = scripts.iter().peekable();
+            for stream in listener.incoming().map_while(Result::ok) {
+                let Some(script) = next.next() else { return };
+                if next.peek().is_none() {
+                    next = scripts[scripts.len() - 1..].iter().peekable();
+                }
+                // A connection that breaks is the test's own doing.
+                let _ = play(stream, script, &tell, &wait);
+            }
+        });
+        Self {
+            address,
+            heard,
+            go_on,
+        }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The next message that came, head and body.
+    pub(crate) fn heard(&self) -> String {
+        self.heard.recv_timeout(PATIENCE).expect("a request comes")
+    }
+
+    /// Whether nothing came that was not asked for.
+    pub(crate) fn heard_nothing(&self) -> bool {
+        self.heard.try_recv().is_err()
+    }
+
+    /// Past the next [`Act::Wait`].
+    pub(crate) fn go_on(&self) {
+        self.go_on.send(()).expect("it waits");
+    }
+}
+
+fn play(
+    mut stream: TcpStream,
+    script: &[Act],
+    tell: &Sender<String>,
+    wait: &Receiver<()>,
+) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_nodelay(true)?;
+    for act in script {
+        match act {
+            Act::Read => {
+                let message = read_message(&mut stream)?;
+                let _ = tell.send(message);
+            }
+            Act::Say(octets) => stream.write_all(octets)?,
+            Act::Close => return stream.shutdown(Shutdown::Both),
+            Act::Drain => {
+                let mut rest = Vec::new();
+                stream.read_to_end(&mut rest)?;
+                let _ = tell.send(String::from_utf8_lossy(&rest).into_owned());
+            }
+            Act::Wait => {
+                let _ = wait.recv_timeout(PATIENCE);
+            }
+        }
+    }
+    // Further requests on this connection find no answer, but no reset either.
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest)?;
+    if !rest.is_empty() {
+        let _ = tell.send(String::from_utf8_lossy(&rest).into_owned());
+    }
+    Ok(())
+}
+
+/// A head and the body that its `Content-Length` or its chunks tell of.
+fn read_message(stream: &mut TcpStream) -> std::io::Result<String> {
+    let mut message = Vec::new();
+    let mut octet = [0u8; 1];
+    let mut until = |message: &mut Vec<u8>, end: &[u8]| -> std::io::Result<()> {
+        let from = message.len();
+        while !message[from..].ends_with(end) {
+            stream.read_exact(&mut octet)?;
+            message.push(octet[0]);
+        }
+        Ok(())
+    };
+    until(&mut message, b"\r\n\r\n")?;
+    let head = String::from_utf8_lossy(&message).to_ascii_lowercase();
+    if head.contains("\r\ntransfer-encoding: chunked\r\n") {
+        until(&mut message, b"0\r\n\r\n")?;
+    } else if let Some(length) = head
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length:"))
+    {
+        let mut body = vec![0; length.trim().parse().unwrap_or(0)];
+        stream.read_exact(&mut body)?;
+        message.extend_from_slice(&body);
+    }
+    Ok(String::from_utf8_lossy(&message).into_owned())
+}
