@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use weir_model::{
     Forward, Forwarded, Ipvs, MAX_WEIGHT, NoServer, Node, OnRemove, Persistence, ProxyLimits,
-    ProxyProtocol, ProxyTimeouts, SchedulerKind, ServersRecord, Timeouts, TunnelChecksum, TunnelKind,
+    ProxyProtocol, ProxyTimeouts, SchedulerKind, ServersRecord, Timeouts, TunnelChecksum,
+    TunnelKind,
 };
 
 use crate::key::{Choices, Key, Kind, Presence, Section};

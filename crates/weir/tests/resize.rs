@@ -206,11 +206,17 @@ fn adopted_under_load(forward: &str) {
     world.kill_director(pid);
     become_the_release_before(&world);
     let before = layouts(&world);
-    assert!(before.len() == 1 && before[0].starts_with("flows-1-"), "{before:?}");
+    assert!(
+        before.len() == 1 && before[0].starts_with("flows-1-"),
+        "{before:?}"
+    );
     load.wait_for_more(100);
     world.start_director(&config);
     let after = layouts(&world);
-    assert!(after.len() == 1 && after[0].starts_with("flows-2-"), "{after:?}");
+    assert!(
+        after.len() == 1 && after[0].starts_with("flows-2-"),
+        "{after:?}"
+    );
     assert!(world.log().contains("flows moved"), "{}", world.log());
     load.wait_for_more(100);
     assert_nothing_lost(&world, load.end(), forward);
