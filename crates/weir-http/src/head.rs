@@ -518,14 +518,14 @@ fn status_line(line: &[u8]) -> Result<(bool, u16), Refusal> {
     Ok((http10, digit(a) * 100 + digit(b) * 10 + digit(c)))
 }
 
-/// Whether a refused head's first line has a request's form but for the version: whoever wrote it speaks no version of HTTP/1,
-/// and would not understand an answer of one.
+/// Whether a refused head's first line has a request's form but for the version: whoever wrote it speaks no HTTP,
+/// and would not understand an answer of it.
 pub fn is_other_protocol(input: &[u8]) -> bool {
     let end = memchr::memchr(b'\n', input).unwrap_or(input.len());
     let line = input[..end].trim_ascii_end();
     let mut words = line.split(|octet| *octet == b' ');
     let version = words.nth(2);
-    version.is_some_and(|version| !version.starts_with(b"HTTP/1.")) && words.next().is_none()
+    version.is_some_and(|version| !version.starts_with(b"HTTP/")) && words.next().is_none()
 }
 
 /// Looks for the end of a head from `from` on, without reading it: behind the empty line, or `None`. For input that came in
