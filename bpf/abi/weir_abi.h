@@ -511,7 +511,7 @@ struct weir_sweep_public {
 };
 
 /* weir_filter: bits over addresses, one lookup says "not ours" for most packets; no false negatives. */
-#define WEIR_FILTER_WORDS 1024 /* of 64 bits, for each of the two filters */
+#define WEIR_FILTER_WORDS 8192 /* of 64 bits, for each of the two filters; an address sets two bits of one word */
 struct weir_filter {
 	__u64 to[WEIR_FILTER_WORDS];   /* VIPs and snat addresses: tested with the destination */
 	__u64 from[WEIR_FILTER_WORDS]; /* nat servers: tested with the source */

@@ -60,18 +60,14 @@ static __always_inline __u64 packet_hash(const struct packet *p)
 }
 
 /* Unkeyed on purpose: a false positive of the filter costs a lookup, nothing else. */
-static __always_inline __u32 filter_bit(const struct weir_addr *addr)
-{
-	__u64 mixed = (addr->lo ^ ROTL64(addr->hi, 29)) * 0x9e3779b97f4a7c15ULL;
-
-	return mixed >> 48; /* 65536 = WEIR_FILTER_WORDS * 64 bits */
-}
-
 static __always_inline int filter_hit(const __u64 words[WEIR_FILTER_WORDS], const struct weir_addr *addr)
 {
-	__u32 bit = filter_bit(addr);
+	/* The octets that differ most lie at the top of `lo`, from where a product carries nothing down. */
+	__u64 mixed = (addr->lo ^ addr->lo >> 32 ^ ROTL64(addr->hi, 29)) * 0x9e3779b97f4a7c15ULL;
+	__u64 bits = 1ULL << (mixed >> 45 & 63) | 1ULL << (mixed >> 39 & 63);
 
-	return words[(bit >> 6) & (WEIR_FILTER_WORDS - 1)] >> (bit & 63) & 1;
+	/* 2^13 = WEIR_FILTER_WORDS */
+	return (words[mixed >> 51] & bits) == bits;
 }
 
 #endif

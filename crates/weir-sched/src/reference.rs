@@ -22,7 +22,7 @@ pub enum Walk {
     Wrr,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Node {
     prev: usize,
     next: usize,
@@ -33,7 +33,7 @@ struct Node {
 
 /// The list of a service's servers, `svc->destinations`. Nodes are never freed, so that one that was taken out still knows
 /// its successor, as under RCU; their numbers count up from 1 in the order of adding.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct List {
     nodes: Vec<Node>,
 }
@@ -75,13 +75,13 @@ impl List {
 }
 
 /// A service with its servers and its scheduler's state.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Service {
     list: List,
     state: State,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum State {
     Rr(Rr),
     Wrr(Wrr),

@@ -110,18 +110,27 @@ impl Bits {
     }
 
     fn add(&mut self, words: &mut [u64], address: IpAddr) {
-        let bit = Filter::bit(Addr::from(address)) as usize;
-        self.0[bit] += 1;
-        words[bit / 64] |= 1 << (bit % 64);
+        let (word, bits) = Filter::bits(Addr::from(address));
+        words[word] |= bits;
+        each(word, bits).for_each(|bit| self.0[bit] += 1);
     }
 
     fn remove(&mut self, words: &mut [u64], address: IpAddr) {
-        let bit = Filter::bit(Addr::from(address)) as usize;
-        self.0[bit] -= 1;
-        if self.0[bit] == 0 {
-            words[bit / 64] &= !(1 << (bit % 64));
+        let (word, bits) = Filter::bits(Addr::from(address));
+        for bit in each(word, bits) {
+            self.0[bit] -= 1;
+            if self.0[bit] == 0 {
+                words[word] &= !(1 << (bit % 64));
+            }
         }
     }
+}
+
+/// The numbers of a word's bits among all.
+fn each(word: usize, bits: u64) -> impl Iterator<Item = usize> {
+    (0..64)
+        .filter(move |bit| bits >> bit & 1 == 1)
+        .map(move |bit| word * 64 + bit)
 }
 
 /// The rows of a whole configuration.

@@ -13,10 +13,13 @@ use weir_sched::{Kind, Member, Mode, bucket, maglev, mh, tournament};
 
 use crate::reference::{Schedule, Server};
 
-/// What was published so far. Elements are never given out twice.
+/// What was published so far. Elements that a service had are given out again when the map has been gone through: every
+/// service that changes at all has been published anew by then.
 #[derive(Debug)]
 pub(crate) struct Published {
     next: u32,
+    /// What lies before stays.
+    kept: u32,
     starts: HashMap<u32, Start>,
     /// By service: where its tree is.
     trees: HashMap<u32, u32>,
@@ -28,6 +31,7 @@ impl Published {
     pub(crate) fn new() -> Self {
         Self {
             next: 1,
+            kept: 1,
             starts: HashMap::new(),
             trees: HashMap::new(),
         }
@@ -58,10 +62,21 @@ impl Published {
             .unwrap()
     }
 
-    /// Writes values where nothing was; answers the first element, 0 for no value.
+    /// Writes values that stay; answers the first element, 0 for no value.
     pub(crate) fn write<T: Pod>(&mut self, plane: &Dataplane, values: &[T]) -> u32 {
+        let at = self.write_for_now(plane, values);
+        self.kept = self.next;
+        at
+    }
+
+    /// Writes values that their service's next ones replace.
+    fn write_for_now<T: Pod>(&mut self, plane: &Dataplane, values: &[T]) -> u32 {
         if values.is_empty() {
             return 0;
+        }
+        let length = size_of_val(values).div_ceil(size_of::<weir_abi::Element>()) as u32;
+        if self.next + length > plane.maps().elements.entries() {
+            self.next = self.kept;
         }
         let at = self.next;
         self.next += plane.maps().set_elements(at, values).unwrap();
@@ -96,10 +111,13 @@ impl Published {
             .collect();
         let hash = hash_table(schedule, &after);
         let spread = spread(schedule);
-        let (list_at, spread_at) = (self.write(plane, &list), self.write(plane, &spread));
+        let (list_at, spread_at) = (
+            self.write_for_now(plane, &list),
+            self.write_for_now(plane, &spread),
+        );
         let (hash_at, hash_len) = match schedule.kind {
             Kind::Maglev => (spread_at, spread.len()),
-            _ => (self.write(plane, &hash), hash.len()),
+            _ => (self.write_for_now(plane, &hash), hash.len()),
         };
         for (place, row) in (1..).zip(&list) {
             let dest = weir_abi::Dest {
@@ -109,7 +127,7 @@ impl Published {
             plane.maps().dests.set(row.dest, &dest).unwrap();
         }
         let tree = tree(plane, schedule);
-        let tree_at = self.write(plane, &tree);
+        let tree_at = self.write_for_now(plane, &tree);
         self.trees.insert(service, tree_at);
         let extent = Extent {
             scheduler: number(schedule.kind) as u32,
@@ -129,7 +147,7 @@ impl Published {
             start_seq: start.last_seq,
             start_weight: start.pass_weight,
         };
-        let at = self.write(plane, &[extent]);
+        let at = self.write_for_now(plane, &[extent]);
         plane.maps().set_extent(service, at).unwrap();
         spread
     }

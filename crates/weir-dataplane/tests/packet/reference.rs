@@ -43,7 +43,7 @@ impl Server {
 }
 
 /// A service's scheduler and servers, the newest first.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     pub(crate) kind: Kind,
     pub(crate) mode: Mode,
@@ -183,7 +183,7 @@ fn told(arrival: &Arrival<'_>) -> choice::Arrival {
 }
 
 /// All services' schedulers.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Reference {
     pub(crate) schedules: HashMap<u32, Schedule>,
     /// `Settings::draw_seed`.

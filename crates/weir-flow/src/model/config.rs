@@ -70,7 +70,7 @@ pub struct Config {
     /// Timeouts, budgets, flags.
     pub settings: Settings,
     /// Addresses that concern Weir.
-    pub filter: Filter,
+    pub filter: Box<Filter>,
     /// VIPs by address.
     pub vips: HashMap<Addr, VipRow>,
     /// Exact listeners: address, port, protocol.
@@ -95,7 +95,7 @@ impl Config {
             secret,
             buckets,
             settings: Settings::default(),
-            filter: Filter::ZERO,
+            filter: Box::new(Filter::ZERO),
             vips: HashMap::new(),
             listeners: HashMap::new(),
             services: HashMap::new(),

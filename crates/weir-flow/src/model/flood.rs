@@ -8,7 +8,7 @@ use super::config::ServiceRow;
 use super::{Job, Model, Scheduler};
 
 /// What may happen only so often a tick.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Budget {
     tick: u32,
     used: u32,

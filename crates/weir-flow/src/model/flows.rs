@@ -49,7 +49,7 @@ pub struct Flow {
 }
 
 /// Entries by tuple, forward and reverse alike: two flows cannot share one.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Flows(HashMap<Tuple, Flow>);
 
 impl Flows {

@@ -104,7 +104,7 @@ pub trait Scheduler {
 }
 
 /// The data plane in plain words.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Model<S> {
     config: Config,
     scheduler: S,

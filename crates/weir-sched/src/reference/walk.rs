@@ -3,7 +3,7 @@
 use super::{HEAD, List, Node};
 
 /// `svc->sched_data` of rr: the last chosen server, or the head.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Rr {
     last: usize,
 }
@@ -48,7 +48,7 @@ impl Rr {
 }
 
 /// `struct ip_vs_wrr_mark`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Wrr {
     cl: usize,
     cw: i64,
