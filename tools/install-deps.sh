@@ -38,6 +38,9 @@ zstd                             | zstd           | decodes what the proxy compr
 socat                            | socat          | UDP servers in the tests
 redis-server                     | redis-server   | peer of the redis check
 dnsmasq                          | dnsmasq-base   | peer of the dns check
+exim4                            | exim4-daemon-light | peer of the smtp check
+mariadbd                         | mariadb-server | peer of the mysql check
+/usr/lib/postgresql/*/bin/postgres | postgresql     | peer of the postgres check
 /usr/sbin/php-fpm*               | php-fpm        | pages of the stateless-direct experiment
 '
 # Nice to have: another name or no package at all on some releases and kernels.

@@ -181,6 +181,8 @@ pub struct ProxyServerStatus {
     pub since: SystemTime,
     /// An operator's word in force.
     pub overridden: Option<String>,
+    /// The weight that its checks bring in place of the configured one, or of the operator's.
+    pub check_weight: Option<u32>,
     /// Thousandths of its weight, while slow start keeps it low.
     pub slow_start: Option<u32>,
     /// Its checks; none while they are suspended.
@@ -228,6 +230,8 @@ pub struct ServerStatus {
     pub ejected: Option<Ejection>,
     /// SYNs that went to it, and flows that became established, since the server was made.
     pub handshakes: (u64, u64),
+    /// The weight that its checks bring in place of the configured one, or of the operator's.
+    pub check_weight: Option<u32>,
     /// Thousandths of its weight, while slow start keeps it low.
     pub slow_start: Option<u32>,
     /// Its checks; none while they are suspended.

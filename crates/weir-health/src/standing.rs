@@ -36,6 +36,11 @@ impl Standing {
             ramp: 1000,
         }
     }
+
+    /// The weight that its checks bring in place of `base`; `None` = they bring none.
+    pub fn brings(&self, base: u32) -> Option<u32> {
+        self.said.iter().map(|said| said.apply(base)).min()
+    }
 }
 
 /// The state that follows from several.

@@ -123,8 +123,7 @@ impl Candidate<'_> {
         let Some(standing) = self.standing else {
             return self.base;
         };
-        let said = standing.said.iter().map(|said| said.apply(self.base)).min();
-        match said.unwrap_or(self.base) {
+        match standing.brings(self.base).unwrap_or(self.base) {
             0 => 0,
             weight => share(weight, standing.ramp, 1000),
         }

@@ -81,8 +81,22 @@ impl Probe {
     }
 }
 
+/// An expression that finds a text.
+pub(crate) fn quoted(text: &str) -> String {
+    let escaped = |c: char| match c {
+        '\\' | '.' | '^' | '$' | '*' | '+' | '?' | '(' | ')' | '[' | ']' | '{' | '}' | '|' => {
+            format!("\\{c}")
+        }
+        c => c.to_string(),
+    };
+    text.chars().map(escaped).collect()
+}
+
 /// A regular expression without anything but letters: what it finds is itself.
 pub(crate) fn literal(pattern: &str) -> Option<String> {
+    if pattern.is_empty() {
+        return None;
+    }
     let mut text = String::new();
     let mut chars = pattern.chars();
     while let Some(c) = chars.next() {
@@ -111,5 +125,7 @@ mod tests {
         assert_eq!(literal("ok|up"), None);
         assert_eq!(literal(r"\d"), None);
         assert_eq!(literal("a\\"), None);
+        let text = r"1+1 (=) [2] {x} a|b \ ^.$*?";
+        assert_eq!(literal(&quoted(text)).as_deref(), Some(text));
     }
 }

@@ -46,6 +46,9 @@ pub struct RunArguments {
     /// Run everything so often and report medians.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,
+    /// Stop a server under load and start it again, in place of the measurement (small-box-nat, clustered-rest).
+    #[arg(long)]
+    pub fail: bool,
     /// The scheduler, by Weir's name.
     #[arg(long, value_name = "NAME")]
     pub scheduler: Option<String>,
@@ -64,6 +67,7 @@ impl From<&RunArguments> for RunOptions {
             requests: arguments.requests,
             concurrency: arguments.concurrency,
             repeat: arguments.repeat,
+            fail: arguments.fail,
             scheduler: arguments.scheduler.clone(),
             methods: arguments.methods.clone(),
             report: arguments.report.clone(),

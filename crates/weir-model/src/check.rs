@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::{Desired, Forward, Ports, Protocol, Server, Service, Tunnel};
+use crate::{Desired, Digest, Forward, Pattern, Ports, Protocol, Server, Service, Tunnel};
 
 /// One check of a pool or a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -336,7 +336,7 @@ pub enum Probe {
     #[default]
     Tcp,
     /// A request is answered as expected.
-    Http(Http),
+    Http(Box<Http>),
     /// The server says that it serves (gRPC health checking protocol, `grpc.health.v1.Health/Check`).
     Grpc {
         /// Which of its services; empty = the server as a whole.
@@ -349,8 +349,11 @@ pub enum Probe {
     },
     /// PING is answered with PONG.
     Redis,
-    /// A MySQL server greets.
-    Mysql,
+    /// A MySQL server greets, and says what it thinks of an account; that it refuses it passes.
+    Mysql {
+        /// Account.
+        user: String,
+    },
     /// A PostgreSQL server takes a start-up message; that it asks for a password passes.
     Postgres {
         /// Account.
@@ -462,7 +465,7 @@ impl Probe {
             Self::Grpc { .. } => "grpc",
             Self::Smtp { .. } => "smtp",
             Self::Redis => "redis",
-            Self::Mysql => "mysql",
+            Self::Mysql { .. } => "mysql",
             Self::Postgres { .. } => "postgres",
             Self::Agent { .. } => "agent",
             Self::Dns { .. } => "dns",
@@ -507,6 +510,12 @@ pub struct Http {
     pub status: Vec<(u16, u16)>,
     /// Text that must be in the answer's body.
     pub contains: Option<String>,
+    /// Pattern that must be found in it.
+    pub pattern: Option<Pattern>,
+    /// Pattern that must not be found in it.
+    pub without: Option<Pattern>,
+    /// Digest of the whole of it.
+    pub digest: Option<Digest>,
 }
 
 impl Default for Http {
@@ -520,6 +529,9 @@ impl Default for Http {
             body: None,
             status: vec![(200, 399)],
             contains: None,
+            pattern: None,
+            without: None,
+            digest: None,
         }
     }
 }
@@ -569,7 +581,8 @@ impl Desired {
     pub fn probes_paths(&self) -> bool {
         let through = |checks: &[Check]| checks.iter().any(|check| check.aim.via.through_path());
         self.pools.iter().any(|pool| {
-            let own = pool.servers.iter().filter_map(|it| it.checks.as_deref());
+            let servers = pool.servers.iter().chain(&pool.sorry);
+            let own = servers.filter_map(|it| it.checks.as_deref());
             through(&pool.checks) || own.into_iter().any(through)
         })
     }

@@ -200,7 +200,7 @@ pub struct Pool {
     pub servers_file: Option<String>,
     /// More servers, that the domain name system knows.
     pub servers_dns: Option<ServersDns>,
-    /// Used when no other server is usable.
+    /// Used when no other server is usable, unless its own checks say that it is down.
     pub sorry: Option<Server>,
     /// What clients get when no server is usable, the sorry server neither.
     pub no_server: NoServer,
@@ -262,6 +262,18 @@ impl Pool {
     pub fn server(&self, name: &str) -> Option<&Server> {
         self.servers.iter().find(|server| server.name == name)
     }
+
+    /// The checks of one of its servers: its own, else the pool's. A sorry server has only its own: it does not answer as the
+    /// others do.
+    pub fn checks_of<'a>(&'a self, server: &'a Server) -> &'a [Check] {
+        let key = |server: &Server| (server.address, server.port);
+        let is_sorry = self.sorry.as_ref().is_some_and(|it| key(it) == key(server));
+        match &server.checks {
+            Some(own) => own,
+            None if is_sorry => &[],
+            None => &self.checks,
+        }
+    }
 }
 
 /// One server of a pool.
@@ -285,7 +297,7 @@ pub struct Server {
     pub forward: Option<Forward>,
     /// In place of the service's.
     pub tunnel: Option<Tunnel>,
-    /// In place of the pool's.
+    /// In place of the pool's; see [`Pool::checks_of`].
     pub checks: Option<Vec<Check>>,
     /// Where the address is written.
     pub source: Source,

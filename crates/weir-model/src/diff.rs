@@ -446,7 +446,13 @@ fn ipvs_edits(old: &Ipvs, new: &Ipvs) -> Vec<Edit> {
 }
 
 fn pool_edits(old: &Pool, new: &Pool) -> Vec<Edit> {
-    let sorry = |pool: &Pool| pool.sorry.as_ref().map(|server| server.name.clone());
+    let sorry = |pool: &Pool| {
+        let server = pool.sorry.as_ref()?;
+        Some(match &server.checks {
+            Some(checks) => format!("{}, check {}", server.name, kinds(checks)),
+            None => server.name.clone(),
+        })
+    };
     Edits(Vec::new())
         .compare(
             "scheduler",

@@ -1,12 +1,14 @@
 //! What the operator wants: services, pools, servers, weights and limits, and the difference of two such wishes.
 //!
 //! The types here hold a configuration whose every value is already checked; where it came from (TOML, JSON, ipvsadm)
-//! no longer matters, apart from [`Source`], which lets a message name the line. The crate refuses to parse text, to
-//! know what is in the kernel, and to hold anything that changes at run time (states, counters, overrides).
+//! no longer matters, apart from [`Source`], which lets a message name the line. The crate refuses to parse text (only
+//! a [`Pattern`] is compiled here, once for all who carry it), to know what is in the kernel, and to hold anything that
+//! changes at run time (states, counters, overrides).
 //!
 //! It sits at the bottom: every other crate may depend on it, it depends on none.
 
 mod access;
+mod body;
 mod check;
 mod desired;
 mod diff;
@@ -25,6 +27,7 @@ mod sticky;
 mod tls;
 
 pub use access::{AccessLog, LogFormat};
+pub use body::{Digest, Pattern};
 pub use check::{
     Aim, Check, CheckTls, DnsRecord, Health, Http, OnFailure, Probe, ProxyHeader, Require, Script,
     Start, Timing, Via, Way,

@@ -98,7 +98,7 @@ pub(crate) const OF_KINDS: &[(&str, &[&str])] = &[
     ("source", WITH_ADDRESS),
     ("interface", WITH_ADDRESS),
     ("helo", &["smtp"]),
-    ("user", &["script", "postgres"]),
+    ("user", &["script", "mysql", "postgres"]),
     ("query", &["dns"]),
     ("record", &["dns"]),
     ("payload", &["udp"]),
@@ -397,9 +397,9 @@ pub(crate) static CHECK: Section = Section {
         Key::new(
             "user",
             Kind::Text,
-            Absent("`nobody` for `script`, `postgres` for `postgres`"),
-            "`script`: the account that the program runs as. `postgres`: the account that the start-up names; being refused \
-             passes.",
+            Absent("`nobody` for `script`, `weir` for `mysql`, `postgres` for `postgres`"),
+            "`script`: the account that the program runs as. `mysql` and `postgres`: the account that is named to the server, \
+             without a password; being refused passes.",
             "user = \"weir\"",
         )
         .known_as(&["login", "script_user"]),
@@ -454,8 +454,8 @@ pub(crate) static CHECK: Section = Section {
             "file",
             Kind::Text,
             Absent("none; `file` needs it"),
-            "`file`: the file, absolute, whose number is the weight. It is read at each interval; a file that is missing \
-             or holds no number fails.",
+            "`file`: the file, absolute, whose number is the weight. It is read when it changes, and at each interval; a \
+             file that is missing or holds no number fails.",
             "file = \"/run/weight\"",
         )
         .known_as(&["track_file"]),
@@ -496,6 +496,31 @@ pub(crate) static EXPECT: Section = Section {
             "body = \"Up\"",
         )
         .known_as(&["receive", "string", "content"]),
+        Key::new(
+            "regex",
+            Kind::Text,
+            Absent("any body"),
+            "Regular expression that the body must match somewhere, within its first MiB; `(?s)`, `(?i)` and the like at its \
+             beginning set options. It knows neither backreferences nor look-around, and takes linear time.",
+            "regex = \"^(Up|OK)$\"",
+        )
+        .known_as(&["rstring", "match"]),
+        Key::new(
+            "without",
+            Kind::Text,
+            Absent("any body"),
+            "Regular expression that must not match anywhere in the body, within its first MiB.",
+            "without = \"(?i)maintenance\"",
+        )
+        .known_as(&["regex_no_match"]),
+        Key::new(
+            "digest",
+            Kind::Text,
+            Absent("any body"),
+            "Digest of the whole body, in hexadecimal: 32 digits are MD5, 64 are SHA-256. A body above 1 MiB fails.",
+            "digest = \"9a0364b9e99bb480dd25e1f0284c8555\"",
+        )
+        .known_as(&["md5", "sha256"]),
         Key::new(
             "answer",
             Kind::Address,

@@ -66,7 +66,8 @@ pub(crate) static POOL: Section = Section {
             "sorry",
             Kind::Either(&Kind::ServerAddress, &Kind::Table(&SERVER)),
             Absent("clients meet `no_server`"),
-            "A server that is used when no other is usable, and only then.",
+            "A server that is used when no other is usable, and only then. As a table it may have a `check` of its own, and is not \
+             used while that fails; the pool's does not apply to it.",
             "sorry = \"10.0.0.9\"",
         )
         .known_as(&["sorry_server", "backup", "fallback"]),

@@ -63,13 +63,19 @@ fn goes_to(sink: &mut Sink<'_>, listening: &[u16], pool: &LoweredPool) {
             port(sink, check, server, place, listening);
         }
     }
-    for (server, place) in pool.pool.servers.iter().zip(&pool.servers) {
+    for (server, place) in with_sorry(pool) {
         for check in server.checks.iter().flatten() {
             if server.port.is_none() && check.aim.port.is_none() {
                 port(sink, check, server, place, listening);
             }
         }
     }
+}
+
+/// All servers of a pool and where they are written, the sorry server among them.
+fn with_sorry(pool: &LoweredPool) -> impl Iterator<Item = (&Server, &Range<usize>)> {
+    let sorry = pool.pool.sorry.iter().zip(&pool.sorry);
+    pool.pool.servers.iter().zip(&pool.servers).chain(sorry)
 }
 
 fn port(
@@ -137,7 +143,7 @@ fn no_way(sink: &mut Sink<'_>, lowered: &Lowered, pool: &LoweredPool) {
             report(place, check, server);
         }
     }
-    for (server, place) in pool.pool.servers.iter().zip(&pool.servers) {
+    for (server, place) in with_sorry(pool) {
         for check in server.checks.iter().flatten().filter(|it| lost(it, server)) {
             report(place, check, server);
         }

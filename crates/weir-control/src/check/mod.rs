@@ -14,16 +14,18 @@ mod probe;
 mod source;
 mod tls;
 mod turn;
+mod watch;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use weir_health::{Known, Lateness, Monitor, Output, ServerView, Standing, State, Suspended};
-use weir_model::Desired;
+use weir_model::{Desired, Probe};
 
 pub use self::path::Passages;
 pub use self::turn::{PoolTurn, Serving};
@@ -71,6 +73,8 @@ struct Shared {
     vips: Mutex<Arc<HashSet<IpAddr>>>,
     /// What probes by TLS need.
     clients: tls::Clients,
+    /// Files of checks.
+    files: watch::Watch,
     /// Something may be due earlier than the driver waits for.
     earlier: Notify,
     /// There are news.
@@ -116,6 +120,7 @@ impl Checks {
             passages: Mutex::default(),
             vips: Mutex::default(),
             clients: tls::Clients::default(),
+            files: watch::Watch::default(),
             earlier: Notify::new(),
             told: Notify::new(),
         });
@@ -176,12 +181,11 @@ impl Checks {
             to,
             reason: format!("the pool is {}", turn.to.as_str()),
         };
-        let (from, to) = (turn.from.as_str(), turn.to.as_str());
-        self.shared.tell(change(notify::What::Pool, from, to));
-        let sorry = desired
-            .pool(&turn.pool)
-            .is_some_and(|it| it.sorry.is_some());
-        let (before, now) = (turn.from.serves(sorry), turn.to.serves(sorry));
+        if turn.from != turn.to {
+            let (from, to) = (turn.from.as_str(), turn.to.as_str());
+            self.shared.tell(change(notify::What::Pool, from, to));
+        }
+        let (before, now) = turn.serves;
         if before == now {
             return;
         }
@@ -239,6 +243,14 @@ impl Shared {
 
     fn passages(&self) -> Option<Passages> {
         locked(&self.passages).clone()
+    }
+
+    /// Has a file that changed read now.
+    fn hurry(&self, file: &Path) {
+        let reads =
+            |probe: &Probe| matches!(probe, Probe::File { path } if Path::new(path) == file);
+        self.monitor().hurry(reads, self.clock.now());
+        self.earlier.notify_one();
     }
 
     /// Calls the program of a pool that wants to be told.

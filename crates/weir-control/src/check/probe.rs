@@ -1,6 +1,7 @@
 //! One run of one probe, from connecting to its result.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -78,10 +79,13 @@ fn timed(outcome: Outcome, took: Duration) -> Outcome {
     }
 }
 
-async fn ask(shared: &Shared, target: &Target, passage: Option<&Passage>) -> Outcome {
+async fn ask(shared: &Arc<Shared>, target: &Target, passage: Option<&Passage>) -> Outcome {
     match &target.probe {
         Probe::Script(script) => local::run(script, target).await,
-        Probe::File { path } => local::read(path).await,
+        Probe::File { path } => {
+            shared.files.follow(shared, Path::new(path));
+            local::read(path).await
+        }
         Probe::Ping | Probe::Dns { .. } | Probe::Udp { .. } => {
             match datagram::ask(shared, target, passage).await {
                 Ok(outcome) => outcome,

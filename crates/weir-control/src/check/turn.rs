@@ -39,4 +39,6 @@ pub struct PoolTurn {
     pub from: Serving,
     /// Now.
     pub to: Serving,
+    /// Whether clients of its services got an answer before, and get one now.
+    pub serves: (bool, bool),
 }

@@ -701,7 +701,11 @@ fn wanted<'a>(pool: &'a Pool, overrides: &Overrides, standings: &Standings) -> V
         wanted.push(Wanted {
             server,
             sorry: true,
-            effective: if usable { 0 } else { weight(server).max(1) },
+            effective: if usable || !standings.sorry_serves(pool) {
+                0
+            } else {
+                weight(server).max(1)
+            },
             failed: None,
             quiesced: false,
         });

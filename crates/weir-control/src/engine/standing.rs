@@ -20,8 +20,8 @@ pub(crate) struct Standings {
     regimes: BTreeMap<String, Regime>,
     /// What clients' packets say; a new run finds out anew.
     ejected: BTreeMap<String, BTreeMap<String, Ejection>>,
-    /// Whom pools serve by, as far as they were settled in this run.
-    serving: BTreeMap<String, Serving>,
+    /// Whom pools serve by, and whether a sorry server could stand in, as far as they were settled in this run.
+    serving: BTreeMap<String, (Serving, bool)>,
     /// What became of them since somebody asked.
     turns: Vec<PoolTurn>,
 }
@@ -109,7 +109,7 @@ impl Standings {
             let pool = desired.pool(pool);
             let names: HashSet<&str> = pool
                 .iter()
-                .flat_map(|pool| &pool.servers)
+                .flat_map(|pool| pool.servers.iter().chain(&pool.sorry))
                 .map(|server| server.name.as_str())
                 .collect();
             servers.retain(|server, _| names.contains(server.as_str()));
@@ -146,12 +146,15 @@ impl Standings {
             Regime::Normal if weighed.iter().any(|one| one.effective > 0) => Serving::Up,
             Regime::Normal => Serving::Down,
         };
+        let to = (to, self.sorry_serves(pool));
         let from = self.serving.insert(name.to_owned(), to);
         if let Some(from) = from.filter(|from| *from != to) {
+            let serves = |(serving, sorry): (Serving, bool)| serving.serves(sorry);
             self.turns.push(PoolTurn {
                 pool: name.to_owned(),
-                from,
-                to,
+                from: from.0,
+                to: to.0,
+                serves: (serves(from), serves(to)),
             });
         }
     }
@@ -189,18 +192,30 @@ impl Standings {
             })
             .collect();
         let before = self.regime(&pool.name);
-        weigh(&pool.health, pool.sorry.is_some(), &candidates, before)
+        weigh(&pool.health, self.sorry_serves(pool), &candidates, before)
+    }
+
+    /// Whether a pool has a sorry server that its own checks have not taken out.
+    pub(crate) fn sorry_serves(&self, pool: &Pool) -> bool {
+        pool.sorry.as_ref().is_some_and(|server| {
+            let unheard = unheard(pool, server);
+            let heard = self.get(&pool.name, &server.name);
+            let standing = heard
+                .filter(|_| is_checked(pool, server))
+                .or(unheard.as_ref());
+            standing.is_none_or(|standing| standing.state != State::Down)
+        })
     }
 }
 
 fn is_checked(pool: &Pool, server: &Server) -> bool {
-    !server.checks.as_deref().unwrap_or(&pool.checks).is_empty()
+    !pool.checks_of(server).is_empty()
 }
 
 /// What holds of a server with checks before the first word about it.
 fn unheard(pool: &Pool, server: &Server) -> Option<Standing> {
-    let checks = server.checks.as_deref().unwrap_or(&pool.checks);
-    let starts = checks.iter().map(|check| match check.start {
+    let checks = pool.checks_of(server).iter();
+    let starts = checks.map(|check| match check.start {
         Start::Checking => State::Starting,
         Start::Up => State::Up,
         Start::Down => State::Down,

@@ -176,7 +176,8 @@ impl Engine {
             .memory
             .standings
             .get(&service.pool, &dest.name)
-            .filter(|_| dest.removed.is_none() && !dest.sorry);
+            .filter(|_| dest.removed.is_none());
+        let base = word.map_or(dest.weight, Override::weight);
         let (state, reason) = state(dest, word, standing);
         let forward =
             configured(&self.desired, service, dest).map(|server| server.forward_in(service));
@@ -218,6 +219,7 @@ impl Engine {
                 .filter(|_| dest.removed.is_none() && !dest.sorry)
                 .cloned(),
             handshakes: (live.syns, live.answered),
+            check_weight: standing.and_then(|standing| standing.brings(base)),
             slow_start: None,
             checks: Vec::new(),
         })
@@ -263,7 +265,7 @@ fn state(
         ),
         Some(Override::Drain) => (ServerState::Drain, reason("weir server … drain")),
         Some(Override::Maint) => (ServerState::Maint, reason("weir server … maint")),
-        _ if dest.sorry && dest.effective == 0 => (
+        _ if dest.sorry && dest.effective == 0 && standing.is_none() => (
             ServerState::Unchecked,
             reason("stands by: other servers are usable"),
         ),

@@ -209,6 +209,9 @@ pub struct Server {
     /// Removed from the configuration; its flows live on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub removed: bool,
+    /// The weight that its checks bring, in place of the configured one or the operator's; absent where they bring none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check_weight: Option<u32>,
     /// Thousandths of its weight, while slow start keeps it low.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slow_start: Option<u32>,
@@ -358,6 +361,7 @@ impl From<&ServerStatus> for Server {
             handshakes: Some(status.handshakes)
                 .filter(|(syns, _)| *syns > 0)
                 .map(|(syns, finished)| Handshakes { syns, finished }),
+            check_weight: status.check_weight,
             slow_start: status.slow_start,
             checks: status.checks.iter().map(Check::from).collect(),
             active_connections: status.active_connections,

@@ -330,6 +330,7 @@ fn server(
             Word::Weight(weight) => format!("weight {weight}"),
         }),
         removed: dest.removed.is_some(),
+        check_weight: None,
         slow_start: None,
         ejected: None,
         handshakes: None,

@@ -82,6 +82,7 @@ impl From<&ProxyServerStatus> for Server {
             since: rfc3339(status.since),
             overridden: status.overridden.clone(),
             removed: false,
+            check_weight: status.check_weight,
             slow_start: status.slow_start,
             ejected: None,
             handshakes: None,

@@ -140,6 +140,7 @@ fn row(server: &Server) -> [String; 9] {
         Some(word) if *word != server.state => format!("{} (override: {word})", server.reason),
         _ => server.reason.clone(),
     };
+    let reason = reason + &layers(server);
     let reason = match &server.ejected {
         Some(ejected) => format!("{reason} (ejected: {})", ejected.reason),
         None => reason,
@@ -155,6 +156,21 @@ fn row(server: &Server) -> [String; 9] {
         server.since.clone(),
         reason,
     ]
+}
+
+/// What lies over the configured weight, beside the override: what checks say, and slow start.
+fn layers(server: &Server) -> String {
+    let check = server.check_weight.map(|weight| format!("check {weight}"));
+    let percent = |ramp: u32| f64::from(ramp) / 10.0;
+    let ramp = server
+        .slow_start
+        .map(|ramp| format!("slow start {:.0} %", percent(ramp)));
+    let layers: Vec<String> = check.into_iter().chain(ramp).collect();
+    if layers.is_empty() {
+        String::new()
+    } else {
+        format!(" (weight: {})", layers.join(", "))
+    }
 }
 
 /// Columns as wide as their widest cell; the last is left ragged.

@@ -31,6 +31,7 @@ fn server(address: &str, forward: Forward, active: u64) -> ServerStatus {
             ..Totals::default()
         },
         removed: false,
+        check_weight: None,
         slow_start: None,
         ejected: None,
         handshakes: (0, 0),

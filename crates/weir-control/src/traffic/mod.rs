@@ -231,24 +231,34 @@ impl Traffic {
         };
         self.standings.settle(pool, &base);
         let (weighed, _) = self.standings.weigh(pool, &base);
-        for (server, weighed) in pool.servers.iter().zip(weighed) {
-            let weight = Some(weighed.effective).filter(|weight| *weight != server.weight);
-            // An operator's 0 quiesces: who belongs to the server still comes. Down and drained are another matter.
-            let stands = self.standings.get(&pool.name, &server.name);
-            let is_up = stands.is_none_or(|standing| standing.state != State::Down);
-            let quiesced = match words.get(&pool.name, &server.name) {
-                Some(Word::Drain | Word::Maint) => false,
-                Some(Word::Weight(weight)) => weight == 0,
-                None => server.weight == 0,
-            };
-            self.proxy
-                .keep_sticky(&pool.name, &server.name, quiesced && is_up);
+        let own = pool.servers.iter().zip(weighed);
+        let own = own.map(|(server, weighed)| (server, weighed.effective));
+        let sorry = pool.sorry.iter().map(|server| {
+            let serves = self.standings.sorry_serves(pool);
+            (server, if serves { base(server).max(1) } else { 0 })
+        });
+        for (server, effective) in own.chain(sorry) {
+            let weight = Some(effective).filter(|weight| *weight != server.weight);
+            let keeps = self.keeps_clients(pool, server);
+            self.proxy.keep_sticky(&pool.name, &server.name, keeps);
             if self.proxy.has_server(&pool.name, &server.name)
                 && let Err(error) = self.proxy.set_weight(&pool.name, &server.name, weight)
             {
                 tracing::warn!(%error, "a server's weight did not reach the proxy");
             }
         }
+    }
+
+    /// Whether clients that belong to a server of weight 0 still come: an operator's 0 quiesces; down and drained are another matter.
+    fn keeps_clients(&self, pool: &Pool, server: &Server) -> bool {
+        let standing = self.standings.get(&pool.name, &server.name);
+        let is_up = standing.is_none_or(|standing| standing.state != State::Down);
+        let quiesced = match self.words.get(&pool.name, &server.name) {
+            Some(Word::Drain | Word::Maint) => false,
+            Some(Word::Weight(weight)) => weight == 0,
+            None => server.weight == 0,
+        };
+        quiesced && is_up
     }
 
     fn proxies(&self) -> Vec<ProxyStatus> {
@@ -283,6 +293,10 @@ impl Traffic {
     }
 
     fn server(&self, pool: &Pool, numbers: &weir_proxy::ServerStatus) -> ProxyServerStatus {
+        let mut servers = pool.servers.iter().chain(&pool.sorry);
+        let configured = servers
+            .find(|server| server.name == numbers.name)
+            .map_or(0, |server| server.weight);
         let word = self.words.get(&pool.name, &numbers.name);
         let standing = self.standings.get(&pool.name, &numbers.name);
         let (state, reason) = match (word, standing) {
@@ -291,16 +305,12 @@ impl Traffic {
             (_, Some(standing)) => (standing.state.into(), standing.reason.as_str()),
             _ => (ServerState::Unchecked, "no check configured"),
         };
+        let base = word.map_or(configured, Word::weight);
         let by_checks = standing.filter(|_| !matches!(word, Some(Word::Drain | Word::Maint)));
         let name = (pool.name.clone(), numbers.name.clone());
         ProxyServerStatus {
-            weight: pool
-                .server(&numbers.name)
-                .or(pool
-                    .sorry
-                    .as_ref()
-                    .filter(|sorry| sorry.name == numbers.name))
-                .map_or(0, |server| server.weight),
+            weight: configured,
+            check_weight: by_checks.and_then(|standing| standing.brings(base)),
             state,
             reason: reason.to_owned(),
             since: match by_checks {

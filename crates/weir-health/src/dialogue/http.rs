@@ -2,14 +2,20 @@
 //!
 //! Redirects are answers like others and are not followed. Interim answers (1xx) are read over.
 
+mod body;
+
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use weir_model::Http;
+use md5::Md5;
+use sha2::{Digest as _, Sha256};
+use weir_model::{Digest, Http};
 
 use super::{Dialogue, Reply, quoted};
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, Verdict};
 use crate::target::Target;
+
+use body::Body;
 
 /// Most bytes of status line and fields.
 const MOST_HEAD: usize = 64 << 10;
@@ -27,18 +33,6 @@ pub(super) struct Exchange {
     body: Body,
     /// Whether the body holds what is wanted of it.
     found: bool,
-}
-
-/// A body as it arrives.
-#[derive(Debug, Default)]
-struct Body {
-    raw: Vec<u8>,
-    plain: Vec<u8>,
-    length: Option<usize>,
-    chunked: bool,
-    /// Where the next chunk's size begins in `raw`.
-    next_chunk: usize,
-    complete: bool,
 }
 
 impl Exchange {
@@ -108,7 +102,14 @@ impl Exchange {
     }
 
     const fn asks_for_body(&self) -> bool {
-        self.wanted.contains.is_some()
+        let wanted = &self.wanted;
+        wanted.contains.is_some() || self.asks_for_whole()
+    }
+
+    /// Whether more than a text is asked of the body.
+    const fn asks_for_whole(&self) -> bool {
+        let wanted = &self.wanted;
+        wanted.pattern.is_some() || wanted.without.is_some() || wanted.digest.is_some()
     }
 
     fn more_body(&mut self, bytes: &[u8]) -> Reply {
@@ -118,25 +119,46 @@ impl Exchange {
             return finished(Outcome::failed(why));
         }
         self.found |= find(&self.body.plain[from..], text.as_bytes()).is_some();
-        if self.body.complete || self.found {
+        if self.body.complete || (self.found && !self.asks_for_whole()) {
             finished(self.judge())
         } else if self.body.raw.len() > MOST_BODY {
-            finished(Outcome::failed("body without an end"))
+            finished(self.judge_beginning())
         } else {
             Reply::More
         }
     }
 
+    /// Of a body that is there as a whole.
     fn judge(&self) -> Outcome {
         let status = self.status.unwrap_or(0);
-        if self.found {
-            Outcome::passed(format!("http {status}"))
+        let wanted = &self.wanted;
+        let text = wanted.contains.as_deref().unwrap_or_default();
+        let plain = &self.body.plain;
+        if !self.found {
+            let text = text.escape_debug();
+            return Outcome::failed(format!("http {status}, body without \"{text}\""));
+        }
+        if let Some(pattern) = wanted.pattern.as_ref().filter(|it| !it.is_in(plain)) {
+            return Outcome::failed(format!("http {status}, body does not match {pattern:?}"));
+        }
+        if let Some(pattern) = wanted.without.as_ref().filter(|it| it.is_in(plain)) {
+            return Outcome::failed(format!("http {status}, body matches {pattern:?}"));
+        }
+        match wanted.digest.map(|wanted| (wanted, digest(wanted, plain))) {
+            Some((wanted, found)) if wanted != found => {
+                Outcome::failed(format!("http {status}, the body's digest is {found}"))
+            }
+            _ => Outcome::passed(format!("http {status}")),
+        }
+    }
+
+    /// Of a body that goes on: what was found in its beginning holds, and a digest is of the whole.
+    fn judge_beginning(&self) -> Outcome {
+        let judged = self.judge();
+        if self.wanted.digest.is_none() && judged.verdict == Verdict::Passed {
+            judged
         } else {
-            let text = self.wanted.contains.as_deref().unwrap_or_default();
-            Outcome::failed(format!(
-                "http {status}, body without \"{}\"",
-                text.escape_debug()
-            ))
+            Outcome::failed("body without an end")
         }
     }
 }
@@ -164,57 +186,6 @@ impl Dialogue for Exchange {
             }
             Some(_) => self.judge(),
         }
-    }
-}
-
-impl Body {
-    fn push(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
-        self.raw.extend_from_slice(bytes);
-        if self.chunked {
-            return self.dechunk();
-        }
-        self.plain.extend_from_slice(bytes);
-        if let Some(length) = self.length
-            && self.plain.len() >= length
-        {
-            self.plain.truncate(length);
-            self.complete = true;
-        }
-        Ok(())
-    }
-
-    /// Takes whole chunks over (RFC 9112 §7.1).
-    fn dechunk(&mut self) -> Result<(), &'static str> {
-        const BROKEN: &str = "broken chunk in the body";
-        const LONGEST_LINE: usize = 4096;
-        while !self.complete {
-            let rest = self.raw.get(self.next_chunk..).unwrap_or_default();
-            let Some(line) = find(rest, b"\r\n") else {
-                return if rest.len() > LONGEST_LINE {
-                    Err(BROKEN)
-                } else {
-                    Ok(())
-                };
-            };
-            let digits = String::from_utf8_lossy(&rest[..line]);
-            let digits = digits.split(';').next().unwrap_or_default().trim();
-            let size = usize::from_str_radix(digits, 16).map_err(|_| BROKEN)?;
-            if size > MOST_BODY {
-                return Err("body without an end");
-            }
-            let data = line + 2;
-            if size == 0 {
-                self.complete = true;
-            } else if rest.len() < data + size + 2 {
-                return Ok(());
-            } else if rest[data + size..].starts_with(b"\r\n") {
-                self.plain.extend_from_slice(&rest[data..data + size]);
-                self.next_chunk += data + size + 2;
-            } else {
-                return Err(BROKEN);
-            }
-        }
-        Ok(())
     }
 }
 
@@ -287,6 +258,14 @@ fn ranges(ranges: &[(u16, u16)]) -> String {
         }
     };
     ranges.iter().map(one).collect::<Vec<_>>().join(",")
+}
+
+/// The digest of `body` that is of the same kind as `wanted`.
+fn digest(wanted: Digest, body: &[u8]) -> Digest {
+    match wanted {
+        Digest::Md5(_) => Digest::Md5(Md5::digest(body).into()),
+        Digest::Sha256(_) => Digest::Sha256(Sha256::digest(body).into()),
+    }
 }
 
 fn find(text: &[u8], part: &[u8]) -> Option<usize> {

@@ -51,7 +51,7 @@ pub fn of(target: &Target) -> Option<Box<dyn Dialogue>> {
     match &target.probe {
         Probe::Smtp { helo } => Some(Box::new(smtp::Conversation::new(helo))),
         Probe::Redis => Some(Box::new(redis::Ping::default())),
-        Probe::Mysql => Some(Box::new(mysql::Greeting::default())),
+        Probe::Mysql { user } => Some(Box::new(mysql::Login::new(user))),
         Probe::Postgres { user } => Some(Box::new(postgres::Startup::new(user))),
         Probe::Agent { send } => Some(Box::new(agent::Agent::new(send.as_deref()))),
         Probe::Tcp

@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_model::{Check, Desired, OnFailure, Pool, Require, Server, Service, Start, Via};
+use weir_model::{Check, Desired, OnFailure, Pool, Probe, Require, Server, Service, Start, Via};
 
 use crate::machine::{Machine, State};
 use crate::outcome::Outcome;
@@ -114,6 +114,8 @@ struct Slot {
     /// Of the next or present probe.
     number: u64,
     running: bool,
+    /// What is probed changed while the probe ran.
+    again: bool,
 }
 
 /// What a pool is watched by.
@@ -240,7 +242,7 @@ impl Monitor {
             servers: BTreeMap::new(),
             names: HashMap::new(),
         };
-        for server in &pool.servers {
+        for server in pool.servers.iter().chain(&pool.sorry) {
             let key = (server.address, server.port);
             let former = asked.before.and_then(|pool| pool.servers.get(&key));
             let remembered = match former {
@@ -292,8 +294,7 @@ impl Monitor {
         fresh: &mut Vec<usize>,
     ) -> Vec<Use> {
         let mut uses = Vec::new();
-        let checks = server.checks.as_ref().unwrap_or(&asked.pool.checks);
-        for (number, check) in checks.iter().enumerate() {
+        for (number, check) in asked.pool.checks_of(server).iter().enumerate() {
             for target in targets(asked, check, server) {
                 let slot = self.slot_of(target, user, remembered, fresh);
                 uses.push(Use {
@@ -347,6 +348,7 @@ impl Monitor {
             due: Duration::ZERO,
             number: 0,
             running: false,
+            again: false,
         };
         let free = self.slots.iter().position(Option::is_none);
         let at = free.unwrap_or(self.slots.len());
@@ -435,12 +437,32 @@ impl Monitor {
         let changed = slot.machine.handle(outcome);
         self.last_number += 1;
         slot.number = self.last_number;
-        slot.due = (slot.due + self.random.around(slot.machine.pause())).max(now);
+        slot.due = if std::mem::take(&mut slot.again) {
+            now
+        } else {
+            (slot.due + self.random.around(slot.machine.pause())).max(now)
+        };
         self.timers
             .set(slot.due, Event::Probe(id.slot, slot.number));
         if changed {
             for (pool, key) in slot.users.clone() {
                 self.review(pool, key, now, false);
+            }
+        }
+    }
+
+    /// Makes probes due now whose answer is known to be another one; further ones follow at the interval from here.
+    pub fn hurry(&mut self, which: impl Fn(&Probe) -> bool, now: Duration) {
+        for (at, slot) in self.slots.iter_mut().enumerate() {
+            let Some(slot) = slot.as_mut().filter(|slot| which(&slot.target.probe)) else {
+                continue;
+            };
+            if slot.running {
+                slot.again = true;
+            } else {
+                self.last_number += 1;
+                (slot.due, slot.number) = (now, self.last_number);
+                self.timers.set(now, Event::Probe(at, slot.number));
             }
         }
     }

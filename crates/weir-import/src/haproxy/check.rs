@@ -62,15 +62,11 @@ impl Checks {
                     checks.entries.push(Entry::new("helo", name, line.place));
                 }
             }
-            ("postgres", _) => {
+            ("mysql" | "postgres", _) => {
                 if let Some(user) = line.word(3) {
                     checks.entries.push(Entry::new("user", user, line.place));
                 }
             }
-            ("mysql", _) if line.word(2).is_some() => notes.say(
-                line.place,
-                "the account is not carried over: a mysql check waits for the greeting",
-            ),
             ("tcp", "tcp-check") => {}
             ("tcp", other) => notes.say(
                 line.place,
@@ -298,14 +294,14 @@ fn expected(line: &Line, notes: &mut Notes) -> Option<Entry> {
     match words.as_slice() {
         ["status", codes] => Some(Entry::new("status", *codes, line.place)),
         ["string", text] => Some(Entry::new("body", *text, line.place)),
-        ["rstring", pattern] => {
-            match crate::probe::literal(pattern).filter(|text| !text.is_empty()) {
-                Some(text) => Some(Entry::new("body", text, line.place)),
-                None => {
-                    line.refuse(notes, "`expect` takes a text, and this is an expression");
-                    None
-                }
-            }
+        ["rstring", pattern] => match crate::probe::literal(pattern) {
+            Some(text) => Some(Entry::new("body", text, line.place)),
+            None => Some(Entry::new("regex", *pattern, line.place)),
+        },
+        ["!", "rstring", pattern] => Some(Entry::new("without", *pattern, line.place)),
+        ["!", "string", text] => {
+            let pattern = crate::probe::quoted(text);
+            Some(Entry::new("without", pattern, line.place))
         }
         ["rstatus", pattern] => {
             let class = pattern.trim_start_matches('^').trim_end_matches('$');

@@ -1,5 +1,7 @@
 //! Checkers of a real server, each one check of Weir; an HTTP checker with several URLs is several.
 
+mod http;
+
 use std::net::IpAddr;
 
 use super::Globals;
@@ -8,7 +10,7 @@ use super::setting::{Level, Settings};
 use super::tree::{Node, command};
 use crate::document::Entry;
 use crate::note::Notes;
-use crate::probe::{Probe, literal};
+use crate::probe::Probe;
 
 /// Every checker of keepalived.
 pub(super) const CHECKERS: &[&str] = &[
@@ -71,8 +73,8 @@ pub(super) fn checks(
         _ => 1,
     };
     let probe = match node.keyword() {
-        "HTTP_GET" => return http("http", &checker, retries, notes),
-        "SSL_GET" => return http("https", &checker, retries, notes),
+        "HTTP_GET" => return http::checks("http", &checker, retries, notes),
+        "SSL_GET" => return http::checks("https", &checker, retries, notes),
         "SMTP_CHECK" => return smtp(&checker, retries, notes),
         "DNS_CHECK" => dns(&checker, retries, notes),
         "UDP_CHECK" => udp(&checker, retries, notes),
@@ -196,191 +198,6 @@ impl Aim {
             _ => return false,
         }
         true
-    }
-}
-
-fn http(kind: &str, checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> Vec<Probe> {
-    let mut checker = Checker {
-        rest: Vec::new(),
-        settings: checker.settings.clone(),
-        aim: checker.aim.clone(),
-        ..*checker
-    };
-    let mut version: Of<String> = None;
-    let mut sni: Of<String> = None;
-    let mut urls = Vec::new();
-    for node in checker.node.inner() {
-        match node.keyword() {
-            "nb_get_retry" => {
-                checker.settings.retry = field::number(notes, node, 0, u32::MAX.into())
-            }
-            "virtualhost" => checker.settings.virtualhost = field::word(notes, node, "a name"),
-            "http_protocol" => version = field::word(notes, node, "1.0, 1.0C or 1.1"),
-            "enable_sni" | "tls_compliant" | "fast_recovery" => {
-                if field::flag(notes, node).is_some() {
-                    let why = match node.keyword() {
-                        "fast_recovery" => "Weir probes all URLs each time",
-                        "enable_sni" => "`server_name` of the check names the host to TLS",
-                        _ => "Weir ends TLS as it should be",
-                    };
-                    notes.say(node.place, format!("not carried over: {why}"));
-                }
-            }
-            "sni_name" => sni = field::word(notes, node, "a name"),
-            "url" => urls.push(node),
-            keyword if is_common(keyword) => {}
-            _ => unknown(node, checker.node.keyword(), notes),
-        }
-    }
-    if urls.is_empty() {
-        checker
-            .node
-            .refuse(notes, "keepalived refuses a checker without `url`");
-        return Vec::new();
-    }
-    let mut probes = Vec::new();
-    for url in urls {
-        let mut probe = checker.probe(kind, retries, notes);
-        match version.as_ref().map(|(version, _)| version.as_str()) {
-            Some("1.1") => {}
-            None | Some("1.0") => probe.push(Entry::implied("version", "1.0")),
-            Some("1.0C") => {
-                let place = version
-                    .as_ref()
-                    .map_or(checker.node.place, |(_, place)| *place);
-                probe.push(Entry::new("version", "1.0", place));
-                probe.push(Entry::new(
-                    "headers",
-                    vec!["Connection: close".to_owned()],
-                    place,
-                ));
-            }
-            Some(_) => {
-                if let Some((word, place)) = &version {
-                    let why = format!("not carried over: {word} is not 1.0, 1.0C or 1.1");
-                    notes.say(*place, why);
-                }
-                probe.push(Entry::implied("version", "1.0"));
-            }
-        }
-        if let Some((name, place)) = &sni {
-            probe.push(Entry::new("server_name", name.as_str(), *place));
-        }
-        if this_url(url, &checker.settings, &mut probe, notes) {
-            probes.push(probe);
-        }
-    }
-    if kind == "https" {
-        for probe in &mut probes {
-            // keepalived looks at no certificate.
-            probe.push(Entry::implied("verify", false));
-        }
-    }
-    probes
-}
-
-fn is_common(keyword: &str) -> bool {
-    const COMMON: &[&str] = &[
-        "connect_ip",
-        "connect_port",
-        "bindto",
-        "bind_port",
-        "bind_if",
-        "connect_timeout",
-        "fwmark",
-        "retry",
-        "delay_before_retry",
-        "warmup",
-        "delay_loop",
-        "alpha",
-        "log_all_failures",
-    ];
-    COMMON.contains(&keyword)
-}
-
-/// Whether the URL can be asked for.
-fn this_url(url: &Node, settings: &Settings, probe: &mut Probe, notes: &mut Notes) -> bool {
-    let mut path: Of<String> = None;
-    let mut host = settings.virtualhost.clone();
-    let mut codes = vec!["200-299".to_owned()];
-    let mut codes_from = url.place;
-    let mut body: Of<String> = None;
-    for node in url.inner() {
-        match node.keyword() {
-            "path" => path = field::word(notes, node, "a path"),
-            "virtualhost" => host = field::word(notes, node, "a name"),
-            "status_code" => {
-                let words: Vec<String> = status_codes(node, notes);
-                if !words.is_empty() {
-                    (codes, codes_from) = (words, node.place);
-                }
-            }
-            "regex" => body = regex(node, notes),
-            "digest" => node.refuse(
-                notes,
-                "Weir compares no digest of a body; `expect` may name a text in it",
-            ),
-            "regex_no_match" | "regex_options" | "regex_min_offset" | "regex_max_offset"
-            | "regex_stack" => {
-                node.refuse(notes, "`expect` names a text, without options");
-                if node.keyword() == "regex_no_match" || node.keyword() == "regex_options" {
-                    body = None;
-                }
-            }
-            "tls_compliant" => node.refuse(notes, "Weir ends TLS as it should be"),
-            _ => unknown(node, "url", notes),
-        }
-    }
-    let Some((path, place)) = path else {
-        url.refuse(notes, "keepalived refuses a `url` without `path`");
-        return false;
-    };
-    let path = if path.starts_with('/') {
-        path
-    } else {
-        format!("/{path}")
-    };
-    probe.push(Entry::new("path", path, place));
-    if let Some((host, place)) = host {
-        probe.push(Entry::new("host", host, place));
-    }
-    let mut expect = vec![Entry::new("status", codes.join(","), codes_from)];
-    if let Some((body, place)) = body {
-        expect.push(Entry::new("body", body, place));
-    }
-    probe.push(Entry::new("expect", expect, url.place));
-    true
-}
-
-/// `200 204 300-399`.
-fn status_codes(node: &Node, notes: &mut Notes) -> Vec<String> {
-    let mut codes = Vec::new();
-    for word in node.words.iter().skip(1) {
-        let (first, last) = word.split_once('-').unwrap_or((word, word));
-        let code = |text: &str| field::within(text, 100, 599);
-        match (code(first), code(last)) {
-            (Some(first), Some(last)) if first <= last => codes.push(word.clone()),
-            _ => notes.say(
-                node.place,
-                format!("not carried over: {word} is no status code"),
-            ),
-        }
-    }
-    if node.words.len() < 2 {
-        field::refuse(notes, node, "a status code");
-    }
-    codes
-}
-
-fn regex(node: &Node, notes: &mut Notes) -> Of<String> {
-    let words = super::tree::shell_words(&node.rest).unwrap_or_default();
-    let pattern = words.first()?;
-    match literal(pattern).filter(|text| !text.is_empty()) {
-        Some(text) => Some((text, node.place)),
-        None => {
-            node.refuse(notes, "`expect` takes a text, and this is an expression");
-            None
-        }
     }
 }
 

@@ -221,9 +221,13 @@ fn negotiate(
             return None;
         }
         "smtp" | "submission" => return Some(simple(of, "smtp", request, receive, from, notes)),
-        "mysql" => return Some(simple(of, "mysql", request, receive, from, notes)),
-        "pgsql" => {
-            let mut probe = simple(of, "postgres", request, receive, from, notes);
+        "mysql" | "pgsql" => {
+            let kind = if service == "mysql" {
+                "mysql"
+            } else {
+                "postgres"
+            };
+            let mut probe = simple(of, kind, request, receive, from, notes);
             if let Some((login, place)) = &of.login {
                 probe.push(Entry::new("user", login.as_str(), *place));
             }
@@ -249,7 +253,10 @@ fn simple(
     from: Place,
     notes: &mut Notes,
 ) -> Probe {
-    let login = of.login.clone().filter(|_| kind != "postgres");
+    let login = of
+        .login
+        .clone()
+        .filter(|_| !matches!(kind, "mysql" | "postgres"));
     for (_, place) in [request, receive, login].into_iter().flatten() {
         notes.say(
             place,
@@ -285,13 +292,10 @@ fn http(
     }
     let mut expect = vec![Entry::implied("status", "200-299")];
     if let Some((pattern, place)) = receive {
-        match literal(&pattern) {
-            Some(text) => expect.push(Entry::new("body", text, place)),
-            None => notes.say(
-                place,
-                "not carried over: `expect` takes a text, and this is an expression",
-            ),
-        }
+        expect.push(match literal(&pattern) {
+            Some(text) => Entry::new("body", text, place),
+            None => Entry::new("regex", pattern, place),
+        });
     }
     probe.push(Entry::new("expect", expect, from));
     if kind == "https" {

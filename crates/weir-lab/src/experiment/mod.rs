@@ -2,6 +2,7 @@
 
 mod clustered_rest;
 mod disturbance;
+mod fail;
 mod reload_under_load;
 mod round;
 mod saturated_uplink;
@@ -69,6 +70,8 @@ pub struct RunOptions {
     pub requests: Option<u32>,
     /// Requests at once.
     pub concurrency: Option<u32>,
+    /// A server is stopped under load in place of the measurement, where the experiment has that story.
+    pub fail: bool,
     /// Runs of the whole; medians are reported. 0 counts as 1.
     pub repeat: u32,
     /// Weir's name of a scheduler.
@@ -96,10 +99,13 @@ pub fn run(name: &str, options: &RunOptions) -> Result<Report> {
     let experiment = find(name)?;
     let trials = choose((experiment.trials)(options)?, &options.methods)?;
     requirement::root()?;
-    requirement::programs(trials.iter().flat_map(Trial::programs))?;
-    let needs_weir = trials
-        .iter()
-        .any(|trial| trial.method.balancer.needs_weir());
+    if options.fail {
+        requirement::programs(fail::programs())?;
+    } else {
+        requirement::programs(trials.iter().flat_map(Trial::programs))?;
+    }
+    let by_weir = |trial: &Trial| trial.method.balancer.needs_weir();
+    let needs_weir = options.fail || trials.iter().any(by_weir);
     let weir = if needs_weir {
         Some(requirement::weir(options.weir.as_deref())?)
     } else {
@@ -119,6 +125,14 @@ pub fn run(name: &str, options: &RunOptions) -> Result<Report> {
         weir: weir.as_deref(),
         pages: &pages,
     };
+    if options.fail {
+        let mut report = progress.show_during(|| fail::run(experiment, options, &setting))?;
+        report
+            .notes
+            .extend(note::of_run(options, &trials_facts(&[]), weir.as_deref()));
+        report.write_html(&options.report)?;
+        return Ok(report);
+    }
     let repeat = options.repeat.max(1);
     let rounds = progress.show_during(|| {
         (0..repeat)

@@ -86,6 +86,14 @@ pub(crate) struct Director<'a> {
     scheduler: Option<String>,
 }
 
+/// A server in Weir's words.
+pub(crate) struct ServerStatus {
+    /// `up`, `down` and so on; empty where Weir does not have it.
+    pub(crate) state: String,
+    /// Ever made to it.
+    pub(crate) connections: u64,
+}
+
 /// Where a director's files go.
 pub(crate) struct Directories<'a> {
     /// Directory of the trial.
@@ -103,6 +111,34 @@ impl<'a> Director<'a> {
         directories: &Directories<'_>,
         forward: Forward,
         scheduler: Option<&str>,
+    ) -> Result<Self> {
+        let text = match scheduler {
+            Some(scheduler) => configuration(topology, forward, scheduler),
+            None => NODE.to_owned(),
+        };
+        Self::start_with(program, topology, directories, forward, &text)
+    }
+
+    /// The same with a service whose servers are checked: `check` holds the keys.
+    pub(crate) fn start_checked(
+        program: &'a Path,
+        topology: &'a Topology,
+        directories: &Directories<'_>,
+        forward: Forward,
+        scheduler: &str,
+        check: &str,
+    ) -> Result<Self> {
+        let text = configuration(topology, forward, scheduler);
+        let text = format!("{text}\n[pool.images.check]\n{check}");
+        Self::start_with(program, topology, directories, forward, &text)
+    }
+
+    fn start_with(
+        program: &'a Path,
+        topology: &'a Topology,
+        directories: &Directories<'_>,
+        forward: Forward,
+        configuration: &str,
     ) -> Result<Self> {
         let seat = |host: &'a crate::topology::Host| -> Result<Seat<'a>> {
             let directory = directories.base.join(&host.name);
@@ -132,11 +168,7 @@ impl<'a> Director<'a> {
                 }
             }
         }
-        let text = match scheduler {
-            Some(scheduler) => configuration(topology, forward, scheduler),
-            None => NODE.to_owned(),
-        };
-        director.start_daemon(&text)?;
+        director.start_daemon(configuration)?;
         Ok(director)
     }
 
@@ -157,6 +189,20 @@ impl<'a> Director<'a> {
         let place = seat.place();
         let saved = place.run("weir-ipvsadm", seat.program, &arguments, COMMAND_LIMIT)?;
         Ok(saved.lines().filter(|line| line.starts_with("-a ")).count())
+    }
+
+    /// What Weir says of a server.
+    pub(crate) fn server(&self, address: Ipv4Addr) -> Result<ServerStatus> {
+        let text = self.seat.run("weir-status", &["status", "--json"])?;
+        let status: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        let servers = status["services"][0]["servers"].as_array();
+        let mut servers = servers.into_iter().flatten();
+        let server = servers.find(|server| server["address"] == address.to_string());
+        let server = server.cloned().unwrap_or_default();
+        Ok(ServerStatus {
+            state: server["state"].as_str().unwrap_or_default().to_owned(),
+            connections: server["connections"].as_u64().unwrap_or(0),
+        })
     }
 
     fn start_daemon(&mut self, configuration: &str) -> Result<()> {

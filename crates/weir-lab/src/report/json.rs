@@ -1,18 +1,21 @@
 //! The report for programs. The fields are part of the product's contract; charts and notes are for people and stay in
 //! the HTML file.
 
-use super::{Report, Row};
+use super::{Event, Report, Row};
 
 #[derive(serde::Serialize)]
 struct Document<'a> {
     experiment: &'a str,
     rows: &'a [Row],
+    #[serde(skip_serializing_if = "<[Event]>::is_empty")]
+    events: &'a [Event],
 }
 
 pub(super) fn render(report: &Report) -> String {
     let document = Document {
         experiment: &report.experiment,
         rows: &report.rows,
+        events: &report.events,
     };
     // Only a map with keys that are not text, or a writer, could fail; there is neither.
     serde_json::to_string_pretty(&document).unwrap_or_default()

@@ -39,6 +39,15 @@ pub struct Row {
     pub timing: Option<Timing>,
 }
 
+/// Something that happened during a run.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Event {
+    /// What, in a few words.
+    pub event: String,
+    /// When, since what it follows from.
+    pub seconds: f64,
+}
+
 /// A method that could not be measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
@@ -72,6 +81,8 @@ pub struct Report {
     pub failures: Vec<Failure>,
     /// Charts; none for experiments without limited links.
     pub panels: Vec<Panel>,
+    /// What happened when; none where nothing but load happens.
+    pub events: Vec<Event>,
     /// Conditions of the run that a reader must know.
     pub notes: Vec<String>,
     /// Where the HTML file is, once written.
@@ -87,6 +98,7 @@ impl Report {
             rows: Vec::new(),
             failures: Vec::new(),
             panels: Vec::new(),
+            events: Vec::new(),
             notes: Vec::new(),
             html: None,
         }

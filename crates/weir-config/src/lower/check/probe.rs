@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use weir_model::{CheckTls, DnsRecord, Http, Probe, Script};
+use weir_model::{CheckTls, Digest, DnsRecord, Http, Pattern, Probe, Script};
 
 use super::plain_address;
 use crate::catalog::EXPECT;
@@ -14,7 +14,7 @@ use crate::view::{Sink, View, text, wrong_type};
 
 pub(super) fn probe(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: &str) -> Probe {
     match kind {
-        "http" | "https" => Probe::Http(http(sink, view)),
+        "http" | "https" => Probe::Http(Box::new(http(sink, view))),
         "grpc" => Probe::Grpc {
             service: word(sink, view, "service", ""),
         },
@@ -22,7 +22,9 @@ pub(super) fn probe(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: &str) -> Pro
             helo: word(sink, view, "helo", "localhost"),
         },
         "redis" => Probe::Redis,
-        "mysql" => Probe::Mysql,
+        "mysql" => Probe::Mysql {
+            user: word(sink, view, "user", "weir"),
+        },
         "postgres" => Probe::Postgres {
             user: word(sink, view, "user", "postgres"),
         },
@@ -216,16 +218,65 @@ fn http(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Http {
         host: line(sink, view, "host").map(|(host, _)| host.to_owned()),
         headers: headers(sink, view),
         body: view.text(sink, "body").map(|(body, _)| body.to_owned()),
-        status: default.status,
-        contains: None,
+        ..default
     };
-    if let Some(expect) = expect(sink, view, &["status", "body"]) {
+    if let Some(expect) = expect(
+        sink,
+        view,
+        &["status", "body", "regex", "without", "digest"],
+    ) {
         if let Some((entry, kind)) = expect.get("status") {
             http.status = status(sink, &entry.item, kind).unwrap_or_default();
         }
         http.contains = expect.text(sink, "body").map(|(body, _)| body.to_owned());
+        http.pattern = pattern(sink, &expect, "regex");
+        http.without = pattern(sink, &expect, "without");
+        http.digest = digest(sink, &expect);
     }
     http
+}
+
+fn pattern(sink: &mut Sink<'_>, expect: &View<'_, '_>, name: &str) -> Option<Pattern> {
+    let (text, span) = expect.text(sink, name)?;
+    match Pattern::new(text) {
+        Ok(pattern) => Some(pattern),
+        Err(why) => {
+            let message = format!("`{}` is no regular expression", text.escape_debug());
+            let diagnostic = Diagnostic::new(Code::BadText, span, message).cause(why);
+            sink.push(
+                diagnostic.fix("in TOML, write it within '…', so that `\\` stays what it is"),
+            );
+            None
+        }
+    }
+}
+
+/// Of 32 or 64 hexadecimal digits.
+fn digest(sink: &mut Sink<'_>, expect: &View<'_, '_>) -> Option<Digest> {
+    let (text, span) = expect.text(sink, "digest")?;
+    let digits: Option<Vec<u8>> = text
+        .chars()
+        .map(|digit| u8::try_from(digit.to_digit(16)?).ok())
+        .collect();
+    let octets = digits.unwrap_or_default();
+    let octets: Vec<u8> = octets
+        .chunks(2)
+        .map(|pair| pair.iter().fold(0, |sum, digit| sum << 4 | digit))
+        .collect();
+    let found = match text.len() {
+        32 => octets.try_into().ok().map(Digest::Md5),
+        64 => octets.try_into().ok().map(Digest::Sha256),
+        _ => None,
+    };
+    if found.is_none() {
+        let message = format!("`{}` is no digest", text.escape_debug());
+        let diagnostic = Diagnostic::new(Code::BadText, span, message);
+        sink.push(
+            diagnostic
+                .fix("write 32 hexadecimal digits of MD5, as md5sum prints them, or 64 of SHA-256"),
+        );
+    }
+    found
 }
 
 /// `expect` of a check whose kind has these keys.

@@ -1,10 +1,10 @@
-use weir_model::{Check, Probe, Server};
+use weir_model::{Check, Pattern, Probe, Server};
 
 use super::*;
 
 fn exchange(wanted: Http) -> Exchange {
     let server = Server::new("10.0.0.5", "10.0.0.5".parse().unwrap(), None);
-    let check = Check::new(Probe::Http(wanted.clone()));
+    let check = Check::new(Probe::Http(Box::new(wanted.clone())));
     Exchange::new(&wanted, &Target::new(&check, &server, Some(8080)))
 }
 
@@ -153,4 +153,69 @@ fn endless_answers_end() {
         _ => None,
     });
     assert_eq!(ends.as_deref(), Some("body without an end"));
+}
+
+const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nUp since\n";
+
+#[test]
+fn bodies_match_patterns() {
+    let wanted = |regex: Option<&str>, without: Option<&str>| Http {
+        pattern: regex.map(|text| Pattern::new(text).unwrap()),
+        without: without.map(|text| Pattern::new(text).unwrap()),
+        ..Http::default()
+    };
+    assert_eq!(
+        told(&wanted(Some("^Up\\s"), Some("maintenance")), ANSWER, false),
+        "Passed: http 200"
+    );
+    assert_eq!(
+        told(&wanted(Some("^since"), None), ANSWER, false),
+        "Failed: http 200, body does not match /^since/"
+    );
+    assert_eq!(
+        told(&wanted(None, Some("(?i)UP")), ANSWER, false),
+        "Failed: http 200, body matches /(?i)UP/"
+    );
+    let endless = [b"HTTP/1.1 200 OK\r\n\r\n".as_slice(), &[b'x'; 2 << 20]].concat();
+    let at_once = |wanted: Http| {
+        let mut exchange = exchange(wanted);
+        exchange.open();
+        match exchange.receive(&endless) {
+            Reply::Finished(outcome) => format!("{:?}: {}", outcome.verdict, outcome.note),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(at_once(wanted(Some("^xxx"), None)), "Passed: http 200");
+    assert_eq!(
+        at_once(wanted(Some("y"), None)),
+        "Failed: body without an end"
+    );
+}
+
+#[test]
+fn bodies_have_digests() {
+    let wanted = |digest| Http {
+        digest: Some(digest),
+        ..Http::default()
+    };
+    // md5sum and sha256sum of the same line.
+    let md5 = 0xf8ba_c304_b7c2_8c40_dc49_39db_6a32_3697_u128.to_be_bytes();
+    let empty = [
+        0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9,
+        0x24, 0x27, 0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52,
+        0xb8, 0x55,
+    ];
+    assert_eq!(
+        told(&wanted(Digest::Md5(md5)), ANSWER, false),
+        "Passed: http 200"
+    );
+    let nothing = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    assert_eq!(
+        told(&wanted(Digest::Sha256(empty)), nothing, false),
+        "Passed: http 200"
+    );
+    assert_eq!(
+        told(&wanted(Digest::Md5(md5)), nothing, false),
+        "Failed: http 200, the body's digest is d41d8cd98f00b204e9800998ecf8427e"
+    );
 }

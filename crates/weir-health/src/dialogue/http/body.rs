@@ -1,0 +1,66 @@
+//! A body as it arrives, with or without chunks.
+
+use super::{MOST_BODY, find};
+
+/// A body as it arrives.
+#[derive(Debug, Default)]
+pub(super) struct Body {
+    pub(super) raw: Vec<u8>,
+    pub(super) plain: Vec<u8>,
+    pub(super) length: Option<usize>,
+    pub(super) chunked: bool,
+    /// Where the next chunk's size begins in `raw`.
+    next_chunk: usize,
+    pub(super) complete: bool,
+}
+
+impl Body {
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
+        self.raw.extend_from_slice(bytes);
+        if self.chunked {
+            return self.dechunk();
+        }
+        self.plain.extend_from_slice(bytes);
+        if let Some(length) = self.length
+            && self.plain.len() >= length
+        {
+            self.plain.truncate(length);
+            self.complete = true;
+        }
+        Ok(())
+    }
+
+    /// Takes whole chunks over (RFC 9112 §7.1).
+    fn dechunk(&mut self) -> Result<(), &'static str> {
+        const BROKEN: &str = "broken chunk in the body";
+        const LONGEST_LINE: usize = 4096;
+        while !self.complete {
+            let rest = self.raw.get(self.next_chunk..).unwrap_or_default();
+            let Some(line) = find(rest, b"\r\n") else {
+                return if rest.len() > LONGEST_LINE {
+                    Err(BROKEN)
+                } else {
+                    Ok(())
+                };
+            };
+            let digits = String::from_utf8_lossy(&rest[..line]);
+            let digits = digits.split(';').next().unwrap_or_default().trim();
+            let size = usize::from_str_radix(digits, 16).map_err(|_| BROKEN)?;
+            if size > MOST_BODY {
+                return Err("body without an end");
+            }
+            let data = line + 2;
+            if size == 0 {
+                self.complete = true;
+            } else if rest.len() < data + size + 2 {
+                return Ok(());
+            } else if rest[data + size..].starts_with(b"\r\n") {
+                self.plain.extend_from_slice(&rest[data..data + size]);
+                self.next_chunk += data + size + 2;
+            } else {
+                return Err(BROKEN);
+            }
+        }
+        Ok(())
+    }
+}

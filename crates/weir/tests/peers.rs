@@ -1,0 +1,371 @@
+//! Checks against the servers that they are made for, as Debian has them, each a process of the test's own.
+
+mod world;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use world::{Family, World, privileged, sh, wait_for};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A pool and a service of its own for each check of server 0; service `n` listens on port `1000 + n`.
+fn config(checks: &[(&str, &str)]) -> String {
+    let mut text = "[node]\ninterfaces = [\"eth0\"]\n".to_owned();
+    for (n, (name, check)) in (0..).zip(checks) {
+        text += &format!(
+            "[pool.{name}]\nservers = [{{ address = \"{}\", weight = 100 }}]\n\
+             [pool.{name}.check]\ninterval = \"300ms\"\ntimeout = \"2s\"\nrise = 1\nfall = 1\n{check}\n\
+             [service.{name}]\nlisten = [\"{}:{}\"]\nforward = \"direct\"\npool = \"{name}\"\n",
+            Family::V4.server(0),
+            Family::V4.vip(),
+            1000 + n
+        );
+    }
+    text
+}
+
+fn server(world: &World, name: &str) -> serde_json::Value {
+    let status = world.status();
+    let services = status["services"].as_array().expect("services");
+    let service = services.iter().find(|service| service["name"] == name);
+    service.expect("the service")["servers"][0].clone()
+}
+
+/// Waits until a pool's server is in that state, with a reason that holds these words.
+fn wait_for_state(world: &World, name: &str, state: &str, reason: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let found = server(world, name);
+        let words = found["reason"].as_str().unwrap_or_default();
+        if found["state"] == state && words.contains(reason) {
+            return;
+        }
+        let wanted = format!("{name} {state}: {reason}");
+        assert!(Instant::now() < deadline, "{wanted}, not {found:#}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Starts a program on server 0 that ends with the world.
+fn start(world: &mut World, program: &str, arguments: &[&str]) {
+    let log = std::fs::File::create(world.path("peer.log")).expect("a log");
+    let child = world
+        .command("server0", program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().expect("a descriptor"))
+        .stderr(log)
+        .spawn()
+        .expect("it starts");
+    world.adopt(child);
+}
+
+/// Waits until something listens on a port of server 0.
+fn wait_for_port(world: &World, port: u16) {
+    wait_for(&format!("port {port}"), PATIENCE, || {
+        let filter = format!("ss -Hltn sport = :{port}");
+        !world.output("server0", &filter).stdout.is_empty()
+    });
+}
+
+/// A directory that an account owns, below one that everybody may enter.
+fn owned(world: &World, name: &str, account: &str) -> String {
+    let path = world.path(name);
+    std::fs::create_dir_all(&path).expect("a directory");
+    sh(&format!("chown {account} {}", path.display()));
+    path.display().to_string()
+}
+
+/// Runs a command of the machine as an account.
+fn as_account(account: &str, program: &Path, arguments: &[&str]) {
+    let output = Command::new("setpriv")
+        .args(["--reuid", account, "--regid", account, "--clear-groups"])
+        .arg(program)
+        .args(arguments)
+        .current_dir("/")
+        .output()
+        .expect("setpriv runs");
+    assert!(output.status.success(), "{program:?}: {output:?}");
+}
+
+#[test]
+fn mariadb_is_asked_without_being_annoyed() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    let data = owned(&world, "mariadb", "mysql");
+    let made = Command::new("mariadb-install-db")
+        .args(["--no-defaults", "--user=mysql", "--skip-test-db"])
+        .args(["--auth-root-authentication-method=normal"])
+        .arg(format!("--datadir={data}"))
+        .output()
+        .expect("mariadb-install-db runs");
+    assert!(made.status.success(), "{made:?}");
+    let directory = format!("--datadir={data}");
+    let socket = format!("--socket={data}/socket");
+    let pid = format!("--pid-file={data}/pid");
+    // Only hosts whose names are known are locked out, so the director gets one that this server alone sees.
+    let accounts = world.path("accounts");
+    std::fs::write(&accounts, "CREATE USER probe@'%';\n").expect("accounts");
+    let hosts = world.path("hosts");
+    std::fs::write(
+        &hosts,
+        format!("{} director.example\n", Family::V4.director()),
+    )
+    .expect("names");
+    let line = format!(
+        "mount --bind {} /etc/hosts && exec mariadbd --no-defaults --user=mysql {directory} {socket} {pid} --port=3306 \
+         --bind-address=0.0.0.0 --max-connect-errors=3 --innodb-buffer-pool-size=8M --init-file={}",
+        hosts.display(),
+        accounts.display()
+    );
+    start(&mut world, "unshare", &["-m", "sh", "-c", &line]);
+    wait_for_port(&world, 3306);
+    world.start_director(&config(&[
+        ("mysql", "kind = \"mysql\"\nport = 3306"),
+        ("known", "kind = \"mysql\"\nport = 3306\nuser = \"probe\""),
+    ]));
+    wait_for_state(&world, "mysql", "up", "the account is refused");
+    wait_for_state(&world, "known", "up", "MariaDB");
+    wait_for("many probes", PATIENCE, || {
+        let results = server(&world, "mysql")["checks"][0]["results"].clone();
+        let results = results.as_str().expect("results").to_owned();
+        assert!(
+            !results.contains('-'),
+            "{results}: {:#}",
+            server(&world, "mysql")
+        );
+        results.len() >= 12
+    });
+}
+
+#[test]
+fn postgres_answers_the_start_up() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    let data = owned(&world, "postgres", "postgres");
+    let found =
+        std::fs::read_dir("/usr/lib/postgresql").expect("tools/install-deps.sh installs it");
+    let mut versions: Vec<_> = found.flatten().map(|entry| entry.path()).collect();
+    versions.sort();
+    let programs = versions.last().expect("a version").join("bin");
+    as_account(
+        "postgres",
+        &programs.join("initdb"),
+        &[
+            "-D",
+            &data,
+            "-A",
+            "scram-sha-256",
+            "--no-sync",
+            "--locale=C",
+            "--pwfile=/etc/hostname",
+        ],
+    );
+    sh(&format!(
+        "echo 'host all all 10.71.0.0/24 scram-sha-256' >> {data}/pg_hba.conf"
+    ));
+    let program = programs.join("postgres").display().to_string();
+    start(
+        &mut world,
+        "setpriv",
+        &[
+            "--reuid",
+            "postgres",
+            "--regid",
+            "postgres",
+            "--clear-groups",
+            &program,
+            "-D",
+            &data,
+            "-h",
+            "0.0.0.0",
+            "-k",
+            &data,
+            "-c",
+            "fsync=off",
+        ],
+    );
+    wait_for_port(&world, 5432);
+    world.start_director(&config(&[
+        ("postgres", "kind = \"postgres\"\nport = 5432"),
+        (
+            "nobody",
+            "kind = \"postgres\"\nport = 5432\nuser = \"nobody-such\"",
+        ),
+        ("mysql", "kind = \"mysql\"\nport = 5432"),
+    ]));
+    wait_for_state(&world, "postgres", "up", "postgres");
+    wait_for_state(&world, "nobody", "up", "postgres");
+    wait_for_state(&world, "mysql", "down", "no answer within 2s");
+}
+
+#[test]
+fn exim_greets() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    let spool = owned(&world, "exim", "Debian-exim");
+    let file = world.path("exim.conf");
+    std::fs::write(
+        &file,
+        format!(
+            "primary_hostname = mail.example\nspool_directory = {spool}\nlog_file_path = {spool}/%slog\n\
+             pid_file_path = {spool}/pid\ndaemon_smtp_ports = 25\nlocal_interfaces = 0.0.0.0\ntls_advertise_hosts =\n\
+             host_lookup =\nrfc1413_hosts =\nacl_smtp_helo = refuse\nbegin acl\nrefuse:\n\
+             deny condition = ${{if eq{{$sender_helo_name}}{{refused.example}}}}\naccept\n"
+        ),
+    )
+    .expect("a configuration");
+    let config_file = file.display().to_string();
+    start(&mut world, "exim4", &["-bdf", "-C", &config_file]);
+    wait_for_port(&world, 25);
+    world.start_director(&config(&[
+        (
+            "smtp",
+            "kind = \"smtp\"\nport = 25\nhelo = \"director.example\"",
+        ),
+        (
+            "refused",
+            "kind = \"smtp\"\nport = 25\nhelo = \"refused.example\"",
+        ),
+    ]));
+    wait_for_state(&world, "smtp", "up", "smtp 250");
+    wait_for_state(&world, "refused", "down", "smtp \"5");
+}
+
+#[test]
+fn nginx_answers_with_a_body() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    world.start_nginx(64);
+    let http = |expect: &str| {
+        format!("kind = \"http\"\nport = 80\npath = \"/name\"\nexpect = {{ {expect} }}")
+    };
+    // Of "server0" and a line end.
+    let md5 = http("digest = \"9eb5c9f0a0d7fd1f9e2d2b4e1c7a6c11\"");
+    let digest = Command::new("sh")
+        .args(["-c", "printf 'server0\\n' | md5sum | cut -c -32; printf 'server0\\n' | sha256sum | cut -c -64"])
+        .output()
+        .expect("md5sum runs");
+    let digests = String::from_utf8_lossy(&digest.stdout).into_owned();
+    let mut digests = digests.lines();
+    let right = http(&format!("digest = \"{}\"", digests.next().unwrap_or("")));
+    let longer = http(&format!("digest = \"{}\"", digests.next().unwrap_or("")));
+    world.start_director(&config(&[
+        ("matches", &http("regex = '^server\\d\\s*$'")),
+        ("differs", &http("regex = '^server[1-9]'")),
+        ("without", &http("without = '(?i)SERVER0'")),
+        ("digest", &right),
+        ("sha256", &longer),
+        ("other", &md5),
+    ]));
+    wait_for_state(&world, "matches", "up", "http 200");
+    wait_for_state(&world, "digest", "up", "http 200");
+    wait_for_state(&world, "sha256", "up", "http 200");
+    wait_for_state(
+        &world,
+        "differs",
+        "down",
+        "body does not match /^server[1-9]/",
+    );
+    wait_for_state(&world, "without", "down", "body matches /(?i)SERVER0/");
+    wait_for_state(&world, "other", "down", "the body's digest is");
+}
+
+#[test]
+fn a_file_is_read_when_it_changes() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    let file = world.path("weight");
+    std::fs::write(&file, "42\n").expect("the file is written");
+    let check = format!("kind = \"file\"\nfile = \"{}\"", file.display());
+    // By the interval alone nothing would change while the test lasts.
+    let config = config(&[("file", &check)]).replace("\"300ms\"", "\"10m\"");
+    world.start_director(&config);
+    let weighs = |weight: u64| {
+        wait_for(&format!("weight {weight}"), PATIENCE, || {
+            server(&world, "file")["effective_weight"] == weight
+        });
+        let found = server(&world, "file");
+        assert_eq!(found["check_weight"], weight, "{found:#}");
+        assert_eq!(found["weight"], 100, "{found:#}");
+    };
+    weighs(42);
+    std::fs::write(&file, "7\n").expect("the file is written");
+    weighs(7);
+    let next = world.path("next");
+    std::fs::write(&next, "70\n").expect("the file is written");
+    std::fs::rename(&next, &file).expect("it takes the other's place");
+    weighs(70);
+    let text = world.says(&["status"]);
+    assert!(text.contains("70 of 100"), "{text}");
+    assert!(text.contains("(weight: check 70)"), "{text}");
+    std::fs::remove_file(&file).expect("it was there");
+    wait_for_state(&world, "file", "down", "No such file");
+}
+
+#[test]
+fn a_sorry_server_has_a_check_of_its_own() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(2);
+    world.start_nginx(64);
+    let vip = Family::V4.vip().to_string();
+    world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
+    let times = "interval = \"200ms\", timeout = \"200ms\", rise = 1, fall = 1";
+    world.start_director(&format!(
+        "[node]\ninterfaces = [\"eth0\"]\n[pool.web]\nservers = [\"{}\"]\n\
+         sorry = {{ address = \"{}\", check = {{ kind = \"http\", path = \"/name\", {times} }} }}\n\
+         check = {{ kind = \"http\", path = \"/name\", {times} }}\n\
+         [service.web]\nlisten = [\"{vip}:80\"]\nforward = \"direct\"\npool = \"web\"\n",
+        Family::V4.server(0),
+        Family::V4.server(1)
+    ));
+    let answers = |world: &World, wanted: &str| {
+        wait_for(&format!("an answer of {wanted:?}"), PATIENCE, || {
+            let line = format!("curl -s -m 1 http://{vip}/name");
+            let output = world.output("client", &line);
+            String::from_utf8_lossy(&output.stdout).trim() == wanted
+        });
+    };
+    let sorry = |world: &World, state: &str, weight: u64| {
+        wait_for(
+            &format!("the sorry server {state} {weight}"),
+            PATIENCE,
+            || {
+                let found = world.server_status(Family::V4.server(1));
+                found["state"] == state && found["effective_weight"] == weight
+            },
+        );
+    };
+    answers(&world, "server0");
+    sorry(&world, "up", 0);
+    world.kill_nginx(0);
+    answers(&world, "server1");
+    sorry(&world, "up", 1);
+    world.kill_nginx(1);
+    sorry(&world, "down", 0);
+    // Nobody is left: clients are told at once.
+    let refused = world.output("client", &format!("curl -sS -m 2 http://{vip}/name"));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        said.contains("refused") || said.contains("connect"),
+        "{said}"
+    );
+    world.start_nginx_on("server1", 1, "");
+    answers(&world, "server1");
+    world.start_nginx_on("server0", 0, "");
+    answers(&world, "server0");
+}
