@@ -135,6 +135,7 @@ impl Act {
             failed: self.failed(),
             seconds,
             ratio: None,
+            timing: None,
         }
     }
 }
@@ -287,6 +288,7 @@ impl<'a> Stage<'a> {
             concurrency: self.slice.1,
             any_length: false,
             keep_alive: false,
+            latency: false,
         };
         let mut act = Act::default();
         loop {

@@ -116,7 +116,7 @@ impl<'a> Director<'a> {
             Some(scheduler) => configuration(topology, forward, scheduler),
             None => NODE.to_owned(),
         };
-        Self::start_with(program, topology, directories, forward, &text)
+        Self::start_with(program, topology, directories, forward, scheduler, &text)
     }
 
     /// The same with a service whose servers are checked: `check` holds the keys.
@@ -130,7 +130,14 @@ impl<'a> Director<'a> {
     ) -> Result<Self> {
         let text = configuration(topology, forward, scheduler);
         let text = format!("{text}\n[pool.images.check]\n{check}");
-        Self::start_with(program, topology, directories, forward, &text)
+        Self::start_with(
+            program,
+            topology,
+            directories,
+            forward,
+            Some(scheduler),
+            &text,
+        )
     }
 
     fn start_with(
@@ -138,6 +145,7 @@ impl<'a> Director<'a> {
         topology: &'a Topology,
         directories: &Directories<'_>,
         forward: Forward,
+        scheduler: Option<&str>,
         configuration: &str,
     ) -> Result<Self> {
         let seat = |host: &'a crate::topology::Host| -> Result<Seat<'a>> {
