@@ -113,7 +113,7 @@ enum weir_scheduler {
 #define WEIR_EXTENT_NETWORK  8 /* ip_hash: of an IPv4 source the first three octets count */
 
 /*
- * weir_tables holds 16-byte elements. A service's extent starts with this header (four elements); lists and hash tables
+ * weir_tables holds 16-byte elements. A service's extent starts with this header (five elements); lists and hash tables
  * lie anywhere in the map. An extent never changes after a service row names it, the nodes of its tree aside.
  */
 struct weir_extent {
@@ -132,19 +132,24 @@ struct weir_extent {
 	__u32 start_seq;    /* what a cursor of another generation becomes: user space carries it over a change of the list */
 	__u32 start_weight;
 	__u32 max_load; /* percent of a fair share of active flows that a hash may give a server, 0 = no bound */
-	/* A list that is too long to be walked has a tree of winners, of which packets change the nodes (lib/candidate.h): */
-	__u32 tree_at;    /* nodes from 0 on, __u32 positions in the list, four an element */
+	/* A list that is too long to be walked has a tree of winners or sums, of which packets change the nodes (lib/candidate.h): */
+	__u32 tree_at;    /* nodes from 0 on, __u32 positions in the list or sums, four an element */
 	__u32 tree_width; /* number of nodes and of leaves, a power of two; 0 = no tree */
+	__u64 weight;     /* of the whole list together */
+	__u32 pad[2];
 };
 
 /* Node 0 of a tree: what its scheduler compares. Cost of an active flow:9, of an inactive one:1, of none:1, weights aside:1, an
- * idle server first:1, only servers with active ≤ weight:1. */
+ * idle server first:1, only servers with active ≤ weight:1; or that nodes are sums:1, of active flows where these cost
+ * something, else of the weights of servers below their thresholds. A sum that does not fit is 2^32 - 1. */
 #define WEIR_RULE_WLC 768
 #define WEIR_RULE_LC  2816
 #define WEIR_RULE_SED 1025
 #define WEIR_RULE_NQ  5121
 #define WEIR_RULE_FO  1024
 #define WEIR_RULE_OVF 9216
+#define WEIR_RULE_SUM_WEIGHT 16384
+#define WEIR_RULE_SUM_ACTIVE 16385
 
 struct weir_member {
 	__u32 seq;    /* order of adding, ascending; 0 is never used */
@@ -235,11 +240,13 @@ struct weir_dest {
 	__u8 pad;
 	__u32 generation; /* changes when the row is given to another server */
 	__u32 place;      /* 1 + its position in its service's list, 0 = not there; true but for the moment of a change */
-	__u32 pad2;
+	__u32 sibling;    /* the same server in another service of its pool, round in a ring; 0 = its counts are its own */
 };
 
 #define WEIR_DEST_BITS 20
 #define WEIR_DESTS_MAX (1u << WEIR_DEST_BITS)
+/* Rows of one ring of siblings whose trees a change of counts brings up to date. */
+#define WEIR_SIBLINGS_MAX 64
 
 /* weir_live: counts that change with a flow's class, by the CPU whose update of the flow won; index = dest id, so that each
  * server of each service has its own line. Shared pool counts live in rows above the dest rows (weir_dest.live). */

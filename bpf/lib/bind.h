@@ -336,7 +336,7 @@ static __noinline int extent_copy(struct weir_extent *to, __u32 at)
 	if (!to)
 		return 0;
 #pragma unroll
-	for (int i = 0; i < 4; i++) {
+	for (int i = 0; i < sizeof(*to) / 16; i++) {
 		words = WEIR_LOOKUP(weir_tables, at + i);
 		if (!words)
 			return 0;

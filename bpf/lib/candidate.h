@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A server as the schedulers over live counts compare it, a fraction cost / share; and the tree of winners that spares long
- * lists the walk. The tree's leaves are the list's positions, a node names the better of its two halves, the root the choice.
+ * A server as the schedulers over live counts compare it, a fraction cost / share; and the tree that spares long lists the
+ * walk. Its leaves are the list's positions. In a tree of winners a node names the better of its two halves, the root the
+ * choice; in one of sums a node is what its halves have together, of weights or of active flows.
  *
  * Nodes change without a lock. Whoever changes a count climbs from that server's leaf: compute, exchange, compute again. Of
  * two who meet at a node, the last to write sees what the other had counted before.
@@ -47,6 +48,7 @@ struct rule {
 	__u8 any_weight; /* all share alike */
 	__u8 idle_first;
 	__u8 only_room; /* active ≤ weight */
+	__u8 sums;      /* nothing is compared: nodes are sums */
 };
 
 /* Packed into a word, which a tree keeps as its node 0: read from there, it is one unknown to the verifier and not five cases. */
@@ -59,6 +61,7 @@ static __always_inline struct rule rule_unpack(__u32 word)
 		.any_weight = word >> 11 & 1,
 		.idle_first = word >> 12 & 1,
 		.only_room = word >> 13 & 1,
+		.sums = word >> 14 & 1,
 	};
 
 	return rule;
@@ -156,6 +159,33 @@ static __always_inline __u32 tree_better(const struct tree *tree, struct candida
 	return a->share ? left : TREE_NONE;
 }
 
+/* What a subtree's leaves have together. */
+static __always_inline __u32 tree_value(const struct tree *tree, __u32 node)
+{
+	struct weir_member *member;
+	struct weir_live *live;
+	__u32 *word;
+
+	if (node < tree->width) {
+		word = tree_node(tree, node);
+		return word ? READ_ONCE(*word) : 0;
+	}
+	member = tree_member(tree, node - tree->width);
+	live = member ? WEIR_LOOKUP(weir_live, member->live) : 0;
+	if (!live)
+		return 0;
+	if (tree->rule.per_active)
+		return live->active < 0xffffffff ? live->active : 0xffffffff;
+	return READ_ONCE(live->overloaded) ? 0 : member->weight;
+}
+
+static __always_inline __u32 tree_sum(const struct tree *tree, __u32 node)
+{
+	__u64 sum = (__u64)tree_value(tree, 2 * node) + tree_value(tree, 2 * node + 1);
+
+	return sum < 0xffffffff ? sum : 0xffffffff;
+}
+
 /* The tree of the service that a server row belongs to; 0 when there is none or its place in the list is being changed. */
 static __always_inline int tree_of(struct tree *tree, __u32 dest_id, const struct weir_dest *dest)
 {
@@ -184,12 +214,18 @@ static __always_inline int tree_of(struct tree *tree, __u32 dest_id, const struc
 }
 
 struct climb {
-	struct tree tree;
+	struct tree tree; /* width 0: between two trees */
 	struct candidate left;
 	struct candidate right;
 	__u32 leaf;
 	__u32 position;
 	__u32 settled; /* the node was right already */
+	__u32 round;   /* two a node */
+	__u32 always;
+	/* Rows round the ring: the one whose counts changed, the first after it, the next one. */
+	__u32 own;
+	__u32 first;
+	__u32 next;
 };
 
 /* Too large for the stack of a call chain; per CPU, because a softirq counts one flow at a time there. */
@@ -200,28 +236,74 @@ struct {
 	__type(value, struct climb);
 } weir_climb_scratch SEC(".maps");
 
+/* Takes up a row of the ring: its tree, if that depends on what changed, and who comes next. */
+static __always_inline void climb_begin(struct climb *climb, __u32 dest_id, const struct weir_dest *dest)
+{
+	struct tree *tree = &climb->tree;
+
+	climb->next = dest->sibling;
+	climb->round = 0;
+	tree->width = 0;
+	if (!dest->place || !tree_of(tree, dest_id, dest)) {
+		tree->width = 0;
+		return;
+	}
+	/* Greatest weights do not change with counts. */
+	if (!climb->always && !tree->rule.per_active && !tree->rule.only_room)
+		tree->width = 0;
+	climb->position = dest->place - 1;
+	climb->leaf = tree->width + climb->position;
+}
+
+/* The next row of the ring; 1 when it has been gone round. */
+static __always_inline long climb_next(struct climb *climb)
+{
+	__u32 dest_id = climb->next;
+	struct weir_dest *dest = dest_id ? WEIR_LOOKUP(weir_dests, dest_id) : 0;
+
+	/* A removed server's row leads into the ring and not back. */
+	if (!dest || dest_id == climb->own || dest_id == climb->first)
+		return 1;
+	if (!climb->first)
+		climb->first = dest_id;
+	climb_begin(climb, dest_id, dest);
+	return 0;
+}
+
 /*
- * Two rounds a node: compute and exchange, then compute again. The node is a function of the index, so that to the verifier
- * all rounds are one.
+ * Two rounds a node: compute and exchange, then compute again. All that it goes by lies in the scratch row, so that to the
+ * verifier all rounds are one.
  */
 static long climb_step(__u32 index, void *context)
 {
 	struct climb *climb = *(struct climb **)context;
-	__u32 node = climb->leaf >> ((index / 2 + 1) & 31), winner;
-	__u32 *word;
+	__u32 round, node, winner, *word;
 
-	if (index & 1 && climb->settled)
+	if (!climb->tree.width)
+		return climb_next(climb);
+	round = climb->round++;
+	if (round & 1 && climb->settled)
 		return 0;
-	word = tree_node(&climb->tree, node);
-	if (!node || !word)
-		return 1;
-	winner = tree_better(&climb->tree, &climb->left, &climb->right, node);
+	node = climb->leaf >> ((round / 2 + 1) & 31);
+	word = node ? tree_node(&climb->tree, node) : 0;
+	if (!word) {
+		climb->tree.width = 0;
+		return !climb->next;
+	}
+	if (climb->tree.rule.sums)
+		winner = tree_sum(&climb->tree, node);
+	else
+		winner = tree_better(&climb->tree, &climb->left, &climb->right, node);
 	climb->settled = winner == READ_ONCE(*word);
 	/* A full barrier: what is read after it is no older than what another CPU wrote before its own. */
 	if (!climb->settled)
 		__sync_lock_test_and_set(word, winner);
-	/* A node that named another server and still does says the same to those above. */
-	return !(index & 1) && climb->settled && winner != climb->position;
+	/* A node that named another server and still does says the same to those above; a sum that is as before too. */
+	if (!(round & 1) && climb->settled && (climb->tree.rule.sums || winner != climb->position)) {
+		climb->tree.width = 0;
+		return !climb->next;
+	}
+	return 0;
 }
 
 /* `always`: not a count changed, but whether the server takes flows at all. */
@@ -229,17 +311,17 @@ static __always_inline void tree_climb(__u32 dest_id, const struct weir_dest *de
 {
 	struct climb *climb;
 
-	if (!dest->place)
+	if (!dest->place && !dest->sibling)
 		return;
 	climb = WEIR_LOOKUP(weir_climb_scratch, 0);
-	if (!climb || !tree_of(&climb->tree, dest_id, dest))
+	if (!climb)
 		return;
-	/* Greatest weights do not change with counts. */
-	if (!always && !climb->tree.rule.per_active && !climb->tree.rule.only_room)
-		return;
-	climb->position = dest->place - 1;
-	climb->leaf = climb->tree.width + climb->position;
-	bpf_loop(2 * TREE_LEVELS, climb_step, &climb, 0);
+	climb->always = always;
+	climb->own = dest_id;
+	climb->first = 0;
+	climb_begin(climb, dest_id, dest);
+	if (climb->tree.width || climb->next)
+		bpf_loop((2 * TREE_LEVELS + 2) * WEIR_SIBLINGS_MAX, climb_step, &climb, 0);
 }
 
 #endif

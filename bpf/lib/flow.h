@@ -188,8 +188,8 @@ static __always_inline int threshold_unbound(const struct weir_dest *dest)
 #define COUNT_FLOW  1 /* one begins or ends */
 
 /*
- * A server's own counts, and those its pool's schedulers read, when they are not the same row; and the tree that compares
- * them. Only a service whose counts are its own has one: a shared row may be compared by many.
+ * A server's own counts, and those its pool's schedulers read, when they are not the same row; and the trees that compare
+ * them: its service's, and those of the other services that share the row.
  */
 __noinline int count(__u32 dest_id, int active, int by, int of)
 {
@@ -203,8 +203,7 @@ __noinline int count(__u32 dest_id, int active, int by, int of)
 		live_add(dest->live, active, by);
 	if (of == COUNT_FLOW)
 		turned = by > 0 ? threshold_bound(dest) : threshold_unbound(dest);
-	if (dest->live == dest_id)
-		tree_climb(dest_id, dest, turned);
+	tree_climb(dest_id, dest, turned);
 	return 0;
 }
 

@@ -68,15 +68,9 @@ enum owner {
 	OWNER_REFUSE,
 };
 
-/* Under max_load: what all usable servers carry, once a flow. */
-struct pool_load {
-	__u64 active;
-	__u64 weight;
-};
-
 struct pool_sum {
 	const struct weir_extent *extent;
-	struct pool_load load;
+	__u64 active;
 };
 
 static long pool_step(__u32 index, void *context)
@@ -87,31 +81,36 @@ static long pool_step(__u32 index, void *context)
 
 	if (!live)
 		return 1;
-	sum->load.active += live->active;
-	sum->load.weight += member->weight;
+	sum->active += live->active;
 	return 0;
 }
 
-static __always_inline void pool_load_read(struct pool_load *load, const struct weir_extent *extent)
+/* Under max_load: the active flows of all usable servers, once a flow. */
+static __always_inline __u64 pool_active(const struct weir_extent *extent)
 {
 	struct pool_sum sum = { .extent = extent };
+	struct tree tree = {};
 
-	if (extent->max_load)
-		bpf_loop(extent->list_len, pool_step, &sum, 0);
-	*load = sum.load;
+	if (!extent->max_load)
+		return 0;
+	if (extent->tree_width) {
+		tree_read(&tree, extent);
+		return tree_value(&tree, 1);
+	}
+	bpf_loop(extent->list_len, pool_step, &sum, 0);
+	return sum.active;
 }
 
 /* Whether one more flow would put the server above max_load percent of its share by weight, this flow included. */
-static __always_inline int owner_busy(const struct weir_extent *extent, const struct pool_load *pool, __u32 dest_id)
+static __always_inline int owner_busy(const struct weir_extent *extent, __u64 active, __u32 dest_id)
 {
 	struct weir_member *member = member_of(extent, dest_id);
 	struct weir_live *live = member ? WEIR_LOOKUP(weir_live, member->live) : 0;
 
-	return live && live->active * 100 * pool->weight >= extent->max_load * (pool->active + 1) * member->weight;
+	return live && live->active * 100 * extent->weight >= extent->max_load * (active + 1) * member->weight;
 }
 
-static __always_inline enum owner owner_judge(const struct weir_extent *extent, const struct pool_load *pool,
-					      __u32 dest_id)
+static __always_inline enum owner owner_judge(const struct weir_extent *extent, __u64 active, __u32 dest_id)
 {
 	struct weir_dest *dest = WEIR_LOOKUP(weir_dests, dest_id);
 
@@ -121,12 +120,12 @@ static __always_inline enum owner owner_judge(const struct weir_extent *extent, 
 		return extent->flags & WEIR_EXTENT_REPAIR ? OWNER_SKIP : OWNER_REFUSE;
 	if (live_overloaded(dest->live))
 		return extent->flags & WEIR_EXTENT_FALLBACK ? OWNER_SKIP : OWNER_REFUSE;
-	return extent->max_load && owner_busy(extent, pool, dest_id) ? OWNER_BUSY : OWNER_TAKE;
+	return extent->max_load && owner_busy(extent, active, dest_id) ? OWNER_BUSY : OWNER_TAKE;
 }
 
 struct probe {
 	const struct weir_extent *extent;
-	struct pool_load pool;
+	__u64 active; /* of all usable servers, under max_load */
 	__u32 input;
 	__u32 first;
 	__u32 dest;
@@ -165,7 +164,7 @@ static long probe_step(__u32 index, void *context)
 	struct probe *probe = context;
 	__u32 dest = table_word(probe->extent->hash_at, probe_place(probe, index));
 
-	switch (owner_judge(probe->extent, &probe->pool, dest)) {
+	switch (owner_judge(probe->extent, probe->active, dest)) {
 	case OWNER_TAKE:
 		probe->dest = dest;
 		return 1;
@@ -205,9 +204,9 @@ __noinline __u32 schedule_by_hash(struct packet *p, struct weir_extent *extent, 
 	probe.extent = extent;
 	probe.input = hash_input(p, extent);
 	probe.first = first_place(p, extent, probe.input, hash);
-	pool_load_read(&probe.pool, extent);
+	probe.active = pool_active(extent);
 	dest = table_word(extent->hash_at, probe.first);
-	switch (owner_judge(extent, &probe.pool, dest)) {
+	switch (owner_judge(extent, probe.active, dest)) {
 	case OWNER_TAKE:
 		return dest;
 	case OWNER_REFUSE:

@@ -58,16 +58,27 @@ static __always_inline void tree_read(struct tree *tree, const struct weir_exten
 	tree->width = extent->tree_width;
 }
 
-/* The choice of a service that has a tree; none when its list must be walked. */
-static __always_inline struct weir_member *tree_root(const struct weir_extent *extent)
-{
-	struct weir_member *member;
-	struct tree tree = {};
+enum root {
+	ROOT_NONE, /* no server takes flows */
+	ROOT_WALK, /* there is no tree, or it cannot be told from it */
+	ROOT_FOUND,
+};
 
+/* The choice of a service that has a tree of winners. */
+static __always_inline enum root tree_root(const struct weir_extent *extent, struct weir_member **choice)
+{
+	struct tree tree = {};
+	__u32 winner;
+
+	if (!extent->tree_width)
+		return ROOT_WALK;
 	tree_read(&tree, extent);
-	member = tree.width ? tree_member(&tree, tree_winner(&tree, 1)) : 0;
+	winner = tree_winner(&tree, 1);
+	if (winner == TREE_NONE)
+		return ROOT_NONE;
+	*choice = tree_member(&tree, winner);
 	/* Between a threshold and the climb that follows it the root may still name the server. */
-	return member && !live_overloaded(member->live) ? member : 0;
+	return *choice && !live_overloaded((*choice)->live) ? ROOT_FOUND : ROOT_WALK;
 }
 
 /* ---- seeking ----------------------------------------------------------------------------------------------------------- */
@@ -140,7 +151,7 @@ static __always_inline __u32 list_seek(const struct weir_extent *extent, __u32 f
 {
 	struct list_search search = { .extent = extent, .from = from, .weight = weight, .found = extent->list_len };
 
-	if (extent->tree_width && extent->scheduler == WEIR_SCHED_WRR)
+	if (extent->tree_width)
 		return tree_seek(extent, from, weight);
 	if (from < extent->list_len)
 		bpf_loop(extent->list_len - from, seek_step, &search, 0);
@@ -163,10 +174,16 @@ static long heaviest_step(__u32 index, void *context)
 static __always_inline __u32 list_heaviest(const struct weir_extent *extent)
 {
 	struct list_search search = { .extent = extent };
-	struct weir_member *root = tree_root(extent);
+	struct weir_member *root = 0;
 
-	if (root)
-		return root->weight;
+	switch (tree_root(extent, &root)) {
+	case ROOT_NONE:
+		return 0;
+	case ROOT_FOUND:
+		return root ? root->weight : 0;
+	case ROOT_WALK:
+		break;
+	}
 	bpf_loop(extent->list_len, heaviest_step, &search, 0);
 	return search.weight;
 }

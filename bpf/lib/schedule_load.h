@@ -36,10 +36,16 @@ static long least_step(__u32 index, void *context)
 static __always_inline __u32 schedule_least(const struct weir_extent *extent, __u32 scheduler)
 {
 	struct least_search search = { .extent = extent, .rule = rule_unpack(rule_word(scheduler)) };
-	struct weir_member *root = tree_root(extent);
+	struct weir_member *root = 0;
 
-	if (root)
-		return root->dest;
+	switch (tree_root(extent, &root)) {
+	case ROOT_NONE:
+		return 0;
+	case ROOT_FOUND:
+		return root ? root->dest : 0;
+	case ROOT_WALK:
+		break;
+	}
 	bpf_loop(extent->list_len, least_step, &search, 0);
 	return search.dest;
 }
@@ -129,12 +135,65 @@ static long twos_step(__u32 index, void *context)
 	return search->found == 3;
 }
 
+struct share_search {
+	struct tree tree;
+	__u32 node;
+	__u32 target;
+};
+
+static long share_step(__u32 index, void *context)
+{
+	struct share_search *search = context;
+	__u32 left;
+
+	if (search->node >= search->tree.width)
+		return 1;
+	search->node *= 2;
+	left = tree_value(&search->tree, search->node);
+	if (left < search->target) {
+		search->target -= left;
+		search->node++;
+	}
+	return 0;
+}
+
+/* The position at which the weights counted from the head reach `target`, over a tree of their sums. */
+static __always_inline __u32 tree_share(const struct weir_extent *extent, __u32 target)
+{
+	/* A server without a share reaches nothing, not even 0. */
+	struct share_search search = { .node = 1, .target = target ? target : 1 };
+	__u32 position;
+
+	tree_read(&search.tree, extent);
+	bpf_loop(TREE_LEVELS, share_step, &search, 0);
+	position = search.node - search.tree.width;
+	/* Sums that are being changed lead beyond the list at worst. */
+	return position < extent->list_len ? position : extent->list_len - 1;
+}
+
+static __always_inline __u32 tree_twos(struct weir_cursor *cursor, const struct weir_extent *extent)
+{
+	struct tree tree = {};
+	__u32 total, ceiling, first, second;
+
+	tree_read(&tree, extent);
+	total = tree_value(&tree, 1);
+	if (total == 0)
+		return 0;
+	ceiling = total < 0xffffffff ? total + 1 : 0xffffffff;
+	first = draw_below(cursor, ceiling);
+	second = draw_below(cursor, ceiling);
+	return better_of(extent, tree_share(extent, first), tree_share(extent, second));
+}
+
 /* Two draws by weight, 0 to the total inclusive; the second server only if its load per weight is strictly less. */
 static __always_inline __u32 schedule_twos(struct weir_cursor *cursor, const struct weir_extent *extent)
 {
 	struct twos_search search = { .extent = extent };
 	__u32 ceiling;
 
+	if (extent->tree_width)
+		return tree_twos(cursor, extent);
 	bpf_loop(extent->list_len, sum_step, &search, 0);
 	if (search.reached == 0)
 		return 0;

@@ -46,9 +46,16 @@ static __always_inline int locality_full(const struct weir_extent *extent, const
 {
 	struct weir_live *live = WEIR_LOOKUP(weir_live, member->live);
 	struct room_search search = { .extent = extent };
+	struct weir_member *least = 0;
 
 	if (!live || live->active <= member->weight)
 		return 0;
+	/* Most often the least loaded has it. */
+	if (tree_root(extent, &least) == ROOT_FOUND && least) {
+		live = WEIR_LOOKUP(weir_live, least->live);
+		if (live && live->active * 2 < least->weight)
+			return 1;
+	}
 	bpf_loop(extent->list_len, room_step, &search, 0);
 	return search.found;
 }

@@ -32,6 +32,8 @@ constants! {
     DEST_BITS: u32 = 20;
     /// Dest ids are below this.
     DESTS_MAX: u32 = 1 << DEST_BITS;
+    /// Rows of one ring of [`Dest::sibling`]s whose trees a change of counts brings up to date.
+    SIBLINGS_MAX: u32 = 64;
     /// Next-hop rows of one dest.
     HOPS_PER_DEST: u32 = 4;
     /// [`Hop`]: leave the frame's VLAN tags as they came.
@@ -119,8 +121,8 @@ structs! {
         generation: u32,
         /// 1 + its position in its service's list, 0 = not there; true but for the moment of a change.
         place: u32,
-        /// Zero.
-        pad2: u32,
+        /// Row of the same server in another service of its pool, round in a ring; 0 = its counts are its own.
+        sibling: u32,
     }
 
     /// `weir_live`: counts that change with a flow's class. Index = dest id, or a row above the dest rows for a pool's server.

@@ -44,6 +44,10 @@ constants! {
     RULE_FO: u32 = 1024;
     /// The same as `ovf`.
     RULE_OVF: u32 = 9216;
+    /// Node 0 of a tree of sums of weights, of servers below their thresholds: `twos`.
+    RULE_SUM_WEIGHT: u32 = 16384;
+    /// The same of active flows: `max_load`.
+    RULE_SUM_ACTIVE: u32 = 16385;
     /// Most servers that `lblcr` remembers for an address.
     LOCALITY_SERVERS: u32 = 16;
 }
@@ -165,8 +169,8 @@ structs! {
         pad2: u8,
     }
 
-    /// Header of a service's extent in `weir_tables`: four elements. Never changes after a service row names it.
-    Extent = "weir_extent", 64 {
+    /// Header of a service's extent in `weir_tables`: five elements. Never changes after a service row names it.
+    Extent = "weir_extent", 80 {
         /// [`Scheduler`].
         scheduler: u32,
         /// `EXTENT_*`.
@@ -195,10 +199,14 @@ structs! {
         start_weight: u32,
         /// Percent of a fair share of active flows that a hash may give a server, 0 = no bound.
         max_load: u32,
-        /// First element of the tree of winners: positions in the list, four an element. Packets change them.
+        /// First element of the tree: positions in the list or sums, four an element. Packets change them.
         tree_at: u32,
         /// Number of its nodes and of its leaves, a power of two; 0 = the list is walked.
         tree_width: u32,
+        /// Of the whole list together.
+        weight: u64,
+        /// Zero.
+        pad: [u32; 2],
     }
 
     /// A usable server in a service's list; one element of `weir_tables`.

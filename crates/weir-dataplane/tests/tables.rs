@@ -161,7 +161,7 @@ fn a_starting_daemon_learns_which_extents_are_taken() {
         .collect();
     taken.sort_unstable();
     let extent = |at, length| Extent { at, length };
-    assert_eq!(taken, [extent(1, 4), extent(5, 1), extent(6, 1)]);
+    assert_eq!(taken, [extent(1, 5), extent(6, 1), extent(7, 1)]);
     let mut allocator = ExtentAllocator::adopting(dataplane.sizes().elements, taken);
-    assert_eq!(allocator.allocate(2), Some(extent(7, 2)));
+    assert_eq!(allocator.allocate(2), Some(extent(8, 2)));
 }

@@ -22,6 +22,22 @@ pub struct Indexed {
     print: u64,
 }
 
+/// How many services, strict ones aside, use a pool: they count its servers together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Sharing {
+    /// One at most.
+    None,
+    /// Up to [`Sharing::FEW`].
+    Few,
+    /// More.
+    Crowd,
+}
+
+impl Sharing {
+    /// As many services follow each other's counts at once; in a crowd each goes through its list.
+    pub const FEW: usize = 64;
+}
+
 impl From<Desired> for Indexed {
     fn from(desired: Desired) -> Self {
         let mut indexed = Self {
@@ -117,6 +133,16 @@ impl Indexed {
         names
     }
 
+    /// How many services count a pool's servers together.
+    pub fn sharing(&self, pool: &str) -> Sharing {
+        let sharing = self.users(pool).filter(|user| !user.strict_ipvs);
+        match sharing.take(Sharing::FEW + 1).count() {
+            0 | 1 => Sharing::None,
+            2..=Sharing::FEW => Sharing::Few,
+            _ => Sharing::Crowd,
+        }
+    }
+
     fn hash(&mut self) {
         let Desired {
             node,
@@ -130,9 +156,7 @@ impl Indexed {
         let of_pools: Vec<u64> = pools.iter().map(print).collect();
         let of_service = |service: &Service| {
             let pool = self.pools.get(&service.pool).map(|at| of_pools[*at]);
-            // Servers of a pool that several services use are counted together.
-            let mut sharing = self.users(&service.pool).filter(|user| !user.strict_ipvs);
-            print((common, service, pool, sharing.nth(1).is_some()))
+            print((common, service, pool, self.sharing(&service.pool)))
         };
         let prints: Vec<u64> = services.iter().map(of_service).collect();
         self.print = print((common, &of_pools, &prints, proxies));

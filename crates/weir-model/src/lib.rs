@@ -40,7 +40,7 @@ pub use diff::{Change, Edit, diff};
 pub use discovery::{ServersDns, ServersRecord};
 pub use forward::{Forward, Snat, Tunnel, TunnelChecksum, TunnelKind};
 pub use hash::HashKey;
-pub use indexed::Indexed;
+pub use indexed::{Indexed, Sharing};
 pub use ipvs::Ipvs;
 pub use listener::{Family, Listener, Mark, Ports, Protocol};
 pub use manners::{Coding, Compression, ErrorPage, Forwarded};

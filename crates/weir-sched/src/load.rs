@@ -167,7 +167,7 @@ fn below(ceiling: u32, draw: &mut dyn FnMut() -> u32) -> u32 {
 }
 
 /// The server at which the weights counted from the head reach `target`.
-fn drawn(members: &[Member], target: u64) -> Option<usize> {
+pub(crate) fn drawn(members: &[Member], target: u64) -> Option<usize> {
     let mut reached = 0;
     members.iter().position(|member| {
         if member.available() {

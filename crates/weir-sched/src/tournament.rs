@@ -1,16 +1,28 @@
-//! The tree of winners that spares long lists the walk: what the data plane keeps beside a list, in the same numbers.
+//! The trees that spare long lists the walk: what the data plane keeps beside a list, in the same numbers.
 //!
-//! Leaves are the positions of the list; node 1 is the root, node `n` has the halves `2n` and `2n + 1`, and names the position
-//! of the better of their winners, of equals the left one. A change of one server's counts needs the nodes above its leaf.
+//! Leaves are the positions of the list; node 1 is the root, node `n` has the halves `2n` and `2n + 1`. In a tree of winners
+//! a node names the position of the better of its halves' winners, of equals the left one; in a tree of sums it is what its
+//! halves have together. A change at one server needs the nodes above its leaf.
 
 use crate::Member;
 use crate::load::{Counts, Rule, better_position};
 
-/// A node without a server that takes flows.
+/// A node of a tree of winners without a server that takes flows.
 pub const NONE: u32 = u32::MAX;
 
 /// Lists up to this length are walked: a tree would cost every count what it spares the new flow.
 pub const WALKED: usize = 16;
+
+/// What the nodes of a tree say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tree {
+    /// Who is the best by a rule.
+    Winners(Rule),
+    /// The weights of servers below their thresholds together, `u32::MAX` when it is more: [`crate::load::twos`].
+    Weights,
+    /// The active flows of all servers together, `u32::MAX` when it is more: [`crate::bound`].
+    Active,
+}
 
 /// Leaves for a list: the least power of two that holds it, and at least four, so that nodes fill whole map elements.
 #[must_use]
@@ -19,17 +31,21 @@ pub fn width(servers: usize) -> u32 {
 }
 
 /// All nodes; node 0 is unused.
-pub fn build(rule: Rule, members: &[Member], counts: &dyn Fn(u32) -> Counts) -> Vec<u32> {
-    let mut nodes = vec![NONE; width(members.len()) as usize];
+pub fn build(tree: Tree, members: &[Member], counts: &dyn Fn(u32) -> Counts) -> Vec<u32> {
+    let empty = match tree {
+        Tree::Winners(_) => NONE,
+        Tree::Weights | Tree::Active => 0,
+    };
+    let mut nodes = vec![empty; width(members.len()) as usize];
     for node in (1..nodes.len()).rev() {
-        nodes[node] = better(rule, members, counts, &nodes, node);
+        nodes[node] = value(tree, members, counts, &nodes, node);
     }
     nodes
 }
 
-/// Brings the nodes above a position in line with counts that changed; answers how many were looked at.
+/// Brings the nodes above a position in line with what changed there; answers how many were looked at.
 pub fn climb(
-    rule: Rule,
+    tree: Tree,
     members: &[Member],
     counts: &dyn Fn(u32) -> Counts,
     nodes: &mut [u32],
@@ -40,19 +56,19 @@ pub fn climb(
     while node > 1 {
         node /= 2;
         looked += 1;
-        let winner = better(rule, members, counts, nodes, node);
-        let same = winner == nodes[node];
-        nodes[node] = winner;
-        if same && winner != position {
+        let now = value(tree, members, counts, nodes, node);
+        let same = now == nodes[node];
+        nodes[node] = now;
+        if same && (now != position || !matches!(tree, Tree::Winners(_))) {
             break;
         }
     }
     looked
 }
 
-/// The better of a node's halves.
-pub fn better(
-    rule: Rule,
+/// What a node says, made of its halves.
+pub fn value(
+    tree: Tree,
     members: &[Member],
     counts: &dyn Fn(u32) -> Counts,
     nodes: &[u32],
@@ -62,11 +78,31 @@ pub fn better(
         Some(position) => position,
         None => nodes[node] as usize,
     };
-    let halves = [winner(2 * node), winner(2 * node + 1)];
-    better_position(rule, members, counts, halves).map_or(NONE, |position| position as u32)
+    let sum = |node: usize| match node.checked_sub(nodes.len()) {
+        Some(position) => members
+            .get(position)
+            .map_or(0, |member| leaf(tree, member, counts)),
+        None => nodes[node],
+    };
+    match tree {
+        Tree::Winners(rule) => {
+            let halves = [winner(2 * node), winner(2 * node + 1)];
+            better_position(rule, members, counts, halves).map_or(NONE, |position| position as u32)
+        }
+        Tree::Weights | Tree::Active => sum(2 * node).saturating_add(sum(2 * node + 1)),
+    }
 }
 
-/// The first position from `from` on whose server reaches `weight`, over a tree by [`Rule::Fo`]: what `wrr` asks.
+/// What a server adds to the sums above it.
+fn leaf(tree: Tree, member: &Member, counts: &dyn Fn(u32) -> Counts) -> u32 {
+    match tree {
+        Tree::Weights if member.available() => member.weight,
+        Tree::Active => counts(member.slot).active,
+        Tree::Weights | Tree::Winners(_) => 0,
+    }
+}
+
+/// The first position from `from` on whose server reaches `weight`, over winners by [`Rule::Fo`]: what `rr` and `wrr` ask.
 #[must_use]
 pub fn seek(nodes: &[u32], members: &[Member], from: usize, weight: u32) -> Option<usize> {
     if from >= members.len() {
@@ -93,6 +129,31 @@ pub fn seek(nodes: &[u32], members: &[Member], from: usize, weight: u32) -> Opti
         }
         node >>= node.trailing_zeros();
     }
+}
+
+/// The position at which the weights counted from the head reach `target`, over [`Tree::Weights`]: what `twos` draws.
+#[must_use]
+pub fn drawn(nodes: &[u32], members: &[Member], target: u32) -> Option<usize> {
+    // A server without a share reaches nothing, not even 0.
+    let mut target = target.max(1);
+    if nodes[1] < target {
+        return None;
+    }
+    let mut node = 1;
+    while node < nodes.len() {
+        node *= 2;
+        let left = match node.checked_sub(nodes.len()) {
+            Some(position) => members.get(position).map_or(0, |member| {
+                leaf(Tree::Weights, member, &|_| Counts::default())
+            }),
+            None => nodes[node],
+        };
+        if left < target {
+            target -= left;
+            node += 1;
+        }
+    }
+    Some(node - nodes.len())
 }
 
 #[cfg(test)]
@@ -132,15 +193,15 @@ mod tests {
             let members = list(&servers);
             for rule in RULES {
                 let mut loads = vec![Counts::default(); members.len()];
-                let mut nodes = build(rule, &members, &|slot| loads[slot as usize]);
+                let mut nodes = build(Tree::Winners(rule), &members, &|slot| loads[slot as usize]);
                 for (place, active, inactive) in &changes {
                     let position = place.index(members.len());
                     loads[position] = Counts { active: *active, inactive: *inactive };
                     let counts = |slot: u32| loads[slot as usize];
-                    climb(rule, &members, &counts, &mut nodes, position as u32);
+                    climb(Tree::Winners(rule), &members, &counts, &mut nodes, position as u32);
                     let root = (nodes[1] != NONE).then_some(nodes[1] as usize);
                     prop_assert_eq!(root, load::pick(rule, &members, &counts), "{:?}", rule);
-                    prop_assert_eq!(&nodes, &build(rule, &members, &counts));
+                    prop_assert_eq!(&nodes, &build(Tree::Winners(rule), &members, &counts));
                 }
             }
         }
@@ -152,10 +213,43 @@ mod tests {
             weight in 1_u32..10,
         ) {
             let members = list(&servers);
-            let nodes = build(Rule::Fo, &members, &|_| Counts::default());
+            let nodes = build(Tree::Winners(Rule::Fo), &members, &|_| Counts::default());
             let walked = (from..members.len())
                 .find(|&at| members[at].available() && members[at].weight >= weight);
             prop_assert_eq!(seek(&nodes, &members, from, weight), walked);
+        }
+
+        #[test]
+        fn a_draw_finds_what_a_walk_finds(
+            servers in prop::collection::vec((prop_oneof![0_u32..9, Just(i32::MAX as u32)], prop::bool::weighted(0.8)), 1..70),
+            targets in prop::collection::vec(any::<u32>(), 1..20),
+        ) {
+            let members = list(&servers);
+            let nodes = build(Tree::Weights, &members, &|_| Counts::default());
+            let total: u64 = members.iter().filter(|it| it.available()).map(|it| u64::from(it.weight)).sum();
+            prop_assert_eq!(u64::from(nodes[1]), total.min(u32::MAX.into()));
+            for target in targets {
+                let target = (u64::from(target) % (total.min(u64::from(u32::MAX) - 1) + 1)) as u32;
+                prop_assert_eq!(drawn(&nodes, &members, target), load::drawn(&members, target.into()));
+            }
+        }
+
+        #[test]
+        fn the_root_is_the_sum(
+            servers in prop::collection::vec((1_u32..5, any::<bool>()), 1..70),
+            changes in prop::collection::vec((any::<prop::sample::Index>(), 0_u32..4), 0..60),
+        ) {
+            let members = list(&servers);
+            let mut loads = vec![Counts::default(); members.len()];
+            let mut nodes = build(Tree::Active, &members, &|slot| loads[slot as usize]);
+            for (place, active) in &changes {
+                let position = place.index(members.len());
+                loads[position].active = *active;
+                let counts = |slot: u32| loads[slot as usize];
+                climb(Tree::Active, &members, &counts, &mut nodes, position as u32);
+                prop_assert_eq!(nodes[1], loads.iter().map(|it| it.active).sum::<u32>());
+                prop_assert_eq!(&nodes, &build(Tree::Active, &members, &counts));
+            }
         }
     }
 
@@ -170,10 +264,12 @@ mod tests {
             1024
         ];
         loads[0].active = 0;
-        let mut nodes = build(Rule::Wlc, &members, &|slot| loads[slot as usize]);
+        let mut nodes = build(Tree::Winners(Rule::Wlc), &members, &|slot| {
+            loads[slot as usize]
+        });
         loads[1001].active = 5;
         let looked = climb(
-            Rule::Wlc,
+            Tree::Winners(Rule::Wlc),
             &members,
             &|slot| loads[slot as usize],
             &mut nodes,
@@ -182,7 +278,7 @@ mod tests {
         assert_eq!(looked, 1);
         loads[0].active = 9;
         let looked = climb(
-            Rule::Wlc,
+            Tree::Winners(Rule::Wlc),
             &members,
             &|slot| loads[slot as usize],
             &mut nodes,

@@ -31,7 +31,7 @@ pub(super) struct Tables {
     max_load: u32,
     /// Whether packets look up where a server stands in the list.
     placed: bool,
-    /// Leaves of the tree of winners, 0 = the list is walked.
+    /// Leaves of the tree, 0 = the list is walked.
     tree_width: u32,
 }
 
@@ -46,6 +46,8 @@ pub(super) struct Rule {
     pub(super) port: u16,
     /// Rows of servers; rows of shared counts follow them.
     pub(super) dests: u32,
+    /// More services share the pool's counts than a change of them climbs trees of.
+    pub(super) crowded: bool,
 }
 
 /// How a service treats a hash that leads to a server that takes no flow.
@@ -98,10 +100,9 @@ pub(super) fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tabl
     } else {
         list.iter().map(|row| row.weight).fold(0, gcd).max(1)
     };
-    // Counts that several services share are compared by all of them: a change would have to climb through every tree.
-    let own = usable.iter().all(|dest| dest.shared.is_none());
-    let long = own && list.len() > tournament::WALKED;
-    let tree_width = match tree::rule(number(rule.scheduler.kind)) {
+    let bounded = rule.scheduler.max_load_percent.is_some();
+    let long = !rule.crowded && list.len() > tournament::WALKED;
+    let tree_width = match tree::kind(number(rule.scheduler.kind), bounded) {
         Some(_) if long => tournament::width(list.len()),
         _ => 0,
     };
@@ -116,7 +117,7 @@ pub(super) fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tabl
         max_load: rule.scheduler.max_load_percent.unwrap_or(0),
         tree_width,
         placed: tree_width > 0
-            || rule.scheduler.max_load_percent.is_some()
+            || bounded
             || matches!(
                 rule.scheduler.kind,
                 SchedulerKind::Lblc | SchedulerKind::Lblcr
@@ -265,6 +266,8 @@ impl Tables {
                 0
             },
             tree_width: self.tree_width,
+            weight: self.list.iter().map(|row| u64::from(row.weight)).sum(),
+            ..Extent::ZERO
         };
         (header, [list_at, hash_at, spread_at])
     }

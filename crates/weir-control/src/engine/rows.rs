@@ -12,8 +12,8 @@ use weir_abi::{
     SERVICE_STRICT, Settings, TUNNEL_CSUM, TUNNEL_REMCSUM, VIP_ECHO, VIP_SNAT, ticks_from,
 };
 use weir_model::{
-    Family, Forward, Indexed, NoServer, Ports, Protocol, Server, Service, Snat, TunnelChecksum,
-    TunnelKind,
+    Family, Forward, Indexed, NoServer, Ports, Protocol, Server, Service, Sharing, Snat,
+    TunnelChecksum, TunnelKind,
 };
 
 use super::Result;
@@ -274,6 +274,7 @@ pub(super) fn rule(desired: &Indexed, service: &Service, dest_rows: u32) -> Rule
         strict: service.strict_ipvs,
         port,
         dests: dest_rows,
+        crowded: desired.sharing(&service.pool) == Sharing::Crowd,
     }
 }
 

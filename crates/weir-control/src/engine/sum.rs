@@ -40,6 +40,8 @@ pub(super) struct Rows {
     placed: HashMap<String, Placed>,
     /// Shares of an address's row, by number of the part.
     shares: BTreeMap<IpAddr, BTreeMap<u64, VipRow>>,
+    /// Server rows by the row of counts that they share.
+    siblings: BTreeMap<u32, BTreeSet<u32>>,
     to: Bits,
     from: Bits,
     local_nat: usize,
@@ -163,6 +165,7 @@ impl Rows {
             settings: Settings::ZERO,
             placed: HashMap::new(),
             shares: BTreeMap::new(),
+            siblings: BTreeMap::new(),
             to: Bits::new(),
             from: Bits::new(),
             local_nat: 0,
@@ -189,9 +192,11 @@ impl Rows {
             parts.push((name, part.transpose()?));
         }
         let mut changes = Changes::default();
+        let mut rings = BTreeSet::new();
         // What leaves one service may come to another: all go before the first comes.
         for (name, _) in &parts {
             if let Some(placed) = self.placed.remove(*name) {
+                rings.extend(self.shared_by(&placed));
                 self.take_out(&placed);
                 changes.note(&placed);
             }
@@ -199,6 +204,7 @@ impl Rows {
         for (name, part) in parts {
             if let Some(part) = part {
                 let placed = self.put_in(part);
+                rings.extend(self.shared_by(&placed));
                 changes.note(&placed);
                 self.placed.insert(name.to_owned(), placed);
             }
@@ -206,6 +212,7 @@ impl Rows {
         for address in &changes.vips {
             self.merge(*address);
         }
+        self.link(rings, &mut changes);
         self.settings = settings(desired);
         if let Some(Pair { entry, exit }) = around.marks {
             self.settings.mark_entry = entry;
@@ -230,7 +237,11 @@ impl Rows {
             self.services.remove(row);
         }
         for id in &placed.dests {
-            self.dests.remove(id);
+            if let Some(row) = self.dests.remove(id)
+                && let Some(ring) = self.siblings.get_mut(&row.live)
+            {
+                ring.remove(id);
+            }
             self.thresholds.remove(id);
         }
         for id in &placed.removed {
@@ -267,6 +278,9 @@ impl Rows {
             local_nat: part.local_nat,
         };
         self.services.extend(part.services);
+        for (id, row) in part.dests.iter().filter(|(id, row)| row.live != **id) {
+            self.siblings.entry(row.live).or_default().insert(*id);
+        }
         self.dests.extend(part.dests);
         self.thresholds.extend(part.thresholds);
         self.removed.extend(part.removed);
@@ -283,6 +297,37 @@ impl Rows {
         }
         self.local_nat += usize::from(placed.local_nat);
         placed
+    }
+
+    /// Rows of counts that a part's servers share with others.
+    fn shared_by(&self, placed: &Placed) -> Vec<u32> {
+        let rows = placed
+            .dests
+            .iter()
+            .filter_map(|id| self.dests.get_key_value(id));
+        rows.filter(|(id, row)| row.live != **id)
+            .map(|(_, row)| row.live)
+            .collect()
+    }
+
+    /// Leads from each row to the next that shares its counts, and from the last to the first.
+    fn link(&mut self, rings: BTreeSet<u32>, changes: &mut Changes) {
+        for live in rings {
+            let Some(ring) = self.siblings.get(&live).filter(|ring| !ring.is_empty()) else {
+                self.siblings.remove(&live);
+                continue;
+            };
+            let others = ring.iter().skip(1).chain(ring.first());
+            for (id, next) in ring.iter().zip(others) {
+                let sibling = if next == id { 0 } else { *next };
+                if let Some(row) = self.dests.get_mut(id)
+                    && row.sibling != sibling
+                {
+                    row.sibling = sibling;
+                    changes.dests.insert(*id);
+                }
+            }
+        }
     }
 
     /// Makes an address's row of its shares.

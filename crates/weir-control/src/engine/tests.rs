@@ -250,9 +250,9 @@ fn lists_hold_usable_servers_the_newest_first() {
             header.max_weight,
             header.gcd
         ),
-        (104, 2, 4, 2)
+        (105, 2, 4, 2)
     );
-    assert_eq!((list_at, hash_at, spread_at), (104, 106, 106));
+    assert_eq!((list_at, hash_at, spread_at), (105, 107, 107));
     assert_eq!(rows.dests[&2].flags, DEST_LIVE, "weight 0 is not usable");
     assert_eq!(rows.dests[&1].flags, DEST_LIVE | DEST_USABLE);
 }
@@ -445,4 +445,87 @@ fn a_removed_service_keeps_what_its_flows_need() {
     let released = allocation.release(&|_| Some(Totals::default()));
     assert_eq!((released.dests, released.services), (vec![1], vec![1]));
     assert!(!plan(&allocation).filter.may_be_to(ip("192.0.2.10").into()));
+}
+
+#[test]
+fn rows_that_share_counts_lead_round_and_a_change_is_told() {
+    let names: Vec<String> = (1..=20).map(|last| format!("10.0.0.{last}")).collect();
+    let servers: Vec<(&str, u32)> = names.iter().map(|name| (name.as_str(), 1)).collect();
+    let mut wanted = desired(SchedulerKind::Wlc, &servers);
+    let another = |name: &str, port| {
+        let mut service = Service::new(name, Forward::Nat, "pool");
+        service.listen.push(listener(Ports::One(port)));
+        service
+    };
+    wanted.services.push(another("two", 81));
+    wanted.services.push(another("three", 82));
+    let (mut allocation, mut rows) = planned(&wanted);
+    let of = |allocation: &Allocation, service: &str| allocation.services[service].dests[4].id;
+    let [one, two, three] = ["one", "two", "three"].map(|name| of(&allocation, name));
+    let sibling = |rows: &Rows, id: u32| rows.dests[&id].sibling;
+    let mut round = vec![one];
+    while round.len() < 4 {
+        round.push(sibling(&rows, round[round.len() - 1]));
+    }
+    assert_eq!(round[3], one, "{round:?}");
+    round.truncate(3);
+    round.sort_unstable();
+    let mut all = [one, two, three];
+    all.sort_unstable();
+    assert_eq!(round, all);
+    let width = |rows: &Rows, allocation: &Allocation, service: &str| {
+        let row = allocation.services[service].row;
+        rows.services[&row].tables.header(1).0.tree_width
+    };
+    assert_eq!(width(&rows, &allocation, "one"), 32);
+
+    wanted.services.pop();
+    reconcile(&mut allocation, &wanted, Cursor::default());
+    let around = Surroundings::default();
+    let indexed = Indexed::from(wanted.clone());
+    let touched = ["three"];
+    let changes = rows
+        .replan(&indexed, &allocation, &around, DEST_ROWS, touched)
+        .unwrap();
+    assert_eq!((sibling(&rows, one), sibling(&rows, two)), (two, one));
+    assert!(changes.dests.contains(&two) || changes.dests.contains(&one));
+    wanted.services.pop();
+    reconcile(&mut allocation, &wanted, Cursor::default());
+    let indexed = Indexed::from(wanted.clone());
+    rows.replan(&indexed, &allocation, &around, DEST_ROWS, ["one", "two"])
+        .unwrap();
+    assert_eq!(sibling(&rows, one), 0, "nobody else is left");
+}
+
+#[test]
+fn a_crowd_of_services_goes_through_its_lists() {
+    let names: Vec<String> = (1..=17).map(|last| format!("10.0.0.{last}")).collect();
+    let servers: Vec<(&str, u32)> = names.iter().map(|name| (name.as_str(), 1)).collect();
+    let width = |services: u16| {
+        let mut wanted = desired(SchedulerKind::Wlc, &servers);
+        for at in 1..services {
+            let mut service = Service::new(format!("s{at}"), Forward::Nat, "pool");
+            service.listen.push(listener(Ports::One(100 + at)));
+            wanted.services.push(service);
+        }
+        let wanted = Indexed::from(wanted);
+        let mut allocation = Allocation::default();
+        let facts = Facts {
+            services: 128,
+            dests: 2048,
+            now_ms: 1,
+            cursor: &|_| Cursor::default(),
+            standings: &Standings::default(),
+        };
+        let names = every_name(&allocation, &wanted);
+        let names = names.iter().map(String::as_str);
+        allocation
+            .reconcile(&wanted, names, &Overrides::default(), &facts)
+            .unwrap();
+        let (rows, _) = rows(&wanted, &allocation, &Surroundings::default(), 2048).unwrap();
+        let row = allocation.services["one"].row;
+        rows.services[&row].tables.header(1).0.tree_width
+    };
+    assert_eq!(width(64), 32);
+    assert_eq!(width(65), 0);
 }

@@ -1,4 +1,4 @@
-//! The nodes of a service's tree of winners, as weir-sched's tournament makes them of the counts in the maps.
+//! The nodes of a service's tree of winners or sums, as weir-sched's tournament makes them of the counts in the maps.
 //!
 //! Packets change nodes at the same time. As they do, a node is written, and computed once more from what is there then: of
 //! two who meet at a node, the last to write sees what the other had counted.
@@ -6,28 +6,36 @@
 use std::sync::atomic::{Ordering, fence};
 
 use weir_abi::{
-    Extent, Member as Row, RULE_FO, RULE_LC, RULE_NQ, RULE_OVF, RULE_SED, RULE_WLC, Scheduler,
+    Extent, Member as Row, RULE_FO, RULE_LC, RULE_NQ, RULE_OVF, RULE_SED, RULE_SUM_ACTIVE,
+    RULE_SUM_WEIGHT, RULE_WLC, Scheduler,
 };
 use weir_dataplane::Maps;
 use weir_sched::load::{Counts, Rule};
-use weir_sched::{Member, tournament};
+use weir_sched::tournament::{self, Tree};
+use weir_sched::{Member, load};
 
 use super::Result;
 
 /// Rounds for a node that packets change meanwhile; the next upkeep looks again.
 const TRIES: usize = 4;
 
-/// What a scheduler compares, and the word by which packets know it; none for those that compare nothing in the whole list.
-pub(super) const fn rule(scheduler: Scheduler) -> Option<(Rule, u32)> {
-    match scheduler {
-        Scheduler::Lc => Some((Rule::Lc, RULE_LC)),
-        Scheduler::Wlc | Scheduler::Lblc | Scheduler::Lblcr => Some((Rule::Wlc, RULE_WLC)),
-        Scheduler::Sed => Some((Rule::Sed, RULE_SED)),
-        Scheduler::Nq => Some((Rule::Nq, RULE_NQ)),
-        Scheduler::Fo | Scheduler::Wrr => Some((Rule::Fo, RULE_FO)),
-        Scheduler::Ovf => Some((Rule::Ovf, RULE_OVF)),
-        _ => None,
-    }
+/// The tree of a long list and the word by which packets know it; none for schedulers that ask nothing of a whole list.
+pub(super) const fn kind(scheduler: Scheduler, bounded: bool) -> Option<(Tree, u32)> {
+    let (rule, word) = match scheduler {
+        Scheduler::Lc => (Rule::Lc, RULE_LC),
+        Scheduler::Wlc | Scheduler::Lblc | Scheduler::Lblcr => (Rule::Wlc, RULE_WLC),
+        Scheduler::Sed => (Rule::Sed, RULE_SED),
+        Scheduler::Nq => (Rule::Nq, RULE_NQ),
+        Scheduler::Ovf => (Rule::Ovf, RULE_OVF),
+        // The last two seek the next server below its threshold.
+        Scheduler::Fo | Scheduler::Wrr | Scheduler::Rr | Scheduler::P2c => (Rule::Fo, RULE_FO),
+        Scheduler::Twos => return Some((Tree::Weights, RULE_SUM_WEIGHT)),
+        Scheduler::Dh | Scheduler::Sh | Scheduler::Mh | Scheduler::Maglev if bounded => {
+            return Some((Tree::Active, RULE_SUM_ACTIVE));
+        }
+        _ => return None,
+    };
+    Some((Tree::Winners(rule), word))
 }
 
 /// Computes every node of an extent's tree, if it has one, and writes those that differ.
@@ -35,19 +43,25 @@ pub(super) const fn rule(scheduler: Scheduler) -> Option<(Rule, u32)> {
 /// # Errors
 /// The extent names elements or rows outside the maps.
 pub(super) fn fill(maps: &Maps, header: &Extent) -> Result<()> {
-    let scheduler = Scheduler::from_number(header.scheduler);
-    let Some((rule, word)) = scheduler.and_then(rule).filter(|_| header.tree_width > 0) else {
+    let scheduler = Scheduler::from_number(header.scheduler).filter(|_| header.tree_width > 0);
+    let Some((tree, word)) = scheduler.and_then(|it| kind(it, header.max_load > 0)) else {
         return Ok(());
     };
     set_node(maps, header, 0, word)?;
     let list: Vec<Row> = maps.elements_as(header.list_at, header.list_len)?;
     for node in (1..header.tree_width).rev() {
         for _ in 0..TRIES {
-            let winner = better(maps, header, rule, &list, node)?;
-            if winner == self::node(maps, header, node)? {
+            let now = match tree {
+                Tree::Winners(rule) => better(maps, header, rule, &list, node)?,
+                Tree::Weights | Tree::Active => {
+                    let left = share(maps, header, tree, &list, 2 * node)?;
+                    left.saturating_add(share(maps, header, tree, &list, 2 * node + 1)?)
+                }
+            };
+            if now == self::node(maps, header, node)? {
                 break;
             }
-            set_node(maps, header, node, winner)?;
+            set_node(maps, header, node, now)?;
             // What is read next is no older than what a packet's CPU counted before its own write.
             fence(Ordering::SeqCst);
         }
@@ -68,7 +82,6 @@ fn better(maps: &Maps, header: &Extent, rule: Rule, list: &[Row], of: u32) -> Re
             continue;
         };
         let live = maps.live(row.live)?;
-        let clipped = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         members.push(Member {
             seq: row.seq,
             dest: row.dest,
@@ -82,8 +95,28 @@ fn better(maps: &Maps, header: &Extent, rule: Rule, list: &[Row], of: u32) -> Re
         });
         positions.push(position);
     }
-    let picked = weir_sched::load::pick(rule, &members, &|slot| counts[slot as usize]);
+    let picked = load::pick(rule, &members, &|slot| counts[slot as usize]);
     Ok(picked.map_or(tournament::NONE, |index| positions[index]))
+}
+
+/// What a half has.
+fn share(maps: &Maps, header: &Extent, tree: Tree, list: &[Row], half: u32) -> Result<u32> {
+    let Some(position) = half.checked_sub(header.tree_width) else {
+        return node(maps, header, half);
+    };
+    let Some(row) = list.get(position as usize) else {
+        return Ok(0);
+    };
+    let live = maps.live(row.live)?;
+    Ok(match tree {
+        Tree::Active => clipped(live.active),
+        _ if live.overloaded == 0 => row.weight,
+        _ => 0,
+    })
+}
+
+fn clipped(count: u64) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 fn node(maps: &Maps, header: &Extent, node: u32) -> Result<u32> {

@@ -19,8 +19,9 @@ use crate::ground::{PORT, server, vip};
 /// The default of `[node] syn_budget`.
 const SYN_BUDGET: u32 = 125_000;
 const SERVICES: [(u32, u8); 2] = [(1, TCP), (2, UDP)];
-/// Elements: four of a header for each service, then a list each, then the tables that both share.
+/// Elements: a header for each service, then a list each, then the tables that both share.
 const HEADERS: u32 = 1;
+const HEADER: u32 = (size_of::<Extent>() / 16) as u32;
 const LISTS: u32 = 16;
 const LIST_ROOM: u32 = 256;
 const HASH: u32 = 1024;
@@ -228,11 +229,11 @@ fn fill_others(dataplane: &Dataplane, setup: &Setup, filter: &mut Filter) -> Out
             live: first + index,
         };
         let members: Vec<Member> = (0..OTHERS_SERVERS).rev().map(member).collect();
-        maps.set_elements(at + 4, &members)?;
+        maps.set_elements(at + HEADER, &members)?;
         let extent = Extent {
             scheduler: Scheduler::Rr as u32,
             generation: 1,
-            list_at: at + 4,
+            list_at: at + HEADER,
             list_len: OTHERS_SERVERS,
             max_weight: 1,
             gcd: 1,
@@ -324,7 +325,7 @@ fn fill_extent(dataplane: &Dataplane, setup: &Setup, service: u32, first: u32) -
         gcd: 1,
         ..Extent::default()
     };
-    maps.set_elements(at(HEADERS, 4), &[extent])?;
+    maps.set_elements(at(HEADERS, HEADER), &[extent])?;
     maps.services.set(
         service,
         &Service {
@@ -332,5 +333,5 @@ fn fill_extent(dataplane: &Dataplane, setup: &Setup, service: u32, first: u32) -
             ..Service::default()
         },
     )?;
-    Ok(maps.set_extent(service, at(HEADERS, 4))?)
+    Ok(maps.set_extent(service, at(HEADERS, HEADER))?)
 }

@@ -504,6 +504,13 @@ impl Bench {
         self.write_dest(dest, row);
     }
 
+    /// Leads from each of these rows to the next, as rows that share their counts are; publish after.
+    pub(crate) fn link(&mut self, dests: &[u32]) {
+        for (dest, next) in dests.iter().zip(dests.iter().cycle().skip(1)) {
+            self.dest_row(*dest, |row| row.sibling = *next);
+        }
+    }
+
     /// Gives a server another weight and publishes.
     pub(crate) fn weigh(&mut self, service: u32, dest: u32, weight: u32) {
         self.dest_row(dest, |row| {

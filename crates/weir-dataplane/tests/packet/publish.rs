@@ -4,12 +4,13 @@ use std::collections::HashMap;
 
 use weir_abi::{
     Cursor, EXTENT_FALLBACK, EXTENT_NETWORK, EXTENT_PORT, EXTENT_REPAIR, Extent, RULE_FO, RULE_LC,
-    RULE_NQ, RULE_OVF, RULE_SED, RULE_WLC, Scheduler,
+    RULE_NQ, RULE_OVF, RULE_SED, RULE_SUM_ACTIVE, RULE_SUM_WEIGHT, RULE_WLC, Scheduler,
 };
 use weir_dataplane::{Dataplane, Pod};
 use weir_sched::load::{Counts, Rule};
 use weir_sched::table::{self, Start, rr, wrr};
-use weir_sched::{Kind, Member, Mode, bucket, maglev, mh, tournament};
+use weir_sched::tournament::{self, Tree};
+use weir_sched::{Kind, Member, Mode, bucket, maglev, mh};
 
 use crate::reference::{Schedule, Server};
 
@@ -146,6 +147,8 @@ impl Published {
             gcd: start.step,
             start_seq: start.last_seq,
             start_weight: start.pass_weight,
+            weight: list.iter().map(|row| u64::from(row.weight)).sum(),
+            ..Extent::default()
         };
         let at = self.write_for_now(plane, &[extent]);
         plane.maps().set_extent(service, at).unwrap();
@@ -155,20 +158,22 @@ impl Published {
 
 /// The nodes of a long list's tree, with its rule in node 0.
 pub(crate) fn tree(plane: &Dataplane, schedule: &Schedule) -> Vec<u32> {
-    let (rule, word) = match schedule.kind {
-        Kind::Lc => (Rule::Lc, RULE_LC),
-        Kind::Wlc | Kind::Lblc | Kind::Lblcr => (Rule::Wlc, RULE_WLC),
-        Kind::Sed => (Rule::Sed, RULE_SED),
-        Kind::Nq => (Rule::Nq, RULE_NQ),
-        Kind::Fo | Kind::Wrr => (Rule::Fo, RULE_FO),
-        Kind::Ovf => (Rule::Ovf, RULE_OVF),
+    let (kind, word) = match schedule.kind {
+        Kind::Lc => (Tree::Winners(Rule::Lc), RULE_LC),
+        Kind::Wlc | Kind::Lblc | Kind::Lblcr => (Tree::Winners(Rule::Wlc), RULE_WLC),
+        Kind::Sed => (Tree::Winners(Rule::Sed), RULE_SED),
+        Kind::Nq => (Tree::Winners(Rule::Nq), RULE_NQ),
+        Kind::Fo | Kind::Wrr | Kind::Rr | Kind::P2c => (Tree::Winners(Rule::Fo), RULE_FO),
+        Kind::Ovf => (Tree::Winners(Rule::Ovf), RULE_OVF),
+        Kind::Twos => (Tree::Weights, RULE_SUM_WEIGHT),
+        _ if schedule.max_load.is_some() => (Tree::Active, RULE_SUM_ACTIVE),
         _ => return Vec::new(),
     };
     let live = |row| plane.maps().live(row).unwrap();
     let mut members = schedule.members();
     members.retain(|member| member.weight > 0);
     for member in &mut members {
-        member.usable = live(member.dest).overloaded == 0;
+        member.usable = live(member.slot).overloaded == 0;
     }
     if members.len() <= tournament::WALKED {
         return Vec::new();
@@ -177,7 +182,7 @@ pub(crate) fn tree(plane: &Dataplane, schedule: &Schedule) -> Vec<u32> {
         active: live(row).active as u32,
         inactive: live(row).inactive as u32,
     };
-    let mut nodes = tournament::build(rule, &members, &counts);
+    let mut nodes = tournament::build(kind, &members, &counts);
     nodes[0] = word;
     nodes
 }

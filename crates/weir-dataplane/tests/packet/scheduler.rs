@@ -424,20 +424,28 @@ fn hashing_is_by_the_source() {
 /// Lists that are too long to be walked, with counts, edits, removals and thresholds in between; the model walks.
 #[test]
 fn long_lists() {
-    let Some(mut bench) = Bench::open() else {
-        return;
-    };
-    for kind in [
-        Kind::Wrr,
-        Kind::Lc,
-        Kind::Wlc,
-        Kind::Sed,
-        Kind::Nq,
-        Kind::Fo,
-        Kind::Ovf,
-        Kind::Lblcr,
+    for (kind, max_load) in [
+        (Kind::Rr, None),
+        (Kind::Wrr, None),
+        (Kind::Lc, None),
+        (Kind::Wlc, None),
+        (Kind::Sed, None),
+        (Kind::Nq, None),
+        (Kind::Fo, None),
+        (Kind::Ovf, None),
+        (Kind::Lblcr, None),
+        (Kind::Twos, None),
+        (Kind::P2c, None),
+        (Kind::Sh, Some(125)),
+        (Kind::Mh, Some(110)),
+        (Kind::Maglev, Some(125)),
     ] {
+        let Some(mut bench) = Bench::open() else {
+            return;
+        };
+        bench.predictable(4711);
         let mut script = Script::new(&mut bench, kind, Mode::Repair, false, VIP);
+        script.bound(max_load);
         script.run(&[Add(1); 20]);
         let weights = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3];
         let edits: Vec<Step> = (1..=10).map(|at| Weigh(at, weights[at - 1])).collect();
@@ -459,8 +467,8 @@ fn long_lists() {
         assert!(!script.bench.tree_is_right(script.service), "{kind}");
         script.run(&[Add(2), Add(3), Flows(20)]);
         assert!(script.bench.tree_is_right(script.service), "{kind}");
+        bench.settle();
     }
-    bench.settle();
 }
 
 #[test]
@@ -493,6 +501,127 @@ fn full_servers_leave_the_tree_and_come_back() {
         let chosen = script.run(&[Flows(3)]);
         assert!(!chosen.contains(&0), "{kind}: {chosen:?}");
         assert_eq!(script.run(&[Flows(1)]), [0], "{kind}: full again");
+    }
+    bench.settle();
+}
+
+/// A service whose servers share their counts with another one's, in another order of adding.
+struct Sharing {
+    service: u32,
+    port: u16,
+    /// By number of the server.
+    dests: Vec<u32>,
+}
+
+impl Sharing {
+    /// Rows of counts follow those of servers.
+    fn new(
+        bench: &mut Bench,
+        kind: Kind,
+        first_row: u32,
+        numbers: impl Iterator<Item = u32>,
+    ) -> Self {
+        let service = bench.service(kind);
+        let port = bench.next_port();
+        bench.listen(service, VIP, port);
+        let mut dests = std::collections::BTreeMap::new();
+        for number in numbers {
+            let server = NewServer::new(Forward::Direct, &format!("10.0.0.{}", number + 1))
+                .weight(1 + number % 3)
+                .row(|row| row.live = first_row + number);
+            dests.insert(number, bench.add(service, server));
+        }
+        Self {
+            service,
+            port,
+            dests: dests.into_values().collect(),
+        }
+    }
+
+    fn send(&self, bench: &mut Bench, flow: u16, flags: weir_wire::TcpFlags) -> u32 {
+        let client = at(&format!("198.51.{}.{}", flow % 7, flow % 251), 1000 + flow);
+        let outcome = bench.send(&Shape::tcp(flags).arriving(client, at(VIP, self.port)));
+        let forwarded = outcome.verdict == Xdp::Tx && outcome.counted.is_empty();
+        if forwarded {
+            u32::from(outcome.frame[5])
+        } else {
+            0
+        }
+    }
+}
+
+/// Counts of a pool that several services use climb through the trees of all of them.
+#[test]
+fn services_that_share_a_pool_follow_each_other() {
+    const SERVERS: u32 = 24;
+    for kind in [Kind::Wlc, Kind::Sed, Kind::Nq, Kind::Ovf, Kind::Twos] {
+        let Some(mut bench) = Bench::open() else {
+            return;
+        };
+        bench.predictable(4711);
+        let first_row = bench.plane.sizes().dests;
+        let there = Sharing::new(&mut bench, kind, first_row, 0..SERVERS);
+        let back = Sharing::new(&mut bench, kind, first_row, (0..SERVERS).rev());
+        let short = Sharing::new(&mut bench, kind, first_row, 0..5);
+        for number in 0..SERVERS as usize {
+            let ring = [&there, &back, &short];
+            let rows: Vec<u32> = ring
+                .iter()
+                .filter_map(|it| it.dests.get(number).copied())
+                .collect();
+            bench.link(&rows);
+        }
+        for it in [&there, &back, &short] {
+            let last = 1 + (it.dests.len() as u32 - 1) % 3;
+            bench.weigh(it.service, it.dests[it.dests.len() - 1], last);
+        }
+        for flow in 1..100 {
+            let service = [&there, &back, &short][flow as usize % 3];
+            service.send(&mut bench, flow, SYN);
+            if flow % 4 == 0 {
+                let ended = flow - 3;
+                let service = [&there, &back, &short][ended as usize % 3];
+                service.send(&mut bench, ended, FIN);
+            }
+            assert!(bench.tree_is_right(there.service), "{kind}");
+            assert!(bench.tree_is_right(back.service), "{kind}");
+        }
+        // A server that is removed from one of them: its last flows are still counted by the others.
+        bench.remove(there.service, there.dests[3], weir_abi::DEST_LIVE);
+        for flow in (2..99).step_by(5) {
+            let service = [&there, &back, &short][flow as usize % 3];
+            service.send(&mut bench, flow, FIN);
+            assert!(bench.tree_is_right(back.service), "{kind}");
+        }
+        bench.settle();
+    }
+}
+
+/// A server at its threshold under one service leaves the trees of all.
+#[test]
+fn a_shared_threshold_holds_for_all() {
+    const SERVERS: u32 = 20;
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    let first_row = bench.plane.sizes().dests;
+    let one = Sharing::new(&mut bench, Kind::Wlc, first_row, 0..SERVERS);
+    let two = Sharing::new(&mut bench, Kind::Rr, first_row, 0..SERVERS);
+    for number in 0..SERVERS as usize {
+        bench.link(&[one.dests[number], two.dests[number]]);
+        bench.limit(one.dests[number], 2, 0);
+    }
+    bench.weigh(one.service, one.dests[0], 1);
+    bench.weigh(two.service, two.dests[0], 1);
+    for flow in 0..2 * SERVERS as u16 {
+        let service = if flow % 3 == 0 { &two } else { &one };
+        let chosen = service.send(&mut bench, flow, SYN);
+        assert!(service.dests.contains(&chosen), "{flow}");
+        assert!(bench.tree_is_right(one.service) && bench.tree_is_right(two.service));
+    }
+    for service in [&one, &two] {
+        let chosen = service.send(&mut bench, 900 + service.port, SYN);
+        assert_eq!(chosen, 0, "all are full");
     }
     bench.settle();
 }

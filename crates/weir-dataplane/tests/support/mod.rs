@@ -169,7 +169,7 @@ pub(crate) fn fill(dataplane: &Dataplane) {
         ..HopParts::default()
     };
     (0..weir_abi::HOPS_PER_DEST).for_each(|slot| maps.set_hop(1, slot, &hop.into()).unwrap());
-    let (header, list, spread) = (1, 5, 6);
+    let (header, list, spread) = (1, 6, 7);
     let member = Member {
         seq: 1,
         dest: 1,

@@ -147,7 +147,7 @@ impl Setup {
             )
             .unwrap();
         maps.set_elements(
-            5,
+            6,
             &[Member {
                 seq: 1,
                 dest: 1,
@@ -156,14 +156,14 @@ impl Setup {
             }],
         )
         .unwrap();
-        maps.set_elements(6, &[1u32; 4]).unwrap();
+        maps.set_elements(7, &[1u32; 4]).unwrap();
         maps.set_elements(20, &[Addr::from(net.snat)]).unwrap();
         let extent = Extent {
             scheduler: Scheduler::Rr as u32,
             generation: 1,
-            list_at: 5,
+            list_at: 6,
             list_len: u32::from(self.servers),
-            spread_at: 6,
+            spread_at: 7,
             spread_len: if self.servers { 4 } else { 0 },
             max_weight: 1,
             gcd: 1,
