@@ -115,20 +115,31 @@ pub(crate) fn load(
     Ok(programs)
 }
 
+/// Side by side: the verifier takes most of a start, one CPU a program.
 fn load_programs(object: &mut Ebpf) -> std::result::Result<(), String> {
-    for (name, program) in object.programs_mut() {
-        let loaded = match program {
-            Program::Xdp(program) => until_verified(|| program.load()),
-            Program::SchedClassifier(program) => until_verified(|| program.load()),
-            _ => {
-                return Err(format!(
-                    "program {name} is of a kind that Weir does not use"
-                ));
-            }
-        };
-        loaded.map_err(|error| format!("program {name}: {}", chain(&error)))?;
-    }
-    Ok(())
+    std::thread::scope(|scope| {
+        let programs = object.programs_mut();
+        let verifying: Vec<_> = programs
+            .map(|(name, program)| scope.spawn(move || load_program(name, program)))
+            .collect();
+        verifying.into_iter().try_for_each(|program| {
+            let lost = |_| Err("a program's loading was not seen to its end".to_owned());
+            program.join().unwrap_or_else(lost)
+        })
+    })
+}
+
+fn load_program(name: &str, program: &mut Program) -> std::result::Result<(), String> {
+    let loaded = match program {
+        Program::Xdp(program) => until_verified(|| program.load()),
+        Program::SchedClassifier(program) => until_verified(|| program.load()),
+        _ => {
+            return Err(format!(
+                "program {name} is of a kind that Weir does not use"
+            ));
+        }
+    };
+    loaded.map_err(|error| format!("program {name}: {}", chain(&error)))
 }
 
 fn fill_stages(object: &mut Ebpf) -> std::result::Result<(), String> {

@@ -5,7 +5,7 @@
 //! and none was answered, when another server of the pool was answered meanwhile (else it may be the clients, or a flood), and
 //! when no more than the pool's share would be ejected. It comes back on trial; if that fails too, it stays away twice as long.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 /// SYNs without an answer that it takes.
@@ -81,8 +81,9 @@ impl Outliers {
     ) -> Vec<Turn> {
         let watches = self.pools.entry(pool.to_owned()).or_default();
         let mut turns = Vec::new();
+        let meant: HashSet<&str> = samples.iter().map(|(name, _)| *name).collect();
         watches.retain(|server, watch| {
-            let stays = samples.iter().any(|(name, _)| name == server);
+            let stays = meant.contains(server.as_str());
             if !stays && watch.ejected.is_some() {
                 turns.push(Turn {
                     server: server.clone(),
@@ -92,11 +93,14 @@ impl Outliers {
             stays
         });
         for (server, sample) in samples {
-            let new = || Watch {
-                last: *sample,
-                ..Watch::default()
+            let Some(watch) = watches.get_mut(*server) else {
+                let watch = Watch {
+                    last: *sample,
+                    ..Watch::default()
+                };
+                watches.insert((*server).to_owned(), watch);
+                continue;
             };
-            let watch = watches.entry((*server).to_owned()).or_insert_with(new);
             watch.count(*sample, now);
             if watch.comes_back(now) {
                 turns.push(Turn {
@@ -106,16 +110,23 @@ impl Outliers {
             }
         }
         let most = samples.len() as u64 * u64::from(share) / 100;
+        let away = watches.values().filter(|watch| watch.ejected.is_some());
+        let mut away = away.count() as u64;
+        let mut alive = watches.values().filter(|watch| watch.is_alive(now)).count();
         for (server, _) in samples {
-            let away = watches.values().filter(|watch| watch.ejected.is_some());
-            if away.count() as u64 >= most {
+            if away >= most {
                 break;
             }
-            let alive = |(name, watch): (&String, &Watch)| name != server && watch.is_alive(now);
-            if !watches.iter().any(alive) {
+            let Some(watch) = watches.get_mut(*server) else {
+                continue;
+            };
+            let lives = usize::from(watch.is_alive(now));
+            if alive == lives {
                 continue;
             }
-            if let Some(ejection) = watches.get_mut(*server).and_then(|it| it.eject(now)) {
+            if let Some(ejection) = watch.eject(now) {
+                away += 1;
+                alive -= lives;
                 turns.push(Turn {
                     server: (*server).to_owned(),
                     ejection: Some(ejection),

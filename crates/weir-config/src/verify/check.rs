@@ -114,6 +114,11 @@ fn port(
 
 /// Checks that go through a service's forward where there is none that they fit.
 fn no_way(sink: &mut Sink<'_>, lowered: &Lowered, pool: &LoweredPool) {
+    let own = pool.pool.servers.iter().flat_map(|it| &it.checks).flatten();
+    let mut all = pool.pool.checks.iter().chain(own);
+    if !all.any(|check| check.aim.via.through_path()) {
+        return;
+    }
     let services = lowered.services.iter().map(|service| &service.service);
     let services: Vec<&Service> = services
         .filter(|service| service.pool == pool.pool.name)

@@ -395,7 +395,7 @@ impl Engine {
 /// cannot be read.
 pub fn with_made(runtime_dir: &Path, configured: Desired) -> Desired {
     let memory = StateFile::new(runtime_dir).read().ok().flatten();
-    let merged = memory.map(|memory| memory.origin.merged(&configured));
+    let merged = memory.map(|memory| memory.origin.merged(configured.clone()));
     merged.and_then(Result::ok).unwrap_or(configured)
 }
 
@@ -417,7 +417,7 @@ impl Pinned {
         let memory = StateFile::new(&paths.runtime_dir)
             .read()?
             .unwrap_or_default();
-        let desired = Indexed::from(memory.origin.merged(configured)?);
+        let desired = Indexed::from(memory.origin.merged(configured.clone())?);
         Ok(Self {
             desired,
             memory,

@@ -48,7 +48,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weir_abi::Cursor;
 use weir_dataplane::migrate::Moved;
 use weir_dataplane::{Dataplane, Maps, OpenOptions, Opened, Sizes};
-use weir_model::{Desired, Indexed, MAX_WEIGHT, Node};
+use weir_model::{Desired, Indexed, MAX_WEIGHT, Node, Timeouts};
 
 use weir_health::{Known, Outliers, Suspended};
 
@@ -59,7 +59,7 @@ use self::address::Announcement;
 use self::allocation::{Allocation, Facts, Former};
 use self::attach::attached;
 use self::journal::Record;
-use self::network::Network;
+use self::network::{Hops, Network};
 use self::origin::Origin;
 use self::overrides::Override;
 use self::rate::RateBook;
@@ -107,10 +107,10 @@ pub struct Engine {
     file: StateFile,
     pin_dir: PathBuf,
     memory: Memory,
-    /// The file's part.
-    configured: Desired,
-    /// All of it, ipvsadm's part included.
+    /// All of the configuration, ipvsadm's part included.
     desired: Indexed,
+    /// The file's timeouts: `ipvsadm --set` may have put others into force.
+    file_timeouts: Timeouts,
     network: Network,
     plane: Dataplane,
     writer: Writer,
@@ -156,7 +156,7 @@ impl Engine {
             memory.allocation = Allocation::default();
             memory.origin = Origin::default();
         }
-        let desired = Indexed::from(memory.origin.merged(configured)?);
+        let desired = Indexed::from(memory.origin.merged(configured.clone())?);
         if opened != Opened::Fresh && lost {
             tracing::warn!("the state file is gone: rows are found again in the pinned maps");
             memory.allocation =
@@ -187,8 +187,8 @@ impl Engine {
             file,
             pin_dir: paths.pin_dir.clone(),
             memory,
-            configured: configured.clone(),
             desired,
+            file_timeouts: configured.timeouts,
             network,
             plane,
             writer,
@@ -388,7 +388,8 @@ impl Engine {
         } else {
             for id in &self.pending.dests {
                 // The row of a removed server still says where it is.
-                self.write_hops(maps, *id, maps.dests.get(*id)?.addr.to_ip())?;
+                let address = maps.dests.get(*id)?.addr.to_ip();
+                write_hops(maps, *id, &self.network.hops(address))?;
             }
         }
         self.writer
@@ -414,33 +415,37 @@ impl Engine {
 
     /// Writes next hops of every server, removed ones with flows included.
     fn write_all_hops(&self) -> Result<()> {
+        let mut hops = self.network.hops_of_many();
         for address in self.memory.allocation.addresses() {
-            self.write_hops_at(address)?;
+            let hops = hops.to(address);
+            for id in self.memory.allocation.at(address) {
+                write_hops(self.plane.maps(), *id, &hops)?;
+            }
         }
         Ok(())
     }
 
     /// Writes next hops of the servers at an address; answers whether one leads to another machine than it did.
     fn write_hops_at(&self, address: IpAddr) -> Result<bool> {
-        let mut moved = false;
+        let (hops, mut moved) = (self.network.hops(address), false);
         for id in self.memory.allocation.at(address) {
-            moved |= self.write_hops(self.plane.maps(), *id, address)?;
+            moved |= write_hops(self.plane.maps(), *id, &hops)?;
         }
         Ok(moved)
     }
+}
 
-    /// Writes next hops that differ; answers whether one leads to another machine than it did.
-    fn write_hops(&self, maps: &Maps, id: u32, address: IpAddr) -> Result<bool> {
-        let mut moved = false;
-        for (slot, hop) in (0..).zip(self.network.hops(address)) {
-            let present = maps.hop(id, slot)?;
-            if (present.link, present.dmac, present.smac) != (hop.link, hop.dmac, hop.smac) {
-                moved |= present.dmac != 0 && hop.dmac != 0 && present.dmac != hop.dmac;
-                maps.set_hop(id, slot, &hop)?;
-            }
+/// Writes next hops that differ; answers whether one leads to another machine than it did.
+fn write_hops(maps: &Maps, id: u32, hops: &Hops) -> Result<bool> {
+    let mut moved = false;
+    for (slot, hop) in (0..).zip(hops) {
+        let present = maps.hop(id, slot)?;
+        if (present.link, present.dmac, present.smac) != (hop.link, hop.dmac, hop.smac) {
+            moved |= present.dmac != 0 && hop.dmac != 0 && present.dmac != hop.dmac;
+            maps.set_hop(id, slot, hop)?;
         }
-        Ok(moved)
     }
+    Ok(moved)
 }
 
 fn open_plane(pin_dir: PathBuf, sizes: Sizes) -> Result<(Dataplane, Opened)> {

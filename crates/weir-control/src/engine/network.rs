@@ -14,7 +14,7 @@ use weir_abi::{
 use weir_dataplane::XdpMode;
 use weir_model::{Desired, Indexed, Node};
 use weir_netlink::{
-    Change, Event, Link, Managed, NetState, Netlink, Resolved, RouteKind, Sysctl, resolve,
+    Change, Event, Link, Lookup, Managed, NetState, Netlink, Resolved, RouteKind, Sysctl, resolve,
 };
 use weir_sys::{Clock, now_ns};
 use weir_wire::MacAddr;
@@ -58,6 +58,31 @@ pub(super) struct Update {
     pub(super) servers: BTreeSet<IpAddr>,
     /// The whole picture was taken anew.
     pub(super) whole: bool,
+}
+
+/// The rows of a server's next hops.
+pub(super) type Hops = [Hop; HOPS_PER_DEST as usize];
+
+/// Next hops of servers in turn: what goes by the routers of the one before goes as that does.
+pub(super) struct HopsOfMany<'a> {
+    network: &'a Network,
+    last: Option<(&'a Lookup, Hops)>,
+}
+
+impl HopsOfMany<'_> {
+    /// The next hops of a server.
+    pub(super) fn to(&mut self, server: IpAddr) -> Hops {
+        let found = self.network.state.lookups.get(&server);
+        if let (Some(found), Some((last, hops))) = (found, &self.last)
+            && (found.kind, &found.legs) == (last.kind, &last.legs)
+        {
+            return *hops;
+        }
+        let hops = self.network.hops(server);
+        let by_routers = |it: &&Lookup| it.legs.iter().all(|leg| leg.gateway.is_some());
+        self.last = found.filter(by_routers).map(|found| (found, hops));
+        hops
+    }
 }
 
 impl Network {
@@ -400,7 +425,7 @@ impl Network {
     }
 
     /// The next hops of a server; rows are zero while there is no way.
-    pub(super) fn hops(&self, server: IpAddr) -> [Hop; HOPS_PER_DEST as usize] {
+    pub(super) fn hops(&self, server: IpAddr) -> Hops {
         let ways: Vec<Resolved> = resolve(server, &self.state)
             .into_iter()
             .filter(|way| !way.local)
@@ -410,6 +435,14 @@ impl Network {
             *hop = self.hop(&ways[way]);
         }
         hops
+    }
+
+    /// Those of many servers, one after the other.
+    pub(super) const fn hops_of_many(&self) -> HopsOfMany<'_> {
+        HopsOfMany {
+            network: self,
+            last: None,
+        }
     }
 
     fn hop(&self, way: &Resolved) -> Hop {

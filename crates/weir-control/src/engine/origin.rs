@@ -18,6 +18,7 @@ use weir_model::{Desired, Family, Listener, Mark, Ports, Source};
 
 use super::attach::RESOLVING;
 use super::journal::Record;
+use super::listing::is_made;
 use super::{Engine, Error, OverrideChange};
 use crate::snapshot::Totals;
 
@@ -85,11 +86,10 @@ impl Origin {
     ///
     /// # Errors
     /// [`Error::Claimed`].
-    pub(super) fn merged(&self, desired: &Desired) -> Result<Desired, Error> {
-        if let Some(claim) = self.claim(desired) {
+    pub(super) fn merged(&self, mut merged: Desired) -> Result<Desired, Error> {
+        if let Some(claim) = self.claim(&merged) {
             return Err(Error::Claimed(claim));
         }
-        let mut merged = desired.clone();
         // The newest stands first in the table; the oldest is listed first in the status.
         for entry in self.table.services().iter().rev() {
             if let Some((service, pool)) = lower(entry) {
@@ -177,11 +177,13 @@ pub(super) const fn protocol(protocol: weir_model::Protocol) -> Protocol {
     }
 }
 
-fn service_of<'a>(configured: &'a Desired, key: &ServiceKey) -> Option<&'a weir_model::Service> {
+/// The service of the file that an edit is about.
+fn service_of<'a>(desired: &'a Desired, key: &ServiceKey) -> Option<&'a weir_model::Service> {
     let listens = |listener: &Listener| key_of(listener).as_ref() == Some(key);
     let marked = |mark: &Mark| key_of_mark(mark) == *key;
-    let services = configured.services.iter();
-    let mut services = services
+    let services = desired.services.iter();
+    let of_file = services.filter(|service| !is_made(&service.name));
+    let mut services = of_file
         .filter(|service| service.listen.iter().any(listens) || service.marks.iter().any(marked));
     services.next()
 }
@@ -331,14 +333,14 @@ impl Engine {
     /// Tries an edit on a copy of what ipvsadm made; answers whether it is to be remembered with it.
     async fn try_edit(&mut self, origin: &mut Origin, edit: &Edit) -> Result<bool, Refusal> {
         let key = edit.key();
-        let of_file = key.and_then(|key| service_of(&self.configured, &key));
+        let of_file = key.and_then(|key| service_of(&self.desired, &key));
         let name = match (&of_file, key) {
             (Some(service), _) => Some(service.name.clone()),
             (None, key) => key.map(|key| name_of(&key)),
         };
         let made = of_file.is_none();
         if let Some(service) = of_file {
-            if let Some(word) = edit_of_file(&self.configured, service, edit)? {
+            if let Some(word) = edit_of_file(&self.desired, service, edit)? {
                 let done = self
                     .set_override(&word.pool, &word.server, word.change)
                     .await;
@@ -363,8 +365,17 @@ impl Engine {
         Ok(made && !matches!(edit, Edit::Zero(_)))
     }
 
+    /// What is in force without what ipvsadm made of it.
+    fn of_file(&self) -> Desired {
+        let mut desired = Desired::clone(&self.desired);
+        desired.services.retain(|service| !is_made(&service.name));
+        desired.pools.retain(|pool| !is_made(&pool.name));
+        desired.timeouts = self.file_timeouts;
+        desired
+    }
+
     async fn bring_into_force(&mut self, origin: Origin, edits: Vec<Edit>) -> Result<(), Error> {
-        let desired = origin.merged(&self.configured)?;
+        let desired = origin.merged(self.of_file())?;
         // Otherwise only listings change: SCTP, zeroed counters, flags without effect.
         if desired != *self.desired {
             self.patience = Duration::ZERO;

@@ -3,43 +3,54 @@
 //!
 //! Services that behave as the kernel does (`strict_ipvs`, ipvsadm's) are left alone: it has nothing of the kind.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use weir_health::{Sample, Turn};
+use weir_model::Pool;
 
 use super::{Engine, Result, is_made};
 
 impl Engine {
     /// Takes in the last second's counts and puts into force what follows.
     pub(super) fn watch_clients(&mut self) -> Result<()> {
-        let samples = self.samples()?;
         let now = SystemTime::now();
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let mut touched = BTreeSet::new();
-        self.outliers.keep(|pool| samples.contains_key(pool));
-        for (pool, servers) in &samples {
-            let Some(known) = self.desired.pool(pool) else {
+        let mut outliers = std::mem::take(&mut self.outliers);
+        let mut turns = Vec::new();
+        let mut watched = HashSet::new();
+        let pools = self.desired.pools.iter();
+        for pool in pools.filter(|it| it.health.max_ejected > 0 && it.servers.len() > 1) {
+            let samples = self.samples(pool)?;
+            if samples.is_empty() {
                 continue;
-            };
-            let in_order: Vec<(&str, Sample)> = known
+            }
+            watched.insert(pool.name.clone());
+            let in_order: Vec<(&str, Sample)> = pool
                 .servers
                 .iter()
-                .filter(|server| !self.memory.standings.is_down(pool, &server.name))
-                .filter_map(|server| Some((server.name.as_str(), *servers.get(&server.name)?)))
+                .filter(|server| !self.memory.standings.is_down(&pool.name, &server.name))
+                .filter_map(|server| {
+                    Some((server.name.as_str(), *samples.get(server.name.as_str())?))
+                })
                 .collect();
-            let share = known.health.max_ejected;
-            for turn in self.outliers.observe(pool, share, &in_order, now) {
-                log(pool, &turn, now);
-                let Turn { server, ejection } = turn;
-                self.memory.standings.eject(pool, &server, ejection);
-                touched.insert(pool.clone());
-            }
+            let share = pool.health.max_ejected;
+            let turned = outliers.observe(&pool.name, share, &in_order, now);
+            turns.extend(turned.into_iter().map(|turn| (pool.name.clone(), turn)));
+        }
+        outliers.keep(|pool| watched.contains(pool));
+        self.outliers = outliers;
+        let mut touched = BTreeSet::new();
+        for (pool, turn) in turns {
+            log(&pool, &turn, now);
+            let Turn { server, ejection } = turn;
+            self.memory.standings.eject(&pool, &server, ejection);
+            touched.insert(pool);
         }
         if self
             .memory
             .standings
-            .forget_ejected(|pool| samples.contains_key(pool))
+            .forget_ejected(|pool| watched.contains(pool))
         {
             touched.extend(self.desired.pools.iter().map(|pool| pool.name.clone()));
         }
@@ -50,16 +61,12 @@ impl Engine {
         self.pools_changed(&touched)
     }
 
-    /// What was counted of servers, by pool and server: of each over all services of its pool.
-    fn samples(&self) -> Result<BTreeMap<String, BTreeMap<String, Sample>>> {
+    /// What was counted of a pool's servers: of each over all services.
+    fn samples(&self, pool: &Pool) -> Result<HashMap<&str, Sample>> {
         let maps = self.plane.maps();
-        let mut samples: BTreeMap<String, BTreeMap<String, Sample>> = BTreeMap::new();
-        for service in &self.desired.services {
-            let watched = self
-                .desired
-                .pool(&service.pool)
-                .is_some_and(|pool| pool.health.max_ejected > 0 && pool.servers.len() > 1);
-            if !watched || service.strict_ipvs || is_made(&service.name) {
+        let mut samples: HashMap<&str, Sample> = HashMap::new();
+        for service in self.desired.users(&pool.name) {
+            if service.strict_ipvs || is_made(&service.name) {
                 continue;
             }
             let Some(slot) = self.memory.allocation.services.get(&service.name) else {
@@ -68,8 +75,7 @@ impl Engine {
             let dests = slot.dests.iter();
             for dest in dests.filter(|dest| dest.removed.is_none() && !dest.sorry) {
                 let live = maps.live(dest.id)?;
-                let pool = samples.entry(service.pool.clone()).or_default();
-                let sample = pool.entry(dest.name.clone()).or_default();
+                let sample = samples.entry(dest.name.as_str()).or_default();
                 sample.syns = sample.syns.wrapping_add(live.syns);
                 sample.answered = sample.answered.wrapping_add(live.answered);
             }

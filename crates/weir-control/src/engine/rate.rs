@@ -1,6 +1,6 @@
 //! Rates of services and servers, estimated with the seconds' upkeep as the kernel does it every two seconds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use weir_ipvsadm::{Estimator, Rates};
@@ -22,15 +22,15 @@ const SPARSE: usize = 8;
 pub(super) struct RateBook {
     last: Option<Instant>,
     services: BTreeMap<String, Estimator>,
-    servers: BTreeMap<u32, Estimator>,
+    servers: HashMap<u32, Estimator>,
 }
 
 impl RateBook {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             last: None,
             services: BTreeMap::new(),
-            servers: BTreeMap::new(),
+            servers: HashMap::new(),
         }
     }
 
@@ -75,7 +75,8 @@ impl Engine {
         let mut servers = std::mem::take(&mut self.rate_book.servers);
         let mut book = RateBook {
             last: Some(Instant::now()),
-            ..RateBook::new()
+            services: BTreeMap::new(),
+            servers: HashMap::with_capacity(servers.len()),
         };
         let read = self.totals()?;
         for (name, slot) in &self.memory.allocation.services {
@@ -102,7 +103,7 @@ impl Engine {
     }
 
     /// The totals of every row in use.
-    fn totals(&self) -> Result<BTreeMap<u32, Totals>> {
+    fn totals(&self) -> Result<HashMap<u32, Totals>> {
         let maps = self.plane.maps();
         let ids: Vec<u32> = self
             .memory

@@ -27,9 +27,9 @@ impl Engine {
     /// server which the refused configuration left out stands last in its pool's order of adding. [`Error::Halfway`]: the
     /// way back failed too; each service then has either configuration, whole, and applying again continues.
     pub async fn apply(&mut self, desired: &Desired) -> Result<Applied> {
-        let merged = self.memory.origin.merged(desired)?;
+        let merged = self.memory.origin.merged(desired.clone())?;
         let applied = self.apply_merged(merged).await?;
-        self.configured.clone_from(desired);
+        self.file_timeouts = desired.timeouts;
         Ok(applied)
     }
 

@@ -245,8 +245,11 @@ impl Text {
     fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: u64) {
         self.out.push_str(name);
         for (at, (label, text)) in labels.iter().enumerate() {
-            let before = if at == 0 { '{' } else { ',' };
-            let _ = write!(self.out, "{before}{label}=\"{}\"", escaped(text));
+            self.out.push(if at == 0 { '{' } else { ',' });
+            self.out.push_str(label);
+            self.out.push_str("=\"");
+            escape(&mut self.out, text);
+            self.out.push('"');
         }
         let after = if labels.is_empty() { "" } else { "}" };
         let _ = writeln!(self.out, "{after} {value}");
@@ -258,11 +261,19 @@ impl Text {
     }
 }
 
-/// A label's value: the format gives meaning to these three characters.
-fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
+/// A label's value: the format gives meaning to three characters.
+fn escape(out: &mut String, text: &str) {
+    let mut rest = text;
+    while let Some(at) = rest.find(['\\', '"', '\n']) {
+        out.push_str(&rest[..at]);
+        out.push('\\');
+        out.push(match rest.as_bytes()[at] {
+            b'\n' => 'n',
+            other => char::from(other),
+        });
+        rest = &rest[at + 1..];
+    }
+    out.push_str(rest);
 }
 
 #[cfg(test)]

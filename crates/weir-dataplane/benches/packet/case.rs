@@ -48,6 +48,7 @@ const fn setup(forward: Forward) -> Setup {
         tunnel_flags: 0,
         scheduler: Scheduler::Mh,
         servers: SERVERS,
+        faithful: false,
         others: 0,
         places: PLACES,
     }
@@ -70,6 +71,31 @@ const NAT: Setup = Setup {
 
 /// Numbers of flows: hot, beyond the second-level cache, beyond all caches.
 const COUNTS: [u32; 3] = [1, 1 << 14, 1 << 20];
+
+const POOL_SIZES: [u32; 3] = [10, 1_000, 100_000];
+
+macro_rules! of_sizes {
+    ($scheduler:literal) => {
+        [
+            concat!($scheduler, ", a pool of 10"),
+            concat!($scheduler, ", a pool of 1 000"),
+            concat!($scheduler, ", a pool of 100 000"),
+        ]
+    };
+}
+
+/// What a new flow costs in pools of these sizes.
+const POOLS: [(Scheduler, [&str; 3]); 9] = [
+    (Scheduler::Wlc, of_sizes!("wlc")),
+    (Scheduler::Wrr, of_sizes!("wrr")),
+    (Scheduler::Lc, of_sizes!("lc")),
+    (Scheduler::Sed, of_sizes!("sed")),
+    (Scheduler::Mh, of_sizes!("mh")),
+    (Scheduler::Maglev, of_sizes!("maglev")),
+    (Scheduler::Twos, of_sizes!("twos")),
+    (Scheduler::P2c, of_sizes!("p2c")),
+    (Scheduler::Sh, of_sizes!("sh")),
+];
 
 /// The rows, in the order of printing.
 pub(crate) fn cases() -> Vec<Case> {
@@ -137,6 +163,17 @@ pub(crate) fn cases() -> Vec<Case> {
                 Stream::NotOurs,
             ],
         );
+    }
+    for (scheduler, names) in POOLS {
+        for (name, servers) in names.into_iter().zip(POOL_SIZES) {
+            let pool = Setup {
+                scheduler,
+                servers,
+                faithful: true,
+                ..direct
+            };
+            add(name, pool, &[Stream::Beginnings, Stream::Established(1)]);
+        }
     }
     let full = Setup {
         places: 1 << 14,

@@ -15,6 +15,7 @@ use crate::Outcome;
 use crate::feed::pinned_program;
 use crate::frame::{TCP, UDP};
 use crate::ground::{PORT, server, vip};
+use crate::pool;
 
 /// The default of `[node] syn_budget`.
 const SYN_BUDGET: u32 = 125_000;
@@ -43,6 +44,8 @@ pub(crate) struct Setup {
     pub(crate) tunnel_flags: u8,
     pub(crate) scheduler: Scheduler,
     pub(crate) servers: u32,
+    /// Rows as weir-control writes them: weights, counts of each server's own, a tree beside a long list. TCP only.
+    pub(crate) faithful: bool,
     /// Other services, each with an address, a list and ten servers of its own.
     pub(crate) others: u32,
     /// Places for flows.
@@ -63,10 +66,12 @@ impl Director {
                 flows: setup.places,
                 dests: Sizes::default()
                     .dests
-                    .max(OTHERS_FIRST_DEST + setup.others * OTHERS_SERVERS),
+                    .max(OTHERS_FIRST_DEST + setup.others * OTHERS_SERVERS)
+                    .max(SERVICES.len() as u32 * setup.servers + 1),
                 elements: Sizes::default()
                     .elements
-                    .max(OTHERS + setup.others * OTHERS_ROOM),
+                    .max(OTHERS + setup.others * OTHERS_ROOM)
+                    .max(pool::elements(setup.servers)),
                 ..Sizes::default()
             },
             ..OpenOptions::new(pin_dir)
@@ -178,9 +183,16 @@ fn fill(dataplane: &Dataplane, ifindex: u32, setup: &Setup) -> Outcome<()> {
     let mut filter = Filter::ZERO;
     filter.add_to(address);
     for (number, (service, protocol)) in SERVICES.into_iter().enumerate() {
+        if setup.faithful && protocol != TCP {
+            continue;
+        }
         let first = 1 + number as u32 * setup.servers;
-        fill_servers(dataplane, setup, service, first)?;
-        fill_extent(dataplane, setup, service, first)?;
+        if setup.faithful {
+            pool::fill(dataplane, setup.scheduler, setup.servers)?;
+        } else {
+            fill_servers(dataplane, setup, service, first)?;
+            fill_extent(dataplane, setup, service, first)?;
+        }
         let listener = Listener {
             addr: address,
             port: Be16::new(PORT),

@@ -16,6 +16,7 @@ mod katran;
 mod measure;
 mod memory;
 mod pipeline;
+mod pool;
 mod report;
 mod stage;
 #[path = "../../tests/support/mod.rs"]

@@ -161,6 +161,7 @@ impl Wire {
                 tunnel_flags: 0,
                 scheduler: Scheduler::Wlc,
                 servers,
+                faithful: false,
                 others: 0,
                 places: Sizes::default().flows,
             };
