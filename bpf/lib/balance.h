@@ -10,6 +10,7 @@
 #include "lib/forward.h"
 #include "lib/fragment_table.h"
 #include "lib/front_reply.h"
+#include "lib/listener_front.h"
 
 /* How a packet concerns Weir. */
 #define CONCERN_NONE 0
@@ -287,6 +288,18 @@ __noinline int bind_new(struct xdp_md *ctx, struct packet *p, struct flow *flow,
 	return 1;
 }
 
+/* The same as bind_new() for most packets of a flood, without its calls: of a service that listens on the very port. */
+static __always_inline int flood_goes(const struct packet *p, struct flow *flow, __u32 service, __u64 hash, __u32 now,
+				      const struct weir_settings *settings)
+{
+	if (!service)
+		return 0;
+	flow->place = WEIR_NO_PLACE;
+	flow->meta = 0;
+	flow->dest = flood_bind(p, service, hash, now, settings);
+	return flow->dest != 0;
+}
+
 /*
  * Whether a packet that no server gets goes on by the stack's routes (ip_vs_core.c, ip_vs_leave): a marked one, to an address
  * that is not this machine's.
@@ -331,7 +344,7 @@ static __always_inline int unbound(struct xdp_md *ctx, struct packet *p)
 static __always_inline int balance(struct xdp_md *ctx, struct packet *p, int concern, int remember)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
-	__u32 is = NEW_MISSED, now;
+	__u32 is = NEW_MISSED, flooded = 0, now;
 	struct flow flow = {};
 	struct weir_entry *entry;
 	struct reply_way way;
@@ -346,8 +359,13 @@ static __always_inline int balance(struct xdp_md *ctx, struct packet *p, int con
 		goto reply;
 	if (!remember && concern == CONCERN_TO && front_knows(p, &flow, hash, now, settings))
 		goto known;
-	if (flood_meets(p, now, settings))
+	if (flood_meets(p, now, settings)) {
 		is |= NEW_FLOODED;
+		flooded = came_marked(ctx) ? 0 : service_exact(p);
+		/* Where the hash decides, a SYN with an entry goes the same way as one without: none need be looked for. */
+		if (p->proto == PROTO_TCP && flood_is_hashed(flooded) && flood_goes(p, &flow, flooded, hash, now, settings))
+			goto known;
+	}
 	entry = is & NEW_FLOODED && flood_has_no_entry(hash) ? 0 : flow_find(hash, &flow);
 	if (entry)
 		is &= ~NEW_MISSED;
@@ -375,7 +393,10 @@ static __always_inline int balance(struct xdp_md *ctx, struct packet *p, int con
 			count_syn(flow.dest);
 		front_note_request(p, &flow, state, hash, now);
 	} else {
-		int bound = bind_new(ctx, p, &flow, hash, is);
+		int bound = !(is & NEW_ANYHOW) && flood_goes(p, &flow, flooded, hash, now, settings);
+
+		if (!bound)
+			bound = bind_new(ctx, p, &flow, hash, is);
 
 		if (!(is & NEW_MISSED))
 			front_forget(hash);

@@ -71,6 +71,18 @@ static __always_inline __u32 flood_spread(__u32 at, __u64 hash)
 	return owners ? owners->word[place & 3] : 0;
 }
 
+/* Whether a service's flows go where their hash says, with an entry or without. */
+static __always_inline int flood_is_hashed(__u32 service_id)
+{
+	struct weir_service *service = WEIR_LOOKUP(weir_services, service_id);
+	struct weir_element *extent;
+
+	if (!service || !service->extent)
+		return 0;
+	extent = WEIR_LOOKUP(weir_tables, service->extent);
+	return extent && extent->word[offsetof(struct weir_extent, scheduler) / 4] == WEIR_SCHED_MAGLEV;
+}
+
 /* The server of a new flow for which there is no budget; 0 when bind() must decide. */
 static __always_inline __u32 flood_bind(const struct packet *p, __u32 service_id, __u64 hash, __u32 now,
 					const struct weir_settings *settings)

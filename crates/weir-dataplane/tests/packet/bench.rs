@@ -538,8 +538,10 @@ impl Bench {
             .published
             .publish(&self.plane, service, schedule, &before);
         schedule.spread.clone_from(&spread);
+        let hashed = schedule.kind == Kind::Maglev;
         let row = self.model.config_mut().services.get_mut(&service).unwrap();
         row.has_extent = true;
+        row.hashed = hashed;
         row.spread = spread;
     }
 

@@ -106,7 +106,7 @@ fn server_sets(family: &Family) -> [(Kind, Vec<NewServer>); 9] {
             vec![nat(11), nat(12), nat(13).hop(|hop| hop.mtu = 300)],
         ),
         (
-            Kind::Sh,
+            Kind::Maglev,
             vec![
                 server(Forward::L3dsr, 21).row(|row| row.dscp = 1),
                 server(Forward::L3dsr, 22).row(|row| row.dscp = 63),

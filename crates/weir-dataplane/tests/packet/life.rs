@@ -287,6 +287,38 @@ fn over_the_syn_budget_flows_go_by_hash() {
 }
 
 #[test]
+fn over_the_syn_budget_a_hashed_syn_is_not_looked_for() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    let servers = [direct(1), direct(2), direct(3)];
+    let (service, dests) = bench.serve(Kind::Maglev, (VIP, 80), &servers);
+    let entered: Vec<u8> = (1000..1032)
+        .map(|port| bench.send(&tcp(port, SYN)).frame[5])
+        .collect();
+    bench.settings(|settings| settings.syn_budget = 0);
+    for (port, server) in (1000..1032).zip(&entered) {
+        let again = bench.send(&tcp(port, SYN));
+        assert_eq!(
+            (again.counted, again.frame[5]),
+            (
+                vec![Reason::CountSynBudget, Reason::CountUntracked],
+                *server
+            ),
+            "port {port}"
+        );
+    }
+    assert_eq!(bench.plane.maps().flows.walk().count(), entered.len());
+    // What has an entry keeps its server, whatever the table says by now.
+    bench.weigh(service, dests[0], 0);
+    for (port, server) in (1000..1032).zip(&entered) {
+        let outcome = bench.send(&tcp(port, ACK));
+        assert_eq!((outcome.counted, outcome.frame[5]), (vec![], *server));
+    }
+    bench.settle();
+}
+
+#[test]
 fn datagrams_over_the_budget_keep_their_server_when_they_get_an_entry() {
     let Some(mut bench) = Bench::open() else {
         return;

@@ -24,6 +24,8 @@ pub struct ServiceRow {
     pub flags: u32,
     /// Whether the row names an extent: false = the service never had a server.
     pub has_extent: bool,
+    /// Whether its scheduler gives a flow the server that `spread` has for it.
+    pub hashed: bool,
     /// `None` = every flow is scheduled.
     pub persistence: Option<Persistence>,
     /// Dest ids over the flow hash; empty = no usable server.

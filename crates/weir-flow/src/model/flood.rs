@@ -1,7 +1,7 @@
 //! New flows beyond the budget: no entry is made for them, and the part of the hash space that they lie in is marked.
 
-use weir_abi::{Forward, MARKS_LOG2, State};
-use weir_wire::IpProtocol;
+use weir_abi::{Forward, MARKS_LOG2, SERVICE_ONE_PACKET, State};
+use weir_wire::{IpProtocol, TcpFlags};
 
 use super::bind::spread;
 use super::config::ServiceRow;
@@ -23,6 +23,11 @@ impl Budget {
         self.used += u32::from(left);
         left
     }
+
+    fn is_spent(&self, now: u32, most: u32) -> bool {
+        let used = if self.tick == now { self.used } else { 0 };
+        used >= most
+    }
 }
 
 /// The part of the marks that a packet's flow belongs to.
@@ -39,6 +44,29 @@ impl<S: Scheduler> Model<S> {
             return false;
         }
         job.layout.protocol == IpProtocol::TCP || !self.spread_translates(hash, row)
+    }
+
+    /// Whether a packet goes by its hash without a look for its flow: a SYN for which there is no budget, where the hash decides
+    /// in any case.
+    pub(super) fn goes_unseen(&self, job: &Job) -> bool {
+        let layout = &job.layout;
+        let begins = layout.protocol == IpProtocol::TCP
+            && layout.tcp_flags.contains(TcpFlags::SYN)
+            && !layout.tcp_flags.contains(TcpFlags::RST);
+        let most = self.config.settings.syn_budget;
+        if !begins || self.comes_marked() || !self.syn_budget.is_spent(job.now, most) {
+            return false;
+        }
+        let listener = (layout.tuple().dst, layout.tuple().dport, layout.protocol.0);
+        let service = self.config.listeners.get(&listener);
+        let row = service.and_then(|service| self.config.services.get(service));
+        row.is_some_and(|row| {
+            let dest = self.config.dests.get(&spread(row, job.hash));
+            row.hashed
+                && row.persistence.is_none()
+                && row.flags & SERVICE_ONE_PACKET == 0
+                && dest.is_some_and(|dest| dest.forward != Forward::Nat as u8)
+        })
     }
 
     /// Whether the spread table's server needs an entry.

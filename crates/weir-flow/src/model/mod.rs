@@ -269,6 +269,9 @@ impl<S: Scheduler> Model<S> {
     }
 
     fn balance(&mut self, job: &mut Job) -> Verdict {
+        if self.goes_unseen(job) {
+            return self.begin(job, false, false);
+        }
         let tuple = job.layout.tuple();
         let found = self.flows.get(&tuple).copied();
         if let Some(flow) = found.filter(|flow| flow.kind == Kind::Reverse) {
