@@ -179,6 +179,12 @@ impl Exchange {
         matches!(self.stage, Stage::Done)
     }
 
+    /// What was read of the response is worthless, and nothing of it went to the client.
+    pub const fn take_back(&mut self) {
+        self.stage = Stage::Waiting;
+        self.recoded = None;
+    }
+
     /// Whether both sides now speak another protocol.
     pub const fn is_tunnel(&self) -> bool {
         matches!(self.stage, Stage::Tunnel)

@@ -95,6 +95,13 @@ impl Field {
         &head[wide(self.value.0)..wide(self.value.1)]
     }
 
+    /// Whether it says where a message ends, and with more around its value than the one blank that everybody knows: some readers
+    /// take what else is there for a part of it.
+    pub(crate) fn is_odd_framing(&self) -> bool {
+        matches!(self.name, Name::ContentLength | Name::TransferEncoding)
+            && (self.value.0 != self.name_end + 2 || self.end != self.value.1 + 2)
+    }
+
     /// The line at `range` of `head`; its CRLF is known to be there.
     fn parse(head: &[u8], range: Range<usize>) -> Result<Self, Refusal> {
         let text = &head[range.start..range.end - 2];

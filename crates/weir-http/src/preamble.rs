@@ -94,7 +94,8 @@ fn line(text: &[u8], len: usize) -> Result<Preamble, Refusal> {
         _ => Err(Refusal::Preamble),
     };
     let port = |text: &str| {
-        let plain = text.bytes().all(|octet| octet.is_ascii_digit());
+        let plain = text.bytes().all(|octet| octet.is_ascii_digit())
+            && (text == "0" || !text.starts_with('0'));
         text.parse::<u16>()
             .ok()
             .filter(|_| plain)

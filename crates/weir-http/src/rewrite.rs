@@ -65,12 +65,14 @@ pub fn write_request(
         out.extend_from_slice(b"\r\n");
     }
     copy(head, fields, out, |field| {
-        edit.client.is_none_or(|client| match field.name {
-            Name::ForwardedFor => client.trusted && client.by == Forwarded::Standard,
-            Name::Forwarded => client.trusted && !retold(head, field, client.by),
-            _ => true,
-        })
+        !field.is_odd_framing()
+            && edit.client.is_none_or(|client| match field.name {
+                Name::ForwardedFor => client.trusted && client.by == Forwarded::Standard,
+                Name::Forwarded => client.trusted && !retold(head, field, client.by),
+                _ => true,
+            })
     });
+    restate(head, fields, out);
     if let Some(client) = edit.client {
         if client.by != Forwarded::Standard {
             tell(head, fields, &client, out);
@@ -263,13 +265,16 @@ pub(crate) fn write_response(
             _ => false,
         };
         let anew = edit.coding.is_some() && encoding::goes_with_content(head, field);
-        !(meaningless || anew)
+        !(meaningless || anew || field.is_odd_framing())
             && set(field).is_none()
             && !touch
                 .remove
                 .iter()
                 .any(|gone| name.eq_ignore_ascii_case(gone.as_bytes()))
     });
+    if !decode && !edit.tunnel && edit.coding.is_none() {
+        restate(head, fields, out);
+    }
     for (cookie, value) in fields.iter().filter_map(set) {
         set_cookie(&cookie, value, out);
     }
@@ -309,6 +314,18 @@ fn set_cookie(cookie: &CookieTouch<'_>, value: &[u8], out: &mut Vec<u8>) {
     }
     out.extend_from_slice(&value[end..]);
     out.extend_from_slice(b"\r\n");
+}
+
+/// Writes framing that was written oddly as everybody reads it.
+fn restate(head: &[u8], fields: &[Field], out: &mut Vec<u8>) {
+    for field in fields {
+        if !field.dropped && field.is_odd_framing() {
+            out.extend_from_slice(field.name_in(head));
+            out.extend_from_slice(b": ");
+            out.extend_from_slice(field.value_in(head));
+            out.extend_from_slice(b"\r\n");
+        }
+    }
 }
 
 /// Copies the lines that stay, neighbours in one go.

@@ -19,6 +19,8 @@ mod members;
 mod origin;
 #[path = "proxy/rules.rs"]
 mod rules;
+#[path = "proxy/scenario.rs"]
+mod scenario;
 #[path = "proxy/scripted.rs"]
 mod scripted;
 #[path = "proxy/smuggling.rs"]

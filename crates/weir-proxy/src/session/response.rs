@@ -209,6 +209,9 @@ impl Session {
             .server_data(octets, head, last, &touch, &mut cx.fields, &mut out);
         let Ok(step) = step else {
             cx.out = out;
+            if first {
+                self.exchange.take_back();
+            }
             return self.fail(key, cx, 502);
         };
         if !self.encode(cx, &step, &mut out) {

@@ -1,0 +1,401 @@
+//! Scenarios as text: what a client sends and a server answers, octet by octet, and what each of them must have seen.
+//!
+//! `scenario/*.txt` hold them, a file for each area. A line begins with a word:
+//!
+//! - `scenario TEXT`: begins one; what it shows.
+//! - `given`: lines of the service's table, from here on; without any the defaults.
+//! - `pool`: lines of the pool's table, the same.
+//! - `rules`: lines behind the service, the same.
+//! - `client [slowly]`: what is sent, by octets one by one if slowly; then the client sends no more and reads to the end.
+//! - `server [slowly] [close]`: the answer to a request, each to the next one; `close` = the connection ends behind it.
+//! - `probe`: the answer to every request for `/probe`, in place of those.
+//! - `heard TEXT`, `unheard TEXT`, `got TEXT`, `ungot TEXT`: what the server, or the client, saw or did not see.
+//! - `requests N`, `connections N`: how many the server saw.
+//! - `state WORD`: what `weir status` says of the server, in the end.
+//!
+//! The lines of a block stand below it, indented by two blanks; each ends with CRLF unless it ends with `\`. In all texts `\r`,
+//! `\n`, `\t`, `\\` and `\xNN` stand for octets.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::Seat;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Default, Clone)]
+struct Answer {
+    octets: Vec<u8>,
+    slowly: bool,
+    close: bool,
+}
+
+#[derive(Debug, Default, Clone)]
+struct Scenario {
+    shows: String,
+    given: [String; 3],
+    client: Answer,
+    server: Vec<Answer>,
+    probe: Option<Vec<u8>>,
+    expected: Vec<(String, Vec<u8>)>,
+}
+
+/// Text with escapes as octets.
+fn octets(text: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut rest = text.chars();
+    while let Some(one) = rest.next() {
+        if one != '\\' {
+            out.extend(one.to_string().into_bytes());
+            continue;
+        }
+        match rest.next() {
+            Some('r') => out.push(b'\r'),
+            Some('n') => out.push(b'\n'),
+            Some('t') => out.push(b'\t'),
+            Some('x') => {
+                let digits: String = rest.by_ref().take(2).collect();
+                out.push(u8::from_str_radix(&digits, 16).expect("two digits"));
+            }
+            Some(other) => out.push(u8::try_from(other).expect("an escape")),
+            None => {}
+        }
+    }
+    out
+}
+
+/// A line of a block.
+fn line(text: &str) -> Vec<u8> {
+    match text.strip_suffix('\\') {
+        Some(open) if !open.ends_with('\\') => octets(open),
+        _ => [octets(text), b"\r\n".to_vec()].concat(),
+    }
+}
+
+fn parse(text: &str) -> Vec<Scenario> {
+    let mut all: Vec<Scenario> = Vec::new();
+    let mut given: [String; 3] = Default::default();
+    let mut block = "";
+    for raw in text.lines() {
+        if raw.starts_with('#') {
+            continue;
+        }
+        if let Some(inner) = raw.strip_prefix("  ") {
+            let now = all.last_mut();
+            match (block, now) {
+                ("given", _) => given[0] += &format!("{inner}\n"),
+                ("pool", _) => given[1] += &format!("{inner}\n"),
+                ("rules", _) => given[2] += &format!("{inner}\n"),
+                ("client", Some(now)) => now.client.octets.extend(line(inner)),
+                ("server", Some(now)) => {
+                    let answer = now.server.last_mut().expect("a block");
+                    answer.octets.extend(line(inner));
+                }
+                ("probe", Some(now)) => now.probe.get_or_insert_default().extend(line(inner)),
+                _ => panic!("no block for {raw:?}"),
+            }
+            continue;
+        }
+        if raw.is_empty() {
+            continue;
+        }
+        let (word, rest) = raw.split_once(' ').unwrap_or((raw, ""));
+        match word {
+            "given" => given = Default::default(),
+            "pool" | "rules" | "probe" => {}
+            "scenario" => all.push(Scenario {
+                shows: rest.to_owned(),
+                given: given.clone(),
+                ..Scenario::default()
+            }),
+            "client" => {
+                let now = all.last_mut().expect("a scenario");
+                now.client.slowly = rest.contains("slowly");
+            }
+            "server" => {
+                let now = all.last_mut().expect("a scenario");
+                now.server.push(Answer {
+                    slowly: rest.contains("slowly"),
+                    close: rest.contains("close"),
+                    ..Answer::default()
+                });
+            }
+            "heard" | "unheard" | "got" | "ungot" | "requests" | "connections" | "state" => {
+                let now = all.last_mut().expect("a scenario");
+                now.expected.push((word.to_owned(), octets(rest)));
+            }
+            other => panic!("no line begins with {other:?}"),
+        }
+        block = match word {
+            "given" | "pool" | "rules" | "client" | "server" | "probe" => word,
+            _ => "",
+        };
+    }
+    all
+}
+
+/// What the server has seen of the present scenario.
+#[derive(Debug, Default)]
+struct Stage {
+    scenario: Scenario,
+    heard: Vec<u8>,
+    requests: usize,
+    connections: usize,
+}
+
+/// A server that answers as the present scenario says.
+fn serve(stage: &Arc<Mutex<Stage>>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address");
+    let stage = Arc::clone(stage);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let stage = Arc::clone(&stage);
+            stage.lock().expect("no panics").connections += 1;
+            std::thread::spawn(move || {
+                // A connection that breaks is the scenario's own doing.
+                let _ = answer(stream, &stage);
+            });
+        }
+    });
+    address
+}
+
+fn answer(mut stream: TcpStream, stage: &Mutex<Stage>) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    loop {
+        let mut message = Vec::new();
+        if !read_message(&mut stream, &mut message)? {
+            // What came is told all the same.
+            stage.lock().expect("no panics").heard.extend(message);
+            return stream.shutdown(Shutdown::Both);
+        }
+        let next = {
+            let stage = &mut *stage.lock().expect("no panics");
+            let probed = message.windows(8).any(|part| part == b" /probe ");
+            stage.heard.extend_from_slice(&message);
+            match &stage.scenario.probe {
+                Some(octets) if probed => Some(Answer {
+                    octets: octets.clone(),
+                    slowly: false,
+                    close: true,
+                }),
+                _ => {
+                    stage.requests += 1;
+                    stage.scenario.server.get(stage.requests - 1).cloned()
+                }
+            }
+        };
+        let Some(next) = next else {
+            return stream.shutdown(Shutdown::Both);
+        };
+        send(&mut stream, &next)?;
+        if next.close {
+            return stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn send(stream: &mut TcpStream, what: &Answer) -> std::io::Result<()> {
+    let step = if what.slowly {
+        1
+    } else {
+        what.octets.len().max(1)
+    };
+    what.octets
+        .chunks(step)
+        .try_for_each(|part| stream.write_all(part))
+}
+
+/// Reads up to `end`, which is looked for from `from` on; whether it came.
+fn until(
+    stream: &mut TcpStream,
+    message: &mut Vec<u8>,
+    from: usize,
+    end: &[u8],
+) -> std::io::Result<bool> {
+    let mut octet = [0u8; 1];
+    while !message[from..].ends_with(end) {
+        if stream.read(&mut octet)? == 0 {
+            return Ok(false);
+        }
+        message.push(octet[0]);
+    }
+    Ok(true)
+}
+
+/// A head, and the body that its own words tell of; whether it is all there.
+fn read_message(stream: &mut TcpStream, message: &mut Vec<u8>) -> std::io::Result<bool> {
+    if !until(stream, message, 0, b"\r\n\r\n")? {
+        return Ok(false);
+    }
+    let head = String::from_utf8_lossy(message).to_ascii_lowercase();
+    if head.contains("\r\ntransfer-encoding: chunked\r\n") {
+        loop {
+            let from = message.len();
+            if !until(stream, message, from, b"\r\n")? {
+                return Ok(false);
+            }
+            let line = String::from_utf8_lossy(&message[from..]).into_owned();
+            let digits = line.split([';', '\r']).next().unwrap_or_default();
+            let size = usize::from_str_radix(digits, 16).unwrap_or(0);
+            let from = message.len();
+            if size == 0 {
+                // Trailers, or none.
+                return Ok(until(stream, message, from, b"\r\n")?
+                    && (message[from..] == *b"\r\n"
+                        || until(stream, message, from, b"\r\n\r\n")?));
+            }
+            message.resize(from + size + 2, 0);
+            stream.read_exact(&mut message[from..])?;
+        }
+    }
+    let length = head
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length:"))
+        .and_then(|value| value.trim().parse().ok())
+        .unwrap_or(0);
+    let from = message.len();
+    message.resize(from + length, 0);
+    Ok(stream.read_exact(&mut message[from..]).is_ok())
+}
+
+/// What a client is told from its first octet to the connection's end.
+fn ask(listen: SocketAddr, what: &Answer) -> Vec<u8> {
+    let mut stream = TcpStream::connect(listen).expect("somebody listens");
+    stream.set_nodelay(true).expect("set");
+    stream.set_read_timeout(Some(PATIENCE)).expect("set");
+    // It may be cut off before it is all sent.
+    let _ = send(&mut stream, what);
+    let _ = stream.shutdown(Shutdown::Write);
+    let mut all = Vec::new();
+    let _ = stream.read_to_end(&mut all);
+    all
+}
+
+fn holds(text: &[u8], part: &[u8]) -> bool {
+    part.is_empty() || text.windows(part.len()).any(|window| window == part)
+}
+
+fn configuration(listen: SocketAddr, server: SocketAddr, given: &[String; 3]) -> String {
+    let [service, pool, rules] = given;
+    format!(
+        "[pool.p]\nservers = [\"{server}\"]\n{pool}\n[service.s]\nlisten = [\"{listen}\"]\nforward = \"proxy\"\nprotocol = \
+         \"http\"\npool = \"p\"\n{service}\n{rules}\n"
+    )
+}
+
+fn state(seat: &Seat, wanted: &str) -> Result<(), String> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let status = seat.status();
+        let server = &status["services"][0]["servers"][0];
+        if server["state"] == wanted {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(format!(
+                "the server is {}: {}",
+                server["state"], server["reason"]
+            ));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What is wrong with one scenario's outcome.
+fn play(seat: &Seat, stage: &Mutex<Stage>, scenario: &Scenario) -> Vec<String> {
+    let got = if scenario.client.octets.is_empty() {
+        Vec::new()
+    } else {
+        ask(seat.listen, &scenario.client)
+    };
+    let mut wrong = Vec::new();
+    for (word, text) in &scenario.expected {
+        let shown = String::from_utf8_lossy(text).into_owned();
+        if word == "state" {
+            wrong.extend(state(seat, &shown).err());
+            continue;
+        }
+        let stage = stage.lock().expect("no panics");
+        let (seen, wanted) = match word.as_str() {
+            "heard" => (holds(&stage.heard, text), true),
+            "unheard" => (holds(&stage.heard, text), false),
+            "got" => (holds(&got, text), true),
+            "ungot" => (holds(&got, text), false),
+            "requests" => (stage.requests.to_string() == shown, true),
+            _ => (stage.connections.to_string() == shown, true),
+        };
+        if seen != wanted {
+            wrong.push(format!(
+                "{word} {shown:?}; {} requests on {} connections: {:?}; got {:?}",
+                stage.requests,
+                stage.connections,
+                String::from_utf8_lossy(&stage.heard),
+                String::from_utf8_lossy(&got)
+            ));
+        }
+    }
+    wrong
+}
+
+/// Plays every scenario of a text; how many there were.
+fn play_all(text: &str) -> usize {
+    let stage = Arc::new(Mutex::new(Stage::default()));
+    let server = serve(&stage);
+    let seat = Seat::start("http", &[server], "");
+    let mut given: Option<[String; 3]> = None;
+    let mut wrong = Vec::new();
+    let all = parse(text);
+    for scenario in &all {
+        *stage.lock().expect("no panics") = Stage {
+            scenario: scenario.clone(),
+            ..Stage::default()
+        };
+        // Where connections are counted, none may wait.
+        let anew = |(word, _): &(String, Vec<u8>)| word == "connections";
+        let anew = scenario.probe.is_some() || scenario.expected.iter().any(anew);
+        if given.as_ref() != Some(&scenario.given) || anew {
+            // Once more by nothing: connections and states of the one before are nobody's.
+            seat.reload(&format!("[pool.none]\nservers = [\"{server}\"]\n[service.none]\nlisten = [\"{}\"]\nforward = \"proxy\"\nprotocol = \"tcp\"\npool = \"none\"\n", seat.listen));
+            seat.reload(&configuration(seat.listen, server, &scenario.given));
+            given = Some(scenario.given.clone());
+        }
+        let faults = play(&seat, &stage, scenario);
+        wrong.extend(
+            faults
+                .iter()
+                .map(|fault| format!("{}: {fault}", scenario.shows)),
+        );
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} of {}:\n{}",
+        wrong.len(),
+        all.len(),
+        wrong.join("\n")
+    );
+    all.len()
+}
+
+#[test]
+fn messages_are_understood_or_refused_as_the_rfc_says() {
+    assert!(play_all(include_str!("scenario/messages.txt")) >= 50);
+}
+
+#[test]
+fn rules_do_what_they_say() {
+    assert!(play_all(include_str!("scenario/rules.txt")) >= 20);
+}
+
+#[test]
+fn connections_are_shared_only_where_that_is_safe() {
+    assert!(play_all(include_str!("scenario/connections.txt")) >= 10);
+}
+
+#[test]
+fn checks_say_who_is_there() {
+    assert!(play_all(include_str!("scenario/checks.txt")) >= 6);
+}
