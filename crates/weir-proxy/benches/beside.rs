@@ -7,13 +7,16 @@
 mod rig;
 
 use std::fs;
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 
-use rig::{Candidate, ORIGIN, compare, nginx_command, on, origin, spawn, wrk};
+use rig::{Candidate, ORIGIN, compare, is_wanted, nginx_command, on, origin, spawn, wrk};
 use weir_model::{Desired, Pool, Proxy, ProxyProtocol, Server};
 
 const SERVE: &str = "WEIR_BENCH_SERVE";
+/// Clients that have asked once and stay.
+const IDLE: usize = 5_000;
 
 /// What is asked for, and by how many connections.
 const CASES: [(&str, &str, u32, bool); 4] = [
@@ -41,7 +44,51 @@ fn main() {
             wrk(&url, connections, keeps)
         });
     }
+    drop(candidates);
+    two_workers();
+    for candidate in [haproxy(&directory), weir()] {
+        idle(&candidate);
+    }
     let _ = fs::remove_dir_all(&directory);
+}
+
+/// CPU per request of two workers to one's, both with load and origin beside them on the same two CPUs: caches and the kernel are
+/// shared alike, so that what differs is Weir's.
+fn two_workers() {
+    let candidates = [
+        weir_on("one", "127.0.0.1:17083", "0"),
+        weir_on("two", "127.0.0.1:17084", "0,1"),
+    ];
+    let name = "small, keep-alive, 64 connections, two workers beside one";
+    compare(name, &candidates, |candidate| {
+        wrk(&format!("http://{}/small", candidate.listen), 64, true)
+    });
+}
+
+/// What clients cost that have asked once and stay.
+fn idle(candidate: &Candidate) {
+    let name = "memory of an idle keep-alive connection";
+    if !is_wanted(name) {
+        return;
+    }
+    let ask = |stream: &mut TcpStream| {
+        let mut answer = [0u8; 4096];
+        let asked = stream.write_all(b"GET /small HTTP/1.1\r\nHost: h\r\n\r\n");
+        let read = asked.and_then(|()| stream.read(&mut answer));
+        assert!(read.is_ok_and(|octets| answer[..octets].starts_with(b"HTTP/1.1 200")));
+    };
+    let connect = || TcpStream::connect(candidate.listen).expect("it listens");
+    // What the first clients bring about is not theirs.
+    (0..100).for_each(|_| ask(&mut connect()));
+    let before = memory(candidate.pid);
+    let mut clients: Vec<TcpStream> = (0..IDLE).map(|_| connect()).collect();
+    clients.iter_mut().for_each(ask);
+    let after = memory(candidate.pid);
+    println!(
+        "{name}: {:8} {} octets, with {IDLE} of them",
+        candidate.name,
+        after.saturating_sub(before) / IDLE as u64
+    );
 }
 
 /// What the re-executed program does: one worker, because it runs on one CPU.
@@ -66,15 +113,20 @@ fn serve(listen: SocketAddr) {
 }
 
 fn weir() -> Candidate {
-    let mut command = on("0", std::env::current_exe().expect("this program"));
-    command.env(SERVE, "127.0.0.1:17083");
-    spawn("weir", "127.0.0.1:17083", command)
+    weir_on("weir", "127.0.0.1:17083", "0")
+}
+
+/// With a worker for each CPU of the list.
+fn weir_on(name: &'static str, listen: &'static str, cpus: &str) -> Candidate {
+    let mut command = on(cpus, std::env::current_exe().expect("this program"));
+    command.env(SERVE, listen);
+    spawn(name, listen, command)
 }
 
 fn haproxy(directory: &Path) -> Candidate {
     let file = directory.join("haproxy.cfg");
     let text = format!(
-        "global\n nbthread 1\n maxconn 2000\n tune.bufsize 65536\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n \
+        "global\n nbthread 1\n maxconn 20000\n tune.bufsize 65536\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n \
          timeout connect 5s\n http-reuse always\n option splice-response\n option forwardfor\nfrontend f\n bind 127.0.0.1:17081\n \
          default_backend b\nbackend b\n server s {ORIGIN}\n"
     );
@@ -92,4 +144,12 @@ fn nginx(directory: &Path) -> Candidate {
     );
     let command = nginx_command(directory, "peer", "0", &server);
     spawn("nginx", "127.0.0.1:17082", command)
+}
+
+/// Resident octets that are the process's own.
+fn memory(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.expect("a size") * 1024
 }

@@ -3,6 +3,8 @@
 
 #[path = "proxy/answers.rs"]
 mod answers;
+#[path = "proxy/day.rs"]
+mod day;
 #[path = "proxy/discovery.rs"]
 mod discovery;
 #[path = "proxy/guard.rs"]
@@ -600,6 +602,45 @@ fn terminated_it_finishes_what_it_began_and_ends_well() {
     );
     assert!(status.success(), "{status}");
     assert!(TcpStream::connect(listen).is_err());
+}
+
+#[test]
+fn counts_go_on_over_restart_and_crash() {
+    let origin = Origin::start("o");
+    let mut seat = Seat::start("http", &[origin.address()], "");
+    let ask = |seat: &Seat, times: usize| {
+        let mut client = Client::connect(seat.listen);
+        (0..times).for_each(|_| drop(client.ask(GET)));
+    };
+    let counted = |seat: &Seat| {
+        let service = &seat.status()["services"][0];
+        let server = &service["servers"][0];
+        let number = |value: &serde_json::Value| value.as_u64().expect("a count");
+        (
+            number(&service["requests"]),
+            number(&service["responses"][1]),
+            number(&server["connections"]),
+        )
+    };
+    ask(&seat, 5);
+    let before = counted(&seat);
+    assert_eq!((before.0, before.1), (5, 5));
+    assert!(seat.terminate().success());
+    seat.start_again();
+    assert_eq!(counted(&seat), before);
+    ask(&seat, 2);
+    let before = counted(&seat);
+    assert_eq!(before.0, 7);
+    let file = seat.directory.join("run/proxy-counts.json");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !fs::read_to_string(&file).is_ok_and(|text| text.contains(",7,")) {
+        assert!(Instant::now() < deadline, "the counts are not written down");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    seat.child.kill().expect("it runs");
+    seat.child.wait().expect("it ends");
+    seat.start_again();
+    assert_eq!(counted(&seat), before);
 }
 
 #[test]

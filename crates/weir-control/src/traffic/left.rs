@@ -73,6 +73,17 @@ impl Left {
         }
     }
 
+    /// Counts alone.
+    pub(super) fn counts(services: &[ServiceStatus]) -> Self {
+        Self::new(Standings::default(), &BTreeMap::new(), services)
+    }
+
+    /// As it is written.
+    pub(super) fn to_text(&self) -> Vec<u8> {
+        // Numbers and names in maps: nothing of it can fail.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
     /// As a file without a name.
     ///
     /// # Errors
@@ -97,8 +108,8 @@ impl Left {
 
     /// Counts alone: those of `now` that were not there `before`.
     pub(super) fn since(now: &[ServiceStatus], before: &[ServiceStatus]) -> Self {
-        let mut left = Self::new(Standings::default(), &BTreeMap::new(), now);
-        let before = Self::new(Standings::default(), &BTreeMap::new(), before);
+        let mut left = Self::counts(now);
+        let before = Self::counts(before);
         for counts in &mut left.services {
             let Some(former) = before.services.iter().find(|it| it.name == counts.name) else {
                 continue;

@@ -4,6 +4,7 @@
 //! needed. A configuration takes effect on both or on neither: what the proxy needs is opened first, the engine applies, and
 //! then the proxy goes over, which cannot fail.
 
+mod counts;
 mod left;
 mod words;
 
@@ -20,6 +21,7 @@ use weir_model::{Desired, Pool, Protocol, Server};
 use weir_netlink::Event;
 use weir_sys::{Capabilities, Capability, Channel};
 
+use self::counts::Counts;
 use self::left::Left;
 use self::words::{Word, Words};
 use crate::api::{OperatorState, ServerRequest};
@@ -106,6 +108,7 @@ pub struct Traffic {
     arrivals: Option<JoinHandle<()>>,
     /// The counts that the other daemon has already.
     bequeathed: Vec<weir_proxy::ServiceStatus>,
+    counts: Counts,
 }
 
 impl Traffic {
@@ -128,6 +131,7 @@ impl Traffic {
             passage: None,
             arrivals: None,
             bequeathed: Vec::new(),
+            counts: Counts::new(&paths.runtime_dir),
         };
         let left = kept.take(SOCKETS);
         for (address, _) in &left {
@@ -138,6 +142,9 @@ impl Traffic {
         let mut takeover = kept.takeover.take();
         if let Some(takeover) = &mut takeover {
             traffic.inherit(&prepared, Left::read(&mut takeover.state));
+        } else {
+            let former = traffic.counts.former();
+            traffic.proxy.count_from(&prepared, &former);
         }
         // What an earlier configuration pinned must be told that its services are gone.
         let pinned = paths.pin_dir.exists() && check_rights().is_ok();
@@ -543,6 +550,7 @@ impl Plane for Traffic {
     }
 
     async fn tick(&mut self) -> Result<(), Error> {
+        self.counts.keep(&self.proxy.status());
         match &mut self.engine {
             Some(engine) => Ok(engine.tick().await?),
             None => Ok(()),
@@ -556,6 +564,7 @@ impl Plane for Traffic {
     }
 
     fn hand_over(&mut self, channel: Channel) {
+        self.counts.hand_over();
         let (outlet, connections) = std::sync::mpsc::channel();
         self.proxy.hand_over(outlet);
         let (status, before) = (
@@ -579,10 +588,12 @@ impl Plane for Traffic {
     }
 
     async fn close(&mut self, limit: Duration) {
+        let status = self.proxy.asks_status();
         let proxy = std::mem::take(&mut self.proxy);
         let stopped = tokio::task::spawn_blocking(move || proxy.stop(limit)).await;
         if let Err(error) = stopped {
             tracing::error!(%error, "the proxy did not end as it should");
         }
+        self.counts.keep(&status());
     }
 }

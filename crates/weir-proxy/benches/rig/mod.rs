@@ -157,7 +157,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// Whether the row is asked for: by a part of its name, as cargo passes it on behind `--`, or because none is.
-fn is_wanted(name: &str) -> bool {
+pub(crate) fn is_wanted(name: &str) -> bool {
     let mut arguments = std::env::args().skip(1);
     let part = arguments.find(|argument| !argument.starts_with('-'));
     part.is_none_or(|part| name.contains(&part))

@@ -1,0 +1,442 @@
+//! A day in the life of a proxy: requests of every kind, while servers die, are drained and come back. The clients' ledger of
+//! (request, answer, server) is compared with the servers' in the end.
+//!
+//! `WEIR_SOAK` makes it a million requests.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::Seat;
+
+const SERVERS: usize = 4;
+const CLIENTS: usize = 8;
+/// Requests that a client sends over one connection.
+const TOGETHER: u64 = 50;
+const LARGE: usize = 150_000;
+
+/// What a server has answered, by the request's number.
+type Ledger = Arc<Mutex<HashMap<u64, u32>>>;
+
+/// A server that may die and come back at the same address.
+struct Server {
+    name: String,
+    address: SocketAddr,
+    ledger: Ledger,
+    alive: Arc<AtomicBool>,
+    open: Arc<Mutex<Vec<TcpStream>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    fn start(name: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut server = Self {
+            name: name.to_owned(),
+            address: listener.local_addr().expect("its address"),
+            ledger: Ledger::default(),
+            alive: Arc::default(),
+            open: Arc::default(),
+            thread: None,
+        };
+        server.listen(listener);
+        server
+    }
+
+    fn listen(&mut self, listener: TcpListener) {
+        self.alive = Arc::new(AtomicBool::new(true));
+        let (alive, open) = (Arc::clone(&self.alive), Arc::clone(&self.open));
+        let (ledger, name) = (Arc::clone(&self.ledger), self.name.clone());
+        self.thread = Some(std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                if !alive.load(Ordering::Acquire) {
+                    return;
+                }
+                let mut open = open.lock().expect("no panics");
+                open.retain(|stream| stream.take_error().is_ok() && stream.peer_addr().is_ok());
+                open.push(stream.try_clone().expect("a descriptor"));
+                let (ledger, name) = (Arc::clone(&ledger), name.clone());
+                std::thread::spawn(move || drop(serve(&stream, &ledger, &name)));
+            }
+        }));
+    }
+
+    /// No listener, and every connection is cut wherever it is.
+    fn die(&mut self) {
+        self.alive.store(false, Ordering::Release);
+        // Wakes the listener, which then goes.
+        let _ = TcpStream::connect(self.address);
+        self.thread.take().map(JoinHandle::join);
+        for stream in self.open.lock().expect("no panics").drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn come_back(&mut self) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let listener = loop {
+            match TcpListener::bind(self.address) {
+                Ok(listener) => break listener,
+                Err(error) => assert!(Instant::now() < deadline, "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        self.listen(listener);
+    }
+}
+
+/// Octets that follow from a request's number.
+fn content(number: u64, length: usize) -> Vec<u8> {
+    (0..length).map(|at| (number as usize + at) as u8).collect()
+}
+
+fn sum(octets: &[u8]) -> u64 {
+    octets.iter().fold(7, |sum: u64, octet| {
+        sum.wrapping_mul(31).wrapping_add(u64::from(*octet))
+    })
+}
+
+fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    head.lines().find_map(|line| {
+        let (found, value) = line.split_once(':')?;
+        found.eq_ignore_ascii_case(name).then(|| value.trim())
+    })
+}
+
+fn read_head(reader: &mut impl BufRead) -> std::io::Result<Option<String>> {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if reader.read_line(&mut head)? == 0 {
+            return match head.is_empty() {
+                true => Ok(None),
+                false => Err(std::io::ErrorKind::UnexpectedEof.into()),
+            };
+        }
+    }
+    Ok(Some(head))
+}
+
+fn read_body(head: &str, reader: &mut impl BufRead, to_end: bool) -> std::io::Result<Vec<u8>> {
+    let mut body = Vec::new();
+    if field(head, "transfer-encoding").is_some() {
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line)?;
+            let size = usize::from_str_radix(line.trim(), 16);
+            let size = size.map_err(|_| std::io::ErrorKind::UnexpectedEof)?;
+            let from = body.len();
+            body.resize(from + size + 2, 0);
+            reader.read_exact(&mut body[from..])?;
+            body.truncate(from + size);
+            if size == 0 {
+                return Ok(body);
+            }
+        }
+    }
+    match field(head, "content-length").and_then(|value| value.parse().ok()) {
+        Some(length) => {
+            body.resize(length, 0);
+            reader.read_exact(&mut body)?;
+        }
+        None if to_end => drop(reader.read_to_end(&mut body)?),
+        None => {}
+    }
+    Ok(body)
+}
+
+fn chunks(octets: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for part in octets.chunks(1_000) {
+        out.extend_from_slice(format!("{:x}\r\n", part.len()).as_bytes());
+        out.extend_from_slice(part);
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(b"0\r\n\r\n");
+    out
+}
+
+fn serve(stream: &TcpStream, ledger: &Ledger, name: &str) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut writer = stream.try_clone()?;
+    while let Some(head) = read_head(&mut reader)? {
+        let body = read_body(&head, &mut reader, false)?;
+        let mut words = head.split([' ', '/']).filter(|word| !word.is_empty());
+        let method = words.next().unwrap_or_default();
+        let number: u64 = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
+        let kind = words.next().unwrap_or_default();
+        *ledger.lock().expect("no panics").entry(number).or_default() += 1;
+        let said = format!(
+            "HTTP/1.1 200 OK\r\nX-Server: {name}\r\nX-Number: {number}\r\nX-Sum: {}\r\n",
+            sum(&body)
+        );
+        let text = content(number, if kind == "large" { LARGE } else { 40 });
+        let (more, text) = match kind {
+            "chunked" => (
+                "Transfer-Encoding: chunked\r\n\r\n".to_owned(),
+                chunks(&text),
+            ),
+            "close" => ("Connection: close\r\n\r\n".to_owned(), text),
+            _ => (format!("Content-Length: {}\r\n\r\n", text.len()), text),
+        };
+        let mut out = (said + &more).into_bytes();
+        if method != "HEAD" {
+            out.extend_from_slice(&text);
+        }
+        writer.write_all(&out)?;
+        if kind == "close" {
+            return stream.shutdown(Shutdown::Both);
+        }
+    }
+    Ok(())
+}
+
+/// How a request went.
+#[derive(Debug)]
+enum Outcome {
+    /// Answered by this server.
+    Answered(String),
+    /// An answer of Weir's own.
+    Failed(String),
+    /// The answer began, and broke off.
+    CutOff,
+    /// The connection ended without an answer.
+    Nothing,
+}
+
+struct Asked {
+    method: &'static str,
+    kind: &'static str,
+    body: Option<(Vec<u8>, bool)>,
+}
+
+/// The kind of the request with that number.
+fn kind(number: u64) -> Asked {
+    let (method, kind, body) = match number % 16 {
+        0 => ("GET", "large", None),
+        1 => ("HEAD", "small", None),
+        2 | 3 => ("POST", "small", Some((content(number, 500), false))),
+        4 => ("POST", "chunked", Some((content(number, 3_000), true))),
+        5 => ("POST", "large", Some((content(number, 100_000), false))),
+        6 | 7 => ("GET", "chunked", None),
+        8 if number.is_multiple_of(5) => ("GET", "close", None),
+        9 => ("PUT", "small", None),
+        _ => ("GET", "small", None),
+    };
+    Asked { method, kind, body }
+}
+
+fn ask(stream: &TcpStream, reader: &mut impl BufRead, number: u64) -> (Outcome, bool) {
+    let Asked { method, kind, body } = kind(number);
+    let mut text = format!("{method} /{number}/{kind} HTTP/1.1\r\nHost: h\r\n").into_bytes();
+    match &body {
+        Some((octets, true)) => {
+            text.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n");
+            text.extend_from_slice(&chunks(octets));
+        }
+        Some((octets, false)) => {
+            text.extend_from_slice(format!("Content-Length: {}\r\n\r\n", octets.len()).as_bytes());
+            text.extend_from_slice(octets);
+        }
+        None => text.extend_from_slice(b"\r\n"),
+    }
+    // Who is answered before all was sent reads the answer all the same.
+    let _ = (&*stream).write_all(&text);
+    let Ok(Some(head)) = read_head(reader) else {
+        return (Outcome::Nothing, false);
+    };
+    let stays = !head.contains("\r\nConnection: close\r\n");
+    if !head.starts_with("HTTP/1.1 200 ") {
+        let whole = read_body(&head, reader, false).is_ok();
+        return (Outcome::Failed(head), stays && whole);
+    }
+    let got = match method {
+        "HEAD" => Ok(Vec::new()),
+        _ => read_body(&head, reader, true),
+    };
+    let Ok(got) = got else {
+        return (Outcome::CutOff, false);
+    };
+    let wanted = content(number, if kind == "large" { LARGE } else { 40 });
+    let sent = body.map_or_else(Vec::new, |(octets, _)| octets);
+    assert_eq!(
+        field(&head, "x-number"),
+        Some(&*number.to_string()),
+        "{head}"
+    );
+    assert_eq!(
+        field(&head, "x-sum"),
+        Some(&*sum(&sent).to_string()),
+        "{head}"
+    );
+    if kind == "close" {
+        // Nothing tells how long it is meant to be.
+        assert!(wanted.starts_with(&got), "{number}");
+    } else if method != "HEAD" {
+        assert!(got == wanted, "{number}: another answer than the server's");
+    }
+    let server = field(&head, "x-server").unwrap_or_default().to_owned();
+    (Outcome::Answered(server), stays)
+}
+
+/// One client's requests, until there are enough.
+fn live(listen: SocketAddr, next: &AtomicU64, all: u64) -> Vec<(u64, Outcome)> {
+    let mut ledger = Vec::new();
+    loop {
+        let stream = TcpStream::connect(listen).expect("Weir listens");
+        stream.set_nodelay(true).expect("set");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(30)))
+            .expect("set");
+        let mut reader = BufReader::new(stream.try_clone().expect("a descriptor"));
+        for _ in 0..TOGETHER {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= all {
+                return ledger;
+            }
+            let (outcome, stays) = ask(&stream, &mut reader, number);
+            ledger.push((number, outcome));
+            if !stays {
+                break;
+            }
+        }
+    }
+}
+
+/// Resident KiB and open descriptors of the daemon.
+fn held(seat: &Seat) -> (u64, usize) {
+    let keeper = seat.child.id();
+    let children = std::fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children"));
+    let children = children.expect("the keeper lives");
+    let pid = children.split_whitespace().next().expect("a daemon");
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it lives");
+    (kib.expect("a number"), descriptors.count())
+}
+
+/// Servers die, come back, are drained and made ready, one after the other, until the clients are done.
+fn trouble(seat: &Seat, servers: &mut [Server], next: &AtomicU64, all: u64) -> usize {
+    let mut turns = 0;
+    while next.load(Ordering::Relaxed) < all {
+        let server = &mut servers[turns % SERVERS];
+        let name = format!("p/{}", server.address);
+        let order = |what: &str| {
+            let (done, said) = seat.weir(&["server", &name, what]);
+            assert!(done, "{said}");
+        };
+        if turns % 3 == 2 {
+            order("drain");
+            order("ready");
+        } else {
+            server.die();
+            // Long enough for some requests to meet it.
+            std::thread::sleep(Duration::from_millis(30));
+            server.come_back();
+        }
+        std::thread::sleep(Duration::from_millis(60));
+        turns += 1;
+    }
+    turns
+}
+
+#[test]
+fn a_day_in_the_life_ends_with_ledgers_that_agree() {
+    let soak = std::env::var_os("WEIR_SOAK").is_some();
+    let all: u64 = if soak { 1_000_000 } else { 8_000 };
+    let mut servers: Vec<Server> = (0..SERVERS)
+        .map(|at| Server::start(&format!("s{at}")))
+        .collect();
+    let addresses: Vec<SocketAddr> = servers.iter().map(|server| server.address).collect();
+    let seat = Seat::start("http", &addresses, "");
+    let next = AtomicU64::new(1);
+    // What a day needs is there after a morning.
+    let morning = all / 10;
+    let (mut ledger, mut turns) = (Vec::new(), 0);
+    let mut before = (0, 0);
+    for until in [morning, all] {
+        next.fetch_min(until, Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            let clients: Vec<_> = (0..CLIENTS)
+                .map(|_| scope.spawn(|| live(seat.listen, &next, until)))
+                .collect();
+            turns += trouble(&seat, &mut servers, &next, until);
+            for client in clients {
+                ledger.extend(client.join().expect("no wrong answer"));
+            }
+        });
+        next.store(until, Ordering::Relaxed);
+        if until == morning {
+            before = held(&seat);
+        }
+    }
+    judge(&ledger, &servers, turns, all);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let mut after = held(&seat);
+    while after.1 > before.1 + 64 && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(50));
+        after = held(&seat);
+    }
+    assert!(
+        after.1 <= before.1 + 64,
+        "descriptors: {before:?}, then {after:?}"
+    );
+    assert!(
+        after.0 <= before.0 + 16_384,
+        "memory: {before:?}, then {after:?}"
+    );
+    println!("{all} requests, {turns} turns; KiB and descriptors {before:?}, then {after:?}");
+}
+
+fn judge(ledger: &[(u64, Outcome)], servers: &[Server], turns: usize, all: u64) {
+    let books: HashMap<&str, HashMap<u64, u32>> = servers
+        .iter()
+        .map(|server| {
+            let book = server.ledger.lock().expect("no panics").clone();
+            (server.name.as_str(), book)
+        })
+        .collect();
+    let (mut answered, mut lost) = (0u64, Vec::new());
+    for (number, outcome) in ledger {
+        let asked = kind(*number);
+        let repeatable = asked.body.is_none();
+        match outcome {
+            Outcome::Answered(server) => {
+                answered += 1;
+                let known = books.get(server.as_str()).and_then(|book| book.get(number));
+                assert!(known.is_some(), "{number}: {server} knows nothing of it");
+            }
+            Outcome::Failed(head) => {
+                assert!(!repeatable, "{number} could be repeated: {head}");
+                lost.push(number);
+            }
+            // What began cannot be taken back.
+            Outcome::CutOff => lost.push(number),
+            Outcome::Nothing => {
+                assert!(!repeatable, "{number}: {} without any answer", asked.method);
+                lost.push(number);
+            }
+        }
+        if !repeatable {
+            let times: u32 = books.values().filter_map(|book| book.get(number)).sum();
+            assert!(
+                times <= 1,
+                "{number}: {} was served {times} times",
+                asked.method
+            );
+        }
+    }
+    assert_eq!(ledger.len() as u64, all - 1);
+    assert!(turns >= 6, "a day of {turns} turns shows nothing");
+    // Each turn may cost what was under way at one server, and no more.
+    assert!(
+        lost.len() <= turns * CLIENTS,
+        "{} of {all} were lost in {turns} turns, {answered} answered",
+        lost.len()
+    );
+}
