@@ -36,14 +36,30 @@ pub(crate) struct Condition {
     /// One of these.
     pub(crate) methods: Vec<String>,
     pub(crate) headers: Vec<String>,
+    /// An expression that is found in the path.
+    pub(crate) regex: Option<String>,
+    pub(crate) cookies: Vec<String>,
+    /// Networks of clients, one of these.
+    pub(crate) sources: Vec<String>,
 }
 
 /// Where a route leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Pool(String),
-    Redirect { to: String, status: u64 },
-    Answer { status: u64, body: String },
+    /// To a pool, whose servers are asked for another path.
+    Rewritten {
+        pool: String,
+        path: String,
+    },
+    Redirect {
+        to: String,
+        status: u64,
+    },
+    Answer {
+        status: u64,
+        body: String,
+    },
 }
 
 impl Condition {
@@ -66,11 +82,23 @@ impl Condition {
         let mut headers = self.headers.clone();
         headers.extend(other.headers.iter().cloned());
         headers.dedup();
+        let mut cookies = self.cookies.clone();
+        cookies.extend(other.cookies.iter().cloned());
+        cookies.dedup();
+        // Who is of two networks at once is nothing that a route asks.
+        let sources = match (self.sources.as_slice(), other.sources.as_slice()) {
+            ([], sources) | (sources, []) => sources.to_vec(),
+            (a, b) if a == b => a.to_vec(),
+            _ => return None,
+        };
         Some(Self {
             host: one(&self.host, &other.host)?,
             path: one(&self.path, &other.path)?,
             methods,
             headers,
+            regex: one(&self.regex, &other.regex)?,
+            cookies,
+            sources,
         })
     }
 }
@@ -127,6 +155,15 @@ impl Writer {
         if let Some(path) = &of.path {
             table.push(Entry::implied("path", path.as_str()).essential());
         }
+        if let Some(regex) = &of.regex {
+            table.push(Entry::implied("path_regex", regex.as_str()).essential());
+        }
+        if !of.cookies.is_empty() {
+            table.push(Entry::implied("cookie", of.cookies.clone()).essential());
+        }
+        if !of.sources.is_empty() {
+            table.push(Entry::implied("source", of.sources.clone()).essential());
+        }
         if !of.methods.is_empty() {
             table.push(Entry::implied("method", of.methods.clone()).essential());
         }
@@ -135,6 +172,10 @@ impl Writer {
         }
         match action {
             Action::Pool(pool) => table.push(Entry::implied("pool", pool.as_str()).essential()),
+            Action::Rewritten { pool, path } => {
+                table.push(Entry::implied("pool", pool.as_str()).essential());
+                table.push(Entry::implied("rewrite", path.as_str()).essential());
+            }
             Action::Redirect { to, status } => {
                 table.push(Entry::implied("redirect", to.as_str()).essential());
                 if *status != 302 {

@@ -288,6 +288,20 @@ fn criterion(words: &[String], tls: bool) -> Meaning {
         "always_true" => return Meaning::Always,
         "always_false" => return Meaning::Never,
         "method" => return methods(&values),
+        "src" => return sources(&values),
+        "cook" | "req.cook" if !argument.is_empty() => {
+            if how == "found" && values.is_empty() {
+                values.push("");
+            }
+            let found: Option<Vec<Condition>> = values
+                .iter()
+                .map(|value| cookie_is(argument, how, value))
+                .collect();
+            return found.map_or_else(
+                || Meaning::Unsaid(format!("routes cannot compare {fetch} so")),
+                some,
+            );
+        }
         _ => {}
     }
     let host = match name {
@@ -299,10 +313,12 @@ fn criterion(words: &[String], tls: bool) -> Meaning {
     let found: Option<Vec<Vec<Condition>>> = match name {
         _ if host => values.iter().map(|value| host_is(how, value)).collect(),
         "path" | "url" => {
-            if blind {
-                return Meaning::Unsaid("routes compare paths with case".to_owned());
-            }
-            values.iter().map(|value| path_is(how, value)).collect()
+            let compared = |value: &&str| match how {
+                "reg" => Some(vec![by_regex((*value).to_owned(), blind)]),
+                _ if blind => path_blind(how, value),
+                _ => path_is(how, value),
+            };
+            values.iter().map(compared).collect()
         }
         "hdr" | "req.hdr" => {
             if how == "found" && values.is_empty() {
@@ -359,6 +375,59 @@ fn path_is(how: &str, value: &str) -> Option<Vec<Condition>> {
     })
 }
 
+fn by_regex(regex: String, blind: bool) -> Condition {
+    Condition {
+        regex: Some(if blind { format!("(?i){regex}") } else { regex }),
+        ..Condition::default()
+    }
+}
+
+/// Without case only an expression compares.
+fn path_blind(how: &str, value: &str) -> Option<Vec<Condition>> {
+    let mut text = String::new();
+    for one in value.chars() {
+        if !one.is_ascii_alphanumeric() && one != '/' && one != '-' && one != '_' {
+            text.push('\\');
+        }
+        text.push(one);
+    }
+    let regex = match how {
+        "str" => format!("^{text}$"),
+        "beg" => format!("^{text}"),
+        "end" => format!("{text}$"),
+        "sub" => text,
+        _ => return None,
+    };
+    value.is_ascii().then(|| vec![by_regex(regex, true)])
+}
+
+/// Addresses and networks; names would have to be resolved.
+fn sources(values: &[&str]) -> Meaning {
+    let network = |value: &&str| {
+        let address = value.split('/').next().unwrap_or("");
+        address.parse::<std::net::IpAddr>().is_ok()
+    };
+    if values.is_empty() || !values.iter().all(network) {
+        return Meaning::Unsaid("a route's `source` is a network".to_owned());
+    }
+    Meaning::AnyOf(vec![Condition {
+        sources: values.iter().map(|value| (*value).to_owned()).collect(),
+        ..Condition::default()
+    }])
+}
+
+fn cookie_is(name: &str, how: &str, value: &str) -> Option<Condition> {
+    let text = match how {
+        "found" => name.to_owned(),
+        "str" => format!("{name}={value}"),
+        _ => return None,
+    };
+    Some(Condition {
+        cookies: vec![text],
+        ..Condition::default()
+    })
+}
+
 fn header_is(name: &str, how: &str, value: &str) -> Option<Vec<Condition>> {
     let text = match how {
         "found" => name.to_owned(),
@@ -393,6 +462,21 @@ mod tests {
         assert_eq!(found.len(), 2);
         assert_eq!(found[1].path.as_deref(), Some("/b*"));
         assert_eq!(found[1].host.as_deref(), Some("x.example"));
+        let Meaning::AnyOf(found) = said("if { src 10.0.0.0/8 ::1 } { path_reg -i ^/a[0-9]+ }")
+        else {
+            panic!("said");
+        };
+        assert_eq!(found[0].sources, ["10.0.0.0/8", "::1"]);
+        assert_eq!(found[0].regex.as_deref(), Some("(?i)^/a[0-9]+"));
+        let Meaning::AnyOf(found) = said("if { path_beg -i /a.b } { req.cook(beta) yes }") else {
+            panic!("said");
+        };
+        assert_eq!(found[0].regex.as_deref(), Some("(?i)^/a\\.b"));
+        assert_eq!(found[0].cookies, ["beta=yes"]);
+        assert!(matches!(
+            said("if { src office.example }"),
+            Meaning::Unsaid(_)
+        ));
         assert!(matches!(said("if !{ path /a }"), Meaning::Unsaid(_)));
         assert!(matches!(said("if { path /a"), Meaning::Unsaid(_)));
         assert!(matches!(

@@ -272,9 +272,38 @@ fn service(
             }
             None => table.push(Entry::implied("forwarded", false)),
         }
+        compression(context, &mut table, [proxy, backend.unwrap_or(proxy)]);
     }
     table.covers = proxy.lines.iter().map(|line| line.place).collect();
     context.writer.document.push(table);
+}
+
+/// `compression algo gzip`, `compression type text/html`; what haproxy compresses where it is told no types Weir does too.
+fn compression(context: &mut Context<'_>, table: &mut Table, proxies: [&Proxy; 2]) {
+    let mut entries = Vec::new();
+    let mut find = |name: &str| {
+        let line = proxies
+            .iter()
+            .find_map(|proxy| proxy.last(&["compression", name]))?;
+        context.uses(line);
+        let words = line.words.get(2..).unwrap_or_default().to_vec();
+        Some((words, line.place))
+    };
+    let named = ["algo", "algo-res"].into_iter().find_map(&mut find);
+    let Some((algorithms, place)) = named else {
+        return;
+    };
+    // Of its algorithms browsers share one with Weir's.
+    if algorithms.iter().any(|word| word == "gzip") {
+        entries.push(Entry::new("codings", vec!["gzip".to_owned()], place));
+    }
+    if let Some((types, place)) = ["type", "type-res"].into_iter().find_map(&mut find) {
+        entries.push(Entry::new("types", types, place));
+    }
+    if entries.is_empty() {
+        return;
+    }
+    table.push(Entry::implied("compression", entries));
 }
 
 /// Those of the frontend, and those towards servers of its default backend.

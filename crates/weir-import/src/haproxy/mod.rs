@@ -154,16 +154,19 @@ fn elsewhere(line: &Line) -> &'static str {
         (
             "errorfile" | "errorloc" | "errorloc302" | "errorloc303" | "errorfiles" | "http-error",
             _,
-        ) => "Weir has no error pages of yours",
+        ) => {
+            "an error file of haproxy's is a whole response; `error_pages` of a service takes bodies"
+        }
         ("stick-table" | "stick" | "tcp-request" | "tcp-response", _) => {
             "Weir has no tables of clients; see `sticky` of a pool and `limits`"
         }
-        ("compression" | "filter" | "cache", _) => "Weir passes bodies as they are",
+        ("compression", _) => "`compression` of a service has no such word",
+        ("filter" | "cache", _) => "Weir has neither filters nor a cache",
         ("http-response" | "http-after-response" | "rspadd" | "rspidel" | "rspdel", _) => {
-            "Weir passes responses as they are"
+            "routes to a pool change responses: `set_response_header`, `remove_response_header`"
         }
         ("http-request" | "reqadd" | "reqidel" | "reqrep" | "reqirep" | "reqdel", _) => {
-            "Weir changes no more of a request than `forwarded` says"
+            "routes to a pool change requests: `rewrite`, `set_header`, `remove_header`"
         }
         ("hash-type" | "hash-balance-factor" | "hash-preserve-affinity", _) => {
             "`hash` of Weir is consistent in any case, and of another function"

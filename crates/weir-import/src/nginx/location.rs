@@ -13,6 +13,8 @@ pub(super) struct Way {
     pub(super) place: Place,
     /// `None` = every path.
     pub(super) path: Option<String>,
+    /// An expression, in place of a path.
+    pub(super) regex: Option<String>,
     pub(super) action: Action,
     /// Where it stands among its like: exact paths, `^~`, expressions, prefixes; longer ones first.
     rank: (u8, usize),
@@ -29,11 +31,17 @@ pub(super) struct Ways {
 }
 
 impl Way {
+    /// Whether it is for every path.
+    pub(super) const fn is_rest(&self) -> bool {
+        self.path.is_none() && self.regex.is_none()
+    }
+
     /// What becomes of every path that is left.
     pub(super) const fn rest(place: Place, action: Action) -> Self {
         Self {
             place,
             path: None,
+            regex: None,
             action,
             rank: (9, 0),
         }
@@ -82,7 +90,7 @@ pub(super) fn ways(
     {
         location(context, node, server, scheme, outer, &mut ways, notes);
     }
-    ways.all.sort_by_key(|way| (way.path.is_none(), way.rank));
+    ways.all.sort_by_key(|way| (way.is_rest(), way.rank));
     ways
 }
 
@@ -112,16 +120,14 @@ fn location(
     let (paths, rank): (Vec<Option<String>>, u8) = match kind {
         "=" => (vec![Some(text.to_owned())], 0),
         "^~" => (vec![prefix(text)], 1),
-        "~" | "~*" => match endings(text) {
+        "~" => match endings(text) {
             Some(paths) => (paths.into_iter().map(Some).collect(), 2),
-            None => return node.refuse(notes, "a route's path is no expression"),
+            None => (vec![None], 2),
         },
+        "~*" => (vec![None], 2),
         _ if text.starts_with('@') => return node.refuse(notes, "routes have no names"),
         _ => (vec![prefix(text)], 3),
     };
-    if kind == "~*" {
-        notes.say(node.place, "paths are compared with case");
-    }
     if paths
         .iter()
         .flatten()
@@ -155,9 +161,15 @@ fn location(
         usize::MAX - text.len()
     };
     for path in paths {
+        let regex = match kind {
+            "~" if path.is_none() => Some(text.to_owned()),
+            "~*" => Some(format!("(?i){text}")),
+            _ => None,
+        };
         ways.all.push(Way {
             place,
             path,
+            regex,
             action: action.clone(),
             rank: (rank, longest),
         });
@@ -296,9 +308,15 @@ fn proxied(
     notes: &mut Notes,
 ) -> Result<Action, String> {
     let to = url(line.word(1).ok_or("it names no URL")?)?;
-    if to.path.as_deref().is_some_and(|to| to != path) {
-        return Err("routes rewrite no path: servers would be asked for another".to_owned());
-    }
+    // The location's path is replaced by the URL's.
+    let asked = match to.path.as_deref().filter(|to| *to != path) {
+        None => None,
+        Some(to) if path != "/" => Some(format!("{to}{{rest}}")),
+        Some(to) => match to.strip_suffix('/') {
+            Some(to) => Some(format!("{to}{{path}}")),
+            None => return Err("a route's `rewrite` has no word for that path".to_owned()),
+        },
+    };
     let tls = if to.tls {
         server_tls(context, levels)
     } else {
@@ -309,7 +327,13 @@ fn proxied(
         ways.idle = Some(idle);
         context.used.insert(idle.1);
     }
-    Ok(Action::Pool(led.pool))
+    Ok(match asked {
+        Some(path) => Action::Rewritten {
+            pool: led.pool,
+            path,
+        },
+        None => Action::Pool(led.pool),
+    })
 }
 
 /// Keys of `tls` of a pool: nginx verifies only if it is told to.

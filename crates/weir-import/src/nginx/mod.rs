@@ -141,8 +141,20 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
         "`access_log` of a service writes to a file, by its own formats",
     ),
     (
+        &[
+            "gzip_comp_level",
+            "gzip_vary",
+            "gzip_proxied",
+            "gzip_disable",
+            "gzip_http_version",
+            "gzip_buffers",
+            "brotli_comp_level",
+        ],
+        "`compression` does as is right by itself",
+    ),
+    (
         &["gzip", "gunzip", "brotli"],
-        "Weir passes bodies as they are",
+        "`compression` of a service is for all of its requests alike",
     ),
     (
         &[
@@ -199,7 +211,7 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     ),
     (
         &["error_page", "proxy_intercept_errors"],
-        "Weir has no error pages of yours",
+        "`error_pages` of a service names files",
     ),
     (
         &[

@@ -115,7 +115,7 @@ fn service(
     // Exact names come before `*.`, longer ones before shorter.
     routes.sort_by_key(|(order, ..)| *order);
     let mut rest = rest.unwrap_or_default();
-    let last = rest.last().filter(|way| way.path.is_none()).cloned();
+    let last = rest.last().filter(|way| way.is_rest()).cloned();
     let pool = match &last {
         Some(Way {
             action: Action::Pool(pool),
@@ -146,6 +146,7 @@ fn service(
     for way in rest {
         let condition = Condition {
             path: way.path.clone(),
+            regex: way.regex.clone(),
             ..Condition::default()
         };
         context
@@ -166,21 +167,25 @@ fn service(
 /// The routes of a server block under one of its names.
 fn of_host(name: &str, ways: &[Way], place: Place) -> Vec<Routed> {
     let order = (name.starts_with("*."), usize::MAX - name.len());
-    let of = |path: Option<String>| Condition {
+    let of = |path: Option<String>, regex: Option<String>| Condition {
         host: Some(name.to_owned()),
         path,
+        regex,
         ..Condition::default()
     };
     let mut routes: Vec<Routed> = ways
         .iter()
-        .map(|way| (order, of(way.path.clone()), way.clone()))
+        .map(|way| {
+            let condition = of(way.path.clone(), way.regex.clone());
+            (order, condition, way.clone())
+        })
         .collect();
-    if ways.last().is_none_or(|way| way.path.is_some()) {
+    if ways.last().is_none_or(|way| !way.is_rest()) {
         let answer = Action::Answer {
             status: 404,
             body: String::new(),
         };
-        routes.push((order, of(None), Way::rest(place, answer)));
+        routes.push((order, of(None, None), Way::rest(place, answer)));
     }
     routes
 }
@@ -264,6 +269,7 @@ fn table(
             place,
         ));
     }
+    compression(context, &mut table, [default.inner(), outer]);
     trusted(context, &mut table, default, outer);
     if !told {
         table.push(Entry::implied("forwarded", false));
@@ -273,6 +279,42 @@ fn table(
     }
     table.covers = default.lines();
     context.writer.document.push(table);
+}
+
+/// `gzip on`, with its types; without any nginx compresses HTML alone.
+fn compression(context: &mut Context<'_>, table: &mut Table, levels: [&[Node]; 2]) {
+    let mut find = |keyword: &str| {
+        let mut levels = levels.iter();
+        let node =
+            levels.find_map(|nodes| nodes.iter().rev().find(|node| node.keyword() == keyword))?;
+        context.used.insert(node.place);
+        Some(node)
+    };
+    let Some(on) = find("gzip") else { return };
+    if on.word(1) != Some("on") {
+        return;
+    }
+    let mut entries = vec![Entry::new("codings", vec!["gzip".to_owned()], on.place)];
+    let mut kinds = vec!["text/html".to_owned()];
+    let types = find("gzip_types");
+    if let Some(types) = types {
+        kinds.extend(types.words.iter().skip(1).cloned());
+    }
+    let all = kinds.iter().any(|kind| kind == "*");
+    let kinds = if all { vec!["*/*".to_owned()] } else { kinds };
+    entries.push(Entry::new(
+        "types",
+        kinds,
+        types.map_or(on.place, |types| types.place),
+    ));
+    let minimum = find("gzip_min_length");
+    let octets = minimum.and_then(|node| node.word(1)?.parse::<u64>().ok());
+    entries.push(match (minimum, octets) {
+        (Some(node), Some(octets)) => Entry::new("minimum", octets, node.place),
+        // nginx's own.
+        _ => Entry::implied("minimum", 20_u64),
+    });
+    table.push(Entry::implied("compression", entries));
 }
 
 /// `set_real_ip_from`.
