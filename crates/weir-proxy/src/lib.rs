@@ -35,7 +35,7 @@ pub use error::Error;
 pub use handover::{Handed, Inlet, TAKEN_ALONG_MAX, Tunnel};
 pub use proxy::{Prepared, Proxy};
 pub use status::{ServerStatus, ServiceStatus};
-pub use tls::{Anybody, CertificateError, Doubt};
+pub use tls::{Anybody, CertificateError, Doubt, ServiceTickets, TicketKey};
 
 /// Looks at every file that `desired` names and a service needs, as of `now`.
 pub fn inspect(desired: &weir_model::Desired, now: std::time::SystemTime) -> Vec<Doubt> {

@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::thread::{CpuSet, sched_getaffinity};
-use rustls::server::ProducesTickets;
 use weir_model::{ClientAuth, Desired, HashKey, Pool};
 
 use crate::handover::{Handed, Inlet};
@@ -26,7 +25,7 @@ use crate::plan::{Listeners, Load, Plan, Service, Sharded, Shared, Target};
 use crate::queue::Line;
 use crate::status::ServiceStatus;
 use crate::worker::Seed;
-use crate::{Error, Result, status};
+use crate::{Error, Result, ServiceTickets, status, tls};
 
 /// Pool, and server as in the file.
 type ServerName = (String, String);
@@ -55,7 +54,7 @@ struct Known {
 struct Tickets {
     client_ca: Option<String>,
     client_auth: ClientAuth,
-    keys: Arc<dyn ProducesTickets>,
+    keys: Arc<tls::Tickets>,
 }
 
 /// What limits clients, and by which limits.
@@ -132,6 +131,34 @@ impl Proxy {
         for (address, socket) in sockets {
             self.left.entry(address).or_default().push(socket);
         }
+    }
+
+    /// Takes over the keys of another process's tickets, for the next configuration.
+    pub fn adopt_tickets(&mut self, tickets: Vec<ServiceTickets>) {
+        for one in tickets {
+            // Without them clients shake hands in full once.
+            let Ok(keys) = tls::Tickets::new(one.keys) else {
+                continue;
+            };
+            let tickets = Tickets {
+                client_ca: one.client_ca,
+                client_auth: one.client_auth,
+                keys: Arc::new(keys),
+            };
+            self.known.tickets.insert(one.service, tickets);
+        }
+    }
+
+    /// The keys of all services' tickets, for another process.
+    pub fn tickets(&self) -> Vec<ServiceTickets> {
+        let tickets = self.known.tickets.iter();
+        let service = |(service, tickets): (&String, &Tickets)| ServiceTickets {
+            service: service.clone(),
+            client_ca: tickets.client_ca.clone(),
+            client_auth: tickets.client_auth,
+            keys: tickets.keys.keys(),
+        };
+        tickets.map(service).collect()
     }
 
     /// Where clients are taken, and by which sockets.

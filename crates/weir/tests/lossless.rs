@@ -30,6 +30,10 @@ fn prepared() -> World {
     world
 }
 
+fn soak() -> bool {
+    std::env::var_os("WEIR_SOAK").is_some()
+}
+
 fn start_ab(world: &World, requests: u32) -> std::process::Child {
     world
         .command("client", "ab")
@@ -71,15 +75,19 @@ fn nothing_failed(output: &Output, requests: u32) {
 }
 
 #[test]
-fn two_hundred_reloads_under_load_fail_nothing() {
+fn reloads_under_load_fail_nothing() {
     if !privileged() {
         return;
     }
     let mut world = prepared();
     world.start_director(&config(1));
-    let requests = 20_000;
+    let (requests, reloads) = if soak() {
+        (1_000_000, 1_500)
+    } else {
+        (20_000, 200)
+    };
     let ab = start_ab(&world, requests);
-    for round in 0..200 {
+    for round in 0..reloads {
         let path = world.write_config(&config(1 + round % 3));
         let output = world
             .weir("director")
@@ -95,7 +103,7 @@ fn two_hundred_reloads_under_load_fail_nothing() {
         );
     }
     nothing_failed(&ab.wait_with_output().expect("ab ends"), requests);
-    assert!(world.status()["revision"].as_u64() >= Some(200));
+    assert!(world.status()["revision"].as_u64() >= Some(reloads.into()));
 }
 
 #[test]
@@ -198,13 +206,8 @@ fn upgrades_and_deaths_under_load_fail_nothing() {
     }
     let mut world = prepared();
     let keeper = world.start_director(&config(1));
-    let requests = 20_000;
+    let (requests, rounds) = if soak() { (1_000_000, 50) } else { (20_000, 4) };
     let mut ab = start_ab(&world, requests);
-    let rounds = if std::env::var_os("WEIR_SOAK").is_some() {
-        50
-    } else {
-        4
-    };
     let mut counted = 0;
     for _ in 0..rounds {
         let connections = world.status()["services"][0]["connections"].as_u64();

@@ -104,8 +104,11 @@ impl Balancer {
             .spawn()
             .expect("ab starts");
         let mut reloads = 0;
+        let mut took = Duration::ZERO;
         while ab.try_wait().expect("it can be asked").is_none() {
+            let begun = Instant::now();
             let done = reload().output().expect("the reload runs");
+            took = took.max(begun.elapsed());
             assert!(
                 done.status.success(),
                 "{}",
@@ -124,7 +127,11 @@ impl Balancer {
                 .unwrap_or_else(|| panic!("no {label} in {text}"))
         };
         assert_eq!(number("Complete requests:"), requests, "{text}");
-        println!("{text}");
+        let slowest = text.lines().find(|line| line.contains("(longest request)"));
+        println!(
+            "{url} from {host}: {requests} requests, {reloads} reloads of {took:?} at the most; in ms {}",
+            slowest.unwrap_or_default().trim()
+        );
         (number("Failed requests:"), reloads)
     }
 

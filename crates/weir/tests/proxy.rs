@@ -7,12 +7,16 @@ mod answers;
 mod day;
 #[path = "proxy/discovery.rs"]
 mod discovery;
+#[path = "proxy/endurance.rs"]
+mod endurance;
 #[path = "proxy/guard.rs"]
 mod guard;
 #[path = "proxy/http2.rs"]
 mod http2;
 #[path = "proxy/keeper.rs"]
 mod keeper;
+#[path = "proxy/lasting.rs"]
+mod lasting;
 #[path = "proxy/manners.rs"]
 mod manners;
 #[path = "proxy/members.rs"]

@@ -11,6 +11,7 @@ use weir_sys::LockFile;
 
 use super::Error;
 use crate::api::Token;
+use crate::traffic;
 
 /// How long a daemon may take to die after its keeper, and how often that is looked at.
 const DYING: Duration = Duration::from_secs(2);
@@ -151,12 +152,12 @@ impl RuntimeDir {
         fs::rename(&made, &link).map_err(|e| file(&link, e))
     }
 
-    /// Forgets which file was in force, and what it held.
+    /// Forgets which file was in force, what it held, and what proxy services counted.
     ///
     /// # Errors
     /// The directory cannot be written.
     pub fn forget(&self) -> Result<(), Error> {
-        let mut names = TEXTS.iter().chain([&CONFIGURATION]);
+        let mut names = TEXTS.iter().chain([&CONFIGURATION, &traffic::LEFT]);
         names.try_for_each(|name| remove(&self.path.join(name)))
     }
 

@@ -1,5 +1,5 @@
-//! What a daemon leaves to its successor beside connections: what checks said, since when, and the proxy's counts. Everything else is in the
-//! kernel or in the runtime directory.
+//! What a daemon leaves to its successor beside connections: what checks said, since when, the proxy's counts, and the keys of TLS
+//! tickets, which are never on a disk. Everything else is in the kernel or in the runtime directory.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -9,7 +9,8 @@ use std::time::SystemTime;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
-use weir_proxy::{ServerStatus, ServiceStatus};
+use weir_model::ClientAuth;
+use weir_proxy::{ServerStatus, ServiceStatus, ServiceTickets, TicketKey};
 
 use crate::engine::standing::Standings;
 
@@ -21,6 +22,18 @@ pub(super) struct Left {
     /// By pool and server.
     pub(super) since: BTreeMap<String, BTreeMap<String, SystemTime>>,
     services: Vec<Counts>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tickets: Vec<Tickets>,
+}
+
+/// The keys of a service's tickets, as [`ServiceTickets`].
+#[derive(Debug, Serialize, Deserialize)]
+struct Tickets {
+    service: String,
+    client_ca: Option<String>,
+    client_auth: String,
+    /// Name, secret, made.
+    keys: Vec<([u8; 16], [u8; 32], SystemTime)>,
 }
 
 /// A service's counts, in the order of [`ServiceStatus`]: connections, requests, octets in and out, errors, retries.
@@ -70,18 +83,43 @@ impl Left {
             standings,
             since: nested,
             services: services.iter().map(counts).collect(),
+            tickets: Vec::new(),
         }
     }
 
-    /// Counts alone.
-    pub(super) fn counts(services: &[ServiceStatus]) -> Self {
-        Self::new(Standings::default(), &BTreeMap::new(), services)
+    /// With the keys of tickets.
+    pub(super) fn with_tickets(mut self, tickets: &[ServiceTickets]) -> Self {
+        let of_service = |tickets: &ServiceTickets| Tickets {
+            service: tickets.service.clone(),
+            client_ca: tickets.client_ca.clone(),
+            client_auth: tickets.client_auth.as_str().to_owned(),
+            keys: tickets
+                .keys
+                .iter()
+                .map(|key| (key.name, key.secret, key.made))
+                .collect(),
+        };
+        self.tickets = tickets.iter().map(of_service).collect();
+        self
     }
 
-    /// As it is written.
-    pub(super) fn to_text(&self) -> Vec<u8> {
-        // Numbers and names in maps: nothing of it can fail.
-        serde_json::to_vec(self).unwrap_or_default()
+    /// The keys of tickets; of a service whose clients were asked for something unknown, none.
+    pub(super) fn tickets(&self) -> Vec<ServiceTickets> {
+        let of_service = |tickets: &Tickets| {
+            let mut known = ClientAuth::ALL.into_iter();
+            let key = |(name, secret, made): &([u8; 16], [u8; 32], SystemTime)| TicketKey {
+                name: *name,
+                secret: *secret,
+                made: *made,
+            };
+            Some(ServiceTickets {
+                service: tickets.service.clone(),
+                client_ca: tickets.client_ca.clone(),
+                client_auth: known.find(|auth| auth.as_str() == tickets.client_auth)?,
+                keys: tickets.keys.iter().map(key).collect(),
+            })
+        };
+        self.tickets.iter().filter_map(of_service).collect()
     }
 
     /// As a file without a name.
@@ -108,8 +146,8 @@ impl Left {
 
     /// Counts alone: those of `now` that were not there `before`.
     pub(super) fn since(now: &[ServiceStatus], before: &[ServiceStatus]) -> Self {
-        let mut left = Self::counts(now);
-        let before = Self::counts(before);
+        let mut left = Self::new(Standings::default(), &BTreeMap::new(), now);
+        let before = Self::new(Standings::default(), &BTreeMap::new(), before);
         for counts in &mut left.services {
             let Some(former) = before.services.iter().find(|it| it.name == counts.name) else {
                 continue;

@@ -4,9 +4,11 @@
 //! needed. A configuration takes effect on both or on neither: what the proxy needs is opened first, the engine applies, and
 //! then the proxy goes over, which cannot fail.
 
-mod counts;
 mod left;
+mod memory;
 mod words;
+
+pub(crate) use memory::FILE as LEFT;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -21,8 +23,8 @@ use weir_model::{Desired, Pool, Protocol, Server};
 use weir_netlink::Event;
 use weir_sys::{Capabilities, Capability, Channel};
 
-use self::counts::Counts;
 use self::left::Left;
+use self::memory::Memory;
 use self::words::{Word, Words};
 use crate::api::{OperatorState, ServerRequest};
 use crate::check::{News, Passages, PoolTurn};
@@ -108,7 +110,8 @@ pub struct Traffic {
     arrivals: Option<JoinHandle<()>>,
     /// The counts that the other daemon has already.
     bequeathed: Vec<weir_proxy::ServiceStatus>,
-    counts: Counts,
+    /// For whoever comes after this daemon, however it ends.
+    memory: Memory,
 }
 
 impl Traffic {
@@ -131,20 +134,23 @@ impl Traffic {
             passage: None,
             arrivals: None,
             bequeathed: Vec::new(),
-            counts: Counts::new(&paths.runtime_dir),
+            memory: Memory::new(&paths.runtime_dir),
         };
         let left = kept.take(SOCKETS);
         for (address, _) in &left {
             *traffic.kept.entry(*address).or_default() += 1;
         }
         traffic.proxy.adopt(left);
-        let prepared = traffic.proxy.prepare(desired)?;
         let mut takeover = kept.takeover.take();
-        if let Some(takeover) = &mut takeover {
-            traffic.inherit(&prepared, Left::read(&mut takeover.state));
-        } else {
-            let former = traffic.counts.former();
-            traffic.proxy.count_from(&prepared, &former);
+        let left = match &mut takeover {
+            Some(takeover) => Some(Left::read(&mut takeover.state)),
+            None => traffic.memory.read(),
+        };
+        let tickets = left.as_ref().map(Left::tickets);
+        traffic.proxy.adopt_tickets(tickets.unwrap_or_default());
+        let prepared = traffic.proxy.prepare(desired)?;
+        if let Some(left) = left {
+            traffic.inherit(&prepared, left);
         }
         // What an earlier configuration pinned must be told that its services are gone.
         let pinned = paths.pin_dir.exists() && check_rights().is_ok();
@@ -190,6 +196,15 @@ impl Traffic {
             })
         });
         self.standings.hear(news.collect());
+    }
+
+    /// Leaves the proxy's counts to whoever comes next, where there is a proxy.
+    fn remember(&mut self) {
+        let services = self.proxy.status();
+        if !services.is_empty() {
+            let left = Left::new(self.standings.clone(), &self.since, &services);
+            self.memory.write(&left);
+        }
     }
 
     fn go_over(&mut self, prepared: weir_proxy::Prepared, desired: &Desired) {
@@ -550,7 +565,9 @@ impl Plane for Traffic {
     }
 
     async fn tick(&mut self) -> Result<(), Error> {
-        self.counts.keep(&self.proxy.status());
+        if self.memory.is_due() {
+            self.remember();
+        }
         match &mut self.engine {
             Some(engine) => Ok(engine.tick().await?),
             None => Ok(()),
@@ -560,11 +577,12 @@ impl Plane for Traffic {
     fn bequeath(&mut self) -> io::Result<OwnedFd> {
         let services = self.proxy.status();
         self.bequeathed.clone_from(&services);
-        Left::new(self.standings.clone(), &self.since, &services).write()
+        Left::new(self.standings.clone(), &self.since, &services)
+            .with_tickets(&self.proxy.tickets())
+            .write()
     }
 
     fn hand_over(&mut self, channel: Channel) {
-        self.counts.hand_over();
         let (outlet, connections) = std::sync::mpsc::channel();
         self.proxy.hand_over(outlet);
         let (status, before) = (
@@ -594,6 +612,11 @@ impl Plane for Traffic {
         if let Err(error) = stopped {
             tracing::error!(%error, "the proxy did not end as it should");
         }
-        self.counts.keep(&status());
+        // One that was succeeded has nothing to say any more.
+        let services = status();
+        if self.passage.is_none() && !services.is_empty() {
+            let left = Left::new(self.standings.clone(), &self.since, &services);
+            self.memory.write(&left);
+        }
     }
 }

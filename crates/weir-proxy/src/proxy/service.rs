@@ -128,19 +128,22 @@ fn secure(known: &mut Known, proxy: &weir_model::Proxy) -> Result<Option<Arc<Ser
     };
     let keys = match known.tickets.get(&proxy.name).filter(same) {
         Some(tickets) => Arc::clone(&tickets.keys),
-        None => tls::tickets().map_err(|source| {
-            failed(tls::CertificateError::Refused {
-                path: wanted.certificates.clone().into(),
-                source,
-            })
-        })?,
+        None => tls::Tickets::new(Vec::new())
+            .map(Arc::new)
+            .map_err(|source| {
+                failed(tls::CertificateError::Refused {
+                    path: wanted.certificates.clone().into(),
+                    source,
+                })
+            })?,
     };
     let protocols: &[&[u8]] = match proxy.protocol {
         ProxyProtocol::Http if proxy.http2 => &[b"h2", b"http/1.1"],
         ProxyProtocol::Http => &[b"http/1.1"],
         ProxyProtocol::Tcp => &[],
     };
-    let config = tls::config(wanted, protocols, Arc::clone(&keys)).map_err(failed)?;
+    let config =
+        tls::config(wanted, protocols, Arc::<tls::Tickets>::clone(&keys)).map_err(failed)?;
     let tickets = Tickets {
         client_ca: wanted.client_ca.clone(),
         client_auth: wanted.client_auth,

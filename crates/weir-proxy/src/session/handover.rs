@@ -1,12 +1,14 @@
 //! A session out of this process, or into it.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use weir_model::ProxyProtocol;
 
 use super::{Fate, Phase, Session, bulk};
 use crate::context::{Context, Local};
 use crate::handover::{Handed, TAKEN_ALONG_MAX, Tunnel};
+use crate::plan::Service;
 use crate::slab::Key;
 use crate::transport::Transport;
 
@@ -28,6 +30,27 @@ impl Session {
             }
             _ => false,
         }
+    }
+
+    /// Whether its service is among these, and the server of its tunnel among the service's.
+    pub(crate) fn is_in(&self, services: &[Arc<Service>], cx: &Context) -> bool {
+        let own = &self.local.service;
+        let Some(service) = services.iter().find(|service| service.name == own.name) else {
+            return false;
+        };
+        if self.phase != Phase::Tunnel {
+            return true;
+        }
+        let (Some(pool), Some(upstream)) =
+            (own.pools.get(self.pool), cx.upstreams.get(self.server))
+        else {
+            return false;
+        };
+        let mut pools = service.pools.iter();
+        pools.any(|now| {
+            let mut servers = now.list.iter();
+            now.pool == pool.pool && servers.any(|server| server.name == upstream.target.name)
+        })
     }
 
     /// Takes it apart; `None` if it cannot be handed after all, and then it is over.

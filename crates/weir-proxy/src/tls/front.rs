@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustls::ServerConfig;
-use rustls::crypto::aws_lc_rs::{self, Ticketer};
+use rustls::crypto::aws_lc_rs;
 use rustls::server::{
     ClientHello, ProducesTickets, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier,
 };
@@ -73,16 +73,8 @@ impl ResolvesServerCert for Resolver {
     }
 }
 
-/// Tickets of one service, with keys that change every six hours and are known to all workers and to later configurations
+/// What a service's `tls` asks for; `protocols` are those of ALPN. Tickets are known to all workers, and to later configurations
 /// that ask the same of clients.
-///
-/// # Errors
-/// There is no randomness for keys.
-pub(crate) fn tickets() -> Result<Arc<dyn ProducesTickets>, rustls::Error> {
-    Ticketer::new()
-}
-
-/// What a service's `tls` asks for; `protocols` are those of ALPN.
 ///
 /// # Errors
 /// A certificate cannot be used.

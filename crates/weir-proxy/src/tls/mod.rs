@@ -10,6 +10,7 @@ mod channel;
 mod der;
 mod front;
 mod inspect;
+mod ticket;
 
 use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
@@ -19,9 +20,11 @@ pub use anybody::Anybody;
 pub(crate) use back::Back;
 pub use certificate::CertificateError;
 pub(crate) use channel::{Channel, Handshake};
-pub(crate) use front::{config, tickets};
+pub(crate) use front::config;
 pub use inspect::Doubt;
 pub(crate) use inspect::inspect;
+pub(crate) use ticket::Tickets;
+pub use ticket::{ServiceTickets, TicketKey};
 
 const BOTH: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
 const NEWEST: &[&SupportedProtocolVersion] = &[&TLS13];

@@ -47,7 +47,11 @@ impl Worker {
     /// Hands a session over, if it is one that can be.
     pub(super) fn hand(&mut self, key: Key) {
         let Some(outlet) = &self.outlet else { return };
-        let can = |session: &Session| session.can_be_handed(&self.cx);
+        // The other process knows what is in force. Who began under another configuration ends here.
+        let plan = self.shared.plan();
+        let can = |session: &Session| {
+            session.can_be_handed(&self.cx) && session.is_in(&plan.services, &self.cx)
+        };
         if !self.sessions.get(key).is_some_and(can) {
             return;
         }

@@ -117,7 +117,7 @@ fn a_daemon_that_is_killed_refuses_nobody_and_comes_back() {
     fs::write(seat.directory.join("weir.toml"), "this is no configuration").expect("written");
     let comers = Comers::start(seat.listen);
     let kills = if std::env::var_os("WEIR_SOAK").is_some() {
-        10
+        50
     } else {
         3
     };
@@ -143,6 +143,45 @@ fn a_daemon_that_is_killed_refuses_nobody_and_comes_back() {
         shown.contains(&format!("the daemon died {kills} times, last by signal 9")),
         "{shown}"
     );
+}
+
+#[test]
+fn counts_go_on_after_a_death_and_after_a_restart() {
+    let origin = Origin::start("o");
+    let mut seat = Seat::start("http", &[origin.address()], "");
+    let mut client = Client::connect(seat.listen);
+    for _ in 0..20 {
+        client.ask(GET);
+    }
+    let left = seat.directory.join("run/proxy-left.json");
+    let counts = || -> Option<u64> {
+        let text = fs::read(&left).ok()?;
+        let left: serde_json::Value = serde_json::from_slice(&text).ok()?;
+        left["services"][0]["totals"][1].as_u64()
+    };
+    until("the counts", || counts() == Some(20));
+    let counted = |seat: &Seat| {
+        let status = seat.status();
+        let service = &status["services"][0];
+        (
+            service["requests"].as_u64(),
+            service["connections"].as_u64(),
+        )
+    };
+    let dead = daemon(seat.child.id());
+    kill(dead);
+    until("another daemon", || {
+        daemon(seat.child.id()) != dead && seat.weir(&["status"]).0
+    });
+    assert_eq!(counted(&seat), (Some(20), Some(1)));
+    // At its end a daemon writes what it has, without waiting for its turn.
+    Client::connect(seat.listen).ask(GET);
+    assert!(seat.terminate().success());
+    seat.start_again();
+    assert_eq!(counted(&seat), (Some(21), Some(2)));
+    assert!(seat.terminate().success());
+    assert!(seat.weir(&["clean"]).0);
+    assert!(!left.exists());
 }
 
 #[test]

@@ -137,6 +137,18 @@ fn http(stream: &TcpStream, name: &str, seen: &Seen) -> std::io::Result<()> {
                 writer.write_all(&body)?;
                 continue;
             }
+            path if path.starts_with("/pattern-") => {
+                let length: usize = path["/pattern-".len()..].parse().unwrap_or(0);
+                write!(writer, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n")?;
+                let turn: Vec<u8> = (0..251 * 256u32).map(|at| (at % 251) as u8).collect();
+                let mut left = length;
+                while left > 0 {
+                    let now = left.min(turn.len());
+                    writer.write_all(&turn[..now])?;
+                    left -= now;
+                }
+                continue;
+            }
             "/lag" => {
                 std::thread::sleep(Duration::from_millis(if name == "slow" { 60 } else { 1 }));
                 ok(name)

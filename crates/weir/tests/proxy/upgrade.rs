@@ -8,7 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustls::HandshakeKind;
+
 use super::keeper::{Comers, until};
+use super::tls::{self, Authority};
 use super::{Client, GET, Origin, Seat};
 
 fn rounds() -> u32 {
@@ -176,6 +179,31 @@ fn a_stream_of_http2_ends_in_the_process_where_it_began() {
     ask(&mut Client::connect(seat.listen), 0).expect("an answer");
     let output = upload.wait_with_output().expect("curl ends");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "2000000");
+}
+
+#[test]
+fn tls_sessions_are_resumed_and_idle_connections_end_with_an_answer() {
+    let authority = Authority::new("upgrade");
+    authority.sign("one", "DNS:a.example", 30);
+    let origin = Origin::start("o");
+    let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
+    let seat = Seat::start("http", &[origin.address()], &tls);
+    let config = authority.client(None);
+    let mut idle = tls::connect(&config, seat.listen, "a.example");
+    tls::ask(&mut idle, GET).expect("an answer");
+    for _ in 0..2 {
+        let (done, said) = seat.weir(&["upgrade"]);
+        assert!(done, "{said}");
+        // The ticket is good with every daemon, and at either of its workers.
+        for _ in 0..4 {
+            let mut again = tls::connect(&config, seat.listen, "a.example");
+            tls::ask(&mut again, GET).expect("an answer");
+            let kind = again.conn.handshake_kind();
+            assert_eq!(kind, Some(HandshakeKind::Resumed));
+        }
+    }
+    let last = tls::ask(&mut idle, GET).unwrap_or_else(|e| panic!("{e} {}", seat.log()));
+    assert!(last.contains("Connection: close\r\n"), "{last}");
 }
 
 #[test]

@@ -1,0 +1,102 @@
+//! Many reloads under `ab`, each run beside a quiet one; and what the latencies of both were.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::{Origin, Seat, configuration};
+
+/// Rounds of one quiet and one disturbed run each.
+const ROUNDS: usize = 5;
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What `ab` saw: failed requests, and the latency of 99.99 % and of all in milliseconds.
+struct Seen {
+    failed: u64,
+    most: u64,
+    all: u64,
+}
+
+/// Runs `ab`, and `work` again and again until it ends.
+fn under_load(seat: &Seat, requests: u64, mut work: impl FnMut()) -> Seen {
+    let all = seat.directory.join("requests.tsv");
+    let mut ab = Command::new("ab")
+        .args([
+            "-q",
+            "-r",
+            "-s",
+            "20",
+            "-c",
+            "10",
+            "-n",
+            &requests.to_string(),
+            "-g",
+        ])
+        .arg(&all)
+        .arg(format!("http://{}/", seat.listen))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("ab starts");
+    while ab.try_wait().expect("it can be asked").is_none() {
+        work();
+        std::thread::sleep(PAUSE);
+    }
+    let output = ab.wait_with_output().expect("ab ends");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let number = |label: &str| -> Option<u64> {
+        let line = text.lines().find_map(|line| line.strip_prefix(label))?;
+        line.split_whitespace().next()?.parse().ok()
+    };
+    assert_eq!(number("Complete requests:"), Some(requests), "{text}");
+    let times = fs::read_to_string(&all).expect("every request");
+    let total = |line: &str| line.split('\t').nth(4)?.parse::<u64>().ok();
+    let mut times: Vec<u64> = times.lines().filter_map(total).collect();
+    times.sort_unstable();
+    Seen {
+        failed: number("Failed requests:").expect("a number")
+            + number("Non-2xx responses:").unwrap_or(0),
+        most: times[times.len() * 9999 / 10_000 - 1],
+        all: times[times.len() - 1],
+    }
+}
+
+fn median(mut of: Vec<u64>) -> u64 {
+    of.sort_unstable();
+    of[of.len() / 2]
+}
+
+#[test]
+fn a_hundred_thousand_requests_over_a_hundred_and_fifty_reloads() {
+    let (requests, wanted) = match std::env::var_os("WEIR_SOAK") {
+        Some(_) => (1_000_000, 1_500),
+        None => (100_000, 150),
+    };
+    let (one, two) = (Origin::start("one"), Origin::start("one"));
+    let seat = Seat::start("http", &[one.address(), two.address()], "");
+    let (mut quiet, mut disturbed) = (Vec::new(), Vec::new());
+    let mut reloads = 0;
+    for _ in 0..ROUNDS {
+        quiet.push(under_load(&seat, requests / 5, || {}));
+        disturbed.push(under_load(&seat, requests / 5, || {
+            // A server and a limit more or less each time: pools and plans are made anew.
+            let servers = [two.address(), one.address()];
+            let servers = &servers[..1 + reloads % 2];
+            let more = format!("limits = {{ retries = {} }}", 1 + reloads % 3);
+            seat.reload(&configuration(seat.listen, "http", servers, &more));
+            reloads += 1;
+        }));
+    }
+    let of = |seen: &[Seen], what: fn(&Seen) -> u64| median(seen.iter().map(what).collect());
+    println!(
+        "{requests} requests, {reloads} reloads; medians of {ROUNDS}: 99.99 % in {} ms, quiet {} ms; all in {} ms, quiet {} ms",
+        of(&disturbed, |seen| seen.most),
+        of(&quiet, |seen| seen.most),
+        of(&disturbed, |seen| seen.all),
+        of(&quiet, |seen| seen.all),
+    );
+    for seen in quiet.iter().chain(&disturbed) {
+        assert_eq!(seen.failed, 0);
+    }
+    assert!(reloads >= wanted, "{reloads} reloads");
+}

@@ -1,0 +1,285 @@
+//! Connections that last: WebSockets, slow downloads and uploads, HTTP/2 streams and clients that only wait, over reloads and
+//! upgrades. None breaks, and every octet is the right one.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::keeper::until;
+use super::{Client, GET, Origin, Seat, configuration};
+
+/// How many of each kind, how large, and over what.
+struct Size {
+    sockets: usize,
+    /// Between two messages of a WebSocket.
+    pause: Duration,
+    downloads: usize,
+    uploads: usize,
+    idle: usize,
+    streams: usize,
+    /// Of a download.
+    octets: usize,
+    reloads: usize,
+    upgrades: usize,
+}
+
+fn size() -> Size {
+    match std::env::var_os("WEIR_SOAK") {
+        Some(_) => Size {
+            sockets: 1000,
+            pause: Duration::from_secs(1),
+            downloads: 100,
+            uploads: 100,
+            idle: 100,
+            streams: 20,
+            octets: 50_000_000,
+            reloads: 20,
+            upgrades: 5,
+        },
+        None => Size {
+            sockets: 40,
+            pause: Duration::from_millis(100),
+            downloads: 6,
+            uploads: 10,
+            idle: 20,
+            streams: 4,
+            octets: 20_000_000,
+            reloads: 4,
+            upgrades: 2,
+        },
+    }
+}
+
+/// An upload's length, and how much of it goes at a time.
+const UPLOAD: usize = 200_000;
+const PIECE: usize = 500;
+/// Between two pieces of what is slow.
+const SLOW: Duration = Duration::from_millis(200);
+
+type Outcome = Result<(), String>;
+
+/// Clients of one kind, each on a thread, until they are told to come to their end.
+struct Crowd {
+    threads: Vec<JoinHandle<Outcome>>,
+}
+
+/// What all clients share.
+#[derive(Clone, Default)]
+struct Signs {
+    end: Arc<AtomicBool>,
+    /// How many have begun.
+    begun: Arc<AtomicUsize>,
+}
+
+impl Signs {
+    fn begin(&self) {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn is_over(&self) -> bool {
+        self.end.load(Ordering::Relaxed)
+    }
+}
+
+impl Crowd {
+    fn start(
+        count: usize,
+        to: SocketAddr,
+        signs: &Signs,
+        work: fn(&mut Client, &Signs) -> Outcome,
+    ) -> Self {
+        let start = |number| {
+            let signs = signs.clone();
+            // Small stacks: there may be thousands.
+            let builder = std::thread::Builder::new().stack_size(256 * 1024);
+            let thread = builder.spawn(move || {
+                work(&mut Client::connect(to), &signs).map_err(|why| format!("{number}: {why}"))
+            });
+            thread.expect("a thread")
+        };
+        Self {
+            threads: (0..count).map(start).collect(),
+        }
+    }
+
+    fn end(self, what: &str) {
+        let outcomes = self
+            .threads
+            .into_iter()
+            .map(|thread| thread.join().expect("no panic"));
+        let failed: Vec<String> = outcomes.filter_map(Result::err).collect();
+        assert_eq!(failed, Vec::<String>::new(), "{what}");
+    }
+}
+
+fn said(error: impl ToString) -> String {
+    error.to_string()
+}
+
+/// A message, and the same one back, again and again.
+fn socket(client: &mut Client, signs: &Signs) -> Outcome {
+    let upgrade =
+        "GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n";
+    client.0.write_all(upgrade.as_bytes()).map_err(said)?;
+    let (head, _) = client.response().map_err(said)?.ok_or("no answer")?;
+    if !head.starts_with("HTTP/1.1 101") {
+        return Err(head);
+    }
+    signs.begin();
+    let pause = size().pause;
+    for round in 0u64.. {
+        let message = [round.to_be_bytes(); 16].concat();
+        let mut back = vec![0; message.len()];
+        client.0.write_all(&message).map_err(said)?;
+        client
+            .0
+            .read_exact(&mut back)
+            .map_err(|e| format!("message {round}: {e}"))?;
+        if back != message {
+            return Err(format!("message {round}: other octets"));
+        }
+        if signs.is_over() {
+            break;
+        }
+        std::thread::sleep(pause);
+    }
+    Ok(())
+}
+
+/// A body that is read slowly until the end is near, and compared octet by octet.
+fn download(client: &mut Client, signs: &Signs) -> Outcome {
+    let octets = size().octets;
+    let request = format!("GET /pattern-{octets} HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.0.write_all(request.as_bytes()).map_err(said)?;
+    let mut head = Vec::new();
+    let mut octet = [0u8; 1];
+    while !head.ends_with(b"\r\n\r\n") {
+        client.0.read_exact(&mut octet).map_err(said)?;
+        head.push(octet[0]);
+    }
+    signs.begin();
+    let (mut at, mut room) = (0, vec![0; 64 * 1024]);
+    while at < octets {
+        let length = client
+            .0
+            .read(&mut room)
+            .map_err(|e| format!("after {at}: {e}"))?;
+        if length == 0 {
+            return Err(format!("the end after {at}"));
+        }
+        let right = |(number, octet): (usize, &u8)| usize::from(*octet) == (at + number) % 251;
+        if !room[..length].iter().enumerate().all(right) {
+            return Err(format!("other octets after {at}"));
+        }
+        at += length;
+        if !signs.is_over() {
+            std::thread::sleep(SLOW);
+        }
+    }
+    Ok(())
+}
+
+/// A body that is sent slowly until the end is near; the server says how much came.
+fn upload(client: &mut Client, signs: &Signs) -> Outcome {
+    let head = format!("POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: {UPLOAD}\r\n\r\n");
+    client.0.write_all(head.as_bytes()).map_err(said)?;
+    signs.begin();
+    for at in 0..UPLOAD / PIECE {
+        client
+            .0
+            .write_all(&[b'x'; PIECE])
+            .map_err(|e| format!("piece {at}: {e}"))?;
+        if !signs.is_over() {
+            std::thread::sleep(SLOW);
+        }
+    }
+    let (head, body) = client.response().map_err(said)?.ok_or("no answer")?;
+    if body != UPLOAD.to_string().as_bytes() {
+        return Err(head);
+    }
+    Ok(())
+}
+
+/// A request, a long wait, and another request over the same connection.
+fn wait(client: &mut Client, signs: &Signs) -> Outcome {
+    let mut ask = || {
+        client.0.write_all(GET.as_bytes()).map_err(said)?;
+        match client.response().map_err(said)? {
+            Some((head, _)) if head.starts_with("HTTP/1.1 200") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    };
+    ask()?;
+    signs.begin();
+    while !signs.is_over() {
+        std::thread::sleep(SLOW);
+    }
+    ask()
+}
+
+/// A stream of HTTP/2 that is sent slowly; the server says how much came.
+fn stream(seat: &Seat, number: usize) -> Child {
+    let body = seat.directory.join(format!("body-{number}"));
+    std::fs::write(&body, vec![b'x'; 2_000_000]).expect("written");
+    Command::new("curl")
+        .args(["-sS", "--max-time", "300", "--http2-prior-knowledge"])
+        .args(["--limit-rate", "100K", "--data-binary"])
+        .arg(format!("@{}", body.display()))
+        .arg(format!("http://{}/sum", seat.listen))
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("curl runs")
+}
+
+#[test]
+fn nothing_that_lasts_breaks_over_reloads_and_upgrades() {
+    weir_sys::raise_nofile().expect("many descriptors");
+    let size = size();
+    let (one, two) = (Origin::start("one"), Origin::start("two"));
+    let servers = [one.address(), two.address()];
+    let patient = "timeouts = { client = \"5m\", server = \"5m\", tunnel = \"5m\" }";
+    let seat = Seat::start("http", &servers, patient);
+    let signs = Signs::default();
+    let start = |count, work| Crowd::start(count, seat.listen, &signs, work);
+    let crowds = [
+        ("WebSockets", start(size.sockets, socket)),
+        ("downloads", start(size.downloads, download)),
+        ("uploads", start(size.uploads, upload)),
+        ("clients that wait", start(size.idle, wait)),
+    ];
+    let streams: Vec<Child> = (0..size.streams)
+        .map(|number| stream(&seat, number))
+        .collect();
+    let all = size.sockets + size.downloads + size.uploads + size.idle;
+    until("all clients", || signs.begun.load(Ordering::Relaxed) == all);
+    for round in 0..size.reloads {
+        let more = format!("{patient}\nlimits = {{ retries = {} }}", 1 + round % 3);
+        seat.reload(&configuration(
+            seat.listen,
+            "http",
+            &servers[..1 + round % 2],
+            &more,
+        ));
+        if round % (size.reloads / size.upgrades) == 0 {
+            let (done, said) = seat.weir(&["upgrade"]);
+            assert!(done, "{said}");
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    signs.end.store(true, Ordering::Relaxed);
+    for (what, crowd) in crowds {
+        crowd.end(what);
+    }
+    for stream in streams {
+        let output = stream.wait_with_output().expect("curl ends");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "2000000");
+    }
+    println!(
+        "{all} connections and {} streams over {} reloads and {} upgrades",
+        size.streams, size.reloads, size.upgrades
+    );
+}
