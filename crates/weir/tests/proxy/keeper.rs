@@ -56,6 +56,15 @@ fn kill(pid: i32) {
     kill_process(Pid::from_raw(pid).expect("a process"), Signal::KILL).expect("it runs");
 }
 
+/// Kills the daemon and waits for the next one.
+pub(super) fn kill_daemon(seat: &Seat) {
+    let dead = daemon(seat.child.id());
+    kill(dead);
+    until("another daemon", || {
+        daemon(seat.child.id()) != dead && seat.weir(&["status"]).0
+    });
+}
+
 /// Clients that come anew for each request, until told to stop: how many were served, refused, and broken off.
 pub(super) struct Comers {
     stop: Arc<AtomicBool>,
@@ -94,6 +103,12 @@ impl Comers {
             counts,
             threads,
         }
+    }
+
+    /// Waits for further ones.
+    pub(super) fn goes_on(&self) {
+        let before = self.served();
+        until("clients", || self.served() > before + 50);
     }
 
     fn served(&self) -> u32 {
@@ -168,11 +183,7 @@ fn counts_go_on_after_a_death_and_after_a_restart() {
             service["connections"].as_u64(),
         )
     };
-    let dead = daemon(seat.child.id());
-    kill(dead);
-    until("another daemon", || {
-        daemon(seat.child.id()) != dead && seat.weir(&["status"]).0
-    });
+    kill_daemon(&seat);
     assert_eq!(counted(&seat), (Some(20), Some(1)));
     // At its end a daemon writes what it has, without waiting for its turn.
     Client::connect(seat.listen).ask(GET);

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustls::HandshakeKind;
 
 use super::keeper::{Comers, until};
@@ -179,6 +181,86 @@ fn a_stream_of_http2_ends_in_the_process_where_it_began() {
     ask(&mut Client::connect(seat.listen), 0).expect("an answer");
     let output = upload.wait_with_output().expect("curl ends");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "2000000");
+}
+
+/// Lets every thread of a process, and what it starts, run on these CPUs alone.
+fn confine(pid: u32, cpus: &CpuSet) {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("its threads");
+    for task in tasks.flatten() {
+        let thread = task
+            .file_name()
+            .to_string_lossy()
+            .parse()
+            .expect("a number");
+        sched_setaffinity(Pid::from_raw(thread), cpus).expect("own processes");
+    }
+}
+
+#[test]
+fn another_number_of_workers_closes_no_listener() {
+    let all = sched_getaffinity(None).expect("CPUs");
+    let first = (0..CpuSet::MAX_CPU)
+        .find(|cpu| all.is_set(*cpu))
+        .expect("one");
+    let mut one = CpuSet::new();
+    one.set(first);
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    let comers = Comers::start(seat.listen);
+    // Fewer workers than there are sockets, and as many again.
+    for cpus in [&one, &all, &one] {
+        confine(seat.child.id(), cpus);
+        let (done, said) = seat.weir(&["upgrade"]);
+        assert!(done, "{said}");
+        comers.goes_on();
+    }
+    let [served, refused, broken] = comers.end();
+    println!(
+        "{served} served by {} workers, then fewer, then as many",
+        all.count()
+    );
+    assert_eq!((refused, broken), (0, 0));
+}
+
+#[test]
+fn what_checks_said_goes_over_and_outlives_a_death() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    let dead = super::free_address();
+    let check = "[pool.p.check]\ninterval = \"1h\"\ntimeout = \"100ms\"\nfall = 1\nrise = 1\n";
+    let text = super::configuration(seat.listen, "http", &[origin.address(), dead], "");
+    seat.reload(&(text + check));
+    let states = || -> Vec<(String, String)> {
+        let status = seat.status();
+        let servers = status["services"][0]["servers"]
+            .as_array()
+            .expect("servers");
+        let word = |server: &serde_json::Value, key: &str| {
+            server[key].as_str().expect("a word").to_owned()
+        };
+        let state = |server| (word(server, "state"), word(server, "since"));
+        servers.iter().map(state).collect()
+    };
+    let known = || {
+        states()
+            .iter()
+            .map(|(state, _)| state == "up" || state == "down")
+            .all(|it| it)
+    };
+    until("first results", known);
+    let before = states();
+    assert_eq!(before[0].0, "up");
+    assert_eq!(before[1].0, "down");
+    // No probe is due for an hour: whoever says this knows it from the one before.
+    let (done, said) = seat.weir(&["upgrade"]);
+    assert!(done, "{said}");
+    assert_eq!(states(), before);
+    let left = seat.directory.join("run/proxy-left.json");
+    until("it is written down", || {
+        std::fs::read_to_string(&left).is_ok_and(|text| text.contains("refused"))
+    });
+    super::keeper::kill_daemon(&seat);
+    assert_eq!(states(), before);
 }
 
 #[test]
