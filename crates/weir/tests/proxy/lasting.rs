@@ -106,6 +106,11 @@ impl Crowd {
         }
     }
 
+    /// Whether one came to its end already.
+    fn is_broken(&self) -> bool {
+        self.threads.iter().any(JoinHandle::is_finished)
+    }
+
     fn end(self, what: &str) {
         let outcomes = self
             .threads
@@ -255,8 +260,13 @@ fn nothing_that_lasts_breaks_over_reloads_and_upgrades() {
         .map(|number| stream(&seat, number))
         .collect();
     let all = size.sockets + size.downloads + size.uploads + size.idle;
-    until("all clients", || signs.begun.load(Ordering::Relaxed) == all);
-    for round in 0..size.reloads {
+    let begun = || signs.begun.load(Ordering::Relaxed);
+    let broken = || crowds.iter().any(|(_, crowd)| crowd.is_broken());
+    until("all clients", || begun() == all || broken());
+    let early = begun();
+    // Who fails before it has begun says why at the end.
+    let reloads = if early == all { size.reloads } else { 0 };
+    for round in 0..reloads {
         let more = format!("{patient}\nlimits = {{ retries = {} }}", 1 + round % 3);
         seat.reload(&configuration(
             seat.listen,
@@ -278,6 +288,7 @@ fn nothing_that_lasts_breaks_over_reloads_and_upgrades() {
         let output = stream.wait_with_output().expect("curl ends");
         assert_eq!(String::from_utf8_lossy(&output.stdout), "2000000");
     }
+    assert_eq!(early, all, "all have begun");
     println!(
         "{all} connections and {} streams over {} reloads and {} upgrades",
         size.streams, size.reloads, size.upgrades
