@@ -635,7 +635,7 @@ fn counts_go_on_over_restart_and_crash() {
     ask(&seat, 2);
     let before = counted(&seat);
     assert_eq!(before.0, 7);
-    let file = seat.directory.join("run/proxy-counts.json");
+    let file = seat.directory.join("run/proxy-left.json");
     let deadline = Instant::now() + Duration::from_secs(10);
     while !fs::read_to_string(&file).is_ok_and(|text| text.contains(",7,")) {
         assert!(Instant::now() < deadline, "the counts are not written down");
