@@ -244,8 +244,7 @@ fn what_checks_said_goes_over_and_outlives_a_death() {
     let known = || {
         states()
             .iter()
-            .map(|(state, _)| state == "up" || state == "down")
-            .all(|it| it)
+            .all(|(state, _)| state == "up" || state == "down")
     };
     until("first results", known);
     let before = states();
