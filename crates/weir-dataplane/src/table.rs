@@ -191,6 +191,46 @@ impl<K: Pod, V: Pod> Table<K, V> {
         Ok(elements)
     }
 
+    /// Hands every element to `visit`, read in batches of whole buckets. Those added or removed meanwhile may be among them or
+    /// not.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn each(&self, mut visit: impl FnMut(&K, &V)) -> Result<()> {
+        let mut size = BATCH.min(self.entries.max(1));
+        let mut position = None;
+        loop {
+            let mut keys = vec![pod::zeroed::<K>(); size as usize];
+            let mut values = vec![pod::zeroed::<V>(); size as usize];
+            // SAFETY: `new` compared both sizes; keys and values have room for `size` elements, and a hash map's positions are
+            // buckets, counted in 32 bits.
+            let answer = unsafe {
+                sys::lookup_batch(
+                    self.map.as_fd(),
+                    &mut position,
+                    pod::slice_bytes_mut(&mut keys),
+                    pod::slice_bytes_mut(&mut values),
+                    size,
+                )
+            };
+            let answer = match answer {
+                // A bucket that is fuller than the room: nothing was read.
+                Err(error) if error.raw_os_error() == Some(libc::ENOSPC) && size < self.entries => {
+                    size = size.saturating_mul(2).min(self.entries);
+                    continue;
+                }
+                answer => answer,
+            };
+            let (count, ended) = answer.during("reading a batch of", || self.name.to_owned())?;
+            for (key, value) in keys.iter().zip(&values).take(count as usize) {
+                visit(key, value);
+            }
+            if ended || count == 0 {
+                return Ok(());
+            }
+        }
+    }
+
     /// Removes everything.
     ///
     /// # Errors

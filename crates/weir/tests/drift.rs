@@ -84,6 +84,34 @@ fn pin(world: &World, name: &str) -> String {
         .to_owned()
 }
 
+/// Requests without a pause, as long as this lives.
+struct Load(std::process::Child);
+
+impl Load {
+    fn on(world: &World) -> Self {
+        let child = world
+            .command("client", "ab")
+            .args(["-q", "-r", "-s", "5", "-c", "8", "-n", "2000000"])
+            .arg(format!("http://{VIP}/name"))
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .expect("ab starts");
+        Self(child)
+    }
+
+    fn goes_on(&mut self) -> bool {
+        matches!(self.0.try_wait(), Ok(None))
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn everything_is_put_back() {
     if !privileged() {
@@ -93,6 +121,7 @@ fn everything_is_put_back() {
     world.start_nginx(64);
     world.start_director(&config());
     wait_for("the service", PATIENCE, || reaches(&world));
+    let mut load = Load::on(&world);
 
     mended(&world, "program", "a program was put back", || {
         let links = Command::new("find")
@@ -140,6 +169,126 @@ fn everything_is_put_back() {
             world.output("server0", &line);
         },
     );
+    assert!(load.goes_on(), "under load to the end");
+}
+
+/// One of thousands of listeners is gone, or leads elsewhere, or came from nowhere.
+#[test]
+fn elements_of_large_tables() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    world.start_nginx(64);
+    let listen: Vec<String> = (0..6000)
+        .map(|n| format!("\"{VIP}:{}\"", 10_000 + n))
+        .collect();
+    world.start_director(&format!(
+        "{}[service.many]\nlisten = [{}]\nforward = \"nat\"\npool = \"web\"\nsnat = true\n",
+        config(),
+        listen.join(", ")
+    ));
+    wait_for("the service", PATIENCE, || reaches(&world));
+    let mut load = Load::on(&world);
+    let map = pin(&world, "weir_listeners");
+    let key = |port: u16| {
+        // As `struct listener` has it: the address, mapped; port and protocol.
+        let [high, low] = port.to_be_bytes();
+        format!(
+            "00 00 00 00 00 00 00 00 00 00 ff ff 0a 47 00 63 {high:02x} {low:02x} 06 00 00 00 00 00"
+        )
+    };
+    let words = "elements of maps were written again";
+    for port in [10_000, 13_000, 15_999] {
+        mended(&world, "element", words, || {
+            bpftool(&format!("map delete pinned {map} key hex {}", key(port)));
+        });
+    }
+    mended(&world, "element", words, || {
+        let key = key(14_000);
+        bpftool(&format!(
+            "map update pinned {map} key hex {key} value hex 07 00 00 00"
+        ));
+    });
+    mended(&world, "element", words, || {
+        let key = key(81);
+        bpftool(&format!(
+            "map update pinned {map} key hex {key} value hex 01 00 00 00"
+        ));
+    });
+    assert!(load.goes_on(), "under load to the end");
+}
+
+/// The daemon of a server looks after what `weir real-server` set up there.
+#[test]
+fn a_real_server_stays_one() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    world.start_nginx(64);
+    let vip = Family::V4.vip().to_string();
+    world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
+    world.start_director(&format!(
+        "[node]\ninterfaces = [\"eth0\"]\n[pool.web]\nservers = [\"{}\"]\n\
+         [service.web]\nlisten = [\"{vip}:80\"]\nforward = \"direct\"\npool = \"web\"\n",
+        Family::V4.server(0)
+    ));
+    let node = world.path("server.toml");
+    std::fs::write(&node, "[node]\n").expect("a configuration");
+    let log = world.path("server.log");
+    let file = std::fs::File::create(&log).expect("a log");
+    let daemon = world
+        .weir("server0")
+        .args(["run", "-c"])
+        .arg(&node)
+        .stdout(std::process::Stdio::null())
+        .stderr(file)
+        .spawn()
+        .expect("the daemon starts");
+    world.adopt(daemon);
+    let status = || -> serde_json::Value {
+        let output = world.weir("server0").args(["status", "--json"]).output();
+        serde_json::from_slice(&output.expect("weir runs").stdout).unwrap_or_default()
+    };
+    let said = || std::fs::read_to_string(&log).unwrap_or_default();
+    wait_for("the server's daemon", PATIENCE, || {
+        if status()["revision"].is_u64() {
+            return true;
+        }
+        eprintln!("{}", said());
+        false
+    });
+    let fetches = || {
+        let line = format!("curl -s -o /dev/null -m 1 http://{vip}/name");
+        world.output("client", &line).status.success()
+    };
+    let breaks = [
+        (
+            "arp_ignore",
+            "sysctl -qw net.ipv4.conf.all.arp_ignore=0".to_owned(),
+        ),
+        (
+            "arp_announce",
+            "sysctl -qw net.ipv4.conf.all.arp_announce=0".to_owned(),
+        ),
+        ("to lo", format!("ip addr del {vip}/32 dev lo")),
+    ];
+    for (mended, (words, line)) in (1..).zip(&breaks) {
+        assert!(fetches(), "before {line}");
+        assert!(world.output("server0", line).status.success(), "{line}");
+        let began = Instant::now();
+        wait_for(line, PATIENCE, || {
+            status()["drift"]["real_server"] == mended
+        });
+        wait_for("clients are served", PATIENCE, fetches);
+        println!("{line}: whole again within {:?}", began.elapsed());
+        let events = said();
+        let events = events
+            .lines()
+            .filter(|it| it.contains(words) && it.contains("put back"));
+        assert_eq!(events.count(), 1, "{}", said());
+    }
 }
 
 #[test]

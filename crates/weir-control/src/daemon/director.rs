@@ -13,6 +13,7 @@ use weir_sys::Channel;
 
 use super::admin::Admin;
 use super::guard::{Guard, Level};
+use super::own_server::OwnServer;
 use super::plane::Plane;
 use super::{Error, RuntimeDir};
 use crate::api::{
@@ -49,6 +50,7 @@ pub struct Director<P> {
     /// The way to the daemon that is in charge now.
     successor: Option<Channel>,
     probation: Option<Probation>,
+    own_server: OwnServer,
 }
 
 /// A reload that may be taken back.
@@ -87,6 +89,7 @@ impl<P: Plane> Director<P> {
             keeper: Link::default(),
             successor: None,
             probation: None,
+            own_server: OwnServer::default(),
         };
         director.check();
         director.note();
@@ -97,6 +100,16 @@ impl<P: Plane> Director<P> {
     pub fn know_keeper(&mut self, kept: &Kept) {
         self.deaths = (kept.restarts, kept.last_death.clone());
         self.keeper = kept.link.clone();
+    }
+
+    /// Looks after what `weir real-server` sets up by these directories from now on.
+    pub fn keep_server(&mut self, runtime_dir: &Path, pin_dir: &Path) {
+        self.own_server = OwnServer::new(runtime_dir, pin_dir);
+    }
+
+    /// Puts back what others undid on this machine of what makes it a server.
+    pub async fn look_after_server(&mut self) {
+        self.own_server.look_after().await;
     }
 
     async fn upgrade(&mut self, request: UpgradeRequest) -> Result<Upgraded, Refusal> {
@@ -236,6 +249,7 @@ impl<P: Plane> Director<P> {
     fn status(&self) -> Result<Report, Refusal> {
         let mut snapshot = self.plane.snapshot().map_err(Refusal::new)?;
         self.checks.annotate(&mut snapshot);
+        snapshot.drift.real_server = self.own_server.mended();
         let (restarts, last_death) = self.deaths.clone();
         Ok(Report {
             restarts,

@@ -83,6 +83,10 @@ impl Plane for Engine {
         Engine::network_event(self, event).await
     }
 
+    async fn look(&mut self) {
+        Engine::look_after_drift(self).await;
+    }
+
     async fn tick(&mut self) -> Result<(), Error> {
         Engine::tick(self).await
     }

@@ -8,6 +8,7 @@ mod director;
 mod engine;
 mod error;
 mod guard;
+mod own_server;
 mod plane;
 mod runtime_dir;
 #[cfg(test)]
@@ -39,6 +40,9 @@ pub use runtime_dir::{LOCK, RuntimeDir, SOCKET, last_configuration, last_text};
 /// How often the engine looks after what nothing tells it.
 const TICK: Duration = Duration::from_secs(1);
 
+/// How often what is in the kernel is compared with what Weir put there.
+const LOOK: Duration = Duration::from_millis(500);
+
 /// How often a daemon that has been succeeded looks whether it still has clients.
 const LEAVING_LOOK: Duration = Duration::from_millis(50);
 
@@ -52,6 +56,8 @@ pub struct Options {
     pub config: PathBuf,
     /// `--runtime-dir`.
     pub runtime_dir: PathBuf,
+    /// `--pin-dir`: what `weir real-server` set up there is looked after as well.
+    pub pin_dir: PathBuf,
     /// Whether findings about the file may have colours.
     pub color: bool,
 }
@@ -117,6 +123,7 @@ pub async fn run<P: Plane>(
         (membership, lists),
     );
     director.know_keeper(&kept);
+    director.keep_server(&options.runtime_dir, &options.pin_dir);
     serve(&mut director, taken, network, &mut signals, &notifier).await;
     if director.is_succeeded() {
         leave(director, &mut signals).await;
@@ -176,7 +183,7 @@ async fn serve<P: Plane>(
     signals: &mut Signals,
     notifier: &Notifier,
 ) {
-    let mut ticks = ticks();
+    let (mut ticks, mut looks) = (every(TICK), every(LOOK));
     let mut follow_at = None;
     loop {
         tokio::select! {
@@ -207,6 +214,10 @@ async fn serve<P: Plane>(
                 if let Err(error) = director.plane().network_event(&event).await {
                     tracing::warn!(%error, "a change of the network was not followed");
                 }
+            }
+            _ = looks.tick() => {
+                director.plane().look().await;
+                director.look_after_server().await;
             }
             _ = ticks.tick() => {
                 network.mend();
@@ -243,8 +254,8 @@ async fn until(instant: Option<Instant>) {
     }
 }
 
-fn ticks() -> Interval {
-    let mut ticks = interval(TICK);
+fn every(period: Duration) -> Interval {
+    let mut ticks = interval(period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks
 }

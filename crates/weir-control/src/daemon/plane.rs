@@ -76,6 +76,11 @@ pub trait Plane {
     /// A change of links, addresses, routes or neighbours.
     fn network_event(&mut self, event: &Event) -> impl Future<Output = Result<(), Self::Error>>;
 
+    /// Twice a second: what others changed in the kernel is put back.
+    fn look(&mut self) -> impl Future<Output = ()> {
+        std::future::ready(())
+    }
+
     /// Once a second.
     fn tick(&mut self) -> impl Future<Output = Result<(), Self::Error>>;
 

@@ -1,4 +1,4 @@
-//! What somebody else changed of what Weir put into the kernel: found with the second's upkeep, mended, logged and counted.
+//! What somebody else changed of what Weir put into the kernel: found by looking twice a second, mended, logged and counted.
 //!
 //! Programs that are gone from their interface or were replaced, elements of maps, addresses that Weir adds. Servers whose
 //! neighbour moved are told by the kernel and followed at once; they are counted here too.
@@ -17,8 +17,8 @@ const HOOKS: [[Hook; 2]; 3] = [
 ];
 
 impl Engine {
-    /// Looks for drift and mends it. What could not be mended is said once and tried again each second.
-    pub(super) async fn look_after_drift(&mut self) {
+    /// Looks for drift and mends it. What could not be mended is said once and tried again each time.
+    pub async fn look_after_drift(&mut self) {
         match self.mend_drift().await {
             Ok(()) => self.unmended = false,
             Err(error) if !self.unmended => {

@@ -19,6 +19,7 @@ mod index;
 pub(crate) mod journal;
 mod listing;
 mod mark;
+mod mend;
 mod network;
 mod number;
 mod origin;

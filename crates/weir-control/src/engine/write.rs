@@ -21,40 +21,35 @@ use super::{Error, Result, tree};
 /// What packets of removed servers still need of the row's flags.
 const LASTING: u8 = DEST_LOCAL | DEST_STRICT | DEST_SNAT;
 
-/// How many elements of a map are looked at in a second: a system call each.
-const STRETCH: usize = 2048;
-
 /// A service as it was written.
 #[derive(Debug)]
-struct WrittenService {
-    row: ServiceRow,
-    tables: Extent,
-    snat: Option<Extent>,
+pub(super) struct WrittenService {
+    pub(super) row: ServiceRow,
+    pub(super) tables: Extent,
+    pub(super) snat: Option<Extent>,
 }
 
 /// A VIP as it was written.
 #[derive(Debug)]
-struct WrittenVip {
-    row: VipRow,
-    ranges: Option<Extent>,
+pub(super) struct WrittenVip {
+    pub(super) row: VipRow,
+    pub(super) ranges: Option<Extent>,
 }
 
 /// Knows what the maps hold, and which elements are free.
 #[derive(Debug)]
 pub(super) struct Writer {
     elements: ExtentAllocator,
-    services: BTreeMap<u32, WrittenService>,
-    dests: BTreeMap<u32, Dest>,
-    listeners: BTreeMap<ListenerKey, u32>,
-    vips: BTreeMap<IpAddr, WrittenVip>,
+    pub(super) services: BTreeMap<u32, WrittenService>,
+    pub(super) dests: BTreeMap<u32, Dest>,
+    pub(super) listeners: BTreeMap<ListenerKey, u32>,
+    pub(super) vips: BTreeMap<IpAddr, WrittenVip>,
     /// Runs of a former daemon by service row: in force until the row points to others.
     inherited_tables: BTreeMap<u32, Vec<Extent>>,
     /// Other runs of a former daemon, given back once every row points to new ones.
     inherited: Vec<Extent>,
     /// Rows of a former daemon that may be nobody's by now.
     inherited_rows: Changes,
-    /// Where the next look at what is written begins.
-    looked_at: usize,
 }
 
 impl Writer {
@@ -72,7 +67,6 @@ impl Writer {
             inherited_tables: BTreeMap::new(),
             inherited: Vec::new(),
             inherited_rows: Changes::default(),
-            looked_at: 0,
         };
         for (key, service) in maps.listeners.elements()? {
             writer
@@ -415,46 +409,6 @@ impl Writer {
         Ok(())
     }
 
-    /// Looks whether what is written is still there, a stretch of the hash maps at a time, and writes it again where somebody
-    /// removed or changed it; answers how many elements that were.
-    ///
-    /// # Errors
-    /// A map cannot be read or written.
-    pub(super) fn mend_elements(&mut self, maps: &Maps, rows: &Rows) -> Result<u64> {
-        let mut mended = 0;
-        let (from, all) = (self.looked_at, self.listeners.len().max(self.vips.len()));
-        for (key, service) in self.listeners.iter().skip(from).take(STRETCH) {
-            let key = listener(*key);
-            if maps.listeners.get(&key)? != Some(*service) {
-                maps.listeners.set(&key, service)?;
-                mended += 1;
-            }
-        }
-        for (address, written) in self.vips.iter().skip(from).take(STRETCH) {
-            let (key, wanted) = (Addr::from(*address), vip_row(&written.row, written.ranges));
-            // Of a former daemon's row it is not known where its ranges lie.
-            let known = written.ranges.is_some() || written.row.ranges.is_empty();
-            if known && maps.vips.get(&key)? != Some(wanted) {
-                maps.vips.set(&key, &wanted)?;
-                mended += 1;
-            }
-        }
-        self.looked_at = if from + STRETCH < all {
-            from + STRETCH
-        } else {
-            0
-        };
-        if maps.settings()? != rows.settings {
-            maps.set_settings(&rows.settings)?;
-            mended += 1;
-        }
-        if maps.filter()? != *rows.filter {
-            maps.set_filter(&rows.filter)?;
-            mended += 1;
-        }
-        Ok(mended)
-    }
-
     fn gone_addresses(
         &mut self,
         maps: &Maps,
@@ -571,7 +525,7 @@ fn shared_sums(
 }
 
 /// A service's row, with its tables and its sources of snat at these places.
-fn service_row(row: &ServiceRow, extent: u32, snat_at: u32) -> Service {
+pub(super) fn service_row(row: &ServiceRow, extent: u32, snat_at: u32) -> Service {
     Service {
         flags: row.flags,
         extent,
@@ -599,7 +553,7 @@ pub(super) fn listener((address, port, proto): ListenerKey) -> Listener {
     }
 }
 
-fn vip_row(row: &VipRow, ranges: Option<Extent>) -> Vip {
+pub(super) fn vip_row(row: &VipRow, ranges: Option<Extent>) -> Vip {
     Vip {
         flags: row.flags,
         any_tcp: row.any_tcp,

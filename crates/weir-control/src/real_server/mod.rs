@@ -76,6 +76,26 @@ pub async fn down(options: &Options, request: &DownRequest) -> Result<Vec<Step>>
     Ok(steps)
 }
 
+/// Puts back what others undid of what [`up`] has set up; answers the steps that took. Where nothing was set up, nothing is
+/// looked at.
+///
+/// # Errors
+/// The host cannot be read, a step is refused, or `up` or `down` is at work; a later call tries again.
+pub async fn keep(options: &Options) -> Result<Vec<Step>> {
+    let (desired, memory) = state::look(options)?;
+    if desired.entries.is_empty() {
+        return Ok(Vec::new());
+    }
+    let host = Host::open(options).await?;
+    if plan::plan(&desired, &host.actual()?, &memory, object_id()).is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut state = State::open(options)?;
+    let steps = reconcile(&host, &mut state).await?;
+    state.save()?;
+    Ok(steps)
+}
+
 /// What is set up, and whether it still is.
 ///
 /// # Errors

@@ -564,6 +564,12 @@ impl Plane for Traffic {
         }
     }
 
+    async fn look(&mut self) {
+        if let Some(engine) = &mut self.engine {
+            engine.look_after_drift().await;
+        }
+    }
+
     async fn tick(&mut self) -> Result<(), Error> {
         if self.memory.is_due() {
             self.remember();

@@ -142,7 +142,7 @@ pub(crate) unsafe fn delete_batch(
 /// whether the map ended.
 ///
 /// # Safety
-/// `keys` and `values` have room for `count` elements; the map is an array, whose positions are `u32`.
+/// `keys` and `values` have room for `count` elements; the map is an array or a hash map, whose positions are `u32`.
 pub(crate) unsafe fn lookup_batch(
     map: BorrowedFd<'_>,
     position: &mut Option<u32>,
@@ -165,7 +165,7 @@ pub(crate) unsafe fn lookup_batch(
         descriptor: map.as_raw_fd() as u32,
         ..BatchAttr::default()
     };
-    // SAFETY: the caller vouches for the sizes, the borrows for the memory; the positions are keys of an array.
+    // SAFETY: the caller vouches for the sizes, the borrows for the memory; positions are 32 bits wide.
     let ended = absent_as_none(unsafe { call(Command::MapLookupBatch, &mut attr) })?.is_none();
     *position = Some(after);
     Ok((attr.count, ended))

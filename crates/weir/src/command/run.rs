@@ -40,6 +40,7 @@ fn daemon(places: &Places, kept: Kept) -> Outcome {
     let options = Options {
         config: std::path::absolute(places.config())?,
         runtime_dir: places.runtime_dir.clone(),
+        pin_dir: places.pin_dir.clone(),
         color: terminal::color(),
     };
     let paths = Paths {
