@@ -344,6 +344,53 @@ fn help_and_version_go_to_standard_output() {
     assert_eq!(exit("-v").stdout, version);
 }
 
+/// Lines that the table of one service and one server refuses, with what the tool says of it; the code is 255.
+const REFUSALS: &[(&str, &str)] = &[
+    ("-A -t 10.0.0.1:80", "Service already exists"),
+    (
+        "-E -t 10.0.0.1:80 -s nope",
+        "Scheduler or persistence engine not found",
+    ),
+    (
+        "-A -t 10.0.0.2:80 -s nope",
+        "Scheduler or persistence engine not found",
+    ),
+    (
+        "-A -t 10.0.0.2:80 -p --pe sip",
+        "Scheduler or persistence engine not found",
+    ),
+    ("-E -t 10.0.0.2:80", "No such service"),
+    ("-D -u 10.0.0.1:80", "No such service"),
+    ("-Z -f 1", "No such service"),
+    ("-a -t 10.0.0.2:80 -r 10.1.0.1", "Service not defined"),
+    ("-e -t 10.0.0.2:80 -r 10.1.0.1", "Service not defined"),
+    ("-d -t 10.0.0.2:80 -r 10.1.0.1", "Service not defined"),
+    (
+        "-a -t 10.0.0.1:80 -r 10.1.0.1",
+        "Destination already exists",
+    ),
+    ("-e -t 10.0.0.1:80 -r 10.1.0.2", "No such destination"),
+    ("-d -t 10.0.0.1:80 -r 10.1.0.2:80", "No such destination"),
+    (
+        "-a -t 10.0.0.1:80 -r 10.1.0.2 -y 5",
+        "Numerical result out of range",
+    ),
+    (
+        "-e -t 10.0.0.1:80 -r 10.1.0.1 -x 4 -y 5",
+        "Numerical result out of range",
+    ),
+    (
+        "-a -t 10.0.0.1:80 -r 224.0.0.1",
+        "Invalid operation.  Possibly wrong module version, address not unicast, ...",
+    ),
+    (
+        "-A -t 10.0.0.2:80 -p -M 255.0.255.0",
+        "Invalid operation.  Possibly wrong module version, address not unicast, ...",
+    ),
+    ("--start-daemon master", "Operation not supported"),
+    ("--stop-daemon master", "No daemon is running"),
+];
+
 #[test]
 fn the_kernels_refusals_have_the_tools_words() {
     let mut table = Table::default();
@@ -351,77 +398,163 @@ fn the_kernels_refusals_have_the_tools_words() {
         table.apply(&edit(line)).unwrap();
     }
     let before = table.clone();
-    let service = "-t 10.0.0.1:80";
-    for (line, message) in [
-        (format!("-A {service}"), "Service already exists"),
-        (
-            format!("-E {service} -s nope"),
-            "Scheduler or persistence engine not found",
-        ),
-        (
-            "-A -t 10.0.0.2:80 -s nope".to_owned(),
-            "Scheduler or persistence engine not found",
-        ),
-        (
-            "-A -t 10.0.0.2:80 -p --pe sip".to_owned(),
-            "Scheduler or persistence engine not found",
-        ),
-        ("-E -t 10.0.0.2:80".to_owned(), "No such service"),
-        ("-D -u 10.0.0.1:80".to_owned(), "No such service"),
-        ("-Z -f 1".to_owned(), "No such service"),
-        (
-            "-a -t 10.0.0.2:80 -r 10.1.0.1".to_owned(),
-            "Service not defined",
-        ),
-        (
-            "-e -t 10.0.0.2:80 -r 10.1.0.1".to_owned(),
-            "Service not defined",
-        ),
-        (
-            "-d -t 10.0.0.2:80 -r 10.1.0.1".to_owned(),
-            "Service not defined",
-        ),
-        (
-            format!("-a {service} -r 10.1.0.1"),
-            "Destination already exists",
-        ),
-        (format!("-e {service} -r 10.1.0.2"), "No such destination"),
-        (
-            format!("-d {service} -r 10.1.0.2:80"),
-            "No such destination",
-        ),
-        (
-            format!("-a {service} -r 10.1.0.2 -y 5"),
-            "Numerical result out of range",
-        ),
-        (
-            format!("-e {service} -r 10.1.0.1 -x 4 -y 5"),
-            "Numerical result out of range",
-        ),
-        (
-            format!("-a {service} -r 224.0.0.1"),
-            "Invalid operation.  Possibly wrong module version, address not unicast, ...",
-        ),
-        (
-            "-A -t 10.0.0.2:80 -p -M 255.0.255.0".to_owned(),
-            "Invalid operation.  Possibly wrong module version, address not unicast, ...",
-        ),
-        (
-            "--start-daemon master".to_owned(),
-            "Operation not supported",
-        ),
-        ("--stop-daemon master".to_owned(), "No daemon is running"),
-    ] {
-        let edit = edit(&line);
-        let errno = table.apply(&edit).expect_err(&line);
-        assert_eq!(Refusal::from(errno).message(&edit), message, "{line}");
+    for (line, message) in REFUSALS {
+        let edit = edit(line);
+        let errno = table.apply(&edit).expect_err(line);
+        assert_eq!(Refusal::from(errno).message(&edit), *message, "{line}");
         assert_eq!(table, before, "{line}");
     }
     let root = Refusal::from(Errno::Permission);
-    assert_eq!(
-        root.message(&Edit::Clear),
-        "Permission denied (you must be root)"
-    );
+    assert_eq!(root.message(&Edit::Clear), PERMISSION);
+}
+
+const PERMISSION: &str = "Permission denied (you must be root)";
+
+/// Every message of the tool by its exit code, `%s` for what differs.
+const REFERENCE: &[(i32, &str)] = &[
+    (2, "You need to supply the '%s' option for the '%s' command"),
+    (2, "Illegal '%s' option with the '%s' command"),
+    (
+        2,
+        "The option '%s' conflicts with the '%s' option in the '%s' command",
+    ),
+    (
+        2,
+        "You need to supply the '%s' option for the '%s' tunnel type",
+    ),
+    (2, "Illegal '%s' option with the '%s' tunnel type"),
+    (
+        2,
+        "The option '%s' conflicts with the '%s' option in the '%s' tunnel type",
+    ),
+    (2, "multiple '%s' options specified"),
+    (2, "options conflicts in the list command"),
+    (2, "Zero port specified for non-persistent service"),
+    (2, "One-Packet Scheduling is only for UDP virtual services"),
+    (
+        2,
+        "Different address family is allowed only for tunneling servers",
+    ),
+    (2, "Tunnel options conflict with forward method"),
+    (2, "illegal virtual server address[:port] specified"),
+    (2, "illegal real server address[:port] specified"),
+    (2, "illegal weight specified"),
+    (2, "illegal u_threshold specified"),
+    (2, "illegal l_threshold specified"),
+    (2, "invalid timeout value `%s' specified"),
+    (2, "invalid scheduler flag `%s'"),
+    (2, "incompatible scheduler flag `%s'"),
+    (2, "illegal tunnel type specified"),
+    (2, "--set option requires 3 timeout values"),
+    (2, "unexpected argument %s"),
+    (2, "-6 used before -f"),
+    (255, "Service already exists"),
+    (255, "Scheduler or persistence engine not found"),
+    (255, "No such service"),
+    (255, "Service not defined"),
+    (255, "Destination already exists"),
+    (255, "No such destination"),
+    (255, "No daemon is running"),
+    (255, "Permission denied (you must be root)"),
+    (
+        255,
+        "Invalid operation.  Possibly wrong module version, address not unicast, ...",
+    ),
+    (255, "Numerical result out of range"),
+];
+
+#[test]
+fn every_message_of_the_tool_is_among_these() {
+    let says = |message: &str, pattern: &str| {
+        let mut rest = message;
+        pattern.split("%s").all(|part| match rest.find(part) {
+            Some(at) => {
+                rest = &rest[at + part.len()..];
+                true
+            }
+            None => false,
+        })
+    };
+    for (code, pattern) in REFERENCE {
+        let among = match code {
+            2 => MISTAKES.iter().any(|(_, message)| says(message, pattern)),
+            _ => *pattern == PERMISSION || REFUSALS.iter().any(|(_, message)| message == pattern),
+        };
+        assert!(among, "{pattern} ({code})");
+    }
+}
+
+/// Options by the name that messages have for them, each once with a command that takes it.
+const OPTIONS: &[(&str, &str, &str)] = &[
+    ("numeric", "-L", "-n"),
+    ("connection", "-L", "-c"),
+    ("service-address", "-D", "-t 10.0.0.1:80"),
+    ("scheduler", "-A -t 10.0.0.1:80", "-s rr"),
+    ("persistent", "-A -t 10.0.0.1:80", "-p 5"),
+    ("netmask", "-A -t 10.0.0.1:80 -p", "-M 255.255.255.0"),
+    ("real-server", "-d -t 10.0.0.1:80", "-r 10.0.0.2"),
+    ("forwarding-method", "-a -t 10.0.0.1:80 -r 10.0.0.2", "-g"),
+    ("weight", "-a -t 10.0.0.1:80 -r 10.0.0.2", "-w 1"),
+    ("u-threshold", "-a -t 10.0.0.1:80 -r 10.0.0.2", "-x 1"),
+    ("l-threshold", "-a -t 10.0.0.1:80 -r 10.0.0.2", "-y 1"),
+    (
+        "mcast-interface",
+        "--start-daemon master",
+        "--mcast-interface eth0",
+    ),
+    ("timeout", "-L", "--timeout"),
+    ("daemon", "-L", "--daemon"),
+    ("stats", "-L", "--stats"),
+    ("rate", "-L", "--rate"),
+    ("thresholds", "-L", "--thresholds"),
+    ("persistent-conn", "-L", "--persistent-conn"),
+    ("nosort", "-L", "--nosort"),
+    ("syncid", "--start-daemon master", "--syncid 1"),
+    ("exact", "-L", "--exact"),
+    ("ops", "-A -u 10.0.0.1:80", "-o"),
+    ("pe", "-A -t 10.0.0.1:80", "--pe sip"),
+    ("sched-flags", "-A -t 10.0.0.1:80 -s sh", "-b sh-port"),
+    (
+        "mcast-group",
+        "--start-daemon master",
+        "--mcast-group 224.0.0.81",
+    ),
+    ("mcast-port", "--start-daemon master", "--mcast-port 1"),
+    ("mcast-ttl", "--start-daemon master", "--mcast-ttl 1"),
+    ("sync-maxlen", "--start-daemon master", "--sync-maxlen 1"),
+    ("tun-info", "-L", "--tun-info"),
+    (
+        "tun-type",
+        "-a -t 10.0.0.1:80 -r 10.0.0.2 -i",
+        "--tun-type gue",
+    ),
+    (
+        "tun-port",
+        "-a -t 10.0.0.1:80 -r 10.0.0.2 -i",
+        "--tun-port 1",
+    ),
+    (
+        "tun-nocsum",
+        "-a -t 10.0.0.1:80 -r 10.0.0.2 -i",
+        "--tun-nocsum",
+    ),
+    ("tun-csum", "-a -t 10.0.0.1:80 -r 10.0.0.2 -i", "--tun-csum"),
+    (
+        "tun-remcsum",
+        "-a -t 10.0.0.1:80 -r 10.0.0.2 -i",
+        "--tun-remcsum",
+    ),
+];
+
+#[test]
+fn an_option_that_stands_twice_is_called_by_its_name() {
+    for (name, command, option) in OPTIONS {
+        let exit = exit(&format!("{command} {option} {option}"));
+        assert_eq!(
+            (exit.code, exit.stderr),
+            (2, format!("multiple '{name}' options specified\n"))
+        );
+    }
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod life;
 mod malformed;
 mod marked;
 mod persistent;
+mod persistent_resized;
 mod refuse;
 mod removed;
 mod reply;

@@ -1,0 +1,72 @@
+//! Persistent clients while the flow table changes its size: choices move as flows do, and hold. How many flows came by
+//! them they count anew, so that the model's numbers are not asked.
+
+use weir_abi::{Forward, KIND_TEMPLATE, TEMPLATE_PORT};
+use weir_sched::Kind;
+
+use crate::bench::{Bench, NewServer, Xdp, sizes};
+use crate::census::sound;
+use crate::wire::{ACK, SYN, Shape, at};
+
+const VIP: &str = "192.0.2.10";
+const SMALL: u32 = 7 * 64;
+const LARGE: u32 = 7 * 1024;
+
+fn went(bench: &mut Bench, client: u8, port: u16, flags: weir_wire::TcpFlags) -> u32 {
+    let client = format!("198.51.100.{client}");
+    let outcome = bench.send(&Shape::tcp(flags).arriving(at(&client, port), at(VIP, 80)));
+    assert_eq!(outcome.verdict, Xdp::Tx, "{outcome:?}");
+    outcome.frame[5].into()
+}
+
+fn templates(bench: &Bench) -> usize {
+    let flows = bench.plane.maps().flows.walk();
+    flows
+        .filter(|flow| flow.meta().kind == KIND_TEMPLATE)
+        .count()
+}
+
+fn resized(from: u32, to: u32) {
+    let Some(mut bench) = Bench::with_flows(from) else {
+        return;
+    };
+    let servers = [1, 2, 3].map(|last| NewServer::new(Forward::Direct, &format!("10.0.0.{last}")));
+    let (service, _) = bench.serve(Kind::Rr, (VIP, 80), &servers);
+    bench.service_row(service, |row| {
+        (row.template_ticks, row.template_scope) = (1_000_000, TEMPLATE_PORT);
+        (row.template_prefix4, row.template_prefix6) = (32, 128);
+    });
+    bench.plane.activate().unwrap();
+    let clients = 1..=30;
+    let chosen: Vec<u32> = clients
+        .clone()
+        .map(|client| went(&mut bench, client, 1000, SYN))
+        .collect();
+    bench.reopen(sizes(to));
+    bench.plane.activate().unwrap();
+    // Both tables are looked into: old flows, and new ones of remembered clients.
+    for (client, server) in clients.clone().zip(&chosen) {
+        assert_eq!(went(&mut bench, client, 1000, ACK), *server);
+        assert_eq!(went(&mut bench, client, 1001, SYN), *server);
+    }
+    bench.plane.migrate_flows().unwrap();
+    assert_eq!(templates(&bench), chosen.len());
+    sound(&bench.plane);
+    for (client, server) in clients.clone().zip(&chosen) {
+        assert_eq!(went(&mut bench, client, 1000, ACK), *server);
+        assert_eq!(went(&mut bench, client, 1001, ACK), *server);
+        assert_eq!(went(&mut bench, client, 1002, SYN), *server);
+    }
+    assert_eq!(templates(&bench), chosen.len(), "none was chosen anew");
+    sound(&bench.plane);
+}
+
+#[test]
+fn choices_move_to_a_bigger_table() {
+    resized(SMALL, LARGE);
+}
+
+#[test]
+fn choices_move_to_a_smaller_table() {
+    resized(LARGE, SMALL);
+}
