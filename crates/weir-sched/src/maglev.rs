@@ -10,7 +10,9 @@ use crate::availability::{Availability, Mode};
 use crate::hash::mix_64;
 
 /// Table sizes: primes, so that every skip visits every place.
-pub const SIZES: [u32; 9] = [251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521];
+pub const SIZES: [u32; 10] = [
+    251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131_071,
+];
 
 /// Places per server below which shares become coarse and removing a server moves many others' flows.
 const PLACES_PER_SERVER: usize = 100;
@@ -30,22 +32,31 @@ pub struct Entry {
     pub weight: u32,
 }
 
-/// The smallest size with a hundred places per server, or the largest there is.
+/// The smallest size with a hundred places per server, the last but one where there is none, and the last for more servers
+/// than that has places.
 #[must_use]
 pub fn size_for(servers: usize) -> u32 {
     let wanted = servers.saturating_mul(PLACES_PER_SERVER);
-    let [.., largest] = SIZES;
-    SIZES
+    let [usual @ .., largest] = SIZES;
+    let [.., most] = usual;
+    if servers > most as usize {
+        return largest;
+    }
+    usual
         .into_iter()
         .find(|&size| size as usize >= wanted)
-        .unwrap_or(largest)
+        .unwrap_or(most)
 }
 
 /// As [`size_for`], where only what finds no place in the flow table goes by the table: shares may be coarser, and ten
 /// thousand services have one each.
 #[must_use]
 pub fn spare_size_for(servers: usize) -> u32 {
-    size_for(servers.div_ceil(PLACES_PER_SERVER / SPARE_PLACES_PER_SERVER))
+    let size = size_for(servers.div_ceil(PLACES_PER_SERVER / SPARE_PLACES_PER_SERVER));
+    if servers > size as usize {
+        return size_for(servers);
+    }
+    size
 }
 
 /// A server while the table fills.
