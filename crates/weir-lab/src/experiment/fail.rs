@@ -92,10 +92,9 @@ fn scene(name: &str, options: &RunOptions) -> Result<Scene> {
     })
 }
 
-/// One run of `ab`, when it began and ended.
+/// One run of `ab`, and when it began.
 struct Slice {
     from: Instant,
-    to: Instant,
     outcome: ab::Outcome,
     requests: u32,
 }
@@ -109,10 +108,12 @@ impl Act {
         self.0.iter().map(|slice| slice.outcome.failed).sum()
     }
 
-    /// When the last slice with a failure ended, since `start`.
+    /// When the last slice with a failure began, since `start`. Its end tells less: one slow request prolongs it.
     fn last_failure(&self, start: Instant) -> Option<Duration> {
         let mut failing = self.0.iter().rev().filter(|it| it.outcome.failed > 0);
-        failing.next().map(|slice| slice.to - start)
+        failing
+            .next()
+            .map(|slice| slice.from.saturating_duration_since(start))
     }
 
     /// Requests that failed in slices that began later than `limit` after `start`.
@@ -296,7 +297,6 @@ impl<'a> Stage<'a> {
             let outcome = ab::run(&client, &load, SLICE_LIMIT)?;
             act.0.push(Slice {
                 from,
-                to: Instant::now(),
                 outcome,
                 requests: load.requests,
             });
@@ -359,11 +359,11 @@ fn report(experiment: &Experiment, scene: &Scene, story: &Story) -> Report {
             seconds(budget)
         ),
         format!(
-            "Stopped: {} requests failed, the last {}; Weir called the server down after {}.",
+            "Stopped: {} requests failed, the last ones {}; Weir called the server down after {}.",
             story.stopped.failed(),
             last.map_or_else(
                 || "never".to_owned(),
-                |last| format!("within {} of the stop", seconds(last))
+                |last| format!("in a slice that began {} after the stop", seconds(last))
             ),
             seconds(story.down_after)
         ),
@@ -381,7 +381,7 @@ fn report(experiment: &Experiment, scene: &Scene, story: &Story) -> Report {
     report.events = vec![event("requests may fail after the stop for", budget)];
     report
         .events
-        .extend(last.map(|last| event("the last failure after the stop", last)));
+        .extend(last.map(|last| event("the last slice with a failure began after the stop", last)));
     report.events.extend([
         event("down after the stop", story.down_after),
         event("up after the start", story.up_after),
@@ -429,7 +429,6 @@ mod tests {
         let start = Instant::now();
         let slice = |from: u64, failed: u64| Slice {
             from: start + Duration::from_millis(from),
-            to: start + Duration::from_millis(from + 100),
             outcome: ab::Outcome {
                 failed,
                 seconds: 0.1,
@@ -439,7 +438,7 @@ mod tests {
         };
         let act = Act(vec![slice(0, 20), slice(900, 3), slice(3000, 0)]);
         assert_eq!(act.failed(), 23);
-        assert_eq!(act.last_failure(start), Some(Duration::from_secs(1)));
+        assert_eq!(act.last_failure(start), Some(Duration::from_millis(900)));
         assert_eq!(act.failed_after(start, Duration::from_secs(1)), 0);
         assert_eq!(act.failed_after(start, Duration::from_millis(500)), 3);
         assert_eq!(act.row("x".into()).requests_per_second.round(), 500.0);
