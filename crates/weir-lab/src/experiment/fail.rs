@@ -26,8 +26,9 @@ const RISE: u32 = 2;
 const JITTER: u32 = 20;
 /// How long all is well before the server stops, and after it is out.
 const QUIET: Duration = Duration::from_secs(2);
-/// Requests of a slice, and how many at once.
-const SLICE: (u32, u32) = (200, 20);
+/// Requests of a slice, and how many at once. The client shall not come round to a port that it had when the server died:
+/// under `direct` that meets the dead server once more.
+const SLICE: (u32, u32) = (40, 8);
 /// A slice that takes longer is stuck.
 const SLICE_LIMIT: Duration = Duration::from_secs(60);
 
@@ -287,7 +288,8 @@ impl<'a> Stage<'a> {
             url: format!("http://{VIP}/{}", nginx::HELLO),
             requests: self.slice.0,
             concurrency: self.slice.1,
-            any_length: false,
+            // ab takes the first answer's length for the right one, also that of a refused request.
+            any_length: true,
             keep_alive: false,
             latency: false,
         };

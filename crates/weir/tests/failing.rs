@@ -1,0 +1,53 @@
+//! `weir lab run … --fail`: the story of a server that stops under load and comes back, as an operator would watch it.
+
+mod world;
+
+use std::process::Command;
+
+use world::privileged;
+
+fn story(experiment: &str, method: &str) {
+    if !privileged() {
+        return;
+    }
+    let report =
+        std::env::temp_dir().join(format!("weir-fail-{experiment}-{}", std::process::id()));
+    let output = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["lab", "run", experiment, "--fail", "--json", "--report"])
+        .arg(&report)
+        .output()
+        .expect("weir runs");
+    let _ = std::fs::remove_dir_all(&report);
+    // It fails by itself where a request failed that must not.
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{errors}");
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let rows = told["rows"].as_array().expect("rows");
+    let names: Vec<&str> = rows.iter().filter_map(|row| row["name"].as_str()).collect();
+    let wanted = ["before", "stopped", "back"].map(|act| format!("{method}/{act}"));
+    assert_eq!(names, wanted);
+    assert_eq!(
+        (&rows[0]["failed"], &rows[2]["failed"]),
+        (&0.into(), &0.into())
+    );
+    assert!(
+        rows[1]["failed"].as_u64() > Some(0),
+        "nobody noticed: {told:#}"
+    );
+    assert!(
+        told["events"]
+            .as_array()
+            .is_some_and(|events| events.len() == 4),
+        "{told:#}"
+    );
+}
+
+#[test]
+fn through_nat() {
+    story("small-box-nat", "nat");
+}
+
+#[test]
+fn by_direct_routing() {
+    story("clustered-rest", "direct");
+}
