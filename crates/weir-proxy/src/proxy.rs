@@ -69,7 +69,7 @@ struct Tables {
 #[derive(Debug)]
 pub struct Prepared {
     known: Known,
-    services: Vec<Arc<Service>>,
+    pub(crate) services: Vec<Arc<Service>>,
     weights: HashMap<ServerName, (u32, u32)>,
 }
 

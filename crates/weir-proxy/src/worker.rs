@@ -3,6 +3,8 @@
 
 mod fronts;
 mod handover;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,0 +1,90 @@
+//! A worker without its loop: what a defect in one connection's handling costs.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering::Relaxed;
+
+use rustix::event::{EventfdFlags, eventfd};
+use weir_model::{Desired, Pool, Proxy, ProxyProtocol, Route, RouteAction, RouteEdits, Source};
+
+use super::*;
+use crate::plan::Shared;
+
+/// A service that answers every request itself.
+fn answering() -> Arc<Service> {
+    let mut service = Proxy::new("s", ProxyProtocol::Http, "p");
+    service
+        .listen
+        .push("127.0.0.1:0".parse().expect("an address"));
+    service.routes.push(Route {
+        host: None,
+        path: None,
+        path_regex: None,
+        methods: Vec::new(),
+        headers: Vec::new(),
+        queries: Vec::new(),
+        cookies: Vec::new(),
+        sources: Vec::new(),
+        edits: RouteEdits::default(),
+        action: RouteAction::Answer {
+            status: 200,
+            body: "there".to_owned(),
+        },
+        source: Source::default(),
+    });
+    let desired = Desired {
+        pools: vec![Pool::new("p")],
+        proxies: vec![service],
+        ..Desired::default()
+    };
+    let prepared = crate::Proxy::new().prepare(&desired).expect("a socket");
+    Arc::clone(&prepared.services[0])
+}
+
+fn worker() -> Worker {
+    let wake = eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor");
+    let seed = Seed::new(0, Arc::<Shared>::default(), Arc::new(wake));
+    seed.expect("an epoll set").grow()
+}
+
+#[test]
+fn a_defect_costs_the_connection_that_met_it_and_no_other() {
+    let service = answering();
+    let local = local(Arc::clone(&service), Vec::new());
+    let mut worker = worker();
+    let connect = |worker: &mut Worker| {
+        let (theirs, ours) = UnixStream::pair().expect("two ends");
+        ours.set_nonblocking(true).expect("set");
+        service.clients.fetch_add(1, Relaxed);
+        let peer = "192.0.2.1:4711".parse().expect("an address");
+        let transport = Transport::plain(ours.into());
+        let session = Session::new(transport, peer, 80, Rc::clone(&local));
+        (theirs, worker.sessions.insert(session))
+    };
+    let (mut unlucky, broken) = connect(&mut worker);
+    let (mut other, stands) = connect(&mut worker);
+    worker.turn(broken, Session::begin);
+    worker.turn(stands, Session::begin);
+    // In the middle of its turn, with the worker's room in its hands.
+    worker.turn(broken, |_, _, cx| {
+        let _taken = std::mem::take(&mut cx.scratch);
+        cx.out.extend_from_slice(b"half an answer");
+        panic!("a defect")
+    });
+    assert!(worker.sessions.get(broken).is_none());
+    assert_eq!(unlucky.read(&mut [0u8; 1]).expect("an end"), 0);
+    assert_eq!(service.clients.load(Relaxed), 1);
+    other
+        .write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+        .expect("it is taken");
+    let session = worker.sessions.get_mut(stands).expect("it stands");
+    session.ready.readable = true;
+    worker.turn(stands, Session::drive);
+    let mut answer = [0u8; 1024];
+    let octets = other.read(&mut answer).expect("an answer");
+    let answer = String::from_utf8_lossy(&answer[..octets]).into_owned();
+    assert!(
+        answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nthere"),
+        "{answer}"
+    );
+}
