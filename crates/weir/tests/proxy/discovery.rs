@@ -154,6 +154,17 @@ fn servers_are_added_and_taken_out_ten_times_a_second_and_no_request_fails() {
         let answer = call(&seat, method, path, body);
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     };
+    // Alone first: under load it waits for a processor like everybody.
+    let mut alone = Vec::new();
+    for _ in 0..5 {
+        for (method, body) in [("PUT", r#"{"weight": 3}"#), ("DELETE", "")] {
+            let begun = Instant::now();
+            done(method, &path, body);
+            alone.push(begun.elapsed());
+        }
+    }
+    alone.sort_unstable();
+    println!("a change alone took {:?}", alone[alone.len() / 2]);
     let comers = Comers::start(seat.listen);
     let rounds = if std::env::var_os("WEIR_SOAK").is_some() {
         300

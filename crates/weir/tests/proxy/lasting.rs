@@ -97,7 +97,11 @@ impl Crowd {
             // Small stacks: there may be thousands.
             let builder = std::thread::Builder::new().stack_size(256 * 1024);
             let thread = builder.spawn(move || {
-                work(&mut Client::connect(to), &signs).map_err(|why| format!("{number}: {why}"))
+                let mut client = Client::connect(to);
+                // A busy machine is no broken connection.
+                let patience = Some(Duration::from_secs(60));
+                client.0.set_read_timeout(patience).expect("a timeout");
+                work(&mut client, &signs).map_err(|why| format!("{number}: {why}"))
             });
             thread.expect("a thread")
         };
