@@ -256,15 +256,17 @@ pub(crate) static NODE: Section = Section {
         Key::new(
             "max_servers",
             integer(Node::MAX_SERVERS),
-            Default("65536"),
-            "Servers over all pools and services made by ipvsadm.",
+            Default("16384"),
+            "Servers over all services, those made by ipvsadm included. Left out, it is also twice what the file needs, \
+             rounded up to a power of two. Memory is given back by `weir clean` only.",
             "max_servers = 1000",
         ),
         Key::new(
             "max_services",
             integer(Node::MAX_SERVICES),
-            Default("16384"),
-            "Services of this file and of ipvsadm.",
+            Default("4096"),
+            "Services of this file and of ipvsadm. Left out, it is also twice what the file has, rounded up to a power of \
+             two.",
             "max_services = 100",
         ),
         Key::new(

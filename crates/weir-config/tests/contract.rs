@@ -299,7 +299,11 @@ fn ten_thousand_services_are_read_in_one_go() {
             "]\ncheck = \"up\"\n[service.s{n}]\nlisten = [\"{vip}:80\"]\nforward = \"direct\"\npool = \"p{n}\"\n"
         ));
     }
-    let found = parse(&text, &HOST).unwrap_err();
+    let desired = parse(&text, &HOST).unwrap().desired;
+    let room = (desired.node.max_servers, desired.node.max_services);
+    assert_eq!(room, (262_144, 32_768));
+    let short = format!("[node]\nmax_servers = 99999\n{text}");
+    let found = parse(&short, &HOST).unwrap_err();
     assert_eq!(
         found.iter().map(|found| found.code).collect::<Vec<_>>(),
         [Code::OverLimit]

@@ -103,8 +103,8 @@ impl Default for Node {
             vip_interface: None,
             admin: None,
             max_flows: 1 << 20,
-            max_servers: 65_536,
-            max_services: 16_384,
+            max_servers: 16_384,
+            max_services: 4_096,
             syn_budget: 125_000,
             drain_timeout: Duration::from_secs(10),
         }

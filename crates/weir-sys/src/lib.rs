@@ -29,7 +29,7 @@ pub use channel::{Channel, FILES_MAX, MESSAGE_MAX, Message};
 pub use clock::{Clock, boot_id, now_ns};
 pub use cpu::{pin_thread, possible_cpus};
 pub use error::Error;
-pub use limit::{raise_memlock, raise_nofile};
+pub use limit::{raise_memlock, raise_nofile, trim_heap};
 pub use lock::LockFile;
 pub use mount::{Bpffs, MountView, bpffs_at, mount_bpffs};
 pub use netns::{Entered, NetNs, NetNsId};

@@ -1,4 +1,4 @@
-//! Process limits.
+//! Process limits, and memory that the process no longer needs.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -38,4 +38,14 @@ pub fn raise_memlock() -> Result<()> {
         maximum,
     };
     setrlimit(Resource::Memlock, most).map_err(|e| Error::call("setrlimit", "RLIMIT_MEMLOCK", e))
+}
+
+/// Gives freed memory back to the system, where the C library keeps it otherwise.
+#[allow(unsafe_code, reason = "malloc_trim(3)")]
+pub fn trim_heap() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: walks the allocator's own lists, under its own locks; any thread may call it.
+    unsafe {
+        libc::malloc_trim(0)
+    };
 }

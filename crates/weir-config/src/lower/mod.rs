@@ -23,6 +23,7 @@ pub(crate) use proxy::LoweredProxy;
 pub(crate) use route::LoweredRoute;
 pub(crate) use scheduler::ALIASES;
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use weir_model::{Ipvs, Node, Pool, Service, Timeouts, Tunnel, TunnelChecksum, TunnelKind};
@@ -138,7 +139,31 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
     for (entry, table) in named(sink, &view, "vrrp", &catalog::VRRP) {
         vrrp::vrrp(sink, entry, table);
     }
+    make_room(&mut lowered);
     lowered
+}
+
+/// Limits that the file does not name are no less than twice what it needs: all servers may be replaced in one reload.
+fn make_room(lowered: &mut Lowered) {
+    let pools = lowered.pools.iter();
+    let sizes: HashMap<&str, usize> = pools
+        .map(|pool| (pool.pool.name.as_str(), pool.servers.len() + 1))
+        .collect();
+    let used = lowered.services.iter();
+    let used = used.filter_map(|it| sizes.get(it.service.pool.as_str()));
+    let servers = used.sum::<usize>().max(sizes.values().sum());
+    let services = lowered.services.len();
+    let twice = |count: usize, (_, most): (u32, u32)| {
+        let count = u32::try_from(count).unwrap_or(most).min(most / 2);
+        (2 * count).next_power_of_two()
+    };
+    let node = &mut lowered.node;
+    if lowered.max_servers.is_none() {
+        node.max_servers = node.max_servers.max(twice(servers, Node::MAX_SERVERS));
+    }
+    if lowered.max_services.is_none() {
+        node.max_services = node.max_services.max(twice(services, Node::MAX_SERVICES));
+    }
 }
 
 /// The table of that key, and the span of the key.

@@ -48,7 +48,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_abi::Cursor;
 use weir_dataplane::migrate::Moved;
-use weir_dataplane::{Dataplane, Maps, OpenOptions, Opened, Sizes};
+use weir_dataplane::{Dataplane, Maps, OpenOptions, Opened, PinDir, Sizes, open_readonly};
 use weir_model::{Desired, Indexed, MAX_WEIGHT, Node, Timeouts};
 
 use weir_health::{Known, Outliers, Suspended};
@@ -152,7 +152,10 @@ impl Engine {
         let lost = known.is_none();
         let mut memory = known.unwrap_or_default();
         let mut network = Network::open()?;
-        let (plane, opened) = open_plane(paths.pin_dir.clone(), sizes(&configured.node))?;
+        let pinned = open_readonly(&PinDir::new(&paths.pin_dir)).ok();
+        let pinned = pinned.map(|plane| plane.sizes);
+        let wanted = sizes(&configured.node, pinned.as_ref());
+        let (plane, opened) = open_plane(paths.pin_dir.clone(), wanted)?;
         if opened == Opened::Fresh {
             memory.allocation = Allocation::default();
             memory.origin = Origin::default();
@@ -452,18 +455,23 @@ fn write_hops(maps: &Maps, id: u32, hops: &Hops) -> Result<bool> {
 fn open_plane(pin_dir: PathBuf, sizes: Sizes) -> Result<(Dataplane, Opened)> {
     // Kernels before 5.11 count maps against it; elsewhere it does no harm, and failing shows in what follows.
     let _ = weir_sys::raise_memlock();
-    Ok(Dataplane::open(&OpenOptions {
+    let opened = Dataplane::open(&OpenOptions {
         sizes,
         ..OpenOptions::new(pin_dir)
-    })?)
+    })?;
+    // Loading reads the kernel's types: megabytes that nobody needs again.
+    weir_sys::trim_heap();
+    Ok(opened)
 }
 
-/// How much the maps hold, from the limits of the configuration. A service's header and spread table begin with 67 elements,
+/// How much the maps hold, from the limits of the configuration; no less than `now`, whose rows may be in use. A service's header and spread table begin with 67 elements,
 /// and a server costs up to ten more; what is replaced and what replaces it are there together for a moment.
-fn sizes(node: &Node) -> Sizes {
+fn sizes(node: &Node, now: Option<&Sizes>) -> Sizes {
     let defaults = Sizes::default();
-    let services = node.max_services.saturating_add(1);
+    let (least_services, least_dests) = now.map_or((0, 0), |now| (now.services, now.dests));
+    let services = node.max_services.saturating_add(1).max(least_services);
     let dests = node.max_servers.saturating_add(1).min(weir_abi::DESTS_MAX);
+    let dests = dests.max(least_dests);
     Sizes {
         services,
         dests,

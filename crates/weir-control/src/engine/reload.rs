@@ -36,10 +36,11 @@ impl Engine {
     /// The same of both origins' parts together.
     pub(super) async fn apply_merged(&mut self, desired: Desired) -> Result<Applied> {
         let desired = Indexed::from(desired);
-        let replaced = if sizes(&desired.node) == *self.plane.sizes() {
+        let wanted = sizes(&desired.node, Some(self.plane.sizes()));
+        let replaced = if wanted == *self.plane.sizes() {
             None
         } else {
-            let (plane, _) = open_plane(self.pin_dir.clone(), sizes(&desired.node))?;
+            let (plane, _) = open_plane(self.pin_dir.clone(), wanted)?;
             Some(Replaced {
                 writer: Writer::adopting(plane.maps())?,
                 plane,

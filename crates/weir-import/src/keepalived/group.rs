@@ -23,7 +23,7 @@ pub(super) struct Block {
     pub(super) port: u16,
 }
 
-/// As many services as a configuration may have without raising `max_services`.
+/// As many services as one line may stand for.
 const MOST: u128 = 16_384;
 
 pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
