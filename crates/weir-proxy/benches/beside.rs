@@ -126,7 +126,7 @@ fn weir_on(name: &'static str, listen: &'static str, cpus: &str) -> Candidate {
 fn haproxy(directory: &Path) -> Candidate {
     let file = directory.join("haproxy.cfg");
     let text = format!(
-        "global\n nbthread 1\n maxconn 20000\n tune.bufsize 65536\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n \
+        "global\n nbthread 1\n maxconn 7000\n tune.bufsize 65536\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n \
          timeout connect 5s\n http-reuse always\n option splice-response\n option forwardfor\nfrontend f\n bind 127.0.0.1:17081\n \
          default_backend b\nbackend b\n server s {ORIGIN}\n"
     );
