@@ -218,6 +218,7 @@ enum weir_tunnel {
 #define WEIR_POLICY_EXPIRE     2 /* with WEIR_DEST_RESCHEDULE: the flow ends, and what may begin one chooses anew
 				  * (expire_nodest_conn) */
 #define WEIR_POLICY_SILENT     4 /* with WEIR_DEST_RESET: packets are dropped while the entry lives, as IPVS does */
+#define WEIR_POLICY_DOWN       8 /* its checks say that it is down: whoever begins anew is better off with another */
 
 /*
  * weir_dests: one row for a server in a service (IPVS's destination), index 0 unused; flow entries name it by 20 bits.

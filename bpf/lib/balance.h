@@ -69,7 +69,7 @@ __noinline int fragment_remember_reply(struct packet *p, __u32 dest_id, struct w
 
 /*
  * A SYN that meets an entry: the same flow again, a finished one whose port is used anew, one that its server never answered
- * and will not, or another flow's fingerprint.
+ * and will not, one whose server died under it, or another flow's fingerprint.
  */
 __noinline int syn_starts_anew(struct packet *p, struct flow *flow)
 {
@@ -91,7 +91,8 @@ __noinline int syn_starts_anew(struct packet *p, struct flow *flow)
 	dest = WEIR_LOOKUP(weir_dests, flow->dest);
 	if (!dest)
 		return 1;
-	if (state == WEIR_STATE_SYN_RECV && (dest->flags & SYN_GOES_ELSEWHERE) == WEIR_DEST_LIVE &&
+	if ((state == WEIR_STATE_SYN_RECV || dest->policy & WEIR_POLICY_DOWN) &&
+	    (dest->flags & SYN_GOES_ELSEWHERE) == WEIR_DEST_LIVE &&
 	    !(META_FLAGS(flow->meta) & WEIR_FLOW_TEMPLATE && dest->policy & WEIR_POLICY_PERSISTENT))
 		return 1;
 	/* ip_vs_core.c, ip_vs_in_hook and is_new_conn_expected: a persistent client's flow never does. */

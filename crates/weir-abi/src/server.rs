@@ -28,6 +28,8 @@ constants! {
     POLICY_EXPIRE: u8 = 2;
     /// [`Dest::policy`]: with [`DEST_RESET`]: packets are dropped while the entry lives.
     POLICY_SILENT: u8 = 4;
+    /// [`Dest::policy`]: its checks say that it is down.
+    POLICY_DOWN: u8 = 8;
     /// Bits of a flow entry's id that name the dest.
     DEST_BITS: u32 = 20;
     /// Dest ids are below this.

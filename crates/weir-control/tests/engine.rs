@@ -277,6 +277,30 @@ fn a_larger_flow_table_takes_the_flows_along() {
 }
 
 #[test]
+fn more_room_for_servers_keeps_what_services_of_one_pool_count_together() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("room");
+    topology.serve(VIP, PORT);
+    topology.run(async |paths| {
+        let mut wanted = desired(Forward::Direct, SchedulerKind::Wlc, &BOTH);
+        let mut second = wanted.services[0].clone();
+        second.name = "second".to_owned();
+        second.listen[0].ports = Ports::One(PORT + 1);
+        wanted.services.push(second);
+        let mut engine = Engine::open(paths, &wanted).await.unwrap();
+        let mut first = topology.connect(VIP, PORT);
+        let before = first.server();
+        wanted.node.max_servers *= 2;
+        engine.apply(&wanted).await.unwrap();
+        assert_eq!(first.server(), before);
+        let mut next = topology.connect(VIP, PORT);
+        assert_ne!(next.server(), before, "which has a connection already");
+    });
+}
+
+#[test]
 fn connections_that_begin_while_flows_move_live_on() {
     if !is_root() {
         return;

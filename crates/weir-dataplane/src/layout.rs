@@ -45,10 +45,10 @@ pub struct Sizes {
 impl Default for Sizes {
     fn default() -> Self {
         Self {
-            services: 16_384,
-            dests: 32_768,
-            pool_rows: 32_768,
-            elements: 524_288,
+            services: 4_097,
+            dests: 16_385,
+            pool_rows: 16_385,
+            elements: 450_638,
             flows: 1_048_576,
             vips: 16_384,
             listeners: 65_536,

@@ -193,7 +193,7 @@ fn a_reload_that_refuses_connections_refuses_none_when_it_is_protected() {
         let reload = || balancer.protected(&listen);
         let (failed, reloads) = balancer.under_load(host, &url, requests, reload);
         assert_eq!(failed, 0, "{url} from {host}, {reloads} reloads");
-        assert!(reloads > 2, "{reloads}");
+        assert!(reloads > 0, "{reloads}");
     }
     let sysctl = balancer
         .world

@@ -210,6 +210,7 @@ fn found(id: u32, dest: &Dest, weight: u32, now_ms: u64) -> DestSlot {
         weight,
         effective: weight,
         quiesced: false,
+        down: false,
         last_weight: weight,
         shared: None,
         removed: Some(Removal::Keep),

@@ -121,6 +121,9 @@ pub(super) struct DestSlot {
     /// Weight 0 is the configured one, or the operator's: persistent clients may still come.
     #[serde(default)]
     pub(super) quiesced: bool,
+    /// Its checks say so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) down: bool,
     /// The last effective weight above 0, which `mh` builds its table of.
     pub(super) last_weight: u32,
     /// Number of the row of counts shared by all services of the pool; `None` = its own counts.
@@ -255,6 +258,7 @@ struct Wanted<'a> {
     effective: u32,
     failed: Option<Removal>,
     quiesced: bool,
+    down: bool,
 }
 
 impl Allocation {
@@ -580,7 +584,7 @@ impl ServiceSlot {
         let dest = &mut self.dests[at];
         dest.name.clone_from(&wish.server.name);
         dest.weight = wish.server.weight;
-        dest.quiesced = wish.quiesced;
+        (dest.quiesced, dest.down) = (wish.quiesced, wish.down);
         if (dest.effective, dest.failed) == (wish.effective, wish.failed) {
             return;
         }
@@ -605,6 +609,7 @@ impl ServiceSlot {
                 weight: wish.server.weight,
                 effective: wish.effective,
                 quiesced: wish.quiesced,
+                down: wish.down,
                 last_weight: wish.effective,
                 failed: wish.failed,
                 since_ms: facts.now_ms,
@@ -665,6 +670,7 @@ impl DestSlot {
             weight: wish.server.weight,
             effective: wish.effective,
             quiesced: wish.quiesced,
+            down: wish.down,
             last_weight: wish.effective,
             shared: None,
             removed: None,
@@ -690,6 +696,7 @@ fn wanted<'a>(pool: &'a Pool, overrides: &Overrides, standings: &Standings) -> V
             sorry: false,
             effective: weighed.effective,
             failed: weighed.remove.then_some(pool.on_remove.into()),
+            down: weighed.effective == 0 && standings.is_down(&pool.name, &server.name),
             quiesced: match overrides.get(&pool.name, &server.name) {
                 None | Some(Override::Weight(_)) => weight(server) == 0,
                 Some(Override::Drain | Override::Maint) => false,
@@ -708,6 +715,7 @@ fn wanted<'a>(pool: &'a Pool, overrides: &Overrides, standings: &Standings) -> V
             },
             failed: None,
             quiesced: false,
+            down: false,
         });
     }
     wanted

@@ -4,8 +4,8 @@
 //! Pure, like [`mod@super::rows`], which puts the answers into the rows.
 
 use weir_abi::{
-    DEST_LIVE, DEST_RESCHEDULE, DEST_RESET, POLICY_EXPIRE, POLICY_PERSISTENT, POLICY_SILENT,
-    SETTINGS_CACHE_BYPASS, SETTINGS_EXPIRE_NODEST, SETTINGS_PROBES, SETTINGS_REUSE,
+    DEST_LIVE, DEST_RESCHEDULE, DEST_RESET, POLICY_DOWN, POLICY_EXPIRE, POLICY_PERSISTENT,
+    POLICY_SILENT, SETTINGS_CACHE_BYPASS, SETTINGS_EXPIRE_NODEST, SETTINGS_PROBES, SETTINGS_REUSE,
     SETTINGS_REUSE_FIN_WAIT, SETTINGS_SCHEDULE_ICMP, SETTINGS_SLOPPY_TCP, TEMPLATE_PORT,
     TEMPLATE_SERVICE, TEMPLATE_VIP, ticks_from,
 };
@@ -51,13 +51,13 @@ pub(super) fn template(service: &Service) -> Template {
 }
 
 /// `POLICY_*` of a server that is configured: persistent clients come to those of weight 0 too, not to those that an
-/// operator drains.
+/// operator drains, or that are down.
 pub(super) fn policy(dest: &DestSlot, ipvs: &Ipvs) -> u8 {
     let quiesced = dest.quiesced && !ipvs.expire_quiescent_template;
-    if dest.effective > 0 || quiesced {
-        POLICY_PERSISTENT
-    } else {
-        0
+    match dest {
+        DestSlot { down: true, .. } => POLICY_DOWN,
+        _ if dest.effective > 0 || quiesced => POLICY_PERSISTENT,
+        _ => 0,
     }
 }
 

@@ -7,21 +7,29 @@ use weir_abi::{
     EXTENT_PORT, EXTENT_REPAIR, VIP_ECHO, VIP_RANGES, VIP_SNAT,
 };
 use weir_model::{
-    Desired, Forward, Indexed, Listener, OnRemove, Pool, Ports, Protocol, Scheduler,
+    Desired, Forward, Indexed, Listener, Node, OnRemove, Pool, Ports, Protocol, Scheduler,
     SchedulerFlags, SchedulerKind, Server, Service, Snat,
 };
 use weir_sched::Cursor;
 
 use super::allocation::{Allocation, Facts, Released};
-use super::every_name;
 use super::overrides::{Override, Overrides};
 use super::policy::Removed;
 use super::rows::Surroundings;
 use super::standing::Standings;
 use super::sum::{Rows, rows};
+use super::{every_name, sizes};
 use crate::snapshot::Totals;
 
 const DEST_ROWS: u32 = 64;
+
+#[test]
+fn an_empty_configuration_has_the_data_planes_own_sizes() {
+    assert_eq!(
+        sizes(&Node::default(), None),
+        weir_dataplane::Sizes::default()
+    );
+}
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()

@@ -64,6 +64,9 @@ impl Director {
         let options = OpenOptions {
             sizes: Sizes {
                 flows: setup.places,
+                services: Sizes::default()
+                    .services
+                    .max(SERVICES.len() as u32 + 1 + setup.others),
                 dests: Sizes::default()
                     .dests
                     .max(OTHERS_FIRST_DEST + setup.others * OTHERS_SERVERS)

@@ -1,4 +1,4 @@
-//! What an empty director with the default sizes holds in kernel memory, as the kernel accounts it.
+//! What a director with an empty configuration holds in maps, as the kernel accounts it.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;

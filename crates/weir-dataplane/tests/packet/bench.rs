@@ -584,7 +584,12 @@ impl Bench {
     /// # Errors
     /// They differ: how, and over which packet.
     pub(crate) fn try_send(&mut self, frame: &[u8]) -> Result<Outcome, String> {
-        let earliest = ticks_of(now_ns(Clock::MonotonicCoarse).saturating_sub(TICK_LAG_NS));
+        // Budgets are of a tick: a packet that both sides give to another one of the two would be told apart much later.
+        let former = || ticks_of(now_ns(Clock::MonotonicCoarse).saturating_sub(TICK_LAG_NS));
+        while former() != tick() {
+            std::thread::yield_now();
+        }
+        let earliest = tick();
         let outcome = self.run(frame);
         let latest = tick();
         // The tick turned meanwhile, and nothing tells which of the two the programs read.

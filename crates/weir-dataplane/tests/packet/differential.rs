@@ -294,7 +294,8 @@ fn random_packets_have_the_models_fate() {
     agree(seed, count);
 }
 
-/// A stream that a tick once fell into, between the data plane's packet and the model's.
+/// A stream that was once reported to disagree. A tick may have fallen between the data plane's packet and the model's; nobody
+/// could make it happen again.
 #[test]
 fn a_stream_that_disagreed_agrees() {
     agree(2_500_838_058_190, 20_000);

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use weir_abi::{
-    BUCKET_SLOTS, DEST_LIVE, DEST_RESCHEDULE, DEST_STRICT, Entry, Forward, Reason, State,
+    BUCKET_SLOTS, DEST_LIVE, DEST_RESCHEDULE, DEST_STRICT, Entry, Forward, POLICY_DOWN, Reason,
+    State,
 };
 use weir_sched::Kind;
 
@@ -123,11 +124,26 @@ fn a_syn_begins_anew_only_after_the_end() {
 }
 
 #[test]
-fn a_syn_without_an_answer_leaves_a_server_that_takes_no_more() {
-    for (name, packets, strict, leaves) in [
-        ("half open", vec![SYN], false, true),
-        ("half open, as the kernel does", vec![SYN], true, false),
-        ("established", vec![SYN, ACK], false, false),
+fn a_syn_leaves_a_server_that_takes_no_more_where_nobody_is_cut_off() {
+    for (name, packets, strict, down, leaves) in [
+        ("half open", vec![SYN], false, false, true),
+        (
+            "half open, as the kernel does",
+            vec![SYN],
+            true,
+            false,
+            false,
+        ),
+        ("established", vec![SYN, ACK], false, false, false),
+        ("established, down", vec![SYN, ACK], false, true, true),
+        ("closing, down", vec![SYN, ACK, FIN], false, true, true),
+        (
+            "down, as the kernel does",
+            vec![SYN, ACK],
+            true,
+            true,
+            false,
+        ),
     ] {
         let Some(mut bench) = Bench::open() else {
             return;
@@ -140,6 +156,7 @@ fn a_syn_without_an_answer_leaves_a_server_that_takes_no_more() {
         bench.weigh(service, first, 0);
         bench.dest_row(first, |row| {
             row.flags |= if strict { DEST_STRICT } else { 0 };
+            row.policy = if down { POLICY_DOWN } else { row.policy };
         });
         assert_eq!(went(&mut bench, &tcp(1000, SYN)) != first, leaves, "{name}");
         bench.settle();

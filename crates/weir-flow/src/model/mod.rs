@@ -19,7 +19,7 @@ use std::collections::HashMap;
 
 use weir_abi::{
     Addr, DEST_LIVE, DEST_RESCHEDULE, DEST_RESET, DEST_STRICT, DEST_USABLE, HopParts, Live,
-    POLICY_EXPIRE, POLICY_PERSISTENT, POLICY_SILENT, Reason, SETTINGS_EXPIRE_NODEST,
+    POLICY_DOWN, POLICY_EXPIRE, POLICY_PERSISTENT, POLICY_SILENT, Reason, SETTINGS_EXPIRE_NODEST,
     SETTINGS_REUSE, SETTINGS_REUSE_FIN_WAIT, State, Traffic,
 };
 use weir_wire::{IpProtocol, TcpFlags};
@@ -319,7 +319,7 @@ impl<S: Scheduler> Model<S> {
             .get(&flow.dest)
             .map_or(0, |dest| dest.policy);
         let is_syn = job.layout.tcp_flags.contains(TcpFlags::SYN) && job.layout.protocol.0 == 6;
-        let goes_elsewhere = flow.state == State::SynRecv
+        let goes_elsewhere = (flow.state == State::SynRecv || policy & POLICY_DOWN != 0)
             && flags & (DEST_LIVE | DEST_USABLE | DEST_STRICT | DEST_RESET) == DEST_LIVE
             && !(flow.by_template && policy & POLICY_PERSISTENT != 0);
         let rebinds = is_syn && (self.begins_anew(flow) || goes_elsewhere);

@@ -37,7 +37,7 @@ fn name(body: &[u8]) -> String {
 
 /// Until `holds`, which is asked again and again.
 fn wait(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(30);
     while !holds() {
         assert!(Instant::now() < deadline, "{what}");
         std::thread::sleep(Duration::from_millis(20));
