@@ -343,26 +343,17 @@ fn play(seat: &Seat, stage: &Mutex<Stage>, scenario: &Scenario) -> Vec<String> {
 
 /// Plays every scenario of a text; how many there were.
 fn play_all(text: &str) -> usize {
-    let stage = Arc::new(Mutex::new(Stage::default()));
-    let server = serve(&stage);
-    let seat = Seat::start("http", &[server], "");
-    let mut given: Option<[String; 3]> = None;
+    let seat = Seat::start("http", &[super::free_address()], "");
     let mut wrong = Vec::new();
     let all = parse(text);
     for scenario in &all {
-        *stage.lock().expect("no panics") = Stage {
+        // A server each: what comes late of the scenario before is heard by nobody.
+        let stage = Arc::new(Mutex::new(Stage {
             scenario: scenario.clone(),
             ..Stage::default()
-        };
-        // Where connections are counted, none may wait.
-        let anew = |(word, _): &(String, Vec<u8>)| word == "connections";
-        let anew = scenario.probe.is_some() || scenario.expected.iter().any(anew);
-        if given.as_ref() != Some(&scenario.given) || anew {
-            // Once more by nothing: connections and states of the one before are nobody's.
-            seat.reload(&format!("[pool.none]\nservers = [\"{server}\"]\n[service.none]\nlisten = [\"{}\"]\nforward = \"proxy\"\nprotocol = \"tcp\"\npool = \"none\"\n", seat.listen));
-            seat.reload(&configuration(seat.listen, server, &scenario.given));
-            given = Some(scenario.given.clone());
-        }
+        }));
+        let server = serve(&stage);
+        seat.reload(&configuration(seat.listen, server, &scenario.given));
         let faults = play(&seat, &stage, scenario);
         wrong.extend(
             faults
