@@ -174,6 +174,15 @@ fn ok(body: &str) -> String {
     )
 }
 
+/// The next line; one that ends with the stream is none.
+fn line_of(reader: &mut impl BufRead) -> std::io::Result<String> {
+    let mut line = String::new();
+    match reader.read_line(&mut line)? {
+        0 => Err(std::io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(line),
+    }
+}
+
 /// Reads a request's body; how many octets of content it has.
 fn body(head: &str, reader: &mut impl BufRead) -> std::io::Result<u64> {
     let field = |name: &str| {
@@ -187,14 +196,12 @@ fn body(head: &str, reader: &mut impl BufRead) -> std::io::Result<u64> {
     if field("transfer-encoding").is_some() {
         let mut sum = 0;
         loop {
-            let mut line = String::new();
-            reader.read_line(&mut line)?;
+            let mut line = line_of(reader)?;
             let digits = line.split([';', '\r']).next().unwrap_or_default();
             let size = u64::from_str_radix(digits, 16).unwrap_or(0);
             if size == 0 {
                 while line != "\r\n" {
-                    line.clear();
-                    reader.read_line(&mut line)?;
+                    line = line_of(reader)?;
                 }
                 return Ok(sum);
             }
