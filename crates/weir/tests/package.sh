@@ -40,7 +40,7 @@ ipvsadm -A -t 10.9.0.101:80
 dpkg --install --force-depends /run/packages/weir_*.deb 2>&1 | grep "in charge"
 echo "kept: $(ipvsadm -Ln | grep -c 'TCP  10.9.0.10[01]:80')"
 kill $keeper
-wait $keeper || true
+wait $keeper
 trap - EXIT
 dpkg --remove --force-depends weir-ipvsadm weir >/dev/null 2>&1
 [ ! -e /usr/bin/weir ] && [ ! -e /usr/sbin/ipvsadm ] && echo "removed"
