@@ -101,6 +101,12 @@ fn run(arguments: &RunArguments) -> Result<ExitCode> {
     } else {
         print!("{}", table::render(&report));
     }
+    // The table has them too; a program that reads the JSON leaves the person before the terminal without.
+    if arguments.json {
+        for failure in &report.failures {
+            eprintln!("weir lab: {}: {}", failure.method, failure.error);
+        }
+    }
     if let Some(path) = &report.html {
         eprintln!("report: {}", path.display());
     }

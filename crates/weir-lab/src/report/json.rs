@@ -1,7 +1,7 @@
 //! The report for programs. The fields are part of the product's contract; charts and notes are for people and stay in
 //! the HTML file.
 
-use super::{Event, Report, Row};
+use super::{Event, Failure, Report, Row};
 
 #[derive(serde::Serialize)]
 struct Document<'a> {
@@ -9,6 +9,8 @@ struct Document<'a> {
     rows: &'a [Row],
     #[serde(skip_serializing_if = "<[Event]>::is_empty")]
     events: &'a [Event],
+    #[serde(skip_serializing_if = "<[Failure]>::is_empty")]
+    failures: &'a [Failure],
 }
 
 pub(super) fn render(report: &Report) -> String {
@@ -16,6 +18,7 @@ pub(super) fn render(report: &Report) -> String {
         experiment: &report.experiment,
         rows: &report.rows,
         events: &report.events,
+        failures: &report.failures,
     };
     // Only a map with keys that are not text, or a writer, could fail; there is neither.
     serde_json::to_string_pretty(&document).unwrap_or_default()

@@ -49,7 +49,7 @@ pub struct Event {
 }
 
 /// A method that could not be measured.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Failure {
     /// Its name.
     pub method: String,
