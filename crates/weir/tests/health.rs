@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use world::{Family, World, privileged, wait_for};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Servers in the order of `order`, checked as `check` says.
 fn config(order: &[usize], pool: &str, check: &str) -> String {

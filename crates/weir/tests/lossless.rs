@@ -250,7 +250,7 @@ fn two_directors_do_not_touch_each_other() {
         .output()
         .expect("weir runs");
     assert!(output.status.success());
-    wait_for("the first still balances", Duration::from_secs(5), || {
+    wait_for("the first still balances", Duration::from_secs(20), || {
         one.get(&url).is_ok()
     });
     assert_eq!(

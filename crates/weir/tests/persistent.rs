@@ -155,7 +155,7 @@ fn one_packet_services_choose_for_every_datagram() {
             let socket = UdpSocket::bind(any).expect("a socket");
             socket.connect(to).expect("a route");
             socket
-                .set_read_timeout(Some(Duration::from_secs(5)))
+                .set_read_timeout(Some(Duration::from_secs(20)))
                 .expect("a timeout");
             let mut from = Vec::new();
             let mut buffer = [0; 64];

@@ -124,7 +124,7 @@ fn routed_config(family: Family, forward: &str, server: usize) -> String {
 /// Sends until it is told that nobody is there any more; answers how.
 fn until_told(mut talk: impl FnMut() -> std::io::Result<()>) -> ErrorKind {
     let mut told = None;
-    wait_for("the client is told", Duration::from_secs(5), || {
+    wait_for("the client is told", Duration::from_secs(20), || {
         told = talk().err().map(|error| error.kind());
         told.is_some_and(|kind| kind != ErrorKind::WouldBlock)
     });
@@ -160,7 +160,7 @@ fn removed_behind_a_routed_vip(family: Family, forward: &str) {
         let mut tcp = TcpStream::connect((vip, 80)).expect("a connection");
         let udp = UdpSocket::bind((family.client(), 0)).expect("a socket");
         udp.connect((vip, 123)).expect("an address");
-        udp.set_read_timeout(Some(Duration::from_secs(5)))
+        udp.set_read_timeout(Some(Duration::from_secs(20)))
             .expect("a timeout");
         udp.send(b"what time is it").expect("sent");
         udp.recv(&mut [0; 64]).expect("an echo");

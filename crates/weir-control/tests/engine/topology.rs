@@ -19,7 +19,7 @@ use weir_sys::ethtool::Features;
 const BULK: usize = 50 << 20;
 
 /// How long anything may take before the test fails.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn is_root() -> bool {
     let root = weir_sys::Capabilities::effective()

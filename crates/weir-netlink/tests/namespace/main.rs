@@ -16,7 +16,7 @@ use rtnetlink::{Handle, LinkUnspec, LinkVeth};
 use weir_netlink::{Event, Netlink, Watch};
 use weir_sys::{Capabilities, Capability, NetNs};
 
-const DEADLINE: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A namespace with `a` and its peer `b`, both up; `b` is in the second namespace.
 struct Pair {

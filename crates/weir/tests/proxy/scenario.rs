@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use super::Seat;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default, Clone)]
 struct Answer {
