@@ -228,20 +228,20 @@ impl Verb {
     }
 }
 
-impl TunnelKind {
-    /// Its word about the options of tunnels.
-    pub(crate) const fn rule(self) -> Rule {
+impl Rule {
+    /// What a kind of tunnel says of the options of tunnels.
+    pub(crate) const fn of_tunnel(kind: TunnelKind) -> Self {
         const ABOUT: &[Opt] = &[TunnelPort, TunnelNoChecksum, TunnelChecksum, TunnelRemote];
-        let (needed, one_of): (&'static [Opt], &'static [Opt]) = match self {
-            Self::Ipip => (&[], &[]),
-            Self::Gue => (
+        let (needed, one_of): (&'static [Opt], &'static [Opt]) = match kind {
+            TunnelKind::Ipip => (&[], &[]),
+            TunnelKind::Gue => (
                 &[TunnelPort],
                 &[TunnelNoChecksum, TunnelChecksum, TunnelRemote],
             ),
-            Self::Gre => (&[], &[TunnelNoChecksum, TunnelChecksum]),
+            TunnelKind::Gre => (&[], &[TunnelNoChecksum, TunnelChecksum]),
         };
-        Rule {
-            name: self.as_str(),
+        Self {
+            name: kind.as_str(),
             what: "tunnel type",
             needed,
             one_of,

@@ -38,5 +38,6 @@ pub use table::{Edit, Errno, Refusal, Table, TableService};
 pub use usage::{usage, version};
 pub use value::{
     Forward, Mask, Persistence, Protocol, Server, ServerEdit, ServerKey, Service, ServiceKey,
-    SyncDaemon, Timeouts, Tunnel, TunnelKind,
+    SyncDaemon, Timeouts, Tunnel,
 };
+pub use weir_model::TunnelKind;

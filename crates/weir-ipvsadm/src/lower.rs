@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use weir_model::{
     Family, Listener, Mark, Persistence, Pool, Ports, Scheduler, SchedulerFlags, SchedulerKind,
-    Service, Tunnel, TunnelChecksum, TunnelKind,
+    Service, Tunnel, TunnelChecksum,
 };
 
 use crate::import::common_forward;
@@ -141,11 +141,7 @@ fn lower_server(entry: &TableService, server: &Server) -> weir_model::Server {
         Forward::L3dsr => weir_model::Forward::L3dsr,
     });
     lowered.tunnel = (server.forward == Forward::Tunnel).then_some(Tunnel {
-        kind: match server.tunnel.kind {
-            crate::TunnelKind::Ipip => TunnelKind::Ipip,
-            crate::TunnelKind::Gue => TunnelKind::Gue,
-            crate::TunnelKind::Gre => TunnelKind::Gre,
-        },
+        kind: server.tunnel.kind,
         port: match server.tunnel.port {
             0 => Tunnel::DEFAULT_PORT,
             port => port,

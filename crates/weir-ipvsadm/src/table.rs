@@ -256,7 +256,7 @@ pub(crate) const NO_SCHEDULER: &str = "none";
 
 /// IPVS's scheduler of that name, where this build has it.
 pub(crate) fn scheduler(name: &str) -> Option<SchedulerKind> {
-    let kind = SchedulerKind::from_name(name)?;
+    let kind: SchedulerKind = name.parse().ok()?;
     let own = matches!(
         kind,
         SchedulerKind::Maglev | SchedulerKind::P2c | SchedulerKind::LeastTime

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
+use weir_model::TunnelKind;
 
 /// Transport protocol of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -171,35 +172,6 @@ impl Forward {
             Self::Route => Some("-g"),
             Self::Tunnel => Some("-i"),
             Self::L3dsr => None,
-        }
-    }
-}
-
-/// Encapsulation.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum TunnelKind {
-    /// IP in IP.
-    #[default]
-    Ipip,
-    /// Generic UDP encapsulation.
-    Gue,
-    /// Generic routing encapsulation.
-    Gre,
-}
-
-impl TunnelKind {
-    /// Every kind.
-    pub const ALL: [Self; 3] = [Self::Ipip, Self::Gue, Self::Gre];
-
-    /// The word of `--tun-type`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ipip => "ipip",
-            Self::Gue => "gue",
-            Self::Gre => "gre",
         }
     }
 }

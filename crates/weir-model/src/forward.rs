@@ -5,6 +5,8 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 /// Forwarding method of a service, or of one server of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Forward {
@@ -83,6 +85,21 @@ impl TunnelKind {
 impl fmt::Display for TunnelKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+/// By name.
+impl Serialize for TunnelKind {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for TunnelKind {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(from)?;
+        let kind = Self::ALL.into_iter().find(|kind| kind.as_str() == name);
+        kind.ok_or_else(|| serde::de::Error::custom(format!("no tunnel is called {name:?}")))
     }
 }
 

@@ -47,6 +47,6 @@ pub use manners::{Coding, Compression, ErrorPage, Forwarded};
 pub use pattern::{PathRegex, PatternError};
 pub use proxy::{Network, Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts};
 pub use route::{HostPattern, Route, RouteAction, RouteEdits};
-pub use scheduler::{Scheduler, SchedulerFlags, SchedulerKind};
+pub use scheduler::{Scheduler, SchedulerFlags, SchedulerKind, UnknownScheduler};
 pub use sticky::{Sticky, StickyMode};
 pub use tls::{ClientAuth, ServerTls, ServiceTls, TlsVersion};

@@ -1,6 +1,7 @@
 //! Which scheduler a pool wants, by name and flags; how it chooses is `weir-sched`'s.
 
 use std::fmt;
+use std::str::FromStr;
 
 /// Scheduler by its canonical name (aliases are the configuration's matter).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -90,9 +91,12 @@ impl SchedulerKind {
         }
     }
 
-    /// The scheduler of that canonical name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
+    /// Whether the kernel's IPVS has it.
+    pub const fn is_ipvs(self) -> bool {
+        !matches!(
+            self,
+            Self::Maglev | Self::P2c | Self::LeastTime | Self::Hash
+        )
     }
 
     /// Whether a proxy service of this build can run it.
@@ -119,6 +123,28 @@ impl fmt::Display for SchedulerKind {
         f.write_str(self.as_str())
     }
 }
+
+/// By canonical name.
+impl FromStr for SchedulerKind {
+    type Err = UnknownScheduler;
+
+    fn from_str(name: &str) -> Result<Self, UnknownScheduler> {
+        let named = Self::ALL.into_iter().find(|kind| kind.as_str() == name);
+        named.ok_or(UnknownScheduler)
+    }
+}
+
+/// The name is no scheduler's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnknownScheduler;
+
+impl fmt::Display for UnknownScheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no scheduler has this name")
+    }
+}
+
+impl std::error::Error for UnknownScheduler {}
 
 /// Flags of `sh` and `mh`, written `sh-port`, `sh-fallback`, `mh-port`, `mh-fallback`; the other two are what the
 /// aliases `ip_hash` and `first` add.
@@ -193,9 +219,11 @@ mod tests {
     #[test]
     fn every_name_leads_back_to_its_scheduler() {
         for kind in SchedulerKind::ALL {
-            assert_eq!(SchedulerKind::from_name(kind.as_str()), Some(kind));
+            assert_eq!(kind.as_str().parse(), Ok(kind));
         }
-        assert_eq!(SchedulerKind::from_name("roundrobin"), None);
+        for name in ["", "RR", "roundrobin", "none", "wlc "] {
+            assert_eq!(name.parse::<SchedulerKind>(), Err(UnknownScheduler));
+        }
     }
 
     #[test]

@@ -7,7 +7,16 @@ use std::net::IpAddr;
 
 use crate::bound::Bound;
 use crate::load::{self, Rule};
-use crate::{Availability, Counts, Flags, Kind, Member, Mode, bucket, hash, maglev, mh};
+use crate::{Availability, Counts, Kind, Member, Mode, bucket, hash, maglev, mh};
+
+/// The flags of `sh` and `mh`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Flags {
+    /// `sh-fallback`, `mh-fallback`: probe on when the server found takes no new flow.
+    pub fallback: bool,
+    /// `sh-port`, `mh-port`: the source port is part of the key.
+    pub port: bool,
+}
 
 /// A service as far as a choice depends on it.
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +53,8 @@ pub struct Arrival {
 }
 
 impl Service<'_> {
-    /// [`Member::dest`] of the server for a new flow, or none; also none for a scheduler that keeps something between picks.
+    /// [`Member::dest`] of the server for a new flow, or none; also none for a scheduler that keeps something between picks
+    /// and for one of the proxy's alone.
     pub fn choose(
         &self,
         arrival: &Arrival,
@@ -64,6 +74,8 @@ impl Service<'_> {
             Kind::P2c => picked(load::p2c(self.members, counts, draw)),
             Kind::Dh | Kind::Sh | Kind::Mh | Kind::Maglev => self.by_hash(arrival, counts),
             Kind::Rr | Kind::Wrr | Kind::Lblc | Kind::Lblcr => None,
+            // Only the proxy measures times and reads requests.
+            Kind::LeastTime | Kind::Hash => None,
         }
     }
 

@@ -1,9 +1,9 @@
 //! Every scheduler as a pure function or a table builder.
 //!
 //! A scheduler answers one question: which of a service's servers takes the next flow. All of them read the same [`Member`]
-//! list in the kernel's order, and each belongs to one of five [`Method`]s, which is what the data plane needs to know:
+//! list in the kernel's order, and they choose in five ways, which is what the data plane needs to know:
 //!
-//! | method | schedulers | what a pick reads | module |
+//! | way | schedulers | what a pick reads | module |
 //! |---|---|---|---|
 //! | walk | `rr wrr` | the list and a cursor | [`table`] |
 //! | load | `lc wlc sed nq fo ovf twos`, Weir's own `p2c` | the list, live counters, random numbers for the last two | [`load`] |
@@ -18,14 +18,13 @@
 //! property tests hold the two together.
 //!
 //! What this crate refuses to do: read a clock, draw random numbers, count connections, or know how a table is laid out in a
-//! map. It sits at the bottom of the workspace and depends on no other crate of it.
+//! map. Of the other crates it knows weir-model's names alone.
 
 pub mod availability;
 pub mod bound;
 pub mod bucket;
 pub mod choice;
 pub mod hash;
-pub mod kind;
 pub mod load;
 pub mod locality;
 pub mod maglev;
@@ -35,9 +34,10 @@ pub mod table;
 pub mod tournament;
 
 pub use availability::{Availability, Mode};
-pub use kind::{Flags, Kind, Method};
+pub use choice::Flags;
 pub use load::Counts;
 pub use table::{Cursor, Start};
+pub use weir_model::SchedulerKind as Kind;
 
 /// One server of a service as the schedulers see it.
 ///
@@ -93,11 +93,5 @@ pub enum Error {
     TableSize {
         /// The size asked for.
         size: u32,
-    },
-    /// Not the name of a scheduler.
-    #[error("unknown scheduler `{name}`")]
-    UnknownScheduler {
-        /// The name as given.
-        name: String,
     },
 }

@@ -118,7 +118,7 @@ pub(super) fn key(sink: &mut Sink<'_>, entry: &Entry<'_>) -> HashKey {
 
 fn named(sink: &mut Sink<'_>, item: &Item<'_>, kind: &Kind) -> Option<Scheduler> {
     let word = word(sink, item, kind)?;
-    if let Some(kind) = SchedulerKind::from_name(word) {
+    if let Ok(kind) = word.parse::<SchedulerKind>() {
         return Some(Scheduler::new(kind));
     }
     let scheduler = ALIASES.iter().find(|alias| alias.name == word)?.scheduler();
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn no_alias_is_a_name_of_its_own() {
         for alias in &ALIASES {
-            assert_eq!(SchedulerKind::from_name(alias.name), None, "{}", alias.name);
+            assert!(alias.name.parse::<SchedulerKind>().is_err(), "{}", alias.name);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use weir_dataplane::real_server::{Mark, Ports, Prefix, Rules, TunnelSet, TunnelVip};
 use weir_model::{Forward, TunnelKind};
 
@@ -23,7 +23,6 @@ pub enum Role {
     /// Inside a tunnel.
     Tunnel {
         /// Which.
-        #[serde(serialize_with = "write_kind", deserialize_with = "read_kind")]
         tunnel: TunnelKind,
         /// GUE's UDP port, 0 for the others.
         port: u16,
@@ -52,19 +51,6 @@ impl fmt::Display for Role {
             Self::L3dsr { dscp } => write!(f, "l3dsr dscp {dscp}"),
         }
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-fn write_kind<S: Serializer>(kind: &TunnelKind, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(kind.as_str())
-}
-
-fn read_kind<'de, D: Deserializer<'de>>(from: D) -> Result<TunnelKind, D::Error> {
-    let name = String::deserialize(from)?;
-    let kind = TunnelKind::ALL
-        .into_iter()
-        .find(|kind| kind.as_str() == name);
-    kind.ok_or_else(|| serde::de::Error::custom(format!("no tunnel is called {name:?}")))
 }
 
 /// One VIP, some of its ports, one role.

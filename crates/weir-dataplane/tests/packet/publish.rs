@@ -213,6 +213,7 @@ fn number(kind: Kind) -> Scheduler {
         Kind::Lblcr => Scheduler::Lblcr,
         Kind::Maglev => Scheduler::Maglev,
         Kind::P2c => Scheduler::P2c,
+        Kind::LeastTime | Kind::Hash => unreachable!("the proxy's alone"),
     }
 }
 

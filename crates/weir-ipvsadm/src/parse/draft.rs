@@ -1,0 +1,273 @@
+//! A command line, option by option.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::Exit;
+use super::known::Tag;
+use super::word::{cut, group, leading_number, target, timeout};
+use crate::legality::{Given, Opt, Verb};
+use crate::text::{inet_aton, number};
+use crate::{
+    Forward, Mask, Names, Protocol, ServerKey, Service, SyncDaemon, Timeouts, Tunnel, TunnelKind,
+    usage, version,
+};
+
+/// A bare `-p`; the manual page says 300 (libipvs.h: IPVS_SVC_PERSISTENT_TIMEOUT).
+const PERSISTENT_TIMEOUT_S: u32 = 360;
+pub(super) const DEFAULT_SCHEDULER: &str = "wlc";
+/// Bytes of a scheduler's and an engine's name that the tool passes on.
+const NAME_BYTES: (usize, usize) = (15, 16);
+/// Bytes of scheduler flags that the tool looks at.
+const FLAGS_BYTES: usize = 127;
+
+/// A command line as far as it was read.
+#[derive(Debug)]
+pub(super) struct Draft {
+    pub(super) verb: Verb,
+    pub(super) daemon: SyncDaemon,
+    pub(super) given: Given,
+    pub(super) protocol: Option<Protocol>,
+    pub(super) address: Option<IpAddr>,
+    pub(super) port: u16,
+    pub(super) mark: u32,
+    pub(super) v6: bool,
+    pub(super) mask: Mask,
+    pub(super) scheduler: String,
+    pub(super) flags_text: String,
+    pub(super) flags: u8,
+    pub(super) persistent_s: u32,
+    pub(super) engine: String,
+    pub(super) server: ServerKey,
+    pub(super) forward: Forward,
+    pub(super) weight: u32,
+    pub(super) upper: u32,
+    pub(super) lower: u32,
+    pub(super) tunnel: Tunnel,
+    pub(super) timeouts: Timeouts,
+}
+
+impl Draft {
+    pub(super) fn new(program: &str, tag: Tag, argument: Option<&str>) -> Result<Self, Exit> {
+        let daemon = |mistake: &str| match argument {
+            Some("master") => Ok(SyncDaemon::Master),
+            Some("backup") => Ok(SyncDaemon::Backup),
+            _ => Err(Exit::fail(mistake)),
+        };
+        let (verb, daemon) = match tag {
+            Tag::Verb(verb) => (verb, SyncDaemon::Master),
+            Tag::StartDaemon => (
+                Verb::StartDaemon,
+                daemon("illegal start-daemon parameter specified")?,
+            ),
+            Tag::StopDaemon => (Verb::StopDaemon, daemon("illegal start_daemon specified")?),
+            Tag::Help => return Err(Exit::output(usage(program))),
+            Tag::Version => return Err(Exit::output(version())),
+            _ => return Err(Exit::try_help(program)),
+        };
+        Ok(Self {
+            verb,
+            daemon,
+            given: Given::default(),
+            protocol: None,
+            address: None,
+            port: 0,
+            mark: 0,
+            v6: false,
+            mask: Mask::V4(u32::MAX),
+            scheduler: String::new(),
+            flags_text: String::new(),
+            flags: 0,
+            persistent_s: 0,
+            engine: String::new(),
+            server: ServerKey {
+                address: Ipv4Addr::UNSPECIFIED.into(),
+                port: 0,
+            },
+            forward: Forward::Route,
+            weight: 1,
+            upper: 0,
+            lower: 0,
+            tunnel: Tunnel::default(),
+            timeouts: Timeouts::default(),
+        })
+    }
+
+    pub(super) fn enter(
+        &mut self,
+        tag: Tag,
+        argument: Option<&str>,
+        word: &str,
+        names: &dyn Names,
+    ) -> Result<(), Exit> {
+        let text = argument.unwrap_or_default();
+        match tag {
+            Tag::Service(protocol) => {
+                self.given.set(Opt::Service)?;
+                self.protocol = Some(protocol);
+                let target = target(text, self.protocol, names);
+                let target = target
+                    .ok_or_else(|| Exit::fail("illegal virtual server address[:port] specified"))?;
+                self.address = Some(target.address);
+                self.port = target.port.unwrap_or(0);
+                self.v6 = target.address.is_ipv6();
+                if self.v6 {
+                    self.mask = Mask::V6(128);
+                }
+            }
+            Tag::Mark => {
+                self.given.set(Opt::Service)?;
+                let mark = number(text, 1, u32::MAX.into());
+                self.mark = mark
+                    .ok_or_else(|| Exit::fail(format!("invalid fwmark value `{text}' specified")))?
+                    as u32;
+                self.protocol = Some(Protocol::Tcp);
+            }
+            Tag::V6 if self.mark == 0 => return Err(Exit::fail("-6 used before -f\n")),
+            Tag::V6 => {
+                self.v6 = true;
+                self.mask = Mask::V6(128);
+            }
+            Tag::Forward(forward) => {
+                self.given.set(Opt::Forward)?;
+                self.forward = forward;
+            }
+            Tag::Sort => {}
+            Tag::Option(option) => {
+                self.given.set(option)?;
+                self.option(option, argument, names)?;
+            }
+            Tag::Verb(_) | Tag::StartDaemon | Tag::StopDaemon | Tag::Help | Tag::Version => {
+                return Err(Exit::fail(format!("invalid option `{word}'")));
+            }
+        }
+        Ok(())
+    }
+
+    fn option(
+        &mut self,
+        option: Opt,
+        argument: Option<&str>,
+        names: &dyn Names,
+    ) -> Result<(), Exit> {
+        let text = argument.unwrap_or_default();
+        let within = |least, most, what: &str| {
+            number(text, least, most).ok_or_else(|| Exit::fail(format!("illegal {what} specified")))
+        };
+        let count = i64::from(i32::MAX);
+        match option {
+            Opt::Scheduler => self.scheduler = cut(text, NAME_BYTES.0).to_owned(),
+            Opt::Persistent => {
+                self.persistent_s = match argument {
+                    Some(text) => timeout(text, 1)?,
+                    None => PERSISTENT_TIMEOUT_S,
+                }
+            }
+            Opt::Netmask => self.mask = self.netmask(text, names)?,
+            Opt::Server => self.server = self.real_server(text, names)?,
+            Opt::Weight => {
+                self.weight = within(0, weir_model::MAX_WEIGHT.into(), "weight")? as u32;
+            }
+            Opt::Upper => self.upper = within(0, count, "u_threshold")? as u32,
+            Opt::Lower => self.lower = within(0, count, "l_threshold")? as u32,
+            Opt::SyncId => drop(within(0, 255, "syncid")?),
+            Opt::Engine => self.engine = cut(text, NAME_BYTES.1).to_owned(),
+            Opt::SchedulerFlags => self.flags_text = cut(text, FLAGS_BYTES).to_owned(),
+            Opt::Group => group(text)?,
+            Opt::Port => drop(within(1, 65_535, "mcast-port")?),
+            Opt::Ttl => drop(within(1, 255, "mcast-ttl")?),
+            Opt::MaxLen => drop(within(1, 65_535 - 20 - 8, "sync-maxlen")?),
+            Opt::TunnelType => {
+                let kind = TunnelKind::ALL
+                    .into_iter()
+                    .find(|kind| kind.as_str() == text);
+                self.tunnel.kind =
+                    kind.ok_or_else(|| Exit::fail("illegal tunnel type specified"))?;
+            }
+            Opt::TunnelPort => self.tunnel.port = within(1, 65_535, "tunnel port")? as u16,
+            Opt::TunnelChecksum => self.tunnel.checksum |= 1,
+            Opt::TunnelRemote => self.tunnel.checksum |= 2,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn netmask(&self, text: &str, names: &dyn Names) -> Result<Mask, Exit> {
+        if self.v6 {
+            let length = leading_number(text);
+            return match u8::try_from(length) {
+                Ok(length @ 1..=128) => Ok(Mask::V6(length)),
+                _ => Err(Exit::fail("illegal ipv6 netmask specified")),
+            };
+        }
+        let mask = inet_aton(text).or_else(|| names.address(text));
+        mask.map(|mask| Mask::V4(mask.into()))
+            .ok_or_else(|| Exit::fail("illegal virtual server persistent mask specified"))
+    }
+
+    fn real_server(&self, text: &str, names: &dyn Names) -> Result<ServerKey, Exit> {
+        let target = target(text, self.protocol, names)
+            .ok_or_else(|| Exit::fail("illegal real server address[:port] specified"))?;
+        Ok(ServerKey {
+            address: target.address,
+            port: target.port.unwrap_or(self.port),
+        })
+    }
+
+    /// The values of `--set`.
+    pub(super) fn positional<'a>(
+        &mut self,
+        others: &mut impl Iterator<Item = &'a str>,
+    ) -> Result<(), Exit> {
+        if self.verb != Verb::Set {
+            return Ok(());
+        }
+        let (Some(tcp), Some(tcp_fin), Some(udp)) = (others.next(), others.next(), others.next())
+        else {
+            return Err(Exit::fail("--set option requires 3 timeout values"));
+        };
+        self.timeouts = Timeouts {
+            tcp_s: timeout(tcp, 0)?,
+            tcp_fin_s: timeout(tcp_fin, 0)?,
+            udp_s: timeout(udp, 0)?,
+        };
+        Ok(())
+    }
+
+    pub(super) fn scheduler_flags(&mut self) -> Result<(), Exit> {
+        if self.flags_text.is_empty() {
+            return Ok(());
+        }
+        let scheduler = match self.scheduler.as_str() {
+            "" => DEFAULT_SCHEDULER,
+            name => name,
+        };
+        let mut words = self
+            .flags_text
+            .split(',')
+            .filter(|word| !word.is_empty())
+            .peekable();
+        if words.peek().is_none() {
+            return Err(Exit::fail(format!(
+                "invalid scheduler flag `{}'",
+                self.flags_text
+            )));
+        }
+        for word in words {
+            let (bit, only) = match word {
+                "flag-1" => (Service::FLAG_1, None),
+                "flag-2" => (Service::FLAG_2, None),
+                "flag-3" => (Service::FLAG_3, None),
+                "sh-fallback" => (Service::FLAG_1, Some("sh")),
+                "sh-port" => (Service::FLAG_2, Some("sh")),
+                "mh-fallback" => (Service::FLAG_1, Some("mh")),
+                "mh-port" => (Service::FLAG_2, Some("mh")),
+                _ => return Err(Exit::fail(format!("invalid scheduler flag `{word}'"))),
+            };
+            if only.is_some_and(|only| only != scheduler) {
+                return Err(Exit::fail(format!("incompatible scheduler flag `{word}'")));
+            }
+            self.flags |= bit;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,88 @@
+//! What single words of a command line say: addresses, ports, times.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::Exit;
+use crate::text::{inet_aton, number};
+use crate::{Names, Protocol};
+
+/// The longest persistence and timeout, seconds.
+const MAX_TIMEOUT_S: i64 = 31 * 86_400;
+
+/// An address as `-t`, `-u` and `-r` take it.
+pub(super) struct Target {
+    pub(super) address: IpAddr,
+    pub(super) port: Option<u16>,
+}
+
+pub(super) fn timeout(text: &str, least: i64) -> Result<u32, Exit> {
+    number(text, least, MAX_TIMEOUT_S)
+        .map(|seconds| seconds as u32)
+        .ok_or_else(|| Exit::fail(format!("invalid timeout value `{text}' specified")))
+}
+
+/// `host[:port]` or `[v6]:port`; brackets around IPv4 are taken, and the port behind them is not.
+pub(super) fn target(text: &str, protocol: Option<Protocol>, names: &dyn Names) -> Option<Target> {
+    if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let (inside, behind) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (inside, behind) = rest.split_once(']')?;
+            (inside, Some(behind.strip_prefix(':')?))
+        }
+        None => (text, None),
+    };
+    let (address, port) = match inside.parse::<Ipv6Addr>() {
+        Ok(v6) => (IpAddr::V6(v6), behind),
+        Err(_) => {
+            let (host, port) = match inside.rsplit_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (inside, None),
+            };
+            let v4 = inet_aton(host).or_else(|| names.address(host))?;
+            (IpAddr::V4(v4), port)
+        }
+    };
+    let port = match port {
+        Some(text) => Some(port_number(text, protocol, names)?),
+        None => None,
+    };
+    Some(Target { address, port })
+}
+
+fn port_number(text: &str, protocol: Option<Protocol>, names: &dyn Names) -> Option<u16> {
+    match number(text, 0, 65_535) {
+        Some(port) => u16::try_from(port).ok(),
+        None => names.port(text, protocol?),
+    }
+}
+
+pub(super) fn group(text: &str) -> Result<(), Exit> {
+    let (family, known) = if text.contains(':') {
+        let group = text.parse::<Ipv6Addr>();
+        ("IPv6", group.is_ok_and(|group| group.is_multicast()))
+    } else {
+        let group = text.parse::<Ipv4Addr>();
+        ("IPv4", group.is_ok_and(|group| group.is_multicast()))
+    };
+    if known {
+        return Ok(());
+    }
+    Err(Exit::fail(format!("invalid {family} mcast-group `{text}'")))
+}
+
+/// What atoi(3) makes of it: digits up to the first other character.
+pub(super) fn leading_number(text: &str) -> i64 {
+    let text = text.trim_start();
+    let end = text
+        .char_indices()
+        .find(|(at, c)| !(c.is_ascii_digit() || *at == 0 && matches!(c, '+' | '-')))
+        .map_or(text.len(), |(at, _)| at);
+    text[..end].parse().unwrap_or(0)
+}
+
+/// At most so many bytes, on a character's boundary.
+pub(super) fn cut(text: &str, bytes: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes)]
+}
