@@ -5,13 +5,16 @@
 //!
 //! [`Source`]: crate::Source
 
+mod global;
+mod pool;
 mod proxy;
+mod service;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::time::Duration;
 
-use crate::{Check, Desired, Ipvs, Node, Pool, Scheduler, Server, Service, Timeouts};
+use crate::Desired;
 
 /// One key that changed, with both values as the operator would write them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -152,177 +155,97 @@ impl fmt::Display for Change {
 /// Linear in the number of pools, servers and services; empty when nothing differs.
 pub fn diff(old: &Desired, new: &Desired) -> Vec<Change> {
     let mut changes = Vec::new();
-    let edits = node_edits(&old.node, &new.node);
+    let edits = global::node(&old.node, &new.node);
     if !edits.is_empty() {
         changes.push(Change::Node(edits));
     }
-    let edits = timeouts_edits(&old.timeouts, &new.timeouts);
+    let edits = global::timeouts(&old.timeouts, &new.timeouts);
     if !edits.is_empty() {
         changes.push(Change::Timeouts(edits));
     }
-    let edits = ipvs_edits(&old.ipvs, &new.ipvs);
+    let edits = global::ipvs(&old.ipvs, &new.ipvs);
     if !edits.is_empty() {
         changes.push(Change::Ipvs(edits));
     }
-    diff_pools(&old.pools, &new.pools, &mut changes);
-    diff_services(&old.services, &new.services, &mut changes);
+    pool::diff(&old.pools, &new.pools, &mut changes);
+    service::diff(&old.services, &new.services, &mut changes);
     proxy::diff(&old.proxies, &new.proxies, &mut changes);
     changes
 }
 
-/// Whether both have the same names at the same places: then none has to be looked up.
-fn in_step<T>(old: &[T], new: &[T], name: impl Fn(&T) -> &str) -> bool {
-    old.len() == new.len() && old.iter().zip(new).all(|(old, new)| name(old) == name(new))
+/// A thing of two lists, by its name.
+enum Met<'a, T> {
+    Gone(&'a T),
+    Stays {
+        before: &'a T,
+        now: &'a T,
+        /// Its place in the new list.
+        at: usize,
+    },
+    New(&'a T),
 }
 
-fn diff_pools(old: &[Pool], new: &[Pool], changes: &mut Vec<Change>) {
-    if in_step(old, new, |pool| &pool.name) {
-        for (pool, now) in old.iter().zip(new) {
-            changed_pool(pool, now, changes);
+/// Hands out the things of the old list in its order, then the new ones in theirs.
+fn meet<'a, T>(
+    old: &'a [T],
+    new: &'a [T],
+    name: impl Fn(&T) -> &str,
+    mut each: impl FnMut(Met<'a, T>),
+) {
+    // The same names at the same places: then none has to be looked up.
+    let in_step =
+        old.len() == new.len() && old.iter().zip(new).all(|(old, new)| name(old) == name(new));
+    if in_step {
+        for (at, (before, now)) in old.iter().zip(new).enumerate() {
+            each(Met::Stays { before, now, at });
         }
         return;
     }
-    let after: HashMap<&str, &Pool> = new.iter().map(|pool| (pool.name.as_str(), pool)).collect();
-    let before: HashSet<&str> = old.iter().map(|pool| pool.name.as_str()).collect();
-    for pool in old {
-        match after.get(pool.name.as_str()) {
-            None => changes.push(Change::PoolRemoved {
-                pool: pool.name.clone(),
-                servers: pool.servers.len(),
-            }),
-            Some(now) => changed_pool(pool, now, changes),
-        }
-    }
-    for pool in new
-        .iter()
-        .filter(|pool| !before.contains(pool.name.as_str()))
-    {
-        changes.push(Change::PoolAdded {
-            pool: pool.name.clone(),
-            servers: pool.servers.len(),
+    let after: HashMap<&str, usize> = new.iter().map(&name).zip(0..).collect();
+    let before: HashSet<&str> = old.iter().map(&name).collect();
+    for thing in old {
+        each(match after.get(name(thing)) {
+            None => Met::Gone(thing),
+            Some(&at) => Met::Stays {
+                before: thing,
+                now: &new[at],
+                at,
+            },
         });
+    }
+    for thing in new.iter().filter(|thing| !before.contains(name(thing))) {
+        each(Met::New(thing));
     }
 }
 
-fn changed_pool(before: &Pool, now: &Pool, changes: &mut Vec<Change>) {
-    let edits = pool_edits(before, now);
-    if !edits.is_empty() {
-        changes.push(Change::PoolChanged {
-            pool: before.name.clone(),
-            edits,
-        });
-    }
-    diff_servers(before, now, changes);
-}
-
-fn diff_servers(old: &Pool, new: &Pool, changes: &mut Vec<Change>) {
-    let pool = &old.name;
-    if in_step(&old.servers, &new.servers, |server| &server.name) {
-        for (before, now) in old.servers.iter().zip(&new.servers) {
-            changed_server(pool, before, now, changes);
-        }
-        return;
-    }
-    let after: HashMap<&str, &Server> = new
-        .servers
-        .iter()
-        .map(|server| (server.name.as_str(), server))
-        .collect();
-    let before: HashSet<&str> = old
-        .servers
-        .iter()
-        .map(|server| server.name.as_str())
-        .collect();
-    for server in &old.servers {
-        match after.get(server.name.as_str()) {
-            None => changes.push(Change::ServerRemoved {
-                pool: pool.clone(),
-                server: server.name.clone(),
-            }),
-            Some(now) => changed_server(pool, server, now, changes),
-        }
-    }
-    for server in new
-        .servers
-        .iter()
-        .filter(|server| !before.contains(server.name.as_str()))
-    {
-        let (server, weight) = (server.name.clone(), server.weight);
-        changes.push(Change::ServerAdded {
-            pool: pool.clone(),
-            server,
-            weight,
-        });
-    }
-    let stays_old = old
-        .servers
-        .iter()
-        .map(|server| &server.name)
-        .filter(|name| after.contains_key(name.as_str()));
-    let stays_new = new
-        .servers
-        .iter()
-        .map(|server| &server.name)
-        .filter(|name| before.contains(name.as_str()));
-    if !stays_old.eq(stays_new) {
-        changes.push(Change::ServersReordered { pool: pool.clone() });
-    }
-}
-
-fn changed_server(pool: &str, before: &Server, now: &Server, changes: &mut Vec<Change>) {
-    let edits = server_edits(before, now);
-    if !edits.is_empty() {
-        changes.push(Change::ServerChanged {
-            pool: pool.to_owned(),
-            server: before.name.clone(),
-            edits,
-        });
-    }
-}
-
-fn diff_services(old: &[Service], new: &[Service], changes: &mut Vec<Change>) {
-    if in_step(old, new, |service| &service.name) {
-        for (service, now) in old.iter().zip(new) {
-            changed_service(service, now, changes);
-        }
-        return;
-    }
-    let after: HashMap<&str, &Service> = new
-        .iter()
-        .map(|service| (service.name.as_str(), service))
-        .collect();
-    let before: HashSet<&str> = old.iter().map(|service| service.name.as_str()).collect();
-    for service in old {
-        match after.get(service.name.as_str()) {
-            None => {
-                let summary = summary(service);
-                changes.push(Change::ServiceRemoved {
-                    service: service.name.clone(),
-                    summary,
+/// Differences of services of either kind, which are told alike.
+fn diff_services<T>(
+    old: &[T],
+    new: &[T],
+    name: impl Fn(&T) -> &str,
+    summary: impl Fn(&T) -> String,
+    edits: impl Fn(&T, &T) -> Vec<Edit>,
+    changes: &mut Vec<Change>,
+) {
+    meet(old, new, &name, |met| match met {
+        Met::Gone(service) => changes.push(Change::ServiceRemoved {
+            service: name(service).to_owned(),
+            summary: summary(service),
+        }),
+        Met::Stays { before, now, .. } => {
+            let edits = edits(before, now);
+            if !edits.is_empty() {
+                changes.push(Change::ServiceChanged {
+                    service: name(before).to_owned(),
+                    edits,
                 });
             }
-            Some(now) => changed_service(service, now, changes),
         }
-    }
-    for service in new
-        .iter()
-        .filter(|service| !before.contains(service.name.as_str()))
-    {
-        changes.push(Change::ServiceAdded {
-            service: service.name.clone(),
+        Met::New(service) => changes.push(Change::ServiceAdded {
+            service: name(service).to_owned(),
             summary: summary(service),
-        });
-    }
-}
-
-fn changed_service(before: &Service, now: &Service, changes: &mut Vec<Change>) {
-    let edits = service_edits(before, now);
-    if !edits.is_empty() {
-        changes.push(Change::ServiceChanged {
-            service: before.name.clone(),
-            edits,
-        });
-    }
+        }),
+    });
 }
 
 /// Collects the keys whose values differ; values are formatted only then.
@@ -347,240 +270,6 @@ impl Edits {
     }
 }
 
-fn node_edits(old: &Node, new: &Node) -> Vec<Edit> {
-    Edits(Vec::new())
-        .compare(
-            "interfaces",
-            &old.interfaces,
-            &new.interfaces,
-            |names| match names {
-                Some(names) => names.join(", "),
-                None => "from the routes".to_owned(),
-            },
-        )
-        .compare(
-            "vip_interface",
-            &old.vip_interface,
-            &new.vip_interface,
-            |name| or_none(name.as_ref()),
-        )
-        .compare("admin", &old.admin, &new.admin, |admin| {
-            or_none(admin.as_ref())
-        })
-        .compare("max_flows", old.max_flows, new.max_flows, u32::to_string)
-        .compare(
-            "max_servers",
-            old.max_servers,
-            new.max_servers,
-            u32::to_string,
-        )
-        .compare(
-            "max_services",
-            old.max_services,
-            new.max_services,
-            u32::to_string,
-        )
-        .compare("syn_budget", old.syn_budget, new.syn_budget, u32::to_string)
-        .compare(
-            "drain_timeout",
-            old.drain_timeout,
-            new.drain_timeout,
-            duration,
-        )
-        .0
-}
-
-fn timeouts_edits(old: &Timeouts, new: &Timeouts) -> Vec<Edit> {
-    Edits(Vec::new())
-        .compare("tcp", old.tcp, new.tcp, duration)
-        .compare("tcp_fin", old.tcp_fin, new.tcp_fin, duration)
-        .compare("udp", old.udp, new.udp, duration)
-        .0
-}
-
-fn ipvs_edits(old: &Ipvs, new: &Ipvs) -> Vec<Edit> {
-    let number = |on: &bool| u8::from(*on).to_string();
-    let seconds = |value: &Duration| value.as_secs().to_string();
-    Edits(Vec::new())
-        .compare(
-            "expire_nodest_conn",
-            old.expire_nodest_conn,
-            new.expire_nodest_conn,
-            number,
-        )
-        .compare(
-            "expire_quiescent_template",
-            old.expire_quiescent_template,
-            new.expire_quiescent_template,
-            number,
-        )
-        .compare(
-            "conn_reuse_mode",
-            old.conn_reuse_mode,
-            new.conn_reuse_mode,
-            u8::to_string,
-        )
-        .compare("sloppy_tcp", old.sloppy_tcp, new.sloppy_tcp, number)
-        .compare("drop_entry", old.drop_entry, new.drop_entry, u8::to_string)
-        .compare("amemthresh", old.amemthresh, new.amemthresh, u32::to_string)
-        .compare(
-            "schedule_icmp",
-            old.schedule_icmp,
-            new.schedule_icmp,
-            number,
-        )
-        .compare("cache_bypass", old.cache_bypass, new.cache_bypass, number)
-        .compare(
-            "lblc_expiration",
-            old.lblc_expiration,
-            new.lblc_expiration,
-            seconds,
-        )
-        .compare(
-            "lblcr_expiration",
-            old.lblcr_expiration,
-            new.lblcr_expiration,
-            seconds,
-        )
-        .0
-}
-
-fn pool_edits(old: &Pool, new: &Pool) -> Vec<Edit> {
-    let sorry = |pool: &Pool| {
-        let server = pool.sorry.as_ref()?;
-        Some(match &server.checks {
-            Some(checks) => format!("{}, check {}", server.name, kinds(checks)),
-            None => server.name.clone(),
-        })
-    };
-    Edits(Vec::new())
-        .compare(
-            "scheduler",
-            old.scheduler,
-            new.scheduler,
-            |scheduler: &Option<Scheduler>| match scheduler {
-                Some(scheduler) => scheduler.to_string(),
-                None => "by default".to_owned(),
-            },
-        )
-        .compare("sorry", sorry(old), sorry(new), |name| {
-            or_none(name.as_ref())
-        })
-        .compare(
-            "servers_file",
-            old.servers_file.clone(),
-            new.servers_file.clone(),
-            |file| or_none(file.as_ref()),
-        )
-        .compare(
-            "servers_dns",
-            old.servers_dns.clone(),
-            new.servers_dns.clone(),
-            |dns| or_none(dns.as_ref().map(|dns| &dns.name)),
-        )
-        .compare("no_server", old.no_server, new.no_server, |value| {
-            value.as_str().to_owned()
-        })
-        .compare("on_remove", old.on_remove, new.on_remove, |value| {
-            value.as_str().to_owned()
-        })
-        .compare("check", &old.checks, &new.checks, |checks| kinds(checks))
-        .compare("scheduler.key", &old.hash_key, &new.hash_key, |key| {
-            key.to_string()
-        })
-        .compare(
-            "queue_timeout",
-            old.queue_timeout,
-            new.queue_timeout,
-            duration,
-        )
-        .compare("sticky", &old.sticky, &new.sticky, |sticky| {
-            sticky.as_ref().map_or("none".to_owned(), |sticky| {
-                format!("{} {}", sticky.cookie, sticky.mode.as_str())
-            })
-        })
-        .compare(
-            "proxy_protocol",
-            old.proxy_protocol,
-            new.proxy_protocol,
-            |version| version.map_or("none".to_owned(), |version| version.as_str().to_owned()),
-        )
-        .compare("health", &old.health, &new.health, |health| {
-            health.to_string()
-        })
-        .0
-}
-
-fn server_edits(old: &Server, new: &Server) -> Vec<Edit> {
-    Edits(Vec::new())
-        .compare("weight", old.weight, new.weight, u32::to_string)
-        .compare("backup", old.backup, new.backup, bool::to_string)
-        .compare(
-            "max_connections",
-            old.max_connections,
-            new.max_connections,
-            u32::to_string,
-        )
-        .compare(
-            "min_connections",
-            old.min_connections,
-            new.min_connections,
-            u32::to_string,
-        )
-        .compare("forward", old.forward, new.forward, or_service)
-        .compare("tunnel", old.tunnel, new.tunnel, or_service)
-        .compare("check", &old.checks, &new.checks, |checks| {
-            checks
-                .as_ref()
-                .map_or_else(|| "the pool's".to_owned(), |checks| kinds(checks))
-        })
-        .0
-}
-
-fn service_edits(old: &Service, new: &Service) -> Vec<Edit> {
-    Edits(Vec::new())
-        .compare("listen", old.listens_on(), new.listens_on(), |listen| {
-            listen.join(", ")
-        })
-        .compare("forward", old.forward, new.forward, |forward| {
-            forward.to_string()
-        })
-        .compare("tunnel", old.tunnel, new.tunnel, |tunnel| {
-            tunnel.to_string()
-        })
-        .compare("snat", &old.snat, &new.snat, |snat| or_none(snat.as_ref()))
-        .compare("dscp", old.dscp, new.dscp, u8::to_string)
-        .compare("pool", &old.pool, &new.pool, |pool| (*pool).clone())
-        .compare(
-            "strict_ipvs",
-            old.strict_ipvs,
-            new.strict_ipvs,
-            bool::to_string,
-        )
-        .compare(
-            "persistence",
-            old.persistence,
-            new.persistence,
-            |persistence| or_none(persistence.as_ref()),
-        )
-        .compare(
-            "one_packet",
-            old.one_packet,
-            new.one_packet,
-            bool::to_string,
-        )
-        .0
-}
-
-fn summary(service: &Service) -> String {
-    format!(
-        "{} {} to pool {}",
-        service.listens_on().join(", "),
-        service.forward,
-        service.pool
-    )
-}
-
 fn join(edits: &[Edit]) -> String {
     edits
         .iter()
@@ -595,27 +284,6 @@ fn count(servers: usize) -> String {
 
 fn or_none<T: fmt::Display>(value: Option<&T>) -> String {
     value.map_or_else(|| "none".to_owned(), ToString::to_string)
-}
-
-fn or_service<T: fmt::Display>(value: &Option<T>) -> String {
-    value
-        .as_ref()
-        .map_or_else(|| "the service's".to_owned(), ToString::to_string)
-}
-
-/// What the checks ask and how often, `http every 2s`.
-fn kinds(checks: &[Check]) -> String {
-    let kind = |check: &Check| {
-        format!(
-            "{} every {}",
-            check.probe.as_str(),
-            duration(&check.timing.interval)
-        )
-    };
-    match checks {
-        [] => "none".to_owned(),
-        _ => checks.iter().map(kind).collect::<Vec<_>>().join(" and "),
-    }
 }
 
 /// The largest unit that divides it, as the configuration file takes it.

@@ -1,41 +1,10 @@
 //! Differences of proxy services.
 
-use std::collections::{HashMap, HashSet};
-
-use super::{Change, Edit, Edits, duration};
-use crate::{Proxy, ProxyProtocol};
+use super::{Change, Edit, Edits, diff_services, duration, or_none};
+use crate::{Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts, Route, RouteEdits};
 
 pub(super) fn diff(old: &[Proxy], new: &[Proxy], changes: &mut Vec<Change>) {
-    let after: HashMap<&str, &Proxy> = new
-        .iter()
-        .map(|proxy| (proxy.name.as_str(), proxy))
-        .collect();
-    let before: HashSet<&str> = old.iter().map(|proxy| proxy.name.as_str()).collect();
-    for proxy in old {
-        let Some(now) = after.get(proxy.name.as_str()) else {
-            changes.push(Change::ServiceRemoved {
-                service: proxy.name.clone(),
-                summary: summary(proxy),
-            });
-            continue;
-        };
-        let edits = edits(proxy, now);
-        if !edits.is_empty() {
-            changes.push(Change::ServiceChanged {
-                service: proxy.name.clone(),
-                edits,
-            });
-        }
-    }
-    for proxy in new
-        .iter()
-        .filter(|proxy| !before.contains(proxy.name.as_str()))
-    {
-        changes.push(Change::ServiceAdded {
-            service: proxy.name.clone(),
-            summary: summary(proxy),
-        });
-    }
+    diff_services(old, new, |proxy| &proxy.name, summary, edits, changes);
 }
 
 fn listen(proxy: &Proxy) -> String {
@@ -57,17 +26,7 @@ fn summary(proxy: &Proxy) -> String {
 }
 
 fn edits(old: &Proxy, new: &Proxy) -> Vec<Edit> {
-    let (t, u) = (&old.timeouts, &new.timeouts);
-    let (l, m) = (&old.limits, &new.limits);
-    let networks = |proxy: &Proxy| {
-        proxy
-            .trusted
-            .iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    Edits(Vec::new())
+    let edits = Edits(Vec::new())
         .compare("listen", listen(old), listen(new), String::clone)
         .compare(
             "protocol",
@@ -75,61 +34,81 @@ fn edits(old: &Proxy, new: &Proxy) -> Vec<Edit> {
             new.protocol,
             |protocol: &ProxyProtocol| protocol.as_str().to_owned(),
         )
-        .compare("routes", &old.routes, &new.routes, |routes| {
-            let line = |route: &crate::Route| {
-                let edits = if route.edits == crate::RouteEdits::default() {
-                    ""
-                } else {
-                    " with edits"
-                };
-                format!("{route}{edits}")
-            };
-            let lines: Vec<String> = routes.iter().map(line).collect();
-            format!("[{}]", lines.join(", "))
+        .compare("routes", &old.routes, &new.routes, |routes| list_of(routes))
+        .compare("pool", &old.pool, &new.pool, |pool| (*pool).clone());
+    let edits = timeouts(edits, &old.timeouts, &new.timeouts);
+    let edits = limits(edits, &old.limits, &new.limits).compare(
+        "limits.key",
+        &old.limit_key,
+        &new.limit_key,
+        |key| key.to_string(),
+    );
+    manners(edits, old, new).0
+}
+
+fn list_of(routes: &[Route]) -> String {
+    let line = |route: &Route| {
+        let edits = if route.edits == RouteEdits::default() {
+            ""
+        } else {
+            " with edits"
+        };
+        format!("{route}{edits}")
+    };
+    let lines: Vec<String> = routes.iter().map(line).collect();
+    format!("[{}]", lines.join(", "))
+}
+
+fn timeouts(edits: Edits, old: &ProxyTimeouts, new: &ProxyTimeouts) -> Edits {
+    edits
+        .compare("timeouts.request", old.request, new.request, duration)
+        .compare("timeouts.idle", old.idle, new.idle, duration)
+        .compare("timeouts.client", old.client, new.client, duration)
+        .compare("timeouts.connect", old.connect, new.connect, duration)
+        .compare("timeouts.server", old.server, new.server, duration)
+        .compare("timeouts.tunnel", old.tunnel, new.tunnel, duration)
+        .compare("timeouts.total", old.total, new.total, |total| {
+            or_none(total.as_ref().map(duration).as_ref())
         })
-        .compare("pool", &old.pool, &new.pool, |pool| (*pool).clone())
-        .compare("timeouts.request", t.request, u.request, duration)
-        .compare("timeouts.idle", t.idle, u.idle, duration)
-        .compare("timeouts.client", t.client, u.client, duration)
-        .compare("timeouts.connect", t.connect, u.connect, duration)
-        .compare("timeouts.server", t.server, u.server, duration)
-        .compare("timeouts.tunnel", t.tunnel, u.tunnel, duration)
-        .compare("timeouts.total", t.total, u.total, |total| {
-            total.map_or("none".to_owned(), |total| duration(&total))
-        })
-        .compare("limits.head", l.head, m.head, u32::to_string)
-        .compare("limits.fields", l.fields, m.fields, u32::to_string)
+}
+
+fn limits(edits: Edits, old: &ProxyLimits, new: &ProxyLimits) -> Edits {
+    let number = u32::to_string;
+    edits
+        .compare("limits.head", old.head, new.head, number)
+        .compare("limits.fields", old.fields, new.fields, number)
         .compare(
             "limits.connections",
-            l.connections,
-            m.connections,
-            u32::to_string,
+            old.connections,
+            new.connections,
+            number,
         )
-        .compare("limits.retries", l.retries, m.retries, u32::to_string)
+        .compare("limits.retries", old.retries, new.retries, number)
         .compare(
             "limits.idle_servers",
-            l.idle_servers,
-            m.idle_servers,
-            u32::to_string,
+            old.idle_servers,
+            new.idle_servers,
+            number,
         )
-        .compare("limits.body", l.body, m.body, u32::to_string)
-        .compare("limits.rate", l.rate, m.rate, u32::to_string)
-        .compare("limits.burst", l.burst, m.burst, u32::to_string)
-        .compare(
-            "limits.concurrent",
-            l.concurrent,
-            m.concurrent,
-            u32::to_string,
-        )
+        .compare("limits.body", old.body, new.body, number)
+        .compare("limits.rate", old.rate, new.rate, number)
+        .compare("limits.burst", old.burst, new.burst, number)
+        .compare("limits.concurrent", old.concurrent, new.concurrent, number)
         .compare(
             "limits.retry_budget",
-            l.retry_budget,
-            m.retry_budget,
-            u32::to_string,
+            old.retry_budget,
+            new.retry_budget,
+            number,
         )
-        .compare("limits.key", &old.limit_key, &new.limit_key, |key| {
-            key.to_string()
-        })
+}
+
+/// How messages are changed, whom the proxy believes, and what it writes down.
+fn manners(edits: Edits, old: &Proxy, new: &Proxy) -> Edits {
+    let networks = |proxy: &Proxy| {
+        let trusted: Vec<String> = proxy.trusted.iter().map(ToString::to_string).collect();
+        trusted.join(", ")
+    };
+    edits
         .compare("forwarded", old.forwarded, new.forwarded, |forwarded| {
             forwarded.as_str().to_owned()
         })
@@ -161,8 +140,6 @@ fn edits(old: &Proxy, new: &Proxy) -> Vec<Edit> {
             bool::to_string,
         )
         .compare("access_log", &old.access_log, &new.access_log, |log| {
-            log.as_ref()
-                .map_or("none".to_owned(), |log| log.path.clone())
+            or_none(log.as_ref().map(|log| &log.path))
         })
-        .0
 }

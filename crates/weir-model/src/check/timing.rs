@@ -1,0 +1,92 @@
+//! When a check asks, and what its results change.
+
+use std::time::Duration;
+
+/// How often probes go out, how long they may take, and how many of a kind decide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Timing {
+    /// Between probes of a server that is up.
+    pub interval: Duration,
+    /// Between probes of a server that is down; `None` = `interval`.
+    pub interval_down: Option<Duration>,
+    /// Between probes of a server that is down and passed its last probe; `None` = `interval`.
+    pub interval_rising: Option<Duration>,
+    /// Of the whole probe: connecting, TLS, question and answer.
+    pub timeout: Duration,
+    /// Probes in a row that must pass to bring a server up.
+    pub rise: u32,
+    /// Probes in a row that must fail to take a server down.
+    pub fall: u32,
+}
+
+impl Timing {
+    /// Smallest and largest interval.
+    pub const INTERVAL: (Duration, Duration) =
+        (Duration::from_millis(50), Duration::from_secs(86_400));
+    /// Smallest and largest timeout.
+    pub const TIMEOUT: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(300));
+    /// Smallest and largest `rise` and `fall`.
+    pub const COUNT: (u32, u32) = (1, 100);
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(2),
+            interval_down: None,
+            interval_rising: None,
+            timeout: Duration::from_secs(1),
+            rise: 2,
+            fall: 3,
+        }
+    }
+}
+
+/// What holds of a server before its first result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Start {
+    /// Used only while no other server is up; the first result decides at once.
+    #[default]
+    Checking,
+    /// Taken for up; `fall` failures take it down.
+    Up,
+    /// Taken for down; `rise` passes bring it up.
+    Down,
+}
+
+impl Start {
+    /// Every choice.
+    pub const ALL: [Self; 3] = [Self::Checking, Self::Up, Self::Down];
+
+    /// The name in configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Checking => "checking",
+            Self::Up => "up",
+            Self::Down => "down",
+        }
+    }
+}
+
+/// What becomes of a server that a check takes down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum OnFailure {
+    /// Weight 0: its flows live on.
+    #[default]
+    Quiesce,
+    /// Its flows meet the pool's `on_remove`.
+    Remove,
+}
+
+impl OnFailure {
+    /// Every choice.
+    pub const ALL: [Self; 2] = [Self::Quiesce, Self::Remove];
+
+    /// The name in configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Quiesce => "quiesce",
+            Self::Remove => "remove",
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Differences of the sections that belong to no pool and no service.
+
+use std::time::Duration;
+
+use super::{Edit, Edits, duration, or_none};
+use crate::{Ipvs, Node, Timeouts};
+
+pub(super) fn node(old: &Node, new: &Node) -> Vec<Edit> {
+    Edits(Vec::new())
+        .compare(
+            "interfaces",
+            &old.interfaces,
+            &new.interfaces,
+            |names| match names {
+                Some(names) => names.join(", "),
+                None => "from the routes".to_owned(),
+            },
+        )
+        .compare(
+            "vip_interface",
+            &old.vip_interface,
+            &new.vip_interface,
+            |name| or_none(name.as_ref()),
+        )
+        .compare("admin", &old.admin, &new.admin, |admin| {
+            or_none(admin.as_ref())
+        })
+        .compare("max_flows", old.max_flows, new.max_flows, u32::to_string)
+        .compare(
+            "max_servers",
+            old.max_servers,
+            new.max_servers,
+            u32::to_string,
+        )
+        .compare(
+            "max_services",
+            old.max_services,
+            new.max_services,
+            u32::to_string,
+        )
+        .compare("syn_budget", old.syn_budget, new.syn_budget, u32::to_string)
+        .compare(
+            "drain_timeout",
+            old.drain_timeout,
+            new.drain_timeout,
+            duration,
+        )
+        .0
+}
+
+pub(super) fn timeouts(old: &Timeouts, new: &Timeouts) -> Vec<Edit> {
+    Edits(Vec::new())
+        .compare("tcp", old.tcp, new.tcp, duration)
+        .compare("tcp_fin", old.tcp_fin, new.tcp_fin, duration)
+        .compare("udp", old.udp, new.udp, duration)
+        .0
+}
+
+pub(super) fn ipvs(old: &Ipvs, new: &Ipvs) -> Vec<Edit> {
+    let number = |on: &bool| u8::from(*on).to_string();
+    let seconds = |value: &Duration| value.as_secs().to_string();
+    Edits(Vec::new())
+        .compare(
+            "expire_nodest_conn",
+            old.expire_nodest_conn,
+            new.expire_nodest_conn,
+            number,
+        )
+        .compare(
+            "expire_quiescent_template",
+            old.expire_quiescent_template,
+            new.expire_quiescent_template,
+            number,
+        )
+        .compare(
+            "conn_reuse_mode",
+            old.conn_reuse_mode,
+            new.conn_reuse_mode,
+            u8::to_string,
+        )
+        .compare("sloppy_tcp", old.sloppy_tcp, new.sloppy_tcp, number)
+        .compare("drop_entry", old.drop_entry, new.drop_entry, u8::to_string)
+        .compare("amemthresh", old.amemthresh, new.amemthresh, u32::to_string)
+        .compare(
+            "schedule_icmp",
+            old.schedule_icmp,
+            new.schedule_icmp,
+            number,
+        )
+        .compare("cache_bypass", old.cache_bypass, new.cache_bypass, number)
+        .compare(
+            "lblc_expiration",
+            old.lblc_expiration,
+            new.lblc_expiration,
+            seconds,
+        )
+        .compare(
+            "lblcr_expiration",
+            old.lblcr_expiration,
+            new.lblcr_expiration,
+            seconds,
+        )
+        .0
+}

@@ -1,0 +1,52 @@
+//! Differences of layer 4 services.
+
+use super::{Change, Edit, Edits, diff_services, or_none};
+use crate::Service;
+
+pub(super) fn diff(old: &[Service], new: &[Service], changes: &mut Vec<Change>) {
+    diff_services(old, new, |service| &service.name, summary, edits, changes);
+}
+
+fn edits(old: &Service, new: &Service) -> Vec<Edit> {
+    Edits(Vec::new())
+        .compare("listen", old.listens_on(), new.listens_on(), |listen| {
+            listen.join(", ")
+        })
+        .compare("forward", old.forward, new.forward, |forward| {
+            forward.to_string()
+        })
+        .compare("tunnel", old.tunnel, new.tunnel, |tunnel| {
+            tunnel.to_string()
+        })
+        .compare("snat", &old.snat, &new.snat, |snat| or_none(snat.as_ref()))
+        .compare("dscp", old.dscp, new.dscp, u8::to_string)
+        .compare("pool", &old.pool, &new.pool, |pool| (*pool).clone())
+        .compare(
+            "strict_ipvs",
+            old.strict_ipvs,
+            new.strict_ipvs,
+            bool::to_string,
+        )
+        .compare(
+            "persistence",
+            old.persistence,
+            new.persistence,
+            |persistence| or_none(persistence.as_ref()),
+        )
+        .compare(
+            "one_packet",
+            old.one_packet,
+            new.one_packet,
+            bool::to_string,
+        )
+        .0
+}
+
+fn summary(service: &Service) -> String {
+    format!(
+        "{} {} to pool {}",
+        service.listens_on().join(", "),
+        service.forward,
+        service.pool
+    )
+}
