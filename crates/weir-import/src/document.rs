@@ -189,6 +189,12 @@ impl Table {
         self.entries.push(entry);
     }
 
+    /// In place of what the key had.
+    pub(crate) fn replace(&mut self, entry: Entry) {
+        self.entries.retain(|known| known.key != entry.key);
+        self.push(entry);
+    }
+
     /// The text at a key.
     pub(crate) fn text(&self, key: &str) -> Option<&str> {
         let entry = self.entries.iter().find(|entry| entry.key == key)?;

@@ -1,9 +1,9 @@
 //! A virtual service of IPVS with its real servers, as keepalived and ldirectord both have it, and the tables it becomes.
 
 use std::collections::HashSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use weir_model::{Forward, MAX_WEIGHT, TunnelChecksum, TunnelKind};
+use weir_model::{Forward, MAX_WEIGHT, SchedulerKind, TunnelChecksum, TunnelKind};
 
 use crate::document::{Document, Entry, Item, Table, Value};
 use crate::name::NameBook;
@@ -163,6 +163,42 @@ impl Writer {
         self.checks.push((name.clone(), probe.clone()));
         name
     }
+}
+
+/// Whether IPVS has a scheduler of that name.
+pub(crate) fn is_scheduler(name: &str) -> bool {
+    name.parse().is_ok_and(SchedulerKind::is_ipvs)
+}
+
+/// A listener as the configuration writes it; port 0 = any.
+pub(crate) fn listener(protocol: &str, address: IpAddr, port: u16) -> String {
+    let protocol = if protocol == "tcp" { "" } else { "udp/" };
+    match (address, port) {
+        (IpAddr::V4(v4), 0) => format!("{protocol}{v4}:*"),
+        (IpAddr::V6(v6), 0) => format!("{protocol}[{v6}]:*"),
+        (address, port) => format!("{protocol}{}", SocketAddr::new(address, port)),
+    }
+}
+
+/// The listener of a firewall mark.
+pub(crate) fn mark_listener(mark: u64, ipv6: bool) -> String {
+    let family = if ipv6 { "6" } else { "" };
+    format!("fwmark{family}/{mark}")
+}
+
+/// A service's name after its listener.
+pub(crate) fn name_of(listen: &str) -> String {
+    listen.replace(":*", "-any")
+}
+
+/// The length of a dotted mask, `255.255.255.0`; `None` = it has holes, or nothing.
+pub(crate) fn mask_length(text: &str) -> Option<u8> {
+    let bits = text.parse::<Ipv4Addr>().ok()?.to_bits();
+    let length = bits.leading_ones();
+    let solid = bits.checked_shl(length).unwrap_or(0) == 0;
+    u8::try_from(length)
+        .ok()
+        .filter(|length| solid && *length > 0)
 }
 
 /// Takes out servers that are there already: the kernel refuses them too.

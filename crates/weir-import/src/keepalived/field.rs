@@ -19,14 +19,25 @@ fn refused(notes: &mut Notes, node: &Node, expected: &str) {
 }
 
 /// Says so if there are more words than `most` behind the keyword: keepalived takes no notice of them.
-pub(super) fn no_more(notes: &mut Notes, node: &Node, most: usize) {
+pub(super) fn no_further(notes: &mut Notes, node: &Node, most: usize) {
     if let Some(word) = node.word(most + 1) {
         let why = format!("not carried over from \"{word}\" on: keepalived does not read so far");
         notes.say(node.place, why);
     }
+}
+
+/// The same where no block may follow either.
+pub(super) fn no_more(notes: &mut Notes, node: &Node, most: usize) {
+    no_further(notes, node, most);
     for inner in node.inner() {
         inner.refuse(notes, "its line takes no block");
     }
+}
+
+/// The port behind an address; 0 = none is written, `None` = it is none.
+pub(super) fn port(node: &Node) -> Option<u16> {
+    let word = node.word(2).unwrap_or("0");
+    u16::try_from(within(word, 0, 65_535)?).ok()
 }
 
 /// A whole number within bounds.

@@ -61,34 +61,9 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
     for inner in node.inner() {
         match (main, inner.keyword()) {
             (_, "weight") => tracked.weight = weight(inner, 1, notes),
-            ("script", "script") => match command(&inner.rest).filter(|words| !words.is_empty()) {
-                Some(words) => tracked
-                    .entries
-                    .push(Entry::new("script", words, inner.place).essential()),
-                None => field::refuse(notes, inner, "a program"),
-            },
-            ("script", key @ ("interval" | "timeout")) => {
-                if let Some((millis, place)) = field::timer(notes, inner, false) {
-                    let key = if key == "interval" {
-                        "interval"
-                    } else {
-                        "timeout"
-                    };
-                    tracked
-                        .entries
-                        .push(Entry::new(key, time::show(millis), place));
-                }
+            ("script", "script" | "interval" | "timeout" | "rise" | "fall" | "user") => {
+                tracked.entries.extend(of_script(inner, notes));
             }
-            ("script", key @ ("rise" | "fall")) => {
-                if let Some((count, place)) = field::number(notes, inner, 1, i32::MAX as u64) {
-                    let key = if key == "rise" { "rise" } else { "fall" };
-                    tracked.entries.push(Entry::new(key, count, place));
-                }
-            }
-            ("script", "user") => match inner.word(1) {
-                Some(user) => tracked.entries.push(Entry::new("user", user, inner.place)),
-                None => field::refuse(notes, inner, "an account"),
-            },
             ("process", "process") => {
                 if let Some(process) = inner.word(1) {
                     tracked
@@ -120,4 +95,36 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
     // The one that says what it is comes first.
     tracked.entries.sort_by_key(|entry| !entry.essential);
     globals.tracked.insert(name.to_owned(), tracked);
+}
+
+/// A key of a script.
+fn of_script(node: &Node, notes: &mut Notes) -> Option<Entry> {
+    let count = |key, notes: &mut Notes| {
+        let (count, place) = field::number(notes, node, 1, i32::MAX as u64)?;
+        Some(Entry::new(key, count, place))
+    };
+    let timer = |key, notes: &mut Notes| {
+        let (millis, place) = field::timer(notes, node, false)?;
+        Some(Entry::new(key, time::show(millis), place))
+    };
+    let entry = match node.keyword() {
+        "interval" => return timer("interval", notes),
+        "timeout" => return timer("timeout", notes),
+        "rise" => return count("rise", notes),
+        "fall" => return count("fall", notes),
+        "user" => {
+            let user = node.word(1);
+            user.map(|user| Entry::new("user", user, node.place))
+                .ok_or("an account")
+        }
+        _ => {
+            let words = command(&node.rest).filter(|words| !words.is_empty());
+            words
+                .map(|words| Entry::new("script", words, node.place).essential())
+                .ok_or("a program")
+        }
+    };
+    entry
+        .map_err(|expected| field::refuse(notes, node, expected))
+        .ok()
 }

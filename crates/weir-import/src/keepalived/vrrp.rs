@@ -118,12 +118,7 @@ fn directive(
     node: &Node,
     notes: &mut Notes,
 ) {
-    let mut put = |entry: Option<Entry>| {
-        if let Some(entry) = entry {
-            table.entries.retain(|known| known.key != entry.key);
-            table.push(entry);
-        }
-    };
+    let mut put = |entry: Option<Entry>| entry.into_iter().for_each(|it| table.replace(it));
     match node.keyword() {
         "interface" if node.word(1) == Some("lo") => {
             node.refuse(notes, "keepalived takes no loopback interface");
@@ -165,12 +160,7 @@ fn further(
     node: &Node,
     notes: &mut Notes,
 ) {
-    let mut put = |entry: Option<Entry>| {
-        if let Some(entry) = entry {
-            table.entries.retain(|known| known.key != entry.key);
-            table.push(entry);
-        }
-    };
+    let mut put = |entry: Option<Entry>| entry.into_iter().for_each(|it| table.replace(it));
     match node.keyword() {
         keyword @ ("preempt" | "nopreempt" | "accept" | "no_accept") => {
             field::no_more(notes, node, 0);
@@ -194,19 +184,8 @@ fn further(
         "virtual_ipaddress_excluded" => put(addresses("excluded_addresses", node, notes)),
         "track_interface" => interfaces(track, node, notes),
         "track_script" | "track_process" | "track_file" => tracked(track, globals, node, notes),
-        keyword @ ("notify" | "notify_master" | "notify_backup" | "notify_fault"
-        | "notify_stop") => {
-            let key = match keyword {
-                "notify" => "notify",
-                "notify_master" => "notify_master",
-                "notify_backup" => "notify_backup",
-                "notify_fault" => "notify_fault",
-                _ => "notify_stop",
-            };
-            match command(&node.rest).filter(|words| !words.is_empty()) {
-                Some(words) => put(Some(Entry::new(key, words, node.place))),
-                None => field::refuse(notes, node, "a program"),
-            }
+        "notify" | "notify_master" | "notify_backup" | "notify_fault" | "notify_stop" => {
+            put(program(node, notes));
         }
         "state" => match node.word(1) {
             Some("MASTER" | "BACKUP") => {
@@ -229,6 +208,22 @@ fn further(
         }
         _ => node.refuse(notes, "keepalived knows no such keyword in vrrp_instance"),
     }
+}
+
+/// A program that is called, under the key that is called like the keyword.
+fn program(node: &Node, notes: &mut Notes) -> Option<Entry> {
+    let key = match node.keyword() {
+        "notify" => "notify",
+        "notify_master" => "notify_master",
+        "notify_backup" => "notify_backup",
+        "notify_fault" => "notify_fault",
+        _ => "notify_stop",
+    };
+    let words = command(&node.rest).filter(|words| !words.is_empty());
+    if words.is_none() {
+        field::refuse(notes, node, "a program");
+    }
+    Some(Entry::new(key, words?, node.place))
 }
 
 /// One address a line, or one line of a block.

@@ -50,7 +50,7 @@ pub fn ldirectord(name: &str, text: &str, world: &dyn World) -> Imported {
                 break;
             };
             if let Some(section) = &mut section {
-                section.line(directive, Place::new(file, at + 1), world, &mut notes);
+                section.line(directive, Place::new(file, at + 1), &mut notes);
             } else {
                 notes.say(
                     Place::new(file, at + 1),

@@ -1,22 +1,12 @@
 //! `virtual=` and what is indented below it.
 
-use std::collections::HashSet;
-use std::net::IpAddr;
+mod write;
 
-use weir_model::Forward;
-
-use super::check::{CheckKind, check};
-use super::global::{Globals, Number, alert_status, elsewhere, unknown};
-use super::real::{Fallback, RealLine, address, fallback, port, real};
+use super::check::CheckKind;
+use super::global::{Number, alert_status, elsewhere, unknown};
 use super::{Refusal, bare, digits, directive, fatal, quoted, yes_no};
-use crate::World;
-use crate::layer4::{Method, Persistent, Real, Said, Virtual, Writer};
+use crate::layer4::is_scheduler;
 use crate::note::{Notes, Place};
-use crate::settle::places;
-
-const SCHEDULERS: &[&str] = &[
-    "rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sh", "mh", "dh", "fo", "ovf", "sed", "nq", "twos",
-];
 
 /// Services that ldirectord can talk to, and their ports; 0 = none.
 pub(super) const SERVICES: &[(&str, u16)] = &[
@@ -129,13 +119,13 @@ impl Section {
         })
     }
 
-    pub(super) fn line(&mut self, line: &str, place: Place, world: &dyn World, notes: &mut Notes) {
+    pub(super) fn line(&mut self, line: &str, place: Place, notes: &mut Notes) {
         self.lines.push(place);
         let refusal = match directive(line) {
             Some((name, value)) => self
                 .number(name, value, place)
                 .or_else(|| self.text(name, value, place))
-                .unwrap_or_else(|| self.word(name, value, place, world, notes)),
+                .unwrap_or_else(|| self.word(name, value, place, notes)),
             None => unknown(line),
         };
         if let Some(why) = refusal {
@@ -192,20 +182,7 @@ impl Section {
         Some(None)
     }
 
-    fn word(
-        &mut self,
-        name: &str,
-        value: &str,
-        place: Place,
-        _: &dyn World,
-        notes: &mut Notes,
-    ) -> Refusal {
-        let first = |value: &str| {
-            let word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-            let start = value.find(word).unwrap_or(value.len());
-            let rest = &value[start..];
-            rest[..rest.find(|c| !word(c)).unwrap_or(rest.len())].to_owned()
-        };
+    fn word(&mut self, name: &str, value: &str, place: Place, notes: &mut Notes) -> Refusal {
         match name {
             "real" | "real6" => {
                 if (name == "real6") != self.ipv6 {
@@ -219,19 +196,19 @@ impl Section {
                 }
                 self.fallback = Some((value.to_owned(), place));
             }
-            "checktype" => match CheckKind::read(value, &first(value)) {
+            "checktype" => match CheckKind::read(value, first_word(value)) {
                 Some(kind) => self.kind = (kind, place),
                 None => return Some("there is no such checktype".to_owned()),
             },
             "service" => {
-                let word = first(value);
+                let word = first_word(value);
                 if !SERVICES.iter().any(|(known, _)| *known == word) {
                     return Some("it can talk to no such service".to_owned());
                 }
-                self.service = Some((word, place));
+                self.service = Some((word.to_owned(), place));
             }
             "httpmethod" => {
-                let word = first(value).to_ascii_uppercase();
+                let word = first_word(value).to_ascii_uppercase();
                 if word != "GET" && word != "HEAD" {
                     return Some("httpmethod must be GET or HEAD".to_owned());
                 }
@@ -249,7 +226,7 @@ impl Section {
                     .collect();
             }
             "netmask" => self.netmask = Some((value.to_owned(), place)),
-            "protocol" => return self.protocol(&first(value), place),
+            "protocol" => return self.protocol(first_word(value), place),
             "ops" | "quiescent" | "cleanstop" => {
                 // A comment behind it leaves its blanks, and they are not "yes".
                 let Some(yes) = yes_no(value) else {
@@ -276,7 +253,7 @@ impl Section {
         if word.is_empty() {
             return Some("a scheduler has small letters".to_owned());
         }
-        if SCHEDULERS.contains(&word) {
+        if is_scheduler(word) {
             self.scheduler = Some((word.to_owned(), place));
         } else {
             notes.say(
@@ -308,269 +285,13 @@ impl Section {
             (Target::Address(..), None) => "tcp",
         }
     }
+}
 
-    pub(super) fn write(
-        self,
-        writer: &mut Writer,
-        globals: &Globals,
-        seen: &mut HashSet<String>,
-        world: &dyn World,
-        notes: &mut Notes,
-    ) {
-        let Some((listen, address, port)) = self.listen(world, notes) else {
-            return self.refuse_all(notes);
-        };
-        if !seen.insert(listen.clone()) {
-            fatal(notes, self.place, "it has this virtual service already");
-            return self.refuse_all(notes);
-        }
-        let mut reals = Vec::new();
-        for (value, place) in &self.reals {
-            match real(value, self.ipv6, world) {
-                Ok(line) => {
-                    reals.extend(self.reals_of(&line, *place, globals, address, port, notes))
-                }
-                Err(why) => fatal(notes, *place, &why),
-            }
-        }
-        self.unused(&reals, globals, notes);
-        let method = service_method(&reals);
-        for real in &mut reals {
-            real.method = real.method.filter(|(own, _)| *own != method);
-        }
-        let sorry = self.sorry(globals, method, port, world, notes);
-        let name = listen.replace(":*", "-any");
-        let (scheduler, scheduler_from) = match &self.scheduler {
-            Some((name, place)) => (name.clone(), Some(*place)),
-            None => ("wrr".to_owned(), None),
-        };
-        let one_packet = self.ops.filter(|place| {
-            let udp = self.protocol_name() != "tcp";
-            if !udp {
-                notes.say(*place, "not carried over: one packet scheduling is for UDP");
-            }
-            udp
-        });
-        let listen_from = self.protocol.map_or(self.place, |(_, place)| place);
-        let of = Virtual {
-            from: self.place,
-            name,
-            listen: vec![(listen, listen_from)],
-            port,
-            method: Said::implied(method),
-            scheduler: Said {
-                value: scheduler,
-                from: scheduler_from,
-            },
-            persistent: self.persistence(notes),
-            one_packet,
-            flags: self.flags.clone(),
-            reals,
-            sorry,
-            quorum: None,
-            hysteresis: None,
-            lines: self.lines.clone(),
-        };
-        writer.write(of, notes);
-    }
-
-    /// The listener, its address and its port.
-    fn listen(
-        &self,
-        world: &dyn World,
-        notes: &mut Notes,
-    ) -> Option<(String, Option<IpAddr>, u16)> {
-        let (host, written) = match &self.target {
-            Target::Mark(mark) => {
-                let kind = if self.ipv6 { "fwmark6" } else { "fwmark" };
-                return Some((format!("{kind}/{mark}"), None, 0));
-            }
-            Target::Address(host, port) => (host, port),
-        };
-        let protocol = self.protocol_name();
-        let found = address(host, self.ipv6, world)
-            .and_then(|address| Ok((address, port(written, protocol, world)?)));
-        let (address, port) = match found {
-            Ok(found) => found,
-            Err(why) => {
-                fatal(notes, self.place, &why);
-                return None;
-            }
-        };
-        let prefix = if protocol == "udp" { "udp/" } else { "" };
-        let shown = if port == 0 {
-            "*".to_owned()
-        } else {
-            port.to_string()
-        };
-        let listen = match address {
-            IpAddr::V4(v4) => format!("{prefix}{v4}:{shown}"),
-            IpAddr::V6(v6) => format!("{prefix}[{v6}]:{shown}"),
-        };
-        Some((listen, Some(address), port))
-    }
-
-    fn reals_of(
-        &self,
-        line: &RealLine,
-        place: Place,
-        globals: &Globals,
-        vip: Option<IpAddr>,
-        port: u16,
-        notes: &mut Notes,
-    ) -> Vec<Real> {
-        let off = self.kind.0 == CheckKind::Off;
-        let quiescent = self.quiescent.or(globals.quiescent);
-        let at = |value: u64| (value != 0).then_some((value, place));
-        let mut reals = Vec::new();
-        for address in &line.addresses {
-            let real_port = if line.port == 0 { port } else { line.port };
-            let target = match (&self.target, vip) {
-                (Target::Mark(mark), _) => (mark.to_string(), "-".to_owned()),
-                (_, Some(vip)) => (vip.to_string(), port.to_string()),
-                (_, None) => (String::new(), String::new()),
-            };
-            let probe = check(
-                self,
-                line,
-                globals,
-                quiescent,
-                &target,
-                (*address, real_port),
-                place,
-                notes,
-            );
-            reals.push(Real {
-                from: place,
-                address: *address,
-                port: real_port,
-                weight: Said::at(if off { 0 } else { line.weight }, place),
-                most: at(line.most),
-                least: at(line.least),
-                method: Some((Method::plain(line.forward), place)),
-                probes: probe.into_iter().collect(),
-            });
-        }
-        if off {
-            notes.say(place, "checktype off keeps it out: weight = 0");
-        }
-        reals
-    }
-
-    fn sorry(
-        &self,
-        globals: &Globals,
-        method: Method,
-        port: u16,
-        world: &dyn World,
-        notes: &mut Notes,
-    ) -> Option<Real> {
-        let own = self.fallback.as_ref().and_then(|(value, place)| {
-            match fallback(value, self.ipv6, port, *place, world) {
-                Ok(found) => Some(found),
-                Err(why) => {
-                    fatal(notes, *place, &why);
-                    None
-                }
-            }
-        });
-        let global = if self.ipv6 {
-            &globals.fallback6
-        } else {
-            &globals.fallback
-        };
-        let of: Fallback = own.or_else(|| global.clone())?;
-        globals.used.borrow_mut().insert(of.place);
-        let own_method = Method::plain(of.forward);
-        Some(Real {
-            from: of.place,
-            address: of.address,
-            port: if of.port == 0 { port } else { of.port },
-            weight: Said::implied(1),
-            most: None,
-            least: None,
-            method: (own_method != method).then_some((own_method, of.place)),
-            probes: Vec::new(),
-        })
-    }
-
-    fn persistence(&self, notes: &mut Notes) -> Option<Persistent> {
-        let mask = self.netmask.as_ref().and_then(|(value, place)| {
-            let bits = if self.ipv6 {
-                value.parse().ok().filter(|bits| (1..=128).contains(bits))
-            } else {
-                mask(value)
-            };
-            if bits.is_none() {
-                fatal(
-                    notes,
-                    *place,
-                    "netmask wants a dotted quad, or a prefix length of IPv6",
-                );
-            } else if self.persistent.is_none() {
-                notes.say(
-                    *place,
-                    "not carried over: without `persistent` it masks nothing",
-                );
-            }
-            bits.map(|bits| (bits, *place))
-        });
-        let (seconds, from) = self.persistent?;
-        if seconds == 0 {
-            notes.say(
-                from,
-                "not carried over: ipvsadm takes no persistence of 0 seconds",
-            );
-            return None;
-        }
-        Some(Persistent {
-            from,
-            seconds: seconds.min(31 * 86_400),
-            mask,
-            ipv6: self.ipv6,
-        })
-    }
-
-    /// Says of everything about checks that no check has it.
-    fn unused(&self, reals: &[Real], globals: &Globals, notes: &mut Notes) {
-        let mut used = HashSet::new();
-        for probe in reals.iter().flat_map(|real| &real.probes) {
-            places(&probe.entries, &mut |place| {
-                used.insert(place);
-            });
-        }
-        let numbers = [
-            self.check_timeout,
-            self.negotiate_timeout,
-            self.check_interval,
-            self.failure_count,
-            self.port,
-        ];
-        let texts = [
-            &self.service,
-            &self.command,
-            &self.request,
-            &self.receive,
-            &self.method,
-            &self.host,
-            &self.login,
-        ];
-        let numbers = numbers.into_iter().flatten().map(|(_, place)| place);
-        let texts = texts.into_iter().flatten().map(|(_, place)| *place);
-        let quiescent = self.quiescent.map(|(_, place)| place);
-        for place in numbers.chain(texts).chain(quiescent) {
-            if !used.contains(&place) && !notes.speaks_of(place) {
-                notes.say(place, "not carried over: no check here has a place for it");
-            }
-        }
-        globals.used.borrow_mut().extend(used);
-    }
-
-    fn refuse_all(&self, notes: &mut Notes) {
-        for (_, place) in &self.reals {
-            notes.say(*place, "not carried over, with its virtual service");
-        }
-    }
+/// The first run of letters, digits, `_` and `-`.
+fn first_word(value: &str) -> &str {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let rest = &value[value.find(word).unwrap_or(value.len())..];
+    &rest[..rest.find(|c| !word(c)).unwrap_or(rest.len())]
 }
 
 /// Directives that have no place, as far as ldirectord takes them.
@@ -630,29 +351,4 @@ fn target(ipv6: bool, value: &str) -> Result<Target, String> {
         Ok(mark) => Ok(Target::Mark(mark)),
         Err(_) => Err("the address of the virtual service is invalid".to_owned()),
     }
-}
-
-/// `255.255.255.0`.
-fn mask(text: &str) -> Option<u8> {
-    let bits = text.parse::<std::net::Ipv4Addr>().ok()?.to_bits();
-    let length = bits.leading_ones();
-    let solid = bits.checked_shl(length).unwrap_or(0) == 0;
-    u8::try_from(length)
-        .ok()
-        .filter(|length| solid && *length > 0)
-}
-
-/// The method of most servers, the first of equals.
-fn service_method(reals: &[Real]) -> Method {
-    let count = |forward: Forward| {
-        let same = |real: &&Real| {
-            real.method
-                .is_some_and(|(method, _)| method.forward == forward)
-        };
-        reals.iter().filter(same).count()
-    };
-    let order = [Forward::Direct, Forward::Nat, Forward::Tunnel];
-    let most = order.into_iter().map(count).max().unwrap_or(0);
-    let found = order.into_iter().find(|forward| count(*forward) == most);
-    Method::plain(found.unwrap_or(Forward::Direct))
 }
