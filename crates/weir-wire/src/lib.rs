@@ -51,8 +51,10 @@ mod udp;
 pub use address::MacAddr;
 pub use arp::{ArpOperation, ArpPacket};
 pub use build::fragment::fragment;
+pub use build::ipv4::Ipv4Builder;
+pub use build::ipv6::Ipv6Builder;
 pub use build::link::EthernetBuilder;
-pub use build::network::{IpBuilder, Ipv4Builder, Ipv6Builder};
+pub use build::network::IpBuilder;
 pub use build::transport::{IcmpBuilder, RawBuilder, TcpBuilder, UdpBuilder};
 pub use build::tunnel::{
     Encapsulation, GreBuilder, GueBuilder, GueChecksum, encap_gre, encap_gue, encap_ipip,

@@ -5,6 +5,8 @@
 //! were asked for. Nothing here fails: what does not fit a field is cut, as each step says.
 
 pub(crate) mod fragment;
+pub(crate) mod ipv4;
+pub(crate) mod ipv6;
 pub(crate) mod link;
 pub(crate) mod network;
 pub(crate) mod transport;

@@ -1,276 +1,16 @@
-//! IP headers of the builder, and what may follow either.
+//! An IP header of either family, and what may follow it.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
-use crate::build::ChecksumChoice;
+use crate::build::ipv4::Ipv4Builder;
+use crate::build::ipv6::Ipv6Builder;
 use crate::build::link::EthernetBuilder;
 use crate::build::transport::{IcmpBuilder, RawBuilder, TcpBuilder, UdpBuilder};
 use crate::build::tunnel::{Encapsulation, GreBuilder, GueBuilder};
 use crate::checksum::{Sum, mapped, pseudo_header_v4, pseudo_header_v6};
 use crate::icmp4::Icmpv4Message;
 use crate::icmp6::Icmpv6Message;
-use crate::ipv4::{Ipv4Fragment, Ipv4Header};
-use crate::ipv6::Ipv6Header;
-use crate::ipv6::extension::{Extension, FragmentHeader};
-use crate::ndp::NeighbourMessage;
-use crate::octets::{put, u8_at};
-use crate::options::HeaderOptions;
 use crate::protocol::{EtherType, IpProtocol};
-
-/// An IPv4 packet in the making.
-#[derive(Debug, Clone)]
-pub struct Ipv4Builder {
-    link: Option<EthernetBuilder>,
-    header: Ipv4Header,
-    version: Option<u8>,
-    header_words: Option<u8>,
-    total_length: Option<u16>,
-    checksum: ChecksumChoice,
-}
-
-impl Ipv4Builder {
-    pub(crate) fn new(link: Option<EthernetBuilder>, src: Ipv4Addr, dst: Ipv4Addr) -> Self {
-        Self {
-            link,
-            header: Ipv4Header::new(src, dst, IpProtocol::NO_NEXT_HEADER),
-            version: None,
-            header_words: None,
-            total_length: None,
-            checksum: ChecksumChoice::Right,
-        }
-    }
-
-    /// Time to live; 64 unless set.
-    #[must_use]
-    pub const fn ttl(mut self, ttl: u8) -> Self {
-        self.header.ttl = ttl;
-        self
-    }
-
-    /// DSCP and ECN.
-    #[must_use]
-    pub const fn tos(mut self, tos: u8) -> Self {
-        self.header.tos = tos;
-        self
-    }
-
-    /// Identification.
-    #[must_use]
-    pub const fn id(mut self, id: u16) -> Self {
-        self.header.id = id;
-        self
-    }
-
-    /// Sets DF.
-    #[must_use]
-    pub const fn dont_fragment(mut self) -> Self {
-        self.header.dont_fragment = true;
-        self
-    }
-
-    /// Makes the packet a fragment; the offset is in bytes of the datagram and loses its last three bits. The header that
-    /// is built next still stands at the front: a later fragment is made with [`Self::raw`].
-    #[must_use]
-    pub const fn fragment(mut self, offset_bytes: usize, more: bool) -> Self {
-        self.header.fragment = Ipv4Fragment::new(offset_bytes, more);
-        self
-    }
-
-    /// Options, filled to a word; bytes past the 40th are left out.
-    #[must_use]
-    pub fn options(mut self, options: &[u8]) -> Self {
-        self.header.options = HeaderOptions::truncated(options);
-        self
-    }
-
-    /// Writes another version.
-    #[must_use]
-    pub const fn version(mut self, version: u8) -> Self {
-        self.version = Some(version & 0x0f);
-        self
-    }
-
-    /// Writes another header length, in words; the header itself stays.
-    #[must_use]
-    pub const fn header_words(mut self, words: u8) -> Self {
-        self.header_words = Some(words & 0x0f);
-        self
-    }
-
-    /// Writes another total length, in bytes; the packet itself stays.
-    #[must_use]
-    pub const fn total_length(mut self, bytes: u16) -> Self {
-        self.total_length = Some(bytes);
-        self
-    }
-
-    /// Writes a wrong header checksum.
-    #[must_use]
-    pub const fn bad_checksum(mut self) -> Self {
-        self.checksum = ChecksumChoice::Wrong;
-        self
-    }
-
-    /// Goes on with an ICMP message.
-    #[must_use]
-    pub fn icmp4(self, message: Icmpv4Message) -> IcmpBuilder {
-        IcmpBuilder::v4(self.into(), message)
-    }
-
-    fn finish(mut self, protocol: IpProtocol, payload: &[u8]) -> Vec<u8> {
-        self.header.protocol = protocol;
-        let mut packet = Vec::new();
-        self.header.emit(payload.len(), &mut packet);
-        let first = u8_at(&packet, 0);
-        let version = self.version.unwrap_or(first >> 4);
-        let words = self.header_words.unwrap_or(first & 0x0f);
-        put(&mut packet, 0, &[version << 4 | words]);
-        if let Some(bytes) = self.total_length {
-            put(&mut packet, 2, &bytes.to_be_bytes());
-        }
-        self.checksum.fill(&mut packet, 10, Sum::new(), false);
-        packet.extend(payload);
-        framed(self.link.as_ref(), EtherType::IPV4, packet)
-    }
-}
-
-/// An IPv6 packet in the making.
-#[derive(Debug, Clone)]
-pub struct Ipv6Builder {
-    link: Option<EthernetBuilder>,
-    header: Ipv6Header,
-    extensions: Vec<Extension>,
-    version: Option<u8>,
-    payload_length: Option<u16>,
-}
-
-impl Ipv6Builder {
-    pub(crate) fn new(link: Option<EthernetBuilder>, src: Ipv6Addr, dst: Ipv6Addr) -> Self {
-        Self {
-            link,
-            header: Ipv6Header::new(src, dst, IpProtocol::NO_NEXT_HEADER),
-            extensions: Vec::new(),
-            version: None,
-            payload_length: None,
-        }
-    }
-
-    /// Hop limit; 64 unless set.
-    #[must_use]
-    pub const fn hop_limit(mut self, hop_limit: u8) -> Self {
-        self.header.hop_limit = hop_limit;
-        self
-    }
-
-    /// [`Self::hop_limit`] under its IPv4 name.
-    #[must_use]
-    pub const fn ttl(self, ttl: u8) -> Self {
-        self.hop_limit(ttl)
-    }
-
-    /// DSCP and ECN, in the traffic class.
-    #[must_use]
-    pub const fn tos(mut self, tos: u8) -> Self {
-        self.header.traffic_class = tos;
-        self
-    }
-
-    /// Flow label, 20 bits.
-    #[must_use]
-    pub const fn flow_label(mut self, label: u32) -> Self {
-        self.header.flow_label = label;
-        self
-    }
-
-    /// Appends an extension header to those added before.
-    #[must_use]
-    pub fn extension(mut self, extension: Extension) -> Self {
-        self.extensions.push(extension);
-        self
-    }
-
-    /// Appends hop-by-hop options: a single PadN.
-    #[must_use]
-    pub fn hop_by_hop(self) -> Self {
-        self.extension(Extension::HopByHop(vec![1, 4, 0, 0, 0, 0]))
-    }
-
-    /// Appends destination options: a single PadN.
-    #[must_use]
-    pub fn dest_opts(self) -> Self {
-        self.extension(Extension::DestOpts(vec![1, 4, 0, 0, 0, 0]))
-    }
-
-    /// Appends a routing header of the experimental type 253 with this many segments left.
-    #[must_use]
-    pub fn routing(self, segments_left: u8) -> Self {
-        self.extension(Extension::Routing(vec![253, segments_left, 0, 0, 0, 0]))
-    }
-
-    /// Appends a fragment header; the offset is in bytes of the fragmentable part and loses its last three bits.
-    #[must_use]
-    pub fn fragment_header(self, id: u32, offset_bytes: u16, more: bool) -> Self {
-        self.extension(Extension::Fragment(FragmentHeader {
-            id,
-            offset_bytes,
-            more,
-        }))
-    }
-
-    /// Writes another version.
-    #[must_use]
-    pub const fn version(mut self, version: u8) -> Self {
-        self.version = Some(version & 0x0f);
-        self
-    }
-
-    /// Writes another payload length, in bytes; the packet itself stays.
-    #[must_use]
-    pub const fn payload_length(mut self, bytes: u16) -> Self {
-        self.payload_length = Some(bytes);
-        self
-    }
-
-    /// Goes on with an ICMPv6 message.
-    #[must_use]
-    pub fn icmp6(self, message: Icmpv6Message) -> IcmpBuilder {
-        IcmpBuilder::v6(self.into(), message)
-    }
-
-    /// Goes on with a neighbour discovery message, with the hop limit of 255 that receivers insist on.
-    #[must_use]
-    pub fn neighbour(self, message: &NeighbourMessage) -> IcmpBuilder {
-        let (message, body) = message.message();
-        self.hop_limit(255).icmp6(message).payload(&body)
-    }
-
-    fn finish(mut self, protocol: IpProtocol, payload: &[u8]) -> Vec<u8> {
-        let mut chain = Vec::new();
-        for (index, extension) in self.extensions.iter().enumerate() {
-            let next = self
-                .extensions
-                .get(index + 1)
-                .map_or(protocol, Extension::protocol);
-            extension.emit(next, &mut chain);
-        }
-        self.header.next_header = self
-            .extensions
-            .first()
-            .map_or(protocol, Extension::protocol);
-        let mut packet = Vec::new();
-        self.header.emit(chain.len() + payload.len(), &mut packet);
-        if let Some(version) = self.version {
-            let low = u8_at(&packet, 0) & 0x0f;
-            put(&mut packet, 0, &[version << 4 | low]);
-        }
-        if let Some(bytes) = self.payload_length {
-            put(&mut packet, 4, &bytes.to_be_bytes());
-        }
-        packet.extend(chain);
-        packet.extend(payload);
-        framed(self.link.as_ref(), EtherType::IPV6, packet)
-    }
-}
 
 /// An IP packet in the making, of either family.
 #[derive(Debug, Clone)]
@@ -374,7 +114,12 @@ impl From<Ipv6Builder> for IpBuilder {
     }
 }
 
-fn framed(link: Option<&EthernetBuilder>, ethertype: EtherType, packet: Vec<u8>) -> Vec<u8> {
+/// The packet, in its frame where it has one.
+pub(super) fn framed(
+    link: Option<&EthernetBuilder>,
+    ethertype: EtherType,
+    packet: Vec<u8>,
+) -> Vec<u8> {
     match link {
         Some(link) => link.carry(ethertype, &packet),
         None => packet,
