@@ -8,7 +8,6 @@ use super::{RunOptions, scheduler};
 use crate::error::Result;
 use crate::peer::nginx;
 use crate::rate::Rate;
-use crate::topology::Plan;
 
 const SERVERS: u8 = 2;
 const REQUESTS: u32 = 10_000;
@@ -23,30 +22,18 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
     let scheduler = scheduler(options, "lc")?;
     let work = |(name, keep_alive): (&str, bool)| Work {
         name: Some(name.into()),
-        path: format!("/{}", nginx::REST),
-        requests: options.requests.unwrap_or(REQUESTS),
-        concurrency: options.concurrency.unwrap_or(CONCURRENCY),
-        any_length: false,
         keep_alive,
-        answer_bytes: nginx::REST_BYTES as u64,
-        timed: None,
+        ..Work::of(
+            options,
+            nginx::REST,
+            (REQUESTS, CONCURRENCY),
+            nginx::REST_BYTES as u64,
+        )
     };
     let works: Vec<Work> = [("close", false), ("keep-alive", true)].map(work).into();
     let trial = |(name, balancer): (&str, Balancer)| Trial {
-        method: Method {
-            name: name.into(),
-            balancer,
-            scheduler: scheduler.clone(),
-        },
-        plan: Plan {
-            servers: if balancer == Balancer::OneServer {
-                1
-            } else {
-                SERVERS
-            },
-            link: Some(options.rate.unwrap_or(Rate::PAGES)),
-            replies_by_director: false,
-        },
+        method: Method::new(name, balancer, &scheduler),
+        plan: balancer.plan(SERVERS, Some(options.rate.unwrap_or(Rate::PAGES))),
         site: Site::Pages,
         works: works.clone(),
     };

@@ -12,7 +12,6 @@ use super::{RunOptions, scheduler};
 use crate::error::Result;
 use crate::peer::nginx;
 use crate::peer::weir::Forward;
-use crate::topology::Plan;
 
 const SERVERS: u8 = 2;
 /// As the report's unprotected run.
@@ -66,19 +65,14 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
     ]
     .map(work)
     .into();
-    let trial = |(name, subject, by): (&str, Subject, By)| Trial {
-        method: Method {
-            name: name.into(),
-            balancer: Balancer::Disturbed(subject, by),
-            scheduler: scheduler.clone(),
-        },
-        plan: Plan {
-            servers: SERVERS,
-            link: options.rate,
-            replies_by_director: false,
-        },
-        site: Site::Pages,
-        works: works.clone(),
+    let trial = |(name, subject, by): (&str, Subject, By)| {
+        let balancer = Balancer::Disturbed(subject, by);
+        Trial {
+            method: Method::new(name, balancer, &scheduler),
+            plan: balancer.plan(SERVERS, options.rate),
+            site: Site::Pages,
+            works: works.clone(),
+        }
     };
     Ok(METHODS.into_iter().map(trial).collect())
 }

@@ -27,31 +27,18 @@ const METHODS: [(&str, Balancer); 7] = [
 pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
     let scheduler = scheduler(options, "rr")?;
     let trial = |(name, balancer): (&str, Balancer)| Trial {
-        method: Method {
-            name: name.into(),
-            balancer,
-            scheduler: scheduler.clone(),
-        },
+        method: Method::new(name, balancer, &scheduler),
         plan: Plan {
-            servers: if balancer == Balancer::OneServer {
-                1
-            } else {
-                SERVERS
-            },
-            link: Some(options.rate.unwrap_or(Rate::REPORT)),
             replies_by_director: balancer == Balancer::Weir(Forward::Nat),
+            ..balancer.plan(SERVERS, Some(options.rate.unwrap_or(Rate::REPORT)))
         },
         site: Site::Pages,
-        works: vec![Work {
-            name: None,
-            path: format!("/{}", nginx::IMAGE),
-            requests: options.requests.unwrap_or(REQUESTS),
-            concurrency: options.concurrency.unwrap_or(CONCURRENCY),
-            any_length: false,
-            keep_alive: false,
-            answer_bytes: nginx::image_bytes(),
-            timed: None,
-        }],
+        works: vec![Work::of(
+            options,
+            nginx::IMAGE,
+            (REQUESTS, CONCURRENCY),
+            nginx::image_bytes(),
+        )],
     };
     Ok(METHODS.into_iter().map(trial).collect())
 }

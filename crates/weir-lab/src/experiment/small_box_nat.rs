@@ -26,30 +26,15 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
         .map_or(CONCURRENCIES.to_vec(), |one| vec![one]);
     let work = |concurrency: &u32| Work {
         name: Some(format!("c{concurrency}")),
-        path: format!("/{}", nginx::HELLO),
-        requests: options.requests.unwrap_or(REQUESTS),
-        concurrency: *concurrency,
-        any_length: false,
-        keep_alive: false,
-        answer_bytes: 3,
-        timed: None,
+        ..Work::of(options, nginx::HELLO, (REQUESTS, *concurrency), 3)
     };
     let works: Vec<Work> = concurrencies.iter().map(work).collect();
     let trial = |(name, balancer): (&str, Balancer)| Trial {
-        method: Method {
-            name: name.into(),
-            balancer,
-            scheduler: scheduler.clone(),
-        },
+        method: Method::new(name, balancer, &scheduler),
         plan: Plan {
-            servers: if balancer == Balancer::OneServer {
-                1
-            } else {
-                SERVERS
-            },
-            link: options.rate,
             // NAT of either kind must see the answers; one server alone has no director to send them through.
             replies_by_director: balancer != Balancer::OneServer,
+            ..balancer.plan(SERVERS, options.rate)
         },
         site: Site::Pages,
         works: works.clone(),

@@ -5,7 +5,6 @@ use super::trial::{Balancer, Method, Site, Trial, Work};
 use super::{RunOptions, scheduler};
 use crate::error::Result;
 use crate::peer::weir::Forward;
-use crate::topology::Plan;
 
 const SERVERS: u8 = 2;
 const REQUESTS: u32 = 10_000;
@@ -21,11 +20,7 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
         None => SCHEDULERS.map(str::to_owned).to_vec(),
         Some(_) => vec![scheduler(options, "sh")?],
     };
-    let fixed = |name: &str, balancer| Method {
-        name: name.into(),
-        balancer,
-        scheduler: String::new(),
-    };
+    let fixed = |name, balancer| Method::new(name, balancer, "");
     let mut methods = vec![
         fixed("one-server", Balancer::OneServer),
         // The author hashed the client's port, where production would hash its address: one client is all there is.
@@ -34,23 +29,14 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
         fixed("nftables", Balancer::NftablesDirect),
     ];
     for forward in [Forward::Direct, Forward::L3dsr] {
-        methods.extend(schedulers.iter().map(|scheduler| Method {
-            name: format!("{}-{scheduler}", forward.word()),
-            balancer: Balancer::Weir(forward),
-            scheduler: scheduler.clone(),
+        methods.extend(schedulers.iter().map(|scheduler| {
+            let name = format!("{}-{scheduler}", forward.word());
+            Method::new(&name, Balancer::Weir(forward), scheduler)
         }));
     }
     let works = works(options);
     let trial = |method: Method| Trial {
-        plan: Plan {
-            servers: if method.balancer == Balancer::OneServer {
-                1
-            } else {
-                SERVERS
-            },
-            link: options.rate,
-            replies_by_director: false,
-        },
+        plan: method.balancer.plan(SERVERS, options.rate),
         method,
         site: Site::Php,
         works: works.clone(),

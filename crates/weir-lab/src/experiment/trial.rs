@@ -4,11 +4,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::RunOptions;
 use super::disturbance::{self, By, Disturbed, Subject};
 use crate::error::{LabError, Result};
 use crate::peer::{START_LIMIT, ab, haproxy, http, ldirectord, nftables, nginx, php, weir, wrk};
 use crate::process::{self, Daemon, Place};
 use crate::progress::Progress;
+use crate::rate::Rate;
 use crate::requirement::{AB, BASE, HAPROXY, LDIRECTORD, NFT, NGINX, PHP_FPM, Program, WRK};
 use crate::sample::{self, Series};
 use crate::session::Session;
@@ -34,6 +36,15 @@ pub(super) enum Balancer {
 }
 
 impl Balancer {
+    /// Its hosts: one server where nothing balances, and replies that go straight to the client.
+    pub(super) fn plan(self, servers: u8, link: Option<Rate>) -> Plan {
+        Plan {
+            servers: if self == Self::OneServer { 1 } else { servers },
+            link,
+            replies_by_director: false,
+        }
+    }
+
     /// Whether the `weir` program is needed.
     pub(super) const fn needs_weir(self) -> bool {
         match self {
@@ -51,6 +62,16 @@ pub(super) struct Method {
     pub(super) balancer: Balancer,
     /// Weir's name of the scheduler; peers translate it or have their own.
     pub(super) scheduler: String,
+}
+
+impl Method {
+    pub(super) fn new(name: &str, balancer: Balancer, scheduler: &str) -> Self {
+        Self {
+            name: name.into(),
+            balancer,
+            scheduler: scheduler.into(),
+        }
+    }
 }
 
 /// What the real servers serve.
@@ -87,6 +108,27 @@ pub(super) struct Work {
     pub(super) answer_bytes: u64,
     /// Absent = only rates are of interest.
     pub(super) timed: Option<Timed>,
+}
+
+impl Work {
+    /// One page, each request over a connection of its own; how many there are, and at once, the options may say otherwise.
+    pub(super) fn of(
+        options: &RunOptions,
+        page: &str,
+        (requests, concurrency): (u32, u32),
+        answer_bytes: u64,
+    ) -> Self {
+        Self {
+            name: None,
+            path: format!("/{page}"),
+            requests: options.requests.unwrap_or(requests),
+            concurrency: options.concurrency.unwrap_or(concurrency),
+            any_length: false,
+            keep_alive: false,
+            answer_bytes,
+            timed: None,
+        }
+    }
 }
 
 /// A method, its hosts and its work.
@@ -342,17 +384,25 @@ impl Trial {
             }
             Balancer::Ldirectord => {
                 let director = self.start_weir(setting, topology, base, weir::Forward::Direct)?;
-                let seat = director.seat();
-                let mut daemon =
-                    ldirectord::start(&place, &seat, &self.method.scheduler, &servers)?;
-                daemon.wait_ready("ldirectord's table", START_LIMIT, || {
-                    Ok(director.made_by_ipvsadm()? == servers.len())
-                })?;
-                Running::Both {
-                    _daemon: daemon,
-                    _director: director,
-                }
+                self.start_ldirectord(&place, director, &servers)?
             }
+        })
+    }
+
+    fn start_ldirectord<'a>(
+        &self,
+        place: &Place<'_>,
+        director: weir::Director<'a>,
+        servers: &[Ipv4Addr],
+    ) -> Result<Running<'a>> {
+        let seat = director.seat();
+        let mut daemon = ldirectord::start(place, &seat, &self.method.scheduler, servers)?;
+        daemon.wait_ready("ldirectord's table", START_LIMIT, || {
+            Ok(director.made_by_ipvsadm()? == servers.len())
+        })?;
+        Ok(Running::Both {
+            _daemon: daemon,
+            _director: director,
         })
     }
 

@@ -3,17 +3,13 @@
 
 use std::fmt::Write as _;
 
+use super::axis::{self, Axis, BOTTOM, LEFT, RIGHT, TOP, WIDTH};
 use super::html::escape;
 use super::{DIRECTOR, Panel};
 use crate::sample::HostSeries;
 
-/// Outer size and inner margins of a panel, in CSS pixels.
-const WIDTH: f64 = 640.0;
+/// Of a panel, in CSS pixels.
 const HEIGHT: f64 = 240.0;
-const LEFT: f64 = 52.0;
-const RIGHT: f64 = 12.0;
-const TOP: f64 = 14.0;
-const BOTTOM: f64 = 38.0;
 /// Points of a line: one for about four pixels.
 const POINTS: usize = 150;
 /// Ticks on an axis, at most.
@@ -46,8 +42,8 @@ fn step(range: f64) -> f64 {
         .unwrap_or(10.0 * power)
 }
 
-/// Multiples of a round step from 0 to `end`, as positions and labels.
-fn ticks(end: f64) -> Vec<(f64, String)> {
+/// Multiples of a round step from 0 to `end`, as places and labels.
+fn ticks(end: f64, place: impl Fn(f64) -> f64) -> Vec<(f64, String)> {
     let step = step(end);
     let digits = if step < 1.0 {
         (-step.log10()).ceil() as usize
@@ -57,7 +53,7 @@ fn ticks(end: f64) -> Vec<(f64, String)> {
     let count = (end / step + 1e-9).floor() as u32;
     (0..=count)
         .map(|i| f64::from(i) * step)
-        .map(|value| (value, format!("{value:.digits$}")))
+        .map(|value| (place(value), format!("{value:.digits$}")))
         .collect()
 }
 
@@ -73,7 +69,15 @@ pub(super) fn traffic(panel: &Panel) -> String {
         "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}: Mbit/s of every host over time\">\n",
         escape(&panel.name)
     );
-    axes(&mut svg, &scale);
+    let horizontal = Axis {
+        ticks: ticks(scale.seconds, |value| scale.x(value)),
+        title: "seconds",
+    };
+    let vertical = Axis {
+        ticks: ticks(scale.megabits, |value| scale.y(value)),
+        title: "Mbit/s",
+    };
+    axis::draw(&mut svg, HEIGHT, &horizontal, &vertical);
     let limit = scale.y(panel.link);
     // Writing to a String cannot fail.
     let _ = writeln!(
@@ -84,35 +88,23 @@ pub(super) fn traffic(panel: &Panel) -> String {
         WIDTH - RIGHT,
         limit - 3.0
     );
+    let mut line = |class: &str, title: &str, values: &[f64]| {
+        let points = series.seconds.iter().zip(values);
+        let points = points.map(|(end, value)| (scale.x(*end), scale.y(*value)));
+        axis::line(&mut svg, class, title, points);
+    };
     let others = series.hosts.iter().filter(|host| host.host != DIRECTOR);
     for host in others {
         line(
-            &mut svg,
             &class_of(host),
             &format!("{} sends", host.host),
-            &series.seconds,
             &host.transmit,
-            &scale,
         );
     }
     // Last, so that they lie on top.
     if let Some(director) = series.hosts.iter().find(|host| host.host == DIRECTOR) {
-        line(
-            &mut svg,
-            "receive",
-            "director receives",
-            &series.seconds,
-            &director.receive,
-            &scale,
-        );
-        line(
-            &mut svg,
-            "director",
-            "director sends",
-            &series.seconds,
-            &director.transmit,
-            &scale,
-        );
+        line("receive", "director receives", &director.receive);
+        line("director", "director sends", &director.transmit);
     }
     svg.push_str("</svg>\n");
     svg
@@ -126,56 +118,6 @@ fn class_of(host: &HostSeries) -> String {
     } else {
         format!("server s{}", (number - 1) % 4 + 1)
     }
-}
-
-fn axes(svg: &mut String, scale: &Scale) {
-    let (bottom, right) = (HEIGHT - BOTTOM, WIDTH - RIGHT);
-    for (value, label) in ticks(scale.megabits) {
-        let y = scale.y(value);
-        let _ = writeln!(
-            svg,
-            "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>",
-            LEFT - 6.0,
-            y + 4.0
-        );
-    }
-    for (value, label) in ticks(scale.seconds) {
-        let x = scale.x(value);
-        let _ = writeln!(
-            svg,
-            "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{label}</text>",
-            bottom + 16.0
-        );
-    }
-    let middle = (TOP + bottom) / 2.0;
-    let _ = writeln!(
-        svg,
-        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">seconds</text>\
-         <text transform=\"translate(13 {middle:.1}) rotate(-90)\" text-anchor=\"middle\">Mbit/s</text>",
-        (LEFT + right) / 2.0,
-        HEIGHT - 6.0
-    );
-}
-
-fn line(
-    svg: &mut String,
-    class: &str,
-    title: &str,
-    seconds: &[f64],
-    values: &[f64],
-    scale: &Scale,
-) {
-    let mut points = String::new();
-    for (end, value) in seconds.iter().zip(values) {
-        let _ = write!(points, "{:.1},{:.1} ", scale.x(*end), scale.y(*value));
-    }
-    let _ = writeln!(
-        svg,
-        "<polyline class=\"{class}\" points=\"{}\"><title>{}</title></polyline>",
-        points.trim_end(),
-        escape(title)
-    );
 }
 
 /// Bars of requests a second, for one kind of work.
@@ -220,7 +162,7 @@ mod tests {
     #[test]
     fn ticks_are_round_and_stay_inside() {
         let labels = |end| {
-            ticks(end)
+            ticks(end, |value| value)
                 .into_iter()
                 .map(|(_, label)| label)
                 .collect::<Vec<_>>()
@@ -234,7 +176,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_range_gets_few_ticks(end in 0.01_f64..1e6) {
-            let ticks = ticks(end);
+            let ticks = ticks(end, |value| value);
             prop_assert!((2..=7).contains(&ticks.len()), "{} ticks for {}", ticks.len(), end);
             prop_assert!(ticks.iter().all(|(value, _)| *value <= end * 1.000_001));
         }

@@ -3,12 +3,11 @@
 //! The chart's horizontal axis counts nines: a tenth of the requests has the same width as a hundredth of those beyond the
 //! ninth tenth, since what a reload costs shows in the last one of ten thousand.
 
-use std::fmt::Write as _;
-
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
 use super::Row;
+use super::axis::{self, Axis, BOTTOM, LEFT, RIGHT, TOP, WIDTH};
 use super::html::escape;
 use crate::latency::{Latency, SHOWN};
 
@@ -87,12 +86,7 @@ pub(super) fn cells(row: &Row) -> Vec<String> {
     cells
 }
 
-const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 260.0;
-const LEFT: f64 = 52.0;
-const RIGHT: f64 = 12.0;
-const TOP: f64 = 14.0;
-const BOTTOM: f64 = 38.0;
 /// The axis ends at five nines; the slowest request of all stands there.
 const NINES: f64 = 5.0;
 /// Ends of the vertical axis, milliseconds.
@@ -128,19 +122,10 @@ pub(super) fn chart(method: &str, rows: &[&Row]) -> String {
         let Some(timing) = &row.timing else {
             continue;
         };
-        let mut points = String::new();
-        for (share, milliseconds) in timing.latency.points() {
-            // Writing to a String cannot fail.
-            let _ = write!(points, "{:.1},{:.1} ", x(*share), y(*milliseconds));
-        }
         let work = row.work().unwrap_or_default();
-        let _ = writeln!(
-            svg,
-            "<polyline class=\"{}\" points=\"{}\"><title>{}</title></polyline>",
-            class(work),
-            points.trim_end(),
-            escape(work)
-        );
+        let points = timing.latency.points().iter();
+        let points = points.map(|(share, milliseconds)| (x(*share), y(*milliseconds)));
+        axis::line(&mut svg, class(work), work, points);
     }
     svg.push_str("</svg>\n");
     svg
@@ -157,40 +142,28 @@ pub(super) fn class(work: &str) -> &'static str {
 }
 
 fn axes(svg: &mut String) {
-    let (bottom, right) = (HEIGHT - BOTTOM, WIDTH - RIGHT);
-    for milliseconds in [0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0] {
-        let at = y(milliseconds);
-        let _ = writeln!(
-            svg,
-            "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{milliseconds}</text>",
-            LEFT - 6.0,
-            at + 4.0
-        );
-    }
-    for (share, label) in [
+    let shares = [
         (0.0, "0"),
         (0.9, "90"),
         (0.99, "99"),
         (0.999, "99.9"),
         (0.9999, "99.99"),
         (1.0, "all"),
-    ] {
-        let at = x(share);
-        let _ = writeln!(
-            svg,
-            "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{label}</text>",
-            bottom + 16.0
-        );
-    }
-    let middle = (TOP + bottom) / 2.0;
-    let _ = writeln!(
-        svg,
-        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">percent of the requests</text>\
-         <text transform=\"translate(13 {middle:.1}) rotate(-90)\" text-anchor=\"middle\">milliseconds or less</text>",
-        (LEFT + right) / 2.0,
-        HEIGHT - 6.0
-    );
+    ];
+    let milliseconds = [0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0];
+    let horizontal = Axis {
+        ticks: shares
+            .map(|(share, label)| (x(share), label.to_owned()))
+            .into(),
+        title: "percent of the requests",
+    };
+    let vertical = Axis {
+        ticks: milliseconds
+            .map(|milliseconds| (y(milliseconds), milliseconds.to_string()))
+            .into(),
+        title: "milliseconds or less",
+    };
+    axis::draw(svg, HEIGHT, &horizontal, &vertical);
 }
 
 #[cfg(test)]

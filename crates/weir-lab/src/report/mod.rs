@@ -1,5 +1,6 @@
 //! What a run shows: rows, charts and notes; as a table for the terminal, JSON for programs, one HTML file for people.
 
+mod axis;
 mod chart;
 mod html;
 mod json;

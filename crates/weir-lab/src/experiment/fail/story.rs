@@ -1,0 +1,96 @@
+//! What clients saw while a server was away, and when.
+
+use std::time::{Duration, Instant};
+
+use crate::peer::ab;
+use crate::report::Row;
+
+/// One run of `ab`, and when it began.
+pub(super) struct Slice {
+    pub(super) from: Instant,
+    pub(super) outcome: ab::Outcome,
+    pub(super) requests: u32,
+}
+
+/// An act: its slices, one after the other.
+#[derive(Default)]
+pub(super) struct Act(pub(super) Vec<Slice>);
+
+impl Act {
+    pub(super) fn failed(&self) -> u64 {
+        self.0.iter().map(|slice| slice.outcome.failed).sum()
+    }
+
+    /// When the last slice with a failure began, since `start`. Its end tells less: one slow request prolongs it.
+    pub(super) fn last_failure(&self, start: Instant) -> Option<Duration> {
+        let mut failing = self.0.iter().rev().filter(|it| it.outcome.failed > 0);
+        failing
+            .next()
+            .map(|slice| slice.from.saturating_duration_since(start))
+    }
+
+    /// Requests that failed in slices that began later than `limit` after `start`.
+    pub(super) fn failed_after(&self, start: Instant, limit: Duration) -> u64 {
+        let late = self.0.iter().filter(|slice| slice.from > start + limit);
+        late.map(|slice| slice.outcome.failed).sum()
+    }
+
+    pub(super) fn row(&self, name: String) -> Row {
+        let seconds: f64 = self.0.iter().map(|slice| slice.outcome.seconds).sum();
+        let requests: f64 = self.0.iter().map(|slice| f64::from(slice.requests)).sum();
+        let kbytes = self
+            .0
+            .iter()
+            .map(|slice| slice.outcome.kbytes_per_second * slice.outcome.seconds);
+        Row {
+            name,
+            requests_per_second: requests / seconds.max(1e-9),
+            kbytes_per_second: kbytes.sum::<f64>() / seconds.max(1e-9),
+            failed: self.failed(),
+            seconds,
+            ratio: None,
+            timing: None,
+        }
+    }
+}
+
+/// What happened, and when.
+pub(super) struct Story {
+    pub(super) before: Act,
+    /// From the stop until Weir has the server out, and a while more.
+    pub(super) stopped: Act,
+    /// From the start until Weir uses it again, and a while more.
+    pub(super) back: Act,
+    pub(super) stopped_at: Instant,
+    /// Since the stop: Weir says that it is down.
+    pub(super) down_after: Duration,
+    /// Since the start: Weir says that it is up.
+    pub(super) up_after: Duration,
+    /// Connections that the server got after it came back.
+    pub(super) served_again: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_too_late_is_told_from_what_may_fail() {
+        let start = Instant::now();
+        let slice = |from: u64, failed: u64| Slice {
+            from: start + Duration::from_millis(from),
+            outcome: ab::Outcome {
+                failed,
+                seconds: 0.1,
+                ..ab::Outcome::default()
+            },
+            requests: 50,
+        };
+        let act = Act(vec![slice(0, 20), slice(900, 3), slice(3000, 0)]);
+        assert_eq!(act.failed(), 23);
+        assert_eq!(act.last_failure(start), Some(Duration::from_millis(900)));
+        assert_eq!(act.failed_after(start, Duration::from_secs(1)), 0);
+        assert_eq!(act.failed_after(start, Duration::from_millis(500)), 3);
+        assert_eq!(act.row("x".into()).requests_per_second.round(), 500.0);
+    }
+}

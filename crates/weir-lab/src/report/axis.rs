@@ -1,0 +1,69 @@
+//! What charts over two axes share: size, margins, axes and lines.
+
+use std::fmt::Write as _;
+
+use super::html::escape;
+
+/// Outer width and inner margins, in CSS pixels.
+pub(super) const WIDTH: f64 = 640.0;
+pub(super) const LEFT: f64 = 52.0;
+pub(super) const RIGHT: f64 = 12.0;
+pub(super) const TOP: f64 = 14.0;
+pub(super) const BOTTOM: f64 = 38.0;
+
+/// One axis: where its ticks are and what they say, and what it counts.
+pub(super) struct Axis<'a> {
+    pub(super) ticks: Vec<(f64, String)>,
+    pub(super) title: &'a str,
+}
+
+/// Both axes of a chart of that height, with a line across at each tick of the vertical one.
+pub(super) fn draw(svg: &mut String, height: f64, horizontal: &Axis<'_>, vertical: &Axis<'_>) {
+    let (bottom, right) = (height - BOTTOM, WIDTH - RIGHT);
+    for (y, label) in &vertical.ticks {
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            svg,
+            "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>",
+            LEFT - 6.0,
+            y + 4.0
+        );
+    }
+    for (x, label) in &horizontal.ticks {
+        let _ = writeln!(
+            svg,
+            "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{label}</text>",
+            bottom + 16.0
+        );
+    }
+    let middle = (TOP + bottom) / 2.0;
+    let _ = writeln!(
+        svg,
+        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\
+         <text transform=\"translate(13 {middle:.1}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
+        (LEFT + right) / 2.0,
+        height - 6.0,
+        horizontal.title,
+        vertical.title
+    );
+}
+
+/// A line through points of the picture.
+pub(super) fn line(
+    svg: &mut String,
+    class: &str,
+    title: &str,
+    points: impl Iterator<Item = (f64, f64)>,
+) {
+    let mut written = String::new();
+    for (x, y) in points {
+        let _ = write!(written, "{x:.1},{y:.1} ");
+    }
+    let _ = writeln!(
+        svg,
+        "<polyline class=\"{class}\" points=\"{}\"><title>{}</title></polyline>",
+        written.trim_end(),
+        escape(title)
+    );
+}
