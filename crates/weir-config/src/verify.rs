@@ -5,13 +5,15 @@
 
 mod check;
 mod layer4;
+mod listener;
 mod mark;
 mod proxy;
+mod server;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use weir_model::{Family, Forward, Listener, Protocol, Server};
+use weir_model::{Family, Protocol};
 
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
@@ -35,7 +37,7 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &Host) {
         .iter()
         .map(|pool| (pool.pool.name.as_str(), pool))
         .collect();
-    listeners(sink, lowered);
+    listener::listeners(sink, lowered);
     mark::marks(sink, lowered, host);
     limits(sink, lowered);
     for service in &lowered.services {
@@ -44,10 +46,10 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &Host) {
         let Some(place) = &service.pool else { continue };
         match pools.get(service.service.pool.as_str()) {
             Some(pool) => {
-                servers_of(sink, service, pool);
+                server::servers_of(sink, service, pool);
                 mark::servers_of(sink, service, pool);
                 layer4::verify(sink, service, pool);
-                without_effect(sink, service, pool);
+                server::without_effect(sink, service, pool);
             }
             None => dangling(
                 sink,
@@ -61,7 +63,7 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &Host) {
     }
     proxy::verify(sink, lowered, &pools);
     check::checks(sink, lowered);
-    admin(sink, lowered);
+    listener::admin(sink, lowered);
     unused(sink, lowered);
     quiesced(sink, lowered);
 }
@@ -88,109 +90,6 @@ fn dangling(
             .fix(format!("did you mean `{}`?", near.pool.name)),
         None => diagnostic.fix(format!("add [pool.{name}]")),
     });
-}
-
-/// The same address and port twice with the same precision; a more precise listener may lie in a wider one.
-fn listeners(sink: &mut Sink<'_>, lowered: &Lowered) {
-    let mut all: Vec<(&LoweredService, usize, Listener)> = lowered
-        .services
-        .iter()
-        .flat_map(|service| {
-            service
-                .service
-                .listen
-                .iter()
-                .enumerate()
-                .map(move |(at, listen)| (service, at, *listen))
-        })
-        .collect();
-    all.sort_by_key(|(service, at, listener)| {
-        let place = service.listen[*at].start;
-        (
-            listener.protocol,
-            listener.address,
-            listener.ports.specificity(),
-            listener.ports.bounds(),
-            place,
-        )
-    });
-    let class = |listener: &Listener| {
-        (
-            listener.protocol,
-            listener.address,
-            listener.ports.specificity(),
-        )
-    };
-    let Some(mut widest) = all.first() else {
-        return;
-    };
-    for this in all.iter().skip(1) {
-        let (a, b) = (widest, this);
-        let same = class(&a.2) == class(&b.2);
-        if same && b.2.ports.bounds().0 <= a.2.ports.bounds().1 {
-            collision(sink, a, b);
-        }
-        if !same || b.2.ports.bounds().1 > a.2.ports.bounds().1 {
-            widest = this;
-        }
-    }
-}
-
-fn collision(
-    sink: &mut Sink<'_>,
-    a: &(&LoweredService, usize, Listener),
-    b: &(&LoweredService, usize, Listener),
-) {
-    let place = |of: &(&LoweredService, usize, Listener)| of.0.listen[of.1].clone();
-    let (first, again) = if place(a).start <= place(b).start {
-        (a, b)
-    } else {
-        (b, a)
-    };
-    let message = if first.2 == again.2 {
-        format!("{} is claimed twice", again.2)
-    } else {
-        format!("{} overlaps {}", again.2, first.2)
-    };
-    let owner =
-        |of: &(&LoweredService, usize, Listener)| format!("service `{}`", of.0.service.name);
-    sink.push(
-        Diagnostic::new(Code::DuplicateListener, &place(again), message)
-            .label(owner(again))
-            .also(&place(first), owner(first))
-            .cause("an exact port comes before a range and a range before `*`; between equals nothing decides")
-            .fix("take one of them out, or change its address or ports"),
-    );
-}
-
-/// XDP takes a service's packets before any socket of this machine sees them.
-fn admin(sink: &mut Sink<'_>, lowered: &Lowered) {
-    let (Some(admin), Some(place)) = (lowered.node.admin, &lowered.admin) else {
-        return;
-    };
-    let meets = |listener: &Listener| {
-        let same = admin.ip().is_unspecified() || admin.ip() == listener.address;
-        same && listener.protocol == Protocol::Tcp && listener.ports.contains(admin.port())
-    };
-    for service in &lowered.services {
-        let met = service.service.listen.iter().position(meets);
-        let Some(listen) = met.and_then(|at| service.listen.get(at)) else {
-            continue;
-        };
-        let name = &service.service.name;
-        sink.push(
-            Diagnostic::new(
-                Code::AdminShadowed,
-                place,
-                format!("service `{name}` takes the packets of `admin`"),
-            )
-            .also(
-                listen,
-                "this listener is balanced before any socket is asked",
-            )
-            .fix("choose another port or address for `admin`"),
-        );
-    }
 }
 
 fn limits(sink: &mut Sink<'_>, lowered: &Lowered) {
@@ -305,128 +204,6 @@ fn one_packet(sink: &mut Sink<'_>, service: &LoweredService) {
             .cause("a rewritten source is found again by the flow, and no flow is remembered")
             .fix("leave one of them out"),
         );
-    }
-}
-
-fn servers_of(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool) {
-    if pool.pool.servers.is_empty() && pool.complete {
-        let message = format!("pool `{}` has no servers", pool.pool.name);
-        sink.push(
-            Diagnostic::new(Code::NoServers, &pool.name, message)
-                .also(&service.name, "this service refuses all clients")
-                .fix("add `servers`"),
-        );
-    }
-    let Some(method) = &service.forward else {
-        return;
-    };
-    let sorry = pool.pool.sorry.iter().zip(&pool.sorry);
-    for (server, place) in pool.pool.servers.iter().zip(&pool.servers).chain(sorry) {
-        if sink.is_full() {
-            return;
-        }
-        let forward = server.forward_in(&service.service);
-        for (listener, listen) in service.service.listen.iter().zip(&service.listen) {
-            let Some(finding) = meeting(forward, server, listener) else {
-                continue;
-            };
-            let (code, message, cause, fix) = finding;
-            let mut diagnostic = Diagnostic::new(code, place, message)
-                .label(format!("server of pool `{}`", pool.pool.name))
-                .also(
-                    listen,
-                    format!("listener of service `{}`", service.service.name),
-                );
-            if server.forward.is_none() {
-                diagnostic = diagnostic.also(method, "the forwarding method");
-            }
-            sink.push(diagnostic.cause(cause).fix(fix));
-            break;
-        }
-    }
-}
-
-type Finding = (Code, String, String, String);
-
-/// What is wrong when this server gets that listener's clients.
-fn meeting(forward: Forward, server: &Server, listener: &Listener) -> Option<Finding> {
-    let family = Family::of(server.address);
-    if forward.needs_same_family() && family != listener.family() {
-        return Some((
-            Code::FamilyMismatch,
-            format!(
-                "`{forward}` cannot take {} clients to an {family} server",
-                listener.family()
-            ),
-            "only `tunnel` carries one family in the other".to_owned(),
-            format!(
-                "use a pool of {} servers, or forward = \"tunnel\"",
-                listener.family()
-            ),
-        ));
-    }
-    let reaches = server.port.is_none_or(|port| listener.ports.contains(port));
-    if server.address == listener.address && reaches {
-        return Some((
-            Code::ServerIsVip,
-            format!("server {} is the service's own VIP", server.name),
-            "its packets would come back to the director as a client's".to_owned(),
-            "name the server's own address".to_owned(),
-        ));
-    }
-    if let Some(port) = server.port
-        && !forward.rewrites_port()
-        && !listener.ports.contains(port)
-    {
-        return Some((
-            Code::PortStays,
-            format!(
-                "under `{forward}` clients reach port {} of this server, not {port}",
-                listener.ports
-            ),
-            "only `nat` rewrites the port; elsewhere a server's port is for checks".to_owned(),
-            "leave the port out, or let the service listen on it".to_owned(),
-        ));
-    }
-    None
-}
-
-/// Keys of the service that belong to a forwarding method which none of its servers has.
-fn without_effect(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool) {
-    if !pool.complete || service.forward.is_none() {
-        return;
-    }
-    let forwards: HashSet<Forward> = pool
-        .pool
-        .servers
-        .iter()
-        .chain(&pool.pool.sorry)
-        .map(|server| server.forward_in(&service.service))
-        .chain(
-            pool.pool
-                .servers
-                .is_empty()
-                .then_some(service.service.forward),
-        )
-        .collect();
-    let keys = [
-        ("snat", Forward::Nat, &service.snat),
-        ("tunnel", Forward::Tunnel, &service.tunnel),
-        ("dscp", Forward::L3dsr, &service.dscp),
-    ];
-    for (key, needs, place) in keys {
-        if let Some(place) = place
-            && !forwards.contains(&needs)
-        {
-            let message = format!(
-                "`{key}` has no effect: no server of this service has forward = \"{needs}\""
-            );
-            let mut diagnostic = Diagnostic::new(Code::NoEffect, place, message);
-            if let Some(forward) = &service.forward {
-                diagnostic = diagnostic.also(forward, "the forwarding method");
-            }
-            sink.push(diagnostic.fix(format!("leave `{key}` out")));
-        }
     }
 }
 

@@ -34,7 +34,7 @@ use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::key::{Kind, Section};
 use crate::tree::{Entry, Item, Table, Value};
-use crate::view::{Sink, View, word, wrong_type};
+use crate::view::{Sink, View, text, word, wrong_type};
 
 /// The configuration with the places that verification speaks of.
 pub(crate) struct Lowered {
@@ -273,6 +273,28 @@ fn refuse(sink: &mut Sink<'_>, span: &Range<usize>, refusal: Refusal) {
     let mut diagnostic = Diagnostic::new(refusal.code, span, refusal.message);
     diagnostic.fix = refusal.fix;
     sink.push(diagnostic);
+}
+
+/// The texts of `listen`, which names at least one place, such as `example`.
+fn listen<'a>(
+    sink: &mut Sink<'_>,
+    view: &View<'a, '_>,
+    example: &str,
+) -> Vec<(&'a str, &'a Range<usize>)> {
+    let Some(items) = view.list(sink, "listen") else {
+        return Vec::new();
+    };
+    if items.is_empty() {
+        let span = view
+            .get("listen")
+            .map_or(0..0, |(entry, _)| entry.item.span.clone());
+        let fix = format!("add one, for example \"{example}\", or take the service out");
+        sink.push(Diagnostic::new(Code::EmptyList, &span, "`listen` names no address").fix(fix));
+    }
+    let texts = items.iter();
+    texts
+        .filter_map(|item| text(sink, item, &Kind::Listener))
+        .collect()
 }
 
 /// `tunnel` of a service or a server.

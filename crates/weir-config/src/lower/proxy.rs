@@ -7,7 +7,7 @@ use weir_model::{
     HashKey, Network, Ports, Protocol, Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts,
 };
 
-use super::{access_log, answer, refuse, tls};
+use super::{access_log, answer, listen, refuse, tls};
 use crate::address;
 use crate::catalog;
 use crate::code::Code;
@@ -210,23 +210,8 @@ fn trusted(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<Network> {
 }
 
 fn listeners(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(SocketAddr, Range<usize>)> {
-    let Some(items) = view.list(sink, "listen") else {
-        return Vec::new();
-    };
-    if items.is_empty() {
-        let span = view
-            .get("listen")
-            .map_or(0..0, |(entry, _)| entry.item.span.clone());
-        sink.push(
-            Diagnostic::new(Code::EmptyList, &span, "`listen` names no address")
-                .fix("add one, for example \"0.0.0.0:80\", or take the service out"),
-        );
-    }
-    let mut listeners = Vec::with_capacity(items.len());
-    for item in items {
-        let Some((text, span)) = text(sink, item, &Kind::Listener) else {
-            continue;
-        };
+    let mut listeners = Vec::new();
+    for (text, span) in listen(sink, view, "0.0.0.0:80") {
         match address::proxy_listener(text) {
             Ok(listener) => match (listener.protocol, listener.ports) {
                 (Protocol::Tcp, Ports::One(port)) => {

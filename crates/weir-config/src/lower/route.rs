@@ -1,20 +1,19 @@
 //! `[[route]]`.
 
+mod action;
 mod edit;
 
 use std::ops::Range;
 
-use weir_model::{HostPattern, PathRegex, Route, RouteAction};
+use weir_model::{HostPattern, PathRegex, Route};
 
+use self::action::action;
 use crate::catalog;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::key::Kind;
 use crate::tree::{Item, Table, Value};
 use crate::view::{Sink, View, text, wrong_type};
-
-/// Statuses that send a client elsewhere.
-const REDIRECTS: [u32; 5] = [301, 302, 303, 307, 308];
 
 /// A route and where its parts are written.
 pub(crate) struct LoweredRoute {
@@ -202,95 +201,4 @@ fn headers(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(String, Option<Stri
         headers.push((name.to_ascii_lowercase(), value));
     }
     headers
-}
-
-fn action(sink: &mut Sink<'_>, view: &View<'_, '_>, place: &Range<usize>) -> Option<RouteAction> {
-    let pool = view.text(sink, "pool");
-    let redirect = view.text(sink, "redirect");
-    let status = view.integer(sink, "status");
-    let body = view.text(sink, "body");
-    let span = |name: &str| {
-        view.get(name)
-            .map_or(place.clone(), |(entry, _)| entry.key_span.clone())
-    };
-    let contradiction = |message: &str, span: &Range<usize>, fix: &str| {
-        Diagnostic::new(Code::Contradiction, span, message).fix(fix)
-    };
-    if let Some((entry, _)) = view.get("split") {
-        if pool.is_some() || redirect.is_some() || status.is_some() || body.is_some() {
-            sink.push(contradiction(
-                "a route splits, leads to one pool, or answers",
-                &entry.key_span,
-                "leave the others out",
-            ));
-        }
-        return edit::split(sink, view).map(RouteAction::Split);
-    }
-    match (pool, redirect, status) {
-        (Some(_), Some(_), _) => {
-            sink.push(contradiction(
-                "a route leads to a pool or elsewhere, not both",
-                &span("redirect"),
-                "leave one of them out",
-            ));
-            None
-        }
-        (Some(_), None, Some(_)) => {
-            sink.push(contradiction(
-                "`status` is for answers, and this route has a pool",
-                &span("status"),
-                "leave one of them out",
-            ));
-            None
-        }
-        (Some((pool, _)), None, None) => {
-            if body.is_some() {
-                sink.push(contradiction(
-                    "`body` is for answers, and this route has a pool",
-                    &span("body"),
-                    "leave one of them out",
-                ));
-            }
-            Some(RouteAction::Pool(pool.to_owned()))
-        }
-        (None, Some((to, to_span)), status) => {
-            let status = status.unwrap_or(302);
-            if !REDIRECTS.contains(&status) {
-                sink.push(contradiction(
-                    &format!("{status} sends nobody anywhere"),
-                    &span("status"),
-                    "a redirect is 301, 302, 303, 307 or 308",
-                ));
-            }
-            if to.is_empty() || !to.bytes().all(|octet| octet > b' ' && octet < 0x7f) {
-                sink.push(
-                    Diagnostic::new(Code::BadName, to_span, "this is no place to be sent to")
-                        .fix("write a URL such as \"https://{host}{path}\""),
-                );
-            }
-            if body.is_some() {
-                sink.push(contradiction(
-                    "a redirect has no `body`",
-                    &span("body"),
-                    "leave it out",
-                ));
-            }
-            let status = u16::try_from(status).unwrap_or(302);
-            Some(RouteAction::Redirect {
-                to: to.to_owned(),
-                status,
-            })
-        }
-        (None, None, Some(status)) => Some(RouteAction::Answer {
-            status: u16::try_from(status).unwrap_or(500),
-            body: body.map_or(String::new(), |(text, _)| text.to_owned()),
-        }),
-        (None, None, None) => {
-            sink.push(
-                Diagnostic::new(Code::MissingKey, place, "this route leads nowhere")
-                    .fix("add `pool`, `split`, `redirect` or `status`"),
-            );
-            None
-        }
-    }
 }

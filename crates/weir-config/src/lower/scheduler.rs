@@ -200,7 +200,11 @@ mod tests {
     #[test]
     fn no_alias_is_a_name_of_its_own() {
         for alias in &ALIASES {
-            assert!(alias.name.parse::<SchedulerKind>().is_err(), "{}", alias.name);
+            assert!(
+                alias.name.parse::<SchedulerKind>().is_err(),
+                "{}",
+                alias.name
+            );
         }
     }
 }

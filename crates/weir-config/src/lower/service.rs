@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use weir_model::{Forward, Persistence, Service, Snat};
 
-use super::{LoweredService, refuse, tunnel};
+use super::{LoweredService, listen, refuse, tunnel};
 use crate::address::{self, Listening};
 use crate::catalog;
 use crate::code::Code;
@@ -70,23 +70,8 @@ pub(super) fn service(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>)
 }
 
 fn listeners(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(Listening, Range<usize>)> {
-    let Some(items) = view.list(sink, "listen") else {
-        return Vec::new();
-    };
-    if items.is_empty() {
-        let span = view
-            .get("listen")
-            .map_or(0..0, |(entry, _)| entry.item.span.clone());
-        sink.push(
-            Diagnostic::new(Code::EmptyList, &span, "`listen` names no address")
-                .fix("add one, for example \"192.0.2.10:80\", or take the service out"),
-        );
-    }
-    let mut listeners = Vec::with_capacity(items.len());
-    for item in items {
-        let Some((text, span)) = text(sink, item, &Kind::Listener) else {
-            continue;
-        };
+    let mut listeners = Vec::new();
+    for (text, span) in listen(sink, view, "192.0.2.10:80") {
         match address::listening(text) {
             Ok(listening) => listeners.push((listening, span.clone())),
             Err(refusal) => refuse(sink, span, refusal),

@@ -1,0 +1,253 @@
+use super::*;
+use crate::{Host, parse};
+
+/// A whole file around one line of a section's key.
+fn around(section: &Section, line: &str) -> String {
+    let key = line.split(' ').next().unwrap_or("");
+    let frame = Frame { key, line };
+    match section.page {
+        "node" | "timeouts" | "ipvs" => format!("[{}]\n{line}\n", section.path),
+        "check" => checked(key, line),
+        "expect" => frame.expect(),
+        "route" => frame.route(),
+        "pool" | "server" | "scheduler" | "sticky" | "servers-dns" | "pool-tls" => {
+            frame.pool(section.page)
+        }
+        "service" | "tunnel" | "persistence" | "snat" => frame.service(section.page),
+        "vrrp" | "vrrp-track" => frame.vrrp(section.page),
+        _ => frame.proxy(section),
+    }
+}
+
+const POOL: &str = "[pool.images]\nservers = [\"10.0.0.5\"]\n";
+
+fn service(forward: &str, extra: &str) -> String {
+    format!(
+        "[service.images]\nlisten = [\"192.0.2.10:80\"]\nforward = \"{forward}\"\npool = \"images\"\n{extra}\n"
+    )
+}
+
+/// A line, and what a table needs beside it.
+struct Frame<'a> {
+    key: &'a str,
+    line: &'a str,
+}
+
+impl Frame<'_> {
+    /// Those of the lines that are of other keys.
+    fn others<'b>(&self, base: &[&'b str]) -> Vec<&'b str> {
+        base.iter()
+            .copied()
+            .filter(|other| other.split(' ').next() != Some(self.key))
+            .collect()
+    }
+
+    /// The inside of an inline table.
+    fn inline(&self, base: &[&str]) -> String {
+        let mut parts = self.others(base);
+        parts.extend((!self.line.is_empty()).then_some(self.line));
+        parts.join(", ")
+    }
+
+    fn pool(&self, page: &str) -> String {
+        let http = service("proxy", "protocol = \"http\"");
+        match page {
+            "pool" => format!("[pool.images]\n{}\n", self.line),
+            "server" => {
+                let table = self.inline(&["address = \"10.0.0.5\""]);
+                format!("[pool.images]\nservers = [{{ {table} }}]\n")
+            }
+            "scheduler" => {
+                let name = if self.key == "key" { "hash" } else { "mh" };
+                let table = self.inline(&[&format!("name = \"{name}\"")]);
+                format!("[pool.images]\nscheduler = {{ {table} }}\n")
+            }
+            "sticky" => {
+                let table = self.inline(&["cookie = \"SRV\""]);
+                format!("{POOL}sticky = {{ {table} }}\n{http}")
+            }
+            "servers-dns" => {
+                let table = self.inline(&["name = \"web.internal\""]);
+                format!("{POOL}servers_dns = {{ {table} }}\n{}", service("nat", ""))
+            }
+            _ => format!("{POOL}tls = {{ {} }}\n{http}", self.line),
+        }
+    }
+
+    fn service(&self, page: &str) -> String {
+        let line = self.line;
+        let written = match page {
+            "service" => {
+                let listen = if line == "one_packet = true" {
+                    "listen = [\"udp/192.0.2.10:53\"]"
+                } else {
+                    "listen = [\"192.0.2.10:80\"]"
+                };
+                let base = [listen, "forward = \"nat\"", "pool = \"images\""];
+                format!(
+                    "[service.images]\n{}\n{line}\n",
+                    self.others(&base).join("\n")
+                )
+            }
+            "tunnel" => {
+                let table = self.inline(&["type = \"gue\""]);
+                service("tunnel", &format!("tunnel = {{ {table} }}"))
+            }
+            _ => service("nat", &format!("{page} = {{ {line} }}")),
+        };
+        POOL.to_owned() + &written
+    }
+
+    fn proxy(&self, section: &Section) -> String {
+        let table = section.path.rsplit('.').next().unwrap_or("");
+        let value = match section.page {
+            "access-log" => format!("{{ {} }}", self.inline(&["path = \"/x\""])),
+            "error-pages" => {
+                let base = ["status = 503", "file = \"/e.html\""];
+                format!("[{{ {} }}]", self.inline(&base))
+            }
+            "service-tls" => {
+                let base = ["certificates = \"/c\"", "client_ca = \"/ca.pem\""];
+                format!("{{ {} }}", self.inline(&base))
+            }
+            "proxy-timeouts" | "proxy-limits" | "compression" => format!("{{ {} }}", self.line),
+            page => panic!("no frame for {page}"),
+        };
+        let extra = format!("protocol = \"http\"\n{table} = {value}");
+        POOL.to_owned() + &service("proxy", &extra)
+    }
+
+    fn expect(&self) -> String {
+        let expect = format!("expect = {{ {} }}", self.line);
+        match self.key {
+            "answer" => checked("query", &format!("query = \"a\"\n{expect}")),
+            "bytes" => checked("payload", &format!("payload = \"00\"\n{expect}")),
+            _ => checked("expect", &expect),
+        }
+    }
+
+    fn route(&self) -> String {
+        let base = ["service = \"images\"", "pool = \"images\""];
+        // What it leads to is one of three.
+        let alone = matches!(self.key, "redirect" | "status" | "body" | "split");
+        let base = if alone { &base[..1] } else { &base[..] };
+        let beside = match self.key {
+            "body" => "status = 404\n",
+            "status" => "redirect = \"/x\"\n",
+            _ => "",
+        };
+        let service = service("proxy", "protocol = \"http\"");
+        let others = self.others(base).join("\n");
+        format!(
+            "{POOL}{service}[[route]]\n{others}\n{beside}{}\n",
+            self.line
+        )
+    }
+
+    fn vrrp(&self, page: &str) -> String {
+        if page == "vrrp" {
+            let others = self.others(&["virtual_router_id = 51"]).join("\n");
+            return format!("[vrrp.outside]\n{others}\n{}\n", self.line);
+        }
+        let alone = matches!(self.key, "interface" | "script" | "process" | "file");
+        let table = self.inline(if alone { &[] } else { &["file = \"/x\""] });
+        format!("[vrrp.outside]\nvirtual_router_id = 51\ntrack = [{{ {table} }}]\n")
+    }
+}
+
+/// A check of the first kind that has the key, the key left out where `line` is empty.
+fn checked(key: &str, line: &str) -> String {
+    let of = catalog::OF_KINDS.iter().find(|(of, _)| *of == key);
+    let kind = of.and_then(|(_, kinds)| kinds.first()).unwrap_or(&"tcp");
+    let needed = catalog::NEEDED.iter().find(|(of, _)| of == kind);
+    let needed = needed.filter(|(_, needed)| !line.contains(&format!("{needed} = ")));
+    let needed = needed.and_then(|(_, needed)| catalog::CHECK.key(needed));
+    let line = match needed {
+        Some(needed) => format!("{}\n{line}", needed.example),
+        None => line.to_owned(),
+    };
+    let kind = if key == "kind" {
+        String::new()
+    } else {
+        format!("kind = \"{kind}\"\n")
+    };
+    format!("[pool.images]\nservers = [\"10.0.0.5\"]\n[pool.images.check]\n{kind}{line}\n")
+}
+
+fn errors(text: &str) -> Vec<String> {
+    let Err(found) = parse(text, &Host::default()) else {
+        return Vec::new();
+    };
+    // The service examples list an IPv6 VIP, which their one server cannot serve.
+    found
+        .iter()
+        .filter(|diagnostic| diagnostic.severity() == crate::Severity::Error)
+        .filter(|diagnostic| diagnostic.code != crate::Code::FamilyMismatch)
+        .map(|diagnostic| diagnostic.message.clone())
+        .collect()
+}
+
+#[test]
+fn every_example_is_taken() {
+    for section in catalog::PAGES {
+        assert_eq!(
+            errors(section.example),
+            Vec::<String>::new(),
+            "{}",
+            section.example
+        );
+        for key in section.built() {
+            assert!(key.example.starts_with(key.name), "{}", key.name);
+            let text = around(section, key.example);
+            assert_eq!(errors(&text), Vec::<String>::new(), "{text}");
+        }
+    }
+}
+
+#[test]
+fn every_default_written_out_changes_nothing() {
+    for section in catalog::PAGES {
+        for key in section.built() {
+            let Presence::Default(text) = key.presence else {
+                continue;
+            };
+            let bare = match section.page {
+                "scheduler" if key.name == "key" => around(section, "name = \"hash\""),
+                "scheduler" => around(section, "name = \"mh\""),
+                "access-log" => around(section, "path = \"/x\""),
+                "sticky" => around(section, "cookie = \"SRV\""),
+                "servers-dns" => around(section, "name = \"web.internal\""),
+                "server" => around(section, "address = \"10.0.0.5\""),
+                "tunnel" => around(section, "type = \"gue\""),
+                "snat" => around(section, "addresses = []"),
+                "service" => around(section, "pool = \"images\""),
+                "check" => checked(key.name, ""),
+                _ => around(section, ""),
+            };
+            let written = around(
+                section,
+                &format!("{} = {}", key.name, quoted(&key.kind, text)),
+            );
+            let mut pair =
+                [&bare, &written].map(|text| parse(text, &Host::default()).unwrap().desired);
+            // Lines move when one is added; nothing else may.
+            for desired in &mut pair {
+                desired.pools.iter_mut().for_each(|pool| {
+                    pool.source = weir_model::Source::default();
+                    pool.servers
+                        .iter_mut()
+                        .for_each(|server| server.source = weir_model::Source::default());
+                });
+                desired
+                    .services
+                    .iter_mut()
+                    .for_each(|service| service.source = weir_model::Source::default());
+                desired
+                    .proxies
+                    .iter_mut()
+                    .for_each(|proxy| proxy.source = weir_model::Source::default());
+            }
+            assert_eq!(pair[0], pair[1], "{written}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! What a route leads to: one pool, a split among several, a place elsewhere, or an answer.
+
+use std::ops::Range;
+
+use weir_model::RouteAction;
+
+use super::edit;
+use crate::code::Code;
+use crate::diagnostic::Diagnostic;
+use crate::view::{Sink, View};
+
+/// Statuses that send a client elsewhere.
+const REDIRECTS: [u32; 5] = [301, 302, 303, 307, 308];
+
+type Text<'a> = (&'a str, &'a Range<usize>);
+
+/// The keys that say what a route leads to.
+struct Written<'a, 'v, 't> {
+    view: &'a View<'v, 't>,
+    pool: Option<Text<'v>>,
+    redirect: Option<Text<'v>>,
+    status: Option<u32>,
+    body: Option<Text<'v>>,
+    /// Of the route.
+    place: &'a Range<usize>,
+}
+
+pub(super) fn action(
+    sink: &mut Sink<'_>,
+    view: &View<'_, '_>,
+    place: &Range<usize>,
+) -> Option<RouteAction> {
+    let written = Written {
+        view,
+        pool: view.text(sink, "pool"),
+        redirect: view.text(sink, "redirect"),
+        status: view.integer(sink, "status"),
+        body: view.text(sink, "body"),
+        place,
+    };
+    if view.get("split").is_some() {
+        return written.split(sink);
+    }
+    match (written.pool, written.redirect, written.status) {
+        (Some((pool, _)), _, _) => written.pool(sink, pool),
+        (None, Some(to), _) => Some(written.redirect(sink, to)),
+        (None, None, Some(status)) => Some(RouteAction::Answer {
+            status: u16::try_from(status).unwrap_or(500),
+            body: written
+                .body
+                .map_or(String::new(), |(text, _)| text.to_owned()),
+        }),
+        (None, None, None) => {
+            sink.push(
+                Diagnostic::new(Code::MissingKey, place, "this route leads nowhere")
+                    .fix("add `pool`, `split`, `redirect` or `status`"),
+            );
+            None
+        }
+    }
+}
+
+impl Written<'_, '_, '_> {
+    fn contradiction(&self, sink: &mut Sink<'_>, key: &str, message: &str, fix: &str) {
+        let entry = self.view.get(key);
+        let span = entry.map_or(self.place, |(entry, _)| &entry.key_span);
+        sink.push(Diagnostic::new(Code::Contradiction, span, message).fix(fix));
+    }
+
+    fn split(&self, sink: &mut Sink<'_>) -> Option<RouteAction> {
+        let text = [self.pool, self.redirect, self.body];
+        if self.status.is_some() || text.iter().any(Option::is_some) {
+            let message = "a route splits, leads to one pool, or answers";
+            self.contradiction(sink, "split", message, "leave the others out");
+        }
+        edit::split(sink, self.view).map(RouteAction::Split)
+    }
+
+    fn pool(&self, sink: &mut Sink<'_>, pool: &str) -> Option<RouteAction> {
+        let fix = "leave one of them out";
+        if self.redirect.is_some() {
+            let message = "a route leads to a pool or elsewhere, not both";
+            self.contradiction(sink, "redirect", message, fix);
+            return None;
+        }
+        if self.status.is_some() {
+            let message = "`status` is for answers, and this route has a pool";
+            self.contradiction(sink, "status", message, fix);
+            return None;
+        }
+        if self.body.is_some() {
+            let message = "`body` is for answers, and this route has a pool";
+            self.contradiction(sink, "body", message, fix);
+        }
+        Some(RouteAction::Pool(pool.to_owned()))
+    }
+
+    fn redirect(&self, sink: &mut Sink<'_>, (to, span): Text<'_>) -> RouteAction {
+        let status = self.status.unwrap_or(302);
+        if !REDIRECTS.contains(&status) {
+            let message = format!("{status} sends nobody anywhere");
+            let fix = "a redirect is 301, 302, 303, 307 or 308";
+            self.contradiction(sink, "status", &message, fix);
+        }
+        if to.is_empty() || !to.bytes().all(|octet| octet > b' ' && octet < 0x7f) {
+            sink.push(
+                Diagnostic::new(Code::BadName, span, "this is no place to be sent to")
+                    .fix("write a URL such as \"https://{host}{path}\""),
+            );
+        }
+        if self.body.is_some() {
+            self.contradiction(sink, "body", "a redirect has no `body`", "leave it out");
+        }
+        RouteAction::Redirect {
+            to: to.to_owned(),
+            status: u16::try_from(status).unwrap_or(302),
+        }
+    }
+}
