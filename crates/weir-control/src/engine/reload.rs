@@ -9,9 +9,10 @@ use std::net::IpAddr;
 use weir_dataplane::Dataplane;
 use weir_model::{Desired, Indexed};
 
+use super::open::{open_plane, sizes};
 use super::sum::{Changes, Rows, rows};
 use super::write::Writer;
-use super::{Applied, Engine, Error, Result, addresses, allocate, every_name, open_plane, sizes};
+use super::{Applied, Engine, Error, Result, addresses, allocate, every_name};
 
 /// A data plane of another size, and what writes it.
 struct Replaced {

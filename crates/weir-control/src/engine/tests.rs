@@ -13,12 +13,13 @@ use weir_model::{
 use weir_sched::Cursor;
 
 use super::allocation::{Allocation, Facts, Released};
+use super::every_name;
+use super::open::sizes;
 use super::overrides::{Override, Overrides};
 use super::policy::Removed;
 use super::rows::Surroundings;
 use super::standing::Standings;
 use super::sum::{Rows, rows};
-use super::{every_name, sizes};
 use crate::snapshot::Totals;
 
 const DEST_ROWS: u32 = 64;

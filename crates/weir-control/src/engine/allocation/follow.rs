@@ -1,0 +1,242 @@
+//! One service's servers follow what is wanted: one change at a time, as the kernel's walks would see them.
+
+use std::collections::{HashMap, HashSet};
+
+use weir_model::{Pool, SchedulerKind, Server};
+use weir_sched::{Member, table};
+
+use super::super::number::Numbers;
+use super::super::overrides::{Override, Overrides};
+use super::super::standing::Standings;
+use super::super::{Error, Result};
+use super::slot::{Key, StoredStart};
+use super::{DestSlot, Facts, Removal, ServiceSlot};
+
+/// A server that a service shall have, with its effective weight.
+pub(super) struct Wanted<'a> {
+    server: &'a Server,
+    sorry: bool,
+    effective: u32,
+    failed: Option<Removal>,
+    quiesced: bool,
+    down: bool,
+}
+
+impl Wanted<'_> {
+    fn key(&self) -> Key {
+        (self.server.address, self.server.port, self.sorry)
+    }
+}
+
+impl ServiceSlot {
+    pub(super) fn reconcile(
+        &mut self,
+        pool: &Pool,
+        overrides: &Overrides,
+        facts: &Facts<'_>,
+        ids: &mut Numbers,
+        generation: &mut u32,
+    ) -> Result<()> {
+        let kind = pool.l4_scheduler().kind;
+        if self.scheduler != kind.as_str() {
+            self.scheduler = kind.as_str().to_owned();
+            let walk = if kind == SchedulerKind::Wrr {
+                table::wrr::start(&self.members())
+            } else {
+                table::rr::start()
+            };
+            // The generation goes on counting: a cursor of the former scheduler must not be taken for one of this.
+            self.start = StoredStart {
+                generation: self.start.generation.wrapping_add(1).max(1),
+                ..walk.into()
+            };
+        }
+        let wanted = wanted(pool, overrides, facts.standings);
+        self.remove_unwanted(&wanted, pool.on_remove.into(), facts);
+        let mut places = self.places();
+        for wish in &wanted {
+            match places.get(&wish.key()).copied() {
+                Some(at) if self.dests[at].removed.is_none() => self.edit(at, wish, facts),
+                Some(at) => {
+                    let dest = self.dests.remove(at);
+                    places
+                        .values_mut()
+                        .for_each(|place| *place -= usize::from(*place > at));
+                    self.add(
+                        DestSlot {
+                            removed: None,
+                            shared: None,
+                            ..dest
+                        },
+                        wish,
+                        facts,
+                    );
+                }
+                None => {
+                    let id = ids.take(facts.dests).ok_or(Error::TooMany {
+                        what: "servers",
+                        most: facts.dests - 1,
+                    })?;
+                    *generation = generation.wrapping_add(1).max(1);
+                    self.add(
+                        DestSlot::new(id, *generation, wish, facts.now_ms),
+                        wish,
+                        facts,
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Where each server stands.
+    fn places(&self) -> HashMap<Key, usize> {
+        let keys = self.dests.iter().map(DestSlot::key);
+        keys.enumerate().map(|(at, key)| (key, at)).collect()
+    }
+
+    pub(super) fn remove_unwanted(
+        &mut self,
+        wanted: &[Wanted<'_>],
+        removal: Removal,
+        facts: &Facts<'_>,
+    ) {
+        let wanted: HashSet<Key> = wanted.iter().map(Wanted::key).collect();
+        for at in 0..self.dests.len() {
+            let dest = &self.dests[at];
+            if dest.removed.is_some() || wanted.contains(&dest.key()) {
+                continue;
+            }
+            self.change(facts, |slot| {
+                let dest = &mut slot.dests[at];
+                dest.removed = Some(removal);
+                dest.effective = 0;
+                dest.since_ms = facts.now_ms;
+            });
+        }
+    }
+
+    fn edit(&mut self, at: usize, wish: &Wanted<'_>, facts: &Facts<'_>) {
+        let dest = &mut self.dests[at];
+        dest.name.clone_from(&wish.server.name);
+        dest.weight = wish.server.weight;
+        (dest.quiesced, dest.down) = (wish.quiesced, wish.down);
+        if (dest.effective, dest.failed) == (wish.effective, wish.failed) {
+            return;
+        }
+        self.change(facts, |slot| {
+            let dest = &mut slot.dests[at];
+            dest.effective = wish.effective;
+            dest.failed = wish.failed;
+            dest.since_ms = facts.now_ms;
+            if wish.effective > 0 {
+                dest.last_weight = wish.effective;
+            }
+        });
+    }
+
+    fn add(&mut self, dest: DestSlot, wish: &Wanted<'_>, facts: &Facts<'_>) {
+        self.last_seq += 1;
+        let seq = self.last_seq;
+        let change = |slot: &mut Self| {
+            slot.dests.push(DestSlot {
+                seq,
+                name: wish.server.name.clone(),
+                weight: wish.server.weight,
+                effective: wish.effective,
+                quiesced: wish.quiesced,
+                down: wish.down,
+                last_weight: wish.effective,
+                failed: wish.failed,
+                since_ms: facts.now_ms,
+                ..dest
+            });
+        };
+        self.change(facts, change);
+    }
+
+    /// Makes one change and lets the walk follow it.
+    fn change(&mut self, facts: &Facts<'_>, change: impl FnOnce(&mut Self)) {
+        match self.scheduler.as_str() {
+            "rr" => {
+                // Only the head of the list before the change decides.
+                let head: Vec<Member> = self.listed().next().into_iter().collect();
+                change(self);
+                self.start =
+                    table::rr::changed(&self.start.into(), (facts.cursor)(self.row), &head).into();
+            }
+            "wrr" => {
+                change(self);
+                let after = self.members();
+                self.start =
+                    table::wrr::changed(&self.start.into(), (facts.cursor)(self.row), &after)
+                        .into();
+            }
+            _ => change(self),
+        }
+    }
+}
+
+impl DestSlot {
+    fn new(id: u32, generation: u32, wish: &Wanted<'_>, now_ms: u64) -> Self {
+        Self {
+            id,
+            generation,
+            name: wish.server.name.clone(),
+            address: wish.server.address,
+            port: wish.server.port,
+            sorry: wish.sorry,
+            seq: 0,
+            weight: wish.server.weight,
+            effective: wish.effective,
+            quiesced: wish.quiesced,
+            down: wish.down,
+            last_weight: wish.effective,
+            shared: None,
+            removed: None,
+            failed: wish.failed,
+            since_ms: now_ms,
+        }
+    }
+}
+
+fn wanted<'a>(pool: &'a Pool, overrides: &Overrides, standings: &Standings) -> Vec<Wanted<'a>> {
+    let weight = |server: &Server| {
+        overrides
+            .get(&pool.name, &server.name)
+            .map_or(server.weight, Override::weight)
+    };
+    let (weighed, _) = standings.weigh(pool, &overrides.base(pool));
+    let mut wanted: Vec<Wanted<'a>> = pool
+        .servers
+        .iter()
+        .zip(weighed)
+        .map(|(server, weighed)| Wanted {
+            server,
+            sorry: false,
+            effective: weighed.effective,
+            failed: weighed.remove.then_some(pool.on_remove.into()),
+            down: weighed.effective == 0 && standings.is_down(&pool.name, &server.name),
+            quiesced: match overrides.get(&pool.name, &server.name) {
+                None | Some(Override::Weight(_)) => weight(server) == 0,
+                Some(Override::Drain | Override::Maint) => false,
+            },
+        })
+        .collect();
+    let usable = wanted.iter().any(|wish| wish.effective > 0);
+    if let Some(server) = &pool.sorry {
+        wanted.push(Wanted {
+            server,
+            sorry: true,
+            effective: if usable || !standings.sorry_serves(pool) {
+                0
+            } else {
+                weight(server).max(1)
+            },
+            failed: None,
+            quiesced: false,
+            down: false,
+        });
+    }
+    wanted
+}

@@ -1,0 +1,325 @@
+//! Who has which row: ids of services and servers that stay the same as long as their names do.
+//!
+//! Flow entries name a server's row, so a row is given away only after its last flow has ended; until then a removed server
+//! keeps it. The order of adding (`seq`) and the start of `rr` and `wrr` walks live here too, because they depend on the
+//! history of changes, one added, edited or removed server at a time, as the kernel's do. Pure: counts and cursors are
+//! arguments, and nothing here knows a map.
+
+mod follow;
+mod slot;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use weir_model::{Indexed, Server, Service};
+use weir_sched::Cursor;
+
+use super::index::Index;
+use super::mark;
+use super::number::Numbers;
+use super::overrides::Overrides;
+use super::standing::Standings;
+use super::{Error, Result};
+use crate::snapshot::Totals;
+
+pub(super) use self::slot::{DestSlot, Removal, ServiceSlot, StoredStart};
+
+/// All rows given out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Allocation {
+    /// Services by name.
+    pub(super) services: BTreeMap<String, ServiceSlot>,
+    /// Rows of shared counts by `POOL SERVER PORT`.
+    pub(super) shared: BTreeMap<String, u32>,
+    /// The last generation given out.
+    pub(super) last_generation: u32,
+    #[serde(skip)]
+    index: Index,
+}
+
+/// What a reconciling replaced: the touched services as they were.
+#[derive(Debug)]
+pub(super) struct Former {
+    services: Vec<(String, Option<ServiceSlot>)>,
+    shared_since: Vec<String>,
+    shared_until: Vec<(String, u32)>,
+    last_generation: u32,
+}
+
+impl Former {
+    /// Whether other servers than before share counts.
+    pub(super) fn sharing_changed(&self) -> bool {
+        !self.shared_since.is_empty() || !self.shared_until.is_empty()
+    }
+
+    /// The services that are other than before.
+    pub(super) fn changed<'a>(&'a self, now: &'a Allocation) -> impl Iterator<Item = &'a str> {
+        let changed = self
+            .services
+            .iter()
+            .filter(|(name, before)| now.services.get(name) != before.as_ref());
+        changed.map(|(name, _)| name.as_str())
+    }
+}
+
+/// What was given back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Released {
+    /// Rows of servers.
+    pub(super) dests: Vec<u32>,
+    /// Where these servers are.
+    pub(super) addresses: BTreeSet<IpAddr>,
+    /// Rows of services.
+    pub(super) services: Vec<u32>,
+    /// Names of the services that lost something, or are no more.
+    pub(super) touched: Vec<String>,
+    /// Rows of shared counts were given back too.
+    pub(super) sharing_changed: bool,
+}
+
+/// What the data plane has room for, and what it says now.
+pub(super) struct Facts<'a> {
+    /// Rows of services, row 0 included.
+    pub(super) services: u32,
+    /// Rows of servers, row 0 included.
+    pub(super) dests: u32,
+    /// Milliseconds of Unix time.
+    pub(super) now_ms: u64,
+    /// The cursor of a service row.
+    pub(super) cursor: &'a dyn Fn(u32) -> Cursor,
+    /// What checks say of servers.
+    pub(super) standings: &'a Standings,
+}
+
+impl Allocation {
+    /// Brings the rows of some services in line with what is desired; others stay as they are. Answers the way back.
+    ///
+    /// # Errors
+    /// More services or servers than rows; nothing has changed then.
+    pub(super) fn reconcile<'a>(
+        &mut self,
+        desired: &Indexed,
+        touched: impl IntoIterator<Item = &'a str>,
+        overrides: &Overrides,
+        facts: &Facts<'_>,
+    ) -> Result<Former> {
+        self.index();
+        let mut former = Former {
+            services: Vec::new(),
+            shared_since: Vec::new(),
+            shared_until: Vec::new(),
+            last_generation: self.last_generation,
+        };
+        for name in touched {
+            let slot = self.services.get(name).cloned();
+            former.services.push((name.to_owned(), slot));
+            if let Err(error) = self.reconcile_service(desired, name, overrides, facts) {
+                self.restore(former);
+                return Err(error);
+            }
+        }
+        self.share_counts(desired, &mut former);
+        self.index.note(&self.services, &former.services);
+        Ok(former)
+    }
+
+    fn reconcile_service(
+        &mut self,
+        desired: &Indexed,
+        name: &str,
+        overrides: &Overrides,
+        facts: &Facts<'_>,
+    ) -> Result<()> {
+        let Some(service) = desired.service(name) else {
+            if let Some(slot) = self.services.get_mut(name) {
+                slot.removed = true;
+                slot.remove_unwanted(&[], Removal::Keep, facts);
+            }
+            return Ok(());
+        };
+        let Some(pool) = desired.pool(&service.pool) else {
+            return Err(Error::NoPool {
+                service: service.name.clone(),
+                pool: service.pool.clone(),
+            });
+        };
+        if !self.services.contains_key(name) {
+            let row = self.index.rows.take(facts.services);
+            let row = row.ok_or(Error::TooMany {
+                what: "services",
+                most: facts.services - 1,
+            })?;
+            let slot = ServiceSlot::new(row, self.next_generation(), pool.l4_scheduler().kind);
+            self.services.insert(name.to_owned(), slot);
+        }
+        if let Some(slot) = self.services.get_mut(name) {
+            slot.removed = false;
+            let addresses = service.listen.iter().map(|listener| listener.address);
+            slot.addresses.extend(addresses);
+            slot.marks.extend(service.marks.iter().map(mark::key));
+            let generation = &mut self.last_generation;
+            slot.reconcile(pool, overrides, facts, &mut self.index.ids, generation)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a reconciling back, before anything of it was written.
+    pub(super) fn restore(&mut self, former: Former) {
+        for (name, slot) in former.services.into_iter().rev() {
+            match slot {
+                Some(slot) => self.services.insert(name, slot),
+                None => self.services.remove(&name),
+            };
+        }
+        for key in &former.shared_since {
+            self.shared.remove(key);
+        }
+        self.shared.extend(former.shared_until);
+        self.last_generation = former.last_generation;
+        self.index = Index::default();
+    }
+
+    fn next_generation(&mut self) -> u32 {
+        self.last_generation = self.last_generation.wrapping_add(1).max(1);
+        self.last_generation
+    }
+
+    /// Servers of a pool that several services use are counted together too. Once shared stays shared: the counts of flows
+    /// that began before are already in it.
+    fn share_counts(&mut self, desired: &Indexed, former: &mut Former) {
+        let mut left = false;
+        for (name, before) in &former.services {
+            let Some(slot) = self.services.get_mut(name) else {
+                continue;
+            };
+            if let Some(service) = desired.service(name) {
+                let mut users = desired.users(&service.pool).filter(|it| !it.strict_ipvs);
+                let several = users.nth(1).is_some();
+                let live = slot.dests.iter_mut().filter(|dest| dest.removed.is_none());
+                for dest in live {
+                    if service.strict_ipvs {
+                        dest.shared = None;
+                    } else if several || dest.shared.is_some() {
+                        let port = dest.port.unwrap_or(0);
+                        let key = format!("{} {} {port}", service.pool, dest.address);
+                        let numbers = &mut self.index.shared;
+                        dest.shared = match self.shared.get(&key) {
+                            Some(row) => Some(*row),
+                            None => numbers.take(u32::MAX).inspect(|row| {
+                                former.shared_since.push(key.clone());
+                                self.shared.insert(key, *row);
+                            }),
+                        };
+                    }
+                }
+            }
+            let rows = |slot: &ServiceSlot| -> BTreeSet<u32> {
+                slot.dests.iter().filter_map(|dest| dest.shared).collect()
+            };
+            left |= before
+                .as_ref()
+                .is_some_and(|before| !rows(before).is_subset(&rows(slot)));
+        }
+        if left {
+            former.shared_until = self.drop_unshared();
+        }
+    }
+
+    /// Gives back the rows of counts that no server adds to any more, and answers which.
+    fn drop_unshared(&mut self) -> Vec<(String, u32)> {
+        let used: BTreeSet<u32> = self.dests().filter_map(|(_, dest)| dest.shared).collect();
+        let (kept, dropped): (Vec<_>, Vec<_>) = std::mem::take(&mut self.shared)
+            .into_iter()
+            .partition(|(_, row)| used.contains(row));
+        self.shared = kept.into_iter().collect();
+        self.index.shared = Numbers::new(0, self.shared.values().copied());
+        dropped
+    }
+
+    /// Every server row with its service's name.
+    pub(super) fn dests(&self) -> impl Iterator<Item = (&str, &DestSlot)> {
+        self.services
+            .iter()
+            .flat_map(|(name, slot)| slot.dests.iter().map(move |dest| (name.as_str(), dest)))
+    }
+
+    /// Rows of the servers at an address.
+    pub(super) fn at(&self, address: IpAddr) -> &[u32] {
+        self.index.at.get(&address).map_or(&[], Vec::as_slice)
+    }
+
+    /// Every mark that a service has, or had while flows live.
+    pub(super) fn marks(&self) -> BTreeSet<mark::Key> {
+        let slots = self.services.values();
+        slots.flat_map(|slot| slot.marks.iter().copied()).collect()
+    }
+
+    /// Every address that a server has.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.index.at.keys().copied()
+    }
+
+    /// Gives back the rows of removed servers for which `ended` answers their last totals, and services without any.
+    pub(super) fn release(&mut self, ended: &dyn Fn(&DestSlot) -> Option<Totals>) -> Released {
+        self.index();
+        let mut released = Released::default();
+        let mut unshared = false;
+        for name in self.index.leaving.clone() {
+            let Some(slot) = self.services.get_mut(&name) else {
+                continue;
+            };
+            let retired = &mut slot.retired;
+            let before = slot.dests.len();
+            slot.dests.retain(|dest| {
+                let Some(totals) = dest.removed.and_then(|_| ended(dest)) else {
+                    return true;
+                };
+                *retired = retired.plus(totals);
+                released.dests.push(dest.id);
+                released.addresses.insert(dest.address);
+                self.index.forget(dest);
+                unshared |= dest.shared.is_some();
+                false
+            });
+            let gone = slot.removed && slot.dests.is_empty();
+            if gone || slot.dests.len() != before {
+                released.touched.push(name.clone());
+            }
+            if !slot.removed && slot.dests.iter().all(|dest| dest.removed.is_none()) {
+                self.index.leaving.remove(&name);
+            }
+            if gone {
+                released.services.push(slot.row);
+                self.index.rows.give(slot.row);
+                self.index.leaving.remove(&name);
+                self.services.remove(&name);
+            }
+        }
+        released.sharing_changed = unshared && !self.drop_unshared().is_empty();
+        released
+    }
+
+    fn index(&mut self) {
+        if !self.index.known {
+            self.index = Index::of(&self.services, self.shared.values().copied());
+        }
+    }
+}
+
+/// The server of a slot in the configuration, when it is still there.
+pub(super) fn configured<'a>(
+    desired: &'a Indexed,
+    service: &Service,
+    dest: &DestSlot,
+) -> Option<&'a Server> {
+    let pool = desired.pool(&service.pool)?;
+    let mut servers = pool
+        .servers
+        .iter()
+        .map(|server| (server, false))
+        .chain(pool.sorry.iter().map(|server| (server, true)));
+    servers
+        .find(|(server, sorry)| dest.is(server, *sorry))
+        .map(|(server, _)| server)
+}

@@ -1,0 +1,208 @@
+//! What is remembered of a service and of its servers, as it is stored.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use weir_model::{OnRemove, SchedulerKind, Server};
+use weir_sched::{Member, Start, table};
+
+use super::super::mark;
+use crate::snapshot::Totals;
+
+/// [`Start`] as it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::engine) struct StoredStart {
+    /// [`Start::generation`].
+    pub(in crate::engine) generation: u32,
+    /// [`Start::last_seq`].
+    pub(in crate::engine) last_seq: u32,
+    /// [`Start::pass_weight`].
+    pub(in crate::engine) pass_weight: u32,
+    /// [`Start::max_weight`].
+    pub(in crate::engine) max_weight: u32,
+    /// [`Start::step`].
+    pub(in crate::engine) step: u32,
+}
+
+impl From<Start> for StoredStart {
+    fn from(start: Start) -> Self {
+        let Start {
+            generation,
+            last_seq,
+            pass_weight,
+            max_weight,
+            step,
+        } = start;
+        Self {
+            generation,
+            last_seq,
+            pass_weight,
+            max_weight,
+            step,
+        }
+    }
+}
+
+impl From<StoredStart> for Start {
+    fn from(start: StoredStart) -> Self {
+        let StoredStart {
+            generation,
+            last_seq,
+            pass_weight,
+            max_weight,
+            step,
+        } = start;
+        Self {
+            generation,
+            last_seq,
+            pass_weight,
+            max_weight,
+            step,
+        }
+    }
+}
+
+/// What becomes of the flows of a removed server, as it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(in crate::engine) enum Removal {
+    /// They live on.
+    Keep,
+    /// They are ended.
+    Reset,
+    /// They choose anew.
+    Reschedule,
+}
+
+impl From<OnRemove> for Removal {
+    fn from(word: OnRemove) -> Self {
+        match word {
+            OnRemove::Keep => Self::Keep,
+            OnRemove::Reset => Self::Reset,
+            OnRemove::Reschedule => Self::Reschedule,
+        }
+    }
+}
+
+/// A server of a service: one row of the data plane.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::engine) struct DestSlot {
+    /// The row.
+    pub(in crate::engine) id: u32,
+    /// Changes with each owner of the row.
+    pub(in crate::engine) generation: u32,
+    /// As in the file.
+    pub(in crate::engine) name: String,
+    /// Its address.
+    pub(in crate::engine) address: IpAddr,
+    /// Its port, where the file gives one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(in crate::engine) port: Option<u16>,
+    /// Stands in when no other server is usable.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(in crate::engine) sorry: bool,
+    /// Order of adding, from 1.
+    pub(in crate::engine) seq: u32,
+    /// Configured weight.
+    pub(in crate::engine) weight: u32,
+    /// What the scheduler uses.
+    pub(in crate::engine) effective: u32,
+    /// Weight 0 is the configured one, or the operator's: persistent clients may still come.
+    #[serde(default)]
+    pub(in crate::engine) quiesced: bool,
+    /// Its checks say so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(in crate::engine) down: bool,
+    /// The last effective weight above 0, which `mh` builds its table of.
+    pub(in crate::engine) last_weight: u32,
+    /// Number of the row of counts shared by all services of the pool; `None` = its own counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(in crate::engine) shared: Option<u32>,
+    /// Removed from the configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(in crate::engine) removed: Option<Removal>,
+    /// Down by a check whose failure removes: what becomes of its flows meanwhile.
+    #[serde(default)]
+    pub(in crate::engine) failed: Option<Removal>,
+    /// When its present state began, milliseconds of Unix time.
+    pub(in crate::engine) since_ms: u64,
+}
+
+/// What a server is known by within its service: address, port, whether it is the sorry server.
+pub(super) type Key = (IpAddr, Option<u16>, bool);
+
+impl DestSlot {
+    pub(super) fn key(&self) -> Key {
+        (self.address, self.port, self.sorry)
+    }
+
+    pub(super) fn is(&self, server: &Server, sorry: bool) -> bool {
+        self.key() == (server.address, server.port, sorry)
+    }
+
+    /// Whether it stands in the list of its service: a sorry server does only while it is needed.
+    pub(in crate::engine) fn listed(&self) -> bool {
+        self.removed.is_none() && self.failed.is_none() && (!self.sorry || self.effective > 0)
+    }
+}
+
+/// A service: one row of the data plane.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::engine) struct ServiceSlot {
+    /// The row.
+    pub(in crate::engine) row: u32,
+    /// Changes with each owner of the row.
+    pub(in crate::engine) generation: u32,
+    /// Canonical name of the scheduler that `start` belongs to.
+    pub(in crate::engine) scheduler: String,
+    /// Where walks begin that know only an older list.
+    pub(in crate::engine) start: StoredStart,
+    /// The highest `seq` given out.
+    pub(in crate::engine) last_seq: u32,
+    /// Servers in order of adding, removed ones with flows included.
+    pub(in crate::engine) dests: Vec<DestSlot>,
+    /// Totals of servers whose rows were given back.
+    pub(in crate::engine) retired: Totals,
+    /// Removed from the configuration; kept while its servers have flows.
+    pub(in crate::engine) removed: bool,
+    /// Every address it ever had: flows to one that it lost live on.
+    #[serde(default)]
+    pub(in crate::engine) addresses: BTreeSet<IpAddr>,
+    /// The same of its marks.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(in crate::engine) marks: BTreeSet<mark::Key>,
+}
+
+impl ServiceSlot {
+    pub(super) fn new(row: u32, generation: u32, kind: SchedulerKind) -> Self {
+        Self {
+            row,
+            generation,
+            scheduler: kind.as_str().to_owned(),
+            start: table::rr::start().into(),
+            last_seq: 0,
+            dests: Vec::new(),
+            retired: Totals::default(),
+            removed: false,
+            addresses: BTreeSet::new(),
+            marks: BTreeSet::new(),
+        }
+    }
+
+    /// The list as the schedulers see it: the newest first.
+    pub(in crate::engine) fn members(&self) -> Vec<Member> {
+        self.listed().collect()
+    }
+
+    pub(super) fn listed(&self) -> impl Iterator<Item = Member> {
+        let newest_first = self.dests.iter().rev().filter(|dest| dest.listed());
+        newest_first.map(|dest| Member {
+            seq: dest.seq,
+            dest: dest.id,
+            weight: dest.effective,
+            slot: dest.id,
+            usable: true,
+        })
+    }
+}

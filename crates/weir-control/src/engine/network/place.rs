@@ -1,0 +1,145 @@
+//! Where things are on this machine: addresses, devices by name, interfaces to attach to.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use weir_model::{Desired, Indexed, Node};
+use weir_netlink::{Change, resolve};
+use weir_wire::MacAddr;
+
+use super::super::{Error, Result};
+use super::hop::redirects;
+use super::{ELSEWHERE, Network};
+
+impl Network {
+    /// Whether an address is on one of the director's devices, and on which.
+    pub(in crate::engine) fn holder(&self, address: IpAddr) -> Option<u32> {
+        self.holders.get(&address).copied()
+    }
+
+    /// The device of that name.
+    pub(in crate::engine) fn index_of(&self, name: &str) -> Option<u32> {
+        self.state
+            .links
+            .values()
+            .find(|link| link.name == name)
+            .map(|link| link.index)
+    }
+
+    /// The name of a device.
+    pub(in crate::engine) fn name_of(&self, ifindex: u32) -> Option<&str> {
+        self.state
+            .links
+            .get(&ifindex)
+            .map(|link| link.name.as_str())
+    }
+
+    /// The Ethernet address of a device.
+    pub(in crate::engine) fn mac_of(&self, ifindex: u32) -> Option<MacAddr> {
+        let mac = self.state.links.get(&ifindex)?.mac?;
+        Some(MacAddr::new(mac.octets()))
+    }
+
+    /// A device and those that it gets its packets from: ports of a bridge or bond, what VLANs and macvlans stand on.
+    pub(in crate::engine) fn below(&self, ifindex: u32) -> BTreeSet<u32> {
+        let mut found = BTreeSet::from([ifindex]);
+        let mut open = vec![ifindex];
+        while let Some(at) = open.pop() {
+            let ports = self.state.links.values();
+            let ports = ports.filter(|link| link.master == Some(at));
+            let own = self.state.links.get(&at);
+            // A veth's other end is a port of somebody else, not what it stands on.
+            let lower = own
+                .filter(|link| !redirects(link))
+                .and_then(|link| link.lower);
+            for below in ports.map(|link| link.index).chain(lower) {
+                if self.state.links.contains_key(&below) && found.insert(below) {
+                    open.push(below);
+                }
+            }
+        }
+        found
+    }
+
+    /// Where XDP shall run: the interfaces of the configuration, or those that lead to servers, VIPs and elsewhere.
+    ///
+    /// # Errors
+    /// An interface of the configuration is not there.
+    pub(in crate::engine) fn interfaces(&self, desired: &Indexed) -> Result<BTreeSet<u32>> {
+        let Node {
+            interfaces,
+            vip_interface,
+            ..
+        } = &desired.node;
+        if let Some(names) = interfaces {
+            let index = |name: &String| {
+                self.index_of(name)
+                    .ok_or_else(|| Error::NoInterface { name: name.clone() })
+            };
+            return names.iter().map(index).collect();
+        }
+        let elsewhere = ELSEWHERE
+            .into_iter()
+            .flat_map(|ip| resolve(ip, &self.state))
+            .map(|way| way.ifindex);
+        let mut found: BTreeSet<u32> = elsewhere.chain(self.ways.ports()).collect();
+        let ours = |ip: &IpAddr| desired.listening(*ip).len() > 0 || self.servers.contains(ip);
+        let held = self.holders.iter().filter(|(ip, _)| ours(ip));
+        found.extend(held.map(|(_, ifindex)| *ifindex));
+        found.extend(
+            vip_interface
+                .as_deref()
+                .and_then(|name| self.index_of(name)),
+        );
+        found.retain(|ifindex| {
+            self.state
+                .links
+                .get(ifindex)
+                .is_some_and(|link| link.up && !link.loopback)
+        });
+        Ok(found)
+    }
+
+    /// The interface that VIPs are added to, where the configuration wants that.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub(in crate::engine) fn vip_interface(&self, desired: &Desired) -> Result<Option<u32>> {
+        let Some(name) = &desired.node.vip_interface else {
+            return Ok(None);
+        };
+        match self.index_of(name) {
+            Some(ifindex) => Ok(Some(ifindex)),
+            None => Err(Error::NoInterface { name: name.clone() }),
+        }
+    }
+
+    /// Adds an address to a device; answers whether it was missing.
+    ///
+    /// # Errors
+    /// No such device, or the kernel refuses.
+    pub(in crate::engine) async fn add_address(
+        &self,
+        ifindex: u32,
+        address: IpAddr,
+    ) -> Result<bool> {
+        let prefix = if address.is_ipv4() { 32 } else { 128 };
+        Ok(self.netlink.add_address(ifindex, address, prefix).await? == Change::Made)
+    }
+
+    /// Takes an address off a device; one that is not there is no error.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(in crate::engine) async fn remove_address(
+        &self,
+        ifindex: u32,
+        address: IpAddr,
+    ) -> Result<()> {
+        let prefix = if address.is_ipv4() { 32 } else { 128 };
+        self.netlink
+            .remove_address(ifindex, address, prefix)
+            .await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,152 @@
+//! From plan and memory to effect: written, attached, resolved.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Instant;
+
+use weir_dataplane::Maps;
+use weir_dataplane::migrate::Moved;
+
+use super::allocation::Former;
+use super::journal::Record;
+use super::network::Hops;
+use super::sum::Changes;
+use super::{Engine, Result, addresses};
+
+impl Engine {
+    /// Writes down what is to be undone, before it is done.
+    pub(super) fn remember_undo(&mut self) -> Result<()> {
+        self.file.append(&Record {
+            undo: Some(self.memory.undo.clone()),
+            ..Record::default()
+        })
+    }
+
+    /// Writes down what a reconciling changed.
+    pub(super) fn remember(&mut self, former: &Former) -> Result<()> {
+        let changed = former.changed(&self.memory.allocation);
+        let record = Record::of(&self.memory, changed, former.sharing_changed());
+        self.file.append(&record)
+    }
+
+    /// Everything that follows from rows and memory: written, attached, resolved.
+    pub(super) async fn settle(&mut self) -> Result<()> {
+        self.withdraw_vips().await?;
+        self.add_vips().await?;
+        if self.keep_neighbours().await? {
+            self.await_neighbours().await?;
+        }
+        self.write_pending()?;
+        self.activate()?;
+        let before = (self.network.attached.clone(), self.network.learns_clients());
+        self.attach().await?;
+        self.keep_marks().await?;
+        self.announce()?;
+        // What XDP may send depends on where it is attached, and how.
+        let refreshed = self.network.refresh_drivers().await?;
+        let now = (&self.network.attached, self.network.learns_clients());
+        if refreshed || (&before.0, before.1) != now {
+            self.hops_due = true;
+            self.rewrite(&[])?;
+        }
+        Ok(())
+    }
+
+    /// Puts the programs in force and moves flows over, if the table has another size or layout than before.
+    pub(super) fn activate(&mut self) -> Result<()> {
+        self.plane.activate()?;
+        let Moved { moved, lost } = self.plane.migrate_flows()?;
+        if moved + lost > 0 {
+            tracing::info!(moved, lost, "flows moved to a new table");
+        }
+        Ok(())
+    }
+
+    /// Plans the rows of some services again and writes what differs.
+    pub(super) fn rewrite(&mut self, touched: &[&str]) -> Result<()> {
+        self.replan(touched)?;
+        self.write_pending()
+    }
+
+    pub(super) fn replan(&mut self, touched: &[&str]) -> Result<()> {
+        let around = self.network.surroundings(addresses(&self.memory, touched));
+        let changes = self.rows.replan(
+            &self.desired,
+            &self.memory.allocation,
+            &around,
+            self.plane.sizes().dests,
+            touched.iter().copied(),
+        )?;
+        self.pending.extend(changes);
+        Ok(())
+    }
+
+    /// Writes what is planned. What a failure leaves out stays pending.
+    pub(super) fn write_pending(&mut self) -> Result<()> {
+        let maps = self.plane.maps();
+        self.write_devices(maps)?;
+        self.writer.servers(maps, &self.rows, &self.pending)?;
+        if self.hops_due {
+            self.write_all_hops()?;
+        } else {
+            for id in &self.pending.dests {
+                // The row of a removed server still says where it is.
+                let address = maps.dests.get(*id)?.addr.to_ip();
+                write_hops(maps, *id, &self.network.hops(address))?;
+            }
+        }
+        self.writer
+            .services(maps, &self.rows, &self.pending, Instant::now())?;
+        (self.pending, self.hops_due) = (Changes::default(), false);
+        Ok(())
+    }
+
+    pub(super) fn write_devices(&self, maps: &Maps) -> Result<()> {
+        let wanted = self.network.devices();
+        let known: BTreeMap<u32, weir_abi::Device> = maps.devices.elements()?.into_iter().collect();
+        for (ifindex, row) in wanted
+            .iter()
+            .filter(|(ifindex, row)| known.get(ifindex) != Some(row))
+        {
+            maps.devices.set(ifindex, row)?;
+        }
+        for ifindex in known.keys().filter(|ifindex| !wanted.contains_key(ifindex)) {
+            maps.devices.remove(ifindex)?;
+        }
+        Ok(())
+    }
+
+    /// Writes next hops of every server, removed ones with flows included.
+    pub(super) fn write_all_hops(&self) -> Result<()> {
+        let mut hops = self.network.hops_of_many();
+        for address in self.memory.allocation.addresses() {
+            let hops = hops.to(address);
+            for id in self.memory.allocation.at(address) {
+                write_hops(self.plane.maps(), *id, &hops)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes next hops of the servers at an address; answers whether one leads to another machine than it did.
+    pub(super) fn write_hops_at(&self, address: IpAddr) -> Result<bool> {
+        let (hops, mut moved) = (self.network.hops(address), false);
+        for id in self.memory.allocation.at(address) {
+            moved |= write_hops(self.plane.maps(), *id, &hops)?;
+        }
+        Ok(moved)
+    }
+}
+
+/// Writes next hops that differ; answers whether one leads to another machine than it did.
+fn write_hops(maps: &Maps, id: u32, hops: &Hops) -> Result<bool> {
+    let mut moved = false;
+    for (slot, hop) in (0..).zip(hops) {
+        let present = maps.hop(id, slot)?;
+        if (present.link, present.dmac, present.smac) != (hop.link, hop.dmac, hop.smac) {
+            moved |= present.dmac != 0 && hop.dmac != 0 && present.dmac != hop.dmac;
+            maps.set_hop(id, slot, hop)?;
+        }
+    }
+    Ok(moved)
+}

@@ -1,0 +1,117 @@
+//! What leads to services: VIPs, listeners, the address filter.
+
+use std::time::Instant;
+
+use weir_abi::{Addr, Be16, FILTER_WORDS, Filter, Listener, Vip};
+use weir_dataplane::{Extent, Maps};
+
+use super::super::Result;
+use super::super::rows::{ListenerKey, VipRow};
+use super::super::sum::{Changes, Rows};
+use super::{Writer, WrittenVip};
+
+impl Writer {
+    pub(super) fn addresses(
+        &mut self,
+        maps: &Maps,
+        rows: &Rows,
+        changes: &Changes,
+        now: Instant,
+    ) -> Result<()> {
+        let both = union(&maps.filter()?, &rows.filter);
+        maps.set_filter(&both)?;
+        for address in &changes.vips {
+            let Some(row) = rows.vips.get(address) else {
+                continue;
+            };
+            if self.vips.get(address).is_some_and(|written| {
+                written.row == *row && (written.ranges.is_some() || row.ranges.is_empty())
+            }) {
+                continue;
+            }
+            let ranges = self.run_of(maps, &row.ranges)?;
+            maps.vips
+                .set(&Addr::from(*address), &vip_row(row, ranges))?;
+            let before = self.vips.insert(
+                *address,
+                WrittenVip {
+                    row: row.clone(),
+                    ranges,
+                },
+            );
+            if let Some(run) = before.and_then(|before| before.ranges) {
+                self.elements.retire(run, now);
+            }
+        }
+        for key in &changes.listeners {
+            let Some(service) = rows.listeners.get(key) else {
+                continue;
+            };
+            if self.listeners.get(key) != Some(service) {
+                maps.listeners.set(&listener(*key), service)?;
+                self.listeners.insert(*key, *service);
+            }
+        }
+        self.gone_addresses(maps, rows, changes, now)?;
+        maps.set_filter(&rows.filter)?;
+        Ok(())
+    }
+
+    pub(super) fn gone_addresses(
+        &mut self,
+        maps: &Maps,
+        rows: &Rows,
+        changes: &Changes,
+        now: Instant,
+    ) -> Result<()> {
+        let listeners = changes.listeners.iter();
+        for key in listeners.filter(|key| !rows.listeners.contains_key(*key)) {
+            if self.listeners.contains_key(key) {
+                maps.listeners.remove(&listener(*key))?;
+                self.listeners.remove(key);
+            }
+        }
+        let vips = changes.vips.iter();
+        for address in vips.filter(|address| !rows.vips.contains_key(*address)) {
+            if !self.vips.contains_key(address) {
+                continue;
+            }
+            maps.vips.remove(&Addr::from(*address))?;
+            let written = self.vips.remove(address);
+            if let Some(run) = written.and_then(|written| written.ranges) {
+                self.elements.retire(run, now);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The key of a listener's row.
+pub(in crate::engine) fn listener((address, port, proto): ListenerKey) -> Listener {
+    Listener {
+        addr: address.into(),
+        port: Be16::new(port),
+        proto,
+        ..Listener::ZERO
+    }
+}
+
+pub(in crate::engine) fn vip_row(row: &VipRow, ranges: Option<Extent>) -> Vip {
+    Vip {
+        flags: row.flags,
+        any_tcp: row.any_tcp,
+        any_udp: row.any_udp,
+        ranges_at: ranges.map_or(0, |run| run.at),
+        ranges_len: row.ranges.len() as u32,
+        ..Vip::ZERO
+    }
+}
+
+fn union(one: &Filter, other: &Filter) -> Filter {
+    let mut both = Filter::ZERO;
+    for word in 0..FILTER_WORDS as usize {
+        both.to[word] = one.to[word] | other.to[word];
+        both.from[word] = one.from[word] | other.from[word];
+    }
+    both
+}

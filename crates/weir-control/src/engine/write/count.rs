@@ -1,0 +1,91 @@
+//! Counts that servers of several services share: they begin as sums, and stay sums.
+
+use std::collections::BTreeMap;
+
+use weir_dataplane::Maps;
+
+use super::super::Result;
+use super::super::sum::{Changes, Rows};
+use super::Writer;
+
+impl Writer {
+    /// Rows of counts that a server starts to share begin with what it has.
+    pub(super) fn shared_counts(&self, maps: &Maps, rows: &Rows, changes: &Changes) -> Result<()> {
+        let mut joined: BTreeMap<u32, bool> = BTreeMap::new();
+        let changed = |id: &u32| Some((*id, rows.dests.get(id)?));
+        let changed = changes.dests.iter().filter_map(changed);
+        for (id, row) in changed.filter(|(id, row)| row.live != *id) {
+            let before = maps.dests.get(id)?;
+            *joined.entry(row.live).or_default() |= before.live != row.live;
+        }
+        joined.retain(|_, joins| *joins);
+        if joined.is_empty() {
+            return Ok(());
+        }
+        for (live, sum) in shared_sums(maps, rows, |live| joined.contains_key(&live))? {
+            maps.live.set(
+                live,
+                &weir_abi::Live {
+                    active: sum.active,
+                    inactive: sum.inactive,
+                    ..maps.live(live)?
+                },
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Brings shared counts in line with the servers' own, where they are off by what passed while sharing began.
+    ///
+    /// # Errors
+    /// A row is outside its map.
+    pub(in crate::engine) fn mend_shared_counts(
+        &self,
+        maps: &Maps,
+        rows: &Rows,
+        before: &mut BTreeMap<u32, (u64, u64)>,
+    ) -> Result<()> {
+        let mut off = BTreeMap::new();
+        for (live, sum) in shared_sums(maps, rows, |_| true)? {
+            let now = maps.live(live)?;
+            let by = (
+                now.active.wrapping_sub(sum.active),
+                now.inactive.wrapping_sub(sum.inactive),
+            );
+            // A packet between two additions makes a difference that does not last.
+            if by != (0, 0) && before.get(&live) == Some(&by) {
+                maps.live.set(
+                    live,
+                    &weir_abi::Live {
+                        active: sum.active,
+                        inactive: sum.inactive,
+                        ..now
+                    },
+                )?;
+            } else if by != (0, 0) {
+                off.insert(live, by);
+            }
+        }
+        *before = off;
+        Ok(())
+    }
+}
+
+/// What the servers of each chosen shared row have together.
+fn shared_sums(
+    maps: &Maps,
+    rows: &Rows,
+    chosen: impl Fn(u32) -> bool,
+) -> Result<BTreeMap<u32, weir_abi::Live>> {
+    let mut sums: BTreeMap<u32, weir_abi::Live> = BTreeMap::new();
+    for (id, row) in &rows.dests {
+        if row.live == *id || !chosen(row.live) {
+            continue;
+        }
+        let own = maps.live(*id)?;
+        let sum = sums.entry(row.live).or_insert(weir_abi::Live::ZERO);
+        sum.active = sum.active.wrapping_add(own.active);
+        sum.inactive = sum.inactive.wrapping_add(own.inactive);
+    }
+    Ok(sums)
+}

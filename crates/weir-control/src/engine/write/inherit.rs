@@ -1,0 +1,135 @@
+//! What a former daemon left in the maps: in force until it is written anew, then given back.
+
+use std::collections::BTreeMap;
+
+use weir_abi::{Element, Service};
+use weir_dataplane::{Extent, ExtentAllocator, Maps, elements_of};
+
+use super::super::rows::{ServiceRow, VipRow};
+use super::super::sum::Changes;
+use super::super::{Result, tree};
+use super::{Writer, WrittenService, WrittenVip, service_row};
+
+impl Writer {
+    /// Takes over what is in the maps: rows of a former daemon stay in force until they are written anew.
+    ///
+    /// # Errors
+    /// The maps cannot be read.
+    pub(in crate::engine) fn adopting(maps: &Maps) -> Result<Self> {
+        let mut writer = Self {
+            elements: ExtentAllocator::new(maps.elements.entries()),
+            services: BTreeMap::new(),
+            dests: BTreeMap::new(),
+            listeners: BTreeMap::new(),
+            vips: BTreeMap::new(),
+            inherited_tables: BTreeMap::new(),
+            inherited: Vec::new(),
+            inherited_rows: Changes::default(),
+        };
+        for (key, service) in maps.listeners.elements()? {
+            writer
+                .listeners
+                .insert((key.addr.to_ip(), key.port.get(), key.proto), service);
+        }
+        let mut ranges = Vec::new();
+        for (addr, vip) in maps.vips.elements()? {
+            ranges.push(Extent {
+                at: vip.ranges_at,
+                length: vip.ranges_len,
+            });
+            let row = VipRow {
+                flags: vip.flags,
+                any_tcp: vip.any_tcp,
+                any_udp: vip.any_udp,
+                ranges: maps.ranges(&vip)?,
+            };
+            // The run is among the inherited ones.
+            writer
+                .vips
+                .insert(addr.to_ip(), WrittenVip { row, ranges: None });
+        }
+        for row in 1..maps.services.entries() {
+            let service = maps.services.get(row)?;
+            if service != Service::ZERO {
+                writer.inherited_rows.services.insert(row);
+                let runs = disjoint(maps.extents_of(&service)?);
+                writer.inherited_tables.insert(row, runs);
+            }
+        }
+        ranges.retain(|run| run.at != 0 && run.length != 0);
+        writer.inherit(ranges, maps.elements.entries());
+        writer.inherited_rows.listeners = writer.listeners.keys().copied().collect();
+        writer.inherited_rows.vips = writer.vips.keys().copied().collect();
+        Ok(writer)
+    }
+
+    /// Takes over runs of a former daemon. Runs of services that meet others, which none of this build does, are given back
+    /// only together with those: what is given back twice would be given out twice.
+    fn inherit(&mut self, ranges: Vec<Extent>, elements: u32) {
+        let of_services = self.inherited_tables.values().flatten();
+        let mut all: Vec<Extent> = of_services.chain(&ranges).copied().collect();
+        let count = all.len();
+        all = disjoint(all);
+        self.inherited = disjoint(ranges);
+        if all.len() != count {
+            self.inherited = all.clone();
+            self.inherited_tables.clear();
+        }
+        self.elements = ExtentAllocator::adopting(elements, all);
+    }
+
+    /// Takes over a row and its tables as a former daemon left them, where they are what is wanted.
+    pub(super) fn adopt(&mut self, maps: &Maps, index: u32, row: &ServiceRow) -> Result<bool> {
+        let Some(runs) = self.inherited_tables.get(&index) else {
+            return Ok(false);
+        };
+        let there = maps.services.get(index)?;
+        let run = |at, length| Extent { at, length };
+        let tables = run(there.extent, row.tables.elements());
+        let snat = (there.snat_at != 0).then(|| run(there.snat_at, u32::from(there.snat_len)));
+        let holds = |run: Extent, wanted: &[Element]| -> Result<bool> {
+            Ok(maps.elements.get_all(run.at, wanted.len() as u32)? == wanted)
+        };
+        let same = *runs == disjoint(snat.into_iter().chain([tables]).collect())
+            && there == service_row(row, there.extent, there.snat_at)
+            && holds(tables, &row.tables.image(tables.at))?
+            && snat.map_or(Ok(true), |run| holds(run, &elements_of(&row.snat)))?;
+        if same {
+            tree::fill(maps, &row.tables.header(tables.at).0)?;
+            self.inherited_tables.remove(&index);
+            let row = row.clone();
+            let written = WrittenService { row, tables, snat };
+            self.services.insert(index, written);
+        }
+        Ok(same)
+    }
+}
+
+/// Runs without overlap: what is given back twice would be given out twice.
+fn disjoint(mut runs: Vec<Extent>) -> Vec<Extent> {
+    runs.sort();
+    let mut merged: Vec<Extent> = Vec::with_capacity(runs.len());
+    for run in runs {
+        match merged.last_mut() {
+            Some(last) if run.at < last.at + last.length => {
+                last.length = last.length.max(run.at + run.length - last.at);
+            }
+            _ => merged.push(run),
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overlapping_runs_become_one() {
+        let run = |at, length| Extent { at, length };
+        assert_eq!(
+            disjoint(vec![run(10, 5), run(1, 4), run(12, 8), run(20, 1)]),
+            [run(1, 4), run(10, 10), run(20, 1)]
+        );
+    }
+}

@@ -1,0 +1,300 @@
+//! Rows into maps, changed ones only, in an order that no packet meets half done.
+//!
+//! Servers come before the lists that name them, lists before the services that point to them, services before the
+//! listeners that lead to them; the address filter covers an address before its first listener and until after its last.
+//! What is removed goes the other way round. Runs of elements that packets may still read wait for their grace period.
+
+mod address;
+mod count;
+mod inherit;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Instant;
+
+use weir_abi::{DEST_LIVE, DEST_LOCAL, DEST_SNAT, DEST_STRICT, Dest, Service};
+use weir_dataplane::{Extent, ExtentAllocator, Maps, Pod, wait_for_packets};
+
+use super::rows::{ListenerKey, ServiceRow, VipRow};
+use super::sum::{Changes, Rows};
+use super::{Error, Result, tree};
+
+pub(super) use self::address::{listener, vip_row};
+
+/// What packets of removed servers still need of the row's flags.
+const LASTING: u8 = DEST_LOCAL | DEST_STRICT | DEST_SNAT;
+
+/// A service as it was written.
+#[derive(Debug)]
+pub(super) struct WrittenService {
+    pub(super) row: ServiceRow,
+    pub(super) tables: Extent,
+    pub(super) snat: Option<Extent>,
+}
+
+/// A VIP as it was written.
+#[derive(Debug)]
+pub(super) struct WrittenVip {
+    pub(super) row: VipRow,
+    pub(super) ranges: Option<Extent>,
+}
+
+/// Knows what the maps hold, and which elements are free.
+#[derive(Debug)]
+pub(super) struct Writer {
+    elements: ExtentAllocator,
+    pub(super) services: BTreeMap<u32, WrittenService>,
+    pub(super) dests: BTreeMap<u32, Dest>,
+    pub(super) listeners: BTreeMap<ListenerKey, u32>,
+    pub(super) vips: BTreeMap<IpAddr, WrittenVip>,
+    /// Runs of a former daemon by service row: in force until the row points to others.
+    inherited_tables: BTreeMap<u32, Vec<Extent>>,
+    /// Other runs of a former daemon, given back once every row points to new ones.
+    inherited: Vec<Extent>,
+    /// Rows of a former daemon that may be nobody's by now.
+    inherited_rows: Changes,
+}
+
+impl Writer {
+    /// Settings and servers: nothing leads to a new one yet.
+    ///
+    /// # Errors
+    /// A row is outside its map.
+    pub(super) fn servers(&mut self, maps: &Maps, rows: &Rows, changes: &Changes) -> Result<()> {
+        if maps.settings()? != rows.settings {
+            maps.set_settings(&rows.settings)?;
+        }
+        self.shared_counts(maps, rows, changes)?;
+        let mut eased = false;
+        for id in &changes.dests {
+            let Some(row) = rows.dests.get(id) else {
+                continue;
+            };
+            let (upper, lower) = rows.thresholds.get(id).copied().unwrap_or_default();
+            eased |= maps.set_thresholds(row.live, upper, lower)?;
+            if self.dests.get(id) != Some(row) {
+                maps.dests.set(*id, row)?;
+                self.dests.insert(*id, *row);
+            }
+        }
+        // No packet of such a server comes to climb, as long as its tree does not name it.
+        if eased {
+            self.mend_trees(maps)?;
+        }
+        Ok(())
+    }
+
+    /// Services with their tables, then what leads to them.
+    ///
+    /// # Errors
+    /// No room for tables, or a map is full.
+    pub(super) fn services(
+        &mut self,
+        maps: &Maps,
+        rows: &Rows,
+        changes: &Changes,
+        now: Instant,
+    ) -> Result<()> {
+        self.elements.reclaim(now);
+        for index in &changes.services {
+            let Some(row) = rows.services.get(index) else {
+                continue;
+            };
+            if self
+                .services
+                .get(index)
+                .is_none_or(|written| written.row != *row)
+            {
+                self.service(maps, *index, row, now)?;
+            }
+        }
+        self.addresses(maps, rows, changes, now)?;
+        self.gone_services(maps, rows, changes, now)?;
+        self.removed_servers(maps, rows, changes)?;
+        let inherited = std::mem::take(&mut self.inherited_rows);
+        self.gone_addresses(maps, rows, &inherited, now)?;
+        self.gone_services(maps, rows, &inherited, now)?;
+        for extent in std::mem::take(&mut self.inherited) {
+            self.elements.retire(extent, now);
+        }
+        Ok(())
+    }
+
+    fn service(&mut self, maps: &Maps, index: u32, row: &ServiceRow, now: Instant) -> Result<()> {
+        if self.adopt(maps, index, row)? {
+            return Ok(());
+        }
+        let tables = self.allocate(row.tables.elements())?;
+        maps.set_elements(tables.at, &row.tables.image(tables.at))?;
+        let (header, _) = row.tables.header(tables.at);
+        tree::fill(maps, &header)?;
+        let before = self.services.remove(&index);
+        let same_but_tables = before.as_ref().is_some_and(|before| {
+            let b = &before.row;
+            (
+                b.flags,
+                &b.snat,
+                b.snat_ports,
+                b.dscp,
+                b.template,
+                b.generation,
+            ) == (
+                row.flags,
+                &row.snat,
+                row.snat_ports,
+                row.dscp,
+                row.template,
+                row.generation,
+            )
+        });
+        let mut snat = before.as_ref().and_then(|before| before.snat);
+        let old_snat = snat;
+        if same_but_tables {
+            maps.set_extent(index, tables.at)?;
+        } else {
+            snat = self.run_of(maps, &row.snat)?;
+            let service = service_row(row, tables.at, snat.map_or(0, |run| run.at));
+            maps.services.set(index, &service)?;
+        }
+        // What changed between the counts that were read and the publication climbed through the former tree.
+        tree::fill(maps, &header)?;
+        if let Some(before) = before {
+            self.elements.retire(before.tables, now);
+        }
+        if old_snat != snat
+            && let Some(old) = old_snat
+        {
+            self.elements.retire(old, now);
+        }
+        for run in self.inherited_tables.remove(&index).unwrap_or_default() {
+            self.elements.retire(run, now);
+        }
+        self.services.insert(
+            index,
+            WrittenService {
+                row: row.clone(),
+                tables,
+                snat,
+            },
+        );
+        Ok(())
+    }
+
+    /// Brings the trees of winners in line with the counts, where a change was lost to another one's.
+    ///
+    /// # Errors
+    /// A row is outside its map.
+    pub(super) fn mend_trees(&self, maps: &Maps) -> Result<()> {
+        for written in self.services.values() {
+            tree::fill(maps, &written.row.tables.header(written.tables.at).0)?;
+        }
+        Ok(())
+    }
+
+    fn run_of<T: Pod>(&mut self, maps: &Maps, values: &[T]) -> Result<Option<Extent>> {
+        if values.is_empty() {
+            return Ok(None);
+        }
+        let run = self.allocate(values.len() as u32)?;
+        maps.set_elements(run.at, values)?;
+        Ok(Some(run))
+    }
+
+    /// A run of elements; when none is free, those that packets have left by now are.
+    fn allocate(&mut self, elements: u32) -> Result<Extent> {
+        if let Some(run) = self.elements.allocate(elements) {
+            return Ok(run);
+        }
+        wait_for_packets();
+        self.elements.reclaim_all();
+        self.elements
+            .allocate(elements)
+            .ok_or(Error::NoRoom { elements })
+    }
+
+    fn gone_services(
+        &mut self,
+        maps: &Maps,
+        rows: &Rows,
+        changes: &Changes,
+        now: Instant,
+    ) -> Result<()> {
+        let indices = changes.services.iter();
+        for index in indices.filter(|index| !rows.services.contains_key(*index)) {
+            maps.services.set(*index, &Service::ZERO)?;
+            for run in self.inherited_tables.remove(index).unwrap_or_default() {
+                self.elements.retire(run, now);
+            }
+            if let Some(written) = self.services.remove(index) {
+                self.elements.retire(written.tables, now);
+                if let Some(run) = written.snat {
+                    self.elements.retire(run, now);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Last: no list names them any more, so what chooses anew finds another.
+    fn removed_servers(&mut self, maps: &Maps, rows: &Rows, changes: &Changes) -> Result<()> {
+        for id in &changes.dests {
+            let Some(removed) = rows.removed.get(id) else {
+                continue;
+            };
+            let row = maps.dests.get(*id)?;
+            let wanted = Dest {
+                flags: row.flags & LASTING | removed.flags,
+                policy: removed.policy,
+                place: 0,
+                ..row
+            };
+            if row.flags & DEST_LIVE != 0 && row != wanted {
+                maps.dests.set(*id, &wanted)?;
+            }
+            self.dests.remove(id);
+        }
+        Ok(())
+    }
+
+    /// Clears the rows of servers whose flows have ended.
+    ///
+    /// # Errors
+    /// A row is outside its map.
+    pub(super) fn clear_dests(&mut self, maps: &Maps, ids: &[u32]) -> Result<()> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        for id in ids {
+            maps.dests.set(*id, &Dest::ZERO)?;
+            self.dests.remove(id);
+        }
+        // A packet that read the row before must not count for its next owner.
+        wait_for_packets();
+        for id in ids {
+            maps.reset_counts(*id)?;
+            for slot in 0..weir_abi::HOPS_PER_DEST {
+                maps.set_hop(*id, slot, &weir_abi::Hop::ZERO)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A service's row, with its tables and its sources of snat at these places.
+pub(super) fn service_row(row: &ServiceRow, extent: u32, snat_at: u32) -> Service {
+    Service {
+        flags: row.flags,
+        extent,
+        snat_at,
+        snat_len: row.snat.len() as u16,
+        snat_port_first: row.snat_ports.0,
+        snat_port_last: row.snat_ports.1,
+        dscp: row.dscp,
+        generation: row.generation,
+        template_ticks: row.template.ticks,
+        template_prefix4: row.template.prefix4,
+        template_prefix6: row.template.prefix6,
+        template_scope: row.template.scope,
+        ..Service::ZERO
+    }
+}
