@@ -87,6 +87,10 @@ impl Plane for Engine {
         Engine::look_after_drift(self).await;
     }
 
+    fn watch_clients(&mut self) -> Result<(), Error> {
+        Engine::watch_clients(self)
+    }
+
     async fn tick(&mut self) -> Result<(), Error> {
         Engine::tick(self).await
     }

@@ -43,6 +43,11 @@ const TICK: Duration = Duration::from_secs(1);
 /// How often what is in the kernel is compared with what Weir put there.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// How often clients' packets are asked what servers are like. With so many servers that this would take more than
+/// one part in [`WATCH_SHARE`] of a processor it is done more seldom, once a [`TICK`] at least.
+const WATCH: Duration = Duration::from_millis(250);
+const WATCH_SHARE: u32 = 20;
+
 /// How often a daemon that has been succeeded looks whether it still has clients.
 const LEAVING_LOOK: Duration = Duration::from_millis(50);
 
@@ -184,7 +189,7 @@ async fn serve<P: Plane>(
     notifier: &Notifier,
 ) {
     let (mut ticks, mut looks) = (every(TICK), every(LOOK));
-    let mut follow_at = None;
+    let (mut follow_at, mut watch_at) = (None, Instant::now() + WATCH);
     loop {
         tokio::select! {
             Some(order) = taken.recv() => {
@@ -215,6 +220,7 @@ async fn serve<P: Plane>(
                     tracing::warn!(%error, "a change of the network was not followed");
                 }
             }
+            () = sleep_until(watch_at) => watch_at = watch_clients(director.plane()),
             _ = looks.tick() => {
                 director.plane().look().await;
                 director.look_after_server().await;
@@ -244,6 +250,16 @@ async fn serve<P: Plane>(
             _ = signals.interrupt.recv() => return,
         }
     }
+}
+
+/// Answers when to look again.
+fn watch_clients(plane: &mut impl Plane) -> Instant {
+    let begun = Instant::now();
+    if let Err(error) = plane.watch_clients() {
+        tracing::warn!(%error, "what clients' packets say was not put into force");
+    }
+    let pause = (begun.elapsed() * WATCH_SHARE).clamp(WATCH, TICK);
+    Instant::now() + pause
 }
 
 /// Ends at that instant; without one, never.

@@ -81,6 +81,11 @@ pub trait Plane {
         std::future::ready(())
     }
 
+    /// Several times a second: what clients' packets say of servers.
+    fn watch_clients(&mut self) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
     /// Once a second.
     fn tick(&mut self) -> impl Future<Output = Result<(), Self::Error>>;
 

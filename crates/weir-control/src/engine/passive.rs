@@ -1,4 +1,4 @@
-//! What clients' packets say of servers: once a second the data plane's counts are looked at, and servers that take no
+//! What clients' packets say of servers: several times a second the data plane's counts are looked at, and servers that take no
 //! connections are ejected. Those that a check has taken out already are left to it.
 //!
 //! Services that behave as the kernel does (`strict_ipvs`, ipvsadm's) are left alone: it has nothing of the kind.
@@ -12,8 +12,11 @@ use weir_model::Pool;
 use super::{Engine, Result, is_made};
 
 impl Engine {
-    /// Takes in the last second's counts and puts into force what follows.
-    pub(super) fn watch_clients(&mut self) -> Result<()> {
+    /// Takes in what was counted since the last look and puts into force what follows.
+    ///
+    /// # Errors
+    /// A map cannot be read, or what follows not be written.
+    pub fn watch_clients(&mut self) -> Result<()> {
         let now = SystemTime::now();
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut outliers = std::mem::take(&mut self.outliers);

@@ -70,7 +70,6 @@ impl Engine {
         if self.stale {
             self.look_again().await?;
         }
-        self.watch_clients()?;
         self.estimate_rates()?;
         self.give_back()?;
         self.keep_marks().await?;

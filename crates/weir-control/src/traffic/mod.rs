@@ -570,6 +570,13 @@ impl Plane for Traffic {
         }
     }
 
+    fn watch_clients(&mut self) -> Result<(), Error> {
+        match &mut self.engine {
+            Some(engine) => Ok(engine.watch_clients()?),
+            None => Ok(()),
+        }
+    }
+
     async fn tick(&mut self) -> Result<(), Error> {
         if self.memory.is_due() {
             self.remember();

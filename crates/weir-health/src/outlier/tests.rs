@@ -1,0 +1,227 @@
+use super::*;
+
+/// A pool of servers that each get `syns` a second, of which those in `dead` answer none.
+struct Pool {
+    outliers: Outliers,
+    samples: Vec<(String, Sample)>,
+    now: Duration,
+    share: u32,
+}
+
+impl Pool {
+    fn of(servers: usize, share: u32) -> Self {
+        let name = |n| (format!("10.0.0.{n}"), Sample::default());
+        Self {
+            outliers: Outliers::default(),
+            samples: (0..servers).map(name).collect(),
+            now: Duration::from_secs(1),
+            share,
+        }
+    }
+
+    /// A second; answers who was ejected (true) or came back.
+    fn second(&mut self, syns: u64, dead: &[usize]) -> Vec<(usize, bool)> {
+        self.now += Duration::from_secs(1);
+        for (at, (_, sample)) in self.samples.iter_mut().enumerate() {
+            sample.syns += syns;
+            sample.answered += if dead.contains(&at) { 0 } else { syns };
+        }
+        let samples: Vec<(&str, Sample)> = self
+            .samples
+            .iter()
+            .map(|(name, sample)| (name.as_str(), *sample))
+            .collect();
+        let turns = self.outliers.observe("web", self.share, &samples, self.now);
+        let at = |turn: &Turn| {
+            let mut names = self.samples.iter();
+            names.position(|(name, _)| *name == turn.server).unwrap()
+        };
+        turns
+            .iter()
+            .map(|turn| (at(turn), turn.ejection.is_some()))
+            .collect()
+    }
+
+    /// When the next turn of a server comes, in seconds.
+    fn until(&mut self, turn: (usize, bool), dead: &[usize]) -> u32 {
+        for seconds in 1..1000 {
+            if self.second(2, dead).contains(&turn) {
+                return seconds;
+            }
+        }
+        panic!("{turn:?} never came");
+    }
+}
+
+#[test]
+fn a_server_that_answers_nothing_goes_and_comes_back_on_trial() {
+    let mut pool = Pool::of(3, 50);
+    assert_eq!(pool.second(2, &[]), []);
+    assert!(pool.until((1, true), &[1]) <= 4);
+    assert_eq!(pool.until((1, false), &[1]), 10);
+    assert!(pool.until((1, true), &[1]) <= 4);
+    assert_eq!(pool.until((1, false), &[]), 20, "twice as long");
+    for _ in 0..5 {
+        assert_eq!(pool.second(2, &[]), [], "the trial was passed");
+    }
+    assert!(pool.until((1, true), &[1]) <= 4);
+    assert_eq!(pool.until((1, false), &[1]), 10, "all is forgiven");
+}
+
+#[test]
+fn one_that_its_check_took_out_is_not_judged() {
+    let mut outliers = Outliers::default();
+    let sample = |syns, answered| Sample { syns, answered };
+    let mut turns = |second, samples: &[(&str, Sample)]| {
+        outliers.observe("web", 50, samples, Duration::from_secs(second))
+    };
+    turns(1, &[("a", sample(0, 0)), ("b", sample(0, 0))]);
+    turns(2, &[("a", sample(9, 9)), ("b", sample(9, 0))]);
+    let gone = turns(4, &[("a", sample(18, 18)), ("b", sample(18, 0))]);
+    assert_eq!(gone.len(), 1, "{gone:?}");
+    let back = turns(5, &[("a", sample(27, 27))]);
+    assert!(back.len() == 1 && back[0].ejection.is_none(), "{back:?}");
+    // SYNs on their way when the check failed are no reason when it succeeds again.
+    let again = turns(7, &[("a", sample(36, 36)), ("b", sample(90, 0))]);
+    assert_eq!(again, []);
+}
+
+#[test]
+fn never_more_than_the_share() {
+    let mut pool = Pool::of(4, 50);
+    pool.second(2, &[]);
+    let mut gone = 0;
+    for _ in 0..9 {
+        let turns = pool.second(2, &[0, 1, 2]);
+        gone += turns.iter().filter(|(_, ejected)| *ejected).count();
+    }
+    assert_eq!(gone, 2);
+    for share in [0, 24] {
+        let mut pool = Pool::of(4, share);
+        pool.second(2, &[]);
+        for _ in 0..20 {
+            assert_eq!(pool.second(2, &[0]), [], "{share} %");
+        }
+    }
+}
+
+#[test]
+fn clients_that_never_finish_eject_nobody() {
+    let mut pool = Pool::of(4, 50);
+    pool.second(2, &[]);
+    for _ in 0..3 {
+        pool.second(0, &[]);
+    }
+    for _ in 0..20 {
+        assert_eq!(pool.second(1000, &[0, 1, 2, 3]), []);
+    }
+}
+
+#[test]
+fn a_server_that_few_ask_is_given_time() {
+    let mut pool = Pool::of(2, 50);
+    pool.second(1, &[]);
+    assert_eq!(pool.second(1, &[0]), []);
+    assert_eq!(pool.second(1, &[0]), []);
+    assert_eq!(pool.second(1, &[0]), [(0, true)], "the third");
+}
+
+/// Clients that connect one after the other, in virtual time, of a pool whose second server is dead from an instant on. They
+/// repeat SYNs as a kernel does and give up after three seconds.
+struct Street {
+    outliers: Outliers,
+    samples: [Sample; 3],
+    /// When each client does its next thing, which server it met, how many SYNs of this connection it has sent.
+    clients: Vec<(u64, usize, usize)>,
+    /// After which milliseconds the SYN of a connection is repeated.
+    repeats: &'static [u64],
+    turn: usize,
+}
+
+impl Street {
+    const DEAD: usize = 1;
+    const GIVES_UP: u64 = 3000;
+    const THINKS: u64 = 100;
+
+    fn new(clients: usize, repeats: &'static [u64]) -> Self {
+        Self {
+            outliers: Outliers::default(),
+            samples: [Sample::default(); 3],
+            clients: (0..clients).map(|n| (37 * n as u64, 0, 0)).collect(),
+            repeats,
+            turn: 0,
+        }
+    }
+
+    /// A millisecond of the clients.
+    fn millisecond(&mut self, now: u64, is_dead: bool) {
+        for client in &mut self.clients {
+            let (due, server, sent) = *client;
+            if due != now {
+                continue;
+            }
+            let (server, sent) = if sent == 0 || sent > self.repeats.len() {
+                self.turn += 1;
+                (self.turn % 3, 0)
+            } else {
+                (server, sent)
+            };
+            if sent < self.repeats.len() + 1 {
+                self.samples[server].syns += 1;
+            }
+            let dead = is_dead && server == Self::DEAD;
+            *client = if !dead {
+                self.samples[server].answered += 1;
+                (now + Self::THINKS, server, 0)
+            } else if let Some(after) = self.repeats.get(sent) {
+                let began = if sent == 0 { 0 } else { self.repeats[sent - 1] };
+                (now + after - began, server, sent + 1)
+            } else {
+                let began = self.repeats.last().copied().unwrap_or(0);
+                (now + Self::GIVES_UP - began, server, sent + 1)
+            };
+        }
+    }
+
+    /// How long after its death the server was ejected, in milliseconds, when one looks each `period`.
+    fn ejected_after(mut self, died: u64, period: u64) -> Option<u64> {
+        (0..died + 20_000).find_map(|now| {
+            self.millisecond(now, now >= died);
+            if now % period != 0 {
+                return None;
+            }
+            let names = ["a", "b", "c"];
+            let samples: Vec<(&str, Sample)> = names.into_iter().zip(self.samples).collect();
+            let at = Duration::from_millis(now);
+            let turns = self.outliers.observe("web", 50, &samples, at);
+            let turn = turns.first()?;
+            assert!(now >= died && turn.server == "b", "{now}: {turn:?}");
+            Some(now - died)
+        })
+    }
+}
+
+/// Kernels before 6.5 double the time between SYNs, later ones send four of them a second apart.
+const REPEATS: [&[u64]; 2] = [&[1000], &[1000, 2000]];
+
+#[test]
+fn within_five_seconds_whatever_the_phase() {
+    let mut worst = 0;
+    for repeats in REPEATS {
+        for clients in [1, 2, 6, 40] {
+            for period in [250, 1000] {
+                for died in (5000..6050).step_by(50) {
+                    let street = Street::new(clients, repeats);
+                    let after = street.ejected_after(died, period);
+                    let after = after.unwrap_or(u64::MAX);
+                    assert!(
+                        after <= 5000,
+                        "{clients} clients, looked at every {period}, dead at {died}: {after}"
+                    );
+                    worst = worst.max(after);
+                }
+            }
+        }
+    }
+    assert!(worst > 1500, "no handshake was cut short");
+}
