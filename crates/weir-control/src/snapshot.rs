@@ -182,6 +182,8 @@ pub struct ProxyServerStatus {
     pub reason: String,
     /// Since when.
     pub since: SystemTime,
+    /// Away for what clients' requests say of it.
+    pub ejected: Option<Ejection>,
     /// An operator's word in force.
     pub overridden: Option<String>,
     /// The weight that its checks bring in place of the configured one, or of the operator's.

@@ -34,7 +34,7 @@ mod worker;
 pub use error::Error;
 pub use handover::{Handed, Inlet, TAKEN_ALONG_MAX, Tunnel};
 pub use proxy::{Prepared, Proxy};
-pub use status::{ServerStatus, ServiceStatus};
+pub use status::{Conduct, ServerStatus, ServiceStatus};
 pub use tls::{Anybody, CertificateError, Doubt, ServiceTickets, TicketKey};
 
 /// Looks at every file that `desired` names and a service needs, as of `now`.

@@ -45,6 +45,24 @@ pub(crate) struct Counters {
     pub(crate) retries: Count,
     /// Connections of clients now, or of a server that wait.
     pub(crate) present: Count,
+    /// Of a server: what it did as it should, and what it did not, by [`Fault`].
+    pub(crate) well: Count,
+    pub(crate) faults: [Count; Fault::COUNT],
+}
+
+/// What a server did wrong, as one that balances sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// No connection came about, or no TLS over it.
+    Unreached,
+    /// It ended, was silent, or spoke nonsense in place of a response.
+    Broken,
+    /// It answered with a status of 5xx.
+    Status,
+}
+
+impl Fault {
+    pub(crate) const COUNT: usize = 3;
 }
 
 /// Written by one thread, read by any.
@@ -188,6 +206,15 @@ pub(crate) struct Target {
 }
 
 impl Target {
+    /// Notes how it did: as it should, or not.
+    pub(crate) fn judge(&self, worker: usize, fault: Option<Fault>) {
+        let counters = self.counters.of(worker);
+        match fault {
+            None => counters.well.add(1),
+            Some(fault) => counters.faults[fault as usize].add(1),
+        }
+    }
+
     /// Gives back a place that was taken.
     pub(crate) fn give_back(&self) {
         self.load.active.fetch_sub(1, Ordering::AcqRel);

@@ -95,6 +95,14 @@ pub(crate) fn connect(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     }
 }
 
+/// Whether that was said by the other side or on the way there, and is not a want of this machine's own.
+pub(crate) const fn is_answer(error: Errno) -> bool {
+    matches!(
+        error,
+        Errno::CONNREFUSED | Errno::CONNRESET | Errno::HOSTUNREACH | Errno::NETUNREACH
+    )
+}
+
 /// Whether a connection that was begun stands.
 pub(crate) fn is_connected(socket: impl AsFd) -> bool {
     matches!(sockopt::socket_error(socket), Ok(Ok(())))

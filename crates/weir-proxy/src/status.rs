@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::plan::{Plan, Service, Target};
+use crate::plan::{Fault, Plan, Service, Target};
 
 /// One service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -60,6 +60,21 @@ pub struct ServerStatus {
     pub bytes_in: u64,
     /// Octets to clients.
     pub bytes_out: u64,
+    /// How it did in this process.
+    pub conduct: Conduct,
+}
+
+/// What clients' requests show of a server, since the process began: for those who compare two looks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Conduct {
+    /// Responses that came whole, of a status below 500; of a TCP service connections that stood.
+    pub well: u64,
+    /// Connections that did not come about, with TLS where that is wanted.
+    pub unreached: u64,
+    /// Exchanges that it ended early, or was silent in, or spoke nonsense.
+    pub broken: u64,
+    /// Responses of 5xx.
+    pub status: u64,
 }
 
 impl ServerStatus {
@@ -77,6 +92,7 @@ impl ServerStatus {
             requests: 0,
             bytes_in: 0,
             bytes_out: 0,
+            conduct: Conduct::default(),
         }
     }
 }
@@ -164,5 +180,11 @@ fn server_status(pool: &str, target: &Target) -> ServerStatus {
         requests: counters.sum(|c| &c.requests),
         bytes_in: counters.sum(|c| &c.bytes_in),
         bytes_out: counters.sum(|c| &c.bytes_out),
+        conduct: Conduct {
+            well: counters.sum(|c| &c.well),
+            unreached: counters.sum(|c| &c.faults[Fault::Unreached as usize]),
+            broken: counters.sum(|c| &c.faults[Fault::Broken as usize]),
+            status: counters.sum(|c| &c.faults[Fault::Status as usize]),
+        },
     }
 }

@@ -7,6 +7,8 @@ mod answers;
 mod day;
 #[path = "proxy/discovery.rs"]
 mod discovery;
+#[path = "proxy/ejection.rs"]
+mod ejection;
 #[path = "proxy/endurance.rs"]
 mod endurance;
 #[path = "proxy/guard.rs"]

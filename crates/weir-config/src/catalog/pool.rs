@@ -175,9 +175,10 @@ pub(crate) static POOL: Section = Section {
             "max_ejected",
             integer((0, 100)),
             Default("50"),
-            "Percent of servers that may be ejected because clients' packets show that they take no connections, while others \
-             do: without any check, and shown apart from them. An ejected server is tried again after 10 seconds, and if that \
-             fails after twice as long. 0 = none is ever ejected. Layer 4 services only; with `strict_ipvs` none.",
+            "Percent of servers that may be ejected because clients' packets show that they take no connections, or their \
+             answers to a proxy that nothing good comes from them (not reached, broken off, 5xx), while others of the pool \
+             do well: without any check, and shown apart from them. An ejected server is tried again after 10 seconds, and \
+             if that fails after twice as long. 0 = none is ever ejected. With `strict_ipvs` none.",
             "max_ejected = 30",
         ),
     ],

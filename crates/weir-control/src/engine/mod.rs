@@ -26,7 +26,7 @@ mod open;
 mod order;
 mod origin;
 mod overrides;
-mod passive;
+pub(crate) mod passive;
 mod policy;
 mod rate;
 mod reload;

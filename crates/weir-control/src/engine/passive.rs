@@ -6,10 +6,54 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use weir_health::{Sample, Turn};
-use weir_model::Pool;
+use weir_health::{Ejection, Outliers, Sample, Turn};
+use weir_model::{Pool, Server};
 
+use super::standing::Standings;
 use super::{Engine, Result, is_made};
+
+/// A pool with what was counted of its servers, in its order.
+#[derive(Debug)]
+pub(crate) struct Watched<'a> {
+    pub(crate) pool: &'a Pool,
+    pub(crate) samples: Vec<(String, Sample)>,
+}
+
+/// Notes in `standings` who goes and who comes back, by the counts of now; answers the pools where weights follow from that.
+/// `explain` may put an ejection's reason into words of its own.
+pub(crate) fn judge(
+    outliers: &mut Outliers,
+    standings: &mut Standings,
+    pools: Vec<Watched<'_>>,
+    explain: &dyn Fn(&str, &str, &mut Ejection),
+) -> BTreeSet<String> {
+    let now = SystemTime::now();
+    let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (mut watched, mut touched) = (HashSet::new(), BTreeSet::new());
+    for Watched { pool, samples } in pools {
+        let (name, share) = (pool.name.as_str(), pool.health.max_ejected);
+        if share == 0 || pool.servers.len() < 2 || samples.is_empty() {
+            continue;
+        }
+        watched.insert(name);
+        let up = samples
+            .iter()
+            .filter(|(server, _)| !standings.is_down(name, server))
+            .map(|(server, sample)| (server.as_str(), *sample));
+        let up: Vec<(&str, Sample)> = up.collect();
+        for mut turn in outliers.observe(name, share, &up, now) {
+            if let Some(ejection) = &mut turn.ejection {
+                explain(name, &turn.server, ejection);
+            }
+            log(name, &turn, now);
+            standings.eject(name, &turn.server, turn.ejection);
+            touched.insert(name.to_owned());
+        }
+    }
+    outliers.keep(|pool| watched.contains(pool));
+    touched.extend(standings.forget_ejected(|pool| watched.contains(pool)));
+    touched
+}
 
 impl Engine {
     /// Takes in what was counted since the last look and puts into force what follows.
@@ -17,46 +61,24 @@ impl Engine {
     /// # Errors
     /// A map cannot be read, or what follows not be written.
     pub fn watch_clients(&mut self) -> Result<()> {
-        let now = SystemTime::now();
-        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let mut outliers = std::mem::take(&mut self.outliers);
-        let mut turns = Vec::new();
-        let mut watched = HashSet::new();
-        let pools = self.desired.pools.iter();
-        for pool in pools.filter(|it| it.health.max_ejected > 0 && it.servers.len() > 1) {
-            let samples = self.samples(pool)?;
-            if samples.is_empty() {
-                continue;
+        let mut pools = Vec::new();
+        for pool in &self.desired.pools {
+            if pool.health.max_ejected > 0 && pool.servers.len() > 1 {
+                let samples = self.samples(pool)?;
+                let of = |server: &Server| {
+                    Some((server.name.clone(), *samples.get(server.name.as_str())?))
+                };
+                let samples = pool.servers.iter().filter_map(of).collect();
+                pools.push(Watched { pool, samples });
             }
-            watched.insert(pool.name.clone());
-            let in_order: Vec<(&str, Sample)> = pool
-                .servers
-                .iter()
-                .filter(|server| !self.memory.standings.is_down(&pool.name, &server.name))
-                .filter_map(|server| {
-                    Some((server.name.as_str(), *samples.get(server.name.as_str())?))
-                })
-                .collect();
-            let share = pool.health.max_ejected;
-            let turned = outliers.observe(&pool.name, share, &in_order, now);
-            turns.extend(turned.into_iter().map(|turn| (pool.name.clone(), turn)));
         }
-        outliers.keep(|pool| watched.contains(pool));
-        self.outliers = outliers;
-        let mut touched = BTreeSet::new();
-        for (pool, turn) in turns {
-            log(&pool, &turn, now);
-            let Turn { server, ejection } = turn;
-            self.memory.standings.eject(&pool, &server, ejection);
-            touched.insert(pool);
-        }
-        if self
-            .memory
-            .standings
-            .forget_ejected(|pool| watched.contains(pool))
-        {
-            touched.extend(self.desired.pools.iter().map(|pool| pool.name.clone()));
-        }
+        let as_seen = |_: &str, _: &str, _: &mut Ejection| {};
+        let touched = judge(
+            &mut self.outliers,
+            &mut self.memory.standings,
+            pools,
+            &as_seen,
+        );
         if touched.is_empty() {
             return Ok(());
         }

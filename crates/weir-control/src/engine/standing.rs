@@ -47,11 +47,12 @@ impl Standings {
         self.ejected.retain(|_, servers| !servers.is_empty());
     }
 
-    /// Takes servers back whose pools are watched no more; answers whether there were any.
-    pub(crate) fn forget_ejected(&mut self, watched: impl Fn(&str) -> bool) -> bool {
-        let before = self.ejected.len();
+    /// Takes servers back whose pools are watched no more; answers those pools.
+    pub(crate) fn forget_ejected(&mut self, watched: impl Fn(&str) -> bool) -> Vec<String> {
+        let pools = self.ejected.keys();
+        let gone: Vec<String> = pools.filter(|pool| !watched(pool)).cloned().collect();
         self.ejected.retain(|pool, _| watched(pool));
-        self.ejected.len() != before
+        gone
     }
 
     /// The word in force for a server.

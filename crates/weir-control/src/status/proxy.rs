@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Check, Counters, Server, Service, rfc3339, state, vip};
+use super::{Check, Counters, Ejected, Server, Service, rfc3339, state, vip};
 use crate::snapshot::{ProxyServerStatus, ProxyStatus};
 
 /// What only a proxy service has.
@@ -84,7 +84,7 @@ impl From<&ProxyServerStatus> for Server {
             removed: false,
             check_weight: status.check_weight,
             slow_start: status.slow_start,
-            ejected: None,
+            ejected: status.ejected.as_ref().map(Ejected::from),
             handshakes: None,
             checks: status.checks.iter().map(Check::from).collect(),
             active_connections: numbers.active,

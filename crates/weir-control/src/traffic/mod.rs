@@ -4,6 +4,7 @@
 //! needed. A configuration takes effect on both or on neither: what the proxy needs is opened first, the engine applies, and
 //! then the proxy goes over, which cannot fail.
 
+mod conduct;
 mod left;
 mod memory;
 mod words;
@@ -23,6 +24,7 @@ use weir_model::{Desired, Pool, Protocol, Server};
 use weir_netlink::Event;
 use weir_sys::{Capabilities, Capability, Channel};
 
+use self::conduct::Conducts;
 use self::left::Left;
 use self::memory::Memory;
 use self::words::{Word, Words};
@@ -99,6 +101,8 @@ pub struct Traffic {
     words: Words,
     /// What checks say of the proxy's servers.
     standings: Standings,
+    /// What clients' requests say of them.
+    conducts: Conducts,
     /// When a server's state began, by pool and name.
     since: BTreeMap<(String, String), SystemTime>,
     keeper: Link,
@@ -128,6 +132,7 @@ impl Traffic {
             desired: Desired::default(),
             words: Words::read(&paths.runtime_dir),
             standings: Standings::default(),
+            conducts: Conducts::default(),
             since: BTreeMap::new(),
             keeper: kept.link.clone(),
             kept: BTreeMap::new(),
@@ -344,6 +349,7 @@ impl Traffic {
                     .unwrap_or(SystemTime::UNIX_EPOCH),
             },
             overridden: word.map(|word| word.to_string()),
+            ejected: self.standings.ejection(&pool.name, &numbers.name).cloned(),
             slow_start: None,
             checks: Vec::new(),
             numbers: numbers.clone(),
@@ -581,6 +587,7 @@ impl Plane for Traffic {
         if self.memory.is_due() {
             self.remember();
         }
+        self.watch_answers();
         match &mut self.engine {
             Some(engine) => Ok(engine.tick().await?),
             None => Ok(()),

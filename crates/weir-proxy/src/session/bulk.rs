@@ -145,7 +145,7 @@ impl Session {
                 match self.drain_up(cx) {
                     Some(_) => Moved::On,
                     None if self.server_speaks(cx) => Moved::On,
-                    None => self.fail(key, cx, 502),
+                    None => self.break_off(key, cx),
                 }
             }
             Read::Blocked => Moved::Waits,

@@ -7,6 +7,7 @@ use weir_model::ProxyProtocol;
 use super::{Moved, Phase, Session};
 use crate::context::{Context, HEAD_ROOM};
 use crate::h2::SWITCHING;
+use crate::plan::Fault;
 use crate::slab::Key;
 use crate::socket::{Read, Written};
 use crate::tls::Handshake;
@@ -114,6 +115,6 @@ impl Session {
                 None => tracing::warn!(service, server, "a server ended the TLS handshake"),
             }
         }
-        self.try_another(key, cx, 502)
+        self.try_another(key, cx, Fault::Unreached, 502)
     }
 }

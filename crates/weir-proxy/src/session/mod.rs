@@ -32,6 +32,7 @@ use crate::encoder::Encoder;
 use crate::h2::Former;
 use crate::log::Note;
 use crate::pipe::Pipe;
+use crate::plan::Fault;
 use crate::queue::Line;
 use crate::slab::Key;
 use crate::transport::Transport;
@@ -328,13 +329,19 @@ impl Session {
             }
             Phase::Request => self.refuse(key, cx, 408),
             Phase::Connect if over => self.fail(key, cx, 504),
-            Phase::Connect => self.try_another(key, cx, 504),
+            Phase::Connect => self.try_another(key, cx, Fault::Unreached, 504),
             Phase::Exchange if self.exchange.is_answered() => {
                 let client = !self.exchange.request_done() || self.owes();
+                if !client {
+                    self.judge(cx, Some(Fault::Broken));
+                }
                 self.blame(if client { *b"cD" } else { *b"sD" });
                 Moved::Ends
             }
-            Phase::Exchange if self.exchange.request_done() => self.fail(key, cx, 504),
+            Phase::Exchange if self.exchange.request_done() => {
+                self.judge(cx, Some(Fault::Broken));
+                self.fail(key, cx, 504)
+            }
             Phase::Exchange => self.fail(key, cx, 408),
             Phase::Handshake | Phase::Tunnel | Phase::Farewell => Moved::Ends,
         };

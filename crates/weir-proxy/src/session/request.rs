@@ -13,8 +13,9 @@ use super::{Moved, Phase, Session};
 use crate::balance::{Asked, Tried};
 use crate::context::{Context, HEAD_ROOM};
 use crate::h2::{PREFACE, first_stream};
+use crate::plan::Fault;
 use crate::slab::Key;
-use crate::socket::Read;
+use crate::socket::{self, Read};
 use crate::tls::Handshake;
 
 impl Session {
@@ -287,7 +288,10 @@ impl Session {
                     // A stream may stand at once.
                     return if streams { Moved::On } else { Moved::Waits };
                 }
-                Err(_) => {
+                Err(error) => {
+                    if socket::is_answer(error) {
+                        target.judge(cx.worker, Some(Fault::Unreached));
+                    }
                     target.give_back();
                     if self.attempts >= service.retries {
                         self.phase = Phase::Connect;
@@ -310,14 +314,28 @@ impl Session {
         self.wait(key, cx, ms);
     }
 
+    /// Notes how the server of the present exchange did: as it should, or not.
+    pub(super) fn judge(&self, cx: &Context, fault: Option<Fault>) {
+        if let Some(upstream) = cx.upstreams.get(self.server) {
+            upstream.target.judge(cx.worker, fault);
+        }
+    }
+
     fn count_attempt(&mut self, cx: &Context) {
         self.attempts += 1;
         self.tried.add(self.place);
         self.local.service.counters.of(cx.worker).retries.add(1);
     }
 
-    /// The server could not be reached: another one, or the answer `status`.
-    pub(super) fn try_another(&mut self, key: Key, cx: &mut Context, status: u16) -> Moved {
+    /// The server could not be reached, or was of no use: another one, or the answer `status`.
+    pub(super) fn try_another(
+        &mut self,
+        key: Key,
+        cx: &mut Context,
+        fault: Fault,
+        status: u16,
+    ) -> Moved {
+        self.judge(cx, Some(fault));
         self.leave_server(cx, false);
         if self.attempts >= self.local.service.retries {
             return self.fail(key, cx, status);
@@ -335,14 +353,14 @@ impl Session {
             return Moved::Waits;
         }
         if upstream.ready.broken || !upstream.transport.is_connected() {
-            return self.try_another(key, cx, 502);
+            return self.try_another(key, cx, Fault::Unreached, 502);
         }
         let service = Rc::clone(&self.local);
         let targets = service.service.pools.get(self.pool);
         if let Some(version) = targets.and_then(|targets| targets.preamble)
             && !self.introduce(version, cx)
         {
-            return self.try_another(key, cx, 502);
+            return self.try_another(key, cx, Fault::Unreached, 502);
         }
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
             return Moved::Ends;
@@ -354,6 +372,7 @@ impl Session {
         }
         if self.local.service.protocol == ProxyProtocol::Tcp {
             self.mark(Part::Connect);
+            self.judge(cx, None);
             self.phase = Phase::Tunnel;
             let ms = self.local.service.timeouts.tunnel;
             self.wait(key, cx, ms);
@@ -370,18 +389,20 @@ impl Session {
             .upstreams
             .get(self.server)
             .is_some_and(|upstream| upstream.reused);
-        if !self.replayable {
+        let stale = reused && !self.fresh;
+        let again = self.replayable && (stale || self.local.budget.spend(cx.now));
+        if !again {
+            if !stale {
+                self.judge(cx, Some(Fault::Broken));
+            }
             return self.fail(key, cx, 502);
         }
         self.sent = 0;
-        if reused && !self.fresh {
+        if stale {
             self.leave_server(cx, false);
             self.fresh = true;
             return self.connect(key, cx);
         }
-        if !self.local.budget.spend(cx.now) {
-            return self.fail(key, cx, 502);
-        }
-        self.try_another(key, cx, 502)
+        self.try_another(key, cx, Fault::Broken, 502)
     }
 }

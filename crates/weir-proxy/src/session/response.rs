@@ -8,6 +8,7 @@ use weir_sys::{Clock, now_ns};
 use super::record::Part;
 use super::{Moved, Phase, Session};
 use crate::context::{Context, HEAD_ROOM};
+use crate::plan::Fault;
 use crate::slab::Key;
 use crate::socket::{Read, Written};
 
@@ -79,7 +80,7 @@ impl Session {
             Some(true) => {}
             Some(false) => return Moved::Waits,
             None if self.server_speaks(cx) => return Moved::Waits,
-            None => return self.fail(key, cx, 502),
+            None => return self.break_off(key, cx),
         }
         if self.exchange.request_done() || !self.ready.readable {
             return Moved::Waits;
@@ -123,7 +124,7 @@ impl Session {
             Written::Some(sent) => sent,
             // Its answer, if there is one, is read next.
             Written::Broken if upstream.ready.readable => return Moved::On,
-            Written::Broken => return self.fail(key, cx, 502),
+            Written::Broken => return self.break_off(key, cx),
         };
         upstream
             .target
@@ -212,7 +213,7 @@ impl Session {
             if first {
                 self.exchange.take_back();
             }
-            return self.fail(key, cx, 502);
+            return self.break_off(key, cx);
         };
         if !self.encode(cx, &step, &mut out) {
             cx.out = out;
@@ -237,6 +238,12 @@ impl Session {
             upstream.input = excess.to_vec();
         }
         Moved::On
+    }
+
+    /// The server ended in the middle, or spoke nonsense.
+    pub(super) fn break_off(&mut self, key: Key, cx: &mut Context) -> Moved {
+        self.judge(cx, Some(Fault::Broken));
+        self.fail(key, cx, 502)
     }
 
     /// The first octets of a response: how long they took.
@@ -267,6 +274,7 @@ impl Session {
             ServerEnd::Truncated => {
                 self.local.service.counters.of(cx.worker).errors.add(1);
                 self.blame(*b"SD");
+                self.judge(cx, Some(Fault::Broken));
                 self.leave_server(cx, false);
                 self.record(cx, self.exchange.status());
                 self.after_response(key, cx, false)
@@ -275,14 +283,17 @@ impl Session {
     }
 
     pub(super) fn finish(&mut self, key: Key, cx: &mut Context, server_stays: bool) -> Moved {
+        let status = self.exchange.status();
+        self.judge(cx, (status >= 500).then_some(Fault::Status));
         self.leave_server(cx, server_stays);
-        self.record(cx, self.exchange.status());
+        self.record(cx, status);
         let stays = self.exchange.client_stays() && !self.client_ended;
         self.after_response(key, cx, stays)
     }
 
     /// The client's octets behind its request belong to the new protocol.
     fn become_tunnel(&mut self, key: Key, cx: &mut Context) -> Moved {
+        self.judge(cx, None);
         (self.phase, self.until) = (Phase::Tunnel, u64::MAX);
         self.request = std::mem::take(&mut self.input);
         self.sent = 0;

@@ -1,0 +1,165 @@
+//! Servers whose answers show that nothing good comes from them are left out for a while, without any check.
+
+use std::io::{BufRead, BufReader};
+use std::sync::atomic::AtomicU8;
+
+use super::*;
+
+const WELL: u8 = 0;
+const FAILS: u8 = 1;
+const HANGS_UP: u8 = 2;
+
+/// A server that does well, answers 500, or ends without a word, as the test wishes; one connection for each request.
+struct Moody {
+    address: SocketAddr,
+    mood: Arc<AtomicU8>,
+    asked: Arc<AtomicU64>,
+}
+
+impl Moody {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("its address");
+        let (mood, asked) = (Arc::new(AtomicU8::new(WELL)), Arc::new(AtomicU64::new(0)));
+        let (its_mood, its_asked) = (Arc::clone(&mood), Arc::clone(&asked));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                // A connection that breaks is the test's own doing.
+                let _ = serve(&stream, its_mood.load(Ordering::Relaxed));
+                its_asked.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        Self {
+            address,
+            mood,
+            asked,
+        }
+    }
+
+    fn asked(&self) -> u64 {
+        self.asked.load(Ordering::Relaxed)
+    }
+}
+
+fn serve(mut stream: &TcpStream, mood: u8) -> std::io::Result<()> {
+    let mut lines = BufReader::new(stream).lines();
+    while !lines.next().transpose()?.unwrap_or_default().is_empty() {}
+    let status = match mood {
+        WELL => "200 OK",
+        FAILS => "500 Internal Server Error",
+        _ => return Ok(()),
+    };
+    let text = format!("HTTP/1.1 {status}\r\nContent-Length: 1\r\nConnection: close\r\n\r\nm");
+    stream.write_all(text.as_bytes())
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Asks without a pause until `done` says so of the status; answers how many 200 and others came.
+fn ask_until(
+    seat: &Seat,
+    what: &str,
+    mut done: impl FnMut(&serde_json::Value) -> bool,
+) -> [u64; 2] {
+    let deadline = Instant::now() + PATIENCE;
+    let mut client = Client::connect(seat.listen);
+    let mut came = [0; 2];
+    loop {
+        for _ in 0..50 {
+            let (head, _) = client.ask(GET);
+            came[usize::from(!head.starts_with("HTTP/1.1 200 "))] += 1;
+        }
+        let status = seat.status();
+        if done(&status["services"][0]) {
+            return came;
+        }
+        assert!(Instant::now() < deadline, "{what}: {status:#}");
+    }
+}
+
+#[test]
+fn a_server_that_fails_is_left_out_and_tried_again() {
+    let good = [Origin::start("one"), Origin::start("two")];
+    let moody = Moody::start();
+    let servers = [good[0].address(), moody.address, good[1].address()];
+    let seat = Seat::start("http", &servers, "");
+    let reason = |service: &serde_json::Value| {
+        let reason = &service["servers"][1]["ejected"]["reason"];
+        reason.as_str().map(str::to_owned)
+    };
+    let fine = ask_until(&seat, "requests everywhere", |_| moody.asked() > 20);
+    assert_eq!(fine[1], 0);
+
+    moody.mood.store(FAILS, Ordering::Relaxed);
+    let mut said = String::new();
+    ask_until(&seat, "the ejection", |service| {
+        reason(service).is_some_and(|why| {
+            said = why;
+            true
+        })
+    });
+    assert!(said.contains("were answered 5xx, none did well"), "{said}");
+    let status = seat.status();
+    let server = &status["services"][0]["servers"][1];
+    assert_eq!(server["state"], "unchecked", "apart from checks");
+    assert_eq!(
+        (&server["effective_weight"], &server["weight"]),
+        (&0.into(), &1.into())
+    );
+    assert!(
+        seat.weir(&["status"])
+            .1
+            .contains("(ejected: of its last requests ")
+    );
+    assert_eq!(seat.log().matches("a server was ejected").count(), 1);
+    let before = moody.asked();
+    let during = ask_until(&seat, "clients are spared", |service| {
+        reason(service).is_some()
+    });
+    assert_eq!((during[1], moody.asked()), (0, before));
+
+    // It comes back by itself; and when it hangs up, clients do not even notice, because others are asked in its place.
+    moody.mood.store(WELL, Ordering::Relaxed);
+    let back = ask_until(&seat, "the trial", |service| {
+        reason(service).is_none() && moody.asked() > before + 20
+    });
+    assert_eq!(back[1], 0);
+    moody.mood.store(HANGS_UP, Ordering::Relaxed);
+    let hung = ask_until(&seat, "the second ejection", |service| {
+        reason(service).is_some_and(|why| why.contains("broke off"))
+    });
+    assert_eq!(hung[1], 0, "a request that can be repeated is");
+}
+
+/// Where all fail, nobody is better: all of them serve on. And where no more than none may be left out, none is.
+#[test]
+fn nobody_is_left_out_where_none_does_well_or_the_file_forbids_it() {
+    let all = [Moody::start(), Moody::start()];
+    let seat = Seat::start("http", &all.each_ref().map(|it| it.address), "");
+    for server in &all {
+        server.mood.store(FAILS, Ordering::Relaxed);
+    }
+    let began = Instant::now();
+    let is_whole = |service: &serde_json::Value| {
+        let servers = service["servers"].as_array().expect("servers");
+        assert!(
+            servers.iter().all(|it| it["ejected"].is_null()),
+            "{service:#}"
+        );
+        began.elapsed() > Duration::from_secs(4)
+    };
+    ask_until(&seat, "four seconds", is_whole);
+
+    let good = Origin::start("good");
+    let servers = [good.address(), all[0].address];
+    let text = configuration(seat.listen, "http", &servers, "");
+    let text = text.replace("[pool.p]\n", "[pool.p]\nmax_ejected = 0\n");
+    seat.reload(&text);
+    let before = (Instant::now(), all[0].asked());
+    ask_until(&seat, "four seconds more", |service| {
+        let ejected = &service["servers"][1]["ejected"];
+        assert!(ejected.is_null(), "{service:#}");
+        before.0.elapsed() > Duration::from_secs(4)
+    });
+    assert!(all[0].asked() > before.1 + 10, "it is asked all the same");
+}
