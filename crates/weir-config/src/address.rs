@@ -2,7 +2,7 @@
 //!
 //! Text in, value or cause and fix out; where the text stood is the caller's matter.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use weir_model::{Family, Listener, Mark, Network, Ports, Protocol};
 
@@ -93,89 +93,74 @@ pub(crate) fn listening(text: &str) -> Result<Listening, Refusal> {
 }
 
 fn listener_at(text: &str, all: bool) -> Result<Listener, Refusal> {
-    let (protocol, rest) = match text.split_once('/') {
-        None => (Protocol::Tcp, text),
-        Some(("tcp", rest)) => (Protocol::Tcp, rest),
-        Some(("udp", rest)) => (Protocol::Udp, rest),
-        Some(("fwmark" | "fwmark6", _)) => {
-            let message = format!("`{text}`: a proxy has sockets, and a firewall mark none");
-            return Err(Refusal::new(
-                Code::BadListener,
-                message,
-                "list addresses and ports, or use a layer 4 forward",
-            ));
-        }
-        Some(("sctp", _)) => {
-            let message = format!("`{text}`: SCTP is not built yet");
-            return Err(Refusal::new(
-                Code::NotBuilt,
-                message,
-                "listen with tcp/ or udp/",
-            ));
-        }
-        Some((other, rest))
-            if other.parse::<IpAddr>().is_err() && (rest.contains(':') || rest.contains('.')) =>
-        {
-            let message = format!("`{other}` is no protocol that a listener can have");
-            return Err(Refusal::new(
-                Code::BadListener,
-                message,
-                format!("write \"tcp/{rest}\" or \"udp/{rest}\""),
-            ));
-        }
-        Some(_) => {
-            let message = format!("`{text}` names a network, and a listener is one address");
-            return Err(Refusal::new(
-                Code::BadListener,
-                message,
-                "write ADDRESS:PORT, without a prefix length",
-            ));
-        }
-    };
+    let (protocol, rest) = protocol_of(text)?;
     if let Ok(bare) = rest.parse::<IpAddr>() {
-        let example = if bare.is_ipv6() {
-            format!("[{bare}]:80")
-        } else {
-            format!("{bare}:80")
-        };
-        let message = format!("`{text}` has no port");
-        return Err(Refusal::new(
-            Code::BadListener,
-            message,
-            format!("write \"{example}\", or `:*` for all ports"),
-        ));
+        let example = SocketAddr::new(bare, 80);
+        let fix = format!("write \"{example}\", or `:*` for all ports");
+        return Err(without_port(text, fix));
     }
     let (host, ports) = split(rest)?;
     let address = ip(host)?;
     let Some(ports) = ports else {
-        let message = format!("`{text}` has no port");
-        return Err(Refusal::new(
-            Code::BadListener,
-            message,
-            "add `:80`, `:8000-8999`, or `:*` for all ports",
-        ));
+        let fix = "add `:80`, `:8000-8999`, or `:*` for all ports";
+        return Err(without_port(text, fix));
     };
     let ports = self::ports(ports)?;
-    if all && address.is_unspecified() {
-        return Ok(Listener {
-            protocol,
-            address,
-            ports,
-        });
-    }
-    if address.is_unspecified() {
-        let message = format!("`{text}` names no address, and layer 4 forwarding needs one");
-        return Err(Refusal::new(
-            Code::BadAddress,
-            message,
-            "list each VIP; only forward = \"proxy\" listens on all",
-        ));
-    }
+    let address = match (address.is_unspecified(), all) {
+        (true, true) => address,
+        (true, false) => {
+            let message = format!("`{text}` names no address, and layer 4 forwarding needs one");
+            return Err(Refusal::new(
+                Code::BadAddress,
+                message,
+                "list each VIP; only forward = \"proxy\" listens on all",
+            ));
+        }
+        (false, _) => usable(text, address)?,
+    };
     Ok(Listener {
         protocol,
-        address: usable(text, address)?,
+        address,
         ports,
     })
+}
+
+fn without_port(text: &str, fix: impl Into<String>) -> Refusal {
+    Refusal::new(Code::BadListener, format!("`{text}` has no port"), fix)
+}
+
+/// The protocol in front of a listener's address, and the rest.
+fn protocol_of(text: &str) -> Result<(Protocol, &str), Refusal> {
+    let (code, message, fix) = match text.split_once('/') {
+        None => return Ok((Protocol::Tcp, text)),
+        Some(("tcp", rest)) => return Ok((Protocol::Tcp, rest)),
+        Some(("udp", rest)) => return Ok((Protocol::Udp, rest)),
+        Some(("fwmark" | "fwmark6", _)) => (
+            Code::BadListener,
+            format!("`{text}`: a proxy has sockets, and a firewall mark none"),
+            "list addresses and ports, or use a layer 4 forward".to_owned(),
+        ),
+        Some(("sctp", _)) => (
+            Code::NotBuilt,
+            format!("`{text}`: SCTP is not built yet"),
+            "listen with tcp/ or udp/".to_owned(),
+        ),
+        Some((other, rest))
+            if other.parse::<IpAddr>().is_err() && (rest.contains(':') || rest.contains('.')) =>
+        {
+            (
+                Code::BadListener,
+                format!("`{other}` is no protocol that a listener can have"),
+                format!("write \"tcp/{rest}\" or \"udp/{rest}\""),
+            )
+        }
+        Some(_) => (
+            Code::BadListener,
+            format!("`{text}` names a network, and a listener is one address"),
+            "write ADDRESS:PORT, without a prefix length".to_owned(),
+        ),
+    };
+    Err(Refusal::new(code, message, fix))
 }
 
 /// `A-B` or `A`, as first and last port.

@@ -71,16 +71,7 @@ pub(super) fn pool(
             .map(|(entry, _)| entry.item.span.clone()),
     };
     servers(sink, &view, shared, &mut lowered);
-    if let Some((path, span)) = view.text(sink, "servers_file") {
-        absolute(sink, path, span);
-        lowered.pool.servers_file = Some(path.to_owned());
-        // What the list says is not known here.
-        lowered.complete = false;
-    }
-    if view.get("servers_dns").is_some() {
-        lowered.pool.servers_dns = servers_dns(sink, &view);
-        lowered.complete = false;
-    }
+    others_lists(sink, &view, &mut lowered);
     if let Some((entry, kind)) = view.get("sorry") {
         match server(sink, shared, &entry.item, kind) {
             Some((server, span)) => {
@@ -91,6 +82,19 @@ pub(super) fn pool(
         }
     }
     lowered
+}
+
+/// Lists of servers that somebody else keeps: what they say is not known here.
+fn others_lists(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut LoweredPool) {
+    if let Some((path, span)) = view.text(sink, "servers_file") {
+        absolute(sink, path, span);
+        lowered.pool.servers_file = Some(path.to_owned());
+        lowered.complete = false;
+    }
+    if view.get("servers_dns").is_some() {
+        lowered.pool.servers_dns = servers_dns(sink, view);
+        lowered.complete = false;
+    }
 }
 
 fn health(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Health {

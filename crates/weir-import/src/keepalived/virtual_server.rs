@@ -49,12 +49,7 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     if found.iter().all(|real| real.probes.is_empty()) {
         directives.settings.unused(notes);
     }
-    if directives.method.is_none() && found.iter().any(|real| real.method.is_none()) {
-        notes.say(node.place, "no lvs_method: NAT, as keepalived has it");
-    }
-    if directives.scheduler.is_none() {
-        notes.say(node.place, "no lvs_sched: wlc, as keepalived has it");
-    }
+    let (method, scheduler) = implied(&directives, &found, node, notes);
     let name = match &header {
         Header::Group(name, _) => (*name).to_owned(),
         _ => listen
@@ -67,14 +62,6 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
         let why = "clients stay with their server over all addresses of the group; with keepalived each had its own";
         notes.say(node.place, why);
     }
-    let method = match directives.method {
-        Some((method, place)) => Said::at(method, place),
-        None => Said::implied(Method::plain(Forward::Nat)),
-    };
-    let scheduler = match directives.scheduler {
-        Some((name, place)) => Said::at(name, place),
-        None => Said::implied("wlc".to_owned()),
-    };
     let sorry = sorry_server(directives.sorry, &method.value, ipv6, notes);
     let of = Virtual {
         from: node.place,
@@ -93,6 +80,30 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
         lines: node.lines(),
     };
     writer.write(of, notes);
+}
+
+/// Method and scheduler, where nothing is written those that keepalived has.
+fn implied(
+    of: &Directives,
+    reals: &[Real],
+    node: &Node,
+    notes: &mut Notes,
+) -> (Said<Method>, Said<String>) {
+    if of.method.is_none() && reals.iter().any(|real| real.method.is_none()) {
+        notes.say(node.place, "no lvs_method: NAT, as keepalived has it");
+    }
+    if of.scheduler.is_none() {
+        notes.say(node.place, "no lvs_sched: wlc, as keepalived has it");
+    }
+    let method = of.method.map_or(
+        Said::implied(Method::plain(Forward::Nat)),
+        |(method, place)| Said::at(method, place),
+    );
+    let scheduler = match &of.scheduler {
+        Some((name, place)) => Said::at(name.clone(), *place),
+        None => Said::implied("wlc".to_owned()),
+    };
+    (method, scheduler)
 }
 
 /// Where the client's port stays, a real server has no other.

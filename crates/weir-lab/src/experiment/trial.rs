@@ -1,14 +1,17 @@
 //! One trial: hosts, real servers, a balancer, and `ab` from the client while the wire is sampled.
 
-use std::net::{Ipv4Addr, SocketAddr};
+mod start;
+
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use self::start::Running;
 use super::RunOptions;
 use super::disturbance::{self, By, Disturbed, Subject};
 use crate::error::{LabError, Result};
-use crate::peer::{START_LIMIT, ab, haproxy, http, ldirectord, nftables, nginx, php, weir, wrk};
-use crate::process::{self, Daemon, Place};
+use crate::peer::{START_LIMIT, ab, haproxy, http, nginx, weir, wrk};
+use crate::process::{self, Place};
 use crate::progress::Progress;
 use crate::rate::Rate;
 use crate::requirement::{AB, BASE, HAPROXY, LDIRECTORD, NFT, NGINX, PHP_FPM, Program, WRK};
@@ -310,126 +313,6 @@ impl Trial {
         ));
     }
 
-    fn start_server(&self, place: &Place<'_>, pages: &Path) -> Result<Vec<Daemon>> {
-        match self.site {
-            Site::Pages => Ok(vec![nginx::start(place, pages, &nginx::Role::Files)?]),
-            Site::Php => {
-                let workers = php::start(place)?;
-                let role = nginx::Role::FastCgi {
-                    choice: "",
-                    workers: &[Ipv4Addr::LOCALHOST],
-                };
-                Ok(vec![nginx::start(place, pages, &role)?, workers])
-            }
-        }
-    }
-
-    fn start_balancer<'a>(
-        &self,
-        setting: &Setting<'a>,
-        topology: &'a Topology,
-        base: &Path,
-        directory: &Path,
-    ) -> Result<Running<'a>> {
-        let place = Place {
-            namespace: &topology.director.namespace,
-            directory,
-        };
-        let servers: Vec<Ipv4Addr> = topology
-            .servers
-            .iter()
-            .map(|server| server.address)
-            .collect();
-        Ok(match self.method.balancer {
-            Balancer::OneServer => Running::Nothing,
-            Balancer::Haproxy => {
-                let balance = haproxy::balance(&self.method.scheduler).unwrap_or("roundrobin");
-                Running::Program {
-                    _daemon: haproxy::start(&place, balance, &servers)?,
-                }
-            }
-            Balancer::NftablesDirect => {
-                nftables::direct(topology)?;
-                Running::Nothing
-            }
-            Balancer::NftablesDnat => {
-                nftables::dnat(topology)?;
-                Running::Nothing
-            }
-            Balancer::NginxFastCgi(choice) => {
-                let role = nginx::Role::FastCgi {
-                    choice,
-                    workers: &servers,
-                };
-                Running::Program {
-                    _daemon: nginx::start(&place, setting.pages, &role)?,
-                }
-            }
-            Balancer::Weir(forward) => Running::Weir {
-                _director: self.start_weir(setting, topology, base, forward)?,
-            },
-            Balancer::Disturbed(subject, by) => {
-                let weir = match subject.forward() {
-                    Some(forward) => Some(self.start_weir(setting, topology, base, forward)?),
-                    None => None,
-                };
-                let place = disturbance::Ground {
-                    namespace: &topology.director.namespace,
-                    directory: directory.to_owned(),
-                    pages: setting.pages,
-                    weir: setting.weir,
-                    servers,
-                };
-                Running::Disturbed(disturbance::Live::start(subject, by, place, weir)?)
-            }
-            Balancer::Ldirectord => {
-                let director = self.start_weir(setting, topology, base, weir::Forward::Direct)?;
-                self.start_ldirectord(&place, director, &servers)?
-            }
-        })
-    }
-
-    fn start_ldirectord<'a>(
-        &self,
-        place: &Place<'_>,
-        director: weir::Director<'a>,
-        servers: &[Ipv4Addr],
-    ) -> Result<Running<'a>> {
-        let seat = director.seat();
-        let mut daemon = ldirectord::start(place, &seat, &self.method.scheduler, servers)?;
-        daemon.wait_ready("ldirectord's table", START_LIMIT, || {
-            Ok(director.made_by_ipvsadm()? == servers.len())
-        })?;
-        Ok(Running::Both {
-            _daemon: daemon,
-            _director: director,
-        })
-    }
-
-    fn start_weir<'a>(
-        &self,
-        setting: &Setting<'a>,
-        topology: &'a Topology,
-        base: &Path,
-        forward: weir::Forward,
-    ) -> Result<weir::Director<'a>> {
-        let program = setting.weir.ok_or(LabError::Usage {
-            option: "--weir",
-            reason: "the method needs the weir program".into(),
-        })?;
-        let pins = |host: &str| {
-            setting
-                .session
-                .pin_directory(&format!("{}-{host}", topology.number))
-        };
-        let directories = weir::Directories { base, pins: &pins };
-        let scheduler = match self.method.balancer {
-            Balancer::Ldirectord => None,
-            _ => Some(self.method.scheduler.as_str()),
-        };
-        weir::Director::start(program, topology, &directories, forward, scheduler)
-    }
-
     fn target(&self, topology: &Topology) -> SocketAddr {
         match (self.method.balancer, topology.servers.first()) {
             (Balancer::OneServer, Some(server)) => (server.address, nginx::PORT).into(),
@@ -438,24 +321,6 @@ impl Trial {
             _ => (VIP, nginx::PORT).into(),
         }
     }
-}
-
-/// What keeps a balancer alive; dropping it ends the balancer.
-enum Running<'a> {
-    /// Rules of the namespace, which end with it.
-    Nothing,
-    Program {
-        _daemon: Daemon,
-    },
-    Weir {
-        _director: weir::Director<'a>,
-    },
-    Disturbed(disturbance::Live<'a>),
-    /// The daemon first: it changes the director until it ends.
-    Both {
-        _daemon: Daemon,
-        _director: weir::Director<'a>,
-    },
 }
 
 /// A cheap page that shows whether the method serves.
