@@ -47,7 +47,6 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &Host) {
         match pools.get(service.service.pool.as_str()) {
             Some(pool) => {
                 server::servers_of(sink, service, pool);
-                mark::servers_of(sink, service, pool);
                 layer4::verify(sink, service, pool);
                 server::without_effect(sink, service, pool);
             }

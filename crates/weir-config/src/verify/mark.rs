@@ -8,7 +8,7 @@ use weir_model::{Family, Mark};
 use super::Host;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
-use crate::lower::{Lowered, LoweredPool, LoweredService};
+use crate::lower::{Lowered, LoweredService};
 use crate::view::Sink;
 
 pub(super) fn marks(sink: &mut Sink<'_>, lowered: &Lowered, host: &Host) {
@@ -72,48 +72,5 @@ fn costs(sink: &mut Sink<'_>, service: &LoweredService, host: &Host) {
                 .fix(format!("set {key} = 1")),
             );
         }
-    }
-}
-
-/// Servers that a marked packet cannot be sent to.
-pub(super) fn servers_of(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool) {
-    let Some(method) = &service.forward else {
-        return;
-    };
-    let sorry = pool.pool.sorry.iter().zip(&pool.sorry);
-    for (server, place) in pool.pool.servers.iter().zip(&pool.servers).chain(sorry) {
-        let forward = server.forward_in(&service.service);
-        let family = Family::of(server.address);
-        let mut marks = service.service.marks.iter().zip(&service.marks);
-        let Some((mark, listen)) = marks.find(|(mark, _)| mark.family != family) else {
-            continue;
-        };
-        if !forward.needs_same_family() {
-            continue;
-        }
-        let mut diagnostic = Diagnostic::new(
-            Code::FamilyMismatch,
-            place,
-            format!(
-                "`{forward}` cannot take {} clients to an {family} server",
-                mark.family
-            ),
-        )
-        .label(format!("server of pool `{}`", pool.pool.name))
-        .also(
-            listen,
-            format!("listener of service `{}`", service.service.name),
-        );
-        if server.forward.is_none() {
-            diagnostic = diagnostic.also(method, "the forwarding method");
-        }
-        sink.push(
-            diagnostic
-                .cause("only `tunnel` carries one family in the other")
-                .fix(format!(
-                    "use a pool of {} servers, or forward = \"tunnel\"",
-                    mark.family
-                )),
-        );
     }
 }

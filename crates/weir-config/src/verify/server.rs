@@ -28,11 +28,14 @@ pub(super) fn servers_of(sink: &mut Sink<'_>, service: &LoweredService, pool: &L
             return;
         }
         let forward = server.forward_in(&service.service);
-        for (listener, listen) in service.service.listen.iter().zip(&service.listen) {
-            let Some(finding) = meeting(forward, server, listener) else {
-                continue;
-            };
-            let (code, message, cause, fix) = finding;
+        let listeners = service.service.listen.iter().zip(&service.listen);
+        let mut listeners = listeners
+            .filter_map(|(listener, place)| Some((meeting(forward, server, listener)?, place)));
+        let marks = service.service.marks.iter().zip(&service.marks);
+        let mut marks = marks
+            .filter_map(|(mark, place)| Some((families(forward, server, mark.family)?, place)));
+        let findings = listeners.next().into_iter().chain(marks.next());
+        for ((code, message, cause, fix), listen) in findings {
             let mut diagnostic = Diagnostic::new(code, place, message)
                 .label(format!("server of pool `{}`", pool.pool.name))
                 .also(
@@ -43,29 +46,30 @@ pub(super) fn servers_of(sink: &mut Sink<'_>, service: &LoweredService, pool: &L
                 diagnostic = diagnostic.also(method, "the forwarding method");
             }
             sink.push(diagnostic.cause(cause).fix(fix));
-            break;
         }
     }
 }
 
+/// Code, message, cause and fix.
 type Finding = (Code, String, String, String);
+
+/// What is wrong when this server gets clients of that family.
+fn families(forward: Forward, server: &Server, clients: Family) -> Option<Finding> {
+    let family = Family::of(server.address);
+    (forward.needs_same_family() && family != clients).then(|| {
+        (
+            Code::FamilyMismatch,
+            format!("`{forward}` cannot take {clients} clients to an {family} server"),
+            "only `tunnel` carries one family in the other".to_owned(),
+            format!("use a pool of {clients} servers, or forward = \"tunnel\""),
+        )
+    })
+}
 
 /// What is wrong when this server gets that listener's clients.
 fn meeting(forward: Forward, server: &Server, listener: &Listener) -> Option<Finding> {
-    let family = Family::of(server.address);
-    if forward.needs_same_family() && family != listener.family() {
-        return Some((
-            Code::FamilyMismatch,
-            format!(
-                "`{forward}` cannot take {} clients to an {family} server",
-                listener.family()
-            ),
-            "only `tunnel` carries one family in the other".to_owned(),
-            format!(
-                "use a pool of {} servers, or forward = \"tunnel\"",
-                listener.family()
-            ),
-        ));
+    if let Some(finding) = families(forward, server, listener.family()) {
+        return Some(finding);
     }
     let reaches = server.port.is_none_or(|port| listener.ports.contains(port));
     if server.address == listener.address && reaches {

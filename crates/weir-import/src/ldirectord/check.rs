@@ -257,13 +257,9 @@ fn simple(
         .login
         .clone()
         .filter(|_| !matches!(kind, "mysql" | "postgres"));
-    for (_, place) in [request, receive, login].into_iter().flatten() {
-        notes.say(
-            place,
-            format!("not carried over: a {kind} check has no place for it"),
-        );
-    }
-    for (_, place) in [&of.host, &of.method].into_iter().flatten() {
+    let own = [request, receive, login];
+    let places = own.iter().chain([&of.host, &of.method]).flatten();
+    for (_, place) in places {
         notes.say(
             *place,
             format!("not carried over: a {kind} check has no place for it"),
