@@ -1,0 +1,202 @@
+//! Asking the kernel for its routes and for the way of a packet.
+
+use std::io;
+use std::net::IpAddr;
+
+use netlink_packet_route::route::{RouteAttribute, RouteFlags, RouteHeader, RouteMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use rustix::io::Errno;
+
+use super::{Lookup, NextHop, Route, RouteKind};
+use crate::{Error, Netlink, Result};
+
+/// Destinations that are asked about twice without looking whether any route needs that.
+const FEW: usize = 256;
+
+impl Netlink {
+    /// How a packet of this machine to `to` would go: with the source `from` if
+    /// given, and with `mark` unless 0. A path MTU that the kernel has learned is
+    /// not included; BPF's own lookup sees it.
+    ///
+    /// # Errors
+    /// `from` is of the other family or (IPv4) not local, or the kernel fails otherwise. A
+    /// destination that cannot be reached is no error but a [`RouteKind`].
+    pub async fn route_get(&self, to: IpAddr, from: Option<IpAddr>, mark: u32) -> Result<Lookup> {
+        let request = format!("look up the route to {to}");
+        if from.is_some_and(|from| from.is_ipv4() != to.is_ipv4()) {
+            let cause = io::Error::from(Errno::AFNOSUPPORT);
+            return Err(Error::refused(request, cause));
+        }
+        let message = lookup_message(to, from, mark, RouteFlags::empty());
+        let chosen = match self.look_up(&request, message).await {
+            Ok(Some(route)) => route,
+            Ok(None) => return Ok(Lookup::refused(RouteKind::None)),
+            Err(error) => {
+                // IPv4 refuses a source that is not local with the same errors.
+                let foreign = match from {
+                    Some(from) => !self.is_delivered_here(from).await?,
+                    None => false,
+                };
+                let kind = RouteKind::from_refusal(&error).filter(|_| !foreign);
+                return kind.map(Lookup::refused).ok_or(error);
+            }
+        };
+        let mut answer = Lookup {
+            kind: chosen.kind,
+            prefsrc: chosen.prefsrc.or(from),
+            legs: chosen.legs,
+        };
+        if chosen.kind == RouteKind::Unicast {
+            // The matching route as it stands in the table names all legs, but not the
+            // source that the kernel would choose: hence two questions.
+            let message = lookup_message(to, from, mark, RouteFlags::FibMatch);
+            // The route may have gone between the two questions: then one leg stands.
+            if let Ok(Some(matched)) = self.look_up(&request, message).await
+                && matched.kind == RouteKind::Unicast
+                && !matched.legs.is_empty()
+            {
+                answer.legs = matched.legs;
+            }
+        }
+        Ok(answer)
+    }
+
+    /// [`Netlink::route_get`] for many destinations, in their order, without source and mark.
+    ///
+    /// # Errors
+    /// As [`Netlink::route_get`].
+    pub async fn route_get_each(&self, to: &[IpAddr]) -> Result<Vec<Lookup>> {
+        let found = self.look_up_each(to, RouteFlags::empty()).await?;
+        let mut answers = Vec::with_capacity(to.len());
+        for found in found {
+            answers.push(match found {
+                Ok(Some(route)) => Lookup {
+                    kind: route.kind,
+                    prefsrc: route.prefsrc,
+                    legs: route.legs,
+                },
+                Ok(None) => Lookup::refused(RouteKind::None),
+                Err(error) => {
+                    let kind = RouteKind::from_refusal(&error);
+                    kind.map(Lookup::refused).ok_or(error)?
+                }
+            });
+        }
+        let unicast = |at: &usize| answers[*at].kind == RouteKind::Unicast;
+        let asked: Vec<usize> = (0..to.len()).filter(unicast).collect();
+        // As for one destination; many are worth looking first whether any route has several legs.
+        if asked.is_empty() || (asked.len() > FEW && !self.has_several_legs().await) {
+            return Ok(answers);
+        }
+        let again: Vec<IpAddr> = asked.iter().map(|at| to[*at]).collect();
+        let matched = self.look_up_each(&again, RouteFlags::FibMatch).await?;
+        for (at, matched) in asked.into_iter().zip(matched) {
+            if let Ok(Some(route)) = matched
+                && route.kind == RouteKind::Unicast
+                && !route.legs.is_empty()
+            {
+                answers[at].legs = route.legs;
+            }
+        }
+        Ok(answers)
+    }
+
+    async fn look_up_each(
+        &self,
+        to: &[IpAddr],
+        flags: RouteFlags,
+    ) -> Result<Vec<Result<Option<Route>>>> {
+        let message =
+            |to: &IpAddr| RouteNetlinkMessage::GetRoute(lookup_message(*to, None, 0, flags));
+        let messages = to.iter().map(message).collect();
+        let request = |at: usize| format!("look up the route to {}", to[at]);
+        let answers = self.ask_each(messages, request).await?;
+        let route = |answer: Result<RouteNetlinkMessage>| answer.map(|answer| route_of(&answer));
+        Ok(answers.into_iter().map(route).collect())
+    }
+
+    /// Whether some route has, or may have, several legs.
+    async fn has_several_legs(&self) -> bool {
+        let routes = self.routes().await;
+        routes.map_or(true, |routes| {
+            routes.iter().any(|route| route.legs.len() > 1)
+        })
+    }
+
+    /// All ways to `to` with their weights; empty when it is not sent on.
+    ///
+    /// # Errors
+    /// As [`Netlink::route_get`].
+    pub async fn next_hops(&self, to: IpAddr) -> Result<Vec<NextHop>> {
+        let found = self.route_get(to, None, 0).await?;
+        Ok(match found.kind {
+            RouteKind::Unicast => found.legs,
+            _ => Vec::new(),
+        })
+    }
+
+    /// All routes of both families and all tables, as they are configured.
+    ///
+    /// # Errors
+    /// The kernel refuses the dump.
+    pub async fn routes(&self) -> Result<Vec<Route>> {
+        let mut routes = Vec::new();
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut message = RouteMessage::default();
+            message.header.address_family = family;
+            let message = RouteNetlinkMessage::GetRoute(message);
+            let answers = self.dump("list routes", message).await?;
+            routes.extend(answers.iter().filter_map(route_of));
+        }
+        Ok(routes)
+    }
+
+    pub(crate) async fn is_delivered_here(&self, ip: IpAddr) -> Result<bool> {
+        let request = format!("look up the route to {ip}");
+        let message = lookup_message(ip, None, 0, RouteFlags::empty());
+        match self.look_up(&request, message).await {
+            Ok(found) => Ok(found.is_some_and(|route| route.kind == RouteKind::Local)),
+            Err(error) if RouteKind::from_refusal(&error).is_some() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn look_up(&self, request: &str, message: RouteMessage) -> Result<Option<Route>> {
+        let message = RouteNetlinkMessage::GetRoute(message);
+        let answers = self.ask(request, message, 0).await?;
+        Ok(answers.iter().find_map(route_of))
+    }
+}
+
+fn lookup_message(to: IpAddr, from: Option<IpAddr>, mark: u32, flags: RouteFlags) -> RouteMessage {
+    let bits = |ip: IpAddr| if ip.is_ipv4() { 32 } else { 128 };
+    let mut message = RouteMessage::default();
+    message.header = RouteHeader {
+        address_family: if to.is_ipv4() {
+            AddressFamily::Inet
+        } else {
+            AddressFamily::Inet6
+        },
+        destination_prefix_length: bits(to),
+        source_prefix_length: from.map_or(0, bits),
+        flags,
+        ..RouteHeader::default()
+    };
+    message
+        .attributes
+        .push(RouteAttribute::Destination(to.into()));
+    if let Some(from) = from {
+        message.attributes.push(RouteAttribute::Source(from.into()));
+    }
+    if mark != 0 {
+        message.attributes.push(RouteAttribute::Mark(mark));
+    }
+    message
+}
+
+fn route_of(answer: &RouteNetlinkMessage) -> Option<Route> {
+    match answer {
+        RouteNetlinkMessage::NewRoute(message) => Route::from_message(message),
+        _ => None,
+    }
+}
