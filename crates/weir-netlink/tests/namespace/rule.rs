@@ -35,7 +35,13 @@ fn rules(ipv6: bool) -> [Rule; 3] {
 #[test]
 fn rules_come_before_the_local_tables_and_leave_nothing() {
     in_namespace(async || {
-        let Pair { net, a, .. } = Pair::new().await;
+        // With the peer's namespace both devices would go.
+        let Pair {
+            net,
+            a,
+            peer: _peer,
+            ..
+        } = Pair::new().await;
         let lo = net.link("lo").await.unwrap().unwrap().index;
         net.bring_up(lo).await.unwrap();
         for ipv6 in [false, true] {
