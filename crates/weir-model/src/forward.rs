@@ -43,11 +43,6 @@ impl Forward {
     pub const fn rewrites_port(self) -> bool {
         matches!(self, Self::Nat)
     }
-
-    /// Whether replies go to the client without the director.
-    pub const fn replies_bypass_director(self) -> bool {
-        !matches!(self, Self::Nat)
-    }
 }
 
 impl fmt::Display for Forward {

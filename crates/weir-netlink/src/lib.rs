@@ -1,4 +1,4 @@
-//! Links, addresses, routes, neighbours, qdiscs and sysctls of one network
+//! Links, addresses, routes, neighbours and sysctls of one network
 //! namespace: reading them, following their changes, and the few changes that
 //! Weir makes. The only crate that changes the host's network.
 //!
@@ -24,7 +24,6 @@ mod mac;
 mod neighbour;
 mod netlink;
 mod pair;
-mod qdisc;
 mod route;
 mod rule;
 mod socket;

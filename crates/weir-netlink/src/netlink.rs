@@ -80,14 +80,6 @@ impl Netlink {
         self.inside(|| sysctl.read())?
     }
 
-    /// Sets `sysctl` in this namespace; returns the former value when it changed.
-    ///
-    /// # Errors
-    /// As [`Sysctl::set`].
-    pub fn set_sysctl(&self, sysctl: &Sysctl, value: &str) -> Result<Option<String>> {
-        self.inside(|| sysctl.set(value))?
-    }
-
     /// Messages of the kernel that this build could not decode and left out, ever.
     pub async fn undecodable(&self) -> u64 {
         self.route.lock().await.undecodable()

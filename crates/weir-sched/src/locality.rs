@@ -49,11 +49,6 @@ impl Cache {
         self.entries.insert(address, entry);
     }
 
-    /// Another time to forget after.
-    pub fn set_expiration(&mut self, expiration: u32) {
-        self.expiration = expiration;
-    }
-
     /// Index of the server for the next flow to `destination`, or none when no server is available.
     pub fn pick(
         &mut self,

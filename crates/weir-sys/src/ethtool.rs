@@ -1,4 +1,4 @@
-//! Device features and driver names by the ethtool ioctl.
+//! Device features by the ethtool ioctl.
 //!
 //! Generic XDP runs after GRO, which hands it packets larger than the MTU: such
 //! devices get GRO, LRO and hardware GRO turned off, and their former values are
@@ -28,15 +28,12 @@ pub const TX_CHECKSUM_V4: &str = "tx-checksum-ipv4";
 /// Transmit checksums of IPv6 only.
 pub const TX_CHECKSUM_V6: &str = "tx-checksum-ipv6";
 
-const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_GSSET_INFO: u32 = 0x37;
 const ETHTOOL_GFEATURES: u32 = 0x3a;
 const ETHTOOL_SFEATURES: u32 = 0x3b;
 const ETH_SS_FEATURES: u32 = 4;
 const ETH_GSTRING_BYTES: usize = 32;
-const DRVINFO_BYTES: usize = 196;
-const DRIVER_OFFSET: usize = 4;
 /// Above any kernel's count; a larger answer is not believed.
 const MOST_FEATURES: usize = 4096;
 
@@ -155,22 +152,6 @@ pub fn stop_merging(interface: &str) -> Result<Vec<(String, bool)>> {
         .map(|name| (name, false))
         .collect();
     features.set(&known)
-}
-
-/// The name of the driver behind `interface` (`veth`, `virtio_net`, `bridge`).
-///
-/// # Errors
-/// There is no such interface here, or its device has no ethtool operations.
-pub fn driver_name(interface: &str) -> Result<String> {
-    let device = Device::open(interface)?;
-    let mut words = vec![0_u32; DRVINFO_BYTES / 4];
-    words[0] = ETHTOOL_GDRVINFO;
-    // SAFETY: the buffer is as long as struct ethtool_drvinfo, which this command fills.
-    unsafe { device.ioctl("ETHTOOL_GDRVINFO", &mut words) }?;
-    let bytes = bytes_of(&words);
-    Ok(text(
-        &bytes[DRIVER_OFFSET..DRIVER_OFFSET + ETH_GSTRING_BYTES],
-    ))
 }
 
 /// `struct ethtool_get_features_block`.

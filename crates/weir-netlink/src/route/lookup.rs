@@ -7,7 +7,7 @@ use netlink_packet_route::route::{RouteAttribute, RouteFlags, RouteHeader, Route
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::io::Errno;
 
-use super::{Lookup, NextHop, Route, RouteKind};
+use super::{Lookup, Route, RouteKind};
 use crate::{Error, Netlink, Result};
 
 /// Destinations that are asked about twice without looking whether any route needs that.
@@ -120,18 +120,6 @@ impl Netlink {
         let routes = self.routes().await;
         routes.map_or(true, |routes| {
             routes.iter().any(|route| route.legs.len() > 1)
-        })
-    }
-
-    /// All ways to `to` with their weights; empty when it is not sent on.
-    ///
-    /// # Errors
-    /// As [`Netlink::route_get`].
-    pub async fn next_hops(&self, to: IpAddr) -> Result<Vec<NextHop>> {
-        let found = self.route_get(to, None, 0).await?;
-        Ok(match found.kind {
-            RouteKind::Unicast => found.legs,
-            _ => Vec::new(),
         })
     }
 

@@ -215,7 +215,7 @@ fn equal_paths_come_with_weights() {
             ("198.51.100.7", ["10.0.0.8", "10.0.0.9"]),
             ("2001:db8:1::7", ["2001:db8::8", "2001:db8::9"]),
         ] {
-            let hops = net.next_hops(ip(to)).await.unwrap();
+            let hops = net.route_get(ip(to), None, 0).await.unwrap().legs;
             // Also where there are so many that routes with several legs are looked for first.
             for count in [1, 300] {
                 let together = net.route_get_each(&vec![ip(to); count]).await.unwrap();
@@ -256,7 +256,8 @@ fn ipv4_by_an_ipv6_router() {
             .execute()
             .await
             .unwrap();
-        let hops = pair.net.next_hops(ip("198.51.100.7")).await.unwrap();
+        let found = pair.net.route_get(ip("198.51.100.7"), None, 0).await;
+        let hops = found.unwrap().legs;
         assert_eq!(hops.len(), 1);
         assert_eq!(
             (hops[0].gateway, hops[0].ifindex),
