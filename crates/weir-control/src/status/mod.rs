@@ -1,27 +1,21 @@
 //! What `weir status` shows: one document, as JSON for programs and as a table for people.
 //!
-//! The document is made of a [`Snapshot`] by the daemon, or of what is pinned by the command itself, and is what travels
-//! over the API; the table is drawn from the document alone, so that both show the same. It holds no rates: these are the
-//! difference of two documents ([`table`]).
+//! The document is made of a [`Snapshot`](crate::snapshot::Snapshot) by the daemon, or of what is pinned by the command
+//! itself, and is what travels over the API; the table is drawn from the document alone, so that both show the same. It holds
+//! no rates: these are the difference of two documents ([`table`]).
 
+mod made;
 pub mod pinned;
 mod proxy;
 pub mod table;
 mod time;
 
 use serde::{Deserialize, Serialize};
-use weir_model::Forward;
 
-use std::time::UNIX_EPOCH;
-
-use weir_health::{Ejection, Lateness};
-
-use crate::check::Probing;
 use crate::membership::Source;
-use crate::snapshot::{
-    CheckStatus, Drift, ServerState, ServerStatus, ServiceStatus, Snapshot, Totals, VipStatus,
-};
+use crate::snapshot::Drift;
 
+use made::{state, vip};
 pub use proxy::Proxied;
 pub use time::rfc3339;
 
@@ -77,17 +71,6 @@ pub struct Ejected {
     pub since: String,
     /// When it is tried again.
     pub until: String,
-}
-
-impl From<&Ejection> for Ejected {
-    fn from(ejection: &Ejection) -> Self {
-        let time = |since: std::time::Duration| rfc3339(UNIX_EPOCH + since);
-        Self {
-            reason: ejection.reason.clone(),
-            since: time(ejection.since),
-            until: time(ejection.until),
-        }
-    }
 }
 
 #[expect(
@@ -269,158 +252,6 @@ impl Counters {
         ] {
             *mine = mine.wrapping_add(theirs);
         }
-    }
-}
-
-impl From<&Totals> for Counters {
-    fn from(totals: &Totals) -> Self {
-        Self {
-            connections: totals.connections,
-            stateless: totals.stateless,
-            packets_in: totals.packets_in,
-            packets_out: totals.packets_out,
-            bytes_in: totals.bytes_in,
-            bytes_out: totals.bytes_out,
-        }
-    }
-}
-
-impl From<&Snapshot> for Report {
-    fn from(snapshot: &Snapshot) -> Self {
-        let interface = |at: &crate::snapshot::InterfaceStatus| Interface {
-            interface: at.name.clone(),
-            mode: at.mode.to_owned(),
-        };
-        let reason = |(reason, description, packets): &(&str, &str, u64)| Reason {
-            reason: (*reason).to_owned(),
-            description: (*description).to_owned(),
-            packets: *packets,
-        };
-        Self {
-            revision: snapshot.revision,
-            restarts: 0,
-            last_death: None,
-            xdp: snapshot.interfaces.iter().map(interface).collect(),
-            services: snapshot
-                .services
-                .iter()
-                .map(Service::from)
-                .chain(snapshot.proxies.iter().map(Service::from))
-                .collect(),
-            flows: Flows {
-                places: snapshot.flows.places,
-                entries: snapshot.flows.entries,
-                expired: snapshot.flows.expired,
-            },
-            sources: Vec::new(),
-            checks: (snapshot.probing.targets > 0).then(|| Checks::from(&snapshot.probing)),
-            reasons: snapshot
-                .reasons
-                .iter()
-                .filter(|(_, _, packets)| *packets != 0)
-                .map(reason)
-                .collect(),
-            drift: snapshot.drift,
-        }
-    }
-}
-
-impl From<&ServiceStatus> for Service {
-    fn from(status: &ServiceStatus) -> Self {
-        let present = status.servers.iter().filter(|server| !server.removed);
-        Self {
-            name: status.name.clone(),
-            origin: status.origin.to_owned(),
-            listen: status.listen.clone(),
-            vip: vip(status.vip).to_owned(),
-            forward: forward(status.forward, present.map(|server| server.forward)),
-            scheduler: status.scheduler.clone(),
-            pool: status.pool.clone(),
-            persistence: status.persistence.clone(),
-            one_packet: status.one_packet,
-            totals: Counters::from(&status.totals),
-            proxy: None,
-            servers: status.servers.iter().map(Server::from).collect(),
-        }
-    }
-}
-
-impl From<&ServerStatus> for Server {
-    fn from(status: &ServerStatus) -> Self {
-        Self {
-            address: status.name.clone(),
-            forward: status.forward.to_string(),
-            weight: status.weight,
-            effective_weight: status.effective_weight,
-            state: state(status.state).to_owned(),
-            reason: status.reason.clone(),
-            since: rfc3339(status.since),
-            overridden: status.overridden.clone(),
-            removed: status.removed,
-            ejected: status.ejected.as_ref().map(Ejected::from),
-            handshakes: Some(status.handshakes)
-                .filter(|(syns, _)| *syns > 0)
-                .map(|(syns, finished)| Handshakes { syns, finished }),
-            check_weight: status.check_weight,
-            slow_start: status.slow_start,
-            checks: status.checks.iter().map(Check::from).collect(),
-            active_connections: status.active_connections,
-            inactive_connections: status.inactive_connections,
-            persistent_connections: status.persistent_connections,
-            overloaded: status.overloaded,
-            totals: Counters::from(&status.totals),
-        }
-    }
-}
-
-impl From<&CheckStatus> for Check {
-    fn from(status: &CheckStatus) -> Self {
-        Self {
-            check: status.what.clone(),
-            state: status.state.to_owned(),
-            reason: status.reason.clone(),
-            results: status.results.clone(),
-        }
-    }
-}
-
-impl From<&Probing> for Checks {
-    fn from(probing: &Probing) -> Self {
-        let bounds = Lateness::BOUNDS.into_iter().map(Some).chain([None]);
-        Self {
-            targets: probing.targets as u64,
-            probes: probing.probes,
-            lateness: bounds.zip(*probing.lateness.counts()).collect(),
-        }
-    }
-}
-
-/// The method that all servers share; the service's own where it has no server.
-fn forward(own: Forward, mut servers: impl Iterator<Item = Forward>) -> String {
-    let first = servers.next().unwrap_or(own);
-    if servers.all(|other| other == first) {
-        first.to_string()
-    } else {
-        "mixed".to_owned()
-    }
-}
-
-const fn vip(status: VipStatus) -> &'static str {
-    match status {
-        VipStatus::Local => "local",
-        VipStatus::Added => "added",
-        VipStatus::Absent => "absent",
-    }
-}
-
-const fn state(state: ServerState) -> &'static str {
-    match state {
-        ServerState::Up => "up",
-        ServerState::Down => "down",
-        ServerState::Starting => "starting",
-        ServerState::Drain => "drain",
-        ServerState::Maint => "maint",
-        ServerState::Unchecked => "unchecked",
     }
 }
 

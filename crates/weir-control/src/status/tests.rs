@@ -6,7 +6,11 @@ use std::time::{Duration, UNIX_EPOCH};
 use weir_model::{Forward, Listener, Ports, Protocol};
 
 use super::*;
-use crate::snapshot::{FlowTableStatus, InterfaceStatus};
+use crate::check::Probing;
+use crate::snapshot::{
+    FlowTableStatus, InterfaceStatus, ServerState, ServerStatus, ServiceStatus, Snapshot, Totals,
+    VipStatus,
+};
 
 fn server(address: &str, forward: Forward, active: u64) -> ServerStatus {
     ServerStatus {

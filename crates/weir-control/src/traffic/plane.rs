@@ -1,0 +1,268 @@
+//! Both kinds of services as the daemon's plane.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+use weir_health::{Known, Suspended};
+use weir_model::Desired;
+use weir_netlink::Event;
+use weir_sys::Channel;
+
+use super::left::Left;
+use super::words::Word;
+use super::{Error, Traffic, check_rights, needs_engine};
+use crate::api::{OperatorState, ServerRequest};
+use crate::check::{News, Passages, PoolTurn};
+use crate::daemon::Plane;
+use crate::engine::{Claim, Engine};
+use crate::explain::{Answer, Packet};
+use crate::ipvsadm;
+use crate::keeper;
+use crate::snapshot::Snapshot;
+
+impl Plane for Traffic {
+    type Error = Error;
+
+    async fn apply(&mut self, desired: &Desired) -> Result<u64, Error> {
+        let prepared = self.proxy.prepare(desired)?;
+        let mut counted = None;
+        match &mut self.engine {
+            Some(engine) => counted = Some(Plane::apply(engine, desired).await?),
+            None if needs_engine(desired) => {
+                check_rights()?;
+                let engine = Engine::open(&self.paths, desired).await?;
+                counted = Some(engine.snapshot()?.revision);
+                self.engine = Some(engine);
+            }
+            None => {}
+        }
+        self.go_over(prepared, desired);
+        Ok(counted.unwrap_or(self.words.revision()))
+    }
+
+    async fn order_server(
+        &mut self,
+        pool: &str,
+        address: &str,
+        request: ServerRequest,
+    ) -> Result<(), Error> {
+        if let Some(engine) = &mut self.engine {
+            engine.order_server(pool, address, request).await?;
+        }
+        let word = match request {
+            ServerRequest::State(OperatorState::Drain) => Some(Word::Drain),
+            ServerRequest::State(OperatorState::Maint) => Some(Word::Maint),
+            ServerRequest::State(OperatorState::Ready) => None,
+            ServerRequest::Weight(weight) => Some(Word::Weight(weight)),
+        };
+        self.words.set(pool, address, word)?;
+        let name = (pool.to_owned(), address.to_owned());
+        if let Some(since) = self.since.get_mut(&name) {
+            *since = SystemTime::now();
+        }
+        self.reweigh(pool);
+        Ok(())
+    }
+
+    fn hear(&mut self, news: Vec<News>) -> Result<(), Error> {
+        let pools: BTreeSet<String> = news.iter().map(|news| news.pool.clone()).collect();
+        self.standings.hear(news.clone());
+        pools.iter().for_each(|pool| self.reweigh(pool));
+        match &mut self.engine {
+            Some(engine) => Ok(engine.hear(news)?),
+            None => Ok(()),
+        }
+    }
+
+    fn known(&self, pool: &str, server: &str) -> Option<Known> {
+        let engine = self.engine.as_ref();
+        engine
+            .and_then(|engine| engine.known(pool, server))
+            .or_else(|| self.standings.known(pool, server))
+    }
+
+    fn suspended(&self) -> Suspended {
+        let mut all = self.words.maintained();
+        if let Some(engine) = &self.engine {
+            all.extend(engine.suspended());
+        }
+        all
+    }
+
+    fn take_turns(&mut self) -> Vec<PoolTurn> {
+        // Pools that both kinds of services use are the engine's.
+        let mut turns = self
+            .engine
+            .as_mut()
+            .map_or_else(Vec::new, Engine::take_turns);
+        let layer_4 = |pool: &str| self.desired.services.iter().any(|it| it.pool == pool);
+        let own = self.standings.take_turns();
+        turns.extend(own.into_iter().filter(|turn| !layer_4(&turn.pool)));
+        turns
+    }
+
+    fn passages(&self) -> Option<Passages> {
+        self.engine.as_ref().map(Engine::passages)
+    }
+
+    fn claim(&self, desired: &Desired) -> Option<Claim> {
+        self.engine.as_ref()?.claim(desired)
+    }
+
+    /// The first request brings up what proxy services alone do without.
+    async fn ipvsadm(&mut self, request: &ipvsadm::Request) -> Result<ipvsadm::Answer, Error> {
+        let engine = match &mut self.engine {
+            Some(engine) => engine,
+            none => {
+                check_rights()?;
+                none.insert(Engine::open(&self.paths, &self.desired).await?)
+            }
+        };
+        Ok(Plane::ipvsadm(engine, request).await?)
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, Error> {
+        let mut snapshot = match &self.engine {
+            Some(engine) => engine.snapshot()?,
+            None => Snapshot {
+                revision: self.words.revision(),
+                ..Snapshot::default()
+            },
+        };
+        snapshot.proxies = self.proxies();
+        Ok(snapshot)
+    }
+
+    fn live_flows(&self, service: &str, server: Option<&str>) -> u64 {
+        let Some(status) = self
+            .proxy
+            .status()
+            .into_iter()
+            .find(|status| status.name == service)
+        else {
+            return self
+                .engine
+                .as_ref()
+                .map_or(0, |engine| engine.live_flows(service, server));
+        };
+        match server {
+            None => status.clients,
+            Some(name) => status
+                .servers
+                .iter()
+                .filter(|server| server.name == name)
+                .map(|server| server.active)
+                .sum(),
+        }
+    }
+
+    fn explain(&self, packet: &Packet) -> Result<Answer, Error> {
+        let answer = match &self.engine {
+            Some(engine) => engine.explain_packet(packet)?,
+            None => Answer {
+                packet: packet.to_string(),
+                ..Answer::default()
+            },
+        };
+        match self.proxy_at(packet) {
+            // XDP comes before any socket.
+            Some(proxy) if answer.service.is_none() => Ok(Answer {
+                packet: answer.packet,
+                service: Some(proxy.name.clone()),
+                at: None,
+                pool: Some(proxy.pool.clone()),
+                server: None,
+                steps: vec![format!(
+                    "a {} proxy listens there; the server is chosen for each {}",
+                    proxy.protocol.as_str(),
+                    match proxy.protocol {
+                        weir_model::ProxyProtocol::Http => "request",
+                        weir_model::ProxyProtocol::Tcp => "connection",
+                    }
+                )],
+                outcome: Some(format!("proxy service {} takes it", proxy.name)),
+            }),
+            _ => Ok(answer),
+        }
+    }
+
+    async fn network_event(&mut self, event: &Event) -> Result<(), Error> {
+        match &mut self.engine {
+            Some(engine) => Ok(engine.network_event(event).await?),
+            None => Ok(()),
+        }
+    }
+
+    async fn look(&mut self) {
+        if let Some(engine) = &mut self.engine {
+            engine.look_after_drift().await;
+        }
+    }
+
+    fn watch_clients(&mut self) -> Result<(), Error> {
+        match &mut self.engine {
+            Some(engine) => Ok(engine.watch_clients()?),
+            None => Ok(()),
+        }
+    }
+
+    async fn tick(&mut self) -> Result<(), Error> {
+        if self.memory.is_due() {
+            self.remember();
+        }
+        self.watch_answers();
+        match &mut self.engine {
+            Some(engine) => Ok(engine.tick().await?),
+            None => Ok(()),
+        }
+    }
+
+    fn bequeath(&mut self) -> io::Result<OwnedFd> {
+        let services = self.proxy.status();
+        self.bequeathed.clone_from(&services);
+        Left::new(self.standings.clone(), &self.since, &services)
+            .with_tickets(&self.proxy.tickets())
+            .write()
+    }
+
+    fn hand_over(&mut self, channel: Channel) {
+        let (outlet, connections) = std::sync::mpsc::channel();
+        self.proxy.hand_over(outlet);
+        let (status, before) = (
+            self.proxy.asks_status(),
+            std::mem::take(&mut self.bequeathed),
+        );
+        self.passage = Some(std::thread::spawn(move || {
+            let counts = || Left::since(&status(), &before).write();
+            keeper::send(&channel, &connections, counts);
+        }));
+    }
+
+    fn is_handed_over(&self) -> bool {
+        let over =
+            |thread: &Option<JoinHandle<()>>| thread.as_ref().is_none_or(JoinHandle::is_finished);
+        if !self.proxy.is_finished() || !over(&self.arrivals) {
+            return false;
+        }
+        self.proxy.end_hand_over();
+        over(&self.passage)
+    }
+
+    async fn close(&mut self, limit: Duration) {
+        let status = self.proxy.asks_status();
+        let proxy = std::mem::take(&mut self.proxy);
+        let stopped = tokio::task::spawn_blocking(move || proxy.stop(limit)).await;
+        if let Err(error) = stopped {
+            tracing::error!(%error, "the proxy did not end as it should");
+        }
+        // One that was succeeded has nothing to say any more.
+        let services = status();
+        if self.passage.is_none() && !services.is_empty() {
+            let left = Left::new(self.standings.clone(), &self.since, &services);
+            self.memory.write(&left);
+        }
+    }
+}
