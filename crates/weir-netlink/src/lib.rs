@@ -16,6 +16,7 @@
 //! right under churn.
 
 mod address;
+mod class;
 mod error;
 mod exchange;
 mod generic;

@@ -4,6 +4,8 @@
 //! rule, 0. So that rule is added once more behind the new one, and then its first copy is removed: at no moment is there
 //! none, and what is left is what was there (net/core/fib_rules.c, `fib_newrule`, `fib_delrule`).
 
+use std::net::IpAddr;
+
 use netlink_packet_route::route::RouteProtocol;
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
@@ -179,6 +181,33 @@ fn turn(rules: &[First]) -> Option<Turn> {
 }
 
 impl Netlink {
+    /// The destinations that rules ask for: a prefix each, or all.
+    ///
+    /// # Errors
+    /// The kernel refuses the dump.
+    pub(crate) async fn rule_destinations(&self) -> Result<Vec<(IpAddr, u8)>> {
+        let mut found = Vec::new();
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut message = RuleMessage::default();
+            message.header.family = family;
+            let message = RouteNetlinkMessage::GetRule(message);
+            for answer in self.dump("list rules", message).await? {
+                let RouteNetlinkMessage::NewRule(rule) = answer else {
+                    continue;
+                };
+                let to = rule
+                    .attributes
+                    .iter()
+                    .find_map(|attribute| match attribute {
+                        RuleAttribute::Destination(to) => Some(*to),
+                        _ => None,
+                    });
+                found.extend(to.map(|to| (to, rule.header.dst_len)));
+            }
+        }
+        Ok(found)
+    }
+
     /// Adds rules of which those of priority 0 come before the local table's.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! What is found out from the rows given out: which are free, where servers are, which services wait for flows to end.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::allocation::{DestSlot, ServiceSlot};
@@ -17,8 +17,8 @@ pub(super) struct Index {
     pub(super) ids: Numbers,
     /// Rows of shared counts.
     pub(super) shared: Numbers,
-    /// Rows of servers by address.
-    pub(super) at: HashMap<IpAddr, Vec<u32>>,
+    /// Rows of servers by address; in order, as everything is that is read beside it.
+    pub(super) at: BTreeMap<IpAddr, Vec<u32>>,
     /// Services that are removed, or have removed servers.
     pub(super) leaving: BTreeSet<String>,
 }
@@ -44,7 +44,7 @@ impl Index {
             rows: Numbers::new(1, services.values().map(|slot| slot.row)),
             ids: Numbers::new(1, dests().map(|dest| dest.id)),
             shared: Numbers::new(0, shared),
-            at: HashMap::new(),
+            at: BTreeMap::new(),
             leaving: BTreeSet::new(),
         };
         for (name, slot) in services {

@@ -1,6 +1,9 @@
 //! The beginning: what is pinned is adopted, or made.
+//!
+//! The kernel takes as long to verify the programs as everything else together, so it does that on a thread of its own beside.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -13,34 +16,58 @@ use super::attach::attached;
 use super::network::Network;
 use super::origin::Origin;
 use super::rate::RateBook;
-use super::state::StateFile;
-use super::sum::rows;
+use super::state::{Memory, StateFile};
+use super::sum::{Changes, Rows, rows};
 use super::write::Writer;
 use super::{Engine, Paths, Result, adopt, allocate, attach, every_name, now_ms};
 use crate::snapshot::Drift;
 
-impl Engine {
-    /// Adopts what is pinned, or makes it, and puts `desired` into force. Must be called inside a tokio runtime, in the
-    /// network namespace of the director.
-    ///
-    /// # Errors
-    /// The configuration cannot be had, or the kernel refuses. What ran before goes on.
-    pub async fn open(paths: &Paths, configured: &Desired) -> Result<Self> {
-        let mut file = StateFile::new(&paths.runtime_dir);
+/// What is known without the data plane.
+struct Known {
+    file: StateFile,
+    memory: Memory,
+    /// There was no state file.
+    lost: bool,
+    /// The configuration with ipvsadm's part, unless they contradict each other.
+    desired: Result<Indexed>,
+    network: Network,
+}
+
+impl Known {
+    async fn read(paths: &Paths, configured: &Desired) -> Result<Self> {
+        let file = StateFile::new(&paths.runtime_dir);
         let known = file.read()?;
         let lost = known.is_none();
-        let mut memory = known.unwrap_or_default();
+        let memory = known.unwrap_or_default();
+        let desired = merged(&memory.origin, configured);
         let mut network = Network::open()?;
-        let pinned = open_readonly(&PinDir::new(&paths.pin_dir)).ok();
-        let pinned = pinned.map(|plane| plane.sizes);
-        let wanted = sizes(&configured.node, pinned.as_ref());
-        let (plane, opened) = open_plane(paths.pin_dir.clone(), wanted)?;
+        network.take(servers(&memory, &desired)).await?;
+        Ok(Self {
+            file,
+            memory,
+            lost,
+            desired,
+            network,
+        })
+    }
+
+    /// Brings it in line with the data plane; answers the configuration that is to be in force, with rows given out.
+    async fn settle_on(
+        &mut self,
+        plane: &Dataplane,
+        opened: Opened,
+        configured: &Desired,
+    ) -> Result<Indexed> {
+        let memory = &mut self.memory;
         if opened == Opened::Fresh {
             memory.allocation = Allocation::default();
-            memory.origin = Origin::default();
+            if memory.origin != Origin::default() {
+                memory.origin = Origin::default();
+                self.desired = merged(&memory.origin, configured);
+            }
         }
-        let desired = Indexed::from(memory.origin.merged(configured.clone())?);
-        if opened != Opened::Fresh && lost {
+        let desired = std::mem::replace(&mut self.desired, Ok(Indexed::default()))?;
+        if opened != Opened::Fresh && self.lost {
             tracing::warn!("the state file is gone: rows are found again in the pinned maps");
             memory.allocation =
                 adopt::rebuild(plane.maps(), &desired, plane.sizes().dests, now_ms())?;
@@ -52,27 +79,59 @@ impl Engine {
         }
         let every = every_name(&memory.allocation, &desired);
         let every: Vec<&str> = every.iter().map(String::as_str).collect();
-        allocate(&mut memory, &desired, &plane, &every)?;
+        allocate(memory, &desired, plane, &every)?;
+        let network = &mut self.network;
         network
-            .take(memory.allocation.addresses().collect())
+            .keep_to(memory.allocation.addresses().collect())
             .await?;
         network.adopt_marks(memory.undo.marks.as_ref());
-        network.set_attached(attached(&plane)?);
-        let (rows, pending) = rows(
-            &desired,
-            &memory.allocation,
-            &network.surroundings(memory.allocation.addresses()),
-            plane.sizes().dests,
-        )?;
+        network.set_attached(attached(plane)?);
+        Ok(desired)
+    }
+
+    /// Plans all rows and remembers whose they are.
+    fn plan(&mut self, desired: &Indexed, dest_rows: u32) -> Result<(Rows, Changes)> {
+        let (file, memory) = (&self.file, &self.memory);
+        let (planned, text) = std::thread::scope(|scope| {
+            let writing = scope.spawn(|| file.text_of(memory));
+            let around = self.network.surroundings(memory.allocation.addresses());
+            let planned = rows(desired, &memory.allocation, &around, dest_rows);
+            (planned, writing.join())
+        });
+        let planned = planned?;
+        let text = text.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        self.file.write_text(text?)?;
+        Ok(planned)
+    }
+}
+
+impl Engine {
+    /// Adopts what is pinned, or makes it, and puts `desired` into force. Must be called inside a tokio runtime, in the
+    /// network namespace of the director.
+    ///
+    /// # Errors
+    /// The configuration cannot be had, or the kernel refuses. What ran before goes on.
+    pub async fn open(paths: &Paths, configured: &Desired) -> Result<Self> {
+        let pinned = open_readonly(&PinDir::new(&paths.pin_dir)).ok();
+        let pinned = pinned.map(|plane| plane.sizes);
+        let wanted = sizes(&configured.node, pinned.as_ref());
+        let pin_dir = paths.pin_dir.clone();
+        // A thread begins in the namespaces of the one that makes it.
+        let opening = std::thread::spawn(move || open_plane(pin_dir, wanted));
+        let known = Known::read(paths, configured).await;
+        let opened = opening.join();
+        let opened = opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let (mut known, (plane, opened)) = (known?, opened?);
+        let desired = known.settle_on(&plane, opened, configured).await?;
         let writer = Writer::adopting(plane.maps())?;
-        file.write(&memory)?;
+        let (rows, pending) = known.plan(&desired, plane.sizes().dests)?;
         let mut engine = Self {
-            file,
+            file: known.file,
             pin_dir: paths.pin_dir.clone(),
-            memory,
+            memory: known.memory,
             desired,
             file_timeouts: configured.timeouts,
-            network,
+            network: known.network,
             plane,
             writer,
             rows,
@@ -93,6 +152,22 @@ impl Engine {
         engine.settle().await?;
         Ok(engine)
     }
+}
+
+fn merged(origin: &Origin, configured: &Desired) -> Result<Indexed> {
+    origin.merged(configured.clone()).map(Indexed::from)
+}
+
+/// Where servers are that have rows, or shall have some.
+fn servers(memory: &Memory, desired: &Result<Indexed>) -> BTreeSet<IpAddr> {
+    let there = memory.allocation.dests().map(|(_, dest)| dest.address);
+    let desired = desired.as_ref().ok();
+    let wanted = desired.into_iter().flat_map(|desired| {
+        let pools = desired.services.iter();
+        let pools = pools.filter_map(|service| desired.pool(&service.pool));
+        pools.flat_map(|pool| pool.servers.iter().chain(&pool.sorry))
+    });
+    there.chain(wanted.map(|server| server.address)).collect()
 }
 
 pub(super) fn open_plane(pin_dir: PathBuf, sizes: Sizes) -> Result<(Dataplane, Opened)> {

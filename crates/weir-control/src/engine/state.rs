@@ -69,6 +69,13 @@ struct Content<'a> {
     memory: &'a Memory,
 }
 
+/// A state file that is not written yet.
+#[derive(Debug)]
+pub(super) struct Text {
+    number: u64,
+    bytes: Vec<u8>,
+}
+
 /// What is read before the memory itself: flattened, it would all be read twice.
 #[derive(Deserialize)]
 struct Head {
@@ -141,6 +148,15 @@ impl StateFile {
     /// # Errors
     /// The directory cannot be written to; the former file and its journal stay.
     pub(super) fn write(&mut self, memory: &Memory) -> Result<()> {
+        let text = self.text_of(memory)?;
+        self.write_text(text)
+    }
+
+    /// The same in two steps, the first: what would be written.
+    ///
+    /// # Errors
+    /// The kernel does not say which boot this is.
+    pub(super) fn text_of(&self, memory: &Memory) -> Result<Text> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let number = since.unwrap_or_default().as_nanos() as u64;
         let content = Content {
@@ -149,20 +165,28 @@ impl StateFile {
             number,
             memory,
         };
-        let mut text =
+        let mut bytes =
             serde_json::to_vec(&content).map_err(|error| file_error(&self.path, error.into()))?;
-        text.push(b'\n');
+        bytes.push(b'\n');
+        Ok(Text { number, bytes })
+    }
+
+    /// The second: it is written.
+    ///
+    /// # Errors
+    /// As [`StateFile::write`].
+    pub(super) fn write_text(&mut self, Text { number, bytes }: Text) -> Result<()> {
         if let Some(directory) = self.path.parent() {
             fs::create_dir_all(directory).map_err(|source| file_error(directory, source))?;
         }
         let new = self.path.with_extension("json.new");
         let written = fs::File::create(&new).and_then(|mut file| {
-            file.write_all(&text)?;
+            file.write_all(&bytes)?;
             file.sync_all()
         });
         written.map_err(|source| file_error(&new, source))?;
         fs::rename(&new, &self.path).map_err(|source| file_error(&self.path, source))?;
-        self.bytes = text.len() as u64;
+        self.bytes = bytes.len() as u64;
         let journal = self.path.with_file_name(JOURNAL);
         let begun = Journal::begin(&journal, number);
         self.journal = Some(begun.map_err(|source| file_error(&journal, source))?);

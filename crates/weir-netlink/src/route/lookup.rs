@@ -8,9 +8,10 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::io::Errno;
 
 use super::{Lookup, Route, RouteKind};
+use crate::class::Classes;
 use crate::{Error, Netlink, Result};
 
-/// Destinations that are asked about twice without looking whether any route needs that.
+/// Destinations that are asked about one by one, without reading routes and rules first.
 const FEW: usize = 256;
 
 impl Netlink {
@@ -61,11 +62,28 @@ impl Netlink {
         Ok(answer)
     }
 
-    /// [`Netlink::route_get`] for many destinations, in their order, without source and mark.
+    /// [`Netlink::route_get`] for many destinations, in their order, without source and mark. Of those that no route and no rule
+    /// tells apart one is asked about.
     ///
     /// # Errors
     /// As [`Netlink::route_get`].
     pub async fn route_get_each(&self, to: &[IpAddr]) -> Result<Vec<Lookup>> {
+        let classes = if to.len() > FEW {
+            self.classes().await
+        } else {
+            None
+        };
+        let Some(classes) = classes else {
+            return self.ask_about(to, true).await;
+        };
+        let (asked, places) = classes.representatives(to);
+        // Where no route has several legs, the second question would say what the first one did.
+        let found = self.ask_about(&asked, asked.len() <= FEW).await?;
+        Ok(places.into_iter().map(|at| found[at].clone()).collect())
+    }
+
+    /// The kernel's answers; `whole` asks for all legs of a route that has several.
+    async fn ask_about(&self, to: &[IpAddr], whole: bool) -> Result<Vec<Lookup>> {
         let found = self.look_up_each(to, RouteFlags::empty()).await?;
         let mut answers = Vec::with_capacity(to.len());
         for found in found {
@@ -84,8 +102,7 @@ impl Netlink {
         }
         let unicast = |at: &usize| answers[*at].kind == RouteKind::Unicast;
         let asked: Vec<usize> = (0..to.len()).filter(unicast).collect();
-        // As for one destination; many are worth looking first whether any route has several legs.
-        if asked.is_empty() || (asked.len() > FEW && !self.has_several_legs().await) {
+        if asked.is_empty() || !whole {
             return Ok(answers);
         }
         let again: Vec<IpAddr> = asked.iter().map(|at| to[*at]).collect();
@@ -115,12 +132,20 @@ impl Netlink {
         Ok(answers.into_iter().map(route).collect())
     }
 
-    /// Whether some route has, or may have, several legs.
-    async fn has_several_legs(&self) -> bool {
-        let routes = self.routes().await;
-        routes.map_or(true, |routes| {
-            routes.iter().any(|route| route.legs.len() > 1)
-        })
+    /// What destinations share an answer; `None` when that cannot be said, or a route has several legs: which of them the kernel
+    /// names depends on more than the prefix.
+    async fn classes(&self) -> Option<Classes> {
+        let undecodable = self.undecodable().await;
+        let routes = self.routes().await.ok()?;
+        if routes.iter().any(|route| route.legs.len() > 1) {
+            return None;
+        }
+        let routes = routes.iter().map(|route| (route.destination, route.prefix));
+        let rules = self.rule_destinations().await.ok()?;
+        if self.undecodable().await != undecodable {
+            return None;
+        }
+        Some(Classes::new(routes.chain(rules)))
     }
 
     /// All routes of both families and all tables, as they are configured.

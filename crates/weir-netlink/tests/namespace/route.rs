@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use netlink_packet_route::route::RouteType;
+use netlink_packet_route::rule::RuleAction;
 use rtnetlink::{RouteMessageBuilder, RouteNextHopBuilder};
 use weir_netlink::{Change, Event, Netlink, RouteKind, resolve};
 
@@ -126,10 +127,21 @@ fn lookups_answer_with_kinds() {
             "2001:db8::1",
         ]
         .map(ip);
+        // A rule divides what no route does.
+        let rule = handle.rule().add().v4();
+        let rule = rule.destination_prefix(Ipv4Addr::new(10, 0, 0, 64), 26);
+        let rule = rule.priority(100).action(RuleAction::Prohibit);
+        rule.execute().await.unwrap();
+        let ruled = net.route_get(ip("10.0.0.64"), None, 0).await.unwrap();
+        assert_eq!(ruled.kind, RouteKind::Prohibit);
+        // Few are asked about one by one, of many those that stand for others.
+        let neighbours = (1..=255).map(|last| IpAddr::from([10, 0, 0, last]));
         let many: Vec<IpAddr> = alone.iter().copied().cycle().take(203).collect();
-        let together = net.route_get_each(&many).await.unwrap();
-        for (to, found) in many.into_iter().zip(together) {
-            assert_eq!(found, net.route_get(to, None, 0).await.unwrap(), "{to}");
+        for many in [many.clone(), many.into_iter().chain(neighbours).collect()] {
+            let together = net.route_get_each(&many).await.unwrap();
+            for (to, found) in many.into_iter().zip(together) {
+                assert_eq!(found, net.route_get(to, None, 0).await.unwrap(), "{to}");
+            }
         }
         assert_eq!(
             net.route_get(ip("2001:db8::1"), None, 0)

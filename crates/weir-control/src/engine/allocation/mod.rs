@@ -255,7 +255,7 @@ impl Allocation {
         slots.flat_map(|slot| slot.marks.iter().copied()).collect()
     }
 
-    /// Every address that a server has.
+    /// Every address that a server has, in order.
     pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.index.at.keys().copied()
     }

@@ -134,6 +134,19 @@ impl Network {
         })
     }
 
+    /// Knows these servers and no others.
+    ///
+    /// # Errors
+    /// A table cannot be read.
+    pub(super) async fn keep_to(&mut self, servers: BTreeSet<IpAddr>) -> Result<()> {
+        let gone: Vec<IpAddr> = self.servers.difference(&servers).copied().collect();
+        self.forget(gone.into_iter());
+        if self.servers != servers {
+            self.update(servers.into_iter()).await?;
+        }
+        Ok(())
+    }
+
     /// Forgets servers that nothing leads to any more.
     pub(super) fn forget(&mut self, servers: impl Iterator<Item = IpAddr>) {
         for server in servers {
