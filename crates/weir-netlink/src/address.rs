@@ -22,6 +22,8 @@ pub struct Address {
     pub label: Option<String>,
     /// IPv6: duplicate address detection has not finished, the address is not yet usable.
     pub tentative: bool,
+    /// IPv6: duplicate address detection found another machine with it, the address is not used.
+    pub duplicate: bool,
 }
 
 impl Address {
@@ -48,6 +50,7 @@ impl Address {
             prefix: message.header.prefix_len,
             label,
             tentative: flags.contains(AddressFlags::Tentative),
+            duplicate: flags.contains(AddressFlags::Dadfailed),
         })
     }
 }
@@ -168,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_alone_and_tentative() {
+    fn ipv6_alone_tentative_and_duplicate() {
         let ip: IpAddr = "2001:db8::1".parse().unwrap();
         let mut message = address_message(4, ip, 64);
         message.attributes = vec![
@@ -176,7 +179,14 @@ mod tests {
             AddressAttribute::Flags(AddressFlags::Tentative),
         ];
         let address = Address::from_message(&message).unwrap();
-        assert_eq!((address.ip, address.tentative), (ip, true));
+        let flags = |address: &Address| (address.tentative, address.duplicate);
+        assert_eq!((address.ip, flags(&address)), (ip, (true, false)));
+        let failed = AddressFlags::Tentative | AddressFlags::Dadfailed;
+        message.attributes[1] = AddressAttribute::Flags(failed);
+        assert_eq!(
+            flags(&Address::from_message(&message).unwrap()),
+            (true, true)
+        );
         message.attributes.clear();
         assert_eq!(Address::from_message(&message), None);
     }

@@ -1,7 +1,14 @@
 //! `weir doctor` and `weir real-server doctor` find what was broken on purpose, and say nothing where nothing is.
 
+#[path = "doctor/conntrack.rs"]
+mod conntrack;
+#[path = "doctor/director.rs"]
+mod director;
+#[path = "doctor/server.rs"]
+mod server;
 mod world;
 
+use std::process::Command;
 use std::time::Duration;
 
 use world::{Family, World, privileged, wait_for};
@@ -18,10 +25,28 @@ fn config(forward: &str) -> String {
     )
 }
 
+/// A program inside a host that has an `/etc/sysctl.d` of its own, which this machine's does not know of.
+fn local(world: &World, host: &str, program: &str) -> Command {
+    let directory = world.path(&format!("sysctl.d-{host}"));
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let line = format!(
+        "mount --bind {} /etc/sysctl.d && exec \"$@\"",
+        directory.display()
+    );
+    let command = world.weir(host);
+    let mut outer = world.command(host, "unshare");
+    for (name, value) in command.get_envs() {
+        if let Some(value) = value {
+            outer.env(name, value);
+        }
+    }
+    outer.args(["--mount", "sh", "-ec", &line, "sh", program]);
+    outer
+}
+
 /// Exit code and what was said.
 fn asked(world: &World, host: &str, arguments: &[&str]) -> (i32, String) {
-    let output = world
-        .weir(host)
+    let output = local(world, host, env!("CARGO_BIN_EXE_weir"))
         .args(arguments)
         .output()
         .expect("weir runs");
@@ -36,6 +61,38 @@ fn finds(world: &World, host: &str, arguments: &[&str], words: &[&str]) {
     for word in words {
         assert!(text.contains(word), "{word} in {text}");
     }
+}
+
+/// A shell's line inside a host; it succeeds.
+fn does(world: &World, host: &str, line: &str) {
+    let output = local(world, host, "sh").args(["-ec", line]).output();
+    let output = output.expect("sh runs");
+    assert!(output.status.success(), "{line}: {output:?}");
+}
+
+/// The command of the finding that says this, empty where an operator must decide; `None` = there is no such finding.
+fn mend_of(world: &World, host: &str, arguments: &[&str], seen: &str) -> Option<String> {
+    let mut arguments = arguments.to_vec();
+    arguments.push("--json");
+    let (_, text) = asked(world, host, &arguments);
+    let found: serde_json::Value = serde_json::from_str(&text).unwrap_or_else(|error| {
+        panic!("{error}: {text}");
+    });
+    let mut found = found.as_array().expect("a list").iter();
+    let says = |one: &&serde_json::Value| one["seen"].as_str().is_some_and(|it| it.contains(seen));
+    let one = found.find(says)?;
+    Some(one["mend"].as_str().unwrap_or_default().to_owned())
+}
+
+/// The finding is there, and is gone after its command.
+fn mends(world: &World, host: &str, arguments: &[&str], seen: &str) {
+    let command = mend_of(world, host, arguments, seen);
+    let command = command.unwrap_or_else(|| {
+        panic!("{seen}: {}", asked(world, host, arguments).1);
+    });
+    does(world, host, &command);
+    let left = mend_of(world, host, arguments, seen);
+    assert_eq!(left, None, "after {command}");
 }
 
 #[test]
@@ -54,6 +111,7 @@ fn servers() {
         &["prepared for no VIP", "weir real-server up"],
     );
     world.prepare_servers(&["--forward", "direct", "--vip", &format!("{vip}:80")]);
+    mends(&world, "server0", &doctor, "until the next boot only");
     assert_eq!(
         asked(&world, "server0", &doctor).0,
         0,
@@ -139,6 +197,26 @@ fn directors() {
             .success()
     );
     assert_eq!(asked(&world, "director", &doctor).0, 0);
+
+    // A server that has lost the VIP, and one at which nobody listens.
+    world.ip("server1", &format!("addr del {vip}/32 dev lo"));
+    let silent = "server 10.71.0.21 of web does not answer a SYN for 10.71.0.10:80";
+    finds(
+        &world,
+        "director",
+        &doctor,
+        &[silent, "weir real-server doctor"],
+    );
+    let (code, text) = asked(&world, "server1", &["real-server", "doctor", "--fix"]);
+    assert!(text.contains("(mended)"), "{code} {text}");
+    assert_eq!(mend_of(&world, "director", &doctor, silent), None);
+    world.kill_nginx(1);
+    let refuses = "server 10.71.0.21 of web refuses connections to 10.71.0.10:80";
+    wait_for("a refusal", PATIENCE, || {
+        mend_of(&world, "director", &doctor, refuses).is_some()
+    });
+    world.start_nginx_on("server1", 1, "");
+    assert_eq!(mend_of(&world, "director", &doctor, refuses), None);
 
     // What a router with a reverse path filter does to answers from the VIP.
     for n in 0..2 {

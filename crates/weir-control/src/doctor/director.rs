@@ -4,20 +4,13 @@
 //! Weir itself has set its daemon keeps as it is, and the rest is the operator's.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
-use std::time::{Duration, Instant};
+use std::net::IpAddr;
 
 use weir_model::{Desired, Forward};
 use weir_netlink::{Link, NetState, Netlink, Sysctl, resolve};
-use weir_sys::FrameSocket;
-use weir_wire::{ArpOperation, ArpPacket, MacAddr, Packet};
 
-use super::Ailment;
+use super::{Ailment, claimant, duplicate, reach, stack};
 use crate::status::Report;
-
-/// How long answers to ARP are waited for.
-const LISTENING: Duration = Duration::from_millis(300);
-const ETHERTYPE_ARP: u16 = 0x0806;
 
 /// What is wrong here, by the configuration and, where a daemon answers, its status.
 ///
@@ -46,12 +39,33 @@ pub async fn director(
         );
     }
     found.extend(vips(desired, &state));
+    found.extend(duplicate::unusable(
+        &listeners(desired),
+        &state.addresses,
+        |index| state.links.get(&index).map(|link| link.name.clone()),
+    ));
     found.extend(ways(&servers, &state));
     found.extend(nat(desired, &netlink, &state));
     found.extend(sizes(desired, &state));
-    found.extend(claimants(desired, &state));
+    found.extend(claimant::claimants(&listeners(desired), &state));
+    found.extend(stack::obstacles(desired));
+    found.extend(reach::deaf(desired, &state, &down(status)));
     found.extend(status.into_iter().flat_map(by_status));
     Ok(found)
+}
+
+/// The VIPs of layer 4 services.
+fn listeners(desired: &Desired) -> BTreeSet<IpAddr> {
+    let listeners = desired.services.iter().flat_map(|service| &service.listen);
+    listeners.map(|listener| listener.address).collect()
+}
+
+/// Servers that their checks call down.
+fn down(status: Option<&Report>) -> Vec<String> {
+    let services = status.into_iter().flat_map(|report| &report.services);
+    let servers = services.flat_map(|service| &service.servers);
+    let down = servers.filter(|server| server.state == "down");
+    down.map(|server| server.address.clone()).collect()
 }
 
 /// VIPs that nobody has, and nobody adds.
@@ -60,15 +74,10 @@ fn vips(desired: &Desired, state: &NetState) -> Vec<Ailment> {
         return Vec::new();
     }
     let here: BTreeSet<IpAddr> = state.addresses.iter().map(|address| address.ip).collect();
-    let listeners = desired.services.iter().flat_map(|service| &service.listen);
-    let absent: BTreeSet<IpAddr> = listeners
-        .map(|listener| listener.address)
-        .filter(|address| !here.contains(address))
-        .collect();
+    let vips = listeners(desired);
     let device = state.links.values().find(|link| !link.loopback && link.up);
     let device = device.map_or("INTERFACE", |link| link.name.as_str());
-    absent
-        .into_iter()
+    vips.difference(&here)
         .map(|vip| {
             let length = if vip.is_ipv4() { 32 } else { 128 };
             Ailment::new(
@@ -169,81 +178,6 @@ fn sizes(desired: &Desired, state: &NetState) -> Vec<Ailment> {
         .collect()
 }
 
-/// Who else answers for a VIP on the segments of this machine.
-fn claimants(desired: &Desired, state: &NetState) -> Vec<Ailment> {
-    let vips: BTreeSet<Ipv4Addr> = desired
-        .services
-        .iter()
-        .flat_map(|service| &service.listen)
-        .filter_map(|listener| match listener.address {
-            IpAddr::V4(vip) => Some(vip),
-            IpAddr::V6(_) => None,
-        })
-        .collect();
-    let mut found = Vec::new();
-    let usable = |link: &&Link| link.up && link.carrier && !link.loopback;
-    for link in state.links.values().filter(usable) {
-        let Some(mac) = link.mac.map(|mac| MacAddr::new(mac.octets())) else {
-            continue;
-        };
-        // A segment that has none of these addresses' networks is asked too: that is what AnyIP and misplaced VIPs look like.
-        let sender = state.addresses.iter().find_map(|address| match address.ip {
-            IpAddr::V4(ip) if address.ifindex == link.index && !vips.contains(&ip) => Some(ip),
-            _ => None,
-        });
-        let Some(sender) = sender else { continue };
-        // A director without the right to ask finds nothing.
-        for (vip, other) in ask(link.index, mac, sender, &vips).unwrap_or_default() {
-            found.push(
-                Ailment::new(
-                    format!("{other} on {} answers ARP for the VIP {vip}", link.name),
-                    "clients and routers that hear it first send their packets there, past the director",
-                )
-                .mend(format!(
-                    "on that machine: weir real-server doctor, or sysctl -w net.ipv4.conf.all.arp_ignore=1 \
-                     net.ipv4.conf.all.arp_announce=2 (VIP {vip})"
-                )),
-            );
-        }
-    }
-    found
-}
-
-fn ask(
-    ifindex: u32,
-    mac: MacAddr,
-    sender: Ipv4Addr,
-    vips: &BTreeSet<Ipv4Addr>,
-) -> Result<BTreeSet<(Ipv4Addr, String)>, weir_sys::Error> {
-    let socket = FrameSocket::listening(ifindex, ETHERTYPE_ARP)?;
-    for vip in vips {
-        let question = Packet::ethernet(mac, MacAddr::BROADCAST).arp(&ArpPacket {
-            operation: ArpOperation::Request,
-            sender_mac: mac,
-            sender,
-            target_mac: MacAddr::ZERO,
-            target: *vip,
-        });
-        socket.send(ifindex, &question)?;
-    }
-    let (until, mut frame) = (Instant::now() + LISTENING, [0; 128]);
-    let mut claims = BTreeSet::new();
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        let Some(length) = socket.receive_within(&mut frame, left)? else {
-            return Ok(claims);
-        };
-        let payload = frame.get(14..length).unwrap_or_default();
-        if let Ok(packet) = ArpPacket::parse(payload)
-            && packet.operation == ArpOperation::Reply
-            && vips.contains(&packet.sender)
-            && packet.sender_mac != mac
-        {
-            claims.insert((packet.sender, packet.sender_mac.to_string()));
-        }
-    }
-}
-
 /// What the daemon sees of services and servers.
 fn by_status(report: &Report) -> Vec<Ailment> {
     let mut found = Vec::new();
@@ -298,7 +232,8 @@ fn unfinished(service: &crate::status::Service) -> Option<Ailment> {
                 service.name
             ),
             "the servers' answers come from the VIP: a router, switch or firewall upstream drops packets whose source does not \
-             belong there (reverse path filter, port security, source guard), or no server has the VIP",
+             belong there (reverse path filter, port security, source guard), a stateful firewall on the way sees one direction only and \
+             drops what conntrack calls invalid, or no server has the VIP",
         )
         .mend("a check with via = \"both\" tells which; then let packets from the VIP pass upstream"),
     )

@@ -1,7 +1,14 @@
 //! `weir doctor`: finds what would break balancing here and says how to mend it.
 
 mod ailment;
+mod claimant;
+pub(crate) mod conntrack;
 mod director;
+pub(crate) mod duplicate;
+pub(crate) mod firewall;
+pub(crate) mod persistence;
+mod reach;
+mod stack;
 
 pub use ailment::Ailment;
 pub use director::director;

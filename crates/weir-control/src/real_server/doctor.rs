@@ -1,19 +1,21 @@
 //! `weir real-server doctor`: what on this machine keeps it from serving its VIPs.
 //!
 //! Looks at what `up` set and others changed, and at what `up` does not touch: who listens, what answers ARP, which firewall
-//! drops. Nothing is changed without `fix`, and then only what `up` itself would do.
+//! drops, what the next boot forgets. Nothing is changed without `fix`, and then only what `up` itself would do.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 
-use weir_netlink::{TcpState, tcp_sockets};
+use weir_netlink::{Netlink, TcpState, tcp_sockets};
 
 use super::apply::Host;
 use super::desired::{Desired, Role};
-use super::plan::{self, Actual, Step};
+use super::plan::{self, Actual, Memory, Step};
 use super::state::{self, State};
 use super::{Options, Result, reconcile};
-use crate::doctor::Ailment;
+use crate::doctor::firewall::{self, INBOUND, OUTBOUND, Packet, Ruleset, family_word};
+use crate::doctor::{Ailment, conntrack, duplicate, persistence};
 use weir_dataplane::real_server::object_id;
 
 /// What is wrong here; empty = nothing that can be seen from this machine.
@@ -21,7 +23,7 @@ use weir_dataplane::real_server::object_id;
 /// # Errors
 /// The host cannot be read, or with `fix` a step is refused.
 pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Ailment>> {
-    let (desired, memory) = state::look(options)?;
+    let (desired, mut memory) = state::look(options)?;
     let host = Host::open(options).await?;
     let actual = host.actual()?;
     let steps = plan::plan(&desired, &actual, &memory, object_id());
@@ -30,6 +32,7 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Ailment>> {
         let mut state = State::open(options)?;
         reconcile(&host, &mut state).await?;
         state.save()?;
+        memory = state.memory;
         for one in &mut found {
             one.mended = true;
         }
@@ -37,6 +40,23 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Ailment>> {
     found.extend(misplaced(&desired, &actual));
     found.extend(unheard(&desired));
     found.extend(exposed(&desired, &actual));
+    let addresses = Netlink::open()?.addresses().await?;
+    found.extend(duplicate::unusable(
+        &desired.held_vips(),
+        &addresses,
+        |index| {
+            let mut interfaces = actual.interfaces.iter();
+            let interface = interfaces.find(|it| it.index == index)?;
+            Some(interface.name.clone())
+        },
+    ));
+    if !desired.entries.is_empty() {
+        found.extend(forgotten(&memory, Path::new("/")));
+        found.extend(conntrack::full());
+        if let Some(rules) = firewall::read() {
+            found.extend(dropped(&desired, &rules));
+        }
+    }
     if desired.entries.is_empty() {
         found.push(
             Ailment::new(
@@ -135,6 +155,74 @@ fn unheard(desired: &Desired) -> Vec<Ailment> {
                 SocketAddr::new(vip, port)
             )),
         );
+    }
+    found
+}
+
+/// Settings that `up` has made and the next boot has not, where nothing calls it then.
+fn forgotten(memory: &Memory, root: &Path) -> Vec<Ailment> {
+    let set = memory.sysctls.iter();
+    let set: BTreeMap<String, String> = set
+        .map(|(name, changed)| (name.clone(), changed.set.clone()))
+        .collect();
+    if set.is_empty() || persistence::prepared_at_boot(root) {
+        return Vec::new();
+    }
+    persistence::lost(
+        &set,
+        root,
+        "a boot after which the VIP is there and these are not takes clients past the director, or drops them; a unit of the \
+         service manager that runs weir real-server up would do as well",
+    )
+}
+
+/// What the firewall does to clients and to the answers that they get.
+fn dropped(desired: &Desired, rules: &Ruleset) -> Vec<Ailment> {
+    let mut found = Vec::new();
+    for entry in &desired.entries {
+        let held = entry.role.holds_vip();
+        // Without a mark packets come for this machine's own address.
+        let port = entry
+            .ports
+            .and_then(|(first, last)| (first == last).then_some(first));
+        let (mut syn, mut answer) = (
+            Packet::syn(entry.vip, port),
+            Packet::answer(entry.vip, port),
+        );
+        if !held {
+            (syn.destination, answer.source) = (None, None);
+        }
+        let word = family_word(entry.vip);
+        let ports = |side: &str| port.map_or(String::new(), |port| format!(" tcp {side} {port}"));
+        let address = |side: &str| {
+            if held {
+                format!("{word} {side} {}", entry.vip)
+            } else {
+                format!(
+                    "meta nfproto {}",
+                    if word == "ip" { "ipv4" } else { "ipv6" }
+                )
+            }
+        };
+        let why = "clients that the director sends here get no answer";
+        if let Some(drop) = rules.drops(syn, INBOUND) {
+            found.push(firewall::ailment(
+                &drop,
+                &format!("clients' packets for {entry}"),
+                why,
+                &format!("{}{}", address("daddr"), ports("dport")),
+            ));
+        } else {
+            found.extend(conntrack::unknown(rules, syn));
+        }
+        if let Some(drop) = rules.drops(answer, OUTBOUND) {
+            found.push(firewall::ailment(
+                &drop,
+                &format!("answers of {entry}"),
+                why,
+                &format!("{}{}", address("saddr"), ports("sport")),
+            ));
+        }
     }
     found
 }

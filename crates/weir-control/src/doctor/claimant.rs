@@ -1,0 +1,160 @@
+//! Who else answers for a VIP on the segments of the director: asked by ARP and by neighbour solicitation.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::{Duration, Instant};
+
+use weir_netlink::{Link, NetState};
+use weir_sys::FrameSocket;
+use weir_wire::{ArpOperation, ArpPacket, MacAddr, NeighbourMessage, Packet};
+
+use super::Ailment;
+
+/// How long answers are waited for.
+const LISTENING: Duration = Duration::from_millis(300);
+
+const ETHERTYPE_ARP: u16 = 0x0806;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
+
+/// Ethernet and IPv6 header: where the ICMPv6 message of an answer begins, and where its next header stands.
+const MESSAGE: usize = 14 + 40;
+const NEXT_HEADER: usize = 14 + 6;
+const ICMPV6: u8 = 58;
+
+/// An answer that nobody but this machine should have given.
+type Claim = (IpAddr, String);
+
+/// Other machines that say that they have one of these VIPs.
+pub(super) fn claimants(vips: &BTreeSet<IpAddr>, state: &NetState) -> Vec<Ailment> {
+    let mut found = Vec::new();
+    let usable = |link: &&Link| link.up && link.carrier && !link.loopback;
+    for link in state.links.values().filter(usable) {
+        let Some(mac) = link.mac.map(|mac| MacAddr::new(mac.octets())) else {
+            continue;
+        };
+        for is_ipv4 in [true, false] {
+            let asked: Vec<IpAddr> = vips
+                .iter()
+                .copied()
+                .filter(|vip| vip.is_ipv4() == is_ipv4)
+                .collect();
+            // A segment that has none of these addresses' networks is asked too: that is what AnyIP and misplaced VIPs
+            // look like.
+            let sender = state.addresses.iter().find_map(|address| {
+                let own = address.ifindex == link.index && address.ip.is_ipv4() == is_ipv4;
+                (own && !vips.contains(&address.ip) && !address.tentative).then_some(address.ip)
+            });
+            let Some(sender) = sender.filter(|_| !asked.is_empty()) else {
+                continue;
+            };
+            let ethertype = if is_ipv4 {
+                ETHERTYPE_ARP
+            } else {
+                ETHERTYPE_IPV6
+            };
+            let question = |vip| question(mac, sender, vip);
+            // A director without the right to ask finds nothing.
+            let claims = ask(link.index, ethertype, &asked, &question, &|frame| {
+                answer(frame, mac).filter(|(vip, _)| asked.contains(vip))
+            });
+            for (vip, other) in claims.unwrap_or_default() {
+                found.push(ailment(&link.name, vip, &other));
+            }
+        }
+    }
+    found
+}
+
+fn ailment(device: &str, vip: IpAddr, other: &str) -> Ailment {
+    let (asked, mend) = if vip.is_ipv4() {
+        (
+            "ARP",
+            format!(
+                "on that machine: weir real-server doctor, or sysctl -w net.ipv4.conf.all.arp_ignore=1 \
+                 net.ipv4.conf.all.arp_announce=2 (VIP {vip})"
+            ),
+        )
+    } else {
+        (
+            "neighbour solicitations",
+            format!("on that machine: move {vip} from its interface to lo, as {vip}/128"),
+        )
+    };
+    Ailment::new(
+        format!("{other} on {device} answers {asked} for the VIP {vip}"),
+        "clients and routers that hear it first send their packets there, past the director",
+    )
+    .mend(mend)
+}
+
+fn question(mac: MacAddr, sender: IpAddr, vip: IpAddr) -> Option<Vec<u8>> {
+    match (sender, vip) {
+        (IpAddr::V4(sender), IpAddr::V4(target)) => {
+            Some(Packet::ethernet(mac, MacAddr::BROADCAST).arp(&ArpPacket {
+                operation: ArpOperation::Request,
+                sender_mac: mac,
+                sender,
+                target_mac: MacAddr::ZERO,
+                target,
+            }))
+        }
+        (IpAddr::V6(sender), IpAddr::V6(target)) => {
+            let [.., a, b, c] = target.octets();
+            // RFC 4291 section 2.7.1 and RFC 2464 section 7.
+            let [high, low] = [u16::from(a) | 0xff00, u16::from_be_bytes([b, c])];
+            let group = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, high, low);
+            let frame = Packet::ethernet(mac, MacAddr::new([0x33, 0x33, 0xff, a, b, c]));
+            let message = NeighbourMessage::Solicitation {
+                target,
+                source_mac: Some(mac),
+            };
+            Some(frame.ipv6(sender, group).neighbour(&message).build())
+        }
+        _ => None,
+    }
+}
+
+/// The address that a frame claims for somebody else, and who that is.
+fn answer(frame: &[u8], own: MacAddr) -> Option<Claim> {
+    if let Ok(packet) = ArpPacket::parse(frame.get(14..)?)
+        && packet.operation == ArpOperation::Reply
+    {
+        let other = packet.sender_mac != own;
+        return other.then(|| (packet.sender.into(), packet.sender_mac.to_string()));
+    }
+    if *frame.get(NEXT_HEADER)? != ICMPV6 {
+        return None;
+    }
+    let source: [u8; 6] = frame.get(6..12)?.try_into().ok()?;
+    match NeighbourMessage::parse(frame.get(MESSAGE..)?) {
+        Ok(NeighbourMessage::Advertisement { target, .. }) if MacAddr::new(source) != own => {
+            Some((target.into(), MacAddr::new(source).to_string()))
+        }
+        _ => None,
+    }
+}
+
+fn ask(
+    ifindex: u32,
+    ethertype: u16,
+    vips: &[IpAddr],
+    question: &dyn Fn(IpAddr) -> Option<Vec<u8>>,
+    claim: &dyn Fn(&[u8]) -> Option<Claim>,
+) -> Result<BTreeSet<Claim>, weir_sys::Error> {
+    let socket = FrameSocket::listening(ifindex, ethertype)?;
+    for frame in vips.iter().filter_map(|vip| question(*vip)) {
+        socket.send(ifindex, &frame)?;
+    }
+    let (until, mut frame) = (Instant::now() + LISTENING, [0; 128]);
+    let mut claims = BTreeSet::new();
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(claims);
+        }
+        let Some(length) = socket.receive_within(&mut frame, left)? else {
+            return Ok(claims);
+        };
+        claims.extend(frame.get(..length).and_then(claim));
+    }
+}

@@ -1,0 +1,67 @@
+//! Conntrack, where the firewall's rules have set it to work: packets that find no room in its table, or that it takes for strays.
+
+use weir_netlink::Sysctl;
+
+use super::Ailment;
+use super::firewall::{self, Packet, Ruleset, Tracking};
+
+/// A table that is so full, in percent, has no room for the next burst.
+const NEARLY_FULL: u64 = 90;
+
+fn number(name: &str) -> Option<u64> {
+    let sysctl = Sysctl::new(format!("net/netfilter/{name}")).ok()?;
+    sysctl.find().ok()??.parse().ok()
+}
+
+/// Conntrack's table has hardly any room.
+pub(crate) fn full() -> Option<Ailment> {
+    room(number("nf_conntrack_count")?, number("nf_conntrack_max")?)
+}
+
+fn room(count: u64, most: u64) -> Option<Ailment> {
+    if most == 0 || count * 100 < most * NEARLY_FULL {
+        return None;
+    }
+    let larger = most * 2;
+    Some(
+        Ailment::new(
+            format!("conntrack's table holds {count} of {most} entries"),
+            "when it is full the kernel drops the first packet of every further connection",
+        )
+        .mend(format!("sysctl -w net.netfilter.nf_conntrack_max={larger}")),
+    )
+}
+
+/// Connections that conntrack does not know, because it began to look after they did, are cut where it may not learn them.
+pub(crate) fn unknown(rules: &Ruleset, client: Packet) -> Option<Ailment> {
+    if number("nf_conntrack_tcp_loose") != Some(0) {
+        return None;
+    }
+    let drop = rules.drops(client.later(Tracking::Invalid), firewall::INBOUND)?;
+    Some(
+        Ailment::new(
+            format!(
+                "net/netfilter/nf_conntrack_tcp_loose is 0, and the chain `{}` of nftables drops what conntrack calls invalid",
+                drop.chain
+            ),
+            "connections that conntrack has not seen from their beginning (rules loaded anew, an entry that timed out while \
+             they were silent) are cut: their clients hang",
+        )
+        .mend("sysctl -w net.netfilter.nf_conntrack_tcp_loose=1"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_in_the_table() {
+        assert_eq!(room(0, 0), None);
+        assert_eq!(room(89_999, 100_000), None);
+        let found = room(90_000, 100_000).expect("it is nearly full");
+        assert!(found.seen.contains("90000 of 100000"), "{found}");
+        let mend = found.mend.expect("a command");
+        assert!(mend.ends_with("nf_conntrack_max=200000"), "{mend}");
+    }
+}

@@ -1,0 +1,43 @@
+//! IPv6 addresses that duplicate address detection (RFC 4862 section 5.4) keeps from being used.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use weir_netlink::Address;
+
+use super::Ailment;
+
+/// VIPs that are on a device and not usable there.
+pub(crate) fn unusable(
+    vips: &BTreeSet<IpAddr>,
+    addresses: &[Address],
+    name: impl Fn(u32) -> Option<String>,
+) -> Vec<Ailment> {
+    let mut found = Vec::new();
+    for address in addresses.iter().filter(|it| vips.contains(&it.ip)) {
+        let (vip, prefix) = (address.ip, address.prefix);
+        let device = name(address.ifindex).unwrap_or_else(|| address.ifindex.to_string());
+        let anew = format!(
+            "ip -6 addr del {vip}/{prefix} dev {device} && ip -6 addr add {vip}/{prefix} dev {device} nodad"
+        );
+        if address.duplicate {
+            found.push(
+                Ailment::new(
+                    format!("the VIP {vip} on {device} failed duplicate address detection"),
+                    "another machine of the segment answered for it when it was added: here it stands unused, and nobody \
+                     answers for it from here",
+                )
+                .mend(anew),
+            );
+        } else if address.tentative {
+            found.push(
+                Ailment::new(
+                    format!("the VIP {vip} on {device} is tentative: duplicate address detection goes on"),
+                    "until that ends packets for it are dropped, and without a carrier it never ends; a VIP is added with nodad",
+                )
+                .mend(anew),
+            );
+        }
+    }
+    found
+}

@@ -1,0 +1,116 @@
+//! The packet that rules are tried with: what is known of it, and what is not.
+
+use std::net::IpAddr;
+
+/// What conntrack thinks of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tracking {
+    /// The first of a connection.
+    New,
+    /// Of a connection of which both directions were seen.
+    Established,
+    /// Fits nothing that conntrack knows.
+    Invalid,
+    /// Not looked at.
+    Untracked,
+}
+
+impl Tracking {
+    /// The word that rules use.
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Established => "established",
+            Self::Invalid => "invalid",
+            Self::Untracked => "untracked",
+        }
+    }
+}
+
+/// A port of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Port {
+    Known(u16),
+    /// Of whoever began the connection: none that takes privileges.
+    Ephemeral,
+    Any,
+}
+
+impl Port {
+    /// The first that a kernel may choose for whoever names none (`ip_local_port_range`).
+    pub(super) const FIRST_EPHEMERAL: u64 = 1024;
+
+    const fn of(port: Option<u16>) -> Self {
+        match port {
+            Some(port) => Self::Known(port),
+            None => Self::Any,
+        }
+    }
+}
+
+/// A TCP packet. `None` = it may be anything, and no rule that asks for it can be decided.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packet {
+    /// IPv4 or IPv6.
+    pub(crate) is_ipv4: bool,
+    pub(crate) source: Option<IpAddr>,
+    pub(crate) destination: Option<IpAddr>,
+    pub(crate) source_port: Port,
+    pub(crate) destination_port: Port,
+    /// The flags that are set, as rules name them.
+    pub(crate) flags: &'static [&'static str],
+    pub(crate) tracking: Tracking,
+    /// The firewall mark that it has got from somewhere.
+    pub(crate) mark: Option<u32>,
+}
+
+const SYN: &[&str] = &["syn"];
+const ACK: &[&str] = &["ack"];
+const SYN_ACK: &[&str] = &["syn", "ack"];
+
+impl Packet {
+    /// A packet of which only the family is known.
+    pub(crate) const fn of(is_ipv4: bool) -> Self {
+        Self {
+            is_ipv4,
+            source: None,
+            destination: None,
+            source_port: Port::Any,
+            destination_port: Port::Any,
+            flags: SYN,
+            tracking: Tracking::New,
+            mark: None,
+        }
+    }
+
+    /// Somebody's first packet to `destination`.
+    pub(crate) const fn syn(destination: IpAddr, port: Option<u16>) -> Self {
+        Self {
+            destination: Some(destination),
+            source_port: Port::Ephemeral,
+            destination_port: Port::of(port),
+            ..Self::of(destination.is_ipv4())
+        }
+    }
+
+    /// The answer of `source` to a first packet.
+    pub(crate) const fn answer(source: IpAddr, port: Option<u16>) -> Self {
+        Self {
+            source: Some(source),
+            source_port: Port::of(port),
+            destination_port: Port::Ephemeral,
+            flags: SYN_ACK,
+            tracking: Tracking::Established,
+            ..Self::of(source.is_ipv4())
+        }
+    }
+
+    /// The same connection's later packet, as conntrack finds it.
+    pub(crate) const fn later(self, tracking: Tracking) -> Self {
+        Self {
+            flags: ACK,
+            tracking,
+            ..self
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! A packet's way through the chains of its hooks, as far as it can be told: three answers, and only a certain drop is one.
+//!
+//! A rule that asks for something that is not known of the packet may match or not. What it would drop then is not held against
+//! it, what it would accept is believed to be accepted, and what happens to the packet after it is unsure.
+
+use serde_json::Value;
+
+use super::compare::{looked_up, matches};
+use super::packet::{Packet, Tracking};
+use super::ruleset::{Chain, Ruleset};
+
+/// Chains that jump to each other without end are none that the kernel takes.
+const DEEPEST: u8 = 16;
+
+/// Conntrack looks at packets behind chains of a lower priority (NF_IP_PRI_CONNTRACK).
+const CONNTRACK: i64 = -200;
+
+/// A certain end of a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Drop {
+    /// The base chain, as nft is told of it: `inet filter input`.
+    pub(crate) chain: String,
+    /// The words of the rule that does it; `None` = the chain's policy.
+    pub(crate) rule: Option<String>,
+}
+
+/// What a chain does to a packet.
+enum End {
+    /// No rule decided.
+    Through,
+    Accepted,
+    Dropped(Option<String>),
+    /// It depends on what is not known.
+    Unsure,
+    /// From here on the packet is another one.
+    Changed,
+}
+
+impl Ruleset {
+    /// Where a packet that enters these hooks, one after the other, is certainly dropped.
+    pub(crate) fn drops(&self, packet: Packet, hooks: &[&str]) -> Option<Drop> {
+        let mut packet = packet;
+        for hook in hooks {
+            for chain in self.at(hook, packet.is_ipv4) {
+                let Some(base) = &chain.base else { continue };
+                let untracks = base.priority < CONNTRACK;
+                let end = self.walk(chain, &mut packet, untracks, 0);
+                let rule = match end {
+                    End::Dropped(rule) => rule,
+                    End::Through if base.drops => None,
+                    End::Changed => return None,
+                    End::Through | End::Accepted | End::Unsure => continue,
+                };
+                return Some(Drop {
+                    chain: format!("{} {} {}", chain.family, chain.table, chain.name),
+                    rule,
+                });
+            }
+        }
+        None
+    }
+
+    fn walk(&self, chain: &Chain, packet: &mut Packet, untracks: bool, depth: u8) -> End {
+        if depth > DEEPEST {
+            return End::Unsure;
+        }
+        for rule in &chain.rules {
+            let mut certain = true;
+            for expression in rule {
+                let step = self.step(chain, packet, expression, (untracks, depth));
+                match step {
+                    Step::On => continue,
+                    Step::Next => {}
+                    Step::Maybe => {
+                        certain = false;
+                        continue;
+                    }
+                    Step::End(End::Through) => {}
+                    Step::Return if certain => return End::Through,
+                    Step::End(end) if certain => return described(end, rule),
+                    // What it would drop or not, others after it may.
+                    Step::End(End::Dropped(_)) => {}
+                    Step::Return | Step::End(_) => return End::Unsure,
+                }
+                break;
+            }
+        }
+        End::Through
+    }
+
+    fn step(
+        &self,
+        chain: &Chain,
+        packet: &mut Packet,
+        expression: &Value,
+        (untracks, depth): (bool, u8),
+    ) -> Step {
+        let Some((name, it)) = expression.as_object().and_then(|one| one.iter().next()) else {
+            return Step::Maybe;
+        };
+        match name.as_str() {
+            "match" => match matches(self, chain, packet, it) {
+                Some(true) => Step::On,
+                Some(false) => Step::Next,
+                None => Step::Maybe,
+            },
+            "vmap" => match looked_up(self, chain, packet, it) {
+                Some(Some(verdict)) => self.step(chain, packet, verdict, (untracks, depth)),
+                Some(None) => Step::Next,
+                // Whatever it holds: a packet that nothing takes falls out at the end as well.
+                None => Step::End(End::Unsure),
+            },
+            "accept" => Step::End(End::Accepted),
+            "drop" | "reject" => Step::End(End::Dropped(Some(String::new()))),
+            "return" => Step::Return,
+            "jump" | "goto" => {
+                let Some(target) = it["target"].as_str().and_then(|to| self.chain(chain, to))
+                else {
+                    return Step::End(End::Unsure);
+                };
+                match self.walk(target, packet, untracks, depth + 1) {
+                    End::Through if name == "goto" => Step::Return,
+                    end => Step::End(end),
+                }
+            }
+            "notrack" => {
+                if untracks {
+                    packet.tracking = Tracking::Untracked;
+                }
+                Step::On
+            }
+            "dnat" | "redirect" | "tproxy" | "queue" | "fwd" => Step::End(End::Changed),
+            "mangle" if !it["key"]["meta"].is_object() && !it["key"]["ct"].is_object() => {
+                Step::End(End::Changed)
+            }
+            "mangle" | "counter" | "log" | "comment" | "quota" | "dup" | "snat" | "masquerade" => {
+                Step::On
+            }
+            _ => Step::Maybe,
+        }
+    }
+}
+
+enum Step {
+    /// The rule's next expression.
+    On,
+    /// The next rule.
+    Next,
+    /// The same, if something that is not known is so.
+    Maybe,
+    /// Back to the chain that jumped here.
+    Return,
+    End(End),
+}
+
+/// A rule that drops, in its own words where they are few.
+fn described(end: End, rule: &[Value]) -> End {
+    match end {
+        End::Dropped(Some(words)) if words.is_empty() => End::Dropped(Some(words_of(rule))),
+        end => end,
+    }
+}
+
+fn words_of(rule: &[Value]) -> String {
+    let mut words = Vec::new();
+    for expression in rule {
+        let Some((name, it)) = expression.as_object().and_then(|one| one.iter().next()) else {
+            continue;
+        };
+        match name.as_str() {
+            "match" => words.push(format!(
+                "{} {} {}",
+                side(&it["left"]),
+                it["op"].as_str().unwrap_or_default(),
+                side(&it["right"])
+            )),
+            "vmap" => words.push(format!("{} vmap", side(&it["key"]))),
+            "drop" | "reject" => words.push(name.clone()),
+            _ => {}
+        }
+    }
+    words.join(" ").replace(" == ", " ").replace(" in ", " ")
+}
+
+/// One side of a comparison, nearly as nft writes it.
+fn side(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(list) => list.iter().map(side).collect::<Vec<_>>().join(","),
+        Value::Object(object) => {
+            let both = |a: &str, b: &str| {
+                let (a, b) = (
+                    object.values().next()?.get(a)?,
+                    object.values().next()?.get(b)?,
+                );
+                Some(format!("{} {}", side(a), side(b)))
+            };
+            if let Some(text) = both("protocol", "field") {
+                return text;
+            }
+            if let Some((name, inner)) = object.iter().next() {
+                return match (name.as_str(), inner) {
+                    ("meta" | "ct", inner) => format!("{name} {}", side(&inner["key"])),
+                    ("prefix", inner) => format!("{}/{}", side(&inner["addr"]), inner["len"]),
+                    ("&", Value::Array(sides)) => sides.first().map(side).unwrap_or_default(),
+                    (_, inner) => side(inner),
+                };
+            }
+            String::new()
+        }
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,174 @@
+//! What the director's own network stack must let through. XDP takes the packets of layer 4 services before any firewall sees
+//! them; through the stack go the clients of proxy services, packets that a firewall mark brings, and all that the director
+//! sends to servers itself: probes and the proxy's connections.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use weir_model::{Check, Desired, Family, Pool, Protocol};
+
+use super::firewall::{
+    self, Drop, INBOUND, OUTBOUND, PASSING, Packet, Ruleset, Tracking, family_word,
+};
+use super::{Ailment, conntrack};
+
+/// What firewall and conntrack do to those packets.
+pub(super) fn obstacles(desired: &Desired) -> Vec<Ailment> {
+    let servers = asked_servers(desired);
+    let marks = desired.services.iter().any(|it| !it.marks.is_empty());
+    let mut found = Vec::new();
+    if marks || !servers.is_empty() || !desired.proxies.is_empty() {
+        found.extend(conntrack::full());
+    }
+    if let Some(rules) = firewall::read() {
+        found.extend(clients(desired, &rules));
+        found.extend(marked(desired, &rules));
+        found.extend(to_servers(&servers, &rules));
+    }
+    found
+}
+
+/// Clients of proxy services.
+fn clients(desired: &Desired, rules: &Ruleset) -> Vec<Ailment> {
+    let mut found = Vec::new();
+    for proxy in &desired.proxies {
+        for listener in &proxy.listen {
+            let (vip, port) = (listener.ip(), listener.port());
+            let (word, every) = (family_word(vip), vip.is_unspecified());
+            let mut syn = Packet::syn(vip, Some(port));
+            let mut answer = Packet::answer(vip, Some(port));
+            let (mut to, mut from) = (
+                format!("{word} daddr {vip} "),
+                format!("{word} saddr {vip} "),
+            );
+            if every {
+                (syn.destination, answer.source) = (None, None);
+                (to, from) = (String::new(), String::new());
+            }
+            let name = &proxy.name;
+            if let Some(drop) = rules.drops(syn, INBOUND) {
+                found.push(firewall::ailment(
+                    &drop,
+                    &format!("clients' packets for {listener}"),
+                    &format!(
+                        "clients of the proxy service {name} get no answer; unlike those of layer 4 services their packets \
+                         go through the stack"
+                    ),
+                    &format!("{to}tcp dport {port}"),
+                ));
+            }
+            if let Some(drop) = rules.drops(answer, OUTBOUND) {
+                found.push(firewall::ailment(
+                    &drop,
+                    &format!("answers of {listener}"),
+                    &format!("clients of the proxy service {name} get no answer"),
+                    &format!("{from}tcp sport {port}"),
+                ));
+            }
+        }
+    }
+    found
+}
+
+/// What a firewall mark brings passes the chains of forwarded packets, and conntrack sees one direction of it.
+fn marked(desired: &Desired, rules: &Ruleset) -> Vec<Ailment> {
+    let mut found = Vec::new();
+    for service in &desired.services {
+        for mark in &service.marks {
+            let first = Packet {
+                mark: Some(mark.mark.get()),
+                ..Packet::of(mark.family == Family::V4)
+            };
+            let rule = format!("meta mark {}", mark.mark);
+            let name = &service.name;
+            if let Some(drop) = rules.drops(first, PASSING) {
+                found.push(firewall::ailment(
+                    &drop,
+                    &format!("packets of {mark}"),
+                    &format!("clients of the service {name} are not answered: what has a mark is led through the chains of forwarded packets"),
+                    &rule,
+                ));
+            } else if let Some(drop) = rules.drops(first.later(Tracking::Invalid), PASSING) {
+                found.push(firewall::ailment(
+                    &drop,
+                    &format!("packets of {mark} behind a connection's first"),
+                    &format!(
+                        "the servers' answers do not pass conntrack here, so that it calls all but the first packet of a client \
+                         of {name} invalid: connections are never established"
+                    ),
+                    &rule,
+                ));
+            }
+        }
+    }
+    found
+}
+
+/// Servers that the director itself connects to, and at which port.
+fn asked_servers(desired: &Desired) -> BTreeSet<(IpAddr, Option<u16>)> {
+    let ports = desired.check_ports();
+    let mut asked = BTreeSet::new();
+    let proxied = |pool: &Pool| {
+        let mut proxies = desired.proxies.iter();
+        proxies.any(|it| it.pools().contains(&pool.name.as_str()))
+    };
+    for pool in &desired.pools {
+        let proxied = proxied(pool);
+        for server in pool.servers.iter().chain(&pool.sorry) {
+            if proxied {
+                asked.insert((server.address, server.port));
+            }
+            let by_tcp = |check: &&Check| check.probe.protocol() == Some(Protocol::Tcp);
+            for check in pool.checks_of(server).iter().filter(by_tcp) {
+                let address = check.aim.address.unwrap_or(server.address);
+                let port = check.port(server, ports.get(pool.name.as_str()).copied());
+                asked.insert((address, port));
+            }
+        }
+    }
+    asked
+}
+
+/// One finding for all servers that one rule cuts off.
+fn to_servers(servers: &BTreeSet<(IpAddr, Option<u16>)>, rules: &Ruleset) -> Vec<Ailment> {
+    let mut there: BTreeMap<String, (Drop, BTreeSet<IpAddr>)> = BTreeMap::new();
+    let mut back = there.clone();
+    let note = |to: &mut BTreeMap<_, (Drop, BTreeSet<IpAddr>)>, drop: Option<Drop>, server| {
+        let Some(drop) = drop else { return };
+        let key = format!("{drop:?} {}", family_word(server));
+        to.entry(key)
+            .or_insert_with(|| (drop, BTreeSet::new()))
+            .1
+            .insert(server);
+    };
+    for (server, port) in servers {
+        note(
+            &mut there,
+            rules.drops(Packet::syn(*server, *port), OUTBOUND),
+            *server,
+        );
+        note(
+            &mut back,
+            rules.drops(Packet::answer(*server, *port), INBOUND),
+            *server,
+        );
+    }
+    let why =
+        "probes of this machine, and the proxy's connections, fail: it calls these servers down";
+    let told = |(drop, servers): &(Drop, BTreeSet<IpAddr>), what: &str, side: &str| {
+        let list: Vec<String> = servers.iter().map(ToString::to_string).collect();
+        let word = servers.first().map_or("ip", |first| family_word(*first));
+        let some = match list.as_slice() {
+            [one] => one.clone(),
+            all => format!("{} and {} more servers", all[0], all.len() - 1),
+        };
+        let rule = format!("{word} {side} '{{ {} }}'", list.join(", "));
+        firewall::ailment(drop, &format!("{what} {some}"), why, &rule)
+    };
+    let there = there
+        .values()
+        .map(|it| told(it, "what is sent to", "daddr"));
+    there
+        .chain(back.values().map(|it| told(it, "answers of", "saddr")))
+        .collect()
+}

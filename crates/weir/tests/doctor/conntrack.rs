@@ -1,0 +1,108 @@
+//! What conntrack does to a server's clients where rules have set it to work.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+
+use super::*;
+
+const DOCTOR: [&str; 2] = ["real-server", "doctor"];
+
+fn prepared() -> World {
+    let mut world = World::new(1);
+    world.start_nginx(64);
+    let vip = Family::V4.vip().to_string();
+    world.prepare_servers(&["--forward", "direct", "--vip", &format!("{vip}:80")]);
+    world.start_director(&config("direct").replace(&format!(", \"{}\"", Family::V4.server(1)), ""));
+    mends(&world, "server0", &DOCTOR, "until the next boot only");
+    world
+}
+
+/// A connection that is older than the rules: conntrack has not seen its beginning.
+#[test]
+fn connections_that_conntrack_does_not_know() {
+    if !privileged() {
+        return;
+    }
+    let world = prepared();
+    let (asking, questions) = std::sync::mpsc::channel::<()>();
+    let (telling, answers) = std::sync::mpsc::channel();
+    let at = SocketAddr::new(Family::V4.vip(), 80);
+    let client = world.inside("client", move || {
+        let mut stream = TcpStream::connect(at).expect("the director serves");
+        telling.send(0).expect("the test waits");
+        questions.recv().expect("the test asks");
+        let request = "GET /name HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).expect("it is sent");
+        let mut text = Vec::new();
+        let _ = stream.read_to_end(&mut text);
+        let _ = telling.send(text.len());
+    });
+    assert_eq!(answers.recv_timeout(PATIENCE), Ok(0));
+    does(
+        &world,
+        "server0",
+        "sysctl -qw net.netfilter.nf_conntrack_tcp_loose=0; nft 'add table inet filter; \
+         add chain inet filter input { type filter hook input priority 0; }; add rule inet filter input ct state invalid drop'",
+    );
+    asking.send(()).expect("the client waits");
+    assert!(
+        answers.recv_timeout(Duration::from_secs(2)).is_err(),
+        "its packets are dropped"
+    );
+    mends(&world, "server0", &DOCTOR, "nf_conntrack_tcp_loose is 0");
+    let length = answers
+        .recv_timeout(PATIENCE)
+        .expect("the request is sent again");
+    assert!(length > 0);
+    client.join().expect("the client ends");
+}
+
+/// The limit is the machine's and not the namespace's, so that here the table is filled in place of making it smaller, and
+/// emptied in place of making it larger.
+#[test]
+fn a_table_that_is_nearly_full() {
+    if !privileged() {
+        return;
+    }
+    let world = prepared();
+    let number = |name: &str| -> u32 {
+        let output = world.output("server0", &format!("sysctl -n net.netfilter.{name}"));
+        let text = String::from_utf8_lossy(&output.stdout);
+        text.trim()
+            .parse()
+            .unwrap_or_else(|_| panic!("{name}: {output:?}"))
+    };
+    does(
+        &world,
+        "server0",
+        "sysctl -qw net.netfilter.nf_conntrack_udp_timeout=12; nft 'add table inet filter; \
+         add chain inet filter input { type filter hook input priority 0; }; \
+         add rule inet filter input ct state new meta l4proto udp drop; \
+         add chain inet filter out { type filter hook output priority 0; }; \
+         add rule inet filter out ct state new accept'",
+    );
+    let most = number("nf_conntrack_max");
+    assert_eq!(
+        mend_of(&world, "server0", &DOCTOR, "conntrack's table holds"),
+        None
+    );
+    let wanted = most / 100 * 93;
+    let flood = world.inside("server0", move || {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
+        for n in 0..wanted {
+            let [_, a, b, c] = (n + 0x0100).to_be_bytes();
+            let _ = socket.send_to(b"", (Ipv4Addr::new(127, 1 + a, b, c), 9));
+        }
+    });
+    flood.join().expect("the flood ends");
+    let seen = "conntrack's table holds";
+    let command = mend_of(&world, "server0", &DOCTOR, seen);
+    let command = command.unwrap_or_else(|| panic!("{} of {most}", number("nf_conntrack_count")));
+    assert_eq!(
+        command,
+        format!("sysctl -w net.netfilter.nf_conntrack_max={}", most * 2)
+    );
+    wait_for("entries that end", Duration::from_secs(120), || {
+        mend_of(&world, "server0", &DOCTOR, seen).is_none()
+    });
+}

@@ -1,0 +1,214 @@
+//! What the director's own stack drops, and who else on the segment has a VIP.
+
+use super::*;
+
+fn told_by(path: &std::path::Path) -> [&str; 3] {
+    ["doctor", "-c", path.to_str().expect("a plain path")]
+}
+
+fn rules(world: &World, text: &str) {
+    let path = world.path("rules.nft");
+    std::fs::write(&path, text).expect("written");
+    does(world, "director", &format!("nft -f {}", path.display()));
+}
+
+fn serves(world: &World) -> bool {
+    let line = format!(
+        "curl -s -f -o /dev/null -m 3 http://{}/name",
+        Family::V4.vip()
+    );
+    world.output("client", &line).status.success()
+}
+
+fn sound(world: &World, doctor: &[&str]) {
+    wait_for("all is well", PATIENCE, || {
+        asked(world, "director", doctor).0 == 0
+    });
+}
+
+#[test]
+fn firewalls_of_directors() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    world.start_nginx(64);
+    let (vip, server) = (Family::V4.vip(), Family::V4.server(0));
+    let text = format!(
+        "[node]\ninterfaces = [\"eth0\"]\n[pool.web]\nservers = [\"{server}:80\"]\n\
+         check = {{ kind = \"tcp\", interval = \"200ms\", timeout = \"100ms\", rise = 1, fall = 1 }}\n\
+         [service.web]\nlisten = [\"{vip}:80\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n"
+    );
+    let path = world.write_config(&text);
+    let doctor = told_by(&path);
+    world.start_director(&text);
+    wait_for("an answer", PATIENCE, || serves(&world));
+    sound(&world, &doctor);
+
+    let input = "chain input {\n type filter hook input priority 0; policy drop;\n";
+    let states = "ct state established,related accept\n";
+    rules(
+        &world,
+        &format!("table inet filter {{\n{input} {states} }}\n}}"),
+    );
+    assert!(!serves(&world));
+    mends(
+        &world,
+        "director",
+        &doctor,
+        "drops clients' packets for 10.71.0.10:80, by its policy",
+    );
+    assert!(serves(&world));
+    sound(&world, &doctor);
+
+    does(&world, "director", "nft flush ruleset");
+    rules(
+        &world,
+        &format!("table inet filter {{\n{input} tcp dport 80 accept\n }}\n}}"),
+    );
+    let down = || mend_of(&world, "director", &doctor, "is down").is_some();
+    wait_for("a server that its check calls down", PATIENCE, down);
+    mends(
+        &world,
+        "director",
+        &doctor,
+        "drops answers of 10.71.0.20, by its policy",
+    );
+    sound(&world, &doctor);
+
+    does(&world, "director", "nft flush ruleset");
+    let output = "chain out {\n type filter hook output priority 0; policy accept;\n ip daddr 10.71.0.20 drop\n }";
+    rules(&world, &format!("table inet filter {{\n{output}\n}}"));
+    wait_for("a server that its check calls down", PATIENCE, down);
+    mends(
+        &world,
+        "director",
+        &doctor,
+        "drops what is sent to 10.71.0.20, by its rule `ip daddr 10.71.0.20 drop`",
+    );
+    sound(&world, &doctor);
+    assert!(serves(&world));
+}
+
+/// XDP passes by what would drop everything.
+#[test]
+fn layer_4_does_not_meet_the_firewall() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(2);
+    world.start_nginx(64);
+    world.prepare_servers(&[
+        "--forward",
+        "direct",
+        "--vip",
+        &Family::V4.vip().to_string(),
+    ]);
+    let path = world.write_config(&config("direct"));
+    let doctor = told_by(&path);
+    world.start_director(&config("direct"));
+    let chain = |hook| {
+        format!("chain {hook}s {{\n type filter hook {hook} priority 0; policy drop;\n }}\n")
+    };
+    let all = ["prerouting", "input", "forward", "output"]
+        .map(chain)
+        .concat();
+    sound(&world, &doctor);
+    rules(&world, &format!("table ip filter {{\n{all}}}"));
+    assert!(serves(&world));
+    let (code, text) = asked(&world, "director", &doctor);
+    assert_eq!(code, 0, "{text}");
+}
+
+#[test]
+fn marked_packets_pass_the_chains_of_forwarded_ones() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(2);
+    world.start_nginx(64);
+    let vip = Family::V4.vip();
+    world.prepare_servers(&["--forward", "direct", "--vip", &vip.to_string()]);
+    does(&world, "director", "sysctl -qw net.ipv4.ip_forward=1");
+    let marking = format!(
+        "table ip steer {{\n chain in {{\n type filter hook prerouting priority mangle;\n\
+         ip daddr {vip} tcp dport 80 meta mark set 7\n }}\n}}\n"
+    );
+    rules(&world, &marking);
+    let text = config("direct").replace(&format!("{vip}:80"), "fwmark/7");
+    let path = world.write_config(&text);
+    let doctor = told_by(&path);
+    world.start_director(&text);
+    wait_for("an answer", PATIENCE, || serves(&world));
+    sound(&world, &doctor);
+
+    let forward = "chain passing {\n type filter hook forward priority 0; policy";
+    rules(
+        &world,
+        &format!("table ip filter {{\n {forward} drop;\n }}\n}}\n"),
+    );
+    assert!(!serves(&world));
+    mends(
+        &world,
+        "director",
+        &doctor,
+        "drops packets of fwmark/7, by its policy",
+    );
+    assert!(serves(&world));
+
+    // Answers go straight to the client: conntrack has not seen them, and strays are not let through.
+    does(&world, "director", "nft delete table ip filter");
+    rules(
+        &world,
+        &format!("table ip filter {{\n {forward} accept;\n ct state invalid drop\n }}\n}}\n"),
+    );
+    assert!(!serves(&world));
+    let seen = "drops packets of fwmark/7 behind a connection's first, by its rule `ct state invalid drop`";
+    mends(&world, "director", &doctor, seen);
+    assert!(serves(&world));
+}
+
+#[test]
+fn an_ipv6_vip_that_another_machine_has() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(2);
+    world.start_nginx(64);
+    let vip = Family::V6.vip();
+    world.prepare_servers(&["--forward", "direct", "--vip", &vip.to_string()]);
+    let text = format!(
+        "[node]\ninterfaces = [\"eth0\"]\n[pool.web]\nservers = [\"{}\", \"{}\"]\n\
+         [service.web]\nlisten = [\"[{vip}]:80\"]\nforward = \"direct\"\npool = \"web\"\n",
+        Family::V6.server(0),
+        Family::V6.server(1)
+    );
+    let path = world.write_config(&text);
+    let doctor = told_by(&path);
+    world.start_director(&text);
+    sound(&world, &doctor);
+
+    world.ip("server1", &format!("addr add {vip}/128 dev eth0 nodad"));
+    does(
+        &world,
+        "director",
+        "sysctl -qw net.ipv6.conf.eth0.accept_dad=1",
+    );
+    world.ip("director", &format!("addr del {vip}/128 dev eth0"));
+    world.ip("director", &format!("addr add {vip}/128 dev eth0"));
+    let failed = "failed duplicate address detection";
+    wait_for("the duplicate", PATIENCE, || {
+        mend_of(&world, "director", &doctor, failed).is_some()
+    });
+    let claims = "answers neighbour solicitations for the VIP";
+    finds(
+        &world,
+        "director",
+        &doctor,
+        &[claims, "move fd71::a from its interface to lo"],
+    );
+    world.ip("server1", &format!("addr del {vip}/128 dev eth0"));
+    assert_eq!(mend_of(&world, "director", &doctor, claims), None);
+    mends(&world, "director", &doctor, failed);
+    sound(&world, &doctor);
+}
