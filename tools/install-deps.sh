@@ -38,6 +38,7 @@ zstd                             | zstd           | decodes what the proxy compr
 socat                            | socat          | UDP servers in the tests
 redis-server                     | redis-server   | peer of the redis check
 dnsmasq                          | dnsmasq-base   | peer of the dns check
+/usr/lib/python3/dist-packages/grpc | python3-grpcio | peer of the grpc check
 exim4                            | exim4-daemon-light | peer of the smtp check
 mariadbd                         | mariadb-server | peer of the mysql check
 /usr/lib/postgresql/*/bin/postgres | postgresql     | peer of the postgres check

@@ -1,5 +1,9 @@
 //! Checks against the servers that they are made for, as Debian has them, each a process of the test's own.
 
+#[path = "peers/aim.rs"]
+mod aim;
+#[path = "peers/grpc.rs"]
+mod grpc;
 mod world;
 
 use std::path::Path;

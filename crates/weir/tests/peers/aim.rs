@@ -1,0 +1,223 @@
+//! Where probes come from and by which interface, and the PROXY header in front: told by the peers that they reach.
+
+use std::io::Read;
+use std::net::TcpListener;
+use std::sync::mpsc::{Receiver, channel};
+
+use super::*;
+
+/// An address that the director has besides its own.
+const OTHER: &str = "10.71.0.33";
+/// The director's address on its second wire to the server.
+const SIDE: &str = "10.72.0.3";
+
+/// Everybody who connects to a port of server 0: from where, and the first octets that were sent.
+fn recorder(world: &World, port: u16) -> Receiver<(String, Vec<u8>)> {
+    let (told, heard) = channel();
+    let listening = world.inside("server0", move || {
+        let listener = TcpListener::bind(("0.0.0.0", port)).expect("the port is free");
+        std::thread::spawn(move || {
+            // Whoever resets at once has no address any more but this one.
+            while let Ok((mut client, from)) = listener.accept() {
+                let from = from.ip().to_string();
+                let _ = client.set_read_timeout(Some(Duration::from_millis(500)));
+                let mut octets = vec![0; 512];
+                let length = client.read(&mut octets).unwrap_or(0);
+                octets.truncate(length);
+                if told.send((from, octets)).is_err() {
+                    break;
+                }
+            }
+        });
+    });
+    listening.join().expect("it listens");
+    heard
+}
+
+fn heard(from: &Receiver<(String, Vec<u8>)>) -> (String, Vec<u8>) {
+    from.recv_timeout(PATIENCE).expect("a probe comes")
+}
+
+/// A second address, and a second wire to the server on which the same server can be reached.
+fn wired(world: &World) {
+    let (director, server) = (world.namespace("director"), world.namespace("server0"));
+    sh(&format!(
+        "ip -n {director} link add eth1 type veth peer name eth1 netns {server}"
+    ));
+    let at = Family::V4.server(0);
+    for (host, line) in [
+        ("director", format!("addr add {OTHER}/24 dev eth0")),
+        ("director", "link set eth1 up".to_owned()),
+        ("server0", "link set eth1 up".to_owned()),
+        ("director", format!("addr add {SIDE}/24 dev eth1")),
+        ("server0", "addr add 10.72.0.20/24 dev eth1".to_owned()),
+        ("director", format!("route add {at}/32 dev eth0 metric 100")),
+        ("director", format!("route add {at}/32 dev eth1 metric 200")),
+    ] {
+        world.ip(host, &line);
+    }
+}
+
+#[test]
+fn probes_come_from_where_they_are_to() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    wired(&world);
+    let ports = 7001..=7003;
+    let recorders: Vec<_> = ports.map(|port| recorder(&world, port)).collect();
+    // Datagrams and echoes are counted by the server's own rules.
+    let rules = format!(
+        "table inet seen {{\n chain in {{\n type filter hook input priority 0;\n\
+         ip saddr {OTHER} icmp type echo-request counter name pinged\n\
+         ip saddr {OTHER} udp dport 7004 counter name asked\n\
+         iifname eth1 ip saddr {SIDE} icmp type echo-request counter name aside\n\
+         iifname eth1 tcp dport 7003 counter name wired\n\
+         iifname eth1 tcp dport != 7003 counter name astray\n }}\n"
+    );
+    let names = ["pinged", "asked", "aside", "wired", "astray"];
+    let counters = names
+        .map(|name| format!(" counter {name} {{ }}\n"))
+        .concat();
+    let rules = rules.replacen("{\n", &format!("{{\n{counters}"), 1) + "}\n";
+    std::fs::write(world.path("seen.nft"), rules).expect("written");
+    let output = world.output(
+        "server0",
+        &format!("nft -f {}", world.path("seen.nft").display()),
+    );
+    assert!(output.status.success(), "{output:?}");
+
+    let source = format!("source = \"{OTHER}\"");
+    let checks = [
+        ("plain", "kind = \"tcp\"\nport = 7001".to_owned()),
+        ("other", format!("kind = \"tcp\"\nport = 7002\n{source}")),
+        (
+            "side",
+            "kind = \"tcp\"\nport = 7003\ninterface = \"eth1\"".to_owned(),
+        ),
+        ("ping", format!("kind = \"ping\"\n{source}")),
+        ("echo", "kind = \"ping\"\ninterface = \"eth1\"".to_owned()),
+        (
+            "udp",
+            format!("kind = \"udp\"\nport = 7004\npayload = \"78\"\n{source}"),
+        ),
+        // An address that is not the director's says nothing of the server.
+        (
+            "nobody",
+            "kind = \"tcp\"\nport = 7001\nsource = \"10.71.0.99\"".to_owned(),
+        ),
+    ];
+    let checks: Vec<(&str, &str)> = checks
+        .iter()
+        .map(|(name, text)| (*name, text.as_str()))
+        .collect();
+    world.start_director(&config(&checks));
+    for (recorder, from) in recorders
+        .iter()
+        .zip([&Family::V4.director().to_string(), OTHER, SIDE])
+    {
+        for _ in 0..3 {
+            assert_eq!(heard(recorder).0, from);
+        }
+    }
+    for name in ["plain", "other", "side", "ping", "echo"] {
+        wait_for_state(&world, name, "up", "");
+    }
+    assert_eq!(server(&world, "nobody")["state"], "starting");
+    let counted = |name: &str| {
+        let output = world.output("server0", &format!("nft list counter inet seen {name}"));
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let mut words = text
+            .split_whitespace()
+            .skip_while(|word| *word != "packets");
+        let packets = words.nth(1).and_then(|word| word.parse::<u64>().ok());
+        packets.unwrap_or_else(|| panic!("{name}: {output:?}"))
+    };
+    for name in ["pinged", "asked", "aside", "wired"] {
+        wait_for(name, PATIENCE, || counted(name) > 1);
+    }
+    assert_eq!(
+        counted("astray"),
+        0,
+        "only what is told to takes the other wire"
+    );
+}
+
+#[test]
+fn proxy_headers_come_first() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    world.ip("director", &format!("addr add {OTHER}/24 dev eth0"));
+    let (director, at) = (Family::V4.director(), Family::V4.server(0));
+    let recorders: Vec<_> = (7001..=7004).map(|port| recorder(&world, port)).collect();
+    // nginx believes the header, and refuses who sends none.
+    let root = world.path("proxied").display().to_string();
+    std::fs::create_dir_all(&root).expect("a directory");
+    let text = format!(
+        "daemon off; master_process off; user root; pid {root}/pid; error_log {root}/error.log;\n\
+         events {{ }}\nhttp {{ access_log off; client_body_temp_path {root}/b; proxy_temp_path {root}/p;\n\
+         fastcgi_temp_path {root}/f; uwsgi_temp_path {root}/u; scgi_temp_path {root}/s;\n\
+         server {{ listen 8080 proxy_protocol; return 200 \"from <$proxy_protocol_addr>\"; }} }}\n"
+    );
+    std::fs::write(world.path("proxied/nginx.conf"), text).expect("written");
+    start(&mut world, "nginx", &["-c", &format!("{root}/nginx.conf")]);
+    wait_for_port(&world, 8080);
+
+    let http = |more: &str, from: &str| {
+        format!("kind = \"http\"\nport = 8080\nexpect = {{ body = \"from <{from}>\" }}\n{more}")
+    };
+    let (v1, v2) = ("proxy_protocol = \"v1\"", "proxy_protocol = \"v2\"");
+    let source = format!("{v1}\nsource = \"{OTHER}\"");
+    let checks = [
+        ("one", http(v1, &director.to_string())),
+        ("two", http(v2, "")),
+        ("other", http(&source, OTHER)),
+        ("none", http("", &director.to_string())),
+        ("tcp", format!("kind = \"tcp\"\nport = 7001\n{v1}")),
+        (
+            "agent",
+            format!("kind = \"agent\"\nport = 7002\nsend = \"hello\"\n{v2}"),
+        ),
+        (
+            "tls",
+            format!("kind = \"tls\"\nport = 7003\nverify = false\n{v1}"),
+        ),
+        ("redis", format!("kind = \"redis\"\nport = 7004\n{source}")),
+    ];
+    let checks: Vec<(&str, &str)> = checks
+        .iter()
+        .map(|(name, text)| (*name, text.as_str()))
+        .collect();
+    world.start_director(&config(&checks));
+    for name in ["one", "two", "other"] {
+        wait_for_state(&world, name, "up", "");
+    }
+    wait_for_state(&world, "none", "down", "");
+
+    let header = |from: &dyn std::fmt::Display| format!("PROXY TCP4 {from} {at} ");
+    let begins = |octets: &[u8], with: &[u8]| octets.starts_with(with);
+    let (_, tcp) = heard(&recorders[0]);
+    assert!(begins(&tcp, header(&director).as_bytes()), "{tcp:?}");
+    assert!(tcp.ends_with(b" 7001\r\n"), "{tcp:?}");
+    // Version 2's LOCAL: a connection of the director's own.
+    let (_, agent) = heard(&recorders[1]);
+    let local = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
+    assert!(begins(&agent, local), "{agent:?}");
+    let (_, tls) = heard(&recorders[2]);
+    let end = tls
+        .windows(2)
+        .position(|pair| pair == b"\r\n")
+        .expect("a line")
+        + 2;
+    assert!(begins(&tls, header(&director).as_bytes()), "{tls:?}");
+    assert!(
+        tls.get(end).is_none_or(|octet| *octet == 0x16),
+        "a handshake: {tls:?}"
+    );
+    let (from, redis) = heard(&recorders[3]);
+    assert_eq!(from, OTHER);
+    assert!(begins(&redis, header(&OTHER).as_bytes()), "{redis:?}");
+}

@@ -1,0 +1,70 @@
+//! gRPC's health checking protocol, answered by gRPC's own library.
+
+use super::*;
+
+#[test]
+fn grpc_tells_of_a_service() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    let at = |name: &str| world.path(name).display().to_string();
+    let (certificate, key, statuses) = (at("grpc.crt"), at("grpc.key"), at("statuses"));
+    std::fs::create_dir_all(&statuses).expect("a directory");
+    let status = |service: &str, status: u8| {
+        let path = Path::new(&statuses).join(service);
+        std::fs::write(path, status.to_string()).expect("written");
+    };
+    status("server", 1);
+    status("shop", 1);
+    status("cellar", 2);
+    sh(&format!(
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=grpc.example \
+         -addext subjectAltName=DNS:grpc.example -addext basicConstraints=critical,CA:FALSE -keyout {key} -out {certificate} 2>/dev/null"
+    ));
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/health_server.py");
+    let arguments = [script, "50051", "50052", &certificate, &key, &statuses];
+    start(&mut world, "/usr/bin/python3", &arguments);
+    wait_for_port(&world, 50051);
+    wait_for_port(&world, 50052);
+
+    let plain = "kind = \"grpc\"\nport = 50051";
+    let secure = "kind = \"grpc\"\nport = 50052\ntls = true";
+    let checks = [
+        ("whole", plain.to_owned()),
+        ("shop", format!("{plain}\nservice = \"shop\"")),
+        ("cellar", format!("{plain}\nservice = \"cellar\"")),
+        ("stranger", format!("{plain}\nservice = \"stranger\"")),
+        (
+            "known",
+            format!("{secure}\nca = \"{certificate}\"\nserver_name = \"grpc.example\""),
+        ),
+        (
+            "anybody",
+            format!("{secure}\nverify = false\nservice = \"shop\""),
+        ),
+        ("untrusted", secure.to_owned()),
+        // TLS is spoken to somebody who does not.
+        ("deaf", format!("{plain}\ntls = true\nverify = false")),
+    ];
+    let checks: Vec<(&str, &str)> = checks
+        .iter()
+        .map(|(name, text)| (*name, text.as_str()))
+        .collect();
+    world.start_director(&config(&checks));
+    for name in ["whole", "shop", "known", "anybody"] {
+        wait_for_state(&world, name, "up", "");
+    }
+    for name in ["cellar", "stranger", "untrusted", "deaf"] {
+        wait_for_state(&world, name, "down", "");
+    }
+    status("shop", 2);
+    status("cellar", 1);
+    for name in ["shop", "anybody"] {
+        wait_for_state(&world, name, "down", "");
+    }
+    wait_for_state(&world, "cellar", "up", "");
+    wait_for_state(&world, "whole", "up", "");
+    status("server", 0);
+    wait_for_state(&world, "whole", "down", "");
+}
