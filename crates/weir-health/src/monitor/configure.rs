@@ -1,0 +1,287 @@
+//! A configuration comes into force: which targets there are now, what stays known, what is told anew.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_model::{Check, Desired, Pool, Server, Service, Start, Via};
+
+use super::timer::Event;
+use super::{Known, Monitor, Output, PoolWatch, ServerKey, ServerWatch, Slot, Suspended, Use};
+use crate::machine::{Machine, State};
+use crate::standing::Standing;
+use crate::target::Target;
+
+/// What a pool is watched by.
+struct Asked<'a> {
+    pool: &'a Pool,
+    before: Option<&'a PoolWatch>,
+    /// The port of checks that have no other.
+    listening: Option<u16>,
+    /// Whose forwards lead to the pool.
+    services: &'a [&'a Service],
+    suspended: &'a Suspended,
+    known: &'a dyn Fn(&str, &str) -> Option<Known>,
+    now: Duration,
+}
+
+/// Where the probes of a check of a server go.
+fn targets(asked: &Asked<'_>, check: &Check, server: &Server) -> Vec<Target> {
+    let straight = Target::new(check, server, check.port(server, asked.listening));
+    let services = asked.services.iter();
+    let mut ways: Vec<Target> = Vec::new();
+    if check.aim.via.through_path() {
+        for way in services.filter_map(|service| check.way(service, server)) {
+            let target = straight.clone().through(way);
+            if !ways.contains(&target) {
+                ways.push(target);
+            }
+        }
+    }
+    if check.aim.via != Via::Path || ways.is_empty() {
+        ways.insert(0, straight);
+    }
+    ways
+}
+
+/// The machine of a new target, from what is known of a server that it stands for.
+fn going_on(target: &Target, known: Option<State>) -> Machine {
+    match known {
+        Some(state @ (State::Up | State::Down)) => Machine::resuming(target.timing, state),
+        Some(State::Starting) => Machine::new(target.timing, Start::Checking),
+        None => Machine::new(target.timing, target.start),
+    }
+}
+
+impl Monitor {
+    /// Puts the checks of a configuration into force. `known` is asked about servers that no former configuration of this
+    /// monitor had.
+    pub fn configure(
+        &mut self,
+        desired: &Desired,
+        suspended: &Suspended,
+        known: &dyn Fn(&str, &str) -> Option<Known>,
+        now: Duration,
+    ) {
+        self.configured += 1;
+        let former = std::mem::take(&mut self.pools);
+        let former: HashMap<String, PoolWatch> = former
+            .into_iter()
+            .map(|pool| (pool.name.clone(), pool))
+            .collect();
+        for slot in self.slots.iter_mut().flatten() {
+            slot.users.clear();
+        }
+        self.by_name.clear();
+        let mut fresh = Vec::new();
+        let (ports, services) = (desired.check_ports(), desired.services_by_pool());
+        for pool in &desired.pools {
+            let asked = Asked {
+                pool,
+                before: former.get(&pool.name),
+                listening: ports.get(pool.name.as_str()).copied(),
+                services: services.get(pool.name.as_str()).map_or(&[], Vec::as_slice),
+                suspended,
+                known,
+                now,
+            };
+            self.add_pool(&asked, &mut fresh);
+        }
+        self.drop_unused();
+        self.arm(&fresh, now);
+        self.tell_differences(&former, now);
+    }
+
+    fn add_pool(&mut self, asked: &Asked<'_>, fresh: &mut Vec<usize>) {
+        let Asked { pool, now, .. } = *asked;
+        let at = self.pools.len();
+        let mut watch = PoolWatch {
+            name: pool.name.clone(),
+            require: pool.health.require,
+            slow_start: pool.health.slow_start,
+            servers: BTreeMap::new(),
+            names: HashMap::new(),
+        };
+        for server in pool.servers.iter().chain(&pool.sorry) {
+            let key = (server.address, server.port);
+            let former = asked.before.and_then(|pool| pool.servers.get(&key));
+            let remembered = match former {
+                Some(former) => Some(Known {
+                    state: former.standing.state,
+                    since: former.standing.since,
+                }),
+                None => (asked.known)(&pool.name, &server.name),
+            };
+            let name = (pool.name.clone(), server.name.clone());
+            let is_suspended = asked.suspended.contains(&name);
+            let uses = if is_suspended {
+                Vec::new()
+            } else {
+                self.uses(asked, server, (at, key), remembered, fresh)
+            };
+            if uses.is_empty() && !(is_suspended && remembered.is_some()) {
+                continue;
+            }
+            let mut standing = former.map(|former| former.standing.clone()).or_else(|| {
+                let known = remembered?;
+                Some(Standing::new(known.state, known.since))
+            });
+            let standing = standing
+                .take()
+                .unwrap_or_else(|| Standing::new(self.combined(watch.require, &uses), now));
+            watch.names.insert(server.name.clone(), key);
+            watch.servers.insert(
+                key,
+                ServerWatch {
+                    name: server.name.clone(),
+                    uses,
+                    standing,
+                    ramping: former.and_then(|former| former.ramping),
+                },
+            );
+        }
+        self.by_name.insert(pool.name.clone(), at);
+        self.pools.push(watch);
+    }
+
+    /// The slots of a server's checks; new ones are noted in `fresh`.
+    fn uses(
+        &mut self,
+        asked: &Asked<'_>,
+        server: &Server,
+        user: (usize, ServerKey),
+        remembered: Option<Known>,
+        fresh: &mut Vec<usize>,
+    ) -> Vec<Use> {
+        let mut uses = Vec::new();
+        for (number, check) in asked.pool.checks_of(server).iter().enumerate() {
+            for target in targets(asked, check, server) {
+                let slot = self.slot_of(target, user, remembered, fresh);
+                uses.push(Use {
+                    slot,
+                    on_failure: check.on_failure,
+                    check: number,
+                });
+            }
+        }
+        uses
+    }
+
+    /// The slot of a target, with one more user.
+    fn slot_of(
+        &mut self,
+        target: Target,
+        user: (usize, ServerKey),
+        remembered: Option<Known>,
+        fresh: &mut Vec<usize>,
+    ) -> usize {
+        let at = match self.by_target.get(&target) {
+            Some(at) => *at,
+            None => {
+                let at = self.add_slot(target, remembered);
+                fresh.push(at);
+                at
+            }
+        };
+        if let Some(Some(slot)) = self.slots.get_mut(at) {
+            if slot.assumed
+                && let Some(Known { state, .. }) = remembered
+            {
+                slot.machine = going_on(&slot.target, Some(state));
+                slot.assumed = false;
+            }
+            if !slot.users.contains(&user) {
+                slot.users.push(user);
+            }
+        }
+        at
+    }
+
+    fn add_slot(&mut self, target: Target, remembered: Option<Known>) -> usize {
+        let target = Arc::new(target);
+        let machine = going_on(&target, remembered.map(|known| known.state));
+        let slot = Slot {
+            assumed: remembered.is_none(),
+            target: Arc::clone(&target),
+            machine,
+            users: Vec::new(),
+            due: Duration::ZERO,
+            number: 0,
+            running: false,
+            again: false,
+        };
+        let free = self.slots.iter().position(Option::is_none);
+        let at = free.unwrap_or(self.slots.len());
+        match self.slots.get_mut(at) {
+            Some(place) => *place = Some(slot),
+            None => self.slots.push(Some(slot)),
+        }
+        self.by_target.insert(target, at);
+        at
+    }
+
+    fn drop_unused(&mut self) {
+        for place in &mut self.slots {
+            if let Some(slot) = place
+                && slot.users.is_empty()
+            {
+                self.by_target.remove(&slot.target);
+                *place = None;
+            }
+        }
+    }
+
+    /// First probes spread over a moment that grows with their number, ramps go on.
+    fn arm(&mut self, fresh: &[usize], now: Duration) {
+        const AT_LEAST: Duration = Duration::from_millis(100);
+        const EACH: Duration = Duration::from_micros(200);
+        let count = u32::try_from(fresh.len()).unwrap_or(u32::MAX);
+        let spread = EACH.saturating_mul(count).max(AT_LEAST);
+        for at in fresh {
+            if let Some(Some(slot)) = self.slots.get_mut(*at) {
+                slot.assumed = false;
+                let within = spread.min(slot.target.timing.interval);
+                self.last_number += 1;
+                slot.number = self.last_number;
+                slot.due = now + self.random.below(within);
+                self.timers.set(slot.due, Event::Probe(*at, slot.number));
+            }
+        }
+        for (at, pool) in self.pools.iter().enumerate() {
+            for (key, server) in &pool.servers {
+                if server.ramping.is_some() {
+                    self.timers.set(now, Event::Ramp(at, *key, self.configured));
+                }
+            }
+        }
+    }
+
+    /// Servers whose checks say another thing than under the former configuration, and those that have none any more.
+    fn tell_differences(&mut self, former: &HashMap<String, PoolWatch>, now: Duration) {
+        for at in 0..self.pools.len() {
+            let keys: Vec<ServerKey> = self.pools[at].servers.keys().copied().collect();
+            for key in keys {
+                let before = former
+                    .get(&self.pools[at].name)
+                    .and_then(|pool| pool.servers.get(&key));
+                self.review(at, key, now, before.is_none());
+            }
+        }
+        for (name, pool) in former {
+            let now = self.by_name.get(name).map(|at| &self.pools[*at]);
+            for (key, server) in &pool.servers {
+                let stays = now
+                    .and_then(|now| now.servers.get(key))
+                    .is_some_and(|now| now.name == server.name);
+                if !stays {
+                    self.outputs.push_back(Output::Server {
+                        pool: name.clone(),
+                        server: server.name.clone(),
+                        standing: None,
+                        from: None,
+                    });
+                }
+            }
+        }
+    }
+}
