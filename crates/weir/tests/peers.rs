@@ -10,31 +10,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use world::checks::{self, server};
 use world::{Family, World, privileged, sh, wait_for};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A pool and a service of its own for each check of server 0; service `n` listens on port `1000 + n`.
-fn config(checks: &[(&str, &str)]) -> String {
-    let mut text = "[node]\ninterfaces = [\"eth0\"]\n".to_owned();
-    for (n, (name, check)) in (0..).zip(checks) {
-        text += &format!(
-            "[pool.{name}]\nservers = [{{ address = \"{}\", weight = 100 }}]\n\
-             [pool.{name}.check]\ninterval = \"300ms\"\ntimeout = \"2s\"\nrise = 1\nfall = 1\n{check}\n\
-             [service.{name}]\nlisten = [\"{}:{}\"]\nforward = \"direct\"\npool = \"{name}\"\n",
-            Family::V4.server(0),
-            Family::V4.vip(),
-            1000 + n
-        );
-    }
-    text
-}
-
-fn server(world: &World, name: &str) -> serde_json::Value {
-    let status = world.status();
-    let services = status["services"].as_array().expect("services");
-    let service = services.iter().find(|service| service["name"] == name);
-    service.expect("the service")["servers"][0].clone()
+fn config(checks: &[(&str, impl AsRef<str>)]) -> String {
+    checks::config(checks, "2s")
 }
 
 /// Waits until a pool's server is in that state, with a reason that holds these words.

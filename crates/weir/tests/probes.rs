@@ -7,32 +7,13 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
 use std::time::Duration;
 
-use world::{Family, World, privileged, wait_for};
+use world::{Family, World, checks, privileged, wait_for};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A pool and a service of its own for each check of server 0; service `n` listens on port `1000 + n`.
-fn config(checks: &[(&str, String)]) -> String {
-    let mut text = "[node]\ninterfaces = [\"eth0\"]\n".to_owned();
-    for (n, (name, check)) in (0..).zip(checks) {
-        text += &format!(
-            "[pool.{name}]\nservers = [{{ address = \"{}\", weight = 100 }}]\n\
-             [pool.{name}.check]\ninterval = \"300ms\"\ntimeout = \"500ms\"\nrise = 1\nfall = 1\n{check}\n\
-             [service.{name}]\nlisten = [\"{}:{}\"]\nforward = \"direct\"\npool = \"{name}\"\n",
-            Family::V4.server(0),
-            Family::V4.vip(),
-            1000 + n
-        );
-    }
-    text
-}
-
 /// State, effective weight and reason of a pool's server.
 fn found(world: &World, name: &str) -> (String, u64, String) {
-    let status = world.status();
-    let services = status["services"].as_array().expect("services");
-    let service = services.iter().find(|service| service["name"] == name);
-    let server = &service.expect("the service")["servers"][0];
+    let server = checks::server(world, name);
     let text = |key: &str| server[key].as_str().unwrap_or_default().to_owned();
     let weight = server["effective_weight"].as_u64().expect("a weight");
     (text("state"), weight, text("reason"))
@@ -123,7 +104,7 @@ fn real_peers_pass() {
         ("slow", "kind = \"script\"\ncommand = [\"/bin/sleep\", \"60\"]".to_owned()),
         ("file", format!("kind = \"file\"\nfile = \"{}\"", weight.display())),
     ];
-    world.start_director(&config(&checks));
+    world.start_director(&checks::config(&checks, "500ms"));
     wait_for_each(
         &world,
         &[
@@ -200,7 +181,7 @@ fn hostile_peers_fail_and_hold_nothing_up() {
         ("postgres", on("postgres", 84)),
         ("nobody", on("udp", 9) + "\npayload = \"00\""),
     ];
-    world.start_director(&config(&checks));
+    world.start_director(&checks::config(&checks, "500ms"));
     wait_for_each(
         &world,
         &[
@@ -318,7 +299,7 @@ fn by_tls() {
             "kind = \"grpc\"\nport = 444\ntls = true\nverify = false".to_owned(),
         ),
     ];
-    world.start_director(&config(&checks));
+    world.start_director(&checks::config(&checks, "500ms"));
     wait_for_each(
         &world,
         &[

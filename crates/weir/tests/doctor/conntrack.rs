@@ -3,19 +3,8 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 
+use super::server::{DOCTOR, prepared};
 use super::*;
-
-const DOCTOR: [&str; 2] = ["real-server", "doctor"];
-
-fn prepared() -> World {
-    let mut world = World::new(1);
-    world.start_nginx(64);
-    let vip = Family::V4.vip().to_string();
-    world.prepare_servers(&["--forward", "direct", "--vip", &format!("{vip}:80")]);
-    world.start_director(&config("direct").replace(&format!(", \"{}\"", Family::V4.server(1)), ""));
-    mends(&world, "server0", &DOCTOR, "until the next boot only");
-    world
-}
 
 /// A connection that is older than the rules: conntrack has not seen its beginning.
 #[test]

@@ -2,10 +2,10 @@
 
 use super::*;
 
-const DOCTOR: [&str; 2] = ["real-server", "doctor"];
+pub(super) const DOCTOR: [&str; 2] = ["real-server", "doctor"];
 
 /// One server behind a director, prepared for the VIP's port 80, and all is well.
-fn prepared() -> World {
+pub(super) fn prepared() -> World {
     let mut world = World::new(1);
     world.start_nginx(64);
     let vip = Family::V4.vip().to_string();

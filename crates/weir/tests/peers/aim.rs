@@ -108,10 +108,6 @@ fn probes_come_from_where_they_are_to() {
             "kind = \"tcp\"\nport = 7001\nsource = \"10.71.0.99\"".to_owned(),
         ),
     ];
-    let checks: Vec<(&str, &str)> = checks
-        .iter()
-        .map(|(name, text)| (*name, text.as_str()))
-        .collect();
     world.start_director(&config(&checks));
     for (recorder, from) in recorders
         .iter()
@@ -187,10 +183,6 @@ fn proxy_headers_come_first() {
         ),
         ("redis", format!("kind = \"redis\"\nport = 7004\n{source}")),
     ];
-    let checks: Vec<(&str, &str)> = checks
-        .iter()
-        .map(|(name, text)| (*name, text.as_str()))
-        .collect();
     world.start_director(&config(&checks));
     for name in ["one", "two", "other"] {
         wait_for_state(&world, name, "up", "");

@@ -47,10 +47,6 @@ fn grpc_tells_of_a_service() {
         // TLS is spoken to somebody who does not.
         ("deaf", format!("{plain}\ntls = true\nverify = false")),
     ];
-    let checks: Vec<(&str, &str)> = checks
-        .iter()
-        .map(|(name, text)| (*name, text.as_str()))
-        .collect();
     world.start_director(&config(&checks));
     for name in ["whole", "shop", "known", "anybody"] {
         wait_for_state(&world, name, "up", "");

@@ -5,6 +5,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
+pub mod checks;
 pub mod client;
 mod program;
 mod server;

@@ -1,0 +1,28 @@
+//! Configurations of many checks at once, and what became of each.
+
+use super::{Family, World};
+
+/// A pool and a service of its own for each check of server 0, by name; service `n` listens on port `1000 + n`.
+pub fn config(checks: &[(&str, impl AsRef<str>)], timeout: &str) -> String {
+    let mut text = "[node]\ninterfaces = [\"eth0\"]\n".to_owned();
+    for (n, (name, check)) in (0..).zip(checks) {
+        text += &format!(
+            "[pool.{name}]\nservers = [{{ address = \"{}\", weight = 100 }}]\n\
+             [pool.{name}.check]\ninterval = \"300ms\"\ntimeout = \"{timeout}\"\nrise = 1\nfall = 1\n{}\n\
+             [service.{name}]\nlisten = [\"{}:{}\"]\nforward = \"direct\"\npool = \"{name}\"\n",
+            Family::V4.server(0),
+            check.as_ref(),
+            Family::V4.vip(),
+            1000 + n
+        );
+    }
+    text
+}
+
+/// The one server of the service of that name, as `status` shows it.
+pub fn server(world: &World, name: &str) -> serde_json::Value {
+    let status = world.status();
+    let services = status["services"].as_array().expect("services");
+    let service = services.iter().find(|service| service["name"] == name);
+    service.expect("the service")["servers"][0].clone()
+}
