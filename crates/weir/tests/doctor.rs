@@ -198,26 +198,6 @@ fn directors() {
     );
     assert_eq!(asked(&world, "director", &doctor).0, 0);
 
-    // A server that has lost the VIP, and one at which nobody listens.
-    world.ip("server1", &format!("addr del {vip}/32 dev lo"));
-    let silent = "server 10.71.0.21 of web does not answer a SYN for 10.71.0.10:80";
-    finds(
-        &world,
-        "director",
-        &doctor,
-        &[silent, "weir real-server doctor"],
-    );
-    let (code, text) = asked(&world, "server1", &["real-server", "doctor", "--fix"]);
-    assert!(text.contains("(mended)"), "{code} {text}");
-    assert_eq!(mend_of(&world, "director", &doctor, silent), None);
-    world.kill_nginx(1);
-    let refuses = "server 10.71.0.21 of web refuses connections to 10.71.0.10:80";
-    wait_for("a refusal", PATIENCE, || {
-        mend_of(&world, "director", &doctor, refuses).is_some()
-    });
-    world.start_nginx_on("server1", 1, "");
-    assert_eq!(mend_of(&world, "director", &doctor, refuses), None);
-
     // What a router with a reverse path filter does to answers from the VIP.
     for n in 0..2 {
         let line = format!(

@@ -212,3 +212,37 @@ fn an_ipv6_vip_that_another_machine_has() {
     mends(&world, "director", &doctor, failed);
     sound(&world, &doctor);
 }
+
+/// A server that has lost the VIP, and one at which nobody listens.
+#[test]
+fn a_server_that_is_deaf_to_the_vip() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(2);
+    world.start_nginx(64);
+    let vip = Family::V4.vip();
+    world.prepare_servers(&["--forward", "direct", "--vip", &vip.to_string()]);
+    let path = world.write_config(&config("direct"));
+    let doctor = told_by(&path);
+    world.start_director(&config("direct"));
+    sound(&world, &doctor);
+    world.ip("server1", &format!("addr del {vip}/32 dev lo"));
+    let silent = "server 10.71.0.21 of web does not answer a SYN for 10.71.0.10:80";
+    finds(
+        &world,
+        "director",
+        &doctor,
+        &[silent, "weir real-server doctor"],
+    );
+    let (code, text) = asked(&world, "server1", &["real-server", "doctor", "--fix"]);
+    assert!(text.contains("(mended)"), "{code} {text}");
+    assert_eq!(mend_of(&world, "director", &doctor, silent), None);
+    world.kill_nginx(1);
+    let refuses = "server 10.71.0.21 of web refuses connections to 10.71.0.10:80";
+    wait_for("a refusal", PATIENCE, || {
+        mend_of(&world, "director", &doctor, refuses).is_some()
+    });
+    world.start_nginx_on("server1", 1, "");
+    assert_eq!(mend_of(&world, "director", &doctor, refuses), None);
+}
