@@ -37,6 +37,8 @@ mod smuggling;
 mod tls;
 #[path = "proxy/upgrade.rs"]
 mod upgrade;
+#[path = "proxy/websocket.rs"]
+mod websocket;
 
 use std::fs;
 use std::io::{Read, Write};

@@ -13,15 +13,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::server::{self, SendResponse};
-use h2::{Reason, RecvStream, SendStream};
+use h2::{Reason, RecvStream};
 use http::Request;
-use weir_http::{HeadLimits, head};
 
 use super::census::Census;
-use super::flow::{self, Received, context};
+use super::flow::context;
 use super::line::Line;
-use super::message::{self, Coding, Content};
-use super::strand::{Bell, Strand, StrandState};
+use super::strand::{Strand, StrandState};
+use super::stream::Stream;
 use super::wire::WireEnd;
 use super::{Errand, Errands};
 use crate::context::{Context, Local, Ready, token};
@@ -43,19 +42,8 @@ const ROUNDS: usize = 4;
 /// a page that is left takes back all of its streams once.
 const RESETS_MAX: u64 = 2 * STREAMS as u64;
 const FORGIVEN: u64 = 20;
-/// What a client may still send of a request that is answered: some (curl 7.88) take the stream's end for an error while they
-/// send, though RFC 9113 section 8.1 has it so.
-const UNWANTED_MAX: usize = 1 << 20;
 /// How long a client has to understand that the connection is to end.
 const LEAVE_MS: u64 = 2_000;
-/// A response was judged by its session; here its head is only to be found.
-const OWN: HeadLimits = HeadLimits {
-    connect: false,
-    head: 256 << 10,
-    target: 0,
-    fields: 4_000,
-};
-
 type Connection = server::Connection<WireEnd, Bytes>;
 
 enum State {
@@ -72,25 +60,6 @@ impl std::fmt::Debug for State {
             Self::Over => "Over",
         })
     }
-}
-
-/// Where a response stands.
-enum Reply {
-    Head,
-    Body(SendStream<Bytes>, Content),
-    Done,
-}
-
-struct Stream {
-    strand: Rc<RefCell<Strand>>,
-    /// What comes; nothing more once it is over.
-    body: Option<RecvStream>,
-    coding: Coding,
-    respond: SendResponse<Bytes>,
-    reply: Reply,
-    to_head: bool,
-    /// Octets that came behind the answer.
-    unwanted: usize,
 }
 
 /// See the module.
@@ -159,6 +128,7 @@ impl Front {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buffer_size(SEND_BUFFER)
             .max_header_list_size(head)
+            .enable_connect_protocol()
             .max_concurrent_reset_streams(STREAMS as usize)
             .reset_stream_duration(Duration::from_secs(5))
             .handshake(line.end());
@@ -297,7 +267,7 @@ impl Front {
             match connection.poll_accept(&mut context()) {
                 Poll::Pending => return true,
                 Poll::Ready(Some(Ok((request, respond)))) => {
-                    self.accept(key, &cx.bell, request, respond, errands);
+                    self.accept(key, cx, request, respond, errands);
                 }
                 Poll::Ready(Some(Err(_)) | None) => return false,
             }
@@ -307,34 +277,24 @@ impl Front {
     fn accept(
         &mut self,
         key: Key,
-        bell: &Bell,
+        cx: &mut Context,
         request: Request<RecvStream>,
         respond: SendResponse<Bytes>,
         errands: &mut Errands,
     ) {
-        let (parts, body) = request.into_parts();
-        let ended = body.is_end_stream();
         let token = token::of(token::FRONT, key);
         let secure = self.line.transport.is_secure();
-        let mut strand = Strand::new(bell, token, secure, StrandState::Open);
-        let coding = message::write_request(&parts, ended, strand.inward());
-        strand.inward_ended = ended;
-        let strand = Rc::new(RefCell::new(strand));
+        let strand = Strand::new(&cx.bell, token, secure, StrandState::Open);
+        let Some(stream) = Stream::begin(request, respond, strand, &mut cx.dice) else {
+            return;
+        };
         errands.push(Errand::Serve(Begun {
-            strand: Rc::clone(&strand),
+            strand: stream.strand(),
             peer: self.peer,
             port: self.port,
             local: Rc::clone(&self.local),
         }));
-        self.streams.push(Stream {
-            strand,
-            body: (!ended).then_some(body),
-            coding,
-            respond,
-            reply: Reply::Head,
-            to_head: parts.method == http::Method::HEAD,
-            unwanted: 0,
-        });
+        self.streams.push(stream);
     }
 
     /// Moves octets between streams and their sessions; whether the connection got something to send.
@@ -407,130 +367,5 @@ impl Front {
         self.state = State::Over;
         self.line.transport.part();
         false
-    }
-}
-
-impl Stream {
-    /// Whether the client took it back.
-    fn is_reset(&mut self) -> bool {
-        let polled = match &mut self.reply {
-            Reply::Head => self.respond.poll_reset(&mut context()),
-            Reply::Body(send, _) => send.poll_reset(&mut context()),
-            Reply::Done => Poll::Pending,
-        };
-        polled.is_ready()
-    }
-
-    /// Whether the response is complete, or cannot come.
-    fn is_answered(&self) -> bool {
-        matches!(self.reply, Reply::Done)
-    }
-
-    /// Whether nothing is left to be done.
-    fn is_over(&self) -> bool {
-        self.is_answered() && (self.body.is_none() || self.unwanted > UNWANTED_MAX)
-    }
-
-    /// Its session has nothing more to do.
-    fn release(&self, errands: &mut Errands) {
-        let strand = &mut *self.strand.borrow_mut();
-        let over = strand.state == StrandState::Over;
-        strand.state = StrandState::Over;
-        if !strand.left && !over {
-            errands.push(Errand::Over(strand.owner));
-        }
-    }
-
-    /// From the client to the session; whether the stream stands.
-    fn pump_request(&mut self, errands: &mut Errands) -> bool {
-        let Some(body) = &mut self.body else {
-            return true;
-        };
-        let strand = &mut *self.strand.borrow_mut();
-        if matches!(self.reply, Reply::Done) {
-            return match flow::discard(body, &mut self.unwanted, UNWANTED_MAX) {
-                Received::Broken => false,
-                Received::All => {
-                    self.body = None;
-                    true
-                }
-                _ => true,
-            };
-        }
-        match flow::receive(body, self.coding, strand) {
-            Received::Nothing => return true,
-            Received::Some => {}
-            Received::All => self.body = None,
-            Received::Broken => return false,
-        }
-        errands.push(Errand::Go(strand.owner));
-        true
-    }
-
-    /// From the session to the client; whether something went.
-    fn pump_reply(&mut self, cx: &mut Context, errands: &mut Errands) -> bool {
-        let strand = Rc::clone(&self.strand);
-        let strand = &mut *strand.borrow_mut();
-        let (mut moved, mut stalled) = (false, false);
-        while matches!(self.reply, Reply::Head) && !strand.outward.is_empty() {
-            match self.send_head(strand, cx) {
-                Some(true) => moved = true,
-                Some(false) => break,
-                None => {
-                    self.fail();
-                    return true;
-                }
-            }
-        }
-        if let Reply::Body(send, content) = &mut self.reply {
-            let sent = flow::send(send, content, strand);
-            moved |= sent.moved;
-            stalled = sent.stalled;
-            if sent.over {
-                self.reply = Reply::Done;
-            }
-        }
-        if flow::makes_room(strand) {
-            errands.push(Errand::Go(strand.owner));
-        }
-        if strand.left && !stalled && !self.is_answered() {
-            // Its session went away, and left less than a response.
-            self.fail();
-            moved = true;
-        }
-        moved
-    }
-
-    /// Tells the client that there will be no answer, or no more of it.
-    fn fail(&mut self) {
-        self.body = None;
-        match std::mem::replace(&mut self.reply, Reply::Done) {
-            Reply::Head => self.respond.send_reset(Reason::INTERNAL_ERROR),
-            Reply::Body(mut send, _) => send.send_reset(Reason::INTERNAL_ERROR),
-            Reply::Done => {}
-        }
-    }
-
-    /// Sends a head, interim or final. `Some(false)`: it is not all there; `None`: it cannot be sent.
-    fn send_head(&mut self, strand: &mut Strand, cx: &mut Context) -> Option<bool> {
-        let text = &strand.outward;
-        let Some(read) = head::response(text, self.to_head, &OWN, &mut cx.fields).ok()? else {
-            return Some(false);
-        };
-        let message = message::response(text, &read, &cx.fields)?;
-        strand.outward.drain(..read.len);
-        if (100..200).contains(&read.status) {
-            self.respond.send_informational(message).ok()?;
-            return Some(true);
-        }
-        let content = Content::new(read.framing);
-        let ends = content.is_done();
-        let send = self.respond.send_response(message, ends).ok()?;
-        self.reply = if ends {
-            Reply::Done
-        } else {
-            Reply::Body(send, content)
-        };
-        Some(true)
     }
 }

@@ -100,17 +100,31 @@ pub(crate) fn write_response(
     coding
 }
 
-fn write_fields(fields: &HeaderMap, out: &mut Vec<u8>) {
+pub(super) fn write_fields(fields: &HeaderMap, out: &mut Vec<u8>) {
     for (name, value) in fields {
         write_field(name.as_str(), value.as_bytes(), out);
     }
 }
 
-fn write_field(name: &str, value: &[u8], out: &mut Vec<u8>) {
+pub(super) fn write_field(name: &str, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
+}
+
+/// One field of all cookies (RFC 9113 section 8.2.3), in place of many.
+pub(super) fn join_cookies(fields: &mut HeaderMap) {
+    let all: Vec<&[u8]> = fields
+        .get_all(COOKIE)
+        .iter()
+        .map(HeaderValue::as_bytes)
+        .collect();
+    if all.len() > 1
+        && let Ok(joined) = HeaderValue::from_bytes(&all.join(&b"; "[..]))
+    {
+        fields.insert(COOKIE, joined);
+    }
 }
 
 /// Appends content.

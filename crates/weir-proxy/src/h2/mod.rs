@@ -11,7 +11,9 @@ mod front;
 mod line;
 mod message;
 mod strand;
+mod stream;
 mod upgrade;
+mod websocket;
 mod wire;
 
 pub(crate) use back::Back;

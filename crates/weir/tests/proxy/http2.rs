@@ -274,13 +274,13 @@ fn post(path: &str) -> Request<()> {
 }
 
 /// A gRPC-like server: sends back each message as it comes, then trailers.
-struct Echo {
+pub(super) struct Echo {
     address: SocketAddr,
     connections: Arc<AtomicU64>,
 }
 
 impl Echo {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         listener.set_nonblocking(true).expect("a socket");
         let address = listener.local_addr().expect("its address");
@@ -327,6 +327,14 @@ async fn echo(
         .header("te-seen", promised.to_string())
         .body(())
         .expect("a response");
+    if request.uri().path() == "/hints" {
+        let hints = Response::builder()
+            .status(103)
+            .header("link", "</a.css>; rel=preload")
+            .body(())
+            .expect("a response");
+        respond.send_informational(hints)?;
+    }
     if request.uri().path() == "/trailers-only" {
         let mut answer = answer;
         answer.headers_mut().insert("grpc-status", 12.into());
@@ -345,7 +353,7 @@ async fn echo(
     send.send_trailers(trailers)
 }
 
-fn grpc_seat(echo: &Echo) -> Seat {
+pub(super) fn grpc_seat(echo: &Echo) -> Seat {
     let seat = Seat::start("http", &[echo.address], "");
     let text = configuration(seat.listen, "http", &[echo.address], "");
     seat.reload(&text.replace("\n\n[service.s]", "\nhttp2 = true\n\n[service.s]"));

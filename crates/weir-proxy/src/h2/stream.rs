@@ -1,0 +1,239 @@
+//! One stream of a client's connection: from its request to text for a session, and from the session's text to its response.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use h2::ext::Protocol;
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream, SendStream};
+use http::{Request, Response, StatusCode};
+use weir_http::{HeadLimits, head};
+
+use super::flow::{self, Received, context};
+use super::message::{self, Coding, Content};
+use super::strand::{Strand, StrandState};
+use super::websocket::{self, Proof};
+use super::{Errand, Errands};
+use crate::balance::Dice;
+use crate::context::Context;
+
+/// What a client may still send of a request that is answered: some (curl 7.88) take the stream's end for an error while they
+/// send, though RFC 9113 section 8.1 has it so.
+const UNWANTED_MAX: usize = 1 << 20;
+/// A response was judged by its session; here its head is only to be found.
+const OWN: HeadLimits = HeadLimits {
+    connect: false,
+    head: 256 << 10,
+    target: 0,
+    fields: 4_000,
+};
+
+/// Where a response stands.
+enum Reply {
+    Head,
+    Body(SendStream<Bytes>, Content),
+    Done,
+}
+
+/// See the module.
+pub(super) struct Stream {
+    strand: Rc<RefCell<Strand>>,
+    /// What comes; nothing more once it is over.
+    body: Option<RecvStream>,
+    coding: Coding,
+    respond: SendResponse<Bytes>,
+    reply: Reply,
+    to_head: bool,
+    /// It asked for WebSocket; by what the server proves that it understood.
+    proof: Option<Proof>,
+    /// Octets that came behind the answer.
+    unwanted: usize,
+}
+
+impl Stream {
+    /// Puts the request into the strand; `None` = it was refused.
+    pub(super) fn begin(
+        request: Request<RecvStream>,
+        mut respond: SendResponse<Bytes>,
+        mut strand: Strand,
+        dice: &mut Dice,
+    ) -> Option<Self> {
+        let (parts, body) = request.into_parts();
+        let ended = body.is_end_stream();
+        let protocol = parts.extensions.get::<Protocol>();
+        let (coding, proof) = match protocol.map(Protocol::as_str) {
+            None => {
+                let coding = message::write_request(&parts, ended, strand.inward());
+                (coding, None)
+            }
+            Some(websocket::PROTOCOL) => {
+                let words = std::array::from_fn(|_| dice.roll());
+                let proof = websocket::write_request(&parts, words, strand.inward());
+                (Coding::Plain, Some(proof))
+            }
+            Some(_) => {
+                // RFC 9220 section 3. A client that is gone needs no answer.
+                let mut answer = Response::new(());
+                *answer.status_mut() = StatusCode::NOT_IMPLEMENTED;
+                let _ = respond.send_response(answer, true);
+                return None;
+            }
+        };
+        strand.inward_ended = ended;
+        Some(Self {
+            strand: Rc::new(RefCell::new(strand)),
+            body: (!ended).then_some(body),
+            coding,
+            respond,
+            reply: Reply::Head,
+            to_head: parts.method == http::Method::HEAD,
+            proof,
+            unwanted: 0,
+        })
+    }
+
+    /// The session's end of it.
+    pub(super) fn strand(&self) -> Rc<RefCell<Strand>> {
+        Rc::clone(&self.strand)
+    }
+
+    /// Whether the client took it back.
+    pub(super) fn is_reset(&mut self) -> bool {
+        let polled = match &mut self.reply {
+            Reply::Head => self.respond.poll_reset(&mut context()),
+            Reply::Body(send, _) => send.poll_reset(&mut context()),
+            Reply::Done => Poll::Pending,
+        };
+        polled.is_ready()
+    }
+
+    /// Whether the response is complete, or cannot come.
+    pub(super) fn is_answered(&self) -> bool {
+        matches!(self.reply, Reply::Done)
+    }
+
+    /// Whether nothing is left to be done.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_answered() && (self.body.is_none() || self.unwanted > UNWANTED_MAX)
+    }
+
+    /// Its session has nothing more to do.
+    pub(super) fn release(&self, errands: &mut Errands) {
+        let strand = &mut *self.strand.borrow_mut();
+        let over = strand.state == StrandState::Over;
+        strand.state = StrandState::Over;
+        if !strand.left && !over {
+            errands.push(Errand::Over(strand.owner));
+        }
+    }
+
+    /// From the client to the session; whether the stream stands.
+    pub(super) fn pump_request(&mut self, errands: &mut Errands) -> bool {
+        let Some(body) = &mut self.body else {
+            return true;
+        };
+        let strand = &mut *self.strand.borrow_mut();
+        if matches!(self.reply, Reply::Done) {
+            return match flow::discard(body, &mut self.unwanted, UNWANTED_MAX) {
+                Received::Broken => false,
+                Received::All => {
+                    self.body = None;
+                    true
+                }
+                _ => true,
+            };
+        }
+        match flow::receive(body, self.coding, strand) {
+            Received::Nothing => return true,
+            Received::Some => {}
+            Received::All => self.body = None,
+            Received::Broken => return false,
+        }
+        errands.push(Errand::Go(strand.owner));
+        true
+    }
+
+    /// From the session to the client; whether something went.
+    pub(super) fn pump_reply(&mut self, cx: &mut Context, errands: &mut Errands) -> bool {
+        let strand = Rc::clone(&self.strand);
+        let strand = &mut *strand.borrow_mut();
+        let (mut moved, mut stalled) = (false, false);
+        while matches!(self.reply, Reply::Head) && !strand.outward.is_empty() {
+            match self.send_head(strand, cx) {
+                Some(true) => moved = true,
+                Some(false) => break,
+                None => {
+                    self.fail();
+                    return true;
+                }
+            }
+        }
+        if let Reply::Body(send, content) = &mut self.reply {
+            let sent = flow::send(send, content, strand);
+            moved |= sent.moved;
+            stalled = sent.stalled;
+            if sent.over {
+                self.reply = Reply::Done;
+            }
+        }
+        if flow::makes_room(strand) {
+            errands.push(Errand::Go(strand.owner));
+        }
+        if strand.left && !stalled && !self.is_answered() {
+            // Its session went away, and left less than a response.
+            self.fail();
+            moved = true;
+        }
+        moved
+    }
+
+    /// Tells the client that there will be no answer, or no more of it.
+    fn fail(&mut self) {
+        self.body = None;
+        match std::mem::replace(&mut self.reply, Reply::Done) {
+            Reply::Head => self.respond.send_reset(Reason::INTERNAL_ERROR),
+            Reply::Body(mut send, _) => send.send_reset(Reason::INTERNAL_ERROR),
+            Reply::Done => {}
+        }
+    }
+
+    /// Sends a head, interim or final. `Some(false)`: it is not all there; `None`: it cannot be sent.
+    fn send_head(&mut self, strand: &mut Strand, cx: &mut Context) -> Option<bool> {
+        let text = &strand.outward;
+        let Some(read) = head::response(text, self.to_head, &OWN, &mut cx.fields).ok()? else {
+            return Some(false);
+        };
+        let message = message::response(text, &read, &cx.fields)?;
+        strand.outward.drain(..read.len);
+        if let Some(proof) = self.proof.as_ref()
+            && (read.status == 101 || read.status >= 200)
+        {
+            let (message, switches) = websocket::answer(message, proof);
+            let content = match read.status {
+                _ if switches => Content::UntilEnd,
+                // In place of an answer that means nothing.
+                101..300 => Content::Done,
+                _ => Content::new(read.framing),
+            };
+            return self.send_final(message, content);
+        }
+        if (100..200).contains(&read.status) {
+            self.respond.send_informational(message).ok()?;
+            return Some(true);
+        }
+        self.send_final(message, Content::new(read.framing))
+    }
+
+    fn send_final(&mut self, message: Response<()>, content: Content) -> Option<bool> {
+        let ends = content.is_done();
+        let send = self.respond.send_response(message, ends).ok()?;
+        self.reply = if ends {
+            Reply::Done
+        } else {
+            Reply::Body(send, content)
+        };
+        Some(true)
+    }
+}

@@ -1,0 +1,157 @@
+//! WebSocket over HTTP/2 (RFC 8441): a CONNECT with `:protocol` becomes the upgrade that servers of HTTP/1.1 know, and their 101
+//! the 200 that the client waits for.
+//!
+//! The key that proves to a client of HTTP/1.1 that its server understood it is made and looked at here: clients of HTTP/2 have
+//! none.
+
+use aws_lc_rs::digest;
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, HOST, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, TRANSFER_ENCODING,
+    UPGRADE,
+};
+use http::{HeaderMap, Response, StatusCode, request};
+
+use super::message::{write_field, write_fields};
+
+/// The only protocol that is known here.
+pub(super) const PROTOCOL: &str = "websocket";
+
+/// RFC 6455 section 1.3.
+const SALT: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/// What the server proves that it understood with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Proof(String);
+
+/// Appends the request's head as HTTP/1.1 has it, with a key of these random numbers.
+pub(super) fn write_request(parts: &request::Parts, nonce: [u32; 4], out: &mut Vec<u8>) -> Proof {
+    let key = base64(&nonce.map(u32::to_be_bytes).concat());
+    let path = parts.uri.path_and_query();
+    out.extend_from_slice(b"GET ");
+    out.extend_from_slice(path.map_or("/", |it| it.as_str()).as_bytes());
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+    let mut fields = parts.headers.clone();
+    if let Some(authority) = parts.uri.authority() {
+        write_field("host", authority.as_str().as_bytes(), out);
+        fields.remove(HOST);
+    }
+    for name in [CONTENT_LENGTH, TRANSFER_ENCODING, SEC_WEBSOCKET_KEY] {
+        fields.remove(name);
+    }
+    super::message::join_cookies(&mut fields);
+    write_fields(&fields, out);
+    write_field("connection", b"Upgrade", out);
+    write_field("upgrade", PROTOCOL.as_bytes(), out);
+    write_field("sec-websocket-key", key.as_bytes(), out);
+    out.extend_from_slice(b"\r\n");
+    let salted = [key.as_bytes(), SALT].concat();
+    let digest = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, &salted);
+    Proof(base64(digest.as_ref()))
+}
+
+/// What the client is told in place of a server's answer, and whether octets both ways follow. A server that agrees to
+/// something else than was asked, or proves nothing, has not understood.
+pub(super) fn answer(mut message: Response<()>, proof: &Proof) -> (Response<()>, bool) {
+    let proven = |fields: &HeaderMap| {
+        let accept = fields.get(SEC_WEBSOCKET_ACCEPT);
+        accept.is_some_and(|value| value.as_bytes() == proof.0.as_bytes())
+    };
+    let status = message.status();
+    let switches = status == StatusCode::SWITCHING_PROTOCOLS && proven(message.headers());
+    if switches {
+        *message.status_mut() = StatusCode::OK;
+        for name in [SEC_WEBSOCKET_ACCEPT, CONNECTION, UPGRADE] {
+            message.headers_mut().remove(name);
+        }
+    } else if status == StatusCode::SWITCHING_PROTOCOLS || status.is_success() {
+        message = Response::new(());
+        *message.status_mut() = StatusCode::BAD_GATEWAY;
+    }
+    (message, switches)
+}
+
+/// RFC 4648 section 4.
+fn base64(octets: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(octets.len().div_ceil(3) * 4);
+    for three in octets.chunks(3) {
+        let bits = three
+            .iter()
+            .zip([16, 8, 0])
+            .fold(0_u32, |bits, (octet, shift)| {
+                bits | u32::from(*octet) << shift
+            });
+        for at in 0..4 {
+            text.push(if at <= three.len() {
+                char::from(DIGITS[(bits >> (18 - 6 * at)) as usize & 63])
+            } else {
+                '='
+            });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn octets_in_base64() {
+        for (octets, text) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foobar", "Zm9vYmFy"),
+        ] {
+            assert_eq!(base64(octets.as_bytes()), text);
+        }
+    }
+
+    #[test]
+    fn the_key_and_proof_of_rfc_6455() {
+        let request = http::Request::builder()
+            .method("CONNECT")
+            .uri("https://a.example/chat?x")
+            .header("cookie", "a=1")
+            .header("sec-websocket-version", "13")
+            .header("cookie", "b=2")
+            .body(())
+            .unwrap();
+        let (parts, ()) = request.into_parts();
+        let mut out = Vec::new();
+        let nonce = [b"the ", b"samp", b"le n", b"once"].map(|four| u32::from_be_bytes(*four));
+        let proof = write_request(&parts, nonce, &mut out);
+        assert_eq!(proof, Proof("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=".to_owned()));
+        let text = String::from_utf8(out).unwrap();
+        assert!(
+            text.starts_with("GET /chat?x HTTP/1.1\r\nhost: a.example\r\n"),
+            "{text}"
+        );
+        for line in [
+            "cookie: a=1; b=2\r\n",
+            "connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_a_proven_switch_is_one() {
+        let proof = Proof("p".to_owned());
+        let said = |status: u16, accept: &str| {
+            let message = Response::builder()
+                .status(status)
+                .header("sec-websocket-accept", accept)
+                .header("x", "y")
+                .body(())
+                .unwrap();
+            let (message, switches) = answer(message, &proof);
+            (message.status().as_u16(), switches)
+        };
+        assert_eq!(said(101, "p"), (200, true));
+        assert_eq!(said(101, "q"), (502, false));
+        assert_eq!(said(200, "p"), (502, false));
+        assert_eq!(said(403, "p"), (403, false));
+    }
+}

@@ -1,0 +1,168 @@
+//! WebSocket over HTTP/2 (RFC 8441) and early hints over both sides' HTTP/2, with Node and curl as clients.
+
+use std::io::{BufRead, BufReader};
+
+use super::http2::{Echo, grpc_seat};
+use super::scripted::{Act, Scripted, say};
+use super::tls::Authority;
+use super::*;
+
+/// Upgrades, and sends back what comes; by the path it refuses, lies, or does not understand.
+const SERVER: &str = r#"
+const crypto = require('crypto');
+const server = require('http').createServer((request, response) => response.end('no upgrade'));
+server.on('upgrade', (request, socket) => {
+  const salt = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
+  const key = request.headers['sec-websocket-key'] + (request.url === '/lies' ? 'x' : '') + salt;
+  const accept = crypto.createHash('sha1').update(key).digest('base64');
+  if (request.url === '/refuses')
+    return socket.end('HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno');
+  if (request.url === '/plain')
+    return socket.end('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi');
+  socket.write('HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n' +
+    `Sec-WebSocket-Accept: ${accept}\r\nSec-WebSocket-Protocol: ${request.headers['sec-websocket-protocol']}\r\n\r\n`);
+  socket.pipe(socket);
+});
+server.listen(0, '127.0.0.1', () => console.log(server.address().port));
+"#;
+
+/// Opens one stream for each path over one connection, sends octets, and prints what it got.
+const CLIENT: &str = r#"
+const [place, ca, ...paths] = process.argv.slice(1);
+const options = ca ? { ca: require('fs').readFileSync(ca) } : {};
+const session = require('http2').connect(place, options);
+session.on('error', (error) => { console.log('session', error.message); process.exit(1); });
+session.on('remoteSettings', (settings) => {
+  console.log('offered', settings.enableConnectProtocol);
+  let open = paths.length;
+  for (const at of paths) {
+    const [path, protocol = 'websocket'] = at.split(' ');
+    const stream = session.request({ ':method': 'CONNECT', ':protocol': protocol, ':path': path,
+      'sec-websocket-version': '13', 'sec-websocket-protocol': 'chat' }, { endStream: false });
+    let octets = 0;
+    stream.on('response', (headers) => {
+      console.log(path, headers[':status'], headers['sec-websocket-protocol'], headers['sec-websocket-accept'],
+        headers['upgrade']);
+      if (headers[':status'] !== 200) return stream.end();
+      stream.write(Buffer.alloc(300000, 'x'));
+      stream.end('end');
+    });
+    stream.on('data', (data) => { octets += data.length; });
+    stream.on('error', (error) => console.log(path, error.code));
+    stream.on('close', () => {
+      console.log(path, 'octets', octets);
+      if (--open === 0) session.close();
+    });
+  }
+});
+"#;
+
+fn node(script: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new("node");
+    command.args(["-e", script, "--"]).args(arguments);
+    command
+}
+
+struct Server(Child, SocketAddr);
+
+impl Server {
+    fn start() -> Self {
+        let mut command = node(SERVER, &[]);
+        let mut child = command
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("node is installed");
+        let mut port = String::new();
+        let said = child.stdout.take().expect("a pipe");
+        let read = BufReader::new(said).read_line(&mut port);
+        assert!(read.is_ok_and(|octets| octets > 0), "it says its port");
+        let port: u16 = port.trim().parse().expect("a port");
+        Self(child, SocketAddr::from(([127, 0, 0, 1], port)))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn speak(place: &str, ca: &str, paths: &[&str]) -> String {
+    let output = node(CLIENT, &[&[place, ca], paths].concat())
+        .output()
+        .expect("node is installed");
+    let text = [output.stdout, output.stderr].concat();
+    let mut lines: Vec<String> = String::from_utf8_lossy(&text)
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    lines.sort();
+    lines.join("\n")
+}
+
+#[test]
+fn websockets_share_a_connection_of_http2() {
+    let server = Server::start();
+    let authority = Authority::new("websocket");
+    authority.sign("one", "IP:127.0.0.1", 30);
+    let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
+    let plain = Seat::start("http", &[server.1], "");
+    let secure = Seat::start("http", &[server.1], &tls);
+    let paths = [
+        "/one",
+        "/two",
+        "/refuses",
+        "/plain",
+        "/lies",
+        "/other foreign",
+    ];
+    let expected = "/lies 502 undefined undefined undefined\n/lies octets 0\n\
+                    /one 200 chat undefined undefined\n/one octets 300003\n\
+                    /other 501 undefined undefined undefined\n/other octets 0\n\
+                    /plain 502 undefined undefined undefined\n/plain octets 0\n\
+                    /refuses 403 undefined undefined undefined\n/refuses octets 2\n\
+                    /two 200 chat undefined undefined\n/two octets 300003\n\
+                    offered true";
+    let places = [
+        (format!("http://{}", plain.listen), String::new()),
+        (format!("https://{}", secure.listen), authority.ca()),
+    ];
+    for (place, ca) in &places {
+        assert_eq!(speak(place, ca, &paths), expected, "{place}");
+    }
+}
+
+#[test]
+fn early_hints_come_by_http2() {
+    let origin = Scripted::start(vec![vec![
+        Act::Read,
+        say("HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n"),
+        say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody"),
+        Act::Drain,
+    ]]);
+    let echo = Echo::start();
+    let seats = [
+        Seat::start("http", &[origin.address()], ""),
+        grpc_seat(&echo),
+    ];
+    for (seat, versions) in seats.iter().zip([
+        ["--http2-prior-knowledge", "HTTP/2"],
+        ["--http1.1", "HTTP/1.1"],
+    ]) {
+        for [flag, version] in [["--http2-prior-knowledge", "HTTP/2"], versions] {
+            let output = Command::new("curl")
+                .args(["-sSi", "--max-time", "20", flag, "-d", "body"])
+                .arg(format!("http://{}/hints", seat.listen))
+                .output()
+                .expect("curl runs");
+            let said = String::from_utf8_lossy(&output.stdout).to_ascii_lowercase();
+            let (first, rest) = said.split_once("\r\n\r\n").expect("two heads");
+            let version = version.to_ascii_lowercase();
+            assert!(first.starts_with(&format!("{version} 103")), "{said}");
+            assert!(first.contains("link: </a.css>; rel=preload"), "{said}");
+            assert!(rest.starts_with(&format!("{version} 200")), "{said}");
+            assert!(rest.contains("\r\n\r\n") && rest.contains("body"), "{said}");
+        }
+    }
+}
