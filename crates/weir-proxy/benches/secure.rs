@@ -149,7 +149,7 @@ fn haproxy(directory: &Path, certificate: &str) -> Candidate {
 
 fn nginx(directory: &Path, certificate: &str) -> Candidate {
     let server = format!(
-        "upstream u {{ server {ORIGIN}; keepalive 256; keepalive_requests 100000000; }} server {{ listen 127.0.0.1:17092 ssl \
+        "upstream u {{ server {ORIGIN}; keepalive 1024; keepalive_requests 100000000; }} server {{ listen 127.0.0.1:17092 ssl \
          http2; ssl_certificate {certificate}; ssl_certificate_key {certificate}; ssl_protocols TLSv1.3; location / {{ \
          proxy_pass http://u; proxy_http_version 1.1; proxy_set_header Connection \"\"; proxy_set_header X-Forwarded-For \
          $remote_addr; proxy_buffers 8 64k; }} }}"

@@ -32,6 +32,10 @@ const SPARE_SIZE: usize = 16 << 10;
 /// Large buffers that are kept for slow clients.
 const LARGE_MAX: usize = 8;
 
+/// How long connections wait of which there are more than a service keeps: clients that come in bursts would else have most of
+/// their requests wait for new ones.
+const SURPLUS_MS: u64 = 1_000;
+
 /// What the kernel said last of a socket.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Ready {
@@ -371,7 +375,7 @@ impl Context {
         }
     }
 
-    /// The exchange over it is over; `stays` = it can serve another, of which at most `most` wait.
+    /// The exchange over it is over; `stays` = it can serve another, of which `most` wait for long.
     pub(crate) fn release(&mut self, key: Key, stays: bool, most: usize, idle_ms: u64) {
         let Some(upstream) = self.upstreams.get_mut(key) else {
             return;
@@ -384,16 +388,17 @@ impl Context {
             && !self.draining
             && !upstream.ready.ended
             && !upstream.ready.readable;
-        match self
-            .idle
-            .get_mut(id)
-            .filter(|waiting| waits && waiting.len() < most)
-        {
+        match self.idle.get_mut(id).filter(|_| waits && most > 0) {
             Some(waiting) => {
+                let ms = if waiting.len() < most {
+                    idle_ms
+                } else {
+                    idle_ms.min(SURPLUS_MS)
+                };
                 waiting.push(key);
                 upstream.target.counters.of(self.worker).present.add(1);
                 self.idle_wheel
-                    .set(&mut upstream.deadline, key, self.now + idle_ms);
+                    .set(&mut upstream.deadline, key, self.now + ms);
             }
             None => drop(self.upstreams.remove(key)),
         }

@@ -1,4 +1,6 @@
 //! `error_pages`: files that stand in place of the status in words.
+//!
+//! A file that begins as a response does is one, as HAProxy's error files are: its content counts, and its `Content-Type`.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,7 +17,7 @@ const SIZE_MAX: u64 = 64 << 10;
 pub(crate) struct Page {
     status: Vec<(u16, u16)>,
     /// Its media type.
-    pub(crate) kind: &'static str,
+    pub(crate) kind: String,
     pub(crate) body: Vec<u8>,
 }
 
@@ -26,14 +28,14 @@ impl Page {
     /// A file cannot be read, or is too large.
     pub(crate) fn read_all(proxy: &Proxy) -> Result<Vec<Self>> {
         let pages = proxy.error_pages.iter().map(|page| {
-            let body = read(page).map_err(|source| Error::Page {
+            let (kind, body) = read(page).map_err(|source| Error::Page {
                 service: proxy.name.clone(),
                 file: page.file.clone(),
                 source,
             })?;
             Ok(Self {
                 status: page.status.clone(),
-                kind: kind(&page.file),
+                kind,
                 body,
             })
         });
@@ -49,7 +51,8 @@ impl Page {
     }
 }
 
-fn read(page: &ErrorPage) -> io::Result<Vec<u8>> {
+/// Its media type, and what it says.
+fn read(page: &ErrorPage) -> io::Result<(String, Vec<u8>)> {
     let mut body = Vec::new();
     File::open(&page.file)?
         .take(SIZE_MAX + 1)
@@ -57,7 +60,34 @@ fn read(page: &ErrorPage) -> io::Result<Vec<u8>> {
     if body.len() as u64 > SIZE_MAX {
         return Err(io::Error::other("it is larger than 64 KiB"));
     }
-    Ok(body)
+    if !body.starts_with(b"HTTP/1.") {
+        return Ok((kind(&page.file).to_owned(), body));
+    }
+    response(&body).ok_or_else(|| io::Error::other("it begins as a response, and is none"))
+}
+
+/// What counts of a whole response, whose lines end in LF or CR LF.
+fn response(text: &[u8]) -> Option<(String, Vec<u8>)> {
+    const TYPE: &str = "content-type:";
+    let (mut kind, mut at) = (None, 0);
+    loop {
+        let len = text[at..].iter().position(|octet| *octet == b'\n')?;
+        let line = std::str::from_utf8(&text[at..at + len]).ok()?.trim_end();
+        at += len + 1;
+        if line.is_empty() {
+            break;
+        }
+        if line.contains(|octet: char| octet.is_control() && octet != '\t') {
+            return None;
+        }
+        if let Some(name) = line.get(..TYPE.len())
+            && name.eq_ignore_ascii_case(TYPE)
+        {
+            kind = Some(line[TYPE.len()..].trim().to_owned());
+        }
+    }
+    let kind = kind.filter(|kind| !kind.is_empty())?;
+    Some((kind, text[at..].to_vec()))
 }
 
 /// The media type, as the name says.
@@ -85,4 +115,29 @@ pub(crate) fn doubts(desired: &Desired) -> Vec<Doubt> {
         })
     });
     doubts.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_whole_response_is_taken_apart() {
+        let file = b"HTTP/1.0 503 Service Unavailable\r\nCache-Control: no-cache\r\ncontent-TYPE:  text/html\r\n\r\n<p>\r\n\r\nlater";
+        let (kind, body) = response(file).unwrap();
+        assert_eq!(
+            (kind.as_str(), body.as_slice()),
+            ("text/html", &b"<p>\r\n\r\nlater"[..])
+        );
+        let unix = b"HTTP/1.0 503 No\nContent-Type: text/plain\n\nlater";
+        assert_eq!(response(unix).unwrap().1, b"later");
+        for none in [
+            &b"HTTP/1.0 503 No\r\nContent-Type: text/html"[..],
+            b"HTTP/1.0 503 No\r\n\r\nno type",
+            b"HTTP/1.0 503 No\r\nContent-Type: a\rX: y\r\n\r\n",
+            b"HTTP/1.\xff\n\n",
+        ] {
+            assert_eq!(response(none), None);
+        }
+    }
 }

@@ -15,6 +15,8 @@ mod endurance;
 mod guard;
 #[path = "proxy/http2.rs"]
 mod http2;
+#[path = "proxy/idle.rs"]
+mod idle;
 #[path = "proxy/keeper.rs"]
 mod keeper;
 #[path = "proxy/lasting.rs"]

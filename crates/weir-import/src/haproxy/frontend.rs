@@ -273,9 +273,42 @@ fn service(
             None => table.push(Entry::implied("forwarded", false)),
         }
         compression(context, &mut table, [proxy, backend.unwrap_or(proxy)]);
+        error_pages(context, &mut table, [proxy, backend.unwrap_or(proxy)]);
     }
     table.covers = proxy.lines.iter().map(|line| line.place).collect();
     context.writer.document.push(table);
+}
+
+/// `errorfile 503 /etc/haproxy/errors/503.http`: the proxy takes what haproxy has in such a file. The frontend's word counts
+/// before its backend's, and both before their defaults'.
+fn error_pages(context: &mut Context<'_>, table: &mut Table, proxies: [&Proxy; 2]) {
+    let own = proxies.iter().map(|proxy| &proxy.lines);
+    let defaults = proxies.iter().map(|proxy| &proxy.defaults);
+    let mut known = Vec::new();
+    let mut pages = Vec::new();
+    for line in own.chain(defaults).flat_map(|lines| lines.iter().rev()) {
+        let (Some(status), Some(file)) = (line.word(1), line.word(2)) else {
+            continue;
+        };
+        let carried = file.starts_with('/') && !file.starts_with("/dev/");
+        if line.keyword() != "errorfile" || !carried {
+            continue;
+        }
+        if known.contains(&status) {
+            continue;
+        }
+        context.uses(line);
+        known.push(status);
+        let page = vec![
+            Entry::new("status", status, line.place),
+            Entry::new("file", file, line.place),
+        ];
+        pages.push(Item::new(page, Some(line.place)));
+    }
+    if !pages.is_empty() {
+        pages.sort_by_key(|page| page.from);
+        table.push(Entry::implied("error_pages", pages));
+    }
 }
 
 /// `compression algo gzip`, `compression type text/html`; what haproxy compresses where it is told no types Weir does too.

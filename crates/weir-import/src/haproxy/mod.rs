@@ -151,11 +151,11 @@ fn elsewhere(line: &Line) -> &'static str {
         ("stats" | "monitor-uri" | "monitor" | "monitor-net", _) => {
             "`weir status`, the unix socket and /metrics show what is going on"
         }
-        (
-            "errorfile" | "errorloc" | "errorloc302" | "errorloc303" | "errorfiles" | "http-error",
-            _,
-        ) => {
-            "an error file of haproxy's is a whole response; `error_pages` of a service takes bodies"
+        ("errorfile", _) => {
+            "`error_pages` of a service takes files by their whole path, one for each status"
+        }
+        ("errorloc" | "errorloc302" | "errorloc303" | "errorfiles" | "http-error", _) => {
+            "`error_pages` of a service names files, a status each"
         }
         ("stick-table" | "stick" | "tcp-request" | "tcp-response", _) => {
             "Weir has no tables of clients; see `sticky` of a pool and `limits`"

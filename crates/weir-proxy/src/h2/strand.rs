@@ -11,6 +11,9 @@ use crate::socket::{Read, Written};
 /// Octets that wait in each direction; a side that is slow makes the other one wait.
 pub(crate) const STRAND_MAX: usize = 32 << 10;
 
+/// Room for most heads, so that making one takes one piece of memory.
+const HEAD_USUAL: usize = 512;
+
 /// Connections that have something to do, as an event's 64 bits.
 pub(crate) type Bell = Rc<RefCell<Vec<u64>>>;
 
@@ -88,6 +91,9 @@ impl Strand {
             self.inward.clear();
             self.read = 0;
         }
+        if self.inward.capacity() == 0 {
+            self.inward.reserve(HEAD_USUAL);
+        }
         &mut self.inward
     }
 
@@ -134,6 +140,8 @@ impl StrandEnd {
             return Written::Broken;
         }
         let mut written = 0;
+        let total: usize = parts.iter().map(|part| part.len()).sum();
+        strand.outward.reserve(total.min(STRAND_MAX));
         for part in parts {
             let room = STRAND_MAX.saturating_sub(strand.outward.len());
             let octets = room.min(part.len());

@@ -119,7 +119,7 @@ impl Session {
         let page = Page::of(&local.service.pages, status);
         let answer = Answer {
             body: page.map(|page| page.body.as_slice()),
-            kind: page.map_or(Answer::PLAIN, |page| page.kind),
+            kind: page.map_or(Answer::PLAIN, |page| &page.kind),
             retry_after: (status == 429).then_some(RETRY_AFTER_S),
             close: !stays,
             to_head: self.exchange.to_head(),
@@ -146,7 +146,7 @@ impl Session {
         let answer = Answer {
             location,
             body: text.or(page.map(|page| page.body.as_slice())),
-            kind: page.map_or(Answer::PLAIN, |page| page.kind),
+            kind: page.map_or(Answer::PLAIN, |page| &page.kind),
             close: !stays,
             to_head: self.exchange.to_head(),
             http10: self.exchange.is_http10(),

@@ -138,8 +138,8 @@ fn early_hints_come_by_http2() {
     let origin = Scripted::start(vec![vec![
         Act::Read,
         say("HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n"),
-        say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody"),
-        Act::Drain,
+        say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbody"),
+        Act::Close,
     ]]);
     let echo = Echo::start();
     let seats = [

@@ -1,0 +1,36 @@
+//! Connections to a server between requests: how many stay, and for how long.
+
+use super::*;
+
+/// More clients at once than connections are kept for: the next ones do not wait for new connections, and a moment later only
+/// as many are left as the file says.
+#[test]
+fn what_a_burst_needed_is_there_for_the_next_and_then_goes() {
+    const CLIENTS: usize = 8;
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "limits = { idle_servers = 2 }");
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| Client::connect(seat.listen)).collect();
+    // Whether it brought new connections about; a client is always served by the same worker.
+    let mut burst = || {
+        let before = origin.connections();
+        for client in &mut clients {
+            client.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
+        }
+        for client in &mut clients {
+            let answer = client.response().expect("whole").expect("an answer");
+            assert!(answer.0.starts_with("HTTP/1.1 200"), "{}", answer.0);
+        }
+        origin.connections() > before
+    };
+    assert!(burst());
+    // A second may pass between two bursts on a busy machine, but not each time.
+    assert!((0..10).any(|_| !burst()), "each burst connects anew");
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let idle = || seat.status()["services"][0]["servers"][0]["inactive_connections"].as_u64();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while idle() > Some(2 * workers as u64) {
+        assert!(Instant::now() < deadline, "{:?} wait", idle());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(idle() >= Some(2), "{:?} wait", idle());
+}
