@@ -584,9 +584,13 @@ impl Bench {
     /// # Errors
     /// They differ: how, and over which packet.
     pub(crate) fn try_send(&mut self, frame: &[u8]) -> Result<Outcome, String> {
-        // Budgets are of a tick: a packet that both sides give to another one of the two would be told apart much later.
-        let former = || ticks_of(now_ns(Clock::MonotonicCoarse).saturating_sub(TICK_LAG_NS));
-        while former() != tick() {
+        // Budgets and lifetimes are of a tick: a packet that both sides give to another one of the two would be told apart much
+        // later. So none is sent shortly before a tick turns or after.
+        let turns = || {
+            let now = now_ns(Clock::MonotonicCoarse);
+            ticks_of(now.saturating_sub(TICK_LAG_NS)) != ticks_of(now + TICK_LAG_NS)
+        };
+        while turns() {
             std::thread::yield_now();
         }
         let earliest = tick();
