@@ -217,6 +217,8 @@ fn upgrades_and_deaths_under_load_fail_nothing() {
         );
         counted = connections.unwrap_or(0);
         world.says(&["upgrade"]);
+        // Dead within a quarter of a second, again and again, it would be one that cannot run: the keeper would give up.
+        std::thread::sleep(Duration::from_millis(500));
         // The daemon is the keeper's child.
         world::sh(&format!("pkill -KILL -P {keeper}"));
         wait_for("another daemon", Duration::from_secs(20), || {
