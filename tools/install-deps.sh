@@ -23,6 +23,7 @@ ip                               | iproute2       | makes namespaces, links and 
 ethtool                          | ethtool        | sets offloads of the test links
 ping                             | iputils-ping   | tests ICMP to a VIP
 nft                              | nftables       | peer: stateless direct routing and DNAT
+iptables-legacy                  | iptables       | the firewall that weir doctor reads besides nftables
 nginx                            | nginx-light    | the real servers of all experiments
 haproxy                          | haproxy        | peer: the proxy
 ab                               | apache2-utils  | load of the field reports

@@ -24,6 +24,8 @@ pub struct Address {
     pub tentative: bool,
     /// IPv6: duplicate address detection found another machine with it, the address is not used.
     pub duplicate: bool,
+    /// Avoided as a source: IPv4 of scope `host`, IPv6 deprecated (RFC 6724 section 5, rule 3).
+    pub quiet: bool,
 }
 
 impl Address {
@@ -51,6 +53,10 @@ impl Address {
             label,
             tentative: flags.contains(AddressFlags::Tentative),
             duplicate: flags.contains(AddressFlags::Dadfailed),
+            quiet: match message.header.family {
+                AddressFamily::Inet6 => flags.contains(AddressFlags::Deprecated),
+                _ => message.header.scope == AddressScope::Host,
+            },
         })
     }
 }
@@ -183,10 +189,10 @@ mod tests {
         assert_eq!((address.ip, flags(&address)), (ip, (true, false)));
         let failed = AddressFlags::Tentative | AddressFlags::Dadfailed;
         message.attributes[1] = AddressAttribute::Flags(failed);
-        assert_eq!(
-            flags(&Address::from_message(&message).unwrap()),
-            (true, true)
-        );
+        let address = Address::from_message(&message).unwrap();
+        assert_eq!((flags(&address), address.quiet), ((true, true), false));
+        message.attributes[1] = AddressAttribute::Flags(AddressFlags::Deprecated);
+        assert!(Address::from_message(&message).unwrap().quiet);
         message.attributes.clear();
         assert_eq!(Address::from_message(&message), None);
     }

@@ -41,8 +41,8 @@ pub(crate) fn unknown(rules: &Ruleset, client: Packet) -> Option<Ailment> {
     Some(
         Ailment::new(
             format!(
-                "net/netfilter/nf_conntrack_tcp_loose is 0, and the chain `{}` of nftables drops what conntrack calls invalid",
-                drop.chain
+                "net/netfilter/nf_conntrack_tcp_loose is 0, and the chain `{} {}` of {} drops what conntrack calls invalid",
+                drop.table, drop.chain, drop.tool
             ),
             "connections that conntrack has not seen from their beginning (rules loaded anew, an entry that timed out while \
              they were silent) are cut: their clients hang",

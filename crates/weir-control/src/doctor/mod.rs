@@ -8,6 +8,7 @@ pub(crate) mod duplicate;
 pub(crate) mod firewall;
 pub(crate) mod persistence;
 mod reach;
+pub(crate) mod source;
 mod stack;
 
 pub use ailment::Ailment;

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use weir_model::{Check, Desired, Family, Pool, Protocol};
 
 use super::firewall::{
-    self, Drop, INBOUND, OUTBOUND, PASSING, Packet, Ruleset, Tracking, family_word,
+    self, Drop, End, INBOUND, OUTBOUND, PASSING, Packet, Ruleset, Tracking, Which,
 };
 use super::{Ailment, conntrack};
 
@@ -20,11 +20,11 @@ pub(super) fn obstacles(desired: &Desired) -> Vec<Ailment> {
     if marks || !servers.is_empty() || !desired.proxies.is_empty() {
         found.extend(conntrack::full());
     }
-    if let Some(rules) = firewall::read() {
-        found.extend(clients(desired, &rules));
-        found.extend(marked(desired, &rules));
-        found.extend(to_servers(&servers, &rules));
-    }
+    let firewall::Firewall { rules, unseen } = firewall::read();
+    found.extend(unseen);
+    found.extend(clients(desired, &rules));
+    found.extend(marked(desired, &rules));
+    found.extend(to_servers(&servers, &rules));
     found
 }
 
@@ -34,16 +34,13 @@ fn clients(desired: &Desired, rules: &Ruleset) -> Vec<Ailment> {
     for proxy in &desired.proxies {
         for listener in &proxy.listen {
             let (vip, port) = (listener.ip(), listener.port());
-            let (word, every) = (family_word(vip), vip.is_unspecified());
             let mut syn = Packet::syn(vip, Some(port));
             let mut answer = Packet::answer(vip, Some(port));
-            let (mut to, mut from) = (
-                format!("{word} daddr {vip} "),
-                format!("{word} saddr {vip} "),
-            );
+            let every = vip.is_unspecified();
+            let which =
+                |end| Which::all(vip.is_ipv4(), end, Some(port)).of((!every).then_some(vip));
             if every {
                 (syn.destination, answer.source) = (None, None);
-                (to, from) = (String::new(), String::new());
             }
             let name = &proxy.name;
             if let Some(drop) = rules.drops(syn, INBOUND) {
@@ -54,7 +51,7 @@ fn clients(desired: &Desired, rules: &Ruleset) -> Vec<Ailment> {
                         "clients of the proxy service {name} get no answer; unlike those of layer 4 services their packets \
                          go through the stack"
                     ),
-                    &format!("{to}tcp dport {port}"),
+                    &which(End::Destination),
                 ));
             }
             if let Some(drop) = rules.drops(answer, OUTBOUND) {
@@ -62,7 +59,7 @@ fn clients(desired: &Desired, rules: &Ruleset) -> Vec<Ailment> {
                     &drop,
                     &format!("answers of {listener}"),
                     &format!("clients of the proxy service {name} get no answer"),
-                    &format!("{from}tcp sport {port}"),
+                    &which(End::Source),
                 ));
             }
         }
@@ -79,14 +76,14 @@ fn marked(desired: &Desired, rules: &Ruleset) -> Vec<Ailment> {
                 mark: Some(mark.mark.get()),
                 ..Packet::of(mark.family == Family::V4)
             };
-            let rule = format!("meta mark {}", mark.mark);
+            let which = Which::marked(mark.family == Family::V4, mark.mark.get());
             let name = &service.name;
             if let Some(drop) = rules.drops(first, PASSING) {
                 found.push(firewall::ailment(
                     &drop,
                     &format!("packets of {mark}"),
                     &format!("clients of the service {name} are not answered: what has a mark is led through the chains of forwarded packets"),
-                    &rule,
+                    &which,
                 ));
             } else if let Some(drop) = rules.drops(first.later(Tracking::Invalid), PASSING) {
                 found.push(firewall::ailment(
@@ -96,7 +93,7 @@ fn marked(desired: &Desired, rules: &Ruleset) -> Vec<Ailment> {
                         "the servers' answers do not pass conntrack here, so that it calls all but the first packet of a client \
                          of {name} invalid: connections are never established"
                     ),
-                    &rule,
+                    &which,
                 ));
             }
         }
@@ -135,7 +132,7 @@ fn to_servers(servers: &BTreeSet<(IpAddr, Option<u16>)>, rules: &Ruleset) -> Vec
     let mut back = there.clone();
     let note = |to: &mut BTreeMap<_, (Drop, BTreeSet<IpAddr>)>, drop: Option<Drop>, server| {
         let Some(drop) = drop else { return };
-        let key = format!("{drop:?} {}", family_word(server));
+        let key = format!("{drop:?} {}", IpAddr::is_ipv4(&server));
         to.entry(key)
             .or_insert_with(|| (drop, BTreeSet::new()))
             .1
@@ -155,20 +152,20 @@ fn to_servers(servers: &BTreeSet<(IpAddr, Option<u16>)>, rules: &Ruleset) -> Vec
     }
     let why =
         "probes of this machine, and the proxy's connections, fail: it calls these servers down";
-    let told = |(drop, servers): &(Drop, BTreeSet<IpAddr>), what: &str, side: &str| {
-        let list: Vec<String> = servers.iter().map(ToString::to_string).collect();
-        let word = servers.first().map_or("ip", |first| family_word(*first));
-        let some = match list.as_slice() {
-            [one] => one.clone(),
-            all => format!("{} and {} more servers", all[0], all.len() - 1),
+    let told = |(drop, servers): &(Drop, BTreeSet<IpAddr>), what: &str, end| {
+        let some = match servers.iter().collect::<Vec<_>>().as_slice() {
+            [one] => one.to_string(),
+            [first, rest @ ..] => format!("{first} and {} more servers", rest.len()),
+            [] => String::new(),
         };
-        let rule = format!("{word} {side} '{{ {} }}'", list.join(", "));
-        firewall::ailment(drop, &format!("{what} {some}"), why, &rule)
+        let is_ipv4 = servers.first().is_some_and(IpAddr::is_ipv4);
+        let which = Which::all(is_ipv4, end, None).of(servers.iter().copied());
+        firewall::ailment(drop, &format!("{what} {some}"), why, &which)
     };
-    let there = there
-        .values()
-        .map(|it| told(it, "what is sent to", "daddr"));
+    let there = there.values();
+    let there = there.map(|it| told(it, "what is sent to", End::Destination));
+    let back = back.values();
     there
-        .chain(back.values().map(|it| told(it, "answers of", "saddr")))
+        .chain(back.map(|it| told(it, "answers of", End::Source)))
         .collect()
 }

@@ -14,8 +14,8 @@ use super::desired::{Desired, Role};
 use super::plan::{self, Actual, Memory, Step};
 use super::state::{self, State};
 use super::{Options, Result, reconcile};
-use crate::doctor::firewall::{self, INBOUND, OUTBOUND, Packet, Ruleset, family_word};
-use crate::doctor::{Ailment, conntrack, duplicate, persistence};
+use crate::doctor::firewall::{self, End, INBOUND, OUTBOUND, Packet, Ruleset, Which};
+use crate::doctor::{Ailment, conntrack, duplicate, persistence, source};
 use weir_dataplane::real_server::object_id;
 
 /// What is wrong here; empty = nothing that can be seen from this machine.
@@ -40,22 +40,13 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Ailment>> {
     found.extend(misplaced(&desired, &actual));
     found.extend(unheard(&desired));
     found.extend(exposed(&desired, &actual));
-    let addresses = Netlink::open()?.addresses().await?;
-    found.extend(duplicate::unusable(
-        &desired.held_vips(),
-        &addresses,
-        |index| {
-            let mut interfaces = actual.interfaces.iter();
-            let interface = interfaces.find(|it| it.index == index)?;
-            Some(interface.name.clone())
-        },
-    ));
+    found.extend(addressed(&desired, &actual).await?);
     if !desired.entries.is_empty() {
         found.extend(forgotten(&memory, Path::new("/")));
         found.extend(conntrack::full());
-        if let Some(rules) = firewall::read() {
-            found.extend(dropped(&desired, &rules));
-        }
+        let firewall = firewall::read();
+        found.extend(firewall.unseen);
+        found.extend(dropped(&desired, &firewall.rules));
     }
     if desired.entries.is_empty() {
         found.push(
@@ -66,6 +57,19 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Ailment>> {
             .mend("weir real-server up --forward direct --vip VIP"),
         );
     }
+    Ok(found)
+}
+
+/// VIPs that are not usable here, or are used for what is not a client's.
+async fn addressed(desired: &Desired, actual: &Actual) -> Result<Vec<Ailment>> {
+    let netlink = Netlink::open()?;
+    let addresses = netlink.addresses().await?;
+    let vips = desired.held_vips();
+    let interface = |index: u32| actual.interfaces.iter().find(|it| it.index == index);
+    let name = |index| interface(index).map(|it| it.name.clone());
+    let loopback = |index| interface(index).is_some_and(|it| it.loopback);
+    let mut found = duplicate::unusable(&vips, &addresses, name);
+    found.extend(source::chosen(&vips, &addresses, loopback, &netlink).await?);
     Ok(found)
 }
 
@@ -192,25 +196,14 @@ fn dropped(desired: &Desired, rules: &Ruleset) -> Vec<Ailment> {
         if !held {
             (syn.destination, answer.source) = (None, None);
         }
-        let word = family_word(entry.vip);
-        let ports = |side: &str| port.map_or(String::new(), |port| format!(" tcp {side} {port}"));
-        let address = |side: &str| {
-            if held {
-                format!("{word} {side} {}", entry.vip)
-            } else {
-                format!(
-                    "meta nfproto {}",
-                    if word == "ip" { "ipv4" } else { "ipv6" }
-                )
-            }
-        };
+        let which = |end| Which::all(entry.vip.is_ipv4(), end, port).of(held.then_some(entry.vip));
         let why = "clients that the director sends here get no answer";
         if let Some(drop) = rules.drops(syn, INBOUND) {
             found.push(firewall::ailment(
                 &drop,
                 &format!("clients' packets for {entry}"),
                 why,
-                &format!("{}{}", address("daddr"), ports("dport")),
+                &which(End::Destination),
             ));
         } else {
             found.extend(conntrack::unknown(rules, syn));
@@ -220,7 +213,7 @@ fn dropped(desired: &Desired, rules: &Ruleset) -> Vec<Ailment> {
                 &drop,
                 &format!("answers of {entry}"),
                 why,
-                &format!("{}{}", address("saddr"), ports("sport")),
+                &which(End::Source),
             ));
         }
     }

@@ -31,11 +31,15 @@ fn serves(world: &World) -> bool {
 fn cut_off(world: &World, rules: &str, seen: &str) {
     std::fs::write(world.path("rules.nft"), format!("flush ruleset\n{rules}")).expect("written");
     let line = format!("nft -f {}", world.path("rules.nft").display());
-    does(world, "server0", &line);
-    assert!(!serves(world), "the rules cut clients off: {rules}");
-    mends(world, "server0", &DOCTOR, seen);
-    assert!(serves(world), "mended: {rules}");
+    cut_off_by(world, &line, seen);
     does(world, "server0", "nft flush ruleset");
+}
+
+fn cut_off_by(world: &World, line: &str, seen: &str) {
+    does(world, "server0", line);
+    assert!(!serves(world), "it cuts clients off: {line}");
+    mends(world, "server0", &DOCTOR, seen);
+    assert!(serves(world), "mended: {line}");
 }
 
 #[test]
@@ -85,6 +89,51 @@ fn firewalls_of_servers() {
     assert!(serves(&world));
     let (code, text) = asked(&world, "server0", &DOCTOR);
     assert_eq!(code, 0, "{text}");
+}
+
+/// The kernel's other firewall, whose rules nft does not show.
+#[test]
+fn rules_of_iptables_legacy() {
+    if !privileged() {
+        return;
+    }
+    let world = prepared();
+    cut_off_by(
+        &world,
+        "iptables-legacy -A INPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT && iptables-legacy -P INPUT DROP",
+        "the chain `filter INPUT` of iptables-legacy drops clients' packets for 10.71.0.10:80 direct, by its policy",
+    );
+    does(&world, "server0", "iptables-legacy -P INPUT ACCEPT");
+    cut_off_by(
+        &world,
+        "iptables-legacy -t mangle -N web && iptables-legacy -t mangle -A POSTROUTING -s 10.71.0.0/24 -g web && \
+         iptables-legacy -t mangle -A web -p tcp -m multiport --sports 80,443 -j DROP",
+        "the chain `mangle POSTROUTING` of iptables-legacy drops answers of 10.71.0.10:80 direct, by its rule",
+    );
+    // What lets these clients pass, or cannot be told, is no finding.
+    does(
+        &world,
+        "server0",
+        "iptables-legacy -A INPUT -s 203.0.113.0/24 -j DROP && iptables-legacy -A INPUT -m recent --rcheck -j DROP && \
+         ip6tables-legacy -P INPUT DROP",
+    );
+    assert!(serves(&world));
+    let (code, text) = asked(&world, "server0", &DOCTOR);
+    assert_eq!(code, 0, "{text}");
+    // Without the tool it is said what is not seen.
+    let output = local(&world, "server0", "env")
+        .args(["PATH=/nowhere", env!("CARGO_BIN_EXE_weir")])
+        .args(DOCTOR)
+        .output()
+        .expect("weir runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    for words in [
+        "tables of iptables-legacy are in use (",
+        "mangle",
+        "tables of ip6tables-legacy are in use (filter)",
+    ] {
+        assert!(text.contains(words), "{words} in {text}");
+    }
 }
 
 #[test]
@@ -143,4 +192,38 @@ fn an_ipv6_vip_that_may_not_be_used_yet() {
     world.ip("server0", "link set svip up");
     world.ip("server0", &format!("addr add {vip}/128 dev vips"));
     mends(&world, "server0", &DOCTOR, "on vips is tentative");
+}
+
+#[test]
+fn a_vip_that_the_server_speaks_with_itself() {
+    if !privileged() {
+        return;
+    }
+    let world = World::new(1);
+    let (v4, v6) = (Family::V4.vip(), Family::V6.vip());
+    let (v4_text, v6_text) = (v4.to_string(), v6.to_string());
+    world.prepare_servers(&["--forward", "direct", "--vip", &v4_text, "--vip", &v6_text]);
+    let source = "as their source";
+    assert_eq!(mend_of(&world, "server0", &DOCTOR, "not deprecated"), None);
+    assert_eq!(mend_of(&world, "server0", &DOCTOR, source), None);
+
+    // What a boot script without preferred_lft leaves.
+    world.ip(
+        "server0",
+        &format!("addr replace {v6}/128 dev lo preferred_lft forever"),
+    );
+    mends(&world, "server0", &DOCTOR, "not deprecated");
+
+    // The interface has addresses of its own, and a route does not ask for them.
+    world.ip(
+        "server0",
+        &format!("route add 198.51.100.0/24 dev eth0 src {v4}"),
+    );
+    let seen = format!("to 198.51.100.1 have the VIP {v4}");
+    assert_eq!(
+        mend_of(&world, "server0", &DOCTOR, &seen).as_deref(),
+        Some("")
+    );
+    world.ip("server0", "route del 198.51.100.0/24 dev eth0");
+    assert_eq!(mend_of(&world, "server0", &DOCTOR, source), None);
 }

@@ -1,20 +1,24 @@
-//! What the rules of nftables do to the packets that balancing lives by.
+//! What the rules of the firewalls do to the packets that balancing lives by.
 //!
 //! The rules are read, not tried: a packet of which only some things are known is led through them, and only where each of
-//! that kind is dropped there is a finding. Rules in the kernel's old iptables tables (`iptables-legacy`) are not seen.
+//! that kind is dropped there is a finding. The kernel has two sets of tables, nftables' and those of `iptables-legacy`; a packet
+//! meets the chains of both.
 
 mod compare;
+mod legacy;
 mod packet;
 mod ruleset;
 #[cfg(test)]
 mod tests;
+mod tool;
 mod walk;
 
-use std::net::IpAddr;
+use std::fs;
 use std::process::{Command, Stdio};
 
 pub(crate) use packet::{Packet, Tracking};
 pub(crate) use ruleset::Ruleset;
+pub(crate) use tool::{End, Tool, Which};
 pub(crate) use walk::Drop;
 
 use super::Ailment;
@@ -28,35 +32,96 @@ pub(crate) const OUTBOUND: &[&str] = &["output", "postrouting"];
 /// Hooks of a packet that it passes on.
 pub(crate) const PASSING: &[&str] = &["ingress", "prerouting", "forward", "postrouting"];
 
-/// The rules of the calling thread's network namespace; none = there is no nft, or it may not be asked.
-pub(crate) fn read() -> Option<Ruleset> {
-    let output = Command::new("nft")
-        .args(["-j", "list", "ruleset"])
+/// Programs that print tables of x_tables, by what lists those that are in use, and the one that where both are is the right one.
+const LEGACY: [(Tool, &str, [&str; 2]); 2] = [
+    (
+        Tool::Iptables,
+        "ip_tables_names",
+        ["iptables-legacy-save", "iptables-save"],
+    ),
+    (
+        Tool::Ip6tables,
+        "ip6_tables_names",
+        ["ip6tables-legacy-save", "ip6tables-save"],
+    ),
+];
+
+/// What can be seen of the firewalls of the calling thread's network namespace.
+#[derive(Debug, Default)]
+pub(crate) struct Firewall {
+    pub(crate) rules: Ruleset,
+    /// Tables that are in use, and that no program here shows.
+    pub(crate) unseen: Vec<Ailment>,
+}
+
+/// Reads the rules. Where there is no nft, or it may not be asked, those of nftables are not among them.
+pub(crate) fn read() -> Firewall {
+    let nft = printed("nft", &["-j", "list", "ruleset"]);
+    let mut firewall = Firewall {
+        rules: nft
+            .and_then(|text| Ruleset::parse(&text))
+            .unwrap_or_default(),
+        unseen: Vec::new(),
+    };
+    for (tool, list, programs) in LEGACY {
+        // Tables are made by their first use: without any nothing is asked, since asking might be that.
+        let names = fs::read_to_string(format!("/proc/thread-self/net/{list}"));
+        let names = names.unwrap_or_default();
+        let tables: Vec<&str> = names.split_whitespace().collect();
+        if tables.is_empty() {
+            continue;
+        }
+        let mut texts = programs.iter().filter_map(|program| printed(program, &[]));
+        match texts.find(|text| !is_nft(text)) {
+            Some(text) => firewall.rules.add_saved(tool, &text),
+            None => firewall.unseen.push(
+                Ailment::new(
+                    format!(
+                        "tables of {tool} are in use ({}), and no program here shows their rules",
+                        tables.join(", ")
+                    ),
+                    "a packet meets them beside nftables' chains; what they drop is not among these findings",
+                )
+                .mend("apt-get install -y iptables"),
+            ),
+        }
+    }
+    firewall
+}
+
+/// A program's output, where it is there and succeeds.
+fn printed(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program)
+        .args(arguments)
         .stdin(Stdio::null())
         .output()
         .ok()?;
-    if !output.status.success() {
-        return None;
-    }
-    Ruleset::parse(&String::from_utf8_lossy(&output.stdout))
+    let succeeded = output.status.success();
+    succeeded.then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// How rules call an address's family.
-pub(crate) const fn family_word(address: IpAddr) -> &'static str {
-    if address.is_ipv4() { "ip" } else { "ip6" }
+/// Printed by the iptables that writes nftables, which has nothing to say of the other tables.
+fn is_nft(saved: &str) -> bool {
+    let first = saved.lines().next().unwrap_or_default();
+    first.is_empty() || first.contains("nft") || first.contains("nf_tables")
 }
 
-/// The finding that packets are dropped, and a rule in front of it that lets them pass. `which` is what they are, `rule` how nft
-/// is told of them.
-pub(crate) fn ailment(drop: &Drop, which: &str, why: &str, rule: &str) -> Ailment {
-    let Drop { chain, rule: by } = drop;
-    let by = match by {
+/// The finding that packets are dropped, and a rule in front of it that lets them pass. `what` they are for an operator, `which`
+/// for the rule.
+pub(crate) fn ailment(drop: &Drop, what: &str, why: &str, which: &Which) -> Ailment {
+    let Drop {
+        tool,
+        table,
+        chain,
+        rule,
+    } = drop;
+    let by = match rule {
         Some(words) => format!("its rule `{words}`"),
         None => "its policy".to_owned(),
     };
     Ailment::new(
-        format!("the chain `{chain}` of nftables drops {which}, by {by}"),
+        format!("the chain `{table} {chain}` of {tool} drops {what}, by {by}"),
         why,
     )
-    .mend(format!("nft insert rule {chain} {rule} accept"))
+    .mend(tool.accept(table, chain, which))
 }

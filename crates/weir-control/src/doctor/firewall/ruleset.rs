@@ -1,11 +1,14 @@
-//! What `nft -j list ruleset` prints: chains, rules and sets. iptables, where it is the one that writes nftables, is in it too.
+//! What `nft -j list ruleset` prints: chains, rules and sets. iptables, where it is the one that writes nftables, is in it too;
+//! the tables of the other one are added by [`legacy`](super::legacy).
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-/// Family and table, in which names of chains and sets are unique, and the name.
-type Key = (String, String, String);
+use super::tool::Tool;
+
+/// Whose, of which family and table names of chains and sets are unique, and the name.
+type Key = (Tool, String, String, String);
 
 /// Where a base chain is entered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +21,7 @@ pub(super) struct Base {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chain {
+    pub(super) tool: Tool,
     pub(super) family: String,
     pub(super) table: String,
     pub(super) name: String,
@@ -62,8 +66,8 @@ impl Ruleset {
             priority: chain["prio"].as_i64().unwrap_or_default(),
             drops: chain["policy"] == "drop",
         });
-        self.by_name.insert(key(chain, "name"), self.chains.len());
-        self.chains.push(Chain {
+        self.push(Chain {
+            tool: Tool::Nft,
             family: text(chain, "family"),
             table: text(chain, "table"),
             name: text(chain, "name"),
@@ -74,9 +78,27 @@ impl Ruleset {
 
     fn add_rule(&mut self, rule: &Value) {
         let expressions = rule["expr"].as_array().cloned().unwrap_or_default();
-        let chain = self.by_name.get(&key(rule, "chain"));
+        self.push_expressions(&key(rule, "chain"), expressions);
+    }
+
+    pub(super) fn push(&mut self, chain: Chain) {
+        self.by_name
+            .insert(chain.key(&chain.name), self.chains.len());
+        self.chains.push(chain);
+    }
+
+    pub(super) fn has(&self, tool: Tool, table: &str, chain: &str) -> bool {
+        self.by_name.contains_key(&saved_key(tool, table, chain))
+    }
+
+    pub(super) fn push_rule(&mut self, tool: Tool, table: &str, chain: &str, rule: Vec<Value>) {
+        self.push_expressions(&saved_key(tool, table, chain), rule);
+    }
+
+    fn push_expressions(&mut self, chain: &Key, rule: Vec<Value>) {
+        let chain = self.by_name.get(chain);
         if let Some(chain) = chain.and_then(|at| self.chains.get_mut(*at)) {
-            chain.rules.push(expressions);
+            chain.rules.push(rule);
         }
     }
 
@@ -94,19 +116,39 @@ impl Ruleset {
 
     /// The chain that a rule of `from` jumps to.
     pub(super) fn chain(&self, from: &Chain, name: &str) -> Option<&Chain> {
-        let key = (from.family.clone(), from.table.clone(), name.to_owned());
-        self.chains.get(*self.by_name.get(&key)?)
+        self.chains.get(*self.by_name.get(&from.key(name))?)
     }
 
     /// The elements of a set or map that a rule of `from` names.
     pub(super) fn set(&self, from: &Chain, name: &str) -> Option<&[Value]> {
-        let key = (from.family.clone(), from.table.clone(), name.to_owned());
-        self.sets.get(&key).map(Vec::as_slice)
+        self.sets.get(&from.key(name)).map(Vec::as_slice)
     }
+}
+
+impl Chain {
+    /// Of something of the same table.
+    fn key(&self, name: &str) -> Key {
+        let (family, table) = (self.family.clone(), self.table.clone());
+        (self.tool, family, table, name.to_owned())
+    }
+
+    /// What its tool calls the table.
+    pub(super) fn table_name(&self) -> String {
+        match self.tool {
+            Tool::Nft => format!("{} {}", self.family, self.table),
+            Tool::Iptables | Tool::Ip6tables => self.table.clone(),
+        }
+    }
+}
+
+fn saved_key(tool: Tool, table: &str, name: &str) -> Key {
+    let family = if tool == Tool::Ip6tables { "ip6" } else { "ip" };
+    (tool, family.to_owned(), table.to_owned(), name.to_owned())
 }
 
 fn key(object: &Value, name: &str) -> Key {
     (
+        Tool::Nft,
         text(object, "family"),
         text(object, "table"),
         text(object, name),

@@ -52,7 +52,7 @@ fn syn() -> Packet {
 fn dropped(policy: &str, rules: &[String], packet: Packet) -> Option<String> {
     let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
     let drop = input(policy, &rules).drops(packet, INBOUND)?;
-    assert_eq!(drop.chain, "inet filter input");
+    assert_eq!((&*drop.table, &*drop.chain), ("inet filter", "input"));
     Some(drop.rule.unwrap_or_default())
 }
 

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::compare::{looked_up, matches};
 use super::packet::{Packet, Tracking};
 use super::ruleset::{Chain, Ruleset};
+use super::tool::Tool;
 
 /// Chains that jump to each other without end are none that the kernel takes.
 const DEEPEST: u8 = 16;
@@ -18,7 +19,10 @@ const CONNTRACK: i64 = -200;
 /// A certain end of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Drop {
-    /// The base chain, as nft is told of it: `inet filter input`.
+    pub(crate) tool: Tool,
+    /// As the tool is told of it: `inet filter`, `filter`.
+    pub(crate) table: String,
+    /// The base chain.
     pub(crate) chain: String,
     /// The words of the rule that does it; `None` = the chain's policy.
     pub(crate) rule: Option<String>,
@@ -52,7 +56,9 @@ impl Ruleset {
                     End::Through | End::Accepted | End::Unsure => continue,
                 };
                 return Some(Drop {
-                    chain: format!("{} {} {}", chain.family, chain.table, chain.name),
+                    tool: chain.tool,
+                    table: chain.table_name(),
+                    chain: chain.name.clone(),
                     rule,
                 });
             }
@@ -133,9 +139,8 @@ impl Ruleset {
             "mangle" if !it["key"]["meta"].is_object() && !it["key"]["ct"].is_object() => {
                 Step::End(End::Changed)
             }
-            "mangle" | "counter" | "log" | "comment" | "quota" | "dup" | "snat" | "masquerade" => {
-                Step::On
-            }
+            "mangle" | "counter" | "log" | "comment" | "quota" | "dup" | "snat" | "masquerade"
+            | "words" => Step::On,
             _ => Step::Maybe,
         }
     }
@@ -162,6 +167,9 @@ fn described(end: End, rule: &[Value]) -> End {
 }
 
 fn words_of(rule: &[Value]) -> String {
+    if let Some(own) = rule.last().and_then(|last| last["words"].as_str()) {
+        return own.to_owned();
+    }
     let mut words = Vec::new();
     for expression in rule {
         let Some((name, it)) = expression.as_object().and_then(|one| one.iter().next()) else {

@@ -1,0 +1,99 @@
+//! VIPs that a server's own packets may carry as their source: what it asks of others is then answered to the director.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use weir_netlink::{Address, Netlink, RouteKind};
+
+use super::Ailment;
+
+/// A host behind everybody's default route (RFC 5737, RFC 3849); nothing is sent to it.
+const ELSEWHERE: [&str; 2] = ["198.51.100.1", "2001:db8:ffff:ffff::1"];
+
+/// Routes whose destinations are asked about.
+const MOST: usize = 64;
+
+/// VIPs on `lo` that the kernel chooses as a source, or would sooner than it must.
+///
+/// # Errors
+/// The kernel refuses to tell of its routes.
+pub(crate) async fn chosen(
+    vips: &BTreeSet<IpAddr>,
+    addresses: &[Address],
+    loopback: impl Fn(u32) -> bool,
+    netlink: &Netlink,
+) -> Result<Vec<Ailment>, weir_netlink::Error> {
+    let held = |address: &&Address| vips.contains(&address.ip) && loopback(address.ifindex);
+    let mut found: Vec<Ailment> = addresses.iter().filter(held).filter_map(eager).collect();
+    let destinations = destinations(netlink).await?;
+    let lookups = netlink.route_get_each(&destinations).await?;
+    let mut said = BTreeSet::new();
+    for (destination, lookup) in destinations.iter().zip(lookups) {
+        let Some(vip) = lookup.prefsrc.filter(|source| vips.contains(source)) else {
+            continue;
+        };
+        if lookup.kind == RouteKind::Unicast && said.insert(vip) {
+            found.push(taken(vip, *destination));
+        }
+    }
+    Ok(found)
+}
+
+/// IPv6 takes any address that is not deprecated. IPv4 takes one of `lo` only where the interface has none, which is asked for.
+fn eager(address: &Address) -> Option<Ailment> {
+    let (vip, prefix) = (address.ip, address.prefix);
+    (vip.is_ipv6() && !address.quiet).then(|| {
+        Ailment::new(
+            format!("the VIP {vip} on lo is not deprecated"),
+            "this machine may choose it as the source of connections of its own, whose answers the director gets",
+        )
+        .mend(format!(
+            "ip -6 addr change {vip}/{prefix} dev lo preferred_lft 0"
+        ))
+    })
+}
+
+fn taken(vip: IpAddr, destination: IpAddr) -> Ailment {
+    Ailment::new(
+        format!("packets of this machine to {destination} have the VIP {vip} as their source"),
+        "their answers go to the director: the interface that they leave by has no address of its own to choose, or a route names \
+         the VIP as its source (src)",
+    )
+}
+
+/// One destination for each route.
+async fn destinations(netlink: &Netlink) -> Result<Vec<IpAddr>, weir_netlink::Error> {
+    let routes = netlink.routes().await?;
+    let leading = |it: &&weir_netlink::Route| {
+        it.kind == RouteKind::Unicast && !it.destination.is_multicast() && it.prefix > 0
+    };
+    let within = routes
+        .iter()
+        .filter(leading)
+        .map(|route| second(route.destination, route.prefix));
+    let elsewhere = ELSEWHERE.iter().filter_map(|text| text.parse().ok());
+    Ok(elsewhere.chain(within).take(MOST).collect())
+}
+
+/// An address of a prefix that is neither its network's nor, most often, the machine's.
+fn second(first: IpAddr, prefix: u8) -> IpAddr {
+    match first {
+        IpAddr::V4(v4) if prefix < 31 => IpAddr::V4((v4.to_bits() | 2).into()),
+        IpAddr::V6(v6) if prefix < 127 => IpAddr::V6((v6.to_bits() | 2).into()),
+        single => single,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_destination_within_each_prefix() {
+        let of = |text: &str, prefix| second(text.parse().unwrap(), prefix).to_string();
+        assert_eq!(of("10.0.0.0", 24), "10.0.0.2");
+        assert_eq!(of("10.0.0.7", 32), "10.0.0.7");
+        assert_eq!(of("2001:db8::", 64), "2001:db8::2");
+        assert_eq!(of("2001:db8::9", 128), "2001:db8::9");
+    }
+}
