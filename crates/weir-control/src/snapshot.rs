@@ -40,6 +40,9 @@ pub struct Drift {
     pub addresses: u64,
     /// Servers whose neighbour moved to another link address.
     pub neighbours: u64,
+    /// Devices, programs, routes and rules of the way of packets with a firewall mark.
+    #[serde(default)]
+    pub marks: u64,
     /// Settings, addresses and programs that `weir real-server` had set up on this machine.
     #[serde(default)]
     pub real_server: u64,

@@ -4,6 +4,7 @@
 //! rule, 0. So that rule is added once more behind the new one, and then its first copy is removed: at no moment is there
 //! none, and what is left is what was there (net/core/fib_rules.c, `fib_newrule`, `fib_delrule`).
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use netlink_packet_route::route::RouteProtocol;
@@ -89,6 +90,31 @@ impl Rule {
         attributes.push(RuleAttribute::Priority(self.priority()));
         attributes.push(RuleAttribute::Protocol(RouteProtocol::from(WEIR)));
         message(self.ipv6(), action, attributes)
+    }
+}
+
+impl Rule {
+    /// `None` for those of others.
+    fn from_message(message: &RuleMessage) -> Option<Self> {
+        let ipv6 = message.header.family == AddressFamily::Inet6;
+        let (mut ours, mut mark, mut name, mut table) = (false, None, None, 0);
+        for attribute in &message.attributes {
+            match attribute {
+                RuleAttribute::Protocol(protocol) => ours = u8::from(*protocol) == WEIR,
+                RuleAttribute::FwMark(number) => mark = Some(*number),
+                RuleAttribute::Iifname(device) => name = Some(device.clone()),
+                RuleAttribute::Table(number) => table = *number,
+                _ => {}
+            }
+        }
+        match (ours, mark, name) {
+            (true, Some(mark), _) => Some(Self::Mark { ipv6, mark, table }),
+            (true, None, Some(device)) if message.header.action == RuleAction::Goto => {
+                Some(Self::Skip { ipv6, device })
+            }
+            (true, None, Some(device)) => Some(Self::Resume { ipv6, device }),
+            _ => None,
+        }
     }
 }
 
@@ -208,6 +234,28 @@ impl Netlink {
         Ok(found)
     }
 
+    /// Those of some rules that are not there.
+    ///
+    /// # Errors
+    /// The kernel refuses the dump.
+    pub async fn missing_rules(&self, rules: &[Rule]) -> Result<Vec<Rule>> {
+        let mut there = BTreeSet::new();
+        for ipv6 in [false, true] {
+            if rules.iter().all(|rule| rule.ipv6() != ipv6) {
+                continue;
+            }
+            let asked = message(ipv6, RuleAction::Unspec, Vec::new());
+            let asked = RouteNetlinkMessage::GetRule(asked);
+            for answer in self.dump("list rules", asked).await? {
+                if let RouteNetlinkMessage::NewRule(found) = answer {
+                    there.extend(Rule::from_message(&found));
+                }
+            }
+        }
+        let missing = rules.iter().filter(|rule| !there.contains(rule));
+        Ok(missing.cloned().collect())
+    }
+
     /// Adds rules of which those of priority 0 come before the local table's.
     ///
     /// # Errors
@@ -271,6 +319,27 @@ impl Netlink {
 mod tests {
     use super::First::{Local, Other, Weir};
     use super::*;
+
+    #[test]
+    fn rules_are_known_again() {
+        let (ipv6, device) = (true, "weir1".to_owned());
+        let mark = Rule::Mark {
+            ipv6: false,
+            mark: 7,
+            table: 0x5765_0003,
+        };
+        let (skip, resume) = (
+            Rule::Skip {
+                ipv6,
+                device: device.clone(),
+            },
+            Rule::Resume { ipv6, device },
+        );
+        for rule in [mark, skip, resume] {
+            assert_eq!(Rule::from_message(&rule.message()), Some(rule));
+        }
+        assert_eq!(Rule::from_message(&local_message(false)), None);
+    }
 
     #[test]
     fn the_local_tables_rule_comes_behind() {

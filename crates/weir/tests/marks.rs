@@ -4,7 +4,10 @@
 mod world;
 
 use std::collections::BTreeSet;
-use world::{Family, World, bracketed, full_prefix, privileged, sh};
+use std::time::Duration;
+use world::{Family, World, bracketed, full_prefix, privileged, sh, wait_for};
+
+const PATIENCE: Duration = Duration::from_secs(15);
 
 const BIG_BYTES: usize = 1 << 20;
 const BOTH: [Family; 2] = [Family::V4, Family::V6];
@@ -316,4 +319,51 @@ fn without_a_server_marked_packets_may_go_on() {
         fetch(family.vip()).expect_err("the director's own address has no server");
     }
     assert!(world.packets("pass_bypass") >= 2, "{:#}", world.status());
+}
+
+/// What `networkctl reconfigure`, a script and an operator's slip do to rules, routes and devices.
+#[test]
+fn the_way_of_marked_packets_is_put_back() {
+    if !privileged() {
+        return;
+    }
+    let mut world = prepared();
+    let pid = world.start_director(&config("nat", "snat = true\n"));
+    serves(&world, Family::V4.vip());
+    let at_first = network(&world);
+    let exit = at_first
+        .split_whitespace()
+        .find(|word| word.starts_with("weir1@"))
+        .and_then(|word| word.split('@').next())
+        .expect("the pair's end")
+        .to_owned();
+    let mended = |count: u32, line: &str| {
+        let output = world.output("director", line);
+        assert!(output.status.success(), "{line}: {output:?}");
+        wait_for(line, PATIENCE, || world.status()["drift"]["marks"] == count);
+        for family in BOTH {
+            serves(&world, family.vip());
+            serves(&world, routed(family));
+        }
+        assert_eq!(
+            world.log().matches("the way of marked packets").count(),
+            count as usize,
+            "{line}: {}",
+            world.log()
+        );
+    };
+    mended(1, "ip rule del pref 0 fwmark 7");
+    assert_eq!(network(&world), at_first);
+    mended(2, "ip -6 rule flush protocol 87");
+    mended(3, "ip link set weir0 down");
+    mended(4, "ip link del weir0");
+    mended(5, &format!("ip link set {exit} down"));
+    world.kill_director(pid);
+    let output = world.output("director", "ip rule del pref 0 fwmark 7");
+    assert!(output.status.success(), "{output:?}");
+    world.start_director(&config("nat", "snat = true\n"));
+    wait_for("after a restart", PATIENCE, || {
+        world.status()["drift"]["marks"] == 1
+    });
+    serves(&world, Family::V4.vip());
 }

@@ -1,6 +1,6 @@
 //! What somebody else changed of what Weir put into the kernel: found by looking twice a second, mended, logged and counted.
 //!
-//! Programs that are gone from their interface or were replaced, elements of maps, addresses that Weir adds. Servers whose
+//! Programs that are gone from their interface or were replaced, elements of maps, addresses that Weir adds, the way of marked packets. Servers whose
 //! neighbour moved are told by the kernel and followed at once; they are counted here too.
 
 use std::net::IpAddr;
@@ -32,7 +32,8 @@ impl Engine {
     async fn mend_drift(&mut self) -> Result<()> {
         self.mend_programs().await?;
         self.mend_maps()?;
-        self.mend_addresses().await
+        self.mend_addresses().await?;
+        self.mend_marks().await
     }
 
     async fn mend_programs(&mut self) -> Result<()> {

@@ -9,7 +9,7 @@ use std::net::Ipv6Addr;
 
 use serde::{Deserialize, Serialize};
 use weir_abi::MARK_MAC;
-use weir_dataplane::{Direction, XdpChoice};
+use weir_dataplane::{Direction, Hook, XdpChoice};
 use weir_model::{Family, Mark};
 use weir_netlink::{Change, MacAddr, Netlink, Rule};
 use weir_sys::ethtool::{Features, TX_CHECKSUM};
@@ -78,6 +78,15 @@ impl MarkWay {
             device: device.clone(),
         };
         [resume, Rule::Skip { ipv6, device }]
+    }
+
+    /// All rules, in the order in which they are added.
+    fn all_rules(&self) -> Vec<Rule> {
+        let families: BTreeSet<bool> = self.rules.iter().map(|mark| mark.0).collect();
+        let beside = families.into_iter().flat_map(|ipv6| self.beside(ipv6));
+        beside
+            .chain(self.rules.iter().map(|mark| self.rule(*mark)))
+            .collect()
     }
 
     /// Takes the rules of some marks away; answers how many there were.
@@ -196,7 +205,67 @@ impl Engine {
         Ok(way)
     }
 
+    /// Puts back what somebody took of the way of marked packets: devices, programs, routes, rules.
+    pub(super) async fn mend_marks(&mut self) -> Result<()> {
+        let (Some(way), Some(pair)) = (self.memory.undo.marks.clone(), self.network.marks) else {
+            return Ok(());
+        };
+        let there = |index, name: &str| self.network.name_of(index) == Some(name);
+        if !(there(pair.entry, &way.entry) && there(pair.exit, &way.exit)) {
+            self.network.marks = None;
+            self.keep_marks().await?;
+            self.note_way("its devices were made anew");
+            return Ok(());
+        }
+        let works = self.pair_works(pair)?;
+        if !works {
+            self.mark_way().await?;
+        }
+        let netlink = self.network.netlink();
+        let mut routes = 0;
+        for ipv6 in [false, true] {
+            if way.rules.iter().any(|mark| mark.0 == ipv6) {
+                let added = netlink
+                    .add_default_route(ipv6, way.table, pair.entry)
+                    .await?;
+                routes += usize::from(added == Change::Made);
+            }
+        }
+        let missing = netlink.missing_rules(&way.all_rules()).await?;
+        if !missing.is_empty() {
+            netlink.add_rules(&missing).await?;
+        }
+        // Routes go with a device that goes down: that is one thing.
+        if !works {
+            self.note_way("its devices were put into operation again");
+        } else if routes + missing.len() > 0 {
+            self.note_way("its rules and routes were added again");
+        }
+        Ok(())
+    }
+
+    /// Both devices are up, and have their programs.
+    fn pair_works(&self, pair: Pair) -> Result<bool> {
+        let there = self.plane.attachments()?;
+        let has = |ifindex, hooks: &[Hook]| {
+            let mut at = there.iter().filter(|it| it.ifindex == ifindex);
+            at.any(|it| hooks.contains(&it.hook))
+        };
+        let attached = has(pair.entry, &[Hook::Egress, Hook::ClsactEgress])
+            && has(pair.exit, &[Hook::XdpNative])
+            && has(pair.exit, &[Hook::Ingress, Hook::ClsactIngress]);
+        Ok(attached && self.network.is_up(pair.entry) && self.network.is_up(pair.exit))
+    }
+
+    fn note_way(&mut self, cause: &str) {
+        self.drift.marks += 1;
+        tracing::warn!(cause, "the way of marked packets was mended");
+    }
+
     async fn make_pair(&mut self) -> Result<MarkWay> {
+        if let Some(former) = self.memory.undo.marks.take() {
+            former.remove(self.network.netlink()).await?;
+        }
         let netlink = self.network.netlink();
         let links = netlink.links().await?;
         let named = |name: &String| links.iter().find(|link| link.name == *name);

@@ -149,6 +149,7 @@ pub fn render(report: &Report, memory: Memory) -> String {
         ("element", drift.elements),
         ("address", drift.addresses),
         ("neighbour", drift.neighbours),
+        ("mark", drift.marks),
         ("real-server", drift.real_server),
     ] {
         text.sample("weir_drift_repaired_total", &[("what", what)], count);

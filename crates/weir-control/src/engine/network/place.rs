@@ -34,6 +34,11 @@ impl Network {
             .map(|link| link.name.as_str())
     }
 
+    /// Whether a device is set up.
+    pub(in crate::engine) fn is_up(&self, ifindex: u32) -> bool {
+        self.state.links.get(&ifindex).is_some_and(|link| link.up)
+    }
+
     /// The Ethernet address of a device.
     pub(in crate::engine) fn mac_of(&self, ifindex: u32) -> Option<MacAddr> {
         let mac = self.state.links.get(&ifindex)?.mac?;
