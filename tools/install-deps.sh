@@ -23,6 +23,8 @@ ip                               | iproute2       | makes namespaces, links and 
 ethtool                          | ethtool        | sets offloads of the test links
 ping                             | iputils-ping   | tests ICMP to a VIP
 nft                              | nftables       | peer: stateless direct routing and DNAT
+/lib/systemd/systemd-networkd    | systemd        | takes foreign addresses off, which weir doctor tells
+dbus-daemon                      | dbus-daemon    | asks networkd to in the tests
 iptables-legacy                  | iptables       | the firewall that weir doctor reads besides nftables
 nginx                            | nginx-light    | the real servers of all experiments
 haproxy                          | haproxy        | peer: the proxy

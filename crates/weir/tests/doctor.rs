@@ -4,6 +4,8 @@
 mod conntrack;
 #[path = "doctor/director.rs"]
 mod director;
+#[path = "doctor/manager.rs"]
+mod manager;
 #[path = "doctor/server.rs"]
 mod server;
 mod world;

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use weir_model::{Desired, Forward};
 use weir_netlink::{Link, NetState, Netlink, Sysctl, resolve};
 
+use super::manager::{self, Held};
 use super::{Ailment, claimant, duplicate, reach, stack};
 use crate::status::Report;
 
@@ -44,6 +45,7 @@ pub async fn director(
         &state.addresses,
         |index| state.links.get(&index).map(|link| link.name.clone()),
     ));
+    found.extend(manager::takers(&held(desired, &state)));
     found.extend(ways(&servers, &state));
     found.extend(nat(desired, &netlink, &state));
     found.extend(sizes(desired, &state));
@@ -58,6 +60,25 @@ pub async fn director(
 fn listeners(desired: &Desired) -> BTreeSet<IpAddr> {
     let listeners = desired.services.iter().flat_map(|service| &service.listen);
     listeners.map(|listener| listener.address).collect()
+}
+
+/// VIPs on devices that nobody puts back: Weir does with those that it adds.
+fn held(desired: &Desired, state: &NetState) -> Vec<Held> {
+    if desired.node.vip_interface.is_some() {
+        return Vec::new();
+    }
+    let vips = listeners(desired);
+    let addresses = state.addresses.iter().filter(|it| vips.contains(&it.ip));
+    let held = addresses.filter_map(|address| {
+        let link = state.links.get(&address.ifindex)?;
+        Some(Held {
+            vip: address.ip,
+            prefix: address.prefix,
+            ifindex: link.index,
+            device: link.name.clone(),
+        })
+    });
+    held.collect()
 }
 
 /// Servers that their checks call down.

@@ -6,6 +6,7 @@ pub(crate) mod conntrack;
 mod director;
 pub(crate) mod duplicate;
 pub(crate) mod firewall;
+pub(crate) mod manager;
 pub(crate) mod persistence;
 mod reach;
 pub(crate) mod source;

@@ -15,6 +15,7 @@ use super::plan::{self, Actual, Memory, Step};
 use super::state::{self, State};
 use super::{Options, Result, reconcile};
 use crate::doctor::firewall::{self, End, INBOUND, OUTBOUND, Packet, Ruleset, Which};
+use crate::doctor::manager::{self, Held};
 use crate::doctor::{Ailment, conntrack, duplicate, persistence, source};
 use weir_dataplane::real_server::object_id;
 
@@ -69,6 +70,19 @@ async fn addressed(desired: &Desired, actual: &Actual) -> Result<Vec<Ailment>> {
     let name = |index| interface(index).map(|it| it.name.clone());
     let loopback = |index| interface(index).is_some_and(|it| it.loopback);
     let mut found = duplicate::unusable(&vips, &addresses, name);
+    let held: Vec<Held> = addresses
+        .iter()
+        .filter(|address| vips.contains(&address.ip))
+        .filter_map(|address| {
+            Some(Held {
+                vip: address.ip,
+                prefix: address.prefix,
+                ifindex: address.ifindex,
+                device: name(address.ifindex)?,
+            })
+        })
+        .collect();
+    found.extend(manager::takers(&held));
     found.extend(source::chosen(&vips, &addresses, loopback, &netlink).await?);
     Ok(found)
 }
