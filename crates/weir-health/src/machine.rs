@@ -101,6 +101,7 @@ impl Machine {
         let other = match self.state {
             State::Down if self.against > 0 => timing.interval_rising,
             State::Down => timing.interval_down,
+            State::Up if self.against > 0 => timing.interval_falling,
             State::Up | State::Starting => None,
         };
         other.unwrap_or(timing.interval)
@@ -147,6 +148,7 @@ mod tests {
     fn machine(start: Start) -> Machine {
         let timing = Timing {
             interval: Duration::from_secs(2),
+            interval_falling: Some(Duration::from_millis(500)),
             interval_down: Some(Duration::from_secs(10)),
             interval_rising: Some(Duration::from_secs(1)),
             ..Timing::default()
@@ -200,7 +202,9 @@ mod tests {
     fn the_pause_follows_the_state() {
         let mut machine = machine(Start::Up);
         assert_eq!(machine.pause(), Duration::from_secs(2));
-        results(&mut machine, "---");
+        results(&mut machine, "--");
+        assert_eq!(machine.pause(), Duration::from_millis(500));
+        results(&mut machine, "-");
         assert_eq!(machine.pause(), Duration::from_secs(10));
         results(&mut machine, "+");
         assert_eq!(machine.pause(), Duration::from_secs(1));

@@ -64,6 +64,14 @@ pub(crate) static CHECK: Section = Section {
         )
         .known_as(&["delay_loop", "inter", "checkinterval"]),
         Key::new(
+            "interval_falling",
+            INTERVAL,
+            Absent("`interval`"),
+            "The same for a server that is up and failed its last probe: a small one finds out soon.",
+            "interval_falling = \"500ms\"",
+        )
+        .known_as(&["delay_before_retry"]),
+        Key::new(
             "interval_down",
             INTERVAL,
             Absent("`interval`"),
@@ -78,7 +86,7 @@ pub(crate) static CHECK: Section = Section {
             "The same for a server that is down and passed its last probe.",
             "interval_rising = \"500ms\"",
         )
-        .known_as(&["fastinter", "delay_before_retry"]),
+        .known_as(&["fastinter"]),
         Key::new(
             "timeout",
             TIMEOUT,

@@ -152,6 +152,7 @@ fn timing(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Timing {
     let default = Timing::default();
     Timing {
         interval: view.duration(sink, "interval").unwrap_or(default.interval),
+        interval_falling: view.duration(sink, "interval_falling"),
         interval_down: view.duration(sink, "interval_down"),
         interval_rising: view.duration(sink, "interval_rising"),
         timeout: view.duration(sink, "timeout").unwrap_or(default.timeout),

@@ -276,6 +276,7 @@ impl Checks {
             probe.time("interval_down", down, place, notes);
         }
         if let Some((rising, place)) = options.rising {
+            probe.time("interval_falling", rising, place, notes);
             probe.time("interval_rising", rising, place, notes);
         }
         let (timeout, place) = self.timeout.unwrap_or((interval, place));

@@ -138,6 +138,7 @@ impl<'a> Checker<'a> {
         probe.count("rise", 1, from, notes);
         let (retry, place) = settings.retry.unwrap_or((retries, from));
         probe.count("fall", retry.saturating_add(1), place, notes);
+        self.pause_before_retry(&mut probe, retry, notes);
         let (inhibit, place) = settings.inhibit.unwrap_or((false, from));
         let on_failure = if inhibit { "quiesce" } else { "remove" };
         probe.push(Entry::new("on_failure", on_failure, place));
@@ -161,6 +162,28 @@ impl<'a> Checker<'a> {
             probe.push(Entry::new("interface", interface.as_str(), *place));
         }
         probe
+    }
+
+    /// How soon a failure is followed up; the first one decides where there are no retries.
+    fn pause_before_retry(&self, probe: &mut Probe, retries: u64, notes: &mut Notes) {
+        let usual = match self.node.keyword() {
+            "HTTP_GET" | "SSL_GET" => Some((3000, self.node.place)),
+            // At the pace of all probes.
+            "DNS_CHECK" | "MISC_CHECK" => None,
+            _ => Some((1000, self.node.place)),
+        };
+        match (self.settings.delay_before_retry.or(usual), retries) {
+            (Some((pause, place)), 1..) => probe.time("interval_falling", pause, place, notes),
+            (_, 1..) => {}
+            (_, 0) => {
+                if let Some((_, place)) = self.settings.delay_before_retry {
+                    notes.say(
+                        place,
+                        "not carried over: without `retry` the first failure decides",
+                    );
+                }
+            }
+        }
     }
 
     /// Says what a checker of this kind cannot have.

@@ -10,6 +10,7 @@ pub(super) struct Settings {
     pub(super) delay_loop: Of<u64>,
     pub(super) connect_timeout: Of<u64>,
     pub(super) retry: Of<u64>,
+    pub(super) delay_before_retry: Of<u64>,
     pub(super) alpha: Of<bool>,
     pub(super) inhibit: Of<bool>,
     pub(super) virtualhost: Of<String>,
@@ -46,10 +47,10 @@ impl Settings {
                 replace(&mut self.virtualhost, field::word(notes, node, "a name"));
             }
             "delay_before_retry" => {
-                if field::timer(notes, node, true).is_some() {
-                    let why = "not carried over: a failing server is probed at `interval` until `fall` decides";
-                    notes.say(node.place, why);
-                }
+                replace(
+                    &mut self.delay_before_retry,
+                    field::timer(notes, node, true),
+                );
             }
             "warmup" => {
                 if field::timer(notes, node, true).is_some() {
@@ -69,6 +70,7 @@ impl Settings {
             delay_loop: self.delay_loop.or(outer.delay_loop),
             connect_timeout: self.connect_timeout.or(outer.connect_timeout),
             retry: self.retry.or(outer.retry),
+            delay_before_retry: self.delay_before_retry.or(outer.delay_before_retry),
             alpha: self.alpha.or(outer.alpha),
             inhibit: self.inhibit.or(outer.inhibit),
             virtualhost: self.virtualhost.or_else(|| outer.virtualhost.clone()),
@@ -81,6 +83,7 @@ impl Settings {
             self.delay_loop.map(|(_, place)| place),
             self.connect_timeout.map(|(_, place)| place),
             self.retry.map(|(_, place)| place),
+            self.delay_before_retry.map(|(_, place)| place),
             self.alpha.map(|(_, place)| place),
             self.inhibit.map(|(_, place)| place),
             self.virtualhost.as_ref().map(|(_, place)| *place),

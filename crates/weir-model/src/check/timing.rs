@@ -7,6 +7,8 @@ use std::time::Duration;
 pub struct Timing {
     /// Between probes of a server that is up.
     pub interval: Duration,
+    /// Between probes of a server that is up and failed its last probe; `None` = `interval`.
+    pub interval_falling: Option<Duration>,
     /// Between probes of a server that is down; `None` = `interval`.
     pub interval_down: Option<Duration>,
     /// Between probes of a server that is down and passed its last probe; `None` = `interval`.
@@ -33,6 +35,7 @@ impl Default for Timing {
     fn default() -> Self {
         Self {
             interval: Duration::from_secs(2),
+            interval_falling: None,
             interval_down: None,
             interval_rising: None,
             timeout: Duration::from_secs(1),
