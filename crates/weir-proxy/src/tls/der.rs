@@ -158,7 +158,40 @@ const fn days(year: i64, month: i64, day: i64) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
     use super::*;
+
+    /// Tags and lengths that stand somewhere in certificates, and any others.
+    fn der_like() -> impl Strategy<Value = Vec<u8>> {
+        let known = b"\x30\x02\x06\x17\x18\x31\xa0\xa3\x82\x00\x01\x05\x7f\x81\x84\xff";
+        vec(prop_oneof![select(known.to_vec()), any::<u8>()], 0..120)
+    }
+
+    /// An element around a content.
+    fn element(tag: u8, content: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(content.len()).expect("short");
+        [&[tag, 0x82], &length.to_be_bytes()[..], content].concat()
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_a_file_holds_panics(input in der_like(), times in vec(any::<u8>(), 0..20)) {
+            let _ = facts(&input);
+            let body = element(SEQUENCE, &element(SEQUENCE, &input));
+            let _ = facts(&body);
+            let _ = time((UTC_TIME, &times));
+            let _ = time((GENERALIZED_TIME, &times));
+        }
+
+        #[test]
+        fn a_date_is_a_number_of_seconds(text in "[0-9]{12}Z|[0-9]{14}Z") {
+            let _ = time((UTC_TIME, text.as_bytes()));
+            let _ = time((GENERALIZED_TIME, text.as_bytes()));
+        }
+    }
 
     #[test]
     fn times_are_seconds() {

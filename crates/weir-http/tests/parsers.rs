@@ -1,0 +1,151 @@
+//! Every reader of octets that others send, over garbage and over what a knife left of something good: none panics, none says of a
+//! part what it would not say of the whole, and what is written is read as it was meant.
+
+use std::net::{IpAddr, SocketAddr};
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use weir_http::head::{HeadLimits, request};
+use weir_http::preamble::{self, Preamble};
+use weir_http::{cookie, encoding};
+use weir_model::{Coding, ProxyHeader};
+
+/// A client's head with one field, read; the field's name and value as they are.
+fn head_with(name: &[u8], value: &[u8]) -> Vec<u8> {
+    [
+        b"GET /a HTTP/1.1\r\nHost: h\r\n" as &[u8],
+        name,
+        b": ",
+        value,
+        b"\r\n\r\n",
+    ]
+    .concat()
+}
+
+fn address() -> impl Strategy<Value = IpAddr> {
+    prop_oneof![
+        any::<[u8; 4]>().prop_map(IpAddr::from),
+        any::<[u8; 16]>().prop_map(IpAddr::from)
+    ]
+}
+
+/// Octets that preambles are made of, and any others.
+fn preamble_like() -> impl Strategy<Value = Vec<u8>> {
+    let signature = b"\r\n\r\n\0\r\nQUIT\n";
+    let front = select(vec![
+        b"".to_vec(),
+        b"PROXY ".to_vec(),
+        b"PROXY TCP4 1.2.3.4 ".to_vec(),
+        b"PROXY TCP6 ::1 ::1 1 ".to_vec(),
+        b"PROXY UNKNOWN".to_vec(),
+        signature.to_vec(),
+        [&signature[..], b"\x21\x11\x00\x0c"].concat(),
+        [&signature[..], b"\x21\x21\xff\xff"].concat(),
+        [&signature[..], b"\x20\x00\x00\x00"].concat(),
+    ]);
+    (front, vec(any::<u8>(), 0..80)).prop_map(|(mut front, rest)| {
+        front.extend(rest);
+        front
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_preamble_is_read_as_a_whole_or_not_at_all(input in preamble_like()) {
+        let whole = preamble::read(&input);
+        if let Ok(Some(found)) = &whole {
+            prop_assert!(found.len() <= input.len());
+            // What stands behind it changes nothing.
+            prop_assert_eq!(preamble::read(&input[..found.len()]), whole.clone());
+        }
+        for end in 0..input.len() {
+            match preamble::read(&input[..end]) {
+                Ok(Some(early)) => prop_assert_eq!(Ok(Some(early)), whole.clone()),
+                Err(refusal) => prop_assert_eq!(Err(refusal), whole.clone()),
+                Ok(None) => {}
+            }
+        }
+    }
+
+    #[test]
+    fn a_preamble_says_what_was_written(
+        source in (address(), any::<u16>()),
+        port in any::<u16>(),
+        version in select(vec![ProxyHeader::V1, ProxyHeader::V2]),
+        rest in vec(any::<u8>(), 0..20),
+    ) {
+        let source = SocketAddr::from(source);
+        // Both ends of a connection are of one family.
+        let destination = SocketAddr::new(source.ip(), port);
+        let mut written = Vec::new();
+        preamble::write(version, source, destination, &mut written);
+        let len = written.len();
+        written.extend(rest);
+        prop_assert_eq!(
+            preamble::read(&written),
+            Ok(Some(Preamble::Client { len, source, destination }))
+        );
+    }
+
+    #[test]
+    fn a_cookie_is_found_where_it_is_and_taken_out_alone(
+        value in vec(select(b"ab=; \t\"~,".to_vec()), 0..40),
+        name in vec(select(b"ab".to_vec()), 1..3),
+    ) {
+        let Some(place) = cookie::find(&value, &name) else { return Ok(()) };
+        prop_assert!(place.end <= value.len());
+        prop_assert_eq!(value[place.start - 1], b'=');
+        prop_assert!(!value[place.clone()].contains(&b';'));
+        let pairs = |text: &[u8]| {
+            let all = text.split(|octet| *octet == b';').map(<[u8]>::trim_ascii);
+            all.filter(|pair| !pair.is_empty()).map(<[u8]>::to_vec).collect::<Vec<_>>()
+        };
+        let at = value[..place.start].iter().filter(|octet| **octet == b';').count();
+        let mut others: Vec<Vec<u8>> = value.split(|octet| *octet == b';').map(<[u8]>::to_vec).collect();
+        others.remove(at);
+        let others = pairs(&others.join(&b';'));
+        prop_assert_eq!(pairs(&cookie::without(&value, &place)), others);
+    }
+
+    #[test]
+    fn a_parameter_is_one_of_the_query(
+        query in vec(select(b"ab=&%+".to_vec()), 0..40),
+        name in vec(select(b"ab".to_vec()), 1..3),
+    ) {
+        let found = cookie::parameter(&query, &name);
+        let mut pairs = query.split(|octet| *octet == b'&');
+        let begins = |pair: &&[u8]| *pair == name || pair.starts_with(&[&name[..], b"="].concat());
+        prop_assert_eq!(found.is_some(), pairs.any(|pair| begins(&pair)));
+    }
+
+    /// No coding but one that the client named, or left to us.
+    #[test]
+    fn a_coding_is_one_that_was_asked_for(
+        members in vec(
+            (select(vec!["gzip", "br", "zstd", "x-gzip", "identity", "*", "GZIP", "deflate", ""]), select(vec!["", ";q=0", ";q=0.000", ";q=1", ";q=0.5", ";q=x", ";Q=0.001", "; q=1.0", ";;"])),
+            0..6,
+        ),
+    ) {
+        let value: Vec<String> = members.iter().map(|(name, quality)| format!("{name}{quality}")).collect();
+        let head = head_with(b"Accept-Encoding", value.join(",").as_bytes());
+        let mut fields = Vec::new();
+        let read = request(&head, &HeadLimits::default(), &mut fields);
+        prop_assert!(matches!(read, Ok(Some(_))));
+        if let Some(coding) = encoding::negotiate(&head, &fields, &Coding::ALL) {
+            let named = members.iter().any(|(name, _)| {
+                *name == "*" || name.trim_start_matches("x-").eq_ignore_ascii_case(coding.as_str())
+            });
+            prop_assert!(named, "{coding:?} for {value:?}");
+        }
+    }
+
+    #[test]
+    fn any_words_of_a_client_may_stand_in_what_is_negotiated(value in vec(32u8..127, 0..60)) {
+        let head = head_with(b"Accept-Encoding", &value);
+        let mut fields = Vec::new();
+        if let Ok(Some(_)) = request(&head, &HeadLimits::default(), &mut fields) {
+            let _ = encoding::negotiate(&head, &fields, &Coding::ALL);
+        }
+    }
+}
