@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::{
-    AccessLog, Compression, ErrorPage, Forwarded, HashKey, Route, Scheduler, SchedulerKind,
-    ServiceTls, Source,
+    AccessLog, Compression, ErrorPage, Forwarded, HashKey, RetryOn, Route, Scheduler,
+    SchedulerKind, ServiceTls, Source,
 };
 
 /// What a proxy service understands of what it carries.
@@ -43,8 +43,10 @@ pub struct ProxyTimeouts {
     pub client: Duration,
     /// For a server to accept a connection.
     pub connect: Duration,
-    /// For a server's response to begin, or to go on.
+    /// For a server's response to go on, and to begin where `response` says nothing else.
     pub server: Duration,
+    /// For a server's response to begin; `None` = as `server` says.
+    pub response: Option<Duration>,
     /// For either side of a TCP service or of another protocol that a client upgraded to.
     pub tunnel: Duration,
     /// From the end of a request's head to the end of its response; `None` = as long as it takes.
@@ -65,6 +67,7 @@ impl Default for ProxyTimeouts {
             client: Duration::from_secs(60),
             connect: Duration::from_secs(5),
             server: Duration::from_secs(60),
+            response: None,
             tunnel: Duration::from_secs(3600),
             total: None,
         }
@@ -84,6 +87,10 @@ pub struct ProxyLimits {
     pub retries: u32,
     /// Connections that wait for their next request, for each server and worker.
     pub idle_servers: u32,
+    /// Requests that one connection to a server serves; 0 = any number.
+    pub server_requests: u32,
+    /// Streams of one HTTP/2 client at once.
+    pub streams: u32,
     /// Octets of a request's body; 0 = any number.
     pub body: u32,
     /// Requests a second of one client; 0 = any number.
@@ -107,6 +114,10 @@ impl ProxyLimits {
     pub const RETRIES: (u32, u32) = (0, 16);
     /// Smallest and largest `idle_servers`; 0 = a connection for each request.
     pub const IDLE_SERVERS: (u32, u32) = (0, 100_000);
+    /// Smallest and largest `server_requests`.
+    pub const SERVER_REQUESTS: (u32, u32) = (0, 1_000_000_000);
+    /// Smallest and largest `streams`.
+    pub const STREAMS: (u32, u32) = (1, 1_000);
     /// Smallest and largest `rate` and `burst`.
     pub const RATE: (u32, u32) = (0, 60_000);
     /// Smallest and largest `retry_budget`.
@@ -121,6 +132,8 @@ impl Default for ProxyLimits {
             connections: 100_000,
             retries: 3,
             idle_servers: 128,
+            server_requests: 0,
+            streams: 128,
             body: 0,
             rate: 0,
             burst: 0,
@@ -185,6 +198,8 @@ pub struct Proxy {
     pub timeouts: ProxyTimeouts,
     /// How much it takes.
     pub limits: ProxyLimits,
+    /// What makes it send a request to another server.
+    pub retry_on: RetryOn,
     /// By what `rate` and `concurrent` tell clients apart.
     pub limit_key: HashKey,
     /// How servers are told of the client.
@@ -237,6 +252,7 @@ impl Proxy {
             http2: true,
             timeouts: ProxyTimeouts::default(),
             limits: ProxyLimits::default(),
+            retry_on: RetryOn::default(),
             limit_key: HashKey::default(),
             forwarded: Forwarded::default(),
             connect: false,

@@ -44,7 +44,7 @@ impl Tried {
         }
     }
 
-    const fn has(self, place: usize) -> bool {
+    pub(crate) const fn has(self, place: usize) -> bool {
         place < u64::BITS as usize && self.0 & (1 << place) != 0
     }
 

@@ -81,8 +81,8 @@ pub(crate) struct Upstream {
     pub(crate) input: Vec<u8>,
     /// It was told for whom it is, and is for nobody else.
     pub(crate) introduced: bool,
-    /// It had an exchange before.
-    pub(crate) reused: bool,
+    /// Exchanges that it had before.
+    pub(crate) served: u32,
     pub(crate) deadline: Deadline,
 }
 
@@ -261,7 +261,7 @@ impl Context {
             ready: Ready::default(),
             input: Vec::new(),
             introduced: false,
-            reused: false,
+            served: 0,
             deadline: Deadline::default(),
         });
         let watched = match self.upstreams.get(key) {
@@ -285,16 +285,16 @@ impl Context {
         port: u16,
         session: Key,
         tls: Option<&tls::Back>,
-        timeouts: &Millis,
+        service: &Service,
     ) -> rustix::io::Result<Key> {
         let takes = |key: &Key| {
             let back = self.backs.get(*key).and_then(Option::as_deref);
-            back.is_some_and(|back| back.takes(target, port))
+            back.is_some_and(|back| back.takes(target, port, service.server_requests))
         };
         let known = self.backs.keys().into_iter().find(takes);
         let link = match known {
             Some(link) => link,
-            None => self.open_back(target, port, tls, timeouts)?,
+            None => self.open_back(target, port, tls, &service.timeouts)?,
         };
         let Some(Some(back)) = self.backs.get_mut(link) else {
             return Err(Errno::NOTCONN);
@@ -313,7 +313,7 @@ impl Context {
                 ..Ready::default()
             },
             input: Vec::new(),
-            reused: known.is_some(),
+            served: u32::from(known.is_some()),
             introduced: true,
             deadline: Deadline::default(),
         });
@@ -370,7 +370,7 @@ impl Context {
                 continue;
             }
             upstream.session = session;
-            upstream.reused = true;
+            upstream.served = upstream.served.saturating_add(1);
             return Some(key);
         }
     }

@@ -13,11 +13,11 @@ use std::sync::mpsc::Sender;
 use rustls::ServerConfig;
 use weir_http::HeadLimits;
 use weir_model::{
-    Compression, Forwarded, HashKey, Network, ProxyHeader, ProxyProtocol, ProxyTimeouts, Route,
-    Scheduler, ServerTls, Sticky,
+    Compression, Forwarded, HashKey, Network, ProxyHeader, ProxyProtocol, ProxyTimeouts, RetryOn,
+    Route, Scheduler, ServerTls, Sticky,
 };
 
-use crate::balance::Dice;
+use crate::balance::{Dice, Tried};
 use crate::handover::{Handed, Inbox};
 use crate::limit::{Concurrent, Rate};
 use crate::log::Log;
@@ -252,6 +252,12 @@ impl Targets {
         &self.list[..self.tiers[0]]
     }
 
+    /// Whether one that was not tried is usable.
+    pub(crate) fn has_others(&self, tried: Tried) -> bool {
+        let mut others = (0..self.list.len()).filter(|at| !tried.has(*at));
+        others.any(|at| self.list[at].load.is_usable())
+    }
+
     /// Whether one of them would be chosen but for its limit.
     pub(crate) fn is_busy(&self) -> bool {
         let weighs = |target: &Arc<Target>| target.load.weight.load(Ordering::Relaxed) > 0;
@@ -304,6 +310,13 @@ pub(crate) struct Service {
     pub(crate) retries: u32,
     pub(crate) connections: u32,
     pub(crate) idle_servers: usize,
+    /// Requests of one connection to a server; 0 = any number.
+    pub(crate) server_requests: u32,
+    /// Streams of one HTTP/2 client at once.
+    pub(crate) streams: u32,
+    /// What makes a request go to another server, and whether responses must be looked at for it.
+    pub(crate) retry: RetryOn,
+    pub(crate) retry_reads: bool,
     /// Requests that may be sent a second time, in percent of all.
     pub(crate) retry_percent: u32,
     pub(crate) forwarded: Forwarded,
@@ -350,6 +363,8 @@ pub(crate) struct Millis {
     pub(crate) client: u64,
     pub(crate) connect: u64,
     pub(crate) server: u64,
+    /// For a response to begin.
+    pub(crate) response: u64,
     pub(crate) tunnel: u64,
     /// 0 = none.
     pub(crate) total: u64,
@@ -364,6 +379,7 @@ impl From<&ProxyTimeouts> for Millis {
             client: ms(timeouts.client),
             connect: ms(timeouts.connect),
             server: ms(timeouts.server),
+            response: ms(timeouts.response.unwrap_or(timeouts.server)),
             tunnel: ms(timeouts.tunnel),
             total: timeouts.total.map_or(0, ms),
         }

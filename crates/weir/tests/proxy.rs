@@ -27,6 +27,8 @@ mod manners;
 mod members;
 #[path = "proxy/origin.rs"]
 mod origin;
+#[path = "proxy/retry.rs"]
+mod retry;
 #[path = "proxy/rules.rs"]
 mod rules;
 #[path = "proxy/scenario.rs"]
@@ -39,6 +41,8 @@ mod smuggling;
 mod tls;
 #[path = "proxy/upgrade.rs"]
 mod upgrade;
+#[path = "proxy/waits.rs"]
+mod waits;
 #[path = "proxy/websocket.rs"]
 mod websocket;
 

@@ -1,6 +1,6 @@
 //! Sections that only `forward = "proxy"` reads: timeouts, limits, routes.
 
-use weir_model::StickyMode;
+use weir_model::{RetryCondition, StickyMode};
 
 use super::*;
 
@@ -53,6 +53,14 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
             "server = \"5m\"",
         )
         .known_as(&["proxy_read_timeout"]),
+        Key::new(
+            "response",
+            WAIT,
+            Absent("what `server` says"),
+            "For a response to begin, from the moment that the server was asked: its first octet. What does not is answered 504.",
+            "response = \"10s\"",
+        )
+        .known_as(&["first_byte", "time_to_first_byte"]),
         Key::new(
             "tunnel",
             WAIT,
@@ -131,6 +139,23 @@ pub(crate) static PROXY_LIMITS: Section = Section {
         )
         .known_as(&["keepalive", "pool_max_conn"]),
         Key::new(
+            "server_requests",
+            integer(ProxyLimits::SERVER_REQUESTS),
+            Default("0"),
+            "Requests that one connection to a server serves; then it is closed. 0 = any number.",
+            "server_requests = 1000",
+        )
+        .known_as(&["keepalive_requests", "max_reuse"]),
+        Key::new(
+            "streams",
+            integer(ProxyLimits::STREAMS),
+            Default("128"),
+            "Requests that one connection of an HTTP/2 client may have under way; it may take back twice as many, of which 20 \
+             in a second are forgiven.",
+            "streams = 64",
+        )
+        .known_as(&["http2_max_concurrent_streams", "max_concurrent_streams"]),
+        Key::new(
             "body",
             integer((0, u32::MAX)),
             Default("0"),
@@ -172,6 +197,20 @@ pub(crate) static PROXY_LIMITS: Section = Section {
         ),
     ],
 };
+
+pub(super) fn retry_conditions() -> Choices {
+    Choices {
+        now: RetryCondition::ALL.iter().map(|one| one.as_str()).collect(),
+        known_as: &[
+            ("conn-failure", "connect"),
+            ("empty-response", "empty"),
+            ("response-timeout", "timeout"),
+            ("junk-response", "malformed"),
+            ("invalid_header", "malformed"),
+        ],
+        ..Choices::default()
+    }
+}
 
 fn sticky_modes() -> Choices {
     Choices {

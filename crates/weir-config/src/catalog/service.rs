@@ -1,5 +1,6 @@
 //! Services, and what they say by tables of their own.
 
+use super::proxy::retry_conditions;
 use super::*;
 
 /// `[service.NAME]`.
@@ -90,6 +91,20 @@ pub(crate) static SERVICE: Section = Section {
             "How much a `proxy` service takes.",
             "limits = { connections = 20000 }",
         ),
+        Key::new(
+            "retry_on",
+            Kind::List(&Kind::Either(
+                &Kind::OneOf(retry_conditions),
+                &Kind::Either(&Kind::StatusCodes, &Kind::Integer { min: 400, max: 599 }),
+            )),
+            Default("[\"connect\", \"empty\"]"),
+            "What makes a `proxy` service ask another server, `limits.retries` times at most: `connect` (it could not be reached), \
+             `empty` (it ended before it said anything), `timeout` (its response did not begin in time), `malformed` (what it said \
+             is no response), or statuses from 400 to 599. But for `connect` this is for requests that may be repeated, within \
+             `limits.retry_budget`. When no other server is left the client gets the response as it is.",
+            "retry_on = [\"connect\", \"empty\", \"timeout\", \"502-504\"]",
+        )
+        .known_as(&["retry-on", "proxy_next_upstream"]),
         Key::new(
             "forwarded",
             Kind::Either(&Kind::Flag, &Kind::OneOf(forwardeds)),

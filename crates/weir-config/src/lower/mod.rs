@@ -11,6 +11,7 @@ mod ipvs;
 mod node;
 mod pool;
 mod proxy;
+mod retry;
 mod route;
 mod scheduler;
 mod service;

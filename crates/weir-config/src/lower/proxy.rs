@@ -7,7 +7,7 @@ use weir_model::{
     HashKey, Network, Ports, Protocol, Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts,
 };
 
-use super::{access_log, answer, listen, refuse, tls};
+use super::{access_log, answer, listen, refuse, retry, tls};
 use crate::address;
 use crate::catalog;
 use crate::code::Code;
@@ -26,12 +26,13 @@ const LAYER_4: [&str; 6] = [
     "persistence",
 ];
 /// Keys of a service that only a proxy can have.
-const PROXY: [&str; 12] = [
+const PROXY: [&str; 13] = [
     "tls",
     "http2",
     "protocol",
     "timeouts",
     "limits",
+    "retry_on",
     "forwarded",
     "connect",
     "error_pages",
@@ -111,6 +112,7 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
         proxy.limits = limits(sink, &view);
         proxy.limit_key = limit_key(sink, &view);
     }
+    proxy.retry_on = retry::retry_on(sink, &view);
     proxy.tls = tls::service(sink, &view);
     proxy.http2 = view.flag(sink, "http2").unwrap_or(true);
     proxy.forwarded = answer::forwarded(sink, &view);
@@ -153,6 +155,7 @@ fn timeouts(sink: &mut Sink<'_>, view: &View<'_, '_>) -> ProxyTimeouts {
         connect: view.duration(sink, "connect").unwrap_or(default.connect),
         server: view.duration(sink, "server").unwrap_or(default.server),
         tunnel: view.duration(sink, "tunnel").unwrap_or(default.tunnel),
+        response: view.duration(sink, "response"),
         total: view.duration(sink, "total"),
     }
 }
@@ -169,6 +172,10 @@ fn limits(sink: &mut Sink<'_>, view: &View<'_, '_>) -> ProxyLimits {
         idle_servers: view
             .integer(sink, "idle_servers")
             .unwrap_or(default.idle_servers),
+        server_requests: view
+            .integer(sink, "server_requests")
+            .unwrap_or(default.server_requests),
+        streams: view.integer(sink, "streams").unwrap_or(default.streams),
         body: view.integer(sink, "body").unwrap_or(default.body),
         rate: view.integer(sink, "rate").unwrap_or(default.rate),
         burst: view.integer(sink, "burst").unwrap_or(default.burst),

@@ -67,6 +67,9 @@ fn timeouts(edits: Edits, old: &ProxyTimeouts, new: &ProxyTimeouts) -> Edits {
         .compare("timeouts.connect", old.connect, new.connect, duration)
         .compare("timeouts.server", old.server, new.server, duration)
         .compare("timeouts.tunnel", old.tunnel, new.tunnel, duration)
+        .compare("timeouts.response", old.response, new.response, |first| {
+            or_none(first.as_ref().map(duration).as_ref())
+        })
         .compare("timeouts.total", old.total, new.total, |total| {
             or_none(total.as_ref().map(duration).as_ref())
         })
@@ -90,6 +93,13 @@ fn limits(edits: Edits, old: &ProxyLimits, new: &ProxyLimits) -> Edits {
             new.idle_servers,
             number,
         )
+        .compare(
+            "limits.server_requests",
+            old.server_requests,
+            new.server_requests,
+            number,
+        )
+        .compare("limits.streams", old.streams, new.streams, number)
         .compare("limits.body", old.body, new.body, number)
         .compare("limits.rate", old.rate, new.rate, number)
         .compare("limits.burst", old.burst, new.burst, number)
@@ -109,6 +119,9 @@ fn manners(edits: Edits, old: &Proxy, new: &Proxy) -> Edits {
         trusted.join(", ")
     };
     edits
+        .compare("retry_on", &old.retry_on, &new.retry_on, |one| {
+            one.to_string()
+        })
         .compare("forwarded", old.forwarded, new.forwarded, |forwarded| {
             forwarded.as_str().to_owned()
         })

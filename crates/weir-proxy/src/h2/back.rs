@@ -75,6 +75,8 @@ pub(crate) struct Back {
     line: Line,
     state: State,
     streams: Vec<Stream>,
+    /// Streams that there ever were.
+    begun: u32,
     target: Arc<Target>,
     port: u16,
     /// It takes no further streams.
@@ -99,6 +101,7 @@ impl Back {
             line: Line::new(transport, Ready::default(), &[], Vec::new(), None),
             state: State::Connecting,
             streams: Vec::new(),
+            begun: 0,
             target: Arc::clone(target),
             port,
             closing: false,
@@ -116,12 +119,13 @@ impl Back {
         self.line.transport.watch(epoll, token)
     }
 
-    /// Whether another request to this server may go over it.
-    pub(crate) fn takes(&self, target: &Target, port: u16) -> bool {
+    /// Whether another request to this server may go over it, of `most` in all; 0 = any number.
+    pub(crate) fn takes(&self, target: &Target, port: u16, most: u32) -> bool {
         !self.closing
             && self.target.id == target.id
             && self.port == port
             && self.streams.len() < STREAMS
+            && (most == 0 || self.begun < most)
     }
 
     /// How far it is.
@@ -139,6 +143,7 @@ impl Back {
 
     /// Another request.
     pub(crate) fn add(&mut self, strand: Rc<RefCell<Strand>>) {
+        self.begun = self.begun.saturating_add(1);
         self.streams.push(Stream {
             strand,
             phase: Phase::Head,

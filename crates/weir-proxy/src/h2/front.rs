@@ -29,8 +29,6 @@ use crate::slab::Key;
 use crate::transport::Transport;
 use crate::wheel::Deadline;
 
-/// Streams of one client at once.
-const STREAMS: u32 = 128;
 /// What a client may send ahead, of a stream and of all: a window holds what no session has taken.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
@@ -38,9 +36,9 @@ const CONNECTION_WINDOW: u32 = 1 << 20;
 const SEND_BUFFER: usize = 64 << 10;
 /// Rounds before others get their turn.
 const ROUNDS: usize = 4;
-/// Streams that a client may take back in a row before it is told to calm down, and how many are forgiven in a second:
-/// a page that is left takes back all of its streams once.
-const RESETS_MAX: u64 = 2 * STREAMS as u64;
+/// How many times its streams a client may take back in a row before it is told to calm down, and how many are forgiven in a
+/// second: a page that is left takes back all of its streams once.
+const RESETS: u64 = 2;
 const FORGIVEN: u64 = 20;
 /// How long a client has to understand that the connection is to end.
 const LEAVE_MS: u64 = 2_000;
@@ -123,13 +121,13 @@ impl Front {
         let service = &former.local.service;
         let head = u32::try_from(service.head.head).unwrap_or(u32::MAX);
         let handshake = server::Builder::new()
-            .max_concurrent_streams(STREAMS)
+            .max_concurrent_streams(service.streams)
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buffer_size(SEND_BUFFER)
             .max_header_list_size(head)
             .enable_connect_protocol()
-            .max_concurrent_reset_streams(STREAMS as usize)
+            .max_concurrent_reset_streams(service.streams as usize)
             .reset_stream_duration(Duration::from_secs(5))
             .handshake(line.end());
         Self {
@@ -334,7 +332,7 @@ impl Front {
             self.forgiven = now;
         }
         self.resets += count;
-        if self.resets > RESETS_MAX {
+        if self.resets > RESETS * u64::from(self.local.service.streams) {
             self.calm();
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustls::ServerConfig;
 use weir_http::{HeadLimits, cookie};
-use weir_model::{NoServer, Pool, ProxyProtocol, RouteAction};
+use weir_model::{NoServer, Pool, ProxyProtocol, RetryCondition, RouteAction};
 
 use super::{Known, ServerName, Tables, Tickets};
 use crate::limit::{Concurrent, Rate};
@@ -102,6 +102,11 @@ pub(super) fn service(
         retries: limits.retries,
         connections: limits.connections,
         idle_servers: limits.idle_servers as usize,
+        server_requests: limits.server_requests,
+        streams: limits.streams,
+        retry_reads: proxy.retry_on.has(RetryCondition::Malformed)
+            || !proxy.retry_on.statuses.is_empty(),
+        retry: proxy.retry_on.clone(),
         retry_percent: limits.retry_budget,
         forwarded: proxy.forwarded,
         pages: Page::read_all(proxy)?,

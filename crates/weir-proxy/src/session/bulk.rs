@@ -33,8 +33,9 @@ impl Session {
             if !self.ready.writable {
                 return Some(false);
             }
-            if pipe.drain(self.transport.bare()?) == Written::Broken {
-                return None;
+            match pipe.drain(self.transport.bare()?) {
+                Written::Broken => return None,
+                Written::Some(octets) => self.took |= octets > 0,
             }
             if !pipe.is_empty() {
                 self.ready.writable = false;
@@ -65,8 +66,7 @@ impl Session {
                         let stays = self.exchange.server_stays() && self.server_is_silent(cx);
                         self.finish(key, cx, stays)
                     }
-                    Some(true) => Moved::On,
-                    Some(false) => Moved::Waits,
+                    Some(_) => Moved::On,
                 }
             }
             Read::Blocked => Moved::Waits,
@@ -118,8 +118,9 @@ impl Session {
             if !upstream.ready.writable {
                 return Some(false);
             }
-            if pipe.drain(upstream.transport.bare()?) == Written::Broken {
-                return None;
+            match pipe.drain(upstream.transport.bare()?) {
+                Written::Broken => return None,
+                Written::Some(octets) => self.took |= octets > 0,
             }
             if !pipe.is_empty() {
                 upstream.ready.writable = false;

@@ -16,6 +16,7 @@ mod record;
 mod reply;
 mod request;
 mod response;
+mod retry;
 mod tunnel;
 
 use std::net::SocketAddr;
@@ -131,6 +132,8 @@ pub(crate) struct Session {
     counted: Option<u64>,
     /// Octets of the body that came.
     body: u64,
+    /// Somebody took a part of what is stuck, since that was last asked.
+    took: bool,
     /// Where the client connected to, as a proxy in front said.
     spoken_to: Option<SocketAddr>,
     /// When the server was asked, in nanoseconds, where somebody wants to know.
@@ -200,6 +203,7 @@ impl Session {
             route: None,
             counted: None,
             body: 0,
+            took: false,
             spoken_to: None,
             asked: 0,
             until: u64::MAX,
@@ -338,10 +342,7 @@ impl Session {
                 self.blame(if client { *b"cD" } else { *b"sD" });
                 Moved::Ends
             }
-            Phase::Exchange if self.exchange.request_done() => {
-                self.judge(cx, Some(Fault::Broken));
-                self.fail(key, cx, 504)
-            }
+            Phase::Exchange if self.exchange.request_done() => self.wait_no_longer(key, cx, over),
             Phase::Exchange => self.fail(key, cx, 408),
             Phase::Handshake | Phase::Tunnel | Phase::Farewell => Moved::Ends,
         };
@@ -440,12 +441,12 @@ impl Session {
     fn leave_server(&mut self, cx: &mut Context, stays: bool) {
         let key = std::mem::replace(&mut self.server, Key::NONE);
         if !key.is_none() {
-            let introduced = cx
-                .upstreams
-                .get(key)
-                .is_some_and(|upstream| upstream.introduced);
-            let stays = stays && !introduced;
             let service = &self.local.service;
+            let most = service.server_requests;
+            let serves = cx.upstreams.get(key).is_some_and(|upstream| {
+                !upstream.introduced && (most == 0 || upstream.served + 1 < most)
+            });
+            let stays = stays && serves;
             cx.release(key, stays, service.idle_servers, service.timeouts.idle);
         }
     }

@@ -26,6 +26,7 @@ impl Session {
         match self.transport.write(&self.stuck[self.taken..]) {
             Written::Broken => None,
             Written::Some(octets) => {
+                self.took |= octets > 0;
                 self.taken += octets;
                 if self.taken == self.stuck.len() {
                     // Memory only while it is needed.

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use weir_http::head::{self, head_end};
 use weir_http::{Client, Exchange, Request, RequestEdit, encoding, route, write_request};
-use weir_model::{Forwarded, ProxyProtocol, RouteAction, SchedulerKind};
+use weir_model::{Forwarded, ProxyProtocol, RetryCondition, RouteAction, SchedulerKind};
 use weir_sys::{Clock, now_ns};
 
 use super::choice::hash_of;
@@ -276,7 +276,7 @@ impl Session {
             let pool = &service.pools[self.pool];
             let streams = pool.http2 && service.protocol == ProxyProtocol::Http;
             let opened = if streams {
-                cx.open_stream(target, port, key, pool.tls.as_ref(), &service.timeouts)
+                cx.open_stream(target, port, key, pool.tls.as_ref(), service)
             } else {
                 cx.open(target, port, key, pool.tls.as_ref())
             };
@@ -293,7 +293,8 @@ impl Session {
                         target.judge(cx.worker, Some(Fault::Unreached));
                     }
                     target.give_back();
-                    if self.attempts >= service.retries {
+                    let listed = service.retry.has(RetryCondition::Connect);
+                    if self.attempts >= service.retries || !listed {
                         self.phase = Phase::Connect;
                         return self.fail(key, cx, 502);
                     }
@@ -310,7 +311,7 @@ impl Session {
         let service = &self.local.service;
         let learns = service.pools[self.pool].scheduler.kind == SchedulerKind::LeastTime;
         self.asked = if learns { now_ns(Clock::Monotonic) } else { 0 };
-        let ms = service.timeouts.server;
+        let ms = service.timeouts.response;
         self.wait(key, cx, ms);
     }
 
@@ -337,7 +338,9 @@ impl Session {
     ) -> Moved {
         self.judge(cx, Some(fault));
         self.leave_server(cx, false);
-        if self.attempts >= self.local.service.retries {
+        let service = &self.local.service;
+        let listed = fault != Fault::Unreached || service.retry.has(RetryCondition::Connect);
+        if self.attempts >= service.retries || !listed || !self.others_are_left() {
             return self.fail(key, cx, status);
         }
         self.count_attempt(cx);
@@ -380,29 +383,5 @@ impl Session {
             self.ask(key, cx);
         }
         Moved::On
-    }
-
-    /// The server ended before it said anything. A waiting connection may just have been closed by it: that is nobody's
-    /// failure, and a new one is tried. What cannot be sent twice without harm is answered.
-    pub(super) fn server_broke(&mut self, key: Key, cx: &mut Context) -> Moved {
-        let reused = cx
-            .upstreams
-            .get(self.server)
-            .is_some_and(|upstream| upstream.reused);
-        let stale = reused && !self.fresh;
-        let again = self.replayable && (stale || self.local.budget.spend(cx.now));
-        if !again {
-            if !stale {
-                self.judge(cx, Some(Fault::Broken));
-            }
-            return self.fail(key, cx, 502);
-        }
-        self.sent = 0;
-        if stale {
-            self.leave_server(cx, false);
-            self.fresh = true;
-            return self.connect(key, cx);
-        }
-        self.try_another(key, cx, Fault::Broken, 502)
     }
 }

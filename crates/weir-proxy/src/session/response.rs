@@ -26,18 +26,20 @@ impl Session {
         if self.phase != Phase::Exchange || answered == Moved::Ends {
             return answered;
         }
-        if asked == Moved::Waits && answered == Moved::Waits {
+        let waits = asked == Moved::Waits && answered == Moved::Waits;
+        let took = std::mem::take(&mut self.took);
+        if waits && !took {
             return Moved::Waits;
         }
         let timeouts = &self.local.service.timeouts;
         let client = !self.exchange.request_done() || self.owes();
-        let ms = if client {
-            timeouts.client
-        } else {
-            timeouts.server
+        let ms = match client {
+            true => timeouts.client,
+            false if self.exchange.is_answered() => timeouts.server,
+            false => timeouts.response,
         };
         self.wait(key, cx, ms);
-        Moved::On
+        if waits { Moved::Waits } else { Moved::On }
     }
 
     /// What is ready to be sent, then what the client still sends.
@@ -67,6 +69,7 @@ impl Session {
                         .of(cx.worker)
                         .bytes_in
                         .add(octets as u64);
+                    self.took |= octets > 0;
                     self.sent += octets;
                     if self.sent == self.request.len() && !self.replayable {
                         self.sent = 0;
@@ -191,11 +194,7 @@ impl Session {
         if first {
             self.began_to_answer(cx);
         }
-        self.replayable = false;
-        if self.sent == self.request.len() {
-            self.sent = 0;
-            cx.recycle(std::mem::take(&mut self.request));
-        }
+        let before = self.remember(cx, first);
         let last = self.is_last(cx);
         let mut out = std::mem::take(&mut cx.out);
         out.clear();
@@ -208,6 +207,12 @@ impl Session {
         let step = self
             .exchange
             .server_data(octets, head, last, &touch, &mut cx.fields, &mut out);
+        if let Some(before) = before
+            && let Some(moved) = self.repeat_after(key, cx, before, step.as_ref().ok())
+        {
+            cx.out = out;
+            return moved;
+        }
         let Ok(step) = step else {
             cx.out = out;
             if first {

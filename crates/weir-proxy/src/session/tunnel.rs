@@ -23,12 +23,14 @@ impl Session {
         if self.server_told_end && self.told_end {
             return Moved::Ends;
         }
-        if up == Moved::Waits && down == Moved::Waits {
+        let waits = up == Moved::Waits && down == Moved::Waits;
+        let took = std::mem::take(&mut self.took);
+        if waits && !took {
             return Moved::Waits;
         }
         let ms = self.local.service.timeouts.tunnel;
         self.wait(key, cx, ms);
-        Moved::On
+        if waits { Moved::Waits } else { Moved::On }
     }
 
     fn carry_up(&mut self, cx: &mut Context, scratch: &mut [u8]) -> Moved {
@@ -44,6 +46,7 @@ impl Session {
                 return Moved::Ends;
             };
             upstream.ready.writable = octets == rest.len() && !upstream.transport.holds();
+            self.took |= octets > 0;
             self.sent += octets;
             if self.sent == self.request.len() {
                 self.request = Vec::new();

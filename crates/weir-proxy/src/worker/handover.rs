@@ -119,7 +119,7 @@ impl Worker {
                 ..Ready::default()
             },
             input: Vec::new(),
-            reused: false,
+            served: 0,
             introduced: true,
             deadline: Deadline::default(),
         });

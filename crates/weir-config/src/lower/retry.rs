@@ -1,0 +1,64 @@
+//! `retry_on` of a proxy service.
+
+use weir_model::{RetryCondition, RetryOn};
+
+use super::check::status;
+use crate::code::Code;
+use crate::diagnostic::Diagnostic;
+use crate::key::Kind;
+use crate::tree::{Item, Value};
+use crate::view::{Sink, View, word};
+
+pub(super) fn retry_on(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RetryOn {
+    let Some((_, Kind::List(kind))) = view.get("retry_on") else {
+        return RetryOn::default();
+    };
+    let Some(items) = view.list(sink, "retry_on") else {
+        return RetryOn::default();
+    };
+    let mut retry = RetryOn {
+        conditions: Vec::new(),
+        statuses: Vec::new(),
+    };
+    for item in items {
+        if is_status(item) {
+            retry.statuses.extend(statuses(sink, item, kind));
+        } else if let Some(word) = word(sink, item, kind) {
+            let mut all = RetryCondition::ALL.into_iter();
+            retry
+                .conditions
+                .extend(all.find(|one| one.as_str() == word));
+        }
+    }
+    retry.conditions.sort_unstable();
+    retry.conditions.dedup();
+    retry
+}
+
+/// No condition begins with a digit.
+fn is_status(item: &Item<'_>) -> bool {
+    match &item.value {
+        Value::Text(text) => text.starts_with(|first: char| first.is_ascii_digit()),
+        other => matches!(other, Value::Integer(_)),
+    }
+}
+
+fn statuses(sink: &mut Sink<'_>, item: &Item<'_>, kind: &Kind) -> Vec<(u16, u16)> {
+    let Some(ranges) = status(sink, item, kind) else {
+        return Vec::new();
+    };
+    let (least, most) = RetryOn::STATUSES;
+    let fails = |(from, to): &(u16, u16)| *from >= least && *to <= most;
+    if !ranges.iter().all(fails) {
+        sink.push(
+            Diagnostic::new(
+                Code::OutOfRange,
+                &item.span,
+                "not every one of these statuses is a failure",
+            )
+            .cause("a response below 400 is what the client asked for")
+            .fix(format!("list statuses from {least} to {most}")),
+        );
+    }
+    ranges
+}

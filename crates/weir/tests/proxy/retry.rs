@@ -1,0 +1,139 @@
+//! What makes a request go to another server, by `retry_on`; and how often one connection is asked.
+
+use super::scripted::{Act, Scripted, say};
+use super::*;
+
+/// Requests go to the first server as long as it may be had, and nobody is ejected.
+fn seat(servers: &[SocketAddr], more: &str) -> Seat {
+    let seat = Seat::start("http", servers, "");
+    let text = configuration(seat.listen, "http", servers, more).replace(
+        "[pool.p]\n",
+        "[pool.p]\nscheduler = \"first\"\nmax_ejected = 0\n",
+    );
+    seat.reload(&text);
+    seat
+}
+
+fn status(seat: &Seat, request: &str) -> String {
+    let (head, _) = Client::connect(seat.listen).ask(request);
+    head.split(' ').nth(1).unwrap_or_default().to_owned()
+}
+
+const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
+
+/// Each way to fail: what the client gets where it is listed, and where it is not.
+#[test]
+fn a_listed_failure_is_tried_elsewhere_and_others_are_not() {
+    let unavailable =
+        "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 4\r\n\r\nbusy";
+    let ways: [(&str, &str, Vec<Act>); 5] = [
+        ("empty", "502", vec![Act::Read, Act::Close]),
+        ("timeout", "504", vec![Act::Read, Act::Drain]),
+        (
+            "malformed",
+            "502",
+            vec![Act::Read, say("220 ready\r\n\r\n")],
+        ),
+        (
+            "malformed",
+            "502",
+            vec![Act::Read, say("HTTP/1.1 200 OK\r\nContent-Le"), Act::Close],
+        ),
+        ("500-503", "503", vec![Act::Read, say(unavailable)]),
+    ];
+    let good = Origin::start("o");
+    for (condition, unlisted, script) in ways {
+        let bad = Scripted::start(vec![script]);
+        let servers = [bad.address(), good.address()];
+        let limit = "timeouts = { response = \"200ms\" }";
+        let seat = seat(&servers, &format!("retry_on = []\n{limit}"));
+        assert_eq!(status(&seat, GET), unlisted, "{condition} is not listed");
+        let text = configuration(
+            seat.listen,
+            "http",
+            &servers,
+            &format!("retry_on = [\"{condition}\"]\n{limit}"),
+        )
+        .replace(
+            "[pool.p]\n",
+            "[pool.p]\nscheduler = \"first\"\nmax_ejected = 0\n",
+        );
+        seat.reload(&text);
+        assert_eq!(status(&seat, GET), "200", "{condition} is listed");
+        // What may not be repeated never is.
+        assert_eq!(status(&seat, POST), unlisted, "{condition} of a POST");
+    }
+}
+
+#[test]
+fn who_cannot_be_reached_is_replaced_where_that_is_listed() {
+    let good = Origin::start("o");
+    let servers = [free_address(), good.address()];
+    let listed = seat(&servers, "");
+    assert_eq!(status(&listed, GET), "200");
+    // Nothing was sent, so that nothing is repeated.
+    assert_eq!(status(&listed, POST), "200");
+    let unlisted = seat(&servers, "retry_on = [\"empty\"]");
+    assert_eq!(status(&unlisted, GET), "502");
+}
+
+#[test]
+fn the_last_servers_answer_is_passed_on_as_it_is() {
+    let busy = || {
+        Scripted::start(vec![vec![
+            Act::Read,
+            say(
+                "HTTP/1.1 503 Service Unavailable\r\nX-Own: words\r\nContent-Length: 4\r\n\r\nbusy",
+            ),
+        ]])
+    };
+    let (one, other) = (busy(), busy());
+    let seat = seat(
+        &[one.address(), other.address()],
+        "retry_on = [\"connect\", 503]",
+    );
+    let (head, body) = Client::connect(seat.listen).ask(GET);
+    assert!(
+        head.starts_with("HTTP/1.1 503 ") && head.contains("X-Own: words\r\n"),
+        "{head}"
+    );
+    assert_eq!(body, b"busy");
+    assert!(one.heard().starts_with("GET ") && other.heard().starts_with("GET "));
+    assert_eq!(seat.status()["services"][0]["retries"], 1);
+}
+
+/// An interim response has reached the client: it would see two.
+#[test]
+fn nothing_is_repeated_once_the_client_has_heard_something() {
+    let bad = Scripted::start(vec![vec![
+        Act::Read,
+        say("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"),
+        Act::Wait,
+        say("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"),
+    ]]);
+    let good = Origin::start("o");
+    let seat = seat(&[bad.address(), good.address()], "retry_on = [\"503\"]");
+    let mut client = Client::connect(seat.listen);
+    let (hints, _) = client.ask(GET);
+    assert!(hints.starts_with("HTTP/1.1 103 "), "{hints}");
+    bad.go_on();
+    let (head, _) = client.response().expect("whole").expect("an answer");
+    assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
+}
+
+#[test]
+fn a_connection_to_a_server_serves_so_many_requests() {
+    let origin = Origin::start("o");
+    let seat = Seat::start(
+        "http",
+        &[origin.address()],
+        "limits = { server_requests = 3 }",
+    );
+    let mut client = Client::connect(seat.listen);
+    let before = origin.connections();
+    for _ in 0..9 {
+        let (head, _) = client.ask(GET);
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    }
+    assert_eq!(origin.connections() - before, 3);
+}

@@ -1,0 +1,146 @@
+//! Every wait ends, and as its timeout says. Those for a head, a response and the whole request stand with the answers that they
+//! bring about.
+
+use super::scripted::{Act, Scripted, say};
+use super::*;
+
+/// What comes until the connection ends; a test's time is over long before the defaults' would be.
+fn all(client: &mut Client) -> String {
+    client
+        .0
+        .set_read_timeout(Some(Duration::from_secs(30)))
+        .expect("set");
+    let mut all = Vec::new();
+    // A reset is an end, too.
+    match client.0.read_to_end(&mut all) {
+        Ok(_) => {}
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+    }
+    String::from_utf8_lossy(&all).into_owned()
+}
+
+#[test]
+fn a_client_that_asks_no_more_is_dismissed() {
+    let origin = Origin::start("o");
+    let seat = Seat::start(
+        "http",
+        &[origin.address()],
+        "timeouts = { idle = \"200ms\" }",
+    );
+    let mut client = Client::connect(seat.listen);
+    assert!(client.ask(GET).0.starts_with("HTTP/1.1 200"));
+    assert_eq!(all(&mut client), "");
+    // The server's connection goes, too.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while seat.status()["services"][0]["servers"][0]["inactive_connections"] != 0 {
+        assert!(Instant::now() < deadline, "it waits on");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_body_that_does_not_come_is_408() {
+    let server = Scripted::start(vec![vec![Act::Drain]]);
+    let seat = Seat::start(
+        "http",
+        &[server.address()],
+        "timeouts = { client = \"200ms\" }",
+    );
+    let mut client = Client::connect(seat.listen);
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nnot all");
+    let said = all(&mut client);
+    assert!(said.starts_with("HTTP/1.1 408 "), "{said}");
+    assert!(server.heard().ends_with("not all"));
+}
+
+/// Much more than sockets hold, and nobody reads it.
+#[test]
+fn a_client_that_takes_nothing_is_cut_off() {
+    let size = 64 << 20;
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n");
+    let server = Scripted::start(vec![vec![
+        Act::Read,
+        say(&head),
+        Act::Say(vec![b'x'; size]),
+    ]]);
+    let seat = Seat::start(
+        "http",
+        &[server.address()],
+        "timeouts = { client = \"200ms\" }",
+    );
+    let mut client = Client::connect(seat.listen);
+    client.send(GET);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while seat.status()["services"][0]["clients"] != 0 {
+        assert!(Instant::now() < deadline, "it is waited for");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(all(&mut client).len() < size);
+}
+
+#[test]
+fn a_response_that_does_not_go_on_is_cut_off() {
+    let server = Scripted::start(vec![vec![
+        Act::Read,
+        say("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"),
+        Act::Drain,
+    ]]);
+    // The time to the first octet is another one.
+    let seat = Seat::start(
+        "http",
+        &[server.address()],
+        "timeouts = { server = \"200ms\", response = \"5m\" }",
+    );
+    let mut client = Client::connect(seat.listen);
+    client.send(GET);
+    let said = all(&mut client);
+    assert!(said.ends_with("\r\n\r\nhalf"), "{said}");
+}
+
+#[test]
+fn a_response_has_a_time_to_begin_of_its_own() {
+    let server = Scripted::start(vec![vec![Act::Read, Act::Drain]]);
+    let seat = Seat::start(
+        "http",
+        &[server.address()],
+        "timeouts = { server = \"5m\", response = \"200ms\" }",
+    );
+    let (head, _) = Client::connect(seat.listen).ask(GET);
+    assert!(head.starts_with("HTTP/1.1 504 "), "{head}");
+}
+
+/// A listener whose queue is full answers nobody.
+#[test]
+fn a_server_that_does_not_accept_is_504() {
+    let socket = rustix::net::socket(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::STREAM,
+        None,
+    )
+    .expect("a socket");
+    rustix::net::bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port");
+    rustix::net::listen(&socket, 0).expect("it listens");
+    let listener = TcpListener::from(socket);
+    let address = listener.local_addr().expect("its address");
+    let mut queue = Vec::new();
+    while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
+        queue.push(stream);
+    }
+    let seat = Seat::start("http", &[address], "timeouts = { connect = \"200ms\" }");
+    let (head, _) = Client::connect(seat.listen).ask(GET);
+    assert!(head.starts_with("HTTP/1.1 504 "), "{head}");
+}
+
+#[test]
+fn a_silent_tunnel_ends() {
+    let server = Scripted::start(vec![vec![Act::Drain]]);
+    let seat = Seat::start(
+        "tcp",
+        &[server.address()],
+        "timeouts = { tunnel = \"200ms\" }",
+    );
+    let mut client = Client::connect(seat.listen);
+    client.send("hello");
+    assert_eq!(all(&mut client), "");
+    assert_eq!(server.heard(), "hello");
+}
