@@ -57,12 +57,12 @@ proptest! {
         if let Ok(Some(found)) = &whole {
             prop_assert!(found.len() <= input.len());
             // What stands behind it changes nothing.
-            prop_assert_eq!(preamble::read(&input[..found.len()]), whole.clone());
+            prop_assert_eq!(preamble::read(&input[..found.len()]), whole);
         }
         for end in 0..input.len() {
             match preamble::read(&input[..end]) {
-                Ok(Some(early)) => prop_assert_eq!(Ok(Some(early)), whole.clone()),
-                Err(refusal) => prop_assert_eq!(Err(refusal), whole.clone()),
+                Ok(Some(early)) => prop_assert_eq!(Ok(Some(early)), whole),
+                Err(refusal) => prop_assert_eq!(Err(refusal), whole),
                 Ok(None) => {}
             }
         }
