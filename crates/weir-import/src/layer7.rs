@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use crate::document::{Entry, Item, Table};
+use crate::edit::Edits;
 use crate::layer4::Writer;
 use crate::note::Place;
 use crate::probe::Probe;
@@ -24,6 +25,8 @@ pub(crate) struct Group {
     /// Keys beside `servers`.
     pub(crate) entries: Vec<Entry>,
     pub(crate) servers: Vec<Upstream>,
+    /// Checks of servers that are not listed.
+    pub(crate) probes: Vec<Probe>,
     /// Every line of it.
     pub(crate) lines: Vec<Place>,
 }
@@ -39,6 +42,8 @@ pub(crate) struct Condition {
     /// An expression that is found in the path.
     pub(crate) regex: Option<String>,
     pub(crate) cookies: Vec<String>,
+    /// Parameters of the query.
+    pub(crate) queries: Vec<String>,
     /// Networks of clients, one of these.
     pub(crate) sources: Vec<String>,
 }
@@ -85,6 +90,9 @@ impl Condition {
         let mut cookies = self.cookies.clone();
         cookies.extend(other.cookies.iter().cloned());
         cookies.dedup();
+        let mut queries = self.queries.clone();
+        queries.extend(other.queries.iter().cloned());
+        queries.dedup();
         // Who is of two networks at once is nothing that a route asks.
         let sources = match (self.sources.as_slice(), other.sources.as_slice()) {
             ([], sources) | (sources, []) => sources.to_vec(),
@@ -98,6 +106,7 @@ impl Condition {
             headers,
             regex: one(&self.regex, &other.regex)?,
             cookies,
+            queries,
             sources,
         })
     }
@@ -117,7 +126,10 @@ impl Writer {
         let first = group.servers.first().map(|server| &server.probes);
         let same =
             first.filter(|first| group.servers.iter().all(|server| server.probes == **first));
-        let shared = same.cloned();
+        let shared = match group.servers.is_empty() {
+            true => Some(group.probes),
+            false => same.cloned(),
+        };
         let mut table = Table::new(&["pool", &group.name], group.from);
         table.entries = group.entries;
         let mut servers = Vec::new();
@@ -144,6 +156,43 @@ impl Writer {
         }
     }
 
+    /// Writes a route, which changes heads where it leads to a pool; one more in front where that is for some paths alone.
+    pub(crate) fn edited_route(
+        &mut self,
+        service: &str,
+        from: Place,
+        of: &Condition,
+        action: &Action,
+        edits: &Edits,
+    ) {
+        let Action::Pool(pool) = action else {
+            self.route(service, from, of, action);
+            if matches!(action, Action::Rewritten { .. })
+                && let Some(table) = self.document.tables.last_mut()
+            {
+                table.entries.extend(edits.entries());
+            }
+            return;
+        };
+        if let Some((regex, path, place)) = &edits.rewrite
+            && of.regex.is_none()
+        {
+            let found = Condition {
+                regex: Some(regex.clone()),
+                ..of.clone()
+            };
+            let rewritten = Action::Rewritten {
+                pool: pool.clone(),
+                path: path.clone(),
+            };
+            self.edited_route(service, *place, &found, &rewritten, edits);
+        }
+        self.route(service, from, of, action);
+        if let Some(table) = self.document.tables.last_mut() {
+            table.entries.extend(edits.entries());
+        }
+    }
+
     /// Writes a route.
     pub(crate) fn route(&mut self, service: &str, from: Place, of: &Condition, action: &Action) {
         let mut table = Table::new(&["route"], from).repeated();
@@ -160,6 +209,9 @@ impl Writer {
         }
         if !of.cookies.is_empty() {
             table.push(Entry::implied("cookie", of.cookies.clone()).essential());
+        }
+        if !of.queries.is_empty() {
+            table.push(Entry::implied("query", of.queries.clone()).essential());
         }
         if !of.sources.is_empty() {
             table.push(Entry::implied("source", of.sources.clone()).essential());

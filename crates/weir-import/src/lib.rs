@@ -8,6 +8,7 @@
 //! The crate refuses to open files, to resolve names and to know the machine: [`World`] does that for it.
 
 mod document;
+mod edit;
 mod haproxy;
 mod keepalived;
 mod layer4;

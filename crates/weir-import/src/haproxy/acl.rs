@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::line::Line;
+use crate::World;
 use crate::layer7::Condition;
 use crate::note::{Notes, Place};
 
@@ -28,13 +29,13 @@ pub(super) struct Acls {
 }
 
 impl Acls {
-    pub(super) fn read(lines: &[Line], notes: &mut Notes) -> Self {
+    pub(super) fn read(world: &dyn World, lines: &[Line], notes: &mut Notes) -> Self {
         let mut acls = Self::default();
         for line in lines.iter().filter(|line| line.keyword() == "acl") {
             match line.word(1) {
                 Some(name) if line.words.len() > 2 => {
                     let of = acls.named.entry(name.to_owned()).or_default();
-                    of.push((line.place, line.words[2..].to_vec()));
+                    of.push((line.place, with_files(world, &line.words[2..])));
                 }
                 _ => line.refuse(notes, "haproxy wants a name and a criterion"),
             }
@@ -147,6 +148,28 @@ impl Acls {
     }
 }
 
+/// `-f FILE` as the values that stand in it, a line each.
+fn with_files(world: &dyn World, words: &[String]) -> Vec<String> {
+    let mut all = Vec::new();
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let file = match word.as_str() {
+            "-f" => words.clone().next().and_then(|path| world.read(path).ok()),
+            _ => None,
+        };
+        match file {
+            Some(text) => {
+                words.next();
+                let lines = text.lines().map(str::trim);
+                let values = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+                all.extend(values.map(str::to_owned));
+            }
+            None => all.push(word.clone()),
+        }
+    }
+    all
+}
+
 fn some(found: Vec<Condition>) -> Meaning {
     if found.is_empty() {
         Meaning::Never
@@ -257,7 +280,11 @@ fn criterion(words: &[String], tls: bool) -> Meaning {
         ),
         None => (fetch, ""),
     };
-    if !converters.is_empty() && converters != "lower" {
+    let port_off = matches!(
+        converters,
+        "field(1,:)" | "field(1,:),lower" | "lower,field(1,:)"
+    );
+    if !converters.is_empty() && converters != "lower" && !(port_off && argument == "host") {
         return Meaning::Unsaid(format!(
             "routes compare what a request says as it is, without {converters}"
         ));
@@ -278,7 +305,9 @@ fn criterion(words: &[String], tls: bool) -> Meaning {
             "-n" | "--" => {}
             "-m" => how = words.next().map_or("str", String::as_str),
             "-f" | "-M" | "-u" => {
-                return Meaning::Unsaid("its values stand in another file".to_owned());
+                return Meaning::Unsaid(
+                    "its values stand in a file that cannot be read".to_owned(),
+                );
             }
             word => values.push(word),
         }
@@ -289,6 +318,19 @@ fn criterion(words: &[String], tls: bool) -> Meaning {
         "always_false" => return Meaning::Never,
         "method" => return methods(&values),
         "src" => return sources(&values),
+        "urlp" | "url_param" if !argument.is_empty() => {
+            if how == "found" && values.is_empty() {
+                values.push("");
+            }
+            let found: Option<Vec<Condition>> = values
+                .iter()
+                .map(|value| query_is(argument, how, value))
+                .collect();
+            return found.map_or_else(
+                || Meaning::Unsaid(format!("routes cannot compare {fetch} so")),
+                some,
+            );
+        }
         "cook" | "req.cook" if !argument.is_empty() => {
             if how == "found" && values.is_empty() {
                 values.push("");
@@ -305,7 +347,7 @@ fn criterion(words: &[String], tls: bool) -> Meaning {
         _ => {}
     }
     let host = match name {
-        "hdr" | "req.hdr" | "hdr_ip" => argument.eq_ignore_ascii_case("host"),
+        "hdr" | "req.hdr" | "req.fhdr" | "hdr_ip" => argument.eq_ignore_ascii_case("host"),
         "req.ssl_sni" | "req_ssl_sni" | "ssl_fc_sni" => true,
         "base" | "url" | "path" | "pathq" => false,
         _ => return Meaning::Unsaid(format!("routes do not look at {fetch}")),
@@ -320,7 +362,8 @@ fn criterion(words: &[String], tls: bool) -> Meaning {
             };
             values.iter().map(compared).collect()
         }
-        "hdr" | "req.hdr" => {
+        "base" => values.iter().map(|value| base_is(how, value)).collect(),
+        "hdr" | "req.hdr" | "req.fhdr" => {
             if how == "found" && values.is_empty() {
                 values.push("");
             }
@@ -351,6 +394,18 @@ fn host_is(how: &str, value: &str) -> Option<Vec<Condition>> {
         "dom" if !value.is_empty() => Some(vec![of(value.to_owned()), of(format!("*.{value}"))]),
         _ => None,
     }
+}
+
+/// Host and path in one.
+fn base_is(how: &str, value: &str) -> Option<Vec<Condition>> {
+    let (host, path) = value.split_at(value.find('/').filter(|at| *at > 0)?);
+    let hosts = host_is("str", host)?;
+    let paths = match how {
+        "str" | "beg" => path_is(how, path)?,
+        _ => return None,
+    };
+    let pairs = hosts.iter().flat_map(|a| paths.iter().map(|b| a.and(b)));
+    pairs.collect()
 }
 
 fn path_is(how: &str, value: &str) -> Option<Vec<Condition>> {
@@ -424,6 +479,18 @@ fn cookie_is(name: &str, how: &str, value: &str) -> Option<Condition> {
     };
     Some(Condition {
         cookies: vec![text],
+        ..Condition::default()
+    })
+}
+
+fn query_is(name: &str, how: &str, value: &str) -> Option<Condition> {
+    let text = match how {
+        "found" => name.to_owned(),
+        "str" => format!("{name}={value}"),
+        _ => return None,
+    };
+    Some(Condition {
+        queries: vec![text],
         ..Condition::default()
     })
 }

@@ -8,6 +8,7 @@ use super::{Context, time};
 use crate::document::{Entry, Value};
 use crate::layer7::Group;
 use crate::note::Notes;
+use crate::probe::Probe;
 use crate::time::show;
 
 pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) {
@@ -22,6 +23,8 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
     let mut servers = Vec::new();
     let mut tls = Vec::new();
     let mut told = None;
+    let mut slow = None;
+    let mut names = None;
     for line in &proxy.lines {
         match line.keyword() {
             "server" => {
@@ -33,16 +36,31 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
                 servers.push(server);
                 same(&mut tls, options.tls, line, notes);
                 told = told.or(options.send_proxy);
+                slow = slow.or(options.slow_start);
             }
-            "server-template" => {
-                line.refuse(notes, "Weir asks no name service for servers: list them")
+            "server-template" if names.is_none() => {
+                names = template(context, line, &shared, &checks, proxy, notes);
             }
+            "server-template" => line.refuse(notes, "a pool has its servers from one name"),
             "use-server" => line.refuse(notes, "routes choose pools, not servers"),
             "source" => line.refuse(notes, "connections to servers leave by any address"),
             _ => {}
         }
     }
+    let mut probes = Vec::new();
+    if let Some((_, options)) = &names {
+        tls.extend(options.tls.clone());
+        told = told.or(options.send_proxy);
+        slow = slow.or(options.slow_start);
+    }
     let mut entries = Vec::new();
+    if let Some((named, _)) = names {
+        entries.push(named.entry);
+        probes = named.probes;
+    }
+    if let Some((millis, place)) = slow {
+        entries.push(Entry::new("slow_start", show(millis), place));
+    }
     scheduler(context, &mut entries, proxy, notes);
     if let Some(line) = proxy.last(&["timeout", "queue"]) {
         context.uses(line);
@@ -60,6 +78,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
         entries.push(Entry::implied("tls", tls));
     }
     if servers.is_empty()
+        && !entries.iter().any(|entry| entry.key == "servers_dns")
         && proxy.takes_clients
         && !proxy.lines.iter().any(|line| line.keyword() == "server")
     {
@@ -73,8 +92,72 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
         name,
         entries,
         servers,
+        probes,
         lines: proxy.lines.iter().map(|line| line.place).collect(),
     });
+}
+
+/// Servers that a name service knows.
+struct Named {
+    entry: Entry,
+    probes: Vec<Probe>,
+}
+
+/// `server-template web 1-10 _http._tcp.web.example resolvers dns check`.
+fn template(
+    context: &mut Context<'_>,
+    line: &Line,
+    shared: &Options,
+    checks: &Checks,
+    proxy: &Proxy,
+    notes: &mut Notes,
+) -> Option<(Named, Options)> {
+    let (Some(_), Some(_), Some(address)) = (line.word(1), line.word(2), line.word(3)) else {
+        line.refuse(notes, "haproxy wants a prefix, a number and a name");
+        return None;
+    };
+    let place = line.place;
+    let (name, port) = match address.rsplit_once(':') {
+        Some((name, port)) => (name, port.parse::<u64>().ok()),
+        None => (address, None),
+    };
+    if name.parse::<std::net::IpAddr>().is_ok() {
+        line.refuse(notes, "it is an address, and servers are listed");
+        return None;
+    }
+    let mut options = shared.clone();
+    let words: Vec<String> = without(&line.words[4..], &["resolvers", "init-addr"]);
+    options.read(&words, line, notes);
+    let mut table = vec![Entry::new("name", name, place).essential()];
+    if name.starts_with('_') {
+        table.push(Entry::new("record", "SRV", place).essential());
+    }
+    if let Some(port) = port {
+        table.push(Entry::new("port", port, place).essential());
+    }
+    context.uses(line);
+    notes.say(
+        place,
+        "servers are as many as the name has, and the machine's resolvers are asked; `resolvers` names others",
+    );
+    let probes = checks.of(context, &options, proxy, line, notes);
+    options.settle_tls();
+    let entry = Entry::new("servers_dns", table, place).essential();
+    Some((Named { entry, probes }, options))
+}
+
+/// Words but for those options and what stands behind each.
+fn without(words: &[String], options: &[&str]) -> Vec<String> {
+    let mut kept = Vec::new();
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        if options.contains(&word.as_str()) {
+            let _ = words.next();
+        } else {
+            kept.push(word.clone());
+        }
+    }
+    kept
 }
 
 /// TLS with servers is the pool's: the first server's, and the others' if it is the same.

@@ -1,12 +1,16 @@
 //! `frontend` and the frontend half of `listen`: services and their routes.
 
+use std::collections::HashMap;
+
 use super::acl::{Acls, Meaning};
 use super::bind::Binds;
+use super::header;
 use super::line::Line;
 use super::rule::{Rule, http_request, redirect_line, use_backend};
 use super::section::Proxy;
 use super::{Context, time};
 use crate::document::{Entry, Item, Table};
+use crate::edit::Edits;
 use crate::layer7::{Action, Condition};
 use crate::note::{Notes, Place};
 use crate::time::show;
@@ -33,7 +37,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
         }
         return;
     }
-    let acls = Acls::read(&proxy.lines, notes);
+    let acls = Acls::read(context.world, &proxy.lines, notes);
     let rules = rules(context, proxy, notes);
     let default = default_pool(context, proxy, notes);
     let both = !binds.plain.is_empty() && !binds.tls.is_empty();
@@ -71,8 +75,23 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
         {
             table.push(Entry::new("proxy_protocol", true, place).essential());
         }
+        let edits = changes(context, proxy, all, (tls, default.as_ref()), &acls, notes);
+        let of = |action: &Action| match action {
+            Action::Pool(pool) => edits.get(pool).cloned().unwrap_or_default(),
+            _ => Edits::default(),
+        };
         for (place, condition, action) in routes {
-            context.writer.route(&name, place, &condition, &action);
+            context
+                .writer
+                .edited_route(&name, place, &condition, &action, &of(&action));
+        }
+        let rest = Action::Pool(pool.clone());
+        let edits = of(&rest);
+        if proxy.is_http() && !lost && !edits.is_empty() {
+            let every = Condition::default();
+            context
+                .writer
+                .edited_route(&name, proxy.place, &every, &rest, &edits);
         }
         if lost && proxy.is_http() {
             // What no rule takes is answered as haproxy does.
@@ -93,6 +112,39 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
             context.used.insert(place);
         }
     }
+}
+
+/// What becomes of heads on their way to each pool: the frontend's rules, then its backend's.
+fn changes(
+    context: &mut Context<'_>,
+    proxy: &Proxy,
+    all: &[Proxy],
+    (tls, default): (bool, Option<&(String, String)>),
+    acls: &Acls,
+    notes: &mut Notes,
+) -> HashMap<String, Edits> {
+    if !proxy.is_http() {
+        return HashMap::new();
+    }
+    let backends = || all.iter().filter(|backend| backend.has_servers);
+    let of_default = default.and_then(|(name, _)| backends().find(|one| one.name == *name));
+    let mut told = [Some(proxy), of_default].into_iter().flatten();
+    let told = told.any(|one| one.option("forwardfor").is_some());
+    let own = header::edits(context, proxy, acls, (tls, told), notes);
+    let mut changes = HashMap::new();
+    for backend in backends() {
+        let Some(pool) = context.pools.get(&backend.name).cloned() else {
+            continue;
+        };
+        let edits = if backend.name == proxy.name {
+            own.clone()
+        } else {
+            let acls = Acls::read(context.world, &backend.lines, notes);
+            own.then(&header::edits(context, backend, &acls, (tls, told), notes))
+        };
+        changes.insert(pool, edits);
+    }
+    changes
 }
 
 /// A name that no other service has.
@@ -255,6 +307,7 @@ fn service(
             .find(|proxy| proxy.has_servers && proxy.name == *name)
     });
     timeouts(context, &mut table, proxy, backend.unwrap_or(proxy), notes);
+    retry_on(context, &mut table, backend.unwrap_or(proxy), notes);
     limits(context, &mut table, proxy, backend.unwrap_or(proxy), notes);
     if proxy.is_http() {
         let told = proxy
@@ -370,6 +423,43 @@ fn timeouts(
     if !entries.is_empty() {
         table.push(Entry::implied("timeouts", entries));
     }
+}
+
+/// `retry-on empty-response response-timeout 503`.
+fn retry_on(context: &mut Context<'_>, table: &mut Table, back: &Proxy, notes: &mut Notes) {
+    let Some(line) = back.last(&["retry-on"]) else {
+        return;
+    };
+    context.uses(line);
+    let mut conditions: Vec<String> = Vec::new();
+    for word in line.arguments() {
+        let ours: &[&str] = match word.as_str() {
+            "none" | "0rtt-rejected" => &[],
+            "conn-failure" => &["connect"],
+            "empty-response" => &["empty"],
+            "junk-response" => &["malformed"],
+            "response-timeout" => &["timeout"],
+            "all-retryable-errors" => {
+                &["connect", "empty", "malformed", "timeout", "500", "502-504"]
+            }
+            status
+                if status
+                    .parse()
+                    .is_ok_and(|code: u16| (400..600).contains(&code)) =>
+            {
+                &[status]
+            }
+            other => {
+                notes.say(
+                    line.place,
+                    format!("{other} is not carried over: `retry_on` of a service knows it not"),
+                );
+                &[]
+            }
+        };
+        conditions.extend(ours.iter().map(|word| (*word).to_owned()));
+    }
+    table.push(Entry::new("retry_on", conditions, line.place));
 }
 
 fn limits(

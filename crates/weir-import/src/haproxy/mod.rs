@@ -7,6 +7,7 @@ mod backend;
 mod bind;
 mod check;
 mod frontend;
+mod header;
 mod line;
 mod rule;
 mod section;
@@ -162,17 +163,22 @@ fn elsewhere(line: &Line) -> &'static str {
         }
         ("compression", _) => "`compression` of a service has no such word",
         ("filter" | "cache", _) => "Weir has neither filters nor a cache",
+        (
+            "http-request" | "http-response",
+            "set-header" | "del-header" | "add-header" | "replace-path",
+        ) => "there is no client that it is for",
         ("http-response" | "http-after-response" | "rspadd" | "rspidel" | "rspdel", _) => {
-            "routes to a pool change responses: `set_response_header`, `remove_response_header`"
+            "a route cannot say it; see `set_response_header`, `remove_response_header`"
         }
         ("http-request" | "reqadd" | "reqidel" | "reqrep" | "reqirep" | "reqdel", _) => {
-            "routes to a pool change requests: `rewrite`, `set_header`, `remove_header`"
+            "a route cannot say it; see `rewrite`, `set_header`, `remove_header`"
         }
         ("hash-type" | "hash-balance-factor" | "hash-preserve-affinity", _) => {
             "`hash` of Weir is consistent in any case, and of another function"
         }
         ("email-alert", _) => "Weir sends no mail; `notify` of a pool calls a program",
         ("description" | "id" | "guid", _) => "a remark",
+        ("retry-on", _) => "a service has `retry_on` from its default backend alone",
         ("timeout", _) => {
             "`timeouts` of a service has no such key, or the service has it from another pool"
         }

@@ -7,7 +7,7 @@ use crate::layer7::Action;
 pub(super) type Rule<'l> = Result<(Action, &'l [String]), String>;
 
 /// Splits off `if …` or `unless …`.
-fn condition(words: &[String]) -> (&[String], &[String]) {
+pub(super) fn condition(words: &[String]) -> (&[String], &[String]) {
     let at = words
         .iter()
         .position(|word| word == "if" || word == "unless");

@@ -28,6 +28,7 @@ pub(super) struct Options {
     pub(super) check_tls: Option<Place>,
     weight: Option<(u64, Place)>,
     most: Option<(u64, Place)>,
+    pub(super) slow_start: Option<(u64, Place)>,
     backup: Option<Place>,
     disabled: bool,
     pub(super) ssl: Option<Place>,
@@ -60,7 +61,6 @@ const WITH_VALUE: &[&str] = &[
     "pool-purge-delay",
     "pool-low-conn",
     "max-reuse",
-    "slowstart",
     "log-proto",
     "ciphers",
     "ciphersuites",
@@ -222,6 +222,7 @@ impl Options {
             "agent-port" => {
                 self.agent_port = of(number.filter(|port| (1..65_536).contains(port)), notes)
             }
+            "slowstart" => self.slow_start = of(time(value), notes),
             "inter" => self.interval = of(time(value), notes),
             "fastinter" => self.rising = of(time(value), notes),
             "downinter" => self.down = of(time(value), notes),
@@ -245,6 +246,18 @@ impl Options {
             _ => return false,
         }
         true
+    }
+
+    /// Keys of the pool's `tls`, or none without `ssl`.
+    pub(super) fn settle_tls(&mut self) {
+        match self.ssl {
+            // Without a word haproxy verifies only if it has authorities.
+            Some(place) if self.tls.is_empty() => {
+                self.tls = vec![Entry::new("verify", true, place)];
+            }
+            Some(_) => {}
+            None => self.tls.clear(),
+        }
     }
 
     fn key(&mut self, entry: Entry) {
@@ -292,14 +305,7 @@ pub(super) fn server(
         entries.push(Entry::new("backup", true, place).essential());
     }
     let probes = checks.of(context, &options, proxy, line, notes);
-    match options.ssl {
-        // Without a word haproxy verifies only if it has authorities.
-        Some(place) if options.tls.is_empty() => {
-            options.tls = vec![Entry::new("verify", true, place)]
-        }
-        Some(_) => {}
-        None => options.tls.clear(),
-    }
+    options.settle_tls();
     Some((
         Upstream {
             from: line.place,

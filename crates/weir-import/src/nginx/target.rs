@@ -121,6 +121,7 @@ pub(super) fn pool(
         name: name.clone(),
         entries,
         servers: vec![server],
+        probes: Vec::new(),
         lines: Vec::new(),
     });
     context.pools.insert(key, name.clone());

@@ -100,6 +100,7 @@ pub(super) fn write(
         name: name.clone(),
         entries,
         servers,
+        probes: Vec::new(),
         lines: node.lines(),
     });
     name
