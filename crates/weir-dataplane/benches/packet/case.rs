@@ -143,6 +143,16 @@ pub(crate) fn cases() -> Vec<Case> {
             Stream::NotOurs,
         ],
     );
+    // katran's own way to choose, under which a SYN above the budget is looked for nowhere.
+    let maglev = Setup {
+        scheduler: Scheduler::Maglev,
+        ..direct
+    };
+    add(
+        "direct, maglev",
+        maglev,
+        &[Stream::RandomDatagrams, Stream::Flood],
+    );
     let few = Setup {
         servers: 10,
         ..direct

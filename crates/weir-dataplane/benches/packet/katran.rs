@@ -2,6 +2,9 @@
 //!
 //! `KATRAN_OBJ` is `balancer.bpf.c` built as it comes, `KATRAN_GUE_OBJ` the same with `GUE_ENCAP`. Names, keys and values of
 //! its maps are those of its `balancer_maps.h` and `balancer_structs.h`; nothing else of it is known here.
+//!
+//! A build takes turns with Weir's row of the same packets, round by round on the same CPU, so that what else the machine
+//! does meanwhile falls on both.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -11,12 +14,11 @@ use aya::programs::{Program, ProgramFd};
 use aya::{Ebpf, EbpfLoader};
 
 use crate::Outcome;
-use crate::case::{Case, Stream, established};
+use crate::case::{Case, Stream};
 use crate::feed::{Feed, Objects};
 use crate::frame::{Frame, TCP, UDP};
-use crate::ground::{Ground, PORT, SERVERS, server, server_mac, vip};
-use crate::measure::Effort;
-use crate::report::{Nets, Spread, Table};
+use crate::ground::{PORT, SERVERS, server, server_mac, vip};
+use crate::report::{Row, Spread};
 
 const RING: u32 = 65_537;
 /// Connections it remembers: as many as Weir's cases have flows.
@@ -29,55 +31,58 @@ const LOOKUPS: u32 = 512;
 const XDP_PASS: u32 = 2;
 const XDP_TX: u32 = 3;
 
-const STREAMS: [Stream; 7] = [
-    Stream::Established(1),
-    Stream::Established(1 << 14),
-    Stream::Established(1 << 20),
-    Stream::Datagrams,
-    Stream::RandomDatagrams,
-    Stream::Flood,
-    Stream::NotOurs,
+/// A variable of the environment, what that build is called, and what it adds in front.
+const BUILDS: [(&str, &str, u32); 2] = [
+    ("KATRAN_OBJ", "katran ipip", 20),
+    ("KATRAN_GUE_OBJ", "katran gue", 28),
 ];
 
-/// Measures what the environment names.
-pub(crate) fn run(
-    ground: &Ground,
-    objects: &mut Objects,
-    effort: Effort,
-    only: &str,
-) -> Outcome<Nets> {
-    let mut nets = Nets::new();
-    if !"katran".contains(only) {
-        return Ok(nets);
-    }
-    println!("\nkatran, the same packets (its connection table holds {CONNECTIONS})\n");
-    let builds = [("KATRAN_OBJ", "ipip", 20), ("KATRAN_GUE_OBJ", "gue", 28)];
-    let given: Vec<_> = builds
-        .into_iter()
-        .filter_map(|(name, encapsulation, growth)| {
-            Some((std::env::var_os(name)?, encapsulation, growth))
-        })
-        .collect();
-    if given.is_empty() {
-        println!("katran: no object given (KATRAN_OBJ, KATRAN_GUE_OBJ), rows left out");
-        return Ok(nets);
-    }
-    let table = Table::new(&["katran", "packets", "floor", "net", "least…most", "hits"]);
-    table.head();
-    for (path, encapsulation, growth) in given {
-        let bytes = std::fs::read(path)?;
-        for stream in STREAMS {
-            let case = Case {
-                stream,
-                ..established(1)
-            };
-            let katran = Katran::load(&bytes)?;
-            let (net, row) = katran.row(ground, objects, effort, &case, encapsulation, growth)?;
-            table.row(&row);
-            nets.insert((format!("katran {encapsulation}"), stream.label()), net);
+/// Weir's rows that a build takes turns with.
+const ROWS: [(&str, &str); 4] = [
+    ("direct", "katran ipip"),
+    ("direct, maglev", "katran ipip"),
+    ("tunnel ipip", "katran ipip"),
+    ("tunnel gue, checksum", "katran gue"),
+];
+
+/// One build of katran's.
+pub(crate) struct Build {
+    pub(crate) name: &'static str,
+    object: Vec<u8>,
+    growth: u32,
+}
+
+/// Those that the environment names.
+pub(crate) struct Builds(Vec<Build>);
+
+impl Builds {
+    /// Reads their objects; says so when there is none.
+    pub(crate) fn given() -> Outcome<Self> {
+        let mut builds = Vec::new();
+        for (variable, name, growth) in BUILDS {
+            if let Some(path) = std::env::var_os(variable) {
+                let object = std::fs::read(&path)
+                    .map_err(|error| format!("{variable}={}: {error}", path.display()))?;
+                builds.push(Build {
+                    name,
+                    object,
+                    growth,
+                });
+            } else {
+                println!("{variable} names no object: no rows of {name}");
+            }
         }
+        Ok(Self(builds))
     }
-    Ok(nets)
+
+    /// The one that a case is compared with.
+    pub(crate) fn beside(&self, case: &Case) -> Option<&Build> {
+        let (_, name) = ROWS.iter().find(|(own, _)| *own == case.name)?;
+        if case.stream == Stream::Beginnings {
+            return None; // its budget is a constant
+        }
+        self.0.iter().find(|build| build.name == *name)
+    }
 }
 
 struct Katran {
@@ -114,72 +119,97 @@ impl Katran {
             .iter()
             .fold([0, 0], |sum, value| [sum[0] + value[0], sum[1] + value[1]]))
     }
+}
 
-    fn row(
-        &self,
-        ground: &Ground,
+/// A build in a case: loaded, with the case's flows in its table.
+pub(crate) struct Contender {
+    katran: Katran,
+    feed: Feed,
+    null: ProgramFd,
+    stream: Stream,
+    growth: u32,
+    ifindex: u32,
+    before: [u64; 2],
+    sent: u64,
+    floors: Vec<f64>,
+    nets: Vec<f64>,
+}
+
+impl Contender {
+    /// Loads the build and makes the flows.
+    pub(crate) fn new(
+        build: &Build,
         objects: &mut Objects,
-        effort: Effort,
         case: &Case,
-        encapsulation: &str,
-        growth: u32,
-    ) -> Outcome<(f64, [String; 6])> {
-        let mut plan = case.measured();
-        plan.growth = match case.stream {
+        ifindex: u32,
+    ) -> Outcome<Self> {
+        let katran = Katran::load(&build.object)?;
+        let growth = match case.stream {
             Stream::NotOurs => 0,
-            _ => growth,
+            _ => build.growth,
         };
+        let mut plan = case.measured();
+        plan.growth = growth;
         let mut feed = Feed::load_plain(objects, &plan)?;
-        feed.aim(&self.program)?;
-        greet(&mut feed, case, ground.director)?;
-        let null = feed.null()?;
-        let packets = effort.packets;
-        let before = self.counter(LOOKUPS)?;
-        let (mut floors, mut nets) = (Vec::new(), Vec::new());
-        for _ in 0..effort.rounds {
-            feed.aim(&null)?;
-            let floor = feed.run(packets, ground.director)?.ns;
-            feed.aim(&self.program)?;
-            let ran = feed.run(packets, ground.director)?;
-            let expected = match case.stream {
-                Stream::NotOurs => (XDP_PASS, Frame::length(vip(4))),
-                _ => (XDP_TX, Frame::length(vip(4)) + growth as usize),
-            };
-            if (ran.verdict, ran.frame.len()) != expected {
-                return Err(format!(
-                    "katran answers {} with {} bytes, not {expected:?}",
-                    ran.verdict,
-                    ran.frame.len()
-                )
-                .into());
-            }
-            floors.push(floor);
-            nets.push(ran.ns - floor);
+        feed.aim(&katran.program)?;
+        greet(&mut feed, case, ifindex)?;
+        Ok(Self {
+            null: feed.null()?,
+            before: katran.counter(LOOKUPS)?,
+            katran,
+            feed,
+            stream: case.stream,
+            growth,
+            ifindex,
+            sent: 0,
+            floors: Vec::new(),
+            nets: Vec::new(),
+        })
+    }
+
+    /// One round: its floor, then the program; answers the difference.
+    pub(crate) fn round(&mut self, packets: u32) -> Outcome<f64> {
+        self.feed.aim(&self.null)?;
+        let floor = self.feed.run(packets, self.ifindex)?.ns;
+        self.feed.aim(&self.katran.program)?;
+        let ran = self.feed.run(packets, self.ifindex)?;
+        let verdict = match self.stream {
+            Stream::NotOurs => XDP_PASS,
+            _ => XDP_TX,
+        };
+        let expected = (verdict, Frame::length(vip(4)) + self.growth as usize);
+        let came = (ran.verdict, ran.frame.len());
+        if came != expected {
+            return Err(format!("katran answers {came:?}, not {expected:?}").into());
         }
-        let after = self.counter(LOOKUPS)?;
-        let (lookups, misses) = (after[0] - before[0], after[1] - before[1]);
-        let sent = u64::from(packets) * u64::from(effort.rounds);
-        let wanted = if case.stream == Stream::NotOurs {
-            0
-        } else {
-            sent
+        self.sent += u64::from(packets);
+        self.floors.push(floor);
+        self.nets.push(ran.ns - floor);
+        Ok(ran.ns - floor)
+    }
+
+    /// Its row, if it counted what was sent.
+    pub(crate) fn row(self, name: &str) -> Outcome<Row> {
+        let after = self.katran.counter(LOOKUPS)?;
+        let lookups = after[0] - self.before[0];
+        let misses = after[1] - self.before[1];
+        let wanted = match self.stream {
+            Stream::NotOurs => 0,
+            _ => self.sent,
         };
         if lookups != wanted {
             return Err(format!("katran counted {lookups} packets of {wanted}").into());
         }
-        let (floor, net) = (Spread::of(floors), Spread::of(nets));
-        let row = [
-            encapsulation.to_owned(),
-            case.stream.label(),
-            format!("{:.0}", floor.median),
-            format!("{:.0}", net.median),
-            format!("{:.0}…{:.0}", net.least, net.most),
-            match lookups {
-                0 => "–".to_owned(),
-                _ => format!("{:.1} %", 100.0 - 100.0 * misses as f64 / lookups as f64),
+        Ok(Row {
+            name: name.to_owned(),
+            packets: self.stream.label(),
+            floor: Spread::of(self.floors),
+            net: Spread::of(self.nets),
+            hits: match self.stream {
+                Stream::NotOurs => None,
+                _ => Some(1.0 - misses as f64 / lookups as f64),
             },
-        ];
-        Ok((net.median, row))
+        })
     }
 }
 

@@ -85,15 +85,14 @@ fn run() -> Outcome<()> {
 
 /// Every table. A case that fails does not keep the others from being seen; the exit status tells.
 fn all(ground: &mut Ground, objects: &mut Objects, effort: Effort, only: &str) -> Outcome<()> {
-    let (own, failed) = measure::run(ground, objects, effort, only)?;
-    let peer = katran::run(ground, objects, effort, only)?;
+    let measured = measure::run(ground, objects, effort, only)?;
     println!();
-    report::ratios(&own, &peer);
-    report::counting(&own);
+    report::ratios(&measured.beside);
+    report::counting(&measured.nets);
     pipeline::run(ground, objects, effort, only)?;
     memory::run(ground, only)?;
-    if failed > 0 {
-        return Err(format!("{failed} cases did not do what was sent").into());
+    if measured.failed > 0 {
+        return Err(format!("{} cases did not do what was sent", measured.failed).into());
     }
     Ok(())
 }

@@ -1,11 +1,15 @@
 //! Test runs: A B A B, the floor and the data plane in turn, medians of the differences, and no number without its check.
+//! Where a peer has a row of the same packets, it takes its turns in between: C D, its own floor and it.
+
+use aya::programs::ProgramFd;
 
 use crate::Outcome;
 use crate::case::{Case, Stream, cases};
-use crate::director::Director;
+use crate::director::{Counts, Director};
 use crate::feed::{Feed, Objects};
 use crate::ground::Ground;
-use crate::report::{Nets, Spread, Table};
+use crate::katran::{Build, Builds, Contender};
+use crate::report::{Beside, Nets, Row, Spread, Table};
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
@@ -16,112 +20,180 @@ pub(crate) struct Effort {
     pub(crate) packets: u32,
 }
 
-/// What a case gave.
+/// What all cases gave.
+#[derive(Default)]
 pub(crate) struct Measured {
-    pub(crate) floor: Spread,
-    pub(crate) net: Spread,
-    pub(crate) hits: f64,
+    pub(crate) nets: Nets,
+    pub(crate) beside: Vec<Beside>,
+    pub(crate) failed: u32,
 }
 
-/// Measures every case whose row contains `only` and prints the table; answers the nets, and how many cases failed.
+/// Measures every case whose row contains `only` and prints the table.
 pub(crate) fn run(
     ground: &mut Ground,
     objects: &mut Objects,
     effort: Effort,
     only: &str,
-) -> Outcome<(Nets, u32)> {
+) -> Outcome<Measured> {
     println!(
         "\n1. Nanoseconds a packet, net of a program that only transmits ({} rounds of {} packets)\n",
         effort.rounds, effort.packets
     );
+    let builds = Builds::given()?;
     let table = Table::new(&["forward", "packets", "floor", "net", "least…most", "hits"]);
     table.head();
-    let (mut nets, mut failed) = (Nets::new(), 0);
+    let mut all = Measured::default();
     for case in cases() {
         let label = case.stream.label();
         if !format!("{} {label}", case.name).contains(only) {
             continue;
         }
-        let measured = measure(ground, objects, &case, effort);
-        table.row(&match &measured {
-            Ok(Some(measured)) => [
-                case.name.to_owned(),
-                label,
-                format!("{:.0}", measured.floor.median),
-                format!("{:.0}", measured.net.median),
-                format!("{:.0}…{:.0}", measured.net.least, measured.net.most),
-                if case.stream == Stream::NotOurs {
-                    "–".to_owned()
-                } else {
-                    format!("{:.1} %", measured.hits * 100.0)
-                },
-            ],
-            Ok(None) => [case.name, &label, "", "not built", "", ""].map(str::to_owned),
-            Err(_) => [case.name, &label, "", "FAILED", "", ""].map(str::to_owned),
-        });
-        match measured {
-            Ok(Some(measured)) => {
-                nets.insert(
-                    (case.name.to_owned(), case.stream.label()),
-                    measured.net.median,
-                );
+        match measure(ground, objects, &case, builds.beside(&case), effort) {
+            Ok(Some((row, peer))) => {
+                table.row(&row.cells());
+                if let Some((peer_row, ratio)) = peer {
+                    table.row(&peer_row.cells());
+                    all.beside.push(Beside {
+                        own: row.name.clone(),
+                        peer: peer_row.name,
+                        packets: peer_row.packets,
+                        ratio,
+                    });
+                }
+                all.nets.insert((row.name, row.packets), row.net.median);
             }
-            Ok(None) => {}
+            Ok(None) => table.row(&[case.name, &label, "", "not built", "", ""]),
             Err(error) => {
-                eprintln!("bench: {}, {}: {error}", case.name, case.stream.label());
-                failed += 1;
+                table.row(&[case.name, &label, "", "FAILED", "", ""]);
+                eprintln!("bench: {}, {label}: {error}", case.name);
+                all.failed += 1;
             }
         }
     }
-    Ok((nets, failed))
+    Ok(all)
 }
+
+/// Weir's row, and the peer's with the ratio of each round's nets.
+type Rows = (Row, Option<(Row, Spread)>);
 
 /// `None` = this build leaves out the outer checksum that the case is about.
 fn measure(
     ground: &mut Ground,
     objects: &mut Objects,
     case: &Case,
+    beside: Option<&Build>,
     effort: Effort,
-) -> Outcome<Option<Measured>> {
-    let ifindex = ground.director;
-    let director = Director::open(ground.pin_dir(), ifindex, case.setup)?;
-    let program = director.program()?;
-    director.limit_syns(false)?;
-    let (plans, flows) = case.before();
-    for plan in &plans {
-        let mut feed = Feed::load(objects, plan)?;
-        feed.aim(&program)?;
-        feed.run(flows, ifindex)?;
-    }
-    director.limit_syns(case.stream.is_limited())?;
-
-    let mut feed = Feed::load(objects, &case.measured())?;
-    let null = feed.null()?;
+) -> Outcome<Option<Rows>> {
+    let mut own = Own::new(ground, objects, case)?;
+    let mut peer = match beside {
+        Some(build) => Some((
+            build,
+            Contender::new(build, objects, case, ground.director)?,
+        )),
+        None => None,
+    };
     let packets = case.packets(effort.packets);
-    let before = director.counts()?;
-    let (mut floors, mut nets) = (Vec::new(), Vec::new());
-    for _ in 0..effort.rounds {
-        feed.aim(&null)?;
-        let floor = feed.run(packets, ifindex)?.ns;
-        feed.aim(&program)?;
-        let ran = feed.run(packets, ifindex)?;
-        if case.lacks_checksum(&ran) {
-            director.close()?;
+    let mut ratios = Vec::new();
+    for round in 0..effort.rounds {
+        // Each of both is first in every other round.
+        let first = match &mut peer {
+            Some((_, peer)) if round % 2 == 1 => Some(peer.round(packets)?),
+            _ => None,
+        };
+        let Some(net) = own.round(packets)? else {
+            own.director.close()?;
+            return Ok(None);
+        };
+        if let Some((_, peer)) = &mut peer {
+            let other = match first {
+                Some(other) => other,
+                None => peer.round(packets)?,
+            };
+            ratios.push(net / other);
+        }
+    }
+    let row = own.row(case.name)?;
+    let peer = match peer {
+        Some((build, peer)) => Some((peer.row(build.name)?, Spread::of(ratios))),
+        None => None,
+    };
+    Ok(Some((row, peer)))
+}
+
+/// The data plane in a case, with the case's flows in its table.
+struct Own<'a> {
+    case: &'a Case,
+    director: Director,
+    program: ProgramFd,
+    feed: Feed,
+    null: ProgramFd,
+    ifindex: u32,
+    before: Counts,
+    sent: u64,
+    floors: Vec<f64>,
+    nets: Vec<f64>,
+}
+
+impl<'a> Own<'a> {
+    fn new(ground: &mut Ground, objects: &mut Objects, case: &'a Case) -> Outcome<Self> {
+        let ifindex = ground.director;
+        let director = Director::open(ground.pin_dir(), ifindex, case.setup)?;
+        let program = director.program()?;
+        director.limit_syns(false)?;
+        let (plans, flows) = case.before();
+        for plan in &plans {
+            let mut feed = Feed::load(objects, plan)?;
+            feed.aim(&program)?;
+            feed.run(flows, ifindex)?;
+        }
+        director.limit_syns(case.stream.is_limited())?;
+        let feed = Feed::load(objects, &case.measured())?;
+        Ok(Self {
+            case,
+            null: feed.null()?,
+            before: director.counts()?,
+            director,
+            program,
+            feed,
+            ifindex,
+            sent: 0,
+            floors: Vec::new(),
+            nets: Vec::new(),
+        })
+    }
+
+    /// One round: the floor, then the program; answers the difference, or `None` if a checksum is left out.
+    fn round(&mut self, packets: u32) -> Outcome<Option<f64>> {
+        self.feed.aim(&self.null)?;
+        let floor = self.feed.run(packets, self.ifindex)?.ns;
+        self.feed.aim(&self.program)?;
+        let ran = self.feed.run(packets, self.ifindex)?;
+        if self.case.lacks_checksum(&ran) {
             return Ok(None);
         }
-        if let Err(error) = case.check_frame(&ran) {
-            let counted = case.check_counts(&before, &director.counts()?, 0);
+        if let Err(error) = self.case.check_frame(&ran) {
+            let counted = self
+                .case
+                .check_counts(&self.before, &self.director.counts()?, 0);
             return Err(format!("{error}; {counted:?}").into());
         }
-        floors.push(floor);
-        nets.push(ran.ns - floor);
+        self.sent += u64::from(packets);
+        self.floors.push(floor);
+        self.nets.push(ran.ns - floor);
+        Ok(Some(ran.ns - floor))
     }
-    let sent = u64::from(packets) * u64::from(effort.rounds);
-    let hits = case.check_counts(&before, &director.counts()?, sent)?;
-    director.close()?;
-    Ok(Some(Measured {
-        floor: Spread::of(floors),
-        net: Spread::of(nets),
-        hits,
-    }))
+
+    /// Its row, if it counted what was sent.
+    fn row(self, name: &str) -> Outcome<Row> {
+        let after = self.director.counts()?;
+        let hits = self.case.check_counts(&self.before, &after, self.sent)?;
+        self.director.close()?;
+        Ok(Row {
+            name: name.to_owned(),
+            packets: self.case.stream.label(),
+            floor: Spread::of(self.floors),
+            net: Spread::of(self.nets),
+            hits: (self.case.stream != Stream::NotOurs).then_some(hits),
+        })
+    }
 }

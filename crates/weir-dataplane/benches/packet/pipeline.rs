@@ -81,15 +81,15 @@ pub(crate) fn run(
         }
     }
     wire.close()?;
-    print(times.map(Spread::of));
+    print(&times);
     Ok(())
 }
 
-fn print(times: [Spread; CONTENDERS.len()]) {
+fn print(times: &[Vec<f64>; CONTENDERS.len()]) {
     let table = Table::new(&["director", "packets", "Mpps", "ns", "least…most", "net ns"]);
     table.head();
-    for (index, ((name, traffic, _), time)) in CONTENDERS.into_iter().zip(&times).enumerate() {
-        let floor = times[index / 3 * 3].median;
+    for (index, ((name, traffic, _), rounds)) in CONTENDERS.into_iter().zip(times).enumerate() {
+        let time = Spread::of(rounds.clone());
         table.row(&[
             name.to_owned(),
             match traffic {
@@ -99,24 +99,43 @@ fn print(times: [Spread; CONTENDERS.len()]) {
             format!("{:.2}", 1000.0 / time.median),
             format!("{:.0}", time.median),
             format!("{:.0}…{:.0}", time.least, time.most),
-            format!("{:.0}", time.median - floor),
+            format!("{:.0}", Spread::of(nets(times, index)).median),
         ]);
     }
-    let net = |index: usize| times[index].median - times[index / 3 * 3].median;
+    // Of each round, whose contenders met the same machine.
+    let quotients = |above: Vec<f64>, below: Vec<f64>| {
+        Spread::of(above.iter().zip(&below).map(|(a, b)| a / b).collect())
+    };
+    let net = |index| nets(times, index);
     println!();
-    ratio("nat to nftables DNAT, net", net(4) / net(5), 0.15, true);
+    ratio(
+        "nat to nftables DNAT, net",
+        quotients(net(4), net(5)),
+        0.15,
+        true,
+    );
     ratio(
         "direct to nftables ingress DSR, net",
-        net(1) / net(2),
+        quotients(net(1), net(2)),
         0.15,
         true,
     );
     ratio(
         "direct to nftables ingress DSR, packets of the whole pipeline",
-        times[2].median / times[1].median,
+        quotients(times[2].clone(), times[1].clone()),
         3.5,
         false,
     );
+}
+
+/// A contender's rounds less those of the generator and sink that it shares with the two beside it.
+fn nets(times: &[Vec<f64>; CONTENDERS.len()], index: usize) -> Vec<f64> {
+    let floors = &times[index / 3 * 3];
+    times[index]
+        .iter()
+        .zip(floors)
+        .map(|(a, b)| a - b)
+        .collect()
 }
 
 /// The pair with its sink, and everything that takes turns in it.

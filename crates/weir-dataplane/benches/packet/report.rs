@@ -5,29 +5,62 @@ use std::collections::BTreeMap;
 /// Net nanoseconds by way of forwarding and packets, as the rows call them.
 pub(crate) type Nets = BTreeMap<(String, String), f64>;
 
-/// A row of Weir's, the peer's row that it is compared with, the packets of both, and the most that the ratio may be.
-const GOALS: [(&str, &str, &str, f64); 7] = [
-    ("direct", "katran ipip", "TCP, 1 flow", 0.50),
-    ("tunnel ipip", "katran ipip", "TCP, 1 flow", 0.70),
-    ("tunnel gue, checksum", "katran gue", "TCP, 1 flow", 0.50),
-    ("direct", "katran ipip", "TCP, 1 M flows", 0.65),
-    ("direct", "katran ipip", "UDP, random sources", 0.50),
-    ("direct", "katran ipip", "SYN flood, random sources", 1.0),
-    ("direct", "katran ipip", "not a VIP", 0.60),
+/// One row of the table of test runs.
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) packets: String,
+    pub(crate) floor: Spread,
+    pub(crate) net: Spread,
+    /// Share of packets that met their entry; `None` where none is looked for.
+    pub(crate) hits: Option<f64>,
+}
+
+impl Row {
+    /// As the table prints it.
+    pub(crate) fn cells(&self) -> [String; 6] {
+        [
+            self.name.clone(),
+            self.packets.clone(),
+            format!("{:.0}", self.floor.median),
+            format!("{:.0}", self.net.median),
+            format!("{:.0}…{:.0}", self.net.least, self.net.most),
+            match self.hits {
+                None => "–".to_owned(),
+                Some(hits) => format!("{:.1} %", hits * 100.0),
+            },
+        ]
+    }
+}
+
+/// What the rounds of a row of Weir's gave, each divided by the same round of a peer's.
+pub(crate) struct Beside {
+    pub(crate) own: String,
+    pub(crate) peer: String,
+    pub(crate) packets: String,
+    pub(crate) ratio: Spread,
+}
+
+/// A row of Weir's, the packets of both, and the most that the ratio to the peer may be.
+const GOALS: [(&str, &str, f64); 7] = [
+    ("direct", "TCP, 1 flow", 0.50),
+    ("tunnel ipip", "TCP, 1 flow", 0.70),
+    ("tunnel gue, checksum", "TCP, 1 flow", 0.50),
+    ("direct", "TCP, 1 M flows", 0.65),
+    ("direct", "UDP, random sources", 0.50),
+    ("direct, maglev", "SYN flood, random sources", 1.0),
+    ("direct", "not a VIP", 0.60),
 ];
 
-/// Prints the ratios to the peer whose both sides were measured.
-pub(crate) fn ratios(own: &Nets, peer: &Nets) {
-    for (name, other, packets, goal) in GOALS {
-        let of =
-            |nets: &Nets, name: &str| nets.get(&(name.to_owned(), packets.to_owned())).copied();
-        if let (Some(own), Some(peer)) = (of(own, name), of(peer, other)) {
-            ratio(
-                &format!("{name} to {other}, {packets}"),
-                own / peer,
-                goal,
-                true,
-            );
+/// Prints the ratios, each with its goal where it has one.
+pub(crate) fn ratios(measured: &[Beside]) {
+    for beside in measured {
+        let what = format!("{} to {}, {}", beside.own, beside.peer, beside.packets);
+        let goal = GOALS
+            .iter()
+            .find(|(own, packets, _)| *own == beside.own && *packets == beside.packets);
+        match goal {
+            Some(&(_, _, goal)) => ratio(&what, beside.ratio, goal, true),
+            None => println!("{what}: {}", beside.ratio.as_ratio()),
         }
     }
 }
@@ -51,10 +84,15 @@ pub(crate) fn counting(own: &Nets) {
 }
 
 /// Prints a ratio beside its goal, which is the most or the least that it may be.
-pub(crate) fn ratio(what: &str, ratio: f64, goal: f64, most: bool) {
-    let met = if most { ratio <= goal } else { ratio >= goal };
+pub(crate) fn ratio(what: &str, ratio: Spread, goal: f64, most: bool) {
+    let met = if most {
+        ratio.median <= goal
+    } else {
+        ratio.median >= goal
+    };
     println!(
-        "{what}: {ratio:.2} (goal: {} {goal}, {})",
+        "{what}: {} (goal: {} {goal}, {})",
+        ratio.as_ratio(),
         if most { "≤" } else { "≥" },
         if met { "met" } else { "NOT met" }
     );
@@ -80,6 +118,10 @@ impl Spread {
             },
             _ => Self::default(),
         }
+    }
+
+    fn as_ratio(self) -> String {
+        format!("{:.2} ({:.2}…{:.2})", self.median, self.least, self.most)
     }
 }
 
