@@ -27,6 +27,7 @@ fn prepared() -> World {
         "--vip",
         &Family::V4.vip().to_string(),
     ]);
+    world.keep_flows_on_one_cpu();
     world
 }
 
