@@ -42,8 +42,8 @@ check: require-cargo ## format, lints, docs, dependency rules
 test: require-root deps check ## everything that CI runs; needs root: the tests make network namespaces and load programs
 	INSTA_UPDATE=no WEIR_TEST_REQUIRE_ROOT=1 $(CARGO) test --locked --workspace
 
-soak: require-root deps require-cargo ## the long forms of the tests
-	WEIR_TEST_REQUIRE_ROOT=1 WEIR_SOAK=1 INSTA_UPDATE=no $(CARGO) test --locked --release --workspace -- --nocapture
+soak: require-root deps require-cargo ## the long forms of the tests, one after the other: latencies are among their figures
+	WEIR_TEST_REQUIRE_ROOT=1 WEIR_SOAK=1 INSTA_UPDATE=no $(CARGO) test --locked --release --workspace -- --nocapture --test-threads=1
 
 bench: require-root require-cargo ## measure beside peers and floors, and print the ratios
 	$(CARGO) bench --locked --workspace
