@@ -13,9 +13,10 @@
 #include "lib/front.h"
 #include "lib/reply.h"
 
-#define FRONT_REPLY_SETS_LOG2 13
-#define FRONT_REPLY_WAYS      4
-#define FRONT_REPLY_CLAIMED   0xffffffffu /* being written */
+#define FRONT_REPLY_SLOTS_LOG2 15
+#define FRONT_REPLY_SLOT_LOG2  5 /* octets */
+#define FRONT_REPLY_WAYS       4
+#define FRONT_REPLY_CLAIMED    0xffffffffu /* being written */
 
 struct front_reply {
 	__u64 id; /* as in the flow table, of the reverse entry */
@@ -25,25 +26,20 @@ struct front_reply {
 	struct weir_addr addr;
 };
 
-struct front_reply_set {
-	struct front_reply ways[FRONT_REPLY_WAYS];
-};
+static volatile struct front_reply weir_front_replies[1 << FRONT_REPLY_SLOTS_LOG2] __attribute__((aligned(64)));
 
-static volatile struct front_reply_set weir_front_replies[1 << FRONT_REPLY_SETS_LOG2] __attribute__((aligned(64)));
-
-static __always_inline volatile struct front_reply_set *front_reply_set_of(__u64 hash)
+/* As front_slot_of(). A set is two cache lines, of which the first two looks meet one. */
+static __always_inline volatile struct front_reply *front_reply_of(__u64 hash, int way)
 {
-	__u64 set = hash >> (64 - FRONT_REPLY_SETS_LOG2);
+	__u64 at = hash >> (64 - FRONT_REPLY_SLOTS_LOG2) << FRONT_REPLY_SLOT_LOG2;
 
-	VERIFIER_FORGET(set);
-	return &weir_front_replies[set & ((1 << FRONT_REPLY_SETS_LOG2) - 1)];
+	return (volatile void *)weir_front_replies + (at ^ way << FRONT_REPLY_SLOT_LOG2);
 }
 
 /* Fills `way` and the server's row in `flow` and answers 1 if the reply changes nothing in its flow. */
 static __always_inline int front_knows_reply(const struct packet *p, struct flow *flow, __u64 hash, __u32 now,
 					     const struct weir_settings *settings, struct reply_way *way)
 {
-	volatile struct front_reply_set *set = front_reply_set_of(hash);
 	__u32 state = p->proto == PROTO_UDP ? WEIR_STATE_UDP : WEIR_STATE_ESTABLISHED;
 	volatile struct front_reply *slot;
 	struct weir_dest *dest;
@@ -53,7 +49,7 @@ static __always_inline int front_knows_reply(const struct packet *p, struct flow
 		return 0;
 #pragma unroll
 	for (int i = 0; i < FRONT_REPLY_WAYS; i++) {
-		slot = &set->ways[i];
+		slot = front_reply_of(hash, i);
 		id = slot->id;
 		if (id >> TAG_SHIFT == (hash & TAG_MASK) && slot->tick == now + 1)
 			goto found;
@@ -76,13 +72,12 @@ found:
 
 static __always_inline void front_learn_reply(__u32 dest_id, const struct reply_way *way, __u64 hash, __u32 now)
 {
-	volatile struct front_reply_set *set = front_reply_set_of(hash);
 	volatile struct front_reply *slot;
 	__u32 tick = now + 1, old;
 
 #pragma unroll
 	for (int i = 0; i < FRONT_REPLY_WAYS; i++) {
-		slot = &set->ways[i];
+		slot = front_reply_of(hash, i);
 		old = slot->tick;
 		if (old == tick || old == FRONT_REPLY_CLAIMED)
 			continue;
@@ -106,12 +101,14 @@ static __always_inline __u64 cold_hash(const struct weir_flow_cold *cold, __u32 
 
 static __always_inline void front_forget_replies(__u64 hash)
 {
-	volatile struct front_reply_set *set = front_reply_set_of(hash);
+	volatile struct front_reply *slot;
 
 #pragma unroll
-	for (int i = 0; i < FRONT_REPLY_WAYS; i++)
-		if (set->ways[i].id >> TAG_SHIFT == (hash & TAG_MASK))
-			set->ways[i].tick = 0;
+	for (int i = 0; i < FRONT_REPLY_WAYS; i++) {
+		slot = front_reply_of(hash, i);
+		if (slot->id >> TAG_SHIFT == (hash & TAG_MASK))
+			slot->tick = 0;
+	}
 }
 
 /* Takes the flow of the entry at `place`, of either direction, out of both fronts. */
