@@ -32,3 +32,4 @@ mod table;
 mod transmit;
 mod tunnel;
 mod two_cpus;
+mod walked;

@@ -175,7 +175,7 @@ pub(crate) fn tree(plane: &Dataplane, schedule: &Schedule) -> Vec<u32> {
     for member in &mut members {
         member.usable = live(member.slot).overloaded == 0;
     }
-    if members.len() <= tournament::WALKED {
+    if schedule.treeless || members.len() <= tournament::WALKED {
         return Vec::new();
     }
     let counts = |row| Counts {

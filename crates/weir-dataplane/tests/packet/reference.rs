@@ -52,6 +52,8 @@ pub(crate) struct Schedule {
     pub(crate) servers: Vec<Server>,
     /// Percent.
     pub(crate) max_load: Option<u32>,
+    /// No tree stands beside its list, however long: more services share its pool than a change of counts climbs through.
+    pub(crate) treeless: bool,
     /// What was published last.
     pub(crate) spread: Vec<u32>,
     /// Random numbers drawn so far.
@@ -77,6 +79,7 @@ impl Schedule {
             servers: Vec::new(),
             spread: Vec::new(),
             max_load: None,
+            treeless: false,
             draws: 0,
             cache: Cache::new(kind, u32::MAX),
             walk: walk.map(reference::Service::new),

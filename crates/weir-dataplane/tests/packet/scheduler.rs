@@ -7,12 +7,12 @@ use weir_sched::{Kind, Mode};
 use crate::bench::{Bench, NewServer, Xdp};
 use crate::wire::{ACK, FIN, SYN, Shape, at};
 
-const VIP: &str = "192.0.2.10";
+pub(crate) const VIP: &str = "192.0.2.10";
 const VIP6: &str = "2001:db8::10";
 
 /// A step of a script.
 #[derive(Clone, Copy, Debug)]
-enum Step {
+pub(crate) enum Step {
     /// That many new flows.
     Flows(u16),
     /// The server added as number so much ends its latest flow.
@@ -27,17 +27,23 @@ enum Step {
 }
 use Step::{Add, Empty, End, Fill, Flows, Remove, Weigh};
 
-struct Script<'a> {
-    bench: &'a mut Bench,
-    service: u32,
+pub(crate) struct Script<'a> {
+    pub(crate) bench: &'a mut Bench,
+    pub(crate) service: u32,
     port: u16,
     dests: Vec<u32>,
     vip: &'static str,
-    flow: u16,
+    pub(crate) flow: u16,
 }
 
 impl<'a> Script<'a> {
-    fn new(bench: &'a mut Bench, kind: Kind, mode: Mode, by_port: bool, vip: &'static str) -> Self {
+    pub(crate) fn new(
+        bench: &'a mut Bench,
+        kind: Kind,
+        mode: Mode,
+        by_port: bool,
+        vip: &'static str,
+    ) -> Self {
         let service = bench.service_with(kind, mode, by_port);
         let port = bench.next_port();
         bench.listen(service, vip, port);
@@ -51,7 +57,7 @@ impl<'a> Script<'a> {
         }
     }
 
-    fn bound(&mut self, max_load: Option<u32>) {
+    pub(crate) fn bound(&mut self, max_load: Option<u32>) {
         let schedules = &mut self.bench.model.scheduler_mut().schedules;
         schedules.get_mut(&self.service).unwrap().max_load = max_load;
     }
@@ -64,8 +70,14 @@ impl<'a> Script<'a> {
         Shape::tcp(flags).arriving(at(&client, 1000 + flow), at(self.vip, self.port))
     }
 
+    /// Leaves its list without a tree.
+    pub(crate) fn treeless(&mut self) {
+        let schedules = &mut self.bench.model.scheduler_mut().schedules;
+        schedules.get_mut(&self.service).unwrap().treeless = true;
+    }
+
     /// Runs the steps; answers the numbers of the servers chosen, 0 for none.
-    fn run(&mut self, steps: &[Step]) -> Vec<usize> {
+    pub(crate) fn run(&mut self, steps: &[Step]) -> Vec<usize> {
         let mut chosen = Vec::new();
         for step in steps {
             match *step {

@@ -1,0 +1,116 @@
+//! Long lists that are walked: those of pools that more services share than a change of counts climbs through, and what `lblc` and
+//! `lblcr` look for when a remembered server is full. The model walks as well, by the kernel's rules.
+
+use weir_sched::{Kind, Mode};
+
+use crate::bench::Bench;
+use crate::scheduler::Step::{self, Add, Empty, End, Fill, Flows, Remove, Weigh};
+use crate::scheduler::{Script, VIP};
+
+const SERVERS: usize = 100;
+
+/// Every scheduler over a hundred servers, with counts, edits, removals and thresholds in between.
+#[test]
+fn a_hundred_servers_without_a_tree() {
+    for (kind, max_load) in [
+        (Kind::Rr, None),
+        (Kind::Wrr, None),
+        (Kind::Lc, None),
+        (Kind::Wlc, None),
+        (Kind::Sed, None),
+        (Kind::Nq, None),
+        (Kind::Fo, None),
+        (Kind::Ovf, None),
+        (Kind::Lblc, None),
+        (Kind::Lblcr, None),
+        (Kind::Twos, None),
+        (Kind::P2c, None),
+        (Kind::Dh, None),
+        (Kind::Sh, Some(125)),
+        (Kind::Mh, Some(110)),
+        (Kind::Maglev, Some(125)),
+    ] {
+        let Some(mut bench) = Bench::open() else {
+            return;
+        };
+        bench.predictable(4711);
+        let mut script = Script::new(&mut bench, kind, Mode::Repair, false, VIP);
+        script.treeless();
+        script.bound(max_load);
+        script.run(&[Add(1); SERVERS]);
+        let edits: Vec<Step> = (1..=SERVERS)
+            .step_by(7)
+            .map(|at| Weigh(at, (at as u32 % 5) * 2))
+            .collect();
+        script.run(&edits);
+        let chosen = script.run(&[Flows(130)]);
+        assert!(
+            kind == Kind::Dh || chosen.iter().any(|number| *number > 64),
+            "{kind}: servers beyond the sixty-fourth are chosen: {chosen:?}"
+        );
+        let ends: Vec<Step> = (1..130).step_by(3).map(End).collect();
+        script.run(&ends);
+        script.run(&[
+            Fill(2),
+            Fill(77),
+            Fill(100),
+            Flows(40),
+            Empty(77),
+            Flows(10),
+        ]);
+        script.run(&[
+            Remove(1),
+            Remove(66),
+            Remove(99),
+            Flows(20),
+            Add(3),
+            Flows(20),
+        ]);
+        assert!(!script.bench.tree_is_right(script.service), "{kind}");
+        bench.settle();
+    }
+}
+
+/// With and without a tree: as long as a server has room the address moves on, then it stays; and what is at its threshold is
+/// taken by a remembered choice of `lblc` alone (ip_vs_lblc.c asks for weight and load of that one, ip_vs_dest_set_min() of
+/// ip_vs_lblcr.c for the threshold as well).
+#[test]
+fn an_address_whose_servers_are_all_full() {
+    const FEW: usize = 24;
+    for (kind, treeless) in [
+        (Kind::Lblc, false),
+        (Kind::Lblc, true),
+        (Kind::Lblcr, false),
+        (Kind::Lblcr, true),
+    ] {
+        let Some(mut bench) = Bench::open() else {
+            return;
+        };
+        let mut script = Script::new(&mut bench, kind, Mode::Repair, false, VIP);
+        if treeless {
+            script.treeless();
+        }
+        script.run(&[Add(1); FEW]);
+        let spread = script.run(&[Flows(3 * FEW as u16)]);
+        for server in 1..=FEW {
+            assert!(spread.contains(&server), "{kind}: {server} of {spread:?}");
+        }
+        // Nobody is below half of its weight any more.
+        let stays = script.run(&[Flows(2 * FEW as u16)]);
+        if kind == Kind::Lblc {
+            assert!(stays.iter().all(|server| *server == stays[0]), "{stays:?}");
+        }
+        let full: Vec<Step> = (1..=FEW).map(Fill).collect();
+        script.run(&full);
+        let chosen = script.run(&[Flows(5)]);
+        let kept = if kind == Kind::Lblc { stays[0] } else { 0 };
+        assert_eq!(chosen, [kept; 5], "{kind}");
+        // One has room again: the set has it, or the walk finds it.
+        assert_eq!(
+            script.run(&[Empty(9), Weigh(9, 1000), Flows(1)]),
+            [9],
+            "{kind}"
+        );
+        bench.settle();
+    }
+}
