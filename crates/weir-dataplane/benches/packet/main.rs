@@ -8,6 +8,7 @@
 
 mod against;
 mod case;
+mod clock;
 mod director;
 mod feed;
 mod frame;

@@ -3,13 +3,12 @@
 //! Generator and sink are the same for all. Weir sends frames back from the driver; nftables gets them as socket buffers,
 //! with GRO on so that it may, and sends them out of the same device. All that was sent must arrive.
 
-use std::time::Instant;
-
 use aya::programs::links::FdLink;
 use weir_abi::{Forward, Scheduler, Tunnel};
 use weir_dataplane::{Sizes, XdpChoice};
 
 use crate::Outcome;
+use crate::clock::Clock;
 use crate::director::{Director, Setup};
 use crate::feed::{Feed, Objects, Plan};
 use crate::frame::{ACK, DIRECTOR_MAC, Frame, From, SYN};
@@ -140,6 +139,7 @@ fn nets(times: &[Vec<f64>; CONTENDERS.len()], index: usize) -> Vec<f64> {
 
 /// The pair with its sink, and everything that takes turns in it.
 struct Wire {
+    clock: Clock,
     one_way: Feed,
     both_ways: Feed,
     handshake: Vec<Feed>,
@@ -193,6 +193,7 @@ impl Wire {
             open(Forward::Nat, 1)?,
         );
         let mut wire = Self {
+            clock: Clock::new(crate::last_cpu())?,
             one_way,
             both_ways,
             handshake,
@@ -217,15 +218,15 @@ impl Wire {
         // What a run starts cold with (pages, route caches) is not what is measured.
         self.send(traffic, packets / 16)?;
         let before = self.one_way.received()?;
-        let start = Instant::now();
+        let start = self.clock.now()?;
         self.send(traffic, packets)?;
-        let elapsed = start.elapsed();
+        let ns = self.clock.ns_since(&start)?;
         let received = self.one_way.received()?[0] - before[0];
         self.remove(placed)?;
         if received != u64::from(packets) {
             return Err(format!("{received} of {packets} packets arrived").into());
         }
-        Ok(elapsed.as_nanos() as f64 / f64::from(packets))
+        Ok(ns / f64::from(packets))
     }
 
     fn send(&mut self, traffic: Traffic, packets: u32) -> Outcome<()> {
