@@ -304,6 +304,14 @@ fn http(
     probe
 }
 
+/// The address that an expression is written for: dots that stand for any letter are meant as dots.
+fn address(pattern: &str) -> Option<IpAddr> {
+    let text = pattern.strip_prefix('^').unwrap_or(pattern);
+    let text = text.strip_suffix('$').unwrap_or(text);
+    let plain = text.parse().ok();
+    plain.or_else(|| literal(text)?.parse().ok())
+}
+
 fn dns(
     of: &Section,
     request: Option<(String, Place)>,
@@ -323,12 +331,7 @@ fn dns(
     };
     let mut probe = Probe::new("dns", from);
     probe.push(Entry::new("query", name, place).essential());
-    match receive.map(|(pattern, place)| {
-        (
-            literal(&pattern).and_then(|text| text.parse::<IpAddr>().ok()),
-            place,
-        )
-    }) {
+    match receive.map(|(pattern, place)| (address(&pattern), place)) {
         Some((Some(answer), place)) => {
             let record = if answer.is_ipv6() { "AAAA" } else { "A" };
             probe.push(Entry::new("record", record, place));

@@ -220,7 +220,9 @@ impl Section {
                 let Some(flags) = flags else {
                     return Some("schedflags has no value".to_owned());
                 };
+                // It goes through a shell to ipvsadm.
                 self.flags = flags
+                    .trim_matches('"')
                     .split(',')
                     .map(|flag| (flag.to_owned(), place))
                     .collect();
