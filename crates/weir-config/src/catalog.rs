@@ -23,7 +23,7 @@ use weir_model::{
 use crate::key::{Choices, Key, Kind, Presence, Section};
 use crate::lower::ALIASES;
 
-use check::{CHECKS, requires};
+use check::{CHECKS, COMMAND, requires};
 
 pub(crate) use answer::{COMPRESSION, ERROR_PAGE};
 pub(crate) use ipvs::IPVS;

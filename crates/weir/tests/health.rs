@@ -4,6 +4,8 @@
 mod world;
 
 use std::fmt::Write as _;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Child;
 use std::time::Duration;
 
@@ -258,10 +260,14 @@ fn programs_are_told_of_pools_and_services() {
     }
     let mut world = prepared(1);
     let told = world.path("told");
-    let notify = format!(
-        "notify = [\"/bin/sh\", \"-c\", \"echo pool=$WEIR_POOL server=$WEIR_SERVER service=$WEIR_SERVICE $WEIR_FROM $WEIR_TO >> {}\"]",
+    let program = world.path("tell");
+    let script = format!(
+        "#!/bin/sh\necho pool=$WEIR_POOL server=$WEIR_SERVER service=$WEIR_SERVICE $WEIR_FROM $WEIR_TO >> {}\n",
         told.display()
     );
+    std::fs::write(&program, script).expect("a program");
+    std::fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("it may run");
+    let notify = format!("notify = \"{}\"", program.display());
     world.start_director(&config(&[0], &notify, HTTP));
     wait_for_states(&world, &["up"]);
     let lines = |line: &str| {
@@ -279,6 +285,8 @@ fn programs_are_told_of_pools_and_services() {
         "pool=web server= service= up down",
         "pool=web server= service=web up down",
     ]);
+    let said = "a pool changed pool=\"web\" from=\"up\" to=\"down\" cause=\"no server is up\"";
+    assert_eq!(world.log().matches(said).count(), 1, "{}", world.log());
     world.start_nginx_on("server0", 0, "");
     wait_for_states(&world, &["up"]);
     told_once(&[

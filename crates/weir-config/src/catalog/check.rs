@@ -12,6 +12,9 @@ use crate::key::{Key, Kind, Presence, Section};
 
 use Presence::{Absent, Default};
 
+/// A program, alone or with its arguments.
+pub(super) const COMMAND: Kind = Kind::Either(&Kind::List(&Kind::Text), &Kind::Text);
+
 /// `check` of a pool or a server.
 pub(super) const CHECKS: Kind = Kind::Either(
     &Kind::CheckName,
@@ -310,7 +313,7 @@ pub(crate) static CHECK: Section = Section {
         .known_as(&["agent-send"]),
         Key::new(
             "command",
-            Kind::List(&Kind::Text),
+            COMMAND,
             Absent("none; `script` needs it"),
             "`script`: the program, absolute, and its arguments; no shell sees them. 0 passes and all else fails. It finds \
              the server in `WEIR_ADDRESS` and `WEIR_PORT`, and is killed at the timeout.",

@@ -96,14 +96,14 @@ pub(crate) static POOL: Section = Section {
         ),
         Key::new(
             "notify",
-            Kind::List(&Kind::Text),
+            COMMAND,
             Absent("nobody is told"),
             "A program, absolute, and its arguments, called when a check changes the state of a server, when the pool goes over \
              between `up`, `panic`, `below quorum` and `down`, and for each service whose clients then get an answer no more, \
              or again. It runs as the daemon does, without a shell, finds what happened in `WEIR_POOL`, `WEIR_SERVER` (empty: \
              the pool's or a service's change), `WEIR_SERVICE` (empty: none), `WEIR_FROM`, `WEIR_TO` and `WEIR_REASON`, and is \
              killed after half a minute.",
-            "notify = [\"/usr/local/bin/tell\"]",
+            "notify = \"/usr/local/bin/tell\"",
         )
         .known_as(&["notify_up", "notify_down", "callback", "emailalert"]),
         Key::new(

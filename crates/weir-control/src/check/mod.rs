@@ -172,17 +172,23 @@ impl Checks {
         .collect()
     }
 
-    /// Has programs told of a pool's change, and of the services whose clients get an answer no more, or again.
+    /// Logs a pool's change, and has programs told of it and of the services whose clients get an answer no more, or again.
     pub fn tell_turn(&self, turn: &PoolTurn, desired: &Desired) {
         let change = |what, from, to| notify::Change {
             pool: turn.pool.clone(),
             what,
             from,
             to,
-            reason: format!("the pool is {}", turn.to.as_str()),
+            reason: turn.to.cause().to_owned(),
         };
         if turn.from != turn.to {
             let (from, to) = (turn.from.as_str(), turn.to.as_str());
+            let (pool, cause) = (&turn.pool, turn.to.cause());
+            if turn.to == Serving::Up {
+                tracing::info!(pool, from, to, cause, "a pool changed");
+            } else {
+                tracing::warn!(pool, from, to, cause, "a pool changed");
+            }
             self.shared.tell(change(notify::What::Pool, from, to));
         }
         let (before, now) = turn.serves;

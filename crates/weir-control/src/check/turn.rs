@@ -24,6 +24,16 @@ impl Serving {
         }
     }
 
+    /// What that is because of.
+    pub const fn cause(self) -> &'static str {
+        match self {
+            Self::Up => "enough servers are up",
+            Self::Panic => "too many servers are down: all are used",
+            Self::BelowQuorum => "too little weight is up for the quorum",
+            Self::Down => "no server is up",
+        }
+    }
+
     /// Whether clients of a service get an answer.
     pub const fn serves(self, has_sorry: bool) -> bool {
         has_sorry || !matches!(self, Self::Down)

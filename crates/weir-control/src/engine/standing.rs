@@ -126,19 +126,12 @@ impl Standings {
             .is_some_and(|standing| standing.state == State::Down)
     }
 
-    /// Works out anew how a pool is used, from its servers' weights by configuration and operators; a change is logged.
+    /// Works out anew how a pool is used, from its servers' weights by configuration and operators; a change is a turn.
     pub(crate) fn settle(&mut self, pool: &Pool, base: &dyn Fn(&Server) -> u32) {
         let before = self.regime(&pool.name);
         let (weighed, regime) = self.weigh(pool, base);
         let name = pool.name.as_str();
         if regime != before {
-            match regime {
-                Regime::Normal => tracing::info!(pool = name, "enough servers are up again"),
-                Regime::Panic => {
-                    tracing::warn!(pool = name, "too many servers are down: all are used");
-                }
-                Regime::BelowQuorum => tracing::warn!(pool = name, "the quorum is lost"),
-            }
             self.regimes.insert(name.to_owned(), regime);
         }
         let to = match regime {

@@ -114,6 +114,11 @@ fn script(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Script {
 
 /// A program, absolute, and its arguments.
 pub(crate) fn command(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Vec<String> {
+    if let Some((entry, _)) = view.get(name)
+        && matches!(entry.item.value, Value::Text(_))
+    {
+        return program(sink, &entry.item);
+    }
     let mut command = Vec::new();
     for item in view.list(sink, name).unwrap_or_default() {
         let Some((word, span)) = text(sink, item, &Kind::Text) else {
@@ -132,6 +137,25 @@ pub(crate) fn command(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> V
         sink.push(diagnostic.fix("name a program, as in [\"/usr/local/bin/check\"]"));
     }
     command
+}
+
+/// A program without arguments.
+fn program(sink: &mut Sink<'_>, item: &Item<'_>) -> Vec<String> {
+    let Some((path, span)) = text(sink, item, &Kind::Text) else {
+        return Vec::new();
+    };
+    if path.contains(char::is_whitespace) {
+        let words: Vec<String> = path
+            .split_whitespace()
+            .map(|it| format!("{it:?}"))
+            .collect();
+        let message = "a program's arguments are words of their own";
+        let diagnostic = Diagnostic::new(Code::WrongType, span, message);
+        sink.push(diagnostic.fix(format!("write [{}]", words.join(", "))));
+    } else {
+        absolute(sink, path, span);
+    }
+    vec![path.to_owned()]
 }
 
 fn file(sink: &mut Sink<'_>, view: &View<'_, '_>) -> String {
