@@ -113,16 +113,17 @@ fn block(out: &mut String, service: &Service, before: Option<(&Service, Duration
         return;
     }
     let header = [
-        "SERVER", "FORWARD", "STATE", "WEIGHT", "ACTIVE", "INACTIVE", "TOTAL", "SINCE", "REASON",
+        "SERVER", "FORWARD", "STATE", "WEIGHT", "ACTIVE", "INACTIVE", "TOTAL", "SINCE", "PROBES",
+        "REASON",
     ]
     .map(str::to_owned);
-    let rows: Vec<[String; 9]> = std::iter::once(header)
+    let rows: Vec<[String; 10]> = std::iter::once(header)
         .chain(service.servers.iter().map(row))
         .collect();
     columns(out, &rows);
 }
 
-fn row(server: &Server) -> [String; 9] {
+fn row(server: &Server) -> [String; 10] {
     let weight = if server.weight == server.effective_weight {
         server.weight.to_string()
     } else {
@@ -154,8 +155,15 @@ fn row(server: &Server) -> [String; 9] {
         server.inactive_connections.to_string(),
         server.totals.connections.to_string(),
         server.since.clone(),
+        probes(server),
         reason,
     ]
+}
+
+/// The last results of each check, the newest last.
+fn probes(server: &Server) -> String {
+    let results: Vec<&str> = server.checks.iter().map(|it| it.results.as_str()).collect();
+    results.join(" ")
 }
 
 /// What lies over the configured weight, beside the override: what checks say, and slow start.

@@ -8,8 +8,8 @@ use weir_model::{Forward, Listener, Ports, Protocol};
 use super::*;
 use crate::check::Probing;
 use crate::snapshot::{
-    FlowTableStatus, InterfaceStatus, ServerState, ServerStatus, ServiceStatus, Snapshot, Totals,
-    VipStatus,
+    CheckStatus, FlowTableStatus, InterfaceStatus, ServerState, ServerStatus, ServiceStatus,
+    Snapshot, Totals, VipStatus,
 };
 
 fn server(address: &str, forward: Forward, active: u64) -> ServerStatus {
@@ -77,7 +77,13 @@ pub(crate) fn director() -> Snapshot {
     drained.state = ServerState::Drain;
     drained.reason = "drained by an operator".to_owned();
     drained.overridden = Some("drain".to_owned());
-    let first = server("10.0.0.5", Forward::Direct, 7);
+    let mut first = server("10.0.0.5", Forward::Direct, 7);
+    first.checks.push(CheckStatus {
+        what: "tcp 10.0.0.5:80".to_owned(),
+        state: "up",
+        reason: "connected in 1ms".to_owned(),
+        results: "+++-++".to_owned(),
+    });
     let mut gone = server("10.0.0.7", Forward::Direct, 1);
     gone.removed = true;
     Snapshot {
