@@ -1,13 +1,15 @@
 //! Checkers of a real server, each one check of Weir; an HTTP checker with several URLs is several.
 
 mod http;
+mod misc;
+mod udp;
 
 use std::net::IpAddr;
 
 use super::Globals;
 use super::field::{self, Of};
 use super::setting::{Level, Settings};
-use super::tree::{Node, command};
+use super::tree::Node;
 use crate::document::Entry;
 use crate::note::Notes;
 use crate::probe::Probe;
@@ -77,8 +79,8 @@ pub(super) fn checks(
         "SSL_GET" => return http::checks("https", &checker, retries, notes),
         "SMTP_CHECK" => return smtp(&checker, retries, notes),
         "DNS_CHECK" => dns(&checker, retries, notes),
-        "UDP_CHECK" => udp(&checker, retries, notes),
-        "MISC_CHECK" => misc(globals, &checker, retries, notes),
+        "UDP_CHECK" => udp::check(&checker, retries, notes),
+        "MISC_CHECK" => misc::check(globals, &checker, retries, notes),
         "PING_CHECK" => {
             checker.nothing_else(notes);
             Some(checker.probe("ping", retries, notes))
@@ -291,151 +293,5 @@ fn dns(checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> Option<Probe> 
     let mut probe = checker.probe("dns", retries, notes);
     probe.push(Entry::new("query", name.0, name.1).essential());
     probe.push(Entry::new("record", record.0, record.1).essential());
-    Some(probe)
-}
-
-fn udp(checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> Option<Probe> {
-    let mut payload: Of<String> = None;
-    let mut reply: Option<&Node> = None;
-    for node in &checker.rest {
-        match node.keyword() {
-            "payload" => payload = octets(node, false, notes),
-            "require_reply" => reply = Some(node),
-            "min_reply_length" | "max_reply_length" => {
-                if field::number(notes, node, 0, 65_535).is_some() {
-                    notes.say(
-                        node.place,
-                        "not carried over: `expect` says nothing of the length",
-                    );
-                }
-            }
-            _ => unknown(node, "UDP_CHECK", notes),
-        }
-    }
-    let Some(reply) = reply else {
-        let why = "without require_reply silence passes, and a `udp` check of Weir wants an answer";
-        checker.node.refuse(notes, why);
-        return None;
-    };
-    let mut probe = checker.probe("udp", retries, notes);
-    match payload {
-        Some((payload, place)) => probe.push(Entry::new("payload", payload, place)),
-        None => {
-            probe.push(Entry::implied("payload", "00"));
-            notes.say(
-                checker.node.place,
-                "keepalived sends octets by chance; here it is one zero",
-            );
-        }
-    }
-    if reply.word(1).is_some()
-        && let Some((bytes, place)) = octets(reply, true, notes)
-    {
-        probe.push(Entry::new(
-            "expect",
-            vec![Entry::new("bytes", bytes, place)],
-            place,
-        ));
-    }
-    Some(probe)
-}
-
-/// Hexadecimal digits, a lone one being half an octet with a zero before it; with `wild`, an octet that is half `x` is left
-/// open wholly.
-fn octets(node: &Node, wild: bool, notes: &mut Notes) -> Of<String> {
-    field::no_more(notes, node, 1);
-    let text = node.word(1).unwrap_or("");
-    let is_wild = |c: &char| wild && matches!(c, 'x' | 'X');
-    let mut octets = Vec::new();
-    let mut halves = false;
-    let mut valid = true;
-    for word in text.split_whitespace() {
-        for pair in word.chars().collect::<Vec<char>>().chunks(2) {
-            let open = pair.iter().filter(|c| is_wild(c)).count();
-            valid &= pair.iter().all(|c| c.is_ascii_hexdigit() || is_wild(c));
-            halves |= open == 1;
-            octets.push(match (open, pair) {
-                (0, [low]) => format!("0{low}"),
-                (0, pair) => pair.iter().collect(),
-                _ => "xx".to_owned(),
-            });
-        }
-    }
-    if octets.is_empty() || !valid {
-        field::refuse(notes, node, "octets in hexadecimal");
-        return None;
-    }
-    if halves {
-        let why = "half octets that must hold are not looked at: `xx` leaves all of one open";
-        notes.say(node.place, why);
-    }
-    Some((octets.join(" "), node.place))
-}
-
-fn misc(
-    globals: &Globals,
-    checker: &Checker<'_>,
-    retries: u64,
-    notes: &mut Notes,
-) -> Option<Probe> {
-    let mut program: Option<(Vec<String>, &Node)> = None;
-    let mut timeout: Of<u64> = None;
-    let mut dynamic: Of<bool> = None;
-    let mut user = globals.script_user.clone();
-    for node in &checker.rest {
-        match node.keyword() {
-            "misc_path" => match command(&node.rest).filter(|words| !words.is_empty()) {
-                Some(words) => program = Some((words, node)),
-                None => field::refuse(notes, node, "a program"),
-            },
-            "misc_timeout" => timeout = field::timer(notes, node, false),
-            "misc_dynamic" => dynamic = field::flag(notes, node),
-            "user" => {
-                user = node.word(1).map(|word| (word.to_owned(), node.place));
-                if let Some(group) = node.word(2) {
-                    let why =
-                        format!("group {group} is not carried over: a script has its account's");
-                    notes.say(node.place, why);
-                }
-            }
-            _ => unknown(node, "MISC_CHECK", notes),
-        }
-    }
-    let Some((words, node)) = program else {
-        checker
-            .node
-            .refuse(notes, "keepalived refuses a MISC_CHECK without `misc_path`");
-        return None;
-    };
-    let shell =
-        |word: &String| word.contains(['|', '>', '<', ';', '&', '`']) || word.contains("$(");
-    if words.iter().any(shell) {
-        notes.say(
-            node.place,
-            "Weir runs programs without a shell: what a shell would read here is an argument",
-        );
-    }
-    let mut settings = checker.settings.clone();
-    settings.connect_timeout = timeout
-        .or(settings.delay_loop)
-        .or(Some((DELAY_LOOP_MS, checker.node.place)));
-    let checker = Checker {
-        settings,
-        aim: Aim::default(),
-        rest: Vec::new(),
-        node: checker.node,
-    };
-    let mut probe = checker.probe("script", retries, notes);
-    probe.push(Entry::new("command", words, node.place).essential());
-    match user {
-        Some((user, place)) => probe.push(Entry::new("user", user, place)),
-        None => notes.say(
-            node.place,
-            "it runs as nobody; keepalived ran it as keepalived_script or root",
-        ),
-    }
-    if let Some((true, place)) = dynamic {
-        probe.push(Entry::new("dynamic", true, place));
-    }
     Some(probe)
 }
