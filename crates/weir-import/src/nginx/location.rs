@@ -1,10 +1,13 @@
 //! `location`, `return` and `proxy_pass`: routes of one server block.
 
+use super::header::{edits, new_path};
 use super::target::{pool, url};
 use super::tree::Node;
+use super::when::{When, admitted, when};
 use super::{Context, reason};
 use crate::document::Entry;
-use crate::layer7::Action;
+use crate::edit::Edits;
+use crate::layer7::{Action, Condition};
 use crate::note::{Notes, Place};
 
 /// A route of a server block: a path, or all that is left; and what becomes of it.
@@ -15,7 +18,11 @@ pub(super) struct Way {
     pub(super) path: Option<String>,
     /// An expression, in place of a path.
     pub(super) regex: Option<String>,
+    /// What a request must be besides.
+    pub(super) when: Condition,
     pub(super) action: Action,
+    /// What becomes of heads where it leads to a pool.
+    pub(super) edits: Edits,
     /// Where it stands among its like: exact paths, `^~`, expressions, prefixes; longer ones first.
     rank: (u8, usize),
 }
@@ -32,34 +39,59 @@ pub(super) struct Ways {
 
 impl Way {
     /// Whether it is for every path.
-    pub(super) const fn is_rest(&self) -> bool {
-        self.path.is_none() && self.regex.is_none()
+    pub(super) fn is_rest(&self) -> bool {
+        self.path.is_none() && self.regex.is_none() && self.when == Condition::default()
     }
 
     /// What becomes of every path that is left.
-    pub(super) const fn rest(place: Place, action: Action) -> Self {
+    pub(super) fn rest(place: Place, action: Action) -> Self {
         Self {
             place,
             path: None,
             regex: None,
+            when: Condition::default(),
             action,
+            edits: Edits::default(),
             rank: (9, 0),
         }
     }
 }
 
-/// Reads a server block; `scheme` is that of its clients.
+/// Reads a server block; `scheme` is that of its clients, and the locations of `pages` are pages of errors.
 pub(super) fn ways(
     context: &mut Context<'_>,
     server: &Node,
     scheme: &str,
     outer: &[Node],
+    pages: &[String],
     notes: &mut Notes,
 ) -> Ways {
+    let is_page = |node: &Node| {
+        let path = match (node.word(1), node.word(2)) {
+            (Some("="), path) | (path, None) => path,
+            _ => None,
+        };
+        path.is_some_and(|path| pages.iter().any(|page| page == path))
+    };
+    let locations: Vec<&Node> = server
+        .inner()
+        .iter()
+        .filter(|node| node.keyword() == "location" && !is_page(node))
+        .collect();
+    let inner = locations.iter().any(|node| told(node.inner()));
     let mut ways = Ways {
-        told: told(server.inner()) || told(outer),
+        told: told(server.inner()) || told(outer) || inner,
         ..Ways::default()
     };
+    let levels: [&[Node]; 2] = [server.inner(), outer];
+    let every = Way {
+        rank: (0, 0),
+        ..Way::rest(server.place, Action::Pool(String::new()))
+    };
+    if asked(context, server, scheme, &every, &levels, &mut ways, notes) {
+        refuse_all(&locations, notes);
+        return ways;
+    }
     let own = action(
         context,
         server,
@@ -71,27 +103,69 @@ pub(super) fn ways(
     );
     if let Some((action, place)) = own {
         ways.all.push(Way::rest(place, action));
-        for location in server
-            .inner()
-            .iter()
-            .filter(|node| node.keyword() == "location")
-        {
-            location.refuse(
-                notes,
-                "the server answers by itself before it looks at paths",
-            );
-        }
+        refuse_all(&locations, notes);
         return ways;
     }
-    for node in server
-        .inner()
-        .iter()
-        .filter(|node| node.keyword() == "location")
-    {
+    for node in locations {
         location(context, node, server, scheme, outer, &mut ways, notes);
     }
     ways.all.sort_by_key(|way| (way.is_rest(), way.rank));
     ways
+}
+
+fn refuse_all(locations: &[&Node], notes: &mut Notes) {
+    for location in locations {
+        location.refuse(
+            notes,
+            "the server answers by itself before it looks at paths",
+        );
+    }
+}
+
+/// The `if` blocks of a server block or a location, which are tried before all else in it, for requests `like` these; whether
+/// one of them is for every one.
+fn asked(
+    context: &mut Context<'_>,
+    node: &Node,
+    scheme: &str,
+    like: &Way,
+    levels: &[&[Node]],
+    ways: &mut Ways,
+    notes: &mut Notes,
+) -> bool {
+    for block in node.inner().iter().filter(|node| node.keyword() == "if") {
+        let Some(asked) = when(block, scheme) else {
+            block.refuse(notes, reason("if"));
+            continue;
+        };
+        if asked == When::Never {
+            block.refuse(notes, "no client of it comes so");
+            continue;
+        }
+        let path = like.path.as_deref().unwrap_or("/");
+        let path = path.trim_end_matches('*');
+        let Some((action, place)) = action(context, block, scheme, path, levels, ways, notes)
+        else {
+            block.refuse(notes, "nothing in it leads anywhere that Weir could");
+            continue;
+        };
+        context.used.insert(block.place);
+        let always = asked == When::Always;
+        let when = match asked {
+            When::Fits(condition) => condition,
+            _ => Condition::default(),
+        };
+        ways.all.push(Way {
+            place,
+            when,
+            action,
+            ..like.clone()
+        });
+        if always {
+            return true;
+        }
+    }
+    false
 }
 
 fn told(nodes: &[Node]) -> bool {
@@ -135,16 +209,31 @@ fn location(
     {
         return node.refuse(notes, "a star in a path stands for anything");
     }
-    ways.told |= told(node.inner());
-    let found = action(
-        context,
-        node,
-        scheme,
-        text,
-        &[node.inner(), server.inner(), outer],
-        ways,
-        notes,
-    );
+    let longest = if rank == 2 {
+        ways.all.len()
+    } else {
+        usize::MAX - text.len()
+    };
+    let levels: [&[Node]; 3] = [node.inner(), server.inner(), outer];
+    let regex_of = |path: &Option<String>| match kind {
+        "~" if path.is_none() => Some(text.to_owned()),
+        "~*" => Some(format!("(?i){text}")),
+        _ => None,
+    };
+    for path in &paths {
+        let like = Way {
+            path: path.clone(),
+            regex: regex_of(path),
+            rank: (rank, longest),
+            ..Way::rest(node.place, Action::Pool(String::new()))
+        };
+        if asked(context, node, scheme, &like, &levels, ways, notes) {
+            return;
+        }
+    }
+    let edits = edits(context, &levels, (scheme, ways.told), notes);
+    let cases = admitted(context, &levels, notes);
+    let found = action(context, node, scheme, text, &levels, ways, notes);
     let Some((action, place)) = found else {
         return node.refuse(notes, "nothing in it leads anywhere that Weir could");
     };
@@ -155,24 +244,28 @@ fn location(
             inner.refuse(notes, reason(inner.keyword()));
         }
     }
-    let longest = if rank == 2 {
-        ways.all.len()
-    } else {
-        usize::MAX - text.len()
-    };
     for path in paths {
-        let regex = match kind {
-            "~" if path.is_none() => Some(text.to_owned()),
-            "~*" => Some(format!("(?i){text}")),
-            _ => None,
-        };
-        ways.all.push(Way {
-            place,
-            path,
-            regex,
-            action: action.clone(),
-            rank: (rank, longest),
-        });
+        let regex = regex_of(&path);
+        for (networks, may) in &cases {
+            let action = match may {
+                true => action.clone(),
+                false => Action::Answer {
+                    status: 403,
+                    body: String::new(),
+                },
+            };
+            ways.all.push(Way {
+                path: path.clone(),
+                regex: regex.clone(),
+                when: Condition {
+                    sources: networks.clone(),
+                    ..Condition::default()
+                },
+                edits: edits.clone(),
+                rank: (rank, longest),
+                ..Way::rest(place, action)
+            });
+        }
     }
 }
 
@@ -208,6 +301,7 @@ fn action(
     for line in node.inner() {
         let found = match line.keyword() {
             "return" => returned(line, scheme),
+            "rewrite" if new_path(line).is_some() => continue,
             "rewrite" => rewritten(line, scheme),
             "proxy_pass" => proxied(context, line, path, levels, ways, notes),
             _ => continue,
@@ -261,7 +355,7 @@ fn rewritten(line: &Node, scheme: &str) -> Result<Action, String> {
     };
     let away = to.starts_with("http://") || to.starts_with("https://") || to.starts_with("$scheme");
     if !all || !away {
-        return Err("routes rewrite no path".to_owned());
+        return Err("routes rewrite a path at the end, by `break`, and look no further".to_owned());
     }
     let to = to.trim_end_matches('?');
     // What was caught is the path, with or without its first slash.

@@ -3,13 +3,17 @@
 //! nginx asks each address that it listens on for its servers, and these for their names; a service of Weir is what listens,
 //! and its routes have the names. So server blocks that share their addresses become one service.
 
+mod header;
+mod limit;
 mod listen;
 mod location;
+mod page;
 mod server;
 mod stream;
 mod target;
 mod tree;
 mod upstream;
+mod when;
 
 use std::collections::{HashMap, HashSet};
 
@@ -177,37 +181,33 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
             "limit_req_zone",
             "limit_conn",
             "limit_conn_zone",
-            "limit_rate",
             "limit_req_status",
+            "limit_conn_status",
         ],
-        "Weir has no tables of clients",
+        "`limits` are a service's: of all its requests alike, and answered 429",
     ),
     (
         &[
-            "allow",
-            "deny",
             "auth_basic",
             "auth_basic_user_file",
             "auth_request",
             "satisfy",
         ],
-        "Weir lets every client in",
+        "Weir asks nobody who it is; `source` of a route tells networks apart",
+    ),
+    (
+        &["add_header", "proxy_hide_header", "proxy_set_header"],
+        "nothing that it is for leads to a pool",
     ),
     (
         &[
-            "add_header",
             "more_set_headers",
-            "proxy_hide_header",
             "proxy_pass_header",
             "proxy_cookie_path",
             "proxy_cookie_domain",
             "proxy_redirect",
         ],
         "Weir passes responses as they are",
-    ),
-    (
-        &["proxy_set_header"],
-        "Weir passes fields as they are, `Host` too, and adds what `forwarded` says",
     ),
     (
         &["error_page", "proxy_intercept_errors"],
@@ -241,11 +241,16 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
             "proxy_headers_hash_max_size",
             "proxy_headers_hash_bucket_size",
             "proxy_send_timeout",
+        ],
+        "Weir does as is best by itself; see `timeouts`",
+    ),
+    (
+        &[
             "proxy_next_upstream",
             "proxy_next_upstream_tries",
             "proxy_next_upstream_timeout",
         ],
-        "Weir does as is best by itself; see `limits.retries` and `timeouts`",
+        "`retry_on`, `limits.retries` and `timeouts.total` are a service's",
     ),
     (
         &[

@@ -4,6 +4,7 @@ use super::listen::{Shared, listens, shared};
 use super::location::{Way, ways};
 use super::tree::Node;
 use super::{Context, reason, time};
+use super::{limit, page};
 use crate::document::{Entry, Item, Table};
 use crate::layer7::{Action, Condition};
 use crate::name::plain;
@@ -93,11 +94,13 @@ fn service(
     let mut rest = None;
     let mut idle = None;
     let mut told = false;
+    let (pages, paths) = page::pages(context, default, outer, notes);
     for index in &group.servers {
         let Some(server) = servers.get(*index) else {
             continue;
         };
-        let found = ways(context, server, scheme, outer, notes);
+        let own: &[String] = if *index == group.default { &paths } else { &[] };
+        let found = ways(context, server, scheme, outer, own, notes);
         idle = idle.or(found.idle);
         told |= found.told;
         let names = names(server, notes);
@@ -121,7 +124,9 @@ fn service(
             action: Action::Pool(pool),
             ..
         }) => {
-            rest.pop();
+            if last.as_ref().is_some_and(|way| way.edits.is_empty()) {
+                rest.pop();
+            }
             pool.clone()
         }
         _ => context.writer.nobody(default.place),
@@ -134,24 +139,24 @@ fn service(
         default,
         &pool,
         outer,
-        (idle, told),
+        (idle, told, pages),
         notes,
     );
     for (_, condition, way) in &routes {
         context
             .writer
-            .route(&name, way.place, condition, &way.action);
+            .edited_route(&name, way.place, condition, &way.action, &way.edits);
     }
     let answered = last.is_some();
     for way in rest {
         let condition = Condition {
             path: way.path.clone(),
             regex: way.regex.clone(),
-            ..Condition::default()
+            ..way.when.clone()
         };
         context
             .writer
-            .route(&name, way.place, &condition, &way.action);
+            .edited_route(&name, way.place, &condition, &way.action, &way.edits);
     }
     if !answered {
         let answer = Action::Answer {
@@ -173,13 +178,24 @@ fn of_host(name: &str, ways: &[Way], place: Place) -> Vec<Routed> {
         regex,
         ..Condition::default()
     };
-    let mut routes: Vec<Routed> = ways
-        .iter()
-        .map(|way| {
-            let condition = of(way.path.clone(), way.regex.clone());
-            (order, condition, way.clone())
-        })
-        .collect();
+    let routed = |way: &Way| {
+        let mut condition = of(way.path.clone(), way.regex.clone());
+        // One of several names of a server block: what is asked of another one is nothing to this one.
+        let asked = way.when.host.clone().unwrap_or_else(|| name.to_owned());
+        let below = name
+            .strip_prefix('*')
+            .is_some_and(|end| asked.ends_with(end));
+        if asked != name && !below {
+            return None;
+        }
+        condition.host = Some(asked);
+        let rest = Condition {
+            host: None,
+            ..way.when.clone()
+        };
+        Some((order, condition.and(&rest)?, way.clone()))
+    };
+    let mut routes: Vec<Routed> = ways.iter().filter_map(routed).collect();
     if ways.last().is_none_or(|way| !way.is_rest()) {
         let answer = Action::Answer {
             status: 404,
@@ -232,7 +248,7 @@ fn table(
     default: &Node,
     pool: &str,
     outer: &[Node],
-    (idle, told): (Option<(u64, Place)>, bool),
+    (idle, told, pages): (Option<(u64, Place)>, bool, Vec<Item>),
     notes: &mut Notes,
 ) {
     let mut table = Table::new(&["service", name], default.place);
@@ -255,19 +271,24 @@ fn table(
         Some((node.word(1)?.to_owned(), node.place))
     };
     if group.listen[0].tls {
-        let keys = tls_keys(&mut find, default.place, notes);
+        let mut keys = tls_keys(&mut find, default.place, notes);
+        keys.extend(minimum([default.inner(), outer], notes));
         table.push(Entry::implied("tls", keys).essential());
     }
     let timeouts = timeouts(&mut find, notes);
     if !timeouts.is_empty() {
         table.push(Entry::implied("timeouts", timeouts));
     }
-    if let Some((count, place)) = idle {
-        table.push(Entry::new(
-            "limits",
-            vec![Entry::new("idle_servers", count, place)],
-            place,
-        ));
+    let levels = [default.inner(), outer];
+    let limits = limit::limits(context, levels, idle, notes);
+    if !limits.is_empty() {
+        table.push(Entry::implied("limits", limits));
+    }
+    if let Some(entry) = limit::retry_on(context, levels, notes) {
+        table.push(entry);
+    }
+    if !pages.is_empty() {
+        table.push(Entry::implied("error_pages", pages));
     }
     compression(context, &mut table, [default.inner(), outer]);
     trusted(context, &mut table, default, outer);
@@ -367,6 +388,27 @@ fn timeouts(
     timeouts
 }
 
+/// `ssl_protocols TLSv1.2 TLSv1.3`.
+fn minimum(levels: [&[Node]; 2], notes: &mut Notes) -> Option<Entry> {
+    let of = |nodes: &'_ [Node]| -> Option<(Place, Vec<String>)> {
+        let node = nodes
+            .iter()
+            .rev()
+            .find(|node| node.keyword() == "ssl_protocols")?;
+        Some((node.place, node.words[1..].to_vec()))
+    };
+    let (place, words) = levels.into_iter().find_map(of)?;
+    let older = |word: &String| matches!(word.as_str(), "SSLv2" | "SSLv3" | "TLSv1" | "TLSv1.1");
+    if words.iter().any(older) {
+        notes.say(place, "versions of TLS below 1.2 are not spoken");
+    }
+    let least = match words.iter().any(|word| older(word) || word == "TLSv1.2") {
+        true => "1.2",
+        false => "1.3",
+    };
+    Some(Entry::new("minimum", least, place))
+}
+
 /// Keys of `tls`.
 fn tls_keys(
     find: &mut dyn FnMut(&str) -> Option<(String, Place)>,
@@ -386,12 +428,6 @@ fn tls_keys(
             default,
             "there is no ssl_certificate, and nginx refuses the file",
         ),
-    }
-    if let Some((_, place)) = find("ssl_protocols") {
-        notes.say(
-            place,
-            "TLS 1.2 and 1.3 are spoken; `minimum` may leave out the first",
-        );
     }
     if let Some((file, place)) = find("ssl_client_certificate") {
         keys.push(Entry::new("client_ca", file, place));

@@ -83,8 +83,8 @@ pub(super) fn write(
             }
             // Read by the services that lead here.
             "keepalive" => {}
-            "zone" | "keepalive_requests" | "keepalive_timeout" | "keepalive_time" | "resolver"
-            | "resolver_timeout" => {
+            "keepalive_requests" => inner.refuse(notes, "`limits.server_requests` is a service's"),
+            "zone" | "keepalive_timeout" | "keepalive_time" | "resolver" | "resolver_timeout" => {
                 inner.refuse(notes, "Weir does as is best by itself");
             }
             _ => inner.refuse(notes, "a pool has no such key"),
@@ -138,7 +138,7 @@ fn sticky(entries: &mut Vec<Entry>, node: &Node, notes: &mut Notes) {
     entries.push(Entry::new("sticky", table, node.place));
 }
 
-fn hash_key(text: &str) -> Option<String> {
+pub(super) fn hash_key(text: &str) -> Option<String> {
     Some(match text {
         "$remote_addr" | "$binary_remote_addr" => "source".to_owned(),
         "$request_uri" => "uri".to_owned(),

@@ -1,0 +1,85 @@
+//! `error_page` with a page that is a file: `error_pages`.
+
+use super::Context;
+use super::tree::Node;
+use crate::document::{Entry, Item};
+use crate::note::Notes;
+
+/// A server block's pages, and the paths of locations that are for them alone.
+pub(super) fn pages(
+    context: &mut Context<'_>,
+    server: &Node,
+    outer: &[Node],
+    notes: &mut Notes,
+) -> (Vec<Item>, Vec<String>) {
+    let (mut pages, mut paths) = (Vec::new(), Vec::new());
+    let lines = |nodes: &'_ [Node]| -> Vec<Node> {
+        let lines = nodes.iter().filter(|node| node.keyword() == "error_page");
+        lines.cloned().collect()
+    };
+    let own = lines(server.inner());
+    let all = if own.is_empty() { lines(outer) } else { own };
+    for line in all {
+        match page(&line, server, outer) {
+            Ok((entries, location)) => {
+                context.used.insert(line.place);
+                if let Some(location) = location {
+                    context.used.extend(location.lines());
+                    paths.extend(line.words.last().cloned());
+                }
+                pages.push(Item::new(entries, Some(line.place)));
+            }
+            Err(why) => line.refuse(notes, why),
+        }
+    }
+    (pages, paths)
+}
+
+/// Keys of a page, and the location that holds it.
+fn page<'n>(
+    line: &Node,
+    server: &'n Node,
+    outer: &[Node],
+) -> Result<(Vec<Entry>, Option<&'n Node>), &'static str> {
+    let words: Vec<&str> = line.words.iter().skip(1).map(String::as_str).collect();
+    let (uri, codes) = words.split_last().ok_or("it names no page")?;
+    if !uri.starts_with('/') || uri.contains('$') {
+        return Err("`error_pages` of a service are files");
+    }
+    if codes.is_empty() || codes.iter().any(|code| code.parse::<u16>().is_err()) {
+        return Err("a page leaves the status as it is");
+    }
+    let mut inner = server.inner().iter();
+    let location = inner.find(|node| {
+        let exact = node.word(1) == Some("=") && node.word(2) == Some(uri);
+        node.keyword() == "location" && (exact || node.word(1) == Some(uri))
+    });
+    let root = |nodes: &[Node]| {
+        let node = nodes.iter().find(|node| node.keyword() == "root")?;
+        Some(node.word(1)?.to_owned())
+    };
+    let leads = location.is_some_and(|node| {
+        let mut inner = node.inner().iter();
+        inner.any(|line| {
+            matches!(
+                line.keyword(),
+                "proxy_pass" | "return" | "rewrite" | "alias"
+            )
+        })
+    });
+    if leads {
+        return Err("its page comes from a location that is no file");
+    }
+    let root = location
+        .and_then(|node| root(node.inner()))
+        .or_else(|| root(server.inner()))
+        .or_else(|| root(outer))
+        .filter(|root| root.starts_with('/'))
+        .ok_or("its file is below nginx's own directory: write the whole path")?;
+    let file = format!("{}{uri}", root.trim_end_matches('/'));
+    let entries = vec![
+        Entry::new("status", codes.join(","), line.place).essential(),
+        Entry::new("file", file, line.place).essential(),
+    ];
+    Ok((entries, location))
+}
