@@ -1,15 +1,15 @@
 //! One thread: its listeners, its clients, its connections to servers, one epoll set. Nothing is shared with other workers
 //! but the plan and the servers' loads.
 
+mod adopt;
 mod fronts;
 mod handover;
+mod listen;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::mpsc::Sender;
@@ -20,40 +20,20 @@ use rustix::event::epoll::{self, Event, EventFlags};
 use rustix::io::Errno;
 use weir_sys::{Clock, now_ns};
 
-use crate::balance::Balance;
-use crate::budget::Budget;
-use crate::context::{Context, Local, Ready, local, token};
+use self::listen::Listening;
+use crate::context::{Context, Ready, token};
 use crate::h2::{Back, Errands, Front};
 use crate::handover::Handed;
-use crate::plan::{Listeners, Service, Shared};
+use crate::plan::Shared;
 use crate::queue::Inbox;
 use crate::session::{Fate, Session};
 use crate::slab::{Key, Slab};
 use crate::socket;
-use crate::tls::Channel;
-use crate::transport::Transport;
 
-/// Events taken in one call, and clients accepted in one turn.
+/// Events taken in one call.
 const EVENTS: usize = 256;
-const ACCEPTS: usize = 64;
 /// How long a paused listener waits before it is asked again.
 const PAUSE_MS: u64 = 100;
-
-/// A listener that this worker accepts from.
-#[derive(Debug)]
-struct Listening {
-    from: Arc<Listeners>,
-    number: usize,
-    local: Rc<Local>,
-    /// Not watched: the service has as many clients as it may, or the process as many descriptors.
-    paused: bool,
-}
-
-impl AsFd for Listening {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.from.sockets[self.number].as_fd()
-    }
-}
 
 /// See the module.
 #[derive(Debug)]
@@ -208,177 +188,6 @@ impl Worker {
         }
     }
 
-    fn adopt(&mut self) {
-        let plan = self.shared.plan();
-        self.cx.targets(plan.targets);
-        let mut former: HashMap<String, Rc<Local>> = HashMap::new();
-        for key in self.sessions.keys() {
-            if let Some(session) = self.sessions.get(key) {
-                let local = &session.local;
-                former
-                    .entry(local.service.name.clone())
-                    .or_insert_with(|| Rc::clone(local));
-            }
-        }
-        for key in self.fronts.keys() {
-            if let Some(front) = self.fronts.get(key) {
-                let local = &front.local;
-                former
-                    .entry(local.service.name.clone())
-                    .or_insert_with(|| Rc::clone(local));
-            }
-        }
-        for key in self.listening.keys() {
-            if let Some(listening) = self.listening.get(key) {
-                let local = &listening.local;
-                former.insert(local.service.name.clone(), Rc::clone(local));
-            }
-        }
-        let locals: HashMap<String, Rc<Local>> = plan
-            .services
-            .iter()
-            .map(|service| {
-                let known = former.get(&service.name);
-                let balances = known.map_or_else(Vec::new, |known| known.balances.take());
-                let balances = balances.into_iter().map(Balance::renewed).collect();
-                (service.name.clone(), local(Arc::clone(service), balances))
-            })
-            .collect();
-        self.adopt_listeners(&locals);
-        self.adopt_sessions(&former, &locals);
-        let stays: std::collections::HashSet<u32> = plan
-            .services
-            .iter()
-            .flat_map(|service| service.targets().map(|target| target.id))
-            .collect();
-        self.cx.end_idle_of(|target| stays.contains(&target.id));
-    }
-
-    fn adopt_listeners(&mut self, locals: &HashMap<String, Rc<Local>>) {
-        let wanted = || {
-            locals.values().flat_map(|local| {
-                local
-                    .service
-                    .listen
-                    .iter()
-                    .map(move |listen| (listen, local))
-            })
-        };
-        for key in self.listening.keys() {
-            let Some(listening) = self.listening.get_mut(key) else {
-                continue;
-            };
-            match wanted().find(|(listen, _)| Arc::ptr_eq(listen, &listening.from)) {
-                Some((_, local)) => listening.local = Rc::clone(local),
-                None => self.stop_listening(key),
-            }
-        }
-        if self.cx.draining {
-            return;
-        }
-        let present: Vec<Arc<Listeners>> = self
-            .listening
-            .keys()
-            .into_iter()
-            .filter_map(|key| {
-                self.listening
-                    .get(key)
-                    .map(|listening| Arc::clone(&listening.from))
-            })
-            .collect();
-        for (listen, local) in wanted() {
-            if present.iter().any(|known| Arc::ptr_eq(known, listen)) {
-                continue;
-            }
-            let own = (self.cx.worker..listen.sockets.len()).step_by(listen.workers);
-            for number in own {
-                let key = self.listening.insert(Listening {
-                    from: Arc::clone(listen),
-                    number,
-                    local: Rc::clone(local),
-                    paused: true,
-                });
-                self.resume(key);
-            }
-        }
-    }
-
-    fn adopt_sessions(
-        &mut self,
-        former: &HashMap<String, Rc<Local>>,
-        locals: &HashMap<String, Rc<Local>>,
-    ) {
-        // A service that is gone: one mark for all of its clients.
-        let gone: HashMap<&String, Rc<Local>> = former
-            .iter()
-            .filter(|(name, _)| !locals.contains_key(*name))
-            .map(|(name, known)| {
-                let ending = Local {
-                    budget: Budget::default(),
-                    service: Arc::clone(&known.service),
-                    balances: known.balances.take().into(),
-                    gone: true,
-                };
-                (name, Rc::new(ending))
-            })
-            .collect();
-        for key in self.sessions.keys() {
-            let Some(session) = self.sessions.get_mut(key) else {
-                continue;
-            };
-            let name = &session.local.service.name;
-            if let Some(local) = locals.get(name).or_else(|| gone.get(name)) {
-                session.adopt(local);
-            }
-        }
-        for key in self.fronts.keys() {
-            let Some(front) = self.fronts.get_mut(key) else {
-                continue;
-            };
-            let name = &front.local.service.name;
-            if let Some(local) = locals.get(name).or_else(|| gone.get(name)) {
-                front.local = Rc::clone(local);
-            }
-        }
-        self.ring_fronts();
-        self.end_idle_sessions();
-    }
-
-    /// Ends the sessions that wait for a request which will not be served.
-    fn end_idle_sessions(&mut self) {
-        for key in self.sessions.keys() {
-            let ends =
-                |session: &Session| session.is_idle() && (session.local.gone || self.cx.draining);
-            if self.sessions.get(key).is_some_and(ends) {
-                self.close(key);
-            }
-        }
-    }
-
-    fn resume(&mut self, key: Key) {
-        let Some(listening) = self.listening.get_mut(key) else {
-            return;
-        };
-        let watched =
-            socket::watch_level(&self.cx.epoll, &*listening, token::of(token::LISTENER, key));
-        listening.paused = watched.is_err();
-    }
-
-    fn pause(&mut self, key: Key) {
-        if let Some(listening) = self.listening.get_mut(key) {
-            listening.paused = true;
-            self.any_paused = true;
-            socket::unwatch(&self.cx.epoll, &*listening);
-        }
-    }
-
-    /// Takes in who is there already: closing would reset them.
-    fn stop_listening(&mut self, key: Key) {
-        self.accept(key);
-        self.pause(key);
-        self.listening.remove(key);
-    }
-
     fn dispatch(&mut self, event: Event) {
         let token = event.data.u64();
         let key = token::key(token);
@@ -420,42 +229,6 @@ impl Worker {
                 let mut count = [0u8; 8];
                 // Whatever it counts: the plan is looked up at every wake-up.
                 let _ = rustix::io::read(&*self.wake, &mut count);
-            }
-        }
-    }
-
-    fn accept(&mut self, key: Key) {
-        for _ in 0..ACCEPTS {
-            let Some(listening) = self.listening.get(key) else {
-                return;
-            };
-            let local = Rc::clone(&listening.local);
-            let service = &local.service;
-            if service.clients.load(Relaxed) >= service.connections {
-                self.pause(key);
-                return;
-            }
-            let port = listening.from.address.port();
-            match socket::accept(listening.as_fd()) {
-                Ok((client, peer)) => {
-                    let Some(transport) = transport(client, service) else {
-                        continue;
-                    };
-                    service.clients.fetch_add(1, Relaxed);
-                    let counters = service.counters.of(self.cx.worker);
-                    counters.connections.add(1);
-                    counters.present.add(1);
-                    let session = self
-                        .sessions
-                        .insert(Session::new(transport, peer, port, local));
-                    self.turn(session, Session::begin);
-                }
-                Err(Errno::AGAIN) => return,
-                Err(error) => {
-                    tracing::warn!(%error, service = service.name, "accepting failed; trying again soon");
-                    self.pause(key);
-                    return;
-                }
             }
         }
     }
@@ -549,37 +322,6 @@ impl Worker {
         over.into_iter().for_each(|key| self.cx.end_idle(key));
         if self.any_paused {
             self.resume_paused();
-        }
-    }
-
-    fn resume_paused(&mut self) {
-        self.any_paused = false;
-        for key in self.listening.keys() {
-            let room = |listening: &Listening| {
-                let service = &listening.local.service;
-                listening.paused && service.clients.load(Relaxed) < service.connections
-            };
-            if self.listening.get(key).is_some_and(room) {
-                self.resume(key);
-            }
-            self.any_paused |= self
-                .listening
-                .get(key)
-                .is_some_and(|listening| listening.paused);
-        }
-    }
-}
-
-/// What a client is spoken to over.
-fn transport(client: OwnedFd, service: &Service) -> Option<Transport> {
-    let Some(tls) = &service.tls else {
-        return Some(Transport::plain(client));
-    };
-    match Channel::accept(tls) {
-        Ok(channel) => Some(Transport::secure(client, channel)),
-        Err(error) => {
-            tracing::error!(%error, service = service.name, "no TLS");
-            None
         }
     }
 }

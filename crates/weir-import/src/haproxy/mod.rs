@@ -6,12 +6,14 @@ mod acl;
 mod backend;
 mod bind;
 mod check;
+mod criterion;
 mod frontend;
 mod header;
 mod line;
 mod rule;
 mod section;
 mod server;
+mod service;
 
 use std::collections::{HashMap, HashSet};
 

@@ -13,7 +13,7 @@ use super::{Moved, Phase, Session};
 use crate::balance::{Asked, Tried};
 use crate::context::{Context, HEAD_ROOM};
 use crate::h2::{PREFACE, first_stream};
-use crate::plan::Fault;
+use crate::plan::{Fault, Service};
 use crate::slab::Key;
 use crate::socket::{self, Read};
 use crate::tls::Handshake;
@@ -84,25 +84,9 @@ impl Session {
             self.input = octets.to_vec();
             return Moved::Http2;
         }
-        let request = match head::request(octets, &service.head, &mut cx.fields) {
-            Ok(Some(request)) => request,
-            Ok(None) => {
-                if self.served && self.input.is_empty() {
-                    self.wait(key, cx, service.timeouts.request);
-                }
-                self.begin_note(cx);
-                self.input = cx.buffer();
-                self.input.extend_from_slice(octets);
-                self.looked = octets.len();
-                return Moved::On;
-            }
-            Err(_) if self.may_switch() && !self.served && head::is_other_protocol(octets) => {
-                return Moved::Ends;
-            }
-            Err(refusal) => {
-                self.begin_note(cx);
-                return self.refuse(key, cx, refusal.request_status());
-            }
+        let request = match self.read_head(key, cx, octets) {
+            Ok(request) => request,
+            Err(moved) => return moved,
         };
         let (head, rest) = octets.split_at(request.len);
         if self.may_switch()
@@ -120,67 +104,109 @@ impl Session {
         counters.bytes_in.add((head.len() + body) as u64);
         self.note_request(cx, head, &request, body);
         local.budget.earn(service.retry_percent);
-        (self.pool, self.route) = (0, None);
         if service.timeouts.total > 0 {
             self.until = cx.now + service.timeouts.total;
         }
-        if let Some(status) = self.admit(head, &request, &cx.fields) {
-            self.exchange = exchange;
-            self.keep(cx, &rest[body..]);
-            return self.fail(key, cx, status);
+        self.keep(cx, &rest[body..]);
+        self.replayable = request.method.is_idempotent() && exchange.request_done();
+        self.exchange = exchange;
+        if let Some(moved) = self.find_pool(key, cx, service, head, &request) {
+            return moved;
         }
-        let client = self.peer.ip();
-        if let Some(at) = route::choose(&service.routes, client, head, &request, &cx.fields) {
-            self.route = Some(at);
-            match (&service.routes[at].action, service.lead(at, &mut cx.dice)) {
-                (_, Some(pool)) => self.pool = pool,
-                (RouteAction::Redirect { to, status }, _) => {
-                    let location = route::location(to, head, &request, &cx.fields);
-                    self.exchange = exchange;
-                    self.keep(cx, &rest[body..]);
-                    return self.answer_route(key, cx, *status, Some(&location), "");
+        self.prepare(cx, service, head, &request);
+        self.request.extend_from_slice(&rest[..body]);
+        self.tried = Tried::default();
+        self.attempts = 0;
+        self.fresh = false;
+        self.connect(key, cx)
+    }
+
+    /// The head that the octets begin with; or what becomes of a client that sent another.
+    #[inline]
+    fn read_head(&mut self, key: Key, cx: &mut Context, octets: &[u8]) -> Result<Request, Moved> {
+        let service = &self.local.service;
+        match head::request(octets, &service.head, &mut cx.fields) {
+            Ok(Some(request)) => Ok(request),
+            Ok(None) => {
+                let ms = service.timeouts.request;
+                if self.served && self.input.is_empty() {
+                    self.wait(key, cx, ms);
                 }
-                (RouteAction::Answer { status, body: text }, _) => {
-                    self.exchange = exchange;
-                    self.keep(cx, &rest[body..]);
-                    return self.answer_route(key, cx, *status, None, text);
-                }
-                (RouteAction::Pool(_) | RouteAction::Split(_), None) => {}
+                self.begin_note(cx);
+                self.input = cx.buffer();
+                self.input.extend_from_slice(octets);
+                self.looked = octets.len();
+                Err(Moved::On)
+            }
+            Err(_) if self.may_switch() && !self.served && head::is_other_protocol(octets) => {
+                Err(Moved::Ends)
+            }
+            Err(refusal) => {
+                self.begin_note(cx);
+                Err(self.refuse(key, cx, refusal.request_status()))
             }
         }
+    }
+
+    /// Finds the request's pool; what became of a request that no server gets.
+    #[inline]
+    fn find_pool(
+        &mut self,
+        key: Key,
+        cx: &mut Context,
+        service: &Service,
+        head: &[u8],
+        request: &Request,
+    ) -> Option<Moved> {
+        (self.pool, self.route) = (0, None);
+        if let Some(status) = self.admit(head, request, &cx.fields) {
+            return Some(self.fail(key, cx, status));
+        }
+        let client = self.peer.ip();
+        let at = route::choose(&service.routes, client, head, request, &cx.fields)?;
+        self.route = Some(at);
+        match (&service.routes[at].action, service.lead(at, &mut cx.dice)) {
+            (_, Some(pool)) => self.pool = pool,
+            (RouteAction::Redirect { to, status }, _) => {
+                let location = route::location(to, head, request, &cx.fields);
+                return Some(self.answer_route(key, cx, *status, Some(&location), ""));
+            }
+            (RouteAction::Answer { status, body }, _) => {
+                return Some(self.answer_route(key, cx, *status, None, body));
+            }
+            (RouteAction::Pool(_) | RouteAction::Split(_), None) => {}
+        }
+        None
+    }
+
+    /// Writes what the server is asked, and notes by what it is chosen.
+    #[inline]
+    fn prepare(&mut self, cx: &mut Context, service: &Service, head: &[u8], request: &Request) {
         self.accepts = service
             .compression
             .as_ref()
             .and_then(|rules| encoding::negotiate(head, &cx.fields, &rules.codings));
         let targets = &service.pools[self.pool];
         if targets.scheduler.kind == SchedulerKind::Hash {
-            self.hash = hash_of(&targets.hash_key, self.peer, head, &request, &cx.fields);
+            self.hash = hash_of(&targets.hash_key, self.peer, head, request, &cx.fields);
         }
         self.sticks_to = None;
         let mut add = Vec::new();
         if let Some(sticky) = &targets.sticky {
             self.look_for_sign(sticky, head, &mut cx.fields, &mut add);
         }
-        let path = self.edit_request(head, &request, &mut cx.fields, &mut add);
+        let path = self.edit_request(head, request, &mut cx.fields, &mut add);
         let edit = RequestEdit {
             add: &add,
             client: self.introduction(),
             host: service.host.as_bytes(),
-            version: self.version(&request),
+            version: self.version(request),
             path: path.as_deref(),
             close: service.idle_servers == 0,
         };
         self.request = cx.buffer();
-        write_request(head, &request, &cx.fields, &edit, &mut self.request);
-        self.request.extend_from_slice(&rest[..body]);
+        write_request(head, request, &cx.fields, &edit, &mut self.request);
         self.sent = 0;
-        self.keep(cx, &rest[body..]);
-        self.replayable = request.method.is_idempotent() && exchange.request_done();
-        self.exchange = exchange;
-        self.tried = Tried::default();
-        self.attempts = 0;
-        self.fresh = false;
-        self.connect(key, cx)
     }
 
     /// What servers are told of the client.

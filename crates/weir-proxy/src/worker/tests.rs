@@ -7,8 +7,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use rustix::event::{EventfdFlags, eventfd};
 use weir_model::{Desired, Pool, Proxy, ProxyProtocol, Route, RouteAction, RouteEdits, Source};
 
+use std::rc::Rc;
+use std::sync::Arc;
+
 use super::*;
-use crate::plan::Shared;
+use crate::context::local;
+use crate::plan::{Service, Shared};
+use crate::transport::Transport;
 
 /// A service that answers every request itself.
 fn answering() -> Arc<Service> {

@@ -1,0 +1,140 @@
+//! The first line of a head: what is asked for and of whom, or how it went.
+
+use super::{Framing, HeadLimits, Method, Request};
+use crate::octet::{is_host, is_target, is_token};
+use crate::refusal::Refusal;
+
+/// Clients of old sent an empty line after a body (RFC 9112 section 2.2).
+pub(super) fn empty_lines(input: &[u8]) -> usize {
+    const MOST: usize = 2;
+    let mut at = 0;
+    while at < 2 * MOST && input[at..].starts_with(b"\r\n") {
+        at += 2;
+    }
+    at
+}
+
+/// `METHOD TARGET HTTP/1.x`, which begins at `start`.
+pub(super) fn request_line(
+    input: &[u8],
+    start: usize,
+    limits: &HeadLimits,
+) -> Result<Request, Refusal> {
+    let line = &input[start..];
+    let method_len = memchr::memchr(b' ', line).ok_or(Refusal::RequestLine)?;
+    let rest = &line[method_len + 1..];
+    let target_len = memchr::memchr(b' ', rest).ok_or(Refusal::RequestLine)?;
+    let (method_text, target) = (&line[..method_len], &rest[..target_len]);
+    if !is_token(method_text) {
+        return Err(Refusal::RequestLine);
+    }
+    if target.len() > limits.target {
+        return Err(Refusal::TargetTooLong);
+    }
+    if !is_target(target) {
+        return Err(Refusal::Target);
+    }
+    let http10 = version(&rest[target_len + 1..], Refusal::RequestLine)?;
+    let method = Method::of(method_text);
+    let at = start + method_len + 1;
+    let mut request = Request {
+        len: 0,
+        method,
+        method_text: (start, start + method_len),
+        target: (at, at + target.len()),
+        authority: None,
+        path: (at, at + target.len()),
+        http10,
+        framing: Framing::None,
+        keep_alive: false,
+        expects_continue: false,
+        upgrade: false,
+    };
+    match target {
+        _ if method == Method::Connect => {
+            if !limits.connect {
+                return Err(Refusal::Method);
+            }
+            tunnel(target, at, &mut request)?;
+        }
+        [b'/', ..] => {}
+        b"*" if method == Method::Options => {}
+        _ => absolute(target, at, &mut request)?,
+    }
+    Ok(request)
+}
+
+/// `host:port` (RFC 9112 section 3.2.3).
+fn tunnel(target: &[u8], at: usize, request: &mut Request) -> Result<(), Refusal> {
+    let colon = target.iter().rposition(|octet| *octet == b':');
+    let port = colon.map(|colon| &target[colon + 1..]);
+    let numbered = port
+        .is_some_and(|port| (1..=5).contains(&port.len()) && port.iter().all(u8::is_ascii_digit));
+    if !numbered || colon == Some(0) || !is_host(target) {
+        return Err(Refusal::Target);
+    }
+    request.authority = Some((at, at + target.len()));
+    request.path = (at + target.len(), at + target.len());
+    Ok(())
+}
+
+/// `http://host[:port][/path][?query]` (RFC 9112 section 3.2.2).
+fn absolute(target: &[u8], at: usize, request: &mut Request) -> Result<(), Refusal> {
+    let scheme = [b"http://".as_slice(), b"https://"]
+        .into_iter()
+        .find(|scheme| {
+            target
+                .get(..scheme.len())
+                .is_some_and(|t| t.eq_ignore_ascii_case(scheme))
+        })
+        .ok_or(Refusal::Target)?;
+    let rest = &target[scheme.len()..];
+    let authority_len = rest
+        .iter()
+        .position(|octet| matches!(octet, b'/' | b'?'))
+        .unwrap_or(rest.len());
+    let authority = &rest[..authority_len];
+    if authority.is_empty() || !is_host(authority) {
+        return Err(Refusal::Target);
+    }
+    let host = at + scheme.len();
+    request.authority = Some((host, host + authority_len));
+    request.path = (host + authority_len, at + target.len());
+    Ok(())
+}
+
+/// Whether it is HTTP/1.0 and not 1.1.
+fn version(text: &[u8], otherwise: Refusal) -> Result<bool, Refusal> {
+    match text {
+        b"HTTP/1.1" => Ok(false),
+        b"HTTP/1.0" => Ok(true),
+        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
+            if major.is_ascii_digit() && minor.is_ascii_digit() =>
+        {
+            Err(Refusal::Version)
+        }
+        _ => Err(otherwise),
+    }
+}
+
+/// `HTTP/1.x CODE [REASON]`: whether it is 1.0, and the code.
+pub(super) fn status_line(line: &[u8]) -> Result<(bool, u16), Refusal> {
+    let (version_text, rest) = line.split_at_checked(8).ok_or(Refusal::StatusLine)?;
+    let http10 = version(version_text, Refusal::StatusLine)?;
+    let [
+        b' ',
+        a @ b'1'..=b'9',
+        b @ b'0'..=b'9',
+        c @ b'0'..=b'9',
+        reason @ ..,
+    ] = rest
+    else {
+        return Err(Refusal::StatusLine);
+    };
+    let plain = reason.is_empty() || (reason[0] == b' ' && crate::octet::is_value(reason));
+    if !plain {
+        return Err(Refusal::StatusLine);
+    }
+    let digit = |octet: &u8| u16::from(octet - b'0');
+    Ok((http10, digit(a) * 100 + digit(b) * 10 + digit(c)))
+}

@@ -1,0 +1,245 @@
+//! The table of a service: what a frontend and its default backend say beside their rules.
+
+use super::section::Proxy;
+use super::{Context, time};
+use crate::document::{Entry, Item, Table};
+use crate::note::{Notes, Place};
+use crate::time::show;
+
+#[expect(
+    clippy::too_many_arguments,
+    reason = "a service is made of all of these"
+)]
+pub(super) fn service(
+    context: &mut Context<'_>,
+    proxy: &Proxy,
+    name: &str,
+    listen: &[(String, Place)],
+    tls: &[Entry],
+    (pool, default): (&str, &Option<(String, String)>),
+    all: &[Proxy],
+    notes: &mut Notes,
+) {
+    let mut table = Table::new(&["service", name], proxy.place);
+    let listen: Vec<Item> = listen
+        .iter()
+        .map(|(listen, place)| Item::new(listen.as_str(), Some(*place)))
+        .collect();
+    table.push(Entry::implied("listen", listen).essential());
+    table.push(Entry::implied("forward", "proxy").essential());
+    let mode = proxy.last(&["mode"]);
+    if let Some(line) = mode {
+        context.uses(line);
+    }
+    let protocol = if proxy.is_http() { "http" } else { "tcp" };
+    table.push(
+        Entry::new(
+            "protocol",
+            protocol,
+            mode.map_or(proxy.place, |line| line.place),
+        )
+        .essential(),
+    );
+    table.push(Entry::implied("pool", pool).essential());
+    if !tls.is_empty() {
+        table.push(Entry::implied("tls", tls.to_vec()).essential());
+    }
+    let backend = default.as_ref().and_then(|(name, _)| {
+        all.iter()
+            .find(|proxy| proxy.has_servers && proxy.name == *name)
+    });
+    timeouts(context, &mut table, proxy, backend.unwrap_or(proxy), notes);
+    retry_on(context, &mut table, backend.unwrap_or(proxy), notes);
+    limits(context, &mut table, proxy, backend.unwrap_or(proxy), notes);
+    if proxy.is_http() {
+        let told = proxy
+            .option("forwardfor")
+            .or_else(|| backend.and_then(|backend| backend.option("forwardfor")));
+        match told {
+            Some(line) => {
+                context.uses(line);
+                if let Some(word) = line.word(2) {
+                    let why = format!(
+                        "not carried over from \"{word}\" on: `forwarded` has no conditions"
+                    );
+                    notes.say(line.place, why);
+                }
+            }
+            None => table.push(Entry::implied("forwarded", false)),
+        }
+        compression(context, &mut table, [proxy, backend.unwrap_or(proxy)]);
+        error_pages(context, &mut table, [proxy, backend.unwrap_or(proxy)]);
+    }
+    table.covers = proxy.lines.iter().map(|line| line.place).collect();
+    context.writer.document.push(table);
+}
+
+/// `errorfile 503 /etc/haproxy/errors/503.http`: the proxy takes what haproxy has in such a file. The frontend's word counts
+/// before its backend's, and both before their defaults'.
+fn error_pages(context: &mut Context<'_>, table: &mut Table, proxies: [&Proxy; 2]) {
+    let own = proxies.iter().map(|proxy| &proxy.lines);
+    let defaults = proxies.iter().map(|proxy| &proxy.defaults);
+    let mut known = Vec::new();
+    let mut pages = Vec::new();
+    for line in own.chain(defaults).flat_map(|lines| lines.iter().rev()) {
+        let (Some(status), Some(file)) = (line.word(1), line.word(2)) else {
+            continue;
+        };
+        let carried = file.starts_with('/') && !file.starts_with("/dev/");
+        if line.keyword() != "errorfile" || !carried {
+            continue;
+        }
+        if known.contains(&status) {
+            continue;
+        }
+        context.uses(line);
+        known.push(status);
+        let page = vec![
+            Entry::new("status", status, line.place),
+            Entry::new("file", file, line.place),
+        ];
+        pages.push(Item::new(page, Some(line.place)));
+    }
+    if !pages.is_empty() {
+        pages.sort_by_key(|page| page.from);
+        table.push(Entry::implied("error_pages", pages));
+    }
+}
+
+/// `compression algo gzip`, `compression type text/html`; what haproxy compresses where it is told no types Weir does too.
+fn compression(context: &mut Context<'_>, table: &mut Table, proxies: [&Proxy; 2]) {
+    let mut entries = Vec::new();
+    let mut find = |name: &str| {
+        let line = proxies
+            .iter()
+            .find_map(|proxy| proxy.last(&["compression", name]))?;
+        context.uses(line);
+        let words = line.words.get(2..).unwrap_or_default().to_vec();
+        Some((words, line.place))
+    };
+    let named = ["algo", "algo-res"].into_iter().find_map(&mut find);
+    let Some((algorithms, place)) = named else {
+        return;
+    };
+    // Of its algorithms browsers share one with Weir's.
+    if algorithms.iter().any(|word| word == "gzip") {
+        entries.push(Entry::new("codings", vec!["gzip".to_owned()], place));
+    }
+    if let Some((types, place)) = ["type", "type-res"].into_iter().find_map(&mut find) {
+        entries.push(Entry::new("types", types, place));
+    }
+    if entries.is_empty() {
+        return;
+    }
+    table.push(Entry::implied("compression", entries));
+}
+
+/// Those of the frontend, and those towards servers of its default backend.
+fn timeouts(
+    context: &mut Context<'_>,
+    table: &mut Table,
+    front: &Proxy,
+    back: &Proxy,
+    notes: &mut Notes,
+) {
+    const NAMES: &[(&str, &str, bool)] = &[
+        ("http-request", "request", false),
+        ("http-keep-alive", "idle", false),
+        ("client", "client", false),
+        ("connect", "connect", true),
+        ("server", "server", true),
+        ("tunnel", "tunnel", true),
+    ];
+    let mut entries = Vec::new();
+    for (theirs, ours, of_back) in NAMES {
+        let proxy = if *of_back { back } else { front };
+        let Some(line) = proxy.last(&["timeout", theirs]) else {
+            continue;
+        };
+        context.uses(line);
+        match line.word(2).and_then(time) {
+            Some(millis) => entries.push(Entry::new(ours, show(millis), line.place)),
+            None => line.refuse(notes, "haproxy wants a time"),
+        }
+    }
+    if !entries.is_empty() {
+        table.push(Entry::implied("timeouts", entries));
+    }
+}
+
+/// `retry-on empty-response response-timeout 503`.
+fn retry_on(context: &mut Context<'_>, table: &mut Table, back: &Proxy, notes: &mut Notes) {
+    let Some(line) = back.last(&["retry-on"]) else {
+        return;
+    };
+    context.uses(line);
+    let mut conditions: Vec<String> = Vec::new();
+    for word in line.arguments() {
+        let ours: &[&str] = match word.as_str() {
+            "none" | "0rtt-rejected" => &[],
+            "conn-failure" => &["connect"],
+            "empty-response" => &["empty"],
+            "junk-response" => &["malformed"],
+            "response-timeout" => &["timeout"],
+            "all-retryable-errors" => {
+                &["connect", "empty", "malformed", "timeout", "500", "502-504"]
+            }
+            status
+                if status
+                    .parse()
+                    .is_ok_and(|code: u16| (400..600).contains(&code)) =>
+            {
+                &[status]
+            }
+            other => {
+                notes.say(
+                    line.place,
+                    format!("{other} is not carried over: `retry_on` of a service knows it not"),
+                );
+                &[]
+            }
+        };
+        conditions.extend(ours.iter().map(|word| (*word).to_owned()));
+    }
+    table.push(Entry::new("retry_on", conditions, line.place));
+}
+
+fn limits(
+    context: &mut Context<'_>,
+    table: &mut Table,
+    front: &Proxy,
+    back: &Proxy,
+    notes: &mut Notes,
+) {
+    let mut entries = Vec::new();
+    for (theirs, ours, proxy) in [
+        ("maxconn", "connections", front),
+        ("retries", "retries", back),
+    ] {
+        let Some(line) = proxy.last(&[theirs]) else {
+            continue;
+        };
+        context.uses(line);
+        match line.word(1).and_then(|word| word.parse::<u64>().ok()) {
+            Some(number) => entries.push(Entry::new(ours, number, line.place)),
+            None => line.refuse(notes, "haproxy wants a number"),
+        }
+    }
+    let closes = ["http-server-close", "httpclose", "forceclose"];
+    let close = closes
+        .iter()
+        .find_map(|name| back.option(name).or_else(|| front.option(name)));
+    if let Some(line) = close {
+        context.uses(line);
+        entries.push(Entry::new("idle_servers", 0_u32, line.place));
+        if line.word(1) != Some("http-server-close") {
+            notes.say(
+                line.place,
+                "connections to servers end with their request; those of clients go on",
+            );
+        }
+    }
+    if !entries.is_empty() {
+        table.push(Entry::implied("limits", entries));
+    }
+}

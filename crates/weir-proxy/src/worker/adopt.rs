@@ -1,0 +1,163 @@
+//! Another plan: what a worker has of the services that stay, those that come, and those that are gone.
+
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::Worker;
+use super::listen::Listening;
+use crate::balance::Balance;
+use crate::budget::Budget;
+use crate::context::{Local, local};
+use crate::plan::Listeners;
+use crate::session::Session;
+
+impl Worker {
+    /// Goes over to the plan in force.
+    pub(super) fn adopt(&mut self) {
+        let plan = self.shared.plan();
+        self.cx.targets(plan.targets);
+        let mut former: HashMap<String, Rc<Local>> = HashMap::new();
+        for key in self.sessions.keys() {
+            if let Some(session) = self.sessions.get(key) {
+                let local = &session.local;
+                former
+                    .entry(local.service.name.clone())
+                    .or_insert_with(|| Rc::clone(local));
+            }
+        }
+        for key in self.fronts.keys() {
+            if let Some(front) = self.fronts.get(key) {
+                let local = &front.local;
+                former
+                    .entry(local.service.name.clone())
+                    .or_insert_with(|| Rc::clone(local));
+            }
+        }
+        for key in self.listening.keys() {
+            if let Some(listening) = self.listening.get(key) {
+                let local = &listening.local;
+                former.insert(local.service.name.clone(), Rc::clone(local));
+            }
+        }
+        let locals: HashMap<String, Rc<Local>> = plan
+            .services
+            .iter()
+            .map(|service| {
+                let known = former.get(&service.name);
+                let balances = known.map_or_else(Vec::new, |known| known.balances.take());
+                let balances = balances.into_iter().map(Balance::renewed).collect();
+                (service.name.clone(), local(Arc::clone(service), balances))
+            })
+            .collect();
+        self.adopt_listeners(&locals);
+        self.adopt_sessions(&former, &locals);
+        let stays: HashSet<u32> = plan
+            .services
+            .iter()
+            .flat_map(|service| service.targets().map(|target| target.id))
+            .collect();
+        self.cx.end_idle_of(|target| stays.contains(&target.id));
+    }
+
+    fn adopt_listeners(&mut self, locals: &HashMap<String, Rc<Local>>) {
+        let wanted = || {
+            locals.values().flat_map(|local| {
+                local
+                    .service
+                    .listen
+                    .iter()
+                    .map(move |listen| (listen, local))
+            })
+        };
+        for key in self.listening.keys() {
+            let Some(listening) = self.listening.get_mut(key) else {
+                continue;
+            };
+            match wanted().find(|(listen, _)| Arc::ptr_eq(listen, &listening.from)) {
+                Some((_, local)) => listening.local = Rc::clone(local),
+                None => self.stop_listening(key),
+            }
+        }
+        if self.cx.draining {
+            return;
+        }
+        let present: Vec<Arc<Listeners>> = self
+            .listening
+            .keys()
+            .into_iter()
+            .filter_map(|key| {
+                self.listening
+                    .get(key)
+                    .map(|listening| Arc::clone(&listening.from))
+            })
+            .collect();
+        for (listen, local) in wanted() {
+            if present.iter().any(|known| Arc::ptr_eq(known, listen)) {
+                continue;
+            }
+            let own = (self.cx.worker..listen.sockets.len()).step_by(listen.workers);
+            for number in own {
+                let key = self.listening.insert(Listening {
+                    from: Arc::clone(listen),
+                    number,
+                    local: Rc::clone(local),
+                    paused: true,
+                });
+                self.resume(key);
+            }
+        }
+    }
+
+    fn adopt_sessions(
+        &mut self,
+        former: &HashMap<String, Rc<Local>>,
+        locals: &HashMap<String, Rc<Local>>,
+    ) {
+        // A service that is gone: one mark for all of its clients.
+        let gone: HashMap<&String, Rc<Local>> = former
+            .iter()
+            .filter(|(name, _)| !locals.contains_key(*name))
+            .map(|(name, known)| {
+                let ending = Local {
+                    budget: Budget::default(),
+                    service: Arc::clone(&known.service),
+                    balances: known.balances.take().into(),
+                    gone: true,
+                };
+                (name, Rc::new(ending))
+            })
+            .collect();
+        for key in self.sessions.keys() {
+            let Some(session) = self.sessions.get_mut(key) else {
+                continue;
+            };
+            let name = &session.local.service.name;
+            if let Some(local) = locals.get(name).or_else(|| gone.get(name)) {
+                session.adopt(local);
+            }
+        }
+        for key in self.fronts.keys() {
+            let Some(front) = self.fronts.get_mut(key) else {
+                continue;
+            };
+            let name = &front.local.service.name;
+            if let Some(local) = locals.get(name).or_else(|| gone.get(name)) {
+                front.local = Rc::clone(local);
+            }
+        }
+        self.ring_fronts();
+        self.end_idle_sessions();
+    }
+
+    /// Ends the sessions that wait for a request which will not be served.
+    pub(super) fn end_idle_sessions(&mut self) {
+        for key in self.sessions.keys() {
+            let ends =
+                |session: &Session| session.is_idle() && (session.local.gone || self.cx.draining);
+            if self.sessions.get(key).is_some_and(ends) {
+                self.close(key);
+            }
+        }
+    }
+}
