@@ -217,7 +217,7 @@ impl Engine {
             self.note_way("its devices were made anew");
             return Ok(());
         }
-        let works = self.pair_works(pair)?;
+        let works = self.pair_works(pair).await?;
         if !works {
             self.mark_way().await?;
         }
@@ -245,7 +245,7 @@ impl Engine {
     }
 
     /// Both devices are up, and have their programs.
-    fn pair_works(&self, pair: Pair) -> Result<bool> {
+    async fn pair_works(&self, pair: Pair) -> Result<bool> {
         let there = self.plane.attachments()?;
         let has = |ifindex, hooks: &[Hook]| {
             let mut at = there.iter().filter(|it| it.ifindex == ifindex);
@@ -254,7 +254,17 @@ impl Engine {
         let attached = has(pair.entry, &[Hook::Egress, Hook::ClsactEgress])
             && has(pair.exit, &[Hook::XdpNative])
             && has(pair.exit, &[Hook::Ingress, Hook::ClsactIngress]);
-        Ok(attached && self.network.is_up(pair.entry) && self.network.is_up(pair.exit))
+        Ok(attached && self.pair_is_up(pair).await?)
+    }
+
+    async fn pair_is_up(&self, pair: Pair) -> Result<bool> {
+        if self.network.is_up(pair.entry) && self.network.is_up(pair.exit) {
+            return Ok(true);
+        }
+        // The picture follows events, and the one that tells may be on its way.
+        let links = self.network.netlink().links().await?;
+        let up = |index| links.iter().any(|link| link.index == index && link.up);
+        Ok(up(pair.entry) && up(pair.exit))
     }
 
     fn note_way(&mut self, cause: &str) {
