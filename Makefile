@@ -42,8 +42,9 @@ check: require-cargo ## format, lints, docs, dependency rules
 test: require-root deps check ## everything that CI runs; needs root: the tests make network namespaces and load programs
 	INSTA_UPDATE=no WEIR_TEST_REQUIRE_ROOT=1 $(CARGO) test --locked --workspace
 
+# Tests named ..._at_length have a long form.
 soak: require-root deps require-cargo ## the long forms of the tests, one after the other: latencies are among their figures
-	WEIR_TEST_REQUIRE_ROOT=1 WEIR_SOAK=1 INSTA_UPDATE=no $(CARGO) test --locked --release --workspace -- --nocapture --test-threads=1
+	WEIR_TEST_REQUIRE_ROOT=1 WEIR_SOAK=1 INSTA_UPDATE=no $(CARGO) test --locked --release --workspace --tests -- --nocapture --test-threads=1 _at_length
 
 bench: require-root require-cargo ## measure beside peers and floors, and print the ratios
 	$(CARGO) bench --locked --workspace

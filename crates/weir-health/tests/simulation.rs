@@ -337,7 +337,7 @@ fn repeat(seed: u64) {
 }
 
 #[test]
-fn no_order_of_reloads_and_failures_strands_a_server_or_lets_a_dead_one_in() {
+fn no_order_of_reloads_and_failures_strands_a_server_or_lets_a_dead_one_in_at_length() {
     if let Some(seed) = std::env::var("WEIR_SEED")
         .ok()
         .and_then(|seed| seed.parse().ok())

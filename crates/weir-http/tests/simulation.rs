@@ -375,7 +375,7 @@ fn exchange(
 }
 
 #[test]
-fn what_arrives_is_what_was_sent() {
+fn what_arrives_is_what_was_sent_at_length() {
     let runs = if std::env::var_os("WEIR_SOAK").is_some() {
         1_000_000
     } else {

@@ -1,6 +1,7 @@
 //! What a worker's connections share: room to work in, server connections, clocks.
 
 mod upstream;
+mod waiting;
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
@@ -10,9 +11,10 @@ use std::sync::Arc;
 use weir_http::Field;
 use weir_sys::{Clock, now_ns};
 
-pub(crate) use self::upstream::Upstream;
+pub(crate) use self::upstream::{Stay, Upstream};
 use crate::balance::{Balance, Dice};
 use crate::budget::Budget;
+use crate::depot::Depot;
 use crate::h2::{Back, Bell};
 use crate::log::Note;
 use crate::pipe::Pipes;
@@ -71,6 +73,8 @@ pub(crate) struct Context {
     pub(crate) upstreams: Slab<Upstream>,
     /// Waiting connections by target, the last used on top.
     idle: Vec<Vec<Key>>,
+    /// Where those go that waited in vain, if other workers may want them.
+    depot: Option<Arc<Depot>>,
     pub(crate) wheel: Wheel,
     pub(crate) idle_wheel: Wheel,
     /// Of clients' HTTP/2 connections.
@@ -135,12 +139,14 @@ impl Context {
         now: u64,
         seed: u64,
         inbox: Arc<Inbox>,
+        depot: Option<Arc<Depot>>,
     ) -> Self {
         Self {
             worker,
             epoll,
             upstreams: Slab::new(),
             idle: Vec::new(),
+            depot,
             wheel: Wheel::new(now),
             idle_wheel: Wheel::new(now),
             front_wheel: Wheel::new(now),

@@ -11,6 +11,7 @@
 mod balance;
 mod budget;
 mod context;
+mod depot;
 mod encoder;
 mod error;
 mod h2;

@@ -18,6 +18,7 @@ use weir_model::{
 };
 
 use crate::balance::{Dice, Tried};
+use crate::depot::Depot;
 use crate::handover::{Handed, Inbox};
 use crate::limit::{Concurrent, Rate};
 use crate::log::Log;
@@ -410,6 +411,8 @@ pub(crate) struct Shared {
     /// Connections of another process, and a number that changes with each.
     pub(crate) inbox: Inbox,
     pub(crate) arrivals: AtomicU64,
+    /// Connections to servers that no worker needs at present.
+    pub(crate) depot: Arc<Depot>,
 }
 
 impl Shared {

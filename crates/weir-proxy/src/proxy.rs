@@ -255,7 +255,13 @@ impl Proxy {
             let number = self.threads.len();
             let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
             let wake = Arc::new(wake.map_err(|errno| failed(errno.into()))?);
-            let seed = Seed::new(number, Arc::clone(&self.shared), Arc::clone(&wake));
+            let has_neighbours = self.cpus.len() > 1;
+            let seed = Seed::new(
+                number,
+                Arc::clone(&self.shared),
+                Arc::clone(&wake),
+                has_neighbours,
+            );
             let seed = seed.map_err(|errno| failed(errno.into()))?;
             let handle = std::thread::Builder::new()
                 .name(format!("weir-proxy-{number}"))

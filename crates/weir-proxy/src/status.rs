@@ -175,7 +175,8 @@ fn server_status(pool: &str, target: &Target) -> ServerStatus {
         port: target.port,
         effective_weight: target.load.weight.load(Relaxed),
         active: u64::from(target.load.active.load(Relaxed)),
-        idle: counters.sum(|c| &c.present),
+        // Between two workers one may be gone before it came.
+        idle: counters.sum(|c| &c.present).cast_signed().max(0) as u64,
         connections: counters.sum(|c| &c.connections),
         requests: counters.sum(|c| &c.requests),
         bytes_in: counters.sum(|c| &c.bytes_in),

@@ -35,6 +35,23 @@ impl Transport {
         Self(Kind::Secure(socket, Box::new(channel)))
     }
 
+    /// A socket and the TLS over it, if any, as [`into_own`](Self::into_own) took them apart.
+    pub(crate) fn own(socket: OwnedFd, channel: Option<Box<Channel>>) -> Self {
+        Self(match channel {
+            Some(channel) => Kind::Secure(socket, channel),
+            None => Kind::Plain(socket),
+        })
+    }
+
+    /// The socket and the TLS over it, if it has a socket of its own: for another thread.
+    pub(crate) fn into_own(self) -> Option<(OwnedFd, Option<Box<Channel>>)> {
+        match self.0 {
+            Kind::Plain(socket) => Some((socket, None)),
+            Kind::Secure(socket, channel) => Some((socket, Some(channel))),
+            Kind::Strand(_) => None,
+        }
+    }
+
     /// A stream of an HTTP/2 connection.
     pub(crate) const fn strand(end: StrandEnd) -> Self {
         Self(Kind::Strand(end))

@@ -22,6 +22,7 @@ use weir_sys::{Clock, now_ns};
 
 use self::listen::Listening;
 use crate::context::{Context, Ready, token};
+use crate::depot::SWEEP_MS;
 use crate::h2::{Back, Errands, Front};
 use crate::handover::Handed;
 use crate::plan::Shared;
@@ -69,10 +70,11 @@ pub(crate) struct Seed {
     wake: Arc<OwnedFd>,
     epoll: OwnedFd,
     inbox: Arc<Inbox>,
+    has_neighbours: bool,
 }
 
 impl Seed {
-    /// Worker number `number`, woken by writing to `wake`.
+    /// Worker number `number`, alone or not, woken by writing to `wake`.
     ///
     /// # Errors
     /// The kernel has no epoll set for it.
@@ -80,6 +82,7 @@ impl Seed {
         number: usize,
         shared: Arc<Shared>,
         wake: Arc<OwnedFd>,
+        has_neighbours: bool,
     ) -> rustix::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         socket::watch_level(&epoll, &*wake, token::of(token::WAKE, Key::NONE))?;
@@ -89,6 +92,7 @@ impl Seed {
             inbox: Arc::new(Inbox::new(Arc::clone(&wake))),
             wake,
             epoll,
+            has_neighbours,
         })
     }
 
@@ -96,6 +100,7 @@ impl Seed {
     pub(crate) fn grow(self) -> Worker {
         let seed =
             now_ns(Clock::Monotonic).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.number as u64;
+        let depot = self.has_neighbours.then(|| Arc::clone(&self.shared.depot));
         Worker {
             shared: self.shared,
             wake: self.wake,
@@ -108,7 +113,7 @@ impl Seed {
             any_paused: false,
             outlet: None,
             arrivals: 0,
-            cx: Context::new(self.number, self.epoll, now_ms(), seed, self.inbox),
+            cx: Context::new(self.number, self.epoll, now_ms(), seed, self.inbox, depot),
         }
     }
 }
@@ -151,11 +156,9 @@ impl Worker {
             let cx = &self.cx;
             let wheels = [&cx.wheel, &cx.idle_wheel, &cx.front_wheel, &cx.back_wheel];
             let paused = self.any_paused.then_some(PAUSE_MS);
-            wheels
-                .iter()
-                .filter_map(|wheel| wheel.sleep_ms())
-                .min()
-                .or(paused)
+            let soonest = wheels.iter().filter_map(|wheel| wheel.sleep_ms()).min();
+            let sweep = cx.has_parked().then_some(SWEEP_MS);
+            [soonest.or(paused), sweep].into_iter().flatten().min()
         } else {
             Some(0)
         };
@@ -319,7 +322,8 @@ impl Worker {
                 over.push(key);
             }
         });
-        over.into_iter().for_each(|key| self.cx.end_idle(key));
+        over.into_iter().for_each(|key| self.cx.leave_idle(key));
+        self.cx.sweep();
         if self.any_paused {
             self.resume_paused();
         }

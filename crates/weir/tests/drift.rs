@@ -298,7 +298,7 @@ fn another_program_in_its_place() {
     }
     let mut world = World::new(1);
     world.start_nginx(64);
-    world.start_director(&config());
+    let keeper = world.start_director(&config());
     wait_for("the service", PATIENCE, || reaches(&world));
     let source = world.path("other.c");
     std::fs::write(
@@ -324,8 +324,11 @@ fn another_program_in_its_place() {
             .lines()
             .next()
             .unwrap_or_else(|| panic!("no link of XDP: {text}"));
+        // The daemon stands still meanwhile: it may be quicker than the other program.
         let command = format!(
-            "bpftool link detach pinned {link} && ip -n {} link set dev eth0 xdp obj {} sec xdp",
+            "daemon=$(pgrep -P {keeper}); kill -STOP $daemon; trap \"kill -CONT $daemon\" EXIT
+             bpftool link detach pinned {link}
+             ip -n {} link set dev eth0 xdp obj {} sec xdp",
             world.namespace("director"),
             object.display()
         );

@@ -248,7 +248,7 @@ fn text(model: &Model) -> Vec<String> {
 }
 
 #[test]
-fn the_table_always_equals_a_model() {
+fn the_table_always_equals_a_model_at_length() {
     if !privileged() {
         return;
     }

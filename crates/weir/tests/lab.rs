@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use world::privileged;
 
 #[test]
-fn reloads_upgrades_and_deaths_beside_haproxys_reload() {
+fn reloads_upgrades_and_deaths_beside_haproxys_reload_at_length() {
     if !privileged() {
         return;
     }

@@ -76,7 +76,7 @@ fn nothing_failed(output: &Output, requests: u32) {
 }
 
 #[test]
-fn reloads_under_load_fail_nothing() {
+fn reloads_under_load_fail_nothing_at_length() {
     if !privileged() {
         return;
     }
@@ -201,7 +201,7 @@ fn clean_leaves_nothing_behind() {
 }
 
 #[test]
-fn upgrades_and_deaths_under_load_fail_nothing() {
+fn upgrades_and_deaths_under_load_fail_nothing_at_length() {
     if !privileged() {
         return;
     }

@@ -161,7 +161,7 @@ impl Drop for Balancer {
 }
 
 #[test]
-fn a_reload_that_refuses_connections_refuses_none_when_it_is_protected() {
+fn a_reload_that_refuses_connections_refuses_none_when_it_is_protected_at_length() {
     if !privileged() {
         return;
     }

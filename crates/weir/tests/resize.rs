@@ -152,14 +152,14 @@ fn assert_nothing_lost(world: &World, ended: Vec<std::io::Result<()>>, forward: 
 }
 
 #[test]
-fn a_table_of_another_size_costs_no_packet_under_direct() {
+fn a_table_of_another_size_costs_no_packet_under_direct_at_length() {
     if privileged() {
         resized_under_load(Family::V4, "direct");
     }
 }
 
 #[test]
-fn a_table_of_another_size_costs_no_packet_under_nat() {
+fn a_table_of_another_size_costs_no_packet_under_nat_at_length() {
     if privileged() {
         resized_under_load(Family::V4, "nat");
     }

@@ -133,8 +133,8 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "idle_servers",
             integer(ProxyLimits::IDLE_SERVERS),
             Default("128"),
-            "Connections to a server that each worker keeps for later requests; those beyond it are kept for a second. 0 = a new one \
-             for each request.",
+            "Connections to a server that each worker keeps for later requests; those beyond it are kept for a second. What a worker \
+             did not need for a second its neighbours may take. 0 = a new one for each request.",
             "idle_servers = 16",
         )
         .known_as(&["keepalive", "pool_max_conn"]),

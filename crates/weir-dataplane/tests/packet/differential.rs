@@ -287,7 +287,7 @@ fn from_environment(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn random_packets_have_the_models_fate() {
+fn random_packets_have_the_models_fate_at_length() {
     let usual = match std::env::var_os("WEIR_SOAK") {
         Some(_) => SOAK_PACKETS,
         None => PACKETS,

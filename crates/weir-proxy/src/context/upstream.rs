@@ -1,4 +1,4 @@
-//! Connections to servers: begun, waiting for their next request, ended.
+//! Connections to servers, begun.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,10 +14,6 @@ use crate::socket;
 use crate::tls::{self, Channel};
 use crate::transport::Transport;
 use crate::wheel::Deadline;
-
-/// How long connections wait of which there are more than a service keeps: clients that come in bursts would else have most of
-/// their requests wait for new ones.
-const SURPLUS_MS: u64 = 1_000;
 
 /// A connection to a server.
 #[derive(Debug)]
@@ -35,6 +31,16 @@ pub(crate) struct Upstream {
     /// Exchanges that it had before.
     pub(crate) served: u32,
     pub(crate) deadline: Deadline,
+    /// While it waits: when it is closed, wherever it is then.
+    pub(crate) stay: Stay,
+}
+
+/// How long a connection waits, and with how many others.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Stay {
+    /// By the workers' clock in milliseconds.
+    pub(super) until: u64,
+    pub(super) most: usize,
 }
 
 impl Context {
@@ -57,6 +63,7 @@ impl Context {
             introduced: false,
             served: 0,
             deadline: Deadline::default(),
+            stay: Stay::default(),
         });
         let watched = match self.upstreams.get(key) {
             Some(upstream) => upstream
@@ -110,6 +117,7 @@ impl Context {
             served: u32::from(known.is_some()),
             introduced: true,
             deadline: Deadline::default(),
+            stay: Stay::default(),
         });
         strand.borrow_mut().owner = Owner::Server(key);
         Ok(key)
@@ -136,99 +144,6 @@ impl Context {
             .set(&mut back.deadline, key, self.now + timeouts.connect);
         target.counters.of(self.worker).connections.add(1);
         Ok(key)
-    }
-
-    /// A waiting connection for `session`, which has a place at the server; `checked` asks the kernel whether it still stands.
-    pub(crate) fn reuse(
-        &mut self,
-        target: &Target,
-        port: u16,
-        session: Key,
-        checked: bool,
-    ) -> Option<Key> {
-        loop {
-            let waiting = self.idle.get_mut(target.id as usize)?;
-            let at = waiting.iter().rposition(|key| {
-                self.upstreams
-                    .get(*key)
-                    .is_some_and(|upstream| upstream.port == port)
-            })?;
-            let key = waiting.remove(at);
-            target.counters.of(self.worker).present.sub(1);
-            let upstream = self.upstreams.get_mut(key)?;
-            if upstream.ready.ended
-                || upstream.ready.readable
-                || (checked && !upstream.transport.is_silent())
-            {
-                self.upstreams.remove(key);
-                continue;
-            }
-            upstream.session = session;
-            upstream.served = upstream.served.saturating_add(1);
-            return Some(key);
-        }
-    }
-
-    /// The exchange over it is over; `stays` = it can serve another, of which `most` wait for long.
-    pub(crate) fn release(&mut self, key: Key, stays: bool, most: usize, idle_ms: u64) {
-        let Some(upstream) = self.upstreams.get_mut(key) else {
-            return;
-        };
-        let target = Arc::clone(&upstream.target);
-        upstream.session = Key::NONE;
-        let id = upstream.target.id as usize;
-        let waits = stays
-            && !upstream.transport.is_strand()
-            && !self.draining
-            && !upstream.ready.ended
-            && !upstream.ready.readable;
-        match self.idle.get_mut(id).filter(|_| waits && most > 0) {
-            Some(waiting) => {
-                let ms = if waiting.len() < most {
-                    idle_ms
-                } else {
-                    idle_ms.min(SURPLUS_MS)
-                };
-                waiting.push(key);
-                upstream.target.counters.of(self.worker).present.add(1);
-                self.idle_wheel
-                    .set(&mut upstream.deadline, key, self.now + ms);
-            }
-            None => drop(self.upstreams.remove(key)),
-        }
-        target.give_back();
-    }
-
-    /// Ends a connection that nobody uses.
-    pub(crate) fn end_idle(&mut self, key: Key) {
-        let Some(upstream) = self.upstreams.get(key) else {
-            return;
-        };
-        if upstream.session.is_none() {
-            let target = Arc::clone(&upstream.target);
-            if let Some(waiting) = self.idle.get_mut(target.id as usize) {
-                let before = waiting.len();
-                waiting.retain(|other| *other != key);
-                target
-                    .counters
-                    .of(self.worker)
-                    .present
-                    .sub((before - waiting.len()) as u64);
-            }
-            self.upstreams.remove(key);
-        }
-    }
-
-    /// Ends every connection that waits for a target that `stays` does not name.
-    pub(crate) fn end_idle_of(&mut self, stays: impl Fn(&Target) -> bool) {
-        let ends = |key: &Key| {
-            let upstream = self.upstreams.get(*key);
-            upstream.is_some_and(|upstream| upstream.session.is_none() && !stays(&upstream.target))
-        };
-        let keys: Vec<Key> = self.upstreams.keys().into_iter().filter(ends).collect();
-        for key in keys {
-            self.end_idle(key);
-        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::Worker;
-use crate::context::{Local, Ready, Upstream, token};
+use crate::context::{Local, Ready, Stay, Upstream, token};
 use crate::handover::{Handed, Tunnel};
 use crate::session::Session;
 use crate::slab::Key;
@@ -122,6 +122,7 @@ impl Worker {
             served: 0,
             introduced: true,
             deadline: Deadline::default(),
+            stay: Stay::default(),
         });
         let upstream = self.cx.upstreams.get(key)?;
         let token = token::of(token::SERVER, key);

@@ -48,7 +48,7 @@ fn answering() -> Arc<Service> {
 
 fn worker() -> Worker {
     let wake = eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor");
-    let seed = Seed::new(0, Arc::<Shared>::default(), Arc::new(wake));
+    let seed = Seed::new(0, Arc::<Shared>::default(), Arc::new(wake), false);
     seed.expect("an epoll set").grow()
 }
 

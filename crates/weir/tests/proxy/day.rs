@@ -346,7 +346,7 @@ fn trouble(seat: &Seat, servers: &mut [Server], next: &AtomicU64, all: u64) -> u
 }
 
 #[test]
-fn a_day_in_the_life_ends_with_ledgers_that_agree() {
+fn a_day_in_the_life_ends_with_ledgers_that_agree_at_length() {
     let soak = std::env::var_os("WEIR_SOAK").is_some();
     let all: u64 = if soak { 1_000_000 } else { 8_000 };
     let mut servers: Vec<Server> = (0..SERVERS)

@@ -146,7 +146,7 @@ fn call(seat: &Seat, method: &str, path: &str, body: &str) -> String {
 }
 
 #[test]
-fn servers_are_added_and_taken_out_ten_times_a_second_and_no_request_fails() {
+fn servers_are_added_and_taken_out_ten_times_a_second_and_no_request_fails_at_length() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let mut seat = Seat::start("http", &[one.address()], "");
     let path = format!("/v1/servers/p/{}", two.address());

@@ -34,3 +34,30 @@ fn what_a_burst_needed_is_there_for_the_next_and_then_goes() {
     }
     assert!(idle() >= Some(2), "{:?} wait", idle());
 }
+
+/// Clients that come one by one, and whom any worker may get: the connection that one worker left unused serves the next
+/// client of another.
+#[test]
+fn what_one_worker_does_not_need_another_takes() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    // Longer than a connection waits for its own worker alone.
+    let pause = || std::thread::sleep(Duration::from_millis(2_500));
+    let ask = || {
+        pause();
+        let mut client = Client::connect(seat.listen);
+        let answer = client.ask("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        assert!(answer.0.starts_with("HTTP/1.1 200"), "{}", answer.0);
+    };
+    ask();
+    let before = origin.connections();
+    (0..5).for_each(|_| ask());
+    assert_eq!(origin.connections(), before);
+    let status = seat.status();
+    let server = &status["services"][0]["servers"][0];
+    assert_eq!(
+        server["inactive_connections"].as_u64(),
+        Some(before),
+        "{server}"
+    );
+}

@@ -125,7 +125,7 @@ impl Comers {
 }
 
 #[test]
-fn a_daemon_that_is_killed_refuses_nobody_and_comes_back() {
+fn a_daemon_that_is_killed_refuses_nobody_and_comes_back_at_length() {
     let origin = Origin::start("o");
     let seat = Seat::start("http", &[origin.address()], "");
     // What the file holds by now does not matter: what was in force goes on.

@@ -246,7 +246,7 @@ fn stream(seat: &Seat, number: usize) -> Child {
 }
 
 #[test]
-fn nothing_that_lasts_breaks_over_reloads_and_upgrades() {
+fn nothing_that_lasts_breaks_over_reloads_and_upgrades_at_length() {
     weir_sys::raise_nofile().expect("many descriptors");
     let size = size();
     let (one, two) = (Origin::start("one"), Origin::start("two"));

@@ -26,7 +26,7 @@ pub(super) fn names(seat: &Seat) -> Vec<String> {
 }
 
 #[test]
-fn servers_come_and_go_with_the_file_and_no_request_fails() {
+fn servers_come_and_go_with_the_file_and_no_request_fails_at_length() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let seat = Seat::start("http", &[one.address()], "");
     let file = seat.directory.join("members");

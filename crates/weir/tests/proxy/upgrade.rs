@@ -105,7 +105,7 @@ fn echo(client: &mut Client, round: u64) -> Result<(), String> {
 }
 
 #[test]
-fn upgrades_under_load_lose_nothing() {
+fn upgrades_under_load_lose_nothing_at_length() {
     let origin = Origin::start("o");
     let seat = Seat::start("http", &[origin.address()], "");
     let (comers, stayers) = (
