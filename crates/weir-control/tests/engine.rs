@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 
 use topology::{Topology, is_root};
 use weir_control::engine::{Engine, OverrideChange, clean};
+use weir_dataplane::{PinDir, pinned_sizes};
 use weir_model::{
     Desired, Forward, Listener, Pool, Ports, Protocol, Scheduler, SchedulerKind, Server, Service,
     Snat,
@@ -272,6 +273,41 @@ fn a_larger_flow_table_takes_the_flows_along() {
         engine.apply(&wanted).await.unwrap();
         assert_eq!(first.server(), before);
         assert_eq!(engine.live_flows("web", None), 1);
+        assert_eq!(engine.snapshot().unwrap().services[0].totals.connections, 1);
+    });
+}
+
+/// A build whose address filter has another size, and whose tables were larger by default.
+#[test]
+fn tables_that_another_build_made_keep_their_size_and_counts() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("build");
+    topology.serve(VIP, PORT);
+    topology.run(async |paths| {
+        let mut wanted = desired(Forward::Direct, SchedulerKind::Wlc, &BOTH);
+        wanted.node.max_servers *= 2;
+        drop(Engine::open(paths, &wanted).await.unwrap());
+        let mut first = topology.connect(VIP, PORT);
+        let before = first.server();
+        let filter = paths.pin_dir.join("state-1/weir_filters");
+        std::fs::remove_file(&filter).unwrap();
+        let made = std::process::Command::new("bpftool")
+            .args(["map", "create"])
+            .arg(&filter)
+            .args(["type", "array", "key", "4", "value", "16384"])
+            .args(["entries", "1", "name", "weir_filters", "flags", "1024"])
+            .output();
+        assert!(made.expect("bpftool runs").status.success());
+
+        let sizes = || pinned_sizes(&PinDir::new(&paths.pin_dir)).unwrap().unwrap();
+        let larger = sizes();
+        wanted.node.max_servers /= 2;
+        let engine = Engine::open(paths, &wanted).await.unwrap();
+        assert_eq!(sizes(), larger);
+        assert_eq!(first.server(), before);
+        assert_eq!(engine.live_flows("web", Some(&before)), 1);
         assert_eq!(engine.snapshot().unwrap().services[0].totals.connections, 1);
     });
 }

@@ -1,92 +1,132 @@
-//! What a new state takes over from one of other sizes.
+//! What a new state takes over from one of other sizes, or of a build whose maps have another shape.
 //!
-//! Rows are copied by index, as far as both states have them. Packets go on counting in the old maps until the programs are
+//! Rows are copied by index, as far as both states have them; a map whose values are others than this build's is left out, and
+//! those that point into each other all are when one of them is. Packets go on counting in the old maps until the programs are
 //! replaced; what they added meanwhile is added once more when no packet can be in an old program.
 
+use std::io::ErrorKind;
 use std::mem::offset_of;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use weir_abi::{Live, Traffic};
+use weir_abi::{Cursor, Dest, Element, Filter, Hop, Live, Service, Settings, Traffic};
 
-use crate::error::Result;
-use crate::maps::Maps;
+use crate::error::{Context, Error, Result};
+use crate::maps::{self, Maps};
 use crate::mmap::Mapped;
 use crate::pod::Pod;
 use crate::sys::{self, Access};
+use crate::table::{PerCpu, Table};
 
-/// An old state whose counts are to be settled.
+/// An old state whose counts are to be settled: maps that the new one does not share, and what they held.
 #[derive(Debug)]
 pub(crate) struct Carried {
-    old: Maps,
-    live: Option<Vec<Live>>,
-    traffic: Option<Vec<Traffic>>,
+    live: Option<(Mapped<Live>, Vec<Live>)>,
+    traffic: Option<(PerCpu<Traffic>, Vec<Traffic>)>,
+}
+
+/// Maps that point into each other.
+struct Routing {
+    vips: Table<weir_abi::Addr, weir_abi::Vip>,
+    listeners: Table<weir_abi::Listener, u32>,
+    devices: Table<u32, weir_abi::Device>,
+    services: Mapped<Service>,
+    elements: Mapped<Element>,
+    cursors: Mapped<Cursor>,
+    dests: Mapped<Dest>,
+    hops: Mapped<Hop>,
+}
+
+impl Routing {
+    fn open(state: &Path) -> Result<Self> {
+        Ok(Self {
+            vips: table(state, "weir_vips")?,
+            listeners: table(state, "weir_listeners")?,
+            devices: table(state, "weir_devices")?,
+            services: mapped(state, "weir_services")?,
+            elements: mapped(state, "weir_tables")?,
+            cursors: mapped(state, "weir_cursors")?,
+            dests: mapped(state, "weir_dests")?,
+            hops: mapped(state, "weir_hops")?,
+        })
+    }
+
+    fn copy_to(&self, new: &Maps) -> Result<()> {
+        copy_table(&self.vips, &new.vips)?;
+        copy_table(&self.listeners, &new.listeners)?;
+        copy_table(&self.devices, &new.devices)?;
+        copy_rows(&self.elements, &new.elements)?;
+        copy_rows(&self.cursors, &new.cursors)?;
+        copy_rows(&self.dests, &new.dests)?;
+        copy_rows(&self.hops, &new.hops)?;
+        copy_rows(&self.services, &new.services)
+    }
 }
 
 impl Carried {
-    /// Copies everything that the old state holds; `None` = its maps are of another shape, nothing could be copied.
-    pub(crate) fn copy(state: &Path, flows: (&Path, u32), new: &Maps) -> Result<Option<Self>> {
-        let Ok(old) = Maps::open(state, flows, Access::Read) else {
-            return Ok(None);
-        };
-        copy_table(&old.vips, &new.vips)?;
-        copy_table(&old.listeners, &new.listeners)?;
-        copy_table(&old.devices, &new.devices)?;
-        copy_rows(&old.elements, &new.elements)?;
-        copy_rows(&old.cursors, &new.cursors)?;
-        copy_rows(&old.dests, &new.dests)?;
-        copy_rows(&old.hops, &new.hops)?;
-        copy_rows(&old.services, &new.services)?;
-        new.set_settings(&old.settings()?)?;
-        new.set_filter(&old.filter()?)?;
-
+    /// Copies what the old state holds and the new one does not share.
+    pub(crate) fn copy(state: &Path, new: &Maps) -> Result<Self> {
+        if let Some(routing) = fitting(Routing::open(state))? {
+            routing.copy_to(new)?;
+        }
+        if let Some(settings) = fitting(mapped::<Settings>(state, "weir_settings"))? {
+            new.set_settings(&settings.get(0)?)?;
+        }
+        if let Some(filter) = fitting(mapped::<Filter>(state, "weir_filters"))? {
+            new.set_filter(&filter.get(0)?)?;
+        }
         let mut carried = Self {
-            old,
             live: None,
             traffic: None,
         };
-        if !same_map(&carried.old.live, &new.live) {
-            let rows = rows_in_both(&carried.old.live, &new.live)?;
+        if let Some(old) = fitting(mapped::<Live>(state, "weir_live"))?
+            && !same_map(&old, &new.live)
+        {
+            let rows = rows_in_both(&old, &new.live)?;
             new.live.set_all(0, &rows)?;
-            carried.live = Some(rows);
+            carried.live = Some((old, rows));
         }
-        if carried.old.traffic.entries() != new.traffic.entries() {
-            let mut rows = carried.old.all_traffic()?;
+        if let Some(old) = fitting(per_cpu::<Traffic>(state, "weir_traffic"))?
+            && old.entries() != new.traffic.entries()
+        {
+            let mut rows = maps::sums_of_traffic(&old)?;
             rows.truncate(new.traffic.entries() as usize);
             add_traffic(new, rows.iter().copied())?;
-            carried.traffic = Some(rows);
+            carried.traffic = Some((old, rows));
         }
-        Ok(Some(carried))
+        Ok(carried)
     }
 
     /// Adds what was counted in the old maps since the copy. No packet may be in an old program any more.
     pub(crate) fn settle(self, new: &Maps) -> Result<()> {
-        for (row, before) in (0u32..).zip(self.live.unwrap_or_default()) {
-            let now = self.old.live.get(row)?;
-            let words = [
-                (offset_of!(Live, active), before.active, now.active),
-                (offset_of!(Live, inactive), before.inactive, now.inactive),
-                (offset_of!(Live, total), before.total, now.total),
-                (offset_of!(Live, stateless), before.stateless, now.stateless),
-            ];
-            for (offset, before, now) in words.into_iter().filter(|(_, before, now)| before != now)
-            {
-                new.live
-                    .atomic_u64(row, offset)?
-                    .fetch_add(now.wrapping_sub(before), Ordering::AcqRel);
-            }
+        if let Some((old, rows)) = self.live {
+            settle_live(&old, &rows, new)?;
         }
-        if let Some(before) = self.traffic {
-            let now = self.old.all_traffic()?;
-            add_traffic(
-                new,
-                now.iter()
-                    .zip(&before)
-                    .map(|(now, before)| difference(now, before)),
-            )?;
+        if let Some((old, before)) = self.traffic {
+            let now = maps::sums_of_traffic(&old)?;
+            let since = now.iter().zip(&before);
+            add_traffic(new, since.map(|(now, before)| difference(now, before)))?;
         }
         Ok(())
     }
+}
+
+fn settle_live(old: &Mapped<Live>, rows: &[Live], new: &Maps) -> Result<()> {
+    for (row, before) in (0u32..).zip(rows) {
+        let now = old.get(row)?;
+        let words = [
+            (offset_of!(Live, active), before.active, now.active),
+            (offset_of!(Live, inactive), before.inactive, now.inactive),
+            (offset_of!(Live, total), before.total, now.total),
+            (offset_of!(Live, stateless), before.stateless, now.stateless),
+        ];
+        for (offset, before, now) in words.into_iter().filter(|(_, before, now)| before != now) {
+            new.live
+                .atomic_u64(row, offset)?
+                .fetch_add(now.wrapping_sub(before), Ordering::AcqRel);
+        }
+    }
+    Ok(())
 }
 
 fn difference(now: &Traffic, before: &Traffic) -> Traffic {
@@ -116,10 +156,31 @@ fn add_traffic(maps: &Maps, rows: impl Iterator<Item = Traffic>) -> Result<()> {
     Ok(())
 }
 
-fn copy_table<K: Pod, V: Pod>(
-    old: &crate::table::Table<K, V>,
-    new: &crate::table::Table<K, V>,
-) -> Result<()> {
+fn table<K: Pod, V: Pod>(state: &Path, name: &'static str) -> Result<Table<K, V>> {
+    let path = state.join(name);
+    Table::new(name, sys::open_pin(&path, Access::Read).at(&path)?)
+}
+
+fn per_cpu<V: Pod>(state: &Path, name: &'static str) -> Result<PerCpu<V>> {
+    let path = state.join(name);
+    PerCpu::new(name, sys::open_pin(&path, Access::Read).at(&path)?)
+}
+
+fn mapped<T: Pod>(state: &Path, name: &'static str) -> Result<Mapped<T>> {
+    Mapped::open(name, state, Access::Read)
+}
+
+/// `None` = the old state has no such map, or one of another shape.
+fn fitting<T>(opened: Result<T>) -> Result<Option<T>> {
+    match opened {
+        Ok(opened) => Ok(Some(opened)),
+        Err(Error::MapMismatch { .. }) => Ok(None),
+        Err(Error::File { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn copy_table<K: Pod, V: Pod>(old: &Table<K, V>, new: &Table<K, V>) -> Result<()> {
     let (keys, values): (Vec<K>, Vec<V>) = old
         .elements()?
         .into_iter()

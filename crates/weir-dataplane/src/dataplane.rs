@@ -123,11 +123,7 @@ impl Dataplane {
             Access::Full,
         )?;
         let carried = match &previous {
-            Some(old) if plan.share_counts => Carried::copy(
-                &pins.state(old.state),
-                (&flow_directory(&pins, old), old.flow_layout),
-                &maps,
-            )?,
+            Some(old) if plan.share_counts => Some(Carried::copy(&pins.state(old.state), &maps)?),
             _ => None,
         };
         let migration = (record.old_buckets > 0)

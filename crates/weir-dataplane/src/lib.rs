@@ -42,6 +42,6 @@ pub use maps::{Maps, elements_of, wait_for_packets};
 pub use mmap::Mapped;
 pub use pins::{Hook, PinDir, PinKind, Pinned};
 pub use pod::Pod;
-pub use status::{PinnedPlane, open_readonly};
+pub use status::{PinnedPlane, open_readonly, pinned_sizes};
 pub use table::{PerCpu, Table};
 pub use testrun::{TestInput, TestKind, TestRun};

@@ -202,13 +202,7 @@ impl Maps {
     /// # Errors
     /// The kernel refuses.
     pub fn all_traffic(&self) -> Result<Vec<Traffic>> {
-        let mut rows = vec![Traffic::ZERO; self.traffic.entries() as usize];
-        self.traffic.each(|row, values| {
-            if let Some(place) = rows.get_mut(row as usize) {
-                *place = sum_traffic(values);
-            }
-        })?;
-        Ok(rows)
+        sums_of_traffic(&self.traffic)
     }
 
     /// Counters by reason number over all CPUs.
@@ -341,6 +335,17 @@ fn hop_index(dest: u32, slot: u32) -> Result<u32> {
             entries: HOPS_PER_DEST,
         }),
     }
+}
+
+/// Every row's packets and bytes over all CPUs.
+pub(crate) fn sums_of_traffic(traffic: &PerCpu<Traffic>) -> Result<Vec<Traffic>> {
+    let mut rows = vec![Traffic::ZERO; traffic.entries() as usize];
+    traffic.each(|row, values| {
+        if let Some(place) = rows.get_mut(row as usize) {
+            *place = sum_traffic(values);
+        }
+    })?;
+    Ok(rows)
 }
 
 fn sum_traffic(values: &[Traffic]) -> Traffic {

@@ -49,3 +49,11 @@ pub fn open_readonly(pins: &PinDir) -> Result<PinnedPlane> {
         attachments: attachments(pins)?,
     })
 }
+
+/// How much what is pinned holds, of whatever build it is; `None` = nothing is pinned.
+///
+/// # Errors
+/// [`Error::ForeignLayout`] when the record is not understood.
+pub fn pinned_sizes(pins: &PinDir) -> Result<Option<Sizes>> {
+    Ok(LayoutRecord::read(&pins.layout())?.map(|record| record.sizes))
+}

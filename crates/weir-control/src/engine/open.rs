@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use weir_dataplane::{Dataplane, OpenOptions, Opened, PinDir, Sizes, open_readonly};
+use weir_dataplane::{Dataplane, OpenOptions, Opened, PinDir, Sizes, pinned_sizes};
 use weir_health::Outliers;
 use weir_model::{Desired, Indexed, Node};
 
@@ -112,8 +112,8 @@ impl Engine {
     /// # Errors
     /// The configuration cannot be had, or the kernel refuses. What ran before goes on.
     pub async fn open(paths: &Paths, configured: &Desired) -> Result<Self> {
-        let pinned = open_readonly(&PinDir::new(&paths.pin_dir)).ok();
-        let pinned = pinned.map(|plane| plane.sizes);
+        // Opening the data plane says what is wrong with a record that is not understood.
+        let pinned = pinned_sizes(&PinDir::new(&paths.pin_dir)).ok().flatten();
         let wanted = sizes(&configured.node, pinned.as_ref());
         let pin_dir = paths.pin_dir.clone();
         // A thread begins in the namespaces of the one that makes it.

@@ -1,0 +1,65 @@
+//! What another build pinned, of which one map has another shape: the others keep what they hold.
+
+mod support;
+
+use support::{Place, SYN, fill, privileged, small, tcp, veth};
+use weir_dataplane::{
+    Dataplane, Error, OpenOptions, Opened, Sizes, TestInput, XdpChoice, open_readonly, pinned_sizes,
+};
+
+fn send(dataplane: &Dataplane, port: u16) {
+    let packet = tcp(1, port, SYN);
+    let input = TestInput::xdp(&packet);
+    dataplane.test_run("weir_xdp", &input).unwrap();
+}
+
+/// Puts a map in the place of the pinned address filter that another build would have made: of another size.
+fn put_other_filter(place: &Place) {
+    let pin = place.pin_dir().join("state-1/weir_filters");
+    std::fs::remove_file(&pin).unwrap();
+    let made = std::process::Command::new("bpftool")
+        .args(["map", "create"])
+        .arg(&pin)
+        .args(["type", "array", "key", "4", "value", "16384"])
+        .args(["entries", "1", "name", "weir_filters", "flags", "1024"])
+        .output()
+        .expect("bpftool runs");
+    assert!(made.status.success(), "{made:?}");
+}
+
+#[test]
+fn a_map_of_another_build_costs_no_counts_in_the_others() {
+    if !privileged() {
+        return;
+    }
+    let place = Place::new();
+    let (mut first, _) = Dataplane::open(&place.options()).unwrap();
+    fill(&first);
+    first.activate().unwrap();
+    let ifindex = veth("va", "vb");
+    first.attach(ifindex, XdpChoice::Best).unwrap();
+    send(&first, 1000);
+    put_other_filter(&place);
+    assert!(matches!(
+        open_readonly(first.pins()),
+        Err(Error::MapMismatch { .. })
+    ));
+    assert_eq!(pinned_sizes(first.pins()).unwrap(), Some(small()));
+
+    let bigger = OpenOptions {
+        sizes: Sizes {
+            dests: 128,
+            elements: 8192,
+            ..small()
+        },
+        ..place.options()
+    };
+    let (mut second, opened) = Dataplane::open(&bigger).unwrap();
+    assert_eq!(opened, Opened::Replaced);
+    send(&first, 1001);
+    second.activate().unwrap();
+    let live = second.maps().live(1).unwrap();
+    assert_eq!((live.active + live.inactive, live.total), (2, 2));
+    assert_eq!(second.maps().traffic(1).unwrap().packets_in, 2);
+    assert_eq!(second.maps().services.get(1).unwrap().generation, 1);
+}
