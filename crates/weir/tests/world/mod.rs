@@ -7,7 +7,8 @@
 
 pub mod checks;
 pub mod client;
-mod program;
+pub mod load;
+pub mod program;
 mod server;
 
 use std::fs;

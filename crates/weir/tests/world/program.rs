@@ -2,16 +2,26 @@
 
 use std::fs;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::{Family, World, full_prefix, subnet_prefix, wait_for};
 
+/// The program under test.
+pub fn present() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_weir"))
+}
+
 impl World {
     /// `weir …` inside a host, with this world's directories.
     pub fn weir(&self, host: &str) -> Command {
-        let mut command = self.command(host, env!("CARGO_BIN_EXE_weir"));
+        self.weir_by(present(), host)
+    }
+
+    /// The same of another build.
+    pub fn weir_by(&self, program: &Path, host: &str) -> Command {
+        let mut command = self.command(host, program.to_str().expect("a plain path"));
         command
             .env("WEIR_RUNTIME_DIR", self.path(&format!("run-{host}")))
             .env("WEIR_PIN_DIR", self.pin_dir(host))
@@ -27,6 +37,11 @@ impl World {
 
     /// Starts the daemon in the director and waits until it answers.
     pub fn start_director(&mut self, config: &str) -> u32 {
+        self.start_director_by(present(), config)
+    }
+
+    /// The same of another build.
+    pub fn start_director_by(&mut self, program: &Path, config: &str) -> u32 {
         let path = self.write_config(config);
         let log = fs::OpenOptions::new()
             .create(true)
@@ -34,7 +49,7 @@ impl World {
             .open(self.path("director.log"))
             .expect("a log");
         let child = self
-            .weir("director")
+            .weir_by(program, "director")
             .args(["run", "-c"])
             .arg(path)
             .stdin(Stdio::null())

@@ -1,0 +1,127 @@
+//! Clients that talk without a pause, and what must hold when they end: no error, no packet lost, exact counts.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::{World, wait_for};
+
+const CONNECTIONS: usize = 20;
+
+/// One request and its answer over an open connection.
+fn exchange(stream: &mut TcpStream) -> std::io::Result<()> {
+    stream.write_all(b"GET /name HTTP/1.1\r\nHost: web\r\n\r\n")?;
+    let mut answer = Vec::new();
+    let mut buffer = [0; 4096];
+    // The body is one line without a carriage return.
+    while !answer.ends_with(b"\n") || answer.ends_with(b"\r\n") {
+        match stream.read(&mut buffer)? {
+            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            length => answer.extend_from_slice(&buffer[..length]),
+        }
+    }
+    Ok(())
+}
+
+fn connect(to: SocketAddr) -> std::io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&to, Duration::from_secs(20))?;
+    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    Ok(stream)
+}
+
+/// Clients that talk until they are told to stop: over connections that stay open, and over ever new ones.
+pub struct Load {
+    stop: Arc<AtomicBool>,
+    exchanges: Arc<AtomicU64>,
+    clients: Vec<JoinHandle<std::io::Result<()>>>,
+}
+
+impl Load {
+    pub fn start(world: &World, to: SocketAddr) -> Self {
+        let mut load = Self {
+            stop: Arc::new(AtomicBool::new(false)),
+            exchanges: Arc::new(AtomicU64::new(0)),
+            clients: Vec::new(),
+        };
+        for stays in [true, true, false] {
+            let (stop, exchanges) = (Arc::clone(&load.stop), Arc::clone(&load.exchanges));
+            load.clients.push(world.inside("client", move || {
+                let mut streams = Vec::new();
+                for _ in 0..CONNECTIONS {
+                    streams.push(connect(to)?);
+                }
+                while !stop.load(Ordering::Relaxed) {
+                    for stream in &mut streams {
+                        if !stays {
+                            *stream = connect(to)?;
+                        }
+                        exchange(stream)?;
+                        exchanges.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                Ok(())
+            }));
+        }
+        load
+    }
+
+    /// Waits until that many more requests were answered, or a client met an error.
+    pub fn wait_for_more(&self, more: u64) {
+        let before = self.exchanges.load(Ordering::Relaxed);
+        wait_for("exchanges", Duration::from_secs(60), || {
+            self.exchanges.load(Ordering::Relaxed) >= before + more
+                || self.clients.iter().any(JoinHandle::is_finished)
+        });
+    }
+
+    /// What each client came to.
+    pub fn end(self) -> Vec<std::io::Result<()>> {
+        self.stop.store(true, Ordering::Relaxed);
+        let clients = self.clients.into_iter();
+        clients
+            .map(|client| client.join().expect("a client's thread"))
+            .collect()
+    }
+}
+
+/// What the data plane lost or did not know, with its reason.
+pub fn losses(world: &World) -> Vec<String> {
+    let status = world.status();
+    let reasons = status["reasons"].as_array().expect("reasons");
+    let lost = reasons.iter().filter(|row| {
+        let reason = row["reason"].as_str().unwrap_or_default();
+        row["packets"].as_u64() > Some(0)
+            && (reason.starts_with("drop_") || reason == "pass_no_flow")
+    });
+    lost.map(ToString::to_string).collect()
+}
+
+/// The clients met no error, packets no loss, and every server's counts are those of the table.
+pub fn assert_nothing_lost(world: &World, ended: Vec<std::io::Result<()>>) {
+    assert!(
+        ended.iter().all(Result::is_ok),
+        "{ended:?} {:#}",
+        world.status()
+    );
+    assert_eq!(losses(world), [""; 0], "{:#}", world.status());
+    let status = world.status();
+    let services = status["services"].as_array().expect("services").iter();
+    let counted: u64 = services.map(entries_of).sum();
+    let entries = status["flows"]["entries"].as_u64();
+    assert_eq!(entries, Some(counted), "counts are exact: {status:#}");
+}
+
+/// Entries of the table that a service's counts stand for: two a flow under `nat`, one a persistent client.
+fn entries_of(service: &serde_json::Value) -> u64 {
+    let directions = if service["forward"] == "nat" { 2 } else { 1 };
+    let servers = service["servers"].as_array().expect("servers").iter();
+    let entries = servers.map(|server| {
+        let count = |name: &str| server[name].as_u64().unwrap_or(0);
+        let flows = count("active_connections") + count("inactive_connections");
+        flows * directions + count("persistent_connections")
+    });
+    entries.sum()
+}
