@@ -70,12 +70,13 @@ impl Edits {
         *self == Self::default()
     }
 
-    /// These, then those of another place.
-    pub(crate) fn then(&self, later: &Self) -> Self {
-        let mut both = self.clone();
-        both.request.follow(&later.request);
-        both.response.follow(&later.response);
-        both.rewrite = later.rewrite.clone().or(both.rewrite);
+    /// These, and those of a place nearer to the servers: a request comes to it behind these, a response before them.
+    pub(crate) fn then(&self, nearer: &Self) -> Self {
+        let mut both = nearer.clone();
+        both.request = self.request.clone();
+        both.request.follow(&nearer.request);
+        both.response.follow(&self.response);
+        both.rewrite = nearer.rewrite.clone().or_else(|| self.rewrite.clone());
         both
     }
 
@@ -87,5 +88,23 @@ impl Edits {
                 .entries("set_response_header", "remove_response_header"),
         );
         entries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn responses_meet_the_nearer_place_first() {
+        let place = Place::new(0, 1);
+        let (mut far, mut near) = (Edits::default(), Edits::default());
+        for (edits, value) in [(&mut far, "far"), (&mut near, "near")] {
+            edits.request.set("A", value, place);
+            edits.response.set("B", value, place);
+        }
+        let both = far.then(&near);
+        assert_eq!(both.request, near.request);
+        assert_eq!(both.response, far.response);
     }
 }

@@ -85,6 +85,8 @@ pub(crate) struct Writer {
     pub(crate) names: NameBook,
     pub(crate) document: Document,
     checks: Vec<(String, Probe)>,
+    /// The pool without servers, once a service has it.
+    pub(crate) nobody: Option<String>,
 }
 
 impl<T> Said<T> {

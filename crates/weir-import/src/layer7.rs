@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::document::{Entry, Item, Table};
 use crate::edit::Edits;
 use crate::layer4::Writer;
-use crate::note::Place;
+use crate::note::{Notes, Place};
 use crate::probe::Probe;
 
 /// A server of a pool.
@@ -65,6 +65,16 @@ pub(crate) enum Action {
         status: u64,
         body: String,
     },
+}
+
+impl Action {
+    /// The pool that it leads to.
+    pub(crate) fn pool(&self) -> Option<&str> {
+        match self {
+            Self::Pool(pool) | Self::Rewritten { pool, .. } => Some(pool),
+            Self::Redirect { .. } | Self::Answer { .. } => None,
+        }
+    }
 }
 
 impl Condition {
@@ -164,30 +174,37 @@ impl Writer {
         of: &Condition,
         action: &Action,
         edits: &Edits,
+        notes: &mut Notes,
     ) {
-        let Action::Pool(pool) = action else {
+        let Some(pool) = action.pool() else {
             self.route(service, from, of, action);
-            if matches!(action, Action::Rewritten { .. })
-                && let Some(table) = self.document.tables.last_mut()
-            {
-                table.entries.extend(edits.entries());
-            }
             return;
         };
-        if let Some((regex, path, place)) = &edits.rewrite
-            && of.regex.is_none()
-        {
-            let found = Condition {
-                regex: Some(regex.clone()),
-                ..of.clone()
-            };
-            let rewritten = Action::Rewritten {
-                pool: pool.clone(),
-                path: path.clone(),
-            };
-            self.edited_route(service, *place, &found, &rewritten, edits);
+        match &edits.rewrite {
+            None => {}
+            Some((.., place)) if of.regex.is_some() => notes.say(
+                *place,
+                "not carried over for requests that are told by an expression: a route has one for its path",
+            ),
+            Some((regex, path, place)) => {
+                let found = Condition {
+                    regex: Some(regex.clone()),
+                    ..of.clone()
+                };
+                let rewritten = Action::Rewritten {
+                    pool: pool.to_owned(),
+                    path: path.clone(),
+                };
+                self.route(service, *place, &found, &rewritten);
+                self.changes(edits);
+            }
         }
         self.route(service, from, of, action);
+        self.changes(edits);
+    }
+
+    /// What the last route changes of heads.
+    fn changes(&mut self, edits: &Edits) {
         if let Some(table) = self.document.tables.last_mut() {
             table.entries.extend(edits.entries());
         }
@@ -246,15 +263,14 @@ impl Writer {
 
     /// The pool without servers that a service has which never uses its own.
     pub(crate) fn nobody(&mut self, from: Place) -> String {
-        const NAME: &str = "nobody";
-        let known = |table: &Table| table.path.len() == 2 && table.path[1] == NAME;
-        if !self.document.tables.iter().any(known) {
-            let name = self.names.take(NAME);
-            let mut table = Table::new(&["pool", &name], from);
-            table.push(Entry::implied("servers", Vec::<Item>::new()));
-            self.document.push(table);
-            return name;
+        if let Some(name) = &self.nobody {
+            return name.clone();
         }
-        NAME.to_owned()
+        let name = self.names.take("nobody");
+        let mut table = Table::new(&["pool", &name], from);
+        table.push(Entry::implied("servers", Vec::<Item>::new()));
+        self.document.push(table);
+        self.nobody = Some(name.clone());
+        name
     }
 }

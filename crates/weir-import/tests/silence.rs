@@ -29,6 +29,8 @@ const DEFAULTS: &[&str] = &[
     "ip_family inet6",
     "scheduler=wrr",
     "checkport=80",
+    "proxy_hide_header X-Frame-Options;",
+    "http-response set-header X-Frame-Options SAMEORIGIN",
 ];
 
 /// Notes without the numbers of their lines, which move.

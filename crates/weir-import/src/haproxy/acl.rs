@@ -277,6 +277,16 @@ mod tests {
         };
         assert_eq!(found[0].regex.as_deref(), Some("(?i)^/a\\.b"));
         assert_eq!(found[0].cookies, ["beta=yes"]);
+        assert_eq!(said("unless { path -m found }"), Meaning::Never);
+        assert_eq!(said("if { method }"), Meaning::Never);
+        let Meaning::AnyOf(found) = said("if { hdr(host) -m found }") else {
+            panic!("said");
+        };
+        assert_eq!(found[0].headers, ["host"]);
+        assert!(matches!(
+            said("unless { ssl_fc_sni -m found }"),
+            Meaning::Unsaid(_)
+        ));
         assert!(matches!(
             said("if { src office.example }"),
             Meaning::Unsaid(_)

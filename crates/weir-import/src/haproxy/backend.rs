@@ -7,7 +7,7 @@ use super::server::{self, Options};
 use super::{Context, time};
 use crate::document::{Entry, Value};
 use crate::layer7::Group;
-use crate::note::Notes;
+use crate::note::{Notes, Place};
 use crate::probe::Probe;
 use crate::time::show;
 
@@ -21,7 +21,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
         }
     }
     let mut servers = Vec::new();
-    let mut tls = Vec::new();
+    let mut tls = None;
     let mut told = None;
     let mut slow = None;
     let mut names = None;
@@ -34,12 +34,15 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
                 };
                 context.uses(line);
                 servers.push(server);
+                of_pool(&mut told, &mut slow, &options, line, notes);
                 same(&mut tls, options.tls, line, notes);
-                told = told.or(options.send_proxy);
-                slow = slow.or(options.slow_start);
             }
             "server-template" if names.is_none() => {
                 names = template(context, line, &shared, &checks, proxy, notes);
+                if let Some((_, options)) = &mut names {
+                    of_pool(&mut told, &mut slow, options, line, notes);
+                    same(&mut tls, std::mem::take(&mut options.tls), line, notes);
+                }
             }
             "server-template" => line.refuse(notes, "a pool has its servers from one name"),
             "use-server" => line.refuse(notes, "routes choose pools, not servers"),
@@ -48,11 +51,6 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
         }
     }
     let mut probes = Vec::new();
-    if let Some((_, options)) = &names {
-        tls.extend(options.tls.clone());
-        told = told.or(options.send_proxy);
-        slow = slow.or(options.slow_start);
-    }
     let mut entries = Vec::new();
     if let Some((named, _)) = names {
         entries.push(named.entry);
@@ -74,7 +72,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
         // Servers that wait for it understand nothing else.
         entries.push(Entry::new("proxy_protocol", version, place).essential());
     }
-    if !tls.is_empty() {
+    if let Some(tls) = tls.filter(|tls| !tls.is_empty()) {
         entries.push(Entry::implied("tls", tls));
     }
     if servers.is_empty()
@@ -118,7 +116,13 @@ fn template(
     };
     let place = line.place;
     let (name, port) = match address.rsplit_once(':') {
-        Some((name, port)) => (name, port.parse::<u64>().ok()),
+        Some((name, port)) => match port.parse::<u64>() {
+            Ok(port) => (name, Some(port)),
+            Err(_) => {
+                line.refuse(notes, &format!("{port} is no port"));
+                return None;
+            }
+        },
         None => (address, None),
     };
     if name.parse::<std::net::IpAddr>().is_ok() {
@@ -128,6 +132,7 @@ fn template(
     let mut options = shared.clone();
     let words: Vec<String> = without(&line.words[4..], &["resolvers", "init-addr"]);
     options.read(&words, line, notes);
+    options.own_of_no_server(line, notes);
     let mut table = vec![Entry::new("name", name, place).essential()];
     if name.starts_with('_') {
         table.push(Entry::new("record", "SRV", place).essential());
@@ -161,14 +166,33 @@ fn without(words: &[String], options: &[&str]) -> Vec<String> {
 }
 
 /// TLS with servers is the pool's: the first server's, and the others' if it is the same.
-fn same(pool: &mut Vec<Entry>, server: Vec<Entry>, line: &Line, notes: &mut Notes) {
-    if pool.is_empty() {
-        *pool = server;
-    } else if *pool != server {
-        notes.say(
+fn same(pool: &mut Option<Vec<Entry>>, server: Vec<Entry>, line: &Line, notes: &mut Notes) {
+    match pool {
+        None => *pool = Some(server),
+        Some(first) if *first != server => notes.say(
             line.place,
             "TLS with servers is the pool's, and this server's is another than the first one's",
-        );
+        ),
+        Some(_) => {}
+    }
+}
+
+/// What servers have for themselves in haproxy and is the pool's here.
+fn of_pool(
+    told: &mut Option<(&'static str, Place)>,
+    slow: &mut Option<(u64, Place)>,
+    options: &Options,
+    line: &Line,
+    notes: &mut Notes,
+) {
+    *told = told.or(options.send_proxy);
+    match (*slow, options.slow_start) {
+        (Some((first, _)), Some((own, _))) if first != own => notes.say(
+            line.place,
+            "slowstart is not carried over: `slow_start` is the pool's, and has another server's time",
+        ),
+        (None, own) => *slow = own,
+        _ => {}
     }
 }
 

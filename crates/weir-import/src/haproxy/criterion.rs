@@ -4,6 +4,9 @@ use super::acl::{Meaning, some};
 use crate::layer7::Condition;
 
 fn methods(words: &[&str]) -> Meaning {
+    if words.is_empty() {
+        return Meaning::Never;
+    }
     Meaning::AnyOf(vec![Condition {
         methods: words.iter().map(|word| (*word).to_owned()).collect(),
         ..Condition::default()
@@ -78,32 +81,32 @@ pub(super) fn criterion(words: &[String], tls: bool) -> Meaning {
         "always_false" => return Meaning::Never,
         "method" => return methods(&values),
         "src" => return sources(&values),
-        "urlp" | "url_param" if !argument.is_empty() => {
+        "urlp" | "url_param" | "cook" | "req.cook" if !argument.is_empty() => {
             if how == "found" && values.is_empty() {
                 values.push("");
             }
             let found: Option<Vec<Condition>> = values
                 .iter()
-                .map(|value| query_is(argument, how, value))
+                .map(|value| {
+                    let pairs = vec![pair(argument, how, value)?];
+                    Some(match name {
+                        "cook" | "req.cook" => Condition {
+                            cookies: pairs,
+                            ..Condition::default()
+                        },
+                        _ => Condition {
+                            queries: pairs,
+                            ..Condition::default()
+                        },
+                    })
+                })
                 .collect();
             return found.map_or_else(
                 || Meaning::Unsaid(format!("routes cannot compare {fetch} so")),
                 some,
             );
         }
-        "cook" | "req.cook" if !argument.is_empty() => {
-            if how == "found" && values.is_empty() {
-                values.push("");
-            }
-            let found: Option<Vec<Condition>> = values
-                .iter()
-                .map(|value| cookie_is(argument, how, value))
-                .collect();
-            return found.map_or_else(
-                || Meaning::Unsaid(format!("routes cannot compare {fetch} so")),
-                some,
-            );
-        }
+        "path" | "pathq" | "url" | "base" if how == "found" => return Meaning::Always,
         _ => {}
     }
     let host = match name {
@@ -113,7 +116,7 @@ pub(super) fn criterion(words: &[String], tls: bool) -> Meaning {
         _ => return Meaning::Unsaid(format!("routes do not look at {fetch}")),
     };
     let found: Option<Vec<Vec<Condition>>> = match name {
-        _ if host => values.iter().map(|value| host_is(how, value)).collect(),
+        _ if host && how != "found" => values.iter().map(|value| host_is(how, value)).collect(),
         "path" | "url" => {
             let compared = |value: &&str| match how {
                 "reg" => Some(vec![by_regex((*value).to_owned(), blind)]),
@@ -231,28 +234,13 @@ fn sources(values: &[&str]) -> Meaning {
     }])
 }
 
-fn cookie_is(name: &str, how: &str, value: &str) -> Option<Condition> {
-    let text = match how {
-        "found" => name.to_owned(),
-        "str" => format!("{name}={value}"),
-        _ => return None,
-    };
-    Some(Condition {
-        cookies: vec![text],
-        ..Condition::default()
-    })
-}
-
-fn query_is(name: &str, how: &str, value: &str) -> Option<Condition> {
-    let text = match how {
-        "found" => name.to_owned(),
-        "str" => format!("{name}={value}"),
-        _ => return None,
-    };
-    Some(Condition {
-        queries: vec![text],
-        ..Condition::default()
-    })
+/// A cookie, or a parameter of the query.
+fn pair(name: &str, how: &str, value: &str) -> Option<String> {
+    match how {
+        "found" => Some(name.to_owned()),
+        "str" => Some(format!("{name}={value}")),
+        _ => None,
+    }
 }
 
 fn header_is(name: &str, how: &str, value: &str) -> Option<Vec<Condition>> {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::Context;
 use super::acl::{Acls, Meaning};
 use super::bind::Binds;
-use super::header;
+use super::header::{self, Seen};
 use super::line::Line;
 use super::rule::{Rule, http_request, redirect_line, use_backend};
 use super::section::Proxy;
@@ -75,7 +75,14 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
         {
             table.push(Entry::new("proxy_protocol", true, place).essential());
         }
-        let edits = changes(context, proxy, all, (tls, default.as_ref()), &acls, notes);
+        let edits = changes(
+            context,
+            proxy,
+            all,
+            (tls, default.as_ref()),
+            (&acls, &routes),
+            notes,
+        );
         let of = |action: &Action| match action {
             Action::Pool(pool) => edits.get(pool).cloned().unwrap_or_default(),
             _ => Edits::default(),
@@ -83,7 +90,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
         for (place, condition, action) in routes {
             context
                 .writer
-                .edited_route(&name, place, &condition, &action, &of(&action));
+                .edited_route(&name, place, &condition, &action, &of(&action), notes);
         }
         let rest = Action::Pool(pool.clone());
         let edits = of(&rest);
@@ -91,7 +98,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
             let every = Condition::default();
             context
                 .writer
-                .edited_route(&name, proxy.place, &every, &rest, &edits);
+                .edited_route(&name, proxy.place, &every, &rest, &edits, notes);
         }
         if lost && proxy.is_http() {
             // What no rule takes is answered as haproxy does.
@@ -114,13 +121,14 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
     }
 }
 
-/// What becomes of heads on their way to each pool: the frontend's rules, then its backend's.
+/// What becomes of heads on their way to each pool: the frontend's rules, then its backend's. `seen` are the
+/// frontend's routes.
 fn changes(
     context: &mut Context<'_>,
     proxy: &Proxy,
     all: &[Proxy],
     (tls, default): (bool, Option<&(String, String)>),
-    acls: &Acls,
+    (acls, seen): (&Acls, &[Seen]),
     notes: &mut Notes,
 ) -> HashMap<String, Edits> {
     if !proxy.is_http() {
@@ -130,7 +138,7 @@ fn changes(
     let of_default = default.and_then(|(name, _)| backends().find(|one| one.name == *name));
     let mut told = [Some(proxy), of_default].into_iter().flatten();
     let told = told.any(|one| one.option("forwardfor").is_some());
-    let own = header::edits(context, proxy, acls, (tls, told), notes);
+    let own = header::edits(context, proxy, (acls, seen), (tls, told), notes);
     let mut changes = HashMap::new();
     for backend in backends() {
         let Some(pool) = context.pools.get(&backend.name).cloned() else {
@@ -140,7 +148,13 @@ fn changes(
             own.clone()
         } else {
             let acls = Acls::read(context.world, &backend.lines, notes);
-            own.then(&header::edits(context, backend, &acls, (tls, told), notes))
+            own.then(&header::edits(
+                context,
+                backend,
+                (&acls, &[]),
+                (tls, told),
+                notes,
+            ))
         };
         changes.insert(pool, edits);
     }

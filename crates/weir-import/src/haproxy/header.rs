@@ -6,13 +6,18 @@ use super::line::Line;
 use super::rule::condition;
 use super::section::Proxy;
 use crate::edit::Edits;
-use crate::note::Notes;
+use crate::layer7::{Action, Condition};
+use crate::note::{Notes, Place};
 
-/// What a proxy's rules change for clients that come by TLS, or not; `told` = servers are told of clients in any case.
+/// A route of a frontend, and the line that it comes from.
+pub(super) type Seen = (Place, Condition, Action);
+
+/// What a proxy's rules change for clients that come by TLS, or not; `told` = servers are told of clients in any case, `seen` are the
+/// proxy's routes.
 pub(super) fn edits(
     context: &mut Context<'_>,
     proxy: &Proxy,
-    acls: &Acls,
+    (acls, seen): (&Acls, &[Seen]),
     (tls, told): (bool, bool),
     notes: &mut Notes,
 ) -> Edits {
@@ -20,6 +25,10 @@ pub(super) fn edits(
     for line in proxy.lines.iter().filter(|line| is_edit(line)) {
         let (what, words) = condition(line.arguments());
         match acls.condition(words, tls) {
+            Meaning::Always if seen.iter().any(|route| looks_at(route, line)) => line.refuse(
+                notes,
+                "rules look at what it makes of a request, and routes look at the request as it came",
+            ),
             Meaning::Always => match edit(line, what, (tls, told), &mut edits) {
                 Ok(()) => context.uses(line),
                 Err(why) => line.refuse(notes, why),
@@ -37,6 +46,29 @@ pub(super) fn edits(
         }
     }
     edits
+}
+
+/// Whether a route comes behind the line in haproxy, and is about what that changes of requests.
+fn looks_at((place, condition, action): &Seen, line: &Line) -> bool {
+    // Which backend it is is asked last of all.
+    if *place < line.place && !matches!(action, Action::Pool(_)) {
+        return false;
+    }
+    let name = line.word(2).unwrap_or("");
+    let field = |header: &String| {
+        let field = header.split(':').next().unwrap_or("");
+        field.eq_ignore_ascii_case(name)
+    };
+    match (line.keyword(), line.word(1)) {
+        ("http-request", Some("replace-path")) => {
+            condition.path.is_some() || condition.regex.is_some()
+        }
+        ("http-request", _) => {
+            condition.headers.iter().any(field)
+                || condition.host.is_some() && name.eq_ignore_ascii_case("host")
+        }
+        _ => false,
+    }
 }
 
 fn is_edit(line: &Line) -> bool {

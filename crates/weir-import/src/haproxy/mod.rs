@@ -73,14 +73,14 @@ fn time(text: &str) -> Option<u64> {
         .find(|c: char| !c.is_ascii_digit())
         .unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
-    let number: u64 = number.parse().ok().filter(|number| *number < 1 << 40)?;
-    Some(match unit {
-        "us" => number.div_ceil(1000),
-        "ms" | "" => number,
-        "s" => number * 1000,
-        "m" => number * 60_000,
-        "h" => number * 3_600_000,
-        "d" => number * 86_400_000,
+    let number: u64 = number.parse().ok()?;
+    number.checked_mul(match unit {
+        "us" => return Some(number.div_ceil(1000)),
+        "ms" | "" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
         _ => return None,
     })
 }
@@ -203,5 +203,6 @@ mod tests {
         assert_eq!(time("2m"), Some(120_000));
         assert_eq!(time("x"), None);
         assert_eq!(time("99999999999999999999d"), None);
+        assert_eq!(time("999999999999d"), None);
     }
 }

@@ -100,7 +100,7 @@ fn status(words: &[String], name: &str, default: u64) -> Option<u64> {
 fn returned<'l>(words: &[String], condition: &'l [String]) -> Rule<'l> {
     let status =
         status(words, "status", 200).ok_or("its status is none that an answer can have")?;
-    let mut body = String::new();
+    let (mut body, mut typed) = (String::new(), false);
     let mut rest = words.iter();
     while let Some(word) = rest.next() {
         match word.as_str() {
@@ -108,6 +108,7 @@ fn returned<'l>(words: &[String], condition: &'l [String]) -> Rule<'l> {
                 rest.next();
             }
             "content-type" => {
+                typed = true;
                 if rest
                     .next()
                     .is_some_and(|kind| !kind.starts_with("text/plain"))
@@ -118,6 +119,9 @@ fn returned<'l>(words: &[String], condition: &'l [String]) -> Rule<'l> {
             "string" => body = rest.next().cloned().unwrap_or_default(),
             other => return Err(format!("a route's answer has no {other}")),
         }
+    }
+    if !body.is_empty() && !typed {
+        return Err("haproxy wants the content-type of a text".to_owned());
     }
     Ok((answer(status, body), condition))
 }

@@ -144,7 +144,7 @@ impl Options {
                 self.alone(word, place, notes);
                 continue;
             }
-            if self.flag(word, place, notes) {
+            if self.flag(word, place) {
                 continue;
             }
             let Some(value) = words.next() else {
@@ -178,15 +178,12 @@ impl Options {
     }
 
     /// Options that are on by themselves.
-    fn flag(&mut self, word: &str, place: Place, notes: &mut Notes) -> bool {
+    fn flag(&mut self, word: &str, place: Place) -> bool {
         match word {
             "check" => self.check = Some(place),
             "agent-check" => self.agent = Some(place),
             "backup" => self.backup = Some(place),
-            "disabled" => {
-                self.disabled = true;
-                notes.say(place, "it is disabled: weight = 0; `weir server POOL/ADDRESS maint` says so without the file");
-            }
+            "disabled" => self.disabled = true,
             "ssl" => self.ssl = Some(place),
             "check-ssl" => self.check_tls = Some(place),
             "check-send-proxy" => self.check_proxy = Some(place),
@@ -260,6 +257,22 @@ impl Options {
         }
     }
 
+    /// Says what servers that a name service knows cannot have each.
+    pub(super) fn own_of_no_server(&self, line: &Line, notes: &mut Notes) {
+        let own = [
+            ("weight", self.weight.is_some()),
+            ("maxconn", self.most.is_some()),
+            ("backup", self.backup.is_some()),
+            ("disabled", self.disabled),
+        ];
+        for (word, _) in own.iter().filter(|(_, said)| *said) {
+            notes.say(
+                line.place,
+                format!("{word} is not carried over: `servers_dns` has no such key"),
+            );
+        }
+    }
+
     fn key(&mut self, entry: Entry) {
         self.tls.retain(|known| known.key != entry.key);
         self.tls.push(entry);
@@ -290,6 +303,10 @@ pub(super) fn server(
     };
     let mut entries = vec![Entry::new("address", address, line.place).essential()];
     let weight = if options.disabled {
+        notes.say(
+            line.place,
+            "it is disabled: weight = 0; `weir server POOL/ADDRESS maint` says so without the file",
+        );
         Some((0, line.place))
     } else {
         options.weight

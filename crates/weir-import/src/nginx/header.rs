@@ -29,19 +29,25 @@ pub(super) fn edits(
             Err(why) => line.refuse(notes, why),
         }
     }
-    for line in inherited(levels, "add_header") {
-        match (line.word(1), line.word(2)) {
-            (Some(name), Some(value)) if !value.contains('$') => {
+    // nginx hides what the server says, and adds its own then.
+    for line in inherited(levels, "proxy_hide_header") {
+        match line.word(1) {
+            Some(name) => {
                 context.used.insert(line.place);
-                edits.response.set(name, value, line.place);
+                edits.response.remove(name, line.place);
             }
-            _ => line.refuse(notes, "its value is computed, and a route's is not"),
+            None => line.refuse(notes, "it names no field"),
         }
     }
-    for line in inherited(levels, "proxy_hide_header") {
-        if let Some(name) = line.word(1) {
-            context.used.insert(line.place);
-            edits.response.remove(name, line.place);
+    let mut added: Vec<String> = Vec::new();
+    for line in inherited(levels, "add_header") {
+        match added_field(line, &added) {
+            Ok((name, value)) => {
+                context.used.insert(line.place);
+                added.push(name.to_ascii_lowercase());
+                edits.response.set(name, value, line.place);
+            }
+            Err(why) => line.refuse(notes, why),
         }
     }
     let own = levels.first().copied().unwrap_or_default();
@@ -66,6 +72,27 @@ fn inherited<'n>(levels: &[&'n [Node]], keyword: &str) -> Vec<&'n Node> {
     levels.find(|lines| !lines.is_empty()).unwrap_or_default()
 }
 
+/// A field that clients get beside `others`, which are in small letters.
+fn added_field<'n>(line: &'n Node, others: &[String]) -> Result<(&'n str, &'n str), &'static str> {
+    let (Some(name), Some(value)) = (line.word(1), line.word(2)) else {
+        return Err("it names no field, or no value");
+    };
+    if value.contains('$') {
+        return Err("its value is computed, and a route's is not");
+    }
+    let known = name.to_ascii_lowercase();
+    if others.contains(&known) {
+        return Err("a route sets a field once");
+    }
+    // Where a server has them too, both are meant.
+    if matches!(known.as_str(), "set-cookie" | "link" | "vary") {
+        return Err(
+            "a route puts a field in place of those of its name, and adds none beside them",
+        );
+    }
+    Ok((name, value))
+}
+
 /// A field that servers get.
 fn request<'n>(
     name: &'n str,
@@ -85,7 +112,7 @@ fn request<'n>(
     if is("Upgrade") || is("Connection") {
         return Err("Weir keeps connections and passes upgrades by itself");
     }
-    if is("X-Real-IP") && value.contains('$') {
+    if told && is("X-Real-IP") && value.contains('$') {
         return Err("`forwarded` tells servers of the client");
     }
     if told && is("X-Forwarded-Proto") && value == scheme {

@@ -1,11 +1,10 @@
-//! `location`, `return` and `proxy_pass`: routes of one server block.
+//! `location`, and the `if` blocks in it: routes of one server block.
 
+use super::action::action;
 use super::header::{edits, new_path};
-use super::target::{pool, url};
 use super::tree::Node;
 use super::when::{When, admitted, when};
 use super::{Context, reason};
-use crate::document::Entry;
 use crate::edit::Edits;
 use crate::layer7::{Action, Condition};
 use crate::note::{Notes, Place};
@@ -57,13 +56,14 @@ impl Way {
     }
 }
 
-/// Reads a server block; `scheme` is that of its clients, and the locations of `pages` are pages of errors.
+/// Reads a server block; `scheme` is that of its clients, and the locations of `pages` are pages of errors. `idle` is what
+/// server blocks before it have found.
 pub(super) fn ways(
     context: &mut Context<'_>,
     server: &Node,
     scheme: &str,
     outer: &[Node],
-    pages: &[String],
+    (pages, idle): (&[String], Option<(u64, Place)>),
     notes: &mut Notes,
 ) -> Ways {
     let is_page = |node: &Node| {
@@ -81,6 +81,7 @@ pub(super) fn ways(
     let inner = locations.iter().any(|node| told(node.inner()));
     let mut ways = Ways {
         told: told(server.inner()) || told(outer) || inner,
+        idle,
         ..Ways::default()
     };
     let levels: [&[Node]; 2] = [server.inner(), outer];
@@ -92,15 +93,17 @@ pub(super) fn ways(
         refuse_all(&locations, notes);
         return ways;
     }
-    let own = action(
-        context,
-        server,
-        scheme,
-        "/",
-        &[server.inner(), outer],
-        &mut ways,
-        notes,
-    );
+    let own = action(context, server, scheme, "/", &levels, &mut ways, notes);
+    for line in server
+        .inner()
+        .iter()
+        .filter(|line| line.keyword() == "rewrite" && new_path(line).is_some())
+    {
+        line.refuse(
+            notes,
+            "locations are chosen by the new path, and routes look at the one that came",
+        );
+    }
     if let Some((action, place)) = own {
         ways.all.push(Way::rest(place, action));
         refuse_all(&locations, notes);
@@ -150,6 +153,11 @@ fn asked(
             continue;
         };
         context.used.insert(block.place);
+        let levels: Vec<&[Node]> = std::iter::once(block.inner())
+            .chain(levels.iter().copied())
+            .collect();
+        let edits = edits_of(context, &action, &levels, (scheme, ways.told), notes);
+        rest_of(context, block, notes);
         let always = asked == When::Always;
         let when = match asked {
             When::Fits(condition) => condition,
@@ -159,6 +167,7 @@ fn asked(
             place,
             when,
             action,
+            edits,
             ..like.clone()
         });
         if always {
@@ -231,19 +240,13 @@ fn location(
             return;
         }
     }
-    let edits = edits(context, &levels, (scheme, ways.told), notes);
     let cases = admitted(context, &levels, notes);
     let found = action(context, node, scheme, text, &levels, ways, notes);
     let Some((action, place)) = found else {
         return node.refuse(notes, "nothing in it leads anywhere that Weir could");
     };
-    for inner in node.inner() {
-        let led = ["proxy_pass", "return", "rewrite"].contains(&inner.keyword());
-        let read = context.used.contains(&inner.place) || notes.speaks_of(inner.place);
-        if !led && !read {
-            inner.refuse(notes, reason(inner.keyword()));
-        }
-    }
+    let edits = edits_of(context, &action, &levels, (scheme, ways.told), notes);
+    rest_of(context, node, notes);
     for path in paths {
         let regex = regex_of(&path);
         for (networks, may) in &cases {
@@ -269,6 +272,31 @@ fn location(
     }
 }
 
+/// What becomes of heads; an answer of Weir's own has none that could change.
+fn edits_of(
+    context: &mut Context<'_>,
+    action: &Action,
+    levels: &[&[Node]],
+    clients: (&str, bool),
+    notes: &mut Notes,
+) -> Edits {
+    match action.pool() {
+        Some(_) => edits(context, levels, clients, notes),
+        None => Edits::default(),
+    }
+}
+
+/// Says of every line of a block that nothing came of why.
+fn rest_of(context: &Context<'_>, node: &Node, notes: &mut Notes) {
+    for inner in node.inner() {
+        let led = ["proxy_pass", "return", "rewrite"].contains(&inner.keyword());
+        let read = context.used.contains(&inner.place) || notes.speaks_of(inner.place);
+        if !led && !read {
+            inner.refuse(notes, reason(inner.keyword()));
+        }
+    }
+}
+
 /// `/` is every path.
 fn prefix(text: &str) -> Option<String> {
     (text != "/").then(|| format!("{text}*"))
@@ -288,174 +316,6 @@ fn endings(pattern: &str) -> Option<Vec<String>> {
     all.then(|| words.iter().map(|word| format!("*.{word}")).collect())
 }
 
-/// What a block does with a request: the first of `return`, `rewrite` and `proxy_pass`.
-fn action(
-    context: &mut Context<'_>,
-    node: &Node,
-    scheme: &str,
-    path: &str,
-    levels: &[&[Node]],
-    ways: &mut Ways,
-    notes: &mut Notes,
-) -> Option<(Action, Place)> {
-    for line in node.inner() {
-        let found = match line.keyword() {
-            "return" => returned(line, scheme),
-            "rewrite" if new_path(line).is_some() => continue,
-            "rewrite" => rewritten(line, scheme),
-            "proxy_pass" => proxied(context, line, path, levels, ways, notes),
-            _ => continue,
-        };
-        match found {
-            Ok(action) => return Some((action, line.place)),
-            Err(why) => line.refuse(notes, &why),
-        }
-    }
-    None
-}
-
-/// `return 301 https://$host$request_uri;`
-fn returned(line: &Node, scheme: &str) -> Result<Action, String> {
-    let first = line
-        .word(1)
-        .ok_or("it says neither a status nor where to")?;
-    let text = line.word(2).unwrap_or("");
-    let Ok(status) = first.parse::<u64>() else {
-        let to = place_of(first, scheme)?;
-        return Ok(Action::Redirect { to, status: 302 });
-    };
-    if matches!(status, 301 | 302 | 303 | 307 | 308) {
-        let to = place_of(text, scheme)?;
-        return Ok(Action::Redirect { to, status });
-    }
-    if !(200..600).contains(&status) {
-        return Err(format!("{status} is no status of an answer"));
-    }
-    if text.contains('$') {
-        return Err("an answer's text is always the same".to_owned());
-    }
-    Ok(Action::Answer {
-        status,
-        body: text.to_owned(),
-    })
-}
-
-/// `rewrite ^ https://$host$request_uri? permanent;`, the old way to say it.
-fn rewritten(line: &Node, scheme: &str) -> Result<Action, String> {
-    let (Some(pattern), Some(to)) = (line.word(1), line.word(2)) else {
-        return Err("nginx wants an expression and what to put in its place".to_owned());
-    };
-    let all = matches!(
-        pattern,
-        "^" | "^/" | "^(.*)$" | "^(.*)" | "^/(.*)$" | "^/(.*)" | ".*"
-    );
-    let status = match line.word(3) {
-        Some("permanent") => 301,
-        _ => 302,
-    };
-    let away = to.starts_with("http://") || to.starts_with("https://") || to.starts_with("$scheme");
-    if !all || !away {
-        return Err("routes rewrite a path at the end, by `break`, and look no further".to_owned());
-    }
-    let to = to.trim_end_matches('?');
-    // What was caught is the path, with or without its first slash.
-    let to = if pattern.starts_with("^/(") {
-        to.replace("/$1", "$request_uri")
-    } else {
-        to.replace("$1", "$request_uri")
-    };
-    Ok(Action::Redirect {
-        to: place_of(&to, scheme)?,
-        status,
-    })
-}
-
-/// A URL in nginx's words, in ours.
-fn place_of(text: &str, scheme: &str) -> Result<String, String> {
-    if text.is_empty() {
-        return Err("it says not where to".to_owned());
-    }
-    let mut to = text.to_owned();
-    for (theirs, ours) in [
-        ("${scheme}", scheme),
-        ("$scheme", scheme),
-        ("$http_host", "{host}"),
-        ("${host}", "{host}"),
-        ("$host", "{host}"),
-        ("${request_uri}", "{path}"),
-        ("$request_uri", "{path}"),
-    ] {
-        to = to.replace(theirs, ours);
-    }
-    match to.contains('$') {
-        true => Err("a route's `redirect` knows {host} and {path} alone".to_owned()),
-        false => Ok(to),
-    }
-}
-
-fn proxied(
-    context: &mut Context<'_>,
-    line: &Node,
-    path: &str,
-    levels: &[&[Node]],
-    ways: &mut Ways,
-    notes: &mut Notes,
-) -> Result<Action, String> {
-    let to = url(line.word(1).ok_or("it names no URL")?)?;
-    // The location's path is replaced by the URL's.
-    let asked = match to.path.as_deref().filter(|to| *to != path) {
-        None => None,
-        Some(to) if path != "/" => Some(format!("{to}{{rest}}")),
-        Some(to) => match to.strip_suffix('/') {
-            Some(to) => Some(format!("{to}{{path}}")),
-            None => return Err("a route's `rewrite` has no word for that path".to_owned()),
-        },
-    };
-    let tls = if to.tls {
-        server_tls(context, levels)
-    } else {
-        Vec::new()
-    };
-    let led = pool(context, &to, tls, line, notes)?;
-    if let Some(idle) = led.idle {
-        ways.idle = Some(idle);
-        context.used.insert(idle.1);
-    }
-    Ok(match asked {
-        Some(path) => Action::Rewritten {
-            pool: led.pool,
-            path,
-        },
-        None => Action::Pool(led.pool),
-    })
-}
-
-/// Keys of `tls` of a pool: nginx verifies only if it is told to.
-fn server_tls(context: &mut Context<'_>, levels: &[&[Node]]) -> Vec<Entry> {
-    let mut find = |keyword: &str| {
-        let found = levels
-            .iter()
-            .find_map(|nodes| nodes.iter().rev().find(|node| node.keyword() == keyword));
-        if let Some(node) = found {
-            context.used.insert(node.place);
-        }
-        found.and_then(|node| Some((node.word(1)?.to_owned(), node.place)))
-    };
-    let mut tls = Vec::new();
-    match find("proxy_ssl_verify") {
-        Some((on, place)) if on == "on" => tls.push(Entry::new("verify", true, place)),
-        Some((_, place)) => tls.push(Entry::new("verify", false, place)),
-        None => tls.push(Entry::implied("verify", false)),
-    }
-    if let Some((file, place)) = find("proxy_ssl_trusted_certificate") {
-        tls.push(Entry::new("ca", file, place));
-    }
-    if let Some((name, place)) = find("proxy_ssl_name").filter(|(name, _)| !name.contains('$')) {
-        tls.push(Entry::new("server_name", name, place));
-    }
-    tls
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -469,16 +329,5 @@ mod tests {
         assert_eq!(endings(r"\.php$"), Some(vec!["*.php".into()]));
         assert_eq!(endings(r"^/a/\d+"), None);
         assert_eq!(endings(r"\.(a|)$"), None);
-    }
-
-    #[test]
-    fn places_are_said_in_our_words() {
-        let said = |text: &str| place_of(text, "http");
-        assert_eq!(
-            said("https://$host$request_uri"),
-            Ok("https://{host}{path}".to_owned())
-        );
-        assert_eq!(said("$scheme://a"), Ok("http://a".to_owned()));
-        assert!(said("https://$server_name/").is_err());
     }
 }

@@ -3,6 +3,7 @@
 //! nginx asks each address that it listens on for its servers, and these for their names; a service of Weir is what listens,
 //! and its routes have the names. So server blocks that share their addresses become one service.
 
+mod action;
 mod header;
 mod limit;
 mod listen;
@@ -11,6 +12,7 @@ mod page;
 mod server;
 mod stream;
 mod target;
+mod tls;
 mod tree;
 mod upstream;
 mod when;
@@ -325,24 +327,21 @@ fn time(text: &str) -> Option<u64> {
         let end = rest
             .find(|c: char| !c.is_ascii_digit())
             .unwrap_or(rest.len());
-        let number: u64 = rest[..end]
-            .parse()
-            .ok()
-            .filter(|number| *number < 1 << 32)?;
+        let number: u64 = rest[..end].parse().ok()?;
         let units = &rest[end..];
         let next = units
             .find(|c: char| c.is_ascii_digit())
             .unwrap_or(units.len());
-        total += number
-            * match units[..next].trim() {
-                "ms" => 1,
-                "s" | "" => 1000,
-                "m" => 60_000,
-                "h" => 3_600_000,
-                "d" => 86_400_000,
-                "w" => 604_800_000,
-                _ => return None,
-            };
+        let unit = match units[..next].trim() {
+            "ms" => 1,
+            "s" | "" => 1000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            "d" => 86_400_000,
+            "w" => 604_800_000,
+            _ => return None,
+        };
+        total = total.checked_add(number.checked_mul(unit)?)?;
         rest = &units[next..];
     }
     Some(total)
@@ -359,5 +358,7 @@ mod tests {
         assert_eq!(time("500ms"), Some(500));
         assert_eq!(time("soon"), None);
         assert_eq!(time(""), None);
+        assert_eq!(time(&"4294967295w".repeat(9)), None);
+        assert_eq!(time("9999999999999999999w"), None);
     }
 }

@@ -4,7 +4,7 @@ use super::listen::{Shared, listens, shared};
 use super::location::{Way, ways};
 use super::tree::Node;
 use super::{Context, reason, time};
-use super::{limit, page};
+use super::{limit, page, tls};
 use crate::document::{Entry, Item, Table};
 use crate::layer7::{Action, Condition};
 use crate::name::plain;
@@ -100,8 +100,8 @@ fn service(
             continue;
         };
         let own: &[String] = if *index == group.default { &paths } else { &[] };
-        let found = ways(context, server, scheme, outer, own, notes);
-        idle = idle.or(found.idle);
+        let found = ways(context, server, scheme, outer, (own, idle), notes);
+        idle = found.idle;
         told |= found.told;
         let names = names(server, notes);
         if *index == group.default {
@@ -145,7 +145,7 @@ fn service(
     for (_, condition, way) in &routes {
         context
             .writer
-            .edited_route(&name, way.place, condition, &way.action, &way.edits);
+            .edited_route(&name, way.place, condition, &way.action, &way.edits, notes);
     }
     let answered = last.is_some();
     for way in rest {
@@ -156,7 +156,7 @@ fn service(
         };
         context
             .writer
-            .edited_route(&name, way.place, &condition, &way.action, &way.edits);
+            .edited_route(&name, way.place, &condition, &way.action, &way.edits, notes);
     }
     if !answered {
         let answer = Action::Answer {
@@ -271,8 +271,8 @@ fn table(
         Some((node.word(1)?.to_owned(), node.place))
     };
     if group.listen[0].tls {
-        let mut keys = tls_keys(&mut find, default.place, notes);
-        keys.extend(minimum([default.inner(), outer], notes));
+        let mut keys = tls::keys(&mut find, default.place, notes);
+        keys.extend(tls::minimum([default.inner(), outer], notes));
         table.push(Entry::implied("tls", keys).essential());
     }
     let timeouts = timeouts(&mut find, notes);
@@ -386,70 +386,4 @@ fn timeouts(
         }
     }
     timeouts
-}
-
-/// `ssl_protocols TLSv1.2 TLSv1.3`.
-fn minimum(levels: [&[Node]; 2], notes: &mut Notes) -> Option<Entry> {
-    let of = |nodes: &'_ [Node]| -> Option<(Place, Vec<String>)> {
-        let node = nodes
-            .iter()
-            .rev()
-            .find(|node| node.keyword() == "ssl_protocols")?;
-        Some((node.place, node.words[1..].to_vec()))
-    };
-    let (place, words) = levels.into_iter().find_map(of)?;
-    let older = |word: &String| matches!(word.as_str(), "SSLv2" | "SSLv3" | "TLSv1" | "TLSv1.1");
-    if words.iter().any(older) {
-        notes.say(place, "versions of TLS below 1.2 are not spoken");
-    }
-    let least = match words.iter().any(|word| older(word) || word == "TLSv1.2") {
-        true => "1.2",
-        false => "1.3",
-    };
-    Some(Entry::new("minimum", least, place))
-}
-
-/// Keys of `tls`.
-fn tls_keys(
-    find: &mut dyn FnMut(&str) -> Option<(String, Place)>,
-    default: Place,
-    notes: &mut Notes,
-) -> Vec<Entry> {
-    let mut keys = Vec::new();
-    let key = find("ssl_certificate_key");
-    match find("ssl_certificate") {
-        Some((file, place)) => {
-            keys.push(Entry::new("certificates", certificates(&file), place).essential());
-            let place = key.map_or(place, |(_, place)| place);
-            notes.say(place, "chain and key are looked for as `certificates` has it: NAME.pem with both, NAME.crt and NAME.key, \
-                             or NAME/fullchain.pem and NAME/privkey.pem");
-        }
-        None => notes.say(
-            default,
-            "there is no ssl_certificate, and nginx refuses the file",
-        ),
-    }
-    if let Some((file, place)) = find("ssl_client_certificate") {
-        keys.push(Entry::new("client_ca", file, place));
-        match find("ssl_verify_client") {
-            Some((word, place)) if word == "on" => {
-                keys.push(Entry::new("client_auth", "required", place))
-            }
-            Some((_, place)) => keys.push(Entry::new("client_auth", "optional", place)),
-            None => {}
-        }
-    }
-    keys
-}
-
-/// The directory that holds the certificate with its key: for certbot's the one above its own.
-fn certificates(file: &str) -> String {
-    let (directory, name) = file.rsplit_once('/').unwrap_or((".", file));
-    let directory = match name {
-        "fullchain.pem" => directory
-            .rsplit_once('/')
-            .map_or(directory, |(above, _)| above),
-        _ => directory,
-    };
-    directory.to_owned()
 }

@@ -82,7 +82,8 @@ pub(super) fn write(
                 sticky(&mut entries, inner, notes);
             }
             // Read by the services that lead here.
-            "keepalive" => {}
+            "keepalive" if keepalive(node).is_some() => {}
+            "keepalive" => inner.refuse(notes, "nginx wants a number"),
             "keepalive_requests" => inner.refuse(notes, "`limits.server_requests` is a service's"),
             "zone" | "keepalive_timeout" | "keepalive_time" | "resolver" | "resolver_timeout" => {
                 inner.refuse(notes, "Weir does as is best by itself");
