@@ -18,7 +18,8 @@ const UNDERSTOOD: [&str; 7] = [
 ];
 
 /// Targets that a packet survives as it was, as far as rules go.
-const HARMLESS: [&str; 18] = [
+const HARMLESS: [&str; 19] = [
+    "CT",
     "LOG",
     "NFLOG",
     "ULOG",
@@ -133,7 +134,9 @@ fn expressions(tool: Tool, options: &[String], is_chain: &dyn Fn(&str) -> bool) 
         }
         match (word, arguments.as_slice()) {
             ("-m", [name]) if UNDERSTOOD.contains(name) => {}
-            ("-j" | "-g", [target, rest @ ..]) => end = Some(verdict(word, target, rest, is_chain)),
+            ("-j" | "-g", [target]) => end = Some(verdict(word, target, is_chain)),
+            // An option of the target CT, which without it sets conntrack's zone or helper.
+            ("--notrack", []) => end = Some(json!({ "notrack": null })),
             // Of the target: how it refuses, what it writes.
             _ if end.is_some() => {}
             ("--tcp-flags", [mask, set]) => {
@@ -232,14 +235,13 @@ fn flag_list(text: &str) -> Value {
     json!(lower.split(',').collect::<Vec<_>>())
 }
 
-fn verdict(option: &str, target: &str, rest: &[&str], is_chain: &dyn Fn(&str) -> bool) -> Value {
+fn verdict(option: &str, target: &str, is_chain: &dyn Fn(&str) -> bool) -> Value {
     match target {
         "ACCEPT" => json!({ "accept": null }),
         "DROP" => json!({ "drop": null }),
         "REJECT" => json!({ "reject": null }),
         "RETURN" => json!({ "return": null }),
         "NOTRACK" => json!({ "notrack": null }),
-        "CT" if rest.is_empty() => json!({ "notrack": null }),
         chain if is_chain(chain) => {
             let name = if option == "-g" { "goto" } else { "jump" };
             json!({ name: { "target": chain } })
@@ -282,6 +284,10 @@ mod tests {
     #[test]
     fn what_certainly_drops_and_what_lets_pass() {
         assert_eq!(dropped("DROP", &[]).as_deref(), Some(""));
+        assert_eq!(
+            dropped("DROP", &["INPUT -m conntrack --ctstate NEW -j ACCEPT"]),
+            None
+        );
         let drops = [
             "INPUT -d 192.0.2.0/24 -p tcp -m multiport --dports 22,80 -j DROP",
             "INPUT -p tcp -m tcp --dport 1:100 -m comment --comment \"- a \\\"b\\\"\" -j REJECT --reject-with tcp-reset",
@@ -356,6 +362,12 @@ mod tests {
             "*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp -m tcp --dport 80 -j CT --notrack\nCOMMIT\n",
         );
         assert!(ruleset.drops(syn(), INBOUND).is_some());
+        let mut zoned = saved("DROP", &["INPUT -m conntrack --ctstate NEW -j ACCEPT"]);
+        zoned.add_saved(
+            Tool::Iptables,
+            "*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp -j CT --zone 5\n-A PREROUTING -p tcp -j CT --helper ftp\nCOMMIT\n",
+        );
+        assert_eq!(zoned.drops(syn(), INBOUND), None, "conntrack looks at it");
         ruleset.add_saved(
             Tool::Iptables,
             "*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp -j DNAT --to-destination 10.0.0.1\n",
