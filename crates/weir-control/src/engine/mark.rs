@@ -144,7 +144,7 @@ impl Engine {
         if !wanted.is_empty() {
             return self.lead_marks(wanted).await;
         }
-        let Some(way) = self.memory.undo.marks.take() else {
+        let Some(way) = self.memory.undo.marks.clone() else {
             return Ok(());
         };
         if let Some(pair) = self.network.marks.take() {
@@ -153,6 +153,7 @@ impl Engine {
             self.plane.detach(pair.exit)?;
         }
         way.remove(self.network.netlink()).await?;
+        self.memory.undo.marks = None;
         self.remember_undo()
     }
 
@@ -207,16 +208,20 @@ impl Engine {
 
     /// Puts back what somebody took of the way of marked packets: devices, programs, routes, rules.
     pub(super) async fn mend_marks(&mut self) -> Result<()> {
-        let (Some(way), Some(pair)) = (self.memory.undo.marks.clone(), self.network.marks) else {
+        if self.memory.allocation.marks().is_empty() {
             return Ok(());
-        };
+        }
         let there = |index, name: &str| self.network.name_of(index) == Some(name);
-        if !(there(pair.entry, &way.entry) && there(pair.exit, &way.exit)) {
+        let known = self.memory.undo.marks.clone().zip(self.network.marks);
+        let whole = known
+            .filter(|(way, pair)| there(pair.entry, &way.entry) && there(pair.exit, &way.exit));
+        let Some((way, pair)) = whole else {
+            // What fails half-way is found so again, and tried again.
             self.network.marks = None;
             self.keep_marks().await?;
             self.note_way("its devices were made anew");
             return Ok(());
-        }
+        };
         let works = self.pair_works(pair).await?;
         if !works {
             self.mark_way().await?;
@@ -273,7 +278,7 @@ impl Engine {
     }
 
     async fn make_pair(&mut self) -> Result<MarkWay> {
-        if let Some(former) = self.memory.undo.marks.take() {
+        if let Some(former) = self.memory.undo.marks.clone() {
             former.remove(self.network.netlink()).await?;
         }
         let netlink = self.network.netlink();
