@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use weir_health::Ejection;
 use weir_model::{Forward, ProxyProtocol};
 
-use crate::check::Probing;
+use crate::check::{Probing, Serving};
 
 /// Everything that a listing shows.
 #[derive(Clone, Debug, Default)]
@@ -96,6 +96,8 @@ pub struct ServiceStatus {
     pub scheduler: String,
     /// Its pool.
     pub pool: String,
+    /// How the pool serves, where that is not by its servers' states: in panic, or below its quorum.
+    pub regime: Option<Serving>,
     /// Persistence in words, `5m /32 /128`.
     pub persistence: Option<String>,
     /// Every UDP packet is scheduled.
@@ -168,6 +170,8 @@ pub struct ProxyStatus {
     pub scheduler: String,
     /// Its pool.
     pub pool: String,
+    /// How the pool serves, where that is not by its servers' states: in panic, or below its quorum.
+    pub regime: Option<Serving>,
     /// Name and counts.
     pub numbers: weir_proxy::ServiceStatus,
     /// In file order.

@@ -30,7 +30,7 @@ impl Serving {
             Self::Up => "enough servers are up",
             Self::Panic => "too many servers are down: all are used",
             Self::BelowQuorum => "too little weight is up for the quorum",
-            Self::Down => "no server is up",
+            Self::Down => "no server is usable",
         }
     }
 

@@ -141,7 +141,9 @@ impl Standings {
             Regime::Normal => Serving::Down,
         };
         let to = (to, self.sorry_serves(pool));
-        let from = self.serving.insert(name.to_owned(), to);
+        let known = self.serving.insert(name.to_owned(), to);
+        // What was never heard of served as it should, unless it was remembered over a restart.
+        let from = known.or_else(|| (regime != before).then_some((Serving::Up, to.1)));
         if let Some(from) = from.filter(|from| *from != to) {
             let serves = |(serving, sorry): (Serving, bool)| serving.serves(sorry);
             self.turns.push(PoolTurn {
@@ -150,6 +152,15 @@ impl Standings {
                 to: to.0,
                 serves: (serves(from), serves(to)),
             });
+        }
+    }
+
+    /// How a pool serves, where that is not by its servers' states.
+    pub(crate) fn unusual(&self, pool: &str) -> Option<Serving> {
+        match self.regime(pool) {
+            Regime::Normal => None,
+            Regime::Panic => Some(Serving::Panic),
+            Regime::BelowQuorum => Some(Serving::BelowQuorum),
         }
     }
 
@@ -318,5 +329,37 @@ impl From<Standings> for Stored {
                 .collect(),
             below_quorum: below.map(|(name, _)| name.clone()).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool(quorum: u32) -> Pool {
+        let mut pool = Pool::new("p");
+        let server = Server::new("10.0.0.5", "10.0.0.5".parse().unwrap(), None);
+        pool.servers.push(server);
+        pool.health.quorum = quorum;
+        pool
+    }
+
+    #[test]
+    fn a_pool_that_begins_below_its_quorum_has_a_turn() {
+        let mut standings = Standings::default();
+        standings.settle(&pool(0), &|_| 1);
+        assert_eq!(standings.take_turns(), []);
+        let mut standings = Standings::default();
+        standings.settle(&pool(2), &|_| 1);
+        let turns = standings.take_turns();
+        assert_eq!(
+            (turns[0].from, turns[0].to),
+            (Serving::Up, Serving::BelowQuorum)
+        );
+        assert_eq!(standings.unusual("p"), Some(Serving::BelowQuorum));
+        let stored = Stored::from(standings);
+        let mut standings = Standings::from(stored);
+        standings.settle(&pool(2), &|_| 1);
+        assert_eq!(standings.take_turns(), [], "it was told before the restart");
     }
 }

@@ -133,6 +133,7 @@ impl Engine {
             forward: service.forward,
             scheduler: slot.scheduler.clone(),
             pool: service.pool.clone(),
+            regime: self.memory.standings.unusual(&service.pool),
             persistence: service.persistence.as_ref().map(ToString::to_string),
             one_packet: service.one_packet,
             totals: sum,

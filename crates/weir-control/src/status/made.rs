@@ -65,6 +65,8 @@ impl From<&ServiceStatus> for Service {
             forward: forward(status.forward, present.map(|server| server.forward)),
             scheduler: status.scheduler.clone(),
             pool: status.pool.clone(),
+            pool_state: status.regime.map(|it| it.as_str().to_owned()),
+            pool_cause: status.regime.map(|it| it.cause().to_owned()),
             persistence: status.persistence.clone(),
             one_packet: status.one_packet,
             totals: Counters::from(&status.totals),

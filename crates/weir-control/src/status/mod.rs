@@ -153,6 +153,12 @@ pub struct Service {
     pub scheduler: String,
     /// Pool.
     pub pool: String,
+    /// How the pool serves, where that is not by its servers' states: `panic` or `below quorum`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool_state: Option<String>,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool_cause: Option<String>,
     /// Persistence: timeout, IPv4 and IPv6 prefix length, `5m /32 /128`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub persistence: Option<String>,

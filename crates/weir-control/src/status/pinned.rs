@@ -292,6 +292,8 @@ fn service(
         forward: if mixed { "mixed".to_owned() } else { first },
         scheduler: row.scheduler.clone(),
         pool: pool.to_owned(),
+        pool_state: None,
+        pool_cause: None,
         persistence: known
             .and_then(|service| service.persistence.as_ref().map(ToString::to_string)),
         one_packet: known.is_some_and(|service| service.one_packet),

@@ -46,6 +46,8 @@ impl From<&ProxyStatus> for Service {
             forward: PROXY.to_owned(),
             scheduler: status.scheduler.clone(),
             pool: status.pool.clone(),
+            pool_state: status.regime.map(|it| it.as_str().to_owned()),
+            pool_cause: status.regime.map(|it| it.cause().to_owned()),
             persistence: None,
             one_packet: false,
             totals: Counters {

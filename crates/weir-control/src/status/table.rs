@@ -108,6 +108,9 @@ fn block(out: &mut String, service: &Service, before: Option<(&Service, Duration
         out.push_str(&rates(&service.totals, &before.totals, elapsed));
     }
     out.push('\n');
+    if let (Some(state), Some(cause)) = (&service.pool_state, &service.pool_cause) {
+        let _ = writeln!(out, "  pool {}: {state}, {cause}", service.pool);
+    }
     if service.servers.is_empty() {
         out.push_str("  no servers\n");
         return;

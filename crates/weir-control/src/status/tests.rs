@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use weir_model::{Forward, Listener, Ports, Protocol};
 
 use super::*;
-use crate::check::Probing;
+use crate::check::{Probing, Serving};
 use crate::snapshot::{
     CheckStatus, FlowTableStatus, InterfaceStatus, ServerState, ServerStatus, ServiceStatus,
     Snapshot, Totals, VipStatus,
@@ -57,6 +57,7 @@ fn service(name: &str, vip: IpAddr, servers: Vec<ServerStatus>) -> ServiceStatus
         forward: Forward::Direct,
         scheduler: "wlc".to_owned(),
         pool: "images".to_owned(),
+        regime: (name == "six").then_some(Serving::BelowQuorum),
         persistence: (name == "images").then(|| "5m /32 /128".to_owned()),
         one_packet: false,
         totals: Totals {

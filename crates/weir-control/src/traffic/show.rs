@@ -30,6 +30,7 @@ impl Traffic {
                     protocol: proxy.protocol,
                     scheduler: scheduler.to_string(),
                     pool: proxy.pool.clone(),
+                    regime: self.standings.unusual(&proxy.pool),
                     servers: status
                         .servers
                         .iter()
