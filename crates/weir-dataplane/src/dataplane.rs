@@ -187,6 +187,14 @@ impl Dataplane {
         (name, self.pins.programs(self.record.programs).join(name))
     }
 
+    /// Whether no other program has put a data plane of its own in this one's place.
+    ///
+    /// # Errors
+    /// The record cannot be read, or is not understood.
+    pub fn is_in_force(&self) -> Result<bool> {
+        Ok(LayoutRecord::read(&self.pins.layout())? == Some(self.record))
+    }
+
     /// Attaches XDP to a device of the calling thread's network namespace; one that has it keeps it as it is.
     ///
     /// # Errors

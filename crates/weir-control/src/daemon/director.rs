@@ -3,8 +3,8 @@
 //! It holds what is in force (configuration and its file) and knows neither sockets nor signals.
 
 mod members;
+mod succession;
 
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,15 +16,13 @@ use super::guard::{Guard, Level};
 use super::own_server::OwnServer;
 use super::plane::Plane;
 use super::{Error, RuntimeDir};
-use crate::api::{
-    FileRequest, Order, Refusal, Reloaded, Reply, ServerRequest, UpgradeRequest, Upgraded,
-};
+use crate::api::{FileRequest, Order, Refusal, Reloaded, Reply, ServerRequest};
 use crate::check::Checks;
 use crate::configuration::{self, Loaded, Rejected};
 use crate::engine;
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
-use crate::keeper::{Kept, Link, Succession};
+use crate::keeper::{Kept, Link};
 use crate::membership::{Lists, Membership};
 use crate::plan::{Plan, plan};
 use crate::status::Report;
@@ -110,39 +108,6 @@ impl<P: Plane> Director<P> {
     /// Puts back what others undid on this machine of what makes it a server.
     pub async fn look_after_server(&mut self) {
         self.own_server.look_after().await;
-    }
-
-    async fn upgrade(&mut self, request: UpgradeRequest) -> Result<Upgraded, Refusal> {
-        self.end_probation();
-        let state = self.plane.bequeath().map_err(Refusal::new)?;
-        let (keeper, program) = (self.keeper.clone(), request.program);
-        tracing::info!(program = %program.display(), "another program is to take over");
-        let waits = move || keeper.upgrade(program, state.as_fd());
-        let succession = tokio::task::spawn_blocking(waits).await;
-        match succession.map_err(Refusal::new)? {
-            Succession::By { pid, channel } => {
-                tracing::info!(pid, "another daemon is in charge");
-                self.successor = Some(channel);
-                Ok(Upgraded { pid })
-            }
-            Succession::Failed { reason } => {
-                tracing::error!(reason, "the upgrade failed; this daemon goes on");
-                Err(Refusal::new(reason))
-            }
-        }
-    }
-
-    /// Whether another daemon is in charge.
-    pub const fn is_succeeded(&self) -> bool {
-        self.successor.is_some()
-    }
-
-    /// Ends in favour of the successor: it checks and answers from now on; what is left is the plane, with the way for its
-    /// clients, and how long they get when everything is to end.
-    pub fn leave(self) -> Option<(P, Channel, Duration)> {
-        self.admin.leave();
-        let limit = self.desired.node.drain_timeout;
-        self.successor.map(|channel| (self.plane, channel, limit))
     }
 
     /// Lets what is under way come to its end, as long as the configuration says.

@@ -97,6 +97,11 @@ pub trait Plane {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    /// A successor that was bequeathed to has failed: what it may have changed before is taken back.
+    fn resume(&mut self) -> impl Future<Output = Result<(), Self::Error>> {
+        std::future::ready(Ok(()))
+    }
+
     /// A successor is in charge: clients go to it by `channel`, as soon as each can. Nothing else may be asked of the plane
     /// from now on but [`Self::is_handed_over`] and [`Self::close`].
     fn hand_over(&mut self, channel: Channel) {

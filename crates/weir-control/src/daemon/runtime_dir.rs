@@ -23,6 +23,9 @@ pub const LOCK: &str = "lock";
 /// The API's socket.
 pub const SOCKET: &str = "weir.sock";
 
+/// The same socket while a successor may put its own in its place.
+const HELD: &str = "weir.sock.held";
+
 /// What a client of the API over TCP shows before it may change anything.
 const TOKEN: &str = "token";
 
@@ -111,6 +114,34 @@ impl RuntimeDir {
         fs::set_permissions(&made, owner_only).map_err(|e| file(&made, e))?;
         fs::rename(&made, &path).map_err(|e| file(&path, e))?;
         Ok(listener)
+    }
+
+    /// Gives the socket a second name, for the case that a successor which fails has put its own in its place. Without one
+    /// that case costs the way to this daemon, and nothing else.
+    pub fn hold_socket(&self) {
+        self.forget_held();
+        if let Err(error) = fs::hard_link(self.path.join(SOCKET), self.path.join(HELD)) {
+            tracing::warn!(%error, "the socket could not be held");
+        }
+    }
+
+    /// Puts the socket that is held back in its place.
+    ///
+    /// # Errors
+    /// The directory cannot be written.
+    pub fn restore_socket(&self) -> Result<(), Error> {
+        let (held, path) = (self.path.join(HELD), self.path.join(SOCKET));
+        if held.exists() {
+            // Of two names of one file it takes away neither.
+            fs::rename(&held, &path).map_err(|e| file(&path, e))?;
+            self.forget_held();
+        }
+        Ok(())
+    }
+
+    /// The socket needs its second name no more. One that stays does no harm.
+    pub fn forget_held(&self) {
+        let _ = fs::remove_file(self.path.join(HELD));
     }
 
     /// The token of the API over TCP: what the directory holds, or a new one, for the owner alone to read.

@@ -154,6 +154,14 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// Whether what is pinned, and what is remembered of it, is still this engine's. Where it is not, another program had begun to take
+    /// over, and only an engine that is opened anew knows what there is.
+    pub fn is_untouched(&self) -> bool {
+        self.file.is_own() && self.plane.is_in_force().unwrap_or(false)
+    }
+}
+
 fn merged(origin: &Origin, configured: &Desired) -> Result<Indexed> {
     origin.merged(configured.clone()).map(Indexed::from)
 }

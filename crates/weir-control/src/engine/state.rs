@@ -89,6 +89,8 @@ struct Head {
 #[derive(Debug)]
 pub(super) struct StateFile {
     path: PathBuf,
+    /// Which one was written last, and how long it is.
+    number: u64,
     bytes: u64,
     journal: Option<Journal>,
 }
@@ -98,6 +100,7 @@ impl StateFile {
     pub(super) fn new(runtime_dir: &Path) -> Self {
         Self {
             path: runtime_dir.join(STATE),
+            number: 0,
             bytes: 0,
             journal: None,
         }
@@ -186,11 +189,18 @@ impl StateFile {
         });
         written.map_err(|source| file_error(&new, source))?;
         fs::rename(&new, &self.path).map_err(|source| file_error(&self.path, source))?;
-        self.bytes = bytes.len() as u64;
+        (self.number, self.bytes) = (number, bytes.len() as u64);
         let journal = self.path.with_file_name(JOURNAL);
         let begun = Journal::begin(&journal, number);
         self.journal = Some(begun.map_err(|source| file_error(&journal, source))?);
         Ok(())
+    }
+
+    /// Whether nobody else has written it since.
+    pub(super) fn is_own(&self) -> bool {
+        let text = fs::read(&self.path).ok();
+        let head = text.and_then(|text| serde_json::from_slice::<Head>(&text).ok());
+        head.is_some_and(|head| head.number == self.number)
     }
 
     /// Adds a change to what was written.

@@ -51,8 +51,11 @@ enum Role {
     Starting { again: bool },
     /// In charge.
     Serving { since: Instant },
-    /// Was started to take over; the way to it, for its predecessor.
-    Coming { way: Channel },
+    /// Was started to take over; the way to it, for its predecessor, and what it said of sockets, which counts when it is ready.
+    Coming {
+        way: Channel,
+        said: Vec<(String, Option<OwnedFd>)>,
+    },
     /// Was succeeded; its connections end.
     Leaving,
 }
@@ -195,24 +198,42 @@ impl Keeper {
         let mut files = files.into_iter();
         match order {
             Order::Keep { name } => {
-                if let Some(socket) = files.next().filter(|_| !self.stopping) {
-                    if let Err(error) = self.notifier.store(&name, socket.as_fd()) {
-                        tracing::warn!(%error, "the service manager does not hold a socket");
-                    }
-                    self.sockets.insert(name, socket);
+                if let Some(socket) = files.next() {
+                    self.hear_of_socket(number, name, Some(socket));
                 }
             }
-            Order::Forget { name } => {
-                self.sockets.remove(&name);
-                if let Err(error) = self.notifier.forget(&name) {
-                    tracing::warn!(%error, "the service manager still holds a socket");
-                }
-            }
+            Order::Forget { name } => self.hear_of_socket(number, name, None),
             Order::Ready => self.ready(number),
             Order::Upgrade { program } => {
                 let state = files.next();
                 if let Err(reason) = self.upgrade(&program, state) {
                     self.tell_serving(&Word::Failed { reason }, &[]);
+                }
+            }
+        }
+    }
+
+    fn hear_of_socket(&mut self, number: u32, name: String, socket: Option<OwnedFd>) {
+        match self.kids.get_mut(&number) {
+            Some((Role::Coming { said, .. }, _, _)) => said.push((name, socket)),
+            _ => self.keep(name, socket),
+        }
+    }
+
+    /// Holds a socket under that name, or none.
+    fn keep(&mut self, name: String, socket: Option<OwnedFd>) {
+        match socket {
+            Some(_) if self.stopping => {}
+            Some(socket) => {
+                if let Err(error) = self.notifier.store(&name, socket.as_fd()) {
+                    tracing::warn!(%error, "the service manager does not hold a socket");
+                }
+                self.sockets.insert(name, socket);
+            }
+            None => {
+                self.sockets.remove(&name);
+                if let Err(error) = self.notifier.forget(&name) {
+                    tracing::warn!(%error, "the service manager still holds a socket");
                 }
             }
         }
@@ -233,9 +254,12 @@ impl Keeper {
         let pid = kid.pid();
         self.program.clone_from(program);
         let since = Instant::now();
-        let Role::Coming { way } = std::mem::replace(role, Role::Serving { since }) else {
+        let Role::Coming { way, said } = std::mem::replace(role, Role::Serving { since }) else {
             return;
         };
+        for (name, socket) in said {
+            self.keep(name, socket);
+        }
         for (other, (role, kid, _)) in &mut self.kids {
             if *other != number && matches!(role, Role::Serving { .. }) {
                 kid.tell(&Word::Succeeded { pid }, &[way.as_fd()]);
@@ -253,7 +277,14 @@ impl Keeper {
         let (way, theirs) = Channel::pair().map_err(|error| error.to_string())?;
         let files = [theirs.as_fd(), state.as_fd()];
         let number = self
-            .start(program, Role::Coming { way }, &files)
+            .start(
+                program,
+                Role::Coming {
+                    way,
+                    said: Vec::new(),
+                },
+                &files,
+            )
             .map_err(|error| error.to_string())?;
         let news = self.news.clone();
         tokio::spawn(async move {

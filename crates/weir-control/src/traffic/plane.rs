@@ -228,6 +228,15 @@ impl Plane for Traffic {
             .write()
     }
 
+    async fn resume(&mut self) -> Result<(), Error> {
+        if self.engine.as_ref().is_none_or(Engine::is_untouched) {
+            return Ok(());
+        }
+        tracing::warn!("the other program had begun to take over: what it changed is taken back");
+        self.engine = Some(Engine::open(&self.paths, &self.desired).await?);
+        Ok(())
+    }
+
     fn hand_over(&mut self, channel: Channel) {
         let (outlet, connections) = std::sync::mpsc::channel();
         self.proxy.hand_over(outlet);

@@ -59,6 +59,12 @@ impl World {
             .expect("the daemon starts");
         let pid = child.id();
         self.children.push(child);
+        self.wait_for_daemon();
+        pid
+    }
+
+    /// Waits until the daemon answers.
+    pub fn wait_for_daemon(&self) {
         wait_for(
             &format!("the daemon; its log:\n{}", self.log()),
             Duration::from_secs(30),
@@ -69,7 +75,6 @@ impl World {
                     .is_ok_and(|output| output.status.success())
             },
         );
-        pid
     }
 
     pub fn log(&self) -> String {

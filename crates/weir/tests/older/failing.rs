@@ -1,0 +1,135 @@
+//! Programs that do not come to be in charge, however far they come: the one that is goes on, with everything it had.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::walk::{STRAIGHT, THROUGH, Walk, older};
+use super::world::program::present;
+use super::world::{Family, privileged, wait_for};
+
+fn executable(path: PathBuf, bytes: &[u8]) -> PathBuf {
+    fs::write(&path, bytes).expect("written");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("its owner");
+    path
+}
+
+fn fails(walk: &mut Walk, program: &Path, why: &str) {
+    let (done, said) = walk.upgrade(present(), program);
+    assert!(!done && said.contains(why), "{}: {said}", program.display());
+    walk.goes_on();
+}
+
+#[test]
+fn what_is_no_program_changes_nothing() {
+    if !privileged() {
+        return;
+    }
+    let (mut walk, _) = Walk::start(&THROUGH, present());
+    let path = |name: &str| walk.world.path(name);
+    let whole = fs::read(present()).expect("the program");
+    let ends = executable(path("ends"), b"#!/bin/sh\nexit 1\n");
+    let cut = executable(path("cut"), &whole[..65_536]);
+    let (text, directory) = (path("text"), path("directory"));
+    fs::write(&text, "no program").expect("written");
+    fs::create_dir(&directory).expect("a directory");
+    fails(
+        &mut walk,
+        &ends,
+        "ended before it was ready (exit status: 1)",
+    );
+    fails(&mut walk, &cut, "");
+    fails(&mut walk, &text, "Permission denied");
+    fails(&mut walk, &directory, "Permission denied");
+    fails(&mut walk, Path::new("/nonexistent"), "No such file");
+    walk.end();
+}
+
+/// Lets whatever starts next fail when everything but its socket is there: the data plane is its own by then.
+fn fails_late(walk: &mut Walk, program: &Path) {
+    let taken = walk.world.path("run-director").join("weir.sock.new");
+    fs::create_dir(&taken).expect("a directory");
+    fails(walk, program, "ended before it was ready");
+    fs::remove_dir(&taken).expect("still empty");
+}
+
+/// An operator's word has its effect in the kernel, and is remembered.
+fn obeys(walk: &mut Walk, pid: u32) {
+    let forward = "direct";
+    let server = format!("{forward}/{}", Family::V4.server(1));
+    walk.world.says(&["server", &server, "drain"]);
+    let (before, others) = walk.new_connections(forward, 1);
+    walk.goes_on();
+    let (after, later) = walk.new_connections(forward, 1);
+    assert!(later > others, "clients come to the others");
+    assert_eq!(after, before, "{:#}", walk.world.status());
+    walk.world.kill_director(pid);
+    walk.world.start_director(&walk.config.clone());
+    walk.goes_on();
+    let (again, _) = walk.new_connections(forward, 1);
+    assert_eq!(again, before, "{:#}", walk.world.status());
+}
+
+#[test]
+fn one_that_fails_at_the_end_is_as_if_it_had_not_been() {
+    if !privileged() {
+        return;
+    }
+    let (mut walk, pid) = Walk::start(&STRAIGHT, present());
+    fails_late(&mut walk, &older());
+    obeys(&mut walk, pid);
+    walk.end();
+}
+
+/// Another build would have made its maps anew, and moved everything to them.
+#[test]
+fn one_that_has_replaced_the_maps_and_fails_leaves_nothing_behind() {
+    if !privileged() {
+        return;
+    }
+    let (mut walk, pid) = Walk::start(&STRAIGHT, present());
+    let filter = walk.world.pin_dir("director").join("state-1/weir_filters");
+    fs::remove_file(&filter).expect("it is pinned");
+    let made = Command::new("bpftool")
+        .args(["map", "create"])
+        .arg(&filter)
+        .args(["type", "array", "key", "4", "value", "16384"])
+        .args(["entries", "1", "name", "weir_filters", "flags", "1024"])
+        .output();
+    assert!(made.expect("bpftool runs").status.success());
+    fails_late(&mut walk, present());
+    assert!(!filter.exists(), "the maps are others");
+    assert!(walk.world.log().contains("is taken back"));
+    obeys(&mut walk, pid);
+    walk.end();
+}
+
+/// Killed at whatever it was doing, or soon after it was in charge.
+#[test]
+fn one_that_is_killed_anywhere_costs_nothing() {
+    if !privileged() {
+        return;
+    }
+    let (mut walk, _) = Walk::start(&THROUGH, present());
+    let path = |name: &str| walk.world.path(name);
+    let (armed, ticks, program) = (path("armed"), path("ticks"), path("dies"));
+    for seconds in ["0.02", "0.05", "0.1", "0.2", "0.4", "0.7", "1.0"] {
+        fs::write(&armed, "").expect("written");
+        // Once: whoever is started after it lives.
+        let text = format!(
+            "#!/bin/sh\nif mv {armed} {ticks} 2>/dev/null; then (sleep {seconds}; kill -9 $$; rm {ticks}) & fi\nexec {} \"$@\"\n",
+            older().display(),
+            armed = armed.display(),
+            ticks = ticks.display()
+        );
+        executable(program.clone(), text.as_bytes());
+        let (done, said) = walk.upgrade(present(), &program);
+        println!("killed after {seconds} s: {done} {said}");
+        wait_for("the end", Duration::from_secs(30), || !ticks.exists());
+        walk.world.wait_for_daemon();
+        walk.goes_on();
+    }
+    walk.end();
+}

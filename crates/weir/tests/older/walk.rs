@@ -1,0 +1,217 @@
+//! A director under load, with what must outlive every change of its program: flows, a persistent client's choice, an operator's
+//! word, what ipvsadm made, totals.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::world::load::{Load, assert_nothing_lost};
+use super::world::program::present;
+use super::world::{Family, World};
+
+const SERVERS: usize = 3;
+
+/// The build that runs first.
+pub(crate) fn older() -> PathBuf {
+    std::env::var_os("WEIR_OLDER").map_or_else(|| present().to_owned(), PathBuf::from)
+}
+
+/// Each forward on a port of its own, and one service whose clients stay with their server.
+pub(crate) struct Scene {
+    forwards: &'static [(u16, &'static str)],
+    sticky: u16,
+}
+
+/// Replies straight from the servers, but for the persistent clients'.
+pub(crate) const STRAIGHT: Scene = Scene {
+    forwards: &[(80, "direct"), (82, "tunnel")],
+    sticky: 83,
+};
+
+/// Replies through the director.
+pub(crate) const THROUGH: Scene = Scene {
+    forwards: &[(80, "nat")],
+    sticky: 83,
+};
+
+impl Scene {
+    fn config(&self) -> String {
+        let family = Family::V4;
+        let vip = family.vip();
+        let servers: Vec<String> = (0..SERVERS)
+            .map(|n| format!("\"{}\"", family.server(n)))
+            .collect();
+        let servers = servers.join(", ");
+        let mut text = format!(
+            "[node]\ninterfaces = [\"eth0\"]\nmax_flows = 300000\n\
+             [pool.sticky]\nscheduler = \"rr\"\nservers = [{servers}]\n\
+             [service.sticky]\nlisten = [\"{vip}:{}\"]\nforward = \"nat\"\nsnat = true\npool = \"sticky\"\n\
+             persistence = {{ timeout = \"10m\" }}\n",
+            self.sticky
+        );
+        for (port, forward) in self.forwards {
+            text += &format!(
+                "[pool.{forward}]\nservers = [{servers}]\n\
+                 [service.{forward}]\nlisten = [\"{vip}:{port}\"]\nforward = \"{forward}\"\npool = \"{forward}\"\n"
+            );
+        }
+        text
+    }
+
+    fn world(&self) -> World {
+        let mut world = World::new(SERVERS);
+        world.start_nginx(1024);
+        for n in 0..SERVERS {
+            for port in [":82", ":83"] {
+                world.start_nginx_on(&format!("server{n}"), n, port);
+            }
+        }
+        world.keep_flows_on_one_cpu();
+        let vip = Family::V4.vip().to_string();
+        if self.forwards.iter().any(|(_, forward)| *forward == "nat") {
+            world.route_replies_through_director();
+        } else {
+            // With the VIP on its loopback a server also takes what comes by its link address.
+            world.prepare_servers(&["--forward", "tunnel", "--vip", &vip]);
+        }
+        world
+    }
+}
+
+/// A director under load, and what is to stay as it is.
+pub(crate) struct Walk {
+    pub(crate) world: World,
+    pub(crate) config: String,
+    loads: Vec<Load>,
+    sticky: String,
+    server: String,
+    made: String,
+    totals: Vec<u64>,
+}
+
+impl Walk {
+    pub(crate) fn start(scene: &Scene, program: &Path) -> (Self, u32) {
+        let (mut world, config) = (scene.world(), scene.config());
+        let pid = world.start_director_by(program, &config);
+        let vip = Family::V4.vip();
+        // What ipvsadm makes, and an operator's word.
+        let (service, server) = (format!("{vip}:90"), format!("{}:80", Family::V4.server(0)));
+        for line in [
+            vec!["ipvsadm", "-A", "-t", &service, "-s", "wrr"],
+            vec![
+                "ipvsadm", "-a", "-t", &service, "-r", &server, "-m", "-w", "3",
+            ],
+            vec![
+                "server",
+                &format!("sticky/{}", Family::V4.server(2)),
+                "drain",
+            ],
+        ] {
+            let output = world.weir_by(program, "director").args(&line).output();
+            let output = output.expect("weir runs");
+            assert!(
+                output.status.success(),
+                "{line:?}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+        let load = |(port, _): &(u16, _)| Load::start(&world, SocketAddr::new(vip, *port));
+        let loads: Vec<Load> = scene.forwards.iter().map(load).collect();
+        let sticky = format!("http://{vip}:{}/name", scene.sticky);
+        let mut walk = Self {
+            server: text(&world.get(&sticky).expect("an answer")),
+            made: String::new(),
+            totals: Vec::new(),
+            world,
+            config,
+            loads,
+            sticky,
+        };
+        walk.made = walk.listing();
+        walk.totals = walk.counts("connections");
+        walk.goes_on();
+        (walk, pid)
+    }
+
+    fn listing(&self) -> String {
+        let all = self.world.says(&["ipvsadm", "-S", "-n"]);
+        let made = all.lines().filter(|line| line.contains(":90"));
+        made.collect::<Vec<_>>().join("\n")
+    }
+
+    /// A count of every server of every service.
+    pub(crate) fn counts(&self, name: &str) -> Vec<u64> {
+        let status = self.world.status();
+        let services = status["services"].as_array().expect("services").clone();
+        let servers = services.into_iter().flat_map(|service| {
+            let servers = service["servers"].as_array().cloned();
+            servers.unwrap_or_default()
+        });
+        servers
+            .map(|server: Value| server[name].as_u64().unwrap_or(0))
+            .collect()
+    }
+
+    /// How many connections server `n` of a service has had, and the others together.
+    pub(crate) fn new_connections(&self, service: &str, n: usize) -> (u64, u64) {
+        let status = self.world.status();
+        let services = status["services"].as_array().expect("services").iter();
+        let mut servers = services
+            .filter(|it| it["name"] == service)
+            .flat_map(|it| it["servers"].as_array().expect("servers"))
+            .map(|server| server["connections"].as_u64().expect("a number"))
+            .collect::<Vec<_>>();
+        (servers.remove(n), servers.iter().sum())
+    }
+
+    /// All clients are served, and everything is as it was.
+    pub(crate) fn goes_on(&mut self) {
+        for load in &self.loads {
+            load.wait_for_more(150);
+        }
+        for _ in 0..4 {
+            let answer = self.world.get(&self.sticky);
+            assert_eq!(answer.map(|body| text(&body)), Ok(self.server.clone()));
+        }
+        assert_eq!(
+            self.counts("persistent_connections").iter().sum::<u64>(),
+            1,
+            "{:#}",
+            self.world.status()
+        );
+        assert_eq!(self.listing(), self.made);
+        let status = self.world.status();
+        let sticky = status["services"].as_array().expect("services").iter();
+        let drained = sticky
+            .filter(|service| service["name"] == "sticky")
+            .flat_map(|service| service["servers"].as_array().expect("servers"))
+            .filter(|server| server["state"] == "drain");
+        assert_eq!(drained.count(), 1, "{status:#}");
+        let totals = self.counts("connections");
+        assert_eq!(totals.len(), self.totals.len(), "{status:#}");
+        let kept = totals
+            .iter()
+            .zip(&self.totals)
+            .all(|(now, then)| now >= then);
+        assert!(kept, "{totals:?} after {:?}", self.totals);
+        self.totals = totals;
+    }
+
+    /// `weir upgrade TO`, said by program `by`.
+    pub(crate) fn upgrade(&mut self, by: &Path, to: &Path) -> (bool, String) {
+        let mut command = self.world.weir_by(by, "director");
+        let output = command.arg("upgrade").arg(to).output().expect("weir runs");
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.success(), text(&said))
+    }
+
+    pub(crate) fn end(self) {
+        let ended = self.loads.into_iter().flat_map(Load::end).collect();
+        assert_nothing_lost(&self.world, ended);
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim().to_owned()
+}
