@@ -91,7 +91,7 @@ impl Carried {
         {
             let mut rows = maps::sums_of_traffic(&old)?;
             rows.truncate(new.traffic.entries() as usize);
-            add_traffic(new, rows.iter().copied())?;
+            add_traffic(&new.traffic, rows.iter().copied())?;
             carried.traffic = Some((old, rows));
         }
         Ok(carried)
@@ -100,33 +100,77 @@ impl Carried {
     /// Adds what was counted in the old maps since the copy. No packet may be in an old program any more.
     pub(crate) fn settle(self, new: &Maps) -> Result<()> {
         if let Some((old, rows)) = self.live {
-            settle_live(&old, &rows, new)?;
+            settle_live(&old, &rows, &new.live)?;
         }
         if let Some((old, before)) = self.traffic {
             let now = maps::sums_of_traffic(&old)?;
             let since = now.iter().zip(&before);
-            add_traffic(new, since.map(|(now, before)| difference(now, before)))?;
+            add_traffic(
+                &new.traffic,
+                since.map(|(now, before)| difference(now, before)),
+            )?;
         }
         Ok(())
     }
 }
 
-fn settle_live(old: &Mapped<Live>, rows: &[Live], new: &Maps) -> Result<()> {
-    for (row, before) in (0u32..).zip(rows) {
+/// Adds to the rows of `new` what `old` has beyond `before`.
+fn settle_live(old: &Mapped<Live>, before: &[Live], new: &Mapped<Live>) -> Result<()> {
+    for (row, before) in (0u32..).zip(before) {
         let now = old.get(row)?;
         let words = [
             (offset_of!(Live, active), before.active, now.active),
             (offset_of!(Live, inactive), before.inactive, now.inactive),
             (offset_of!(Live, total), before.total, now.total),
             (offset_of!(Live, stateless), before.stateless, now.stateless),
+            (offset_of!(Live, syns), before.syns, now.syns),
+            (offset_of!(Live, answered), before.answered, now.answered),
         ];
         for (offset, before, now) in words.into_iter().filter(|(_, before, now)| before != now) {
-            new.live
-                .atomic_u64(row, offset)?
+            new.atomic_u64(row, offset)?
                 .fetch_add(now.wrapping_sub(before), Ordering::AcqRel);
+        }
+        if now.persistent != before.persistent {
+            new.atomic_u32(row, offset_of!(Live, persistent))?
+                .fetch_add(
+                    now.persistent.wrapping_sub(before.persistent),
+                    Ordering::AcqRel,
+                );
         }
     }
     Ok(())
+}
+
+/// Gives the servers' counts of a state that packets meet no more to the one that another build has made in its place, with
+/// `dests` rows of servers, where that build could not carry them over itself: its rows then began with nothing, and flows that
+/// end would make them wrap. Answers whether it was so. No packet may be in a program of the former state any more.
+pub(crate) fn lend(own: &Maps, state: &Path, dests: u32) -> Result<bool> {
+    let Some(live) = fitting(Mapped::open("weir_live", state, Access::Full))? else {
+        return Ok(false);
+    };
+    if same_map(&own.live, &live) {
+        return Ok(false);
+    }
+    let count = dests.min(own.dests.entries());
+    let mut lost = false;
+    for row in 0..count.min(live.entries()) {
+        let (had, has) = (own.live.get(row)?, live.get(row)?);
+        // A row in use is not given back within the moment that this takes.
+        lost |= had.active + had.inactive > 0 && has.total < had.total;
+    }
+    if !lost {
+        return Ok(false);
+    }
+    let nothing = vec![Live::ZERO; count.min(live.entries()) as usize];
+    settle_live(&own.live, &nothing, &live)?;
+    if let Some(traffic) = fitting(per_cpu::<Traffic>(state, "weir_traffic"))?
+        && traffic.entries() != own.traffic.entries()
+    {
+        let mut rows = maps::sums_of_traffic(&own.traffic)?;
+        rows.truncate(count.min(traffic.entries()) as usize);
+        add_traffic(&traffic, rows.into_iter())?;
+    }
+    Ok(true)
 }
 
 fn difference(now: &Traffic, before: &Traffic) -> Traffic {
@@ -139,19 +183,19 @@ fn difference(now: &Traffic, before: &Traffic) -> Traffic {
 }
 
 /// Adds to the first CPU's value of each row; what a packet adds to that row in the same microseconds may be lost.
-fn add_traffic(maps: &Maps, rows: impl Iterator<Item = Traffic>) -> Result<()> {
+fn add_traffic(traffic: &PerCpu<Traffic>, rows: impl Iterator<Item = Traffic>) -> Result<()> {
     for (row, by) in (0u32..).zip(rows) {
         if by == Traffic::ZERO {
             continue;
         }
-        let mut values = maps.traffic.get(row)?;
+        let mut values = traffic.get(row)?;
         if let Some(first) = values.first_mut() {
             first.packets_in = first.packets_in.wrapping_add(by.packets_in);
             first.bytes_in = first.bytes_in.wrapping_add(by.bytes_in);
             first.packets_out = first.packets_out.wrapping_add(by.packets_out);
             first.bytes_out = first.bytes_out.wrapping_add(by.bytes_out);
         }
-        maps.traffic.set(row, &values)?;
+        traffic.set(row, &values)?;
     }
     Ok(())
 }
@@ -163,7 +207,7 @@ fn table<K: Pod, V: Pod>(state: &Path, name: &'static str) -> Result<Table<K, V>
 
 fn per_cpu<V: Pod>(state: &Path, name: &'static str) -> Result<PerCpu<V>> {
     let path = state.join(name);
-    PerCpu::new(name, sys::open_pin(&path, Access::Read).at(&path)?)
+    PerCpu::new(name, sys::open_pin(&path, Access::Full).at(&path)?)
 }
 
 fn mapped<T: Pod>(state: &Path, name: &'static str) -> Result<Mapped<T>> {

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use weir_abi::{ABI_FLOW_LAYOUT, SETTINGS_BEGIN_IN_OLD};
 
 use crate::attach::{self, Attachment, Direction, XdpChoice, XdpMode};
-use crate::carry::Carried;
+use crate::carry::{self, Carried};
 use crate::error::{Error, Result};
 use crate::layout::{self, LayoutRecord, Sizes};
 use crate::loader::{self, Programs};
@@ -193,6 +193,21 @@ impl Dataplane {
     /// The record cannot be read, or is not understood.
     pub fn is_in_force(&self) -> Result<bool> {
         Ok(LayoutRecord::read(&self.pins.layout())? == Some(self.record))
+    }
+
+    /// Gives this data plane's counts to the one that another program has put in its place, where that program began with none:
+    /// one of an older build may not know how to carry them over. Answers whether it was so.
+    ///
+    /// # Errors
+    /// What is pinned cannot be read or written.
+    pub fn lend_counts(&self) -> Result<bool> {
+        match LayoutRecord::read(&self.pins.layout())? {
+            Some(now) if now.state != self.record.state => {
+                wait_for_packets();
+                carry::lend(&self.maps, &self.pins.state(now.state), now.sizes.dests)
+            }
+            _ => Ok(false),
+        }
     }
 
     /// Attaches XDP to a device of the calling thread's network namespace; one that has it keeps it as it is.

@@ -194,7 +194,7 @@ impl<T: Pod> Mapped<T> {
     }
 
     /// The atomic word at `offset` bytes into an element.
-    fn atomic_u32(&self, index: u32, offset: usize) -> Result<&AtomicU32> {
+    pub(crate) fn atomic_u32(&self, index: u32, offset: usize) -> Result<&AtomicU32> {
         let word = self.word(index, offset, self.element_mut(index)?)?;
         // SAFETY: aligned, inside the writable mapping, which lives as long as self.
         Ok(unsafe { AtomicU32::from_ptr(word) })

@@ -63,3 +63,46 @@ fn a_map_of_another_build_costs_no_counts_in_the_others() {
     assert_eq!(second.maps().traffic(1).unwrap().packets_in, 2);
     assert_eq!(second.maps().services.get(1).unwrap().generation, 1);
 }
+
+/// A build that finds maps of another shape than its own may begin without any counts.
+#[test]
+fn counts_are_left_to_a_build_that_could_not_carry_them_over() {
+    if !privileged() {
+        return;
+    }
+    let place = Place::new();
+    let (mut first, _) = Dataplane::open(&place.options()).unwrap();
+    fill(&first);
+    first.activate().unwrap();
+    let ifindex = veth("va", "vb");
+    first.attach(ifindex, XdpChoice::Best).unwrap();
+    (1000..1010).for_each(|port| send(&first, port));
+    assert!(!first.lend_counts().unwrap(), "it is in force itself");
+    for map in ["weir_live", "weir_traffic"] {
+        std::fs::remove_file(place.pin_dir().join("state-1").join(map)).unwrap();
+    }
+    let options = OpenOptions {
+        sizes: Sizes {
+            dests: 128,
+            elements: 8192,
+            ..small()
+        },
+        ..place.options()
+    };
+    let (mut second, opened) = Dataplane::open(&options).unwrap();
+    assert_eq!(opened, Opened::Replaced);
+    assert!(first.is_in_force().unwrap());
+    second.activate().unwrap();
+    assert!(!first.is_in_force().unwrap());
+    send(&second, 1010);
+    let counts = |plane: &Dataplane| {
+        let live = plane.maps().live(1).unwrap();
+        let packets = plane.maps().traffic(1).unwrap().packets_in;
+        (live.active + live.inactive, live.total, live.syns, packets)
+    };
+    assert_eq!(counts(&second), (1, 1, 1, 1));
+    assert!(first.lend_counts().unwrap());
+    assert_eq!(counts(&second), (11, 11, 11, 11));
+    assert!(!first.lend_counts().unwrap(), "once");
+    assert_eq!(counts(&second), (11, 11, 11, 11));
+}

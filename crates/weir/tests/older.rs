@@ -43,7 +43,7 @@ fn upgraded(scene: &Scene) {
         (&*older, present()),
         (present(), &*older),
         (present(), present()),
-        (present(), &*older),
+        (&*older, &*older),
         (&*older, present()),
     ] {
         let (done, said) = walk.upgrade(by, to);
@@ -64,5 +64,31 @@ fn upgrades_both_ways_keep_everything_straight() {
 fn upgrades_both_ways_keep_everything_through() {
     if privileged() {
         upgraded(&THROUGH);
+    }
+}
+
+/// Where nothing was made by the older build before.
+fn went_back(scene: &Scene) {
+    let older = older();
+    let (mut walk, _) = Walk::start(scene, present());
+    for to in [&*older, present(), &*older] {
+        let (done, said) = walk.upgrade(present(), to);
+        assert!(done, "to {}: {said}", to.display());
+        walk.goes_on();
+    }
+    walk.end();
+}
+
+#[test]
+fn a_downgrade_keeps_everything_straight() {
+    if privileged() {
+        went_back(&STRAIGHT);
+    }
+}
+
+#[test]
+fn a_downgrade_keeps_everything_through() {
+    if privileged() {
+        went_back(&THROUGH);
     }
 }

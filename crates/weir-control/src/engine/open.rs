@@ -160,6 +160,15 @@ impl Engine {
     pub fn is_untouched(&self) -> bool {
         self.file.is_own() && self.plane.is_in_force().unwrap_or(false)
     }
+
+    /// Leaves counts to another program that has put maps of its own in place of this engine's, and could not take them along.
+    pub fn leave_counts(&self) {
+        match self.plane.lend_counts() {
+            Ok(true) => tracing::info!("the other program began without counts and got them"),
+            Ok(false) => {}
+            Err(error) => tracing::warn!(%error, "counts could not be left to the other program"),
+        }
+    }
 }
 
 fn merged(origin: &Origin, configured: &Desired) -> Result<Indexed> {

@@ -229,15 +229,19 @@ impl Plane for Traffic {
     }
 
     async fn resume(&mut self) -> Result<(), Error> {
-        if self.engine.as_ref().is_none_or(Engine::is_untouched) {
+        let Some(engine) = self.engine.as_ref().filter(|it| !it.is_untouched()) else {
             return Ok(());
-        }
+        };
+        engine.leave_counts();
         tracing::warn!("the other program had begun to take over: what it changed is taken back");
         self.engine = Some(Engine::open(&self.paths, &self.desired).await?);
         Ok(())
     }
 
     fn hand_over(&mut self, channel: Channel) {
+        if let Some(engine) = &self.engine {
+            engine.leave_counts();
+        }
         let (outlet, connections) = std::sync::mpsc::channel();
         self.proxy.hand_over(outlet);
         let (status, before) = (
