@@ -69,6 +69,8 @@ pub(crate) struct LoweredPool {
     pub(crate) http2: Option<Range<usize>>,
     /// One for each of the pool's checks.
     pub(crate) checks: Vec<Range<usize>>,
+    /// Its `check` is there and wrong, which is reported: what it means nobody knows.
+    pub(crate) check_is_wrong: bool,
     pub(crate) slow_start: Option<Range<usize>>,
 }
 

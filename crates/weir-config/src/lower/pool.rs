@@ -55,6 +55,7 @@ pub(super) fn pool(
     let written = view
         .get("check")
         .map(|(entry, kind)| checks(sink, shared, entry, kind));
+    let check_is_wrong = matches!(written, Some(None));
     let (checks, places) = written.flatten().unwrap_or_default().into_iter().unzip();
     pool.checks = checks;
     let mut lowered = LoweredPool {
@@ -66,6 +67,7 @@ pub(super) fn pool(
         tls: tls.map(|(_, place)| place),
         http2: view.get("http2").map(|(entry, _)| entry.key_span.clone()),
         checks: places,
+        check_is_wrong,
         slow_start: view
             .get("slow_start")
             .map(|(entry, _)| entry.item.span.clone()),

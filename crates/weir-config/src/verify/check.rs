@@ -158,7 +158,8 @@ fn no_way(sink: &mut Sink<'_>, lowered: &Lowered, pool: &LoweredPool) {
 /// Servers that keep their share when they die, until their clients' packets show it.
 fn unchecked(sink: &mut Sink<'_>, pool: &LoweredPool) {
     let has_none = |server: &Server| server.checks.as_deref().is_none_or(<[Check]>::is_empty);
-    if pool.complete && pool.pool.checks.is_empty() && pool.pool.servers.iter().any(has_none) {
+    let none = pool.pool.checks.is_empty() && !pool.check_is_wrong;
+    if pool.complete && none && pool.pool.servers.iter().any(has_none) {
         let name = &pool.pool.name;
         sink.push(
             Diagnostic::new(
