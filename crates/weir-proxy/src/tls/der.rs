@@ -56,7 +56,7 @@ impl<'a> Iterator for Elements<'a> {
 }
 
 impl<'a> Elements<'a> {
-    fn expect(&mut self, tag: u8) -> Option<&'a [u8]> {
+    fn element(&mut self, tag: u8) -> Option<&'a [u8]> {
         self.next()
             .filter(|(found, _)| *found == tag)
             .map(|it| it.1)
@@ -65,15 +65,15 @@ impl<'a> Elements<'a> {
 
 /// Reads a certificate; `None` = it is none.
 pub(crate) fn facts(certificate: &[u8]) -> Option<Facts> {
-    let mut body = Elements(Elements(Elements(certificate).expect(SEQUENCE)?).expect(SEQUENCE)?);
+    let mut body = Elements(Elements(Elements(certificate).element(SEQUENCE)?).element(SEQUENCE)?);
     let (tag, _) = body.next()?;
     if tag == VERSION {
-        body.expect(INTEGER)?;
+        body.element(INTEGER)?;
     }
-    let (_algorithm, _issuer) = (body.expect(SEQUENCE)?, body.expect(SEQUENCE)?);
-    let mut validity = Elements(body.expect(SEQUENCE)?);
+    let (_algorithm, _issuer) = (body.element(SEQUENCE)?, body.element(SEQUENCE)?);
+    let mut validity = Elements(body.element(SEQUENCE)?);
     let (not_before, not_after) = (time(validity.next()?)?, time(validity.next()?)?);
-    let subject = body.expect(SEQUENCE)?;
+    let subject = body.element(SEQUENCE)?;
     let mut names = Vec::new();
     for (tag, content) in body {
         if tag == EXTENSIONS {
@@ -91,14 +91,14 @@ pub(crate) fn facts(certificate: &[u8]) -> Option<Facts> {
 }
 
 fn alternative_names(extensions: &[u8], names: &mut Vec<String>) -> Option<()> {
-    for (_, extension) in Elements(Elements(extensions).expect(SEQUENCE)?) {
+    for (_, extension) in Elements(Elements(extensions).element(SEQUENCE)?) {
         let mut parts = Elements(extension);
-        if parts.expect(OID)? != SUBJECT_ALT_NAME {
+        if parts.element(OID)? != SUBJECT_ALT_NAME {
             continue;
         }
         // Whether it is critical may stand in between.
         let (_, value) = parts.last()?;
-        for (tag, name) in Elements(Elements(value).expect(SEQUENCE)?) {
+        for (tag, name) in Elements(Elements(value).element(SEQUENCE)?) {
             if tag == DNS_NAME {
                 names.push(String::from_utf8_lossy(name).to_ascii_lowercase());
             }
@@ -112,7 +112,7 @@ fn common_name(subject: &[u8]) -> Option<String> {
     let pairs = sets.flat_map(|(_, set)| Elements(set));
     let mut values = pairs.filter_map(|(_, pair)| {
         let mut parts = Elements(pair);
-        (parts.expect(OID)? == COMMON_NAME).then(|| parts.next())?
+        (parts.element(OID)? == COMMON_NAME).then(|| parts.next())?
     });
     let (_, text) = values.next()?;
     Some(String::from_utf8_lossy(text).to_ascii_lowercase())
@@ -171,7 +171,7 @@ mod tests {
     }
 
     /// An element around a content.
-    fn element(tag: u8, content: &[u8]) -> Vec<u8> {
+    fn around(tag: u8, content: &[u8]) -> Vec<u8> {
         let length = u16::try_from(content.len()).expect("short");
         [&[tag, 0x82], &length.to_be_bytes()[..], content].concat()
     }
@@ -180,7 +180,7 @@ mod tests {
         #[test]
         fn nothing_that_a_file_holds_panics(input in der_like(), times in vec(any::<u8>(), 0..20)) {
             let _ = facts(&input);
-            let body = element(SEQUENCE, &element(SEQUENCE, &input));
+            let body = around(SEQUENCE, &around(SEQUENCE, &input));
             let _ = facts(&body);
             let _ = time((UTC_TIME, &times));
             let _ = time((GENERALIZED_TIME, &times));
