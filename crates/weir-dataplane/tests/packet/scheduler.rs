@@ -433,25 +433,28 @@ fn hashing_is_by_the_source() {
     }
 }
 
+/// Schedulers that have a tree or a table where a list is long, and the bound on a server's load.
+pub(crate) const NOT_WALKED: [(Kind, Option<u32>); 14] = [
+    (Kind::Rr, None),
+    (Kind::Wrr, None),
+    (Kind::Lc, None),
+    (Kind::Wlc, None),
+    (Kind::Sed, None),
+    (Kind::Nq, None),
+    (Kind::Fo, None),
+    (Kind::Ovf, None),
+    (Kind::Lblcr, None),
+    (Kind::Twos, None),
+    (Kind::P2c, None),
+    (Kind::Sh, Some(125)),
+    (Kind::Mh, Some(110)),
+    (Kind::Maglev, Some(125)),
+];
+
 /// Lists that are too long to be walked, with counts, edits, removals and thresholds in between; the model walks.
 #[test]
 fn long_lists() {
-    for (kind, max_load) in [
-        (Kind::Rr, None),
-        (Kind::Wrr, None),
-        (Kind::Lc, None),
-        (Kind::Wlc, None),
-        (Kind::Sed, None),
-        (Kind::Nq, None),
-        (Kind::Fo, None),
-        (Kind::Ovf, None),
-        (Kind::Lblcr, None),
-        (Kind::Twos, None),
-        (Kind::P2c, None),
-        (Kind::Sh, Some(125)),
-        (Kind::Mh, Some(110)),
-        (Kind::Maglev, Some(125)),
-    ] {
+    for (kind, max_load) in NOT_WALKED {
         let Some(mut bench) = Bench::open() else {
             return;
         };

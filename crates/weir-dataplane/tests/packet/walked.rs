@@ -5,31 +5,15 @@ use weir_sched::{Kind, Mode};
 
 use crate::bench::Bench;
 use crate::scheduler::Step::{self, Add, Empty, End, Fill, Flows, Remove, Weigh};
-use crate::scheduler::{Script, VIP};
+use crate::scheduler::{NOT_WALKED, Script, VIP};
 
 const SERVERS: usize = 100;
 
 /// Every scheduler over a hundred servers, with counts, edits, removals and thresholds in between.
 #[test]
 fn a_hundred_servers_without_a_tree() {
-    for (kind, max_load) in [
-        (Kind::Rr, None),
-        (Kind::Wrr, None),
-        (Kind::Lc, None),
-        (Kind::Wlc, None),
-        (Kind::Sed, None),
-        (Kind::Nq, None),
-        (Kind::Fo, None),
-        (Kind::Ovf, None),
-        (Kind::Lblc, None),
-        (Kind::Lblcr, None),
-        (Kind::Twos, None),
-        (Kind::P2c, None),
-        (Kind::Dh, None),
-        (Kind::Sh, Some(125)),
-        (Kind::Mh, Some(110)),
-        (Kind::Maglev, Some(125)),
-    ] {
+    let others = [(Kind::Lblc, None), (Kind::Dh, None)];
+    for (kind, max_load) in NOT_WALKED.into_iter().chain(others) {
         let Some(mut bench) = Bench::open() else {
             return;
         };
