@@ -4,7 +4,7 @@ use weir_abi::{LocalityKey, TICK_SHIFT};
 use weir_model::{Protocol, Scheduler, SchedulerKind};
 use weir_sched::choice::{Arrival, Service};
 use weir_sched::locality::{Cache, Entry};
-use weir_sched::{Counts, Cursor, Flags, Kind, Member, Start, table};
+use weir_sched::{Counts, Cursor, Flags, Member, Start, table};
 
 use super::allocation::ServiceSlot;
 use super::extent::{self, Rule};
@@ -55,9 +55,6 @@ impl Engine {
                 Ok(if any { Choice::Random } else { Choice::None })
             }
             kind => {
-                let Ok(kind) = kind.as_str().parse::<Kind>() else {
-                    return Ok(Choice::None);
-                };
                 let service = Service {
                     kind,
                     mode: extent::mode(rule),
@@ -105,8 +102,8 @@ impl Engine {
         let maps = self.plane.maps();
         let settings = maps.settings()?;
         let (kind, expiration) = match rule.scheduler.kind {
-            SchedulerKind::Lblc => (Kind::Lblc, settings.lblc_expiration),
-            _ => (Kind::Lblcr, settings.lblcr_expiration),
+            SchedulerKind::Lblc => (SchedulerKind::Lblc, settings.lblc_expiration),
+            _ => (SchedulerKind::Lblcr, settings.lblcr_expiration),
         };
         let destination = packet.destination.ip();
         let key = LocalityKey {
