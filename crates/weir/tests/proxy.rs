@@ -64,6 +64,15 @@ struct Seat {
     directory: PathBuf,
     child: Child,
     listen: SocketAddr,
+    upgrades: AtomicU32,
+}
+
+/// The program under test.
+const PRESENT: &str = env!("CARGO_BIN_EXE_weir");
+
+/// With `WEIR_OLDER`, the path of another build's program, that one runs first, and upgrades go forth and back between the two.
+fn first_program() -> String {
+    std::env::var("WEIR_OLDER").unwrap_or_else(|_| PRESENT.to_owned())
 }
 
 /// An address that nobody listens on now.
@@ -100,6 +109,7 @@ impl Seat {
             child: Self::run(&directory),
             directory,
             listen,
+            upgrades: AtomicU32::new(0),
         };
         seat.await_answer();
         seat
@@ -107,7 +117,7 @@ impl Seat {
 
     fn run(directory: &std::path::Path) -> Child {
         let log = fs::File::create(directory.join("log")).expect("a log");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        let mut command = Command::new(first_program());
         Self::place(&mut command, directory);
         command
             .args(["run", "-c"])
@@ -142,7 +152,7 @@ impl Seat {
 
     /// Whether it succeeded, and what it printed.
     fn weir(&self, arguments: &[&str]) -> (bool, String) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        let mut command = Command::new(PRESENT);
         Self::place(&mut command, &self.directory);
         let output = command.args(arguments).output().expect("weir runs");
         let text = [output.stdout, output.stderr].concat();
@@ -150,6 +160,14 @@ impl Seat {
             output.status.success(),
             String::from_utf8_lossy(&text).into_owned(),
         )
+    }
+
+    /// `weir upgrade` to the program that is not in charge.
+    fn upgrade(&self) -> (bool, String) {
+        match self.upgrades.fetch_add(1, Ordering::Relaxed) % 2 {
+            0 => self.weir(&["upgrade"]),
+            _ => self.weir(&["upgrade", &first_program()]),
+        }
     }
 
     fn reload(&self, text: &str) {

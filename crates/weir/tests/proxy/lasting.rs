@@ -280,7 +280,7 @@ fn nothing_that_lasts_breaks_over_reloads_and_upgrades_at_length() {
             &more,
         ));
         if round % (size.reloads / size.upgrades) == 0 {
-            let (done, said) = seat.weir(&["upgrade"]);
+            let (done, said) = seat.upgrade();
             assert!(done, "{said}");
         }
         std::thread::sleep(Duration::from_millis(500));

@@ -115,7 +115,7 @@ fn upgrades_under_load_lose_nothing_at_length() {
     let mut pids = std::collections::BTreeSet::new();
     for _ in 0..rounds() {
         stayers.goes_on();
-        let (done, said) = seat.weir(&["upgrade"]);
+        let (done, said) = seat.upgrade();
         assert!(done, "{said}");
         pids.insert(said);
     }
@@ -145,7 +145,7 @@ fn tcp_connections_go_over_with_their_octets() {
     half.write_all(b"hello, ").expect("it is taken");
     for _ in 0..rounds() {
         stayers.goes_on();
-        let (done, said) = seat.weir(&["upgrade"]);
+        let (done, said) = seat.upgrade();
         assert!(done, "{said}");
     }
     stayers.goes_on();
@@ -176,7 +176,7 @@ fn a_stream_of_http2_ends_in_the_process_where_it_began() {
         .spawn()
         .expect("curl runs");
     until("the upload", || origin.connections() == 1);
-    let (done, said) = seat.weir(&["upgrade"]);
+    let (done, said) = seat.upgrade();
     assert!(done, "{said}");
     ask(&mut Client::connect(seat.listen), 0).expect("an answer");
     let output = upload.wait_with_output().expect("curl ends");
@@ -210,7 +210,7 @@ fn another_number_of_workers_closes_no_listener() {
     // Fewer workers than there are sockets, and as many again.
     for cpus in [&one, &all, &one] {
         confine(seat.child.id(), cpus);
-        let (done, said) = seat.weir(&["upgrade"]);
+        let (done, said) = seat.upgrade();
         assert!(done, "{said}");
         comers.goes_on();
     }
@@ -251,7 +251,7 @@ fn what_checks_said_goes_over_and_outlives_a_death() {
     assert_eq!(before[0].0, "up");
     assert_eq!(before[1].0, "down");
     // No probe is due for an hour: whoever says this knows it from the one before.
-    let (done, said) = seat.weir(&["upgrade"]);
+    let (done, said) = seat.upgrade();
     assert!(done, "{said}");
     assert_eq!(states(), before);
     let left = seat.directory.join("run/proxy-left.json");
@@ -273,7 +273,7 @@ fn tls_sessions_are_resumed_and_idle_connections_end_with_an_answer() {
     let mut idle = tls::connect(&config, seat.listen, "a.example");
     tls::ask(&mut idle, GET).expect("an answer");
     for _ in 0..2 {
-        let (done, said) = seat.weir(&["upgrade"]);
+        let (done, said) = seat.upgrade();
         assert!(done, "{said}");
         // The ticket is good with every daemon, and at either of its workers.
         for _ in 0..4 {
@@ -305,7 +305,7 @@ fn a_program_that_does_not_start_changes_nothing() {
     let name = format!("p/{}", two.address());
     assert!(seat.weir(&["server", &name, "drain"]).0);
     std::fs::write(seat.directory.join("weir.toml"), "no configuration").expect("written");
-    let (done, said) = seat.weir(&["upgrade"]);
+    let (done, said) = seat.upgrade();
     assert!(done, "{said}");
     ask(&mut client, 2).expect("an answer");
     let status = seat.status();
