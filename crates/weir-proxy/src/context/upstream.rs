@@ -90,7 +90,7 @@ impl Context {
     ) -> rustix::io::Result<Key> {
         let takes = |key: &Key| {
             let back = self.backs.get(*key).and_then(Option::as_deref);
-            back.is_some_and(|back| back.takes(target, port, service.server_requests))
+            back.is_some_and(|back| back.takes(target, port))
         };
         let known = self.backs.keys().into_iter().find(takes);
         let link = match known {
@@ -103,7 +103,7 @@ impl Context {
         let token = token::of(token::BACK, link);
         let strand = Strand::new(&self.bell, token, back.is_secure(), back.strand_state());
         let strand = Rc::new(RefCell::new(strand));
-        back.add(Rc::clone(&strand));
+        back.add(Rc::clone(&strand), service.server_requests);
         let key = self.upstreams.insert(Upstream {
             transport: Transport::strand(StrandEnd(Rc::clone(&strand))),
             target: Arc::clone(target),

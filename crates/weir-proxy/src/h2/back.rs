@@ -119,13 +119,12 @@ impl Back {
         self.line.transport.watch(epoll, token)
     }
 
-    /// Whether another request to this server may go over it, of `most` in all; 0 = any number.
-    pub(crate) fn takes(&self, target: &Target, port: u16, most: u32) -> bool {
+    /// Whether another request to this server may go over it.
+    pub(crate) fn takes(&self, target: &Target, port: u16) -> bool {
         !self.closing
             && self.target.id == target.id
             && self.port == port
             && self.streams.len() < STREAMS
-            && (most == 0 || self.begun < most)
     }
 
     /// How far it is.
@@ -141,9 +140,10 @@ impl Back {
         self.line.transport.is_secure()
     }
 
-    /// Another request.
-    pub(crate) fn add(&mut self, strand: Rc<RefCell<Strand>>) {
+    /// Another request, of `most` in all; 0 = any number.
+    pub(crate) fn add(&mut self, strand: Rc<RefCell<Strand>>, most: u32) {
         self.begun = self.begun.saturating_add(1);
+        self.closing |= most != 0 && self.begun >= most;
         self.streams.push(Stream {
             strand,
             phase: Phase::Head,

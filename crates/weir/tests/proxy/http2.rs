@@ -277,6 +277,8 @@ fn post(path: &str) -> Request<()> {
 pub(super) struct Echo {
     address: SocketAddr,
     connections: Arc<AtomicU64>,
+    /// Of these, those that have ended.
+    ended: Arc<AtomicU64>,
 }
 
 impl Echo {
@@ -286,6 +288,8 @@ impl Echo {
         let address = listener.local_addr().expect("its address");
         let connections = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&connections);
+        let ended = Arc::new(AtomicU64::new(0));
+        let gone = Arc::clone(&ended);
         std::thread::spawn(move || -> Infallible {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -296,6 +300,7 @@ impl Echo {
                 loop {
                     let (stream, _) = listener.accept().await.expect("a client");
                     count.fetch_add(1, Ordering::Relaxed);
+                    let gone = Arc::clone(&gone);
                     tokio::spawn(async move {
                         let Ok(mut connection) = server::handshake(stream).await else {
                             return;
@@ -303,6 +308,7 @@ impl Echo {
                         while let Some(Ok((request, respond))) = connection.accept().await {
                             tokio::spawn(async move { echo(request, respond).await.unwrap_or(()) });
                         }
+                        gone.fetch_add(1, Ordering::Relaxed);
                     });
                 }
             })
@@ -310,6 +316,7 @@ impl Echo {
         Self {
             address,
             connections,
+            ended,
         }
     }
 }
@@ -354,8 +361,12 @@ async fn echo(
 }
 
 pub(super) fn grpc_seat(echo: &Echo) -> Seat {
+    seat_with(echo, "")
+}
+
+fn seat_with(echo: &Echo, more: &str) -> Seat {
     let seat = Seat::start("http", &[echo.address], "");
-    let text = configuration(seat.listen, "http", &[echo.address], "");
+    let text = configuration(seat.listen, "http", &[echo.address], more);
     seat.reload(&text.replace("\n\n[service.s]", "\nhttp2 = true\n\n[service.s]"));
     seat
 }
@@ -431,6 +442,23 @@ fn http1_clients_reach_http2_servers() {
         text.contains("transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n"),
         "{text}"
     );
+}
+
+#[test]
+fn a_connection_that_has_served_its_requests_is_closed() {
+    let echo = Echo::start();
+    let seat = seat_with(
+        &echo,
+        "limits = { server_requests = 2 }\ntimeouts = { idle = \"1h\" }",
+    );
+    let mut client = Client::connect(seat.listen);
+    for _ in 0..8 {
+        let (head, _) = client.ask("GET /trailers-only HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    }
+    let ended = || echo.ended.load(Ordering::Relaxed);
+    super::keeper::until("four connections that end", || ended() == 4);
+    assert_eq!(echo.connections.load(Ordering::Relaxed), 4);
 }
 
 /// Kilobytes of the daemon in memory.
