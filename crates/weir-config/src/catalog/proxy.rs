@@ -49,7 +49,7 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
             "server",
             WAIT,
             Default("1m"),
-            "For a response to begin, which is answered 504, and for it to go on.",
+            "For a server that is to take a body or to begin its response, and does not, which is answered 504; and for a response to go on.",
             "server = \"5m\"",
         )
         .known_as(&["proxy_read_timeout"]),

@@ -335,15 +335,15 @@ impl Session {
             Phase::Connect if over => self.fail(key, cx, 504),
             Phase::Connect => self.try_another(key, cx, Fault::Unreached, 504),
             Phase::Exchange if self.exchange.is_answered() => {
-                let client = !self.exchange.request_done() || self.owes();
+                let client = self.waits_for_client(cx);
                 if !client {
                     self.judge(cx, Some(Fault::Broken));
                 }
                 self.blame(if client { *b"cD" } else { *b"sD" });
                 Moved::Ends
             }
-            Phase::Exchange if self.exchange.request_done() => self.wait_no_longer(key, cx, over),
-            Phase::Exchange => self.fail(key, cx, 408),
+            Phase::Exchange if self.waits_for_client(cx) => self.fail(key, cx, 408),
+            Phase::Exchange => self.wait_no_longer(key, cx, over),
             Phase::Handshake | Phase::Tunnel | Phase::Farewell => Moved::Ends,
         };
         self.go_on(moved, key, cx)
@@ -361,6 +361,19 @@ impl Session {
         } else {
             BODY_ROOM
         }
+    }
+
+    /// Whether it is the client that is to take or to give something; what the server does not take is the server's matter.
+    fn waits_for_client(&self, cx: &Context) -> bool {
+        self.owes() || !self.exchange.request_done() && !self.is_stuck_up(cx)
+    }
+
+    /// Whether the server has not taken all that is for it.
+    fn is_stuck_up(&self, cx: &Context) -> bool {
+        let upstream = cx.upstreams.get(self.server);
+        self.sent < self.request.len()
+            || bulk::holds(&self.up)
+            || upstream.is_some_and(|upstream| upstream.transport.holds())
     }
 
     /// Whether the client has not taken all that is for it.

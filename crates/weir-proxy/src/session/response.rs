@@ -31,12 +31,13 @@ impl Session {
         if waits && !took {
             return Moved::Waits;
         }
+        let client = self.waits_for_client(cx);
         let timeouts = &self.local.service.timeouts;
-        let client = !self.exchange.request_done() || self.owes();
+        let begins = self.exchange.request_done() && !self.exchange.is_answered();
         let ms = match client {
             true => timeouts.client,
-            false if self.exchange.is_answered() => timeouts.server,
-            false => timeouts.response,
+            false if begins => timeouts.response,
+            false => timeouts.server,
         };
         self.wait(key, cx, ms);
         if waits { Moved::Waits } else { Moved::On }

@@ -53,6 +53,30 @@ fn a_body_that_does_not_come_is_408() {
     assert!(server.heard().ends_with("not all"));
 }
 
+/// Much more than sockets hold, and the server reads none of it: that is not the client's fault.
+#[test]
+fn a_body_that_the_server_does_not_take_is_504() {
+    let size = 64 << 20;
+    for coding in ["Content-Length: 67108864", "Transfer-Encoding: chunked"] {
+        let server = Scripted::start(vec![vec![Act::Wait]]);
+        let seat = Seat::start(
+            "http",
+            &[server.address()],
+            "timeouts = { client = \"2s\", server = \"200ms\" }",
+        );
+        let mut client = Client::connect(seat.listen);
+        client.send(&format!("POST / HTTP/1.1\r\nHost: a\r\n{coding}\r\n\r\n"));
+        let mut sender = client.0.try_clone().expect("a descriptor");
+        std::thread::spawn(move || {
+            let _ = sender.write_all(b"4000000\r\n");
+            // It is cut off in the middle.
+            let _ = sender.write_all(&vec![b'x'; size]);
+        });
+        let said = all(&mut client);
+        assert!(said.starts_with("HTTP/1.1 504 "), "{coding}: {said}");
+    }
+}
+
 /// Much more than sockets hold, and nobody reads it.
 #[test]
 fn a_client_that_takes_nothing_is_cut_off() {
@@ -70,6 +94,8 @@ fn a_client_that_takes_nothing_is_cut_off() {
     );
     let mut client = Client::connect(seat.listen);
     client.send(GET);
+    // From here on it is a client.
+    server.heard();
     let deadline = Instant::now() + Duration::from_secs(30);
     while seat.status()["services"][0]["clients"] != 0 {
         assert!(Instant::now() < deadline, "it is waited for");
