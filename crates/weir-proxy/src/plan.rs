@@ -207,6 +207,23 @@ pub(crate) struct Target {
 }
 
 impl Target {
+    /// A server of no pool, for a tunnel to it that came to `worker` from another process. It has no place among those whose
+    /// connections wait, and no client is sent there.
+    pub(crate) fn stranger(name: &str, address: IpAddr, port: u16, worker: usize) -> Self {
+        Self {
+            id: u32::MAX,
+            name: name.to_owned(),
+            address,
+            port: Some(port),
+            load: Arc::default(),
+            tls: None,
+            http2: false,
+            seed: 0,
+            line: Arc::default(),
+            counters: Arc::new(Sharded::new(worker + 1)),
+        }
+    }
+
     /// Notes how it did: as it should, or not.
     pub(crate) fn judge(&self, worker: usize, fault: Option<Fault>) {
         let counters = self.counters.of(worker);
@@ -333,6 +350,18 @@ pub(crate) struct Service {
 }
 
 impl Service {
+    /// A client of a worker's counts as one of `other` from now on: the same service in another form, or one that was gone
+    /// meanwhile and has begun to count anew.
+    pub(crate) fn pass_client(&self, other: &Self, worker: usize) {
+        if Arc::ptr_eq(&self.clients, &other.clients) {
+            return;
+        }
+        self.clients.fetch_sub(1, Ordering::Relaxed);
+        self.counters.of(worker).present.sub(1);
+        other.clients.fetch_add(1, Ordering::Relaxed);
+        other.counters.of(worker).present.add(1);
+    }
+
     /// Where a route leads: the one pool, or one of several by chance and weight.
     pub(crate) fn lead(&self, route: usize, dice: &mut Dice) -> Option<usize> {
         let leads = self.leads.get(route)?;

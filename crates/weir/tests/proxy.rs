@@ -3,6 +3,8 @@
 
 #[path = "proxy/answers.rs"]
 mod answers;
+#[path = "proxy/comeback.rs"]
+mod comeback;
 #[path = "proxy/day.rs"]
 mod day;
 #[path = "proxy/discovery.rs"]

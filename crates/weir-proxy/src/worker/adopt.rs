@@ -134,6 +134,11 @@ impl Worker {
             };
             let name = &session.local.service.name;
             if let Some(local) = locals.get(name).or_else(|| gone.get(name)) {
+                // Of a stream its connection is the client.
+                if !session.is_stream() {
+                    let former = &session.local.service;
+                    former.pass_client(&local.service, self.cx.worker);
+                }
                 session.adopt(local);
             }
         }
@@ -143,6 +148,8 @@ impl Worker {
             };
             let name = &front.local.service.name;
             if let Some(local) = locals.get(name).or_else(|| gone.get(name)) {
+                let former = &front.local.service;
+                former.pass_client(&local.service, self.cx.worker);
                 front.local = Rc::clone(local);
             }
         }

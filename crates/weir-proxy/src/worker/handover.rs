@@ -1,12 +1,16 @@
 //! A worker's clients to another process, and from one.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
+use rustix::net::getpeername;
+
 use super::Worker;
 use crate::context::{Local, Ready, Stay, Upstream, token};
 use crate::handover::{Handed, Tunnel};
+use crate::plan::Target;
 use crate::session::Session;
 use crate::slab::Key;
 use crate::transport::Transport;
@@ -85,7 +89,7 @@ impl Worker {
                 None => {
                     tracing::warn!(
                         server = tunnel.name,
-                        "a connection to a server that is not there"
+                        "a connection to a server cannot be gone on with"
                     );
                     return;
                 }
@@ -102,12 +106,15 @@ impl Worker {
         self.turn(key, Session::resume);
     }
 
-    /// The tunnel's server among the service's own, with the number of its pool.
+    /// The tunnel's server among the service's own, with the number of its pool. One that a reload has removed, whose tunnels
+    /// live on, is known to nobody else.
     fn take_server(&mut self, local: &Local, tunnel: &mut Tunnel) -> Option<(Key, usize)> {
         let pools = &local.service.pools;
-        let pool = pools.iter().position(|pool| pool.pool == tunnel.pool)?;
-        let mut list = pools[pool].list.iter();
-        let target = list.find(|target| target.name == tunnel.name)?;
+        let pool = pools.iter().position(|pool| pool.pool == tunnel.pool);
+        let pool = pool.unwrap_or(0);
+        let mut list = pools.get(pool)?.list.iter();
+        let target = list.find(|target| target.name == tunnel.name);
+        let target = &target.map_or_else(|| Arc::new(self.stranger(tunnel)), Arc::clone);
         let key = self.cx.upstreams.insert(Upstream {
             transport: Transport::plain(tunnel.server.try_clone().ok()?),
             target: Arc::clone(target),
@@ -132,5 +139,12 @@ impl Worker {
         }
         target.load.active.fetch_add(1, Relaxed);
         Some((key, pool))
+    }
+
+    fn stranger(&self, tunnel: &Tunnel) -> Target {
+        let address = getpeername(&tunnel.server).ok().flatten();
+        let address = address.and_then(|address| SocketAddr::try_from(address).ok());
+        let address = address.map_or(Ipv4Addr::UNSPECIFIED.into(), |address| address.ip());
+        Target::stranger(&tunnel.name, address, tunnel.port, self.cx.worker)
     }
 }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::context::local;
+use crate::handover::Tunnel;
 use crate::plan::{Service, Shared};
 use crate::transport::Transport;
 
@@ -92,4 +93,60 @@ fn a_defect_costs_the_connection_that_met_it_and_no_other() {
         answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nthere"),
         "{answer}"
     );
+}
+
+/// A daemon that handed over late, or was of an older build, knows servers that a reload has removed.
+#[test]
+fn a_tunnel_to_a_server_that_is_in_no_pool_goes_on() {
+    let service = answering();
+    let mut worker = worker();
+    worker.listening.insert(Listening {
+        from: Arc::clone(&service.listen[0]),
+        number: 0,
+        local: local(Arc::clone(&service), Vec::new()),
+        paused: false,
+    });
+    let pair = || {
+        let (theirs, ours) = UnixStream::pair().expect("two ends");
+        ours.set_nonblocking(true).expect("set");
+        (theirs, ours)
+    };
+    let ((mut client, front), (mut server, back)) = (pair(), pair());
+    client.write_all(b" and more").expect("it is taken");
+    let handed = Handed {
+        service: "s".to_owned(),
+        client: front.into(),
+        peer: "192.0.2.1:4711".parse().expect("an address"),
+        port: 80,
+        spoken_to: None,
+        served: false,
+        input: Vec::new(),
+        tunnel: Some(Tunnel {
+            server: back.into(),
+            pool: "gone".to_owned(),
+            name: "10.0.0.9".to_owned(),
+            port: 80,
+            to_server: b"up".to_vec(),
+            to_client: b"down".to_vec(),
+            client_ended: false,
+            server_told: false,
+            server_ended: false,
+            client_told: false,
+        }),
+    };
+    worker.shared.inbox.lock().push((0, handed));
+    worker.shared.arrivals.fetch_add(1, Relaxed);
+    worker.look_for_handover();
+    let mut said = [0u8; 11];
+    server.read_exact(&mut said).expect("the client's octets");
+    assert_eq!(&said, b"up and more");
+    client
+        .read_exact(&mut said[..4])
+        .expect("the server's octets");
+    assert_eq!(&said[..4], b"down");
+    assert_eq!(service.clients.load(Relaxed), 1);
+    let key = worker.sessions.keys()[0];
+    worker.close(key);
+    assert_eq!(service.clients.load(Relaxed), 0);
+    assert_eq!(server.read(&mut said).expect("the end"), 0);
 }

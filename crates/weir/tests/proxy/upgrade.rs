@@ -92,7 +92,7 @@ fn ask(client: &mut Client, _: u64) -> Result<(), String> {
 }
 
 /// Sends octets that nobody else sends, and wants them back.
-fn echo(client: &mut Client, round: u64) -> Result<(), String> {
+pub(super) fn echo(client: &mut Client, round: u64) -> Result<(), String> {
     let sent: Vec<u8> = (0..2_000u64)
         .flat_map(|at| (round * 7 + at).to_be_bytes())
         .collect();
