@@ -203,6 +203,15 @@ fn location(
     let (paths, rank): (Vec<Option<String>>, u8) = match kind {
         "=" => (vec![Some(text.to_owned())], 0),
         "^~" => (vec![prefix(text)], 1),
+        "" if is_below_another(server, text) => {
+            if server.inner().iter().any(is_expression) {
+                notes.say(
+                    node.place,
+                    "nginx asks expressions first here; it stands before them, beside the `^~` that it is below",
+                );
+            }
+            (vec![prefix(text)], 1)
+        }
         "~" => match endings(text) {
             Some(paths) => (paths.into_iter().map(Some).collect(), 2),
             None => (vec![None], 2),
@@ -295,6 +304,20 @@ fn rest_of(context: &Context<'_>, node: &Node, notes: &mut Notes) {
             inner.refuse(notes, reason(inner.keyword()));
         }
     }
+}
+
+/// Whether a location is for some of the paths of a `^~` one, which would take them all.
+fn is_below_another(server: &Node, text: &str) -> bool {
+    let stops = |node: &&Node| node.keyword() == "location" && node.word(1) == Some("^~");
+    let mut paths = server.inner().iter().filter(stops);
+    paths.any(|node| {
+        node.word(2)
+            .is_some_and(|path| text.starts_with(path) && text != path)
+    })
+}
+
+fn is_expression(node: &Node) -> bool {
+    node.keyword() == "location" && matches!(node.word(1), Some("~" | "~*"))
 }
 
 /// `/` is every path.
