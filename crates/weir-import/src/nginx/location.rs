@@ -249,10 +249,14 @@ fn location(
             return;
         }
     }
-    let cases = admitted(context, &levels, notes);
     let found = action(context, node, scheme, text, &levels, ways, notes);
     let Some((action, place)) = found else {
         return node.refuse(notes, "nothing in it leads anywhere that Weir could");
+    };
+    // What `return` answers is answered before nginx asks who may come in.
+    let cases = match action.pool() {
+        Some(_) => admitted(context, &levels, notes),
+        None => vec![(Vec::new(), true)],
     };
     let edits = edits_of(context, &action, &levels, (scheme, ways.told), notes);
     rest_of(context, node, notes);

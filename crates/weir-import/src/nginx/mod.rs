@@ -197,6 +197,7 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
         ],
         "Weir asks nobody who it is; `source` of a route tells networks apart",
     ),
+    (&["allow", "deny"], "nothing that it guards leads to a pool"),
     (
         &["add_header", "proxy_hide_header", "proxy_set_header"],
         "nothing that it is for leads to a pool",
