@@ -34,7 +34,10 @@ pub(super) fn action(
             _ => proxied(context, line, path, levels, ways, notes),
         };
         match found {
-            Ok(action) => decided = Some((action, line.place)),
+            Ok(action) => {
+                context.used.insert(line.place);
+                decided = Some((action, line.place));
+            }
             Err(why) => line.refuse(notes, &why),
         }
     }

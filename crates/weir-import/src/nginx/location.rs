@@ -90,7 +90,7 @@ pub(super) fn ways(
         ..Way::rest(server.place, Action::Pool(String::new()))
     };
     if asked(context, server, scheme, &every, &levels, &mut ways, notes) {
-        refuse_all(&locations, notes);
+        leave_all(context, &locations);
         return ways;
     }
     let own = action(context, server, scheme, "/", &levels, &mut ways, notes);
@@ -106,7 +106,7 @@ pub(super) fn ways(
     }
     if let Some((action, place)) = own {
         ways.all.push(Way::rest(place, action));
-        refuse_all(&locations, notes);
+        leave_all(context, &locations);
         return ways;
     }
     for node in locations {
@@ -116,13 +116,10 @@ pub(super) fn ways(
     ways
 }
 
-fn refuse_all(locations: &[&Node], notes: &mut Notes) {
-    for location in locations {
-        location.refuse(
-            notes,
-            "the server answers by itself before it looks at paths",
-        );
-    }
+fn leave_all(context: &mut Context<'_>, locations: &[&Node]) {
+    const WHY: &str = "the server answers by itself before it looks at paths";
+    let locations = locations.iter().map(|node| ((*node).clone(), WHY));
+    context.unneeded.extend(locations);
 }
 
 /// The `if` blocks of a server block or a location, which are tried before all else in it, for requests `like` these; whether
@@ -142,7 +139,9 @@ fn asked(
             continue;
         };
         if asked == When::Never {
-            block.refuse(notes, "no client of it comes so");
+            context
+                .unneeded
+                .push((block.clone(), "no client of it comes so"));
             continue;
         }
         let path = like.path.as_deref().unwrap_or("/");
@@ -246,6 +245,10 @@ fn location(
             ..Way::rest(node.place, Action::Pool(String::new()))
         };
         if asked(context, node, scheme, &like, &levels, ways, notes) {
+            let rest = node.inner().iter().filter(|line| line.keyword() != "if");
+            let rest = rest.map(|line| (line.clone(), "its `if` answers everybody before"));
+            context.unneeded.extend(rest);
+            context.used.insert(node.place);
             return;
         }
     }
@@ -258,6 +261,7 @@ fn location(
         Some(_) => admitted(context, &levels, notes),
         None => vec![(Vec::new(), true)],
     };
+    context.used.insert(node.place);
     let edits = edits_of(context, &action, &levels, (scheme, ways.told), notes);
     rest_of(context, node, notes);
     for path in paths {

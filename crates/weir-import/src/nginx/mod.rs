@@ -35,6 +35,8 @@ struct Context<'w> {
     /// Pools that were written, by what leads to them.
     pools: HashMap<String, String>,
     used: HashSet<Place>,
+    /// What one service had no use for, and why; another one of the same block's may have.
+    unneeded: Vec<(Node, &'static str)>,
 }
 
 /// Reads nginx.conf; `name` is its path, which included files are relative to. A file of conf.d, which holds servers without
@@ -48,6 +50,7 @@ pub fn nginx(name: &str, text: &str, world: &dyn World) -> Imported {
         upstreams: Upstreams::default(),
         pools: HashMap::new(),
         used: HashSet::new(),
+        unneeded: Vec::new(),
     };
     let of_http = |node: &Node| matches!(node.keyword(), "server" | "upstream");
     if nodes.iter().any(of_http) && !nodes.iter().any(|node| node.keyword() == "http") {

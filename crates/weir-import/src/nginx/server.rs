@@ -28,6 +28,11 @@ pub(super) fn write(context: &mut Context<'_>, outer: &[Node], notes: &mut Notes
     for group in shared(&all) {
         service(context, &group, &servers, outer, notes);
     }
+    for (node, why) in std::mem::take(&mut context.unneeded) {
+        if !context.used.contains(&node.place) {
+            node.refuse(notes, why);
+        }
+    }
     for server in servers {
         for line in server.inner() {
             let read = ["listen", "server_name", "location", "return", "rewrite"]
