@@ -68,7 +68,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
         }
     }
     sticky(context, &mut entries, proxy, notes);
-    if let Some((version, place)) = told {
+    if let Some((version, place)) = told.flatten() {
         // Servers that wait for it understand nothing else.
         entries.push(Entry::new("proxy_protocol", version, place).essential());
     }
@@ -177,15 +177,26 @@ fn same(pool: &mut Option<Vec<Entry>>, server: Vec<Entry>, line: &Line, notes: &
     }
 }
 
-/// What servers have for themselves in haproxy and is the pool's here.
+/// The version by which servers are told of clients, and the line that says so.
+type Told = Option<(&'static str, Place)>;
+
+/// What servers have for themselves in haproxy and is the pool's here: the first one's.
 fn of_pool(
-    told: &mut Option<(&'static str, Place)>,
+    told: &mut Option<Told>,
     slow: &mut Option<(u64, Place)>,
     options: &Options,
     line: &Line,
     notes: &mut Notes,
 ) {
-    *told = told.or(options.send_proxy);
+    let version = |told: Told| told.map(|(version, _)| version);
+    match *told {
+        None => *told = Some(options.send_proxy),
+        Some(first) if version(first) != version(options.send_proxy) => notes.say(
+            line.place,
+            "`proxy_protocol` is the pool's, and this server is told otherwise than the first one",
+        ),
+        Some(_) => {}
+    }
     match (*slow, options.slow_start) {
         (Some((first, _)), Some((own, _))) if first != own => notes.say(
             line.place,

@@ -73,7 +73,7 @@ pub(super) fn redirect_line(line: &Line) -> Rule<'_> {
 pub(super) fn use_backend(line: &Line) -> Option<(&str, &[String])> {
     let (what, condition) = condition(line.arguments());
     match what {
-        [name] => Some((name.as_str(), condition)),
+        [name] if !name.contains('%') => Some((name.as_str(), condition)),
         _ => None,
     }
 }
