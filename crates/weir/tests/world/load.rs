@@ -107,11 +107,14 @@ pub fn assert_nothing_lost(world: &World, ended: Vec<std::io::Result<()>>) {
         world.status()
     );
     assert_eq!(losses(world), [""; 0], "{:#}", world.status());
-    let status = world.status();
-    let services = status["services"].as_array().expect("services").iter();
-    let counted: u64 = services.map(entries_of).sum();
-    let entries = status["flows"]["entries"].as_u64();
-    assert_eq!(entries, Some(counted), "counts are exact: {status:#}");
+    // Flows go on ending, and the table is walked a moment after the servers' counts are read.
+    wait_for("counts that are exact", Duration::from_secs(60), || {
+        let status = world.status();
+        let services = status["services"].as_array().expect("services").iter();
+        let counted: u64 = services.map(entries_of).sum();
+        let entries = status["flows"]["entries"].as_u64().expect("a count");
+        counted == entries
+    });
 }
 
 /// Entries of the table that a service's counts stand for: two a flow under `nat`, one a persistent client.
