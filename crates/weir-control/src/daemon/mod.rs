@@ -104,12 +104,17 @@ pub async fn run<P: Plane>(
     let mut membership = Membership::new(&options.runtime_dir);
     membership.ask(&loaded.desired).await;
     let lists = membership.lists_of(&loaded.desired);
+    // What can fail comes first: once the plane is open it takes clients.
+    let listener = runtime_dir.listen()?;
     let engine = open(&lists.added_to(&loaded.desired), &mut kept)
         .await
-        .map_err(|error| Error::Engine {
-            source: Box::new(error),
+        .map_err(|error| {
+            runtime_dir.withdraw();
+            Error::Engine {
+                source: Box::new(error),
+            }
         })?;
-    let listener = runtime_dir.listen()?;
+    runtime_dir.answer()?;
     let answers = tokio::spawn(api::serve(listener, api::router(orders, &Access::Full)));
     admin.go(to);
     tracing::info!(

@@ -23,6 +23,9 @@ pub const LOCK: &str = "lock";
 /// The API's socket.
 pub const SOCKET: &str = "weir.sock";
 
+/// A daemon's that is not ready.
+const NEW_SOCKET: &str = "weir.sock.new";
+
 /// The same socket while a successor may put its own in its place.
 const HELD: &str = "weir.sock.held";
 
@@ -99,21 +102,32 @@ impl RuntimeDir {
         }
     }
 
-    /// Listens on the socket, for the owner alone, in place of what a dead daemon left there.
+    /// Listens on a socket for the owner alone that nobody finds yet: until the mode is right, and somebody answers, a former
+    /// daemon's is there.
     ///
     /// # Errors
     /// The path is longer than a socket's name may be (108 bytes), or cannot be written.
     pub fn listen(&self) -> Result<UnixListener, Error> {
-        let path = self.path.join(SOCKET);
-        // Made under another name: nobody may connect before the mode is right, and whoever waits for the socket finds
-        // one that answers.
-        let made = self.path.join("weir.sock.new");
+        let made = self.path.join(NEW_SOCKET);
         remove(&made)?;
         let listener = UnixListener::bind(&made).map_err(|e| file(&made, e))?;
         let owner_only = fs::Permissions::from_mode(0o600);
         fs::set_permissions(&made, owner_only).map_err(|e| file(&made, e))?;
-        fs::rename(&made, &path).map_err(|e| file(&path, e))?;
         Ok(listener)
+    }
+
+    /// Takes that socket back: nobody will answer.
+    pub fn withdraw(&self) {
+        let _ = fs::remove_file(self.path.join(NEW_SOCKET));
+    }
+
+    /// Puts that socket in place of a former daemon's, dead or alive.
+    ///
+    /// # Errors
+    /// The directory cannot be written.
+    pub fn answer(&self) -> Result<(), Error> {
+        let path = self.path.join(SOCKET);
+        fs::rename(self.path.join(NEW_SOCKET), &path).map_err(|e| file(&path, e))
     }
 
     /// Gives the socket a second name, for the case that a successor which fails has put its own in its place. Without one
@@ -242,10 +256,14 @@ mod tests {
             other => panic!("{other:?}"),
         }
         drop(first.listen().unwrap());
+        first.answer().unwrap();
         drop(first);
         let second = RuntimeDir::take(&path).unwrap();
         let _listener = second.listen().unwrap();
         let socket = path.join(SOCKET);
+        let refused = std::os::unix::net::UnixStream::connect(&socket);
+        assert!(refused.is_err(), "it is the first one's");
+        second.answer().unwrap();
         assert_eq!(
             fs::metadata(&socket).unwrap().permissions().mode() & 0o777,
             0o600

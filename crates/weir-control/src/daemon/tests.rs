@@ -135,6 +135,7 @@ impl Seat {
             &mut Kept::default(),
         );
         let listener = runtime_dir.listen().unwrap();
+        runtime_dir.answer().unwrap();
         let membership = (Membership::new(&directory), Lists::default());
         let mut director =
             Director::new(told.clone(), loaded, file, admin, runtime_dir, membership);

@@ -162,6 +162,12 @@ impl Kept {
 }
 
 impl Link {
+    /// This daemon ends before it was ready: whoever asked for it is to know why.
+    pub fn fail(&self, reason: &impl ToString) {
+        let reason = reason.to_string();
+        self.tell(&Order::Fails { reason }, &[]);
+    }
+
     fn tell(&self, order: &Order, files: &[BorrowedFd<'_>]) {
         let Some(channel) = &self.channel else { return };
         let told = serde_json::to_vec(order).map(|bytes| channel.send(&bytes, files));

@@ -5,15 +5,20 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Command;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 use weir_sys::Channel;
 
 use super::kept::KEEPER;
 use super::message::{Order, Word};
 use crate::daemon;
+
+/// How long is waited for what a daemon that is gone had said, should another process hold its end of the channel.
+const LAST_WORDS: Duration = Duration::from_millis(50);
 
 /// What becomes known of a daemon.
 #[derive(Debug)]
@@ -65,8 +70,10 @@ impl Kid {
             .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         let channel = Arc::new(mine);
         let (reads, said) = (Arc::clone(&channel), news.clone());
+        let (talks, silence) = oneshot::channel::<()>();
         // Ends with the daemon, whose end of the channel nobody else has.
         std::thread::spawn(move || {
+            let _talks = talks;
             while let Ok(Some(message)) = reads.receive() {
                 match serde_json::from_slice(&message.bytes) {
                     Ok(order) => {
@@ -78,6 +85,8 @@ impl Kid {
         });
         tokio::spawn(async move {
             if let Ok(status) = child.wait().await {
+                // Its last words come before its end.
+                let _ = timeout(LAST_WORDS, silence).await;
                 let _ = news.send((number, News::Ended(status)));
             }
         });

@@ -21,6 +21,11 @@ pub(super) enum Order {
     },
     /// The configuration is in force.
     Ready,
+    /// It is not, and this daemon ends.
+    Fails {
+        /// Why, for whoever asked for it.
+        reason: String,
+    },
     /// Start this program to take over; a file with what it is to know comes along.
     Upgrade {
         /// Absolute.

@@ -55,6 +55,8 @@ enum Role {
     Coming {
         way: Channel,
         said: Vec<(String, Option<OwnedFd>)>,
+        /// Why it fails.
+        why: Option<String>,
     },
     /// Was succeeded; its connections end.
     Leaving,
@@ -183,8 +185,9 @@ impl Keeper {
             News::Said(order, files) => self.carry_out(number, order, files),
             News::Ended(status) => return Ok(self.bury(number, status)),
             News::Late => {
-                if let Some((Role::Coming { .. }, kid, _)) = self.kids.get(&number) {
+                if let Some((Role::Coming { why, .. }, kid, _)) = self.kids.get_mut(&number) {
                     tracing::warn!("the successor is not ready in time");
+                    *why = Some(format!("it had {} s", COMING_MAX.as_secs()));
                     kid.signal(Signal::KILL);
                 }
             }
@@ -204,6 +207,11 @@ impl Keeper {
             }
             Order::Forget { name } => self.hear_of_socket(number, name, None),
             Order::Ready => self.ready(number),
+            Order::Fails { reason } => {
+                if let Some((Role::Coming { why, .. }, _, _)) = self.kids.get_mut(&number) {
+                    *why = Some(reason);
+                }
+            }
             Order::Upgrade { program } => {
                 let state = files.next();
                 if let Err(reason) = self.upgrade(&program, state) {
@@ -254,7 +262,8 @@ impl Keeper {
         let pid = kid.pid();
         self.program.clone_from(program);
         let since = Instant::now();
-        let Role::Coming { way, said } = std::mem::replace(role, Role::Serving { since }) else {
+        let Role::Coming { way, said, .. } = std::mem::replace(role, Role::Serving { since })
+        else {
             return;
         };
         for (name, socket) in said {
@@ -282,6 +291,7 @@ impl Keeper {
                 Role::Coming {
                     way,
                     said: Vec::new(),
+                    why: None,
                 },
                 &files,
             )
@@ -300,8 +310,9 @@ impl Keeper {
         let code = status.code().and_then(|code| u8::try_from(code).ok());
         match role {
             Role::Leaving => {}
-            Role::Coming { .. } => {
-                let reason = format!("the new program ended before it was ready ({status})");
+            Role::Coming { why, .. } => {
+                let why = why.map_or_else(String::new, |why| format!(": {why}"));
+                let reason = format!("the new program ended before it was ready ({status}){why}");
                 self.tell_serving(&Word::Failed { reason }, &[]);
             }
             Role::Starting { again: false } => return Some(code.unwrap_or(1)),

@@ -51,14 +51,19 @@ fn daemon(places: &Places, kept: Kept) -> Outcome {
         .worker_threads(API_THREADS)
         .enable_all()
         .build()?;
+    let keeper = kept.link.clone();
     let opened = daemon::run(&options, kept, async |desired, kept| {
         Traffic::open(&paths, desired, kept).await
     });
-    runtime.block_on(opened).map_err(|error| match error {
-        daemon::Error::Configuration(rejected) => Failure::Findings {
-            findings: rejected.diagnostics,
-        },
-        other => Failure::failed(other),
+    let ended = runtime.block_on(opened);
+    ended.map_err(|error| {
+        keeper.fail(&error);
+        match error {
+            daemon::Error::Configuration(rejected) => Failure::Findings {
+                findings: rejected.diagnostics,
+            },
+            other => Failure::failed(other),
+        }
     })?;
     Ok(ExitCode::SUCCESS)
 }

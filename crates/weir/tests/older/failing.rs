@@ -47,12 +47,29 @@ fn what_is_no_program_changes_nothing() {
     walk.end();
 }
 
-/// Lets whatever starts next fail when everything but its socket is there: the data plane is its own by then.
+/// Lets whatever starts next fail when everything but its socket is in its place: the data plane is its own by then.
 fn fails_late(walk: &mut Walk, program: &Path) {
-    let taken = walk.world.path("run-director").join("weir.sock.new");
-    fs::create_dir(&taken).expect("a directory");
-    fails(walk, program, "ended before it was ready");
-    fs::remove_dir(&taken).expect("still empty");
+    let (run, elsewhere) = (
+        walk.world.path("run-director"),
+        walk.world.path("elsewhere"),
+    );
+    let socket = run.join("weir.sock");
+    fs::create_dir_all(&elsewhere).expect("a directory");
+    fs::rename(&socket, elsewhere.join("weir.sock")).expect("the daemon's");
+    fs::create_dir(&socket).expect("a directory");
+    let mut command = walk.world.weir_by(present(), "director");
+    let command = command.env("WEIR_RUNTIME_DIR", &elsewhere).arg("upgrade");
+    let output = command.arg(program).output().expect("weir runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    fs::remove_dir(&socket).expect("still empty");
+    fs::rename(elsewhere.join("weir.sock"), &socket).expect("it is free");
+    let why = if std::env::var_os("WEIR_OLDER").is_none() {
+        "weir.sock: Is a directory"
+    } else {
+        "ended before it was ready"
+    };
+    assert!(!output.status.success() && said.contains(why), "{said}");
+    walk.goes_on();
 }
 
 /// An operator's word has its effect in the kernel, and is remembered.
