@@ -55,6 +55,18 @@ impl Fields {
     }
 }
 
+/// `^/a(/.*)$` and `{1}` as `^/a/(.*)$` and `/{1}`: what a route asks for begins with its slash, not with a group that does.
+/// `None` = it begins with neither.
+pub(crate) fn beginning_with_slash(regex: &str, path: &str) -> Option<(String, String)> {
+    if path.starts_with('/') {
+        return Some((regex.to_owned(), path.to_owned()));
+    }
+    let ends = regex.ends_with(')') || regex.ends_with(")$");
+    let plain = regex.matches('(').count() == 1 && !regex.contains(['|', '\\']);
+    let whole = path.starts_with("{1}") && ends && plain && regex.contains("(/");
+    whole.then(|| (regex.replacen("(/", "/(", 1), format!("/{path}")))
+}
+
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Edits {
@@ -94,6 +106,24 @@ impl Edits {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_begins_with_its_slash() {
+        let said = |regex, path| beginning_with_slash(regex, path);
+        let both = |regex: &str, path: &str| Some((regex.to_owned(), path.to_owned()));
+        assert_eq!(said("^/a(/.*)$", "{1}"), both("^/a/(.*)$", "/{1}"));
+        assert_eq!(said("^/a(.*)$", "/b{1}"), both("^/a(.*)$", "/b{1}"));
+        for regex in [
+            "^/a(.*)$",
+            "^/a(/.*)?$",
+            "^/a(/b|c)$",
+            "^/a(/b)(c)$",
+            "^\\(/a)",
+        ] {
+            assert_eq!(said(regex, "{1}"), None, "{regex}");
+        }
+        assert_eq!(said("^/a(/.*)$", "b{1}"), None);
+    }
 
     #[test]
     fn responses_meet_the_nearer_place_first() {

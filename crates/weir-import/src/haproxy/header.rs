@@ -5,7 +5,7 @@ use super::acl::{Acls, Meaning};
 use super::line::Line;
 use super::rule::condition;
 use super::section::Proxy;
-use crate::edit::Edits;
+use crate::edit::{Edits, beginning_with_slash};
 use crate::layer7::{Action, Condition};
 use crate::note::{Notes, Place};
 
@@ -109,10 +109,12 @@ fn edit(
         }
         [verb, regex, path] if verb == "replace-path" => {
             let path = groups(path).ok_or("its path is computed from more than the old one")?;
+            let (regex, path) =
+                beginning_with_slash(regex, &path).ok_or("its path begins with no slash")?;
             if edits.rewrite.is_some() {
                 return Err("a route rewrites a path once");
             }
-            edits.rewrite = Some((regex.clone(), path, place));
+            edits.rewrite = Some((regex, path, place));
             Ok(())
         }
         [verb, ..] if verb == "add-header" => {

@@ -84,6 +84,9 @@ fn rewritten(line: &Node, scheme: &str) -> Result<Action, String> {
         _ => 302,
     };
     let away = to.starts_with("http://") || to.starts_with("https://") || to.starts_with("$scheme");
+    if line.word(3) == Some("break") {
+        return Err("its new path is none that a route's `rewrite` has words for".to_owned());
+    }
     if !all || !away {
         return Err("routes rewrite a path at the end, by `break`, and look no further".to_owned());
     }

@@ -2,7 +2,7 @@
 
 use super::Context;
 use super::tree::Node;
-use crate::edit::Edits;
+use crate::edit::{Edits, beginning_with_slash};
 use crate::note::Notes;
 
 /// What the levels, the innermost first, change for clients of `scheme`; `told` = servers are told of clients in any case.
@@ -132,7 +132,7 @@ pub(super) fn new_path(line: &Node) -> Option<(String, String)> {
         return None;
     };
     // A `?` at its end takes the query off, which a route never does.
-    if !path.starts_with('/') || path.contains(['?', '{', '}']) {
+    if path.contains(['?', '{', '}']) {
         return None;
     }
     let mut out = String::new();
@@ -146,7 +146,7 @@ pub(super) fn new_path(line: &Node) -> Option<(String, String)> {
             one => out.push(one),
         }
     }
-    Some((regex.to_owned(), out))
+    beginning_with_slash(regex, &out)
 }
 
 #[cfg(test)]
