@@ -24,6 +24,7 @@ struct front_slot {
 	__u64 id;   /* as in the flow table: tag:44 | dest:20 */
 	__u64 tick; /* and one above, so that zero is no tick's */
 };
+_Static_assert(sizeof(struct front_slot) == 1 << FRONT_SLOT_LOG2, "front_slot_of() counts octets");
 
 /* Each generation of the programs begins with an empty one. */
 static volatile struct front_slot weir_front[1 << FRONT_SLOTS_LOG2] __attribute__((aligned(64)));

@@ -25,6 +25,7 @@ struct front_reply {
 	__be16 port;
 	struct weir_addr addr;
 };
+_Static_assert(sizeof(struct front_reply) == 1 << FRONT_REPLY_SLOT_LOG2, "front_reply_of() counts octets");
 
 static volatile struct front_reply weir_front_replies[1 << FRONT_REPLY_SLOTS_LOG2] __attribute__((aligned(64)));
 
