@@ -26,7 +26,8 @@ impl Session {
             Phase::Request => self.refuse(key, cx, 408),
             Phase::Connect if over => self.fail(key, cx, 504),
             Phase::Connect => self.try_another(key, cx, Fault::Unreached, 504),
-            Phase::Exchange if self.exchange.is_answered() => {
+            // Of an interim response, too.
+            Phase::Exchange if self.exchange.is_answered() || self.owes() => {
                 let client = self.waits_for_client(cx);
                 if !client {
                     self.judge(cx, Some(Fault::Broken));
@@ -34,7 +35,9 @@ impl Session {
                 self.blame(if client { *b"cD" } else { *b"sD" });
                 Moved::Ends
             }
-            Phase::Exchange if self.waits_for_client(cx) => self.fail(key, cx, 408),
+            Phase::Exchange if self.waits_for_client(cx) => {
+                self.fail(key, cx, if over { 504 } else { 408 })
+            }
             Phase::Exchange => self.wait_no_longer(key, cx, over),
             Phase::Handshake | Phase::Tunnel | Phase::Farewell => Moved::Ends,
         };

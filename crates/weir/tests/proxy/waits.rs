@@ -53,6 +53,20 @@ fn a_body_that_does_not_come_is_408() {
     assert!(server.heard().ends_with("not all"));
 }
 
+#[test]
+fn a_body_that_comes_too_slowly_for_the_whole_is_504() {
+    let server = Scripted::start(vec![vec![Act::Drain]]);
+    let seat = Seat::start(
+        "http",
+        &[server.address()],
+        "timeouts = { total = \"200ms\" }",
+    );
+    let mut client = Client::connect(seat.listen);
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nnot all");
+    let said = all(&mut client);
+    assert!(said.starts_with("HTTP/1.1 504 "), "{said}");
+}
+
 /// Much more than sockets hold, and the server reads none of it: that is not the client's fault.
 #[test]
 fn a_body_that_the_server_does_not_take_is_504() {
