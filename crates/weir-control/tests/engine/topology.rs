@@ -20,6 +20,7 @@ const BULK: usize = 50 << 20;
 
 /// How long anything may take before the test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Connections that are open at a time while more and more begin.
 const KEPT: usize = 100;
 
