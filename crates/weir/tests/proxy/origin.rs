@@ -150,7 +150,7 @@ fn http(stream: &TcpStream, name: &str, seen: &Seen) -> std::io::Result<()> {
                 continue;
             }
             "/lag" => {
-                std::thread::sleep(Duration::from_millis(if name == "slow" { 60 } else { 1 }));
+                std::thread::sleep(Duration::from_millis(if name == "slow" { 300 } else { 1 }));
                 ok(name)
             }
             "/slow" => {
