@@ -69,7 +69,7 @@ fn median(mut of: Vec<u64>) -> u64 {
 fn requests_over_many_reloads_fail_nothing_at_length() {
     // As many reloads to so many requests as are wanted, and some more: each costs CPU time that the requests do without.
     let (requests, wanted, pause) = match std::env::var_os("WEIR_SOAK") {
-        Some(_) => (1_000_000, 1_500, Duration::from_millis(45)),
+        Some(_) => (1_000_000, 1_500, Duration::from_millis(35)),
         None => (100_000, 150, Duration::from_millis(20)),
     };
     let (one, two) = (Origin::start("one"), Origin::start("one"));
