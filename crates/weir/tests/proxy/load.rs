@@ -1,0 +1,106 @@
+//! Clients that ask without a pause while plans change and servers die: none of them notices.
+
+use super::*;
+
+/// Clients that ask on and on until told to stop; every answer is counted.
+struct Load {
+    stop: Arc<AtomicBool>,
+    good: Arc<AtomicU64>,
+    threads: Vec<std::thread::JoinHandle<Vec<String>>>,
+}
+
+impl Load {
+    fn start(to: SocketAddr, clients: usize) -> Self {
+        let (stop, good) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicU64::new(0)),
+        );
+        let threads = (0..clients)
+            .map(|number| {
+                let (stop, good) = (Arc::clone(&stop), Arc::clone(&good));
+                std::thread::spawn(move || client_loop(to, number % 2 == 0, &stop, &good))
+            })
+            .collect();
+        Self {
+            stop,
+            good,
+            threads,
+        }
+    }
+
+    /// Waits for so many further answers.
+    fn go_on(&self, answers: u64) {
+        let wanted = self.good.load(Ordering::Relaxed) + answers;
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while self.good.load(Ordering::Relaxed) < wanted {
+            assert!(Instant::now() < deadline, "the load stands still");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// What went wrong.
+    fn end(self) -> Vec<String> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.threads
+            .into_iter()
+            .flat_map(|thread| thread.join().expect("no client fails"))
+            .collect()
+    }
+}
+
+fn client_loop(to: SocketAddr, keeps: bool, stop: &AtomicBool, good: &AtomicU64) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut client = Client::connect(to);
+    while !stop.load(Ordering::Relaxed) {
+        let request = if keeps {
+            GET
+        } else {
+            "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+        };
+        client.send(request);
+        match client.response() {
+            Ok(Some((head, _))) if head.starts_with("HTTP/1.1 200") => {
+                good.fetch_add(1, Ordering::Relaxed);
+                if !keeps || head.contains("Connection: close") {
+                    client = Client::connect(to);
+                }
+            }
+            other => {
+                wrong.push(format!("{other:?}"));
+                client = Client::connect(to);
+            }
+        }
+    }
+    wrong
+}
+
+#[test]
+fn reloads_under_load_lose_nothing() {
+    let (one, two) = (Origin::start("one"), Origin::start("two"));
+    let seat = Seat::start("http", &[one.address(), two.address()], "");
+    let load = Load::start(seat.listen, 6);
+    for round in 0..10 {
+        load.go_on(40);
+        let servers = if round % 2 == 0 {
+            vec![two.address()]
+        } else {
+            vec![two.address(), one.address()]
+        };
+        let more = format!("limits = {{ retries = {} }}", 1 + round % 3);
+        seat.reload(&configuration(seat.listen, "http", &servers, &more));
+    }
+    load.go_on(40);
+    assert_eq!(load.end(), Vec::<String>::new());
+}
+
+#[test]
+fn a_dead_server_costs_no_request_that_can_be_repeated() {
+    let (stays, mut dies) = (Origin::start("stays"), Origin::start("dies"));
+    let seat = Seat::start("http", &[stays.address(), dies.address()], "");
+    let load = Load::start(seat.listen, 4);
+    load.go_on(100);
+    dies.stop();
+    load.go_on(200);
+    assert_eq!(load.end(), Vec::<String>::new());
+    assert!(seat.status()["services"][0]["retries"].as_u64() > Some(0));
+}
