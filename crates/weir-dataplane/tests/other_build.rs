@@ -13,6 +13,28 @@ fn send(dataplane: &Dataplane, port: u16) {
     dataplane.test_run("weir_xdp", &input).unwrap();
 }
 
+/// A data plane that packets meet.
+fn running(place: &Place) -> Dataplane {
+    let (mut first, _) = Dataplane::open(&place.options()).unwrap();
+    fill(&first);
+    first.activate().unwrap();
+    let ifindex = veth("va", "vb");
+    first.attach(ifindex, XdpChoice::Best).unwrap();
+    first
+}
+
+/// Sizes for which maps are made anew.
+fn bigger(place: &Place) -> OpenOptions {
+    OpenOptions {
+        sizes: Sizes {
+            dests: 128,
+            elements: 8192,
+            ..small()
+        },
+        ..place.options()
+    }
+}
+
 /// Puts a map in the place of the pinned address filter that another build would have made: of another size.
 fn put_other_filter(place: &Place) {
     let pin = place.pin_dir().join("state-1/weir_filters");
@@ -33,11 +55,7 @@ fn a_map_of_another_build_costs_no_counts_in_the_others() {
         return;
     }
     let place = Place::new();
-    let (mut first, _) = Dataplane::open(&place.options()).unwrap();
-    fill(&first);
-    first.activate().unwrap();
-    let ifindex = veth("va", "vb");
-    first.attach(ifindex, XdpChoice::Best).unwrap();
+    let first = running(&place);
     send(&first, 1000);
     put_other_filter(&place);
     assert!(matches!(
@@ -46,15 +64,7 @@ fn a_map_of_another_build_costs_no_counts_in_the_others() {
     ));
     assert_eq!(pinned_sizes(first.pins()).unwrap(), Some(small()));
 
-    let bigger = OpenOptions {
-        sizes: Sizes {
-            dests: 128,
-            elements: 8192,
-            ..small()
-        },
-        ..place.options()
-    };
-    let (mut second, opened) = Dataplane::open(&bigger).unwrap();
+    let (mut second, opened) = Dataplane::open(&bigger(&place)).unwrap();
     assert_eq!(opened, Opened::Replaced);
     send(&first, 1001);
     second.activate().unwrap();
@@ -71,25 +81,13 @@ fn counts_are_left_to_a_build_that_could_not_carry_them_over() {
         return;
     }
     let place = Place::new();
-    let (mut first, _) = Dataplane::open(&place.options()).unwrap();
-    fill(&first);
-    first.activate().unwrap();
-    let ifindex = veth("va", "vb");
-    first.attach(ifindex, XdpChoice::Best).unwrap();
+    let first = running(&place);
     (1000..1010).for_each(|port| send(&first, port));
     assert!(!first.lend_counts().unwrap(), "it is in force itself");
     for map in ["weir_live", "weir_traffic"] {
         std::fs::remove_file(place.pin_dir().join("state-1").join(map)).unwrap();
     }
-    let options = OpenOptions {
-        sizes: Sizes {
-            dests: 128,
-            elements: 8192,
-            ..small()
-        },
-        ..place.options()
-    };
-    let (mut second, opened) = Dataplane::open(&options).unwrap();
+    let (mut second, opened) = Dataplane::open(&bigger(&place)).unwrap();
     assert_eq!(opened, Opened::Replaced);
     assert!(first.is_in_force().unwrap());
     second.activate().unwrap();
