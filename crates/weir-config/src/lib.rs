@@ -40,5 +40,5 @@ pub use members::members;
 pub use parse::{Parsed, parse, parse_json};
 pub use render::{render, render_file_error};
 pub use schema::schema;
-pub use verify::Host;
+pub use verify::{Host, Machine};
 pub use weir_model::Desired;

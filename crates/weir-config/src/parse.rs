@@ -11,7 +11,7 @@ use crate::diagnostic::{Diagnostic, Lines};
 use crate::json;
 use crate::lower::{LoweredProxy, LoweredRoute, lower};
 use crate::tree::{Table, Value};
-use crate::verify::{Host, verify};
+use crate::verify::{Machine, verify};
 use crate::view::Sink;
 
 /// A configuration that may take effect.
@@ -27,7 +27,7 @@ pub struct Parsed {
 ///
 /// # Errors
 /// Every finding of the text in its order, warnings and notes included, if one of them is an error.
-pub fn parse(text: &str, host: &Host) -> Result<Parsed, Vec<Diagnostic>> {
+pub fn parse(text: &str, host: &dyn Machine) -> Result<Parsed, Vec<Diagnostic>> {
     let (document, errors) = DeTable::parse_recoverable(text);
     if !errors.iter().any(stops) {
         let root = Table::from_toml(document.into_inner());
@@ -74,7 +74,7 @@ fn mend(text: &str, mut errors: Vec<toml::de::Error>) -> (String, Vec<toml::de::
 ///
 /// # Errors
 /// As [`parse`]; after a mistake of syntax the rest of the text is not looked at.
-pub fn parse_json(text: &str, host: &Host) -> Result<Parsed, Vec<Diagnostic>> {
+pub fn parse_json(text: &str, host: &dyn Machine) -> Result<Parsed, Vec<Diagnostic>> {
     let (item, twice) = match json::read(text) {
         Ok(read) => read,
         Err(diagnostic) => {
@@ -112,7 +112,7 @@ fn finish(
     text: &str,
     root: &Table<'_>,
     syntax: Syntax,
-    host: &Host,
+    host: &dyn Machine,
 ) -> Result<Parsed, Vec<Diagnostic>> {
     let mut sink = Sink::new(text);
     let Syntax { found, broken } = syntax;

@@ -21,7 +21,16 @@ use crate::lower::{Lowered, LoweredPool, LoweredService};
 use crate::suggest::nearest;
 use crate::view::Sink;
 
-/// What the machine that will run the configuration is like; all of it optional.
+/// The machine that will run the configuration. It is asked only where the answer decides something, as asking takes the kernel
+/// longer than reading an ordinary file; `None` = it does not say, and warnings that need it are left out.
+pub trait Machine {
+    /// `net.ipv4.ip_local_port_range`: first and last port of the machine's own connections.
+    fn local_ports(&self) -> Option<(u16, u16)>;
+    /// Whether some interface forwards packets of a family.
+    fn forwards(&self, family: Family) -> Option<bool>;
+}
+
+/// A machine of which this is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Host {
     /// `net.ipv4.ip_local_port_range`: first and last port of the machine's own connections.
@@ -30,8 +39,21 @@ pub struct Host {
     pub forwards: Option<(bool, bool)>,
 }
 
+impl Machine for Host {
+    fn local_ports(&self) -> Option<(u16, u16)> {
+        self.local_ports
+    }
+
+    fn forwards(&self, family: Family) -> Option<bool> {
+        self.forwards.map(|(v4, v6)| match family {
+            Family::V4 => v4,
+            Family::V6 => v6,
+        })
+    }
+}
+
 /// Judges the configuration as a whole.
-pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &Host) {
+pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine) {
     let pools: HashMap<&str, &LoweredPool> = lowered
         .pools
         .iter()
@@ -130,11 +152,11 @@ fn limits(sink: &mut Sink<'_>, lowered: &Lowered) {
     }
 }
 
-fn snat(sink: &mut Sink<'_>, service: &LoweredService, host: &Host) {
+fn snat(sink: &mut Sink<'_>, service: &LoweredService, host: &dyn Machine) {
     let (Some(snat), Some(place)) = (&service.service.snat, &service.snat) else {
         return;
     };
-    if let Some((first, last)) = host.local_ports
+    if let Some((first, last)) = host.local_ports()
         && snat.ports.0 <= last
         && first <= snat.ports.1
     {

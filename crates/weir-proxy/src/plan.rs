@@ -1,14 +1,16 @@
 //! What the workers run by: services with listeners, pools and servers, as an immutable snapshot that they look up once per
 //! wake-up, and the numbers that workers and control share.
 //!
-//! Only numbers change in a snapshot: a server's weight, its load, the counters. Each counter has one writing worker, so
-//! that adding is a plain store; the load that schedulers compare is shared by all workers.
+//! Only numbers change in a snapshot: a server's weight, its load, the counters. The load that schedulers compare is shared
+//! by all workers.
+
+mod counters;
+mod shared;
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::mpsc::Sender;
 
 use rustls::ServerConfig;
 use weir_http::HeadLimits;
@@ -18,105 +20,14 @@ use weir_model::{
 };
 
 use crate::balance::{Dice, Tried};
-use crate::depot::Depot;
-use crate::handover::{Handed, Inbox};
 use crate::limit::{Concurrent, Rate};
 use crate::log::Log;
 use crate::page::Page;
 use crate::queue::Line;
 use crate::tls::Back;
 
-/// A number on a cache line that one thread writes.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-pub(crate) struct Counters {
-    /// Connections of clients, or to a server.
-    pub(crate) connections: Count,
-    /// Requests; of a TCP service none.
-    pub(crate) requests: Count,
-    /// Octets from clients.
-    pub(crate) bytes_in: Count,
-    /// Octets to clients.
-    pub(crate) bytes_out: Count,
-    /// Final responses of clients, by the status's first digit.
-    pub(crate) responses: [Count; 5],
-    /// Answers of Weir's own, in place of a server's.
-    pub(crate) errors: Count,
-    /// Attempts at another server.
-    pub(crate) retries: Count,
-    /// Connections of clients now, or of a server that wait.
-    pub(crate) present: Count,
-    /// Of a server: what it did as it should, and what it did not, by [`Fault`].
-    pub(crate) well: Count,
-    pub(crate) faults: [Count; Fault::COUNT],
-}
-
-/// What a server did wrong, as one that balances sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// No connection came about, or no TLS over it.
-    Unreached,
-    /// It ended, was silent, or spoke nonsense in place of a response.
-    Broken,
-    /// It answered with a status of 5xx.
-    Status,
-}
-
-impl Fault {
-    pub(crate) const COUNT: usize = 3;
-}
-
-/// Written by one thread, read by any.
-#[derive(Debug, Default)]
-pub(crate) struct Count(AtomicU64);
-
-impl Count {
-    /// By the one thread that writes: no other store can come between.
-    pub(crate) fn add(&self, more: u64) {
-        self.0.store(
-            self.0.load(Ordering::Relaxed).wrapping_add(more),
-            Ordering::Relaxed,
-        );
-    }
-
-    pub(crate) fn sub(&self, less: u64) {
-        self.0.store(
-            self.0.load(Ordering::Relaxed).wrapping_sub(less),
-            Ordering::Relaxed,
-        );
-    }
-
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// One set of counters for each worker, and one for what former processes counted.
-#[derive(Debug)]
-pub(crate) struct Sharded(Box<[Counters]>);
-
-impl Sharded {
-    pub(crate) fn new(workers: usize) -> Self {
-        Self((0..=workers).map(|_| Counters::default()).collect())
-    }
-
-    /// What former processes counted; written by whoever takes their word.
-    pub(crate) fn former(&self) -> &Counters {
-        &self.0[self.0.len() - 1]
-    }
-
-    /// The worker's own.
-    pub(crate) fn of(&self, worker: usize) -> &Counters {
-        &self.0[worker]
-    }
-
-    pub(crate) fn sum(&self, of: impl Fn(&Counters) -> &Count) -> u64 {
-        self.0
-            .iter()
-            .map(|counters| of(counters).get())
-            .fold(0, u64::wrapping_add)
-    }
-}
+pub(crate) use counters::{Fault, Sharded};
+pub(crate) use shared::Shared;
 
 /// What all services and workers know of a server of a pool.
 #[derive(Debug, Default)]
@@ -422,69 +333,4 @@ pub(crate) struct Plan {
     pub(crate) services: Vec<Arc<Service>>,
     /// How many targets there ever were.
     pub(crate) targets: usize,
-}
-
-/// Between control and workers.
-#[derive(Debug, Default)]
-pub(crate) struct Shared {
-    pub(crate) plan: std::sync::Mutex<Arc<Plan>>,
-    /// Changes with every plan; what a worker compares when it wakes up.
-    pub(crate) generation: AtomicU64,
-    /// No new clients, no further requests.
-    pub(crate) draining: AtomicBool,
-    /// At once.
-    pub(crate) stop: AtomicBool,
-    /// Another process is to have the clients; by this way.
-    pub(crate) handing: AtomicBool,
-    outlet: std::sync::Mutex<Option<Sender<Handed>>>,
-    /// Connections of another process, and a number that changes with each.
-    pub(crate) inbox: Inbox,
-    pub(crate) arrivals: AtomicU64,
-    /// Connections to servers that no worker needs at present.
-    pub(crate) depot: Arc<Depot>,
-}
-
-impl Shared {
-    /// Has every worker hand its clients over.
-    pub(crate) fn hand_over(&self, outlet: Sender<Handed>) {
-        *self
-            .outlet
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(outlet);
-        let _none_comes_in = self.inbox.lock();
-        self.handing.store(true, Ordering::Release);
-    }
-
-    /// The way to the other process, for one worker.
-    pub(crate) fn outlet(&self) -> Option<Sender<Handed>> {
-        self.outlet
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .clone()
-    }
-
-    /// No further worker needs the way.
-    pub(crate) fn close_outlet(&self) {
-        *self
-            .outlet
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner) = None;
-    }
-
-    pub(crate) fn plan(&self) -> Arc<Plan> {
-        let plan = self
-            .plan
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        Arc::clone(&plan)
-    }
-
-    pub(crate) fn publish(&self, plan: Plan) {
-        *self
-            .plan
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(plan);
-        // Behind the plan: a worker that sees the number finds it.
-        self.generation.fetch_add(1, Ordering::Release);
-    }
 }

@@ -1,6 +1,6 @@
 //! What Weir asks of the kernel outside netlink and bpf(2): namespaces, device
-//! features, mounts, capabilities, clocks, CPUs, lock files and the service
-//! manager.
+//! features, mounts, capabilities, clocks, CPUs, lock files, files that are replaced
+//! and the service manager.
 //!
 //! Every function is a thin, safe statement of fact or one change to the calling
 //! thread or process. Nothing here decides policy, keeps state between calls or
@@ -15,6 +15,7 @@ mod clock;
 mod cpu;
 mod error;
 pub mod ethtool;
+mod file;
 mod limit;
 mod lock;
 mod mount;
@@ -29,6 +30,7 @@ pub use channel::{Channel, FILES_MAX, MESSAGE_MAX, Message};
 pub use clock::{Clock, boot_id, now_ns};
 pub use cpu::{pin_thread, possible_cpus};
 pub use error::Error;
+pub use file::replace_file;
 pub use limit::{raise_memlock, raise_nofile, trim_heap};
 pub use lock::LockFile;
 pub use mount::{Bpffs, MountView, bpffs_at, mount_bpffs};

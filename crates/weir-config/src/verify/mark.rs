@@ -5,13 +5,13 @@ use std::collections::HashMap;
 
 use weir_model::{Family, Mark};
 
-use super::Host;
+use super::Machine;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::lower::{Lowered, LoweredService};
 use crate::view::Sink;
 
-pub(super) fn marks(sink: &mut Sink<'_>, lowered: &Lowered, host: &Host) {
+pub(super) fn marks(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine) {
     let mut claimed: HashMap<Mark, (&LoweredService, usize)> = HashMap::new();
     for service in &lowered.services {
         for (at, mark) in service.service.marks.iter().enumerate() {
@@ -37,7 +37,7 @@ pub(super) fn marks(sink: &mut Sink<'_>, lowered: &Lowered, host: &Host) {
 }
 
 /// What the kernel does with the packets before Weir gets them.
-fn costs(sink: &mut Sink<'_>, service: &LoweredService, host: &Host) {
+fn costs(sink: &mut Sink<'_>, service: &LoweredService, host: &dyn Machine) {
     let Some(first) = service.marks.first() else {
         return;
     };
@@ -53,15 +53,15 @@ fn costs(sink: &mut Sink<'_>, service: &LoweredService, host: &Host) {
         ),
     );
     for family in [Family::V4, Family::V6] {
-        let (forwards, key) = match family {
-            Family::V4 => (host.forwards.map(|it| it.0), "net.ipv4.ip_forward"),
-            Family::V6 => (host.forwards.map(|it| it.1), "net.ipv6.conf.all.forwarding"),
+        let key = match family {
+            Family::V4 => "net.ipv4.ip_forward",
+            Family::V6 => "net.ipv6.conf.all.forwarding",
         };
         let marks = service.service.marks.iter();
         let Some(at) = marks.clone().position(|mark| mark.family == family) else {
             continue;
         };
-        if forwards == Some(false) {
+        if host.forwards(family) == Some(false) {
             sink.push(
                 Diagnostic::new(
                     Code::NoForwarding,

@@ -11,7 +11,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use weir_config::{Code, Desired, Diagnostic, FileError, Host, MAX_FILE_BYTES, Severity};
+use weir_config::{Code, Desired, Diagnostic, FileError, MAX_FILE_BYTES, Machine, Severity};
+use weir_model::Family;
 
 pub use certificate::{doubtful_certificates, render_doubt};
 pub use finding::{Finding, Place};
@@ -63,9 +64,9 @@ pub fn load(path: &Path, color: bool) -> Result<Loaded, Rejected> {
         .extension()
         .is_some_and(|extension| extension == "json")
     {
-        weir_config::parse_json(text, &host())
+        weir_config::parse_json(text, &ThisMachine)
     } else {
-        weir_config::parse(text, &host())
+        weir_config::parse(text, &ThisMachine)
     };
     match parsed {
         Ok(parsed) => Ok(Loaded {
@@ -106,27 +107,29 @@ fn read(path: &Path) -> Result<Vec<u8>, FileError> {
     Ok(bytes)
 }
 
-/// What this machine is like; what cannot be read is left out, and with it the warnings that need it.
-fn host() -> Host {
-    let ports = std::fs::read_to_string(LOCAL_PORTS).ok();
-    let ports = ports.as_deref().and_then(|text| {
+/// This machine, as its kernel describes it.
+struct ThisMachine;
+
+impl Machine for ThisMachine {
+    fn local_ports(&self) -> Option<(u16, u16)> {
+        let text = std::fs::read_to_string(LOCAL_PORTS).ok()?;
         let mut words = text.split_whitespace().map(str::parse);
         Some((words.next()?.ok()?, words.next()?.ok()?))
-    });
-    Host {
-        local_ports: ports,
-        forwards: forwards("ipv4").zip(forwards("ipv6")),
     }
-}
 
-/// Whether some interface of the thread's network namespace forwards a family; `None` where it cannot be read.
-fn forwards(family: &str) -> Option<bool> {
-    let devices = std::fs::read_dir(format!("/proc/sys/net/{family}/conf")).ok()?;
-    let mut values = devices
-        .flatten()
-        .filter(|device| device.file_name() != "default" && device.file_name() != "lo")
-        .filter_map(|device| std::fs::read_to_string(device.path().join("forwarding")).ok());
-    Some(values.any(|value| value.trim() != "0"))
+    /// Of the thread's network namespace.
+    fn forwards(&self, family: Family) -> Option<bool> {
+        let name = match family {
+            Family::V4 => "ipv4",
+            Family::V6 => "ipv6",
+        };
+        let devices = std::fs::read_dir(format!("/proc/sys/net/{name}/conf")).ok()?;
+        let mut values = devices
+            .flatten()
+            .filter(|device| device.file_name() != "default" && device.file_name() != "lo")
+            .filter_map(|device| std::fs::read_to_string(device.path().join("forwarding")).ok());
+        Some(values.any(|value| value.trim() != "0"))
+    }
 }
 
 fn count(found: &[Diagnostic], severity: Severity) -> usize {
@@ -186,14 +189,14 @@ mod tests {
     #[test]
     fn the_summary_names_the_first_error_and_counts_the_others() {
         let text = "[pool.a]\nservers = [1]\n[nod]\n";
-        let found = weir_config::parse(text, &Host::default()).unwrap_err();
+        let found = weir_config::parse(text, &ThisMachine).unwrap_err();
         insta::assert_snapshot!(summary("weir.toml", &found));
     }
 
     #[test]
     fn the_extent_counts_servers_over_all_pools() {
         let text = "[pool.a]\nservers = [\"10.0.0.1\"]\n[pool.b]\nservers = [\"10.0.0.1\", \"10.0.0.2\"]\n";
-        let parsed = weir_config::parse(text, &Host::default()).unwrap();
+        let parsed = weir_config::parse(text, &ThisMachine).unwrap();
         assert_eq!(extent(&parsed.desired), "0 services, 2 pools, 3 servers");
         assert_eq!(
             extent(&Desired::default()),

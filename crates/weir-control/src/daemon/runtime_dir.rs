@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tokio::net::UnixListener;
-use weir_sys::LockFile;
+use weir_sys::{LockFile, replace_file};
 
 use super::Error;
 use crate::api::Token;
@@ -186,11 +186,13 @@ impl RuntimeDir {
     pub fn note(&self, configuration: &Path, text: &str) -> Result<(), Error> {
         let json = configuration.extension().is_some_and(|it| it == "json");
         let [own, other] = if json { [TEXTS[1], TEXTS[0]] } else { TEXTS };
-        let (text_made, kept) = (self.path.join("in-force.new"), self.path.join(own));
-        fs::write(&text_made, text).map_err(|e| file(&text_made, e))?;
-        fs::rename(&text_made, &kept).map_err(|e| file(&kept, e))?;
+        let kept = self.path.join(own);
+        replace_file(&kept, text.as_bytes()).map_err(|e| file(&kept, e))?;
         remove(&self.path.join(other))?;
         let link = self.path.join(CONFIGURATION);
+        if fs::read_link(&link).is_ok_and(|known| known == configuration) {
+            return Ok(());
+        }
         let made = self.path.join("configuration.new");
         remove(&made)?;
         std::os::unix::fs::symlink(configuration, &made).map_err(|e| file(&made, e))?;

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use weir_config::MAX_FILE_BYTES;
 use weir_model::{Desired, Family, Pool, Server};
+use weir_sys::replace_file;
 
 use self::dns::{Answer, Names};
 use self::watch::Watch;
@@ -271,11 +272,8 @@ impl Membership {
         if texts.is_empty() && !self.memory.exists() {
             return;
         }
-        let made = self.memory.with_extension("new");
         let written = serde_json::to_vec(&texts).map_err(std::io::Error::from);
-        let written = written
-            .and_then(|text| fs::write(&made, text))
-            .and_then(|()| fs::rename(&made, &self.memory));
+        let written = written.and_then(|text| replace_file(&self.memory, &text));
         if let Err(error) = written {
             tracing::warn!(%error, "the lists of servers are not remembered over a restart");
         }

@@ -4,9 +4,11 @@
 //! Written about once a second when something changed, and at the end; a daemon that is killed loses the counts of its last
 //! second. Writing takes a hundredth of the time at most, however many services there are.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+use weir_sys::replace_file;
 
 use super::left::Left;
 
@@ -63,9 +65,7 @@ impl Memory {
         if text == self.written {
             return Ok(());
         }
-        let made = self.path.with_extension("new");
-        fs::write(&made, &text)?;
-        fs::rename(&made, &self.path)?;
+        replace_file(&self.path, &text)?;
         self.written = text;
         Ok(())
     }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use weir_health::Suspended;
 use weir_model::Desired;
+use weir_sys::replace_file;
 
 use super::Error;
 
@@ -144,10 +145,7 @@ impl Words {
             source,
         };
         let text = serde_json::to_vec(&content).map_err(|error| failed(error.into()))?;
-        let new = self.path.with_extension("json.new");
-        fs::write(&new, text)
-            .and_then(|()| fs::rename(&new, &self.path))
-            .map_err(failed)?;
+        replace_file(&self.path, &text).map_err(failed)?;
         self.content = content;
         Ok(())
     }

@@ -65,16 +65,12 @@ impl World {
 
     /// Waits until the daemon answers.
     pub fn wait_for_daemon(&self) {
-        wait_for(
-            &format!("the daemon; its log:\n{}", self.log()),
-            Duration::from_secs(30),
-            || {
-                self.weir("director")
-                    .args(["status", "--json"])
-                    .output()
-                    .is_ok_and(|output| output.status.success())
-            },
-        );
+        wait_for("the daemon", Duration::from_secs(30), || {
+            self.weir("director")
+                .args(["status", "--json"])
+                .output()
+                .is_ok_and(|output| output.status.success())
+        });
     }
 
     pub fn log(&self) -> String {
