@@ -1,4 +1,4 @@
-//! CPU per request beside HAProxy and nginx, all with one worker on CPU 0, load and origin on the others.
+//! CPU per request, latency and memory beside HAProxy and nginx, all with one worker on CPU 0, load and origin on the others.
 //!
 //! Other work on the machine disturbs rates more than CPU time, but it does: read ratios, not nanoseconds.
 //!
@@ -11,8 +11,11 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 
-use rig::{Candidate, ORIGIN, compare, is_wanted, nginx_command, on, origin, spawn, wrk};
-use weir_model::{Desired, Pool, Proxy, ProxyProtocol, Server};
+use rig::{
+    Candidate, ORIGIN, compare, haproxy_command, is_wanted, median, nginx_command, nginx_log, on,
+    origin, setting, spawn, weir_command, wrk,
+};
+use weir_model::{Proxy, ProxyProtocol};
 
 const SERVE: &str = "WEIR_BENCH_SERVE";
 /// Clients that have asked once and stay.
@@ -30,13 +33,13 @@ fn main() {
     if let Ok(listen) = std::env::var(SERVE) {
         return serve(listen.parse().expect("an address"));
     }
-    if let Some(why) = rig::missing(&["nginx", "haproxy", "wrk", "taskset"]) {
+    if let Some(why) = rig::missing(&["nginx", "haproxy", "wrk", "h2load", "taskset"]) {
         println!("the proxy beside its peers: skipped, {why}");
         return;
     }
     let directory = rig::directory();
     let _origin = origin(&directory);
-    let candidates = [haproxy(&directory), nginx(&directory), weir()];
+    let candidates = [haproxy(&directory), nginx(&directory), weir(&directory)];
     for (name, path, connections, keeps) in CASES {
         let name = format!("{name}, {connections} connections");
         compare(&name, &candidates, |candidate| {
@@ -44,9 +47,11 @@ fn main() {
             wrk(&url, connections, keeps)
         });
     }
+    let name = "small, keep-alive, latency at 70 % of the first one's most";
+    paced(name, &directory, &candidates, "/small");
     drop(candidates);
-    two_workers();
-    for candidate in [haproxy(&directory), weir()] {
+    two_workers(&directory);
+    for candidate in [haproxy(&directory), weir(&directory)] {
         idle(&candidate);
     }
     let _ = fs::remove_dir_all(&directory);
@@ -54,15 +59,77 @@ fn main() {
 
 /// CPU per request of two workers to one's, both with load and origin beside them on the same two CPUs: caches and the kernel are
 /// shared alike, so that what differs is Weir's.
-fn two_workers() {
+fn two_workers(directory: &Path) {
     let candidates = [
-        weir_on("one", "127.0.0.1:17083", "0"),
-        weir_on("two", "127.0.0.1:17084", "0,1"),
+        weir_on(directory, "one", "127.0.0.1:17083", "0"),
+        weir_on(directory, "two", "127.0.0.1:17084", "0,1"),
     ];
     let name = "small, keep-alive, 64 connections, two workers beside one";
     compare(name, &candidates, |candidate| {
         wrk(&format!("http://{}/small", candidate.listen), 64, true)
     });
+}
+
+/// Microseconds that every answer took to requests at a fixed rate, `rate` a second over 64 connections, in order.
+fn paced_latencies(directory: &Path, url: &str, rate: u64) -> Vec<u32> {
+    const CONNECTIONS: u64 = 64;
+    let log = directory.join("latencies");
+    let requests = rate * u64::from(setting("WEIR_BENCH_SECONDS", 2));
+    let mut command = on("1", "h2load");
+    command.args(["--h1", "-t1", &format!("-c{CONNECTIONS}")]);
+    command.arg(format!("--rps={}", rate / CONNECTIONS));
+    command.arg(format!("-n{requests}"));
+    command.arg("--log-file").arg(&log).arg(url);
+    // It appends.
+    let _ = fs::remove_file(&log);
+    let ended = command.output();
+    assert!(
+        ended.is_ok_and(|output| output.status.success()),
+        "h2load runs"
+    );
+    let lines = fs::read_to_string(&log).expect("a line for each request");
+    let mut took: Vec<u32> = lines
+        .lines()
+        .map(|line| {
+            let mut columns = line.split('\t').skip(1);
+            assert_eq!(columns.next(), Some("200"), "{url}: {line}");
+            let us = columns.next().and_then(|text| text.parse().ok());
+            us.expect("microseconds")
+        })
+        .collect();
+    took.sort_unstable();
+    took
+}
+
+/// Latencies at 70 % of the requests that the first candidate answers at most.
+fn paced(name: &str, directory: &Path, candidates: &[Candidate], path: &str) {
+    const SHARES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
+    if !is_wanted(name) {
+        return;
+    }
+    let url = |candidate: &Candidate| format!("http://{}{path}", candidate.listen);
+    let most = wrk(&url(&candidates[0]), 64, true) / u64::from(setting("WEIR_BENCH_SECONDS", 2));
+    let rate = most * 7 / 10;
+    let mut seen = vec![[const { Vec::new() }; SHARES.len()]; candidates.len()];
+    for _ in 0..setting("WEIR_BENCH_ROUNDS", 3) {
+        for (candidate, seen) in candidates.iter().zip(&mut seen) {
+            let took = paced_latencies(directory, &url(candidate), rate);
+            for ((_, share), seen) in SHARES.iter().zip(seen) {
+                let at = (took.len() as f64 * share) as usize;
+                seen.push(f64::from(took[at.min(took.len() - 1)]));
+            }
+        }
+    }
+    println!("{name}: {rate} requests a second, medians of the rounds");
+    for (candidate, seen) in candidates.iter().zip(seen) {
+        let shares = SHARES.iter().zip(seen);
+        let texts = shares.map(|((share, _), us)| format!("{share} {:6.0} us", median(us)));
+        println!(
+            "  {:8} {}",
+            candidate.name,
+            texts.collect::<Vec<_>>().join("   ")
+        );
+    }
 }
 
 /// What clients cost that have asked once and stay.
@@ -91,56 +158,43 @@ fn idle(candidate: &Candidate) {
     );
 }
 
-/// What the re-executed program does: one worker, because it runs on one CPU.
+/// What the re-executed program does.
 fn serve(listen: SocketAddr) {
-    let origin: SocketAddr = ORIGIN.parse().expect("an address");
-    let mut pool = Pool::new("origin");
-    pool.servers
-        .push(Server::new(ORIGIN, origin.ip(), Some(origin.port())));
     let mut service = Proxy::new("bench", ProxyProtocol::Http, "origin");
     service.listen.push(listen);
-    let desired = Desired {
-        pools: vec![pool],
-        proxies: vec![service],
-        ..Desired::default()
-    };
-    let mut proxy = weir_proxy::Proxy::new();
-    let prepared = proxy.prepare(&desired).expect("listening");
-    proxy.commit(prepared);
-    loop {
-        std::thread::park();
-    }
+    rig::serve(service);
 }
 
-fn weir() -> Candidate {
-    weir_on("weir", "127.0.0.1:17083", "0")
+fn weir(directory: &Path) -> Candidate {
+    weir_on(directory, "weir", "127.0.0.1:17083", "0")
 }
 
 /// With a worker for each CPU of the list.
-fn weir_on(name: &'static str, listen: &'static str, cpus: &str) -> Candidate {
-    let mut command = on(cpus, std::env::current_exe().expect("this program"));
+fn weir_on(directory: &Path, name: &'static str, listen: &'static str, cpus: &str) -> Candidate {
+    let mut command = weir_command(directory, cpus);
     command.env(SERVE, listen);
     spawn(name, listen, command)
 }
 
 fn haproxy(directory: &Path) -> Candidate {
-    let file = directory.join("haproxy.cfg");
     let text = format!(
         "global\n nbthread 1\n maxconn 7000\n tune.bufsize 65536\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n \
          timeout connect 5s\n http-reuse always\n option splice-response\n option forwardfor\nfrontend f\n bind 127.0.0.1:17081\n \
          default_backend b\nbackend b\n server s {ORIGIN}\n"
     );
-    fs::write(&file, text).expect("written");
-    let mut command = on("0", "haproxy");
-    command.arg("-db").arg("-f").arg(file);
-    spawn("haproxy", "127.0.0.1:17081", command)
+    spawn(
+        "haproxy",
+        "127.0.0.1:17081",
+        haproxy_command(directory, &text),
+    )
 }
 
 fn nginx(directory: &Path) -> Candidate {
     let server = format!(
-        "upstream u {{ server {ORIGIN}; keepalive 256; }} server {{ listen 127.0.0.1:17082; location / {{ proxy_pass http://u; \
+        "upstream u {{ server {ORIGIN}; keepalive 256; }} server {{ listen 127.0.0.1:17082; {} location / {{ proxy_pass http://u; \
          proxy_http_version 1.1; proxy_set_header Connection \"\"; proxy_set_header X-Forwarded-For $remote_addr; \
-         proxy_buffers 8 64k; }} }}"
+         proxy_buffers 8 64k; }} }}",
+        nginx_log(directory)
     );
     let command = nginx_command(directory, "peer", "0", &server);
     spawn("nginx", "127.0.0.1:17082", command)

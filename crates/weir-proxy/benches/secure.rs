@@ -1,17 +1,18 @@
 //! TLS and HTTP/2 beside HAProxy and nginx; see `rig`.
 //!
-//! `WEIR_BENCH_SECONDS` and `WEIR_BENCH_ROUNDS` change 2 and 3; `WEIR_BENCH_HAPROXY` names another HAProxy than Debian's, for
-//! example one on AWS-LC.
+//! `WEIR_BENCH_SECONDS` and `WEIR_BENCH_ROUNDS` change 2 and 3.
 
 mod rig;
 
 use std::fs;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use rig::{Candidate, ORIGIN, compare, nginx_command, on, origin, setting, spawn, wrk};
-use weir_model::{Desired, Pool, Proxy, ProxyProtocol, Server, ServiceTls, Source, TlsVersion};
+use rig::{
+    Candidate, ORIGIN, compare, haproxy_command, nginx_command, nginx_log, on, origin, setting,
+    spawn, weir_command, wrk,
+};
+use weir_model::{Proxy, ProxyProtocol, ServiceTls, Source, TlsVersion};
 
 const SERVE: &str = "WEIR_BENCH_SERVE_TLS";
 
@@ -27,7 +28,10 @@ fn main() {
     let directory = rig::directory();
     let certificate = certificate(&directory);
     let _origin = origin(&directory);
-    let candidates = [haproxy(&directory, &certificate), weir(&certificate)];
+    let candidates = [
+        haproxy(&directory, &certificate),
+        weir(&directory, &certificate),
+    ];
     let https = |candidate: &Candidate, path: &str| format!("https://{}{path}", candidate.listen);
     compare(
         "TLS 1.3, small, keep-alive, 64 connections",
@@ -96,12 +100,8 @@ fn h2load(url: &str, connections: u32) -> u64 {
     good.unwrap_or(0)
 }
 
-/// What the re-executed program does: one worker, because it runs on one CPU.
+/// What the re-executed program does.
 fn serve(certificate: &str) {
-    let origin: SocketAddr = ORIGIN.parse().expect("an address");
-    let mut pool = Pool::new("origin");
-    pool.servers
-        .push(Server::new(ORIGIN, origin.ip(), Some(origin.port())));
     let mut service = Proxy::new("bench", ProxyProtocol::Http, "origin");
     service
         .listen
@@ -114,46 +114,36 @@ fn serve(certificate: &str) {
         client_auth: weir_model::ClientAuth::Required,
         source: Source::default(),
     });
-    let desired = Desired {
-        pools: vec![pool],
-        proxies: vec![service],
-        ..Desired::default()
-    };
-    let mut proxy = weir_proxy::Proxy::new();
-    let prepared = proxy.prepare(&desired).expect("listening");
-    proxy.commit(prepared);
-    loop {
-        std::thread::park();
-    }
+    rig::serve(service);
 }
 
-fn weir(certificate: &str) -> Candidate {
-    let mut command = on("0", std::env::current_exe().expect("this program"));
+fn weir(directory: &Path, certificate: &str) -> Candidate {
+    let mut command = weir_command(directory, "0");
     command.env(SERVE, certificate);
     spawn("weir", "127.0.0.1:17093", command)
 }
 
 fn haproxy(directory: &Path, certificate: &str) -> Candidate {
-    let file = directory.join("haproxy.cfg");
     let text = format!(
         "global\n nbthread 1\n maxconn 2000\n tune.bufsize 65536\n tune.ssl.cachesize 100000\ndefaults\n mode http\n timeout \
          client 60s\n timeout server 60s\n timeout connect 5s\n http-reuse always\n option forwardfor\nfrontend f\n bind \
          127.0.0.1:17091 ssl crt {certificate} alpn h2,http/1.1 ssl-min-ver TLSv1.3\n default_backend b\nbackend b\n server s \
          {ORIGIN}\n"
     );
-    fs::write(&file, text).expect("written");
-    let program = std::env::var("WEIR_BENCH_HAPROXY").unwrap_or_else(|_| "haproxy".to_owned());
-    let mut command = on("0", program);
-    command.arg("-db").arg("-f").arg(file);
-    spawn("haproxy", "127.0.0.1:17091", command)
+    spawn(
+        "haproxy",
+        "127.0.0.1:17091",
+        haproxy_command(directory, &text),
+    )
 }
 
 fn nginx(directory: &Path, certificate: &str) -> Candidate {
     let server = format!(
         "upstream u {{ server {ORIGIN}; keepalive 1024; keepalive_requests 100000000; }} server {{ listen 127.0.0.1:17092 ssl \
-         http2; ssl_certificate {certificate}; ssl_certificate_key {certificate}; ssl_protocols TLSv1.3; location / {{ \
+         http2; {} ssl_certificate {certificate}; ssl_certificate_key {certificate}; ssl_protocols TLSv1.3; location / {{ \
          proxy_pass http://u; proxy_http_version 1.1; proxy_set_header Connection \"\"; proxy_set_header X-Forwarded-For \
-         $remote_addr; proxy_buffers 8 64k; }} }}"
+         $remote_addr; proxy_buffers 8 64k; }} }}",
+        nginx_log(directory)
     );
     let command = nginx_command(directory, "peer", "0", &server);
     spawn("nginx", "127.0.0.1:17092", command)

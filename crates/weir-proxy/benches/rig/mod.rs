@@ -1,5 +1,7 @@
 //! Candidates side by side: each with one worker on CPU 0, load and origin on CPU 1, the measure being the process's own
-//! accounting (`/proc/PID/task/*/schedstat`) by what the load counted.
+//! accounting (`/proc/PID/task/*/schedstat`) by what the load counted. All write an access log to a file, as a proxy in use does.
+//!
+//! `WEIR_BENCH_HAPROXY` names another HAProxy than Debian's, for example one on AWS-LC.
 
 use std::fs;
 use std::net::TcpStream;
@@ -7,8 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use weir_model::{AccessLog, Desired, LogFormat, Pool, Proxy, Server};
+
 /// Where the origin listens.
 pub(crate) const ORIGIN: &str = "127.0.0.1:17080";
+
+/// Says where the access log goes.
+const LOG: &str = "WEIR_BENCH_LOG";
 
 /// One program that is measured.
 pub(crate) struct Candidate {
@@ -57,11 +64,7 @@ pub(crate) fn setting(name: &str, otherwise: u32) -> u32 {
 }
 
 pub(crate) fn spawn(name: &'static str, listen: &'static str, mut command: Command) -> Candidate {
-    let child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("it starts");
+    let child = command.stdin(Stdio::null()).spawn().expect("it starts");
     let deadline = Instant::now() + Duration::from_secs(10);
     while TcpStream::connect(listen).is_err() {
         assert!(Instant::now() < deadline, "{name} does not listen");
@@ -99,7 +102,62 @@ pub(crate) fn nginx_command(directory: &Path, name: &str, cpu: &str, server: &st
     );
     fs::write(&file, text).expect("written");
     let mut command = on(cpu, "nginx");
-    command.arg("-c").arg(file);
+    command.arg("-c").arg(file).stdout(Stdio::null());
+    command
+}
+
+/// It opens no log file itself, but writes to what its standard output is.
+pub(crate) fn haproxy_command(directory: &Path, text: &str) -> Command {
+    let file = directory.join("haproxy.cfg");
+    let log = "log stdout format raw local0\n option httplog";
+    fs::write(
+        &file,
+        text.replace("mode http", &format!("mode http\n {log}")),
+    )
+    .expect("written");
+    let program = std::env::var("WEIR_BENCH_HAPROXY").unwrap_or_else(|_| "haproxy".to_owned());
+    let mut command = on("0", program);
+    command.arg("-db").arg("-f").arg(file);
+    command.stdout(fs::File::create(directory.join("haproxy.log")).expect("a file"));
+    command
+}
+
+/// The line of nginx's configuration that has it write a log, as cheaply as it can.
+pub(crate) fn nginx_log(directory: &Path) -> String {
+    format!(
+        "access_log {}/nginx.log combined buffer=64k;",
+        directory.display()
+    )
+}
+
+/// Runs `service` before the origin for good, in place of the program that was started: one worker for each CPU it may use.
+pub(crate) fn serve(mut service: Proxy) {
+    let origin: std::net::SocketAddr = ORIGIN.parse().expect("an address");
+    let mut pool = Pool::new(service.pool.clone());
+    pool.servers
+        .push(Server::new(ORIGIN, origin.ip(), Some(origin.port())));
+    service.access_log = Some(AccessLog {
+        path: std::env::var(LOG).expect("a path"),
+        format: LogFormat::Combined,
+    });
+    let desired = Desired {
+        pools: vec![pool],
+        proxies: vec![service],
+        ..Desired::default()
+    };
+    let mut proxy = weir_proxy::Proxy::new();
+    let prepared = proxy.prepare(&desired).expect("listening");
+    proxy.commit(prepared);
+    loop {
+        std::thread::park();
+    }
+}
+
+/// This program again, to call [`serve`].
+pub(crate) fn weir_command(directory: &Path, cpus: &str) -> Command {
+    let mut command = on(cpus, std::env::current_exe().expect("this program"));
+    command.env(LOG, directory.join("weir.log"));
+    command.stdout(Stdio::null());
     command
 }
 
@@ -151,7 +209,8 @@ pub(crate) fn wrk(url: &str, connections: u32, keeps: bool) -> u64 {
         .unwrap_or(0)
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+/// The middle one.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
