@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
@@ -12,6 +13,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, RootCertStore};
 
 use super::der::{self, Facts};
+use super::staple::{self, StapleFault};
 
 /// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +67,8 @@ pub(crate) struct Certificate {
     pub(crate) path: PathBuf,
     pub(crate) key: Arc<CertifiedKey>,
     pub(crate) facts: Facts,
+    /// An OCSP response that lies beside it and is not stapled, and why.
+    pub(crate) bad_staple: Option<(PathBuf, StapleFault)>,
 }
 
 /// The files of one certificate.
@@ -176,14 +180,26 @@ fn load(files: &Files, provider: &CryptoProvider) -> Result<Certificate, Certifi
             });
         }
     }
+    let mut bad_staple = None;
     if files.staple.exists() {
-        key.ocsp = Some(read(&files.staple)?);
+        let response = read(&files.staple)?;
+        match staple::judge(&response, &facts.serial, now_s()) {
+            Ok(()) => key.ocsp = Some(response),
+            Err(fault) => bad_staple = Some((files.staple.clone(), fault)),
+        }
     }
     Ok(Certificate {
         path: files.chain.clone(),
         key: Arc::new(key),
         facts,
+        bad_staple,
     })
+}
+
+/// Seconds since 1970.
+fn now_s() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    i64::try_from(since.unwrap_or_default().as_secs()).unwrap_or(i64::MAX)
 }
 
 fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {

@@ -12,13 +12,15 @@ pub(crate) struct Facts {
     pub(crate) not_after: i64,
     /// Host names in lower case, `*.` included; without any, the subject's common name.
     pub(crate) names: Vec<String>,
+    /// The octets of the serial number.
+    pub(crate) serial: Vec<u8>,
 }
 
-const INTEGER: u8 = 0x02;
-const OID: u8 = 0x06;
+pub(super) const INTEGER: u8 = 0x02;
+pub(super) const OID: u8 = 0x06;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
-const SEQUENCE: u8 = 0x30;
+pub(super) const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const VERSION: u8 = 0xa0;
 const EXTENSIONS: u8 = 0xa3;
@@ -29,7 +31,7 @@ const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 
 /// Elements one behind the other.
-struct Elements<'a>(&'a [u8]);
+pub(super) struct Elements<'a>(pub(super) &'a [u8]);
 
 impl<'a> Iterator for Elements<'a> {
     /// Tag and content.
@@ -56,7 +58,7 @@ impl<'a> Iterator for Elements<'a> {
 }
 
 impl<'a> Elements<'a> {
-    fn element(&mut self, tag: u8) -> Option<&'a [u8]> {
+    pub(super) fn element(&mut self, tag: u8) -> Option<&'a [u8]> {
         self.next()
             .filter(|(found, _)| *found == tag)
             .map(|it| it.1)
@@ -66,10 +68,11 @@ impl<'a> Elements<'a> {
 /// Reads a certificate; `None` = it is none.
 pub(crate) fn facts(certificate: &[u8]) -> Option<Facts> {
     let mut body = Elements(Elements(Elements(certificate).element(SEQUENCE)?).element(SEQUENCE)?);
-    let (tag, _) = body.next()?;
-    if tag == VERSION {
-        body.element(INTEGER)?;
-    }
+    let (tag, content) = body.next()?;
+    let serial = match tag {
+        VERSION => body.element(INTEGER)?,
+        _ => content,
+    };
     let (_algorithm, _issuer) = (body.element(SEQUENCE)?, body.element(SEQUENCE)?);
     let mut validity = Elements(body.element(SEQUENCE)?);
     let (not_before, not_after) = (time(validity.next()?)?, time(validity.next()?)?);
@@ -87,6 +90,7 @@ pub(crate) fn facts(certificate: &[u8]) -> Option<Facts> {
         not_before,
         not_after,
         names,
+        serial: serial.to_vec(),
     })
 }
 
@@ -119,7 +123,7 @@ fn common_name(subject: &[u8]) -> Option<String> {
 }
 
 /// `YYMMDDhhmmssZ` or `YYYYMMDDhhmmssZ`.
-fn time((tag, text): (u8, &[u8])) -> Option<i64> {
+pub(super) fn time((tag, text): (u8, &[u8])) -> Option<i64> {
     let text = text.strip_suffix(b"Z")?;
     if !text.iter().all(u8::is_ascii_digit) {
         return None;

@@ -88,6 +88,9 @@ pub(crate) fn config(
     let certificates: Result<Vec<Certificate>, _> =
         certificate::all(place, &provider)?.into_iter().collect();
     let certificates = certificates?;
+    for (path, fault) in certificates.iter().filter_map(|it| it.bad_staple.as_ref()) {
+        tracing::warn!(path = %path.display(), %fault, "clients get no OCSP response");
+    }
     let refused = |path: &str, source| CertificateError::Refused {
         path: path.into(),
         source,

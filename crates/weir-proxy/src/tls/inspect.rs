@@ -87,6 +87,7 @@ fn service(proxy: &Proxy, provider: &CryptoProvider, now: i64, doubts: &mut Vec<
     }
     for certificate in &good {
         doubts.extend(validity(certificate, now, tls.source));
+        doubts.extend(staple(certificate, tls.source));
     }
     if !good.is_empty() {
         uncovered(proxy, &good, doubts);
@@ -126,6 +127,17 @@ fn validity(certificate: &Certificate, now: i64, source: Source) -> Option<Doubt
         message,
         cause,
         fix: fix.to_owned(),
+        source,
+    })
+}
+
+fn staple(certificate: &Certificate, source: Source) -> Option<Doubt> {
+    let (path, fault) = certificate.bad_staple.as_ref()?;
+    Some(Doubt {
+        fatal: false,
+        message: format!("{}: {fault}", path.display()),
+        cause: "it is not stapled: clients would refuse the connection because of it".to_owned(),
+        fix: "fetch a new one and `weir reload`, or take it away".to_owned(),
         source,
     })
 }

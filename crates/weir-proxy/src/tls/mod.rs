@@ -10,6 +10,7 @@ mod channel;
 mod der;
 mod front;
 mod inspect;
+mod staple;
 mod ticket;
 
 use rustls::SupportedProtocolVersion;

@@ -60,6 +60,18 @@ impl Authority {
         path
     }
 
+    /// An OCSP response that calls the certificate of `file` good.
+    fn respond(&self, file: &str, to: &Path) -> String {
+        let serial = self.openssl(&format!("x509 -in {file}.crt -noout -serial"));
+        let serial = serial.trim().trim_start_matches("serial=");
+        let index = format!("V\t491231235959Z\t\t{serial}\tunknown\t/CN={file}\n");
+        fs::write(self.0.join("index"), index).expect("written");
+        self.openssl(&format!(
+            "ocsp -index index -rsigner ca.pem -rkey ca.key -CA ca.pem -issuer ca.pem -cert {file}.crt -ndays 7 -respout {}",
+            to.display()
+        ))
+    }
+
     pub(super) fn certs(&self) -> String {
         self.0.join("certs").display().to_string()
     }
@@ -244,19 +256,47 @@ fn clients_show_certificates_where_they_are_asked_for() {
 fn a_staple_is_passed_on_and_older_tls_spoken() {
     let authority = Authority::new("staple");
     let path = authority.sign("one", "DNS:a.example", 30);
-    fs::write(path.with_extension("pem.ocsp"), b"\x30\x03\x0a\x01\x06").expect("written");
+    let staple = path.with_extension("pem.ocsp");
+    let made = authority.respond("one", &staple);
     let origin = Origin::start("o");
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
     let seat = Seat::start("http", &[origin.address()], &tls);
-    let said = authority.openssl(&format!(
-        "s_client -connect {} -status -tls1_2",
-        seat.listen
-    ));
-    assert!(
-        said.contains("OCSP Response Status: unauthorized"),
-        "{said}"
-    );
+    let greet = |version: &str| {
+        authority.openssl(&format!(
+            "s_client -connect {} -status {version}",
+            seat.listen
+        ))
+    };
+    let said = greet("-tls1_2");
+    assert!(said.contains("Cert Status: good"), "{made} {said}");
     assert!(said.contains("Protocol  : TLSv1.2"), "{said}");
+    // One that clients could do nothing with is not sent: they would refuse the connection.
+    authority.sign("two", "DNS:b.example", 30);
+    let other = authority.0.join("two.ocsp");
+    authority.respond("two", &other);
+    let other = fs::read(other).expect("a response");
+    let file = seat.directory.join("weir.toml");
+    let file = file.to_str().expect("plain");
+    for (content, fault) in [
+        (&b""[..], "this is no OCSP response"),
+        (b"\x30\x03\x0a\x01\x06", "gave no answer, but an error"),
+        (&other, "is for another certificate"),
+    ] {
+        fs::write(&staple, content).expect("written");
+        let (done, said) = seat.weir(&["check", "-c", file]);
+        assert!(
+            done && said.contains("one.pem.ocsp: ") && said.contains(fault),
+            "{said}"
+        );
+        let (done, said) = seat.weir(&["reload", "-c", file]);
+        assert!(done, "{said}");
+        for version in ["-tls1_2", "-tls1_3"] {
+            let said = greet(version);
+            assert!(said.contains("OCSP response: no response sent"), "{said}");
+            assert!(!said.contains("Cipher is (NONE)"), "{said}");
+        }
+        assert!(seat.log().contains(fault), "{}", seat.log());
+    }
 }
 
 #[test]

@@ -1,0 +1,170 @@
+//! OCSP responses as files (RFC 6960): whether one is worth stapling. A client that gets one that is no use to it refuses the
+//! whole connection, so that none is better than a bad one.
+//!
+//! Who signed it is for clients to judge.
+
+use super::der::{Elements, INTEGER, OID, SEQUENCE, time};
+
+const OCTETS: u8 = 0x04;
+const ENUMERATED: u8 = 0x0a;
+const GENERALIZED_TIME: u8 = 0x18;
+const EXPLICIT_0: u8 = 0xa0;
+
+/// Why a response is not stapled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum StapleFault {
+    /// Empty, or something else.
+    #[error("this is no OCSP response")]
+    Malformed,
+    /// `tryLater`, `unauthorized` and the like.
+    #[error("the OCSP responder gave no answer, but an error")]
+    Refusal,
+    /// Of a certificate that was here before, perhaps.
+    #[error("the OCSP response is for another certificate")]
+    Other,
+    /// `nextUpdate` has passed.
+    #[error("the OCSP response has expired")]
+    Over,
+}
+
+/// Whether a response is of use for the certificate with that serial number, at `now`, seconds since 1970.
+///
+/// # Errors
+/// It is not.
+pub(crate) fn judge(response: &[u8], serial: &[u8], now: i64) -> Result<(), StapleFault> {
+    let mut outer = whole(response).ok_or(StapleFault::Malformed)?;
+    match outer.element(ENUMERATED) {
+        Some([0]) => {}
+        Some(_) => return Err(StapleFault::Refusal),
+        None => return Err(StapleFault::Malformed),
+    }
+    let answers = answers(outer).ok_or(StapleFault::Malformed)?;
+    let mut found = Err(StapleFault::Other);
+    for (_, answer) in answers {
+        let (of, until) = single(answer).ok_or(StapleFault::Malformed)?;
+        if of == serial {
+            let over = until.is_some_and(|until| until <= now);
+            found = if over { Err(StapleFault::Over) } else { Ok(()) };
+        }
+    }
+    found
+}
+
+/// One element and nothing behind it.
+fn whole(response: &[u8]) -> Option<Elements<'_>> {
+    let mut all = Elements(response);
+    let content = all.element(SEQUENCE)?;
+    all.0.is_empty().then_some(Elements(content))
+}
+
+/// What is said of certificates, behind the response's status.
+fn answers(mut outer: Elements<'_>) -> Option<Elements<'_>> {
+    let mut bytes = Elements(Elements(outer.element(EXPLICIT_0)?).element(SEQUENCE)?);
+    bytes.element(OID)?;
+    let mut basic = Elements(Elements(bytes.element(OCTETS)?).element(SEQUENCE)?);
+    let data = Elements(basic.element(SEQUENCE)?);
+    // Version and responder come before, in forms that do not matter here.
+    let mut after = data.skip_while(|(tag, _)| *tag != GENERALIZED_TIME);
+    after.next()?;
+    let (tag, content) = after.next()?;
+    (tag == SEQUENCE).then_some(Elements(content))
+}
+
+/// Serial number and `nextUpdate` of one answer.
+fn single(answer: &[u8]) -> Option<(&[u8], Option<i64>)> {
+    let mut parts = Elements(answer);
+    let mut of = Elements(parts.element(SEQUENCE)?);
+    let (_algorithm, _name, _key) = (of.next()?, of.next()?, of.next()?);
+    let serial = of.element(INTEGER)?;
+    let (_status, _since) = (parts.next()?, parts.element(GENERALIZED_TIME)?);
+    let until = match parts.next() {
+        Some((EXPLICIT_0, content)) => Some(time(Elements(content).next()?)?),
+        _ => None,
+    };
+    Some((serial, until))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn around(tag: u8, content: &[&[u8]]) -> Vec<u8> {
+        let content = content.concat();
+        let length = u8::try_from(content.len()).expect("short");
+        [&[tag, 0x81, length], &content[..]].concat()
+    }
+
+    /// A response for serial number 7, good until then.
+    fn response(until: Option<&str>) -> Vec<u8> {
+        let of = around(
+            SEQUENCE,
+            &[
+                &around(SEQUENCE, &[]),
+                &around(OCTETS, &[b"name"]),
+                &around(OCTETS, &[b"key"]),
+                &around(INTEGER, &[&[7]]),
+            ],
+        );
+        let moment = |text: &str| around(GENERALIZED_TIME, &[text.as_bytes()]);
+        let until = until.map(|text| around(EXPLICIT_0, &[&moment(text)]));
+        let good = around(0x80, &[]);
+        let single = around(
+            SEQUENCE,
+            &[
+                &of,
+                &good,
+                &moment("20200101000000Z"),
+                &until.unwrap_or_default(),
+            ],
+        );
+        let data = around(
+            SEQUENCE,
+            &[
+                &around(0xa2, &[b"responder"]),
+                &moment("20200101000000Z"),
+                &around(SEQUENCE, &[&single]),
+            ],
+        );
+        let basic = around(SEQUENCE, &[&data]);
+        let bytes = around(
+            SEQUENCE,
+            &[&around(OID, &[b"x"]), &around(OCTETS, &[&basic])],
+        );
+        around(
+            SEQUENCE,
+            &[&around(ENUMERATED, &[&[0]]), &around(EXPLICIT_0, &[&bytes])],
+        )
+    }
+
+    #[test]
+    fn a_response_is_for_one_certificate_and_a_time() {
+        // 2030-01-01.
+        const THEN: i64 = 1_893_456_000;
+        let dated = response(Some("20300101000000Z"));
+        assert_eq!(judge(&dated, &[7], THEN - 1), Ok(()));
+        assert_eq!(judge(&dated, &[7], THEN), Err(StapleFault::Over));
+        assert_eq!(judge(&dated, &[8], 0), Err(StapleFault::Other));
+        assert_eq!(judge(&response(None), &[7], i64::MAX), Ok(()));
+        for short in 0..dated.len() {
+            let judged = judge(&dated[..short], &[7], 0);
+            assert_eq!(judged, Err(StapleFault::Malformed), "{short}");
+        }
+        let refusal = judge(b"\x30\x03\x0a\x01\x06", &[7], 0);
+        assert_eq!(refusal, Err(StapleFault::Refusal));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_a_file_holds_panics(input in vec(any::<u8>(), 0..120), at in 0usize..100, octet: u8) {
+            let _ = judge(&input, &[7], 0);
+            let mut response = response(Some("20300101000000Z"));
+            if let Some(place) = response.get_mut(at) {
+                *place = octet;
+            }
+            let _ = judge(&response, &[7], 0);
+        }
+    }
+}
