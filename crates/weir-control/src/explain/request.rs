@@ -19,6 +19,8 @@ const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     text: String,
+    /// Host and port of the URL: where the client connects to.
+    authority: String,
     port: u16,
     /// The head as a client would send it.
     head: String,
@@ -67,7 +69,15 @@ impl Request {
             return Err(form());
         }
         let slash = if path.starts_with('/') { "" } else { "/" };
-        let mut head = format!("{method} {slash}{path} HTTP/1.1\r\nHost: {authority}\r\n");
+        let is_host = |line: &String| {
+            let name = line.split_once(':').map(|(name, _)| name);
+            name.is_some_and(|name| name.eq_ignore_ascii_case("host"))
+        };
+        let mut head = format!("{method} {slash}{path} HTTP/1.1\r\n");
+        // As with curl: a host of its own takes the place of the URL's.
+        if !headers.iter().any(is_host) {
+            head.push_str(&format!("Host: {authority}\r\n"));
+        }
         for line in headers {
             if !line.contains(':') || line.contains(['\r', '\n']) {
                 return Err(RequestError::Header { text: line.clone() });
@@ -78,6 +88,7 @@ impl Request {
         head.push_str("\r\n");
         Ok(Self {
             text: text.to_owned(),
+            authority: authority.to_owned(),
             port,
             head,
         })
@@ -165,16 +176,13 @@ impl Request {
                 && proxy.listen.iter().any(|listen| listen.port() == self.port)
         };
         let all: Vec<&Proxy> = desired.proxies.iter().filter(here).collect();
-        let host = self
-            .head
-            .lines()
-            .find_map(|line| line.strip_prefix("Host: "))
-            .unwrap_or_default();
+        let host = self.authority.as_str();
+        let bare = host.trim_matches(['[', ']']);
         let named = |proxy: &&&Proxy| {
             proxy
                 .listen
                 .iter()
-                .any(|listen| listen.to_string() == host || listen.ip().to_string() == host)
+                .any(|listen| listen.to_string() == host || listen.ip().to_string() == bare)
         };
         let proxy = all.iter().find(named).or_else(|| all.first())?;
         let listen: Vec<String> = proxy
@@ -209,10 +217,10 @@ fn servers(pool: Option<&Pool>, proxy: &Proxy, report: &Report, answer: &mut Ans
     let mut usable = Vec::new();
     for server in &pool.servers {
         let known = service.and_then(|service| {
-            service
-                .servers
-                .iter()
-                .find(|known| known.address == server.name)
+            service.servers.iter().find(|known| {
+                known.address == server.name
+                    && known.pool.as_ref().is_none_or(|of| *of == pool.name)
+            })
         });
         let Some(known) = known else { continue };
         let what = format!(
@@ -220,9 +228,11 @@ fn servers(pool: Option<&Pool>, proxy: &Proxy, report: &Report, answer: &mut Ans
             server.name, known.state, known.effective_weight, known.active_connections
         );
         if known.effective_weight == 0 {
-            answer
-                .steps
-                .push(format!("{what}: no candidate ({})", known.reason));
+            let why = match &known.ejected {
+                Some(ejected) => format!("ejected: {}", ejected.reason),
+                None => known.reason.clone(),
+            };
+            answer.steps.push(format!("{what}: no candidate ({why})"));
         } else {
             answer.steps.push(what);
             usable.push(&server.name);
@@ -297,5 +307,11 @@ status  = 403
             told("GET http://a/", &["X"]),
         ];
         insta::assert_snapshot!(told.join("\n"));
+    }
+
+    #[test]
+    fn a_host_of_its_own_takes_the_place_of_the_urls() {
+        let told = told("GET http://127.0.0.1/old/x", &["host: b.example"]);
+        assert!(told.contains("sent to https://b.example/old/x"), "{told}");
     }
 }

@@ -200,7 +200,8 @@ fn servers(text: &mut Text, report: &Report) {
             .map(of)
             .flat_map(|(labels, servers)| {
                 servers.iter().map(move |server| {
-                    let [service, pool] = labels;
+                    let [service, (label, own)] = labels;
+                    let pool = (label, server.pool.as_deref().unwrap_or(own));
                     ([service, pool, ("server", server.address.as_str())], server)
                 })
             })

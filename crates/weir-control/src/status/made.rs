@@ -80,6 +80,7 @@ impl From<&ServerStatus> for Server {
     fn from(status: &ServerStatus) -> Self {
         Self {
             address: status.name.clone(),
+            pool: None,
             forward: status.forward.to_string(),
             weight: status.weight,
             effective_weight: status.effective_weight,

@@ -180,6 +180,9 @@ pub struct Service {
 pub struct Server {
     /// ADDRESS as in the file.
     pub address: String,
+    /// Its pool, which of a proxy service's several is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
     /// Forwarding method.
     pub forward: String,
     /// Configured.

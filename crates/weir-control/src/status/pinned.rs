@@ -320,6 +320,7 @@ fn server(
     };
     Ok(Server {
         address: dest.name.clone(),
+        pool: None,
         forward: forward(maps.dests.get(dest.id)?.forward).to_owned(),
         weight: dest.weight,
         effective_weight: dest.effective,

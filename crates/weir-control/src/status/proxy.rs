@@ -76,6 +76,7 @@ impl From<&ProxyServerStatus> for Server {
         let numbers = &status.numbers;
         Self {
             address: numbers.name.clone(),
+            pool: Some(numbers.pool.clone()),
             forward: PROXY.to_owned(),
             weight: status.weight,
             effective_weight: numbers.effective_weight,

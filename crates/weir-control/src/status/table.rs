@@ -115,13 +115,26 @@ fn block(out: &mut String, service: &Service, before: Option<(&Service, Duration
         out.push_str("  no servers\n");
         return;
     }
+    for servers in service.servers.chunk_by(|a, b| a.pool == b.pool) {
+        // Pools that routes lead to.
+        if let Some(pool) = servers.first().and_then(|first| first.pool.as_ref())
+            && *pool != service.pool
+        {
+            let _ = writeln!(out, "  pool {pool}");
+        }
+        listing(out, servers);
+    }
+}
+
+/// Servers of one pool.
+fn listing(out: &mut String, servers: &[Server]) {
     let header = [
         "SERVER", "FORWARD", "STATE", "WEIGHT", "ACTIVE", "INACTIVE", "TOTAL", "SINCE", "PROBES",
         "REASON",
     ]
     .map(str::to_owned);
     let rows: Vec<[String; 10]> = std::iter::once(header)
-        .chain(service.servers.iter().map(row))
+        .chain(servers.iter().map(row))
         .collect();
     columns(out, &rows);
 }
