@@ -22,8 +22,8 @@ pub struct Line<'a> {
     pub method: &'a [u8],
     /// The target as sent.
     pub target: &'a [u8],
-    /// Of HTTP.
-    pub version: &'static str,
+    /// `HTTP/1.1` and the like; empty where the method is.
+    pub version: &'a str,
     /// `Host`.
     pub host: &'a [u8],
     /// `Referer`.

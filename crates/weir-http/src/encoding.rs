@@ -154,10 +154,18 @@ pub(crate) fn goes_with_content(head: &[u8], field: &Field) -> bool {
     }
 }
 
-/// What is said of the content that `coding` makes: fields behind those that stay.
-pub(crate) fn describe(head: &[u8], fields: &[Field], coding: Coding, out: &mut Vec<u8>) {
+/// What is said of the content that `coding` makes: fields behind those that stay, without those that are to be left out.
+pub(crate) fn describe(
+    head: &[u8],
+    fields: &[Field],
+    coding: Coding,
+    remove: &[String],
+    out: &mut Vec<u8>,
+) {
+    let gone = remove.iter().any(|name| name.eq_ignore_ascii_case("etag"));
     let tag = |field: &&Field| {
-        field.name == Name::Other && field.name_in(head).eq_ignore_ascii_case(b"etag")
+        let is = field.name == Name::Other && field.name_in(head).eq_ignore_ascii_case(b"etag");
+        is && !gone
     };
     for field in fields.iter().filter(|field| !field.dropped).filter(tag) {
         let value = field.value_in(head);

@@ -104,6 +104,8 @@ pub struct Exchange {
     stage: Stage,
     interim: u8,
     status: u16,
+    /// Octets of the request's content that came.
+    content: u64,
     to_head: bool,
     http10: bool,
     upgrade: bool,
@@ -123,6 +125,7 @@ impl Exchange {
             stage: Stage::Waiting,
             interim: 0,
             status: 0,
+            content: 0,
             to_head: false,
             http10: false,
             upgrade: false,
@@ -142,6 +145,7 @@ impl Exchange {
             stage: Stage::Waiting,
             interim: 0,
             status: 0,
+            content: 0,
             to_head: request.method == head::Method::Head,
             http10: request.http10,
             upgrade: request.upgrade,
@@ -161,7 +165,14 @@ impl Exchange {
         if self.stage == Stage::Tunnel {
             return Ok(input.len());
         }
-        self.request.take(input, &mut |_| {})
+        let content = &mut self.content;
+        self.request
+            .take(input, &mut |data| *content += data.len() as u64)
+    }
+
+    /// Octets of the request's content so far, without what the chunked coding adds.
+    pub const fn request_content(&self) -> u64 {
+        self.content
     }
 
     /// Whether the request is complete; in a tunnel it never is.

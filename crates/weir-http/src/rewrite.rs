@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::net::IpAddr;
 
-use weir_model::{Coding, Compression, Forwarded};
+use weir_model::{Coding, Compression, Forwarded, RouteEdits};
 
 use crate::encoding;
 use crate::field::{Field, Name};
@@ -35,8 +35,23 @@ pub struct RequestEdit<'a> {
     pub path: Option<&'a [u8]>,
     /// Whole lines that are added.
     pub add: &'a [u8],
+    /// What the request's route decided of fields: what it sets or removes, Weir does not tell.
+    pub route: Option<&'a RouteEdits>,
     /// The server shall close after its response.
     pub close: bool,
+}
+
+impl RequestEdit<'_> {
+    /// Whether the route has the last word on the field, whose name is in lower case.
+    fn is_settled(&self, name: &str) -> bool {
+        self.route.is_some_and(|route| {
+            route.remove.iter().any(|gone| gone == name)
+                || route
+                    .set
+                    .iter()
+                    .any(|(set, _)| set.eq_ignore_ascii_case(name))
+        })
+    }
 }
 
 /// Appends the request's head for the server; the body follows as it is.
@@ -75,9 +90,10 @@ pub fn write_request(
     restate(head, fields, out);
     if let Some(client) = edit.client {
         if client.by != Forwarded::Standard {
-            tell(head, fields, &client, out);
+            tell(head, fields, &client, edit, out);
         }
-        if matches!(client.by, Forwarded::Standard | Forwarded::Both) {
+        let standard = matches!(client.by, Forwarded::Standard | Forwarded::Both);
+        if standard && !edit.is_settled("forwarded") {
             let host = request.host_in(head, fields).unwrap_or(edit.host);
             tell_by_standard(head, fields, &client, host, out);
         }
@@ -95,25 +111,26 @@ pub fn write_request(
 }
 
 /// `X-Forwarded-For`, and `-Proto` unless a trusted proxy said it already.
-fn tell(head: &[u8], fields: &[Field], client: &Client, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"X-Forwarded-For: ");
-    if client.trusted {
-        for field in fields
-            .iter()
-            .filter(|field| field.name == Name::ForwardedFor)
-        {
-            out.extend_from_slice(field.value_in(head));
-            out.extend_from_slice(b", ");
+fn tell(head: &[u8], fields: &[Field], client: &Client, edit: &RequestEdit<'_>, out: &mut Vec<u8>) {
+    if !edit.is_settled("x-forwarded-for") {
+        out.extend_from_slice(b"X-Forwarded-For: ");
+        if client.trusted {
+            let said = |field: &&Field| field.name == Name::ForwardedFor;
+            for field in fields.iter().filter(said) {
+                out.extend_from_slice(field.value_in(head));
+                out.extend_from_slice(b", ");
+            }
         }
+        write_address(client.address, out);
+        out.extend_from_slice(b"\r\n");
     }
-    write_address(client.address, out);
-    out.extend_from_slice(b"\r\n");
     let said = |field: &Field| {
         field
             .name_in(head)
             .eq_ignore_ascii_case(b"x-forwarded-proto")
     };
-    if !client.trusted || !fields.iter().any(said) {
+    let told = client.trusted && fields.iter().any(said);
+    if !told && !edit.is_settled("x-forwarded-proto") {
         let scheme: &[u8] = if client.secure { b"https" } else { b"http" };
         out.extend_from_slice(b"X-Forwarded-Proto: ");
         out.extend_from_slice(scheme);
@@ -279,7 +296,7 @@ pub(crate) fn write_response(
         set_cookie(&cookie, value, out);
     }
     if let Some(coding) = edit.coding {
-        encoding::describe(head, fields, coding, out);
+        encoding::describe(head, fields, coding, touch.remove, out);
     }
     if edit.varies {
         encoding::vary(head, fields, out);

@@ -160,17 +160,21 @@ fn glob(pattern: &[u8], text: &[u8]) -> bool {
     pattern[at..].iter().all(|octet| *octet == b'*')
 }
 
-/// `Location` of a redirect: `{host}` and `{path}` become the request's.
-pub fn location(to: &str, head: &[u8], request: &Request, fields: &[Field]) -> Vec<u8> {
+/// `Location` of a redirect: `{host}` and `{path}` become the request's; `host` is for a client that named none.
+pub fn location(
+    to: &str,
+    head: &[u8],
+    request: &Request,
+    fields: &[Field],
+    host: &[u8],
+) -> Vec<u8> {
     let mut out = Vec::with_capacity(to.len() + 64);
     let mut rest = to;
     while let Some(open) = rest.find('{') {
         out.extend_from_slice(&rest.as_bytes()[..open]);
         let tail = &rest[open..];
         rest = if let Some(after) = tail.strip_prefix("{host}") {
-            out.extend_from_slice(without_port(
-                request.host_in(head, fields).unwrap_or_default(),
-            ));
+            out.extend_from_slice(without_port(request.host_in(head, fields).unwrap_or(host)));
             after
         } else if let Some(after) = tail.strip_prefix("{path}") {
             let path = request.path_in(head);
@@ -337,8 +341,21 @@ mod tests {
             text.as_bytes(),
             &request,
             &fields,
+            b"",
         );
         assert_eq!(to, b"https://a.example/x?y=1#{x}{");
+        let text = b"GET /x HTTP/1.0\r\n\r\n";
+        let request = head::request(text, &HeadLimits::default(), &mut fields)
+            .unwrap()
+            .unwrap();
+        let to = location(
+            "https://{host}{path}",
+            text,
+            &request,
+            &fields,
+            b"192.0.2.1:80",
+        );
+        assert_eq!(to, b"https://192.0.2.1/x");
     }
 
     proptest! {

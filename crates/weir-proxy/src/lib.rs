@@ -42,6 +42,7 @@ pub use tls::{Anybody, CertificateError, Doubt, ServiceTickets, TicketKey};
 pub fn inspect(desired: &weir_model::Desired, now: std::time::SystemTime) -> Vec<Doubt> {
     let mut doubts = tls::inspect(desired, now);
     doubts.extend(page::doubts(desired));
+    doubts.extend(log::doubts(desired));
     doubts
 }
 

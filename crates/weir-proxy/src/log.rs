@@ -5,13 +5,16 @@
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use weir_http::access::Line;
-use weir_model::AccessLog;
+use weir_model::{AccessLog, Desired};
+
+use crate::Doubt;
 
 /// How much a worker may have noted that is not written.
 const ROOM: usize = 4 << 20;
@@ -49,12 +52,12 @@ impl Note {
     }
 
     /// What the request said.
-    pub(crate) fn request(&mut self, parts: [&[u8]; 5], http10: bool) {
+    pub(crate) fn request(&mut self, parts: [&[u8]; 5], version: &'static str) {
         for (end, part) in self.ends.iter_mut().zip(parts) {
             self.text.extend_from_slice(part);
             *end = self.text.len();
         }
-        self.version = if http10 { "HTTP/1.0" } else { "HTTP/1.1" };
+        self.version = version;
     }
 
     fn part(&self, at: usize) -> &[u8] {
@@ -71,6 +74,34 @@ pub(crate) struct Outcome<'a> {
     pub(crate) server: &'a str,
     pub(crate) retries: u32,
     pub(crate) end: [u8; 2],
+}
+
+/// Logs of a configuration that nobody could open.
+pub(crate) fn doubts(desired: &Desired) -> Vec<Doubt> {
+    let logs = desired.proxies.iter();
+    let logs = logs.filter_map(|proxy| Some((proxy, proxy.access_log.as_ref()?)));
+    let doubts = logs.filter_map(|(proxy, log)| {
+        let path = Path::new(&log.path);
+        let directory = path.parent().filter(|_| log.path != "-")?;
+        let place = if directory.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            directory
+        };
+        let cause = match place.metadata() {
+            Ok(found) if found.is_dir() && !path.is_dir() => return None,
+            Ok(_) => "it is no file in a directory".to_owned(),
+            Err(error) => format!("{}: {error}", place.display()),
+        };
+        Some(Doubt {
+            fatal: false,
+            message: format!("service {}: {} cannot be written", proxy.name, log.path),
+            cause: format!("{cause}; lines would be left out and counted"),
+            fix: "make the directory, for the user that the daemon runs as".to_owned(),
+            source: proxy.source,
+        })
+    });
+    doubts.collect()
 }
 
 /// One service's log.
@@ -182,11 +213,7 @@ fn read<'a>(rest: &mut &'a [u8], service: &'a str) -> Option<Line<'a>> {
     let address = std::net::Ipv6Addr::from(*address).to_canonical();
     let text = |octets: &'a [u8]| std::str::from_utf8(octets).unwrap_or_default();
     let (pool, server) = (text(part(rest)?), text(part(rest)?));
-    let version = if part(rest)? == b"HTTP/1.0" {
-        "HTTP/1.0"
-    } else {
-        "HTTP/1.1"
-    };
+    let version = text(part(rest)?);
     Some(Line {
         time_ms,
         client: SocketAddr::new(address, end as u16),
@@ -220,6 +247,8 @@ pub(crate) struct Writer {
 struct Open {
     log: Arc<Log>,
     file: Option<Box<dyn Write + Send>>,
+    /// The last write may have left half a line.
+    torn: bool,
 }
 
 impl Writer {
@@ -269,7 +298,11 @@ fn run(logs: &Mutex<Vec<Weak<Log>>>, stop: &AtomicBool) {
         };
         for log in present {
             if !open.iter().any(|known| Arc::ptr_eq(&known.log, &log)) {
-                open.push(Open { log, file: None });
+                open.push(Open {
+                    log,
+                    file: None,
+                    torn: false,
+                });
             }
         }
         for one in &mut open {
@@ -306,12 +339,18 @@ impl Open {
                 },
             };
         }
-        let written = self.file.as_mut().map(|file| file.write_all(out));
+        let torn = self.torn;
+        let written = self.file.as_mut().map(|file| {
+            if torn {
+                file.write_all(b"\n")?;
+            }
+            file.write_all(out)
+        });
         match written {
-            Some(Ok(())) => {}
+            Some(Ok(())) => self.torn = false,
             Some(Err(error)) => {
                 tracing::warn!(path, %error, "the access log cannot be written");
-                self.file = None;
+                (self.file, self.torn) = (None, true);
                 self.log.dropped.fetch_add(count, Ordering::Relaxed);
             }
             None => {
@@ -330,7 +369,7 @@ mod tests {
         let kind = AccessLog {
             path: "-".to_owned(),
             format: LogFormat::Template(
-                "{client} {method} {target} {status} {server} {retries} {end}".to_owned(),
+                "{client} {method} {target} {version} {status} {server} {retries} {end}".to_owned(),
             ),
         };
         Log::new(&kind, "web", 1)
@@ -351,14 +390,51 @@ mod tests {
         let log = log();
         let mut note = Note::default();
         note.begin(0);
-        note.request([b"GET", b"/x", b"h", b"", b"agent"], false);
+        note.request([b"GET", b"/x", b"h", b"", b"agent"], "HTTP/2.0");
         note.status = 504;
         log.put(0, 0, &note, &outcome());
         log.put(0, 0, &note, &outcome());
         let (mut spare, mut out) = (Vec::new(), Vec::new());
         assert_eq!(log.lines(&mut spare, &mut out), 2);
-        let line = "192.0.2.1 GET /x 504 10.0.0.5 2 sH\n";
+        let line = "192.0.2.1 GET /x HTTP/2.0 504 10.0.0.5 2 sH\n";
         assert_eq!(String::from_utf8(out).unwrap(), line.repeat(2));
+    }
+
+    /// Takes so many octets, and then no more.
+    struct Full(Arc<Mutex<(Vec<u8>, usize)>>);
+
+    impl Write for Full {
+        fn write(&mut self, octets: &[u8]) -> std::io::Result<usize> {
+            let mut inner = self.0.lock().unwrap();
+            let taken = octets.len().min(inner.1);
+            if taken == 0 {
+                return Err(std::io::ErrorKind::StorageFull.into());
+            }
+            inner.0.extend_from_slice(&octets[..taken]);
+            inner.1 -= taken;
+            Ok(taken)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_after_a_full_disk_begins_anew() {
+        let disk = Arc::new(Mutex::new((Vec::new(), 6)));
+        let mut open = Open {
+            log: Arc::new(log()),
+            file: Some(Box::new(Full(Arc::clone(&disk)))),
+            torn: false,
+        };
+        open.write(b"one\ntwo\n", 2);
+        assert_eq!(open.log.dropped(), 2);
+        disk.lock().unwrap().1 = 100;
+        open.file = Some(Box::new(Full(Arc::clone(&disk))));
+        open.write(b"three\n", 1);
+        open.write(b"four\n", 1);
+        assert_eq!(disk.lock().unwrap().0, b"one\ntw\nthree\nfour\n");
     }
 
     #[test]

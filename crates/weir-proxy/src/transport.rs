@@ -167,6 +167,23 @@ impl Transport {
         found
     }
 
+    /// Reads what nobody will look at, also where TLS has failed.
+    pub(crate) fn discard(&mut self, ready: &mut Ready, into: &mut [u8]) -> Read {
+        let Kind::Secure(socket, channel) = &mut self.0 else {
+            return self.read(ready, into);
+        };
+        if channel.error.is_none() {
+            return channel.read(socket, ready, into);
+        }
+        let found = socket::read(socket, into);
+        match found {
+            Read::Some(octets) => ready.after_read(octets, into.len()),
+            Read::Blocked => ready.readable = false,
+            Read::End | Read::Broken => {}
+        }
+        found
+    }
+
     /// Takes as much as it can.
     pub(crate) fn write(&mut self, octets: &[u8]) -> Written {
         match &mut self.0 {

@@ -51,6 +51,8 @@ pub(crate) struct Worker {
     again: Vec<Key>,
     /// A listener is paused.
     any_paused: bool,
+    /// Until then none of them is asked again: there were no descriptors.
+    accepts_from: u64,
     /// Where another process gets the clients.
     outlet: Option<Sender<Handed>>,
     /// How often connections of another process came, as far as was looked.
@@ -111,6 +113,7 @@ impl Seed {
             errands: Errands::new(),
             again: Vec::new(),
             any_paused: false,
+            accepts_from: 0,
             outlet: None,
             arrivals: 0,
             cx: Context::new(self.number, self.epoll, now_ms(), seed, self.inbox, depot),

@@ -143,7 +143,7 @@ impl Request {
         }
         match chosen.map(|at| &proxy.routes[at].action) {
             Some(RouteAction::Redirect { to, status }) => {
-                let to = route::location(to, head, &request, &fields);
+                let to = route::location(to, head, &request, &fields, b"");
                 answer.outcome = Some(format!(
                     "the client is sent to {} by {status}",
                     String::from_utf8_lossy(&to)

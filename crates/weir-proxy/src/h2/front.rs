@@ -69,6 +69,7 @@ pub(crate) struct Front {
     pub(crate) local: Rc<Local>,
     peer: SocketAddr,
     port: u16,
+    spoken_to: Option<SocketAddr>,
     pub(crate) deadline: Deadline,
     resets: u64,
     forgiven: u64,
@@ -96,6 +97,8 @@ pub(crate) struct Former {
     pub(crate) input: Vec<u8>,
     pub(crate) peer: SocketAddr,
     pub(crate) port: u16,
+    /// Where the client connected to, if that is known.
+    pub(crate) spoken_to: Option<SocketAddr>,
     pub(crate) local: Rc<Local>,
 }
 
@@ -105,6 +108,7 @@ pub(crate) struct Begun {
     pub(crate) strand: Rc<RefCell<Strand>>,
     pub(crate) peer: SocketAddr,
     pub(crate) port: u16,
+    pub(crate) spoken_to: Option<SocketAddr>,
     pub(crate) local: Rc<Local>,
 }
 
@@ -138,6 +142,7 @@ impl Front {
             local: former.local,
             peer: former.peer,
             port: former.port,
+            spoken_to: former.spoken_to,
             deadline: Deadline::default(),
             resets: 0,
             forgiven: 0,
@@ -290,6 +295,7 @@ impl Front {
             strand: stream.strand(),
             peer: self.peer,
             port: self.port,
+            spoken_to: self.spoken_to,
             local: Rc::clone(&self.local),
         }));
         self.streams.push(stream);

@@ -21,7 +21,12 @@ impl Session {
                 let service = &self.local.service.name;
                 let error = self.transport.error();
                 tracing::debug!(service, peer = %self.peer, error = error.map(tracing::field::display), "no TLS with a client");
-                return Moved::Ends;
+                if error.is_none() {
+                    return Moved::Ends;
+                }
+                // An alert says why; it shall be read.
+                self.phase = Phase::Farewell;
+                return Moved::On;
             }
             Handshake::Done => {}
         }

@@ -17,10 +17,12 @@ impl Session {
         fields: &[Field],
     ) -> Option<u16> {
         let service = &self.local.service;
-        self.body = 0;
-        if let Framing::Length(octets) = request.framing
-            && self.is_too_long(octets)
-        {
+        let octets = match request.framing {
+            Framing::Length(octets) => octets,
+            // What came with the head counts too.
+            _ => self.exchange.request_content(),
+        };
+        if self.is_too_long(octets) {
             return Some(413);
         }
         if service.rate.is_none() && service.concurrent.is_none() {

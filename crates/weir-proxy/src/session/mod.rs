@@ -36,6 +36,7 @@ use crate::log::Note;
 use crate::pipe::Pipe;
 use crate::queue::Line;
 use crate::slab::Key;
+use crate::socket;
 use crate::transport::Transport;
 use crate::wheel::Deadline;
 
@@ -118,7 +119,8 @@ pub(crate) struct Session {
     place: usize,
     tried: Tried,
     attempts: u32,
-    /// A server was chosen for the present exchange.
+    /// A pool was found for the present exchange, and a server chosen.
+    led: bool,
     chosen: bool,
     /// Of what the scheduler `hash` hashes.
     hash: u64,
@@ -130,12 +132,10 @@ pub(crate) struct Session {
     route: Option<usize>,
     /// By what it counts among those under way.
     counted: Option<u64>,
-    /// Octets of the body that came.
-    body: u64,
     /// Somebody took a part of what is stuck, since that was last asked.
     took: bool,
     /// Where the client connected to, as a proxy in front said.
-    spoken_to: Option<SocketAddr>,
+    pub(crate) spoken_to: Option<SocketAddr>,
     /// When the server was asked, in nanoseconds, where somebody wants to know.
     asked: u64,
     /// When the present request must be over.
@@ -196,13 +196,13 @@ impl Session {
             place: 0,
             tried: Tried::default(),
             attempts: 0,
+            led: false,
             chosen: false,
             hash: 0,
             sticks_to: None,
             line: None,
             route: None,
             counted: None,
-            body: 0,
             took: false,
             spoken_to: None,
             asked: 0,
@@ -373,7 +373,9 @@ impl Session {
 
     /// What an HTTP/2 connection begins with.
     pub(crate) fn into_former(self) -> Former {
+        let own = || socket::own_address(self.transport.socket()?);
         Former {
+            spoken_to: self.spoken_to.or_else(own),
             transport: self.transport,
             ready: self.ready,
             watched: self.watched,

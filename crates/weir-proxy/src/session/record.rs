@@ -38,6 +38,11 @@ impl Session {
         body: usize,
     ) {
         self.begin_note(cx);
+        let version = match self.version(request) {
+            "1.0" => "HTTP/1.0",
+            "2" => "HTTP/2.0",
+            _ => "HTTP/1.1",
+        };
         let Some(note) = &mut self.note else { return };
         let value = |name: &[u8]| {
             let is = |field: &&Field| {
@@ -56,7 +61,7 @@ impl Session {
                 value(b"referer"),
                 value(b"user-agent"),
             ],
-            request.http10,
+            version,
         );
         note.bytes_in = (head.len() + body) as u64;
         self.mark(Part::Request);
@@ -68,6 +73,16 @@ impl Session {
             let now = now_ns(Clock::Monotonic);
             note.spent_us[part as usize] += (now - note.asked) / 1_000;
             note.asked = now;
+        }
+    }
+
+    /// The part that is under way is over without its end: its time counts all the same.
+    fn mark_unfinished(&mut self) {
+        match self.phase {
+            Phase::Queue => self.mark(Part::Queue),
+            Phase::Connect => self.mark(Part::Connect),
+            Phase::Exchange if !self.exchange.is_answered() => self.mark(Part::Response),
+            _ => {}
         }
     }
 
@@ -94,6 +109,7 @@ impl Session {
 
     /// What an answer of Weir's own says of the exchange.
     pub(super) fn blame_for(&mut self, status: u16) {
+        self.mark_unfinished();
         self.blame(match (self.phase, status) {
             (Phase::Queue, _) => *b"sQ",
             (Phase::Connect, 504) => *b"sC",
@@ -122,8 +138,9 @@ impl Session {
         if let Some(log) = &service.log {
             note.status = status;
             note.spent_us[4] = (now_ns(Clock::Monotonic) - note.began) / 1_000;
-            let pool = service.pools.get(self.pool).filter(|_| self.chosen);
+            let pool = service.pools.get(self.pool).filter(|_| self.led);
             let server = pool.and_then(|pool| pool.list.get(self.place));
+            let server = server.filter(|_| self.chosen);
             let outcome = Outcome {
                 client: self.peer,
                 pool: pool.map_or("", |pool| &pool.pool),
@@ -141,6 +158,7 @@ impl Session {
     /// The session ends; what was under way is over too.
     pub(super) fn record_rest(&mut self, cx: &mut Context) {
         let status = self.exchange.status();
+        self.mark_unfinished();
         match self.phase {
             Phase::Tunnel => {
                 self.record(cx, status);

@@ -176,7 +176,7 @@ impl Session {
         self.sent = 0;
         (self.until, self.encoder) = (u64::MAX, None);
         self.replayable = false;
-        self.chosen = false;
+        (self.led, self.chosen) = (false, false);
         self.served = true;
         let timeouts = self.local.service.timeouts;
         if stays {
@@ -214,7 +214,7 @@ impl Session {
         if !self.ready.readable && self.watched {
             return Moved::Waits;
         }
-        match self.transport.read(&mut self.ready, &mut cx.scratch) {
+        match self.transport.discard(&mut self.ready, &mut cx.scratch) {
             Read::Some(_) => Moved::On,
             Read::Blocked => Moved::Waits,
             Read::End | Read::Broken => Moved::Ends,

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use weir_http::head::{self, head_end};
-use weir_http::{Client, Exchange, Request, RequestEdit, encoding, route, write_request};
+use weir_http::{Client, Exchange, Field, Request, RequestEdit, encoding, route, write_request};
 use weir_model::{Forwarded, ProxyProtocol, RetryCondition, RouteAction, SchedulerKind};
 use weir_sys::{Clock, now_ns};
 
@@ -168,7 +168,9 @@ impl Session {
         match (&service.routes[at].action, service.lead(at, &mut cx.dice)) {
             (_, Some(pool)) => self.pool = pool,
             (RouteAction::Redirect { to, status }, _) => {
-                let location = route::location(to, head, request, &cx.fields);
+                let host = self.host_of_nameless(head, request, &cx.fields);
+                let host = host.as_bytes();
+                let location = route::location(to, head, request, &cx.fields, host);
                 return Some(self.answer_route(key, cx, *status, Some(&location), ""));
             }
             (RouteAction::Answer { status, body }, _) => {
@@ -196,10 +198,13 @@ impl Session {
             self.look_for_sign(sticky, head, &mut cx.fields, &mut add);
         }
         let path = self.edit_request(head, request, &mut cx.fields, &mut add);
+        let route = self.route.and_then(|at| service.routes.get(at));
+        let host = self.host_of_nameless(head, request, &cx.fields);
         let edit = RequestEdit {
             add: &add,
+            route: route.map(|route| &route.edits),
             client: self.introduction(),
-            host: service.host.as_bytes(),
+            host: host.as_bytes(),
             version: self.version(request),
             path: path.as_deref(),
             close: service.idle_servers == 0,
@@ -207,6 +212,16 @@ impl Session {
         self.request = cx.buffer();
         write_request(head, request, &cx.fields, &edit, &mut self.request);
         self.sent = 0;
+    }
+
+    /// The host of a client that named none: where it connected to.
+    fn host_of_nameless(&self, head: &[u8], request: &Request, fields: &[Field]) -> String {
+        if !request.http10 || request.host_in(head, fields).is_some() {
+            return String::new();
+        }
+        let own = || socket::own_address(self.transport.socket()?);
+        let address = self.spoken_to.or_else(own);
+        address.map_or_else(|| self.local.service.host.clone(), |it| it.to_string())
     }
 
     /// What servers are told of the client.
@@ -225,7 +240,7 @@ impl Session {
     }
 
     /// The version that the client speaks, for `Via`.
-    const fn version(&self, request: &Request) -> &'static str {
+    pub(super) const fn version(&self, request: &Request) -> &'static str {
         match request.http10 {
             _ if self.is_stream() => "2",
             true => "1.0",
@@ -254,6 +269,7 @@ impl Session {
     pub(super) fn choose(&mut self, key: Key, cx: &mut Context, called: bool) -> Moved {
         let local = Rc::clone(&self.local);
         let service = &local.service;
+        self.led = true;
         loop {
             let targets = &service.pools[self.pool];
             let may_wait = self.attempts == 0 && targets.queue_ms > 0;
@@ -274,6 +290,7 @@ impl Session {
                 }
                 if self.attempts == 0 && service.pools[self.pool].silent {
                     service.counters.of(cx.worker).errors.add(1);
+                    self.blame_for(503);
                     return Moved::Ends;
                 }
                 return self.fail(key, cx, if self.attempts == 0 { 503 } else { 502 });

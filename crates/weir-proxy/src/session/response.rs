@@ -109,8 +109,7 @@ impl Session {
             Ok(body) => body,
             Err(refusal) => return self.fail(key, cx, refusal.request_status()),
         };
-        self.body += body as u64;
-        if self.is_too_long(self.body) {
+        if self.is_too_long(self.exchange.request_content()) {
             return self.fail(key, cx, 413);
         }
         self.keep(cx, &scratch[body..octets]);

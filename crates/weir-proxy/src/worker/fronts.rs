@@ -109,7 +109,8 @@ impl Worker {
         let (owner, over) = match errand {
             Errand::Serve(begun) => {
                 let transport = Transport::strand(StrandEnd(Rc::clone(&begun.strand)));
-                let session = Session::new(transport, begun.peer, begun.port, begun.local);
+                let mut session = Session::new(transport, begun.peer, begun.port, begun.local);
+                session.spoken_to = begun.spoken_to;
                 let key = self.sessions.insert(session);
                 begun.strand.borrow_mut().owner = Owner::Session(key);
                 return self.turn(key, Session::begin);

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::io::Errno;
 
-use super::Worker;
+use super::{PAUSE_MS, Worker};
 use crate::context::{Local, token};
 use crate::plan::{Listeners, Service};
 use crate::session::Session;
@@ -91,7 +91,10 @@ impl Worker {
                 }
                 Err(Errno::AGAIN) => return,
                 Err(error) => {
-                    tracing::warn!(%error, service = service.name, "accepting failed; trying again soon");
+                    if self.cx.complains() {
+                        tracing::warn!(%error, service = service.name, "accepting failed; trying again soon");
+                    }
+                    self.accepts_from = self.cx.now + PAUSE_MS;
                     self.pause(key);
                     return;
                 }
@@ -101,6 +104,9 @@ impl Worker {
 
     /// Watches those again whose services have room.
     pub(super) fn resume_paused(&mut self) {
+        if self.cx.now < self.accepts_from {
+            return;
+        }
         self.any_paused = false;
         for key in self.listening.keys() {
             let room = |listening: &Listening| {

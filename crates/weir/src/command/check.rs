@@ -53,7 +53,7 @@ pub(super) fn check(places: &Places, strict: bool, json: bool) -> Outcome {
     }
     if refused {
         return Err(Failure::Failed {
-            message: "certificates cannot be used as they are".to_owned(),
+            message: "files that the configuration names cannot be used as they are".to_owned(),
         });
     }
     if strict && loaded.warnings + absent.len() + doubts.len() > 0 {

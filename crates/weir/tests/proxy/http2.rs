@@ -21,6 +21,32 @@ fn curl(arguments: &[&str]) -> String {
 }
 
 #[test]
+fn a_log_tells_which_version_a_client_speaks() {
+    let origin = Origin::start("o");
+    let directory = std::env::temp_dir().join(format!("weir-log2-{}", std::process::id()));
+    fs::create_dir_all(&directory).expect("a directory");
+    let file = directory.join("access.log");
+    let log = format!("access_log = \"{}\"", file.display());
+    let seat = Seat::start("http", &[origin.address()], &log);
+    for flag in ["--http2-prior-knowledge", "--http1.1", "--http1.0"] {
+        curl(&[flag, &format!("http://{}/{flag}", seat.listen)]);
+    }
+    let read = || fs::read_to_string(&file).unwrap_or_default();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while read().lines().count() < 4 && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for line in [
+        "\"GET /--http2-prior-knowledge HTTP/2.0\" 200 ",
+        "\"GET /--http1.1 HTTP/1.1\" 200 ",
+        "\"GET /--http1.0 HTTP/1.0\" 200 ",
+    ] {
+        assert!(read().contains(line), "{line} in {}", read());
+    }
+    let _ = fs::remove_dir_all(&directory);
+}
+
+#[test]
 fn requests_come_by_http2_with_tls_and_without() {
     let authority = Authority::new("h2");
     authority.sign("one", "IP:127.0.0.1,DNS:a.example", 30);

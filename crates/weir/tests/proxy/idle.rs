@@ -61,3 +61,37 @@ fn what_one_worker_does_not_need_another_takes() {
         "{server}"
     );
 }
+
+/// A process that may open no further descriptor leaves clients to the kernel, and neither runs in circles nor fills its log.
+#[test]
+fn without_descriptors_clients_wait_quietly() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    let daemon = keeper::daemon(seat.child.id());
+    let limit = |most: String| {
+        let daemon = daemon.to_string();
+        let done = Command::new("prlimit")
+            .args(["--pid", &daemon, &format!("--nofile={most}:")])
+            .status();
+        assert!(done.expect("prlimit runs").success());
+    };
+    let open = fs::read_dir(format!("/proc/{daemon}/fd")).expect("it lives");
+    limit((open.count() + 4).to_string());
+    let mut clients: Vec<Client> = (0..16).map(|_| Client::connect(seat.listen)).collect();
+    let complaints = || seat.log().matches("accepting failed").count();
+    let began = Instant::now();
+    while complaints() == 0 {
+        assert!(began.elapsed().as_secs() < 10, "{}", seat.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // One a second and worker is due; there were thousands.
+    std::thread::sleep(Duration::from_secs(1));
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let seconds = usize::try_from(began.elapsed().as_secs()).expect("few");
+    let most = workers * (seconds + 2);
+    assert!(complaints() <= most, "{} of {most}", complaints());
+    limit("1024".to_owned());
+    for client in &mut clients {
+        assert!(client.ask(GET).0.starts_with("HTTP/1.1 200 "));
+    }
+}

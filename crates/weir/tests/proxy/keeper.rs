@@ -43,7 +43,7 @@ fn children(parent: u32) -> Vec<i32> {
 }
 
 /// The daemon of a keeper.
-fn daemon(keeper: u32) -> i32 {
+pub(super) fn daemon(keeper: u32) -> i32 {
     let mut found = None;
     until("a daemon", || {
         found = children(keeper).first().copied();

@@ -79,6 +79,83 @@ fn a_route_rewrites_paths_and_header_fields_both_ways() {
 }
 
 #[test]
+fn what_a_route_says_of_the_client_is_all_that_is_said() {
+    let (a, b) = (Origin::start("a"), Origin::start("b"));
+    let routes = [
+        "path = \"/set\"\npool = \"b\"\nset_header = [\"X-Forwarded-Proto: https\", \"x-forwarded-for: 192.0.2.1\"]",
+        "path = \"/gone\"\npool = \"b\"\nremove_header = [\"X-Forwarded-For\", \"Forwarded\"]",
+    ];
+    let seat = seat(&a, &b, "forwarded = \"both\"", &routes.map(route).concat());
+    let mut client = Client::connect(seat.listen);
+    let mut seen = |path: &str| {
+        let body = client
+            .ask(&format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n"))
+            .1;
+        String::from_utf8_lossy(&body).to_lowercase()
+    };
+    let set = seen("/set");
+    assert!(set.contains("\r\nx-forwarded-proto: https\r\n"), "{set}");
+    assert_eq!(set.matches("x-forwarded-proto").count(), 1, "{set}");
+    assert_eq!(set.matches("x-forwarded-for").count(), 1, "{set}");
+    assert!(set.contains("\r\nforwarded: for=127.0.0.1;"), "{set}");
+    let gone = seen("/gone");
+    assert!(gone.contains("\r\nx-forwarded-proto: http\r\n"), "{gone}");
+    assert!(!gone.contains("forwarded-for"), "{gone}");
+    assert!(!gone.contains("\r\nforwarded:"), "{gone}");
+}
+
+#[test]
+fn status_and_metrics_tell_the_pools_of_a_service_apart() {
+    let (a, b) = (Origin::start("a"), Origin::start("b"));
+    let routes = [
+        route("path = \"/a\"\npool = \"a\""),
+        route("path = \"/b\"\npool = \"b\""),
+    ];
+    let seat = seat(&a, &b, "", &routes.concat());
+    let mut client = Client::connect(seat.listen);
+    for _ in 0..3 {
+        client.ask("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
+    }
+    // The same server stands in pools `p` and `a`.
+    let status = seat.status();
+    let servers = status["services"][0]["servers"]
+        .as_array()
+        .expect("servers");
+    let pools: Vec<_> = servers.iter().map(|it| it["pool"].as_str()).collect();
+    assert_eq!(pools, [Some("p"), Some("a"), Some("b")]);
+    let (_, text) = seat.weir(&["status"]);
+    assert!(
+        text.contains("\n  pool a\n") && text.contains("\n  pool b\n"),
+        "{text}"
+    );
+    assert!(
+        !text.contains("\n  pool p\n"),
+        "the service's own stands above: {text}"
+    );
+    let asked = std::process::Command::new("curl")
+        .args(["-sS", "http://weir/metrics", "--unix-socket"])
+        .arg(seat.directory.join("run/weir.sock"))
+        .output()
+        .expect("curl runs");
+    let metrics = String::from_utf8_lossy(&asked.stdout).into_owned();
+    let mut series: Vec<&str> = metrics
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.rsplit_once(' '))
+        .map(|(series, _)| series)
+        .collect();
+    let all = series.len();
+    series.sort_unstable();
+    series.dedup();
+    assert_eq!(series.len(), all, "no series twice: {metrics}");
+    let of_a = format!(
+        "weir_server_connections_total{{service=\"s\",pool=\"a\",server=\"{}\"}} 1",
+        a.address()
+    );
+    assert!(metrics.contains(&of_a), "{metrics}");
+}
+
+#[test]
 fn a_split_shares_requests_by_weight() {
     let (a, b) = (Origin::start("a"), Origin::start("b"));
     let seat = seat(&a, &b, "", &route("split = [\"a:3\", \"b:1\"]"));
@@ -132,6 +209,15 @@ fn so_many_requests_at_once_and_bodies_no_longer_than_allowed() {
         b"10"
     );
     let (head, _) = second.ask(&post("Content-Length: 11\r\n\r\n01234567890"));
+    assert!(head.starts_with("HTTP/1.1 413 "), "{head}");
+    // A length that nobody told counts too, also where all of it comes with the head; what the coding adds does not.
+    let chunked = |chunks: String| {
+        post(&format!(
+            "Transfer-Encoding: chunked\r\n\r\n{chunks}0\r\n\r\n"
+        ))
+    };
+    assert_eq!(second.ask(&chunked("1\r\nx\r\n".repeat(10))).1, b"10");
+    let (head, _) = second.ask(&chunked("b\r\n01234567890\r\n".to_owned()));
     assert!(head.starts_with("HTTP/1.1 413 "), "{head}");
 }
 

@@ -239,6 +239,14 @@ fn clients_show_certificates_where_they_are_asked_for() {
     assert!(try_with(Some(&own)).is_ok());
     assert!(try_with(None).is_err());
     assert!(try_with(Some(&foreign)).is_err());
+    // Who goes on talking before it has read the answer learns all the same why it is refused.
+    let mut refused = connect(&authority.client(Some(&foreign)), seat.listen, "a.example");
+    for _ in 0..4 {
+        refused.write_all(GET.as_bytes()).expect("it is taken");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let error = refused.read(&mut [0]).expect_err("an alert").to_string();
+    assert!(error.contains("fatal alert"), "{error}");
     let optional = tls.replace(" }", ", client_auth = \"optional\" }");
     seat.reload(&configuration(
         seat.listen,

@@ -184,3 +184,57 @@ fn a_silent_tunnel_ends() {
     assert_eq!(all(&mut client), "");
     assert_eq!(server.heard(), "hello");
 }
+
+/// Whoever reads the log of a bad minute sees which pool was full, or slow, and for how long.
+#[test]
+fn a_log_tells_where_the_time_of_a_failure_went() {
+    let origin = Origin::start("o");
+    let directory = std::env::temp_dir().join(format!("weir-log3-{}", std::process::id()));
+    fs::create_dir_all(&directory).expect("a directory");
+    let file = directory.join("access.log");
+    let format = "{target} {status} {pool} {server} {end} {queue_ms} {response_ms}";
+    let seat = Seat::start("http", &[], "");
+    let text = configuration(
+        seat.listen,
+        "http",
+        &[],
+        &format!(
+            "access_log = {{ path = \"{}\", format = \"{format}\" }}\ntimeouts = {{ response = \"300ms\" }}",
+            file.display()
+        ),
+    );
+    seat.reload(&text.replace(
+        "servers = []",
+        &format!(
+            "servers = [{{ address = \"{}\", max_connections = 1 }}]\nqueue_timeout = \"200ms\"",
+            origin.address()
+        ),
+    ));
+    let mut first = Client::connect(seat.listen);
+    first.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
+    origin.wait_for_slow();
+    let mut second = Client::connect(seat.listen);
+    assert!(second.ask(GET).0.starts_with("HTTP/1.1 503 "));
+    let late = first.response().expect("whole").expect("an answer");
+    assert!(late.0.starts_with("HTTP/1.1 504 "), "{}", late.0);
+    let read = || fs::read_to_string(&file).unwrap_or_default();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while read().lines().count() < 2 && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let written = read();
+    let line = |target: &str| {
+        let found = written.lines().find(|line| line.starts_with(target));
+        let words = found.expect("a line").split(' ');
+        words.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let ms = |text: &str| text.parse::<f64>().expect("a number");
+    let full = line("/ ");
+    assert_eq!(full[1..5], ["503", "p", "", "sQ"], "{written}");
+    assert!(ms(&full[5]) >= 150.0, "{written}");
+    let slow = line("/slow ");
+    let server = origin.address().to_string();
+    assert_eq!(slow[1..5], ["504", "p", server.as_str(), "sH"], "{written}");
+    assert!(ms(&slow[6]) >= 250.0, "{written}");
+    let _ = fs::remove_dir_all(&directory);
+}
