@@ -105,7 +105,7 @@ fn choices(kind: &Kind) -> Option<Choices> {
 /// As it would be written in TOML.
 fn quoted(kind: &Kind, text: &str) -> String {
     match kind {
-        Kind::Integer { .. } | Kind::Flag | Kind::List(_) => text.to_owned(),
+        Kind::Integer { .. } | Kind::Size { .. } | Kind::Flag | Kind::List(_) => text.to_owned(),
         Kind::Either(first, _) => quoted(first, text),
         _ => format!("\"{text}\""),
     }

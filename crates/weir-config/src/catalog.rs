@@ -41,6 +41,10 @@ const fn integer((min, max): (u32, u32)) -> Kind {
     Kind::Integer { min, max }
 }
 
+const fn size((min, max): (u32, u32)) -> Kind {
+    Kind::Size { min, max }
+}
+
 /// A timeout of flows; the data plane counts them in whole seconds.
 const TIMEOUT: Kind = Kind::Duration {
     min: Duration::from_secs(1),

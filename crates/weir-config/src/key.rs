@@ -80,6 +80,11 @@ pub(crate) enum Kind {
         min: u32,
         max: u32,
     },
+    /// Octets, as a number or with a unit.
+    Size {
+        min: u32,
+        max: u32,
+    },
     Duration {
         min: Duration,
         max: Duration,
@@ -194,6 +199,9 @@ impl Kind {
             Self::PortRange => "\"FIRST-LAST\", ports from 1 to 65535".to_owned(),
             Self::Flag => "true or false".to_owned(),
             Self::Integer { min, max } => format!("an integer from {min} to {max}"),
+            Self::Size { min, max } => {
+                format!("an integer from {min} to {max}, or a size like \"64KiB\"")
+            }
             Self::Factor { min, max } => format!(
                 "a number from {} to {}, two decimals at most",
                 factor(*min),

@@ -27,6 +27,7 @@ mod members;
 mod parse;
 mod render;
 mod schema;
+mod size;
 mod suggest;
 mod tree;
 mod verify;

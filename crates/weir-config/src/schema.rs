@@ -56,7 +56,7 @@ fn property(key: &Key) -> Value {
 /// The default as JSON: a number, a flag, a list, and else a string.
 fn default(kind: &Kind, text: &str) -> Value {
     match kind {
-        Kind::Integer { .. } | Kind::Flag | Kind::List(_) => {
+        Kind::Integer { .. } | Kind::Size { .. } | Kind::Flag | Kind::List(_) => {
             serde_json::from_str(text).unwrap_or(Value::Null)
         }
         Kind::Either(first, _) => default(first, text),
@@ -90,6 +90,14 @@ fn kind(of: &Kind) -> Value {
         Kind::PortRange => json!({"type": "string", "pattern": format!("^{PORT}(-{PORT})?$")}),
         Kind::Flag => json!({"type": "boolean"}),
         Kind::Integer { min, max } => json!({"type": "integer", "minimum": min, "maximum": max}),
+        Kind::Size { min, max } => json!({"anyOf": [
+            {"type": "integer", "minimum": min, "maximum": max},
+            {
+                "type": "string",
+                "pattern": "^[0-9]+ *(B|KiB|MiB|GiB)$",
+                "$comment": format!("from {min} to {max} octets"),
+            },
+        ]}),
         Kind::Factor { min, max } => json!({
             "type": "number",
             "minimum": f64::from(*min) / 100.0,

@@ -12,6 +12,7 @@ use crate::code::{Code, Severity};
 use crate::diagnostic::{Diagnostic, Lines};
 use crate::duration;
 use crate::key::{Choices, Kind, Presence, Section, words};
+use crate::size;
 use crate::suggest::nearest;
 use crate::tree::{Entry, Item, Table, Value};
 
@@ -172,7 +173,40 @@ impl<'a, 't> View<'a, 't> {
         value
     }
 
-    /// A duration within the range of its key.
+    /// Octets within the range of its key, with a unit or without.
+    pub(crate) fn size(&self, sink: &mut Sink<'_>, name: &str) -> Option<u32> {
+        let (entry, kind) = self.get(name)?;
+        let Kind::Size { min, max } = *kind else {
+            return None;
+        };
+        let octets = match &entry.item.value {
+            Value::Integer(octets) => octets.and_then(|octets| u64::try_from(octets).ok()),
+            Value::Text(text) => match size::parse(text) {
+                Ok(octets) => Some(octets),
+                Err(cause) => {
+                    let message = format!("`{}` is no size", text.escape_debug());
+                    let fix = "write a whole number and B, KiB, MiB or GiB, as in \"64KiB\"";
+                    let diagnostic = Diagnostic::new(Code::WrongType, &entry.item.span, message);
+                    sink.push(diagnostic.cause(cause).fix(fix));
+                    return None;
+                }
+            },
+            _ => {
+                sink.push(wrong_type(&entry.item, kind));
+                return None;
+            }
+        };
+        let octets = octets
+            .and_then(|octets| u32::try_from(octets).ok())
+            .filter(|octets| (min..=max).contains(octets));
+        if octets.is_none() {
+            let message = format!("`{name}` is out of range");
+            let fix = format!("write {}", kind.syntax());
+            sink.push(Diagnostic::new(Code::OutOfRange, &entry.item.span, message).fix(fix));
+        }
+        octets
+    }
+
     /// A number in hundredths.
     pub(crate) fn factor(&self, sink: &mut Sink<'_>, name: &str) -> Option<u32> {
         let (entry, kind) = self.get(name)?;
@@ -199,6 +233,7 @@ impl<'a, 't> View<'a, 't> {
         Some(hundredths as u32)
     }
 
+    /// A duration within the range of its key.
     pub(crate) fn duration(&self, sink: &mut Sink<'_>, name: &str) -> Option<Duration> {
         let (entry, kind) = self.get(name)?;
         let Kind::Duration { min, max } = *kind else {

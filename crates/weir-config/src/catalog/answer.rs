@@ -66,7 +66,7 @@ pub(crate) static COMPRESSION: Section = Section {
         .known_as(&["type", "gzip_types"]),
         Key::new(
             "minimum",
-            integer((0, u32::MAX)),
+            size((0, u32::MAX)),
             Default("1024"),
             "Bodies of a known length below so many octets stay as they are.",
             "minimum = 256",

@@ -90,7 +90,7 @@ pub(crate) static PROXY_LIMITS: Section = Section {
     keys: &[
         Key::new(
             "head",
-            integer(ProxyLimits::HEAD),
+            size(ProxyLimits::HEAD),
             Default("16384"),
             "Octets of a request's head, which is else answered 431, and of a response's, else 502. A target may take \
              half of it.",
@@ -157,10 +157,10 @@ pub(crate) static PROXY_LIMITS: Section = Section {
         .known_as(&["http2_max_concurrent_streams", "max_concurrent_streams"]),
         Key::new(
             "body",
-            integer((0, u32::MAX)),
+            size((0, u32::MAX)),
             Default("0"),
             "Octets of a request's body, which is else answered 413. 0 = any number.",
-            "body = 10485760",
+            "body = \"10MiB\"",
         )
         .known_as(&["client_max_body_size"]),
         Key::new(

@@ -66,7 +66,7 @@ pub(super) fn compression(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Co
     Some(Compression {
         codings: codings(sink, &view).unwrap_or(default.codings),
         types: types(sink, &view).unwrap_or(default.types),
-        minimum: view.integer(sink, "minimum").unwrap_or(default.minimum),
+        minimum: view.size(sink, "minimum").unwrap_or(default.minimum),
     })
 }
 

@@ -42,6 +42,28 @@ const PROXY: [&str; 13] = [
     "access_log",
 ];
 
+/// Keys of a proxy service that speak of requests.
+const HTTP: [&str; 5] = [
+    "http2",
+    "forwarded",
+    "connect",
+    "error_pages",
+    "compression",
+];
+/// And of its `limits`.
+const HTTP_LIMITS: [&str; 10] = [
+    "head",
+    "fields",
+    "idle_servers",
+    "server_requests",
+    "streams",
+    "body",
+    "rate",
+    "burst",
+    "concurrent",
+    "key",
+];
+
 /// A proxy service and where its parts are written.
 pub(crate) struct LoweredProxy {
     pub(crate) proxy: Proxy,
@@ -67,6 +89,11 @@ pub(super) fn without_effect(sink: &mut Sink<'_>, view: &View<'_, '_>, proxy: bo
     } else {
         (&PROXY, "only forward = \"proxy\" reads it")
     };
+    idle(sink, view, keys, why);
+}
+
+/// Keys that nothing reads, and why.
+fn idle(sink: &mut Sink<'_>, view: &View<'_, '_>, keys: &[&str], why: &str) {
     for key in keys {
         if let Some((entry, _)) = view.get(key) {
             sink.push(
@@ -96,6 +123,11 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
             .fix("add protocol = \"http\" or protocol = \"tcp\""),
         );
     }
+    const NO_REQUESTS: &str = "a service with protocol = \"tcp\" sees no requests";
+    let tcp = protocol == Some(ProxyProtocol::Tcp);
+    if tcp {
+        idle(sink, &view, &HTTP, NO_REQUESTS);
+    }
     let pool = view.text(sink, "pool");
     let mut proxy = Proxy::new(
         entry.key.as_ref(),
@@ -109,6 +141,9 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
         proxy.timeouts = timeouts(sink, &view);
     }
     if let Some(view) = table_of(sink, &view, "limits", &catalog::PROXY_LIMITS) {
+        if tcp {
+            idle(sink, &view, &HTTP_LIMITS, NO_REQUESTS);
+        }
         proxy.limits = limits(sink, &view);
         proxy.limit_key = limit_key(sink, &view);
     }
@@ -163,7 +198,7 @@ fn timeouts(sink: &mut Sink<'_>, view: &View<'_, '_>) -> ProxyTimeouts {
 fn limits(sink: &mut Sink<'_>, view: &View<'_, '_>) -> ProxyLimits {
     let default = ProxyLimits::default();
     ProxyLimits {
-        head: view.integer(sink, "head").unwrap_or(default.head),
+        head: view.size(sink, "head").unwrap_or(default.head),
         fields: view.integer(sink, "fields").unwrap_or(default.fields),
         connections: view
             .integer(sink, "connections")
@@ -176,7 +211,7 @@ fn limits(sink: &mut Sink<'_>, view: &View<'_, '_>) -> ProxyLimits {
             .integer(sink, "server_requests")
             .unwrap_or(default.server_requests),
         streams: view.integer(sink, "streams").unwrap_or(default.streams),
-        body: view.integer(sink, "body").unwrap_or(default.body),
+        body: view.size(sink, "body").unwrap_or(default.body),
         rate: view.integer(sink, "rate").unwrap_or(default.rate),
         burst: view.integer(sink, "burst").unwrap_or(default.burst),
         concurrent: view
