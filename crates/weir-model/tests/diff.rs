@@ -136,3 +136,40 @@ proptest! {
         prop_assert_eq!(added, after.keys().filter(|n| !before.contains_key(n)).count());
     }
 }
+
+#[test]
+fn tls_and_http2_are_changes_on_both_sides() {
+    let mut old = base();
+    old.proxies = vec![Proxy::new("www", ProxyProtocol::Http, "old")];
+    let mut new = old.clone();
+    new.proxies[0].http2 = false;
+    new.proxies[0].tls = Some(ServiceTls {
+        certificates: "/etc/weir/certs".to_owned(),
+        strict_sni: true,
+        minimum: TlsVersion::V13,
+        client_ca: None,
+        client_auth: ClientAuth::Required,
+        source: Source::default(),
+    });
+    new.pools[1].http2 = true;
+    new.pools[1].tls = Some(ServerTls {
+        verify: false,
+        ..ServerTls::default()
+    });
+    assert_eq!(
+        lines(&old, &new),
+        "~ pool old: tls none -> not verified, http2 false -> true\n\
+         ~ service www: tls none -> /etc/weir/certs, from version 1.3, strict_sni, http2 true -> false\n"
+    );
+    // Where it is written is no change.
+    new.proxies[0].error_pages = vec![ErrorPage {
+        status: vec![(500, 599)],
+        file: "/etc/weir/sorry.html".to_owned(),
+        source: Source::default(),
+    }];
+    let mut moved = new.clone();
+    moved.proxies[0].error_pages[0].source.line += 1;
+    let tls = moved.proxies[0].tls.as_mut().unwrap();
+    tls.source.line += 1;
+    assert_eq!(lines(&new, &moved), "");
+}

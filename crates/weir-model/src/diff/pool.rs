@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use super::{Change, Edit, Edits, Met, duration, meet, or_none};
-use crate::{Check, Pool, Scheduler, Server};
+use crate::{Check, Pool, Scheduler, Server, TlsVersion};
 
 pub(super) fn diff(old: &[Pool], new: &[Pool], changes: &mut Vec<Change>) {
     meet(
@@ -116,6 +116,8 @@ fn edits(old: &Pool, new: &Pool) -> Vec<Edit> {
             value.as_str().to_owned()
         })
         .compare("check", &old.checks, &new.checks, |checks| kinds(checks))
+        .compare("tls", secure(old), secure(new), |tls| or_none(tls.as_ref()))
+        .compare("http2", old.http2, new.http2, bool::to_string)
         .compare("scheduler.key", &old.hash_key, &new.hash_key, |key| {
             key.to_string()
         })
@@ -140,6 +142,31 @@ fn edits(old: &Pool, new: &Pool) -> Vec<Edit> {
             health.to_string()
         })
         .0
+}
+
+/// All of it as text: where it is written takes no part.
+fn secure(pool: &Pool) -> Option<String> {
+    let tls = pool.tls.as_ref()?;
+    let mut text = if tls.verify {
+        "verified"
+    } else {
+        "not verified"
+    }
+    .to_owned();
+    if tls.minimum != TlsVersion::default() {
+        text += &format!(", from version {}", tls.minimum.as_str());
+    }
+    let named = [
+        ("ca", &tls.ca),
+        ("server_name", &tls.server_name),
+        ("certificate", &tls.certificate),
+    ];
+    for (key, value) in named {
+        if let Some(value) = value {
+            text += &format!(", {key} {value}");
+        }
+    }
+    Some(text)
 }
 
 fn server_edits(old: &Server, new: &Server) -> Vec<Edit> {

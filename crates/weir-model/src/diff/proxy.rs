@@ -1,7 +1,9 @@
 //! Differences of proxy services.
 
 use super::{Change, Edit, Edits, diff_services, duration, or_none};
-use crate::{Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts, Route, RouteEdits};
+use crate::{
+    Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts, Route, RouteEdits, Source, TlsVersion,
+};
 
 pub(super) fn diff(old: &[Proxy], new: &[Proxy], changes: &mut Vec<Change>) {
     diff_services(old, new, |proxy| &proxy.name, summary, edits, changes);
@@ -26,6 +28,7 @@ fn summary(proxy: &Proxy) -> String {
 }
 
 fn edits(old: &Proxy, new: &Proxy) -> Vec<Edit> {
+    let (old, new) = (&anywhere(old), &anywhere(new));
     let edits = Edits(Vec::new())
         .compare("listen", listen(old), listen(new), String::clone)
         .compare(
@@ -35,7 +38,9 @@ fn edits(old: &Proxy, new: &Proxy) -> Vec<Edit> {
             |protocol: &ProxyProtocol| protocol.as_str().to_owned(),
         )
         .compare("routes", &old.routes, &new.routes, |routes| list_of(routes))
-        .compare("pool", &old.pool, &new.pool, |pool| (*pool).clone());
+        .compare("pool", &old.pool, &new.pool, |pool| (*pool).clone())
+        .compare("tls", secure(old), secure(new), |tls| or_none(tls.as_ref()))
+        .compare("http2", old.http2, new.http2, bool::to_string);
     let edits = timeouts(edits, &old.timeouts, &new.timeouts);
     let edits = limits(edits, &old.limits, &new.limits).compare(
         "limits.key",
@@ -44,6 +49,32 @@ fn edits(old: &Proxy, new: &Proxy) -> Vec<Edit> {
         |key| key.to_string(),
     );
     manners(edits, old, new).0
+}
+
+/// All of it as text: where it is written takes no part.
+fn secure(proxy: &Proxy) -> Option<String> {
+    let tls = proxy.tls.as_ref()?;
+    let mut text = tls.certificates.clone();
+    if tls.minimum != TlsVersion::default() {
+        text += &format!(", from version {}", tls.minimum.as_str());
+    }
+    if tls.strict_sni {
+        text += ", strict_sni";
+    }
+    if let Some(authorities) = &tls.client_ca {
+        let auth = tls.client_auth.as_str();
+        text += &format!(", clients of {authorities} {auth}");
+    }
+    Some(text)
+}
+
+/// Wherever its parts are written.
+fn anywhere(proxy: &Proxy) -> Proxy {
+    let mut proxy = proxy.clone();
+    let routes = proxy.routes.iter_mut().map(|route| &mut route.source);
+    let pages = proxy.error_pages.iter_mut().map(|page| &mut page.source);
+    routes.chain(pages).for_each(|it| *it = Source::default());
+    proxy
 }
 
 fn list_of(routes: &[Route]) -> String {
