@@ -13,6 +13,7 @@ use std::os::fd::BorrowedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
 
 use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, sendmsg_addr,
@@ -20,6 +21,10 @@ use rustix::net::{
 
 use crate::clock::{Clock, now_ns};
 use crate::{Error, Result};
+
+/// How long a manager may take to read. Its queue holds a few messages (net.unix.max_dgram_qlen), a start may send thousands of
+/// descriptors, and a manager that misses `READY=1` ends the service.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What can be said to the service manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +93,7 @@ impl Notifier {
     /// Sends one notification.
     ///
     /// # Errors
-    /// The manager's socket is gone or full. Nothing else depends on it: log and go on.
+    /// The manager's socket is gone, or full for seconds. Nothing else depends on it: log and go on.
     pub fn send(&self, notification: Notification<'_>) -> Result<()> {
         let Some(manager) = &self.manager else {
             return Ok(());
@@ -118,10 +123,8 @@ impl Notifier {
                 (_, Some(name)) => SocketAddrUnix::new_abstract_name(name)?,
                 _ => return Err(std::io::ErrorKind::InvalidInput.into()),
             };
-            let socket = UnixDatagram::unbound()?;
             let parts = [IoSlice::new(message.as_bytes())];
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            sendmsg_addr(&socket, &to, &parts, &mut control, flags)?;
+            sendmsg_addr(&patient()?, &to, &parts, &mut control, SendFlags::NOSIGNAL)?;
             Ok(())
         };
         send().map_err(|e| Error::call("sendmsg", "NOTIFY_SOCKET", e))
@@ -139,20 +142,24 @@ impl Notifier {
     }
 
     fn send_text(manager: &SocketAddr, message: &str) -> Result<()> {
-        let send = || {
-            let socket = UnixDatagram::unbound()?;
-            socket.set_nonblocking(true)?;
-            socket.send_to_addr(message.as_bytes(), manager)
-        };
+        let send = || patient()?.send_to_addr(message.as_bytes(), manager);
         send()
             .map(|_| ())
             .map_err(|e| Error::call("sendto", "NOTIFY_SOCKET", e))
     }
 }
 
+/// A socket that waits for a place in the manager's queue.
+fn patient() -> std::io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    Ok(socket)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsFd;
 
     fn receive(socket: &UnixDatagram) -> String {
         let mut buffer = [0; 256];
@@ -180,6 +187,32 @@ mod tests {
         assert!(time.parse::<u64>().unwrap() > 0);
         notifier.send(Notification::Stopping).unwrap();
         assert_eq!(receive(&manager), "STOPPING=1");
+    }
+
+    #[test]
+    fn a_manager_that_is_slow_misses_nothing() {
+        const STORED: usize = 100;
+        let name = format!("weir-slow-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let manager = UnixDatagram::bind_addr(&address).unwrap();
+        let notifier = Notifier::to(OsStr::new(&format!("@{name}"))).unwrap();
+        let sends = std::thread::spawn(move || {
+            let file = std::fs::File::open("/dev/null").unwrap();
+            for number in 0..STORED {
+                let name = format!("socket{number}");
+                notifier.store(&name, file.as_fd()).unwrap();
+            }
+            notifier.send(Notification::Ready).unwrap();
+        });
+        let mut heard = Vec::new();
+        while heard.last().is_none_or(|it| it != "READY=1") {
+            // A queue's places are soon taken.
+            std::thread::yield_now();
+            heard.push(receive(&manager));
+        }
+        sends.join().unwrap();
+        let stored = heard.iter().filter(|it| it.starts_with("FDSTORE=1"));
+        assert_eq!(stored.count(), STORED);
     }
 
     #[test]
