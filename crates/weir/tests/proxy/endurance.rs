@@ -1,13 +1,60 @@
 //! Many reloads under `ab`, each run beside a quiet one; and what the latencies of both were.
 
 use std::fs;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
-use super::{Origin, Seat, configuration};
+use super::{Seat, configuration, free_address};
 
 /// Rounds of one quiet and one disturbed run each.
 const ROUNDS: usize = 5;
+
+/// nginx on two addresses: what a thread for each connection would cost is not to be among the latencies.
+struct Nginx {
+    child: Child,
+    addresses: [SocketAddr; 2],
+    directory: std::path::PathBuf,
+}
+
+impl Nginx {
+    fn start() -> Self {
+        let directory = std::env::temp_dir().join(format!("weir-nginx-{}", std::process::id()));
+        fs::create_dir_all(&directory).expect("a directory");
+        let addresses = [free_address(), free_address()];
+        let [one, two] = addresses;
+        let place = directory.display();
+        let file = directory.join("nginx.conf");
+        let text = format!(
+            "daemon off; master_process off; pid {place}/pid; error_log {place}/log;\nevents {{ worker_connections 4096; }}\n\
+             http {{ access_log off; keepalive_requests 100000000; server {{ listen {one}; listen {two}; return 200 \"one\\n\"; }} }}\n"
+        );
+        fs::write(&file, text).expect("written");
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut command = Command::new("nginx");
+        command.env("PATH", format!("{path}:/usr/sbin"));
+        let child = command.arg("-c").arg(&file).stderr(Stdio::null()).spawn();
+        let child = child.expect("nginx starts");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while TcpStream::connect(two).is_err() {
+            assert!(Instant::now() < deadline, "nginx does not listen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Self {
+            child,
+            addresses,
+            directory,
+        }
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
 
 /// What `ab` saw: failed requests, and the latency of 99.99 % and of all in milliseconds.
 struct Seen {
@@ -72,15 +119,16 @@ fn requests_over_many_reloads_fail_nothing_at_length() {
         Some(_) => (1_000_000, 1_500, Duration::from_millis(35)),
         None => (100_000, 150, Duration::from_millis(20)),
     };
-    let (one, two) = (Origin::start("one"), Origin::start("one"));
-    let seat = Seat::start("http", &[one.address(), two.address()], "");
+    let nginx = Nginx::start();
+    let [one, two] = nginx.addresses;
+    let seat = Seat::start("http", &[one, two], "");
     let (mut quiet, mut disturbed) = (Vec::new(), Vec::new());
     let mut reloads = 0;
     for _ in 0..ROUNDS {
         quiet.push(under_load(&seat, requests / 5, pause, || {}));
         disturbed.push(under_load(&seat, requests / 5, pause, || {
             // A server and a limit more or less each time: pools and plans are made anew.
-            let servers = [two.address(), one.address()];
+            let servers = [two, one];
             let servers = &servers[..1 + reloads % 2];
             let more = format!("limits = {{ retries = {} }}", 1 + reloads % 3);
             seat.reload(&configuration(seat.listen, "http", servers, &more));
