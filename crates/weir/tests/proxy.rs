@@ -592,16 +592,14 @@ fn no_rights_are_needed() {
         configuration(listen, "http", &[origin.address()], ""),
     )
     .unwrap();
-    // The build directory may be closed to others; the program is not.
-    fs::copy(env!("CARGO_BIN_EXE_weir"), directory.join("weir")).unwrap();
-    assert!(
-        Command::new("chown")
-            .args(["-R", "65534:65534"])
-            .arg(&directory)
-            .status()
-            .unwrap()
-            .success()
-    );
+    // The build directory may be closed to others; the program is not. Copied by another program: what one of this process's
+    // children of another test might still have open for writing could not be run (ETXTBSY).
+    let sh = "cp \"$1\" \"$2/weir\" && chown -R 65534:65534 \"$2\"";
+    let copied = Command::new("sh")
+        .args(["-c", sh, "sh", env!("CARGO_BIN_EXE_weir")])
+        .arg(&directory)
+        .status();
+    assert!(copied.unwrap().success());
     let mut child = Command::new("setpriv")
         .args([
             "--reuid=65534",
