@@ -253,13 +253,29 @@ fn location(
         }
     }
     let found = action(context, node, scheme, text, &levels, ways, notes);
-    let Some((action, place)) = found else {
-        return node.refuse(notes, "nothing in it leads anywhere that Weir could");
-    };
-    // What `return` answers is answered before nginx asks who may come in.
-    let cases = match action.pool() {
-        Some(_) => admitted(context, &levels, notes),
-        None => vec![(Vec::new(), true)],
+    let (action, place, cases) = match found {
+        Some((action, place)) => {
+            // What `return` answers is answered before nginx asks who may come in.
+            let cases = match action.pool() {
+                Some(_) => admitted(context, &levels, notes),
+                None => vec![(Vec::new(), true)],
+            };
+            (action, place, cases)
+        }
+        None if is_guarded(node) => {
+            let cases = admitted(context, &levels, notes);
+            if cases.iter().any(|(_, may)| *may) {
+                const WHY: &str = "whom it lets in gets nginx's own files, which Weir has not; everybody is answered 403";
+                notes.say(node.place, WHY);
+            }
+            // Without this, what nginx denies would come to the pool.
+            let denied = Action::Answer {
+                status: 403,
+                body: String::new(),
+            };
+            (denied, node.place, vec![(Vec::new(), true)])
+        }
+        None => return node.refuse(notes, "nothing in it leads anywhere that Weir could"),
     };
     context.used.insert(node.place);
     let edits = edits_of(context, &action, &levels, (scheme, ways.told), notes);
@@ -287,6 +303,11 @@ fn location(
             });
         }
     }
+}
+
+/// Whether it says itself whom it denies.
+fn is_guarded(node: &Node) -> bool {
+    node.inner().iter().any(|line| line.keyword() == "deny")
 }
 
 /// What becomes of heads; an answer of Weir's own has none that could change.
