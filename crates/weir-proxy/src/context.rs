@@ -229,12 +229,21 @@ impl Context {
 }
 
 /// A service as a worker begins to have it.
-pub(crate) fn local(service: Arc<Service>, mut balances: Vec<Balance>) -> Rc<Local> {
+pub(crate) fn local(service: Arc<Service>, balances: Vec<Balance>) -> Rc<Local> {
+    new_local(service, balances, false)
+}
+
+/// A service that no configuration has any more.
+pub(crate) fn gone(service: Arc<Service>, balances: Vec<Balance>) -> Rc<Local> {
+    new_local(service, balances, true)
+}
+
+fn new_local(service: Arc<Service>, mut balances: Vec<Balance>, gone: bool) -> Rc<Local> {
     balances.resize_with(service.pools.len(), Balance::default);
     Rc::new(Local {
         service,
         balances: RefCell::new(balances),
         budget: Budget::default(),
-        gone: false,
+        gone,
     })
 }

@@ -84,6 +84,8 @@ impl Inbox {
 /// Where another process's connections come in.
 #[derive(Debug)]
 pub struct Inlet {
+    /// As long as there is one, services that a reload removes are remembered.
+    pub(crate) _open: Arc<()>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) wakes: Vec<Arc<OwnedFd>>,
     pub(crate) next: usize,

@@ -213,12 +213,12 @@ pub(crate) struct Listeners {
     pub(crate) workers: usize,
 }
 
-/// One service.
+/// One service. Its sockets are the plan's: a client that outlives the service would keep them open, and whoever comes would
+/// wait where nobody accepts.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) name: String,
     pub(crate) protocol: ProxyProtocol,
-    pub(crate) listen: Vec<Arc<Listeners>>,
     /// `ADDRESS:PORT` for a request without `Host`.
     pub(crate) host: String,
     /// Of each pool, the service's own first.
@@ -331,6 +331,10 @@ impl From<&ProxyTimeouts> for Millis {
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) services: Vec<Arc<Service>>,
+    /// Where each is listened for.
+    pub(crate) listen: Vec<(Arc<Listeners>, Arc<Service>)>,
+    /// Services that are in force no more, while another process may still send clients of theirs.
+    pub(crate) former: Vec<Arc<Service>>,
     /// How many targets there ever were.
     pub(crate) targets: usize,
 }

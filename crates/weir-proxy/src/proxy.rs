@@ -5,12 +5,12 @@
 
 mod service;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -70,6 +70,7 @@ struct Tables {
 pub struct Prepared {
     known: Known,
     pub(crate) services: Vec<Arc<Service>>,
+    pub(crate) listen: Vec<(Arc<Listeners>, Arc<Service>)>,
     weights: HashMap<ServerName, (u32, u32)>,
 }
 
@@ -94,6 +95,8 @@ pub struct Proxy {
     effective: HashMap<ServerName, u32>,
     /// Of access logs, once there is one.
     writer: Option<Writer>,
+    /// Alive while another process may send clients.
+    arriving: Weak<()>,
 }
 
 impl Default for Proxy {
@@ -122,6 +125,7 @@ impl Proxy {
             weights: HashMap::new(),
             effective: HashMap::new(),
             writer: None,
+            arriving: Weak::new(),
         }
     }
 
@@ -173,21 +177,20 @@ impl Proxy {
     /// A socket or a thread cannot be had; nothing changed.
     pub fn prepare(&mut self, desired: &Desired) -> Result<Prepared> {
         let mut known = self.known.clone();
-        let mut services = Vec::new();
+        let (mut services, mut listen) = (Vec::new(), Vec::new());
         for proxy in &desired.proxies {
             let pools = proxy.pools().into_iter().map(|name| desired.pool(name));
             let Some(pools) = pools.collect::<Option<Vec<&Pool>>>() else {
                 continue;
             };
-            services.push(Arc::new(service::service(
-                &mut known,
-                &mut self.left,
-                self.cpus.len(),
-                proxy,
-                &pools,
-            )?));
+            let workers = self.cpus.len();
+            let (service, own) =
+                service::service(&mut known, &mut self.left, workers, proxy, &pools)?;
+            let service = Arc::new(service);
+            listen.extend(own.into_iter().map(|from| (from, Arc::clone(&service))));
+            services.push(service);
         }
-        service::forget(&mut known, &services);
+        service::forget(&mut known, &services, &listen);
         let weights = services
             .iter()
             .flat_map(|service| {
@@ -212,6 +215,7 @@ impl Proxy {
         Ok(Prepared {
             known,
             services,
+            listen,
             weights,
         })
     }
@@ -239,14 +243,31 @@ impl Proxy {
                 writer.add(log);
             }
         }
+        let former = self.former(&prepared.services);
         self.shared.publish(Plan {
             services: prepared.services,
+            listen: prepared.listen,
+            former,
             targets: self.known.next_target as usize,
         });
         self.wake();
         for line in self.known.lines.values() {
             line.call(usize::MAX);
         }
+    }
+
+    /// What is in force no more beside these, as long as another process may send clients of it.
+    fn former(&self, services: &[Arc<Service>]) -> Vec<Arc<Service>> {
+        if self.arriving.strong_count() == 0 {
+            return Vec::new();
+        }
+        let plan = self.shared.plan();
+        let mut known = HashSet::new();
+        known.extend(services.iter().map(|service| service.name.as_str()));
+        let gone = plan.services.iter().chain(&plan.former);
+        gone.filter(|service| known.insert(service.name.as_str()))
+            .map(Arc::clone)
+            .collect()
     }
 
     fn start(&mut self) -> Result<()> {
@@ -333,9 +354,13 @@ impl Proxy {
         status::of(&self.shared.plan())
     }
 
-    /// Where the connections of another process come in. Only those of services in force are taken.
-    pub fn inlet(&self) -> Inlet {
+    /// Where the connections of another process come in: those of services in force, and of services that were when this was
+    /// called.
+    pub fn inlet(&mut self) -> Inlet {
+        let open = Arc::new(());
+        self.arriving = Arc::downgrade(&open);
         Inlet {
+            _open: open,
             shared: Arc::clone(&self.shared),
             wakes: self
                 .threads

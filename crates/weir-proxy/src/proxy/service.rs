@@ -22,7 +22,7 @@ pub(super) fn service(
     workers: usize,
     proxy: &weir_model::Proxy,
     pools: &[&Pool],
-) -> Result<Service> {
+) -> Result<(Service, Vec<Arc<Listeners>>)> {
     let mut listen = Vec::new();
     for address in &proxy.listen {
         let listeners = match known.listeners.get(address) {
@@ -57,10 +57,9 @@ pub(super) fn service(
     let Tables {
         rate, concurrent, ..
     } = tables(known, proxy);
-    Ok(Service {
+    let service = Service {
         name: proxy.name.clone(),
         protocol: proxy.protocol,
-        listen,
         host: proxy
             .listen
             .first()
@@ -116,7 +115,8 @@ pub(super) fn service(
         log: log(known, workers, proxy),
         counters,
         clients,
-    })
+    };
+    Ok((service, listen))
 }
 
 /// TLS with a service's clients, from certificates as they are now.
@@ -276,11 +276,12 @@ fn log(known: &mut Known, workers: usize, proxy: &weir_model::Proxy) -> Option<A
 }
 
 /// Drops what no service has any more; its sockets close when the last worker has let go.
-pub(super) fn forget(known: &mut Known, services: &[Arc<Service>]) {
-    let listening: HashSet<SocketAddr> = services
-        .iter()
-        .flat_map(|service| service.listen.iter().map(|listen| listen.address))
-        .collect();
+pub(super) fn forget(
+    known: &mut Known,
+    services: &[Arc<Service>],
+    listen: &[(Arc<Listeners>, Arc<Service>)],
+) {
+    let listening: HashSet<SocketAddr> = listen.iter().map(|(from, _)| from.address).collect();
     known
         .listeners
         .retain(|address, _| listening.contains(address));

@@ -26,8 +26,8 @@ impl Session {
             Some(false) => return Moved::Waits,
             Some(true) => {}
         }
-        // Who stays behind because of an upgrade is told to leave by an answer, never by silence.
-        if self.is_last(cx) && !cx.handing && self.served && self.input.is_empty() {
+        // Who stays behind because of an upgrade, or because its service is gone, is told to leave by an answer, never by silence.
+        if cx.draining && !cx.handing && self.served && self.input.is_empty() {
             return Moved::Ends;
         }
         if self.looked < self.input.len() {

@@ -7,9 +7,8 @@ use std::sync::Arc;
 use super::Worker;
 use super::listen::Listening;
 use crate::balance::Balance;
-use crate::budget::Budget;
-use crate::context::{Local, local};
-use crate::plan::Listeners;
+use crate::context::{Local, gone, local};
+use crate::plan::{Listeners, Plan, Service};
 use crate::session::Session;
 
 impl Worker {
@@ -50,7 +49,7 @@ impl Worker {
                 (service.name.clone(), local(Arc::clone(service), balances))
             })
             .collect();
-        self.adopt_listeners(&locals);
+        self.adopt_listeners(&plan, &locals);
         self.adopt_sessions(&former, &locals);
         let stays: HashSet<u32> = plan
             .services
@@ -60,22 +59,16 @@ impl Worker {
         self.cx.end_idle_of(|target| stays.contains(&target.id));
     }
 
-    fn adopt_listeners(&mut self, locals: &HashMap<String, Rc<Local>>) {
-        let wanted = || {
-            locals.values().flat_map(|local| {
-                local
-                    .service
-                    .listen
-                    .iter()
-                    .map(move |listen| (listen, local))
-            })
-        };
+    fn adopt_listeners(&mut self, plan: &Plan, locals: &HashMap<String, Rc<Local>>) {
+        let local = |service: &Service| locals.get(&service.name).map(Rc::clone);
         for key in self.listening.keys() {
             let Some(listening) = self.listening.get_mut(key) else {
                 continue;
             };
-            match wanted().find(|(listen, _)| Arc::ptr_eq(listen, &listening.from)) {
-                Some((_, local)) => listening.local = Rc::clone(local),
+            let mut wanted = plan.listen.iter();
+            let own = wanted.find(|(listen, _)| Arc::ptr_eq(listen, &listening.from));
+            match own.and_then(|(_, service)| local(service)) {
+                Some(local) => listening.local = local,
                 None => self.stop_listening(key),
             }
         }
@@ -92,16 +85,19 @@ impl Worker {
                     .map(|listening| Arc::clone(&listening.from))
             })
             .collect();
-        for (listen, local) in wanted() {
+        for (listen, service) in &plan.listen {
             if present.iter().any(|known| Arc::ptr_eq(known, listen)) {
                 continue;
             }
+            let Some(local) = local(service) else {
+                continue;
+            };
             let own = (self.cx.worker..listen.sockets.len()).step_by(listen.workers);
             for number in own {
                 let key = self.listening.insert(Listening {
                     from: Arc::clone(listen),
                     number,
-                    local: Rc::clone(local),
+                    local: Rc::clone(&local),
                     paused: true,
                 });
                 self.resume(key);
@@ -119,13 +115,8 @@ impl Worker {
             .iter()
             .filter(|(name, _)| !locals.contains_key(*name))
             .map(|(name, known)| {
-                let ending = Local {
-                    budget: Budget::default(),
-                    service: Arc::clone(&known.service),
-                    balances: known.balances.take().into(),
-                    gone: true,
-                };
-                (name, Rc::new(ending))
+                let balances = known.balances.take();
+                (name, gone(Arc::clone(&known.service), balances))
             })
             .collect();
         for key in self.sessions.keys() {
@@ -153,16 +144,14 @@ impl Worker {
                 front.local = Rc::clone(local);
             }
         }
+        // HTTP/1 clients of a service that is gone are told with their next response: an end now could meet a request.
         self.ring_fronts();
-        self.end_idle_sessions();
     }
 
     /// Ends the sessions that wait for a request which will not be served.
     pub(super) fn end_idle_sessions(&mut self) {
         for key in self.sessions.keys() {
-            let ends =
-                |session: &Session| session.is_idle() && (session.local.gone || self.cx.draining);
-            if self.sessions.get(key).is_some_and(ends) {
+            if self.sessions.get(key).is_some_and(Session::is_idle) {
                 self.close(key);
             }
         }

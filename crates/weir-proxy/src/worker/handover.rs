@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use rustix::net::getpeername;
 
 use super::Worker;
-use crate::context::{Local, Ready, Stay, Upstream, token};
+use crate::context::{self, Local, Ready, Stay, Upstream, token};
 use crate::handover::{Handed, Tunnel};
 use crate::plan::Target;
 use crate::session::Session;
@@ -72,10 +72,7 @@ impl Worker {
     }
 
     fn take_over(&mut self, mut handed: Handed) {
-        let named = |local: &Rc<Local>| local.service.name == handed.service;
-        let locals = self.listening.keys().into_iter();
-        let mut locals = locals.filter_map(|key| self.listening.get(key).map(|l| &l.local));
-        let Some(local) = locals.find(|local| named(local)).cloned() else {
+        let Some(local) = self.local_of(&handed.service) else {
             tracing::warn!(
                 service = handed.service,
                 "a connection for a service that is not there"
@@ -104,6 +101,18 @@ impl Worker {
             upstream.session = key;
         }
         self.turn(key, Session::resume);
+    }
+
+    /// A service in force, or one that a reload has removed meanwhile, whose clients finish what they began.
+    fn local_of(&self, name: &str) -> Option<Rc<Local>> {
+        let locals = self.listening.keys().into_iter();
+        let mut locals = locals.filter_map(|key| self.listening.get(key).map(|l| &l.local));
+        if let Some(local) = locals.find(|local| local.service.name == name) {
+            return Some(Rc::clone(local));
+        }
+        let plan = self.shared.plan();
+        let service = plan.former.iter().find(|service| service.name == name)?;
+        Some(context::gone(Arc::clone(service), Vec::new()))
     }
 
     /// The tunnel's server among the service's own, with the number of its pool. One that a reload has removed, whose tunnels

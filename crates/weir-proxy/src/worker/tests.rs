@@ -13,11 +13,11 @@ use std::sync::Arc;
 use super::*;
 use crate::context::local;
 use crate::handover::Tunnel;
-use crate::plan::{Service, Shared};
+use crate::plan::{Listeners, Plan, Service, Shared};
 use crate::transport::Transport;
 
-/// A service that answers every request itself.
-fn answering() -> Arc<Service> {
+/// A service that answers every request itself, and where it is listened for.
+fn answering() -> (Arc<Service>, Arc<Listeners>) {
     let mut service = Proxy::new("s", ProxyProtocol::Http, "p");
     service
         .listen
@@ -44,7 +44,8 @@ fn answering() -> Arc<Service> {
         ..Desired::default()
     };
     let prepared = crate::Proxy::new().prepare(&desired).expect("a socket");
-    Arc::clone(&prepared.services[0])
+    let (listeners, service) = &prepared.listen[0];
+    (Arc::clone(service), Arc::clone(listeners))
 }
 
 fn worker() -> Worker {
@@ -55,7 +56,7 @@ fn worker() -> Worker {
 
 #[test]
 fn a_defect_costs_the_connection_that_met_it_and_no_other() {
-    let service = answering();
+    let (service, _listeners) = answering();
     let local = local(Arc::clone(&service), Vec::new());
     let mut worker = worker();
     let connect = |worker: &mut Worker| {
@@ -95,26 +96,16 @@ fn a_defect_costs_the_connection_that_met_it_and_no_other() {
     );
 }
 
-/// A daemon that handed over late, or was of an older build, knows servers that a reload has removed.
-#[test]
-fn a_tunnel_to_a_server_that_is_in_no_pool_goes_on() {
-    let service = answering();
-    let mut worker = worker();
-    worker.listening.insert(Listening {
-        from: Arc::clone(&service.listen[0]),
-        number: 0,
-        local: local(Arc::clone(&service), Vec::new()),
-        paused: false,
-    });
+/// A client, a server, and the tunnel between them as another process sends it.
+fn tunnel(service: &str) -> (UnixStream, UnixStream, Handed) {
     let pair = || {
         let (theirs, ours) = UnixStream::pair().expect("two ends");
         ours.set_nonblocking(true).expect("set");
         (theirs, ours)
     };
-    let ((mut client, front), (mut server, back)) = (pair(), pair());
-    client.write_all(b" and more").expect("it is taken");
+    let ((client, front), (server, back)) = (pair(), pair());
     let handed = Handed {
-        service: "s".to_owned(),
+        service: service.to_owned(),
         client: front.into(),
         peer: "192.0.2.1:4711".parse().expect("an address"),
         port: 80,
@@ -134,6 +125,22 @@ fn a_tunnel_to_a_server_that_is_in_no_pool_goes_on() {
             client_told: false,
         }),
     };
+    (client, server, handed)
+}
+
+/// A daemon that handed over late, or was of an older build, knows servers that a reload has removed.
+#[test]
+fn a_tunnel_to_a_server_that_is_in_no_pool_goes_on() {
+    let (service, listeners) = answering();
+    let mut worker = worker();
+    worker.listening.insert(Listening {
+        from: listeners,
+        number: 0,
+        local: local(Arc::clone(&service), Vec::new()),
+        paused: false,
+    });
+    let (mut client, mut server, handed) = tunnel("s");
+    client.write_all(b" and more").expect("it is taken");
     worker.shared.inbox.lock().push((0, handed));
     worker.shared.arrivals.fetch_add(1, Relaxed);
     worker.look_for_handover();
@@ -149,4 +156,26 @@ fn a_tunnel_to_a_server_that_is_in_no_pool_goes_on() {
     worker.close(key);
     assert_eq!(service.clients.load(Relaxed), 0);
     assert_eq!(server.read(&mut said).expect("the end"), 0);
+}
+
+/// The way from an old daemon is long, and a reload of the new one short.
+#[test]
+fn a_tunnel_of_a_service_that_was_removed_meanwhile_goes_on() {
+    let (service, _) = answering();
+    let mut worker = worker();
+    worker.shared.publish(Plan {
+        former: vec![Arc::clone(&service)],
+        ..Plan::default()
+    });
+    let (mut client, mut server, handed) = tunnel("s");
+    worker.shared.inbox.lock().push((0, handed));
+    worker.shared.arrivals.fetch_add(1, Relaxed);
+    worker.look_for_handover();
+    let mut said = [0u8; 4];
+    server
+        .read_exact(&mut said[..2])
+        .expect("the client's octets");
+    client.read_exact(&mut said).expect("the server's octets");
+    assert_eq!(&said, b"down");
+    assert_eq!(service.clients.load(Relaxed), 1);
 }

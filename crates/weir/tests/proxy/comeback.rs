@@ -1,8 +1,10 @@
 //! A service that a reload removes, and another one puts back, while a client of the first is still there.
 
+use std::net::{TcpListener, TcpStream};
+
 use super::keeper::until;
 use super::upgrade::echo;
-use super::{Client, Origin, Seat, configuration, free_address};
+use super::{Client, GET, Origin, Seat, configuration, free_address};
 
 #[test]
 fn a_service_that_was_gone_takes_clients_as_before() {
@@ -24,4 +26,46 @@ fn a_service_that_was_gone_takes_clients_as_before() {
     for round in 0..8 {
         echo(&mut Client::connect(seat.listen), round).expect("its octets");
     }
+}
+
+#[test]
+fn a_service_that_is_gone_is_listened_for_no_more_while_a_client_stays() {
+    let origin = Origin::start_tcp();
+    let seat = Seat::start("tcp", &[origin.address()], "");
+    let mut stays = Client::connect(seat.listen);
+    echo(&mut stays, 0).expect("its octets");
+    let other = configuration(free_address(), "tcp", &[origin.address()], "");
+    seat.reload(&other.replace("[service.s]", "[service.other]"));
+    echo(&mut stays, 1).expect("its octets");
+    // Without anybody who accepts it would connect all the same, and wait for ever.
+    until("a refusal", || TcpStream::connect(seat.listen).is_err());
+    TcpListener::bind(seat.listen).expect("the address is free for another program");
+    echo(&mut stays, 2).expect("its octets");
+}
+
+#[test]
+fn clients_that_wait_meet_no_end_when_their_service_is_renamed_or_removed() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    let servers = [origin.address()];
+    let text = configuration(seat.listen, "http", &servers, "");
+    for name in ["renamed", "s"] {
+        let mut waits = Client::connect(seat.listen);
+        assert!(waits.ask(GET).0.starts_with("HTTP/1.1 200"));
+        seat.reload(&text.replace("[service.s]", &format!("[service.{name}]")));
+        // Its next request, which may be under way, is the last.
+        let (head, _) = waits.ask(GET);
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+        assert!(
+            head.contains("connection: close") || head.contains("Connection: close"),
+            "{head}"
+        );
+        assert!(waits.response().expect("an end").is_none());
+    }
+    let mut waits = Client::connect(seat.listen);
+    assert!(waits.ask(GET).0.starts_with("HTTP/1.1 200"));
+    let elsewhere = configuration(free_address(), "http", &servers, "");
+    seat.reload(&elsewhere.replace("[service.s]", "[service.other]"));
+    assert!(waits.ask(GET).0.starts_with("HTTP/1.1 200"));
+    assert!(waits.response().expect("an end").is_none());
 }
