@@ -89,6 +89,9 @@ pub struct Refusal {
     /// Findings about a file, rendered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diagnostics: Option<String>,
+    /// This daemon carries nothing out any more; another one may.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leaving: bool,
 }
 
 impl Refusal {
@@ -96,7 +99,15 @@ impl Refusal {
     pub fn new(error: impl ToString) -> Self {
         Self {
             error: error.to_string(),
-            diagnostics: None,
+            ..Self::default()
+        }
+    }
+
+    /// Of a daemon that is stopping, or has a successor.
+    pub fn leaving() -> Self {
+        Self {
+            leaving: true,
+            ..Self::new("the daemon is stopping")
         }
     }
 }

@@ -88,7 +88,12 @@ impl Failure {
 /// What the daemon refuses is the fault of what was asked: a file, a name, a packet.
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
-        Self(StatusCode::UNPROCESSABLE_ENTITY, refusal)
+        let status = if refusal.leaving {
+            StatusCode::SERVICE_UNAVAILABLE
+        } else {
+            StatusCode::UNPROCESSABLE_ENTITY
+        };
+        Self(status, refusal)
     }
 }
 

@@ -76,12 +76,11 @@ impl Orders {
     /// # Errors
     /// The daemon's own refusal, or that it is stopping.
     pub async fn ask<T>(&self, order: impl FnOnce(Reply<T>) -> Order) -> Result<T, Refusal> {
-        let stopping = || Refusal::new("the daemon is stopping");
         let (reply, answer) = oneshot::channel();
         self.queue
             .send(order(reply))
             .await
-            .map_err(|_| stopping())?;
-        answer.await.map_err(|_| stopping())?
+            .map_err(|_| Refusal::leaving())?;
+        answer.await.map_err(|_| Refusal::leaving())?
     }
 }

@@ -159,6 +159,8 @@ impl Client {
         self.ask(Method::POST, "/v1/ipvsadm", request).await
     }
 
+    /// What a daemon did not carry out because another one took over meanwhile is the other one's to do.
+    ///
     /// A daemon that was just killed may take a connection with it that it never read: whoever finds nobody there any more
     /// is told so, as one who came a moment later.
     async fn ask<T: DeserializeOwned>(
@@ -167,9 +169,14 @@ impl Client {
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, Error> {
-        let answer = self.ask_once(method, path, body).await;
-        if let Err(Error::Broken { .. }) = answer {
-            self.connect().await?;
+        let answer = self.ask_once(method.clone(), path, body).await;
+        match answer {
+            Err(Error::Broken { .. }) => drop(self.connect().await?),
+            // Its successor, if it has one, answers there already.
+            Err(Error::Refused(Refusal { leaving: true, .. })) => {
+                return self.ask_once(method, path, body).await;
+            }
+            _ => {}
         }
         answer
     }

@@ -3,20 +3,19 @@
 //! It holds what is in force (configuration and its file) and knows neither sockets nor signals.
 
 mod members;
+mod probation;
 mod succession;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use weir_model::{Desired, Pool, diff};
 use weir_sys::Channel;
 
 use super::admin::Admin;
-use super::guard::{Guard, Level};
 use super::own_server::OwnServer;
 use super::plane::Plane;
 use super::{Error, RuntimeDir};
-use crate::api::{FileRequest, Order, Refusal, Reloaded, Reply, ServerRequest};
+use crate::api::{FileRequest, Order, Refusal, Reloaded, ServerRequest};
 use crate::check::Checks;
 use crate::configuration::{self, Loaded, Rejected};
 use crate::engine;
@@ -26,6 +25,9 @@ use crate::keeper::{Kept, Link};
 use crate::membership::{Lists, Membership};
 use crate::plan::{Plan, plan};
 use crate::status::Report;
+
+use probation::Probation;
+pub(super) use succession::Leaving;
 
 /// See the module.
 #[derive(Debug)]
@@ -45,20 +47,19 @@ pub struct Director<P> {
     /// How often a daemon died since the keeper started, and how the last one did.
     deaths: (u32, Option<String>),
     keeper: Link,
-    /// The way to the daemon that is in charge now.
-    successor: Option<Channel>,
+    /// The daemon that is in charge now, and the way to it.
+    successor: Option<(u32, Channel)>,
     probation: Option<Probation>,
     own_server: OwnServer,
 }
 
-/// A reload that may be taken back.
-#[derive(Debug)]
-struct Probation {
-    guard: Guard,
-    reloaded: Reloaded,
-    reply: Reply<Reloaded>,
-    /// What was in force before: configuration, its text, its file.
-    former: (Lists, Desired, String, PathBuf),
+/// A configuration with all that belongs to it.
+#[derive(Debug, Clone)]
+struct InForce {
+    lists: Lists,
+    configured: Desired,
+    text: String,
+    file: PathBuf,
 }
 
 impl<P: Plane> Director<P> {
@@ -153,9 +154,13 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Only listings without a daemon would miss it.
+    /// Listings without a daemon begin with it, and the next daemon after a death.
     fn note(&self) {
-        if let Err(error) = self.runtime_dir.note(&self.file, &self.text) {
+        self.note_as(&self.file, &self.text);
+    }
+
+    fn note_as(&self, file: &Path, text: &str) {
+        if let Err(error) = self.runtime_dir.note(file, text) {
             tracing::warn!(%error, "the file in force was not noted");
         }
     }
@@ -261,111 +266,39 @@ impl<P: Plane> Director<P> {
     /// # Errors
     /// The file holds an error, or what it asks for cannot be had here.
     pub async fn reload(&mut self, request: &FileRequest) -> Result<Reloaded, Refusal> {
-        // Whoever brings another configuration has looked at this one.
-        self.end_probation();
         let result = self.try_reload(request).await;
         match &result {
-            Ok(reloaded) => tracing::info!(
-                file = %self.file.display(),
-                revision = reloaded.revision,
-                changes = reloaded.changes.len(),
-                "reloaded"
-            ),
+            Ok(reloaded) => {
+                tracing::info!(
+                    file = %self.file.display(),
+                    revision = reloaded.revision,
+                    changes = reloaded.changes.len(),
+                    "reloaded"
+                );
+                // Whoever brings another configuration has looked at this one.
+                self.end_probation();
+            }
             Err(refusal) => tracing::error!(error = %refusal, "reload refused"),
         }
         result
     }
 
-    fn is_in_force(&mut self, lists: Lists, configured: Desired, text: String, file: PathBuf) {
-        self.desired = lists.added_to(&configured);
-        self.membership.keep(&configured, lists);
-        self.configured = configured;
-        self.text = text;
-        self.file = file;
+    fn in_force(&self) -> InForce {
+        InForce {
+            lists: self.membership.lists(),
+            configured: self.configured.clone(),
+            text: self.text.clone(),
+            file: self.file.clone(),
+        }
+    }
+
+    fn is_in_force(&mut self, now: InForce) {
+        self.desired = now.lists.added_to(&now.configured);
+        self.membership.keep(&now.configured, now.lists);
+        self.configured = now.configured;
+        self.text = now.text;
+        self.file = now.file;
         self.check();
-        self.note();
-    }
-
-    /// Answers a reload: at once, or after its probation.
-    async fn reload_for(&mut self, request: &FileRequest, reply: Reply<Reloaded>) {
-        let Some(limit) = request.guard_ms.map(Duration::from_millis) else {
-            let _ = reply.send(self.reload(request).await);
-            return;
-        };
-        let before = match self.status() {
-            Ok(report) => Level::of(&report),
-            Err(refusal) => {
-                let _ = reply.send(Err(refusal));
-                return;
-            }
-        };
-        let lists = self.membership.lists();
-        let (configured, text) = (self.configured.clone(), self.text.clone());
-        let former = (lists, configured, text, self.file.clone());
-        match self.reload(request).await {
-            Ok(reloaded) => {
-                self.probation = Some(Probation {
-                    guard: Guard::new(before, limit),
-                    reloaded,
-                    reply,
-                    former,
-                });
-            }
-            Err(refusal) => {
-                let _ = reply.send(Err(refusal));
-            }
-        }
-    }
-
-    /// Once a second: is the reload that is on probation to stay?
-    pub async fn watch_probation(&mut self) {
-        let Some(probation) = &self.probation else {
-            return;
-        };
-        let complaint = match self.status() {
-            Ok(report) => probation.guard.complaint(&Level::of(&report)),
-            Err(refusal) => Some(refusal.to_string()),
-        };
-        match complaint {
-            None if !probation.guard.is_over() => {}
-            None => self.end_probation(),
-            Some(complaint) => self.take_back(&complaint).await,
-        }
-    }
-
-    /// What is on probation stays.
-    fn end_probation(&mut self) {
-        if let Some(probation) = self.probation.take() {
-            tracing::info!(revision = probation.reloaded.revision, "the reload stays");
-            let _ = probation.reply.send(Ok(probation.reloaded));
-        }
-    }
-
-    async fn take_back(&mut self, complaint: &str) {
-        let Some(probation) = self.probation.take() else {
-            return;
-        };
-        tracing::error!(complaint, "the reload is taken back");
-        let answer = match self.take_back_to(probation.former).await {
-            Ok(revision) => format!(
-                "taken back: {complaint}; revision {revision} is in force, as it was before"
-            ),
-            Err(error) => format!("{complaint}; it could not be taken back: {error}"),
-        };
-        let _ = probation.reply.send(Err(Refusal::new(answer)));
-    }
-
-    async fn take_back_to(
-        &mut self,
-        (lists, configured, text, file): (Lists, Desired, String, PathBuf),
-    ) -> Result<u64, Refusal> {
-        let desired = lists.added_to(&configured);
-        let admin = self.admin.prepare(desired.node.admin).await;
-        let admin = admin.map_err(Refusal::new)?;
-        let revision = self.plane.apply(&desired).await.map_err(Refusal::new)?;
-        self.admin.go(admin);
-        self.is_in_force(lists, configured, text, file);
-        Ok(revision)
     }
 
     async fn try_reload(&mut self, request: &FileRequest) -> Result<Reloaded, Refusal> {
@@ -382,7 +315,12 @@ impl<P: Plane> Director<P> {
         let applied = self.plane.apply(&desired).await;
         let revision = applied.map_err(Refusal::new)?;
         self.admin.go(admin);
-        self.is_in_force(lists, loaded.desired, loaded.text, path);
+        self.is_in_force(InForce {
+            lists,
+            configured: loaded.desired,
+            text: loaded.text,
+            file: path,
+        });
         Ok(Reloaded {
             revision,
             changes: changes.iter().map(ToString::to_string).collect(),
@@ -447,5 +385,6 @@ fn refused(rejected: Rejected) -> Refusal {
     Refusal {
         error: rejected.summary,
         diagnostics: Some(rejected.diagnostics),
+        leaving: false,
     }
 }

@@ -1,7 +1,7 @@
 //! A reload on probation: what was in force before comes back when it turns out worse.
 //!
-//! Worse is a server that fails its checks and did not before, or a larger share of failed requests. What failed is judged by
-//! what the status document says; a layer 4 service knows no failed requests, so that its servers' checks alone count.
+//! Worse is a server that fails its checks and did not before, or a larger share of failed requests, or of those that servers
+//! answered by 5xx. What failed is judged by what the status document says; a layer 4 service knows no failed requests, so that its servers' checks alone count.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,10 +18,20 @@ const GROWTH: u64 = 100;
 /// How well it goes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Level {
-    /// By service: requests or connections, and how many of them failed.
-    services: BTreeMap<String, (u64, u64)>,
+    /// By service: requests or connections, and what became of them.
+    services: BTreeMap<String, Asked>,
     /// Servers that fail their checks, with the reason.
     down: BTreeMap<String, String>,
+}
+
+/// What failed of what was asked, in two ways that say nothing of each other.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Asked {
+    asked: u64,
+    /// Weir answered itself, or nobody did.
+    failed: u64,
+    /// Answered by a status of 5xx, whoever said it.
+    refused: u64,
 }
 
 impl Level {
@@ -31,7 +41,11 @@ impl Level {
         for service in &report.services {
             if let Some(proxy) = &service.proxy {
                 let asked = proxy.requests.max(service.totals.connections);
-                let counts = (asked, proxy.errors);
+                let counts = Asked {
+                    asked,
+                    failed: proxy.errors,
+                    refused: proxy.responses[4],
+                };
                 level.services.insert(service.name.clone(), counts);
             }
             for server in service
@@ -77,17 +91,23 @@ impl Guard {
         if let Some((server, reason)) = fell {
             return Some(format!("{server} is down: {reason}"));
         }
-        now.services.iter().find_map(|(name, (asked, failed))| {
+        now.services.iter().find_map(|(name, now)| {
             let former = self.before.services.get(name).copied();
             // Counts that begin anew are all since then.
-            let (former_asked, former_failed) = former.filter(|f| f.0 <= *asked).unwrap_or((0, 0));
-            let since = (asked - former_asked, failed.saturating_sub(former_failed));
-            let worse = since.1 >= FAILURES_MIN && is_worse(since, (former_asked, former_failed));
-            worse.then(|| {
-                format!(
-                    "{} of {} requests of service {name} failed",
-                    since.1, since.0
-                )
+            let before = former.filter(|f| f.asked <= now.asked).unwrap_or_default();
+            let asked = now.asked - before.asked;
+            let worse = |now: u64, before_failed: u64| {
+                let failed = now.saturating_sub(before_failed);
+                let before = (before.asked, before_failed);
+                (failed >= FAILURES_MIN && is_worse((asked, failed), before)).then_some(failed)
+            };
+            let failed = worse(now.failed, before.failed)
+                .map(|failed| format!("{failed} of {asked} requests of service {name} failed"));
+            failed.or_else(|| {
+                let refused = worse(now.refused, before.refused)?;
+                Some(format!(
+                    "{refused} of {asked} requests of service {name} were answered by 5xx"
+                ))
             })
         })
     }
@@ -106,8 +126,13 @@ mod tests {
     use super::*;
 
     fn level(asked: u64, failed: u64, down: &[&str]) -> Level {
+        let asked = Asked {
+            asked,
+            failed,
+            refused: 0,
+        };
         Level {
-            services: BTreeMap::from([("s".to_owned(), (asked, failed))]),
+            services: BTreeMap::from([("s".to_owned(), asked)]),
             down: down
                 .iter()
                 .map(|name| ((*name).to_owned(), "refused".to_owned()))
@@ -142,6 +167,16 @@ mod tests {
         assert_eq!(said, "p/b is down: refused");
         let said = complaint(level(1_000, 0, &[]), level(2_000, 20, &[]));
         assert_eq!(said, "20 of 1000 requests of service s failed");
+        // Servers fail as well.
+        let mut sick = level(2_000, 0, &[]);
+        for asked in sick.services.values_mut() {
+            asked.refused = 500;
+        }
+        let said = complaint(level(1_000, 0, &[]), sick);
+        assert_eq!(
+            said,
+            "500 of 1000 requests of service s were answered by 5xx"
+        );
         // A service that is new has no level before.
         let said = complaint(Level::default(), level(10, 10, &[]));
         assert_eq!(said, "10 of 10 requests of service s failed");

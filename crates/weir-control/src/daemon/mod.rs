@@ -18,7 +18,8 @@ use std::future::pending;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::signal::unix::{self, SignalKind};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, sleep_until};
 use weir_model::Desired;
@@ -33,6 +34,7 @@ use crate::traffic;
 
 pub use admin::{Admin, Move};
 pub use director::Director;
+use director::Leaving;
 pub use error::Error;
 pub use plane::Plane;
 pub use runtime_dir::{LOCK, RuntimeDir, SOCKET, last_configuration, last_text};
@@ -103,7 +105,7 @@ pub async fn run<P: Plane>(
     let to = admin.prepare(loaded.desired.node.admin).await?;
     let mut membership = Membership::new(&options.runtime_dir);
     membership.ask(&loaded.desired).await;
-    let lists = membership.lists_of(&loaded.desired);
+    let lists = membership.first_lists(&loaded.desired);
     // What can fail comes first: once the plane is open it takes clients.
     let listener = runtime_dir.listen()?;
     let engine = open(&lists.added_to(&loaded.desired), &mut kept)
@@ -149,7 +151,13 @@ pub async fn run<P: Plane>(
 
 /// What a daemon that has been succeeded still does: its clients go over, or come to their end here.
 async fn leave<P: Plane>(director: Director<P>, signals: &mut Signals) {
-    let Some((mut plane, channel, limit)) = director.leave() else {
+    let Some(Leaving {
+        mut plane,
+        successor,
+        channel,
+        limit,
+    }) = director.leave()
+    else {
         return;
     };
     plane.hand_over(channel);
@@ -161,6 +169,8 @@ async fn leave<P: Plane>(director: Director<P>, signals: &mut Signals) {
                     break;
                 }
             }
+            // It came when this one was busy with its succession.
+            _ = signals.reload.recv() => pass_on(Signal::HUP, successor),
             _ = signals.terminate.recv() => {
                 plane.close(limit).await;
                 break;
@@ -172,6 +182,13 @@ async fn leave<P: Plane>(director: Director<P>, signals: &mut Signals) {
         }
     }
     tracing::info!("the last client is gone");
+}
+
+fn pass_on(signal: Signal, to: u32) {
+    let pid = i32::try_from(to).ok().and_then(Pid::from_raw);
+    if let Some(Err(error)) = pid.map(|pid| kill_process(pid, signal)) {
+        tracing::warn!(%error, "the daemon in charge was not told of a signal");
+    }
 }
 
 /// The configuration file, and where its text is to be read.
@@ -290,17 +307,17 @@ fn tell(notifier: &Notifier, notification: Notification<'_>) {
 
 #[derive(Debug)]
 struct Signals {
-    reload: Signal,
-    terminate: Signal,
-    interrupt: Signal,
+    reload: unix::Signal,
+    terminate: unix::Signal,
+    interrupt: unix::Signal,
 }
 
 impl Signals {
     fn new() -> std::io::Result<Self> {
         Ok(Self {
-            reload: signal(SignalKind::hangup())?,
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
+            reload: unix::signal(SignalKind::hangup())?,
+            terminate: unix::signal(SignalKind::terminate())?,
+            interrupt: unix::signal(SignalKind::interrupt())?,
         })
     }
 }

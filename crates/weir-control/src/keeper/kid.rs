@@ -107,6 +107,16 @@ impl Kid {
         }
     }
 
+    /// Whether it hears anything any more. Its end becomes known later, when the last of its threads is gone (proc(5): `stat`).
+    pub(super) fn is_alive(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()));
+        let state = stat.ok().and_then(|stat| {
+            let (_, rest) = stat.rsplit_once(')')?;
+            rest.trim_start().chars().next()
+        });
+        !matches!(state, None | Some('Z' | 'X'))
+    }
+
     pub(super) fn signal(&self, signal: Signal) {
         if let Some(pid) = self.pid {
             // It may be gone.

@@ -77,6 +77,8 @@ struct Keeper {
     restarts: u32,
     last_death: Option<String>,
     stopping: bool,
+    /// Somebody asked for a reload while no daemon was there to hear it.
+    reload_due: bool,
     /// The exit code of the daemon that was in charge when the end came.
     code: u8,
 }
@@ -108,6 +110,7 @@ pub async fn keep(runtime_dir: &Path) -> Result<u8, daemon::Error> {
         restarts: 0,
         last_death: None,
         stopping: false,
+        reload_due: false,
         code: 0,
     };
     keeper.start_first(false)?;
@@ -158,11 +161,14 @@ impl Keeper {
             .map(drop)
     }
 
-    fn reload(&self) {
-        for (role, kid, _) in self.kids.values() {
-            if matches!(role, Role::Serving { .. }) {
-                kid.signal(Signal::HUP);
-            }
+    fn reload(&mut self) {
+        let serves = |(role, kid, _): &&(Role, Kid, PathBuf)| {
+            matches!(role, Role::Serving { .. }) && kid.is_alive()
+        };
+        let serving = self.kids.values().find(serves);
+        self.reload_due = serving.is_none();
+        if let Some((_, kid, _)) = serving {
+            kid.signal(Signal::HUP);
         }
     }
 
@@ -260,6 +266,9 @@ impl Keeper {
             return;
         };
         let pid = kid.pid();
+        if std::mem::take(&mut self.reload_due) {
+            kid.signal(Signal::HUP);
+        }
         self.program.clone_from(program);
         let since = Instant::now();
         let Role::Coming { way, said, .. } = std::mem::replace(role, Role::Serving { since })

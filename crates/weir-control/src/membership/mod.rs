@@ -10,10 +10,12 @@ mod resolve;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use weir_config::MAX_FILE_BYTES;
 use weir_model::{Desired, Family, Pool, Server};
@@ -129,6 +131,30 @@ impl Lists {
         desired
     }
 
+    /// These of `configured`, for its coming back after `between`, in which `now` was said: what others said of a list that both
+    /// have is the latest.
+    pub fn renewed(&self, configured: &Desired, now: &Self, between: &Desired) -> Self {
+        let same = |(name, giver): &Key| {
+            let pools = (configured.pool(name), between.pool(name));
+            let (Some(pool), Some(other)) = pools else {
+                return false;
+            };
+            match giver {
+                Giver::File => pool.servers_file == other.servers_file,
+                Giver::Dns => pool.servers_dns == other.servers_dns,
+                Giver::Api => true,
+            }
+        };
+        let former = self.by_source.iter().filter(|(key, _)| !same(key));
+        let latest = now.by_source.iter().filter(|(key, _)| same(key));
+        let both = former.chain(latest);
+        Self {
+            by_source: both
+                .map(|(key, list)| (key.clone(), list.clone()))
+                .collect(),
+        }
+    }
+
     fn servers(&self) -> BTreeMap<&Key, &Vec<Server>> {
         let lists = self.by_source.iter();
         lists.map(|(key, list)| (key, &list.servers)).collect()
@@ -160,10 +186,21 @@ fn judge(configured: &Desired, pool: &Pool, given: Answer, former: List, vouched
 }
 
 fn text_of(file: &Path) -> Result<String, String> {
+    let words = |error: io::Error| error.to_string();
+    // To open a pipe would wait for whoever writes into it.
+    let mut options = OpenOptions::new();
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let opened = options.read(true).custom_flags(flags).open(file);
+    let opened = opened.map_err(words)?;
+    if !opened.metadata().map_err(words)?.is_file() {
+        return Err("it is no file".to_owned());
+    }
     let mut text = String::new();
-    let opened = File::open(file).map_err(|error| error.to_string())?;
-    let read = opened.take(MAX_FILE_BYTES).read_to_string(&mut text);
-    read.map_err(|error| error.to_string())?;
+    let read = opened.take(MAX_FILE_BYTES + 1).read_to_string(&mut text);
+    // What is cut off would not be missed, and the last line would be another server.
+    if read.map_err(words)? as u64 > MAX_FILE_BYTES {
+        return Err(format!("it has more than {MAX_FILE_BYTES} bytes"));
+    }
     Ok(text)
 }
 
@@ -223,6 +260,11 @@ impl Membership {
     /// The lists that a configuration would have; whoever asks vouches for them.
     pub fn lists_of(&self, configured: &Desired) -> Lists {
         self.lists.read(configured, &self.names, true)
+    }
+
+    /// The lists that a configuration begins with: nobody vouches for what has changed while nobody was there.
+    pub fn first_lists(&self, configured: &Desired) -> Lists {
+        self.lists.read(configured, &self.names, false)
     }
 
     /// The lists in force.
@@ -294,9 +336,9 @@ impl Membership {
         self.watch.changed().await;
     }
 
-    /// Once a second: directories that were not there may be now.
+    /// Once a second: whether the files may be in other directories than before.
     pub fn look(&mut self) -> bool {
-        self.watch.retry()
+        self.watch.look()
     }
 
     /// For the status.
@@ -389,5 +431,124 @@ mod tests {
             ["10.0.0.1", "10.0.0.9"]
         );
         fs::remove_dir_all(&directory).unwrap();
+    }
+
+    /// What became of the list in a directory of its own, until `done`: by the watch, or by the look once a second.
+    async fn follow(
+        membership: &mut Membership,
+        configured: &Desired,
+        done: impl Fn(&Membership) -> bool,
+    ) {
+        let begun = std::time::Instant::now();
+        while !done(membership) {
+            assert!(begun.elapsed().as_secs() < 10, "{membership:?}");
+            let second = std::time::Duration::from_millis(100);
+            if tokio::time::timeout(second, membership.changed())
+                .await
+                .is_err()
+                && !membership.look()
+            {
+                continue;
+            }
+            if let Some(lists) = membership.news(configured) {
+                membership.keep(configured, lists);
+            }
+        }
+    }
+
+    fn servers(count: usize) -> impl Fn(&Membership) -> bool {
+        move |membership| {
+            let lists = membership.lists.by_source.values();
+            lists.map(|list| list.servers.len()).sum::<usize>() == count
+        }
+    }
+
+    fn in_doubt(word: &'static str) -> impl Fn(&Membership) -> bool {
+        move |membership| {
+            let mut lists = membership.lists.by_source.values();
+            lists.any(|list| list.problem.as_ref().is_some_and(|it| it.contains(word)))
+        }
+    }
+
+    #[tokio::test]
+    async fn files_are_followed_wherever_they_are() {
+        let root = std::env::temp_dir().join(format!("weir-followed-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&root);
+        let (seen, other) = (root.join("seen"), root.join("other"));
+        fs::create_dir_all(&seen).unwrap();
+        fs::create_dir_all(&other).unwrap();
+        let file = seen.join("list");
+        fs::write(other.join("list"), "10.0.0.2").unwrap();
+        std::os::unix::fs::symlink(other.join("list"), &file).unwrap();
+        let configured = desired(&file);
+        let mut membership = Membership::new(&root);
+        let lists = membership.first_lists(&configured);
+        membership.keep(&configured, lists);
+        assert!(servers(1)(&membership));
+
+        // A link's target changes, in a directory of its own.
+        fs::write(other.join("list"), "10.0.0.2\n10.0.0.3").unwrap();
+        follow(&mut membership, &configured, servers(2)).await;
+        // The file is gone, and there again.
+        fs::remove_file(&file).unwrap();
+        follow(&mut membership, &configured, in_doubt("No such file")).await;
+        assert!(servers(2)(&membership));
+        fs::write(&file, "10.0.0.2\n10.0.0.3\n10.0.0.4").unwrap();
+        follow(&mut membership, &configured, servers(3)).await;
+        assert!(!in_doubt("")(&membership));
+        // The directory is another one, and is still watched then.
+        fs::remove_dir_all(&seen).unwrap();
+        follow(&mut membership, &configured, in_doubt("No such file")).await;
+        fs::create_dir(&seen).unwrap();
+        fs::write(&file, "10.0.0.2\n10.0.0.3").unwrap();
+        follow(&mut membership, &configured, servers(2)).await;
+        fs::write(&file, "10.0.0.2\n10.0.0.3\n10.0.0.4").unwrap();
+        follow(&mut membership, &configured, servers(3)).await;
+        // As deployments do: one link for all.
+        fs::write(other.join("list"), "10.0.0.7\n10.0.0.8").unwrap();
+        fs::rename(&seen, root.join("away")).unwrap();
+        std::os::unix::fs::symlink(&other, &seen).unwrap();
+        follow(&mut membership, &configured, servers(2)).await;
+        assert!(membership.watch.count() <= 2, "{membership:?}");
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_is_no_list_of_reasonable_size_is_told_at_once() {
+        let root = std::env::temp_dir().join(format!("weir-unfit-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&root);
+        fs::create_dir_all(&root).unwrap();
+        let (pipe, large) = (root.join("pipe"), root.join("large"));
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        let comment = "#".repeat(usize::try_from(MAX_FILE_BYTES).unwrap());
+        fs::write(&large, format!("10.0.0.2\n{comment}")).unwrap();
+        for (file, word) in [
+            (&pipe, "no file"),
+            (&root, "no file"),
+            (&large, "more than"),
+        ] {
+            let why = text_of(file).unwrap_err();
+            assert!(why.contains(word), "{why}");
+        }
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_restart_vouches_for_nothing() {
+        let root = std::env::temp_dir().join(format!("weir-unvouched-{}", std::process::id()));
+        fs::create_dir_all(&root).unwrap();
+        let file = root.join("list");
+        let configured = desired(&file);
+        fs::write(&file, "10.0.0.2\n10.0.0.3\n10.0.0.4").unwrap();
+        let mut membership = Membership::new(&root);
+        let lists = membership.first_lists(&configured);
+        membership.keep(&configured, lists);
+        fs::write(&file, "10.0.0.2").unwrap();
+        let mut again = Membership::new(&root);
+        let lists = again.first_lists(&configured);
+        again.keep(&configured, lists);
+        assert!(servers(3)(&again) && in_doubt("it shrank")(&again));
+        fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -258,7 +258,9 @@ fn read(
     kind: TYPE,
     mark: u16,
 ) -> Option<Result<Option<Found>, Trouble>> {
-    let packet = Packet::parse(message).ok()?;
+    let Ok(packet) = Packet::parse(message) else {
+        return is_cut(message, mark).then_some(Ok(None));
+    };
     let asked = packet.questions.first()?;
     let same = asked.qname.to_string().eq_ignore_ascii_case(name);
     if packet.id() != mark
@@ -280,6 +282,15 @@ fn read(
         return Some(Ok(None));
     }
     Some(Ok(Some(found(&packet))))
+}
+
+/// Whether a message that makes no sense says itself that it is not whole (RFC 1035 section 4.1.1, QR and TC): some servers cut in
+/// the middle of a record.
+fn is_cut(message: &[u8], mark: u16) -> bool {
+    const ANSWER_CUT: u16 = 0x8200;
+    let [id @ .., high, low] = message.first_chunk::<4>().unwrap_or(&[0; 4]);
+    let flags = u16::from_be_bytes([*high, *low]);
+    *id == mark.to_be_bytes() && flags & ANSWER_CUT == ANSWER_CUT
 }
 
 fn found(packet: &Packet<'_>) -> Found {
@@ -399,6 +410,17 @@ mod tests {
         ));
         let cut = reply(|packet| packet.set_flags(PacketFlag::TRUNCATION));
         assert_eq!(of(&cut), Ok(None));
+        // In the middle of a record.
+        let full = reply(|packet| {
+            packet.set_flags(PacketFlag::TRUNCATION);
+            let address = u32::from(Ipv4Addr::new(10, 0, 0, 5));
+            packet
+                .answers
+                .push(record(NAME, 30, RData::A(A { address })));
+        });
+        let half = &full[..full.len() - 2];
+        assert_eq!(of(half), Ok(None));
+        assert!(read(half, NAME, TYPE::SRV, 8).is_none());
     }
 
     #[test]

@@ -1,24 +1,37 @@
 //! Waits for files to change, by inotify(7) on their directories: a file that is replaced is another file.
+//!
+//! A directory may be replaced as well, and a file may be a link that leads elsewhere, so that once a second it is looked whether
+//! the directories watched are still those where the files are.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::inotify::{CreateFlags, Reader, WatchFlags, add_watch, init};
+use rustix::fs::inotify::{CreateFlags, Reader, WatchFlags, add_watch, init, remove_watch};
 use tokio::sync::Notify;
 
 /// Room for the events of one read.
 const ROOM: usize = 4096;
+
+/// A file is there, is another one, is gone, or may be read no more.
+const EVENTS: WatchFlags = WatchFlags::CLOSE_WRITE
+    .union(WatchFlags::MOVED_TO)
+    .union(WatchFlags::MOVED_FROM)
+    .union(WatchFlags::DELETE)
+    .union(WatchFlags::ATTRIB)
+    .union(WatchFlags::ONLYDIR);
 
 /// See the module. The thread that waits ends with the process.
 #[derive(Debug)]
 pub(super) struct Watch {
     descriptor: Option<Arc<OwnedFd>>,
     changed: Arc<Notify>,
-    followed: BTreeSet<PathBuf>,
-    missing: BTreeSet<PathBuf>,
+    files: BTreeSet<PathBuf>,
+    /// The kernel's number of each directory; two paths of one directory have the same.
+    watched: BTreeMap<PathBuf, i32>,
 }
 
 impl Watch {
@@ -26,8 +39,8 @@ impl Watch {
         Self {
             descriptor: None,
             changed: Arc::default(),
-            followed: BTreeSet::new(),
-            missing: BTreeSet::new(),
+            files: BTreeSet::new(),
+            watched: BTreeMap::new(),
         }
     }
 
@@ -36,37 +49,46 @@ impl Watch {
         Arc::clone(&self.changed)
     }
 
-    /// Follows these files; those of before are followed on, which costs a look now and then.
-    pub(super) fn follow(&mut self, files: Vec<PathBuf>) {
-        let directories = files
-            .iter()
-            .filter_map(|file| file.parent().map(Path::to_owned));
-        for directory in directories {
-            if !self.followed.contains(&directory) {
-                self.missing.insert(directory);
-            }
+    /// Follows these files, and no others.
+    pub(super) fn follow(&mut self, files: BTreeSet<PathBuf>) {
+        self.files = files;
+        if self.look() {
+            // Whoever read a file before its directory was watched may have read too early.
+            self.changed.notify_one();
         }
-        self.retry();
     }
 
-    /// Tries the directories that were not there; whether one is there now.
-    pub(super) fn retry(&mut self) -> bool {
-        if self.missing.is_empty() {
+    /// Watches the directories where the files are now; whether one of them is another than before, so that something may have
+    /// been missed.
+    pub(super) fn look(&mut self) -> bool {
+        if self.files.is_empty() && self.watched.is_empty() {
             return false;
         }
         let Some(descriptor) = self.descriptor() else {
             return false;
         };
-        let flags = WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR;
-        let missing = std::mem::take(&mut self.missing);
-        let before = self.followed.len();
-        for directory in missing {
-            match add_watch(&*descriptor, &directory, flags) {
-                Ok(_) => self.followed.insert(directory),
-                Err(_) => self.missing.insert(directory),
-            };
+        let directories: BTreeSet<PathBuf> = self.files.iter().flat_map(|f| places(f)).collect();
+        let mut watched = BTreeMap::new();
+        for directory in directories {
+            // One that is not there may be the next time. One that is watched keeps its number.
+            if let Ok(number) = add_watch(&*descriptor, &directory, EVENTS) {
+                watched.insert(directory, number);
+            }
         }
-        self.followed.len() > before
+        let wanted: BTreeSet<i32> = watched.values().copied().collect();
+        for number in self.watched.values().filter(|it| !wanted.contains(it)) {
+            // The kernel has forgotten those that were deleted.
+            let _ = remove_watch(&*descriptor, *number);
+        }
+        let moved = self.watched != watched;
+        self.watched = watched;
+        moved
+    }
+
+    /// Directories that are watched.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.watched.len()
     }
 
     fn descriptor(&mut self) -> Option<Arc<OwnedFd>> {
@@ -95,4 +117,13 @@ impl Watch {
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
     }
+}
+
+/// The directory of a file, and where it is a link, that of what it leads to.
+fn places(file: &Path) -> impl Iterator<Item = PathBuf> {
+    let is_link = fs::symlink_metadata(file).is_ok_and(|it| it.is_symlink());
+    let target = is_link.then(|| fs::canonicalize(file).ok()).flatten();
+    let directory = |path: &Path| path.parent().map(Path::to_owned);
+    let of_target = target.and_then(|target| directory(&target));
+    [directory(file), of_target].into_iter().flatten()
 }

@@ -133,7 +133,7 @@ fn servers_follow_their_records_and_stay_when_these_are_gone() {
 }
 
 /// The status code of a request to the daemon.
-fn call(seat: &Seat, method: &str, path: &str, body: &str) -> String {
+pub(super) fn call(seat: &Seat, method: &str, path: &str, body: &str) -> String {
     let mut stream = UnixStream::connect(seat.directory.join("run/weir.sock")).expect("a socket");
     let length = body.len();
     let request = format!(

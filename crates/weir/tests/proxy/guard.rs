@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use super::keeper::{kill_daemon, until};
 use super::{Client, GET, Origin, Seat, configuration, free_address};
 
 fn checked(seat: &Seat, servers: &[SocketAddr]) -> String {
@@ -52,4 +53,62 @@ fn a_reload_whose_servers_fail_is_taken_back() {
     });
     let mut client = Client::connect(seat.listen);
     assert!(client.ask(GET).0.starts_with("HTTP/1.1 200"));
+}
+
+/// Whose configuration is in force: by the servers that it has.
+fn servers(seat: &Seat) -> usize {
+    let status = seat.status();
+    let servers = status["services"][0]["servers"].as_array();
+    servers.expect("servers").len()
+}
+
+#[test]
+fn what_is_on_probation_does_not_outlive_a_death_and_a_refused_reload_leaves_it_there() {
+    let (one, two) = (Origin::start("one"), Origin::start("two"));
+    let seat = Seat::start("http", &[one.address()], "");
+    let file = seat.directory.join("weir.toml");
+    let both = configuration(seat.listen, "http", &[one.address(), two.address()], "");
+    std::fs::write(&file, &both).expect("written");
+    std::thread::scope(|scope| {
+        let guarded = scope.spawn(|| seat.weir(&["reload", "--guard", "60s"]));
+        until("two servers", || servers(&seat) == 2);
+        std::fs::write(&file, "nonsense").expect("written");
+        assert!(!seat.weir(&["reload"]).0);
+        assert!(!guarded.is_finished(), "a refused reload ended it");
+        kill_daemon(&seat);
+        assert!(!guarded.join().expect("the command").0);
+    });
+    assert_eq!(servers(&seat), 1);
+    // What has stayed stays over a death.
+    std::fs::write(&file, &both).expect("written");
+    let (done, said) = seat.weir(&["reload", "--guard", "1s"]);
+    assert!(done, "{said}");
+    kill_daemon(&seat);
+    assert_eq!(servers(&seat), 2);
+}
+
+#[test]
+fn what_users_of_the_api_say_meanwhile_stays_when_a_reload_is_taken_back() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    let file = seat.directory.join("weir.toml");
+    let nobody = free_address();
+    let mut text = checked(&seat, &[origin.address(), nobody]);
+    // Late enough for somebody to come first.
+    text = text.replace("fall = 1", "fall = 20");
+    text += "start = \"up\"\n";
+    std::fs::write(&file, text).expect("written");
+    std::thread::scope(|scope| {
+        let guarded = scope.spawn(|| seat.weir(&["reload", "--guard", "60s"]));
+        until("two servers", || servers(&seat) == 2);
+        let added = super::discovery::call(&seat, "PUT", "/v1/servers/p/127.0.0.1:9", "");
+        assert!(added.starts_with("HTTP/1.1 200"), "{added}");
+        let (done, said) = guarded.join().expect("the command");
+        assert!(!done && said.contains("taken back"), "{said}");
+    });
+    let names = super::members::names(&seat);
+    assert_eq!(
+        names,
+        [origin.address().to_string(), "127.0.0.1:9".to_owned()]
+    );
 }

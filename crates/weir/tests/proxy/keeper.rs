@@ -56,6 +56,24 @@ fn kill(pid: i32) {
     kill_process(Pid::from_raw(pid).expect("a process"), Signal::KILL).expect("it runs");
 }
 
+#[test]
+fn a_signal_that_finds_no_daemon_is_the_next_ones() {
+    let (one, two) = (Origin::start("one"), Origin::start("two"));
+    let seat = Seat::start("http", &[one.address()], "");
+    let both = configuration(seat.listen, "http", &[one.address(), two.address()], "");
+    fs::write(seat.directory.join("weir.toml"), both).expect("written");
+    let dead = daemon(seat.child.id());
+    kill(dead);
+    until("its end", || {
+        let stat = fs::read_to_string(format!("/proc/{dead}/stat"));
+        stat.map_or(true, |stat| stat.contains(") Z "))
+    });
+    let keeper = Pid::from_child(&seat.child);
+    kill_process(keeper, Signal::HUP).expect("it runs");
+    until("another daemon", || seat.weir(&["status"]).0);
+    until("a reload", || super::members::names(&seat).len() == 2);
+}
+
 /// Kills the daemon and waits for the next one.
 pub(super) fn kill_daemon(seat: &Seat) {
     let dead = daemon(seat.child.id());

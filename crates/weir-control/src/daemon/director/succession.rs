@@ -10,6 +10,19 @@ use crate::api::{Refusal, UpgradeRequest, Upgraded};
 use crate::daemon::plane::Plane;
 use crate::keeper::Succession;
 
+/// What is left of a daemon that was succeeded.
+#[derive(Debug)]
+pub(crate) struct Leaving<P> {
+    /// With the clients that are still here.
+    pub plane: P,
+    /// The process that is in charge.
+    pub successor: u32,
+    /// The way for clients.
+    pub channel: Channel,
+    /// How long they get when everything is to end.
+    pub limit: Duration,
+}
+
 impl<P: Plane> Director<P> {
     pub(super) async fn upgrade(&mut self, request: UpgradeRequest) -> Result<Upgraded, Refusal> {
         self.end_probation();
@@ -23,7 +36,7 @@ impl<P: Plane> Director<P> {
             Succession::By { pid, channel } => {
                 tracing::info!(pid, "another daemon is in charge");
                 self.runtime_dir.forget_held();
-                self.successor = Some(channel);
+                self.successor = Some((pid, channel));
                 Ok(Upgraded { pid })
             }
             Succession::Failed { reason } => {
@@ -52,11 +65,16 @@ impl<P: Plane> Director<P> {
         self.successor.is_some()
     }
 
-    /// Ends in favour of the successor: it checks and answers from now on; what is left is the plane, with the way for its
-    /// clients, and how long they get when everything is to end.
-    pub fn leave(self) -> Option<(P, Channel, Duration)> {
+    /// Ends in favour of the successor: it checks and answers from now on.
+    pub(crate) fn leave(self) -> Option<Leaving<P>> {
         self.admin.leave();
         let limit = self.desired.node.drain_timeout;
-        self.successor.map(|channel| (self.plane, channel, limit))
+        let (successor, channel) = self.successor?;
+        Some(Leaving {
+            plane: self.plane,
+            successor,
+            channel,
+            limit,
+        })
     }
 }
