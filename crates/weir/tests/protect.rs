@@ -359,3 +359,78 @@ fn a_command_that_cannot_run_is_told_from_one_that_failed() {
     assert!(said.contains("/nonexistent/reload"), "{said}");
     assert_eq!(run(&["/dev/null"]).0, Some(126));
 }
+
+#[test]
+fn a_protection_inside_another_one_does_not_wait_for_ever() {
+    if !privileged() {
+        return;
+    }
+    let world = World::new(0);
+    // As a unit whose own reload is protected.
+    let mut inner = world.weir("director");
+    inner.args([
+        "protect",
+        "--listen",
+        "127.0.0.1:1",
+        "--",
+        "sh",
+        "-c",
+        "exit 6",
+    ]);
+    let inner: Vec<String> = std::iter::once(inner.get_program())
+        .chain(inner.get_args())
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let mut outer = world
+        .weir("director")
+        .args(["protect", "--max", "2s", "--listen", "127.0.0.1:1", "--"])
+        .args(&inner)
+        .spawn()
+        .expect("weir runs");
+    wait_for("its end", Duration::from_secs(20), || {
+        outer.try_wait().expect("it can be asked").is_some()
+    });
+    assert_eq!(outer.wait().expect("it ended").code(), Some(6));
+}
+
+#[test]
+fn a_protection_that_is_ended_before_its_command_puts_the_sysctl_back() {
+    if !privileged() {
+        return;
+    }
+    let world = World::new(0);
+    let to = SocketAddr::new(Family::V4.director(), PORT);
+    let listener = world.inside("director", move || TcpListener::bind(to).expect("a port"));
+    // Nobody accepts: this one is waited for.
+    let _listener = listener.join().expect("the thread");
+    let client = world.inside("client", move || {
+        TcpStream::connect(to).expect("a connection")
+    });
+    let _client = client.join().expect("the client");
+    let value = || {
+        let output = world.output("director", "cat /proc/sys/net/ipv4/tcp_migrate_req");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    };
+    let ran = world.path("ran");
+    let mut protect = world
+        .weir("director")
+        .args([
+            "protect",
+            "--max",
+            "60s",
+            "--listen",
+            &to.to_string(),
+            "--",
+            "touch",
+        ])
+        .arg(&ran)
+        .spawn()
+        .expect("weir runs");
+    wait_for("the sysctl", Duration::from_secs(20), || value() == "1");
+    // Signals are heard from before that on.
+    let pid = rustix::process::Pid::from_child(&protect);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+    assert_eq!(protect.wait().expect("it ends").code(), Some(143));
+    assert_eq!(value(), "0");
+    assert!(!ran.exists());
+}

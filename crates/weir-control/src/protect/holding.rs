@@ -9,6 +9,7 @@ use weir_netlink::Link;
 use weir_sys::{Clock, now_ns};
 
 use super::frame::{self, Loopback};
+use super::migration::Turn;
 use super::{Error, io_error};
 
 /// How often the ring is emptied, long before it can be full, and the programs are told that somebody is there; for how long
@@ -27,14 +28,21 @@ pub(super) struct Holding {
     frames: Vec<HeldFrame>,
     deadline: Instant,
     over: bool,
+    /// As long as anything is held.
+    turn: Option<Turn>,
 }
 
 impl Holding {
-    /// Looks at every device that connections may come by; nothing is held yet.
+    /// Looks at every device that connections may come by; nothing is held yet. The turn ends when nothing is held any more.
     ///
     /// # Errors
     /// The kernel takes no program, or there are no raw sockets.
-    pub(super) fn open(to: &[SocketAddr], own: &[IpAddr], links: &[Link]) -> Result<Self, Error> {
+    pub(super) fn open(
+        to: &[SocketAddr],
+        own: &[IpAddr],
+        links: &[Link],
+        turn: Turn,
+    ) -> Result<Self, Error> {
         let to: Vec<HoldTo> = to
             .iter()
             .map(|to| HoldTo {
@@ -58,6 +66,7 @@ impl Holding {
             frames: Vec::new(),
             deadline: Instant::now(),
             over: true,
+            turn: Some(turn),
         })
     }
 
@@ -111,6 +120,8 @@ impl Holding {
     fn give_up(&mut self, why: &str) {
         tracing::warn!(why, "connections are let go before the command has ended");
         self.let_go();
+        // The command may itself wait for another protection, or never end.
+        self.turn = None;
     }
 
     /// Nothing is held from now on; what was comes back.

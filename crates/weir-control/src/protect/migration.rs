@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use weir_netlink::Sysctl;
+use weir_sys::LockFile;
 
 use super::{Error, io_error};
 
@@ -15,13 +16,37 @@ const FILE: &str = "protect.sysctl";
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Migration {
+struct Migration {
     file: PathBuf,
+}
+
+/// Being the one protection that there is, with the sysctl on; both until it is dropped.
+#[derive(Debug)]
+pub(super) struct Turn {
+    migration: Migration,
+    /// Behind the other, so that whoever comes next finds the former value.
+    _lock: LockFile,
+}
+
+impl Turn {
+    /// Under the lock.
+    pub(super) fn begin(lock: LockFile, runtime_dir: &Path) -> Result<Self, Error> {
+        Ok(Self {
+            migration: Migration::begin(runtime_dir)?,
+            _lock: lock,
+        })
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.migration.restore();
+    }
 }
 
 impl Migration {
     /// Turns it on, where the kernel has it (Linux 5.14).
-    pub(super) fn begin(runtime_dir: &Path) -> Result<Self, Error> {
+    fn begin(runtime_dir: &Path) -> Result<Self, Error> {
         let migration = Self {
             file: runtime_dir.join(FILE),
         };
@@ -37,11 +62,6 @@ impl Migration {
             tracing::info!(%error, "connections are not moved between sockets");
         }
         Ok(migration)
-    }
-
-    /// Puts back what was.
-    pub(super) fn end(self) {
-        self.restore();
     }
 
     fn restore(&self) {

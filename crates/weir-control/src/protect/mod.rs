@@ -22,12 +22,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{self as signal, SignalKind};
 use weir_netlink::Netlink;
 use weir_sys::LockFile;
 
 use holding::Holding;
-use migration::Migration;
+use migration::Turn;
 use quiet::Listeners;
 
 pub use migration::restore;
@@ -36,6 +36,8 @@ pub use migration::restore;
 const LOCK: &str = "protect.lock";
 /// How often a lock that another one holds is tried.
 const LOCK_RETRY: Duration = Duration::from_millis(20);
+/// How long is waited for it without a word.
+const LOCK_SILENCE: Duration = Duration::from_secs(1);
 
 /// What the command line gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,6 +72,12 @@ pub enum Error {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// Somebody ended the protection before its command ran.
+    #[error("ended by signal {} before the command ran", .signal.as_raw())]
+    Interrupted {
+        /// By which signal.
+        signal: Signal,
+    },
     /// The command cannot be started.
     #[error("{command}: {source}")]
     Command {
@@ -90,25 +98,10 @@ fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
 /// # Errors
 /// Nothing can be held here, or the command cannot be started.
 pub async fn protect(options: &Options) -> Result<ExitStatus, Error> {
-    let _lock = lock(options).await?;
-    let migration = Migration::begin(&options.runtime_dir)?;
-    let protected = protect_locked(options).await;
-    migration.end();
-    protected
-}
-
-async fn lock(options: &Options) -> Result<LockFile, Error> {
-    let directory = &options.runtime_dir;
-    std::fs::create_dir_all(directory).map_err(io_error(directory.display().to_string()))?;
-    loop {
-        match LockFile::acquire(directory.join(LOCK)) {
-            Err(weir_sys::Error::Locked { .. }) => tokio::time::sleep(LOCK_RETRY).await,
-            other => return Ok(other?),
-        }
-    }
-}
-
-async fn protect_locked(options: &Options) -> Result<ExitStatus, Error> {
+    let lock = lock(options).await?;
+    // From here on there is something to put back.
+    let mut signals = Signals::new()?;
+    let turn = Turn::begin(lock, &options.runtime_dir)?;
     let to = if options.listen.is_empty() {
         quiet::listening()?
     } else {
@@ -123,27 +116,74 @@ async fn protect_locked(options: &Options) -> Result<ExitStatus, Error> {
         .map(|address| address.ip)
         .collect();
     let links = netlink.links().await?;
-    let mut holding = Holding::open(&to, &own, &links)?;
+    let mut holding = Holding::open(&to, &own, &links, turn)?;
     let listeners = Listeners::of(&to)?;
     let begun = Instant::now();
     holding.begin(options.max)?;
-    holding.during(listeners.accepted(options.max / 2)).await?;
-    let accepted = begun.elapsed();
-    let mut child = start(&options.command)?;
-    let ended = holding.during(end_of(&mut child)).await;
-    let ran = begun.elapsed() - accepted;
-    let left = holding.left();
-    holding.during(listeners.replaced(left)).await?;
+    let mut times = Times::default();
+    let ended = run(options, &mut holding, &listeners, &mut signals, &mut times).await;
     let held = begun.elapsed();
+    // Also where the command did not run: who was held meanwhile comes in now.
     let counts = holding.end().await?;
     tracing::info!(
         connections = counts.held,
         passed = counts.missed,
-        ?accepted,
-        ?ran,
+        accepted = ?times.accepted,
+        ran = ?times.ran,
         ?held,
         "let go"
     );
+    ended
+}
+
+async fn lock(options: &Options) -> Result<LockFile, Error> {
+    let directory = &options.runtime_dir;
+    std::fs::create_dir_all(directory).map_err(io_error(directory.display().to_string()))?;
+    let begun = Instant::now();
+    let mut told = false;
+    loop {
+        match LockFile::acquire(directory.join(LOCK)) {
+            Err(weir_sys::Error::Locked { holder, .. }) => {
+                if !told && begun.elapsed() > LOCK_SILENCE {
+                    told = true;
+                    tracing::warn!(
+                        holder,
+                        "another protection runs; this one waits for its end"
+                    );
+                }
+                tokio::time::sleep(LOCK_RETRY).await;
+            }
+            other => return Ok(other?),
+        }
+    }
+}
+
+/// How long what took.
+#[derive(Debug, Default)]
+struct Times {
+    accepted: Duration,
+    ran: Duration,
+}
+
+/// What happens while new connections are held.
+async fn run(
+    options: &Options,
+    holding: &mut Holding,
+    listeners: &Listeners,
+    signals: &mut Signals,
+    times: &mut Times,
+) -> Result<ExitStatus, Error> {
+    let begun = Instant::now();
+    tokio::select! {
+        accepted = holding.during(listeners.accepted(options.max / 2)) => accepted?,
+        signal = signals.next() => return Err(Error::Interrupted { signal }),
+    }
+    times.accepted = begun.elapsed();
+    let mut child = start(&options.command)?;
+    let ended = holding.during(end_of(&mut child, signals)).await;
+    times.ran = begun.elapsed() - times.accepted;
+    let left = holding.left();
+    holding.during(listeners.replaced(left)).await?;
     ended
 }
 
@@ -173,26 +213,51 @@ fn start(command: &[OsString]) -> Result<Child, Error> {
     })
 }
 
-/// Waits for the command. Who ends this process means the command; a terminal's ^C has reached that already.
-async fn end_of(child: &mut Child) -> Result<ExitStatus, Error> {
-    let on = |kind| signal(kind).map_err(io_error("signals"));
-    let (mut terminate, mut hangup) = (on(SignalKind::terminate())?, on(SignalKind::hangup())?);
-    let mut interrupt = on(SignalKind::interrupt())?;
+/// Waits for the command. Who ends this process means the command; a terminal's keys have reached that already.
+async fn end_of(child: &mut Child, signals: &mut Signals) -> Result<ExitStatus, Error> {
     let pid = child
         .id()
         .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-    let pass_on = |signal| {
-        if let Some(pid) = pid {
-            // It may have ended meanwhile.
-            let _ = kill_process(pid, signal);
-        }
-    };
     loop {
         tokio::select! {
             status = child.wait() => return status.map_err(io_error("waiting for the command")),
-            _ = terminate.recv() => pass_on(Signal::TERM),
-            _ = hangup.recv() => pass_on(Signal::HUP),
-            _ = interrupt.recv() => {}
+            signal = signals.next() => {
+                let of_terminal = signal == Signal::INT || signal == Signal::QUIT;
+                if let Some(pid) = pid.filter(|_| !of_terminal) {
+                    // It may have ended meanwhile.
+                    let _ = kill_process(pid, signal);
+                }
+            }
+        }
+    }
+}
+
+/// Signals that end a process, as long as there is something to put back before.
+#[derive(Debug)]
+struct Signals {
+    terminate: signal::Signal,
+    hangup: signal::Signal,
+    interrupt: signal::Signal,
+    quit: signal::Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, Error> {
+        let on = |kind| signal::signal(kind).map_err(io_error("signals"));
+        Ok(Self {
+            terminate: on(SignalKind::terminate())?,
+            hangup: on(SignalKind::hangup())?,
+            interrupt: on(SignalKind::interrupt())?,
+            quit: on(SignalKind::quit())?,
+        })
+    }
+
+    async fn next(&mut self) -> Signal {
+        tokio::select! {
+            _ = self.terminate.recv() => Signal::TERM,
+            _ = self.hangup.recv() => Signal::HUP,
+            _ = self.interrupt.recv() => Signal::INT,
+            _ = self.quit.recv() => Signal::QUIT,
         }
     }
 }

@@ -30,6 +30,7 @@ pub(super) fn protect(places: &Places, arguments: &Protect) -> Outcome {
         code: match &error {
             Error::Command { source, .. } if source.kind() == ErrorKind::NotFound => NOT_FOUND,
             Error::Command { .. } => NOT_EXECUTABLE,
+            Error::Interrupted { signal } => signalled(signal.as_raw()),
             _ => REFUSED,
         },
         message: error.to_string(),
@@ -38,11 +39,11 @@ pub(super) fn protect(places: &Places, arguments: &Protect) -> Outcome {
 }
 
 fn code(status: ExitStatus) -> ExitCode {
-    let signalled = || status.signal().map(|signal| SIGNALLED + signal);
-    let number = status.code().or_else(signalled);
-    ExitCode::from(
-        number
-            .and_then(|number| u8::try_from(number).ok())
-            .unwrap_or(REFUSED),
-    )
+    let number = status.code().and_then(|number| u8::try_from(number).ok());
+    let by_signal = || status.signal().map(signalled);
+    ExitCode::from(number.or_else(by_signal).unwrap_or(REFUSED))
+}
+
+fn signalled(signal: i32) -> u8 {
+    u8::try_from(SIGNALLED + signal).unwrap_or(REFUSED)
 }
