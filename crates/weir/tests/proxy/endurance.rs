@@ -9,6 +9,9 @@ use super::{Seat, configuration, free_address};
 
 /// Rounds of one quiet and one disturbed run each.
 const ROUNDS: usize = 5;
+/// How often is looked whether a quiet run is over, and how often the short form reloads.
+const SELDOM: Duration = Duration::from_millis(35);
+const OFTEN: Duration = Duration::from_millis(20);
 
 /// nginx on two addresses: what a thread for each connection would cost is not to be among the latencies.
 struct Nginx {
@@ -63,8 +66,8 @@ struct Seen {
     all: u64,
 }
 
-/// Runs `ab`, and `work` again and again, with `pause` in between, until it ends.
-fn under_load(seat: &Seat, requests: u64, pause: Duration, mut work: impl FnMut()) -> Seen {
+/// Runs `ab`, and `work` every so often, until it ends.
+fn under_load(seat: &Seat, requests: u64, every: Duration, mut work: impl FnMut()) -> Seen {
     let all = seat.directory.join("requests.tsv");
     let mut ab = Command::new("ab")
         .args([
@@ -85,8 +88,9 @@ fn under_load(seat: &Seat, requests: u64, pause: Duration, mut work: impl FnMut(
         .spawn()
         .expect("ab starts");
     while ab.try_wait().expect("it can be asked").is_none() {
+        let begun = Instant::now();
         work();
-        std::thread::sleep(pause);
+        std::thread::sleep(every.saturating_sub(begun.elapsed()));
     }
     let output = ab.wait_with_output().expect("ab ends");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -114,10 +118,11 @@ fn median(mut of: Vec<u64>) -> u64 {
 
 #[test]
 fn requests_over_many_reloads_fail_nothing_at_length() {
-    // As many reloads to so many requests as are wanted, and some more: each costs CPU time that the requests do without.
-    let (requests, wanted, pause) = match std::env::var_os("WEIR_SOAK") {
-        Some(_) => (1_000_000, 1_500, Duration::from_millis(35)),
-        None => (100_000, 150, Duration::from_millis(20)),
+    let at_length = std::env::var_os("WEIR_SOAK").is_some();
+    let (requests, wanted): (u64, usize) = if at_length {
+        (1_000_000, 1_500)
+    } else {
+        (100_000, 150)
     };
     let nginx = Nginx::start();
     let [one, two] = nginx.addresses;
@@ -125,8 +130,15 @@ fn requests_over_many_reloads_fail_nothing_at_length() {
     let (mut quiet, mut disturbed) = (Vec::new(), Vec::new());
     let mut reloads = 0;
     for _ in 0..ROUNDS {
-        quiet.push(under_load(&seat, requests / 5, pause, || {}));
-        disturbed.push(under_load(&seat, requests / 5, pause, || {
+        let begun = Instant::now();
+        quiet.push(under_load(&seat, requests / 5, SELDOM, || {}));
+        // As many reloads to so many requests as are wanted, and some more: each costs CPU time that the requests do without.
+        let every = if at_length {
+            begun.elapsed() / (wanted as u32 / ROUNDS as u32 * 6 / 5)
+        } else {
+            OFTEN
+        };
+        disturbed.push(under_load(&seat, requests / 5, every, || {
             // A server and a limit more or less each time: pools and plans are made anew.
             let servers = [two, one];
             let servers = &servers[..1 + reloads % 2];
