@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::unit;
+
 /// Units and their milliseconds, the smallest first.
 const UNITS: [(&str, u64); 5] = [
     ("ms", 1),
@@ -13,28 +15,7 @@ const UNITS: [(&str, u64); 5] = [
 
 /// The duration, or what is wrong with the text.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (number, unit) = text.split_at(digits);
-    if number.is_empty() {
-        return Err("it does not begin with a whole number".to_owned());
-    }
-    let unit = unit.trim_start();
-    let Some((_, millis)) = UNITS.into_iter().find(|(name, _)| *name == unit) else {
-        return Err(match unit {
-            "" => "it has no unit".to_owned(),
-            unit if unit.starts_with('.') => {
-                "fractions are not taken; use a smaller unit".to_owned()
-            }
-            unit => format!("`{unit}` is no unit"),
-        });
-    };
-    let millis = number
-        .parse::<u64>()
-        .ok()
-        .and_then(|number| number.checked_mul(millis));
-    millis
-        .map(Duration::from_millis)
-        .ok_or_else(|| "it is longer than any clock runs".to_owned())
+    unit::parse(text, &UNITS, "it is longer than any clock runs").map(Duration::from_millis)
 }
 
 /// As it would be written, in the largest unit that divides it.

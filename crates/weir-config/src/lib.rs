@@ -30,6 +30,7 @@ mod schema;
 mod size;
 mod suggest;
 mod tree;
+mod unit;
 mod verify;
 mod view;
 

@@ -1,5 +1,7 @@
 //! Sizes as they are written: a whole number and a unit, `"64KiB"`, `"10MiB"`; a number alone counts octets.
 
+use crate::unit;
+
 /// Units and their octets, the smallest first.
 const UNITS: [(&str, u64); 4] = [
     ("B", 1),
@@ -10,24 +12,7 @@ const UNITS: [(&str, u64); 4] = [
 
 /// Octets, or what is wrong with the text.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (number, unit) = text.split_at(digits);
-    if number.is_empty() {
-        return Err("it does not begin with a whole number".to_owned());
-    }
-    let unit = unit.trim_start();
-    let Some((_, octets)) = UNITS.into_iter().find(|(name, _)| *name == unit) else {
-        return Err(match unit {
-            "" => "it has no unit".to_owned(),
-            unit if unit.starts_with('.') => {
-                "fractions are not taken; use a smaller unit".to_owned()
-            }
-            unit => format!("`{unit}` is no unit"),
-        });
-    };
-    let size = number.parse::<u64>().ok();
-    size.and_then(|number| number.checked_mul(octets))
-        .ok_or_else(|| "it is larger than any memory".to_owned())
+    unit::parse(text, &UNITS, "it is larger than any memory")
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! Every finding goes to the [`Sink`] and reading goes on, so that one run reports all.
 
 use std::cmp::Ordering;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
 use crate::catalog;
@@ -162,15 +162,8 @@ impl<'a, 't> View<'a, 't> {
             sink.push(wrong_type(&entry.item, kind));
             return None;
         };
-        let value = value
-            .and_then(|value| u32::try_from(value).ok())
-            .filter(|value| (min..=max).contains(value));
-        if value.is_none() {
-            let message = format!("`{name}` is out of range");
-            let fix = format!("write {}", kind.syntax());
-            sink.push(Diagnostic::new(Code::OutOfRange, &entry.item.span, message).fix(fix));
-        }
-        value
+        let value = value.and_then(|value| u32::try_from(value).ok());
+        in_range(sink, entry, kind, value, min..=max)
     }
 
     /// Octets within the range of its key, with a unit or without.
@@ -196,15 +189,8 @@ impl<'a, 't> View<'a, 't> {
                 return None;
             }
         };
-        let octets = octets
-            .and_then(|octets| u32::try_from(octets).ok())
-            .filter(|octets| (min..=max).contains(octets));
-        if octets.is_none() {
-            let message = format!("`{name}` is out of range");
-            let fix = format!("write {}", kind.syntax());
-            sink.push(Diagnostic::new(Code::OutOfRange, &entry.item.span, message).fix(fix));
-        }
-        octets
+        let octets = octets.and_then(|octets| u32::try_from(octets).ok());
+        in_range(sink, entry, kind, octets, min..=max)
     }
 
     /// A number in hundredths.
@@ -374,6 +360,23 @@ fn unknown_word(word: &str, span: &Range<usize>, choices: &Choices) -> Diagnosti
             .cause(format!("it may be {known}")),
         None => diagnostic.fix(format!("write {known}")),
     }
+}
+
+/// The number, if there is one and its key allows it.
+fn in_range(
+    sink: &mut Sink<'_>,
+    entry: &Entry<'_>,
+    kind: &Kind,
+    value: Option<u32>,
+    range: RangeInclusive<u32>,
+) -> Option<u32> {
+    let value = value.filter(|value| range.contains(value));
+    if value.is_none() {
+        let message = format!("`{}` is out of range", entry.key);
+        let fix = format!("write {}", kind.syntax());
+        sink.push(Diagnostic::new(Code::OutOfRange, &entry.item.span, message).fix(fix));
+    }
+    value
 }
 
 /// The finding that an item is of another type than its key has.
