@@ -224,6 +224,7 @@ impl<P: Plane> Director<P> {
         Ok(Report {
             restarts,
             last_death,
+            leaving: self.runtime_dir.leaving(),
             sources: self.membership.sources(&self.configured),
             ..Report::from(&snapshot)
         })

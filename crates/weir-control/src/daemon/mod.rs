@@ -8,6 +8,7 @@ mod director;
 mod engine;
 mod error;
 mod guard;
+mod leaving;
 mod own_server;
 mod plane;
 mod runtime_dir;
@@ -153,6 +154,7 @@ pub async fn run<P: Plane>(
 async fn leave<P: Plane>(director: Director<P>, signals: &mut Signals) {
     let Some(Leaving {
         mut plane,
+        mut note,
         successor,
         channel,
         limit,
@@ -168,6 +170,7 @@ async fn leave<P: Plane>(director: Director<P>, signals: &mut Signals) {
                 if plane.is_handed_over() {
                     break;
                 }
+                note.tell(|| plane.clients());
             }
             // It came when this one was busy with its succession.
             _ = signals.reload.recv() => pass_on(Signal::HUP, successor),

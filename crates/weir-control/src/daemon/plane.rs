@@ -103,9 +103,14 @@ pub trait Plane {
     }
 
     /// A successor is in charge: clients go to it by `channel`, as soon as each can. Nothing else may be asked of the plane
-    /// from now on but [`Self::is_handed_over`] and [`Self::close`].
+    /// from now on but [`Self::is_handed_over`], [`Self::clients`] and [`Self::close`].
     fn hand_over(&mut self, channel: Channel) {
         drop(channel);
+    }
+
+    /// How many clients are here; also of one that is succeeded.
+    fn clients(&self) -> u64 {
+        0
     }
 
     /// Whether nobody is left.

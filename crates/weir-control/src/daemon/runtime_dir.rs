@@ -10,7 +10,9 @@ use tokio::net::UnixListener;
 use weir_sys::{LockFile, replace_file};
 
 use super::Error;
+use super::leaving::{self, Note};
 use crate::api::Token;
+use crate::status::Leaving;
 use crate::traffic;
 
 /// How long a daemon may take to die after its keeper, and how often that is looked at.
@@ -151,6 +153,16 @@ impl RuntimeDir {
             self.forget_held();
         }
         Ok(())
+    }
+
+    /// For a daemon that leaves.
+    pub fn leaving_note(&self) -> Note {
+        Note::new(&self.path)
+    }
+
+    /// Daemons before this one that still have clients.
+    pub fn leaving(&self) -> Vec<Leaving> {
+        leaving::all(&self.path)
     }
 
     /// The socket needs its second name no more. One that stays does no harm.

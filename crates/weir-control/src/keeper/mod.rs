@@ -6,9 +6,11 @@
 //! which outlives this process.
 //!
 //! The keeper reads no configuration and knows no service. A daemon that dies is started again at once. One that dies as soon as it is
-//! there again is in a loop: it is started ever later, and ends the keeper as well when it goes on. An order to upgrade starts a second daemon beside the first, which stays in
-//! charge until the second is ready.
+//! there again is in a loop: it is started ever later, and ends the keeper as well when it goes on; one that serves a while and
+//! dies again and again is started once a second in the end. An order to upgrade starts a second daemon beside the first, which
+//! stays in charge until the second is ready.
 
+mod allowance;
 mod kept;
 mod kid;
 mod message;
@@ -27,6 +29,7 @@ use tokio::sync::mpsc;
 use weir_sys::{Channel, LockFile, Notifier, inherited_files};
 
 use crate::daemon;
+use allowance::Allowance;
 use kid::{Kid, News};
 use message::{Order, Word};
 
@@ -75,6 +78,7 @@ struct Keeper {
     /// Early ones, in a row.
     deaths: u32,
     restarts: u32,
+    allowance: Allowance,
     last_death: Option<String>,
     stopping: bool,
     /// Somebody asked for a reload while no daemon was there to hear it.
@@ -108,6 +112,7 @@ pub async fn keep(runtime_dir: &Path) -> Result<u8, daemon::Error> {
         news,
         deaths: 0,
         restarts: 0,
+        allowance: Allowance::new(Instant::now()),
         last_death: None,
         stopping: false,
         reload_due: false,
@@ -362,7 +367,7 @@ impl Keeper {
             self.code = 1;
             return self.kids.is_empty().then_some(1);
         }
-        let pause = pause_after(deaths);
+        let pause = pause_after(deaths).max(self.allowance.pause(Instant::now()));
         tracing::error!(
             how,
             restarts = self.restarts,

@@ -1,6 +1,6 @@
 //! When a server may be replaced: nobody stands between its SYN and its accept(2); and when it has been.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -13,8 +13,9 @@ use super::Error;
 const LOOK_FIRST: Duration = Duration::from_micros(500);
 const LOOK_LAST: Duration = Duration::from_millis(10);
 
-/// How long a socket that a new one stands beside is expected to go: its owner has been told, and closing is all it does.
-const CLOSING: Duration = Duration::from_millis(500);
+/// How long a socket that a new one stands beside is expected to go: its owner has been told, and closing is all it does, once it
+/// is given a CPU.
+const CLOSING: Duration = Duration::from_secs(2);
 
 /// What listens now, whatever its address.
 pub(super) fn listening() -> Result<Vec<SocketAddr>, Error> {
@@ -27,11 +28,14 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
+/// What listens, by address: the kernel's numbers of the sockets (cookies).
+type ByAddress = BTreeMap<SocketAddr, BTreeSet<u64>>;
+
 /// The sockets that the command may replace.
 #[derive(Debug)]
 pub(super) struct Listeners {
     to: Vec<SocketAddr>,
-    before: BTreeSet<u64>,
+    before: ByAddress,
 }
 
 impl Listeners {
@@ -39,7 +43,7 @@ impl Listeners {
     pub(super) fn of(to: &[SocketAddr]) -> Result<Self, Error> {
         let mut listeners = Self {
             to: to.to_vec(),
-            before: BTreeSet::new(),
+            before: ByAddress::new(),
         };
         listeners.before = listeners.now()?;
         Ok(listeners)
@@ -59,9 +63,13 @@ impl Listeners {
         Ok(all)
     }
 
-    fn now(&self) -> Result<BTreeSet<u64>, Error> {
-        let all = self.sockets(&[TcpState::Listen])?;
-        Ok(all.iter().map(|socket| socket.cookie).collect())
+    fn now(&self) -> Result<ByAddress, Error> {
+        let mut now = ByAddress::new();
+        for socket in self.sockets(&[TcpState::Listen])? {
+            let there = now.entry(canonical(socket.local)).or_default();
+            there.insert(socket.cookie);
+        }
+        Ok(now)
     }
 
     /// Waits until every connection that has begun is accepted. A client that did not answer within the first second is not
@@ -90,7 +98,8 @@ impl Listeners {
         Ok(listening.iter().all(|socket| socket.waiting == 0))
     }
 
-    /// Waits until somebody listens, if somebody did, and until sockets that have a successor are gone.
+    /// Waits until somebody listens, if somebody did, and until sockets that have a successor are gone; what listens at another
+    /// address may be another program's, which goes on.
     pub(super) async fn replaced(&self, limit: Duration) -> Result<(), Error> {
         if self.before.is_empty() {
             return Ok(());
@@ -101,10 +110,13 @@ impl Listeners {
         }
         let gone = looking(CLOSING.min(limit), || {
             let now = self.now()?;
-            Ok(now.is_disjoint(&self.before) || now.is_subset(&self.before))
+            Ok(self.before.iter().all(|(address, before)| {
+                now.get(address)
+                    .is_none_or(|now| now.is_disjoint(before) || now.is_subset(before))
+            }))
         });
         if !gone.await? {
-            tracing::info!("sockets of before the command stand beside new ones");
+            tracing::warn!("sockets of before the command still stand beside new ones");
         }
         Ok(())
     }

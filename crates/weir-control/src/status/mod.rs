@@ -30,6 +30,9 @@ pub struct Report {
     /// How it died the last time: `signal 9`, `exit code 101`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_death: Option<String>,
+    /// Daemons that were succeeded by an upgrade and still have clients, the oldest first; absent without any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leaving: Vec<Leaving>,
     /// Where XDP is attached.
     pub xdp: Vec<Interface>,
     /// Services in file order.
@@ -51,6 +54,19 @@ pub struct Report {
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
+}
+
+/// A daemon that was succeeded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leaving {
+    /// Its process.
+    pub pid: u32,
+    /// Its program's.
+    pub version: String,
+    /// Since when another one is in charge.
+    pub since: String,
+    /// Clients that are connected to it; counted once a second.
+    pub clients: u64,
 }
 
 /// How clients' TCP handshakes went, since the server was made.

@@ -50,6 +50,14 @@ fn director(report: &Report) -> String {
         ", {} of {} flow places in use",
         report.flows.entries, report.flows.places
     );
+    for old in &report.leaving {
+        let (pid, version, since) = (old.pid, &old.version, &old.since);
+        let clients = old.clients;
+        let _ = writeln!(
+            out,
+            "process {pid} of version {version}, succeeded at {since}, still has {clients} clients"
+        );
+    }
     for source in &report.sources {
         let (pool, from, count) = (&source.pool, &source.from, source.servers);
         let _ = write!(out, "pool {pool}: {count} servers of {from}");

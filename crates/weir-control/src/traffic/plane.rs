@@ -254,6 +254,11 @@ impl Plane for Traffic {
         }));
     }
 
+    fn clients(&self) -> u64 {
+        let services = self.proxy.asks_status()();
+        services.iter().map(|service| service.clients).sum()
+    }
+
     fn is_handed_over(&self) -> bool {
         let over =
             |thread: &Option<JoinHandle<()>>| thread.as_ref().is_none_or(JoinHandle::is_finished);

@@ -183,6 +183,42 @@ fn a_stream_of_http2_ends_in_the_process_where_it_began() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "2000000");
 }
 
+#[test]
+fn several_old_processes_are_shown_as_long_as_they_have_clients() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    let mut unfinished = Vec::new();
+    for _ in 0..2 {
+        let mut client = Client::connect(seat.listen);
+        let head = b"POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhello";
+        client.0.write_all(head).expect("it is taken");
+        unfinished.push(client);
+        until("the request", || {
+            origin.connections() == unfinished.len() as u64
+        });
+        let (done, said) = seat.upgrade();
+        assert!(done, "{said}");
+    }
+    let leaving = || -> Vec<(u64, u64)> {
+        let status = seat.status();
+        let all = status["leaving"].as_array().cloned().unwrap_or_default();
+        let number = |one: &serde_json::Value, key: &str| one[key].as_u64().expect("a number");
+        all.iter()
+            .map(|one| (number(one, "pid"), number(one, "clients")))
+            .collect()
+    };
+    until("both", || leaving().len() == 2);
+    let both = leaving();
+    assert_ne!(both[0].0, both[1].0);
+    assert_eq!((both[0].1, both[1].1), (1, 1));
+    for mut client in unfinished {
+        client.0.write_all(b"world").expect("it is taken");
+        let (_, body) = client.response().expect("it comes").expect("an answer");
+        assert_eq!(body, b"10");
+    }
+    until("their end", || leaving().is_empty());
+}
+
 /// Lets every thread of a process, and what it starts, run on these CPUs alone.
 fn confine(pid: u32, cpus: &CpuSet) {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("its threads");

@@ -7,6 +7,7 @@ use weir_sys::Channel;
 
 use super::Director;
 use crate::api::{Refusal, UpgradeRequest, Upgraded};
+use crate::daemon::leaving::Note;
 use crate::daemon::plane::Plane;
 use crate::keeper::Succession;
 
@@ -15,6 +16,8 @@ use crate::keeper::Succession;
 pub(crate) struct Leaving<P> {
     /// With the clients that are still here.
     pub plane: P,
+    /// What others know of them.
+    pub note: Note,
     /// The process that is in charge.
     pub successor: u32,
     /// The way for clients.
@@ -72,6 +75,7 @@ impl<P: Plane> Director<P> {
         let (successor, channel) = self.successor?;
         Some(Leaving {
             plane: self.plane,
+            note: self.runtime_dir.leaving_note(),
             successor,
             channel,
             limit,

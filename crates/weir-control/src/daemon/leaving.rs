@@ -1,0 +1,124 @@
+//! Daemons that were succeeded and still have clients. Each tells of itself in a file of the runtime directory, for the one in
+//! charge to show; that may be the third after it.
+
+use std::fs;
+use std::os::unix::process::parent_id;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use tokio::time::Instant;
+use weir_sys::replace_file;
+
+use crate::status::{Leaving, rfc3339};
+
+/// A file for each, named by its process.
+const DIRECTORY: &str = "leaving";
+/// How often one counts its clients.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What this daemon tells of itself; nobody finds it any more once it is dropped.
+#[derive(Debug)]
+pub struct Note {
+    path: PathBuf,
+    told: Leaving,
+    next: Instant,
+}
+
+impl Note {
+    /// Tells nothing for a moment yet: most clients go over at once. Must be called inside a tokio runtime.
+    pub fn new(runtime_dir: &Path) -> Self {
+        let pid = std::process::id();
+        Self {
+            path: runtime_dir.join(DIRECTORY).join(pid.to_string()),
+            told: Leaving {
+                pid,
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                since: rfc3339(SystemTime::now()),
+                clients: 0,
+            },
+            next: Instant::now() + PAUSE,
+        }
+    }
+
+    /// Tells how many clients there are, when it is time to and the number is another.
+    pub fn tell(&mut self, clients: impl FnOnce() -> u64) {
+        if Instant::now() < self.next {
+            return;
+        }
+        self.next = Instant::now() + PAUSE;
+        let clients = clients();
+        if clients == self.told.clients {
+            return;
+        }
+        self.told.clients = clients;
+        if let Err(error) = self.write() {
+            tracing::debug!(%error, "nobody is told of the clients that are left");
+        }
+    }
+
+    fn write(&self) -> std::io::Result<()> {
+        if let Some(directory) = self.path.parent() {
+            fs::create_dir_all(directory)?;
+        }
+        replace_file(&self.path, &serde_json::to_vec(&self.told)?)
+    }
+}
+
+impl Drop for Note {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Those of this daemon's keeper that are there now, the oldest first. What one left that was killed is removed.
+pub(super) fn all(runtime_dir: &Path) -> Vec<Leaving> {
+    let Ok(files) = fs::read_dir(runtime_dir.join(DIRECTORY)) else {
+        return Vec::new();
+    };
+    let mut all: Vec<Leaving> = files.flatten().filter_map(|file| one(&file)).collect();
+    all.sort_by(|a, b| a.since.cmp(&b.since));
+    all
+}
+
+fn one(file: &fs::DirEntry) -> Option<Leaving> {
+    // A file that is being replaced has another name for a moment.
+    let pid = file.file_name().to_str()?.parse::<u32>().ok()?;
+    if parent_of(pid) != Some(parent_id()) {
+        let _ = fs::remove_file(file.path());
+        return None;
+    }
+    serde_json::from_slice(&fs::read(file.path()).ok()?).ok()
+}
+
+/// `None` when there is no such process (proc(5): `stat`; the name before it may hold anything).
+fn parent_of(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_that_are_left_are_told_until_the_end() {
+        let directory = std::env::temp_dir().join(format!("weir-leaving-{}", std::process::id()));
+        let mut note = Note::new(&directory);
+        note.tell(|| 7);
+        assert!(all(&directory).is_empty(), "not before its time");
+        note.next = Instant::now();
+        note.tell(|| 7);
+        let told = all(&directory);
+        assert_eq!((told.len(), told[0].clients), (1, 7));
+        assert_eq!(told[0].pid, std::process::id());
+        // Process 1 is nobody's daemon of ours.
+        let foreign = directory.join(DIRECTORY).join("1");
+        fs::write(&foreign, fs::read(&note.path).unwrap()).unwrap();
+        assert_eq!(all(&directory).len(), 1);
+        assert!(!foreign.exists());
+        drop(note);
+        assert!(all(&directory).is_empty());
+        fs::remove_dir_all(directory).unwrap();
+    }
+}
