@@ -9,9 +9,13 @@ use weir_netlink::{TcpSocket, TcpState, tcp_sockets};
 
 use super::Error;
 
-/// How long one looks away, at first and in the end.
-const LOOK_FIRST: Duration = Duration::from_micros(500);
-const LOOK_LAST: Duration = Duration::from_millis(10);
+/// How long one looks away: a part of what has been waited already, so that little is added to it.
+const LOOK_PART: u32 = 8;
+const LOOK_LEAST: Duration = Duration::from_micros(500);
+const LOOK_MOST: Duration = Duration::from_millis(10);
+
+/// In this time a SYN that passed before SYNs were held has come to its place.
+const ARRIVAL: Duration = Duration::from_millis(1);
 
 /// How long a socket that a new one stands beside is expected to go: its owner has been told, and closing is all it does, once it
 /// is given a CPU.
@@ -75,12 +79,8 @@ impl Listeners {
     /// Waits until every connection that has begun is accepted. A client that did not answer within the first second is not
     /// waited for: it may never.
     pub(super) async fn accepted(&self, limit: Duration) -> Result<(), Error> {
-        let mut quiet_looks = 0;
-        let quiet = looking(limit, || {
-            quiet_looks = if self.is_quiet()? { quiet_looks + 1 } else { 0 };
-            // The first may have been quicker than a SYN that passed just before it would have been held.
-            Ok(quiet_looks >= 2)
-        });
+        sleep(ARRIVAL).await;
+        let quiet = looking(limit, || self.is_quiet());
         if !quiet.await? {
             tracing::warn!("connections that nobody accepts are not waited for any longer");
         }
@@ -88,12 +88,20 @@ impl Listeners {
     }
 
     /// Whether nobody stands between SYN and accept(2). The order matters: a handshake that ends meanwhile moves its
-    /// connection from the first place to the second, and one look at both reads the second first (inet_diag_dump_icsk).
+    /// connection from the second place to the third, which is the first again. Only the second costs time: the kernel walks
+    /// through all connections of the host for it.
     fn is_quiet(&self) -> Result<bool, Error> {
+        Ok(self.is_accepted()? && self.is_answered()? && self.is_accepted()?)
+    }
+
+    /// Whether no handshake is under way.
+    fn is_answered(&self) -> Result<bool, Error> {
         let begun = self.sockets(&[TcpState::SynReceived])?;
-        if begun.iter().any(|socket| socket.retransmits == 0) {
-            return Ok(false);
-        }
+        Ok(begun.iter().all(|socket| socket.retransmits > 0))
+    }
+
+    /// Whether no connection waits for accept(2).
+    fn is_accepted(&self) -> Result<bool, Error> {
         let listening = self.sockets(&[TcpState::Listen])?;
         Ok(listening.iter().all(|socket| socket.waiting == 0))
     }
@@ -128,13 +136,11 @@ async fn looking(
     mut condition: impl FnMut() -> Result<bool, Error>,
 ) -> Result<bool, Error> {
     let begun = Instant::now();
-    let mut pause = LOOK_FIRST;
     while !condition()? {
         if begun.elapsed() >= limit {
             return Ok(false);
         }
-        sleep(pause).await;
-        pause = (pause * 2).min(LOOK_LAST);
+        sleep((begun.elapsed() / LOOK_PART).clamp(LOOK_LEAST, LOOK_MOST)).await;
     }
     Ok(true)
 }
