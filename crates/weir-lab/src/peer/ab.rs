@@ -4,7 +4,7 @@
 //! would look fast and faultless; here all three are failures.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{LabError, Result};
 use crate::latency::Latency;
@@ -42,8 +42,54 @@ pub(crate) struct Outcome {
 /// Time without any byte after which `ab` gives a connection up, in seconds.
 const SOCKET_TIMEOUT: &str = "60";
 
-/// Runs `ab` and waits for its end, at most `limit`.
+/// What `ab` prints when it gives up: a connection was refused, and it counted at least this many failures of any kind by then
+/// (`bad++ > 10` in its `run_connection`).
+const GAVE_UP: &str = "Test aborted after 10 failures";
+const GIVES_UP_AT: u64 = 12;
+
+/// So often it is started again for the rest.
+const PARTS: u32 = 100;
+
+/// Runs `ab` and waits for its end, at most `limit` each time: where it gives up, the rest is asked by another one. Rates and
+/// latencies then are those of the last, and the failures of the others are the fewest that they can have been.
 pub(crate) fn run(place: &Place<'_>, load: &Load, limit: Duration) -> Result<Outcome> {
+    let begun = Instant::now();
+    let mut load = load.clone();
+    for given_up in 0..PARTS {
+        let why = match once(place, &load, limit) {
+            Err(LabError::Failed { message, .. }) if message.contains(GAVE_UP) => message,
+            Ok(outcome) if given_up > 0 => {
+                return Ok(Outcome {
+                    failed: outcome.failed + u64::from(given_up) * GIVES_UP_AT,
+                    seconds: begun.elapsed().as_secs_f64(),
+                    breakdown: format!(
+                        "ab gave up {given_up} times, each after {GIVES_UP_AT} failures or more; then {} failed: {}",
+                        outcome.failed, outcome.breakdown
+                    ),
+                    ..outcome
+                });
+            }
+            other => return other,
+        };
+        match completed(&why) {
+            Some(done @ 1..) => load.requests = load.requests.saturating_sub(done).max(1),
+            _ => break,
+        }
+    }
+    Err(LabError::Failed {
+        program: AB.name.to_owned(),
+        status: format!("it gave up, {} requests before the end", load.requests),
+        message: GAVE_UP.to_owned(),
+    })
+}
+
+/// How many requests it had done when it gave up.
+fn completed(message: &str) -> Option<u32> {
+    let (_, rest) = message.split_once("Total of ")?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+fn once(place: &Place<'_>, load: &Load, limit: Duration) -> Result<Outcome> {
     let program = requirement::locate(AB).unwrap_or_else(|| PathBuf::from(AB.name));
     // ab refuses more at once than there are in all.
     let concurrency = load.concurrency.min(load.requests).to_string();
@@ -221,6 +267,13 @@ Transfer rate:          4596.12 [Kbytes/sec] received
             [0.5, 0.99, 0.999, 0.9999, 1.0].map(|share| latency.at(share)),
             [1.25, 2.6, 2.6, 20.0, 30.125]
         );
+    }
+
+    #[test]
+    fn how_far_it_came_is_read_where_it_gave_up() {
+        let text = "Test aborted after 10 failures\n\napr_socket_connect(): Connection reset by peer (104)\nTotal of 61362 requests completed\n";
+        assert_eq!(completed(text), Some(61_362));
+        assert_eq!(completed("apr_socket_recv: refused"), None);
     }
 
     #[test]
