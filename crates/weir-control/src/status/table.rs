@@ -55,7 +55,7 @@ fn director(report: &Report) -> String {
         let clients = old.clients;
         let _ = writeln!(
             out,
-            "process {pid} of version {version}, succeeded at {since}, still has {clients} clients"
+            "process {pid} of version {version}, succeeded at {since}: clients left: {clients}"
         );
     }
     for source in &report.sources {
