@@ -224,7 +224,7 @@ impl<P: Plane> Director<P> {
         Ok(Report {
             restarts,
             last_death,
-            leaving: self.runtime_dir.leaving(),
+            draining: self.runtime_dir.draining(),
             sources: self.membership.sources(&self.configured),
             ..Report::from(&snapshot)
         })

@@ -5,10 +5,10 @@
 
 mod admin;
 mod director;
+mod draining;
 mod engine;
 mod error;
 mod guard;
-mod leaving;
 mod own_server;
 mod plane;
 mod runtime_dir;

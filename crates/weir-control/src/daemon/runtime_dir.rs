@@ -10,9 +10,9 @@ use tokio::net::UnixListener;
 use weir_sys::{LockFile, replace_file};
 
 use super::Error;
-use super::leaving::{self, Note};
+use super::draining::{self, Note};
 use crate::api::Token;
-use crate::status::Leaving;
+use crate::status::Draining;
 use crate::traffic;
 
 /// How long a daemon may take to die after its keeper, and how often that is looked at.
@@ -155,14 +155,14 @@ impl RuntimeDir {
         Ok(())
     }
 
-    /// For a daemon that leaves.
-    pub fn leaving_note(&self) -> Note {
+    /// For a daemon that was succeeded.
+    pub fn draining_note(&self) -> Note {
         Note::new(&self.path)
     }
 
     /// Daemons before this one that still have clients.
-    pub fn leaving(&self) -> Vec<Leaving> {
-        leaving::all(&self.path)
+    pub fn draining(&self) -> Vec<Draining> {
+        draining::all(&self.path)
     }
 
     /// The socket needs its second name no more. One that stays does no harm.

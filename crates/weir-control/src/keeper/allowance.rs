@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// This many at once cost no time.
 const MOST: u32 = 100;
 /// One more is earned in this time, and is what each costs when there are none.
-pub(super) const EARNED: Duration = Duration::from_secs(1);
+const EARNED: Duration = Duration::from_secs(1);
 
 /// Restarts that may be had at once.
 #[derive(Debug)]

@@ -29,7 +29,7 @@ impl From<&Snapshot> for Report {
             revision: snapshot.revision,
             restarts: 0,
             last_death: None,
-            leaving: Vec::new(),
+            draining: Vec::new(),
             xdp: snapshot.interfaces.iter().map(interface).collect(),
             services: snapshot
                 .services

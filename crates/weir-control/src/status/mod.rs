@@ -32,7 +32,7 @@ pub struct Report {
     pub last_death: Option<String>,
     /// Daemons that were succeeded by an upgrade and still have clients, the oldest first; absent without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub leaving: Vec<Leaving>,
+    pub draining: Vec<Draining>,
     /// Where XDP is attached.
     pub xdp: Vec<Interface>,
     /// Services in file order.
@@ -58,7 +58,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 
 /// A daemon that was succeeded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Leaving {
+pub struct Draining {
     /// Its process.
     pub pid: u32,
     /// Its program's.

@@ -50,12 +50,12 @@ fn director(report: &Report) -> String {
         ", {} of {} flow places in use",
         report.flows.entries, report.flows.places
     );
-    for old in &report.leaving {
+    for old in &report.draining {
         let (pid, version, since) = (old.pid, &old.version, &old.since);
         let clients = old.clients;
         let _ = writeln!(
             out,
-            "process {pid} of version {version}, succeeded at {since}: clients left: {clients}"
+            "process {pid} of version {version} drains since {since}, clients left: {clients}"
         );
     }
     for source in &report.sources {

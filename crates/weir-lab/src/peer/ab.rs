@@ -43,7 +43,7 @@ pub(crate) struct Outcome {
 const SOCKET_TIMEOUT: &str = "60";
 
 /// What `ab` prints when it gives up: a connection was refused, and it counted at least this many failures of any kind by then
-/// (`bad++ > 10` in its `run_connection`).
+/// (`bad++ > 10`).
 const GAVE_UP: &str = "Test aborted after 10 failures";
 const GIVES_UP_AT: u64 = 12;
 

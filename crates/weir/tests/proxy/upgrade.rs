@@ -199,16 +199,16 @@ fn several_old_processes_are_shown_as_long_as_they_have_clients() {
         let (done, said) = seat.upgrade();
         assert!(done, "{said}");
     }
-    let leaving = || -> Vec<(u64, u64)> {
+    let draining = || -> Vec<(u64, u64)> {
         let status = seat.status();
-        let all = status["leaving"].as_array().cloned().unwrap_or_default();
+        let all = status["draining"].as_array().cloned().unwrap_or_default();
         let number = |one: &serde_json::Value, key: &str| one[key].as_u64().expect("a number");
         all.iter()
             .map(|one| (number(one, "pid"), number(one, "clients")))
             .collect()
     };
-    until("both", || leaving().len() == 2);
-    let both = leaving();
+    until("both", || draining().len() == 2);
+    let both = draining();
     assert_ne!(both[0].0, both[1].0);
     assert_eq!((both[0].1, both[1].1), (1, 1));
     for mut client in unfinished {
@@ -216,7 +216,7 @@ fn several_old_processes_are_shown_as_long_as_they_have_clients() {
         let (_, body) = client.response().expect("it comes").expect("an answer");
         assert_eq!(body, b"10");
     }
-    until("their end", || leaving().is_empty());
+    until("their end", || draining().is_empty());
 }
 
 /// Lets every thread of a process, and what it starts, run on these CPUs alone.

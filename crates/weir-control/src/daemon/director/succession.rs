@@ -7,7 +7,7 @@ use weir_sys::Channel;
 
 use super::Director;
 use crate::api::{Refusal, UpgradeRequest, Upgraded};
-use crate::daemon::leaving::Note;
+use crate::daemon::draining::Note;
 use crate::daemon::plane::Plane;
 use crate::keeper::Succession;
 
@@ -75,7 +75,7 @@ impl<P: Plane> Director<P> {
         let (successor, channel) = self.successor?;
         Some(Leaving {
             plane: self.plane,
-            note: self.runtime_dir.leaving_note(),
+            note: self.runtime_dir.draining_note(),
             successor,
             channel,
             limit,

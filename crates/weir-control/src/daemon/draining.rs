@@ -1,4 +1,4 @@
-//! Daemons that were succeeded and still have clients. Each tells of itself in a file of the runtime directory, for the one in
+//! Daemons that were succeeded and drain: they still have clients. Each tells of itself in a file of the runtime directory, for the one in
 //! charge to show; that may be the third after it.
 
 use std::fs;
@@ -9,10 +9,10 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 use weir_sys::replace_file;
 
-use crate::status::{Leaving, rfc3339};
+use crate::status::{Draining, rfc3339};
 
 /// A file for each, named by its process.
-const DIRECTORY: &str = "leaving";
+const DIRECTORY: &str = "draining";
 /// How often one counts its clients.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Note {
     path: PathBuf,
-    told: Leaving,
+    told: Draining,
     next: Instant,
 }
 
@@ -30,7 +30,7 @@ impl Note {
         let pid = std::process::id();
         Self {
             path: runtime_dir.join(DIRECTORY).join(pid.to_string()),
-            told: Leaving {
+            told: Draining {
                 pid,
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 since: rfc3339(SystemTime::now()),
@@ -71,16 +71,16 @@ impl Drop for Note {
 }
 
 /// Those of this daemon's keeper that are there now, the oldest first. What one left that was killed is removed.
-pub(super) fn all(runtime_dir: &Path) -> Vec<Leaving> {
+pub(super) fn all(runtime_dir: &Path) -> Vec<Draining> {
     let Ok(files) = fs::read_dir(runtime_dir.join(DIRECTORY)) else {
         return Vec::new();
     };
-    let mut all: Vec<Leaving> = files.flatten().filter_map(|file| one(&file)).collect();
+    let mut all: Vec<Draining> = files.flatten().filter_map(|file| one(&file)).collect();
     all.sort_by(|a, b| a.since.cmp(&b.since));
     all
 }
 
-fn one(file: &fs::DirEntry) -> Option<Leaving> {
+fn one(file: &fs::DirEntry) -> Option<Draining> {
     // A file that is being replaced has another name for a moment.
     let pid = file.file_name().to_str()?.parse::<u32>().ok()?;
     if parent_of(pid) != Some(parent_id()) {
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn clients_that_are_left_are_told_until_the_end() {
-        let directory = std::env::temp_dir().join(format!("weir-leaving-{}", std::process::id()));
+        let directory = std::env::temp_dir().join(format!("weir-draining-{}", std::process::id()));
         let mut note = Note::new(&directory);
         note.tell(|| 7);
         assert!(all(&directory).is_empty(), "not before its time");
