@@ -3,13 +3,13 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo check test soak bench lab deb clean require-root require-cargo
+.PHONY: help deps build demo check test soak release-check bench attack lab deb clean require-root require-cargo
 
 CARGO ?= cargo
 # Where cargo puts what it builds, also when the environment moves it.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 WEIR := $(TARGET)/release/weir
-# Arguments for `make lab`, for example ARGS="--rate 100mbit --methods direct,nat".
+# Arguments for `make lab` and `make attack`, for example ARGS="--rate 100mbit --methods direct,nat".
 ARGS ?=
 # cargo's usual place, for a root shell whose PATH lacks it.
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
@@ -17,7 +17,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
 help: ## show this list
 	@echo "Weir, a load balancer for Linux. Start with: make demo"
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 deps: ## install what is missing on Debian 12 or 13 (starts no service, says what it does)
 	@tools/install-deps.sh
@@ -42,12 +42,22 @@ check: require-cargo ## format, lints, docs, dependency rules
 test: require-root deps check ## everything that CI runs; needs root: the tests make network namespaces and load programs
 	INSTA_UPDATE=no WEIR_TEST_REQUIRE_ROOT=1 $(CARGO) test --locked --workspace
 
-# Tests named ..._at_length have a long form.
+# Tests named ..._at_length have a long form. Fuzzing takes ten minutes for each parser, on all CPUs.
 soak: require-root deps require-cargo ## the long forms of the tests, one after the other: latencies are among their figures
 	WEIR_TEST_REQUIRE_ROOT=1 WEIR_SOAK=1 INSTA_UPDATE=no $(CARGO) test --locked --release --workspace --tests -- --nocapture --test-threads=1 _at_length
+	tools/fuzz.sh
+
+# ARGS: --only debian|kernels, --suite 12|13, --quick. Two fresh systems and two virtual machines: hours, all of it.
+release-check: require-root deps build ## demo and test in fresh Debian 12 and 13, and Weir under their kernels in virtual machines
+	tools/release-check.sh $(WEIR) $(TARGET)/release-check $(ARGS)
 
 bench: require-root require-cargo ## measure beside peers and floors, and print the ratios
 	$(CARGO) bench --locked --workspace
+
+# HAPROXY=PATH and NGINX=PATH name newer peers than those in PATH.
+attack: require-root build ## attack Weir, HAProxy and nginx in turn, and compare: make attack [ARGS="--rounds 1 --only reset,ping"]
+	$(CARGO) build --release --locked -p weir-lab
+	$(TARGET)/release/weir-lab attack --weir $(WEIR) $(ARGS)
 
 lab: require-root build ## run an experiment: make lab NAME=saturated-uplink [ARGS="--repeat 3"]
 	@if [[ -z "$(NAME)" ]]; then echo "make lab needs NAME=; the experiments are:"; $(WEIR) lab list; exit 2; fi

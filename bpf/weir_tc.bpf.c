@@ -2,7 +2,8 @@
 /*
  * The director's tc programs, for what XDP cannot do:
  *
- *   ingress   a finished packet whose neighbour is unresolved, or whose device XDP cannot send to → sent by the stack's
+ *   ingress   a packet that XDP left as it came, because its checksum is unfinished → the whole path on the skb
+ *             a finished packet whose neighbour is unresolved, or whose device XDP cannot send to → sent by the stack's
  *             neighbour table, which holds it until the address is known
  *   egress    reply of a nat server that is the director itself, which never meets XDP → source becomes the VIP;
  *             packet with a firewall mark, routed to Weir's own device → the mark goes into the frame, for XDP at its peer
@@ -10,9 +11,11 @@
  *
  * Everything else is left to the programs behind and to the stack.
  */
+#define WEIR_ON_SKB
 #include "lib/firewall_mark.h"
 #include "lib/local_reply.h"
 #include "lib/probe.h"
+#include "lib/stage.h"
 
 char _license[] SEC("license") = "Dual BSD/GPL";
 
@@ -34,6 +37,14 @@ int weir_tc_ingress(struct __sk_buff *skb)
 	struct bpf_redir_neigh neigh = {};
 	__u32 ifindex, family;
 
+	if ((void *)(meta + 1) <= data && meta->magic == WEIR_META_UNFINISHED) {
+		meta->magic = 0;
+		/* A probe's answer is none of a flow's packets afterwards, and passes. */
+		if (probes_may_come() && probe_back(skb) == PROBE_DROP)
+			return PROBE_DROP;
+		bpf_tail_call(skb, &WEIR_STAGES, WEIR_STAGE_BALANCE);
+		return TC_ACT_SHOT;
+	}
 	if ((void *)(meta + 1) > data || meta->magic != WEIR_META_MAGIC)
 		return probes_may_come() ? probe_back(skb) : TC_NEXT;
 	/* Read once: behind a veth the same metadata may come in again. */

@@ -68,7 +68,8 @@ control weir "$ARCH" "libc6 (>= $LIBC), libgcc-s1" "load balancer from packet to
 install -D -m 755 "$BINARY" "$work/weir/usr/bin/weir"
 strip --strip-unneeded "$work/weir/usr/bin/weir"
 install -D -m 644 docs/packaging/weir.service "$work/weir/usr/lib/systemd/system/weir.service"
-install -d "$work/weir/etc/weir"
+install -D -m 644 docs/packaging/weir-real-server@.service "$work/weir/usr/lib/systemd/system/weir-real-server@.service"
+install -d "$work/weir/etc/weir/real-server"
 documents weir
 cp -r docs/manual docs/performance.md "$work/weir/usr/share/doc/weir/"
 find "$work/weir/usr/share/doc" -type f -exec chmod 644 {} +

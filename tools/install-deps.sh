@@ -18,7 +18,9 @@ llvm-strip                       | llvm           | removes what the BPF objects
 /usr/include/linux/bpf.h         | linux-libc-dev | headers of the kernel interface
 cc                               | gcc            | links the Rust programs
 /usr/include/stdlib.h            | libc6-dev      | links the Rust programs
+/etc/ssl/certs/ca-certificates.crt | ca-certificates | cargo and go fetch what they build
 curl                             | curl           | fetches files in the tests
+sysctl                           | procps         | sets kernel settings and ends processes in the tests
 ip                               | iproute2       | makes namespaces, links and routes
 ethtool                          | ethtool        | sets offloads of the test links
 ping                             | iputils-ping   | tests ICMP to a VIP
@@ -46,10 +48,10 @@ exim4                            | exim4-daemon-light | peer of the smtp check
 mariadbd                         | mariadb-server | peer of the mysql check
 /usr/lib/postgresql/*/bin/postgres | postgresql     | peer of the postgres check
 /usr/sbin/php-fpm*               | php-fpm        | pages of the stateless-direct experiment
-'
-# Nice to have: another name or no package at all on some releases and kernels.
-readonly OPTIONAL='
-bpftool                          | bpftool        | lists what is loaded, to compare with
+bpftool                          | bpftool        | removes and changes what Weir loaded, in the tests of repair
+c++                              | g++            | compiles libFuzzer for the long tests
+strip                            | binutils       | makes the packages
+debootstrap                      | debootstrap    | makes the fresh systems of make release-check
 '
 readonly POLICY=/usr/sbin/policy-rc.d
 
@@ -166,9 +168,8 @@ install() {
 }
 
 main() {
-  local missing optional
+  local missing
   missing=$(missing_of "$WANTED")
-  optional=$(missing_of "$OPTIONAL")
   if [[ -n $missing ]]; then
     require_debian
     echo "Missing packages, and what they are for:"
@@ -191,9 +192,6 @@ main() {
     fi
   else
     echo "All packages that Weir needs are here."
-  fi
-  if [[ -n $optional ]]; then
-    sed 's/^\([^ ]*\) /Optional and not here: \1, which /' <<<"$optional"
   fi
   "$(dirname "${BASH_SOURCE[0]}")/require-cargo.sh"
 }

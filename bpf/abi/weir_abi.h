@@ -14,8 +14,8 @@
  * tells the two apart.
  */
 #define WEIR_ABI_VERSION            1
-#define WEIR_ABI_FLOW_LAYOUT        2
-#define WEIR_ABI_FLOW_LAYOUT_OLDEST 1
+#define WEIR_ABI_FLOW_LAYOUT        3
+#define WEIR_ABI_FLOW_LAYOUT_OLDEST 2
 
 /* One tick is 2^30 ns (1.07 s) of CLOCK_MONOTONIC: a shift instead of a division on every packet. */
 #define WEIR_TICK_SHIFT 30
@@ -320,7 +320,8 @@ struct weir_device {
 };
 
 /* Metadata in front of a packet that XDP hands to the tc ingress program. */
-#define WEIR_META_MAGIC 0x57656972 /* "Weir" */
+#define WEIR_META_MAGIC      0x57656972 /* "Weir" */
+#define WEIR_META_UNFINISHED 0x57656975 /* untouched, and nothing else is said: the tc program balances the packet */
 struct weir_meta {
 	__u32 magic;
 	__u32 ifindex;
@@ -346,6 +347,17 @@ struct weir_entry {
 	__u64 meta;
 };
 struct weir_bucket {
+	__u32 lock;
+	__u32 stashed; /* entries at home here that lie in the stash: four bits for each of WEIR_STASH_PAIRS pairs */
+	__u64 spilled; /* those that lie in another bucket of the page: four bits for each of WEIR_SPILL_PAIRS pairs */
+	struct weir_entry slots[WEIR_BUCKET_SLOTS];
+};
+/* Where an entry may lie other than in its home bucket, see lib/bucket.h. */
+#define WEIR_SPILL_PAIRS 16 /* pairs of buckets in a page */
+#define WEIR_STASH_PAIRS 8  /* pairs of buckets of the stash that a home may use */
+
+/* The same in flow layout 2, frozen. Entries and cold records were as they are. */
+struct weir_bucket_2 {
 	__u32 lock;
 	__u32 spilled; /* entries of flows at home here that lie in their second bucket */
 	__u32 pad[2];
@@ -381,7 +393,7 @@ struct weir_marks {
 #define WEIR_KIND_MOVED   8 /* with one of the others, in the old table: the entry is on its way to the table in force, or there */
 #define WEIR_KIND_TEMPLATE 3 /* a persistent client's choice; state NONE, ESTABLISHED once a TCP flow by it was ("assured") */
 
-#define WEIR_FLOW_SECOND   1 /* lies in the second bucket of its hash */
+#define WEIR_FLOW_AWAY     1 /* lies in another bucket than its home */
 #define WEIR_FLOW_ACTIVE   2 /* counted as active, else as inactive */
 #define WEIR_FLOW_ONESIDED 4 /* replies do not pass here: the one-sided TCP table applies */
 #define WEIR_FLOW_TEMPLATE 8 /* came by a template */
@@ -412,23 +424,6 @@ struct weir_flow_cold {
 			* timeout in ticks */
 };
 #define WEIR_NO_PLACE 0xffffffff
-
-/* The same in flow layout 1, frozen. Buckets and entries were as they are. */
-struct weir_flow_cold_1 {
-	struct weir_addr src;
-	struct weir_addr dst;
-	__be16 sport;
-	__be16 dport;
-	__u8 proto;
-	__u8 peer_generation;
-	__u16 pad;
-	__u32 peer;
-	__u32 home; /* bucket that the hash chose */
-	__u32 created;
-	__u32 service;
-	__u32 dest_generation;
-	__u32 ifindex;
-};
 
 /* IPVS's states, in IPVS's order (include/net/ip_vs.h), then UDP's only one. */
 enum weir_state {
@@ -487,6 +482,7 @@ struct weir_fragment {
 #define WEIR_SETTINGS_DROP_ENTRY     256 /* drop_entry: the sweep defends the table */
 #define WEIR_SETTINGS_CACHE_BYPASS   512 /* cache_bypass: marked packets that no server gets go on to where they were sent */
 #define WEIR_SETTINGS_SCHEDULE_ICMP  1024 /* schedule_icmp: an ICMP error of no flow makes one */
+#define WEIR_SETTINGS_UNFINISHED     2048 /* XDP runs where packets with unfinished checksums come: it leaves them to tc */
 #define WEIR_SETTINGS_PROBES         128 /* the director's own probes may go through a service's forward: see weir_probes */
 struct weir_settings {
 	__u32 timeouts[16]; /* ticks, by enum weir_state */

@@ -44,7 +44,11 @@
 	X(32, DROP_NO_PLACE, "drop_no_place", "nat needs an entry, and its buckets are full")                              \
 	X(33, DROP_SYN_BUDGET, "drop_syn_budget", "nat needs an entry, and syn_budget is used up")                       \
 	X(34, REJECT_REMOVED, "reject_removed", "on_remove = \"reset\": answered with a TCP reset, UDP with port unreachable") \
-	X(35, PASS_BYPASS, "pass_bypass", "cache_bypass: no usable server, so on to where the packet was sent")
+	X(35, PASS_BYPASS, "pass_bypass", "cache_bypass: no usable server, so on to where the packet was sent")            \
+	X(36, PASS_LOCAL_SOCKET, "pass_local_socket", "to a VIP, for a socket of this machine: a probe's answer, a proxy service") \
+	X(37, PASS_UNFINISHED, "pass_unfinished", "checksum unfinished: left untouched to the tc program, which balances it") \
+	X(38, COUNT_TC, "count_tc", "packet balanced by the tc program, counted as on the wire")                           \
+	X(39, DROP_GSO_TUNNEL, "drop_gso_tunnel", "segments yet to be cut cannot get a tunnel's checksum each")
 
 enum weir_reason {
 #define X(number, name, label, text) WEIR_##name = number,

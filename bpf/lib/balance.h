@@ -133,7 +133,7 @@ static __always_inline __u32 next_state(const struct packet *p, __u64 meta)
 }
 
 /* A packet that no server gets. */
-__noinline int no_server_gets(struct xdp_md *ctx, __u32 service_id, __u32 reason)
+__noinline int no_server_gets(struct weir_context *ctx, __u32 service_id, __u32 reason)
 {
 	struct weir_service *service;
 
@@ -205,7 +205,7 @@ give_up:
 }
 
 /* The three have their own frames, so that what lies below the last is not too deep for the stack. */
-__noinline __u32 service_of(struct xdp_md *ctx, struct packet *p, struct binding *b)
+__noinline __u32 service_of(struct weir_context *ctx, struct packet *p, struct binding *b)
 {
 	struct weir_vip *vip = 0;
 
@@ -217,12 +217,15 @@ __noinline __u32 service_of(struct xdp_md *ctx, struct packet *p, struct binding
 		return b->service;
 	}
 	b->service = service_find(p, &vip);
+	/* An address that only snat gives to packets is no VIP. */
+	if (vip && (vip->flags & (WEIR_VIP_ECHO | WEIR_VIP_SNAT)) == WEIR_VIP_SNAT)
+		vip = 0;
 	if (!b->service)
 		b->verdict = vip ? WEIR_PASS_NO_SERVICE : WEIR_PASS_NOT_OURS;
 	return b->service;
 }
 
-__noinline int client_learn_of(struct xdp_md *ctx, struct packet *p, struct binding *b)
+__noinline int client_learn_of(struct weir_context *ctx, struct packet *p, struct binding *b)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
 	struct weir_dest *dest = b ? WEIR_LOOKUP(weir_dests, b->flow.dest) : 0;
@@ -255,7 +258,7 @@ __noinline int flooded_goes(struct packet *p, struct binding *b)
  * why not. The binding is no local of the caller, whose stack counts in every chain below it and is bound to 256 bytes by tail
  * calls.
  */
-__noinline int bind_new(struct xdp_md *ctx, struct packet *p, struct flow *flow, __u64 hash, __u32 is)
+__noinline int bind_new(struct weir_context *ctx, struct packet *p, struct flow *flow, __u64 hash, __u32 is)
 {
 	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
 	struct binding *b;
@@ -305,10 +308,10 @@ static __always_inline int flood_goes(const struct packet *p, struct flow *flow,
  * Whether a packet that no server gets goes on by the stack's routes (ip_vs_core.c, ip_vs_leave): a marked one, to an address
  * that is not this machine's.
  */
-__noinline int bypasses(struct xdp_md *ctx, struct packet *p)
+__noinline int bypasses(struct weir_context *ctx, struct packet *p)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
-	struct bpf_fib_lookup fib = { .ifindex = ctx->ingress_ifindex };
+	struct bpf_fib_lookup fib = { .ifindex = context_ifindex(ctx) };
 	long result;
 
 	if (!p || !settings || !(settings->flags & WEIR_SETTINGS_CACHE_BYPASS) || !came_marked(ctx))
@@ -326,8 +329,40 @@ __noinline int bypasses(struct xdp_md *ctx, struct packet *p)
 	return result == BPF_FIB_LKUP_RET_SUCCESS || result == BPF_FIB_LKUP_RET_NO_NEIGH;
 }
 
+/*
+ * Whether a packet to a VIP that no service takes is for a socket of this machine: the answer to a probe that came from there, a
+ * client of a proxy service.
+ */
+__noinline int local_socket(struct weir_context *ctx, struct packet *p)
+{
+	struct bpf_sock_tuple tuple = {};
+	__u32 size = sizeof(tuple.ipv4);
+	struct bpf_sock *sk;
+
+	if (!p)
+		return 0;
+	if (p->family == 4) {
+		tuple.ipv4.saddr = addr_to_v4(&p->src);
+		tuple.ipv4.daddr = addr_to_v4(&p->dst);
+		tuple.ipv4.sport = p->sport;
+		tuple.ipv4.dport = p->dport;
+	} else {
+		addr_to_v6(&p->src, tuple.ipv6.saddr);
+		addr_to_v6(&p->dst, tuple.ipv6.daddr);
+		tuple.ipv6.sport = p->sport;
+		tuple.ipv6.dport = p->dport;
+		size = sizeof(tuple.ipv6);
+	}
+	sk = p->proto == PROTO_TCP ? bpf_skc_lookup_tcp(ctx, &tuple, size, BPF_F_CURRENT_NETNS, 0) :
+				     bpf_sk_lookup_udp(ctx, &tuple, size, BPF_F_CURRENT_NETNS, 0);
+	if (!sk)
+		return 0;
+	bpf_sk_release(sk);
+	return 1;
+}
+
 /* What becomes of a packet that bind_new() found no server for. */
-static __always_inline int unbound(struct xdp_md *ctx, struct packet *p)
+static __always_inline int unbound(struct weir_context *ctx, struct packet *p)
 {
 	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
 
@@ -335,6 +370,8 @@ static __always_inline int unbound(struct xdp_md *ctx, struct packet *p)
 		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
 	if (scratch->binding.verdict == WEIR_DROP_NO_SERVER && bypasses(ctx, p))
 		return weir_verdict(WEIR_PASS_BYPASS, XDP_PASS);
+	if (scratch->binding.verdict == WEIR_PASS_NO_SERVICE && local_socket(ctx, p))
+		return weir_verdict(WEIR_PASS_LOCAL_SOCKET, XDP_PASS);
 	return no_server_gets(ctx, scratch->binding.service, scratch->binding.verdict);
 }
 
@@ -342,7 +379,7 @@ static __always_inline int unbound(struct xdp_md *ctx, struct packet *p)
  * The way of a packet that has ports. `concern` is what concerns_us() said. `remember` is a constant: the first fragment of a
  * datagram leaves a note of its way.
  */
-static __always_inline int balance(struct xdp_md *ctx, struct packet *p, int concern, int remember)
+static __always_inline int balance(struct weir_context *ctx, struct packet *p, int concern, int remember)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
 	__u32 is = NEW_MISSED, flooded = 0, now;

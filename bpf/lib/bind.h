@@ -17,7 +17,7 @@
 struct binding {
 	struct flow flow;
 	__u64 hash;
-	__u64 spread; /* chooses the server when there is no entry: `hash`, or the same for all flows of a persistent client */
+	__u64 spread; /* chooses the server when there is no entry: `hash`, steer_hash() for maglev, or one for all flows of a client */
 	__u32 service;
 	__u32 now;
 	__u32 ifindex; /* where the packet came in */
@@ -100,7 +100,7 @@ static __always_inline void count_bound(__u32 dest_id, const struct flow_new *ne
 /* Binds the new entry to the template that it is counted in. */
 static __always_inline void flow_new_under(struct flow_new *new, const struct binding *b, const struct flow_new *template)
 {
-	if (!b->held || !layout_has_templates(layout_of(goes_to_old(new))))
+	if (!b->held)
 		return;
 	new->flags |= WEIR_FLOW_TEMPLATE;
 	new->template = template->place;
@@ -177,13 +177,15 @@ __noinline int reverse_insert(struct packet *p, __u64 hash, __u32 service_id, __
 	}
 	if (!service || service->snat_len == 0 || service->snat_port_last < service->snat_port_first)
 		return FLOW_FULL;
-	span = service->snat_port_last - service->snat_port_first + 1;
 	for (step = 0; step < SNAT_PORT_TRIES; step++) {
+		/* Or the compiler would keep on the stack what follows from it. */
+		VERIFIER_FORGET(hash);
 		__u32 point = (__u32)(hash >> 8) + step * 0x9e3779b1u;
 		struct weir_addr *address = WEIR_LOOKUP(weir_tables, service->snat_at + (point >> 16) % service->snat_len);
 
 		if (!address)
 			return FLOW_FULL;
+		span = service->snat_port_last - service->snat_port_first + 1;
 		reverse->dst = *address;
 		reverse->dport = bpf_htons(service->snat_port_first + (__u32)((__u64)(point * 0x85ebca6bu) * span >> 32));
 		result = reverse_try(reverse, p);
@@ -432,7 +434,7 @@ static __always_inline __u32 bind_schedule(struct packet *p, struct binding *b, 
 
 	if (p->proto == PROTO_UDP && !b->one_packet && mark_holds(PROTO_UDP, b->hash, b->now) && !spread_translates(extent, b->spread))
 		return schedule_spread(extent, b->spread);
-	dest_id = schedule(p, b->service, extent, b->hash, &missed);
+	dest_id = schedule(p, b->service, extent, b->persistent ? b->hash : b->spread, &missed);
 	if (!missed)
 		return dest_id;
 	weir_count(WEIR_COUNT_LOCK_MISSED);
@@ -447,7 +449,7 @@ __noinline int bind_prepare(struct packet *p, struct binding *b)
 
 	if (!p || !b || !scratch)
 		return 0;
-	b->spread = b->hash;
+	b->spread = scratch->extent.scheduler == WEIR_SCHED_MAGLEV ? steer_hash(p) : b->hash;
 	service = WEIR_LOOKUP(weir_services, b->service);
 	if (!service)
 		return 0;
@@ -566,7 +568,8 @@ __noinline int bind(struct packet *p, struct binding *b, __u32 untracked)
 		return bind_refused(b, begins ? WEIR_DROP_NO_SERVER : WEIR_PASS_NO_FLOW);
 	bind_prepare(p, b);
 	if (!begins) {
-		if (!untracked)
+		/* maglev: another director's connection, which this one has taken over with the VIP. */
+		if (!untracked && (extent->scheduler != WEIR_SCHED_MAGLEV || b->persistent))
 			return bind_refused(b, WEIR_PASS_NO_FLOW);
 		return bind_stateless(p, b, extent, WEIR_PASS_NO_FLOW, 0);
 	}

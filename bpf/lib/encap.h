@@ -7,6 +7,7 @@
 #ifndef WEIR_ENCAP_H
 #define WEIR_ENCAP_H
 
+#include "lib/context.h"
 #include "lib/maps.h"
 #include "lib/packet_sum.h"
 #include "lib/parse.h"
@@ -163,15 +164,31 @@ static __always_inline __s64 ip_header_sum(void *data, void *data_end, const str
 }
 
 /*
+ * What of the server's tunnel this packet gets. On an skb the inner checksum may be unfinished, and is finished before it leaves
+ * at the latest: no server is asked to do so again. Segments that are yet to be cut cannot have an outer checksum each; over
+ * UDP they go without, as is allowed to any packet (RFC 768, RFC 6935).
+ */
+static __always_inline __u8 shim_flags(struct weir_context *ctx, const struct weir_dest *dest)
+{
+#ifdef WEIR_ON_SKB
+	if (ctx->gso_size && dest->tunnel == WEIR_TUNNEL_GUE)
+		return 0;
+	return dest->tunnel_flags & WEIR_TUNNEL_REMCSUM ? WEIR_TUNNEL_CSUM : dest->tunnel_flags;
+#else
+	return dest->tunnel_flags;
+#endif
+}
+
+/*
  * Decides on the shim, defers the inner checksum if the server is to complete it (its field then holds the pseudo header's
  * sum, which turns the segment's sum into the complement of the checksum that stood there), and sums what is inside.
  * Answers 0 when the packet cannot be summed.
  */
-static __always_inline int shim_plan(struct xdp_md *ctx, const struct packet *p, const struct weir_dest *dest,
+static __always_inline int shim_plan(struct weir_context *ctx, const struct packet *p, const struct weir_dest *dest,
 				     struct shim *shim)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
-	__u8 flags = dest->tunnel_flags;
+	__u8 flags = shim_flags(ctx, dest);
 	__u64 pseudo, segment;
 	__s64 sum;
 	__u16 *csum;
@@ -284,15 +301,74 @@ static __always_inline void frame_set_type(__u8 *frame, __u32 length, __be16 typ
 		__builtin_memcpy(frame + 20, &type, 2);
 }
 
+/* The headers in the room that was made for them, the frame's before and the packet behind it. */
+static __always_inline int outer_write(void *data, void *data_end, const struct packet *p, const struct weir_dest *dest,
+				       const struct inner *inner, const struct shim *shim, __u64 hash)
+{
+	void *outer = packet_l3(data, p);
+
+	if (!outer_ip_write(outer, data_end, dest, inner, shim->len, hash >> 44))
+		return WEIR_DROP_INTERNAL;
+	outer += dest->family == 4 ? IPV4_MIN_LEN : IPV6_LEN;
+	if (!shim_write(outer, data_end, dest, inner, shim, hash))
+		return WEIR_DROP_INTERNAL;
+	return PARSE_OK;
+}
+
+#ifdef WEIR_ON_SKB
+
+/* What the kernel has to know of the new headers, so that it can cut segments up and finish what is inside. */
+static __always_inline __u64 room_flags(const struct weir_dest *dest)
+{
+	/* The segments' size was compared with the room that is left for them. */
+	__u64 flags = BPF_F_ADJ_ROOM_FIXED_GSO;
+
+	flags |= dest->family == 4 ? BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 : BPF_F_ADJ_ROOM_ENCAP_L3_IPV6;
+	if (dest->tunnel == WEIR_TUNNEL_GUE)
+		flags |= BPF_F_ADJ_ROOM_ENCAP_L4_UDP;
+	if (dest->tunnel == WEIR_TUNNEL_GRE)
+		flags |= BPF_F_ADJ_ROOM_ENCAP_L4_GRE;
+	return flags;
+}
+
+/* Puts the outer headers in front. Answers PARSE_OK or the reason that ends the packet. */
+static __always_inline int encap_push(struct weir_context *ctx, struct packet *p, struct weir_dest *dest, __u64 hash)
+{
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	__be16 type = bpf_htons(dest->family == 4 ? ETHERTYPE_IPV4 : ETHERTYPE_IPV6);
+	__u32 overhead, whole;
+	struct inner inner;
+	struct shim shim;
+
+	if (!inner_read(data, data_end, p, &inner) || !shim_plan(ctx, p, dest, &shim))
+		return WEIR_DROP_INTERNAL;
+	if (shim.csum && ctx->gso_size)
+		return WEIR_DROP_GSO_TUNNEL;
+	overhead = (dest->family == 4 ? IPV4_MIN_LEN : IPV6_LEN) + shim.len;
+	if (inner.len + overhead > 0xffff)
+		return WEIR_DROP_BAD_LENGTH;
+	if (bpf_skb_adjust_room(ctx, overhead, BPF_ADJ_ROOM_MAC, room_flags(dest)))
+		return WEIR_DROP_NO_HEADROOM;
+	if (bpf_skb_store_bytes(ctx, p->l3 - sizeof(type), &type, sizeof(type), 0))
+		return WEIR_DROP_INTERNAL;
+	whole = p->l3 + overhead;
+	if (bpf_skb_pull_data(ctx, whole))
+		return WEIR_DROP_INTERNAL;
+	data = (void *)(long)ctx->data;
+	data_end = (void *)(long)ctx->data_end;
+	return outer_write(data, data_end, p, dest, &inner, &shim, hash);
+}
+
+#else
+
 /* Puts the outer headers in front; tags of the frame stay. Answers PARSE_OK or the reason that ends the packet. */
-static __always_inline int encap_push(struct xdp_md *ctx, struct packet *p, struct weir_dest *dest, __u64 hash)
+static __always_inline int encap_push(struct weir_context *ctx, struct packet *p, struct weir_dest *dest, __u64 hash)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	__u32 overhead, l3 = p->l3;
 	__u8 frame[FRAME_HEADER_MAX];
 	struct inner inner;
 	struct shim shim;
-	void *outer;
 
 	if (!inner_read(data, data_end, p, &inner) || !shim_plan(ctx, p, dest, &shim))
 		return WEIR_DROP_INTERNAL;
@@ -313,13 +389,9 @@ static __always_inline int encap_push(struct xdp_md *ctx, struct packet *p, stru
 		return WEIR_DROP_INTERNAL;
 	/* A few bytes past the frame's own header are written too; the outer header overwrites them. */
 	__builtin_memcpy(data, frame, FRAME_HEADER_MAX);
-	outer = packet_l3(data, p);
-	if (!outer_ip_write(outer, data_end, dest, &inner, shim.len, hash >> 44))
-		return WEIR_DROP_INTERNAL;
-	outer += dest->family == 4 ? IPV4_MIN_LEN : IPV6_LEN;
-	if (!shim_write(outer, data_end, dest, &inner, &shim, hash))
-		return WEIR_DROP_INTERNAL;
-	return PARSE_OK;
+	return outer_write(data, data_end, p, dest, &inner, &shim, hash);
 }
+
+#endif
 
 #endif

@@ -6,6 +6,7 @@
 #ifndef WEIR_FIREWALL_MARK_H
 #define WEIR_FIREWALL_MARK_H
 
+#include "lib/context.h"
 #include "lib/maps.h"
 #include "lib/packet.h"
 
@@ -26,26 +27,26 @@ static __always_inline int frame_may_be_marked(void *data, void *data_end)
 }
 
 /* Whether the packet comes from the device that marked ones are routed to. */
-static __always_inline int came_marked(struct xdp_md *ctx)
+static __always_inline int came_marked(struct weir_context *ctx)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
 
-	return settings && settings->mark_exit && settings->mark_exit == ctx->ingress_ifindex;
+	return settings && settings->mark_exit && settings->mark_exit == context_ifindex(ctx);
 }
 
 /* The device that a packet came in by, also that of a marked one; 0 = not known. */
-static __always_inline __u32 origin_of(struct xdp_md *ctx)
+static __always_inline __u32 origin_of(struct weir_context *ctx)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	struct frame_mark *mark = data + MARK_OFFSET;
 
 	if (!came_marked(ctx))
-		return ctx->ingress_ifindex;
+		return context_ifindex(ctx);
 	return (void *)(mark + 1) <= data_end ? mark->ifindex : 0;
 }
 
 /* The service of the mark that the packet carries, 0 = none has it. */
-__noinline __u32 service_by_mark(struct xdp_md *ctx, __u32 family)
+__noinline __u32 service_by_mark(struct weir_context *ctx, __u32 family)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	struct frame_mark *mark = data + MARK_OFFSET;

@@ -93,7 +93,7 @@ static __always_inline __u32 flood_bind(const struct packet *p, __u32 service_id
 
 	if (!service || !service->extent || service->template_ticks || service->flags & WEIR_SERVICE_ONE_PACKET)
 		return 0;
-	dest_id = flood_spread(service->extent, hash);
+	dest_id = flood_spread(service->extent, flood_is_hashed(service_id) ? steer_hash(p) : hash);
 	dest = WEIR_LOOKUP(weir_dests, dest_id);
 	if (!dest_id || !dest || dest->forward == WEIR_FORWARD_NAT)
 		return 0;

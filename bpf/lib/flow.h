@@ -2,21 +2,15 @@
 /*
  * The flow table: find, insert, advance, release. One table for all services, both families and both directions.
  *
- * Readers take no lock. A writer locks the home bucket of the hash (and the second one, if it goes there) by a bounded
- * try, so that two CPUs which meet the same new flow make one entry. Counts change only where an update of `meta` wins.
+ * Readers take no lock. A writer locks the home bucket of the hash (and the one that the entry spills to, if it does) by a
+ * bounded try, so that two CPUs which meet the same new flow make one entry. Which buckets those are: lib/bucket.h. Counts change only where an update of `meta` wins.
  */
 #ifndef WEIR_FLOW_H
 #define WEIR_FLOW_H
 
-#include "lib/candidate.h"
-#include "lib/flow_layout.h"
-#include "lib/hash.h"
+#include "lib/bucket.h"
 #include "lib/hint.h"
 #include "lib/tcp_state.h"
-
-#define TAG_SHIFT  WEIR_DEST_BITS
-#define TAG_MASK   ((1ULL << 44) - 1)
-#define LOCK_TRIES 32
 
 struct flow {
 	__u32 place; /* WEIR_NO_PLACE = no entry */
@@ -35,27 +29,6 @@ static __always_inline __u64 meta_make(__u8 generation, __u32 kind, __u32 state,
 	return (__u64)generation << WEIR_META_GENERATION_SHIFT | (__u64)kind << WEIR_META_KIND_SHIFT |
 	       (__u64)state << WEIR_META_STATE_SHIFT | (__u64)flags << WEIR_META_FLAGS_SHIFT |
 	       (__u64)seen << WEIR_META_SEEN_SHIFT;
-}
-
-/* A hash gives a tag (its low 44 bits) and two buckets: the home from its top half, the second from another mix. */
-static __always_inline __u32 bucket_scaled(__u64 hash, __u32 count)
-{
-	return (hash >> 32) * count >> 32;
-}
-
-static __always_inline __u32 bucket_home(__u64 hash)
-{
-	return bucket_scaled(hash, weir_bucket_count);
-}
-
-static __always_inline __u64 hash_second(__u64 hash)
-{
-	return hash * 0x9e3779b97f4a7c15ULL;
-}
-
-static __always_inline __u32 bucket_second(__u64 hash)
-{
-	return bucket_scaled(hash_second(hash), weir_bucket_count);
 }
 
 /* ---- places ---------------------------------------------------------------------------------------------------------- */
@@ -90,11 +63,6 @@ static __always_inline struct weir_flow_cold *place_cold(__u32 place)
 	return WEIR_LOOKUP(weir_flows_cold, place);
 }
 
-static __always_inline __u32 place_layout(__u32 place)
-{
-	return layout_of(place_is_old(place));
-}
-
 /* The place that the entry at `place` names as `link`. */
 static __always_inline __u32 place_link(__u32 place, __u32 link)
 {
@@ -122,21 +90,6 @@ static __always_inline __u32 flows_begin_in_old(void)
 		return 0;
 	settings = WEIR_LOOKUP(weir_settings, 0);
 	return settings && settings->flags & WEIR_SETTINGS_BEGIN_IN_OLD;
-}
-
-static __always_inline int lock_try(__u32 *lock)
-{
-#pragma unroll
-	for (int i = 0; i < LOCK_TRIES; i++)
-		if (__sync_val_compare_and_swap(lock, 0, 1) == 0)
-			return 1;
-	return 0;
-}
-
-static __always_inline void lock_release(__u32 *lock)
-{
-	/* An exchange is a full barrier: what was written under the lock is visible before it opens. */
-	__sync_lock_test_and_set(lock, 0);
 }
 
 /* ---- counts ---------------------------------------------------------------------------------------------------------- */
@@ -216,13 +169,12 @@ static __always_inline int meta_overdue(__u64 meta, __u32 now, const struct weir
 	return (__s32)(now - META_SEEN(meta)) > (__s32)timeout;
 }
 
-/* A reverse entry has no clock of its own: it goes when its forward entry goes. */
-__noinline __u32 cold_home(struct weir_flow_cold *cold)
+__noinline __u32 cold_home(struct weir_flow_cold *cold, __u32 old)
 {
 	if (!cold)
 		return 0;
-	return bucket_home(flow_hash(&cold->src, &cold->dst, cold->sport, cold->dport, cold->proto,
-				     cold_family(cold, layout_of(0))));
+	return home_of(flow_hash(&cold->src, &cold->dst, cold->sport, cold->dport, cold->proto,
+				 cold->family), weir_old_bucket_count ? old : 0);
 }
 
 static __always_inline void release_slot(__u32 place, __u64 meta)
@@ -230,15 +182,19 @@ static __always_inline void release_slot(__u32 place, __u64 meta)
 	struct weir_entry *entry = place_entry(place);
 	struct weir_flow_cold *cold;
 	struct weir_bucket *home;
+	__u32 home_index, old;
 
 	if (!entry)
 		return;
-	/* Nothing but the look for entries reads an old bucket's `spilled`: it may stay too high. */
-	if (META_FLAGS(meta) & WEIR_FLOW_SECOND && !place_is_old(place)) {
+	if (META_FLAGS(meta) & WEIR_FLOW_AWAY) {
 		cold = place_cold(place);
-		home = cold ? WEIR_LOOKUP(weir_flows, cold_home(cold)) : 0;
-		if (home)
-			__sync_fetch_and_add(&home->spilled, -1);
+		if (cold) {
+			old = place_is_old(place);
+			home_index = cold_home(cold, old);
+			home = bucket_at(home_index, old);
+			if (home)
+				mark_clear(home, home_index, (old ? place & ~WEIR_PLACE_OLD : place) / WEIR_BUCKET_SLOTS, old);
+		}
 	}
 	__sync_lock_test_and_set(&entry->id, 0);
 }
@@ -341,23 +297,9 @@ __noinline int flow_release(__u32 place, __u64 meta)
 
 /* ---- find ------------------------------------------------------------------------------------------------------------ */
 
-static __always_inline int bucket_find(struct weir_bucket *bucket, __u64 tag, __u64 *id)
-{
-#pragma unroll
-	for (int i = 0; i < WEIR_BUCKET_SLOTS; i++) {
-		__u64 candidate = READ_ONCE(bucket->slots[i].id);
-
-		if (candidate >> TAG_SHIFT == tag && candidate != 0) {
-			*id = candidate;
-			return i;
-		}
-	}
-	return -1;
-}
-
 static __always_inline struct weir_entry *table_find(__u64 hash, struct flow *flow)
 {
-	__u32 index = bucket_home(hash);
+	__u32 index = bucket_home(hash), place;
 	struct weir_bucket *bucket = WEIR_LOOKUP(weir_flows, index);
 	__u64 tag = hash & TAG_MASK, id = 0;
 	int slot;
@@ -367,56 +309,57 @@ static __always_inline struct weir_entry *table_find(__u64 hash, struct flow *fl
 		return 0;
 	slot = bucket_find(bucket, tag, &id);
 	if (slot < 0) {
-		if (bucket->spilled == 0)
+		if (!has_elsewhere(bucket))
 			return 0;
-		index = bucket_second(hash);
+		place = table_elsewhere(hash);
+		if (place == WEIR_NO_PLACE)
+			return 0;
+		index = place / WEIR_BUCKET_SLOTS;
 		bucket = WEIR_LOOKUP(weir_flows, index);
 		if (!bucket)
 			return 0;
-		slot = bucket_find(bucket, tag, &id);
-		if (slot < 0)
-			return 0;
+		slot = place % WEIR_BUCKET_SLOTS;
 	}
 	VERIFIER_FORGET(slot);
 	if (slot < 0 || slot >= WEIR_BUCKET_SLOTS)
 		return 0;
+	id = READ_ONCE(bucket->slots[slot].id);
 	flow->place = index * WEIR_BUCKET_SLOTS + slot;
 	flow->dest = id & (WEIR_DESTS_MAX - 1);
 	flow->meta = READ_ONCE(bucket->slots[slot].meta);
-	/* The slot may have been given away between the two reads. */
-	if (READ_ONCE(bucket->slots[slot].id) != id || META_KIND(flow->meta) == WEIR_KIND_FREE) {
+	/* The slot may have been given away between the reads. */
+	if (id >> TAG_SHIFT != tag || READ_ONCE(bucket->slots[slot].id) != id || META_KIND(flow->meta) == WEIR_KIND_FREE) {
 		flow->place = WEIR_NO_PLACE;
 		return 0;
 	}
 	return &bucket->slots[slot];
 }
 
+/* The place of a tag in the table that flows are moved out of. */
+static __always_inline __u32 old_place(__u64 hash)
+{
+	__u32 index = home_of(hash, 1), place = index_find(index, hash & TAG_MASK, 1);
+
+	return place == WEIR_NO_PLACE ? old_elsewhere(hash) : place;
+}
+
 /* The same in the table that flows are moved out of. An entry on its way is answered as it is. */
 static __always_inline int old_find(__u64 hash, struct flow *flow)
 {
-	__u32 index = bucket_scaled(hash, weir_old_bucket_count);
-	__u64 tag = hash & TAG_MASK, id = 0;
-	struct weir_bucket *bucket;
-	int slot = -1;
+	__u32 place = old_place(hash);
+	struct weir_entry *entry;
+	__u64 id;
 
-	for (int look = 0; look < 2; look++) {
-		bucket = WEIR_LOOKUP(weir_flows_old, index);
-		if (!bucket)
-			return 0;
-		slot = bucket_find(bucket, tag, &id);
-		if (slot >= 0)
-			break;
-		if (bucket->spilled == 0)
-			return 0;
-		index = bucket_scaled(hash_second(hash), weir_old_bucket_count);
-	}
-	VERIFIER_FORGET(slot);
-	if (!bucket || slot < 0 || slot >= WEIR_BUCKET_SLOTS)
+	if (place == WEIR_NO_PLACE)
 		return 0;
-	flow->place = (index * WEIR_BUCKET_SLOTS + slot) | WEIR_PLACE_OLD;
+	flow->place = place | WEIR_PLACE_OLD;
+	entry = place_entry(flow->place);
+	if (!entry)
+		return 0;
+	id = READ_ONCE(entry->id);
 	flow->dest = id & (WEIR_DESTS_MAX - 1);
-	flow->meta = READ_ONCE(bucket->slots[slot].meta);
-	return META_KIND(flow->meta) != WEIR_KIND_FREE;
+	flow->meta = READ_ONCE(entry->meta);
+	return id >> TAG_SHIFT == (hash & TAG_MASK) && META_KIND(flow->meta) != WEIR_KIND_FREE;
 }
 
 /* What the table in force does not have, or did not have a moment ago. */
@@ -555,34 +498,22 @@ static __always_inline __u32 goes_to_old(const struct flow_new *new)
 	return weir_old_bucket_count ? new->old : 0;
 }
 
-static __always_inline struct weir_bucket *bucket_at(__u32 index, __u32 old)
-{
-	return old ? WEIR_LOOKUP(weir_flows_old, index) : WEIR_LOOKUP(weir_flows, index);
-}
-
 /* Whether the table that flows are moved out of has the tuple. What is on its way out of it is looked for in the other. */
 __noinline int old_has(__u64 hash)
 {
-	__u32 index = bucket_scaled(hash, weir_old_bucket_count);
-	struct weir_bucket *bucket;
-	__u64 id = 0;
-	int slot;
+	struct weir_entry *entry;
+	__u32 place;
 
-	for (int look = 0; look < 2; look++) {
-		bucket = WEIR_LOOKUP(weir_flows_old, index);
-		if (!bucket)
-			return 0;
-		slot = bucket_find(bucket, hash & TAG_MASK, &id);
-		VERIFIER_FORGET(slot);
-		if (slot >= 0 && slot < WEIR_BUCKET_SLOTS)
-			return !(META_KIND(READ_ONCE(bucket->slots[slot].meta)) & WEIR_KIND_MOVED);
-		index = bucket_scaled(hash_second(hash), weir_old_bucket_count);
-	}
-	return 0;
+	if (!weir_old_bucket_count)
+		return 0;
+	place = old_place(hash);
+	if (place == WEIR_NO_PLACE)
+		return 0;
+	entry = place_entry(place | WEIR_PLACE_OLD);
+	return entry && !(META_KIND(READ_ONCE(entry->meta)) & WEIR_KIND_MOVED);
 }
 
-static __always_inline int bucket_take(struct weir_bucket *bucket, __u32 index, __u32 home, struct flow_new *new,
-				       __u32 extra_flags)
+static __always_inline int bucket_take(struct weir_bucket *bucket, __u32 index, struct flow_new *new, __u32 extra_flags)
 {
 	__u64 id = (new->hash & TAG_MASK) << TAG_SHIFT | new->dest;
 	struct weir_flow_cold *cold;
@@ -610,9 +541,10 @@ static __always_inline int bucket_take(struct weir_bucket *bucket, __u32 index, 
 	cold->dport = new->dport;
 	cold->proto = new->proto;
 	cold->peer_generation = new->peer_generation;
+	cold->family = new->family;
+	cold->template_generation = new->template_generation;
 	cold->peer = place_stored(new->place, new->peer);
-	cold_set_kin(cold, layout_of(goes_to_old(new)), new->family, place_stored(new->place, new->template),
-		     new->template_generation, home);
+	cold->template = place_stored(new->place, new->template);
 	cold->created = new->created;
 	cold->service = new->service;
 	cold->dest_generation = new->dest_generation;
@@ -624,50 +556,108 @@ static __always_inline int bucket_take(struct weir_bucket *bucket, __u32 index, 
 	return FLOW_INSERTED;
 }
 
-/* Inserts under the locks of both buckets; never waits for more than LOCK_TRIES attempts. */
-__noinline int flow_insert(struct flow_new *new)
+static __always_inline int bucket_has_room(const struct weir_bucket *bucket)
 {
-	__u32 home_index, second_index, old;
-	struct weir_bucket *home, *second;
-	__u64 tag, id = 0;
+#pragma unroll
+	for (int i = 0; i < WEIR_BUCKET_SLOTS; i++)
+		if (READ_ONCE(bucket->slots[i].id) == 0)
+			return 1;
+	return 0;
+}
+
+/* Layout 2: its mark is a count. */
+static __always_inline int second_insert(struct flow_new *new, struct weir_bucket *home, __u32 home_index, __u32 old)
+{
+	__u32 index = bucket_second(new->hash, old);
+	struct weir_bucket *second = bucket_at(index, old);
+	int result;
+
+	if (!second || index == home_index)
+		return FLOW_FULL;
+	if (!lock_try(&second->lock))
+		return FLOW_BUSY;
+	mark_stashed(home, 0, 1);
+	result = bucket_take(second, index, new, WEIR_FLOW_AWAY);
+	if (result != FLOW_INSERTED)
+		mark_stashed(home, 0, -1);
+	lock_release(&second->lock);
+	return result;
+}
+
+/* Tries one bucket other than the home. */
+__noinline int step_insert(struct flow_new *new, __u32 step)
+{
+	struct weir_bucket *home, *bucket;
+	__u32 index, old;
 	int result;
 
 	if (!new)
 		return FLOW_FULL;
 	old = goes_to_old(new);
-	home_index = bucket_scaled(new->hash, old ? weir_old_bucket_count : weir_bucket_count);
-	home = bucket_at(home_index, old);
+	index = step_bucket(new->hash, home_of(new->hash, old), step, old);
+	if (index == WEIR_NO_PLACE)
+		return FLOW_FULL;
+	bucket = bucket_at(index, old);
+	if (!bucket || !bucket_has_room(bucket))
+		return FLOW_FULL;
+	home = bucket_at(home_of(new->hash, old), old);
 	if (!home)
 		return FLOW_FULL;
-	tag = new->hash & TAG_MASK;
+	if (!lock_try(&bucket->lock))
+		return FLOW_BUSY;
+	/* Marked before the entry can be seen: a reader that misses at home must look here. */
+	step_mark(home, new->hash, step, 1);
+	result = bucket_take(bucket, index, new, WEIR_FLOW_AWAY);
+	if (result != FLOW_INSERTED)
+		step_mark(home, new->hash, step, -1);
+	lock_release(&bucket->lock);
+	return result;
+}
+
+/* Its home is full, and its lock is held: whoever else brings this flow waits there, so further locks guard only the slots. */
+static __always_inline int insert_elsewhere(struct flow_new *new)
+{
+	int result, missed = FLOW_FULL;
+
+	for (__u32 step = 0; step < STEPS; step++) {
+		result = step_insert(new, step);
+		if (result == FLOW_INSERTED)
+			return result;
+		if (result == FLOW_BUSY)
+			missed = result;
+	}
+	return missed;
+}
+
+/* Inserts under the locks of the home and the bucket that it goes to; never waits for more than LOCK_TRIES attempts each. */
+__noinline int flow_insert(struct flow_new *new)
+{
+	struct weir_bucket *home;
+	__u64 id = 0, hash;
+	__u32 old;
+	int result;
+
+	if (!new)
+		return FLOW_FULL;
+	old = goes_to_old(new);
+	hash = new->hash;
+	home = bucket_at(home_of(hash, old), old);
+	if (!home)
+		return FLOW_FULL;
 	if (!lock_try(&home->lock))
 		return FLOW_BUSY;
-	if (bucket_find(home, tag, &id) >= 0) {
-		result = FLOW_EXISTS;
+	result = FLOW_EXISTS;
+	if (bucket_find(home, hash & TAG_MASK, &id) >= 0)
 		goto out;
-	}
-	second_index = bucket_scaled(hash_second(new->hash), old ? weir_old_bucket_count : weir_bucket_count);
-	second = bucket_at(second_index, old);
-	if (second && home->spilled != 0 && bucket_find(second, tag, &id) >= 0) {
-		result = FLOW_EXISTS;
+	if (has_elsewhere(home) && (old ? old_elsewhere(hash) : table_elsewhere(hash)) != WEIR_NO_PLACE)
 		goto out;
-	}
+	/* Or the compiler would keep on the stack what follows from it. */
+	VERIFIER_FORGET(hash);
 	if (!old)
-		hint_add(home_index, tag);
-	result = bucket_take(home, home_index, home_index, new, 0);
-	if (result != FLOW_FULL || !second || second_index == home_index)
-		goto out;
-	/* The home lock is held: whoever else brings this flow waits there, so the second lock guards only the slots. */
-	if (!lock_try(&second->lock)) {
-		result = FLOW_BUSY;
-		goto out;
-	}
-	/* Counted before the entry can be seen: a reader that misses at home must look further. */
-	__sync_fetch_and_add(&home->spilled, 1);
-	result = bucket_take(second, second_index, home_index, new, WEIR_FLOW_SECOND);
-	if (result != FLOW_INSERTED)
-		__sync_fetch_and_add(&home->spilled, -1);
-	lock_release(&second->lock);
+		hint_add(home_of(hash, 0), hash & TAG_MASK);
+	result = bucket_take(home, home_of(hash, old), new, 0);
+	if (result == FLOW_FULL)
+		result = layout_of(old) == 2 ? second_insert(new, home, home_of(hash, old), old) : insert_elsewhere(new);
 out:
 	lock_release(&home->lock);
 	return result;

@@ -9,23 +9,25 @@
 #include "lib/rewrite.h"
 #include "lib/transmit.h"
 
-static __always_inline void traffic_in(__u32 dest_id, __u32 bytes)
+static __always_inline void traffic_in(struct weir_context *ctx, const struct packet *p, __u32 dest_id)
 {
 	struct weir_traffic *traffic = WEIR_LOOKUP(weir_traffic, dest_id);
+	struct wire wire = wire_of(ctx, p);
 
 	if (traffic) {
-		traffic->packets_in++;
-		traffic->bytes_in += bytes;
+		traffic->packets_in += wire.packets;
+		traffic->bytes_in += wire.bytes;
 	}
 }
 
-static __always_inline void traffic_out(__u32 dest_id, __u32 bytes)
+static __always_inline void traffic_out(struct weir_context *ctx, const struct packet *p, __u32 dest_id)
 {
 	struct weir_traffic *traffic = WEIR_LOOKUP(weir_traffic, dest_id);
+	struct wire wire = wire_of(ctx, p);
 
 	if (traffic) {
-		traffic->packets_out++;
-		traffic->bytes_out += bytes;
+		traffic->packets_out += wire.packets;
+		traffic->bytes_out += wire.bytes;
 	}
 }
 
@@ -59,18 +61,17 @@ static __always_inline void rewrite_to_server(struct packet *p, struct weir_dest
 }
 
 /* The packet that the server shall see under nat and l3dsr. Only under snat it changes its source as well. */
-static __always_inline void packet_to_server(struct xdp_md *ctx, struct packet *p, struct weir_dest *dest, __u32 place)
+static __always_inline void packet_to_server(struct weir_context *ctx, struct packet *p, struct weir_dest *dest, __u32 place)
 {
-	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	struct weir_flow_cold *cold = snat_record(dest, place);
 
 	if (cold)
-		side_rewrite(data, data_end, p, 1, &cold->dst, cold->dport);
-	side_rewrite(data, data_end, p, 0, &dest->addr,
+		side_rewrite(ctx, p, 1, &cold->dst, cold->dport);
+	side_rewrite(ctx, p, 0, &dest->addr,
 		     dest->forward == WEIR_FORWARD_NAT && dest->port ? dest->port : p->dport);
 }
 
-__noinline int forward_tunnel(struct xdp_md *ctx, struct packet *p, struct weir_dest *dest, struct hop *hop,
+__noinline int forward_tunnel(struct weir_context *ctx, struct packet *p, struct weir_dest *dest, struct hop *hop,
 				     __u64 hash)
 {
 	if (!p || !dest || !hop)
@@ -83,7 +84,7 @@ __noinline int forward_tunnel(struct xdp_md *ctx, struct packet *p, struct weir_
 }
 
 /* One packet of a flow to its server. Everything that may refuse it comes before the first change to it. */
-static __always_inline int forward_to_server(struct xdp_md *ctx, struct packet *p, __u32 dest_id, struct weir_dest *dest,
+static __always_inline int forward_to_server(struct weir_context *ctx, struct packet *p, __u32 dest_id, struct weir_dest *dest,
 					     __u32 place, __u64 hash, __u32 now)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
@@ -91,7 +92,7 @@ static __always_inline int forward_to_server(struct xdp_md *ctx, struct packet *
 	__u32 room;
 
 	if (dest->flags & WEIR_DEST_LOCAL) {
-		traffic_in(dest_id, p->ip_len);
+		traffic_in(ctx, p, dest_id);
 		if (dest->forward == WEIR_FORWARD_NAT && !addr_equal(&dest->addr, &p->dst))
 			packet_to_server(ctx, p, dest, place);
 		return weir_verdict(WEIR_PASS_LOCAL_SERVER, XDP_PASS);
@@ -103,24 +104,22 @@ static __always_inline int forward_to_server(struct xdp_md *ctx, struct packet *
 	room = WEIR_HOP_MTU(hop.link);
 	if (dest->forward == WEIR_FORWARD_TUNNEL)
 		room -= room ? encap_overhead(dest) : 0;
-	if (room && p->ip_len > room)
+	if (room && wire_length(ctx, p) > room)
 		return refuse(ctx, WEIR_DROP_TOO_BIG, room);
-	traffic_in(dest_id, p->ip_len);
-	data = (void *)(long)ctx->data;
-	data_end = (void *)(long)ctx->data_end;
-	ttl_decrement(data, data_end, p);
+	traffic_in(ctx, p, dest_id);
+	ttl_decrement(ctx, p);
 	if (dest->forward == WEIR_FORWARD_DIRECT)
 		return transmit(ctx, &hop, &dest->addr, packet_tagged(p));
 	if (dest->forward == WEIR_FORWARD_TUNNEL)
 		return forward_tunnel(ctx, p, dest, &hop, hash);
 	if (dest->forward == WEIR_FORWARD_L3DSR && dest->dscp)
-		dscp_set(data, data_end, p, dest->dscp);
+		dscp_set(ctx, p, dest->dscp);
 	packet_to_server(ctx, p, dest, place);
 	return transmit(ctx, &hop, 0, packet_tagged(p));
 }
 
 /* The way to a client; where the kernel tells none, back through `ifindex`, by which its packets came (0 = not known). */
-static __always_inline int client_way(struct xdp_md *ctx, struct weir_addr *client, __u32 ifindex, __u32 now,
+static __always_inline int client_way(struct weir_context *ctx, struct weir_addr *client, __u32 ifindex, __u32 now,
 				      struct hop *hop)
 {
 	if (hop_to_client(ctx, client, now, hop))
@@ -132,7 +131,7 @@ static __always_inline int client_way(struct xdp_md *ctx, struct weir_addr *clie
 }
 
 /* A reply of a nat server. */
-static __always_inline int forward_to_client(struct xdp_md *ctx, struct packet *p, __u32 dest_id,
+static __always_inline int forward_to_client(struct weir_context *ctx, struct packet *p, __u32 dest_id,
 					     const struct reply_way *way, __u32 now)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
@@ -142,15 +141,13 @@ static __always_inline int forward_to_client(struct xdp_md *ctx, struct packet *
 		return refuse(ctx, WEIR_DROP_TTL, 0);
 	if (!client_way(ctx, way->client ? way->client : &p->dst, way->ifindex, now, &hop))
 		return weir_verdict(WEIR_DROP_NO_ROUTE, XDP_DROP);
-	if (WEIR_HOP_MTU(hop.link) && p->ip_len > WEIR_HOP_MTU(hop.link))
+	if (WEIR_HOP_MTU(hop.link) && wire_length(ctx, p) > WEIR_HOP_MTU(hop.link))
 		return refuse(ctx, WEIR_DROP_TOO_BIG, WEIR_HOP_MTU(hop.link));
-	traffic_out(dest_id, p->ip_len);
-	data = (void *)(long)ctx->data;
-	data_end = (void *)(long)ctx->data_end;
-	ttl_decrement(data, data_end, p);
-	side_rewrite(data, data_end, p, 1, &way->addr, way->port);
+	traffic_out(ctx, p, dest_id);
+	ttl_decrement(ctx, p);
+	side_rewrite(ctx, p, 1, &way->addr, way->port);
 	if (way->client)
-		side_rewrite(data, data_end, p, 0, way->client, way->client_port);
+		side_rewrite(ctx, p, 0, way->client, way->client_port);
 	return transmit(ctx, &hop, 0, packet_tagged(p));
 }
 

@@ -14,12 +14,11 @@ WEIR_PERCPU(weir_fragment_scratch, struct packet, 1);
 /* The first fragment went up the stack: the others follow it there. A note that names a server is left as it is. */
 __noinline int fragment_remember_pass(struct packet *p)
 {
-	struct weir_fragment note;
+	struct weir_fragment note = {};
 	__u32 now = weir_tick();
 
 	if (!p || fragment_recall(p, now, &note))
 		return 0;
-	__builtin_memset(&note, 0, sizeof(note));
 	note.tick = now;
 	return fragment_remember(p, &note);
 }
@@ -36,7 +35,7 @@ static __always_inline int fragment_without_note(struct packet *p)
 	return weir_verdict(WEIR_DROP_FRAGMENT_EARLY, XDP_DROP);
 }
 
-static __always_inline int fragment_hop(struct xdp_md *ctx, struct weir_fragment *note, struct weir_dest *dest, __u32 now,
+static __always_inline int fragment_hop(struct weir_context *ctx, struct weir_fragment *note, struct weir_dest *dest, __u32 now,
 					struct hop *hop)
 {
 	if (note->reverse)
@@ -44,18 +43,17 @@ static __always_inline int fragment_hop(struct xdp_md *ctx, struct weir_fragment
 	return hop_to_server(ctx, note->dest, dest, note->hash, now, hop);
 }
 
-static __always_inline void fragment_rewrite(struct xdp_md *ctx, struct packet *p, const struct weir_fragment *note)
+static __always_inline void fragment_rewrite(struct weir_context *ctx, struct packet *p, const struct weir_fragment *note)
 {
-	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	struct rewrite to = {};
 
 	to.src = addr_is_set(&note->new_src) ? note->new_src : p->src;
 	to.dst = addr_is_set(&note->new_dst) ? note->new_dst : p->dst;
-	packet_rewrite(data, data_end, p, &to);
+	packet_rewrite(ctx, p, &to);
 }
 
 /* As forward_to_server and forward_to_client do, but for what needs ports. Never answered with an ICMP error. */
-static __always_inline int fragment_forward(struct xdp_md *ctx, struct packet *p, struct weir_fragment *note,
+static __always_inline int fragment_forward(struct weir_context *ctx, struct packet *p, struct weir_fragment *note,
 					    struct weir_dest *dest, __u32 now)
 {
 	int tunnel = !note->reverse && dest->forward == WEIR_FORWARD_TUNNEL;
@@ -74,23 +72,21 @@ static __always_inline int fragment_forward(struct xdp_md *ctx, struct packet *p
 	if (room && p->ip_len > room)
 		return weir_verdict(WEIR_DROP_TOO_BIG, XDP_DROP);
 	if (note->reverse)
-		traffic_out(note->dest, p->ip_len);
+		traffic_out(ctx, p, note->dest);
 	else
-		traffic_in(note->dest, p->ip_len);
-	data = (void *)(long)ctx->data;
-	data_end = (void *)(long)ctx->data_end;
-	ttl_decrement(data, data_end, p);
+		traffic_in(ctx, p, note->dest);
+	ttl_decrement(ctx, p);
 	if (tunnel)
 		return forward_tunnel(ctx, p, dest, &hop, note->hash);
 	if (!note->reverse && dest->forward == WEIR_FORWARD_L3DSR && dest->dscp)
-		dscp_set(data, data_end, p, dest->dscp);
+		dscp_set(ctx, p, dest->dscp);
 	fragment_rewrite(ctx, p, note);
 	return transmit(ctx, &hop, direct ? &dest->addr : 0, packet_tagged(p));
 }
 
-static __always_inline int fragment_later(struct xdp_md *ctx, struct packet *p)
+static __always_inline int fragment_later(struct weir_context *ctx, struct packet *p)
 {
-	struct weir_fragment note;
+	struct weir_fragment note = {};
 	struct weir_dest *dest;
 	__u32 now = weir_tick();
 
@@ -104,7 +100,7 @@ static __always_inline int fragment_later(struct xdp_md *ctx, struct packet *p)
 	if (!dest || !(dest->flags & WEIR_DEST_LIVE))
 		return weir_verdict(WEIR_DROP_SERVER_GONE, XDP_DROP);
 	if (!note.reverse && dest->flags & WEIR_DEST_LOCAL) {
-		traffic_in(note.dest, p->ip_len);
+		traffic_in(ctx, p, note.dest);
 		fragment_rewrite(ctx, p, &note);
 		return weir_verdict(WEIR_PASS_LOCAL_SERVER, XDP_PASS);
 	}

@@ -14,6 +14,7 @@
 #ifndef WEIR_FRONT_H
 #define WEIR_FRONT_H
 
+#include "lib/context.h"
 #include "lib/flow.h"
 
 #define FRONT_SLOTS_LOG2 15
@@ -53,7 +54,7 @@ static __always_inline int front_knows(const struct packet *p, struct flow *flow
 	__u64 id;
 
 	/* A timeout below zero makes every entry overdue at once. */
-	if (!front_suits(p) || (__s32)settings->timeouts[state] < 0)
+	if (!WEIR_FRONT || !front_suits(p) || (__s32)settings->timeouts[state] < 0)
 		return 0;
 #pragma unroll
 	for (int i = 0; i < FRONT_WAYS; i++) {
@@ -75,6 +76,8 @@ static __always_inline void front_learn(const struct flow *flow, __u64 hash, __u
 	volatile struct front_slot *slot;
 	__u64 tick = (__u64)now + 1;
 
+	if (!WEIR_FRONT)
+		return;
 #pragma unroll
 	for (int i = 0; i < FRONT_WAYS; i++) {
 		slot = front_slot_of(hash, i);
@@ -91,6 +94,8 @@ static __always_inline void front_forget(__u64 hash)
 {
 	volatile struct front_slot *slot;
 
+	if (!WEIR_FRONT)
+		return;
 #pragma unroll
 	for (int i = 0; i < FRONT_WAYS; i++) {
 		slot = front_slot_of(hash, i);

@@ -46,7 +46,7 @@ static __always_inline int front_knows_reply(const struct packet *p, struct flow
 	struct weir_dest *dest;
 	__u64 id;
 
-	if (!front_suits(p) || (__s32)settings->timeouts[state] < 0)
+	if (!WEIR_FRONT || !front_suits(p) || (__s32)settings->timeouts[state] < 0)
 		return 0;
 #pragma unroll
 	for (int i = 0; i < FRONT_REPLY_WAYS; i++) {
@@ -76,6 +76,8 @@ static __always_inline void front_learn_reply(__u32 dest_id, const struct reply_
 	volatile struct front_reply *slot;
 	__u32 tick = now + 1, old;
 
+	if (!WEIR_FRONT)
+		return;
 #pragma unroll
 	for (int i = 0; i < FRONT_REPLY_WAYS; i++) {
 		slot = front_reply_of(hash, i);
@@ -95,9 +97,9 @@ static __always_inline void front_learn_reply(__u32 dest_id, const struct reply_
 	}
 }
 
-static __always_inline __u64 cold_hash(const struct weir_flow_cold *cold, __u32 layout)
+static __always_inline __u64 cold_hash(const struct weir_flow_cold *cold)
 {
-	return flow_hash(&cold->src, &cold->dst, cold->sport, cold->dport, cold->proto, cold_family(cold, layout));
+	return flow_hash(&cold->src, &cold->dst, cold->sport, cold->dport, cold->proto, cold->family);
 }
 
 static __always_inline void front_forget_replies(__u64 hash)
@@ -118,10 +120,10 @@ __noinline int front_forget_flow(__u32 place)
 	struct weir_flow_cold *cold = place_cold(place);
 	__u64 hash;
 
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; WEIR_FRONT && i < 2; i++) {
 		if (!cold)
 			return 0;
-		hash = cold_hash(cold, place_layout(place));
+		hash = cold_hash(cold);
 		front_forget(hash);
 		front_forget_replies(hash);
 		if (cold->peer == WEIR_NO_PLACE)

@@ -59,6 +59,23 @@ static __always_inline __u64 packet_hash(const struct packet *p)
 	return flow_hash(&p->src, &p->dst, p->sport, p->dport, p->proto, p->family);
 }
 
+/*
+ * Where maglev sends a flow. Unkeyed, so that directors with the same servers choose alike: a connection outlives the director that
+ * it began at. Whoever aims at one server of a pool can do so, as with sh and mh.
+ */
+static __always_inline __u64 steer_hash(const struct packet *p)
+{
+	__u64 mixed = p->src.lo ^ ROTL64(p->src.hi, 29);
+
+	mixed = (mixed ^ mixed >> 32) * 0x9e3779b97f4a7c15ULL;
+	mixed ^= p->dst.lo ^ ROTL64(p->dst.hi, 29);
+	mixed = (mixed ^ mixed >> 32) * 0xbf58476d1ce4e5b9ULL;
+	mixed ^= (__u64)p->sport | (__u64)p->dport << 16 | (__u64)p->proto << 32;
+	mixed = (mixed ^ mixed >> 32) * 0x9e3779b97f4a7c15ULL;
+	mixed = (mixed ^ mixed >> 29) * 0xbf58476d1ce4e5b9ULL;
+	return mixed ^ mixed >> 32;
+}
+
 /* Unkeyed on purpose: a false positive of the filter costs a lookup, nothing else. */
 static __always_inline int filter_hit(const __u64 words[WEIR_FILTER_WORDS], const struct weir_addr *addr)
 {

@@ -6,6 +6,7 @@
 #ifndef WEIR_HOP_H
 #define WEIR_HOP_H
 
+#include "lib/context.h"
 #include "lib/flow.h"
 
 #ifndef AF_INET
@@ -45,7 +46,7 @@ static __always_inline __u8 hop_flags(const struct weir_device *device)
  * Asks the kernel for the way to `addr` and writes the row. `spread` stands in for the source address, so that each row of
  * a server settles on one leg of a multipath route and different rows on different legs.
  */
-__noinline int hop_renew(struct xdp_md *ctx, struct weir_hop *row, struct weir_addr *addr, __u32 spread)
+__noinline int hop_renew(struct weir_context *ctx, struct weir_hop *row, struct weir_addr *addr, __u32 spread)
 {
 	struct bpf_fib_lookup fib = {};
 	struct weir_device *device;
@@ -55,7 +56,7 @@ __noinline int hop_renew(struct xdp_md *ctx, struct weir_hop *row, struct weir_a
 
 	if (!row || !addr)
 		return 0;
-	fib.ifindex = ctx->ingress_ifindex;
+	fib.ifindex = context_ifindex(ctx);
 	if (addr_is_v4(addr)) {
 		fib.family = AF_INET;
 		fib.ipv4_dst = addr_to_v4(addr);
@@ -66,6 +67,10 @@ __noinline int hop_renew(struct xdp_md *ctx, struct weir_hop *row, struct weir_a
 		fib.ipv6_src[1] = bpf_htonl(spread); /* not the last word: ::1 would be the loopback, never forwarded */
 	}
 	fib.l4_protocol = PROTO_TCP;
+#ifdef WEIR_ON_SKB
+	/* Without a length the kernel compares the packet's own, which may be many segments', with the device's. */
+	fib.tot_len = 1;
+#endif
 	fib.sport = bpf_htons((__u16)spread);
 	result = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
 	if (result == BPF_FIB_LKUP_RET_FWD_DISABLED || result < 0)
@@ -91,7 +96,7 @@ __noinline int hop_renew(struct xdp_md *ctx, struct weir_hop *row, struct weir_a
 	if (device && flags & WEIR_HOP_SEND)
 		ifindex = device->port;
 	/* A route over the port that a tagged frame came from leads back into the same VLAN. */
-	if (tag == 0 && ifindex == ctx->ingress_ifindex)
+	if (tag == 0 && ifindex == context_ifindex(ctx))
 		tag = WEIR_HOP_VLAN_KEEP;
 	hop_write(row, hop_link(ifindex, flags, mtu), mac_word(fib.dmac, tag), mac_word(fib.smac, 0));
 	return 0;
@@ -118,7 +123,7 @@ static __always_inline int hop_read(struct weir_hop *row, struct hop *hop)
 	return 0;
 }
 
-static __always_inline void hop_refresh(struct xdp_md *ctx, struct weir_hop *row, struct weir_addr *addr, __u32 now,
+static __always_inline void hop_refresh(struct weir_context *ctx, struct weir_hop *row, struct weir_addr *addr, __u32 now,
 					__u32 spread)
 {
 	__u64 renewed = READ_ONCE(row->renewed);
@@ -130,7 +135,7 @@ static __always_inline void hop_refresh(struct xdp_md *ctx, struct weir_hop *row
 }
 
 /* The way to a server for a flow; 0 = none known. */
-static __always_inline int hop_to_server(struct xdp_md *ctx, __u32 dest_id, struct weir_dest *dest, __u64 hash, __u32 now,
+static __always_inline int hop_to_server(struct weir_context *ctx, __u32 dest_id, struct weir_dest *dest, __u64 hash, __u32 now,
 					 struct hop *hop)
 {
 	__u32 slot = (hash >> 20) & (WEIR_HOPS_PER_DEST - 1);
@@ -149,7 +154,7 @@ static __always_inline struct weir_client *client_row(const struct weir_addr *ad
 	return WEIR_LOOKUP(weir_clients, (__u32)(mixed >> 52) & (WEIR_CLIENT_SLOTS - 1));
 }
 
-static __always_inline int hop_to_client(struct xdp_md *ctx, struct weir_addr *addr, __u32 now, struct hop *hop)
+static __always_inline int hop_to_client(struct weir_context *ctx, struct weir_addr *addr, __u32 now, struct hop *hop)
 {
 	struct weir_client *row = client_row(addr);
 
@@ -166,13 +171,13 @@ static __always_inline int hop_to_client(struct xdp_md *ctx, struct weir_addr *a
 }
 
 /* Where forwarding is off the kernel tells no routes: remember the way by which a client's packets come. */
-static __always_inline void client_learn(struct xdp_md *ctx, struct packet *p, __u32 now)
+static __always_inline void client_learn(struct weir_context *ctx, struct packet *p, __u32 now)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	struct weir_client *row = client_row(&p->src);
 	struct eth_header *eth = data;
 
-	struct weir_device *device = WEIR_LOOKUP(weir_devices, ctx->ingress_ifindex);
+	struct weir_device *device = WEIR_LOOKUP(weir_devices, context_ifindex(ctx));
 	__u32 flags = WEIR_HOP_READY;
 
 	if (!row || (void *)(eth + 1) > data_end)
@@ -184,7 +189,7 @@ static __always_inline void client_learn(struct xdp_md *ctx, struct packet *p, _
 		row->addr = p->src;
 	}
 	row->hop.renewed = now;
-	hop_write(&row->hop, hop_link(ctx->ingress_ifindex, flags, 0),
+	hop_write(&row->hop, hop_link(context_ifindex(ctx), flags, 0),
 		  mac_word(eth->src, WEIR_HOP_VLAN_KEEP), mac_word(eth->dst, 0));
 }
 

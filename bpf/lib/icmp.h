@@ -41,7 +41,7 @@ static __always_inline int icmp_pass(const struct packet *p)
 /* ---- echo -------------------------------------------------------------------------------------------------------------- */
 
 /* Plain headers only: options and extension headers may ask for more than an answer. */
-static __always_inline int echo_is_plain(struct xdp_md *ctx, const struct packet *p)
+static __always_inline int echo_is_plain(struct weir_context *ctx, const struct packet *p)
 {
 	if (p->l4 - p->l3 != (p->family == 4 ? IPV4_MIN_LEN : IPV6_LEN))
 		return 0;
@@ -82,7 +82,7 @@ static __always_inline int echo_turn(void *data, void *data_end, const struct pa
 	return 1;
 }
 
-__noinline int icmp_echo(struct xdp_md *ctx, struct packet *p)
+__noinline int icmp_echo(struct weir_context *ctx, struct packet *p)
 {
 	void *data, *data_end;
 	struct weir_addr addr;
@@ -105,7 +105,7 @@ __noinline int icmp_echo(struct xdp_md *ctx, struct packet *p)
 /* ---- translation --------------------------------------------------------------------------------------------------------- */
 
 /* New addresses for the message, new addresses and ports for the quote, where `quoted` names them; ICMP's own checksum. */
-static __always_inline void icmp_rewrite(struct xdp_md *ctx, struct icmp_error *e, struct rewrite *message,
+static __always_inline void icmp_rewrite(struct weir_context *ctx, struct icmp_error *e, struct rewrite *message,
 					 struct rewrite *quoted)
 {
 	__u64 diff = quoted ? quote_rewrite(ctx, &e->q, quoted) : 0, outer;
@@ -121,7 +121,7 @@ static __always_inline void icmp_rewrite(struct xdp_md *ctx, struct icmp_error *
 }
 
 /* What changes on the way to a nat or l3dsr server. */
-static __always_inline void icmp_rewrite_to_server(struct xdp_md *ctx, struct icmp_error *e, struct weir_dest *dest)
+static __always_inline void icmp_rewrite_to_server(struct weir_context *ctx, struct icmp_error *e, struct weir_dest *dest)
 {
 	struct rewrite message = { .src = e->p.src, .dst = dest->addr }, request, quoted;
 
@@ -140,7 +140,7 @@ static __always_inline void icmp_rewrite_to_server(struct xdp_md *ctx, struct ic
 /* ---- the two ways -------------------------------------------------------------------------------------------------------- */
 
 /* An error about a reply, sent to the VIP. */
-__noinline int icmp_to_server(struct xdp_md *ctx, struct icmp_error *e)
+__noinline int icmp_to_server(struct weir_context *ctx, struct icmp_error *e)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	struct weir_dest *dest;
@@ -166,22 +166,20 @@ __noinline int icmp_to_server(struct xdp_md *ctx, struct icmp_error *e)
 		room -= room ? encap_overhead(dest) : 0;
 	if (room && e->p.ip_len > room)
 		return weir_verdict(WEIR_DROP_TOO_BIG, XDP_DROP);
-	traffic_in(e->dest, e->p.ip_len);
-	data = (void *)(long)ctx->data;
-	data_end = (void *)(long)ctx->data_end;
-	ttl_decrement(data, data_end, &e->p);
+	traffic_in(ctx, &e->p, e->dest);
+	ttl_decrement(ctx, &e->p);
 	if (dest->forward == WEIR_FORWARD_DIRECT)
 		return transmit(ctx, &hop, &dest->addr, packet_tagged(&e->p));
 	if (dest->forward == WEIR_FORWARD_TUNNEL)
 		return forward_tunnel(ctx, &e->p, dest, &hop, e->hash);
 	if (dest->forward == WEIR_FORWARD_L3DSR && dest->dscp)
-		dscp_set(data, data_end, &e->p, dest->dscp);
+		dscp_set(ctx, &e->p, dest->dscp);
 	icmp_rewrite_to_server(ctx, e, dest);
 	return transmit(ctx, &hop, 0, packet_tagged(&e->p));
 }
 
 /* An error about a nat server's request, sent to the client as the server saw it. A router in between keeps its name. */
-static __always_inline int icmp_to_client(struct xdp_md *ctx, struct icmp_error *e, struct weir_flow_cold *cold)
+static __always_inline int icmp_to_client(struct weir_context *ctx, struct icmp_error *e, struct weir_flow_cold *cold)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	struct rewrite message = { .src = e->p.src, .dst = cold->src }, quoted;
@@ -199,15 +197,13 @@ static __always_inline int icmp_to_client(struct xdp_md *ctx, struct icmp_error 
 		return weir_verdict(WEIR_DROP_NO_ROUTE, XDP_DROP);
 	if (WEIR_HOP_MTU(hop.link) && e->p.ip_len > WEIR_HOP_MTU(hop.link))
 		return weir_verdict(WEIR_DROP_TOO_BIG, XDP_DROP);
-	traffic_out(e->dest, e->p.ip_len);
-	data = (void *)(long)ctx->data;
-	data_end = (void *)(long)ctx->data_end;
-	ttl_decrement(data, data_end, &e->p);
+	traffic_out(ctx, &e->p, e->dest);
+	ttl_decrement(ctx, &e->p);
 	icmp_rewrite(ctx, e, &message, &quoted);
 	return transmit(ctx, &hop, 0, packet_tagged(&e->p));
 }
 
-__noinline int icmp_about_reply(struct xdp_md *ctx, struct icmp_error *e)
+__noinline int icmp_about_reply(struct weir_context *ctx, struct icmp_error *e)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
 	struct flow flow = {};
@@ -224,8 +220,8 @@ __noinline int icmp_about_reply(struct xdp_md *ctx, struct icmp_error *e)
 
 /* ---- whose flow ------------------------------------------------------------------------------------------------------------ */
 
-/* The server of a flow that got no entry, by the table that sent its packets; 0 = none. */
-__noinline int untracked_dest(struct packet *t, __u64 hash)
+/* The server of a flow that got no entry, by the table that sent its packets; 0 = none. `marked` = there may be such a flow. */
+__noinline int untracked_dest(struct packet *t, __u64 hash, __u32 marked)
 {
 	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
 	struct weir_service *service;
@@ -240,7 +236,9 @@ __noinline int untracked_dest(struct packet *t, __u64 hash)
 	service = id ? WEIR_LOOKUP(weir_services, id) : 0;
 	if (!service || !service->extent || !extent_copy(&scratch->extent, service->extent))
 		return 0;
-	return schedule_spread(&scratch->extent, hash);
+	if (scratch->extent.scheduler == WEIR_SCHED_MAGLEV && !service->template_ticks)
+		return schedule_spread(&scratch->extent, steer_hash(&tuple));
+	return marked ? schedule_spread(&scratch->extent, hash) : 0;
 }
 
 /* Looks up e->t: fills hash, dest and place and answers the kind of the entry, WEIR_KIND_FREE for none. */
@@ -255,7 +253,7 @@ __noinline int icmp_find(struct icmp_error *e)
 	e->hash = packet_hash(&e->t);
 	if (!flow_find(e->hash, &flow)) {
 		e->place = WEIR_NO_PLACE;
-		e->dest = mark_holds(e->t.proto, e->hash, e->now) ? untracked_dest(&e->t, e->hash) : 0;
+		e->dest = untracked_dest(&e->t, e->hash, mark_holds(e->t.proto, e->hash, e->now));
 		return e->dest ? WEIR_KIND_FORWARD : WEIR_KIND_FREE;
 	}
 	e->place = flow.place;
@@ -273,7 +271,7 @@ __noinline int icmp_find(struct icmp_error *e)
  * An error of no flow makes one, as a packet of its client would, for whoever sends the client's packets here later
  * (ip_vs_core.c, ip_vs_in_icmp with schedule_icmp). Answers whether it has a server; -1: its service has none.
  */
-__noinline int icmp_schedule(struct xdp_md *ctx, struct icmp_error *e)
+__noinline int icmp_schedule(struct weir_context *ctx, struct icmp_error *e)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
 	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
@@ -293,7 +291,7 @@ __noinline int icmp_schedule(struct xdp_md *ctx, struct icmp_error *e)
 /* ---- too big, from the way of a tunnel ------------------------------------------------------------------------------------- */
 
 /* Where the packet inside the quoted tunnel packet begins, 0 = not a tunnel that is sent here. */
-static __always_inline __u32 tunnel_inner(struct xdp_md *ctx, const struct packet *q)
+static __always_inline __u32 tunnel_inner(struct weir_context *ctx, const struct packet *q)
 {
 	__be16 gre = 0;
 	__u8 gue = 0;
@@ -303,11 +301,11 @@ static __always_inline __u32 tunnel_inner(struct xdp_md *ctx, const struct packe
 	case PROTO_IPV6:
 		return q->l4;
 	case PROTO_GRE:
-		if (bpf_xdp_load_bytes(ctx, q->l4, &gre, sizeof(gre)))
+		if (context_load(ctx, q->l4, &gre, sizeof(gre)))
 			return 0;
 		return q->l4 + (gre & bpf_htons(GRE_FLAG_CSUM) ? GRE_CSUM_LEN : GRE_LEN);
 	case PROTO_UDP:
-		if (bpf_xdp_load_bytes(ctx, q->l4 + UDP_LEN, &gue, sizeof(gue)) || gue & GUE_VARIANT_MASK)
+		if (context_load(ctx, q->l4 + UDP_LEN, &gue, sizeof(gue)) || gue & GUE_VARIANT_MASK)
 			return 0;
 		return q->l4 + UDP_LEN + GUE_LEN + (gue & GUE_WORDS_MASK) * 4;
 	default:
@@ -316,22 +314,22 @@ static __always_inline __u32 tunnel_inner(struct xdp_md *ctx, const struct packe
 }
 
 /* Takes away all between the frame's header and the packet at `inner`, which then lies at e->p.l3. */
-static __always_inline int tunnel_strip(struct xdp_md *ctx, const struct icmp_error *e, __u32 inner)
+static __always_inline int tunnel_strip(struct weir_context *ctx, const struct icmp_error *e, __u32 inner)
 {
 	__u32 l3 = e->p.l3;
 	__be16 type = bpf_htons(e->t.family == 4 ? ETHERTYPE_IPV4 : ETHERTYPE_IPV6);
 	__u8 frame[FRAME_HEADER_MAX];
 
 	VERIFIER_FORGET(l3);
-	if (l3 < ETH_HEADER_LEN || l3 > FRAME_HEADER_MAX || bpf_xdp_load_bytes(ctx, 0, frame, l3))
+	if (l3 < ETH_HEADER_LEN || l3 > FRAME_HEADER_MAX || context_load(ctx, 0, frame, l3))
 		return 0;
-	if (bpf_xdp_adjust_head(ctx, inner - l3) || bpf_xdp_store_bytes(ctx, 0, frame, l3))
+	if (room_close(ctx, frame, l3, inner - l3))
 		return 0;
-	return !bpf_xdp_store_bytes(ctx, l3 - sizeof(type), &type, sizeof(type));
+	return !context_store(ctx, l3 - sizeof(type), &type, sizeof(type));
 }
 
 /* The client learns the tunnel's room as if the VIP itself had told it; its stack sends less from then on. */
-__noinline int icmp_from_tunnel(struct xdp_md *ctx, struct icmp_error *e)
+__noinline int icmp_from_tunnel(struct weir_context *ctx, struct icmp_error *e)
 {
 	struct weir_flow_cold *cold;
 	struct icmp_words words;
@@ -404,12 +402,12 @@ static __always_inline void tuple_of_quote(struct icmp_error *e)
 	e->t.family = e->q.family;
 }
 
-static __always_inline int icmp_stage(struct xdp_md *ctx, struct icmp_error *e)
+static __always_inline int icmp_stage(struct weir_context *ctx, struct icmp_error *e)
 {
 	struct icmp_header icmp;
 	int kind = WEIR_KIND_FREE, scheduled = 0;
 
-	if (e->p.l4 - e->p.l3 + ICMP_LEN > e->p.ip_len || bpf_xdp_load_bytes(ctx, e->p.l4, &icmp, sizeof(icmp)))
+	if (e->p.l4 - e->p.l3 + ICMP_LEN > e->p.ip_len || context_load(ctx, e->p.l4, &icmp, sizeof(icmp)))
 		return icmp_pass(&e->p);
 	if (icmp.type == (e->p.family == 4 ? ICMP_ECHO : ICMP6_ECHO))
 		return icmp_echo(ctx, &e->p);

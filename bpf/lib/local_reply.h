@@ -6,70 +6,16 @@
 #ifndef WEIR_LOCAL_REPLY_H
 #define WEIR_LOCAL_REPLY_H
 
+#include "lib/context.h"
 #include "lib/fragment_table.h"
 #include "lib/parse.h"
 #include "lib/reply.h"
+#include "lib/skb_rewrite.h"
 
 #ifndef AF_INET
 #define AF_INET  2
 #define AF_INET6 10
 #endif
-
-#define IPV4_CSUM_OFFSET 10 /* offsets in their headers */
-#define TCP_CSUM_OFFSET  16
-#define UDP_CSUM_OFFSET  6
-
-/* ---- rewriting an skb ---------------------------------------------------------------------------------------------------- */
-
-/* Where the checksum over the pseudo header lies, 0 = there is none in this packet. */
-static __always_inline __u32 skb_csum_offset(const struct packet *p)
-{
-	if (p->cold == PACKET_FRAGMENT_LATER)
-		return 0;
-	return p->l4 + (p->proto == PROTO_TCP ? TCP_CSUM_OFFSET : UDP_CSUM_OFFSET);
-}
-
-/* A field of the pseudo header: a checksum that hardware completes holds its sum, which BPF_F_PSEUDO_HDR has adjusted. */
-static __always_inline __u64 skb_csum_flags(const struct packet *p)
-{
-	return p->proto == PROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0;
-}
-
-static __noinline int skb_set_address(struct __sk_buff *skb, const struct packet *p, int source, const struct weir_addr *to)
-{
-	const struct weir_addr *from = source ? &p->src : &p->dst;
-	__u64 flags = skb_csum_flags(p) | BPF_F_PSEUDO_HDR;
-	__u32 csum = skb_csum_offset(p), at = p->l3;
-	__be32 old[4], new[4];
-
-	if (p->family == 4) {
-		old[0] = addr_to_v4(from);
-		new[0] = addr_to_v4(to);
-		if (csum && bpf_l4_csum_replace(skb, csum, old[0], new[0], flags | sizeof(old[0])))
-			return -1;
-		if (bpf_l3_csum_replace(skb, at + IPV4_CSUM_OFFSET, old[0], new[0], sizeof(old[0])))
-			return -1;
-		return bpf_skb_store_bytes(skb, at + (source ? 12 : 16), new, sizeof(new[0]), 0);
-	}
-	addr_to_v6(from, old);
-	addr_to_v6(to, new);
-	if (csum && bpf_l4_csum_replace(skb, csum, 0, bpf_csum_diff(old, sizeof(old), new, sizeof(new), 0), flags))
-		return -1;
-	return bpf_skb_store_bytes(skb, at + (source ? 8 : 24), new, sizeof(new), 0);
-}
-
-static __always_inline int skb_set_port(struct __sk_buff *skb, const struct packet *p, int source, __be16 to)
-{
-	__be16 from = source ? p->sport : p->dport;
-
-	if (from == to)
-		return 0;
-	if (bpf_l4_csum_replace(skb, skb_csum_offset(p), from, to, skb_csum_flags(p) | sizeof(to)))
-		return -1;
-	return bpf_skb_store_bytes(skb, p->l4 + (source ? 0 : 2), &to, sizeof(to), 0);
-}
-
-/* ---- whose reply ------------------------------------------------------------------------------------------------------------ */
 
 /* What the client shall see; ports are 0 in later fragments. */
 struct translation {
@@ -82,7 +28,7 @@ struct translation {
 
 static __always_inline int reply_of_fragment(struct packet *p, __u32 now, struct translation *to)
 {
-	struct weir_fragment note;
+	struct weir_fragment note = {}; /* kernels before 6.3 pass no unset memory to a function */
 
 	if (!fragment_recall(p, now, &note) || !note.reverse)
 		return 0;
@@ -117,19 +63,15 @@ static __always_inline int reply_of_flow(struct packet *p, __u32 now, const stru
 	return 1;
 }
 
-/* Counts what goes out on the wire, where each segment has headers of its own. */
 static __always_inline void local_reply_count(struct __sk_buff *skb, const struct packet *p, __u32 dest_id)
 {
 	struct weir_traffic *traffic = WEIR_LOOKUP(weir_traffic, dest_id);
-	__u32 segments = skb->gso_segs ? skb->gso_segs : 1, header = p->l4 - p->l3 + UDP_LEN;
-	__u8 offset;
+	struct wire wire = wire_of(skb, p);
 
 	if (!traffic)
 		return;
-	if (p->proto == PROTO_TCP && segments > 1 && !bpf_skb_load_bytes(skb, p->l4 + 12, &offset, sizeof(offset)))
-		header = p->l4 - p->l3 + (offset >> 4) * 4;
-	traffic->packets_out += segments;
-	traffic->bytes_out += skb->len - p->l3 + (segments - 1) * header;
+	traffic->packets_out += wire.packets;
+	traffic->bytes_out += wire.bytes;
 }
 
 /* 1: the packet is a reply, now from the VIP, and to another destination than it was routed to. 0: leave it. */

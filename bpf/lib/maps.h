@@ -15,13 +15,16 @@
  * rules in ARCHITECTURE.md. */
 const volatile __u64 weir_secret0 = 0;
 const volatile __u64 weir_secret1 = 0;
+/* Buckets that are home to hashes, and those of the stash behind them. */
 const volatile __u32 weir_bucket_count = 1;
+const volatile __u32 weir_stash_count = 0;
 const volatile __u32 weir_dest_count = 1;
 const volatile __u32 weir_service_count = 1;
 const volatile __u32 weir_table_count = 1;
 const volatile __u32 weir_live_count = 1;
-/* Buckets of the table that flows are being moved out of. 0 = none: the verifier then removes all that would look there. */
+/* The same of the table that flows are being moved out of. 0 homes = none: the verifier then removes all that would look there. */
 const volatile __u32 weir_old_bucket_count = 0;
+const volatile __u32 weir_old_stash_count = 0;
 
 #define WEIR_ARRAY(name, value_type, entries)                                                                             \
 	struct {                                                                                                          \

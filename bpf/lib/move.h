@@ -52,12 +52,12 @@ static __always_inline void move_fill(struct flow_new *new, const struct weir_fl
 	new->proto = cold->proto;
 	new->kind = META_KIND(meta);
 	new->state = META_STATE(meta);
-	new->flags = META_FLAGS(meta) & ~(WEIR_FLOW_SECOND | WEIR_FLOW_TEMPLATE);
+	new->flags = META_FLAGS(meta) & ~(WEIR_FLOW_AWAY | WEIR_FLOW_TEMPLATE);
 	new->dest = dest_id;
 	new->service = cold->service;
 	new->now = META_SEEN(meta);
 	new->created = new->kind == WEIR_KIND_TEMPLATE ? 0 : cold->created;
-	new->family = cold_family(cold, layout_of(1));
+	new->family = cold->family;
 	new->template = WEIR_NO_PLACE;
 	new->template_generation = 0;
 	new->dest_generation = cold->dest_generation;

@@ -3,6 +3,7 @@
 #ifndef WEIR_PACKET_SUM_H
 #define WEIR_PACKET_SUM_H
 
+#include "lib/context.h"
 #include "lib/csum.h"
 #include "lib/maps.h"
 
@@ -13,7 +14,7 @@
  * One's complement sum of `len` bytes from `at`, unfolded; -1 when they are not all there or more than can be summed. The
  * stretch starts at an even place of what its checksum covers.
  */
-__noinline __s64 packet_sum(struct xdp_md *ctx, __u32 at, __u32 len)
+__noinline __s64 packet_sum(struct weir_context *ctx, __u32 at, __u32 len)
 {
 	__u32 chunk[SUM_CHUNK / 4];
 	__u32 rest = len % SUM_CHUNK;
@@ -22,7 +23,7 @@ __noinline __s64 packet_sum(struct xdp_md *ctx, __u32 at, __u32 len)
 	for (int i = 0; i < SUM_CHUNKS; i++) {
 		if (len < SUM_CHUNK)
 			break;
-		if (bpf_xdp_load_bytes(ctx, at, chunk, SUM_CHUNK))
+		if (context_load(ctx, at, chunk, SUM_CHUNK))
 			return -1;
 		sum = (__u32)bpf_csum_diff(0, 0, chunk, SUM_CHUNK, (__u32)sum);
 		at += SUM_CHUNK;
@@ -36,7 +37,7 @@ __noinline __s64 packet_sum(struct xdp_md *ctx, __u32 at, __u32 len)
 	/* Kernel 6.1 learns nothing from "not zero": a mask and one more show it both ends of the length. */
 	rest--;
 	VERIFIER_FORGET(rest);
-	if (bpf_xdp_load_bytes(ctx, at, chunk, (rest & (SUM_CHUNK - 1)) + 1))
+	if (context_load(ctx, at, chunk, (rest & (SUM_CHUNK - 1)) + 1))
 		return -1;
 	return (__u32)bpf_csum_diff(0, 0, chunk, SUM_CHUNK, (__u32)sum);
 }

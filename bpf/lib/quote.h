@@ -6,6 +6,7 @@
 #ifndef WEIR_QUOTE_H
 #define WEIR_QUOTE_H
 
+#include "lib/context.h"
 #include "lib/csum.h"
 #include "lib/maps.h"
 #include "lib/parse.h"
@@ -23,11 +24,11 @@ static __always_inline int quote_has_ports(const struct packet *q)
 	return q->cold == PACKET_PLAIN;
 }
 
-static __always_inline int quote_parse_ipv4(struct xdp_md *ctx, __u32 at, struct packet *q)
+static __always_inline int quote_parse_ipv4(struct weir_context *ctx, __u32 at, struct packet *q)
 {
 	struct ipv4_header ip;
 
-	if (bpf_xdp_load_bytes(ctx, at, &ip, sizeof(ip)) || ip.ihl < IPV4_MIN_LEN / 4)
+	if (context_load(ctx, at, &ip, sizeof(ip)) || ip.ihl < IPV4_MIN_LEN / 4)
 		return 0;
 	q->family = 4;
 	q->src = addr_from_v4(ip.src);
@@ -38,11 +39,11 @@ static __always_inline int quote_parse_ipv4(struct xdp_md *ctx, __u32 at, struct
 	return 1;
 }
 
-static __always_inline int quote_parse_ipv6(struct xdp_md *ctx, __u32 at, struct packet *q)
+static __always_inline int quote_parse_ipv6(struct weir_context *ctx, __u32 at, struct packet *q)
 {
 	struct ipv6_header ip;
 
-	if (bpf_xdp_load_bytes(ctx, at, &ip, sizeof(ip)))
+	if (context_load(ctx, at, &ip, sizeof(ip)))
 		return 0;
 	q->family = 6;
 	q->src = addr_from_v6(ip.src);
@@ -56,7 +57,7 @@ static __always_inline int quote_parse_ipv6(struct xdp_md *ctx, __u32 at, struct
 		if (q->proto != PROTO_HOPOPTS && q->proto != PROTO_ROUTING && q->proto != PROTO_DSTOPTS &&
 		    q->proto != PROTO_FRAGMENT)
 			return 1;
-		if (bpf_xdp_load_bytes(ctx, q->l4, header, sizeof(header)))
+		if (context_load(ctx, q->l4, header, sizeof(header)))
 			return 0;
 		if (q->proto == PROTO_FRAGMENT && (header[2] | (header[3] & ~7)))
 			q->cold = PACKET_FRAGMENT_LATER;
@@ -70,12 +71,12 @@ static __always_inline int quote_parse_ipv6(struct xdp_md *ctx, __u32 at, struct
  * Reads the packet at `at`, of which the bytes before `end` are here. `cold` says PACKET_PLAIN where there are ports. Answers
  * 0 when it is no IP packet, or cut within its headers.
  */
-__noinline int quote_parse(struct xdp_md *ctx, __u32 at, __u32 end, struct packet *q)
+__noinline int quote_parse(struct weir_context *ctx, __u32 at, __u32 end, struct packet *q)
 {
 	__be16 ports[2];
 	__u8 first;
 
-	if (!q || bpf_xdp_load_bytes(ctx, at, &first, sizeof(first)))
+	if (!q || context_load(ctx, at, &first, sizeof(first)))
 		return 0;
 	if (first >> 4 == 4) {
 		if (!quote_parse_ipv4(ctx, at, q))
@@ -93,7 +94,7 @@ __noinline int quote_parse(struct xdp_md *ctx, __u32 at, __u32 end, struct packe
 		q->cold = PACKET_OTHER_PROTO;
 		return 1;
 	}
-	if (q->l4 + PORTS_LEN > end || bpf_xdp_load_bytes(ctx, q->l4, ports, sizeof(ports)))
+	if (q->l4 + PORTS_LEN > end || context_load(ctx, q->l4, ports, sizeof(ports)))
 		return 0;
 	q->sport = ports[0];
 	q->dport = ports[1];
@@ -101,34 +102,34 @@ __noinline int quote_parse(struct xdp_md *ctx, __u32 at, __u32 end, struct packe
 }
 
 /* Adds a difference to the checksum at `at`; answers what that itself changes in a sum over it. */
-static __always_inline __u64 quote_csum(struct xdp_md *ctx, __u32 at, __u64 diff, int udp)
+static __always_inline __u64 quote_csum(struct weir_context *ctx, __u32 at, __u64 diff, int udp)
 {
 	__u16 old, new;
 
-	if (bpf_xdp_load_bytes(ctx, at, &old, sizeof(old)))
+	if (context_load(ctx, at, &old, sizeof(old)))
 		return 0;
 	new = udp ? csum_apply_udp(old, diff) : csum_apply(old, diff);
-	bpf_xdp_store_bytes(ctx, at, &new, sizeof(new));
+	context_store(ctx, at, &new, sizeof(new));
 	return csum_diff16(old, new);
 }
 
-static __always_inline void quote_addresses_store(struct xdp_md *ctx, const struct packet *q, const struct rewrite *to)
+static __always_inline void quote_addresses_store(struct weir_context *ctx, const struct packet *q, const struct rewrite *to)
 {
 	if (q->family == 4) {
 		__be32 pair[2] = { addr_to_v4(&to->src), addr_to_v4(&to->dst) };
 
-		bpf_xdp_store_bytes(ctx, q->l3 + IPV4_ADDRS_AT, pair, sizeof(pair));
+		context_store(ctx, q->l3 + IPV4_ADDRS_AT, pair, sizeof(pair));
 	} else {
 		__be32 pair[8];
 
 		addr_to_v6(&to->src, pair);
 		addr_to_v6(&to->dst, pair + 4);
-		bpf_xdp_store_bytes(ctx, q->l3 + IPV6_ADDRS_AT, pair, sizeof(pair));
+		context_store(ctx, q->l3 + IPV6_ADDRS_AT, pair, sizeof(pair));
 	}
 }
 
 /* Gives a quoted packet other addresses and ports, and answers the difference in a checksum that covers all of it. */
-__noinline __u64 quote_rewrite(struct xdp_md *ctx, struct packet *q, struct rewrite *to)
+__noinline __u64 quote_rewrite(struct weir_context *ctx, struct packet *q, struct rewrite *to)
 {
 	__u64 addresses, ports, diff;
 	__be16 pair[2];
@@ -145,7 +146,7 @@ __noinline __u64 quote_rewrite(struct xdp_md *ctx, struct packet *q, struct rewr
 		diff += quote_csum(ctx, q->l3 + IPV4_CSUM_AT, addresses, 0);
 	pair[0] = to->sport;
 	pair[1] = to->dport;
-	bpf_xdp_store_bytes(ctx, q->l4, pair, sizeof(pair));
+	context_store(ctx, q->l4, pair, sizeof(pair));
 	if (q->proto == PROTO_UDP)
 		diff += quote_csum(ctx, q->l4 + UDP_CSUM_AT, addresses + ports, 1);
 	else if (q->l4 + TCP_CSUM_AT + 2 <= end)
@@ -154,13 +155,13 @@ __noinline __u64 quote_rewrite(struct xdp_md *ctx, struct packet *q, struct rewr
 }
 
 /* Whether the packet itself, parsed as ICMP, is only a part of a datagram. */
-static __always_inline int packet_is_fragment(struct xdp_md *ctx, const struct packet *p)
+static __always_inline int packet_is_fragment(struct weir_context *ctx, const struct packet *p)
 {
 	__be16 frag;
 
 	if (p->family == 6)
 		return p->frag_offset != 0;
-	return bpf_xdp_load_bytes(ctx, p->l3 + 6, &frag, sizeof(frag)) || frag & bpf_htons(IPV4_MF | IPV4_OFFS);
+	return context_load(ctx, p->l3 + 6, &frag, sizeof(frag)) || frag & bpf_htons(IPV4_MF | IPV4_OFFS);
 }
 
 #endif

@@ -70,7 +70,7 @@ static __always_inline struct icmp_words reject_words(__u8 family, __u32 reason,
 }
 
 /* An IP header with `len` bytes behind it, from the packet's destination to its source. */
-static __always_inline int answer_ip_write(struct xdp_md *ctx, const struct packet *p, __u8 proto, __u8 tos, __u32 len)
+static __always_inline int answer_ip_write(struct weir_context *ctx, const struct packet *p, __u8 proto, __u8 tos, __u32 len)
 {
 	if (p->family == 4) {
 		struct ipv4_header ip = {
@@ -86,7 +86,7 @@ static __always_inline int answer_ip_write(struct xdp_md *ctx, const struct pack
 		};
 
 		ip.csum = csum_ipv4_header(&ip);
-		return bpf_xdp_store_bytes(ctx, p->l3, &ip, sizeof(ip));
+		return context_store(ctx, p->l3, &ip, sizeof(ip));
 	} else {
 		struct ipv6_header ip = {
 			.flow = bpf_htonl(6u << 28 | (__u32)tos << 20),
@@ -97,11 +97,11 @@ static __always_inline int answer_ip_write(struct xdp_md *ctx, const struct pack
 
 		addr_to_v6(&p->dst, ip.src);
 		addr_to_v6(&p->src, ip.dst);
-		return bpf_xdp_store_bytes(ctx, p->l3, &ip, sizeof(ip));
+		return context_store(ctx, p->l3, &ip, sizeof(ip));
 	}
 }
 
-static __always_inline int icmp_message_write(struct xdp_md *ctx, const struct packet *p, struct icmp_words *words,
+static __always_inline int icmp_message_write(struct weir_context *ctx, const struct packet *p, struct icmp_words *words,
 					      __u32 quote)
 {
 	__u32 at = p->l3 + (p->family == 4 ? IPV4_MIN_LEN : IPV6_LEN);
@@ -109,20 +109,20 @@ static __always_inline int icmp_message_write(struct xdp_md *ctx, const struct p
 	__u64 pseudo = p->family == 4 ? 0 : csum_pseudo(&p->dst, &p->src, PROTO_ICMPV6, ICMP_LEN + quote);
 	__s64 sum;
 
-	if (bpf_xdp_store_bytes(ctx, at, &icmp, sizeof(icmp)))
+	if (context_store(ctx, at, &icmp, sizeof(icmp)))
 		return -1;
 	sum = packet_sum(ctx, at, ICMP_LEN + quote);
 	if (sum < 0)
 		return -1;
 	icmp.csum = ~csum_fold(sum + pseudo);
-	return bpf_xdp_store_bytes(ctx, at, &icmp, sizeof(icmp));
+	return context_store(ctx, at, &icmp, sizeof(icmp));
 }
 
 /*
  * Makes the IP packet at p->l3, of which p->ip_len bytes are there, the quote of an error from its destination to its
  * source. The frame's header stays as it was. Answers PARSE_OK or the reason that ends the packet, which is spoilt then.
  */
-__noinline int icmp_error_build(struct xdp_md *ctx, struct packet *p, struct icmp_words *words)
+__noinline int icmp_error_build(struct weir_context *ctx, struct packet *p, struct icmp_words *words)
 {
 	__u32 quote, header, most, l3;
 	__u8 frame[FRAME_HEADER_MAX], proto;
@@ -135,13 +135,13 @@ __noinline int icmp_error_build(struct xdp_md *ctx, struct packet *p, struct icm
 	most = p->family == 4 ? QUOTE_MAX_V4 : QUOTE_MAX_V6;
 	quote = (p->ip_len < most ? p->ip_len : most) & ~3u; /* whole words */
 	VERIFIER_FORGET(l3);
-	if (l3 < ETH_HEADER_LEN || l3 > FRAME_HEADER_MAX || bpf_xdp_load_bytes(ctx, 0, frame, l3))
+	if (l3 < ETH_HEADER_LEN || l3 > FRAME_HEADER_MAX || context_load(ctx, 0, frame, l3))
 		return WEIR_DROP_INTERNAL;
-	if (bpf_xdp_adjust_tail(ctx, (int)(l3 + quote) - (int)bpf_xdp_get_buff_len(ctx)))
+	if (length_set(ctx, p, l3 + quote))
 		return WEIR_DROP_INTERNAL;
-	if (bpf_xdp_adjust_head(ctx, -(int)header))
+	if (room_make(ctx, frame, l3, header))
 		return WEIR_DROP_NO_HEADROOM;
-	if (bpf_xdp_store_bytes(ctx, 0, frame, l3) || answer_ip_write(ctx, p, proto, ICMP_TOS, ICMP_LEN + quote) ||
+	if (answer_ip_write(ctx, p, proto, ICMP_TOS, ICMP_LEN + quote) ||
 	    icmp_message_write(ctx, p, words, quote))
 		return WEIR_DROP_INTERNAL;
 	return PARSE_OK;
@@ -174,12 +174,12 @@ static __always_inline __u16 reset_csum(const struct packet *p, const struct tcp
 }
 
 /* Makes the TCP packet at p->l3 a reset from its destination to its source. Answers as icmp_error_build does. */
-__noinline int reset_build(struct xdp_md *ctx, struct packet *p)
+__noinline int reset_build(struct weir_context *ctx, struct packet *p)
 {
 	struct tcp_header tcp, reset = { .offset = TCP_MIN_LEN / 4 };
 	__u32 at;
 
-	if (!p || bpf_xdp_load_bytes(ctx, p->l4, &tcp, sizeof(tcp)))
+	if (!p || context_load(ctx, p->l4, &tcp, sizeof(tcp)))
 		return WEIR_DROP_INTERNAL;
 	reset.src = p->dport;
 	reset.dst = p->sport;
@@ -187,30 +187,28 @@ __noinline int reset_build(struct xdp_md *ctx, struct packet *p)
 	reset.csum = reset_csum(p, &reset);
 	at = p->l3 + (p->family == 4 ? IPV4_MIN_LEN : IPV6_LEN);
 	/* Never longer than what it answers, which has both headers too. */
-	if (bpf_xdp_adjust_tail(ctx, (int)(at + TCP_MIN_LEN) - (int)bpf_xdp_get_buff_len(ctx)) ||
-	    answer_ip_write(ctx, p, PROTO_TCP, 0, TCP_MIN_LEN) || bpf_xdp_store_bytes(ctx, at, &reset, sizeof(reset)))
+	if (length_set(ctx, p, at + TCP_MIN_LEN) ||
+	    answer_ip_write(ctx, p, PROTO_TCP, 0, TCP_MIN_LEN) || context_store(ctx, at, &reset, sizeof(reset)))
 		return WEIR_DROP_INTERNAL;
 	return PARSE_OK;
 }
 
 /* Back to whoever put the frame on this link, by the device that it came from. */
-static __always_inline int send_back(struct xdp_md *ctx)
+static __always_inline int send_back(struct weir_context *ctx)
 {
-	struct weir_device *device = WEIR_LOOKUP(weir_devices, ctx->ingress_ifindex);
+	struct weir_device *device = WEIR_LOOKUP(weir_devices, context_ifindex(ctx));
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	struct eth_header *eth = data, copy;
 
 	/* To whoever put a marked packet's frame on the device leads no way but the stack's. */
-	if (!device || !(device->flags & WEIR_DEVICE_SEND) || came_marked(ctx))
+	if (!device_sends(device) || came_marked(ctx))
 		return to_tc(ctx, origin_of(ctx), 0);
 	if ((void *)(eth + 1) > data_end)
 		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
 	copy = *eth;
 	__builtin_memcpy(eth->dst, copy.src, sizeof(eth->dst));
 	__builtin_memcpy(eth->src, copy.dst, sizeof(eth->src));
-	if (device->flags & WEIR_DEVICE_REDIRECT)
-		return bpf_redirect(ctx->ingress_ifindex, 0);
-	return XDP_TX;
+	return transmit_back(ctx, device);
 }
 
 /* A source that names one host: neither multicast, broadcast, loopback, "this network" nor unspecified. */
@@ -225,7 +223,7 @@ static __always_inline int source_is_host(const struct packet *p)
 }
 
 /* A frame to many hosts must not have each of them answer. */
-static __always_inline int frame_is_unicast(struct xdp_md *ctx)
+static __always_inline int frame_is_unicast(struct weir_context *ctx)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	struct eth_header *eth = data;
@@ -263,7 +261,7 @@ static __always_inline __u32 reason_untold(__u32 reason)
 	}
 }
 
-static __always_inline int may_be_told(struct xdp_md *ctx, const struct packet *p, int reset)
+static __always_inline int may_be_told(struct weir_context *ctx, const struct packet *p, int reset)
 {
 	if (p->cold == PACKET_ICMP || p->cold == PACKET_FRAGMENT_LATER || !source_is_host(p) || !frame_is_unicast(ctx))
 		return 0;
@@ -271,7 +269,7 @@ static __always_inline int may_be_told(struct xdp_md *ctx, const struct packet *
 	return !(reset && p->tcp_flags & TCP_RST) && reject_budget_take(weir_tick());
 }
 
-static __always_inline int reject(struct xdp_md *ctx, struct packet *p, __u32 reason, __u32 mtu)
+static __always_inline int reject(struct weir_context *ctx, struct packet *p, __u32 reason, __u32 mtu)
 {
 	struct icmp_words words = reject_words(p->family, reason, mtu);
 	int reset = reason == WEIR_REJECT_REMOVED && p->proto == PROTO_TCP, built;

@@ -3,7 +3,11 @@
 #ifndef WEIR_REWRITE_H
 #define WEIR_REWRITE_H
 
+#include "lib/context.h"
 #include "lib/csum.h"
+#ifdef WEIR_ON_SKB
+#include "lib/skb_rewrite.h"
+#endif
 
 /* What a packet's addresses and ports become. */
 struct rewrite {
@@ -12,6 +16,17 @@ struct rewrite {
 	__be16 sport;
 	__be16 dport;
 };
+
+/*
+ * A sum over the whole packet (CHECKSUM_COMPLETE of an skb) follows what no other checksum makes up for; without one the helper
+ * refuses.
+ */
+static __always_inline void whole_sum_add(struct weir_context *ctx, __u64 diff)
+{
+#ifdef WEIR_ON_SKB
+	bpf_csum_update(ctx, csum_fold(diff));
+#endif
+}
 
 static __always_inline int ttl_used_up(void *data, void *data_end, const struct packet *p)
 {
@@ -26,8 +41,10 @@ static __always_inline int ttl_used_up(void *data, void *data_end, const struct 
 	}
 }
 
-static __always_inline void ttl_decrement(void *data, void *data_end, const struct packet *p)
+static __always_inline void ttl_decrement(struct weir_context *ctx, const struct packet *p)
 {
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+
 	if (p->family == 4) {
 		struct ipv4_header *ip = packet_l3(data, p);
 		__u32 csum;
@@ -44,11 +61,14 @@ static __always_inline void ttl_decrement(void *data, void *data_end, const stru
 		if ((void *)(ip + 1) > data_end)
 			return;
 		ip->hops--;
+		whole_sum_add(ctx, csum_diff16(bpf_htons(ip->hops + 1), bpf_htons(ip->hops)));
 	}
 }
 
-static __always_inline void dscp_set(void *data, void *data_end, const struct packet *p, __u8 dscp)
+static __always_inline void dscp_set(struct weir_context *ctx, const struct packet *p, __u8 dscp)
 {
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+
 	if (p->family == 4) {
 		struct ipv4_header *ip = packet_l3(data, p);
 		__u8 tos;
@@ -60,38 +80,16 @@ static __always_inline void dscp_set(void *data, void *data_end, const struct pa
 		ip->tos = tos;
 	} else {
 		struct ipv6_header *ip = packet_l3(data, p);
-		__u32 flow;
+		__u32 flow, old;
 
 		if ((void *)(ip + 1) > data_end)
 			return;
-		flow = bpf_ntohl(ip->flow);
+		old = ip->flow;
+		flow = bpf_ntohl(old);
 		flow = (flow & ~0x0fc00000u) | (__u32)dscp << 22;
 		ip->flow = bpf_htonl(flow);
+		whole_sum_add(ctx, csum_diff32(old, bpf_htonl(flow)));
 	}
-}
-
-/* The TCP or UDP checksum field of a packet that has ports, or the ICMPv6 one. */
-static __always_inline void l4_apply(void *data, void *data_end, const struct packet *p, __u64 diff)
-{
-	if (p->proto == PROTO_TCP) {
-		struct tcp_header *tcp = packet_l4(data, p);
-
-		if ((void *)(tcp + 1) <= data_end)
-			tcp->csum = csum_apply(tcp->csum, diff);
-	} else if (p->proto == PROTO_UDP) {
-		struct udp_header *udp = packet_l4(data, p);
-
-		if ((void *)(udp + 1) <= data_end)
-			udp->csum = csum_apply_udp(udp->csum, diff);
-	}
-}
-
-static __always_inline void port_set(void *data, void *data_end, const struct packet *p, int is_src, __be16 port)
-{
-	__be16 *ports = packet_l4(data, p);
-
-	if ((void *)(ports + 2) <= data_end)
-		ports[is_src ? 0 : 1] = port;
 }
 
 /* One address of the IP header, and its own checksum; the difference is what a pseudo header sees. */
@@ -118,9 +116,47 @@ static __always_inline __u64 address_set(void *data, void *data_end, const struc
 }
 
 /* Gives a packet another source or another destination. `is_src` is a constant. */
-static __always_inline void side_rewrite(void *data, void *data_end, const struct packet *p, int is_src,
+#ifdef WEIR_ON_SKB
+
+static __always_inline void side_rewrite(struct weir_context *ctx, const struct packet *p, int is_src,
 					 const struct weir_addr *addr, __be16 port)
 {
+	/* What fails here was read by the parser before: the checksum that is left wrong is found by the receiver. */
+	if (skb_set_address(ctx, p, is_src, addr) || p->cold == PACKET_FRAGMENT_LATER)
+		return;
+	skb_set_port(ctx, p, is_src, port);
+}
+
+#else
+
+/* The TCP or UDP checksum field of a packet that has ports, or the ICMPv6 one. */
+static __always_inline void l4_apply(void *data, void *data_end, const struct packet *p, __u64 diff)
+{
+	if (p->proto == PROTO_TCP) {
+		struct tcp_header *tcp = packet_l4(data, p);
+
+		if ((void *)(tcp + 1) <= data_end)
+			tcp->csum = csum_apply(tcp->csum, diff);
+	} else if (p->proto == PROTO_UDP) {
+		struct udp_header *udp = packet_l4(data, p);
+
+		if ((void *)(udp + 1) <= data_end)
+			udp->csum = csum_apply_udp(udp->csum, diff);
+	}
+}
+
+static __always_inline void port_set(void *data, void *data_end, const struct packet *p, int is_src, __be16 port)
+{
+	__be16 *ports = packet_l4(data, p);
+
+	if ((void *)(ports + 2) <= data_end)
+		ports[is_src ? 0 : 1] = port;
+}
+
+static __always_inline void side_rewrite(struct weir_context *ctx, const struct packet *p, int is_src,
+					 const struct weir_addr *addr, __be16 port)
+{
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	__u64 diff = address_set(data, data_end, p, is_src, addr);
 
 	if (p->cold == PACKET_FRAGMENT_LATER)
@@ -130,10 +166,12 @@ static __always_inline void side_rewrite(void *data, void *data_end, const struc
 	port_set(data, data_end, p, is_src, port);
 }
 
-static __always_inline void packet_rewrite(void *data, void *data_end, const struct packet *p, const struct rewrite *to)
+#endif
+
+static __always_inline void packet_rewrite(struct weir_context *ctx, const struct packet *p, const struct rewrite *to)
 {
-	side_rewrite(data, data_end, p, 1, &to->src, to->sport);
-	side_rewrite(data, data_end, p, 0, &to->dst, to->dport);
+	side_rewrite(ctx, p, 1, &to->src, to->sport);
+	side_rewrite(ctx, p, 0, &to->dst, to->dport);
 }
 
 #endif

@@ -21,8 +21,6 @@ __noinline __u32 schedule_by_load(__u32 service_id, struct weir_extent *extent)
 		return 0;
 	if (extent->scheduler == WEIR_SCHED_TWOS)
 		return schedule_twos(cursor, extent);
-	if (extent->scheduler == WEIR_SCHED_P2C)
-		return schedule_p2c(cursor, extent);
 	return schedule_least(extent, extent->scheduler);
 }
 
@@ -62,6 +60,8 @@ __noinline __u32 schedule(struct packet *p, __u32 service_id, struct weir_extent
 		return schedule_by_locality(p, service_id, extent);
 	if (extent->scheduler == WEIR_SCHED_RR || extent->scheduler == WEIR_SCHED_WRR)
 		return schedule_by_walk(service_id, extent, missed);
+	if (extent->scheduler == WEIR_SCHED_P2C)
+		return schedule_by_p2c(service_id, extent);
 	return schedule_by_load(service_id, extent);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * The schedulers that compare live counts: lc wlc sed nq fo ovf over the whole list, twos and p2c between two servers drawn
- * at random. A server is a fraction, cost / share, compared by cross multiplication; the first of equals stays.
+ * at random by weight. A server is a fraction, cost / share, compared by cross multiplication; the first of equals stays.
  */
 #ifndef WEIR_SCHEDULE_LOAD_H
 #define WEIR_SCHEDULE_LOAD_H
@@ -139,6 +139,9 @@ struct share_search {
 	struct tree tree;
 	__u32 node;
 	__u32 target;
+	__u32 leaves; /* below the node */
+	__u32 except; /* the leaf of a server that is not counted, 0 = none */
+	__u32 except_weight;
 };
 
 static long share_step(__u32 index, void *context)
@@ -149,7 +152,10 @@ static long share_step(__u32 index, void *context)
 	if (search->node >= search->tree.width)
 		return 1;
 	search->node *= 2;
+	search->leaves /= 2;
 	left = tree_value(&search->tree, search->node);
+	if (search->except - search->node * search->leaves < search->leaves)
+		left = left > search->except_weight ? left - search->except_weight : 0;
 	if (left < search->target) {
 		search->target -= left;
 		search->node++;
@@ -157,18 +163,26 @@ static long share_step(__u32 index, void *context)
 	return 0;
 }
 
-/* The position at which the weights counted from the head reach `target`, over a tree of their sums. */
+/* Goes down from the root to the position at which the weights counted from the head reach the target. */
+static __always_inline __u32 share_position(struct share_search *search)
+{
+	__u32 position;
+
+	search->node = 1;
+	search->leaves = search->tree.width;
+	bpf_loop(TREE_LEVELS, share_step, search, 0);
+	position = search->node - search->tree.width;
+	/* Sums that are being changed lead beyond the list at worst. */
+	return position < search->tree.list_len ? position : search->tree.list_len - 1;
+}
+
 static __always_inline __u32 tree_share(const struct weir_extent *extent, __u32 target)
 {
 	/* A server without a share reaches nothing, not even 0. */
-	struct share_search search = { .node = 1, .target = target ? target : 1 };
-	__u32 position;
+	struct share_search search = { .target = target ? target : 1 };
 
 	tree_read(&search.tree, extent);
-	bpf_loop(TREE_LEVELS, share_step, &search, 0);
-	position = search.node - search.tree.width;
-	/* Sums that are being changed lead beyond the list at worst. */
-	return position < extent->list_len ? position : extent->list_len - 1;
+	return share_position(&search);
 }
 
 static __always_inline __u32 tree_twos(struct weir_cursor *cursor, const struct weir_extent *extent)
@@ -205,22 +219,177 @@ static __always_inline __u32 schedule_twos(struct weir_cursor *cursor, const str
 	return search.found == 3 ? better_of(extent, search.position[0], search.position[1]) : 0;
 }
 
-/* Two draws, weights aside; one that is overloaded gives way to the other, two of them to the next in the list. */
-static __always_inline __u32 schedule_p2c(struct weir_cursor *cursor, const struct weir_extent *extent)
-{
-	__u32 first = draw_below(cursor, extent->list_len), second = draw_below(cursor, extent->list_len);
-	struct weir_member *one = member_at(extent, first), *other = member_at(extent, second);
-	__u32 position;
+/* ---- p2c ---------------------------------------------------------------------------------------------------------------- */
 
-	if (!one || !other)
+/* Draws before the list is walked, for both servers together (crates/weir-sched, p2c). */
+#define P2C_TRIES 8
+
+struct p2c_search {
+	const struct weir_extent *extent;
+	struct weir_cursor *cursor;
+	__u32 found;
+	__u32 first; /* positions */
+	__u32 second;
+};
+
+/* One draw: all positions but the first server's have equal chances, and a light server is accepted by its weight. */
+static long p2c_step(__u32 index, void *context)
+{
+	struct p2c_search *search = context;
+	const struct weir_extent *extent = search->extent;
+	__u32 position = draw_below(search->cursor, extent->list_len - search->found);
+	struct weir_member *member;
+
+	if (search->found && position >= search->first)
+		position++;
+	member = member_at(extent, position);
+	if (!member)
+		return 1;
+	if (live_overloaded(member->live))
 		return 0;
-	if (!live_overloaded(one->live) || !live_overloaded(other->live))
+	if (member->weight < extent->max_weight && draw_below(search->cursor, extent->max_weight) >= member->weight)
+		return 0;
+	if (search->found)
+		search->second = position;
+	else
+		search->first = position;
+	search->found++;
+	return search->found == 2 || extent->list_len == 1;
+}
+
+struct p2c_walk {
+	const struct weir_extent *extent;
+	__u64 reached;
+	__u64 target;
+	__u32 except; /* positions; the list's length for none */
+	__u32 found;
+};
+
+/* The weight of a position's server, 0 for one that is not counted; it is remembered as the last one that is. */
+static __always_inline __u32 p2c_weight(struct p2c_walk *walk, __u32 index)
+{
+	struct weir_member *member = member_at(walk->extent, index);
+
+	if (!member || index == walk->except || live_overloaded(member->live))
+		return 0;
+	walk->found = index;
+	return member->weight;
+}
+
+/* Apart from the search: a sum that is compared with a constant is followed step by step by the verifier. */
+static long p2c_sum_step(__u32 index, void *context)
+{
+	struct p2c_walk *walk = context;
+
+	walk->reached += p2c_weight(walk, index);
+	return 0;
+}
+
+static long p2c_find_step(__u32 index, void *context)
+{
+	struct p2c_walk *walk = context;
+	__u32 weight = p2c_weight(walk, index);
+
+	walk->reached += weight;
+	/* The last one is found where a server has become full since the sum was made. */
+	return weight && walk->reached >= walk->target;
+}
+
+/*
+ * A position by weight among all that take flows, but for `except`; the list's length for none. The functions of p2c are
+ * verified apart: each has loops of its own, and together they would need too much of the stack.
+ */
+__noinline __u32 p2c_list(__u32 service_id, struct weir_extent *extent, __u32 except)
+{
+	struct weir_cursor *cursor = WEIR_LOOKUP(weir_cursors, service_id);
+	struct p2c_walk walk = { .extent = extent, .except = except };
+
+	if (!extent || !cursor)
+		return ~0U;
+	walk.found = extent->list_len;
+	bpf_loop(extent->list_len, p2c_sum_step, &walk, 0);
+	if (walk.found >= extent->list_len)
+		return extent->list_len;
+	walk.target = draw_below(cursor, walk.reached < 0xffffffff ? walk.reached : 0xffffffff) + 1ULL;
+	walk.reached = 0;
+	bpf_loop(extent->list_len, p2c_find_step, &walk, 0);
+	return walk.found;
+}
+
+/* The same over a tree of sums; `missed` where there is none: a daemon of an earlier version keeps a tree of winners here. */
+__noinline __u32 p2c_tree(__u32 service_id, struct weir_extent *extent, __u32 except, int *missed)
+{
+	struct weir_cursor *cursor = WEIR_LOOKUP(weir_cursors, service_id);
+	struct share_search search = {};
+	struct weir_member *member;
+	__u32 *rule, total, position;
+
+	if (!extent || !cursor || !missed)
+		return ~0U;
+	tree_read(&search.tree, extent);
+	rule = tree_node(&search.tree, 0);
+	if (!extent->tree_width || !rule || !rule_unpack(*rule).sums) {
+		*missed = 1;
+		return ~0U;
+	}
+	total = tree_value(&search.tree, 1);
+	member = tree_member(&search.tree, except);
+	if (member) {
+		search.except = extent->tree_width + except;
+		search.except_weight = live_overloaded(member->live) ? 0 : member->weight;
+		total = total > search.except_weight ? total - search.except_weight : 0;
+	}
+	if (total == 0)
+		return extent->list_len;
+	search.target = draw_below(cursor, total) + 1;
+	position = share_position(&search);
+	return position == except ? extent->list_len : position;
+}
+
+/* After draws in vain. */
+static __always_inline __u32 p2c_rest(__u32 service_id, struct weir_extent *extent, __u32 except)
+{
+	int missed = 0;
+	__u32 position = p2c_tree(service_id, extent, except, &missed);
+
+	return missed ? p2c_list(service_id, extent, except) : position;
+}
+
+/*
+ * Two positions drawn by weight, the first below the second in the answer; the list's length for what was not found. Apart from its
+ * caller, whose frame counts in the chains below p2c_tree.
+ */
+__noinline __u64 p2c_draw(__u32 service_id, struct weir_extent *extent)
+{
+	struct p2c_search search = { .cursor = WEIR_LOOKUP(weir_cursors, service_id) };
+
+	if (!extent || !search.cursor)
+		return 0;
+	search.extent = extent;
+	search.first = search.second = extent->list_len;
+	bpf_loop(P2C_TRIES, p2c_step, &search, 0);
+	return (__u64)search.second << 32 | search.first;
+}
+
+/* Two different servers, drawn by weight; the second is taken only if its load per weight is strictly less. */
+__noinline __u32 schedule_by_p2c(__u32 service_id, struct weir_extent *extent)
+{
+	__u64 drawn = p2c_draw(service_id, extent);
+	__u32 first = drawn, second = drawn >> 32;
+	struct weir_member *only;
+
+	if (!extent)
+		return 0;
+	if (first >= extent->list_len)
+		first = p2c_rest(service_id, extent, extent->list_len);
+	if (first >= extent->list_len)
+		return 0;
+	if (second >= extent->list_len && extent->list_len > 1)
+		second = p2c_rest(service_id, extent, first);
+	if (second < extent->list_len)
 		return better_of(extent, first, second);
-	position = list_seek(extent, first, 1);
-	if (position >= extent->list_len)
-		position = list_seek(extent, 0, 1);
-	one = member_at(extent, position);
-	return one && position < extent->list_len ? one->dest : 0;
+	only = member_at(extent, first);
+	return only ? only->dest : 0;
 }
 
 #endif

@@ -85,7 +85,7 @@ static __noinline int sweep_hint(__u32 position)
 		if (id)
 			present |= hint_bit(id >> TAG_SHIFT);
 	}
-	if (READ_ONCE(bucket->spilled) == 0)
+	if (!has_elsewhere(bucket))
 		*hint = present;
 	lock_release(&bucket->lock);
 	return 1;
@@ -94,7 +94,7 @@ static __noinline int sweep_hint(__u32 position)
 static long sweep_bucket(__u32 index, void *context)
 {
 	struct sweep_walk *walk = context;
-	__u32 position = (walk->position + index) % weir_bucket_count;
+	__u32 position = (walk->position + index) % table_buckets();
 	struct weir_bucket *bucket = WEIR_LOOKUP(weir_flows, position);
 	volatile __u8 *hint = hint_of(position);
 	__u32 drops = walk->drops && bpf_get_prandom_u32() < walk->drops;
@@ -118,7 +118,7 @@ static long sweep_bucket(__u32 index, void *context)
 
 static __always_inline __u64 sweep_tick_ns(void)
 {
-	__u64 ticks = (__u64)weir_bucket_count / SWEEP_STRETCH + 1;
+	__u64 ticks = (__u64)table_buckets() / SWEEP_STRETCH + 1;
 	__u64 each = SWEEP_PASS_NS / ticks;
 
 	if (each < SWEEP_TICK_MIN_NS)
@@ -129,7 +129,7 @@ static __always_inline __u64 sweep_tick_ns(void)
 static __always_inline __u32 sweep_drops(void)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
-	__u64 pass_ms = ((__u64)weir_bucket_count / SWEEP_STRETCH + 1) * sweep_tick_ns() / 1000000;
+	__u64 pass_ms = ((__u64)table_buckets() / SWEEP_STRETCH + 1) * sweep_tick_ns() / 1000000;
 
 	if (!settings || !(settings->flags & WEIR_SETTINGS_DROP_ENTRY))
 		return 0;
@@ -143,7 +143,7 @@ static int sweep_tick(void *map, __u32 *key, struct weir_sweep *sweep)
 	bpf_loop(SWEEP_STRETCH, sweep_bucket, &walk, 0);
 	sweep->public.expired += walk.expired;
 	sweep->public.position = walk.position + SWEEP_STRETCH;
-	if (sweep->public.position >= weir_bucket_count) {
+	if (sweep->public.position >= table_buckets()) {
 		sweep->public.position = 0;
 		sweep->public.passes++;
 	}

@@ -9,6 +9,10 @@ use crate::{Addr, Be16};
 constants! {
     /// Entries of a bucket.
     BUCKET_SLOTS: u32 = 7;
+    /// Pairs of buckets in a page of buckets.
+    SPILL_PAIRS: u32 = 16;
+    /// Pairs of buckets of the stash that a home may use.
+    STASH_PAIRS: u32 = 8;
     /// Buckets of one element of `weir_hints`.
     HINTS: u32 = 64;
     /// Row of `weir_marks` for TCP.
@@ -39,8 +43,8 @@ constants! {
     KIND_MOVED: u8 = 8;
     /// A persistent client's choice; its state is [`State::None`], [`State::Established`] once a TCP flow by it was.
     KIND_TEMPLATE: u8 = 3;
-    /// Lies in the second bucket of its hash.
-    FLOW_SECOND: u8 = 1;
+    /// Lies in another bucket than its home.
+    FLOW_AWAY: u8 = 1;
     /// Counted as active, else as inactive.
     FLOW_ACTIVE: u8 = 2;
     /// Replies do not pass here: the one-sided TCP table applies.
@@ -98,11 +102,23 @@ structs! {
     Bucket = "weir_bucket", 128 {
         /// Held while an entry is inserted.
         lock: u32,
+        /// Entries at home here that lie in the stash: four bits for each of [`STASH_PAIRS`] pairs.
+        stashed: u32,
+        /// Those that lie in another bucket of the page: four bits for each of [`SPILL_PAIRS`] pairs.
+        spilled: u64,
+        /// The places.
+        slots: [Entry; BUCKET_SLOTS as usize],
+    }
+
+    /// [`Bucket`] in flow layout 2, frozen. Entries and cold records were as they are.
+    Bucket2 = "weir_bucket_2", 128 {
+        /// As in [`Bucket`].
+        lock: u32,
         /// Entries of flows at home here that lie in their second bucket.
         spilled: u32,
         /// Zero.
         pad: [u32; 2],
-        /// The places.
+        /// As in [`Bucket`].
         slots: [Entry; BUCKET_SLOTS as usize],
     }
 
@@ -151,36 +167,6 @@ structs! {
         ifindex: u32,
     }
 
-    /// [`FlowCold`] in flow layout 1, frozen. Buckets and entries were as they are.
-    FlowCold1 = "weir_flow_cold_1", 64 {
-        /// As in [`FlowCold`].
-        src: Addr,
-        /// As in [`FlowCold`].
-        dst: Addr,
-        /// As in [`FlowCold`].
-        sport: Be16,
-        /// As in [`FlowCold`].
-        dport: Be16,
-        /// As in [`FlowCold`].
-        proto: u8,
-        /// As in [`FlowCold`].
-        peer_generation: u8,
-        /// Zero.
-        pad: u16,
-        /// As in [`FlowCold`].
-        peer: u32,
-        /// Bucket that the hash chose.
-        home: u32,
-        /// As in [`FlowCold`].
-        created: u32,
-        /// As in [`FlowCold`].
-        service: u32,
-        /// As in [`FlowCold`].
-        dest_generation: u32,
-        /// As in [`FlowCold`].
-        ifindex: u32,
-    }
-
     /// What the program `weir_move` is told in place of a packet, and what it answers there.
     Move = "weir_move", 16 {
         /// First bucket of the old table.
@@ -226,25 +212,16 @@ structs! {
     }
 }
 
-impl From<FlowCold1> for FlowCold {
-    fn from(first: FlowCold1) -> Self {
-        let family = if first.src.to_ip().is_ipv4() { 4 } else { 6 };
-        Self {
-            src: first.src,
-            dst: first.dst,
-            sport: first.sport,
-            dport: first.dport,
-            proto: first.proto,
-            peer_generation: first.peer_generation,
-            family,
-            template_generation: 0,
-            peer: first.peer,
-            template: NO_PLACE,
-            created: first.created,
-            service: first.service,
-            dest_generation: first.dest_generation,
-            ifindex: first.ifindex,
+impl Bucket {
+    /// Of a table of so many buckets, how many are home to hashes; the others, behind them, are the stash.
+    ///
+    /// A table of one page has none: every home reaches every bucket. Beyond that a part of 1/32 serves a large table at 90 % of
+    /// its places with room to spare, and the root the uneven pages of a small one (docs/performance.md).
+    pub const fn homes(buckets: u32) -> u32 {
+        if buckets <= 2 * SPILL_PAIRS {
+            return buckets;
         }
+        (buckets - buckets / 32 - buckets.isqrt()) & !1
     }
 }
 
@@ -326,20 +303,16 @@ mod tests {
     }
 
     #[test]
-    fn layout_1_told_the_family_by_the_address() {
-        let of = |src: &str| {
-            let first = FlowCold1 {
-                src: Addr::from(src.parse::<core::net::IpAddr>().unwrap()),
-                peer: 9,
-                home: 7,
-                created: 5,
-                ..FlowCold1::ZERO
-            };
-            let cold = FlowCold::from(first);
-            assert_eq!((cold.peer, cold.template, cold.created), (9, NO_PLACE, 5));
-            cold.family
-        };
-        assert_eq!((of("192.0.2.1"), of("2001:db8::1")), (4, 6));
+    fn stash_is_a_small_part_of_a_large_table() {
+        assert_eq!(Bucket::homes(1), 1);
+        assert_eq!(Bucket::homes(32), 32);
+        assert_eq!(Bucket::homes(33), 26);
+        assert_eq!(Bucket::homes(149_797), 144_728);
+        for buckets in 1..100_000 {
+            let homes = Bucket::homes(buckets);
+            assert!(homes <= buckets && homes * 4 >= buckets * 3, "{buckets}");
+            assert!(homes == buckets || homes.is_multiple_of(2), "{buckets}");
+        }
     }
 
     #[test]

@@ -58,6 +58,8 @@ constants! {
     DEVICE_REDIRECT: u32 = 2;
     /// [`Meta::magic`].
     META_MAGIC: u32 = 0x5765_6972;
+    /// [`Meta::magic`]: the packet is untouched, and tc balances it.
+    META_UNFINISHED: u32 = 0x5765_6975;
 }
 
 numbered! {

@@ -44,7 +44,7 @@ constants! {
     RULE_FO: u32 = 1024;
     /// The same as `ovf`.
     RULE_OVF: u32 = 9216;
-    /// Node 0 of a tree of sums of weights, of servers below their thresholds: `twos`.
+    /// Node 0 of a tree of sums of weights, of servers below their thresholds: `twos` and `p2c`.
     RULE_SUM_WEIGHT: u32 = 16384;
     /// The same of active flows: `max_load`.
     RULE_SUM_ACTIVE: u32 = 16385;
@@ -87,7 +87,7 @@ numbered! {
         Lblcr = 14,
         /// Maglev over the 5-tuple.
         Maglev = 15,
-        /// The better of two chosen at random.
+        /// The better of two different ones chosen at random by weight.
         P2c = 16,
     }
 }

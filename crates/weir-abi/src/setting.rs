@@ -7,9 +7,9 @@ constants! {
     /// Changes with the meaning of any shared struct.
     ABI_VERSION: u32 = 1;
     /// Changes with the meaning of the flow table: flows then migrate, they are not adopted.
-    ABI_FLOW_LAYOUT: u32 = 2;
+    ABI_FLOW_LAYOUT: u32 = 3;
     /// The oldest layout of a flow table whose flows are still taken over.
-    ABI_FLOW_LAYOUT_OLDEST: u32 = 1;
+    ABI_FLOW_LAYOUT_OLDEST: u32 = 2;
     /// A tick is 2^this nanoseconds.
     TICK_SHIFT: u32 = 30;
     /// [`Settings::flags`]: some nat server is the director itself.
@@ -28,6 +28,8 @@ constants! {
     SETTINGS_EXPIRE_NODEST: u32 = 64;
     /// [`Settings::flags`]: the director's own probes may go through a service's forward.
     SETTINGS_PROBES: u32 = 128;
+    /// [`Settings::flags`]: XDP runs where packets with unfinished checksums come, and leaves them to tc.
+    SETTINGS_UNFINISHED: u32 = 2_048;
     /// [`Settings::flags`]: `drop_entry`: the sweep defends the table.
     SETTINGS_DROP_ENTRY: u32 = 256;
     /// [`Settings::flags`]: `cache_bypass`: marked packets that no server gets go on to where they were sent.

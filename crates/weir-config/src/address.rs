@@ -41,6 +41,18 @@ pub(crate) fn server(text: &str) -> Result<(IpAddr, Option<u16>), Refusal> {
     }
 }
 
+/// Host and port of a server that is written by its name.
+pub(crate) fn server_name(text: &str) -> Option<(&str, Option<u16>)> {
+    let (host, port) = text
+        .split_once(':')
+        .map_or((text, None), |(host, port)| (host, Some(port)));
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let is_name = text.matches(':').count() <= 1
+        && host.contains(|c: char| c.is_ascii_alphabetic())
+        && host.chars().all(plain);
+    is_name.then_some((host, port.and_then(|port| port.parse().ok())))
+}
+
 /// What a listener of a proxy service may be beyond a layer 4 one: all addresses. What it may not be, its reader says.
 pub(crate) fn proxy_listener(text: &str) -> Result<Listener, Refusal> {
     listener_at(text, true)

@@ -1,6 +1,7 @@
-//! The manual's cards, one for each key: syntax, purpose, default, example; made from the catalog.
+//! The manual's cards, one for each key: syntax, purpose, default, example; made from the catalog. And its page of codes.
 
 use crate::catalog;
+use crate::code::{Code, Explanation, Severity};
 use crate::key::{Choices, Key, Kind, Presence, Section};
 
 /// The pages of `docs/manual/configuration/`: file name and Markdown.
@@ -12,6 +13,33 @@ pub fn cards() -> Vec<(String, String)> {
             .map(|section| (format!("{}.md", section.page), page(section))),
     );
     pages
+}
+
+/// The page of `docs/manual/` that lists every code.
+pub fn codes() -> String {
+    let mut out = String::from(
+        "# Codes of diagnostics\n\nWhat `weir check`, `plan`, `run` and `reload` report about a configuration has a code. Errors (E) refuse \
+         the file, warnings (W)\nare legal and suspicious, and fail `weir check --strict`; notes (N) inform. `weir explain E016` prints an \
+         entry of this page, with\n`--json` as JSON. A code is never given to another mistake.\n",
+    );
+    let sections = [
+        ("Errors", Severity::Error),
+        ("Warnings", Severity::Warning),
+        ("Notes", Severity::Note),
+    ];
+    for (heading, severity) in sections {
+        out.push_str(&format!("\n## {heading}\n"));
+        let mut all: Vec<Code> = Code::ALL.to_vec();
+        all.retain(|code| code.severity() == severity);
+        all.sort_by_key(|code| code.as_str());
+        for code in all {
+            let Explanation { title, cause, fix } = code.explanation();
+            out.push_str(&format!(
+                "\n### {code}\n\n{title} {cause}\n\n- To do: {fix}\n"
+            ));
+        }
+    }
+    out
 }
 
 fn index() -> String {
@@ -112,4 +140,4 @@ fn quoted(kind: &Kind, text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

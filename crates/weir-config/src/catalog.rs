@@ -6,6 +6,7 @@ pub(crate) use check::{CHECK, EXPECT, NEEDED, OF_KINDS};
 
 mod answer;
 mod ipvs;
+mod path;
 mod pool;
 mod proxy;
 mod route;
@@ -16,9 +17,9 @@ mod vrrp;
 use std::time::Duration;
 
 use weir_model::{
-    Forward, Forwarded, Ipvs, MAX_WEIGHT, NoServer, Node, OnRemove, Persistence, ProxyLimits,
-    ProxyProtocol, ProxyTimeouts, SchedulerKind, ServersRecord, Timeouts, TunnelChecksum,
-    TunnelKind,
+    Attach, Forward, Forwarded, Ipvs, MAX_WEIGHT, NoServer, Node, OnRemove, Persistence,
+    ProxyLimits, ProxyProtocol, ProxyTimeouts, SchedulerKind, ServersRecord, SocketMode, Timeouts,
+    TunnelChecksum, TunnelKind, Underscores,
 };
 
 use crate::key::{Choices, Key, Kind, Presence, Section};
@@ -28,11 +29,12 @@ use check::{CHECKS, COMMAND, requires};
 
 pub(crate) use answer::{COMPRESSION, ERROR_PAGE};
 pub(crate) use ipvs::IPVS;
+pub(crate) use path::NORMALIZE_PATH;
 pub(crate) use pool::{POOL, SCHEDULER, SERVER, SERVERS_DNS};
 pub(crate) use proxy::{ACCESS_LOG, PROXY_LIMITS, PROXY_TIMEOUTS, STICKY};
 pub(crate) use route::ROUTE;
 pub(crate) use service::{PERSISTENCE, SERVICE, SNAT, TUNNEL};
-pub(crate) use tls::{SERVER_TLS, SERVICE_TLS};
+pub(crate) use tls::{SECRET, SERVER_TLS, SERVICE_TLS};
 pub(crate) use vrrp::{VRRP, VRRP_TRACK};
 
 use Presence::{Absent, Default, Required};
@@ -87,6 +89,27 @@ fn protocols() -> Choices {
             .iter()
             .map(|protocol| protocol.as_str())
             .collect(),
+        ..Choices::default()
+    }
+}
+
+fn attaches() -> Choices {
+    Choices {
+        now: Attach::ALL.iter().map(|attach| attach.as_str()).collect(),
+        known_as: &[
+            ("native", "xdp"),
+            ("generic", "xdp"),
+            ("tcx", "tc"),
+            ("clsact", "tc"),
+        ],
+        ..Choices::default()
+    }
+}
+
+fn socket_modes() -> Choices {
+    Choices {
+        now: SocketMode::ALL.iter().map(|mode| mode.as_str()).collect(),
+        known_as: &[("600", "0600"), ("660", "0660")],
         ..Choices::default()
     }
 }
@@ -231,24 +254,54 @@ pub(crate) static NODE: Section = Section {
             "interfaces",
             Kind::List(&Kind::Interface),
             Absent("found from the routes to VIPs and servers"),
-            "Interfaces that the XDP program attaches to. Packets to a VIP that come in by another one are not balanced.",
+            "Interfaces that the packet path attaches to. Packets to a VIP that come in by another one are not balanced.",
             "interfaces = [\"eth0\", \"eth1\"]",
         )
         .known_as(&["interface", "devices", "device"]),
         Key::new(
+            "attach",
+            Kind::OneOf(attaches),
+            Default("auto"),
+            "Where the packet path runs. `xdp` comes before the stack: in the driver, or generic where the driver has none. `tc` \
+             balances socket buffers (tcx, or clsact where the kernel has no tcx): checksums that the sender left to its \
+             device and packets that stand for many segments stay as they are. `auto` is `xdp`, and `tc` where the driver of a \
+             virtual machine refuses XDP. In native XDP on veth, tun and the like, packets whose checksum is unfinished \
+             are left to tc one by one; generic XDP (bridges, macvlan) does not see them, and `tc` is for these. `weir status` \
+             shows mode, reason and the share of packets by way.",
+            "attach = \"tc\"",
+        )
+        .known_as(&["mode", "xdp_mode", "hook"]),
+        Key::new(
             "vip_interface",
             Kind::Interface,
             Absent("Weir adds no VIP"),
-            "Weir adds the VIPs that this machine lacks to this interface, as /32 or /128, and announces them. An \
-             address that was there before is never removed.",
+            "Weir adds the VIPs that this machine lacks to this interface, as /32 or /128, and announces them: those of `proxy` \
+             services too, unspecified and loopback addresses aside. An address that was there before is never removed. An added \
+             one is removed with the last service and connection that use it, and by `weir clean`.",
             "vip_interface = \"eth0\"",
         ),
         Key::new(
             "admin",
-            Kind::SocketAddress,
+            Kind::Either(&Kind::SocketAddress, &Kind::Table(&ADMIN)),
             Absent("the unix socket only"),
-            "Address of the HTTP API and of `/metrics`, beside the unix socket.",
+            "Address of the HTTP API and of `/metrics`, in addition to the unix socket. An address that other machines can \
+             connect to needs the table, with `tls`.",
             "admin = \"127.0.0.1:9900\"",
+        ),
+        Key::new(
+            "socket_group",
+            Kind::Words("the name of a group"),
+            Absent("the group of the process that runs Weir"),
+            "The group of the runtime directory and of the control socket. Its members may use the socket and see nothing else in \
+             the directory.",
+            "socket_group = \"weir\"",
+        ),
+        Key::new(
+            "socket_mode",
+            Kind::OneOf(socket_modes),
+            Absent("`0660` with `socket_group`, `0600` without"),
+            "The mode of the control socket. Users who are not in its group never reach it: the runtime directory is closed to them.",
+            "socket_mode = \"0660\"",
         ),
         Key::new(
             "max_flows",
@@ -295,6 +348,61 @@ pub(crate) static NODE: Section = Section {
     ],
 };
 
+/// `admin` of `[node]`, as a table.
+pub(crate) static ADMIN: Section = Section {
+    path: "node.admin",
+    page: "node-admin",
+    purpose: "The HTTP API over TCP: encryption, tokens, and the names it is called by. Certificates and tokens are read at start \
+              and at each `weir reload`; a file that cannot be used refuses the reload.",
+    example: "[node.admin]\nlisten = \"10.0.0.1:9900\"\ntls = { certificates = \"/etc/weir/admin.pem\" }\ntokens = \
+              \"/etc/weir/tokens\"\nhosts = [\"lb1.example\"]\n",
+    keys: &[
+        Key::new(
+            "listen",
+            Kind::SocketAddress,
+            Required,
+            "Address and port. Other machines are served over TLS only: an address beyond loopback, `0.0.0.0` and `[::]` \
+             included, needs `tls`.",
+            "listen = \"10.0.0.1:9900\"",
+        )
+        .known_as(&["address", "bind"]),
+        Key::new(
+            "tls",
+            Kind::Table(&SERVICE_TLS),
+            Absent("plain HTTP, on loopback only"),
+            "Certificates, as those of a service. With `client_ca` clients need a certificate and a token.",
+            "tls = { certificates = \"/etc/weir/admin.pem\" }",
+        ),
+        Key::new(
+            "tokens",
+            Kind::Words("the path of a file"),
+            Absent("only `token` in the runtime directory, for clients on loopback, with the role `write`"),
+            "Who may do what: a line each of name, role and SHA-256 of the token, as `weir token add NAME --role ROLE` \
+             writes it. Roles are `read`; `operate`, which may also drain, ready, maint and weigh servers; and `write`, which \
+             may also plan, reload, add and remove servers, and use ipvsadm. `#` begins a comment. The file belongs to root \
+             or to the user that the daemon runs as, and others may not access it (mode 0600).",
+            "tokens = \"/etc/weir/tokens\"",
+        )
+        .known_as(&["token_file", "users", "userlist"]),
+        Key::new(
+            "read_requires_token",
+            Kind::Flag,
+            Absent("true beyond loopback, false on it"),
+            "Whether `/metrics`, `/v1/status` and `/v1/explain` take a token as well.",
+            "read_requires_token = true",
+        ),
+        Key::new(
+            "hosts",
+            Kind::List(&Kind::Text),
+            Absent("the address itself, and `localhost` on loopback"),
+            "Names that clients may use: a request whose `Host` is another one is refused with 421, so that a web page \
+             cannot reach the API under a name of its own (DNS rebinding). Without a port any is allowed.",
+            "hosts = [\"lb1.example\", \"localhost:8443\"]",
+        )
+        .known_as(&["server_name", "allowed_hosts"]),
+    ],
+};
+
 /// `[timeouts]`.
 pub(crate) static TIMEOUTS: Section = Section {
     path: "timeouts",
@@ -337,8 +445,9 @@ const WAIT: Kind = Kind::Duration {
 const SWITCH: Kind = integer((0, 1));
 
 /// Every section that has a page, in the manual's order.
-pub(crate) static PAGES: [&Section; 24] = [
+pub(crate) static PAGES: [&Section; 26] = [
     &NODE,
+    &ADMIN,
     &TIMEOUTS,
     &IPVS,
     &POOL,
@@ -355,6 +464,7 @@ pub(crate) static PAGES: [&Section; 24] = [
     &PROXY_LIMITS,
     &SERVICE_TLS,
     &SERVER_TLS,
+    &NORMALIZE_PATH,
     &ERROR_PAGE,
     &COMPRESSION,
     &ACCESS_LOG,

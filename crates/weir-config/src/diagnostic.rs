@@ -38,9 +38,27 @@ pub struct Diagnostic {
     pub cause: Option<String>,
     /// What to write instead.
     pub fix: Option<String>,
+    /// Further places of the same mistake, in the order of the text; not all of them where there are very many.
+    pub further: Vec<Further>,
+    /// How many further places there are.
+    pub further_count: usize,
+    /// Names the mistake where the message quotes what differs from place to place.
+    pub(crate) class: Option<String>,
+}
+
+/// Another place of the same mistake.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Further {
+    /// Bytes of the text.
+    pub span: Range<usize>,
+    /// Line and column of the span's start.
+    pub at: Source,
 }
 
 impl Diagnostic {
+    /// Further places that are kept; those beyond are counted.
+    const MOST_FURTHER: usize = 100_000;
+
     pub(crate) fn new(code: Code, span: &Range<usize>, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -51,6 +69,9 @@ impl Diagnostic {
             related: Vec::new(),
             cause: None,
             fix: None,
+            further: Vec::new(),
+            further_count: 0,
+            class: None,
         }
     }
 
@@ -76,6 +97,77 @@ impl Diagnostic {
             label: label.into(),
         });
         self
+    }
+
+    /// Makes it one mistake with all others of its code and this class, whatever values the messages quote.
+    pub(crate) fn class(mut self, class: impl Into<String>) -> Self {
+        self.class = Some(class.into());
+        self
+    }
+
+    /// What it has in common with the same mistake elsewhere: the class, or else every word and every other place.
+    pub(crate) fn kind(&self) -> String {
+        let code = self.code;
+        if let Some(class) = &self.class {
+            return format!("{code}\0{class}");
+        }
+        let [cause, fix] = [&self.cause, &self.fix].map(|text| text.as_deref().unwrap_or(""));
+        let mut kind = format!("{code}\0\0{}\0{}\0{cause}\0{fix}", self.message, self.label);
+        for related in &self.related {
+            let Range { start, end } = related.span;
+            kind += &format!("\0{start}-{end} {}", related.label);
+        }
+        kind
+    }
+
+    /// Takes in the same mistake at another place; the one that comes first in the text represents both.
+    pub(crate) fn absorb(&mut self, mut other: Self) {
+        if other.span == self.span {
+            return;
+        }
+        if other.span.start < self.span.start {
+            std::mem::swap(self, &mut other);
+            self.further = std::mem::take(&mut other.further);
+            self.further_count = other.further_count;
+        }
+        self.further_count += 1;
+        if self.further.len() < Self::MOST_FURTHER {
+            self.further.push(Further {
+                span: other.span,
+                at: Source::default(),
+            });
+        }
+    }
+
+    /// "1999 more like it, on lines 5-2003"; `None` where this is the only one.
+    pub(crate) fn elsewhere(&self) -> Option<String> {
+        /// Runs of lines that are named.
+        const MOST_RUNS: usize = 10;
+        let count = self.further_count;
+        if count == 0 {
+            return None;
+        }
+        let mut lines: Vec<u32> = self.further.iter().map(|one| one.at.line).collect();
+        lines.sort_unstable();
+        lines.dedup();
+        let one = lines.len() == 1;
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        for line in lines {
+            match runs.last_mut() {
+                Some((_, last)) if *last + 1 == line => *last = line,
+                _ => runs.push((line, line)),
+            }
+        }
+        let run = |(first, last): &(u32, u32)| match first == last {
+            true => first.to_string(),
+            false => format!("{first}-{last}"),
+        };
+        let shown: Vec<String> = runs.iter().take(MOST_RUNS).map(run).collect();
+        let all = runs.len() <= MOST_RUNS && self.further.len() == count;
+        let rest = if all { "" } else { ", \u{2026}" };
+        let lines = if one { "line" } else { "lines" };
+        let shown = shown.join(", ");
+        Some(format!("{count} more like it, on {lines} {shown}{rest}"))
     }
 
     /// The weight of the code.

@@ -14,12 +14,15 @@ const UNITS: [(&str, u64); 5] = [
 ];
 
 /// The duration, or what is wrong with the text.
-pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+///
+/// # Errors
+/// It is none, in words.
+pub fn parse(text: &str) -> Result<Duration, String> {
     unit::parse(text, &UNITS, "it is longer than any clock runs").map(Duration::from_millis)
 }
 
 /// As it would be written, in the largest unit that divides it.
-pub(crate) fn show(duration: Duration) -> String {
+pub fn show(duration: Duration) -> String {
     let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let fits = |size: u64| millis >= size && millis.is_multiple_of(size);
     match UNITS.into_iter().rev().find(|(_, size)| fits(*size)) {

@@ -52,6 +52,8 @@ pub(crate) enum Kind {
     Later,
     /// Name of a pool.
     PoolName,
+    /// Text that is never shown, or where it is kept.
+    Secret,
     /// Name of a `[check.NAME]`.
     CheckName,
     /// Any text on one line.
@@ -185,6 +187,7 @@ impl Kind {
             Self::PoolName => "the name of a pool".to_owned(),
             Self::CheckName => "the name of a [check.NAME]".to_owned(),
             Self::Text => "a string".to_owned(),
+            Self::Secret => "a string, or { file = PATH }, { env = NAME } or { credential = NAME }".to_owned(),
             Self::StatusCodes => "status codes like \"200-299,304\"".to_owned(),
             Self::ServiceName => "the name of a service".to_owned(),
             Self::Words(meaning) => format!("a string, {meaning}"),

@@ -23,8 +23,10 @@ mod file;
 mod json;
 mod key;
 mod lower;
+mod mask;
 mod members;
 mod parse;
+mod privilege;
 mod render;
 mod schema;
 mod size;
@@ -34,13 +36,17 @@ mod unit;
 mod verify;
 mod view;
 
-pub use card::cards;
-pub use code::{Code, Severity};
-pub use diagnostic::{Diagnostic, Related};
+pub use card::{cards, codes};
+pub use code::{Code, Explanation, Severity};
+pub use diagnostic::{Diagnostic, Further, Related};
+pub use duration::{parse as duration, show as show_duration};
 pub use file::{FileError, MAX_FILE_BYTES, load};
-pub use members::members;
+pub use members::{
+    Former, MEMBER_KEYS, Member, MemberError, MemberReason, former_members, members,
+};
 pub use parse::{Parsed, parse, parse_json};
+pub use privilege::privileged_changes;
 pub use render::{render, render_file_error};
 pub use schema::schema;
-pub use verify::{Host, Machine};
+pub use verify::{Host, Machine, SecretValue};
 pub use weir_model::Desired;

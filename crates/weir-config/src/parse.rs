@@ -115,6 +115,7 @@ fn finish(
     host: &dyn Machine,
 ) -> Result<Parsed, Vec<Diagnostic>> {
     let mut sink = Sink::new(text);
+    sink.machine = Some(host);
     let Syntax { found, broken } = syntax;
     found
         .into_iter()
@@ -142,6 +143,10 @@ fn finish(
         for related in &mut diagnostic.related {
             related.at = lines.source(related.span.start);
         }
+        diagnostic.further.sort_by_key(|further| further.span.start);
+        for further in &mut diagnostic.further {
+            further.at = lines.source(further.span.start);
+        }
     }
     if found
         .iter()
@@ -153,6 +158,11 @@ fn finish(
         node: lowered.node,
         timeouts: lowered.timeouts,
         ipvs: lowered.ipvs,
+        checks: lowered
+            .checks
+            .into_iter()
+            .filter_map(|shared| Some((shared.name, shared.check?)))
+            .collect(),
         pools: lowered.pools.into_iter().map(|pool| pool.pool).collect(),
         services: lowered
             .services

@@ -11,6 +11,7 @@ use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Origin, Render
 use crate::code::Severity;
 use crate::diagnostic::{Diagnostic, Lines};
 use crate::file::FileError;
+use crate::mask::masked;
 
 /// Longest line of source that is shown, in bytes.
 const LONGEST_LINE: usize = 2000;
@@ -21,6 +22,7 @@ pub fn render(diagnostics: &[Diagnostic], text: &str, file_name: &str, color: bo
         return String::new();
     };
     let renderer = renderer(color);
+    let text = &*masked(text);
     let lines = Lines::new(text);
     let mut out = String::new();
     for diagnostic in diagnostics {
@@ -104,6 +106,9 @@ fn group<'a>(
     }
     if let Some(fix) = &diagnostic.fix {
         group = group.element(Level::HELP.message(fix.as_str()));
+    }
+    if let Some(elsewhere) = diagnostic.elsewhere() {
+        group = group.element(Level::NOTE.message(elsewhere));
     }
     group
 }

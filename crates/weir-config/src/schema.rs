@@ -72,6 +72,15 @@ fn kind(of: &Kind) -> Value {
         Kind::PoolName | Kind::ServiceName | Kind::CheckName => {
             json!({"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$"})
         }
+        Kind::Secret => json!({"anyOf": [
+            {"type": "string", "minLength": 1},
+            section(&catalog::SECRET).as_object().map(|it| {
+                let mut one = it.clone();
+                one.insert("minProperties".to_owned(), json!(1));
+                one.insert("maxProperties".to_owned(), json!(1));
+                Value::Object(one)
+            }),
+        ]}),
         Kind::StatusCodes => {
             json!({"type": "string", "pattern": "^[1-5][0-9]{2}(-[1-5][0-9]{2})?( *, *[1-5][0-9]{2}(-[1-5][0-9]{2})?)*$"})
         }

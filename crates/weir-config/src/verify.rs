@@ -11,9 +11,10 @@ mod proxy;
 mod server;
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::ops::Range;
 
-use weir_model::{Family, Protocol};
+use weir_model::{Family, Protocol, SecretSource};
 
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
@@ -28,6 +29,35 @@ pub trait Machine {
     fn local_ports(&self) -> Option<(u16, u16)>;
     /// Whether some interface forwards packets of a family.
     fn forwards(&self, family: Family) -> Option<bool>;
+    /// Whether there is a group of users of that name.
+    fn has_group(&self, _name: &str) -> Option<bool> {
+        None
+    }
+    /// Whether there is a network interface of that name.
+    fn has_interface(&self, _name: &str) -> Option<bool> {
+        None
+    }
+    /// What a secret's source holds, or why it holds none, in words. The value of [`SecretSource::Text`] is in the configuration
+    /// already; who can read it is asked here as well.
+    fn secret(&self, _source: &SecretSource) -> Option<Result<SecretValue, String>> {
+        None
+    }
+}
+
+/// What a machine holds at a secret's source.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SecretValue {
+    /// As it is there, with the end of its line.
+    pub bytes: Vec<u8>,
+    /// The mode of its file, where every user of the machine can read it.
+    pub exposed: Option<u32>,
+}
+
+/// Never shows the value.
+impl fmt::Debug for SecretValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SecretValue").finish_non_exhaustive()
+    }
 }
 
 /// A machine of which this is known.
@@ -85,8 +115,38 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine)
     proxy::verify(sink, lowered, &pools);
     check::checks(sink, lowered);
     listener::admin(sink, lowered);
+    socket_group(sink, lowered, host);
+    interfaces(sink, lowered, host);
     unused(sink, lowered);
     quiesced(sink, lowered);
+}
+
+/// No user could use the socket, or the wrong users could.
+fn socket_group(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine) {
+    let (Some(group), Some(place)) = (&lowered.node.socket_group, &lowered.socket_group) else {
+        return;
+    };
+    if host.has_group(group) == Some(false) {
+        let message = format!("this machine has no group `{}`", group.escape_debug());
+        sink.push(Diagnostic::new(Code::BadName, place, message).fix(format!(
+            "add it with `groupadd --system {}`, or name another one",
+            group.escape_debug()
+        )));
+    }
+}
+
+/// Nothing can be attached or added to an interface that is not there.
+fn interfaces(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine) {
+    for (name, place) in &lowered.interfaces {
+        if host.has_interface(name) == Some(false) {
+            let message = format!("there is no interface `{}`", name.escape_debug());
+            sink.push(
+                Diagnostic::new(Code::NoInterface, place, message)
+                    .label("not on this machine, in this network namespace")
+                    .fix("`ip -brief link` lists the interfaces; add it before Weir starts, or name another one"),
+            );
+        }
+    }
 }
 
 /// A service names a pool that does not exist.

@@ -4,6 +4,7 @@
 //! Every finding goes to the [`Sink`] and reading goes on, so that one run reports all.
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
@@ -15,39 +16,64 @@ use crate::key::{Choices, Kind, Presence, Section, words};
 use crate::size;
 use crate::suggest::nearest;
 use crate::tree::{Entry, Item, Table, Value};
+use crate::verify::Machine;
 
-/// Collects findings, and knows the lines that spans are in.
+/// Collects findings, and knows the lines that spans are in. The same mistake at several places is one finding.
 pub(crate) struct Sink<'t> {
     pub(crate) found: Vec<Diagnostic>,
     pub(crate) lines: Lines<'t>,
+    /// What secrets are read from.
+    pub(crate) machine: Option<&'t dyn Machine>,
+    /// Where in `found` a mistake is, by [`Diagnostic::kind`].
+    kinds: HashMap<String, usize>,
+    /// Different errors, and different warnings and notes.
+    different: [usize; 2],
     errors: usize,
-    others: usize,
+    pushed: usize,
 }
 
 impl<'t> Sink<'t> {
-    /// Findings of each kind that are kept: a text that is no configuration at all has millions.
+    /// Findings of each severity that are kept: a text that is no configuration at all has millions.
     const MOST: usize = 1000;
+    /// Errors, the same ones included, after which no more are looked for: each costs time.
+    const MOST_ERRORS: usize = 100_000;
 
     pub(crate) fn new(text: &'t str) -> Self {
         Self {
             found: Vec::new(),
             lines: Lines::new(text),
+            machine: None,
+            kinds: HashMap::new(),
+            different: [0; 2],
             errors: 0,
-            others: 0,
+            pushed: 0,
         }
     }
 
-    /// Keeps it, unless there are [`Self::MOST`] of its kind; warnings never crowd out errors.
+    /// Keeps it, unless there are [`Self::MOST`] of its severity; warnings never crowd out errors.
     pub(crate) fn push(&mut self, diagnostic: Diagnostic) {
         let error = diagnostic.severity() == Severity::Error;
-        let count = if error {
-            &mut self.errors
-        } else {
-            &mut self.others
-        };
-        *count += 1;
-        match (*count).cmp(&(Self::MOST + 1)) {
-            Ordering::Less => self.found.push(diagnostic),
+        self.pushed += 1;
+        self.errors += usize::from(error);
+        if error && self.errors == Self::MOST_ERRORS + 1 {
+            let most = Self::MOST_ERRORS;
+            let message = format!("there are more than {most} errors; the rest was not looked for");
+            let note = Diagnostic::new(Code::TooMany, &diagnostic.span, message);
+            self.found.push(note);
+        }
+        // A mistake of syntax makes its line a guess, which is told line by line.
+        let kind = (diagnostic.code != Code::Syntax).then(|| diagnostic.kind());
+        if let Some(same) = kind.as_ref().and_then(|kind| self.kinds.get(kind)) {
+            self.found[*same].absorb(diagnostic);
+            return;
+        }
+        let different = &mut self.different[usize::from(!error)];
+        *different += 1;
+        match (*different).cmp(&(Self::MOST + 1)) {
+            Ordering::Less => {
+                self.kinds.extend(kind.map(|kind| (kind, self.found.len())));
+                self.found.push(diagnostic);
+            }
             Ordering::Equal => {
                 let what = if error { "errors" } else { "warnings" };
                 let message = format!(
@@ -61,14 +87,19 @@ impl<'t> Sink<'t> {
         }
     }
 
-    /// How many errors were found, those left out included.
+    /// How many findings there were, those left out and the same ones included.
+    pub(crate) const fn pushed(&self) -> usize {
+        self.pushed
+    }
+
+    /// How many of them were errors.
     pub(crate) const fn errors(&self) -> usize {
         self.errors
     }
 
     /// Whether another error would be left out, so that finding it is not worth the time.
     pub(crate) const fn is_full(&self) -> bool {
-        self.errors > Self::MOST
+        self.different[0] > Self::MOST || self.errors > Self::MOST_ERRORS
     }
 }
 

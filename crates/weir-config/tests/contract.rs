@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use weir_config::{Code, Host, cards, load, parse, parse_json, render, schema};
+use weir_config::{Code, Host, cards, codes, load, parse, parse_json, render, schema};
 use weir_model::*;
 
 const HOST: Host = Host {
@@ -87,7 +87,10 @@ fn every_value_arrives() {
     assert_eq!(others.next(), None);
     let desired = parsed.desired;
     assert_eq!(desired.node.interfaces, Some(vec!["eth0".to_owned()]));
-    assert_eq!(desired.node.admin, Some("127.0.0.1:9900".parse().unwrap()));
+    assert_eq!(
+        desired.node.admin.as_ref().map(|admin| admin.listen),
+        Some("127.0.0.1:9900".parse().unwrap())
+    );
     let limits = (
         desired.node.max_flows,
         desired.node.max_servers,
@@ -220,6 +223,9 @@ fn json_says_the_same_as_toml() {
         // The conversion sorts by name and moves every line.
         desired.pools.sort_by(|a, b| a.name.cmp(&b.name));
         desired.services.sort_by(|a, b| a.name.cmp(&b.name));
+        if let Some(admin) = &mut desired.node.admin {
+            admin.source = Source::default();
+        }
         for pool in &mut desired.pools {
             pool.source = Source::default();
             pool.servers
@@ -281,6 +287,25 @@ fn the_manual_is_what_the_catalog_says() {
     }
     let pages = std::fs::read_dir(&folder).unwrap().count();
     assert_eq!(pages, cards.len(), "a page that no section has");
+}
+
+/// `WEIR_UPDATE_DOCS=1` writes the page instead of comparing it.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "the manual's pages are files")]
+fn the_manual_lists_every_code() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/manual/codes.md");
+    if std::env::var_os("WEIR_UPDATE_DOCS").is_some() {
+        std::fs::write(&path, codes()).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(
+        written,
+        codes(),
+        "codes.md is stale; run with WEIR_UPDATE_DOCS=1"
+    );
+    for code in Code::ALL {
+        assert!(written.contains(&format!("\n### {code}\n")), "{code}");
+    }
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use weir_config::{FileError, Host, load, parse, parse_json, render, render_file_error};
+use weir_config::{FileError, Host, Machine, load, parse, parse_json, render, render_file_error};
+use weir_model::Family;
 
 const HOST: Host = Host {
     local_ports: Some((32_768, 60_999)),
@@ -126,4 +127,97 @@ fn a_flood_of_mistakes_is_cut_and_warnings_hide_no_error() {
         found.iter().filter(|d| d.code.as_str() == "E004").count(),
         1
     );
+}
+
+/// A machine with one interface.
+struct OneInterface;
+
+impl Machine for OneInterface {
+    fn local_ports(&self) -> Option<(u16, u16)> {
+        None
+    }
+
+    fn forwards(&self, _: Family) -> Option<bool> {
+        None
+    }
+
+    fn has_interface(&self, name: &str) -> Option<bool> {
+        Some(name == "eth0")
+    }
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_an_error_at_its_name() {
+    let text = "[node]\ninterfaces = [\"eth0\", \"enp3s0\", \"a/b\"]\nvip_interface = \"eth9\"\n";
+    let found = parse(text, &OneInterface).unwrap_err();
+    insta::assert_snapshot!(render(&found, text, "weir.toml", false));
+}
+
+/// Two thousand servers, one a line from the third line on.
+fn servers(of: impl Fn(usize) -> String) -> String {
+    let servers: Vec<String> = (0..2000).map(|n| format!("  {},\n", of(n))).collect();
+    format!("[pool.web]\nservers = [\n{}]\n", servers.concat())
+}
+
+fn address(n: usize) -> String {
+    format!("10.0.{}.{}", n / 250, n % 250 + 1)
+}
+
+#[test]
+fn one_mistake_over_two_thousand_servers_is_one_finding() {
+    let service = |listen: &str, forward: &str| {
+        format!("[service.web]\nlisten = [\"{listen}\"]\nforward = \"{forward}\"\npool = \"web\"\n")
+    };
+    let v4 = service("192.0.2.10:80", "direct");
+    let plain = servers(|n| format!("\"{}\"", address(n)));
+    let checked = "check = { kind = \"tcp\" }\n";
+    let files = [
+        (
+            "family",
+            plain.clone() + checked + &service("[2001:db8::10]:80", "nat"),
+        ),
+        (
+            "names",
+            servers(|n| format!("\"web{n}.internal:8080\"")) + &v4,
+        ),
+        (
+            "prefixes",
+            servers(|n| format!("\"{}/32\"", address(n))) + &v4,
+        ),
+        (
+            "ports",
+            servers(|n| format!("\"{}:81\"", address(n))) + checked + &v4,
+        ),
+        (
+            "keys",
+            servers(|n| format!("{{ address = \"{}\", wieght = 2 }}", address(n))) + &v4,
+        ),
+        (
+            "twice",
+            servers(|n| format!("\"{}\"", address(n / 2))) + checked + &v4,
+        ),
+    ];
+    for (name, text) in files {
+        let found = match parse(&text, &HOST) {
+            Ok(parsed) => parsed.findings,
+            Err(found) => found,
+        };
+        let [one] = found.as_slice() else {
+            panic!("{name}: {} findings", found.len());
+        };
+        let more = if name == "twice" { 999 } else { 1999 };
+        assert_eq!(
+            (one.further_count, one.further.len()),
+            (more, more),
+            "{name}"
+        );
+        insta::assert_snapshot!(name, render(&found, &text, "weir.toml", false));
+    }
+}
+
+#[test]
+fn the_same_mistake_is_counted_where_it_comes_first_and_others_stay_alone() {
+    let text = "[timeouts]\ntcp = 5\n[pool.b]\nwieght = 1\nservers = [\"10.0.0.1\"]\n[pool.a]\nwieght = 1\nservers = [\"10.0.0.1\"]\n";
+    let found = parse(text, &HOST).unwrap_err();
+    insta::assert_snapshot!(render(&found, text, "weir.toml", false));
 }

@@ -1,14 +1,98 @@
 //! The machine as `weir import` may ask it: files, names, the environment. Nothing is changed.
+//!
+//! Host names are resolved all at once and within one deadline, so that a name server that does not answer costs two seconds
+//! and not ten for each name. The importers ask for one name after the other; so they run once to learn which names there are,
+//! and again with what was found.
 
-use std::net::{IpAddr, ToSocketAddrs};
+mod resolve;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use weir_import::World;
+use weir_ipvsadm::{Names, Protocol};
 use weir_sys::names;
 
-/// This machine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Machine;
+/// What all host names of an import may take.
+pub const RESOLVING: Duration = Duration::from_secs(2);
+/// How often an importer runs: a name that is asked for only when another one was found makes it one more.
+const ROUNDS: usize = 4;
+
+/// This machine, with the names that are known so far.
+#[derive(Debug, Default)]
+pub struct Machine {
+    known: BTreeMap<String, Vec<IpAddr>>,
+    /// Asked for, and not known yet.
+    wanted: RefCell<BTreeSet<String>>,
+}
+
+/// What an importer made, and the host names for which there was no answer in time.
+pub fn with_names<T>(import: impl Fn(&Machine) -> T) -> (T, Vec<String>) {
+    let deadline = Instant::now() + RESOLVING;
+    let mut machine = Machine::default();
+    let mut late: Vec<String> = Vec::new();
+    let mut imported = import(&machine);
+    for _ in 0..ROUNDS {
+        let wanted = machine.wanted.take();
+        if wanted.is_empty() {
+            break;
+        }
+        let found = resolve::all(&wanted, deadline);
+        late.extend(wanted.into_iter().filter(|name| !found.contains_key(name)));
+        machine.known.extend(found);
+        // Those are not asked for again.
+        machine
+            .known
+            .extend(late.iter().map(|name| (name.clone(), Vec::new())));
+        imported = import(&machine);
+    }
+    (imported, late)
+}
+
+impl Machine {
+    fn addresses(&self, host: &str) -> &[IpAddr] {
+        match self.known.get(host) {
+            Some(found) => found,
+            None => {
+                self.wanted.borrow_mut().insert(host.to_owned());
+                &[]
+            }
+        }
+    }
+}
+
+/// For lines of ipvsadm.
+impl Names for Machine {
+    fn address(&self, host: &str) -> Option<Ipv4Addr> {
+        self.addresses(host).iter().find_map(|found| match found {
+            IpAddr::V4(v4) => Some(*v4),
+            IpAddr::V6(_) => None,
+        })
+    }
+
+    fn address6(&self, host: &str) -> Option<Ipv6Addr> {
+        self.addresses(host).iter().find_map(|found| match found {
+            IpAddr::V6(v6) => Some(*v6),
+            IpAddr::V4(_) => None,
+        })
+    }
+
+    fn port(&self, service: &str, protocol: Protocol) -> Option<u16> {
+        names::port_of(service, protocol.as_str())
+    }
+
+    /// Importing shows no names.
+    fn host(&self, _: IpAddr) -> Option<String> {
+        None
+    }
+
+    fn service(&self, port: u16, protocol: Protocol) -> Option<String> {
+        names::service_of(port, protocol.as_str())
+    }
+}
 
 /// No configuration is larger.
 const MOST_BYTES: u64 = 64 << 20;
@@ -32,10 +116,8 @@ impl World for Machine {
     }
 
     fn address(&self, host: &str, ipv6: bool) -> Option<IpAddr> {
-        let mut found = (host, 0).to_socket_addrs().ok()?;
-        found
-            .find(|address| address.is_ipv6() == ipv6)
-            .map(|address| address.ip())
+        let found = self.addresses(host).iter();
+        found.copied().find(|address| address.is_ipv6() == ipv6)
     }
 
     fn port(&self, service: &str, protocol: &str) -> Option<u16> {

@@ -27,6 +27,17 @@ pub struct Snapshot {
     pub probing: Probing,
     /// What was found other than Weir had left it, and mended.
     pub drift: Drift,
+    /// Of the proxy; `None` without proxy services.
+    pub open_files: Option<OpenFiles>,
+}
+
+/// The process's descriptors, as far as the proxy uses them.
+#[derive(Clone, Debug, Default)]
+pub struct OpenFiles {
+    /// Limit and use.
+    pub numbers: weir_proxy::Descriptors,
+    /// Which limits of services exceed them, and why.
+    pub exceeding: Vec<String>,
 }
 
 /// What was found other than Weir had left it, and mended, since the daemon began.
@@ -53,8 +64,10 @@ pub struct Drift {
 pub struct InterfaceStatus {
     /// Name, as `ip link` shows it.
     pub name: String,
-    /// `"native"` or `"generic"`.
+    /// `"native"`, `"generic"` or `"tc"`.
     pub mode: &'static str,
+    /// Why it is that one.
+    pub reason: String,
 }
 
 /// Fill and health of the flow table.
@@ -157,6 +170,20 @@ pub enum ServerState {
     Unchecked,
 }
 
+impl ServerState {
+    /// As status shows it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Down => "down",
+            Self::Starting => "starting",
+            Self::Drain => "drain",
+            Self::Maint => "maint",
+            Self::Unchecked => "unchecked",
+        }
+    }
+}
+
 /// One proxy service.
 #[derive(Clone, Debug)]
 pub struct ProxyStatus {
@@ -240,6 +267,8 @@ pub struct ServerStatus {
     pub removed: bool,
     /// Away for what clients' packets say of it.
     pub ejected: Option<Ejection>,
+    /// Something is wrong with it, and it takes clients nevertheless.
+    pub warning: Option<Warning>,
     /// SYNs that went to it, and flows that became established, since the server was made.
     pub handshakes: (u64, u64),
     /// The weight that its checks bring in place of the configured one, or of the operator's.
@@ -248,6 +277,15 @@ pub struct ServerStatus {
     pub slow_start: Option<u32>,
     /// Its checks; none while they are suspended.
     pub checks: Vec<CheckStatus>,
+}
+
+/// What is wrong with a server that takes clients nevertheless.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// What was seen, and what it means.
+    pub reason: String,
+    /// Since when.
+    pub since: SystemTime,
 }
 
 /// By checks.

@@ -23,15 +23,40 @@ const BEFORE: u32 = 1 << 3;
 
 /// Where a clsact filter of Weir's is found again: a priority and a handle that nobody chooses by accident.
 const CLSACT_PRIORITY: u16 = 0x57;
+/// The path on socket buffers comes first.
+const CLSACT_BALANCE_PRIORITY: u16 = 0x56;
 const CLSACT_HANDLE: TcHandle = TcHandle::new(0, 0x5765);
 
-/// How XDP runs on a device.
+/// How the packet path runs on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum XdpMode {
-    /// In the driver.
+pub enum Mode {
+    /// XDP in the driver.
     Native,
-    /// On socket buffers, after GRO.
+    /// XDP on socket buffers, after GRO.
     Generic,
+    /// At tc ingress, on socket buffers with their offloads.
+    Tc,
+}
+
+impl Mode {
+    /// As configuration, status and metrics name it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Generic => "generic",
+            Self::Tc => "tc",
+        }
+    }
+
+    /// The mode that a hook of the path is.
+    pub const fn of(hook: Hook) -> Option<Self> {
+        match hook {
+            Hook::XdpNative => Some(Self::Native),
+            Hook::XdpGeneric => Some(Self::Generic),
+            Hook::Balance | Hook::ClsactBalance => Some(Self::Tc),
+            _ => None,
+        }
+    }
 }
 
 /// Which way a tc program looks.
@@ -41,6 +66,27 @@ pub enum Direction {
     Ingress,
     /// What goes out.
     Egress,
+    /// What comes in, by the whole path in place of XDP.
+    Balance,
+}
+
+impl Direction {
+    /// Its hooks: tcx, and clsact where the kernel has none.
+    pub(crate) const fn hooks(self) -> [Hook; 2] {
+        match self {
+            Self::Ingress => [Hook::Ingress, Hook::ClsactIngress],
+            Self::Egress => [Hook::Egress, Hook::ClsactEgress],
+            Self::Balance => [Hook::Balance, Hook::ClsactBalance],
+        }
+    }
+
+    const fn clsact(self) -> (TcAttachType, u16) {
+        match self {
+            Self::Ingress => (TcAttachType::Ingress, CLSACT_PRIORITY),
+            Self::Egress => (TcAttachType::Egress, CLSACT_PRIORITY),
+            Self::Balance => (TcAttachType::Ingress, CLSACT_BALANCE_PRIORITY),
+        }
+    }
 }
 
 /// What the caller wants of XDP.
@@ -64,11 +110,11 @@ pub fn attach_xdp(
     program: BorrowedFd<'_>,
     ifindex: u32,
     choice: XdpChoice,
-) -> Result<XdpMode> {
-    let attempt = |mode: XdpMode| -> Result<std::result::Result<XdpMode, io::Error>> {
+) -> Result<Mode> {
+    let attempt = |mode: Mode| -> Result<std::result::Result<Mode, io::Error>> {
         let (flags, hook) = match mode {
-            XdpMode::Native => (XDP_NATIVE, Hook::XdpNative),
-            XdpMode::Generic => (XDP_GENERIC, Hook::XdpGeneric),
+            Mode::Native => (XDP_NATIVE, Hook::XdpNative),
+            Mode::Generic | Mode::Tc => (XDP_GENERIC, Hook::XdpGeneric),
         };
         let link = match sys::link_create(program, ifindex, LinkKind::Xdp, flags) {
             Ok(link) => link,
@@ -84,14 +130,14 @@ pub fn attach_xdp(
     };
     let device = || format!("XDP to device {ifindex}");
     match choice {
-        XdpChoice::Native => attempt(XdpMode::Native)?.during("attaching", device),
-        XdpChoice::Generic => attempt(XdpMode::Generic)?.during("attaching", device),
+        XdpChoice::Native => attempt(Mode::Native)?.during("attaching", device),
+        XdpChoice::Generic => attempt(Mode::Generic)?.during("attaching", device),
         XdpChoice::Best => {
-            let native = match attempt(XdpMode::Native)? {
+            let native = match attempt(Mode::Native)? {
                 Ok(mode) => return Ok(mode),
                 Err(error) => error,
             };
-            attempt(XdpMode::Generic)?.map_err(|generic| Error::NoXdp {
+            attempt(Mode::Generic)?.map_err(|generic| Error::NoXdp {
                 ifindex,
                 native,
                 generic,
@@ -114,9 +160,10 @@ pub fn attach_tc(
     direction: Direction,
     clsact: bool,
 ) -> Result<Hook> {
-    let (kind, hook) = match direction {
-        Direction::Ingress => (LinkKind::TcxIngress, Hook::Ingress),
-        Direction::Egress => (LinkKind::TcxEgress, Hook::Egress),
+    let [hook, _] = direction.hooks();
+    let kind = match direction {
+        Direction::Ingress | Direction::Balance => LinkKind::TcxIngress,
+        Direction::Egress => LinkKind::TcxEgress,
     };
     let subject = || format!("tc {direction:?} to device {ifindex}");
     if !clsact {
@@ -142,10 +189,8 @@ fn attach_clsact(
     ifindex: u32,
     direction: Direction,
 ) -> Result<Hook> {
-    let (kind, hook) = match direction {
-        Direction::Ingress => (TcAttachType::Ingress, Hook::ClsactIngress),
-        Direction::Egress => (TcAttachType::Egress, Hook::ClsactEgress),
-    };
+    let [_, hook] = direction.hooks();
+    let (kind, priority) = direction.clsact();
     let name = device_name(ifindex)?;
     // Present already is as good; anything else shows when the filter is added.
     let _ = qdisc_add_clsact(&name);
@@ -155,7 +200,7 @@ fn attach_clsact(
     sys::pin(program, &path).at(&path)?;
     let attached = classifier(program_pin, ifindex).and_then(|mut classifier| {
         let options = NlOptions {
-            priority: CLSACT_PRIORITY,
+            priority,
             handle: CLSACT_HANDLE,
             classid: None,
         };
@@ -203,18 +248,9 @@ fn classifier(program_pin: &Path, ifindex: u32) -> Result<SchedClassifier> {
 }
 
 fn clsact_link(ifindex: u32, direction: Direction) -> Result<SchedClassifierLink> {
-    let kind = match direction {
-        Direction::Ingress => TcAttachType::Ingress,
-        Direction::Egress => TcAttachType::Egress,
-    };
-    SchedClassifierLink::attached(
-        &device_name(ifindex)?,
-        kind,
-        CLSACT_PRIORITY,
-        CLSACT_HANDLE,
-        None,
-    )
-    .during("finding the filter of", || format!("device {ifindex}"))
+    let (kind, priority) = direction.clsact();
+    SchedClassifierLink::attached(&device_name(ifindex)?, kind, priority, CLSACT_HANDLE, None)
+        .during("finding the filter of", || format!("device {ifindex}"))
 }
 
 fn clsact_error(ifindex: u32, error: &dyn std::error::Error) -> Error {
@@ -292,6 +328,7 @@ fn is_clsact(hook: Hook) -> Option<Direction> {
     match hook {
         Hook::ClsactIngress => Some(Direction::Ingress),
         Hook::ClsactEgress => Some(Direction::Egress),
+        Hook::ClsactBalance => Some(Direction::Balance),
         _ => None,
     }
 }

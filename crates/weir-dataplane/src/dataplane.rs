@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use weir_abi::{ABI_FLOW_LAYOUT, SETTINGS_BEGIN_IN_OLD};
 
-use crate::attach::{self, Attachment, Direction, XdpChoice, XdpMode};
+use crate::attach::{self, Attachment, Direction, Mode, XdpChoice};
 use crate::carry::{self, Carried};
 use crate::error::{Error, Result};
 use crate::layout::{self, LayoutRecord, Sizes};
@@ -70,6 +70,7 @@ pub enum Opened {
 pub(crate) const XDP_PROGRAM: &str = "weir_xdp";
 const INGRESS_PROGRAM: &str = "weir_tc_ingress";
 const EGRESS_PROGRAM: &str = "weir_tc_egress";
+const BALANCE_PROGRAM: &str = "weir_skb";
 const SWEEP_PROGRAM: &str = "weir_sweep_start";
 
 /// An open data plane. Dropping it changes nothing: everything stays pinned.
@@ -119,7 +120,7 @@ impl Dataplane {
         verify(&pins, &record)?;
         let maps = Maps::open(
             &pins.state(record.state),
-            (&flow_directory(&pins, &record), record.flow_layout),
+            &flow_directory(&pins, &record),
             Access::Full,
         )?;
         let carried = match &previous {
@@ -183,6 +184,7 @@ impl Dataplane {
             Hook::XdpNative | Hook::XdpGeneric => XDP_PROGRAM,
             Hook::Ingress | Hook::ClsactIngress => INGRESS_PROGRAM,
             Hook::Egress | Hook::ClsactEgress => EGRESS_PROGRAM,
+            Hook::Balance | Hook::ClsactBalance => BALANCE_PROGRAM,
         };
         (name, self.pins.programs(self.record.programs).join(name))
     }
@@ -210,29 +212,50 @@ impl Dataplane {
         }
     }
 
-    /// Attaches XDP to a device of the calling thread's network namespace; one that has it keeps it as it is.
+    /// Attaches XDP to a device of the calling thread's network namespace; one that has it keeps it as it is. Where the path
+    /// ran at tc, it ends there: packets meet both for a moment, XDP first.
     ///
     /// # Errors
     /// [`Error::NotActive`], [`Error::Busy`], [`Error::NoXdp`], or the kernel refuses.
-    pub fn attach(&self, ifindex: u32, choice: XdpChoice) -> Result<XdpMode> {
+    pub fn attach(&self, ifindex: u32, choice: XdpChoice) -> Result<Mode> {
         self.require_active()?;
-        for attachment in self
-            .attachments()?
-            .iter()
-            .filter(|attachment| attachment.ifindex == ifindex)
-        {
-            match attachment.hook {
-                Hook::XdpNative => return Ok(XdpMode::Native),
-                Hook::XdpGeneric => return Ok(XdpMode::Generic),
-                _ => {}
-            }
+        let there = self.path_hooks(ifindex)?;
+        let xdp = there.iter().find(|(_, mode)| *mode != Mode::Tc);
+        let mode = match xdp {
+            Some((_, mode)) => *mode,
+            None => attach::attach_xdp(
+                &self.pins,
+                loader::program(&self.programs, XDP_PROGRAM)?,
+                ifindex,
+                choice,
+            )?,
+        };
+        for (hook, _) in there.iter().filter(|(_, mode)| *mode == Mode::Tc) {
+            attach::detach(&self.pins, ifindex, *hook)?;
         }
-        attach::attach_xdp(
-            &self.pins,
-            loader::program(&self.programs, XDP_PROGRAM)?,
-            ifindex,
-            choice,
-        )
+        Ok(mode)
+    }
+
+    /// Attaches the path at tc ingress; takes XDP off where that ran, after it.
+    ///
+    /// # Errors
+    /// [`Error::NotActive`], or the kernel refuses.
+    pub fn attach_at_tc(&self, ifindex: u32) -> Result<Mode> {
+        let there = self.path_hooks(ifindex)?;
+        self.attach_tc(ifindex, Direction::Balance)?;
+        for (hook, _) in there.iter().filter(|(_, mode)| *mode != Mode::Tc) {
+            attach::detach(&self.pins, ifindex, *hook)?;
+        }
+        Ok(Mode::Tc)
+    }
+
+    /// Where the path is attached on a device.
+    fn path_hooks(&self, ifindex: u32) -> Result<Vec<(Hook, Mode)>> {
+        let there = self.attachments()?.into_iter();
+        let there = there.filter(|attachment| attachment.ifindex == ifindex);
+        Ok(there
+            .filter_map(|attachment| Some((attachment.hook, Mode::of(attachment.hook)?)))
+            .collect())
     }
 
     /// Attaches the tc program of one direction to a device; one that has it keeps it.
@@ -241,10 +264,7 @@ impl Dataplane {
     /// [`Error::NotActive`], or the kernel refuses.
     pub fn attach_tc(&self, ifindex: u32, direction: Direction) -> Result<Hook> {
         self.require_active()?;
-        let hooks = match direction {
-            Direction::Ingress => [Hook::Ingress, Hook::ClsactIngress],
-            Direction::Egress => [Hook::Egress, Hook::ClsactEgress],
-        };
+        let hooks = direction.hooks();
         let attachments = self.attachments()?;
         if let Some(there) = attachments
             .iter()

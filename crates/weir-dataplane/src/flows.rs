@@ -1,17 +1,15 @@
 //! The flow table from outside: reading what packets wrote, without stopping them.
 //!
 //! A flow that changes while it is read is read again or left out; nothing here changes an entry. Moving entries to a table
-//! of another size or layout is in [`crate::migrate`]. A table that an older release left is read in its own layout.
+//! of another size or layout is in [`crate::migrate`]. What layout 2 has elsewhere, the marks of a
+//! bucket, is not asked for here.
 
 use std::path::Path;
 
-use weir_abi::{
-    BUCKET_SLOTS, Bucket, Entry, EntryMeta, FlowCold, FlowCold1, HINTS, Hints, KIND_FREE,
-};
+use weir_abi::{BUCKET_SLOTS, Bucket, Entry, EntryMeta, FlowCold, HINTS, Hints, KIND_FREE};
 
 use crate::error::Result;
 use crate::mmap::Mapped;
-use crate::pod;
 use crate::sys::Access;
 
 /// The buckets, the cold records and the hints.
@@ -20,7 +18,6 @@ pub struct FlowTable {
     pub(crate) buckets: Mapped<Bucket>,
     pub(crate) cold: Mapped<FlowCold>,
     hints: Mapped<Hints>,
-    layout: u32,
 }
 
 /// One flow as it was at one moment.
@@ -47,10 +44,9 @@ impl Flow {
 }
 
 impl FlowTable {
-    /// Opens the table pinned in a directory, which has the flow layout `layout`.
-    pub(crate) fn open(directory: &Path, layout: u32, access: Access) -> Result<Self> {
+    /// Opens the table pinned in a directory.
+    pub(crate) fn open(directory: &Path, access: Access) -> Result<Self> {
         Ok(Self {
-            layout,
             buckets: Mapped::open("weir_flows", directory, access)?,
             cold: Mapped::open("weir_flows_cold", directory, access)?,
             hints: Mapped::open("weir_hints", directory, access)?,
@@ -111,7 +107,7 @@ impl FlowTable {
             if before.id == 0 || before.parts().kind == KIND_FREE {
                 return None;
             }
-            let cold = self.cold_at(place)?;
+            let cold = self.cold.get(place).ok()?;
             let after = self.entry(place)?;
             let same =
                 before.id == after.id && before.parts().generation == after.parts().generation;
@@ -124,14 +120,6 @@ impl FlowTable {
             }
         }
         None
-    }
-
-    fn cold_at(&self, place: u32) -> Option<FlowCold> {
-        let cold = self.cold.get(place).ok()?;
-        if self.layout == 1 {
-            return pod::from_bytes::<FlowCold1>(pod::bytes(&cold)).map(FlowCold::from);
-        }
-        Some(cold)
     }
 
     fn entry(&self, place: u32) -> Option<Entry> {

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use weir_abi::{
-    ABI_FLOW_LAYOUT, ABI_FLOW_LAYOUT_OLDEST, ABI_HASH, ABI_VERSION, BUCKET_SLOTS, DESTS_MAX,
+    ABI_FLOW_LAYOUT, ABI_FLOW_LAYOUT_OLDEST, ABI_HASH, ABI_VERSION, BUCKET_SLOTS, Bucket, DESTS_MAX,
 };
 
 use crate::error::{Context, Error, Result};
@@ -97,6 +97,14 @@ impl Sizes {
             }
         }
         Ok(())
+    }
+}
+
+/// How many buckets of a flow table are home to hashes; the others, behind them, are its stash.
+pub(crate) fn homes(layout: u32, buckets: u32) -> u32 {
+    match layout {
+        2 => buckets,
+        _ => Bucket::homes(buckets),
     }
 }
 

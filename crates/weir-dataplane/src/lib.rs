@@ -30,7 +30,7 @@ mod testrun;
 mod verify;
 
 pub use attach::{
-    Attachment, Direction, XdpChoice, XdpMode, attach_tc, attach_xdp, attachments, detach,
+    Attachment, Direction, Mode, XdpChoice, attach_tc, attach_xdp, attachments, detach,
 };
 pub use dataplane::{Dataplane, OpenOptions, Opened, clean};
 pub use error::{Error, Result};
@@ -42,6 +42,6 @@ pub use maps::{Maps, elements_of, wait_for_packets};
 pub use mmap::Mapped;
 pub use pins::{Hook, PinDir, PinKind, Pinned};
 pub use pod::Pod;
-pub use status::{PinnedPlane, open_readonly, pinned_sizes};
+pub use status::{PinnedPlane, open_readonly, pinned_sizes, program_name};
 pub use table::{PerCpu, Table};
 pub use testrun::{TestInput, TestKind, TestRun};

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use aya::maps::{Map, ProgramArray};
 use aya::programs::{Program, ProgramFd};
+use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfLoader};
 
 use crate::error::{Context, Error, Result};
@@ -18,18 +19,26 @@ use crate::verify::until_verified;
 include!(concat!(env!("OUT_DIR"), "/objects.rs"));
 
 /// The objects of the director; the first one must exist.
-pub(crate) const DIRECTOR: [&str; 2] = ["weir_xdp", "weir_tc"];
+pub(crate) const DIRECTOR: [&str; 3] = ["weir_xdp", "weir_tc", "weir_skb"];
+
+/// The oldest kernel that the programs were tried on (docs/manual/kernels.md).
+const OLDEST: KernelVersion = KernelVersion::new(6, 1, 0);
 
 const STAGES_MAP: &str = "weir_stages";
+const SKB_STAGES_MAP: &str = "weir_skb_stages";
 
 /// Maps of one program generation, pinned beside its programs: a program array is emptied when nothing but programs hold it.
-pub(crate) const OWN_MAPS: &[&str] = &[STAGES_MAP];
+pub(crate) const OWN_MAPS: &[&str] = &[STAGES_MAP, SKB_STAGES_MAP];
 
-/// Programs reached by tail calls and their places in `weir_stages` (enum weir_stage, bpf/lib/transmit.h).
-const STAGES: &[(&str, u32)] = &[
-    ("weir_stage_icmp", 0),
-    ("weir_stage_fragment", 1),
-    ("weir_stage_reject", 2),
+/// Programs reached by tail calls, the map that they are in and their indices there (enum weir_stage, bpf/lib/stage.h).
+const STAGES: &[(&str, &str, u32)] = &[
+    (STAGES_MAP, "weir_stage_icmp", 0),
+    (STAGES_MAP, "weir_stage_fragment", 1),
+    (STAGES_MAP, "weir_stage_reject", 2),
+    (SKB_STAGES_MAP, "weir_skb_icmp", 0),
+    (SKB_STAGES_MAP, "weir_skb_fragment", 1),
+    (SKB_STAGES_MAP, "weir_skb_reject", 2),
+    (SKB_STAGES_MAP, "weir_skb", 3),
 ];
 
 /// Where a map comes from.
@@ -74,21 +83,44 @@ pub(crate) fn director_hash() -> u64 {
     })
 }
 
-/// Loads every program of an embedded object and pins each under its name in `directory`, if one is given.
+/// Loads every program of embedded objects and pins each under its name in `directory`. Programs are verified side by side once
+/// all objects have their maps. Objects that are not part of this build are left out, if the first one is not among them.
 ///
 /// # Errors
-/// The object is not part of this build, or the kernel refuses a map or a program; nothing is attached either way.
-pub(crate) fn load(
-    name: &'static str,
+/// The first object is not part of this build, or the kernel refuses a map or a program; nothing is attached either way.
+pub(crate) fn load_all(
+    names: &[&'static str],
     maps: &[MapSource],
     constants: &[Constant],
-    directory: Option<&Path>,
+    directory: &Path,
 ) -> Result<Programs> {
+    let mut objects = Vec::new();
+    for name in names {
+        match prepare(name, maps, constants) {
+            Ok(object) => objects.push((*name, object)),
+            Err(Error::NoObject { .. }) if !objects.is_empty() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let all = objects.iter_mut().map(|(_, object)| object);
+    load_programs(all).map_err(|message| refused("director", &message))?;
+    let mut programs = Programs::new();
+    for (name, object) in objects {
+        programs.extend(finish(name, object, directory)?);
+    }
+    Ok(programs)
+}
+
+fn refused(object: &'static str, message: &str) -> Error {
+    Error::Load {
+        object,
+        message: format!("{}{message}", too_old(KernelVersion::current().ok())),
+    }
+}
+
+/// An object with its maps, none of its programs loaded.
+fn prepare(name: &'static str, maps: &[MapSource], constants: &[Constant]) -> Result<Ebpf> {
     let bytes = object(name)?;
-    let refused = |message: String| Error::Load {
-        object: name,
-        message,
-    };
     let mut loader = EbpfLoader::new();
     for map in maps {
         loader.map_pin_path(map.name, &map.pin);
@@ -99,26 +131,41 @@ pub(crate) fn load(
     for constant in constants {
         loader.override_global(constant.name, constant.bytes.as_slice(), false);
     }
-    let mut object = loader.load(bytes).map_err(|error| refused(chain(&error)))?;
-    load_programs(&mut object).map_err(refused)?;
+    loader
+        .load(bytes)
+        .map_err(|error| refused(name, &chain(&error)))
+}
+
+fn finish(name: &'static str, mut object: Ebpf, directory: &Path) -> Result<Programs> {
+    let refused = |message: String| refused(name, &message);
     fill_stages(&mut object).map_err(refused)?;
 
     let mut programs = Programs::new();
     for (program_name, program) in object.programs() {
         let descriptor = program_fd(program).map_err(refused)?;
-        if let Some(directory) = directory {
-            let path = directory.join(program_name);
-            sys::pin(descriptor.as_fd(), &path).at(&path)?;
-        }
+        let path = directory.join(program_name);
+        sys::pin(descriptor.as_fd(), &path).at(&path)?;
         programs.insert(program_name.to_owned(), descriptor);
     }
     Ok(programs)
 }
 
+/// What an older kernel than any that Weir was tried on lacks; a newer one's refusal has another cause.
+fn too_old(kernel: Option<KernelVersion>) -> &'static str {
+    match kernel {
+        Some(kernel) if kernel < OLDEST => {
+            "this kernel is too old: layer 4 services need Linux 6.1 or newer, proxy services alone do not; "
+        }
+        _ => "",
+    }
+}
+
 /// Side by side: the verifier takes most of a start, one CPU a program.
-fn load_programs(object: &mut Ebpf) -> std::result::Result<(), String> {
+fn load_programs<'a>(
+    objects: impl IntoIterator<Item = &'a mut Ebpf>,
+) -> std::result::Result<(), String> {
     std::thread::scope(|scope| {
-        let programs = object.programs_mut();
+        let programs = objects.into_iter().flat_map(|object| object.programs_mut());
         let verifying: Vec<_> = programs
             .map(|(name, program)| scope.spawn(move || load_program(name, program)))
             .collect();
@@ -143,32 +190,18 @@ fn load_program(name: &str, program: &mut Program) -> std::result::Result<(), St
 }
 
 fn fill_stages(object: &mut Ebpf) -> std::result::Result<(), String> {
-    let mut stages = Vec::new();
-    for (name, index) in STAGES {
-        if let Some(program) = object.program(name) {
-            stages.push((
-                *index,
-                raw_fd(program)?
-                    .try_clone()
-                    .map_err(|error| error.to_string())?,
-            ));
-        }
-    }
-    let Some(map) = object.map_mut(STAGES_MAP) else {
-        return if stages.is_empty() {
-            Ok(())
-        } else {
-            Err(format!("stages, but no map {STAGES_MAP}"))
+    for (map_name, name, index) in STAGES {
+        let Some(program) = object.program(name) else {
+            continue;
         };
-    };
-    let Map::ProgramArray(map) = map else {
-        return Err(format!("{STAGES_MAP} is no program array"));
-    };
-    let mut array =
-        ProgramArray::try_from(Map::ProgramArray(reopen(map)?)).map_err(|error| chain(&error))?;
-    for (index, program) in stages {
-        array
-            .set(index, &program, 0)
+        let program = raw_fd(program)?
+            .try_clone()
+            .map_err(|error| error.to_string())?;
+        let Some(Map::ProgramArray(map)) = object.map_mut(map_name) else {
+            return Err(format!("a stage {name}, but no program array {map_name}"));
+        };
+        ProgramArray::try_from(Map::ProgramArray(reopen(map)?))
+            .and_then(|mut array| array.set(*index, &program, 0))
             .map_err(|error| chain(&error))?;
     }
     Ok(())
@@ -233,4 +266,17 @@ pub(crate) fn program<'a>(programs: &'a Programs, name: &str) -> Result<Borrowed
         .ok_or_else(|| Error::NoProgram {
             name: name.to_owned(),
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_kernel_older_than_any_that_was_tried_is_blamed() {
+        assert!(too_old(Some(KernelVersion::new(5, 10, 0))).contains("Linux 6.1"));
+        for other in [Some(OLDEST), Some(KernelVersion::new(6, 18, 3)), None] {
+            assert_eq!(too_old(other), "");
+        }
+    }
 }

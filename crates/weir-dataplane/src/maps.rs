@@ -65,8 +65,8 @@ pub struct Maps {
 }
 
 impl Maps {
-    /// Opens the pins of a state directory, and of a flow directory with its layout.
-    pub(crate) fn open(state: &Path, flows: (&Path, u32), access: Access) -> Result<Self> {
+    /// Opens the pins of a state directory and of a flow directory.
+    pub(crate) fn open(state: &Path, flows: &Path, access: Access) -> Result<Self> {
         let open = |name: &str| {
             let path = state.join(name);
             sys::open_pin(&path, access).at(&path)
@@ -88,7 +88,7 @@ impl Maps {
             traffic: PerCpu::new("weir_traffic", open("weir_traffic")?)?,
             reasons: PerCpu::new("weir_reasons", open("weir_reasons")?)?,
             budgets: PerCpu::new("weir_budgets", open("weir_budgets")?)?,
-            flows: FlowTable::open(flows.0, flows.1, access)?,
+            flows: FlowTable::open(flows, access)?,
             settings: Mapped::open("weir_settings", state, access)?,
             filters: Mapped::open("weir_filters", state, access)?,
             sweeps: open("weir_sweeps")?,

@@ -28,20 +28,26 @@ pub enum Hook {
     Ingress,
     /// tcx egress.
     Egress,
+    /// tcx ingress, in front of [`Self::Ingress`]: the whole path on socket buffers, in place of XDP.
+    Balance,
     /// clsact ingress, where the kernel has no tcx: the pin holds the program.
     ClsactIngress,
     /// clsact egress, where the kernel has no tcx: the pin holds the program.
     ClsactEgress,
+    /// The same as [`Self::Balance`] by clsact.
+    ClsactBalance,
 }
 
 impl Hook {
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::XdpNative,
         Self::XdpGeneric,
         Self::Ingress,
         Self::Egress,
+        Self::Balance,
         Self::ClsactIngress,
         Self::ClsactEgress,
+        Self::ClsactBalance,
     ];
 
     /// The end of the pin's name.
@@ -53,6 +59,8 @@ impl Hook {
             Self::Egress => "egress",
             Self::ClsactIngress => "clsactingress",
             Self::ClsactEgress => "clsactegress",
+            Self::Balance => "balance",
+            Self::ClsactBalance => "clsactbalance",
         }
     }
 }

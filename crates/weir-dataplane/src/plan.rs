@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use weir_abi::{ABI_HASH, ABI_VERSION};
 
 use crate::dataplane::{OpenOptions, Opened, XDP_PROGRAM};
-use crate::error::{Context, Error, Result};
-use crate::layout::{LayoutRecord, Sizes};
+use crate::error::{Context, Result};
+use crate::layout::{self, LayoutRecord, Sizes};
 use crate::loader::{self, Constant, MapSource, OWN_MAPS, Programs};
 use crate::pins::PinDir;
 use crate::spec::{Group, MAPS, MapSpec};
@@ -204,6 +204,9 @@ fn constants(record: &LayoutRecord) -> Vec<Constant> {
         bytes: value.to_ne_bytes().to_vec(),
     };
     let [secret0, secret1] = record.secret;
+    let (buckets, old) = (sizes.buckets(), record.program_old_buckets);
+    let homes = layout::homes(record.flow_layout, buckets);
+    let old_homes = layout::homes(record.old_flow_layout, old);
     vec![
         Constant {
             name: "weir_secret0",
@@ -213,12 +216,14 @@ fn constants(record: &LayoutRecord) -> Vec<Constant> {
             name: "weir_secret1",
             bytes: secret1.to_ne_bytes().to_vec(),
         },
-        word("weir_bucket_count", sizes.buckets()),
+        word("weir_bucket_count", homes),
+        word("weir_stash_count", buckets - homes),
         word("weir_dest_count", sizes.dests),
         word("weir_service_count", sizes.services),
         word("weir_table_count", sizes.elements),
         word("weir_live_count", sizes.live_rows()),
-        word("weir_old_bucket_count", record.program_old_buckets),
+        word("weir_old_bucket_count", old_homes),
+        word("weir_old_stash_count", old - old_homes),
         word("weir_flow_layout", record.flow_layout),
         word("weir_old_flow_layout", record.old_flow_layout),
     ]
@@ -234,15 +239,7 @@ pub(crate) fn load_generation(pins: &PinDir, record: &LayoutRecord) -> Result<Pr
         fs::create_dir_all(path).at(path)?;
     }
     let (sources, constants) = (sources(pins, record), constants(record));
-    let mut programs = Programs::new();
-    for name in loader::DIRECTOR {
-        match loader::load(name, &sources, &constants, Some(&directory)) {
-            Ok(loaded) => programs.extend(loaded),
-            Err(Error::NoObject { .. }) if !programs.is_empty() => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(programs)
+    loader::load_all(&loader::DIRECTOR, &sources, &constants, &directory)
 }
 
 /// Compares every shared map with what this build works with: a pin that aya opened instead of making is not checked there.

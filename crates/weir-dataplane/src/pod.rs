@@ -6,9 +6,9 @@
 )]
 
 use weir_abi::{
-    Addr, Budget, Client, Cursor, Dest, Device, Element, Extent, Filter, FlowCold, FlowCold1,
-    Fragment, FragmentKey, Hints, Hop, Listener, Live, Locality, LocalityKey, Marks, Member, Probe,
-    ProbeKey, Range, Service, Settings, SweepPublic, Traffic, Vip,
+    Addr, Budget, Client, Cursor, Dest, Device, Element, Extent, Filter, FlowCold, Fragment,
+    FragmentKey, Hints, Hop, Listener, Live, Locality, LocalityKey, Marks, Member, Probe, ProbeKey,
+    Range, Service, Settings, SweepPublic, Traffic, Vip,
 };
 
 /// A type whose every bit pattern is a value.
@@ -39,7 +39,6 @@ pod!(
     Extent,
     Filter,
     FlowCold,
-    FlowCold1,
     Fragment,
     FragmentKey,
     Hints,

@@ -40,14 +40,18 @@ pub fn open_readonly(pins: &PinDir) -> Result<PinnedPlane> {
     record.check_layouts(pins)?;
     let flows = pins.flows(record.flow_layout, record.sizes.buckets());
     Ok(PinnedPlane {
-        maps: Maps::open(
-            &pins.state(record.state),
-            (&flows, record.flow_layout),
-            Access::Read,
-        )?,
+        maps: Maps::open(&pins.state(record.state), &flows, Access::Read)?,
         sizes: record.sizes,
         attachments: attachments(pins)?,
     })
+}
+
+/// The name of a loaded program, whoever loaded it; `None` = there is none of that number, or it has no name.
+pub fn program_name(id: u32) -> Option<String> {
+    let mut programs = aya::programs::loaded_programs().flatten();
+    let program = programs.find(|program| program.id() == id)?;
+    let name = program.name_as_str()?;
+    (!name.is_empty()).then(|| name.to_owned())
 }
 
 /// How much what is pinned holds, of whatever build it is; `None` = nothing is pinned.

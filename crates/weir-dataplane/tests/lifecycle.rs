@@ -5,7 +5,7 @@ mod support;
 use support::{ACK, Place, SYN, fill, privileged, small, tcp, veth};
 use weir_abi::Reason;
 use weir_dataplane::{
-    Dataplane, Error, Hook, Opened, Sizes, TestInput, XdpChoice, XdpMode, clean, open_readonly,
+    Dataplane, Error, Hook, Mode, Opened, Sizes, TestInput, XdpChoice, clean, open_readonly,
 };
 
 const XDP_PASS: u32 = 2;
@@ -71,7 +71,7 @@ fn what_was_pinned_is_adopted_with_its_flows() {
     let ifindex = veth("va", "vb");
     assert_eq!(
         first.attach(ifindex, XdpChoice::Best).unwrap(),
-        XdpMode::Native
+        Mode::Native
     );
     send(&first, &tcp(1, 1000, SYN));
     let before = first.attachments().unwrap();
@@ -92,7 +92,7 @@ fn what_was_pinned_is_adopted_with_its_flows() {
     );
     assert_eq!(
         second.attach(ifindex, XdpChoice::Best).unwrap(),
-        XdpMode::Native
+        Mode::Native
     );
     send(&second, &tcp(1, 1000, ACK));
     assert_eq!(second.maps().flows.walk().count(), 1);
@@ -221,10 +221,7 @@ fn generic_mode_where_the_driver_has_none() {
         dataplane.attach(1, XdpChoice::Native).is_err(),
         "the loopback device has no native XDP"
     );
-    assert_eq!(
-        dataplane.attach(1, XdpChoice::Best).unwrap(),
-        XdpMode::Generic
-    );
+    assert_eq!(dataplane.attach(1, XdpChoice::Best).unwrap(), Mode::Generic);
     assert_eq!(dataplane.attachments().unwrap()[0].hook, Hook::XdpGeneric);
     dataplane.detach(1).unwrap();
     assert_eq!(dataplane.attachments().unwrap(), []);

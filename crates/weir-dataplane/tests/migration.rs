@@ -5,9 +5,12 @@ mod support;
 use std::collections::BTreeSet;
 
 use support::{ACK, FIN, Place, RST, SYN, fill, privileged, small, tcp, wait_for_flows};
-use weir_abi::{ABI_FLOW_LAYOUT, BUCKET_SLOTS, FLOW_SECOND, FlowCold1, Reason};
+use weir_abi::{ABI_FLOW_LAYOUT, Bucket2, FLOW_AWAY, Reason};
 use weir_dataplane::migrate::Moved;
 use weir_dataplane::{Dataplane, Error, OpenOptions, Opened, Sizes, TestInput, open_readonly};
+
+/// The layout before.
+const BEFORE: u32 = ABI_FLOW_LAYOUT - 1;
 
 /// Layout and buckets of a flow table.
 type Table = (u32, u32);
@@ -49,8 +52,8 @@ fn migrate(from: Table, to: Table) {
     fill(&old);
     old.activate().unwrap();
     (1000..1060).for_each(|port| send(&old, port, SYN));
-    if from.0 == 1 {
-        assert_first_layout(&place, &old, from);
+    if from.0 == BEFORE {
+        assert_layout_before(&place, &old, from);
     }
 
     let (mut new, opened) = Dataplane::open(&options(&place, to)).unwrap();
@@ -93,28 +96,31 @@ fn migrate(from: Table, to: Table) {
     expected.iter().for_each(|port| send(&new, *port, RST));
     wait_for_flows(&new, 0);
     assert_counts(&new, 0, 0);
-    let spilled: u32 = (0..to.1)
-        .map(|bucket| new.maps().flows.bucket(bucket).unwrap().spilled)
-        .sum();
-    assert_eq!(spilled, 0);
+    for bucket in 0..to.1 {
+        let bucket = new.maps().flows.bucket(bucket).unwrap();
+        assert_eq!((bucket.spilled, bucket.stashed), (0, 0));
+    }
 }
 
-/// The packets wrote what the release of layout 1 would have: no family, and the home bucket.
-fn assert_first_layout(place: &Place, dataplane: &Dataplane, from: Table) {
-    let path = table(place, from).join("weir_flows_cold");
+/// The packets put entries where the release of layout 2 would have: the stash is not used, and the home counts those in their
+/// second bucket.
+fn assert_layout_before(place: &Place, dataplane: &Dataplane, from: Table) {
+    let path = table(place, from).join("weir_flows");
     let map = aya::maps::Map::Array(aya::maps::MapData::from_pin(path).unwrap());
-    let cold = aya::maps::Array::<_, [u8; 64]>::try_from(map).unwrap();
-    let family = std::mem::offset_of!(FlowCold1, pad);
-    let home = std::mem::offset_of!(FlowCold1, home);
-    for flow in dataplane.maps().flows.walk() {
-        let raw = cold.get(&flow.place, 0).unwrap();
-        assert_eq!(raw[family..family + 2], [0; 2]);
-        if flow.meta().flags & FLOW_SECOND == 0 {
-            let bucket = flow.place / BUCKET_SLOTS;
-            assert_eq!(raw[home..home + 4], bucket.to_ne_bytes());
-        }
-        assert_eq!(flow.cold.family, 4);
+    let buckets = aya::maps::Array::<_, [u8; 128]>::try_from(map).unwrap();
+    let word = |bucket: u32, at: usize| {
+        let raw = buckets.get(&bucket, 0).unwrap();
+        u32::from_ne_bytes(raw[at..at + 4].try_into().unwrap())
+    };
+    let mut counted = 0;
+    for bucket in 0..from.1 {
+        counted += word(bucket, std::mem::offset_of!(Bucket2, spilled));
+        let pad = std::mem::offset_of!(Bucket2, pad);
+        assert_eq!((word(bucket, pad), word(bucket, pad + 4)), (0, 0));
     }
+    let away = |flow: &weir_dataplane::Flow| flow.meta().flags & FLOW_AWAY != 0;
+    let second = dataplane.maps().flows.walk().filter(away).count();
+    assert_eq!(counted as usize, second);
 }
 
 fn table(place: &Place, (layout, buckets): Table) -> std::path::PathBuf {
@@ -157,15 +163,15 @@ fn flows_move_to_a_smaller_table() {
 #[test]
 fn flows_of_the_layout_before_are_taken_over() {
     if privileged() {
-        migrate((1, 64), (ABI_FLOW_LAYOUT, 64));
-        migrate((1, 16), (ABI_FLOW_LAYOUT, 64));
+        migrate((BEFORE, 64), (ABI_FLOW_LAYOUT, 64));
+        migrate((BEFORE, 16), (ABI_FLOW_LAYOUT, 64));
     }
 }
 
 #[test]
 fn flows_go_back_to_the_layout_before() {
     if privileged() {
-        migrate((ABI_FLOW_LAYOUT, 64), (1, 16));
+        migrate((ABI_FLOW_LAYOUT, 64), (BEFORE, 16));
     }
 }
 
@@ -222,11 +228,11 @@ fn a_change_of_size_that_the_release_before_began_is_finished_first() {
         return;
     }
     let place = Place::new();
-    let (mut old, _) = Dataplane::open(&options(&place, (1, 16))).unwrap();
+    let (mut old, _) = Dataplane::open(&options(&place, (BEFORE, 16))).unwrap();
     fill(&old);
     old.activate().unwrap();
     (1000..1030).for_each(|port| send(&old, port, SYN));
-    let (mut died, _) = Dataplane::open(&options(&place, (1, 64))).unwrap();
+    let (mut died, _) = Dataplane::open(&options(&place, (BEFORE, 64))).unwrap();
     died.activate().unwrap();
     drop(died);
 
@@ -234,14 +240,14 @@ fn a_change_of_size_that_the_release_before_began_is_finished_first() {
     assert_eq!(opened, Opened::FlowsMigrating);
     next.activate().unwrap();
     assert_eq!(next.migrate_flows().unwrap(), Moved { moved: 30, lost: 0 });
-    assert!(table(&place, (1, 64)).exists(), "never three tables");
+    assert!(table(&place, (BEFORE, 64)).exists(), "never three tables");
     drop(next);
     let (mut last, opened) = Dataplane::open(&options(&place, (ABI_FLOW_LAYOUT, 64))).unwrap();
     assert_eq!(opened, Opened::FlowsMigrating);
     last.activate().unwrap();
     assert_eq!(last.migrate_flows().unwrap(), Moved { moved: 30, lost: 0 });
     assert_eq!(ports(&last), (1000..1030).collect());
-    assert!(!table(&place, (1, 64)).exists());
+    assert!(!table(&place, (BEFORE, 64)).exists());
     assert_counts(&last, 30, 0);
 }
 

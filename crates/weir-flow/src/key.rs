@@ -1,8 +1,8 @@
-//! A flow's tuple, its keyed hash, and where the hash puts the flow in the table.
+//! A flow's tuple and its keyed hash. Where the hash puts the flow in the table is [`crate::place`]'s.
 //!
 //! The hash is SipHash-1-3 (Aumasson and Bernstein, 2012) over words of fixed number per family, so that the length block of
-//! the original is replaced by the family in the last word. Everything here computes what bpf/lib/hash.h and bpf/lib/flow.h
-//! do, in the same arithmetic.
+//! the original is replaced by the family in the last word. Everything here computes what bpf/lib/hash.h
+//! does, in the same arithmetic.
 
 use weir_abi::{Addr, FlowCold};
 
@@ -143,28 +143,22 @@ impl Sip {
 /// A multiplier whose high bits depend on all bits of what it multiplies: 2^64 divided by the golden ratio.
 pub(crate) const GOLDEN_64: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Where a hash puts its flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Placement {
-    /// The fingerprint, 44 bits.
-    pub tag: u64,
-    /// The bucket that is looked at first.
-    pub home: u32,
-    /// The bucket for what does not fit there; it may be the same.
-    pub second: u32,
+/// Where maglev sends a flow: unkeyed, so that directors with the same servers choose alike.
+#[must_use]
+pub fn steer_hash(tuple: &Tuple) -> u64 {
+    let wire = |port: u16| u64::from(u16::from_ne_bytes(port.to_be_bytes()));
+    let fold = |addr: &Addr| addr.lo ^ addr.hi.rotate_left(29);
+    let tail = wire(tuple.sport) | wire(tuple.dport) << 16 | u64::from(tuple.protocol) << 32;
+    let mix = |word: u64, shift: u32, by: u64| (word ^ word >> shift).wrapping_mul(by);
+    let mut mixed = mix(fold(&tuple.src), 32, GOLDEN_64);
+    mixed = mix(mixed ^ fold(&tuple.dst), 32, MIXING_64);
+    mixed = mix(mixed ^ tail, 32, GOLDEN_64);
+    mixed = mix(mixed, 29, MIXING_64);
+    mixed ^ mixed >> 32
 }
 
-impl Placement {
-    /// In a table of `buckets` buckets.
-    #[must_use]
-    pub const fn of(hash: u64, buckets: u32) -> Self {
-        Self {
-            tag: hash & ((1 << 44) - 1),
-            home: scaled(hash, buckets),
-            second: scaled(hash.wrapping_mul(GOLDEN_64), buckets),
-        }
-    }
-}
+/// A multiplier of splitmix64.
+const MIXING_64: u64 = 0xbf58_476d_1ce4_e5b9;
 
 /// The upper half of `hash` scaled to 0…`range`−1.
 pub(crate) const fn scaled(hash: u64, range: u32) -> u32 {
@@ -175,7 +169,6 @@ pub(crate) const fn scaled(hash: u64, range: u32) -> u32 {
 mod tests {
     use super::*;
     use core::net::IpAddr;
-    use proptest::prelude::*;
 
     fn tuple(src: &str, dst: &str, ports: (u16, u16)) -> Tuple {
         let [src, dst] = [src, dst].map(|text| text.parse::<IpAddr>().unwrap());
@@ -218,22 +211,13 @@ mod tests {
         assert_ne!(key.hash(&one), FlowKey::new([1, 3]).hash(&one));
     }
 
-    proptest! {
-        #[test]
-        fn places_lie_in_the_table(hash: u64, buckets in 1u32..) {
-            let place = Placement::of(hash, buckets);
-            prop_assert!(place.home < buckets && place.second < buckets);
-            prop_assert!(place.tag < 1 << 44);
-        }
-    }
-
     #[test]
     fn hashes_spread_over_the_buckets() {
         let key = FlowKey::new([3, 4]);
         let mut seen = [0u32; 16];
         for port in 0..1600 {
             let hash = key.hash(&tuple("2001:db8::1", "2001:db8::2", (port, 80)));
-            seen[Placement::of(hash, 16).home as usize] += 1;
+            seen[scaled(hash, 16) as usize] += 1;
         }
         assert!(
             seen.iter().all(|count| (50..200).contains(count)),

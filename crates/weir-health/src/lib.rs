@@ -17,16 +17,18 @@ mod outlier;
 mod random;
 mod standing;
 mod target;
+mod unanswered;
 mod weigh;
 
 pub use dialogue::{Dialogue, Reply};
 pub use history::History;
 pub use machine::{Machine, State};
 pub use monitor::{
-    CheckView, Known, Lateness, Monitor, Order, Output, ProbeId, ServerView, Suspended,
+    CheckView, Checkpoint, Known, Lateness, Monitor, Order, Output, ProbeId, ServerView, Suspended,
 };
 pub use outcome::{Outcome, Said, Verdict};
 pub use outlier::{Ejection, Outliers, Sample, Turn};
 pub use standing::Standing;
 pub use target::Target;
+pub use unanswered::{Client, Counted, Finding, Key, Silence, Unanswered};
 pub use weigh::{Candidate, Regime, Weighed, weigh};

@@ -136,6 +136,13 @@ impl Outliers {
         turns
     }
 
+    /// Has a server in use again, with nothing known of it.
+    pub fn forgive(&mut self, pool: &str, server: &str) {
+        if let Some(watches) = self.pools.get_mut(pool) {
+            watches.remove(server);
+        }
+    }
+
     /// Forgets all pools but these.
     pub fn keep(&mut self, stays: impl Fn(&str) -> bool) {
         self.pools.retain(|pool, _| stays(pool));

@@ -2,7 +2,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use weir_model::{Check, CheckTls, Probe, ProxyHeader, Server, Start, Timing, Way};
+use weir_model::{Check, CheckTls, Forward, Probe, ProxyHeader, Server, Start, Timing, Way};
+
+use crate::outcome::{Outcome, Verdict};
 
 /// A probe and where it goes. Servers of several pools whose checks lead to equal targets share one probe.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -65,6 +67,32 @@ impl Target {
         }
     }
 
+    /// What was seen of it, with the address and port that the probe went to. Programs and files name themselves, and of a way
+    /// through a forward the VIP is what matters.
+    #[must_use]
+    pub fn locate(&self, outcome: Outcome) -> Outcome {
+        let own = !self.probe.needs_port() && self.probe != Probe::Ping;
+        if outcome.verdict != Verdict::Failed || own {
+            return outcome;
+        }
+        let note = match self.way {
+            None => format!("{}: {}", self.place(), outcome.note),
+            Some(way) if way.forward == Forward::Nat => {
+                format!("{} ({} for VIP {})", outcome.note, self.place(), way.vip)
+            }
+            Some(_) => return outcome,
+        };
+        Outcome { note, ..outcome }
+    }
+
+    /// Address and port.
+    fn place(&self) -> String {
+        match self.port {
+            Some(port) => SocketAddr::new(self.address, port).to_string(),
+            None => self.address.to_string(),
+        }
+    }
+
     /// In a few words, `http 10.0.0.5:80`, or `http 192.0.2.10:80 through direct to 10.0.0.5`.
     pub fn describe(&self) -> String {
         if let Some(Way {
@@ -75,11 +103,32 @@ impl Target {
             let (kind, server) = (self.kind(), self.address);
             return format!("{kind} {at} through {forward} to {server}");
         }
-        let kind = self.kind();
-        match (self.address, self.port) {
-            (address, None) => format!("{kind} {address}"),
-            (IpAddr::V4(v4), Some(port)) => format!("{kind} {v4}:{port}"),
-            (IpAddr::V6(v6), Some(port)) => format!("{kind} [{v6}]:{port}"),
-        }
+        format!("{} {}", self.kind(), self.place())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(probe: Probe, address: &str, port: Option<u16>) -> Target {
+        let server = Server::new(address, address.parse().unwrap(), port);
+        Target::new(&Check::new(probe), &server, port)
+    }
+
+    #[test]
+    fn a_failure_names_address_and_port() {
+        let note = |target: &Target, outcome| target.locate(outcome).note;
+        let refused = || Outcome::failed("connection refused");
+        let tcp = target(Probe::Tcp, "10.0.0.5", Some(8000));
+        assert_eq!(note(&tcp, refused()), "10.0.0.5:8000: connection refused");
+        let v6 = target(Probe::Tcp, "fd00::5", Some(80));
+        assert_eq!(note(&v6, refused()), "[fd00::5]:80: connection refused");
+        let ping = target(Probe::Ping, "10.0.0.5", None);
+        assert_eq!(note(&ping, Outcome::failed("silent")), "10.0.0.5: silent");
+        assert_eq!(note(&tcp, Outcome::passed("http 200")), "http 200");
+        let path = "/run/weight".to_owned();
+        let file = target(Probe::File { path }, "10.0.0.5", Some(80));
+        assert_eq!(note(&file, Outcome::failed("gone")), "gone");
     }
 }

@@ -55,6 +55,18 @@ impl Line<'_> {
         out.push(b'\n');
     }
 
+    /// Appends the line of a TCP connection, which has nothing of what the combined format shows.
+    pub fn write_tcp(&self, out: &mut Vec<u8>) {
+        self.template("{client} {port} [{date}] {service} ", out);
+        or_dash(self.pool.as_bytes(), out);
+        out.push(b'/');
+        or_dash(self.server.as_bytes(), out);
+        self.template(
+            " {queue_ms}/{connect_ms}/{total_ms} {bytes_in}/{bytes_out} {end} \"{end_reason}\"\n",
+            out,
+        );
+    }
+
     fn combined(&self, out: &mut Vec<u8>) {
         self.template("{client} - - [{date}] \"", out);
         if self.method.is_empty() {
@@ -124,6 +136,7 @@ impl Line<'_> {
             "referer" => self.referer,
             "agent" => self.agent,
             "end" => &self.end,
+            "end_reason" => end_reason(self.end).as_bytes(),
             _ => return None,
         })
     }
@@ -178,6 +191,30 @@ impl Line<'_> {
             }
             _ => Ok(()),
         };
+    }
+}
+
+/// What the two letters of an end say, in words.
+const fn end_reason(end: [u8; 2]) -> &'static str {
+    match &end {
+        b"--" => "completed",
+        b"CR" => "the client left before its request was complete",
+        b"CQ" => "the client left while it waited for a server",
+        b"CC" => "the client left while the server was connected",
+        b"CH" => "the client left before the response",
+        b"CD" => "the client broke off the transfer",
+        b"cR" => "the client's request took too long",
+        b"cD" => "the client was silent for too long",
+        b"SC" => "no server could be reached",
+        b"SH" => "the server sent no valid response",
+        b"SD" => "the server broke off the transfer",
+        b"sQ" => "no server was free in time",
+        b"sC" => "the server did not accept the connection in time",
+        b"sH" => "the server did not respond in time",
+        b"sD" => "the server was silent for too long",
+        b"LR" => "a route gave the answer",
+        b"PR" => "the request was rejected",
+        _ => "unknown",
     }
 }
 
@@ -292,6 +329,33 @@ mod tests {
     }
 
     #[test]
+    fn a_line_of_a_tcp_connection_has_server_durations_and_end() {
+        let written = |line: Line<'_>| {
+            let mut out = Vec::new();
+            line.write_tcp(&mut out);
+            String::from_utf8(out).unwrap()
+        };
+        let line = Line {
+            end: *b"SD",
+            ..line()
+        };
+        assert_eq!(
+            written(line),
+            "192.0.2.1 4711 [21/Nov/2026:13:23:04 +0000] web p/10.0.0.5 0.000/0.120/12.345 10/2000 SD \
+             \"the server broke off the transfer\"\n"
+        );
+        let line = Line {
+            server: "",
+            end: *b"SC",
+            ..line
+        };
+        assert!(
+            written(line).contains(" web p/- "),
+            "a field is never empty"
+        );
+    }
+
+    #[test]
     fn json_is_json() {
         let value: serde_json::Value = serde_json::from_str(&written(&LogFormat::Json)).unwrap();
         assert_eq!(value["time"], "2026-11-21T13:23:04.042Z");
@@ -299,6 +363,7 @@ mod tests {
         assert_eq!(value["agent"], "x\\\u{ff}\n");
         assert_eq!(value["total_ms"], 12.345);
         assert_eq!(value["end"], "--");
+        assert_eq!(value["end_reason"], "completed");
     }
 
     #[test]

@@ -2,7 +2,10 @@
 //!
 //! Passing octets through unchanged is safe only where every reader finds the same end. So a size has hexadecimal digits
 //! and nothing else, every line ends with CRLF, extensions are bounded and hold no control character, and the trailer
-//! section holds no field that speaks of framing.
+//! section holds no field that speaks of framing. A request's trailer section is held back until it is complete where names
+//! with `_` must not pass ([`Chunks::of_request`]).
+
+use weir_model::Underscores;
 
 use crate::octet::{is_token_octet, is_value_octet};
 use crate::refusal::Refusal;
@@ -33,6 +36,14 @@ enum State {
     Done,
 }
 
+/// The trailer section of a request, as far as it came and may pass.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Held {
+    text: Vec<u8>,
+    /// Where its last line begins.
+    line: usize,
+}
+
 /// Where in a chunked body a stream stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunks {
@@ -44,6 +55,10 @@ pub struct Chunks {
     line: u16,
     /// Octets left of the present chunk.
     left: u64,
+    /// What becomes of trailers with `_` in their names, and whether the present one is such.
+    underscores: Underscores,
+    underscore: bool,
+    held: Option<Box<Held>>,
 }
 
 impl Default for Chunks {
@@ -55,6 +70,9 @@ impl Default for Chunks {
             name: [0; NAME_MAX],
             line: 0,
             left: 0,
+            underscores: Underscores::Keep,
+            underscore: false,
+            held: None,
         }
     }
 }
@@ -63,6 +81,28 @@ impl Chunks {
     /// Before the first octet of a body.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same of a request, whose trailers with `_` in their names are treated like its other fields. But for
+    /// [`Underscores::Keep`] trailers are held back; see [`Chunks::take_held`].
+    pub fn of_request(underscores: Underscores) -> Self {
+        Self {
+            underscores,
+            ..Self::default()
+        }
+    }
+
+    /// Whether what is read now is held back.
+    const fn holds(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// What was held back and may be sent, once the end of the body was seen.
+    pub fn take_held(&mut self) -> Vec<u8> {
+        if !self.is_done() {
+            return Vec::new();
+        }
+        self.held.take().map(|held| held.text).unwrap_or_default()
     }
 
     /// Whether the end of the body was seen.
@@ -75,7 +115,20 @@ impl Chunks {
     /// # Errors
     /// The coding is broken; what was read before is part of it all the same.
     pub fn scan(&mut self, input: &[u8], data: &mut dyn FnMut(&[u8])) -> Result<usize, Refusal> {
+        self.scan_request(input, data).map(|(taken, _)| taken)
+    }
+
+    /// The same, and how many of these bytes may pass at once: the rest are held back.
+    ///
+    /// # Errors
+    /// As [`Chunks::scan`].
+    pub fn scan_request(
+        &mut self,
+        input: &[u8],
+        data: &mut dyn FnMut(&[u8]),
+    ) -> Result<(usize, usize), Refusal> {
         let mut at = 0;
+        let mut passing = if self.holds() { Some(0) } else { None };
         while at < input.len() && self.state != State::Done {
             if self.state == State::Data {
                 let rest = input.len() - at;
@@ -89,9 +142,20 @@ impl Chunks {
                 continue;
             }
             self.step(input[at])?;
+            if let Some(held) = &mut self.held {
+                passing.get_or_insert(at);
+                held.text.push(input[at]);
+                if self.state == State::TrailerStart {
+                    // The line is complete.
+                    if std::mem::take(&mut self.underscore) {
+                        held.text.truncate(held.line);
+                    }
+                    held.line = held.text.len();
+                }
+            }
             at += 1;
         }
-        Ok(at)
+        Ok((at, passing.unwrap_or(at)))
     }
 
     fn step(&mut self, octet: u8) -> Result<(), Refusal> {
@@ -121,6 +185,9 @@ impl Chunks {
             (State::TrailerStart, b'\r') => State::EndLf,
             (State::TrailerStart, octet) if is_token_octet(octet) => {
                 self.name_len = 0;
+                if self.underscores != Underscores::Keep && self.held.is_none() {
+                    self.held = Some(Box::default());
+                }
                 self.name_octet(octet)?;
                 State::TrailerName
             }
@@ -173,6 +240,12 @@ impl Chunks {
 
     fn name_octet(&mut self, octet: u8) -> Result<(), Refusal> {
         self.count(TRAILER_MAX, Refusal::Trailer)?;
+        if octet == b'_' && self.underscores != Underscores::Keep {
+            if self.underscores == Underscores::Reject {
+                return Err(Refusal::Underscore);
+            }
+            self.underscore = true;
+        }
         if let Some(place) = self.name.get_mut(usize::from(self.name_len)) {
             *place = octet.to_ascii_lowercase();
         }
@@ -246,6 +319,35 @@ mod tests {
             assert!(read(bad.as_bytes(), 64).is_err(), "{bad:?}");
             assert!(read(bad.as_bytes(), 1).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn trailers_with_underscores_do_not_pass() {
+        let body =
+            b"1\r\nx\r\n0\r\nA: b\r\nX_Forwarded_For: 6.6.6.6\r\nSum_: 1\r\nC: d\r\n\r\nnext";
+        for step in 1..body.len() {
+            let mut chunks = Chunks::of_request(Underscores::Drop);
+            let (mut passed, mut used) = (Vec::new(), 0);
+            for part in body.chunks(step) {
+                let (taken, passing) = chunks.scan_request(part, &mut |_| {}).unwrap();
+                passed.extend_from_slice(&part[..passing]);
+                passed.extend_from_slice(&chunks.take_held());
+                used += taken;
+                if taken < part.len() {
+                    break;
+                }
+            }
+            assert_eq!(used, body.len() - 4, "{step}");
+            assert_eq!(passed, b"1\r\nx\r\n0\r\nA: b\r\nC: d\r\n\r\n", "{step}");
+        }
+        let mut chunks = Chunks::of_request(Underscores::Reject);
+        assert_eq!(
+            chunks.scan_request(body, &mut |_| {}),
+            Err(Refusal::Underscore)
+        );
+        let mut chunks = Chunks::of_request(Underscores::Keep);
+        let all = body.len() - 4;
+        assert_eq!(chunks.scan_request(body, &mut |_| {}), Ok((all, all)));
     }
 
     proptest! {

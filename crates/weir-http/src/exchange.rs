@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use weir_model::Coding;
+use weir_model::{Coding, Underscores};
 
 use crate::chunk::Chunks;
 use crate::encoding::is_compressible;
@@ -85,6 +85,17 @@ pub struct Step {
     pub content: usize,
 }
 
+/// What of the client's bytes belongs to an exchange.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Upload {
+    /// Bytes of the input that are dealt with.
+    pub consumed: usize,
+    /// The first of them, which go to the server as they are.
+    pub forward: usize,
+    /// What goes to the server behind them: trailers that were held back.
+    pub trailers: Vec<u8>,
+}
+
 /// What the end of the server's stream means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerEnd {
@@ -92,6 +103,8 @@ pub enum ServerEnd {
     Complete,
     /// Nothing of the response has come: the request may be tried elsewhere.
     Unanswered,
+    /// Interim responses came and no final one: the client can be answered in the server's place, and no other server tried.
+    Interim,
     /// The response is cut off; the client must see that by the end of its own connection.
     Truncated,
 }
@@ -137,10 +150,13 @@ impl Exchange {
         }
     }
 
-    /// After the head of a request.
-    pub fn new(request: &Request) -> Self {
+    /// After the head of a request; `underscores` is for its trailers.
+    pub fn new(request: &Request, underscores: Underscores) -> Self {
         Self {
-            request: Body::new(request.framing),
+            request: match request.framing {
+                Framing::Chunked => Body::Chunked(Chunks::of_request(underscores)),
+                framing => Body::new(framing),
+            },
             response: Body::Done,
             stage: Stage::Waiting,
             interim: 0,
@@ -157,17 +173,34 @@ impl Exchange {
         }
     }
 
-    /// How much of what the client sent belongs to this exchange and goes to the server as it is.
+    /// What of the client's bytes belongs to this exchange and goes to the server.
     ///
     /// # Errors
     /// The body is malformed: what was passed on before must not be completed.
-    pub fn client_data(&mut self, input: &[u8]) -> Result<usize, Refusal> {
+    pub fn client_data(&mut self, input: &[u8]) -> Result<Upload, Refusal> {
+        let whole = |consumed| Upload {
+            consumed,
+            forward: consumed,
+            trailers: Vec::new(),
+        };
         if self.stage == Stage::Tunnel {
-            return Ok(input.len());
+            return Ok(whole(input.len()));
         }
         let content = &mut self.content;
-        self.request
-            .take(input, &mut |data| *content += data.len() as u64)
+        let mut count = |data: &[u8]| *content += data.len() as u64;
+        let Body::Chunked(chunks) = &mut self.request else {
+            return self.request.take(input, &mut count).map(whole);
+        };
+        let (consumed, forward) = chunks.scan_request(input, &mut count)?;
+        let trailers = chunks.take_held();
+        if chunks.is_done() {
+            self.request = Body::Done;
+        }
+        Ok(Upload {
+            consumed,
+            forward,
+            trailers,
+        })
     }
 
     /// Octets of the request's content so far, without what the chunked coding adds.
@@ -218,7 +251,7 @@ impl Exchange {
     }
 
     /// That many of them went.
-    pub const fn response_passed(&mut self, octets: u64) {
+    pub fn response_passed(&mut self, octets: u64) {
         if let Body::Length(left) = &mut self.response {
             *left = left.saturating_sub(octets);
             if *left == 0 {
@@ -237,7 +270,7 @@ impl Exchange {
     }
 
     /// That many of them went.
-    pub const fn request_passed(&mut self, octets: u64) {
+    pub fn request_passed(&mut self, octets: u64) {
         if let Body::Length(left) = &mut self.request {
             *left = left.saturating_sub(octets);
             if *left == 0 {
@@ -412,7 +445,8 @@ impl Exchange {
                 self.stage = Stage::Done;
                 ServerEnd::Complete
             }
-            Stage::Waiting | Stage::Body => ServerEnd::Truncated,
+            Stage::Waiting => ServerEnd::Interim,
+            Stage::Body => ServerEnd::Truncated,
         }
     }
 }

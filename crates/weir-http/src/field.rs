@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use memchr::memchr;
 
-use crate::octet::{is_token, is_value, trim};
+use crate::octet::{field_name, is_value, trim};
 use crate::refusal::Refusal;
 
 /// A field name that a proxy must know.
@@ -73,6 +73,8 @@ pub struct Field {
     end: u32,
     /// Not to be passed on.
     pub dropped: bool,
+    /// Its name has a `_`, which many servers cannot tell from `-`.
+    pub(crate) underscore: bool,
 }
 
 const fn wide(at: u32) -> usize {
@@ -110,7 +112,8 @@ impl Field {
         }
         let colon = memchr(b':', text).ok_or(Refusal::Field)?;
         let (name, rest) = (&text[..colon], &text[colon + 1..]);
-        if !is_token(name) || !is_value(rest) {
+        let underscore = field_name(name).ok_or(Refusal::Field)?;
+        if !is_value(rest) {
             return Err(Refusal::Field);
         }
         let value = trim(rest);
@@ -127,6 +130,7 @@ impl Field {
             value: (narrow(begin)?, narrow(begin + value.len())?),
             end: narrow(range.end)?,
             dropped: false,
+            underscore,
         })
     }
 }

@@ -9,10 +9,12 @@ mod line;
 
 use std::ops::Range;
 
+use weir_model::Underscores;
+
 use self::framing::{framing, wishes};
 use self::line::{empty_lines, request_line, status_line};
 use crate::field::{Field, Name, fields, line_end};
-use crate::octet::{is_host, members};
+use crate::octet::{is_authority, members};
 use crate::refusal::Refusal;
 
 /// How much of a head is taken.
@@ -26,6 +28,8 @@ pub struct HeadLimits {
     pub fields: usize,
     /// CONNECT is taken.
     pub connect: bool,
+    /// What becomes of a request's fields with `_` in their names; a response keeps them.
+    pub underscores: Underscores,
 }
 
 impl Default for HeadLimits {
@@ -35,6 +39,7 @@ impl Default for HeadLimits {
             target: 8 << 10,
             fields: 100,
             connect: false,
+            underscores: Underscores::default(),
         }
     }
 }
@@ -117,6 +122,8 @@ pub struct Request {
     pub expects_continue: bool,
     /// The client asks for another protocol, and means this hop.
     pub upgrade: bool,
+    /// How many fields were left out because of a `_` in their names.
+    pub underscores: u16,
 }
 
 impl Request {
@@ -191,39 +198,57 @@ pub fn request(
     };
     too_large(end)?;
     request.len = end;
-    understand_request(input, &mut request, into)?;
+    understand_request(input, &mut request, limits.underscores, into)?;
     Ok(Some(request))
 }
 
 fn understand_request(
     head: &[u8],
     request: &mut Request,
-    fields: &mut [Field],
+    rule: Underscores,
+    fields: &mut Vec<Field>,
 ) -> Result<(), Refusal> {
     let mut hosts = 0;
+    let mut underscores = 0;
     let mut upgrade_to = None;
     let mut expectation = None;
     for field in fields.iter_mut() {
+        underscores += u16::from(field.underscore);
         match field.name {
             Name::Host => {
                 hosts += 1;
-                if hosts > 1 || !is_host(field.value_in(head)) {
+                // It is empty where the target has no authority (RFC 9112 section 3.2).
+                let host = field.value_in(head);
+                if hosts > 1 || !(host.is_empty() || is_authority(host)) {
                     return Err(Refusal::Host);
                 }
                 // The target's own authority takes its place.
                 field.dropped = request.authority.is_some();
             }
             Name::Upgrade => {
-                upgrade_to = Some(field.value_in(head));
+                if upgrade_to.replace(field.value_in(head)).is_some() {
+                    return Err(Refusal::Repeated);
+                }
                 field.dropped = true;
             }
-            Name::Expect => expectation = Some(field.value_in(head)),
+            Name::Expect if expectation.replace(field.value_in(head)).is_some() => {
+                return Err(Refusal::Repeated);
+            }
             Name::HopByHop | Name::Connection => field.dropped = true,
             _ => {}
         }
     }
     if hosts == 0 && !request.http10 {
         return Err(Refusal::Host);
+    }
+    if underscores > 0 && rule != Underscores::Keep {
+        if rule == Underscores::Reject {
+            return Err(Refusal::Underscore);
+        }
+        // Taken out, so that neither routes nor servers see them: a server that reads `_` as `-` (CGI, WSGI) would take
+        // `X_Forwarded_For` for the field that Weir itself writes.
+        fields.retain(|field| !field.underscore);
+        request.underscores = underscores;
     }
     let wishes = wishes(head, fields);
     request.framing = framing(head, fields, request.http10)?.unwrap_or(Framing::None);

@@ -3,7 +3,8 @@
 //! [`head`] reads requests and responses and refuses whatever two readers could understand differently; [`rewrite`] passes
 //! heads on by copying ranges; [`chunk`] follows the chunked coding; [`exchange`] ties a request to its response and says
 //! when it ends and what becomes of the connections; [`hello`] reads the name
-//! that a TLS client asks for; [`answer`] writes what Weir says itself, [`route`] says where a request leads.
+//! that a TLS client asks for; [`answer`] writes what Weir says itself, [`path`] brings paths into one form, [`route`] says where a
+//! request leads.
 //!
 //! The crate refuses to own a buffer, a socket, a clock or a header map. Names and values are places in the caller's input.
 
@@ -17,15 +18,17 @@ pub mod field;
 pub mod head;
 pub mod hello;
 mod octet;
+pub mod path;
 pub mod preamble;
 mod refusal;
 pub mod rewrite;
 pub mod route;
 
 pub use answer::Answer;
-pub use exchange::{Exchange, ServerEnd, Step};
+pub use exchange::{Exchange, ServerEnd, Step, Upload};
 pub use field::{Field, Name};
 pub use head::{Framing, HeadLimits, Method, Request, Response};
+pub use path::RequestPath;
 pub use preamble::Preamble;
 pub use refusal::Refusal;
 pub use rewrite::{Client, CookieTouch, Encoding, RequestEdit, ResponseTouch, write_request};

@@ -1,5 +1,7 @@
 //! Which octets may stand where: tokens, targets, field values (RFC 9110 section 5.6.2, RFC 3986 section 2).
 
+use std::net::Ipv6Addr;
+
 /// One bit for each class that an octet belongs to.
 static CLASS: [u8; 256] = classes();
 
@@ -7,6 +9,8 @@ const TOKEN: u8 = 1;
 const VALUE: u8 = 2;
 const TARGET: u8 = 4;
 const HOST: u8 = 8;
+/// Every byte but `_`.
+const PLAIN: u8 = 16;
 
 const fn classes() -> [u8; 256] {
     let mut table = [0u8; 256];
@@ -25,8 +29,13 @@ const fn classes() -> [u8; 256] {
         if octet > 0x20 && octet < 0x7f && octet != b'#' {
             table[at] |= TARGET;
         }
-        if alphanumeric || is_one_of(octet, b"-._~%!$&'()*+,;=:[]") {
+        // `reg-name` of RFC 3986 section 3.2.2 without `%`, which is checked on its own, and without `,`: what joins the
+        // values of a repeated field is part of no host.
+        if alphanumeric || is_one_of(octet, b"-._~!$&'()*+;=") {
             table[at] |= HOST;
+        }
+        if octet != b'_' {
+            table[at] |= PLAIN;
         }
         at += 1;
     }
@@ -44,10 +53,20 @@ const fn is_one_of(octet: u8, set: &[u8]) -> bool {
     false
 }
 
-fn all(text: &[u8], class: u8) -> bool {
+/// The classes that every byte belongs to.
+fn common(text: &[u8]) -> u8 {
     text.iter()
-        .fold(class, |seen, octet| seen & CLASS[usize::from(*octet)])
-        == class
+        .fold(u8::MAX, |seen, octet| seen & CLASS[usize::from(*octet)])
+}
+
+fn all(text: &[u8], class: u8) -> bool {
+    common(text) & class == class
+}
+
+/// Whether a field name has a `_`; `None` where it is no token.
+pub(crate) fn field_name(text: &[u8]) -> Option<bool> {
+    let classes = common(text);
+    (!text.is_empty() && classes & TOKEN != 0).then_some(classes & PLAIN == 0)
 }
 
 /// A method or a field name: at least one `tchar`, nothing else.
@@ -75,9 +94,53 @@ pub(crate) fn is_target(text: &[u8]) -> bool {
     !text.is_empty() && all(text, TARGET)
 }
 
-/// What `Host` may hold; user information (`@`) is not part of it.
-pub(crate) fn is_host(text: &[u8]) -> bool {
-    all(text, HOST)
+/// `uri-host [":" port]` (RFC 9110 section 7.2): a name, an IPv4 address or an IPv6 address in brackets, and a port of at most
+/// 65535. User information, zones, future address forms and escapes of anything but letters, digits, `-._~` and bytes beyond
+/// ASCII are rejected: no two servers agree on what those mean.
+pub(crate) fn is_authority(text: &[u8]) -> bool {
+    if let [b'[', rest @ ..] = text {
+        let Some(end) = rest.iter().position(|byte| *byte == b']') else {
+            return false;
+        };
+        let address = std::str::from_utf8(&rest[..end]).map(str::parse::<Ipv6Addr>);
+        return matches!(address, Ok(Ok(_))) && is_port_part(&rest[end + 1..]);
+    }
+    // Names are short: the byte that ends the name is found by the same pass that checks it.
+    let mut at = 0;
+    while let Some(byte) = text.get(at) {
+        match byte {
+            _ if CLASS[usize::from(*byte)] & HOST != 0 => at += 1,
+            b'%' if escapes_name_byte(&text[at + 1..]) => at += 3,
+            b':' => return at > 0 && is_port_part(&text[at..]),
+            _ => return false,
+        }
+    }
+    at > 0
+}
+
+/// Two hexadecimal digits that stand for a byte which a name may have.
+fn escapes_name_byte(text: &[u8]) -> bool {
+    let [high, low, ..] = text else { return false };
+    let digit = |byte: &u8| char::from(*byte).to_digit(16);
+    let (Some(high), Some(low)) = (digit(high), digit(low)) else {
+        return false;
+    };
+    let byte = (high * 16 + low) as u8;
+    !byte.is_ascii() || byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
+}
+
+/// Nothing, or a colon and a port; the port may be left out (RFC 3986 section 3.2.3).
+fn is_port_part(text: &[u8]) -> bool {
+    let [b':', digits @ ..] = text else {
+        return text.is_empty();
+    };
+    let port = digits.iter().try_fold(0u32, |port, byte| {
+        let port = byte
+            .is_ascii_digit()
+            .then(|| port * 10 + u32::from(byte - b'0'))?;
+        (port <= 65_535).then_some(port)
+    });
+    port.is_some()
 }
 
 /// The text without blanks around it.
@@ -107,8 +170,89 @@ mod tests {
     fn no_class_takes_what_ends_a_line() {
         for octet in [b'\r', b'\n', 0] {
             let text = [b'a', octet];
-            assert!(!is_token(&text) && !is_value(&text) && !is_target(&text) && !is_host(&text));
+            assert!(
+                !is_token(&text) && !is_value(&text) && !is_target(&text) && !is_authority(&text)
+            );
         }
+    }
+
+    #[test]
+    fn authority_is_a_host_with_an_optional_port() {
+        for good in [
+            "b",
+            "b.example",
+            "b_c.example",
+            "b.example.",
+            "b:80",
+            "b:",
+            "b:0",
+            "b:65535",
+            "b:00080",
+            "10.0.0.1",
+            "10.0.0.1:80",
+            "[::1]",
+            "[::1]:8080",
+            "[2001:db8::1]:",
+            "b%41",
+            "b%c3%a9",
+            "a!$&'()*+;=b",
+            "xn--bcher-kva.example",
+        ] {
+            assert!(is_authority(good.as_bytes()), "{good}");
+        }
+        for bad in [
+            "",
+            ":80",
+            "b:99999",
+            "b:65536",
+            "b:x",
+            "b:-1",
+            "b:+1",
+            "b: 1",
+            "b:1:2",
+            "b,c",
+            "b%00",
+            "b%0a",
+            "b%2f",
+            "b%40",
+            "b%",
+            "b%4",
+            "b%zz",
+            "[::1",
+            "::1",
+            "[::1]x",
+            "[::1]80",
+            "[::1%25eth0]",
+            "[v1.a]",
+            "[]",
+            "[10.0.0.1]",
+            "a@b",
+            "a:b@c",
+            "b/",
+            "b?",
+            "b#",
+            "b c",
+            "b\t",
+            "b\\",
+            "b\"",
+            "<b>",
+            "b^",
+            "b`",
+            "{b}",
+            "b|",
+            "b\u{e9}",
+        ] {
+            assert!(!is_authority(bad.as_bytes()), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn underscores_are_found_while_a_name_is_checked() {
+        assert_eq!(field_name(b"X-Forwarded-For"), Some(false));
+        assert_eq!(field_name(b"X_Forwarded_For"), Some(true));
+        assert_eq!(field_name(b"_"), Some(true));
+        assert_eq!(field_name(b"a_ b"), None);
+        assert_eq!(field_name(b""), None);
     }
 
     #[test]

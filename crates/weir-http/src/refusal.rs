@@ -34,7 +34,13 @@ pub enum Refusal {
     /// The target is none of the four forms, or not the method's (RFC 9112 section 3.2).
     #[error("malformed target")]
     Target,
-    /// No `Host` in HTTP/1.1, several of them, or one that no host is called.
+    /// `%` without two hexadecimal digits in a path, or `%00`.
+    #[error("malformed escape in the path")]
+    Escape,
+    /// `%2F`, `%5C` or `\` in a path, where those are rejected.
+    #[error("encoded slash in the path")]
+    EncodedSlash,
+    /// No `Host` in HTTP/1.1, several of them, or one that is no host with an optional port.
     #[error("missing or malformed Host")]
     Host,
     /// `Content-Length` twice, or not a number.
@@ -52,6 +58,12 @@ pub enum Refusal {
     /// The body is longer than allowed.
     #[error("body too large")]
     BodyTooLarge,
+    /// `Upgrade` or `Expect` twice: servers take the first, the last, or both.
+    #[error("a field twice that a request may have once")]
+    Repeated,
+    /// A field name with `_`, where the service rejects those.
+    #[error("underscore in a field name")]
+    Underscore,
     /// An expectation other than `100-continue`.
     #[error("unknown expectation")]
     Expectation,

@@ -7,11 +7,13 @@ use weir_model::{HostPattern, Route};
 use crate::cookie;
 use crate::field::Field;
 use crate::head::Request;
+use crate::path::RequestPath;
 
-/// Place of the first route that the request of that client fits.
+/// Place of the first route that the request of that client fits; `target` is its path in the form that routes compare.
 pub fn choose(
     routes: &[Route],
     client: IpAddr,
+    target: &RequestPath<'_>,
     head: &[u8],
     request: &Request,
     fields: &[Field],
@@ -20,7 +22,7 @@ pub fn choose(
         return None;
     }
     let host = without_port(request.host_in(head, fields).unwrap_or_default());
-    let path = without_query(request.path_in(head));
+    let path = target.path();
     routes.iter().position(|route| {
         let method = request.method_in(head);
         (route.methods.is_empty() || route.methods.iter().any(|one| one.as_bytes() == method))
@@ -45,8 +47,7 @@ pub fn choose(
                 })
             })
             && route.queries.iter().all(|(name, value)| {
-                let query = cookie::query_of(request.path_in(head));
-                let found = cookie::parameter(query, name.as_bytes());
+                let found = cookie::parameter(target.query(), name.as_bytes());
                 found.is_some_and(|found| is(value, found))
             })
             && route.cookies.iter().all(|(name, value)| {
@@ -70,9 +71,10 @@ fn is(wanted: &Option<String>, found: &[u8]) -> bool {
 }
 
 /// Path and query that a server is asked for in place of the request's: `{path}`, `{rest}` and `{1}` of `to` become what the
-/// request has, by the route's conditions.
-pub fn rewritten(to: &str, route: &Route, target: &[u8]) -> Vec<u8> {
-    let path = without_query(target);
+/// request has, by the route's conditions. They are parts of the path that was compared: parts of another spelling could
+/// lead out of where the route leads.
+pub fn rewritten(to: &str, route: &Route, target: &RequestPath<'_>) -> Vec<u8> {
+    let path = target.path();
     let groups = route.path_regex.as_ref().filter(|_| to.contains('{'));
     let groups = groups.and_then(|regex| regex.groups(path));
     let fixed = route
@@ -80,7 +82,7 @@ pub fn rewritten(to: &str, route: &Route, target: &[u8]) -> Vec<u8> {
         .as_deref()
         .map_or(0, |pattern| pattern.find('*').unwrap_or(pattern.len()));
     let rest = path.get(fixed..).unwrap_or_default();
-    let mut out = Vec::with_capacity(to.len() + target.len());
+    let mut out = Vec::with_capacity(to.len() + target.as_bytes().len());
     let mut tail = to;
     while let Some((before, after)) = tail.split_once('{') {
         out.extend_from_slice(before.as_bytes());
@@ -96,7 +98,7 @@ pub fn rewritten(to: &str, route: &Route, target: &[u8]) -> Vec<u8> {
         tail = rest_of;
     }
     out.extend_from_slice(tail.as_bytes());
-    out.extend_from_slice(target.get(path.len()..).unwrap_or_default());
+    out.extend_from_slice(target.query_part());
     out
 }
 
@@ -109,7 +111,8 @@ pub fn choose_by_name(routes: &[Route], name: Option<&str>) -> Option<usize> {
     })
 }
 
-fn without_port(host: &[u8]) -> &[u8] {
+/// The host of an authority, without the dot of the root.
+pub fn without_port(host: &[u8]) -> &[u8] {
     let end = match host.iter().rposition(|octet| *octet == b':') {
         // The last colon of an address in brackets is inside of them, or before the port.
         Some(colon) if !host[colon..].contains(&b']') => colon,
@@ -118,14 +121,6 @@ fn without_port(host: &[u8]) -> &[u8] {
     let host = &host[..end];
     // A name may be written with the root's dot.
     host.strip_suffix(b".").unwrap_or(host)
-}
-
-fn without_query(path: &[u8]) -> &[u8] {
-    let end = path
-        .iter()
-        .position(|octet| *octet == b'?')
-        .unwrap_or(path.len());
-    if end == 0 { b"/" } else { &path[..end] }
 }
 
 fn host_fits(pattern: &HostPattern, host: &[u8]) -> bool {
@@ -160,7 +155,8 @@ fn glob(pattern: &[u8], text: &[u8]) -> bool {
     pattern[at..].iter().all(|octet| *octet == b'*')
 }
 
-/// `Location` of a redirect: `{host}` and `{path}` become the request's; `host` is for a client that named none.
+/// `Location` of a redirect: `{host}` and `{path}` become the request's as it was received; `host` is for a client that named
+/// none.
 pub fn location(
     to: &str,
     head: &[u8],
@@ -178,10 +174,12 @@ pub fn location(
             after
         } else if let Some(after) = tail.strip_prefix("{path}") {
             let path = request.path_in(head);
-            if !path.starts_with(b"/") {
-                out.push(b'/');
-            }
-            out.extend_from_slice(path);
+            let path = path.strip_prefix(b"/").unwrap_or(path);
+            // A reference that begins with two slashes names a host (RFC 3986 section 4.2), and browsers read `\` as `/`.
+            let named = |byte: &&u8| out.is_empty() && matches!(byte, b'/' | b'\\');
+            let more = path.iter().take_while(named).count();
+            out.push(b'/');
+            out.extend_from_slice(&path[more..]);
             after
         } else {
             out.push(b'{');
@@ -222,7 +220,8 @@ mod tests {
             .unwrap()
             .unwrap();
         let client = "192.0.2.1".parse().unwrap();
-        choose(routes, client, text.as_bytes(), &request, &fields)
+        let target = RequestPath::received(request.path_in(text.as_bytes()));
+        choose(routes, client, &target, text.as_bytes(), &request, &fields)
     }
 
     fn get(host: &str, target: &str) -> String {
@@ -311,7 +310,8 @@ mod tests {
     fn a_rewritten_path_keeps_the_query() {
         let path = |to: &str, pattern: Option<&str>, target: &str| {
             let route = route(None, pattern);
-            String::from_utf8(rewritten(to, &route, target.as_bytes())).unwrap()
+            let target = RequestPath::received(target.as_bytes());
+            String::from_utf8(rewritten(to, &route, &target)).unwrap()
         };
         assert_eq!(
             path("/{rest}", Some("/api/*"), "/api/v1/x?y=/z"),
@@ -323,7 +323,8 @@ mod tests {
         let mut by_regex = route(None, None);
         by_regex.path_regex = Some(PathRegex::new("^/u/([0-9]+)(/.*)?$").unwrap());
         let path = |target: &str| {
-            String::from_utf8(rewritten("/user{2}/{1}", &by_regex, target.as_bytes())).unwrap()
+            let target = RequestPath::received(target.as_bytes());
+            String::from_utf8(rewritten("/user{2}/{1}", &by_regex, &target)).unwrap()
         };
         assert_eq!(path("/u/7/x?q=/u/8"), "/user/x/7?q=/u/8");
         assert_eq!(path("/u/7"), "/user/7");
@@ -356,6 +357,17 @@ mod tests {
             b"192.0.2.1:80",
         );
         assert_eq!(to, b"https://192.0.2.1/x");
+        for target in ["//evil.example/", "/\\evil.example/", "/\\//evil.example/"] {
+            let text = get("a", target);
+            let request = head::request(text.as_bytes(), &HeadLimits::default(), &mut fields);
+            let request = request.unwrap().unwrap();
+            let to = |to: &str| location(to, text.as_bytes(), &request, &fields, b"");
+            assert_eq!(to("{path}"), b"/evil.example/", "it names no host");
+            assert_eq!(
+                to("https://a{path}"),
+                format!("https://a{target}").as_bytes()
+            );
+        }
     }
 
     proptest! {

@@ -308,7 +308,7 @@ fn exchange(
         close: false,
     };
     write_request(from_client, &request, fields, &edit, &mut to_server);
-    let mut exchange = Exchange::new(&request);
+    let mut exchange = Exchange::new(&request, weir_model::Underscores::Drop);
     let mut taken = request.len;
     let mut from_server = Vec::new();
     if dice.chance(4) {
@@ -336,11 +336,12 @@ fn exchange(
         // A server may answer before it has the whole request.
         if taken < from_client.len() && !dice.chance(3) {
             let until = (taken + 1 + dice.roll(60)).min(from_client.len());
-            let body = exchange
+            let upload = exchange
                 .client_data(&from_client[taken..until])
                 .expect("a good body");
-            to_server.extend_from_slice(&from_client[taken..taken + body]);
-            taken += body;
+            to_server.extend_from_slice(&from_client[taken..taken + upload.forward]);
+            to_server.extend_from_slice(&upload.trailers);
+            taken += upload.consumed;
         }
         if read == ends_at && (used == read || !dice.chance(2)) {
             if exchange.response_done() {

@@ -9,6 +9,7 @@
 
 mod document;
 mod edit;
+mod guard;
 mod haproxy;
 mod keepalived;
 mod layer4;
@@ -35,4 +36,7 @@ pub struct Imported {
     pub toml: String,
     /// One line for each line that was not carried over, or not wholly, in the order of the files.
     pub notes: Vec<String>,
+    /// Those of the notes that are about lines which refuse, limit or authenticate clients: without these lines weir.toml may let in
+    /// whom the file keeps out.
+    pub unguarded: Vec<String>,
 }

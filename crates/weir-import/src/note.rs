@@ -8,6 +8,8 @@ pub(crate) struct Place {
     file: usize,
     /// From 1.
     line: usize,
+    /// Tells directives of one line apart.
+    part: usize,
 }
 
 /// The files with their lines, and the notes about them.
@@ -17,6 +19,8 @@ pub(crate) struct Notes {
     said: Vec<(Place, String)>,
     seen: HashSet<(Place, String)>,
     places: HashSet<Place>,
+    /// Lines that keep clients out.
+    guards: HashSet<Place>,
 }
 
 impl Notes {
@@ -35,19 +39,40 @@ impl Notes {
     /// Says something of a line; the same thing twice counts once.
     pub(crate) fn say(&mut self, place: Place, why: impl Into<String>) {
         let why = why.into();
-        if self.seen.insert((place, why.clone())) {
-            self.places.insert(place);
-            self.said.push((place, why));
+        self.places.insert(place);
+        let line = place.whole_line();
+        if self.seen.insert((line, why.clone())) {
+            self.said.push((line, why));
         }
     }
 
-    /// Whether anything was said of the line.
+    /// What was said of its line holds for this place too.
+    pub(crate) fn covered(&mut self, place: Place) {
+        self.places.insert(place);
+    }
+
+    /// Whether anything was said of the line, or of this part of it.
     pub(crate) fn speaks_of(&self, place: Place) -> bool {
         self.places.contains(&place)
     }
 
+    /// The line keeps clients out: what is said of it is a loss of protection.
+    pub(crate) fn guard(&mut self, place: Place) {
+        self.guards.insert(place.whole_line());
+    }
+
+    /// Everything that was said of lines that keep clients out, as [`Self::finish`] has it.
+    pub(crate) fn unguarded(&mut self) -> Vec<String> {
+        let guards = std::mem::take(&mut self.guards);
+        self.shown(|place| guards.contains(&place))
+    }
+
     /// Everything that was said, in the order of the files: `line 3: TEXT: WHY`.
     pub(crate) fn finish(mut self) -> Vec<String> {
+        self.shown(|_| true)
+    }
+
+    fn shown(&mut self, of: impl Fn(Place) -> bool) -> Vec<String> {
         self.said.sort_by_key(|(place, _)| *place);
         let show = |(place, why): &(Place, String)| {
             let (name, lines) = &self.files[place.file];
@@ -62,7 +87,8 @@ impl Notes {
                 text => format!("{file}line {line}: {text}: {why}"),
             }
         };
-        self.said.iter().map(show).collect()
+        let wanted = self.said.iter().filter(|(place, _)| of(*place));
+        wanted.map(show).collect()
     }
 }
 
@@ -72,7 +98,22 @@ impl Place {
         Self {
             file,
             line: line.max(1),
+            part: 0,
         }
+    }
+
+    /// The directive of its line that begins there.
+    pub(crate) const fn part(self, part: usize) -> Self {
+        Self { part, ..self }
+    }
+
+    /// Whether both are on one line.
+    pub(crate) const fn is_beside(self, other: Self) -> bool {
+        self.file == other.file && self.line == other.line
+    }
+
+    const fn whole_line(self) -> Self {
+        self.part(0)
     }
 
     /// Number of the line, from 1.

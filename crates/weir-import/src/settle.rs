@@ -19,6 +19,7 @@ pub(crate) fn settle(mut document: Document, mut notes: Notes) -> Imported {
         let Err(found) = weir_config::parse(&text.text, &Host::default()) else {
             return Imported {
                 toml: text.text,
+                unguarded: notes.unguarded(),
                 notes: notes.finish(),
             };
         };

@@ -69,8 +69,20 @@ const fn in_columns(values: Counters) -> [u64; 5] {
     ]
 }
 
-/// Address and port; `names` = `None` for numbers.
+/// Address and port as a listing has them; `names` = `None` for numbers.
 pub(crate) fn endpoint(
+    address: IpAddr,
+    port: u16,
+    protocol: Option<Protocol>,
+    names: Option<&dyn Names>,
+) -> String {
+    let mut text = whole_endpoint(address, port, protocol, names);
+    cut(&mut text, ENDPOINT_BYTES);
+    text
+}
+
+/// Address and port of any length, so that they can be read again.
+pub(crate) fn whole_endpoint(
     address: IpAddr,
     port: u16,
     protocol: Option<Protocol>,
@@ -82,12 +94,10 @@ pub(crate) fn endpoint(
         .zip(protocol)
         .and_then(|(names, protocol)| names.service(port, protocol));
     let service = service.unwrap_or_else(|| port.to_string());
-    let mut text = match address {
+    match address {
         IpAddr::V4(_) => format!("{host}:{service}"),
         IpAddr::V6(_) => format!("[{host}]:{service}"),
-    };
-    cut(&mut text, ENDPOINT_BYTES);
-    text
+    }
 }
 
 fn cut(text: &mut String, bytes: usize) {

@@ -45,10 +45,16 @@ pub fn import(text: &str, names: &dyn Names) -> Imported {
     write_timeouts(&mut imported.toml, timeouts);
     // The oldest first: file order is the order of adding.
     for entry in table.services().iter().rev() {
-        let Some((service, pool)) = lower(entry) else {
+        let Some((service, mut pool)) = lower(entry) else {
             continue;
         };
         let name = plain(&service.name);
+        if let Some(divisor) = scale(&mut pool) {
+            let most = weir_model::MAX_WEIGHT;
+            let note =
+                format!("weights are divided by {divisor}: those of a file are at most {most}");
+            imported.notes.push(format!("{name}: {note}"));
+        }
         if entry.service.scheduler == NO_SCHEDULER {
             let note = "no scheduler: its servers are quiesced (weight = 0)";
             imported.notes.push(format!("{name}: {note}"));
@@ -60,6 +66,20 @@ pub fn import(text: &str, names: &dyn Names) -> Imported {
         write_service(&mut imported.toml, &name, &service);
     }
     imported
+}
+
+/// Brings the kernel's weights into a file's range, in proportion; what they are divided by, where they have to be.
+fn scale(pool: &mut Pool) -> Option<u32> {
+    let greatest = pool.servers.iter().map(|server| server.weight).max()?;
+    let divisor = greatest.div_ceil(weir_model::MAX_WEIGHT);
+    if divisor <= 1 {
+        return None;
+    }
+    for server in &mut pool.servers {
+        // A small share stays one: 0 would quiesce the server.
+        server.weight = server.weight.div_ceil(divisor);
+    }
+    Some(divisor)
 }
 
 /// Takes an edit into the table, or says why it has no place in a file.
@@ -223,4 +243,36 @@ pub(crate) fn common_forward(pool: &Pool) -> Forward {
     let most = order.into_iter().map(count).max().unwrap_or(0);
     let found = order.into_iter().find(|forward| count(*forward) == most);
     found.unwrap_or(Forward::Direct)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Numeric;
+
+    #[test]
+    fn weights_above_a_files_keep_their_proportion() {
+        let line = |last: u8, weight: u32| {
+            format!("-a -t 192.0.2.10:80 -r 10.0.0.{last}:80 -g -w {weight}\n")
+        };
+        let text = String::from("-A -t 192.0.2.10:80 -s wrr\n")
+            + &line(1, 131_070)
+            + &line(2, 65_536)
+            + &line(3, 1)
+            + &line(4, 0);
+        let imported = import(&text, &Numeric);
+        assert_eq!(
+            imported.notes,
+            ["tcp-192.0.2.10-80: weights are divided by 2: those of a file are at most 65535"]
+        );
+        for (last, weight) in [(1, 65_535), (2, 32_768), (3, 1), (4, 0)] {
+            let server = format!("address = \"10.0.0.{last}\", weight = {weight} ");
+            assert!(imported.toml.contains(&server), "{}", imported.toml);
+        }
+        let small = import(
+            &text.replace("131070", "65535").replace("65536", "3"),
+            &Numeric,
+        );
+        assert!(small.notes.is_empty(), "{:?}", small.notes);
+    }
 }

@@ -37,7 +37,7 @@ pub use restore::{read_error, words};
 pub use table::{Edit, Errno, Refusal, Table, TableService};
 pub use usage::{usage, version};
 pub use value::{
-    Forward, Mask, Persistence, Protocol, Server, ServerEdit, ServerKey, Service, ServiceKey,
-    SyncDaemon, Timeouts, Tunnel,
+    Forward, MAX_WEIGHT, Mask, Persistence, Protocol, Server, ServerEdit, ServerKey, Service,
+    ServiceKey, SyncDaemon, Timeouts, Tunnel,
 };
 pub use weir_model::TunnelKind;

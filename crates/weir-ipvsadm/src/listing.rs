@@ -107,6 +107,13 @@ impl Listing {
         Some(text)
     }
 
+    /// Whether `-L` of that service, or of all, shows one whose packets are not balanced.
+    pub fn has_sctp(&self, key: Option<&ServiceKey>) -> bool {
+        let mut services = self.services.iter().map(|listed| &listed.service.key);
+        services
+            .any(|one| key.is_none_or(|key| key == one) && one.protocol() == Some(Protocol::Sctp))
+    }
+
     /// `-S`: the command lines that make the table again. Port ranges and methods that ipvsadm has no words for are left
     /// out.
     pub fn save(&self, numeric: bool, names: &dyn Names) -> String {

@@ -1,6 +1,6 @@
 //! Names of hosts and ports, asked of whoever can look them up.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::Protocol;
 
@@ -8,6 +8,10 @@ use crate::Protocol;
 pub trait Names {
     /// The first IPv4 address of a host name.
     fn address(&self, host: &str) -> Option<Ipv4Addr>;
+    /// The first IPv6 address of a host name.
+    fn address6(&self, _host: &str) -> Option<Ipv6Addr> {
+        None
+    }
     /// The port of a service's name.
     fn port(&self, service: &str, protocol: Protocol) -> Option<u16>;
     /// The name of an address.

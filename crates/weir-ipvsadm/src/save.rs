@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::format::{endpoint, flags, mask};
+use crate::format::{flags, mask, whole_endpoint};
 use crate::{Forward, Names, Server, ServiceKey, TableService, TunnelKind};
 
 impl TableService {
@@ -19,7 +19,7 @@ impl TableService {
             } => format!(
                 "{} {}",
                 protocol.option(),
-                endpoint(address, port, Some(protocol), names)
+                whole_endpoint(address, port, Some(protocol), names)
             ),
         };
         let _ = write!(text, "-A {key} -s {}", service.scheduler);
@@ -44,7 +44,7 @@ impl TableService {
                 continue;
             };
             let protocol = service.key.protocol();
-            let name = endpoint(server.key.address, server.key.port, protocol, names);
+            let name = whole_endpoint(server.key.address, server.key.port, protocol, names);
             let _ = write!(text, "-a {key} -r {name} {forward} -w {}", server.weight);
             if server.forward == Forward::Tunnel {
                 tunnel(text, server);

@@ -198,6 +198,10 @@ pub struct ServerKey {
     pub port: u16,
 }
 
+/// The kernel's greatest weight (ip_vs_ctl.c: a weight is an `int`, and one below 0 is refused). ipvsadm 1.31 as released takes
+/// up to 65535; since then, and in Debian's build, up to this.
+pub const MAX_WEIGHT: u32 = i32::MAX as u32;
+
 /// A real server as `-a` and `-e` describe it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Server {
@@ -205,7 +209,7 @@ pub struct Server {
     pub key: ServerKey,
     /// Forwarding method.
     pub forward: Forward,
-    /// 0 to 65535; 0 = quiesced.
+    /// 0 to [`MAX_WEIGHT`]; 0 = quiesced.
     pub weight: u32,
     /// No new connections at this many and above; 0 = no limit.
     pub upper: u32,

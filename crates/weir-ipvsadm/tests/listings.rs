@@ -1,6 +1,6 @@
 //! Every format of a listing, and the round trip of a saved table.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weir_ipvsadm::{
     Columns, Command, Connection, Counters, List, ListedServer, ListedService, Listing, Names,
@@ -149,6 +149,90 @@ fn names_are_cut_where_the_tool_cuts_them() {
         all += &format!("$ ipvsadm {mode}\n{shown}\n");
     }
     insta::assert_snapshot!(all);
+}
+
+/// Names of twenty labels, which lead back to their addresses.
+struct Long;
+
+impl Long {
+    const TAIL: &str =
+        ".of.a.host.in.a.department.with.a.name.that.fills.more.than.sixty.bytes.example";
+
+    /// The number in front of the tail.
+    fn number(host: &str) -> Option<u8> {
+        host.strip_suffix(Self::TAIL)?
+            .strip_prefix('n')?
+            .parse()
+            .ok()
+    }
+}
+
+impl Names for Long {
+    fn address(&self, host: &str) -> Option<Ipv4Addr> {
+        Self::number(host).map(|last| Ipv4Addr::new(192, 0, 2, last))
+    }
+
+    fn address6(&self, host: &str) -> Option<Ipv6Addr> {
+        let last = u16::from(Self::number(host)?);
+        Some(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, last))
+    }
+
+    fn port(&self, service: &str, _: Protocol) -> Option<u16> {
+        (service == "http").then_some(80)
+    }
+
+    fn host(&self, address: IpAddr) -> Option<String> {
+        let last = match address {
+            IpAddr::V4(v4) => v4.octets()[3],
+            IpAddr::V6(v6) => v6.octets()[15],
+        };
+        Some(format!("n{last}{}", Self::TAIL))
+    }
+
+    fn service(&self, port: u16, _: Protocol) -> Option<String> {
+        (port == 80).then(|| "http".to_owned())
+    }
+}
+
+#[test]
+fn a_table_that_was_saved_with_names_makes_itself_again() {
+    let lines = "-A -t 192.0.2.10:80 -s rr\n-a -t 192.0.2.10:80 -r 192.0.2.11:80 -g -w 70000\n-A -t [2001:db8::10]:80 -s rr\n-a -t [2001:db8::10]:80 -r [2001:db8::11]:80 -g -w 1\n";
+    let of = |table: &Table| Listing {
+        size: 0,
+        services: table.services().iter().map(bare).collect(),
+    };
+    let saved = of(&table(lines)).save(false, &Long);
+    assert!(
+        saved.contains(Long::TAIL) && saved.contains("]:http"),
+        "{saved}"
+    );
+    let mut again = Table::default();
+    for line in saved.lines() {
+        match parse("ipvsadm", &words(line), &Long) {
+            Ok(Command::Edit(edit)) => again.apply(&edit).unwrap(),
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+    assert_eq!(of(&again).save(true, &Numeric), lines);
+}
+
+/// A service that nothing was counted of.
+fn bare(entry: &weir_ipvsadm::TableService) -> ListedService {
+    let server = |server: &weir_ipvsadm::Server| ListedServer {
+        server: *server,
+        active: 0,
+        inactive: 0,
+        persistent: 0,
+        counters: Counters::default(),
+        rates: Counters::default(),
+    };
+    ListedService {
+        service: entry.service.clone(),
+        last_port: None,
+        counters: Counters::default(),
+        rates: Counters::default(),
+        servers: entry.servers.iter().map(server).collect(),
+    }
 }
 
 #[test]

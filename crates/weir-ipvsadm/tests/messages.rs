@@ -2,7 +2,7 @@
 //!
 //! The expectations were compared with ipvsadm 1.31 on popt 1.19.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weir_ipvsadm::{
     Command, Edit, Errno, Exit, Names, Numeric, Protocol, Refusal, Table, parse, words,
@@ -199,7 +199,7 @@ const MISTAKES: &[(&str, &str)] = &[
         "illegal real server address[:port] specified",
     ),
     (
-        "-a -t 10.0.0.1:80 -r 10.0.0.2 -w 65536",
+        "-a -t 10.0.0.1:80 -r 10.0.0.2 -w 2147483648",
         "illegal weight specified",
     ),
     (
@@ -572,12 +572,31 @@ fn order_on_the_line_is_meaning() {
     assert_eq!(server("-a -f 1 -r 10.0.0.2:8080 -g"), 8080);
 }
 
+#[test]
+fn weights_are_the_kernels() {
+    for weight in [0, 65_535, 65_536, 70_000, i32::MAX as u32] {
+        let line = format!("-a -t 10.0.0.1:80 -r 10.0.0.2 -w {weight}");
+        match edit(&line) {
+            Edit::AddServer(_, server) => assert_eq!(server.weight, weight),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 /// Knows one host and one port.
 struct One;
 
 impl Names for One {
     fn address(&self, host: &str) -> Option<Ipv4Addr> {
-        (host == "vip.example").then_some(Ipv4Addr::new(10, 0, 0, 1))
+        ["vip.example", "both.example"]
+            .contains(&host)
+            .then_some(Ipv4Addr::new(10, 0, 0, 1))
+    }
+
+    fn address6(&self, host: &str) -> Option<Ipv6Addr> {
+        ["six.example", "both.example"]
+            .contains(&host)
+            .then_some(Ipv6Addr::LOCALHOST)
     }
 
     fn port(&self, service: &str, protocol: Protocol) -> Option<u16> {
@@ -601,4 +620,20 @@ fn names_are_looked_up() {
         Command::Edit(edit("-D -t 10.0.0.1:80"))
     );
     assert!(parsed("-D -u vip.example:http").is_err());
+    // As `-S` writes IPv6 hosts with their names.
+    for host in ["six.example", "both.example"] {
+        assert_eq!(
+            parsed(&format!("-D -t [{host}]:http")).unwrap(),
+            Command::Edit(edit("-D -t [::1]:80"))
+        );
+    }
+    assert_eq!(
+        parsed("-a -t [six.example]:http -r [both.example]:http -m").unwrap(),
+        Command::Edit(edit("-a -t [::1]:80 -r [::1]:80 -m"))
+    );
+    assert_eq!(
+        parsed("-D -t both.example:http").unwrap(),
+        Command::Edit(edit("-D -t 10.0.0.1:80"))
+    );
+    assert!(parsed("-D -t six.example:http").is_err());
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
+use crate::attack::{self, AttackArguments};
 use crate::error::Result;
 use crate::experiment::{self, RunOptions, default_report_directory};
 use crate::rate::Rate;
@@ -89,6 +90,35 @@ pub fn execute(command: &LabCommand) -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             eprintln!("weir lab: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+/// Carries out `weir-lab attack`. Exit codes: 0 within the rules, 1 worse than allowed or failed, 2 usage.
+pub fn execute_attack(arguments: &AttackArguments) -> ExitCode {
+    if arguments.list {
+        for (name, summary) in attack::list() {
+            println!("{name:<25} {summary}");
+        }
+        return ExitCode::SUCCESS;
+    }
+    match attack::run(arguments) {
+        Ok(report) => {
+            let text = if arguments.json {
+                format!("{}\n", report.json())
+            } else {
+                report.table()
+            };
+            print!("{text}");
+            if report.passed() {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            }
+        }
+        Err(error) => {
+            eprintln!("weir-lab attack: {error}");
             ExitCode::from(error.exit_code())
         }
     }

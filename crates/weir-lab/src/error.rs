@@ -92,6 +92,14 @@ pub enum LabError {
         /// The end of the output.
         tail: String,
     },
+    /// A trial of `weir-lab attack` could not be carried out.
+    #[error("{trial}: {source}")]
+    Trial {
+        /// Attack and proxy.
+        trial: String,
+        /// What went wrong.
+        source: Box<LabError>,
+    },
     /// Ctrl-C or SIGTERM.
     #[error("interrupted; everything that was started has been removed")]
     Interrupted,
@@ -103,6 +111,17 @@ impl LabError {
         match self {
             LabError::UnknownExperiment { .. } | LabError::Usage { .. } => 2,
             _ => 1,
+        }
+    }
+
+    /// Names the trial; an interruption is not one's fault.
+    pub(crate) fn in_trial(self, trial: &str) -> LabError {
+        match self {
+            LabError::Interrupted => LabError::Interrupted,
+            source => LabError::Trial {
+                trial: trial.to_owned(),
+                source: Box::new(source),
+            },
         }
     }
 

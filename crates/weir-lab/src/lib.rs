@@ -11,6 +11,7 @@
 //! Where to start reading: `experiment` (what is measured), `experiment::trial` (how one trial runs), `topology` (the
 //! wires), `peer` (the programs), `report` (what comes out).
 
+mod attack;
 mod command;
 mod error;
 mod experiment;
@@ -27,7 +28,8 @@ mod sample;
 mod session;
 mod topology;
 
-pub use command::{LabCommand, RunArguments, execute};
+pub use attack::{AttackArguments, AttackReport, AttackRow, list as attacks, run as attack};
+pub use command::{LabCommand, RunArguments, execute, execute_attack};
 pub use error::{LabError, Result};
 pub use experiment::{Experiment, RunOptions, list, run};
 pub use latency::Latency;

@@ -1,8 +1,8 @@
-//! `weir-lab`: the lab as a program of its own; `weir lab` is the same.
+//! `weir-lab`: the lab as a program of its own; `weir lab` has its experiments too, but not `attack`.
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
 #[command(
@@ -12,9 +12,21 @@ use clap::Parser;
 )]
 struct Arguments {
     #[command(subcommand)]
-    command: weir_lab::LabCommand,
+    command: Command,
+}
+
+/// The lab's commands, and what the product does not carry.
+#[derive(Subcommand)]
+enum Command {
+    #[command(flatten)]
+    Lab(weir_lab::LabCommand),
+    /// Attack Weir, HAProxy and nginx in turn, and compare what that costs them and their other clients.
+    Attack(weir_lab::AttackArguments),
 }
 
 fn main() -> ExitCode {
-    weir_lab::execute(&Arguments::parse().command)
+    match Arguments::parse().command {
+        Command::Lab(command) => weir_lab::execute(&command),
+        Command::Attack(arguments) => weir_lab::execute_attack(&arguments),
+    }
 }

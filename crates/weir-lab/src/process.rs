@@ -209,6 +209,15 @@ impl Daemon {
         wait_for(what, limit, condition, || tail_detail(&log))
     }
 
+    /// # Errors
+    /// [`LabError::Failed`] where the program has ended, with the end of its log.
+    pub(crate) fn check_running(&mut self) -> Result<()> {
+        match self.ended()? {
+            Some(status) => Err(self.failure(status)),
+            None => Ok(()),
+        }
+    }
+
     fn signal_group(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             // The group is empty when the program has just ended by itself; there is nothing left to do then.

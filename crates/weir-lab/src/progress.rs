@@ -37,6 +37,11 @@ impl Progress {
             .insert(method.to_owned(), (activity.to_owned(), Instant::now()));
     }
 
+    /// `method` does nothing any more.
+    pub(crate) fn forget(&self, method: &str) {
+        self.lock().remove(method);
+    }
+
     /// `method` is done; `result` stays on the screen.
     pub(crate) fn done(&self, method: &str, result: &str) {
         self.lock().remove(method);

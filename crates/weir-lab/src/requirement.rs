@@ -23,6 +23,11 @@ pub(crate) const NFT: Program = program("nft", "nftables");
 pub(crate) const PHP_FPM: Program = program("php-fpm", "php-fpm");
 pub(crate) const WRK: Program = program("wrk", "wrk");
 pub(crate) const LDIRECTORD: Program = program("ldirectord", "ldirectord");
+/// What attacks need beside the proxies.
+pub(crate) const ATTACK: [Program; 2] = [
+    program("openssl", "openssl"),
+    program("taskset", "util-linux"),
+];
 /// What every topology is made with.
 pub(crate) const BASE: [Program; 5] = [
     program("ip", "iproute2"),

@@ -15,9 +15,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("weir-health", &["weir-model"]),
     ("weir-vrrp", &["weir-model", "weir-wire"]),
     ("weir-http", &["weir-model"]),
-    ("weir-config", &["weir-model"]),
+    ("weir-config", &["weir-http", "weir-model"]),
     ("weir-ipvsadm", &["weir-model"]),
-    ("weir-import", &["weir-model", "weir-config"]),
+    ("weir-import", &["weir-http", "weir-model", "weir-config"]),
     ("weir-sys", &["weir-model"]),
     ("weir-netlink", &["weir-model", "weir-sys"]),
     ("weir-dataplane", &["weir-abi", "weir-model", "weir-sys"]),
@@ -53,6 +53,23 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     // Drives Weir from outside only.
     ("weir-lab", &[]),
+    // Runs the parsers of all others.
+    (
+        "weir-fuzz",
+        &[
+            "weir-abi",
+            "weir-config",
+            "weir-control",
+            "weir-flow",
+            "weir-health",
+            "weir-http",
+            "weir-import",
+            "weir-ipvsadm",
+            "weir-model",
+            "weir-proxy",
+            "weir-wire",
+        ],
+    ),
 ];
 
 /// Crates without I/O, clock, randomness and async; what they may use from outside the workspace.

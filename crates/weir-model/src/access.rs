@@ -14,7 +14,7 @@ pub enum LogFormat {
 
 impl LogFormat {
     /// What a template may name.
-    pub const NAMES: [&str; 23] = [
+    pub const NAMES: [&str; 24] = [
         "time",
         "client",
         "port",
@@ -37,6 +37,7 @@ impl LogFormat {
         "total_ms",
         "retries",
         "end",
+        "end_reason",
         "date",
     ];
 }

@@ -49,6 +49,13 @@ impl fmt::Debug for Pattern {
     }
 }
 
+/// As it is written, between slashes.
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "/{}/", self.as_str())
+    }
+}
+
 impl PartialEq for Pattern {
     fn eq(&self, other: &Self) -> bool {
         self.as_str() == other.as_str()

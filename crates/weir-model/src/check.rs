@@ -229,7 +229,9 @@ impl Desired {
         }
         for proxy in &self.proxies {
             if let Some(listen) = proxy.listen.first() {
-                ports.entry(proxy.pool.as_str()).or_insert(listen.port());
+                for pool in proxy.pools() {
+                    ports.entry(pool).or_insert(listen.port());
+                }
             }
         }
         ports

@@ -9,8 +9,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::{
-    Check, Family, Forward, HashKey, Health, Ipvs, Listener, Mark, Proxy, ProxyHeader, Scheduler,
-    ServerTls, ServersDns, Snat, Sticky, Tunnel,
+    Admin, Check, Family, Forward, HashKey, Health, Ipvs, Listener, Mark, Proxy, ProxyHeader,
+    Scheduler, Secret, ServerTls, ServersDns, Snat, Sticky, Tunnel,
 };
 
 /// The largest weight, ipvsadm's limit.
@@ -39,6 +39,9 @@ pub struct Desired {
     pub timeouts: Timeouts,
     /// The keys of IPVS's sysctls.
     pub ipvs: Ipvs,
+    /// Each `[check.NAME]` with its name, in file order. Pools and servers hold those that they name themselves; here they are for
+    /// lists of servers, which may name them too.
+    pub checks: Vec<(String, Check)>,
     /// Pools in file order, names unique.
     pub pools: Vec<Pool>,
     /// Layer 4 services in file order, names unique.
@@ -48,6 +51,12 @@ pub struct Desired {
 }
 
 impl Desired {
+    /// The `[check.NAME]` of that name.
+    pub fn check(&self, name: &str) -> Option<&Check> {
+        let mut checks = self.checks.iter();
+        checks.find(|(own, _)| own == name).map(|(_, check)| check)
+    }
+
     /// The pool of that name.
     pub fn pool(&self, name: &str) -> Option<&Pool> {
         self.pools.iter().find(|pool| pool.name == name)
@@ -56,6 +65,24 @@ impl Desired {
     /// The service of that name.
     pub fn service(&self, name: &str) -> Option<&Service> {
         self.services.iter().find(|service| service.name == name)
+    }
+
+    /// All its secrets.
+    pub fn secrets(&self) -> impl Iterator<Item = &Secret> {
+        let cookies = self
+            .pools
+            .iter()
+            .filter_map(|pool| pool.sticky.as_ref()?.secret.as_ref());
+        let tickets = self.proxies.iter().filter_map(|proxy| proxy.tls.as_ref());
+        cookies.chain(tickets.flat_map(|tls| &tls.ticket_keys))
+    }
+
+    /// Addresses that proxy services listen on and that some machine must have: neither unspecified nor of the loopback.
+    pub fn proxied_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let listeners = self.proxies.iter().flat_map(|proxy| &proxy.listen);
+        listeners
+            .map(SocketAddr::ip)
+            .filter(|ip| !ip.is_unspecified() && !ip.is_loopback() && !ip.is_multicast())
     }
 
     /// The proxy service of that name.
@@ -69,10 +96,16 @@ impl Desired {
 pub struct Node {
     /// Interfaces that XDP attaches to; `None` = found from the routes to VIPs and servers.
     pub interfaces: Option<Vec<String>>,
+    /// Where on them the packet path runs.
+    pub attach: Attach,
     /// Interface that gets the missing VIPs; `None` = Weir adds none.
     pub vip_interface: Option<String>,
-    /// Address of the HTTP API, metrics and dashboard; `None` = unix socket only.
-    pub admin: Option<SocketAddr>,
+    /// HTTP API, metrics and dashboard over TCP; `None` = unix socket only.
+    pub admin: Option<Admin>,
+    /// The group of the runtime directory and of the control socket; `None` = that of the process.
+    pub socket_group: Option<String>,
+    /// Who may use the control socket.
+    pub socket_mode: SocketMode,
     /// Places in the flow table.
     pub max_flows: u32,
     /// Servers over all pools.
@@ -96,12 +129,69 @@ impl Node {
     pub const SYN_BUDGET: (u32, u32) = (0, 100_000_000);
 }
 
+/// Where on an interface the packet path runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Attach {
+    /// XDP, native where the driver has it; at tc where a paravirtual driver refuses it.
+    #[default]
+    Auto,
+    /// XDP everywhere.
+    Xdp,
+    /// At tc everywhere.
+    Tc,
+}
+
+impl Attach {
+    /// Every choice.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Xdp, Self::Tc];
+
+    /// The word in configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Xdp => "xdp",
+            Self::Tc => "tc",
+        }
+    }
+}
+
+/// The mode of the control socket. Other users never reach it: the directory that it is in is closed to them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum SocketMode {
+    /// Its owner alone.
+    #[default]
+    Owner,
+    /// Its group, too.
+    Group,
+}
+
+impl SocketMode {
+    /// Every mode.
+    pub const ALL: [Self; 2] = [Self::Owner, Self::Group];
+
+    /// The mode in configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Owner => "0600",
+            Self::Group => "0660",
+        }
+    }
+
+    /// Whether the group may use it.
+    pub const fn is_for_group(self) -> bool {
+        matches!(self, Self::Group)
+    }
+}
+
 impl Default for Node {
     fn default() -> Self {
         Self {
             interfaces: None,
+            attach: Attach::default(),
             vip_interface: None,
             admin: None,
+            socket_group: None,
+            socket_mode: SocketMode::default(),
             max_flows: 1 << 20,
             max_servers: 16_384,
             max_services: 4_096,

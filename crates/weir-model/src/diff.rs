@@ -14,14 +14,14 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::time::Duration;
 
-use crate::Desired;
+use crate::{Desired, Secret};
 
 /// One key that changed, with both values as the operator would write them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edit {
     /// The key of the configuration file.
     pub key: &'static str,
-    /// Value before.
+    /// Value before; empty = neither value is shown.
     pub old: String,
     /// Value after.
     pub new: String,
@@ -29,6 +29,9 @@ pub struct Edit {
 
 impl fmt::Display for Edit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.old.is_empty() {
+            return write!(f, "{} {}", self.key, self.new);
+        }
         write!(f, "{} {} -> {}", self.key, self.old, self.new)
     }
 }
@@ -264,6 +267,30 @@ impl Edits {
                 key,
                 old: show(&old),
                 new: show(&new),
+            });
+        }
+        self
+    }
+}
+
+impl Edits {
+    /// Secrets, of which no value is shown.
+    fn compare_secrets(mut self, key: &'static str, old: &[&Secret], new: &[&Secret]) -> Self {
+        if old != new {
+            let sources = |secrets: &[&Secret]| match secrets {
+                [] => "none".to_owned(),
+                some => some
+                    .iter()
+                    .map(|it| it.source().to_string())
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            };
+            let (before, now) = (sources(old), sources(new));
+            let same = before == now;
+            self.0.push(Edit {
+                key,
+                old: if same { String::new() } else { before },
+                new: if same { "changed".to_owned() } else { now },
             });
         }
         self

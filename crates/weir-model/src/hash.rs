@@ -8,7 +8,7 @@ pub enum HashKey {
     /// The client's address.
     #[default]
     Source,
-    /// Path and query as they are sent.
+    /// Path and query, the path in the form that routes compare.
     Uri,
     /// The path without the query.
     Path,

@@ -1,6 +1,6 @@
 //! A desired state whose parts are found by name, pool and address instead of searched, and compared by their hashes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::ops::Deref;
@@ -17,6 +17,8 @@ pub struct Indexed {
     users: HashMap<String, Vec<usize>>,
     /// Services at each address, in their order.
     listening: HashMap<IpAddr, Vec<usize>>,
+    /// Addresses that proxy services need.
+    proxied: HashSet<IpAddr>,
     /// Of each service, all that its rows depend on.
     prints: Vec<u64>,
     print: u64,
@@ -63,6 +65,7 @@ impl From<Desired> for Indexed {
                 }
             }
         }
+        indexed.proxied = desired.proxied_addresses().collect();
         indexed.desired = desired;
         indexed.hash();
         indexed
@@ -104,9 +107,16 @@ impl Indexed {
         self.at(self.listening.get(&address))
     }
 
-    /// Every address that some service listens at.
-    pub fn addresses(&self) -> impl ExactSizeIterator<Item = IpAddr> + use<'_> {
-        self.listening.keys().copied()
+    /// Every address that some service listens at, of either kind.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + use<'_> {
+        let proxied = self.proxied.iter().copied();
+        let proxied = proxied.filter(|address| !self.listening.contains_key(address));
+        self.listening.keys().copied().chain(proxied)
+    }
+
+    /// Whether some service listens at an address, of either kind.
+    pub fn has_address(&self, address: IpAddr) -> bool {
+        self.listening.contains_key(&address) || self.proxied.contains(&address)
     }
 
     /// A number that tells configurations apart, places in the file aside; the same in every process of one build.
@@ -148,6 +158,8 @@ impl Indexed {
             node,
             timeouts,
             ipvs,
+            // What is used of them is in pools and servers.
+            checks: _,
             pools,
             services,
             proxies,
@@ -211,7 +223,7 @@ mod tests {
         assert_eq!(indexed.users("c").len(), 0);
         let there = "192.0.2.1".parse().unwrap();
         assert_eq!(names(&mut indexed.listening(there)), ["one", "two"]);
-        assert_eq!(indexed.addresses().len(), 2);
+        assert_eq!(indexed.addresses().count(), 2);
     }
 
     #[test]

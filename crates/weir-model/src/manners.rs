@@ -29,6 +29,33 @@ impl Forwarded {
     }
 }
 
+/// `underscores` of a proxy service: what becomes of a request's fields with `_` in their names. Servers that hand fields to
+/// programs as variables (CGI, FastCGI, WSGI, PHP) cannot tell `_` from `-`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Underscores {
+    /// Neither routes nor servers see them.
+    #[default]
+    Drop,
+    /// They are passed on.
+    Keep,
+    /// The request is answered with 400.
+    Reject,
+}
+
+impl Underscores {
+    /// Every choice.
+    pub const ALL: [Self; 3] = [Self::Drop, Self::Keep, Self::Reject];
+
+    /// The name in configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Drop => "drop",
+            Self::Keep => "keep",
+            Self::Reject => "reject",
+        }
+    }
+}
+
 /// A member of `error_pages`: what clients get in place of an answer in two words.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ErrorPage {

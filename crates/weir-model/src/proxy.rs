@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::{
-    AccessLog, Compression, ErrorPage, Forwarded, HashKey, RetryOn, Route, Scheduler,
-    SchedulerKind, ServiceTls, Source,
+    AccessLog, Compression, ErrorPage, Forwarded, HashKey, NormalizePath, RetryOn, Route,
+    Scheduler, SchedulerKind, ServiceTls, Source, Underscores,
 };
 
 /// What a proxy service understands of what it carries.
@@ -91,6 +91,8 @@ pub struct ProxyLimits {
     pub server_requests: u32,
     /// Streams of one HTTP/2 client at once.
     pub streams: u32,
+    /// HTTP/2 streams that one client network may reset in a second; 0 = any number.
+    pub resets: u32,
     /// Octets of a request's body; 0 = any number.
     pub body: u32,
     /// Requests a second of one client; 0 = any number.
@@ -118,6 +120,8 @@ impl ProxyLimits {
     pub const SERVER_REQUESTS: (u32, u32) = (0, 1_000_000_000);
     /// Smallest and largest `streams`.
     pub const STREAMS: (u32, u32) = (1, 1_000);
+    /// Smallest and largest `resets`.
+    pub const RESETS: (u32, u32) = (0, 60_000);
     /// Smallest and largest `rate` and `burst`.
     pub const RATE: (u32, u32) = (0, 60_000);
     /// Smallest and largest `retry_budget`.
@@ -134,6 +138,7 @@ impl Default for ProxyLimits {
             idle_servers: 128,
             server_requests: 0,
             streams: 128,
+            resets: 100,
             body: 0,
             rate: 0,
             burst: 0,
@@ -190,6 +195,8 @@ pub struct Proxy {
     pub pool: String,
     /// Routes in file order, the first that fits decides; of a `tcp` service none.
     pub routes: Vec<Route>,
+    /// In which form paths are compared; `None` = as they are received.
+    pub normalize_path: Option<NormalizePath>,
     /// TLS with its clients; `None` = none.
     pub tls: Option<ServiceTls>,
     /// Whether clients may speak HTTP/2; of a `tcp` service nothing.
@@ -204,8 +211,14 @@ pub struct Proxy {
     pub limit_key: HashKey,
     /// How servers are told of the client.
     pub forwarded: Forwarded,
+    /// What becomes of a request's fields with `_` in their names.
+    pub underscores: Underscores,
     /// Whether clients may ask servers for tunnels by CONNECT.
     pub connect: bool,
+    /// Whether a client that closes its direction of the connection ends its request; of a `tcp` service nothing.
+    pub abort_on_close: bool,
+    /// Whether a request's content is collected, up to a bound, before a server is chosen.
+    pub request_buffering: bool,
     /// What stands in place of the status in words; the first that fits.
     pub error_pages: Vec<ErrorPage>,
     /// `None` = bodies go through as they come.
@@ -248,6 +261,7 @@ impl Proxy {
             protocol,
             pool: pool.into(),
             routes: Vec::new(),
+            normalize_path: Some(NormalizePath::default()),
             tls: None,
             http2: true,
             timeouts: ProxyTimeouts::default(),
@@ -255,7 +269,10 @@ impl Proxy {
             retry_on: RetryOn::default(),
             limit_key: HashKey::default(),
             forwarded: Forwarded::default(),
+            underscores: Underscores::default(),
             connect: false,
+            abort_on_close: true,
+            request_buffering: true,
             error_pages: Vec::new(),
             compression: None,
             trusted: Vec::new(),

@@ -93,7 +93,7 @@ impl RouteAction {
 pub struct Route {
     /// `None` = any.
     pub host: Option<HostPattern>,
-    /// A path as it is sent, without the query; `*` stands for any octets. `None` = any.
+    /// A path without the query, in the form that the service compares; `*` stands for any bytes. `None` = any.
     pub path: Option<String>,
     /// An expression that the path must fit, without the query; `None` = any.
     pub path_regex: Option<PathRegex>,

@@ -1,6 +1,6 @@
 //! TLS of a proxy service, towards its clients and towards servers.
 
-use crate::Source;
+use crate::{Secret, Source};
 
 /// A version of TLS; older ones than these are never spoken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -48,6 +48,32 @@ impl ClientAuth {
     }
 }
 
+/// How the host of a request must agree with the name in its connection's handshake (SNI).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum SniHost {
+    /// A host of another service that asks for other client certificates is answered with 421.
+    #[default]
+    ClientAuth,
+    /// Every other host is.
+    Same,
+    /// None is.
+    Ignore,
+}
+
+impl SniHost {
+    /// Every choice.
+    pub const ALL: [Self; 3] = [Self::ClientAuth, Self::Same, Self::Ignore];
+
+    /// The name in configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ClientAuth => "client_auth",
+            Self::Same => "same",
+            Self::Ignore => "ignore",
+        }
+    }
+}
+
 /// `tls` of a proxy service.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ServiceTls {
@@ -61,8 +87,17 @@ pub struct ServiceTls {
     pub client_ca: Option<String>,
     /// Whether they must; nothing without `client_ca`.
     pub client_auth: ClientAuth,
+    /// What tickets are sealed with, the first one, and opened with; empty = keys of Weir's own, which change by themselves.
+    pub ticket_keys: Vec<Secret>,
+    /// What becomes of a request for a host that is not the one in the handshake.
+    pub sni_host: SniHost,
     /// Where its table begins.
     pub source: Source,
+}
+
+impl ServiceTls {
+    /// The least that a ticket key holds, in bytes.
+    pub const TICKET_KEY_MIN: usize = 32;
 }
 
 /// `tls` of a pool: how a proxy service connects to its servers.

@@ -144,8 +144,10 @@ fn tls_and_http2_are_changes_on_both_sides() {
     let mut new = old.clone();
     new.proxies[0].http2 = false;
     new.proxies[0].tls = Some(ServiceTls {
+        ticket_keys: Vec::new(),
         certificates: "/etc/weir/certs".to_owned(),
         strict_sni: true,
+        sni_host: weir_model::SniHost::Same,
         minimum: TlsVersion::V13,
         client_ca: None,
         client_auth: ClientAuth::Required,
@@ -159,7 +161,7 @@ fn tls_and_http2_are_changes_on_both_sides() {
     assert_eq!(
         lines(&old, &new),
         "~ pool old: tls none -> not verified, http2 false -> true\n\
-         ~ service www: tls none -> /etc/weir/certs, from version 1.3, strict_sni, http2 true -> false\n"
+         ~ service www: tls none -> /etc/weir/certs, from version 1.3, strict_sni, sni_host same, http2 true -> false\n"
     );
     // Where it is written is no change.
     new.proxies[0].error_pages = vec![ErrorPage {

@@ -5,6 +5,7 @@
 //! none, and what is left is what was there (net/core/fib_rules.c, `fib_newrule`, `fib_delrule`).
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::IpAddr;
 
 use netlink_packet_route::route::RouteProtocol;
@@ -46,6 +47,20 @@ pub enum Rule {
         /// The device's name.
         device: String,
     },
+}
+
+/// As `ip rule` takes it.
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let family = if self.ipv6() { "-6" } else { "-4" };
+        match self {
+            Self::Mark { mark, table, .. } => {
+                write!(f, "{family} fwmark {mark:#x} lookup {table}")
+            }
+            Self::Skip { device, .. } => write!(f, "{family} iif {device} goto"),
+            Self::Resume { device, .. } => write!(f, "{family} iif {device} lookup local"),
+        }
+    }
 }
 
 impl Rule {
@@ -263,7 +278,7 @@ impl Netlink {
     pub async fn add_rules(&self, rules: &[Rule]) -> Result<Change> {
         let mut change = Change::None;
         for rule in rules {
-            let request = format!("add {rule:?}");
+            let request = format!("add a rule {rule}");
             let added = RouteNetlinkMessage::NewRule(rule.message());
             if self.create(&request, added).await? == Change::Made {
                 change = Change::Made;
@@ -282,7 +297,7 @@ impl Netlink {
     /// # Errors
     /// No `CAP_NET_ADMIN`.
     pub async fn remove_rule(&self, rule: &Rule) -> Result<Change> {
-        let request = format!("remove {rule:?}");
+        let request = format!("remove the rule {rule}");
         let removed = RouteNetlinkMessage::DelRule(rule.message());
         self.remove(&request, removed).await
     }

@@ -15,17 +15,48 @@ use crate::{Error, Result};
 /// Where a TCP connection stands, as far as anybody asks here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TcpState {
+    /// Both ends may send.
+    Established,
     /// Its SYN was answered; the client's ACK is to come.
     SynReceived,
+    /// This end has sent its FIN, which is not acknowledged.
+    FinWait1,
+    /// The other end has sent its FIN.
+    CloseWait,
+    /// Both ends have sent their FIN; that of this end is not acknowledged.
+    LastAck,
     /// Connections are taken.
     Listen,
 }
 
 impl TcpState {
+    /// Every state.
+    const ALL: [Self; 6] = [
+        Self::Established,
+        Self::SynReceived,
+        Self::FinWait1,
+        Self::CloseWait,
+        Self::LastAck,
+        Self::Listen,
+    ];
+
+    /// Those of a connection that still has something to send.
+    pub const SENDING: [Self; 5] = [
+        Self::Established,
+        Self::SynReceived,
+        Self::FinWait1,
+        Self::CloseWait,
+        Self::LastAck,
+    ];
+
     /// include/net/tcp_states.h.
     const fn number(self) -> u8 {
         match self {
+            Self::Established => 1,
             Self::SynReceived => 3,
+            Self::FinWait1 => 4,
+            Self::CloseWait => 8,
+            Self::LastAck => 9,
             Self::Listen => 10,
         }
     }
@@ -141,7 +172,7 @@ fn read(mut bytes: &[u8], into: &mut Vec<TcpSocket>) -> std::result::Result<bool
 
 fn message(body: &[u8]) -> Option<TcpSocket> {
     let body: &[u8; MESSAGE] = body.get(..MESSAGE)?.try_into().ok()?;
-    let state = [TcpState::SynReceived, TcpState::Listen]
+    let state = TcpState::ALL
         .into_iter()
         .find(|state| state.number() == body[1])?;
     let port = u16::from_be_bytes(array(body, 4));
@@ -180,9 +211,13 @@ mod tests {
             };
             let before = listed().unwrap();
             assert_eq!((before.state, before.waiting), (TcpState::Listen, 0));
-            let _client = TcpStream::connect(address).unwrap();
+            let client = TcpStream::connect(address).unwrap();
             let after = listed().unwrap();
             assert_eq!((after.waiting, after.cookie), (1, before.cookie));
+            let own = client.local_addr().unwrap();
+            let sending = tcp_sockets(&TcpState::SENDING).unwrap();
+            let sending = sending.into_iter().find(|socket| socket.local == own);
+            assert_eq!(sending.map(|it| it.state), Some(TcpState::Established));
             drop(listener);
             assert_eq!(listed(), None);
         }

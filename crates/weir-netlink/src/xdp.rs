@@ -11,6 +11,29 @@ use crate::{Netlink, Result};
 const MODES: [u32; 2] = [1 << 1, 1 << 2];
 
 impl Netlink {
+    /// The number of the XDP program on a device, by whatever way it was attached.
+    ///
+    /// # Errors
+    /// The kernel refuses the dump.
+    pub async fn xdp_program(&self, ifindex: u32) -> Result<Option<u32>> {
+        let message = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        let answers = self.dump("list links", message).await?;
+        let mut links = answers.iter().filter_map(|answer| match answer {
+            RouteNetlinkMessage::NewLink(message) => Some(message),
+            _ => None,
+        });
+        let link = links.find(|link| link.header.index == ifindex);
+        let attributes = link.into_iter().flat_map(|link| &link.attributes);
+        let xdp = attributes.filter_map(|attribute| match attribute {
+            LinkAttribute::Xdp(xdp) => Some(xdp),
+            _ => None,
+        });
+        Ok(xdp.flatten().find_map(|fact| match fact {
+            LinkXdp::ProgId(id) | LinkXdp::DrvProgId(id) | LinkXdp::SkbProgId(id) => Some(*id),
+            _ => None,
+        }))
+    }
+
     /// Takes XDP programs off a device that are held by no link; one that is stays.
     ///
     /// # Errors

@@ -107,8 +107,10 @@ fn serve(certificate: &str) {
         .listen
         .push("127.0.0.1:17093".parse().expect("an address"));
     service.tls = Some(ServiceTls {
+        ticket_keys: Vec::new(),
         certificates: certificate.to_owned(),
         strict_sni: false,
+        sni_host: weir_model::SniHost::default(),
         minimum: TlsVersion::V13,
         client_ca: None,
         client_auth: weir_model::ClientAuth::Required,

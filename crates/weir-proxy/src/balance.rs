@@ -1,13 +1,15 @@
 //! Which server takes the next request or connection: weir-sched's choices over the load that workers share.
 //!
-//! Each worker keeps a cursor and tables of its own, made anew when a weight changes; nothing here takes a lock.
+//! Each worker keeps a cursor and tables of its own, built again when a weight changes; nothing here takes a lock. A server
+//! that a request was tried at already is unusable to every scheduler, so that retries are spread as first attempts are.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use weir_model::SchedulerKind;
 use weir_sched::table::{Cursor, Start, rr, wrr};
-use weir_sched::{Availability, Counts, Member, Mode, bucket, hash, load, mh};
+use weir_sched::{Availability, Counts, Member, Mode, bucket, hash, load, mh, p2c};
 
 use crate::plan::{Target, Targets};
 
@@ -25,11 +27,6 @@ impl Dice {
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
-    }
-
-    /// 0 to `end` - 1.
-    const fn below(&mut self, end: usize) -> usize {
-        ((self.roll() as u64 * end as u64) >> 32) as usize
     }
 }
 
@@ -59,6 +56,10 @@ pub(crate) struct Balance {
     version: Option<u32>,
     /// In weir-sched's order: the newest first. `dest` is the place in file order plus one.
     members: Vec<Member>,
+    /// Some of them were marked as not usable.
+    marked: bool,
+    /// Their greatest weight.
+    heaviest: u32,
     start: Start,
     cursor: Cursor,
     table: Vec<u32>,
@@ -69,6 +70,8 @@ impl Default for Balance {
         Self {
             version: None,
             members: Vec::new(),
+            marked: false,
+            heaviest: 0,
             start: wrr::start(&[]),
             cursor: Cursor::default(),
             table: Vec::new(),
@@ -117,7 +120,7 @@ impl Balance {
             return Some(at);
         }
         let own = self.own(targets, asked, dice);
-        own.or_else(|| reserve(targets, tried))
+        own.or_else(|| reserve(targets, tried, dice))
     }
 
     /// One of those that are no reserve.
@@ -134,24 +137,33 @@ impl Balance {
             }
             _ => {}
         }
-        if !tried.is_empty() {
-            // The scheduler's own choice has failed: the least loaded of the others.
-            let others = (0..list.len()).filter(|at| !tried.has(*at) && usable(&list[*at]));
-            return others.min_by_key(|at| list[*at].load.active.load(Relaxed));
-        }
+        self.refresh(targets, tried);
         if targets.scheduler.kind == SchedulerKind::P2c {
-            return two_choices(list, dice);
+            let drawable = Drawable {
+                list,
+                members: &self.members,
+                heaviest: self.heaviest,
+                tried,
+            };
+            let drawn = p2c::pick(&drawable, &mut || dice.roll())?;
+            return Some(self.members[drawn].slot as usize);
         }
-        self.refresh(targets);
-        self.scheduled(targets, asked.client, dice)
+        let scheduled = self.scheduled(targets, asked, dice);
+        // A scheduler that refuses some flows does not end a request that another server can still answer.
+        scheduled.or_else(|| {
+            let others = (!tried.is_empty()).then(|| Tier::new(list, 0, tried))?;
+            others.pick(dice)
+        })
     }
 
-    fn refresh(&mut self, targets: &Targets) {
+    fn refresh(&mut self, targets: &Targets, tried: Tried) {
+        let draws = targets.scheduler.kind == SchedulerKind::P2c;
         let version = targets.version.load(Acquire);
         if self.version != Some(version) {
             self.version = Some(version);
+            self.marked = false;
             let numbered = (1u32..).zip(targets.own());
-            let member = |(number, target): (u32, &std::sync::Arc<Target>)| Member {
+            let member = |(number, target): (u32, &Arc<Target>)| Member {
                 seq: number,
                 dest: number,
                 weight: target.load.weight.load(Relaxed),
@@ -162,30 +174,28 @@ impl Balance {
             self.members.reverse();
             self.start = wrr::changed(&self.start, self.cursor, &self.members);
             self.table = table(targets, &self.members);
+            if draws {
+                self.members.retain(|member| member.weight > 0);
+            }
+            let weights = self.members.iter().map(|member| member.weight);
+            self.heaviest = weights.max().unwrap_or(0);
         }
-        if targets
-            .list
-            .iter()
-            .any(|target| target.load.most.load(Relaxed) != 0)
-        {
+        // Two servers that are drawn are looked at then; all others choose from the whole list.
+        let limited = |target: &Arc<Target>| target.load.most.load(Relaxed) != 0;
+        let mark = !tried.is_empty() || targets.own().iter().any(limited);
+        if !draws && (mark || self.marked) {
+            self.marked = mark;
             for member in &mut self.members {
-                let target = &targets.list[member.slot as usize];
-                member.usable = usable(target) || member.weight == 0;
+                let at = member.slot as usize;
+                member.usable = member.weight == 0 || usable(&targets.list[at]) && !tried.has(at);
             }
         }
     }
 
-    fn scheduled(
-        &mut self,
-        targets: &Targets,
-        client: SocketAddr,
-        dice: &mut Dice,
-    ) -> Option<usize> {
+    fn scheduled(&mut self, targets: &Targets, asked: &Asked, dice: &mut Dice) -> Option<usize> {
+        let (client, tried) = (asked.client, asked.tried);
         let members = &self.members;
-        let counts = |slot: u32| Counts {
-            active: targets.list[slot as usize].load.active.load(Relaxed),
-            inactive: 0,
-        };
+        let counts = |slot: u32| counts(&targets.list[slot as usize]);
         let flags = targets.scheduler.flags;
         let mode = if flags.fallback {
             Mode::Fallback
@@ -203,7 +213,10 @@ impl Balance {
         let fold = hash::fold(address);
         let availability = |dest: u32| {
             let found = members.iter().find(|member| member.dest == dest);
-            found.map_or(Availability::Quiesced, Member::availability)
+            // A hash goes past a server that was tried as past one that is down.
+            found
+                .filter(|member| !tried.has(member.slot as usize))
+                .map_or(Availability::Quiesced, Member::availability)
         };
         let by_load = |rule| load::pick(rule, members, &counts);
         let index = match targets.scheduler.kind {
@@ -251,15 +264,97 @@ fn table(targets: &Targets, members: &[Member]) -> Vec<u32> {
     }
 }
 
-/// Of the servers for bad times: backups first, then the sorry server; the least loaded.
-fn reserve(targets: &Targets, tried: Tried) -> Option<usize> {
+/// Of the servers that are used when no other is usable: backups first, then the sorry server.
+fn reserve(targets: &Targets, tried: Tried, dice: &mut Dice) -> Option<usize> {
     let list = &targets.list;
-    let least = |from: usize, to: usize| {
-        let free = (from..to).filter(|at| !tried.has(*at) && usable(&list[*at]));
-        free.min_by_key(|at| list[*at].load.active.load(Relaxed))
-    };
     let [own, backups] = targets.tiers;
-    least(own, backups).or_else(|| least(backups, list.len()))
+    [(own, backups), (backups, list.len())]
+        .into_iter()
+        .find_map(|(from, to)| Tier::new(&list[from..to], from, tried).pick(dice))
+}
+
+/// What `p2c` draws from in the ordinary case: the servers that had weight when the weights last changed.
+struct Drawable<'a> {
+    list: &'a [Arc<Target>],
+    members: &'a [Member],
+    heaviest: u32,
+    tried: Tried,
+}
+
+impl p2c::Servers for Drawable<'_> {
+    fn count(&self) -> usize {
+        self.members.len()
+    }
+
+    fn heaviest(&self) -> u32 {
+        self.heaviest
+    }
+
+    fn weight(&self, position: usize) -> u32 {
+        let member = &self.members[position];
+        let at = member.slot as usize;
+        let taken = usable(&self.list[at]) && !self.tried.has(at);
+        if taken { member.weight } else { 0 }
+    }
+
+    fn counts(&self, position: usize) -> Counts {
+        counts(&self.list[self.members[position].slot as usize])
+    }
+}
+
+/// Servers side by side in the list of a pool, for choices that are rare.
+struct Tier<'a> {
+    list: &'a [Arc<Target>],
+    /// Place of the first one.
+    from: usize,
+    heaviest: u32,
+    tried: Tried,
+}
+
+impl<'a> Tier<'a> {
+    fn new(list: &'a [Arc<Target>], from: usize, tried: Tried) -> Self {
+        let weights = list.iter().map(|target| target.load.weight.load(Relaxed));
+        Self {
+            list,
+            from,
+            heaviest: weights.max().unwrap_or(0),
+            tried,
+        }
+    }
+
+    fn pick(&self, dice: &mut Dice) -> Option<usize> {
+        p2c::pick(self, &mut || dice.roll()).map(|position| self.from + position)
+    }
+}
+
+impl p2c::Servers for Tier<'_> {
+    fn count(&self) -> usize {
+        self.list.len()
+    }
+
+    fn heaviest(&self) -> u32 {
+        self.heaviest
+    }
+
+    fn weight(&self, position: usize) -> u32 {
+        let target = &self.list[position];
+        if usable(target) && !self.tried.has(self.from + position) {
+            target.load.weight.load(Relaxed)
+        } else {
+            0
+        }
+    }
+
+    fn counts(&self, position: usize) -> Counts {
+        counts(&self.list[position])
+    }
+}
+
+fn counts(target: &Target) -> Counts {
+    Counts {
+        active: target.load.active.load(Relaxed),
+        inactive: 0,
+    }
 }
 
 /// Rendezvous hashing by weights, with bounded load: each server draws a time from hash and weight, the earliest wins, and one
@@ -303,7 +398,7 @@ pub(crate) const fn mix(value: u64) -> u64 {
 
 /// The shortest time to the first octet, times requests under way, by weight. A server of which nothing is known counts as
 /// half the mean of the others, so that it gets its try.
-fn quickest(list: &[std::sync::Arc<Target>], asked: &Asked) -> Option<usize> {
+fn quickest(list: &[Arc<Target>], asked: &Asked) -> Option<usize> {
     let known: Vec<u64> = list
         .iter()
         .map(|target| target.load.latency_us(asked.now_ms))
@@ -330,30 +425,5 @@ fn usable(target: &Target) -> bool {
     target.load.is_usable()
 }
 
-/// The less loaded of two drawn at random, weights considered; with unusable ones drawn, the first usable from there.
-fn two_choices(list: &[std::sync::Arc<Target>], dice: &mut Dice) -> Option<usize> {
-    let count = list.len();
-    if count == 0 {
-        return None;
-    }
-    let mut draw = || {
-        let first = dice.below(count);
-        (0..count)
-            .map(|step| (first + step) % count)
-            .find(|at| usable(&list[*at]))
-    };
-    let (a, b) = (draw()?, draw()?);
-    let load = |at: usize| {
-        let load = &list[at].load;
-        (
-            u64::from(load.active.load(Relaxed)) + 1,
-            u64::from(load.weight.load(Relaxed)),
-        )
-    };
-    let ((busy_a, weight_a), (busy_b, weight_b)) = (load(a), load(b));
-    Some(if busy_a * weight_b <= busy_b * weight_a {
-        a
-    } else {
-        b
-    })
-}
+#[cfg(test)]
+mod tests;

@@ -30,6 +30,8 @@ pub(crate) const BODY_ROOM: usize = 256 << 10;
 /// Buffers that are kept for the next request, and the largest of them.
 const SPARE_MAX: usize = 1024;
 const SPARE_SIZE: usize = 16 << 10;
+/// How long a request may wait before its client's end is looked for.
+const WATCH_MS: u64 = 50;
 /// Large buffers that are kept for slow clients.
 const LARGE_MAX: usize = 8;
 
@@ -79,6 +81,8 @@ pub(crate) struct Context {
     pub(crate) idle_wheel: Wheel,
     /// Of clients' HTTP/2 connections.
     pub(crate) front_wheel: Wheel,
+    /// Of those that are read slowly.
+    pub(crate) pace_wheel: Wheel,
     /// Servers' HTTP/2 connections; a place is empty while its connection has its turn.
     pub(crate) backs: Slab<Option<Box<Back>>>,
     pub(crate) back_wheel: Wheel,
@@ -89,6 +93,8 @@ pub(crate) struct Context {
     pub(crate) scratch: Vec<u8>,
     pub(crate) out: Vec<u8>,
     pub(crate) fields: Vec<Field>,
+    /// For a path in its normal form.
+    pub(crate) path: Vec<u8>,
     spare: Vec<Vec<u8>>,
     large: Vec<Vec<u8>>,
     pub(crate) pipes: Pipes,
@@ -100,6 +106,9 @@ pub(crate) struct Context {
     /// When a failed handshake was last spoken of.
     complained: u64,
     pub(crate) inbox: Arc<Inbox>,
+    /// Sessions that wait for a server and are not in epoll, and when those that still do enter it.
+    unwatched: Vec<Key>,
+    watch_at: u64,
     /// Notes that are not in use.
     #[expect(clippy::vec_box, reason = "a session takes the box and gives it back")]
     notes: Vec<Box<Note>>,
@@ -150,6 +159,7 @@ impl Context {
             wheel: Wheel::new(now),
             idle_wheel: Wheel::new(now),
             front_wheel: Wheel::new(now),
+            pace_wheel: Wheel::new(now),
             backs: Slab::new(),
             back_wheel: Wheel::new(now),
             bell: Bell::default(),
@@ -157,6 +167,7 @@ impl Context {
             scratch: vec![0; BODY_ROOM],
             out: Vec::with_capacity(HEAD_ROOM),
             fields: Vec::with_capacity(64),
+            path: Vec::new(),
             spare: Vec::new(),
             large: Vec::new(),
             pipes: Pipes::default(),
@@ -165,6 +176,8 @@ impl Context {
             handing: false,
             complained: 0,
             inbox,
+            unwatched: Vec::new(),
+            watch_at: 0,
             notes: Vec::new(),
         }
     }
@@ -174,6 +187,22 @@ impl Context {
         self.scratch.resize(BODY_ROOM, 0);
         self.out.clear();
         self.fields.clear();
+    }
+
+    /// The session enters epoll at the next tick.
+    pub(crate) fn watch_soon(&mut self, key: Key) {
+        if self.unwatched.is_empty() {
+            self.watch_at = self.now + WATCH_MS;
+        }
+        self.unwatched.push(key);
+    }
+
+    /// Sessions that are to enter epoll now.
+    pub(crate) fn take_unwatched(&mut self) -> Vec<Key> {
+        if self.unwatched.is_empty() || self.now < self.watch_at {
+            return Vec::new();
+        }
+        std::mem::take(&mut self.unwatched)
     }
 
     /// Room for as many targets as there ever were.

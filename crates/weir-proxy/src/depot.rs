@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::descriptor::Held;
 use crate::plan::Target;
 use crate::socket;
 use crate::tls::Channel;
@@ -29,6 +30,8 @@ pub(crate) struct Parked {
     pub(crate) served: u32,
     /// When it is closed, by the workers' clock in milliseconds.
     pub(crate) until: u64,
+    /// Its descriptor counts.
+    pub(crate) _counts: Held,
 }
 
 /// By target and port, the last that came on top.
@@ -85,6 +88,18 @@ impl Depot {
             ended(parked);
         }
         None
+    }
+
+    /// Takes out any one of them; whether there was one.
+    pub(crate) fn drop_one(&self, ended: impl FnOnce(Parked)) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let parked = self.piles().values_mut().find_map(Vec::pop);
+        if parked.is_some() {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
+        parked.map(ended).is_some()
     }
 
     /// Takes out what `stays` does not name, for `ended`.

@@ -12,12 +12,16 @@ mod balance;
 mod budget;
 mod context;
 mod depot;
+mod descriptor;
 mod encoder;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod h2;
 mod handover;
 mod limit;
 mod log;
+mod misdirect;
 mod page;
 mod pipe;
 mod plan;
@@ -32,18 +36,65 @@ mod transport;
 mod wheel;
 mod worker;
 
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use rustix::io::Errno;
+
+pub use descriptor::Descriptors;
 pub use error::Error;
 pub use handover::{Handed, Inlet, TAKEN_ALONG_MAX, Tunnel};
 pub use proxy::{Prepared, Proxy};
 pub use status::{Conduct, ServerStatus, ServiceStatus};
-pub use tls::{Anybody, CertificateError, Doubt, ServiceTickets, TicketKey};
+pub use tls::{
+    Anybody, CertificateError, Doubt, Peer, ServiceTickets, TicketKey, listener_tls, sentence,
+    sentence_of_io, server_verifier,
+};
 
 /// Looks at every file that `desired` names and a service needs, as of `now`.
 pub fn inspect(desired: &weir_model::Desired, now: std::time::SystemTime) -> Vec<Doubt> {
     let mut doubts = tls::inspect(desired, now);
     doubts.extend(page::doubts(desired));
     doubts.extend(log::doubts(desired));
+    doubts.extend(descriptor::doubts(desired));
     doubts
+}
+
+/// Looks whether the addresses that `desired` is to listen on, the API's included, are to be had; those in `held` are left out.
+/// Nothing listens meanwhile. Without `rights` an address that this user may not have is none of the doubts.
+pub fn inspect_listeners(
+    desired: &weir_model::Desired,
+    held: &BTreeSet<SocketAddr>,
+    rights: bool,
+) -> Vec<Doubt> {
+    let proxies = desired.proxies.iter().flat_map(|proxy| {
+        let name = format!("service {}", proxy.name);
+        let listen = proxy.listen.iter();
+        listen.map(move |listen| (name.clone(), *listen, proxy.source))
+    });
+    let admin = desired.node.admin.iter();
+    let admin = admin.map(|admin| ("[node] admin".to_owned(), admin.listen, admin.source));
+    let all = proxies.chain(admin);
+    let doubts = all.filter_map(|(owner, listen, source)| {
+        if held.contains(&listen) {
+            return None;
+        }
+        let error = socket::bind(listen).err()?;
+        let denied = matches!(error, Errno::ACCESS | Errno::PERM);
+        (rights || !denied).then(|| Doubt {
+            fatal: true,
+            message: format!("{owner}: {listen}: {error}"),
+            cause: "neither start nor reload would take it".to_owned(),
+            fix: if denied {
+                "run as root, or grant CAP_NET_BIND_SERVICE".to_owned()
+            } else {
+                let port = listen.port();
+                format!("`ss -ltnp 'sport = :{port}'` shows which program listens there")
+            },
+            source,
+        })
+    });
+    doubts.collect()
 }
 
 /// The result of every fallible function of this crate.

@@ -16,26 +16,27 @@ const WAYS: usize = 4;
 const UNITS: u64 = 1 << 16;
 
 #[derive(Debug)]
-struct Table(Box<[AtomicU64]>);
+pub(crate) struct Table(Box<[AtomicU64]>);
 
 impl Table {
-    fn new() -> Self {
-        Self((0..PLACES).map(|_| AtomicU64::new(0)).collect())
+    /// Of so many places, a multiple of [`WAYS`].
+    pub(crate) fn new(places: usize) -> Self {
+        Self((0..places).map(|_| AtomicU64::new(0)).collect())
     }
 
     /// The places where a key may stand, and what stands there if it does; never 0.
-    fn row(&self, key: u64) -> (&[AtomicU64], u32) {
+    pub(crate) fn row(&self, key: u64) -> (&[AtomicU64], u32) {
         let mixed = mix(key);
-        let row = (mixed as usize % (PLACES / WAYS)) * WAYS;
+        let row = (mixed as usize % (self.0.len() / WAYS)) * WAYS;
         (&self.0[row..row + WAYS], (mixed >> 32) as u32 | 1)
     }
 }
 
-const fn split(entry: u64) -> (u32, u32) {
+pub(crate) const fn split(entry: u64) -> (u32, u32) {
     ((entry >> 32) as u32, entry as u32)
 }
 
-const fn join(tag: u32, value: u32) -> u64 {
+pub(crate) const fn join(tag: u32, value: u32) -> u64 {
     (tag as u64) << 32 | value as u64
 }
 
@@ -54,7 +55,7 @@ impl Rate {
     pub(crate) fn new(per_second: u32, burst: u32) -> Self {
         let interval = (UNITS / u64::from(per_second.max(1))).max(1);
         Self {
-            table: Table::new(),
+            table: Table::new(PLACES),
             interval,
             burst: interval * u64::from(burst.max(1)),
         }
@@ -123,7 +124,7 @@ pub(crate) enum Admission {
 impl Concurrent {
     pub(crate) fn new(most: u32) -> Self {
         Self {
-            table: Table::new(),
+            table: Table::new(PLACES),
             most,
         }
     }

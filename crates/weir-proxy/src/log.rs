@@ -9,10 +9,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_http::access::Line;
-use weir_model::{AccessLog, Desired};
+use weir_model::{AccessLog, Desired, LogFormat, ProxyProtocol};
 
 use crate::Doubt;
 
@@ -20,6 +20,9 @@ use crate::Doubt;
 const ROOM: usize = 4 << 20;
 /// Between two looks of the writer.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// Between two lines of Weir's own log about an access log that cannot be written.
+const COMPLAINT: Duration = Duration::from_secs(60);
 
 /// What is known of an exchange while it lasts.
 #[derive(Debug, Default)]
@@ -108,6 +111,7 @@ pub(crate) fn doubts(desired: &Desired) -> Vec<Doubt> {
 #[derive(Debug)]
 pub(crate) struct Log {
     pub(crate) kind: AccessLog,
+    pub(crate) protocol: ProxyProtocol,
     service: String,
     /// One for each worker.
     noted: Box<[Mutex<Vec<u8>>]>,
@@ -116,9 +120,15 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    pub(crate) fn new(kind: &AccessLog, service: &str, workers: usize) -> Self {
+    pub(crate) fn new(
+        kind: &AccessLog,
+        protocol: ProxyProtocol,
+        service: &str,
+        workers: usize,
+    ) -> Self {
         Self {
             kind: kind.clone(),
+            protocol,
             service: service.to_owned(),
             noted: (0..workers).map(|_| Mutex::default()).collect(),
             dropped: AtomicU64::new(0),
@@ -182,7 +192,10 @@ impl Log {
             );
             let mut rest = spare.as_slice();
             while let Some(line) = read(&mut rest, &self.service) {
-                line.write(&self.kind.format, out);
+                match (&self.kind.format, self.protocol) {
+                    (LogFormat::Combined, ProxyProtocol::Tcp) => line.write_tcp(out),
+                    (format, _) => line.write(format, out),
+                }
                 count += 1;
             }
         }
@@ -249,6 +262,17 @@ struct Open {
     file: Option<Box<dyn Write + Send>>,
     /// The last write may have left half a line.
     torn: bool,
+    trouble: Option<Trouble>,
+}
+
+/// Lines cannot be written.
+#[derive(Debug, Clone, Copy)]
+struct Trouble {
+    since: Instant,
+    /// When that was last logged, and the lines that were lost since then and in all.
+    logged: Instant,
+    lost: u64,
+    lost_in_all: u64,
 }
 
 impl Writer {
@@ -302,6 +326,7 @@ fn run(logs: &Mutex<Vec<Weak<Log>>>, stop: &AtomicBool) {
                     log,
                     file: None,
                     torn: false,
+                    trouble: None,
                 });
             }
         }
@@ -309,7 +334,7 @@ fn run(logs: &Mutex<Vec<Weak<Log>>>, stop: &AtomicBool) {
             out.clear();
             let count = one.log.lines(&mut spare, &mut out);
             if count > 0 {
-                one.write(&out, count);
+                one.write(&out, count, Instant::now());
             }
         }
         // Nobody else holds it: its service is gone, and all is written.
@@ -322,40 +347,72 @@ fn run(logs: &Mutex<Vec<Weak<Log>>>, stop: &AtomicBool) {
 }
 
 impl Open {
-    fn write(&mut self, out: &[u8], count: u64) {
+    fn write(&mut self, out: &[u8], count: u64, now: Instant) {
         if self.log.reopen.swap(false, Ordering::Relaxed) {
             self.file = None;
         }
-        let path = &self.log.kind.path;
-        if self.file.is_none() {
-            self.file = match path.as_str() {
-                "-" => Some(Box::new(std::io::stdout())),
-                path => match OpenOptions::new().append(true).create(true).open(path) {
-                    Ok(file) => Some(Box::new(file)),
-                    Err(error) => {
-                        tracing::warn!(path, %error, "the access log cannot be opened");
-                        None
-                    }
-                },
-            };
+        match self.try_write(out) {
+            Ok(()) => {
+                self.torn = false;
+                self.recover(now);
+            }
+            Err((what, error)) => {
+                self.log.dropped.fetch_add(count, Ordering::Relaxed);
+                self.lose(count, what, &error, now);
+            }
         }
-        let torn = self.torn;
-        let written = self.file.as_mut().map(|file| {
-            if torn {
-                file.write_all(b"\n")?;
-            }
-            file.write_all(out)
+    }
+
+    /// What failed, and how.
+    fn try_write(&mut self, out: &[u8]) -> Result<(), (&'static str, std::io::Error)> {
+        let path = &self.log.kind.path;
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(match path.as_str() {
+                "-" => Box::new(std::io::stdout()),
+                path => match OpenOptions::new().append(true).create(true).open(path) {
+                    Ok(file) => Box::new(file),
+                    Err(error) => return Err(("opened", error)),
+                },
+            }),
+        };
+        let begun = if self.torn {
+            file.write_all(b"\n")
+        } else {
+            Ok(())
+        };
+        if let Err(error) = begun.and_then(|()| file.write_all(out)) {
+            (self.file, self.torn) = (None, true);
+            return Err(("written", error));
+        }
+        Ok(())
+    }
+
+    /// Lines are lost: that is logged at once, and then once a minute.
+    fn lose(&mut self, count: u64, what: &str, error: &std::io::Error, now: Instant) {
+        let first = self.trouble.is_none();
+        let trouble = self.trouble.get_or_insert(Trouble {
+            since: now,
+            logged: now,
+            lost: 0,
+            lost_in_all: 0,
         });
-        match written {
-            Some(Ok(())) => self.torn = false,
-            Some(Err(error)) => {
-                tracing::warn!(path, %error, "the access log cannot be written");
-                (self.file, self.torn) = (None, true);
-                self.log.dropped.fetch_add(count, Ordering::Relaxed);
-            }
-            None => {
-                self.log.dropped.fetch_add(count, Ordering::Relaxed);
-            }
+        trouble.lost += count;
+        trouble.lost_in_all += count;
+        if !first && now < trouble.logged + COMPLAINT {
+            return;
+        }
+        trouble.logged = now;
+        let (path, lost) = (&self.log.kind.path, std::mem::take(&mut trouble.lost));
+        tracing::warn!(path, %error, lost, "the access log cannot be {what}; lines are lost");
+    }
+
+    /// Lines are written again: that is logged once.
+    fn recover(&mut self, now: Instant) {
+        if let Some(trouble) = self.trouble.take() {
+            let (path, lost) = (&self.log.kind.path, trouble.lost_in_all);
+            let seconds = now.saturating_duration_since(trouble.since).as_secs();
+            tracing::warn!(path, lost, seconds, "the access log is written again");
         }
     }
 }
@@ -363,7 +420,6 @@ impl Open {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_model::LogFormat;
 
     fn log() -> Log {
         let kind = AccessLog {
@@ -372,7 +428,7 @@ mod tests {
                 "{client} {method} {target} {version} {status} {server} {retries} {end}".to_owned(),
             ),
         };
-        Log::new(&kind, "web", 1)
+        Log::new(&kind, ProxyProtocol::Http, "web", 1)
     }
 
     fn outcome() -> Outcome<'static> {
@@ -427,13 +483,15 @@ mod tests {
             log: Arc::new(log()),
             file: Some(Box::new(Full(Arc::clone(&disk)))),
             torn: false,
+            trouble: None,
         };
-        open.write(b"one\ntwo\n", 2);
+        let now = Instant::now();
+        open.write(b"one\ntwo\n", 2, now);
         assert_eq!(open.log.dropped(), 2);
         disk.lock().unwrap().1 = 100;
         open.file = Some(Box::new(Full(Arc::clone(&disk))));
-        open.write(b"three\n", 1);
-        open.write(b"four\n", 1);
+        open.write(b"three\n", 1, now);
+        open.write(b"four\n", 1, now);
         assert_eq!(disk.lock().unwrap().0, b"one\ntw\nthree\nfour\n");
     }
 

@@ -4,14 +4,15 @@ use std::os::fd::OwnedFd;
 
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
+use crate::descriptor::{Held, TABLE, Use};
 use crate::socket::{self, Read, Written};
 
 /// A body is worth a pipe when at least this much of it is left: two calls and a pipe cost as much as copying less.
 pub(crate) const SPLICE_MIN: u64 = 64 << 10;
 /// What a pipe may hold; the most that the kernel gives those without rights.
 const PIPE_ROOM: usize = 1 << 20;
-/// Empty pipes that a worker keeps.
-const SPARE_MAX: usize = 64;
+/// Empty pipes that a worker keeps, two descriptors each. A session has one only while its body moves, so few are enough.
+const SPARE_MAX: usize = 16;
 
 /// One pipe, and how much is in it.
 #[derive(Debug)]
@@ -19,6 +20,7 @@ pub(crate) struct Pipe {
     into: OwnedFd,
     out: OwnedFd,
     held: usize,
+    _counts: Held,
 }
 
 impl Pipe {
@@ -26,7 +28,12 @@ impl Pipe {
         let (out, into) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         // A user's pipes may have used up what all of them may hold together: a smaller one does too.
         let _ = fcntl_setpipe_size(&into, PIPE_ROOM);
-        Ok(Self { into, out, held: 0 })
+        Ok(Self {
+            into,
+            out,
+            held: 0,
+            _counts: Held::new(Use::Pipe),
+        })
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
@@ -61,9 +68,17 @@ impl Pipe {
 pub(crate) struct Pipes(Vec<Pipe>);
 
 impl Pipes {
-    /// An empty one; none when the process has no descriptors left.
+    /// An empty one; none when descriptors are short: what a pipe would carry can be copied.
     pub(crate) fn take(&mut self) -> Option<Pipe> {
-        self.0.pop().or_else(|| Pipe::new().ok())
+        self.0.pop().or_else(|| {
+            let room = TABLE.has_room_for_pipe();
+            room.then(|| Pipe::new().ok()).flatten()
+        })
+    }
+
+    /// Closes those that nothing uses.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
     }
 
     /// One that is not needed any more. With something left in it it is closed: that must never reach another client.

@@ -13,15 +13,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use rustls::ServerConfig;
-use weir_http::HeadLimits;
+use weir_http::{HeadLimits, RequestPath};
 use weir_model::{
-    Compression, Forwarded, HashKey, Network, ProxyHeader, ProxyProtocol, ProxyTimeouts, RetryOn,
-    Route, Scheduler, ServerTls, Sticky,
+    Compression, Forwarded, ForwardedPath, HashKey, Network, NormalizePath, ProxyHeader,
+    ProxyProtocol, ProxyTimeouts, RetryOn, Route, Scheduler, ServerTls, Sticky,
 };
 
 use crate::balance::{Dice, Tried};
+use crate::h2::Resets;
 use crate::limit::{Concurrent, Rate};
 use crate::log::Log;
+use crate::misdirect::Misdirect;
 use crate::page::Page;
 use crate::queue::Line;
 use crate::tls::Back;
@@ -53,8 +55,13 @@ impl Load {
 
     /// Whether it may have one more of a client that it had before.
     pub(crate) fn takes_back(&self) -> bool {
+        !self.is_withdrawn() && !self.is_full()
+    }
+
+    /// Whether no client may come to it any more: connections that wait for one are of no use.
+    pub(crate) fn is_withdrawn(&self) -> bool {
         let wanted = self.weight.load(Ordering::Relaxed) > 0 || self.keeps.load(Ordering::Relaxed);
-        wanted && !self.is_full()
+        !wanted
     }
 
     /// Whether it has as many as it may.
@@ -202,6 +209,8 @@ pub(crate) struct Stickiness {
     pub(crate) kind: Sticky,
     /// Of each server in the list.
     pub(crate) signs: Vec<[u8; 16]>,
+    /// Of a cookie that Weir sets; empty = none.
+    pub(crate) attributes: String,
 }
 
 /// Sockets on one address: one for each worker, more when another process with more workers left them.
@@ -224,14 +233,20 @@ pub(crate) struct Service {
     /// Of each pool, the service's own first.
     pub(crate) pools: Vec<Targets>,
     pub(crate) routes: Vec<Route>,
+    /// In which form paths are compared; `None` = as they are received.
+    pub(crate) normalize_path: Option<NormalizePath>,
     /// Where each route leads in `pools`, and with what weight; of one that answers, nowhere.
     pub(crate) leads: Vec<Vec<(usize, u32)>>,
     /// Octets of a request's body; 0 = any number.
     pub(crate) body_most: u64,
     pub(crate) rate: Option<Arc<Rate>>,
     pub(crate) concurrent: Option<Arc<Concurrent>>,
+    /// Of HTTP/2 streams.
+    pub(crate) resets: Option<Arc<Resets>>,
     pub(crate) limit_key: HashKey,
     pub(crate) tls: Option<Arc<ServerConfig>>,
+    /// `None` = no request of its clients is misdirected.
+    pub(crate) misdirect: Option<Misdirect>,
     /// Clients may speak HTTP/2.
     pub(crate) http2: bool,
     pub(crate) timeouts: Millis,
@@ -249,6 +264,10 @@ pub(crate) struct Service {
     /// Requests that may be sent a second time, in percent of all.
     pub(crate) retry_percent: u32,
     pub(crate) forwarded: Forwarded,
+    /// A client that closes its direction ends its request.
+    pub(crate) abort_on_close: bool,
+    /// Whether content of a known length is waited for before a server is chosen.
+    pub(crate) request_buffering: bool,
     pub(crate) pages: Vec<Page>,
     pub(crate) compression: Option<Compression>,
     pub(crate) trusted: Vec<Network>,
@@ -271,6 +290,14 @@ impl Service {
         self.counters.of(worker).present.sub(1);
         other.clients.fetch_add(1, Ordering::Relaxed);
         other.counters.of(worker).present.add(1);
+    }
+
+    /// Path and query that a server is asked for where no route writes another.
+    pub(crate) fn asked<'a>(&self, target: &RequestPath<'a>, received: &'a [u8]) -> &'a [u8] {
+        match self.normalize_path {
+            Some(rules) if rules.forward == ForwardedPath::Normalized => target.as_bytes(),
+            _ => received,
+        }
     }
 
     /// Where a route leads: the one pool, or one of several by chance and weight.

@@ -16,8 +16,10 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::thread::{CpuSet, sched_getaffinity};
-use weir_model::{ClientAuth, Desired, HashKey, Pool};
+use weir_model::{ClientAuth, Desired, HashKey, Pool, Secret};
 
+use crate::descriptor::{self, Descriptors, TABLE};
+use crate::h2::Resets;
 use crate::handover::{Handed, Inlet};
 use crate::limit::{Concurrent, Rate};
 use crate::log::{Log, Writer};
@@ -46,6 +48,8 @@ struct Known {
     logs: HashMap<String, Arc<Log>>,
     /// By service.
     tables: HashMap<String, Tables>,
+    /// Signs the cookies of pools that have no secret of their own.
+    cookie_key: Option<Secret>,
     next_target: u32,
 }
 
@@ -63,6 +67,8 @@ struct Tables {
     kind: (u32, u32, u32, HashKey),
     rate: Option<Arc<Rate>>,
     concurrent: Option<Arc<Concurrent>>,
+    /// By its rate.
+    resets: Option<(u32, Arc<Resets>)>,
 }
 
 /// A configuration whose sockets are open, and that is not in force.
@@ -153,16 +159,24 @@ impl Proxy {
         }
     }
 
-    /// The keys of all services' tickets, for another process.
+    /// Sets the key that signs the cookies of pools without a secret, from the next configuration on.
+    pub fn set_cookie_key(&mut self, key: Secret) {
+        self.known.cookie_key = Some(key);
+    }
+
+    /// The keys of all services' tickets, for another process; those that the configuration gives are not among them.
     pub fn tickets(&self) -> Vec<ServiceTickets> {
-        let tickets = self.known.tickets.iter();
+        let own = |(_, tickets): &(&String, &Tickets)| !tickets.keys.are_given();
+        let tickets = self.known.tickets.iter().filter(own);
         let service = |(service, tickets): (&String, &Tickets)| ServiceTickets {
             service: service.clone(),
             client_ca: tickets.client_ca.clone(),
             client_auth: tickets.client_auth,
             keys: tickets.keys.keys(),
         };
-        tickets.map(service).collect()
+        let mut all: Vec<ServiceTickets> = tickets.map(service).collect();
+        all.sort_by(|a, b| a.service.cmp(&b.service));
+        all
     }
 
     /// Where clients are taken, and by which sockets.
@@ -177,15 +191,22 @@ impl Proxy {
     /// A socket or a thread cannot be had; nothing changed.
     pub fn prepare(&mut self, desired: &Desired) -> Result<Prepared> {
         let mut known = self.known.clone();
-        let (mut services, mut listen) = (Vec::new(), Vec::new());
+        let (mut built, mut from, mut parts) = (Vec::new(), Vec::new(), Vec::new());
         for proxy in &desired.proxies {
             let pools = proxy.pools().into_iter().map(|name| desired.pool(name));
             let Some(pools) = pools.collect::<Option<Vec<&Pool>>>() else {
                 continue;
             };
             let workers = self.cpus.len();
-            let (service, own) =
+            let (service, names, own) =
                 service::service(&mut known, &mut self.left, workers, proxy, &pools)?;
+            parts.push((proxy, names));
+            built.push(service);
+            from.push(own);
+        }
+        service::misdirect(&mut built, parts);
+        let (mut services, mut listen) = (Vec::new(), Vec::new());
+        for (service, own) in built.into_iter().zip(from) {
             let service = Arc::new(service);
             listen.extend(own.into_iter().map(|from| (from, Arc::clone(&service))));
             services.push(service);
@@ -243,6 +264,7 @@ impl Proxy {
                 writer.add(log);
             }
         }
+        TABLE.measure(self.weights.len());
         let former = self.former(&prepared.services);
         self.shared.publish(Plan {
             services: prepared.services,
@@ -326,8 +348,10 @@ impl Proxy {
                 server: name.1,
             });
         };
+        let before = load.is_withdrawn();
         load.weight
             .store(weight.unwrap_or(*configured), Ordering::Relaxed);
+        let withdrawn = !before && load.is_withdrawn();
         match weight {
             Some(weight) => self.effective.insert(name, weight),
             None => self.effective.remove(&name),
@@ -338,20 +362,46 @@ impl Proxy {
         if let Some(line) = self.known.lines.get(pool) {
             line.call(usize::MAX);
         }
+        if withdrawn {
+            self.close_unused();
+        }
         Ok(())
+    }
+
+    /// Has the workers close the connections that nobody uses to servers that no client may come to.
+    fn close_unused(&self) {
+        self.shared.withdrawals.fetch_add(1, Ordering::Release);
+        self.wake();
     }
 
     /// Whether a server of weight 0 still serves the clients whose cookies name it: one that was quiesced does, one that is
     /// down or drained does not.
     pub fn keep_sticky(&self, pool: &str, server: &str, keeps: bool) {
         if let Some(load) = self.known.loads.get(&(pool.to_owned(), server.to_owned())) {
+            let before = load.is_withdrawn();
             load.keeps.store(keeps, Ordering::Relaxed);
+            if !before && load.is_withdrawn() {
+                self.close_unused();
+            }
         }
     }
 
     /// Every service with its servers, in file order.
     pub fn status(&self) -> Vec<ServiceStatus> {
         status::of(&self.shared.plan())
+    }
+
+    /// The process's descriptors.
+    pub fn descriptors(&self) -> Descriptors {
+        TABLE.status()
+    }
+
+    /// Services of the committed configuration that are to have more clients than descriptors allow, in words.
+    pub fn exceeding(&self, desired: &Desired) -> Vec<String> {
+        let doubts = descriptor::exceeding_now(desired).into_iter();
+        doubts
+            .map(|doubt| format!("{}: {}", doubt.message, doubt.cause))
+            .collect()
     }
 
     /// Where the connections of another process come in: those of services in force, and of services that were when this was

@@ -53,6 +53,13 @@ fn stream(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
 
 /// A listening socket that shares its address with others of this process.
 pub(crate) fn listen(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
+    let socket = bind(address)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// The same without a client that could come.
+pub(crate) fn bind(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     let socket = stream(address)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     sockopt::set_socket_reuseport(&socket, true)?;
@@ -64,7 +71,6 @@ pub(crate) fn listen(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     // A VIP that another machine holds at present may come here later.
     let _ = sockopt::set_ip_freebind(&socket, true);
     rustix::net::bind(&socket, &address)?;
-    rustix::net::listen(&socket, BACKLOG)?;
     Ok(socket)
 }
 

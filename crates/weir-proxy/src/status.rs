@@ -31,6 +31,14 @@ pub struct ServiceStatus {
     pub queued: u64,
     /// Lines of the access log that were left out.
     pub log_dropped: u64,
+    /// HTTP/2 streams that clients reset before their response, or had reset by an error.
+    pub streams_reset: u64,
+    /// HTTP/2 streams refused because too many were reset.
+    pub streams_refused: u64,
+    /// Idle clients that were closed because descriptors were short.
+    pub shed: u64,
+    /// How often accepting paused because descriptors were short.
+    pub accept_pauses: u64,
     /// In file order; backups behind the others, then the sorry server.
     pub servers: Vec<ServerStatus>,
 }
@@ -117,6 +125,8 @@ pub(crate) fn add(services: &[Arc<Service>], more: &[ServiceStatus]) {
         counters.bytes_out.add(more.bytes_out);
         counters.errors.add(more.errors);
         counters.retries.add(more.retries);
+        counters.shed.add(more.shed);
+        counters.pauses.add(more.accept_pauses);
         for (count, more) in counters.responses.iter().zip(more.responses) {
             count.add(more);
         }
@@ -154,6 +164,10 @@ fn service_status(service: &Service) -> ServiceStatus {
             .map(|pool| u64::from(pool.line.len()))
             .sum(),
         log_dropped: service.log.as_ref().map_or(0, |log| log.dropped()),
+        streams_reset: counters.sum(|c| &c.resets),
+        streams_refused: counters.sum(|c| &c.refused),
+        shed: counters.sum(|c| &c.shed),
+        accept_pauses: counters.sum(|c| &c.pauses),
         servers: service
             .pools
             .iter()

@@ -9,13 +9,18 @@ use std::os::fd::OwnedFd;
 use rustix::io;
 
 use crate::context::Ready;
+use crate::descriptor::{Held, Use};
 use crate::h2::{StrandEnd, StrandState};
 use crate::socket::{self, Read, Written};
 use crate::tls::{Channel, Handshake};
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Transport(Kind);
+pub(crate) struct Transport {
+    kind: Kind,
+    /// Its descriptor counts.
+    held: Option<Held>,
+}
 
 #[derive(Debug)]
 enum Kind {
@@ -25,19 +30,29 @@ enum Kind {
 }
 
 impl Transport {
+    const fn new(kind: Kind) -> Self {
+        Self { kind, held: None }
+    }
+
     /// The socket as it is.
     pub(crate) const fn plain(socket: OwnedFd) -> Self {
-        Self(Kind::Plain(socket))
+        Self::new(Kind::Plain(socket))
     }
 
     /// TLS over the socket.
     pub(crate) fn secure(socket: OwnedFd, channel: Channel) -> Self {
-        Self(Kind::Secure(socket, Box::new(channel)))
+        Self::new(Kind::Secure(socket, Box::new(channel)))
+    }
+
+    /// Counts its descriptor as a client's, or a server's, as long as it lives.
+    pub(crate) fn counted(mut self, of: Use) -> Self {
+        self.held = Some(Held::new(of));
+        self
     }
 
     /// A socket and the TLS over it, if any, as [`into_own`](Self::into_own) took them apart.
     pub(crate) fn own(socket: OwnedFd, channel: Option<Box<Channel>>) -> Self {
-        Self(match channel {
+        Self::new(match channel {
             Some(channel) => Kind::Secure(socket, channel),
             None => Kind::Plain(socket),
         })
@@ -45,7 +60,7 @@ impl Transport {
 
     /// The socket and the TLS over it, if it has a socket of its own: for another thread.
     pub(crate) fn into_own(self) -> Option<(OwnedFd, Option<Box<Channel>>)> {
-        match self.0 {
+        match self.kind {
             Kind::Plain(socket) => Some((socket, None)),
             Kind::Secure(socket, channel) => Some((socket, Some(channel))),
             Kind::Strand(_) => None,
@@ -54,17 +69,17 @@ impl Transport {
 
     /// A stream of an HTTP/2 connection.
     pub(crate) const fn strand(end: StrandEnd) -> Self {
-        Self(Kind::Strand(end))
+        Self::new(Kind::Strand(end))
     }
 
     /// Whether it is a stream of an HTTP/2 connection.
     pub(crate) const fn is_strand(&self) -> bool {
-        matches!(self.0, Kind::Strand(_))
+        matches!(self.kind, Kind::Strand(_))
     }
 
     /// The socket, if there is nothing over it.
     pub(crate) fn into_plain(self) -> Option<OwnedFd> {
-        match self.0 {
+        match self.kind {
             Kind::Plain(socket) => Some(socket),
             Kind::Secure(..) | Kind::Strand(_) => None,
         }
@@ -72,7 +87,7 @@ impl Transport {
 
     /// Whether nobody on the way can read what is sent.
     pub(crate) fn is_secure(&self) -> bool {
-        match &self.0 {
+        match &self.kind {
             Kind::Plain(_) => false,
             Kind::Secure(..) => true,
             Kind::Strand(end) => end.is_secure(),
@@ -81,7 +96,7 @@ impl Transport {
 
     /// The socket under it, if it has one of its own: for what goes before everything else.
     pub(crate) const fn socket(&self) -> Option<&OwnedFd> {
-        match &self.0 {
+        match &self.kind {
             Kind::Plain(socket) | Kind::Secure(socket, _) => Some(socket),
             Kind::Strand(_) => None,
         }
@@ -116,21 +131,29 @@ impl Transport {
         self.socket().is_some_and(socket::is_silent)
     }
 
+    /// Whether it is a stream that its HTTP/2 connection had no room for.
+    pub(crate) fn is_declined(&self) -> bool {
+        match &self.kind {
+            Kind::Plain(_) | Kind::Secure(..) => false,
+            Kind::Strand(end) => end.state() == StrandState::Declined,
+        }
+    }
+
     /// Goes on with what comes before any octet.
     pub(crate) fn handshake(&mut self, ready: &mut Ready) -> Handshake {
-        match &mut self.0 {
+        match &mut self.kind {
             Kind::Plain(_) => Handshake::Done,
             Kind::Secure(socket, channel) => channel.handshake(socket, ready),
             Kind::Strand(end) => match end.state() {
                 StrandState::Begun => Handshake::Waits,
                 StrandState::Open => Handshake::Done,
-                StrandState::Over => Handshake::Failed,
+                StrandState::Over | StrandState::Declined => Handshake::Failed,
             },
         }
     }
 
     const fn channel(&self) -> Option<&Channel> {
-        match &self.0 {
+        match &self.kind {
             Kind::Secure(_, channel) => Some(channel),
             Kind::Plain(_) | Kind::Strand(_) => None,
         }
@@ -153,7 +176,7 @@ impl Transport {
 
     /// Reads, and notes in `ready` whether there may be more. `into` has room for at least 64 KiB.
     pub(crate) fn read(&mut self, ready: &mut Ready, into: &mut [u8]) -> Read {
-        let socket = match &mut self.0 {
+        let socket = match &mut self.kind {
             Kind::Plain(socket) => socket,
             Kind::Secure(socket, channel) => return channel.read(socket, ready, into),
             Kind::Strand(end) => return end.read(ready, into),
@@ -167,9 +190,17 @@ impl Transport {
         found
     }
 
+    /// Whether TLS says that the other side sends no more, which may be known before the socket's own end is.
+    pub(crate) fn is_closed(&mut self, ready: &mut Ready) -> bool {
+        match &mut self.kind {
+            Kind::Secure(socket, channel) => channel.is_closed(socket, ready),
+            Kind::Plain(_) | Kind::Strand(_) => false,
+        }
+    }
+
     /// Reads what nobody will look at, also where TLS has failed.
     pub(crate) fn discard(&mut self, ready: &mut Ready, into: &mut [u8]) -> Read {
-        let Kind::Secure(socket, channel) = &mut self.0 else {
+        let Kind::Secure(socket, channel) = &mut self.kind else {
             return self.read(ready, into);
         };
         if channel.error.is_none() {
@@ -186,7 +217,7 @@ impl Transport {
 
     /// Takes as much as it can.
     pub(crate) fn write(&mut self, octets: &[u8]) -> Written {
-        match &mut self.0 {
+        match &mut self.kind {
             Kind::Plain(socket) => socket::write(socket, octets),
             Kind::Secure(socket, channel) => channel.write(socket, &[octets]),
             Kind::Strand(end) => end.write(&[octets]),
@@ -195,7 +226,7 @@ impl Transport {
 
     /// Two parts at once.
     pub(crate) fn write_both(&mut self, first: &[u8], second: &[u8]) -> Written {
-        match &mut self.0 {
+        match &mut self.kind {
             Kind::Plain(socket) => socket::write_both(socket, first, second),
             Kind::Secure(socket, channel) => channel.write(socket, &[first, second]),
             Kind::Strand(end) => end.write(&[first, second]),
@@ -204,7 +235,7 @@ impl Transport {
 
     /// The socket, where it carries just what is read and written here, so that octets may pass by.
     pub(crate) const fn bare(&self) -> Option<&OwnedFd> {
-        match &self.0 {
+        match &self.kind {
             Kind::Plain(socket) => Some(socket),
             Kind::Secure(..) | Kind::Strand(_) => None,
         }
@@ -217,7 +248,7 @@ impl Transport {
 
     /// Before it is closed: says that nothing was cut off, as far as there are words for it.
     pub(crate) fn part(&mut self) {
-        match &mut self.0 {
+        match &mut self.kind {
             Kind::Plain(_) => {}
             Kind::Secure(socket, channel) => channel.part(socket),
             Kind::Strand(end) => end.finish(),
@@ -226,7 +257,7 @@ impl Transport {
 
     /// Tells the other side that no more will be sent.
     pub(crate) fn finish(&mut self) {
-        match &mut self.0 {
+        match &mut self.kind {
             Kind::Plain(socket) => socket::finish(socket),
             Kind::Secure(socket, channel) => channel.finish(socket),
             Kind::Strand(end) => end.finish(),

@@ -5,6 +5,7 @@ mod adopt;
 mod fronts;
 mod handover;
 mod listen;
+mod shed;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +22,7 @@ use rustix::io::Errno;
 use weir_sys::{Clock, now_ns};
 
 use self::listen::Listening;
+use self::shed::Idle;
 use crate::context::{Context, Ready, token};
 use crate::depot::SWEEP_MS;
 use crate::h2::{Back, Errands, Front};
@@ -53,6 +55,12 @@ pub(crate) struct Worker {
     any_paused: bool,
     /// Until then none of them is asked again: there were no descriptors.
     accepts_from: u64,
+    /// Clients that can be closed to make room for others.
+    idle: Idle,
+    /// When a want of descriptors was last logged.
+    complained: u64,
+    /// How often a server was withdrawn, as far as was looked.
+    withdrawals: u64,
     /// Where another process gets the clients.
     outlet: Option<Sender<Handed>>,
     /// How often connections of another process came, as far as was looked.
@@ -114,6 +122,9 @@ impl Seed {
             again: Vec::new(),
             any_paused: false,
             accepts_from: 0,
+            idle: Idle::default(),
+            complained: 0,
+            withdrawals: 0,
             outlet: None,
             arrivals: 0,
             cx: Context::new(self.number, self.epoll, now_ms(), seed, self.inbox, depot),
@@ -157,7 +168,13 @@ impl Worker {
     fn sleep(&self, events: &mut Vec<Event>) {
         let ms = if self.again.is_empty() && self.cx.bell.borrow().is_empty() {
             let cx = &self.cx;
-            let wheels = [&cx.wheel, &cx.idle_wheel, &cx.front_wheel, &cx.back_wheel];
+            let wheels = [
+                &cx.wheel,
+                &cx.idle_wheel,
+                &cx.front_wheel,
+                &cx.pace_wheel,
+                &cx.back_wheel,
+            ];
             let paused = self.any_paused.then_some(PAUSE_MS);
             let soonest = wheels.iter().filter_map(|wheel| wheel.sleep_ms()).min();
             let sweep = cx.has_parked().then_some(SWEEP_MS);
@@ -182,6 +199,12 @@ impl Worker {
         if generation != self.generation {
             self.generation = generation;
             self.adopt();
+        }
+        let withdrawals = self.shared.withdrawals.load(Acquire);
+        if withdrawals != self.withdrawals {
+            self.withdrawals = withdrawals;
+            self.cx.end_idle_of(|target| !target.load.is_withdrawn());
+            self.drive_backs();
         }
         self.look_for_handover();
         if self.shared.draining.load(Acquire) && !self.cx.draining {
@@ -209,7 +232,9 @@ impl Worker {
             token::FRONT => {
                 if let Some(front) = self.fronts.get_mut(key) {
                     note(front.ready(), flags);
-                    self.drive_front(key, Front::drive);
+                    if !front.is_at_rest(self.cx.now) {
+                        self.drive_front(key, Front::drive);
+                    }
                 }
             }
             token::BACK => {
@@ -306,6 +331,7 @@ impl Worker {
         for key in over.drain(..) {
             self.drive_front(key, Front::expire);
         }
+        self.resume_fronts();
         let backs = &mut self.cx.backs;
         self.cx.back_wheel.advance(now, |wheel, key, slot| {
             if let Some(Some(back)) = backs.get_mut(key)
@@ -326,7 +352,13 @@ impl Worker {
             }
         });
         over.into_iter().for_each(|key| self.cx.leave_idle(key));
+        for key in self.cx.take_unwatched() {
+            if let Some(session) = self.sessions.get_mut(key) {
+                session.watch_now(key, &self.cx);
+            }
+        }
         self.cx.sweep();
+        self.shed_for_others();
         if self.any_paused {
             self.resume_paused();
         }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use crate::bound::Bound;
 use crate::load::{self, Rule};
-use crate::{Availability, Counts, Kind, Member, Mode, bucket, hash, maglev, mh};
+use crate::{Availability, Counts, Kind, Member, Mode, bucket, hash, maglev, mh, p2c};
 
 /// The flags of `sh` and `mh`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -71,7 +71,7 @@ impl Service<'_> {
             Kind::Fo => least(Rule::Fo),
             Kind::Ovf => least(Rule::Ovf),
             Kind::Twos => picked(load::twos(self.members, counts, draw)),
-            Kind::P2c => picked(load::p2c(self.members, counts, draw)),
+            Kind::P2c => picked(p2c::among(self.members, counts, draw)),
             Kind::Dh | Kind::Sh | Kind::Mh | Kind::Maglev => self.by_hash(arrival, counts),
             Kind::Rr | Kind::Wrr | Kind::Lblc | Kind::Lblcr => None,
             // Only the proxy measures times and reads requests.

@@ -1,12 +1,13 @@
 //! Every scheduler as a pure function or a table builder.
 //!
 //! A scheduler answers one question: which of a service's servers takes the next flow. All of them read the same [`Member`]
-//! list in the kernel's order, and they choose in five ways, which is what the data plane needs to know:
+//! list in the kernel's order, and they choose in six ways, which is what the data plane needs to know:
 //!
 //! | way | schedulers | what a pick reads | module |
 //! |---|---|---|---|
 //! | walk | `rr wrr` | the list and a cursor | [`table`] |
-//! | load | `lc wlc sed nq fo ovf twos`, Weir's own `p2c` | the list, live counters, random numbers for the last two | [`load`] |
+//! | load | `lc wlc sed nq fo ovf twos` | the list, live counters, random numbers for the last one | [`load`] |
+//! | draw | Weir's own `p2c` | two servers, their live counters, random numbers; rarely the list | [`p2c`] |
 //! | bucket | `dh sh` | 256 buckets | [`bucket`] |
 //! | maglev | `mh`, and Weir's own `maglev` | a table of prime size | [`mh`], [`maglev`] |
 //! | cache | `lblc lblcr` | the list, counters and an address cache | [`locality`] |
@@ -29,6 +30,7 @@ pub mod load;
 pub mod locality;
 pub mod maglev;
 pub mod mh;
+pub mod p2c;
 pub mod reference;
 pub mod table;
 pub mod tournament;

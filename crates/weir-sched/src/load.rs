@@ -1,4 +1,4 @@
-//! The schedulers that compare live counters: `lc wlc sed nq fo ovf`, and `twos` and `p2c` between two random candidates.
+//! The schedulers that compare live counters: `lc wlc sed nq fo ovf`, and `twos` between two random candidates.
 //!
 //! All go through the list once, from the newest server, and keep the first of equals. Loads per weight are compared by
 //! 64-bit cross multiplication, as net/netfilter/ipvs/ip_vs_{lc,wlc,sed,nq,fo,ovf,twos}.c do. Counters and random numbers
@@ -106,33 +106,6 @@ pub fn twos(
     Some(better(members, counts, first, second))
 }
 
-/// Index of the better of two servers drawn with equal chances, or none when no server is available.
-///
-/// A drawn server that is overloaded gives way to the other one; when both are, the flow goes to the next in the list that is
-/// not. The first stays where the loads per weight are equal. Servers of weight 0 are not drawn.
-pub fn p2c(
-    members: &[Member],
-    counts: &dyn Fn(u32) -> Counts,
-    draw: &mut dyn FnMut() -> u32,
-) -> Option<usize> {
-    let drawable: Vec<usize> = (0..members.len())
-        .filter(|&index| members[index].weight > 0)
-        .collect();
-    let ceiling = u32::try_from(drawable.len()).ok().filter(|&len| len > 0)?;
-    let place = below(ceiling, draw) as usize;
-    let (first, second) = (drawable[place], drawable[below(ceiling, draw) as usize]);
-    match (members[first].usable, members[second].usable) {
-        (true, true) => Some(better(members, counts, first, second)),
-        (true, false) => Some(first),
-        (false, true) => Some(second),
-        (false, false) => drawable[place..]
-            .iter()
-            .chain(&drawable[..place])
-            .copied()
-            .find(|&index| members[index].usable),
-    }
-}
-
 /// The first, unless the second has strictly less load per weight.
 fn better(
     members: &[Member],
@@ -155,7 +128,7 @@ fn better(
 const REDRAWS: u32 = 8;
 
 /// A number below `ceiling`, as the kernel's `get_random_u32_below` makes it of uniform ones.
-fn below(ceiling: u32, draw: &mut dyn FnMut() -> u32) -> u32 {
+pub(crate) fn below(ceiling: u32, draw: &mut (impl FnMut() -> u32 + ?Sized)) -> u32 {
     let mut product = u64::from(ceiling) * u64::from(draw());
     for _ in 0..REDRAWS {
         if product as u32 >= ceiling || product as u32 >= ceiling.wrapping_neg() % ceiling {
@@ -179,14 +152,14 @@ pub(crate) fn drawn(members: &[Member], target: u64) -> Option<usize> {
 
 /// A server as a fraction: less cost per share is better.
 #[derive(Clone, Copy)]
-struct Candidate {
+pub(crate) struct Candidate {
     index: usize,
     cost: u32,
     share: u32,
 }
 
 impl Candidate {
-    fn new(rule: Rule, index: usize, weight: u32, now: Counts) -> Self {
+    pub(crate) fn new(rule: Rule, index: usize, weight: u32, now: Counts) -> Self {
         let (cost, share) = match rule {
             Rule::Lc => (now.overhead(), 1),
             Rule::Wlc => (now.overhead(), weight),
@@ -198,7 +171,7 @@ impl Candidate {
         Self { index, cost, share }
     }
 
-    fn worse_than(&self, other: &Self) -> bool {
+    pub(crate) fn worse_than(&self, other: &Self) -> bool {
         u64::from(self.cost) * u64::from(other.share)
             > u64::from(other.cost) * u64::from(self.share)
     }

@@ -3,7 +3,8 @@
 //! It follows the paper (Eisenbud and others, NSDI 2016, §3.4) with two differences. Servers take their turns by credit in
 //! proportion to weight, so shares are right for any weights and not for small ones only. And servers are known by a name
 //! that comes from their address, in whose order they take turns, so that neither file order nor history changes the table:
-//! directors with equal servers agree without talking. Nothing here is secret; the key is in the flow hash.
+//! directors with equal servers agree without talking. Nothing here is secret. `maglev` services look it up by a hash without a
+//! key, the same on every director; flows that find no place in the flow table by the keyed one.
 
 use crate::Error;
 use crate::availability::{Availability, Mode};

@@ -18,7 +18,8 @@ pub const WALKED: usize = 16;
 pub enum Tree {
     /// Who is the best by a rule.
     Winners(Rule),
-    /// The weights of servers below their thresholds together, `u32::MAX` when it is more: [`crate::load::twos`].
+    /// The weights of servers below their thresholds together, `u32::MAX` when it is more: [`crate::load::twos`],
+    /// and [`crate::p2c`] when its draws found too few.
     Weights,
     /// The active flows of all servers together, `u32::MAX` when it is more: [`crate::bound`].
     Active,

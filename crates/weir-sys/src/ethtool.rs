@@ -28,6 +28,10 @@ pub const TX_CHECKSUM_V4: &str = "tx-checksum-ipv4";
 /// Transmit checksums of IPv6 only.
 pub const TX_CHECKSUM_V6: &str = "tx-checksum-ipv6";
 
+const ETHTOOL_GDRVINFO: u32 = 0x03;
+/// `struct ethtool_drvinfo`, whose driver's name follows the command.
+const DRIVER_INFO_BYTES: usize = 196;
+const DRIVER_NAME_BYTES: usize = 32;
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_GSSET_INFO: u32 = 0x37;
 const ETHTOOL_GFEATURES: u32 = 0x3a;
@@ -152,6 +156,19 @@ pub fn stop_merging(interface: &str) -> Result<Vec<(String, bool)>> {
         .map(|name| (name, false))
         .collect();
     features.set(&known)
+}
+
+/// The name of the driver of `interface`, as `ethtool -i` shows it; empty where the driver says none.
+///
+/// # Errors
+/// There is no such interface here, or it has no driver to ask.
+pub fn driver(interface: &str) -> Result<String> {
+    let device = Device::open(interface)?;
+    let mut words = [0_u32; DRIVER_INFO_BYTES / 4];
+    words[0] = ETHTOOL_GDRVINFO;
+    // SAFETY: struct ethtool_drvinfo has 196 bytes in every kernel, and so many are there.
+    unsafe { device.ioctl("ETHTOOL_GDRVINFO", &mut words) }?;
+    Ok(text(&bytes_of(&words[1..1 + DRIVER_NAME_BYTES / 4])))
 }
 
 /// `struct ethtool_get_features_block`.
@@ -303,6 +320,12 @@ mod tests {
         assert!(features.is_active(TX_CHECKSUM));
         assert_eq!(features.get("rx-teleport"), None);
         assert!(features.iter().count() > 30);
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_has_no_driver() {
+        let error = driver("weir-none").unwrap_err();
+        assert_eq!(error.errno(), Some(libc::ENODEV));
     }
 
     #[test]

@@ -7,8 +7,10 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use crate::file::{NO_LINK, PRIVATE};
 use crate::{Error, Result};
 
 /// An exclusive lock, held until dropped. The file itself stays: removing it
@@ -20,11 +22,12 @@ pub struct LockFile {
 }
 
 impl LockFile {
-    /// Takes the lock at `path` at once, creating the file if need be, and writes
-    /// this process's id into it.
+    /// Takes the lock at `path` at once, creating the file with mode 0600 if need be,
+    /// and writes this process's id into it. A symbolic link is not followed.
     ///
     /// # Errors
-    /// [`Error::Locked`] when another open file holds it; [`Error::File`] otherwise.
+    /// [`Error::Locked`] when another open file holds it; [`Error::NotPlain`] for anything
+    /// but a regular file; [`Error::File`] otherwise.
     pub fn acquire(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let mut file = OpenOptions::new()
@@ -32,8 +35,17 @@ impl LockFile {
             .write(true)
             .create(true)
             .truncate(false)
+            .mode(PRIVATE)
+            .custom_flags(NO_LINK)
             .open(path)
-            .map_err(|e| Error::file(path, e))?;
+            .map_err(|e| match e.raw_os_error() {
+                Some(libc::ELOOP) => Error::NotPlain { path: path.into() },
+                _ => Error::file(path, e),
+            })?;
+        let known = file.metadata().map_err(|e| Error::file(path, e))?;
+        if !known.is_file() {
+            return Err(Error::NotPlain { path: path.into() });
+        }
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -88,6 +100,18 @@ mod tests {
         drop(first);
         LockFile::acquire(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_symbolic_link_is_not_followed() {
+        let directory = std::env::temp_dir().join(format!("weir-lock-link-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let (target, path) = (directory.join("target"), directory.join("lock"));
+        std::os::unix::fs::symlink(&target, &path).unwrap();
+        let error = LockFile::acquire(&path).unwrap_err();
+        assert!(matches!(error, Error::NotPlain { .. }), "{error}");
+        assert!(!target.exists());
+        std::fs::remove_dir_all(directory).unwrap();
     }
 
     #[test]

@@ -1,11 +1,13 @@
-//! The host's names of addresses and ports: the resolver's, and `/etc/services`.
+//! The host's names of addresses, ports, users and groups: the resolver's, `/etc/services`, `/etc/passwd`, `/etc/group`.
 
 #![allow(unsafe_code, reason = "getnameinfo(3) has no safe wrapper")]
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
 const SERVICES: &str = "/etc/services";
+const GROUPS: &str = "/etc/group";
+const USERS: &str = "/etc/passwd";
 
 /// The first IPv4 address of a host name, as the resolver orders them.
 pub fn address_of(host: &str) -> Option<Ipv4Addr> {
@@ -16,6 +18,15 @@ pub fn address_of(host: &str) -> Option<Ipv4Addr> {
             IpAddr::V6(_) => None,
         })
         .next()
+}
+
+/// The first IPv6 address of a host name, as the resolver orders them.
+pub fn address6_of(host: &str) -> Option<Ipv6Addr> {
+    let mut found = (host, 0).to_socket_addrs().ok()?;
+    found.find_map(|address| match address.ip() {
+        IpAddr::V6(v6) => Some(v6),
+        IpAddr::V4(_) => None,
+    })
 }
 
 /// The name of an address; `None` = it has none.
@@ -76,6 +87,25 @@ fn raw(address: SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
         }
     };
     (storage, length as libc::socklen_t)
+}
+
+/// The number of a group in `/etc/group`.
+pub fn group_id(name: &str) -> Option<u32> {
+    let text = fs::read_to_string(GROUPS).ok()?;
+    let line = text
+        .lines()
+        .find(|line| line.split(':').next() == Some(name))?;
+    line.split(':').nth(2)?.parse().ok()
+}
+
+/// The name of a user in `/etc/passwd`.
+pub fn user_name(id: u32) -> Option<String> {
+    let text = fs::read_to_string(USERS).ok()?;
+    let id = id.to_string();
+    let line = text
+        .lines()
+        .find(|line| line.split(':').nth(2) == Some(&id))?;
+    line.split(':').next().map(str::to_owned)
 }
 
 /// The port of a service's name under a protocol.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use weir_control::api::Role;
 use weir_control::real_server::{PrefixArgument, TunnelArgument, VipArgument};
 use weir_lab::LabCommand;
 
@@ -126,7 +127,7 @@ pub(crate) enum Command {
         #[arg(long)]
         watch: bool,
     },
-    /// Show which service, pool and server something gets, and why
+    /// Show which service, pool and server something gets, and why; or what the code of a diagnostic means
     Explain(Explain),
     /// Change a server at run time
     Server(Server),
@@ -161,8 +162,28 @@ pub(crate) enum Command {
     Protect(Protect),
     /// Find what would break balancing here
     Doctor(Doctor),
+    /// Tokens of the API over TCP
+    Token {
+        #[command(subcommand)]
+        action: TokenAction,
+    },
     /// A live view (not built yet)
     Top(Rest),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenAction {
+    /// Make a token, print it, and add its hash to the file
+    Add {
+        /// Who uses it: appears in the log
+        name: String,
+        /// read, operate or write
+        #[arg(long)]
+        role: Role,
+        /// `tokens` of [node.admin]
+        #[arg(long, value_name = "FILE", default_value = "/etc/weir/tokens")]
+        file: PathBuf,
+    },
 }
 
 /// Arguments that another grammar reads, or none.
@@ -193,6 +214,9 @@ pub(crate) struct Import {
     pub(crate) from: ImportFrom,
     /// The file; - = standard input
     pub(crate) file: PathBuf,
+    /// End with 0 although lines that keep clients out were not carried over
+    #[arg(long)]
+    pub(crate) accept_losses: bool,
 }
 
 /// What can be translated.
@@ -213,13 +237,11 @@ pub(crate) enum ImportFrom {
 #[derive(Debug, Args)]
 #[group(skip)]
 pub(crate) struct Explain {
+    /// A code that a diagnostic has, as E016
+    #[arg(value_name = "CODE", conflicts_with_all = ["packet", "request"])]
+    pub(crate) code: Option<String>,
     /// A packet: 'tcp SRC:PORT VIP:PORT'
-    #[arg(
-        long,
-        value_name = "PACKET",
-        conflicts_with = "request",
-        required_unless_present = "request"
-    )]
+    #[arg(long, value_name = "PACKET", conflicts_with = "request")]
     pub(crate) packet: Option<weir_control::explain::Packet>,
     /// A request: 'GET http://host/path'
     #[arg(long, value_name = "REQUEST")]
@@ -239,6 +261,9 @@ pub(crate) struct Server {
     pub(crate) server: ServerName,
     #[command(subcommand)]
     pub(crate) word: ServerWord,
+    /// Print the server as JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -251,9 +276,12 @@ pub(crate) struct ServerName {
 pub(crate) enum ServerWord {
     /// No new flows
     Drain {
-        /// Until its flows have ended
+        /// Return when its last connection has ended
         #[arg(long)]
         wait: bool,
+        /// With --wait: fail when connections are left after this time; the server stays drained
+        #[arg(long, value_name = "TIME", value_parser = duration, requires = "wait")]
+        timeout: Option<Duration>,
     },
     /// No new flows and no checks
     Maint,
@@ -289,7 +317,7 @@ pub(crate) enum RealServer {
 
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
-    /// Mend what Weir itself had set
+    /// Repair what `real-server` has set up on this machine; of a director's findings it changes nothing
     #[arg(long)]
     pub(crate) fix: bool,
     /// Print JSON
@@ -338,21 +366,10 @@ fn server_name(text: &str) -> Result<ServerName, String> {
     }
 }
 
-/// `500ms`, `30s`, `5m`, as in the configuration.
+/// `500ms`, `30s`, `5m`, `1h`, `1d`, as in the configuration.
 fn duration(text: &str) -> Result<Duration, String> {
-    let split = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let millis: u64 = match unit {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60_000,
-        _ => return Err("expected a time as 500ms, 30s or 5m".to_owned()),
-    };
-    let number: u64 = number.parse().map_err(|_| "expected a number".to_owned())?;
-    let all = number.checked_mul(millis).ok_or("too long")?;
-    Ok(Duration::from_millis(all))
+    let example = "expected a time as 500ms, 30s, 5m, 1h or 1d";
+    weir_config::duration(text).map_err(|cause| format!("{example}: {cause}"))
 }
 
 #[cfg(test)]
@@ -391,6 +408,8 @@ mod tests {
     #[test]
     fn times_have_units() {
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(duration("1h"), Ok(Duration::from_secs(3600)));
+        assert_eq!(duration("1d"), Ok(Duration::from_secs(86_400)));
         for wrong in [
             "",
             "5",

@@ -6,6 +6,7 @@
 mod arguments;
 mod command;
 mod failure;
+mod quiet;
 mod terminal;
 
 use std::process::ExitCode;

@@ -4,6 +4,10 @@ use std::env;
 use std::io::{self, IsTerminal, Write};
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::quiet::{Counting, Quiet};
 
 /// Whether stderr takes colours: it is a terminal, and `NO_COLOR` is not set (no-color.org: to anything but nothing).
 pub(crate) fn color() -> bool {
@@ -31,15 +35,19 @@ pub(crate) fn complain(text: &str) {
 /// A line an event on stderr; `WEIR_LOG` chooses which in place of `usual`, as `debug` or `weir_control=trace`.
 pub(crate) fn log(usual: &str) {
     let filter = EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| EnvFilter::new(usual));
+    let format = tracing_subscriber::fmt::format()
+        .with_ansi(color())
+        .with_target(false);
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
-        .with_ansi(color())
-        .with_target(false);
+        .with_ansi(color());
     // The journal knows the time itself.
     if env::var_os("JOURNAL_STREAM").is_some() && !io::stderr().is_terminal() {
-        builder.without_time().init();
+        let format = Counting(format.without_time());
+        builder.event_format(format).finish().with(Quiet).init();
     } else {
-        builder.init();
+        let format = Counting(format);
+        builder.event_format(format).finish().with(Quiet).init();
     }
 }

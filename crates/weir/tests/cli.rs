@@ -211,3 +211,237 @@ fn a_colour_needs_a_terminal() {
     let output = Seat::new("colour", BAD).output("check -c weir.toml");
     assert!(!output.stderr.contains(&0x1b));
 }
+
+/// Name servers that never answer: in a network of its own whose packets to them get lost.
+fn without_answers(seat: &Seat, line: &str) -> (Output, std::time::Duration) {
+    let script = "ip link set lo up && ip route add 192.0.2.53/32 dev lo && mount --bind resolv.conf /etc/resolv.conf && exec \"$@\"";
+    fs::write(
+        seat.directory.join("resolv.conf"),
+        "nameserver 192.0.2.53\n",
+    )
+    .unwrap();
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--net", "sh", "-c", script, "sh"])
+        .arg(env!("CARGO_BIN_EXE_weir"))
+        .args(line.split_whitespace())
+        .current_dir(&seat.directory)
+        .stdin(Stdio::null());
+    let begun = std::time::Instant::now();
+    (command.output().unwrap(), begun.elapsed())
+}
+
+#[test]
+fn import_waits_two_seconds_for_name_servers_in_all() {
+    if !rustix::process::geteuid().is_root() {
+        let required = std::env::var_os("WEIR_TEST_REQUIRE_ROOT").is_some();
+        assert!(!required, "this test needs root");
+        eprintln!("SKIPPED: needs root for namespaces");
+        return;
+    }
+    let seat = Seat::new("names", "");
+    let servers: String = (1..=5)
+        .map(|n| format!("    server s{n} host{n}.example.net:80\n"))
+        .collect();
+    let haproxy = format!(
+        "frontend f\n    mode http\n    bind *:80\n    default_backend b\nbackend b\n    mode http\n    server here localhost:81\n{servers}"
+    );
+    fs::write(seat.directory.join("haproxy.cfg"), haproxy).unwrap();
+    let nginx: String = (1..=5)
+        .map(|n| format!("    server host{n}.example.net;\n"))
+        .collect();
+    let nginx = format!(
+        "upstream u {{\n    server localhost:81;\n{nginx}}}\nserver {{\n    listen 80;\n    location / {{ proxy_pass http://u; }}\n}}\n"
+    );
+    fs::write(seat.directory.join("nginx.conf"), nginx).unwrap();
+    let ldirectord: String = (1..=5)
+        .map(|n| format!("\treal=host{n}.example.net:80 gate\n"))
+        .collect();
+    fs::write(
+        seat.directory.join("ldirectord.cf"),
+        format!("virtual=192.0.2.1:80\n\treal=localhost:80 gate\n{ldirectord}\tscheduler=rr\n"),
+    )
+    .unwrap();
+    let saved: String = (1..=5)
+        .map(|n| format!("-a -t 192.0.2.1:80 -r host{n}.example.net:80 -m\n"))
+        .collect();
+    fs::write(
+        seat.directory.join("ipvsadm.save"),
+        format!("-A -t 192.0.2.1:80 -s rr\n-a -t 192.0.2.1:80 -r localhost:80 -m\n{saved}"),
+    )
+    .unwrap();
+    for line in [
+        "haproxy haproxy.cfg",
+        "nginx nginx.conf",
+        "ldirectord ldirectord.cf",
+        "ipvsadm ipvsadm.save",
+    ] {
+        let (output, took) = without_answers(&seat, &format!("import {line}"));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        // Names of the hosts file need no name server. Two seconds, and what this machine needs for the rest.
+        assert!(
+            took < std::time::Duration::from_secs(4),
+            "{line} took {took:?}: {said}"
+        );
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        let made = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(made.contains("127.0.0.1"), "{line}: {made} {said}");
+        for n in 1..=5 {
+            let name = format!("host{n}.example.net");
+            let lines = said.lines().filter(|line| line.contains(&name));
+            let numbered = lines.clone().any(|line| {
+                line.contains(|c: char| c.is_ascii_digit()) && !line.starts_with("the name servers")
+            });
+            assert!(numbered, "{line} does not name {name}: {said}");
+            assert!(
+                lines
+                    .clone()
+                    .any(|line| line.starts_with("the name servers did not answer within 2 s")),
+                "{said}"
+            );
+        }
+    }
+}
+
+#[test]
+fn explain_without_a_question_shows_how_to_ask() {
+    let seat = Seat::new("explain", GOOD);
+    let said = seat.run("explain");
+    assert!(said.ends_with("exit 2\n"), "{said}");
+    assert!(said.contains("weir explain --packet 'tcp "), "{said}");
+    assert!(said.contains("weir explain --request 'GET "), "{said}");
+    assert!(!said.contains("--pin-dir"), "{said}");
+}
+
+#[test]
+fn doctor_promises_no_repair_of_a_director() {
+    let seat = Seat::new("doctor", GOOD);
+    let said = seat.run("doctor --help");
+    assert!(
+        said.contains("of a director's findings it changes nothing"),
+        "{said}"
+    );
+}
+
+#[test]
+fn times_are_written_as_in_the_configuration() {
+    let seat = Seat::new("times", GOOD);
+    for time in ["500ms", "30s", "5m", "1h", "1d"] {
+        let said = seat.run(&format!("reload --guard {time}"));
+        // Without a daemon: the time was understood.
+        assert!(said.ends_with("exit 3\n"), "{said}");
+    }
+    let said = seat.run("reload --guard 1y");
+    assert!(
+        said.ends_with("exit 2\n") && said.contains("500ms, 30s, 5m, 1h or 1d"),
+        "{said}"
+    );
+    let said = seat.run("server images/10.0.0.5 drain --timeout 5s");
+    assert!(
+        said.ends_with("exit 2\n") && said.contains("--wait"),
+        "{said}"
+    );
+}
+
+#[test]
+fn check_warns_of_an_address_that_another_program_listens_on() {
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = other.local_addr().unwrap();
+    let file = format!(
+        "[pool.p]\nservers = [\"10.0.0.5\"]\n\n[service.s]\nlisten = [\"{address}\"]\nforward = \"proxy\"\nprotocol = \
+         \"http\"\npool = \"p\"\n"
+    );
+    let seat = Seat::new("occupied", &file);
+    let said = seat.run("check -c weir.toml");
+    assert!(
+        said.contains(&format!("warning: service s: {address}: ")),
+        "{said}"
+    );
+    assert!(
+        said.contains("weir.toml:4:") && said.ends_with("exit 0\n"),
+        "{said}"
+    );
+}
+
+#[test]
+fn one_mistake_over_many_servers_is_told_once() {
+    let mut text = "[service.web]\nlisten = [\"[2001:db8::10]:80\"]\nforward = \"nat\"\npool = \"web\"\n[pool.web]\ncheck = { kind = \"tcp\" }\nservers = [\n".to_owned();
+    for n in 0..2000 {
+        text += &format!("\"10.0.{}.{}\",\n", n / 250, n % 250 + 1);
+    }
+    let seat = Seat::new("many", &(text + "]\n"));
+    let said = seat.run("check -c weir.toml");
+    assert!(said.lines().count() < 25, "{} lines", said.lines().count());
+    assert!(
+        said.contains("1999 more like it, on lines 9-2007"),
+        "{said}"
+    );
+    let json = seat.output("check -c weir.toml --json").stdout;
+    let found: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(found.as_array().unwrap().len(), 1);
+    let one = &found[0];
+    assert_eq!(
+        (&one["code"], &one["count"]),
+        (&"E016".into(), &2000.into())
+    );
+    assert_eq!(
+        (&one["line"], &one["further"][0]["line"]),
+        (&8.into(), &9.into())
+    );
+    assert_eq!(one["further"].as_array().unwrap().len(), 1999);
+}
+
+#[test]
+fn a_servers_name_is_answered_with_the_key_that_looks_names_up() {
+    let seat = Seat::new("names", "[pool.web]\nservers = [\"web1.internal:80\"]\n");
+    let said = seat.run("check -c weir.toml");
+    let key = "`servers_dns = { name = \"web1.internal\", port = 80 }`";
+    assert!(said.contains(key), "{said}");
+}
+
+#[test]
+fn explain_says_what_a_code_means() {
+    let seat = Seat::new("codes", GOOD);
+    insta::assert_snapshot!(seat.run("explain e016"));
+    insta::assert_snapshot!(seat.run("explain E016 --json"));
+    insta::assert_snapshot!(seat.run("explain E999"));
+    for code in weir_config::Code::ALL {
+        let output = seat.output(&format!("explain {code}"));
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            output.status.success() && output.stderr.is_empty(),
+            "{code}"
+        );
+        assert!(
+            said.contains(&format!("[{code}]: ")) && said.contains("\nTo do: "),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn an_import_that_loses_a_rule_against_clients_fails() {
+    let seat = Seat::new("import", GOOD);
+    let file = "frontend web\n mode http\n bind :80\n option httplog\n acl internal src 10.0.0.0/8\n http-request deny if { path_beg /admin } !internal\n log global\n default_backend app\nbackend app\n mode http\n server a 10.0.0.5:80\n";
+    fs::write(seat.directory.join("haproxy.cfg"), file).unwrap();
+    let output = seat.output("import haproxy haproxy.cfg");
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    let (first, last) = said.split_once("BEHAVIOUR CHANGES").expect("a heading");
+    assert!(
+        first.contains("line 4: ") && first.contains("line 7: "),
+        "{said}"
+    );
+    assert!(last.contains("  line 6: http-request deny if"), "{said}");
+    assert!(!first.contains("line 6: "), "{said}");
+    let accepted = seat.output("import haproxy haproxy.cfg --accept-losses");
+    assert_eq!(accepted.status.code(), Some(0));
+    assert_eq!(accepted.stdout, output.stdout);
+    fs::write(
+        seat.directory.join("haproxy.cfg"),
+        file.replace(" !internal", ""),
+    )
+    .unwrap();
+    let kept = seat.output("import haproxy haproxy.cfg");
+    assert_eq!(kept.status.code(), Some(0));
+}

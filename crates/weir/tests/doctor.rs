@@ -10,9 +10,11 @@ mod manager;
 mod server;
 mod world;
 
+use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
 use std::time::Duration;
 
+use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket};
 use world::{Family, World, privileged, wait_for};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -226,5 +228,40 @@ fn directors() {
         "director",
         &doctor,
         &["is on no interface of this machine", "ip addr add"],
+    );
+}
+
+/// Segments whose checksum nobody finished: the counter tells, and the doctor says where they come from.
+#[test]
+fn wrong_checksums_at_a_server() {
+    if !privileged() {
+        return;
+    }
+    let world = World::new(1);
+    let doctor = ["real-server", "doctor"];
+    let (_, text) = asked(&world, "server0", &doctor);
+    assert!(!text.contains("InCsumErrors"), "{text}");
+    let server = match Family::V4.server(0) {
+        IpAddr::V4(server) => SocketAddr::from((server, 0)),
+        IpAddr::V6(_) => unreachable!("an address of IPv4"),
+    };
+    let sending = world.inside("client", move || {
+        let socket = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::TCP));
+        let socket = socket.expect("root may have one");
+        // A SYN to port 80, and a sum of 0x1234.
+        let segment = [
+            0x9c, 0x40, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0xff, 0xff, 0x12, 0x34, 0, 0,
+        ];
+        for _ in 0..50 {
+            let sent = sendto(&socket, &segment, SendFlags::empty(), &server);
+            assert_eq!(sent.expect("the server is there"), segment.len());
+        }
+    });
+    sending.join().expect("they are sent");
+    finds(
+        &world,
+        "server0",
+        &doctor,
+        &["50 of ", "wrong checksum (InCsumErrors)", "no hardware"],
     );
 }

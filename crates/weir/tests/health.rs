@@ -113,13 +113,14 @@ fn a_server_that_dies_under_load_is_taken_out_and_comes_back() {
     let status = world.server_status(Family::V4.server(1));
     assert_eq!(status["effective_weight"], 0);
     assert_eq!(status["weight"], 1);
-    assert_eq!(status["reason"], "connection refused");
+    let refused = format!("{}:80: connection refused", Family::V4.server(1));
+    assert_eq!(status["reason"], refused);
     let results = status["checks"][0]["results"].as_str().expect("results");
     assert!(
         results.starts_with('+') && results.ends_with("--"),
         "{results}"
     );
-    let line = format!("web/{} up down connection refused", Family::V4.server(1));
+    let line = format!("web/{} up down {refused}", Family::V4.server(1));
     wait_for("the program to be told", PATIENCE, || {
         let told = std::fs::read_to_string(&told).unwrap_or_default();
         told.lines().filter(|told| *told == line).count() == 1

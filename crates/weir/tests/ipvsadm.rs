@@ -395,6 +395,57 @@ fn with_neither_daemon_nor_plane_it_cannot_begin() {
 }
 
 #[test]
+fn weights_above_a_files_are_balanced_as_they_are() {
+    if !privileged() {
+        return;
+    }
+    let mut world = two_servers();
+    world.start_director(NODE);
+    let table = "-A -t 10.71.0.10:80 -s wrr\n\
+                 -a -t 10.71.0.10:80 -r 10.71.0.20:80 -g -w 2000000000\n\
+                 -a -t 10.71.0.10:80 -r 10.71.0.21:80 -g -w 1000000000\n";
+    let (code, _, errors) = with_input(&world, "-R", table);
+    assert_eq!((code, errors.as_str()), (0, ""));
+    assert_eq!(done(&world, "-S -n"), table);
+    assert!(done(&world, "-L -n").contains("Route   2000000000 "));
+    let mut counts = std::collections::BTreeMap::<String, u32>::new();
+    for _ in 0..30 {
+        *counts.entry(answers(&world)).or_default() += 1;
+    }
+    let counts: Vec<u32> = counts.into_values().collect();
+    assert_eq!(counts, [20, 10]);
+    refused(
+        &world,
+        "-e -t 10.71.0.10:80 -r 10.71.0.20:80 -g -w 2147483648",
+        2,
+        "illegal weight specified",
+    );
+}
+
+#[test]
+fn a_listing_says_that_sctp_is_not_balanced() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(0);
+    world.start_director(NODE);
+    done(&world, "-A -t 10.71.0.10:80 -s rr");
+    done(&world, "-A --sctp-service 10.71.0.10:3868 -s rr");
+    let note = "note: SCTP services are kept and listed; their packets are not balanced\n";
+    for line in ["-L -n", "-L -n --sctp-service 10.71.0.10:3868"] {
+        let (code, output, errors) = ipvsadm(&world, line);
+        assert!(
+            errors.ends_with(note) && errors.lines().count() == 1,
+            "{errors}"
+        );
+        assert!(output.contains("\nSCTP 10.71.0.10:3868 rr"), "{output}");
+        assert!(!output.contains("note") && code == 0, "{output}");
+    }
+    done(&world, "-L -n -t 10.71.0.10:80");
+    done(&world, "-S -n");
+}
+
+#[test]
 fn an_imported_table_is_a_configuration() {
     if !privileged() {
         return;

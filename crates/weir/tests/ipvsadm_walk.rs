@@ -158,13 +158,13 @@ fn server_options(dice: &mut Dice, service: &str) -> (String, String, String, bo
         true => format!("[fd71::{host}]:{port}"),
         false => format!("10.71.0.{host}:{port}"),
     };
-    let weight = dice.pick(&[0, 1, 7, 65_535, 65_536]);
+    let weight = dice.pick(&[0_u32, 1, 7, 70_000, 2_147_483_648]);
     let mut given = format!(" {method} -w {weight}");
     let mut printed = format!(
         "{} -w {weight}",
         if method.is_empty() { "-g" } else { method }
     );
-    let mut valid = weight <= 65_535 && (six == v6 || method == "-i");
+    let mut valid = weight <= 2_147_483_647 && (six == v6 || method == "-i");
     let tunnel = dice.pick(&[
         ("", " --tun-type ipip"),
         (" --tun-type gre --tun-csum", " --tun-type gre --tun-csum"),

@@ -84,7 +84,8 @@ fn found_out(family: Family, forward: &str, broken: &str, mended: &str) {
     assert_eq!(server["state"], "unchecked", "apart from checks");
     assert!(world.metrics().contains("weir_server_ejected{"));
     let log = world.log();
-    assert_eq!(log.matches("a server was ejected").count(), 1, "{log}");
+    // On a slow machine it may have failed its trial since, and be out for longer.
+    assert_eq!(log.matches("seconds=10\n").count(), 1, "{log}");
     // The others are never ejected for it, and it comes back by itself.
     sh(mended);
     let before = world.server_status(family.server(1))["connections"].as_u64();

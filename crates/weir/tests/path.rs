@@ -75,7 +75,8 @@ fn vip_that_is_missing(family: Family, forward: &str, prepared: &[&str]) {
     world.kill_nginx(0);
     wait_for_reason(&world, family, "down", "connection refused");
     let status = world.server_status(family.server(0));
-    assert_eq!(status["reason"], "connection refused", "{status:#}");
+    let refused = format!("{}:80: connection refused", bracketed(family.server(0)));
+    assert_eq!(status["reason"], refused, "{status:#}");
 }
 
 #[test]

@@ -1,20 +1,38 @@
 //! Proxy services from the command line, over loopback and without rights: requests, reloads and dying servers under load,
 //! and the end.
 
+#[path = "proxy/abandon.rs"]
+mod abandon;
 #[path = "proxy/answers.rs"]
 mod answers;
 #[path = "proxy/comeback.rs"]
 mod comeback;
 #[path = "proxy/day.rs"]
 mod day;
+#[path = "proxy/descriptors.rs"]
+mod descriptors;
 #[path = "proxy/discovery.rs"]
 mod discovery;
+#[path = "proxy/drain.rs"]
+mod drain;
 #[path = "proxy/ejection.rs"]
 mod ejection;
 #[path = "proxy/endurance.rs"]
 mod endurance;
+#[path = "proxy/files.rs"]
+mod files;
 #[path = "proxy/guard.rs"]
 mod guard;
+#[path = "proxy/h2_back.rs"]
+mod h2_back;
+#[path = "proxy/h2_fields.rs"]
+mod h2_fields;
+#[path = "proxy/h2_flood.rs"]
+mod h2_flood;
+#[path = "proxy/h2_reset.rs"]
+mod h2_reset;
+#[path = "proxy/headers.rs"]
+mod headers;
 #[path = "proxy/http2.rs"]
 mod http2;
 #[path = "proxy/idle.rs"]
@@ -25,12 +43,20 @@ mod keeper;
 mod lasting;
 #[path = "proxy/load.rs"]
 mod load;
+#[path = "world/log_line.rs"]
+mod log_line;
+#[path = "proxy/log_lines.rs"]
+mod log_lines;
 #[path = "proxy/manners.rs"]
 mod manners;
 #[path = "proxy/members.rs"]
 mod members;
 #[path = "proxy/origin.rs"]
 mod origin;
+#[path = "proxy/paths.rs"]
+mod paths;
+#[path = "proxy/privilege.rs"]
+mod privilege;
 #[path = "proxy/retry.rs"]
 mod retry;
 #[path = "proxy/rules.rs"]
@@ -39,8 +65,18 @@ mod rules;
 mod scenario;
 #[path = "proxy/scripted.rs"]
 mod scripted;
+#[path = "proxy/secrets.rs"]
+mod secrets;
+#[path = "proxy/shares.rs"]
+mod shares;
+#[path = "proxy/slow_body.rs"]
+mod slow_body;
 #[path = "proxy/smuggling.rs"]
 mod smuggling;
+#[path = "proxy/sticky.rs"]
+mod sticky;
+#[path = "proxy/tcp_log.rs"]
+mod tcp_log;
 #[path = "proxy/tls.rs"]
 mod tls;
 #[path = "proxy/upgrade.rs"]

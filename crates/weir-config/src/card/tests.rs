@@ -2,11 +2,19 @@ use super::*;
 use crate::{Host, parse};
 
 /// A whole file around one line of a section's key.
-fn around(section: &Section, line: &str) -> String {
+pub(crate) fn around(section: &Section, line: &str) -> String {
     let key = line.split(' ').next().unwrap_or("");
     let frame = Frame { key, line };
     match section.page {
         "node" | "timeouts" | "ipvs" => format!("[{}]\n{line}\n", section.path),
+        "node-admin" => {
+            let base = [
+                "listen = \"10.0.0.1:9900\"",
+                "tls = { certificates = \"/c.pem\" }",
+                "tokens = \"/t\"",
+            ];
+            format!("[node]\nadmin = {{ {} }}\n", frame.inline(&base))
+        }
         "check" => checked(key, line),
         "expect" => frame.expect(),
         "route" => frame.route(),
@@ -110,7 +118,9 @@ impl Frame<'_> {
                 let base = ["certificates = \"/c\"", "client_ca = \"/ca.pem\""];
                 format!("{{ {} }}", self.inline(&base))
             }
-            "proxy-timeouts" | "proxy-limits" | "compression" => format!("{{ {} }}", self.line),
+            "proxy-timeouts" | "proxy-limits" | "compression" | "normalize-path" => {
+                format!("{{ {} }}", self.line)
+            }
             page => panic!("no frame for {page}"),
         };
         let extra = format!("protocol = \"http\"\n{table} = {value}");

@@ -25,7 +25,8 @@ pub(crate) static ERROR_PAGE: Section = Section {
             Kind::Words("the path of a file"),
             Required,
             "The body, 64 KiB at most. Its name tells what it is: `.html`, `.json`, `.svg`, or else plain text; all in UTF-8. A \
-             file that begins with `HTTP/1.` is a whole response, as HAProxy's are: its content and `Content-Type` count.",
+             file that begins with `HTTP/1.` is a whole response, as HAProxy's are: its content and `Content-Type` count. The content is \
+             sent as it is: no variables are replaced.",
             "file = \"/etc/weir/later.html\"",
         )
         .known_as(&["path", "page"]),

@@ -32,8 +32,10 @@ pub(crate) static POOL: Section = Section {
             Kind::Text,
             Absent("no others"),
             "A file, absolute, with more servers, which another program writes: JSON, as the value of `servers` or an object that \
-             has it, or lines, `ADDRESS[:PORT] [weight=N]`, with `#` before a comment. It is watched, and a change takes effect \
-             at once, without a reload. A file that is gone, is wrong, or has lost more than half of its servers at once is not \
+             has it, or lines, `ADDRESS[:PORT] [KEY=VALUE]…`, with `#` before a comment. An entry has an address, `weight`, \
+             `max_connections`, `min_connections`, and as `check` the name of a `[check.NAME]`; every other key is an error. The \
+             file must belong to root, to the account that runs Weir, or to the owner of its directory; if it is a link, it must lead to \
+             a file in its directory or below. It is watched, and a change takes effect at once, without a reload. A file that is gone, is wrong, or has lost more than half of its servers at once is not \
              believed: the servers of before stay, and `weir status` says so; `weir reload` takes it as it is.",
             "servers_file = \"/run/discovery/images.json\"",
         ),

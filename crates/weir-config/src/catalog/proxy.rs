@@ -109,7 +109,8 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "connections",
             integer(ProxyLimits::CONNECTIONS),
             Default("100000"),
-            "Clients connected at once. Further ones wait in the kernel until one leaves.",
+            "Clients connected at once. Further ones wait in the kernel until one leaves. What the limit of open files allows is never \
+             exceeded: each client needs a descriptor, and another for its server.",
             "connections = 20000",
         )
         .known_as(&["maxconn", "worker_connections"]),
@@ -150,11 +151,24 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "streams",
             integer(ProxyLimits::STREAMS),
             Default("128"),
-            "Requests that one connection of an HTTP/2 client may have under way; it may take back twice as many, of which 20 \
-             in a second are forgiven.",
+            "Requests that one connection of an HTTP/2 client may have under way; it may reset twice as many, and 20 more in \
+             each second.",
             "streams = 64",
         )
         .known_as(&["http2_max_concurrent_streams", "max_concurrent_streams"]),
+        Key::new(
+            "resets",
+            integer(ProxyLimits::RESETS),
+            Default("100"),
+            "HTTP/2 streams a second that one client network (an IPv4 address, an IPv6 /64) may reset before they \
+             are answered, or make Weir reset by an error, over all its connections; ten times as many at once. A \
+             network above that gets ENHANCE_YOUR_CALM, and no new streams for ten seconds. All clients of the \
+             service together may reset a hundred times as many; above that, networks that reset some recently \
+             have new streams refused (REFUSED_STREAM). Networks in `trusted` count for the service only. 0 = no \
+             limit.",
+            "resets = 1000",
+        )
+        .known_as(&["max_resets", "rapid_reset"]),
         Key::new(
             "body",
             size((0, u32::MAX)),
@@ -242,8 +256,11 @@ pub(crate) static ACCESS_LOG: Section = Section {
             Default("combined"),
             "Apache's combined format, a JSON object a line, or text of your own in which `{name}` stands for a value: `time` \
              `date` `client` `port` `service` `pool` `server` `method` `target` `version` `host` `referer` `agent` `status` \
-             `bytes_in` `bytes_out` `request_ms` `queue_ms` `connect_ms` `response_ms` `total_ms` `retries` `end`. `end` is \
-             who ended the exchange and in which phase, in HAProxy's two letters; `--` = nobody before its time.",
+             `bytes_in` `bytes_out` `request_ms` `queue_ms` `connect_ms` `response_ms` `total_ms` `retries` `end` `end_reason`. \
+             `end` is who ended the exchange and in which phase, in HAProxy's two letters, `--` where it was completed; \
+             `end_reason` is the same in words. In a `tcp` service `combined` writes a format of its own: client, port, date, \
+             service, pool and server, milliseconds in the queue, of connecting and in all, bytes from and to the client, \
+             `end` and `end_reason`.",
             "format = \"{client} {method} {target} {status} {total_ms}\"",
         ),
     ],
@@ -274,18 +291,20 @@ pub(crate) static STICKY: Section = Section {
         ),
         Key::new(
             "secret",
-            Kind::Text,
-            Absent("whoever knows a server's address can compute its sign"),
-            "What the server's sign is computed with. Several directors with one secret agree; another secret makes all cookies \
-             worthless.",
-            "secret = \"change me\"",
+            Kind::Secret,
+            Absent("a key that Weir generates and keeps in the runtime directory (`cookie.key`)"),
+            "What the server's sign is computed with. Directors with the same secret accept each other's cookies, so those that share \
+             a VIP need one; another secret makes all cookies invalid. A generated key survives restarts and upgrades, and with \
+             the default runtime directory ends with a reboot. It is never shown; see [security.md](../security.md#secrets).",
+            "secret = { file = \"/etc/weir/cookie.secret\" }",
         ),
         Key::new(
             "attributes",
             Kind::Text,
-            Default("Path=/; HttpOnly"),
-            "Attributes of a cookie that Weir sets, as they are sent.",
-            "attributes = \"Path=/; HttpOnly; Secure; SameSite=Lax\"",
+            Absent("`Path=/; HttpOnly; SameSite=Lax`, and `Secure` in a service with `tls`"),
+            "Attributes of a cookie that Weir sets, sent as they are written; `\"\"` sends none. Behind a proxy that ends TLS, write \
+             `Secure` here. Clients that come from other sites, by a form or in a frame, need `SameSite=None; Secure`.",
+            "attributes = \"Path=/; HttpOnly; Secure; SameSite=None\"",
         ),
     ],
 };

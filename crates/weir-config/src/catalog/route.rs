@@ -27,7 +27,8 @@ pub(crate) static ROUTE: Section = Section {
             "path",
             Kind::Words("a path, with `*` for any characters"),
             Absent("any path"),
-            "The path as it is sent, without the query. `*` stands for any characters, none included: `/img/*`.",
+            "The path without the query, in the form that `normalize_path` of the service says: normalized, \
+             unless it says otherwise. `*` stands for any characters, none included: `/img/*`.",
             "path = \"/img/*\"",
         )
         .known_as(&["location", "prefix", "url"]),
@@ -35,8 +36,8 @@ pub(crate) static ROUTE: Section = Section {
             "path_regex",
             Kind::Words("a regular expression"),
             Absent("any path"),
-            "An expression of the Rust crate `regex` that is found in the path, as it is sent and without the query; `^` and `$` \
-             tie it to its ends, `(?i)` ignores case. It takes time by the path's length alone.",
+            "An expression of the Rust crate `regex` that is found in the path, in the same form as `path`; `^` and `$` tie it to its \
+             ends, `(?i)` ignores case. It takes time by the path's length alone.",
             "path_regex = '^/users/([0-9]+)$'",
         )
         .known_as(&["regex", "path_reg", "path_regexp"]),
@@ -52,7 +53,8 @@ pub(crate) static ROUTE: Section = Section {
             "header",
             Kind::List(&Kind::Words("`Name` or `Name: value`")),
             Absent("any header"),
-            "Header fields that must all be there, with just that value where one is written.",
+            "Header fields that must all be there, with just that value where one is written. `*` in a value, for any characters, is \
+             not built yet and rejected.",
             "header = [\"X-Beta\", \"Accept: text/html\"]",
         )
         .known_as(&["headers"]),
@@ -60,14 +62,15 @@ pub(crate) static ROUTE: Section = Section {
             "query",
             Kind::List(&Kind::Words("`name` or `name=value`")),
             Absent("any query"),
-            "Parameters of the query that must all be there, with just that value where one is written; as they are sent.",
+            "Parameters of the query that must all be there, with just that value where one is written; as they are sent. `*` is not \
+             built yet and rejected.",
             "query = [\"version=2\"]",
         ),
         Key::new(
             "cookie",
             Kind::List(&Kind::Words("`name` or `name=value`")),
             Absent("any cookies"),
-            "Cookies that must all be there, with just that value where one is written.",
+            "Cookies that must all be there, with just that value where one is written. `*` is not built yet and rejected.",
             "cookie = [\"beta=yes\"]",
         ),
         Key::new(
@@ -91,7 +94,8 @@ pub(crate) static ROUTE: Section = Section {
             Kind::Words("a path, with `{path}`, `{rest}` or `{1}`"),
             Absent("the server is asked for the same path"),
             "The path that the server is asked for. `{path}` is the request's, `{rest}` what stands behind the fixed beginning of \
-             `path`, up to its first `*`, `{1}` to `{9}` what a group of `path_regex` found. The query stays.",
+             `path`, up to its first `*`, `{1}` to `{9}` what a group of `path_regex` found; all of them in the form that was compared. \
+             The query stays.",
             "rewrite = \"/v2/{rest}\"",
         )
         .known_as(&["replace-path", "set-path"]),
@@ -99,7 +103,8 @@ pub(crate) static ROUTE: Section = Section {
             "set_header",
             Kind::List(&Kind::Words("`Name: value`")),
             Absent("requests keep their fields"),
-            "Fields that the server gets, in place of those that the request has by these names.",
+            "Fields that the server gets, in place of those that the request has by these names. Values are sent as they are written; \
+             variables such as `{client}` are not built yet and rejected.",
             "set_header = [\"X-Tenant: a\"]",
         )
         .known_as(&["proxy_set_header", "add_request_header"]),
@@ -114,7 +119,8 @@ pub(crate) static ROUTE: Section = Section {
             "set_response_header",
             Kind::List(&Kind::Words("`Name: value`")),
             Absent("responses keep their fields"),
-            "Fields that the client gets, in place of those that the response has by these names.",
+            "Fields that the client gets, in place of those that the response has by these names. Values are sent as they are written; \
+             variables such as `{client}` are not built yet and rejected.",
             "set_response_header = [\"Strict-Transport-Security: max-age=31536000\"]",
         )
         .known_as(&["add_header"]),
@@ -132,7 +138,8 @@ pub(crate) static ROUTE: Section = Section {
             "redirect",
             Kind::Words("a URL"),
             Absent("nobody is sent elsewhere"),
-            "Where the client is sent, by `status` or 302. `{host}` and `{path}` (with the query) are the request's.",
+            "Where the client is sent, by `status` or 302. `{host}` and `{path}` (with the query) are the request's, as it was received; \
+             other variables are not built yet and rejected.",
             "redirect = \"https://{host}{path}\"",
         )
         .known_as(&["return", "location"]),
@@ -147,7 +154,7 @@ pub(crate) static ROUTE: Section = Section {
             "body",
             Kind::Words("any text"),
             Absent("the status in words"),
-            "Body of an answer of Weir's own, as plain text.",
+            "Body of an answer of Weir's own, as plain text. Variables such as `{client}` are not built yet and rejected.",
             "body = \"Gone fishing\\n\"",
         ),
     ],

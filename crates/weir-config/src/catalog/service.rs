@@ -116,6 +116,28 @@ pub(crate) static SERVICE: Section = Section {
             "forwarded = \"rfc7239\"",
         ),
         Key::new(
+            "normalize_path",
+            Kind::Either(&Kind::Flag, &Kind::Table(&NORMALIZE_PATH)),
+            Default("true"),
+            "Routes of an `http` service, `hash` and `limits` compare paths in their normal form, so that `//admin`, `/%61dmin` and \
+             `/x/../admin` are `/admin`; with a table, in a form of your choice. With `false` they are compared as they are \
+             received, as HAProxy does. Servers are asked for the path as it was received in either case, unless the table's \
+             `forward` or a `rewrite` of the route says otherwise.",
+            "normalize_path = { forward = \"normalized\" }",
+        )
+        .known_as(&["normalize-uri", "merge_slashes"]),
+        Key::new(
+            "underscores",
+            Kind::OneOf(underscores),
+            Default("drop"),
+            "What becomes of fields and trailers with `_` in their names, in requests to an `http` service. Many \
+             servers cannot tell `X_Forwarded_For` from `X-Forwarded-For`, which Weir itself writes. With `drop` \
+             neither routes nor servers see them, with `keep` they are passed on, with `reject` the request is \
+             answered with 400. Responses keep theirs.",
+            "underscores = \"keep\"",
+        )
+        .known_as(&["underscores_in_headers"]),
+        Key::new(
             "connect",
             Kind::Flag,
             Default("false"),
@@ -123,6 +145,27 @@ pub(crate) static SERVICE: Section = Section {
              Of HTTP/1.1 clients only; without it the answer is 405.",
             "connect = true",
         ),
+        Key::new(
+            "abort_on_close",
+            Kind::Flag,
+            Default("true"),
+            "A client of an `http` service that closes its side of the connection while its request is queued or a server works \
+             on it ends the request: the connection to the server is closed, or its stream reset. With `false` only a reset by \
+             the client ends it, and a client that closes its sending side first (`printf … | nc`) gets its response.",
+            "abort_on_close = false",
+        )
+        .known_as(&["abortonclose", "proxy_ignore_client_abort", "ignore_client_abort"]),
+        Key::new(
+            "request_buffering",
+            Kind::Flag,
+            Default("true"),
+            "An `http` service collects a request's body before it chooses a server, so that a client that sends slowly occupies no \
+             connection to one: the whole body, or the first 16 KiB of a longer one. Each part must arrive within \
+             `timeouts.client`. Bodies without a length (chunked, HTTP/2 without `content-length`, so gRPC streams) and those of \
+             requests with `Expect: 100-continue` are not waited for. With `false` none is.",
+            "request_buffering = false",
+        )
+        .known_as(&["http-buffer-request", "proxy_request_buffering"]),
         Key::new(
             "error_pages",
             Kind::List(&Kind::Table(&ERROR_PAGE)),
@@ -292,6 +335,14 @@ pub(crate) static SNAT: Section = Section {
         .known_as(&["port", "port_range"]),
     ],
 };
+
+fn underscores() -> Choices {
+    Choices {
+        now: Underscores::ALL.iter().map(|one| one.as_str()).collect(),
+        known_as: &[("on", "keep"), ("off", "drop")],
+        ..Choices::default()
+    }
+}
 
 fn forwardeds() -> Choices {
     Choices {

@@ -1,7 +1,7 @@
 //! TLS of proxy services, towards clients and towards servers.
 
 use super::*;
-use weir_model::{ClientAuth, TlsVersion};
+use weir_model::{ClientAuth, SniHost, TlsVersion};
 
 fn versions() -> Choices {
     Choices {
@@ -21,6 +21,13 @@ fn client_auths() -> Choices {
             .map(|choice| choice.as_str())
             .collect(),
         known_as: &[("on", "required")],
+        ..Choices::default()
+    }
+}
+
+fn sni_hosts() -> Choices {
+    Choices {
+        now: SniHost::ALL.iter().map(|choice| choice.as_str()).collect(),
         ..Choices::default()
     }
 }
@@ -63,6 +70,16 @@ pub(crate) static SERVICE_TLS: Section = Section {
         )
         .known_as(&["ssl_min_ver", "ssl_protocols", "min_version"]),
         Key::new(
+            "ticket_keys",
+            Kind::List(&Kind::Secret),
+            Absent("keys of this daemon's own, which change every six hours"),
+            "What session tickets are sealed with: the first key seals, all of them open. Directors with the same keys, and the same \
+             name and `client_ca` of the service, resume each other's sessions. Each key is a secret of 32 bytes or more. To \
+             rotate, see [security.md](../security.md#session-ticket-keys).",
+            "ticket_keys = [{ file = \"/etc/weir/ticket.key\" }]",
+        )
+        .known_as(&["tls_ticket_keys", "ssl_session_ticket_key"]),
+        Key::new(
             "client_ca",
             FILE,
             Absent("clients are not asked for certificates"),
@@ -79,6 +96,16 @@ pub(crate) static SERVICE_TLS: Section = Section {
             "client_auth = \"optional\"",
         )
         .known_as(&["verify", "ssl_verify_client"]),
+        Key::new(
+            "sni_host",
+            Kind::OneOf(sni_hosts),
+            Default("client_auth"),
+            "Which requests of an `http` service are answered with 421 because of their host (`Host`, `:authority`). \
+             With `client_auth`: a host that is in the certificates of another service which requires client \
+             certificates of another authority than this one, and not, or less exactly, in this service's own. With \
+             `same`: every host but the name that the client sent in its handshake (SNI). With `ignore`: none.",
+            "sni_host = \"same\"",
+        ),
     ],
 };
 
@@ -104,7 +131,8 @@ pub(crate) static SERVER_TLS: Section = Section {
             "ca",
             FILE,
             Absent("the system's, `/etc/ssl/certs/ca-certificates.crt`"),
-            "Certificates of the authorities, as PEM, one of which must have signed a server's.",
+            "Certificates of the authorities, as PEM, one of which must have signed a server's. A server's own certificate among them is \
+             accepted as it is, self-signed or not.",
             "ca = \"/etc/weir/internal-ca.pem\"",
         )
         .known_as(&["ca_file", "proxy_ssl_trusted_certificate"]),
@@ -132,5 +160,36 @@ pub(crate) static SERVER_TLS: Section = Section {
             "minimum = \"1.3\"",
         )
         .known_as(&["ssl_min_ver", "proxy_ssl_protocols", "min_version"]),
+    ],
+};
+
+/// Where a secret is kept, in place of its text.
+pub(crate) static SECRET: Section = Section {
+    path: "secret",
+    page: "secret",
+    purpose: "",
+    example: "",
+    keys: &[
+        Key::new(
+            "file",
+            FILE,
+            Absent("not in a file"),
+            "A file that holds the secret and nothing else; a line feed at its end is not part of it.",
+            "file = \"/etc/weir/key\"",
+        ),
+        Key::new(
+            "env",
+            Kind::Words("the name of a variable"),
+            Absent("not in the environment"),
+            "A variable of the daemon's environment.",
+            "env = \"WEIR_KEY\"",
+        ),
+        Key::new(
+            "credential",
+            Kind::Words("the name of a credential"),
+            Absent("not in a credential"),
+            "A credential of systemd's unit (`LoadCredential=`).",
+            "credential = \"weir-key\"",
+        ),
     ],
 };

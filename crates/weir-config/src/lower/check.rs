@@ -26,7 +26,7 @@ use crate::view::{Sink, View, wrong_type};
 pub(crate) struct Shared {
     pub(crate) name: String,
     pub(crate) place: Range<usize>,
-    check: Option<Check>,
+    pub(crate) check: Option<Check>,
     /// Whether a pool or a server names it.
     pub(crate) used: Cell<bool>,
 }

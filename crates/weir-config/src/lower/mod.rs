@@ -4,19 +4,23 @@
 //! an error in it is left out or keeps its default, and the reading goes on.
 
 mod access_log;
+mod admin;
 mod answer;
 mod check;
 mod discovery;
 mod ipvs;
 mod node;
+mod path;
 mod pool;
 mod proxy;
 mod retry;
 mod route;
 mod scheduler;
+mod secret;
 mod service;
 mod sticky;
 mod tls;
+mod variable;
 mod vrrp;
 
 pub(crate) use check::Shared;
@@ -43,6 +47,9 @@ pub(crate) struct Lowered {
     pub(crate) timeouts: Timeouts,
     pub(crate) ipvs: Ipvs,
     pub(crate) admin: Option<Range<usize>>,
+    pub(crate) socket_group: Option<Range<usize>>,
+    /// Names of interfaces and where they are written.
+    pub(crate) interfaces: Vec<(String, Range<usize>)>,
     pub(crate) max_servers: Option<Range<usize>>,
     pub(crate) max_services: Option<Range<usize>>,
     pub(crate) checks: Vec<Shared>,
@@ -100,6 +107,8 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
         timeouts: Timeouts::default(),
         ipvs: Ipvs::default(),
         admin: None,
+        socket_group: None,
+        interfaces: Vec::new(),
         max_servers: None,
         max_services: None,
         checks: Vec::new(),
@@ -111,8 +120,10 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
     if let Some((table, place)) = section(sink, &view, "node") {
         let view = View::open(sink, &catalog::NODE, table, place);
         lowered.node = node::node(sink, &view);
+        lowered.interfaces = node::named_interfaces(&view);
         let span = |name| view.get(name).map(|(entry, _)| entry.item.span.clone());
         lowered.admin = span("admin");
+        lowered.socket_group = span("socket_group");
         lowered.max_servers = span("max_servers");
         lowered.max_services = span("max_services");
     }
@@ -139,6 +150,7 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
         }
     }
     lowered.routes = route::routes(sink, &view);
+    path::adapt(sink, &lowered.proxies, &mut lowered.routes);
     for (entry, table) in named(sink, &view, "vrrp", &catalog::VRRP) {
         vrrp::vrrp(sink, entry, table);
     }
@@ -273,9 +285,14 @@ fn check_name(sink: &mut Sink<'_>, what: &str, entry: &Entry<'_>) {
 
 /// Reports why a text was refused.
 fn refuse(sink: &mut Sink<'_>, span: &Range<usize>, refusal: Refusal) {
+    sink.push(refused(span, refusal));
+}
+
+/// Why a text was refused, as a finding.
+fn refused(span: &Range<usize>, refusal: Refusal) -> Diagnostic {
     let mut diagnostic = Diagnostic::new(refusal.code, span, refusal.message);
     diagnostic.fix = refusal.fix;
-    sink.push(diagnostic);
+    diagnostic
 }
 
 /// The texts of `listen`, which names at least one place, such as `example`.

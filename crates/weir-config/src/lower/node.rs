@@ -1,27 +1,36 @@
 //! `[node]` and `[timeouts]`.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
-use weir_model::{Node, Timeouts};
+use weir_model::{Attach, Node, SocketMode, Timeouts};
 
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::key::Kind;
+use crate::tree::{Item, Value};
 use crate::view::{Sink, View, text};
 
 pub(super) fn node(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Node {
     let default = Node::default();
+    let socket_group = view.text(sink, "socket_group");
+    let socket_mode = view.choice(sink, "socket_mode", &SocketMode::ALL, SocketMode::as_str);
     Node {
         interfaces: interfaces(sink, view),
+        attach: view
+            .choice(sink, "attach", &Attach::ALL, Attach::as_str)
+            .unwrap_or_default(),
         vip_interface: view
             .text(sink, "vip_interface")
             .and_then(|(name, span)| interface(sink, name, span))
             .map(str::to_owned),
-        admin: view
-            .text(sink, "admin")
-            .and_then(|(text, span)| admin(sink, text, span)),
+        admin: super::admin::admin(sink, view),
+        // A group is named for its members' sake.
+        socket_mode: socket_mode.unwrap_or(match socket_group {
+            Some(_) => SocketMode::Group,
+            None => SocketMode::Owner,
+        }),
+        socket_group: socket_group.map(|(text, _)| text.to_owned()),
         max_flows: view.integer(sink, "max_flows").unwrap_or(default.max_flows),
         max_servers: view
             .integer(sink, "max_servers")
@@ -88,18 +97,30 @@ fn interfaces(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec<String>> {
     Some(names)
 }
 
+/// Every interface that must be there, with its place. What is no text was reported before.
+pub(super) fn named_interfaces(view: &View<'_, '_>) -> Vec<(String, Range<usize>)> {
+    let listed = view.get("interfaces").map(|(entry, _)| &entry.item);
+    let listed = listed.into_iter().flat_map(|item| match &item.value {
+        Value::List(items) => items.as_slice(),
+        _ => &[],
+    });
+    let single = view.get("vip_interface").map(|(entry, _)| &entry.item);
+    let named = |item: &Item<'_>| match &item.value {
+        Value::Text(name) if !is_impossible(name) => {
+            Some((name.clone().into_owned(), item.span.clone()))
+        }
+        _ => None,
+    };
+    listed.chain(single).filter_map(named).collect()
+}
+
 /// Reports a name that the kernel would not give to an interface (net/core/dev.c, `dev_valid_name`).
 pub(super) fn interface<'a>(
     sink: &mut Sink<'_>,
     name: &'a str,
     span: &Range<usize>,
 ) -> Option<&'a str> {
-    const LONGEST: usize = 15;
-    let wrong = name.is_empty()
-        || name.len() > LONGEST
-        || matches!(name, "." | "..")
-        || name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control());
-    if wrong {
+    if is_impossible(name) {
         sink.push(
             Diagnostic::new(
                 Code::BadName,
@@ -116,27 +137,12 @@ pub(super) fn interface<'a>(
     Some(name)
 }
 
-fn admin(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<SocketAddr> {
-    let refuse =
-        |message: String, fix: String| Diagnostic::new(Code::BadAddress, span, message).fix(fix);
-    match text.parse::<SocketAddr>() {
-        Ok(address) if address.port() == 0 => {
-            sink.push(refuse(
-                "`admin` needs a port of its own".to_owned(),
-                format!("write \"{}:9900\"", address.ip()),
-            ));
-            None
-        }
-        Ok(address) => Some(address),
-        Err(_) => {
-            let fix = match text.parse::<IpAddr>() {
-                Ok(IpAddr::V6(bare)) => format!("write \"[{bare}]:9900\""),
-                Ok(bare) => format!("write \"{bare}:9900\""),
-                Err(_) => "write ADDRESS:PORT, as in \"127.0.0.1:9900\"; names are not looked up"
-                    .to_owned(),
-            };
-            sink.push(refuse(format!("`{text}` is not ADDRESS:PORT"), fix));
-            None
-        }
-    }
+/// `IFNAMSIZ` without the NUL.
+const LONGEST: usize = 15;
+
+fn is_impossible(name: &str) -> bool {
+    name.is_empty()
+        || name.len() > LONGEST
+        || matches!(name, "." | "..")
+        || name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control())
 }

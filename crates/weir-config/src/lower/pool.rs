@@ -8,7 +8,7 @@ use weir_model::{Forward, Health, NoServer, OnRemove, Pool, ProxyHeader, Require
 
 use super::check::{Placed, Shared, absolute, checks, command};
 use super::discovery::servers_dns;
-use super::{LoweredPool, refuse, scheduler, sticky, tls, tunnel};
+use super::{LoweredPool, refused, scheduler, sticky, tls, tunnel};
 use crate::address;
 use crate::catalog;
 use crate::code::Code;
@@ -138,7 +138,8 @@ fn servers(sink: &mut Sink<'_>, view: &View<'_, '_>, shared: &[Shared], lowered:
                 )
                 .label("again here")
                 .also(&lowered.servers[*before], "first here")
-                .fix("take one of them out; a larger share is a larger weight"),
+                .fix("take one of them out; a larger share is a larger weight")
+                .class(format!("listed twice in {}", lowered.pool.name)),
             ),
             None => {
                 first.insert((server.address, server.port), lowered.servers.len());
@@ -177,7 +178,7 @@ fn server(
     match &item.value {
         Value::Text(text) => Some((addressed(sink, text, &item.span)?, item.span.clone())),
         Value::Table(table) => {
-            let before = sink.found.len();
+            let before = sink.pushed();
             let view = View::open(sink, &catalog::SERVER, table, &item.span);
             let address = view.text(sink, "address");
             let server =
@@ -198,7 +199,7 @@ fn server(
             });
             let (server, span) = server?;
             // With a wrong value in it, what the other places say of this server would be guesswork.
-            (sink.found.len() == before && !sink.is_full()).then(|| {
+            (sink.pushed() == before && !sink.is_full()).then(|| {
                 (
                     Server {
                         weight: weight.unwrap_or(server.weight),
@@ -253,9 +254,28 @@ fn addressed(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<Ser
                 ..Server::new(text, address, port)
             })
         }
-        Err(refusal) => {
-            refuse(sink, span, refusal);
+        Err(mut refusal) => {
+            refusal.fix = looked_up(text).or(refusal.fix);
+            // What it quotes is another server's each time.
+            let fix = refusal.fix.as_deref().unwrap_or("");
+            let class = unquoted(&refusal.message) + &unquoted(fix);
+            sink.push(refused(span, refusal).class(class));
             None
         }
     }
+}
+
+/// For a server's name: the key that looks names up.
+fn looked_up(text: &str) -> Option<String> {
+    let (name, port) = address::server_name(text)?;
+    let port = port.map_or_else(String::new, |port| format!(", port = {port}"));
+    let key = format!("servers_dns = {{ name = \"{name}\"{port} }}");
+    Some(format!(
+        "write the address, or in place of `servers` the name as `{key}`, which looks it up"
+    ))
+}
+
+/// A text without what it has between backquotes.
+fn unquoted(text: &str) -> String {
+    text.split('`').step_by(2).collect()
 }

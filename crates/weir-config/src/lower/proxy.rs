@@ -5,9 +5,10 @@ use std::ops::Range;
 
 use weir_model::{
     HashKey, Network, Ports, Protocol, Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts,
+    Underscores,
 };
 
-use super::{access_log, answer, listen, refuse, retry, tls};
+use super::{access_log, answer, listen, path, refuse, retry, tls};
 use crate::address;
 use crate::catalog;
 use crate::code::Code;
@@ -26,7 +27,7 @@ const LAYER_4: [&str; 6] = [
     "persistence",
 ];
 /// Keys of a service that only a proxy can have.
-const PROXY: [&str; 13] = [
+const PROXY: [&str; 17] = [
     "tls",
     "http2",
     "protocol",
@@ -34,7 +35,11 @@ const PROXY: [&str; 13] = [
     "limits",
     "retry_on",
     "forwarded",
+    "normalize_path",
+    "underscores",
     "connect",
+    "abort_on_close",
+    "request_buffering",
     "error_pages",
     "compression",
     "trusted",
@@ -43,20 +48,25 @@ const PROXY: [&str; 13] = [
 ];
 
 /// Keys of a proxy service that speak of requests.
-const HTTP: [&str; 5] = [
+const HTTP: [&str; 9] = [
     "http2",
     "forwarded",
+    "normalize_path",
+    "underscores",
     "connect",
+    "abort_on_close",
+    "request_buffering",
     "error_pages",
     "compression",
 ];
 /// And of its `limits`.
-const HTTP_LIMITS: [&str; 10] = [
+const HTTP_LIMITS: [&str; 11] = [
     "head",
     "fields",
     "idle_servers",
     "server_requests",
     "streams",
+    "resets",
     "body",
     "rate",
     "burst",
@@ -151,7 +161,13 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
     proxy.tls = tls::service(sink, &view);
     proxy.http2 = view.flag(sink, "http2").unwrap_or(true);
     proxy.forwarded = answer::forwarded(sink, &view);
+    proxy.normalize_path = path::normalize_path(sink, &view);
+    proxy.underscores = view
+        .choice(sink, "underscores", &Underscores::ALL, Underscores::as_str)
+        .unwrap_or_default();
     proxy.connect = view.flag(sink, "connect").unwrap_or(false);
+    proxy.abort_on_close = view.flag(sink, "abort_on_close").unwrap_or(true);
+    proxy.request_buffering = view.flag(sink, "request_buffering").unwrap_or(true);
     proxy.error_pages = answer::error_pages(sink, &view);
     proxy.compression = answer::compression(sink, &view);
     proxy.trusted = trusted(sink, &view);
@@ -211,6 +227,7 @@ fn limits(sink: &mut Sink<'_>, view: &View<'_, '_>) -> ProxyLimits {
             .integer(sink, "server_requests")
             .unwrap_or(default.server_requests),
         streams: view.integer(sink, "streams").unwrap_or(default.streams),
+        resets: view.integer(sink, "resets").unwrap_or(default.resets),
         body: view.size(sink, "body").unwrap_or(default.body),
         rate: view.integer(sink, "rate").unwrap_or(default.rate),
         burst: view.integer(sink, "burst").unwrap_or(default.burst),

@@ -8,6 +8,7 @@ use std::ops::Range;
 use weir_model::{HostPattern, PathRegex, Route};
 
 use self::action::action;
+use super::variable;
 use crate::catalog;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
@@ -22,6 +23,9 @@ pub(crate) struct LoweredRoute {
     pub(crate) place: Range<usize>,
     /// Name of the service, and where it is written.
     pub(crate) service: (String, Range<usize>),
+    /// Where its path and its expression are written.
+    pub(crate) path: Option<Range<usize>>,
+    pub(crate) path_regex: Option<Range<usize>>,
     /// Where its pool is written.
     pub(crate) pool: Option<Range<usize>>,
 }
@@ -62,6 +66,7 @@ fn route(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option<Lowe
     let edits = edit::edits(sink, &view, path_regex.as_ref());
     let action = action(sink, &view, &place);
     let (service, span) = view.text(sink, "service")?;
+    let written = |key: &str| view.get(key).map(|(entry, _)| entry.item.span.clone());
     Some(LoweredRoute {
         route: Route {
             host,
@@ -78,10 +83,9 @@ fn route(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option<Lowe
         },
         place,
         service: (service.to_owned(), span.clone()),
-        pool: view
-            .get("pool")
-            .or_else(|| view.get("split"))
-            .map(|(entry, _)| entry.item.span.clone()),
+        path: written("path"),
+        path_regex: written("path_regex"),
+        pool: written("pool").or_else(|| written("split")),
     })
 }
 
@@ -127,7 +131,7 @@ fn path(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> 
                 span,
                 format!("no path is `{}`", text.escape_debug()),
             )
-            .cause("a path begins with `/`, and is compared as it is sent, without the query")
+            .cause("a path begins with `/`, and is compared with its escapes, without the query")
             .fix("write \"/img/*\" or \"/exact\", with other characters percent-encoded"),
         );
         return None;
@@ -198,7 +202,9 @@ fn headers(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(String, Option<Stri
             );
             continue;
         }
-        headers.push((name.to_ascii_lowercase(), value));
+        if variable::is_exact(sink, "header", text, span) {
+            headers.push((name.to_ascii_lowercase(), value));
+        }
     }
     headers
 }

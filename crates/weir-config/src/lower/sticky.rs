@@ -2,6 +2,7 @@
 
 use weir_model::{Sticky, StickyMode};
 
+use super::secret;
 use crate::catalog;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
@@ -21,7 +22,7 @@ pub(super) fn sticky(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Sticky>
     };
     let view = View::open(sink, &catalog::STICKY, table, &entry.key_span);
     let mode = view.choice(sink, "mode", &StickyMode::ALL, StickyMode::as_str);
-    let secret = view.text(sink, "secret").map(|(text, _)| text.to_owned());
+    let secret = secret::of_key(sink, &view, "secret");
     let attributes = view.text(sink, "attributes");
     if let Some((text, span)) = attributes
         && !text
@@ -44,9 +45,7 @@ pub(super) fn sticky(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Sticky>
     Some(Sticky {
         cookie: cookie.to_owned(),
         mode: mode.unwrap_or_default(),
-        secret: secret.unwrap_or_default(),
-        attributes: attributes
-            .map_or(Sticky::ATTRIBUTES, |(text, _)| text)
-            .to_owned(),
+        secret,
+        attributes: attributes.map(|(text, _)| text.to_owned()),
     })
 }

@@ -2,15 +2,16 @@
 
 use std::ops::Range;
 
-use weir_model::{ClientAuth, ServerTls, ServiceTls, TlsVersion};
+use weir_model::{ClientAuth, ServerTls, ServiceTls, SniHost, TlsVersion};
 
+use super::secret;
 use crate::catalog;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::tree::Value;
 use crate::view::{Sink, View, wrong_type};
 
-fn path(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Option<String> {
+pub(super) fn path(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Option<String> {
     let (text, span) = view.text(sink, name)?;
     if !text.starts_with('/') {
         sink.push(
@@ -49,12 +50,32 @@ pub(super) fn service(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Servic
             .fix("add `client_ca`, or leave `client_auth` out"),
         );
     }
+    let ticket_keys = secret::list(sink, &view, "ticket_keys");
+    if let Some((entry, _)) = view.get("ticket_keys")
+        && ticket_keys
+            .iter()
+            .any(|key| (1..ServiceTls::TICKET_KEY_MIN).contains(&key.expose().len()))
+    {
+        let least = ServiceTls::TICKET_KEY_MIN;
+        sink.push(
+            Diagnostic::new(
+                Code::OutOfRange,
+                &entry.item.span,
+                format!("a ticket key has fewer than {least} bytes"),
+            )
+            .fix("make one with `openssl rand -base64 48`"),
+        );
+    }
     Some(ServiceTls {
+        ticket_keys,
         certificates: path(sink, &view, "certificates")?,
         strict_sni: view.flag(sink, "strict_sni").unwrap_or(false),
         minimum: minimum(sink, &view),
         client_ca,
         client_auth: client_auth.unwrap_or_default(),
+        sni_host: view
+            .choice(sink, "sni_host", &SniHost::ALL, SniHost::as_str)
+            .unwrap_or_default(),
         source: sink.lines.source(entry.key_span.start),
     })
 }

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use weir_model::{Check, Ports, Server, Service};
 
+use super::proxy::reached;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::lower::{Lowered, LoweredPool};
@@ -19,6 +20,11 @@ pub(super) fn checks(sink: &mut Sink<'_>, lowered: &Lowered) {
             unchecked(sink, pool);
         }
         nothing_to_grow(sink, pool);
+    }
+    // A list, which is not read here, may name any of them.
+    let lists = |pool: &LoweredPool| pool.pool.servers_file.is_some();
+    if lowered.pools.iter().any(lists) {
+        return;
     }
     for check in lowered.checks.iter().filter(|check| !check.used.get()) {
         let message = format!("nothing uses check `{}`", check.name);
@@ -42,11 +48,13 @@ fn listening(lowered: &Lowered) -> HashMap<&str, Vec<u16>> {
             }
         }
     }
-    for proxy in lowered.proxies.iter().map(|proxy| &proxy.proxy) {
-        let ports = listening.entry(proxy.pool.as_str()).or_default();
-        for listen in &proxy.listen {
-            if !ports.contains(&listen.port()) {
-                ports.push(listen.port());
+    for proxy in &lowered.proxies {
+        for pool in reached(lowered, proxy) {
+            let ports = listening.entry(pool).or_default();
+            for listen in &proxy.proxy.listen {
+                if !ports.contains(&listen.port()) {
+                    ports.push(listen.port());
+                }
             }
         }
     }

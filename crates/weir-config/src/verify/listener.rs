@@ -82,9 +82,10 @@ fn collision(
 
 /// XDP takes a service's packets before any socket of this machine sees them.
 pub(super) fn admin(sink: &mut Sink<'_>, lowered: &Lowered) {
-    let (Some(admin), Some(place)) = (lowered.node.admin, &lowered.admin) else {
+    let (Some(admin), Some(place)) = (&lowered.node.admin, &lowered.admin) else {
         return;
     };
+    let admin = admin.listen;
     let meets = |listener: &Listener| {
         let same = admin.ip().is_unspecified() || admin.ip() == listener.address;
         same && listener.protocol == Protocol::Tcp && listener.ports.contains(admin.port())

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 
-use weir_model::{Ports, Protocol, ProxyProtocol, SchedulerKind};
+use weir_model::{Ports, Protocol, ProxyProtocol, SchedulerKind, Underscores};
 
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
@@ -54,12 +54,35 @@ fn unused_tls(sink: &mut Sink<'_>, lowered: &Lowered) {
 }
 
 /// Pools that a service's requests can come to, each once.
-fn reached<'a>(lowered: &'a Lowered, proxy: &'a LoweredProxy) -> BTreeSet<&'a str> {
+pub(super) fn reached<'a>(lowered: &'a Lowered, proxy: &'a LoweredProxy) -> BTreeSet<&'a str> {
     let routes = lowered.routes.iter();
     let by_route = routes
         .filter(|route| route.service.0 == proxy.proxy.name)
         .flat_map(|route| route.route.action.pools());
     by_route.chain([proxy.proxy.pool.as_str()]).collect()
+}
+
+/// Conditions on fields that the service drops before its routes look.
+fn unseen_headers(sink: &mut Sink<'_>, proxy: &LoweredProxy, route: &LoweredRoute) {
+    let mut names = route.route.headers.iter().map(|(name, _)| name);
+    if proxy.proxy.underscores == Underscores::Keep {
+        return;
+    }
+    if let Some(name) = names.find(|name| name.contains('_')) {
+        sink.push(
+            Diagnostic::new(
+                Code::UnreachableRoute,
+                &route.place,
+                "no request comes to this route",
+            )
+            .also(
+                &proxy.name,
+                format!("the service drops fields like `{name}`"),
+            )
+            .cause("many servers cannot tell `_` from `-` in the names of fields")
+            .fix("write `-` in the name, or underscores = \"keep\" in the service"),
+        );
+    }
 }
 
 /// Routes: whose they are, where they lead, and whether a request can come to them.
@@ -68,7 +91,9 @@ fn routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &Lowered
         let (name, place) = &route.service;
         let proxies = || lowered.proxies.iter();
         match proxies().find(|proxy| proxy.proxy.name == *name) {
-            Some(proxy) if proxy.proxy.protocol == ProxyProtocol::Http => {}
+            Some(proxy) if proxy.proxy.protocol == ProxyProtocol::Http => {
+                unseen_headers(sink, proxy, route);
+            }
             // The name that a client of TLS asks for is all that is seen there.
             Some(_) if route.route.is_by_name() => {}
             Some(proxy) => sink.push(
@@ -131,8 +156,11 @@ fn listeners(sink: &mut Sink<'_>, lowered: &Lowered) {
             }
         }
     }
-    if let (Some(admin), Some(place)) = (lowered.node.admin, &lowered.admin) {
-        first.insert(admin, (place.clone(), "the admin address".to_owned()));
+    if let (Some(admin), Some(place)) = (&lowered.node.admin, &lowered.admin) {
+        first.insert(
+            admin.listen,
+            (place.clone(), "the admin address".to_owned()),
+        );
     }
     for proxy in &lowered.proxies {
         for (address, place) in proxy.proxy.listen.iter().zip(&proxy.listen) {

@@ -60,8 +60,8 @@ fn families(forward: Forward, server: &Server, clients: Family) -> Option<Findin
         (
             Code::FamilyMismatch,
             format!("`{forward}` cannot take {clients} clients to an {family} server"),
-            "only `tunnel` carries one family in the other".to_owned(),
-            format!("use a pool of {clients} servers, or forward = \"tunnel\""),
+            "only `tunnel` and `proxy` take servers of another family".to_owned(),
+            format!("use a pool of {clients} servers, or forward = \"tunnel\" or \"proxy\""),
         )
     })
 }

@@ -8,8 +8,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FileRequest {
-    /// Absolute path of the file; absent = the file in force.
+    /// Absolute path of the file, from the owner alone; absent = the active file.
     pub path: Option<PathBuf>,
+    /// The configuration itself, in place of a file; JSON when it begins with `{`, otherwise TOML.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
     /// Whether findings are shown with colours.
     pub color: bool,
     /// Milliseconds for which a reload is on probation: it is answered after them, and taken back when it made things worse.
@@ -53,6 +56,31 @@ pub enum ServerRequest {
     Weight(u32),
 }
 
+/// A server as it is now: the answer of `GET` and `POST /v1/servers/POOL/ADDRESS`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ServerNow {
+    /// Its pool.
+    pub pool: String,
+    /// Its address as in the file.
+    pub address: String,
+    /// As in the status document.
+    pub state: String,
+    /// Why it is in that state.
+    pub reason: String,
+    /// Configured.
+    pub weight: u32,
+    /// What the scheduler uses.
+    pub effective_weight: u32,
+    /// What an operator set, as `weir server` was given it.
+    #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
+    pub overridden: Option<String>,
+    /// Connections that can still carry data, and requests under way.
+    pub open_connections: u64,
+    /// Connections that both sides have closed, whose entries in the flow table have not expired.
+    pub closed_connections: u64,
+}
+
 /// What an operator may put a server into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -63,6 +91,17 @@ pub enum OperatorState {
     Maint,
     /// As configured.
     Ready,
+}
+
+impl OperatorState {
+    /// The word of the API and of the command line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Drain => "drain",
+            Self::Maint => "maint",
+            Self::Ready => "ready",
+        }
+    }
 }
 
 /// `POST /v1/explain`.

@@ -1,20 +1,27 @@
 //! The HTTP API: `/v1/ipvsadm`, `/v1/status`, `/metrics`, `/v1/reload`, `/v1/plan`, `/v1/explain`, `/v1/servers/POOL/ADDRESS`.
 //!
-//! Requests become [`Order`]s and answers become JSON; nothing is decided here. Bodies are bounded in size and time. What
-//! changes anything, or reads a file, is answered on the unix socket, and over TCP to who shows the token (RFC 6750).
+//! Requests become [`Order`]s and answers become JSON. Bodies are bounded in size and time. On the unix socket the kernel
+//! says who asks; over TCP [`Policy`] decides by `Host` and token what a request may do. Files and programs are named by the
+//! owner of the daemon alone, see [`Caller::is_owner`].
 
+mod caller;
+mod host;
 mod message;
 mod order;
+mod patient;
+mod place;
+mod policy;
+mod refused;
 mod serve;
 mod token;
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
-use axum::extract::{Path, State};
+use axum::extract::{Extension, FromRef, Path, State};
 use axum::http::{StatusCode, header};
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::Serialize;
@@ -22,56 +29,87 @@ use serde::de::DeserializeOwned;
 
 use crate::explain::Request;
 use crate::metrics::{self, Memory};
+use policy::Gate;
 
+pub use caller::{Caller, Role, UnknownRole};
 pub use message::{
-    ExplainRequest, FileRequest, OperatorState, Refusal, Reloaded, ServerRequest, UpgradeRequest,
-    Upgraded,
+    ExplainRequest, FileRequest, OperatorState, Refusal, Reloaded, ServerNow, ServerRequest,
+    UpgradeRequest, Upgraded,
 };
 pub use order::{Order, Orders, Reply, orders};
+pub use policy::{Policy, SharedPolicy};
+pub use refused::Refused;
 pub use serve::{Listener, serve};
-pub use token::Token;
+pub use token::{NamedToken, Token, TokenFileError, Tokens, add_token, named_tokens};
 
 /// Largest body of a request, bytes.
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
 
-/// How long a client may take to send a body.
-const BODY_DEADLINE: Duration = Duration::from_secs(10);
+/// Largest body that may hold a configuration, bytes; a file that is named by its path may be larger.
+pub const MAX_TEXT_BODY_BYTES: usize = 4 << 20;
 
 /// What the other end may do.
 #[derive(Clone, Debug)]
 pub enum Access {
     /// The unix socket, whose mode says who may connect.
-    Full,
-    /// TCP: whoever comes may read; to change something takes the token.
-    Token(Token),
+    Unix,
+    /// TCP: what the policy says.
+    Tcp(SharedPolicy),
 }
 
-/// The routes for one kind of listener.
-pub fn router(orders: Orders, access: &Access) -> Router {
-    let writing = Router::new()
+/// What every handler works with.
+#[derive(Clone)]
+struct Api {
+    orders: Orders,
+    refused: Arc<Refused>,
+}
+
+impl FromRef<Api> for Orders {
+    fn from_ref(api: &Api) -> Self {
+        api.orders.clone()
+    }
+}
+
+impl FromRef<Api> for Arc<Refused> {
+    fn from_ref(api: &Api) -> Self {
+        Arc::clone(&api.refused)
+    }
+}
+
+/// The routes for one kind of listener; `refused` counts for all of them.
+pub fn router(orders: Orders, access: &Access, refused: &Arc<Refused>) -> Router {
+    let api = Api {
+        orders,
+        refused: Arc::clone(refused),
+    };
+    let router = Router::new()
+        .route("/", get(dashboard))
+        .route("/v1/status", get(status))
+        .route("/metrics", get(export))
+        .route("/v1/explain", post(explain))
         .route("/v1/reload", post(reload))
         .route("/v1/plan", post(plan))
         .route("/v1/ipvsadm", post(ipvsadm))
         .route(
             "/v1/servers/{pool}/{address}",
-            post(server).put(add).delete(take_out),
-        );
-    let writing = match access {
-        // What runs as this user is started by this user alone.
-        Access::Full => writing.route("/v1/upgrade", post(upgrade)),
-        Access::Token(token) => {
-            writing.route_layer(from_fn_with_state(token.clone(), token::required))
-        }
-    };
-    Router::new()
-        .route("/", get(dashboard))
-        .route("/v1/status", get(status))
-        .route("/metrics", get(export))
-        .route("/v1/explain", post(explain))
-        .merge(writing)
+            get(server_now).post(server).put(add).delete(take_out),
+        )
+        .route("/v1/upgrade", post(upgrade))
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
-        .with_state(orders)
+        .with_state(api)
+        .layer(from_fn(serve::take_in));
+    match access {
+        Access::Unix => router,
+        // Outermost: nothing of a body is read for a request that is refused.
+        Access::Tcp(policy) => {
+            let gate = Gate {
+                policy: policy.clone(),
+                refused: Arc::clone(refused),
+            };
+            router.layer(from_fn_with_state(gate, policy::gate))
+        }
+    }
 }
 
 type Answered = Result<Response, Failure>;
@@ -115,30 +153,47 @@ async fn status(State(orders): State<Orders>) -> Answered {
     Ok(json(&orders.ask(Order::Status).await?))
 }
 
-async fn export(State(orders): State<Orders>) -> Answered {
+async fn export(State(orders): State<Orders>, State(refused): State<Arc<Refused>>) -> Answered {
     let report = orders.ask(Order::Status).await?;
-    let text = metrics::render(&report, Memory::of_this_process());
+    let text = metrics::render(&report, Memory::of_this_process())
+        + &metrics::render_refused(refused.counts());
     let kind = "text/plain; version=0.0.4; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
-async fn reload(State(orders): State<Orders>, body: Body) -> Answered {
-    let request = file_request(body).await?;
-    let reloaded = orders.ask(|reply| Order::Reload(request, reply)).await?;
+async fn reload(
+    State(orders): State<Orders>,
+    Extension(caller): Extension<Caller>,
+    body: Body,
+) -> Answered {
+    let request = file_request(body, &caller).await?;
+    let reloaded = orders
+        .ask(|reply| Order::Reload(request, caller, reply))
+        .await?;
     Ok(json(&reloaded))
 }
 
-async fn upgrade(State(orders): State<Orders>, body: Body) -> Answered {
+async fn upgrade(
+    State(orders): State<Orders>,
+    Extension(caller): Extension<Caller>,
+    body: Body,
+) -> Answered {
+    if !caller.is_owner() {
+        return Err(owner_only("a program that takes over may be named"));
+    }
     let request: UpgradeRequest = read(body).await?;
     let upgraded = orders.ask(|reply| Order::Upgrade(request, reply)).await?;
     Ok(json(&upgraded))
 }
 
-async fn plan(State(orders): State<Orders>, body: Body) -> Answered {
-    let request = file_request(body).await?;
-    Ok(json(
-        &orders.ask(|reply| Order::Plan(request, reply)).await?,
-    ))
+async fn plan(
+    State(orders): State<Orders>,
+    Extension(caller): Extension<Caller>,
+    body: Body,
+) -> Answered {
+    let request = file_request(body, &caller).await?;
+    let order = |reply| Order::Plan(request, caller, reply);
+    Ok(json(&orders.ask(order).await?))
 }
 
 async fn explain(State(orders): State<Orders>, body: Body) -> Answered {
@@ -171,17 +226,28 @@ async fn server(
         request,
         reply,
     };
-    orders.ask(order).await?;
-    Ok(json(&serde_json::json!({})))
+    Ok(json(&orders.ask(order).await?))
 }
 
-/// `PUT`: the body is what a table in `servers` may hold; an empty one is a server with the defaults.
+async fn server_now(
+    State(orders): State<Orders>,
+    Path((pool, address)): Path<(String, String)>,
+) -> Answered {
+    let order = |reply| Order::ServerNow {
+        pool,
+        address,
+        reply,
+    };
+    Ok(json(&orders.ask(order).await?))
+}
+
+/// `PUT`: the body is what an entry of a list may hold; an empty one is a server with the defaults.
 async fn add(
     State(orders): State<Orders>,
     Path((pool, address)): Path<(String, String)>,
     body: Body,
 ) -> Answered {
-    let bytes = collect(body).await?;
+    let bytes = collect(body, MAX_BODY_BYTES).await?;
     let keys = if bytes.is_empty() {
         serde_json::Map::new()
     } else {
@@ -234,17 +300,34 @@ async fn wrong_method() -> Failure {
     Failure::new(StatusCode::METHOD_NOT_ALLOWED, "not by this method")
 }
 
-/// An empty body asks for the file in force.
-async fn file_request(body: Body) -> Result<FileRequest, Failure> {
-    let bytes = collect(body).await?;
+/// An empty body asks for the active file. The daemon reads with its own rights, which are not those of every caller.
+async fn file_request(body: Body, caller: &Caller) -> Result<FileRequest, Failure> {
+    let bytes = collect(body, MAX_TEXT_BODY_BYTES).await?;
     if bytes.is_empty() {
         return Ok(FileRequest::default());
     }
-    parse(&bytes)
+    let request: FileRequest = parse(&bytes)?;
+    if request.path.is_some() && request.text.is_some() {
+        return Err(Failure::new(
+            StatusCode::BAD_REQUEST,
+            "the body: `path` or `text`, not both",
+        ));
+    }
+    if request.path.is_some() && !caller.is_owner() {
+        return Err(owner_only(
+            "a configuration may be named by its path (without one it is the active file)",
+        ));
+    }
+    Ok(request)
+}
+
+fn owner_only(what: &str) -> Failure {
+    let by = "only on the unix socket, by root or the user that the daemon runs as";
+    Failure::new(StatusCode::FORBIDDEN, format!("{what} {by}"))
 }
 
 async fn read<T: DeserializeOwned>(body: Body) -> Result<T, Failure> {
-    parse(&collect(body).await?)
+    parse(&collect(body, MAX_BODY_BYTES).await?)
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
@@ -252,17 +335,10 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
         .map_err(|error| Failure::new(StatusCode::BAD_REQUEST, format!("the body: {error}")))
 }
 
-async fn collect(body: Body) -> Result<axum::body::Bytes, Failure> {
-    match tokio::time::timeout(BODY_DEADLINE, to_bytes(body, MAX_BODY_BYTES)).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        // A client that left does not read this answer, so that size remains.
-        Ok(Err(_)) => Err(Failure::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            format!("a body has at most {MAX_BODY_BYTES} bytes"),
-        )),
-        Err(_) => Err(Failure::new(
-            StatusCode::REQUEST_TIMEOUT,
-            "the body did not come in time",
-        )),
-    }
+async fn collect(body: Body, most: usize) -> Result<axum::body::Bytes, Failure> {
+    // A client that left does not read this answer, so that size remains.
+    to_bytes(body, most).await.map_err(|_| {
+        let error = format!("a body has at most {most} bytes");
+        Failure::new(StatusCode::PAYLOAD_TOO_LARGE, error)
+    })
 }

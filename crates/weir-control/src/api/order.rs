@@ -5,7 +5,10 @@
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::message::{FileRequest, Refusal, Reloaded, ServerRequest, UpgradeRequest, Upgraded};
+use super::caller::Caller;
+use super::message::{
+    FileRequest, Refusal, Reloaded, ServerNow, ServerRequest, UpgradeRequest, Upgraded,
+};
 use crate::explain::{Answer, Packet, Request};
 use crate::ipvsadm;
 use crate::plan::Plan;
@@ -22,12 +25,12 @@ pub type Reply<T> = oneshot::Sender<Result<T, Refusal>>;
 pub enum Order {
     /// The status document.
     Status(Reply<Report>),
-    /// Apply a file.
-    Reload(FileRequest, Reply<Reloaded>),
+    /// Apply a configuration, with the rights of whoever sent it.
+    Reload(FileRequest, Caller, Reply<Reloaded>),
     /// Another program is to take over.
     Upgrade(UpgradeRequest, Reply<Upgraded>),
-    /// What applying a file would change.
-    Plan(FileRequest, Reply<Plan>),
+    /// What applying a configuration would change.
+    Plan(FileRequest, Caller, Reply<Plan>),
     /// An operator's word about a server.
     Server {
         /// Pool.
@@ -36,8 +39,17 @@ pub enum Order {
         address: String,
         /// The word.
         request: ServerRequest,
-        /// No answer but success.
-        reply: Reply<()>,
+        /// The server as it is then.
+        reply: Reply<ServerNow>,
+    },
+    /// A server as it is now.
+    ServerNow {
+        /// Pool.
+        pool: String,
+        /// Address as in the file.
+        address: String,
+        /// It.
+        reply: Reply<ServerNow>,
     },
     /// A server of a pool that the API adds, changes or takes out.
     Member {
@@ -45,7 +57,7 @@ pub enum Order {
         pool: String,
         /// Address as in a file.
         address: String,
-        /// What a table in `servers` may hold; none = it is taken out.
+        /// What an entry of a list may hold; none = it is taken out.
         keys: Option<serde_json::Map<String, serde_json::Value>>,
         /// No answer but success.
         reply: Reply<()>,

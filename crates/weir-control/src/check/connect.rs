@@ -9,6 +9,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 use weir_health::{Outcome, Target};
 use weir_model::{Protocol, ProxyHeader};
+use weir_proxy::{Peer, sentence_of_io};
 
 use super::Shared;
 use super::path::Passage;
@@ -52,7 +53,7 @@ impl Refused {
             Some(Errno::HOSTUNREACH) => "no route to host".to_owned(),
             Some(Errno::NETUNREACH) => "network unreachable".to_owned(),
             Some(Errno::TIMEDOUT) => "connection timed out".to_owned(),
-            _ => self.0.to_string(),
+            _ => sentence_of_io(&self.0, Peer::Server).unwrap_or_else(|| self.0.to_string()),
         }
     }
 }

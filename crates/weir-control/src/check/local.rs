@@ -1,11 +1,14 @@
 //! Checks that ask the director itself: a program's exit code, a file's number.
 
+use std::path::PathBuf;
 use std::process::Stdio;
 
 use rustix::process::Signal;
 use tokio::process::Command;
 use weir_health::{Outcome, Said, Target};
 use weir_model::{MAX_WEIGHT, Script};
+
+use crate::membership::file::{self, Owner};
 
 /// Runs a program; it is killed when the probe is over. It learns the server from `WEIR_ADDRESS` and `WEIR_PORT`.
 pub(super) async fn run(script: &Script, target: &Target) -> Outcome {
@@ -36,6 +39,7 @@ pub(super) async fn run(script: &Script, target: &Target) -> Outcome {
     if rustix::process::geteuid().is_root() {
         command.uid(user).gid(group);
     }
+    weir_sys::restore_nofile(command.as_std_mut());
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return Outcome::unknown(format!("{program}: {error}")),
@@ -82,13 +86,17 @@ fn account(name: &str) -> Option<(u32, u32)> {
     Some((fields.next()?.ok()?, fields.next()?.ok()?))
 }
 
-/// The number in a file, as the weight.
+/// The largest file that is read for a number.
+const NUMBER_MAX: u64 = 4096;
+
+/// The number in a file, as the weight. The file is another program's, so that a link out of its directory is not followed, and
+/// nothing of it but a weight is ever shown.
 pub(super) async fn read(path: &str) -> Outcome {
-    let (path, shown) = (path.to_owned(), path.to_owned());
-    let text = tokio::task::spawn_blocking(move || std::fs::read_to_string(path)).await;
-    let text = match text {
+    let (path, shown) = (PathBuf::from(path), path.to_owned());
+    let read = move || file::read(&path, Owner::Any, NUMBER_MAX);
+    let text = match tokio::task::spawn_blocking(read).await {
         Ok(Ok(text)) => text,
-        Ok(Err(error)) => return Outcome::failed(format!("{shown}: {error}")),
+        Ok(Err(problem)) => return Outcome::failed(format!("{shown}: {problem}")),
         Err(_) => return Outcome::unknown("the file was not read"),
     };
     match text.trim().parse::<u32>() {

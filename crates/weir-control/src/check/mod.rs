@@ -24,7 +24,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use weir_health::{Known, Lateness, Monitor, Output, ServerView, Standing, State, Suspended};
+use weir_health::{
+    Checkpoint, Known, Lateness, Monitor, Output, ServerView, Standing, State, Suspended,
+};
 use weir_model::{Desired, Probe};
 
 pub use self::path::Passages;
@@ -136,6 +138,30 @@ impl Checks {
         known: &dyn Fn(&str, &str) -> Option<Known>,
         passages: Option<Passages>,
     ) {
+        self.surround(desired, passages);
+        self.change(|monitor, now| monitor.configure(desired, suspended, known, now));
+    }
+
+    /// What is known of servers now.
+    pub fn checkpoint(&self) -> Checkpoint {
+        self.shared.monitor().checkpoint()
+    }
+
+    /// The same as [`Self::configure`] for a configuration that comes back, with the states of the checkpoint.
+    pub fn restore(
+        &self,
+        checkpoint: Checkpoint,
+        desired: &Desired,
+        suspended: &Suspended,
+        known: &dyn Fn(&str, &str) -> Option<Known>,
+        passages: Option<Passages>,
+    ) {
+        self.surround(desired, passages);
+        self.change(|monitor, now| monitor.restore(checkpoint, desired, suspended, known, now));
+    }
+
+    /// What probes need of a configuration besides the checks.
+    fn surround(&self, desired: &Desired, passages: Option<Passages>) {
         *locked(&self.shared.passages) = passages;
         self.shared.clients.forget();
         let listeners = desired.services.iter().flat_map(|service| &service.listen);
@@ -147,9 +173,12 @@ impl Checks {
         *locked(&self.shared.notified) = told
             .map(|pool| (pool.name.clone(), pool.health.notify.clone()))
             .collect();
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Monitor, Duration)) {
         {
             let mut monitor = self.shared.monitor();
-            monitor.configure(desired, suspended, known, self.shared.clock.now());
+            change(&mut monitor, self.shared.clock.now());
             self.shared.gather(&mut monitor);
         }
         self.shared.earlier.notify_one();
@@ -220,7 +249,9 @@ impl Checks {
         }
         for service in &mut snapshot.proxies {
             for server in &mut service.servers {
-                if let Some(view) = monitor.view(&service.pool, &server.numbers.name) {
+                // Routes lead to pools of their own.
+                let (pool, name) = (&server.numbers.pool, &server.numbers.name);
+                if let Some(view) = monitor.view(pool, name) {
                     if is_by_checks(server.state) {
                         server.reason.clone_from(&view.reason);
                     }

@@ -40,7 +40,9 @@ pub(super) async fn tell(command: Vec<String>, change: Change) {
         What::Server(name) => (name.as_str(), ""),
         What::Service(name) => ("", name.as_str()),
     };
-    let child = Command::new(program)
+    let mut command = Command::new(program);
+    weir_sys::restore_nofile(command.as_std_mut());
+    let child = command
         .args(arguments)
         .env("WEIR_POOL", &change.pool)
         .env("WEIR_SERVER", server)

@@ -58,12 +58,15 @@ pub(super) async fn run(shared: Arc<Shared>, order: Order) {
     let asked = ask(&report.shared, target, passage.as_ref());
     let outcome = match timeout_at(deadline.into(), asked).await {
         Ok(outcome) => outcome,
-        Err(_) => Outcome::failed(format!("no answer within {:?}", target.timing.timeout)),
+        Err(_) => {
+            let limit = weir_config::show_duration(target.timing.timeout);
+            Outcome::failed(format!("no answer within {limit}"))
+        }
     };
     let outcome = timed(outcome, started.elapsed());
     report.outcome = Some(match passage {
         Some(passage) => passage.judge(outcome).await,
-        None => outcome,
+        None => target.locate(outcome),
     });
 }
 

@@ -7,20 +7,15 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustls::client::WebPkiServerVerifier;
+use rustls::ClientConfig;
 use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use weir_health::Target;
 use weir_model::{CheckTls, Probe};
-use weir_proxy::Anybody;
-
-/// Where Debian keeps the authorities that everybody knows.
-const SYSTEM: &str = "/etc/ssl/certs/ca-certificates.crt";
+use weir_proxy::{Anybody, server_verifier};
 
 /// By what a check asks for and whether it is for HTTP/2.
 type Key = (CheckTls, bool);
@@ -82,31 +77,17 @@ fn client(tls: &CheckTls, http2: bool) -> Result<ClientConfig, String> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?;
+        .map_err(|error| error.to_string())?
+        .dangerous();
     let builder = if tls.verify {
-        let roots = Arc::new(authorities(tls.ca.as_deref().unwrap_or(SYSTEM))?);
-        let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider);
-        builder.with_webpki_verifier(verifier.build().map_err(|error| error.to_string())?)
+        let verifier = server_verifier(tls.ca.as_deref()).map_err(|error| error.to_string())?;
+        builder.with_custom_certificate_verifier(verifier)
     } else {
-        let anybody = Anybody::new(&provider);
-        builder
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(anybody))
+        builder.with_custom_certificate_verifier(Arc::new(Anybody::new(&provider)))
     };
     let mut client = builder.with_no_client_auth();
     if http2 {
         client.alpn_protocols = vec![b"h2".to_vec()];
     }
     Ok(client)
-}
-
-fn authorities(path: &str) -> Result<RootCertStore, String> {
-    let failed = |error: &dyn std::fmt::Display| format!("{path}: {error}");
-    let mut store = RootCertStore::empty();
-    let found = CertificateDer::pem_file_iter(path).map_err(|error| failed(&error))?;
-    store.add_parsable_certificates(found.flatten());
-    if store.is_empty() {
-        return Err(format!("{path} holds no certificate"));
-    }
-    Ok(store)
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
@@ -11,9 +12,11 @@ use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
+use tokio::time::timeout;
 
 use crate::api::{
-    ExplainRequest, FileRequest, Refusal, Reloaded, ServerRequest, UpgradeRequest, Upgraded,
+    ExplainRequest, FileRequest, Refusal, Reloaded, ServerNow, ServerRequest, UpgradeRequest,
+    Upgraded,
 };
 use crate::daemon::SOCKET;
 use crate::explain::{Answer, Packet};
@@ -44,6 +47,12 @@ pub enum Error {
     /// The daemon said no.
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// The daemon took the request, and no answer came in time.
+    #[error("the daemon does not respond{}", .stopped.map_or_else(String::new, |pid| format!(": process {pid} is stopped, `kill -CONT {pid}` continues it")))]
+    Silent {
+        /// Its process, where that is stopped by a signal or a debugger.
+        stopped: Option<u32>,
+    },
     /// The daemon went away, or what answers is no daemon.
     #[error("the daemon broke off: {reason}")]
     Broken {
@@ -64,6 +73,8 @@ impl Error {
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
+    /// How long an answer may take; `None` = as long as it does.
+    limit: Option<Duration>,
 }
 
 impl Client {
@@ -71,7 +82,15 @@ impl Client {
     pub fn new(runtime_dir: &Path) -> Self {
         Self {
             socket: runtime_dir.join(SOCKET),
+            limit: None,
         }
+    }
+
+    /// The same with a limit for each answer.
+    #[must_use]
+    pub fn within(self, limit: Duration) -> Self {
+        let limit = Some(limit);
+        Self { limit, ..self }
     }
 
     /// What is true now.
@@ -145,10 +164,18 @@ impl Client {
         pool: &str,
         address: &str,
         request: ServerRequest,
-    ) -> Result<(), Error> {
+    ) -> Result<ServerNow, Error> {
         let path = format!("/v1/servers/{}/{}", segment(pool), segment(address));
-        let _: serde_json::Value = self.ask(Method::POST, &path, &request).await?;
-        Ok(())
+        self.ask(Method::POST, &path, &request).await
+    }
+
+    /// A server as it is now; `address` as in the file.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn server_now(&self, pool: &str, address: &str) -> Result<ServerNow, Error> {
+        let path = format!("/v1/servers/{}/{}", segment(pool), segment(address));
+        self.ask(Method::GET, &path, &()).await
     }
 
     /// What ipvsadm asks.
@@ -164,6 +191,35 @@ impl Client {
     /// A daemon that was just killed may take a connection with it that it never read: whoever finds nobody there any more
     /// is told so, as one who came a moment later.
     async fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, Error> {
+        let work = self.ask_patiently(method, path, body);
+        let Some(limit) = self.limit else {
+            return work.await;
+        };
+        match timeout(limit, work).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Error::Silent {
+                stopped: self.stopped().await,
+            }),
+        }
+    }
+
+    /// The process at the socket, if it is stopped.
+    async fn stopped(&self) -> Option<u32> {
+        let stream = self.connect().await.ok()?;
+        let pid = stream.peer_cred().ok()?.pid()?;
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name is in brackets and may hold any character; the state comes behind it.
+        let state = stat.rsplit_once(')')?.1.trim_start().chars().next()?;
+        let pid = u32::try_from(pid).ok()?;
+        matches!(state, 'T' | 't').then_some(pid)
+    }
+
+    async fn ask_patiently<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
@@ -227,6 +283,8 @@ impl Client {
                 io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
                     Error::NoDaemon { path }
                 }
+                // Its queue of connections is full.
+                io::ErrorKind::WouldBlock => Error::Silent { stopped: None },
                 _ => Error::Socket { path, source },
             })
     }

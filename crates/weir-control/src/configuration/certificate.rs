@@ -1,16 +1,85 @@
-//! Certificates that a configuration names: unreadable, mismatched, expired, or soon to be.
+//! Files that a configuration names: certificates that are unreadable, mismatched, expired, or soon to be; tokens.
 
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::SystemTime;
 
 use weir_config::Desired;
 use weir_proxy::Doubt;
 
-use super::Finding;
+use super::{Finding, Loaded, Rejected};
+use crate::api::{TokenFileError, named_tokens};
 
-/// What is wrong with the certificates of `desired` now.
+/// What is wrong with the files of `desired` now.
 pub fn doubtful_certificates(desired: &Desired) -> Vec<Doubt> {
-    weir_proxy::inspect(desired, SystemTime::now())
+    let mut doubts = weir_proxy::inspect(desired, SystemTime::now());
+    doubts.extend(doubtful_tokens(desired));
+    doubts
+}
+
+fn doubtful_tokens(desired: &Desired) -> Option<Doubt> {
+    let admin = desired.node.admin.as_ref()?;
+    let error = named_tokens(Path::new(admin.tokens.as_ref()?)).err()?;
+    // Another user than the one that checks may run the daemon.
+    let fatal = !matches!(
+        error,
+        TokenFileError::Owner { .. } | TokenFileError::File { .. }
+    );
+    Some(Doubt {
+        fatal,
+        message: format!("[node] admin: {error}"),
+        cause: "neither start nor reload accepts it".to_owned(),
+        fix: "make the file with `weir token add NAME --role ROLE --file FILE`".to_owned(),
+        source: admin.source,
+    })
+}
+
+/// Refuses a configuration that neither start nor reload would accept, for the files that it names. `path` is its own file.
+///
+/// # Errors
+/// Every such file, with the place where it is named.
+pub fn with_usable_files(loaded: Loaded, path: &Path) -> Result<Loaded, Rejected> {
+    let doubts = doubtful_certificates(&loaded.desired);
+    refusing(loaded, doubts, path)
+}
+
+/// Refuses a configuration whose addresses others listen on; `held` are the daemon's own.
+///
+/// # Errors
+/// Every such address, with its service's place.
+pub fn with_free_listeners(
+    loaded: Loaded,
+    held: &BTreeSet<SocketAddr>,
+    path: &Path,
+) -> Result<Loaded, Rejected> {
+    let doubts = weir_proxy::inspect_listeners(&loaded.desired, held, true);
+    refusing(loaded, doubts, path)
+}
+
+/// Addresses that other programs listen on now.
+pub fn occupied_listeners(desired: &Desired) -> Vec<Doubt> {
+    weir_proxy::inspect_listeners(desired, &BTreeSet::new(), false)
+}
+
+fn refusing(loaded: Loaded, doubts: Vec<Doubt>, path: &Path) -> Result<Loaded, Rejected> {
+    let fatal: Vec<Doubt> = doubts.into_iter().filter(|doubt| doubt.fatal).collect();
+    let Some(first) = fatal.first() else {
+        return Ok(loaded);
+    };
+    let name = path.display().to_string();
+    let at = first.source;
+    let summary = format!("{name}:{}:{}: {}", at.line, at.column, first.message);
+    let rendered = fatal.iter().map(|doubt| render_doubt(doubt, path));
+    let found = fatal.iter().map(|doubt| Finding::of_doubt(doubt, &name));
+    Err(Rejected {
+        summary: match fatal.len() {
+            1 => summary,
+            more => format!("{summary}, and {} more", more - 1),
+        },
+        diagnostics: loaded.findings + &rendered.collect::<String>(),
+        found: loaded.found.into_iter().chain(found).collect(),
+    })
 }
 
 /// The finding as those about the file look; `name` is the file's.

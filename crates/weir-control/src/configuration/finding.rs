@@ -1,11 +1,11 @@
 //! Findings as `weir check --json` prints them.
 
 use serde::Serialize;
-use weir_config::{Diagnostic, FileError, Severity};
+use weir_config::{Code, Diagnostic, FileError, Further, Severity};
 use weir_model::Source;
 use weir_proxy::Doubt;
 
-use super::AbsentVip;
+use super::{AbsentVip, Failover};
 
 /// A place in a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -54,6 +54,47 @@ pub struct Finding {
     /// What to write instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
+    /// How many places of the file have this mistake.
+    pub count: usize,
+    /// Those behind the first, in the order of the file; not all of them where `count` is above 100 000.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub further: Vec<At>,
+}
+
+/// A place in the file of a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct At {
+    /// From 1.
+    pub line: u32,
+    /// From 1, in characters.
+    pub column: u32,
+}
+
+/// Where findings are, without a word of the file: values, keys and lines may be secrets.
+pub(super) fn places(found: &[Finding]) -> String {
+    let mut text = String::new();
+    for finding in found {
+        let place = &finding.place;
+        text += &place.file;
+        for number in [place.line, place.column].into_iter().flatten() {
+            text += &format!(":{number}");
+        }
+        let code = finding
+            .code
+            .map_or_else(String::new, |code| format!("[{code}]"));
+        text += &format!(": {}{code}\n", finding.severity);
+    }
+    if !text.is_empty() {
+        text += "what is written there is shown to root and to the user that the daemon runs as\n";
+    }
+    text
+}
+
+impl At {
+    const fn of(further: &Further) -> Self {
+        let Source { line, column } = further.at;
+        Self { line, column }
+    }
 }
 
 impl Finding {
@@ -76,6 +117,8 @@ impl Finding {
                 .collect(),
             cause: diagnostic.cause.clone(),
             fix: diagnostic.fix.clone(),
+            count: 1 + diagnostic.further_count,
+            further: diagnostic.further.iter().map(At::of).collect(),
         }
     }
 
@@ -94,6 +137,8 @@ impl Finding {
             related: Vec::new(),
             cause: None,
             fix: Some(error.fix().to_string()),
+            count: 1,
+            further: Vec::new(),
         }
     }
 
@@ -112,6 +157,23 @@ impl Finding {
             related: Vec::new(),
             cause: Some(doubt.cause.clone()),
             fix: Some(doubt.fix.clone()),
+            count: 1,
+            further: Vec::new(),
+        }
+    }
+
+    /// Connections that end when another director takes a VIP over.
+    pub fn of_failover(failover: &Failover, file: &str) -> Self {
+        Self {
+            code: Some(Code::FailoverEndsFlows.as_str()),
+            severity: Severity::Note.as_str(),
+            message: failover.message(),
+            place: Place::at(file, failover.source, ""),
+            related: Vec::new(),
+            cause: Some(failover.why.to_string()),
+            fix: Some(Failover::fix().to_owned()),
+            count: 1,
+            further: Vec::new(),
         }
     }
 
@@ -126,10 +188,12 @@ impl Finding {
             ),
             place: Place::at(file, vip.source, ""),
             related: Vec::new(),
-            cause: Some("packets that are routed here are taken all the same".to_owned()),
+            cause: Some(vip.note().to_owned()),
             fix: Some(
                 "add it, or let keepalived, Pacemaker or `[node] vip_interface` do that".to_owned(),
             ),
+            count: 1,
+            further: Vec::new(),
         }
     }
 }

@@ -4,19 +4,36 @@
 //! `.json` is read as JSON, any other as TOML.
 
 mod certificate;
+mod failover;
 mod finding;
+mod secret;
 mod vip;
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use weir_config::{Code, Desired, Diagnostic, FileError, MAX_FILE_BYTES, Machine, Severity};
-use weir_model::Family;
+use rustix::io::Errno;
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketType, socket};
+use weir_config::{
+    Code, Desired, Diagnostic, FileError, MAX_FILE_BYTES, Machine, SecretValue, Severity,
+};
+use weir_model::{Family, SecretSource};
+use weir_sys::names;
 
-pub use certificate::{doubtful_certificates, render_doubt};
+pub use certificate::{
+    doubtful_certificates, occupied_listeners, render_doubt, with_free_listeners, with_usable_files,
+};
+pub use failover::{Failover, failovers};
 pub use finding::{Finding, Place};
+pub use secret::Remembered;
 pub use vip::{AbsentVip, absent_vips};
+pub use weir_proxy::Doubt;
+
+/// What findings call a configuration that is no file.
+pub(crate) const TEXT: &str = "text";
 
 const LOCAL_PORTS: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 
@@ -47,44 +64,118 @@ pub struct Rejected {
     pub found: Vec<Finding>,
 }
 
+impl Loaded {
+    /// For a caller who may not read the file: findings say where, and quote nothing.
+    pub fn without_quotes(mut self) -> Self {
+        self.findings = finding::places(&self.found);
+        self.found = Vec::new();
+        self
+    }
+}
+
+impl Rejected {
+    /// For a caller who may not read the file: findings say where, and quote nothing.
+    pub fn without_quotes(self) -> Self {
+        let errors = self.found.iter().filter(|one| one.severity == "error");
+        Self {
+            summary: format!("the active file holds an error ({} in all)", errors.count()),
+            diagnostics: finding::places(&self.found),
+            found: Vec::new(),
+        }
+    }
+}
+
 /// Reads and judges the file at `path` for this machine; `color` is for the rendered findings.
 ///
 /// # Errors
 /// The file cannot be read, is no text, or holds an error.
 pub fn load(path: &Path, color: bool) -> Result<Loaded, Rejected> {
+    load_with(path, color, Secrets::Read)
+}
+
+/// The same, with secrets from elsewhere.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_with(path: &Path, color: bool, secrets: Secrets<'_>) -> Result<Loaded, Rejected> {
     let name = path.display().to_string();
     let broken = |error: &FileError| Rejected {
         summary: error.to_string(),
         diagnostics: weir_config::render_file_error(error, &name, color),
         found: vec![Finding::of_file(error, &name)],
     };
-    let bytes = read(path).map_err(|error| broken(&error))?;
+    let (bytes, mode) = read(path).map_err(|error| broken(&error))?;
+    let machine = ThisMachine {
+        secrets,
+        mode: Some(mode),
+    };
     let text = weir_config::load(&bytes).map_err(|error| broken(&error))?;
-    let parsed = if path
-        .extension()
-        .is_some_and(|extension| extension == "json")
-    {
-        weir_config::parse_json(text, &ThisMachine)
+    let extension = path.extension();
+    let json = extension.is_some_and(|it| it == "json");
+    judge(text, json, &machine, &name, color)
+}
+
+/// Judges a configuration that comes without a file; it is JSON when it begins with `{`, which no TOML does.
+///
+/// # Errors
+/// It holds an error.
+pub fn load_text(text: &str, color: bool) -> Result<Loaded, Rejected> {
+    let text = weir_config::load(text.as_bytes()).map_err(|error| Rejected {
+        summary: error.to_string(),
+        diagnostics: weir_config::render_file_error(&error, TEXT, color),
+        found: vec![Finding::of_file(&error, TEXT)],
+    })?;
+    let json = text.trim_start().starts_with('{');
+    judge(text, json, &ThisMachine::default(), TEXT, color)
+}
+
+/// Whether a caller who is not the owner may bring `text`, while `active` is the text of the active configuration. Comes before
+/// [`load_text`]: that reads secrets from the files that a text names, and its errors say whether these exist.
+///
+/// # Errors
+/// It would run a program, read or write a file, or let others control the daemon, and the active one does not.
+pub fn permit(active: &str, text: &str, color: bool) -> Result<(), Rejected> {
+    let found = weir_config::privileged_changes(active, text);
+    if found.is_empty() {
+        return Ok(());
+    }
+    Err(Rejected {
+        summary: summary(TEXT, &found),
+        diagnostics: weir_config::render(&found, text, TEXT, color),
+        found: Finding::all(&found, TEXT),
+    })
+}
+
+fn judge(
+    text: &str,
+    json: bool,
+    machine: &ThisMachine<'_>,
+    name: &str,
+    color: bool,
+) -> Result<Loaded, Rejected> {
+    let parsed = if json {
+        weir_config::parse_json(text, machine)
     } else {
-        weir_config::parse(text, &ThisMachine)
+        weir_config::parse(text, machine)
     };
     match parsed {
         Ok(parsed) => Ok(Loaded {
-            findings: weir_config::render(&parsed.findings, text, &name, color),
-            found: Finding::all(&parsed.findings, &name),
+            findings: weir_config::render(&parsed.findings, text, name, color),
+            found: Finding::all(&parsed.findings, name),
             warnings: count(&parsed.findings, Severity::Warning),
             desired: parsed.desired,
             text: text.to_owned(),
         }),
         Err(found) => Err(Rejected {
-            summary: summary(&name, &found),
-            diagnostics: weir_config::render(&found, text, &name, color),
-            found: Finding::all(&found, &name),
+            summary: summary(name, &found),
+            diagnostics: weir_config::render(&found, text, name, color),
+            found: Finding::all(&found, name),
         }),
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, FileError> {
+/// What a file holds, and its mode.
+fn read(path: &Path) -> Result<(Vec<u8>, u32), FileError> {
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => FileError::Missing {
             path: path.to_owned(),
@@ -95,7 +186,8 @@ fn read(path: &Path) -> Result<Vec<u8>, FileError> {
         },
     };
     let file = File::open(path).map_err(failed)?;
-    let size = file.metadata().map_err(failed)?.len();
+    let known = file.metadata().map_err(failed)?;
+    let size = known.len();
     if size > MAX_FILE_BYTES {
         return Err(FileError::TooLarge { bytes: size });
     }
@@ -104,17 +196,69 @@ fn read(path: &Path) -> Result<Vec<u8>, FileError> {
     file.take(MAX_FILE_BYTES + 1)
         .read_to_end(&mut bytes)
         .map_err(failed)?;
-    Ok(bytes)
+    Ok((bytes, known.permissions().mode() & 0o7777))
 }
 
 /// This machine, as its kernel describes it.
-struct ThisMachine;
+#[derive(Debug, Default)]
+struct ThisMachine<'a> {
+    secrets: Secrets<'a>,
+    /// Of the configuration file, where there is one.
+    mode: Option<u32>,
+}
 
-impl Machine for ThisMachine {
+/// Where the secrets of a configuration come from.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum Secrets<'a> {
+    /// From their sources, as they are now.
+    #[default]
+    Read,
+    /// As they were when the configuration became active; those that are not there, from their sources.
+    Remembered(&'a Remembered),
+    /// From nowhere: what reads the configuration needs none.
+    Unread,
+}
+
+impl Machine for ThisMachine<'_> {
+    fn secret(&self, source: &SecretSource) -> Option<Result<SecretValue, String>> {
+        if *source == SecretSource::Text {
+            let exposed = self.mode.filter(|mode| mode & 0o004 != 0)?;
+            return Some(Ok(SecretValue {
+                bytes: Vec::new(),
+                exposed: Some(exposed),
+            }));
+        }
+        match self.secrets {
+            Secrets::Unread => None,
+            Secrets::Read => secret::read(source),
+            Secrets::Remembered(remembered) => match remembered.get(source) {
+                Some(value) => Some(Ok(value)),
+                None => secret::read(source),
+            },
+        }
+    }
+
     fn local_ports(&self) -> Option<(u16, u16)> {
         let text = std::fs::read_to_string(LOCAL_PORTS).ok()?;
         let mut words = text.split_whitespace().map(str::parse);
         Some((words.next()?.ok()?, words.next()?.ok()?))
+    }
+
+    fn has_group(&self, name: &str) -> Option<bool> {
+        Some(names::group_id(name).is_some())
+    }
+
+    /// In the thread's network namespace. What only reads the configuration needs none.
+    fn has_interface(&self, name: &str) -> Option<bool> {
+        if matches!(self.secrets, Secrets::Unread) {
+            return None;
+        }
+        let socket = socket(AddressFamily::INET, SocketType::DGRAM, None).ok()?;
+        match name_to_index(socket, name) {
+            Ok(_) => Some(true),
+            Err(Errno::NODEV) => Some(false),
+            Err(_) => None,
+        }
     }
 
     /// Of the thread's network namespace.
@@ -189,14 +333,14 @@ mod tests {
     #[test]
     fn the_summary_names_the_first_error_and_counts_the_others() {
         let text = "[pool.a]\nservers = [1]\n[nod]\n";
-        let found = weir_config::parse(text, &ThisMachine).unwrap_err();
+        let found = weir_config::parse(text, &ThisMachine::default()).unwrap_err();
         insta::assert_snapshot!(summary("weir.toml", &found));
     }
 
     #[test]
     fn the_extent_counts_servers_over_all_pools() {
         let text = "[pool.a]\nservers = [\"10.0.0.1\"]\n[pool.b]\nservers = [\"10.0.0.1\", \"10.0.0.2\"]\n";
-        let parsed = weir_config::parse(text, &ThisMachine).unwrap();
+        let parsed = weir_config::parse(text, &ThisMachine::default()).unwrap();
         assert_eq!(extent(&parsed.desired), "0 services, 2 pools, 3 servers");
         assert_eq!(
             extent(&Desired::default()),

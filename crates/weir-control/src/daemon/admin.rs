@@ -1,23 +1,34 @@
-//! The TCP side of the API, `[node] admin`, which a reload may move.
+//! The TCP side of the API, `[node] admin`, which a reload may move and whose clients it may change.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
 
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
+use weir_model as model;
 
 use super::Error;
-use crate::api::{self, Access, Orders, Token};
+use crate::api::{
+    self, Access, Listener, Orders, Policy, Refused, SharedPolicy, Token, Tokens, named_tokens,
+};
 use crate::keeper::{Kept, Link};
 
 /// The kind of socket, for the keeper.
 const SOCKETS: &str = "admin";
 
-/// The listener in force.
+/// ALPN, for clients that ask.
+const PROTOCOLS: &[&[u8]] = &[b"http/1.1"];
+
+/// The active listener.
 #[derive(Debug)]
 pub struct Admin {
     orders: Orders,
+    /// Of the runtime directory.
     token: Token,
+    refused: Arc<Refused>,
+    policy: SharedPolicy,
     listening: Option<(SocketAddr, JoinHandle<()>)>,
     keeper: Link,
     /// Sockets that an earlier daemon left.
@@ -26,7 +37,14 @@ pub struct Admin {
 
 /// A move that is certain to succeed.
 #[derive(Debug)]
-pub enum Move {
+pub struct Move {
+    /// For the clients from now on; `None` = there are none.
+    policy: Option<Policy>,
+    to: Destination,
+}
+
+#[derive(Debug)]
+enum Destination {
     /// The address stays.
     Stay,
     /// To another address, or to none.
@@ -35,27 +53,43 @@ pub enum Move {
 
 impl Admin {
     /// Listening nowhere.
-    pub fn new(orders: Orders, token: Token, kept: &mut Kept) -> Self {
+    pub fn new(orders: Orders, token: Token, refused: Arc<Refused>, kept: &mut Kept) -> Self {
+        let nothing = Policy {
+            tokens: Tokens::default(),
+            read_requires_token: true,
+            hosts: Vec::new(),
+            tls: None,
+        };
         Self {
             orders,
             token,
+            refused,
+            policy: SharedPolicy::new(Arc::new(nothing)),
             listening: None,
             keeper: kept.link.clone(),
             left: kept.take(SOCKETS),
         }
     }
 
-    /// Takes the new address before anything else of a configuration takes effect, since this can fail.
+    /// Reads certificates and tokens and takes the new address before anything else of a configuration takes effect, since
+    /// this can fail.
     ///
     /// # Errors
-    /// [`Error::Admin`].
-    pub async fn prepare(&mut self, address: Option<SocketAddr>) -> Result<Move, Error> {
-        if self.listening.as_ref().map(|(address, _)| *address) == address {
-            return Ok(Move::Stay);
-        }
-        let Some(address) = address else {
-            return Ok(Move::To(None));
+    /// [`Error::Admin`], [`Error::AdminTls`], [`Error::AdminTokens`].
+    pub async fn prepare(&mut self, admin: Option<&model::Admin>) -> Result<Move, Error> {
+        let Some(admin) = admin else {
+            let to = match self.listening {
+                Some(_) => Destination::To(None),
+                None => Destination::Stay,
+            };
+            return Ok(Move { policy: None, to });
         };
+        let policy = Some(self.policy(admin)?);
+        let address = admin.listen;
+        if self.listening.as_ref().map(|(address, _)| *address) == Some(address) {
+            let to = Destination::Stay;
+            return Ok(Move { policy, to });
+        }
         let failed = |source| Error::Admin { address, source };
         let left = self.left.iter().position(|(left, _)| *left == address);
         let listener = match left.map(|at| self.left.swap_remove(at)) {
@@ -66,7 +100,29 @@ impl Admin {
             }
             None => TcpListener::bind(address).await.map_err(failed)?,
         };
-        Ok(Move::To(Some((address, listener))))
+        let to = Destination::To(Some((address, listener)));
+        Ok(Move { policy, to })
+    }
+
+    fn policy(&self, admin: &model::Admin) -> Result<Policy, Error> {
+        let tls = admin.tls.as_ref();
+        let tls = tls.map(|tls| weir_proxy::listener_tls(tls, PROTOCOLS));
+        let named = admin.tokens.as_ref();
+        let named = named.map(|path| named_tokens(Path::new(path)));
+        Ok(Policy {
+            tokens: Tokens {
+                own: Some(self.token.clone()),
+                named: named
+                    .transpose()
+                    .map_err(|source| Error::AdminTokens { source })?
+                    .unwrap_or_default(),
+            },
+            read_requires_token: admin.read_requires_token,
+            hosts: admin.hosts.clone(),
+            tls: tls
+                .transpose()
+                .map_err(|source| Error::AdminTls { source })?,
+        })
     }
 
     /// Takes no further clients; another process does, by the same socket.
@@ -81,15 +137,25 @@ impl Admin {
         for (address, _) in std::mem::take(&mut self.left) {
             self.keeper.forget(SOCKETS, address, 0);
         }
-        let Move::To(to) = to else { return };
+        if let Some(policy) = to.policy {
+            self.policy.set(Arc::new(policy));
+        }
+        let Destination::To(to) = to.to else { return };
         if let Some((address, task)) = self.listening.take() {
             task.abort();
             self.keeper.forget(SOCKETS, address, 0);
         }
         self.listening = to.map(|(address, listener)| {
-            let router = api::router(self.orders.clone(), &Access::Token(self.token.clone()));
-            tracing::info!(%address, "admin listens");
+            let access = Access::Tcp(self.policy.clone());
+            let router = api::router(self.orders.clone(), &access, &self.refused);
+            let encrypted = self.policy.get().tls.is_some();
+            tracing::info!(%address, encrypted, "admin listens");
             self.keeper.keep(SOCKETS, address, 0, listener.as_fd());
+            let listener = Listener::Tcp {
+                listener,
+                policy: self.policy.clone(),
+                refused: Arc::clone(&self.refused),
+            };
             (address, tokio::spawn(api::serve(listener, router)))
         });
     }

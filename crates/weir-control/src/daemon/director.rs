@@ -4,26 +4,28 @@
 
 mod members;
 mod probation;
+mod server;
 mod succession;
 
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use weir_model::{Desired, Pool, diff};
+use weir_model::{Desired, diff};
 use weir_sys::Channel;
 
 use super::admin::Admin;
 use super::own_server::OwnServer;
 use super::plane::Plane;
-use super::{Error, RuntimeDir};
-use crate::api::{FileRequest, Order, Refusal, Reloaded, ServerRequest};
+use super::{Error, RuntimeDir, SECRETS};
+use crate::api::{Caller, FileRequest, Order, Refusal, Reloaded};
 use crate::check::Checks;
-use crate::configuration::{self, Loaded, Rejected};
-use crate::engine;
+use crate::configuration::{self, Loaded, Rejected, Remembered};
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
 use crate::keeper::{Kept, Link};
 use crate::membership::{Lists, Membership};
 use crate::plan::{Plan, plan};
+use crate::runtime_dir::SocketAccess;
 use crate::status::Report;
 
 use probation::Probation;
@@ -47,6 +49,8 @@ pub struct Director<P> {
     /// How often a daemon died since the keeper started, and how the last one did.
     deaths: (u32, Option<String>),
     keeper: Link,
+    /// The secrets that the keeper has.
+    kept_secrets: Option<Remembered>,
     /// The daemon that is in charge now, and the way to it.
     successor: Option<(u32, Channel)>,
     probation: Option<Probation>,
@@ -86,6 +90,7 @@ impl<P: Plane> Director<P> {
             checks: Checks::start(),
             deaths: (0, None),
             keeper: Link::default(),
+            kept_secrets: None,
             successor: None,
             probation: None,
             own_server: OwnServer::default(),
@@ -99,6 +104,23 @@ impl<P: Plane> Director<P> {
     pub fn know_keeper(&mut self, kept: &Kept) {
         self.deaths = (kept.restarts, kept.last_death.clone());
         self.keeper = kept.link.clone();
+        self.leave_secrets();
+    }
+
+    /// Leaves the secrets of what is active to whoever comes after a death.
+    fn leave_secrets(&mut self) {
+        let secrets = Remembered::of(&self.configured);
+        if self.kept_secrets.as_ref() == Some(&secrets) {
+            return;
+        }
+        match secrets.write() {
+            Ok(file) if !secrets.is_empty() => self.keeper.keep_file(SECRETS, file.as_fd()),
+            Ok(_) => self.keeper.forget_file(SECRETS),
+            Err(error) => {
+                tracing::warn!(%error, "secrets are read again after a death of the daemon")
+            }
+        }
+        self.kept_secrets = Some(secrets);
     }
 
     /// Looks after what `weir real-server` sets up by these directories from now on.
@@ -141,8 +163,14 @@ impl<P: Plane> Director<P> {
     ///
     /// # Errors
     /// The engine's; the next news tries again.
-    pub fn follow_checks(&mut self) -> Result<(), P::Error> {
-        let heard = self.plane.hear(self.checks.take_news());
+    pub async fn follow_checks(&mut self) -> Result<(), P::Error> {
+        let news = self.checks.take_news();
+        // A reload that makes a server fail is taken back before a client loses that server.
+        if let Some(complaint) = self.complaint_of(&news) {
+            self.take_back(&complaint).await;
+            return Ok(());
+        }
+        let heard = self.plane.hear(news);
         self.tell_turns();
         heard
     }
@@ -176,14 +204,14 @@ impl<P: Plane> Director<P> {
             Order::Status(reply) => {
                 let _ = reply.send(self.status());
             }
-            Order::Reload(request, reply) => {
-                self.reload_for(&request, reply).await;
+            Order::Reload(request, caller, reply) => {
+                self.reload_for(&request, &caller, reply).await;
             }
             Order::Upgrade(request, reply) => {
                 let _ = reply.send(self.upgrade(request).await);
             }
-            Order::Plan(request, reply) => {
-                let _ = reply.send(self.plan(&request));
+            Order::Plan(request, caller, reply) => {
+                let _ = reply.send(self.plan(&request, &caller));
             }
             Order::Server {
                 pool,
@@ -192,6 +220,13 @@ impl<P: Plane> Director<P> {
                 reply,
             } => {
                 let _ = reply.send(self.server(&pool, &address, request).await);
+            }
+            Order::ServerNow {
+                pool,
+                address,
+                reply,
+            } => {
+                let _ = reply.send(self.server_now(&pool, &address));
             }
             Order::Member {
                 pool,
@@ -250,7 +285,23 @@ impl<P: Plane> Director<P> {
         Ok(answer)
     }
 
-    fn load(&self, request: &FileRequest) -> Result<(PathBuf, Loaded), Refusal> {
+    /// The configuration that `request` asks for, as far as `caller` may bring it. Text in place of a file leaves the active
+    /// file as it is.
+    fn load(&self, request: &FileRequest, caller: &Caller) -> Result<(PathBuf, Loaded), Refusal> {
+        if let Some(text) = &request.text {
+            if !caller.is_owner() {
+                configuration::permit(&self.text, text, request.color).map_err(refused)?;
+            }
+            let name = Path::new(configuration::TEXT);
+            let loaded = configuration::load_text(text, request.color)
+                .and_then(|loaded| configuration::with_usable_files(loaded, name));
+            return Ok((self.file.clone(), loaded.map_err(refused)?));
+        }
+        if request.path.is_some() && !caller.is_owner() {
+            return Err(Refusal::new(
+                "only root and the user that the daemon runs as may name a configuration by its path",
+            ));
+        }
         let path: &Path = request.path.as_deref().unwrap_or(&self.file);
         if !path.is_absolute() {
             return Err(Refusal::new(format!(
@@ -258,7 +309,16 @@ impl<P: Plane> Director<P> {
                 path.display()
             )));
         }
-        let loaded = configuration::load(path, request.color).map_err(refused)?;
+        let loaded = configuration::load(path, request.color)
+            .and_then(|loaded| configuration::with_usable_files(loaded, path));
+        let loaded = if caller.is_owner() {
+            loaded.map_err(refused)?
+        } else {
+            loaded
+                .map_err(Rejected::without_quotes)
+                .map_err(refused)?
+                .without_quotes()
+        };
         Ok((path.to_owned(), loaded))
     }
 
@@ -266,8 +326,12 @@ impl<P: Plane> Director<P> {
     ///
     /// # Errors
     /// The file holds an error, or what it asks for cannot be had here.
-    pub async fn reload(&mut self, request: &FileRequest) -> Result<Reloaded, Refusal> {
-        let result = self.try_reload(request).await;
+    pub async fn reload(
+        &mut self,
+        request: &FileRequest,
+        caller: &Caller,
+    ) -> Result<Reloaded, Refusal> {
+        let result = self.try_reload(request, caller).await;
         match &result {
             Ok(reloaded) => {
                 tracing::info!(
@@ -299,11 +363,16 @@ impl<P: Plane> Director<P> {
         self.configured = now.configured;
         self.text = now.text;
         self.file = now.file;
+        self.leave_secrets();
         self.check();
     }
 
-    async fn try_reload(&mut self, request: &FileRequest) -> Result<Reloaded, Refusal> {
-        let (path, loaded) = self.load(request)?;
+    async fn try_reload(
+        &mut self,
+        request: &FileRequest,
+        caller: &Caller,
+    ) -> Result<Reloaded, Refusal> {
+        let (path, loaded) = self.load(request, caller)?;
         if let Some(claim) = self.plane.claim(&loaded.desired) {
             return Err(Refusal::new(format!("{}:{claim}", path.display())));
         }
@@ -311,11 +380,15 @@ impl<P: Plane> Director<P> {
         let lists = self.membership.lists_of(&loaded.desired);
         let desired = lists.added_to(&loaded.desired);
         let changes = diff(&self.desired, &desired);
-        let admin = self.admin.prepare(loaded.desired.node.admin).await;
+        let access = SocketAccess::of(&loaded.desired.node).map_err(Refusal::new)?;
+        let admin = self.admin.prepare(loaded.desired.node.admin.as_ref()).await;
         let admin = admin.map_err(Refusal::new)?;
         let applied = self.plane.apply(&desired).await;
         let revision = applied.map_err(Refusal::new)?;
         self.admin.go(admin);
+        if let Err(error) = self.runtime_dir.open_to(access) {
+            tracing::error!(%error, "the socket keeps the group and mode that it had");
+        }
         self.is_in_force(InForce {
             lists,
             configured: loaded.desired,
@@ -329,57 +402,32 @@ impl<P: Plane> Director<P> {
         })
     }
 
-    fn plan(&self, request: &FileRequest) -> Result<Plan, Refusal> {
-        let (_, loaded) = self.load(request)?;
+    fn plan(&self, request: &FileRequest, caller: &Caller) -> Result<Plan, Refusal> {
+        let (path, loaded) = self.load(request, caller)?;
+        if let Some(claim) = self.plane.claim(&loaded.desired) {
+            return Err(Refusal::new(format!("{}:{claim}", path.display())));
+        }
+        let own = self.desired.proxies.iter().flat_map(|proxy| &proxy.listen);
+        let admin = self.desired.node.admin.as_ref();
+        let own = own
+            .copied()
+            .chain(admin.map(|admin| admin.listen))
+            .collect();
+        let shown = if request.text.is_some() {
+            Path::new(configuration::TEXT)
+        } else {
+            path.as_path()
+        };
+        let loaded = configuration::with_free_listeners(loaded, &own, shown);
+        let loaded = match caller.is_owner() || request.text.is_some() {
+            true => loaded,
+            false => loaded.map_err(Rejected::without_quotes),
+        };
+        let loaded = loaded.map_err(refused)?;
         let live = |service: &str, server: Option<&str>| self.plane.live_flows(service, server);
         let lists = self.membership.lists_of(&loaded.desired);
         Ok(plan(&self.desired, &lists.added_to(&loaded.desired), &live))
     }
-
-    async fn server(
-        &mut self,
-        pool: &str,
-        address: &str,
-        request: ServerRequest,
-    ) -> Result<(), Refusal> {
-        match self.desired.pool(pool) {
-            // The plane knows what ipvsadm made, and refuses what it does not.
-            None if engine::is_made(pool) => {}
-            None => return Err(Refusal::new(format!("there is no pool {pool}"))),
-            Some(found) if found.server(address).is_none() => {
-                return Err(Refusal::new(format!(
-                    "pool {pool} has no server {address}; it has {}",
-                    named(found)
-                )));
-            }
-            Some(_) => {}
-        }
-        if let ServerRequest::Weight(weight) = request
-            && weight > weir_model::MAX_WEIGHT
-        {
-            let most = weir_model::MAX_WEIGHT;
-            return Err(Refusal::new(format!("weight {weight} is above {most}")));
-        }
-        self.plane
-            .order_server(pool, address, request)
-            .await
-            .map_err(Refusal::new)?;
-        self.check();
-        self.tell_turns();
-        tracing::info!(pool, address, ?request, "an operator's word");
-        Ok(())
-    }
-}
-
-/// The servers of a pool, as far as a line holds them.
-fn named(pool: &Pool) -> String {
-    const SHOWN: usize = 8;
-    let names = pool.servers.iter().map(|server| server.name.as_str());
-    let mut text = names.take(SHOWN).collect::<Vec<_>>().join(", ");
-    if let Some(more) = pool.servers.len().checked_sub(SHOWN + 1) {
-        text += &format!(" and {} more", more + 1);
-    }
-    text
 }
 
 fn refused(rejected: Rejected) -> Refusal {

@@ -2,6 +2,7 @@
 //! charge to show; that may be the third after it.
 
 use std::fs;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -58,7 +59,8 @@ impl Note {
 
     fn write(&self) -> std::io::Result<()> {
         if let Some(directory) = self.path.parent() {
-            fs::create_dir_all(directory)?;
+            let mut builder = fs::DirBuilder::new();
+            builder.recursive(true).mode(0o700).create(directory)?;
         }
         replace_file(&self.path, &serde_json::to_vec(&self.told)?)
     }

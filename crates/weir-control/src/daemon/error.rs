@@ -21,6 +21,9 @@ pub enum Error {
         /// Its process, where known.
         holder: Option<u32>,
     },
+    /// The runtime directory cannot be used.
+    #[error(transparent)]
+    RuntimeDir(#[from] crate::runtime_dir::Unusable),
     /// A directory or socket.
     #[error("{path}: {source}", path = path.display())]
     File {
@@ -36,6 +39,18 @@ pub enum Error {
         address: SocketAddr,
         /// The kernel's answer.
         source: io::Error,
+    },
+    /// `tls` of `[node] admin` cannot be had.
+    #[error("[node] admin: {source}")]
+    AdminTls {
+        /// The certificate's fault.
+        source: weir_proxy::CertificateError,
+    },
+    /// `tokens` of `[node] admin` cannot be used.
+    #[error("[node] admin: {source}")]
+    AdminTokens {
+        /// The file's fault.
+        source: crate::api::TokenFileError,
     },
     /// Signals cannot be received.
     #[error("signals: {source}")]

@@ -17,6 +17,7 @@ mod tests;
 
 use std::future::pending;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -27,10 +28,11 @@ use weir_model::Desired;
 use weir_netlink::{Event, Netlink, Watch};
 use weir_sys::{Notification, Notifier};
 
-use crate::api::{self, Access, FileRequest, Order};
-use crate::configuration;
+use crate::api::{self, Access, Caller, FileRequest, Listener, Order, Refused};
+use crate::configuration::{self, Remembered, Secrets};
 use crate::keeper::Kept;
 use crate::membership::Membership;
+use crate::runtime_dir::SocketAccess;
 use crate::traffic;
 
 pub use admin::{Admin, Move};
@@ -39,6 +41,9 @@ use director::Leaving;
 pub use error::Error;
 pub use plane::Plane;
 pub use runtime_dir::{LOCK, RuntimeDir, SOCKET, last_configuration, last_text};
+
+/// Secrets from files and the environment, for the keeper: after a death what was active goes on, and they may be others or gone by then.
+const SECRETS: &str = "secrets";
 
 /// How often the engine looks after what nothing tells it.
 const TICK: Duration = Duration::from_secs(1);
@@ -70,6 +75,14 @@ pub struct Options {
     pub color: bool,
 }
 
+/// Keeps keys and secrets in this process's memory: neither a core file nor a debugger of the same user shows them. ssh-agent
+/// does so, and the kernel does it to HAProxy and nginx when they change from root to another user.
+pub fn hide_memory() {
+    if let Err(error) = weir_sys::hide_memory() {
+        tracing::warn!(%error, "a core file of this process would hold its secrets");
+    }
+}
+
 /// Runs until SIGTERM or SIGINT, with the engine that `open` brings up for the file's configuration. After a death, and as a
 /// successor, it is the configuration that was in force, whatever the file holds by now.
 ///
@@ -81,7 +94,12 @@ pub async fn run<P: Plane>(
     open: impl AsyncFnOnce(&Desired, &mut Kept) -> Result<P, P::Error>,
 ) -> Result<(), Error> {
     let (file, text) = in_force(options, &kept);
-    let loaded = configuration::load(&text, options.color)?;
+    let remembered = kept.take_file(SECRETS).map(Remembered::read);
+    let secrets = match &remembered {
+        Some(remembered) if kept.goes_on() => Secrets::Remembered(remembered),
+        _ => Secrets::Read,
+    };
+    let loaded = configuration::load_with(&text, options.color, secrets)?;
     for line in loaded.findings.lines() {
         eprintln!("{line}");
     }
@@ -93,17 +111,20 @@ pub async fn run<P: Plane>(
         tracing::warn!(%error, "few connections and probes can be open at a time");
     }
     let notifier = Notifier::from_env()?;
-    let runtime_dir = if kept.is_kept() {
-        RuntimeDir::kept(&options.runtime_dir)
+    let mut runtime_dir = if kept.is_kept() {
+        RuntimeDir::kept(&options.runtime_dir)?
     } else {
         RuntimeDir::take(&options.runtime_dir)?
     };
+    runtime_dir.open_to(SocketAccess::of(&loaded.desired.node)?)?;
     let mut signals = Signals::new().map_err(|source| Error::Signals { source })?;
     // Before the engine reads its tables, so that no change falls between.
     let network = Network::open()?;
     let (orders, taken) = api::orders();
-    let mut admin = Admin::new(orders.clone(), runtime_dir.token()?, &mut kept);
-    let to = admin.prepare(loaded.desired.node.admin).await?;
+    let refused = Arc::new(Refused::default());
+    let token = runtime_dir.token()?;
+    let mut admin = Admin::new(orders.clone(), token, Arc::clone(&refused), &mut kept);
+    let to = admin.prepare(loaded.desired.node.admin.as_ref()).await?;
     let mut membership = Membership::new(&options.runtime_dir);
     membership.ask(&loaded.desired).await;
     let lists = membership.first_lists(&loaded.desired);
@@ -118,7 +139,8 @@ pub async fn run<P: Plane>(
             }
         })?;
     runtime_dir.answer()?;
-    let answers = tokio::spawn(api::serve(listener, api::router(orders, &Access::Full)));
+    let router = api::router(orders, &Access::Unix, &refused);
+    let answers = tokio::spawn(api::serve(Listener::Unix(listener), router));
     admin.go(to);
     tracing::info!(
         file = %file.display(),
@@ -235,7 +257,7 @@ async fn serve<P: Plane>(
             }
             () = until(follow_at) => {
                 follow_at = None;
-                if let Err(error) = director.follow_checks() {
+                if let Err(error) = director.follow_checks().await {
                     tracing::warn!(%error, "what checks say was not put into force");
                 }
             }
@@ -264,7 +286,7 @@ async fn serve<P: Plane>(
             _ = signals.reload.recv() => {
                 tell(notifier, Notification::Reloading);
                 // What a log gets; whoever sent a signal reads no answer.
-                if let Err(refusal) = director.reload(&FileRequest::default()).await {
+                if let Err(refusal) = director.reload(&FileRequest::default(), &Caller::this_process()).await {
                     for line in refusal.diagnostics.iter().flat_map(|text| text.lines()) {
                         eprintln!("{line}");
                     }

@@ -3,6 +3,7 @@
 //! A trait, so that the daemon's own conduct (orders in turn, bad files, restarts of the watch) is tested without a
 //! kernel.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -42,6 +43,26 @@ pub trait Plane {
     /// What checks said of a server before, in this run or a former one.
     fn known(&self, pool: &str, server: &str) -> Option<Known>;
 
+    /// Whether an operator has drained a server or put it into maintenance.
+    fn is_withdrawn(&self, pool: &str, server: &str) -> bool {
+        let _ = (pool, server);
+        false
+    }
+
+    /// Servers that are ejected for what their clients find, by pool and address as in the file.
+    fn ejected(&self) -> BTreeSet<(String, String)> {
+        BTreeSet::new()
+    }
+
+    /// Has servers in use again that are ejected and are not in `then`.
+    ///
+    /// # Errors
+    /// The plane's.
+    fn forgive(&mut self, then: &BTreeSet<(String, String)>) -> Result<(), Self::Error> {
+        let _ = then;
+        Ok(())
+    }
+
     /// Servers that no check may go to.
     fn suspended(&self) -> Suspended;
 
@@ -69,6 +90,15 @@ pub trait Plane {
 
     /// Flows of a service, or of one server in it, now.
     fn live_flows(&self, service: &str, server: Option<&str>) -> u64;
+
+    /// Connections of a server over all services that use its pool: those that are open, and those that are closed and still known.
+    ///
+    /// # Errors
+    /// The plane's.
+    fn connections(&self, pool: &str, server: &str) -> Result<(u64, u64), Self::Error> {
+        let _ = (pool, server);
+        Ok((0, 0))
+    }
 
     /// What would become of a packet.
     fn explain(&self, packet: &Packet) -> Result<Answer, Self::Error>;

@@ -2,16 +2,21 @@
 
 use std::fs;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Mode, fchmod};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+};
 use tokio::net::UnixListener;
-use weir_sys::{LockFile, replace_file};
+use weir_sys::{LockFile, create_private, replace_file};
 
 use super::Error;
 use super::draining::{self, Note};
 use crate::api::Token;
+use crate::runtime_dir::{self, SocketAccess};
 use crate::status::Draining;
 use crate::traffic;
 
@@ -55,6 +60,8 @@ pub fn last_text(runtime_dir: &Path) -> Option<PathBuf> {
 #[derive(Debug)]
 pub struct RuntimeDir {
     path: PathBuf,
+    /// Of the socket, and of the way to it.
+    access: SocketAccess,
     /// Without one the keeper holds it, for as long as this process lives.
     _lock: Option<LockFile>,
 }
@@ -68,16 +75,36 @@ impl RuntimeDir {
         let lock = Self::lock(path)?;
         Ok(Self {
             path: path.to_owned(),
+            access: SocketAccess::default(),
             _lock: Some(lock),
         })
     }
 
-    /// Of a daemon whose keeper has the lock.
-    pub fn kept(path: &Path) -> Self {
-        Self {
+    /// Of a daemon whose keeper has the lock. The keeper may be an earlier build's, which left wider modes.
+    ///
+    /// # Errors
+    /// The directory, or what it holds, is not what it must be.
+    pub fn kept(path: &Path) -> Result<Self, Error> {
+        runtime_dir::prepare(path)?;
+        Ok(Self {
             path: path.to_owned(),
+            access: SocketAccess::default(),
             _lock: None,
+        })
+    }
+
+    /// Lets those through to the socket who may use it from now on.
+    ///
+    /// # Errors
+    /// The kernel refuses the group.
+    pub fn open_to(&mut self, access: SocketAccess) -> Result<(), Error> {
+        access.open_directory(&self.path)?;
+        self.access = access;
+        let socket = self.path.join(SOCKET);
+        if socket.exists() {
+            access.open_socket(&socket)?;
         }
+        Ok(())
     }
 
     /// Makes the directory if need be and takes its lock. That of a keeper which was killed a moment ago is waited for: its
@@ -86,9 +113,7 @@ impl RuntimeDir {
     /// # Errors
     /// [`Error::Running`] when another process holds it.
     pub fn lock(path: &Path) -> Result<LockFile, Error> {
-        let mut builder = fs::DirBuilder::new();
-        builder.recursive(true).mode(0o755);
-        builder.create(path).map_err(|e| file(path, e))?;
+        runtime_dir::prepare(path)?;
         let begun = Instant::now();
         loop {
             match LockFile::acquire(path.join(LOCK)) {
@@ -104,17 +129,15 @@ impl RuntimeDir {
         }
     }
 
-    /// Listens on a socket for the owner alone that nobody finds yet: until the mode is right, and somebody answers, a former
-    /// daemon's is there.
+    /// Listens on a socket that no client finds yet: until its mode is right, and requests are answered, a former daemon's is there.
     ///
     /// # Errors
     /// The path is longer than a socket's name may be (108 bytes), or cannot be written.
     pub fn listen(&self) -> Result<UnixListener, Error> {
         let made = self.path.join(NEW_SOCKET);
         remove(&made)?;
-        let listener = UnixListener::bind(&made).map_err(|e| file(&made, e))?;
-        let owner_only = fs::Permissions::from_mode(0o600);
-        fs::set_permissions(&made, owner_only).map_err(|e| file(&made, e))?;
+        let listener = private_listener(&made).map_err(|e| file(&made, e))?;
+        self.access.open_socket(&made)?;
         Ok(listener)
     }
 
@@ -196,7 +219,8 @@ impl RuntimeDir {
     /// # Errors
     /// The directory cannot be written.
     pub fn note(&self, configuration: &Path, text: &str) -> Result<(), Error> {
-        let json = configuration.extension().is_some_and(|it| it == "json");
+        // By the text: it may have come without a file, in the other language.
+        let json = text.trim_start().starts_with('{');
         let [own, other] = if json { [TEXTS[1], TEXTS[0]] } else { TEXTS };
         let kept = self.path.join(own);
         replace_file(&kept, text.as_bytes()).map_err(|e| file(&kept, e))?;
@@ -229,15 +253,24 @@ impl RuntimeDir {
     }
 }
 
+/// A socket whose file has mode 0600 from the start: bind(2) gives it the mode of the socket itself (net/unix/af_unix.c).
+fn private_listener(path: &Path) -> io::Result<UnixListener> {
+    const BACKLOG: i32 = 1024;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket: OwnedFd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    listen(&socket, BACKLOG)?;
+    UnixListener::from_std(socket.into())
+}
+
 /// 256 random bits in hexadecimal. Made under another name, as a half-written token would stay for ever.
 fn new_token(path: &Path) -> io::Result<String> {
     let mut bits = [0; 32];
     fs::File::open("/dev/urandom")?.read_exact(&mut bits)?;
     let text: String = bits.iter().map(|byte| format!("{byte:02x}")).collect();
     let made = path.with_extension("new");
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    options.open(&made)?.write_all(text.as_bytes())?;
+    create_private(&made)?.write_all(text.as_bytes())?;
     fs::rename(&made, path)?;
     Ok(text)
 }
@@ -258,6 +291,8 @@ fn file(path: &Path, source: io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[tokio::test]
@@ -291,6 +326,11 @@ mod tests {
             assert_eq!(noted.as_deref(), Some(Path::new(configuration)));
             let text = fs::read_to_string(last_text(&path).unwrap()).unwrap();
             assert_eq!(text, configuration);
+        }
+        // A text in another language than the file's, as the API takes it, is read again as what it is.
+        for (text, name) in [("{}", TEXTS[1]), ("[node]\n", TEXTS[0])] {
+            second.note(Path::new("/etc/c.toml"), text).unwrap();
+            assert_eq!(last_text(&path), Some(path.join(name)));
         }
         second.close().unwrap();
         assert!(!socket.exists());

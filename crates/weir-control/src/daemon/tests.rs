@@ -129,9 +129,11 @@ impl Seat {
         let loaded = configuration::load(&file, false).unwrap();
         let told = Fake::default();
         let (orders, mut taken) = api::orders();
+        let refused = Arc::new(Refused::default());
         let admin = Admin::new(
             orders.clone(),
             runtime_dir.token().unwrap(),
+            Arc::clone(&refused),
             &mut Kept::default(),
         );
         let listener = runtime_dir.listen().unwrap();
@@ -139,7 +141,8 @@ impl Seat {
         let membership = (Membership::new(&directory), Lists::default());
         let mut director =
             Director::new(told.clone(), loaded, file, admin, runtime_dir, membership);
-        tokio::spawn(api::serve(listener, api::router(orders, &Access::Full)));
+        let router = api::router(orders, &Access::Unix, &refused);
+        tokio::spawn(api::serve(Listener::Unix(listener), router));
         tokio::task::spawn_local(async move {
             while let Some(order) = taken.recv().await {
                 director.carry_out(order).await;
@@ -158,6 +161,7 @@ impl Seat {
         FileRequest {
             guard_ms: None,
             path: Some(path),
+            text: None,
             color: false,
         }
     }
@@ -279,7 +283,7 @@ async fn admin_changes_nothing_without_the_token() {
         let ask = async |head: &str, token: &str| {
             let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
             let request = format!(
-                "{head} HTTP/1.1\r\nHost: x\r\n{token}Content-Length: 0\r\nConnection: close\r\n\r\n"
+                "{head} HTTP/1.1\r\nHost: {address}\r\n{token}Content-Length: 0\r\nConnection: close\r\n\r\n"
             );
             stream.write_all(request.as_bytes()).await.unwrap();
             let mut answer = String::new();
@@ -295,7 +299,8 @@ async fn admin_changes_nothing_without_the_token() {
             assert!(bare.starts_with("HTTP/1.1 401"), "{bare}");
             assert!(bare.contains("www-authenticate: Bearer"), "{bare}");
             let refused = ask(&head, wrong).await;
-            assert!(refused.starts_with("HTTP/1.1 403"), "{refused}");
+            assert!(refused.starts_with("HTTP/1.1 401"), "{refused}");
+            assert!(refused.contains("invalid_token"), "{refused}");
         }
         assert_eq!(seat.told.0.borrow().applied.len(), 1);
 
@@ -356,13 +361,14 @@ async fn reloads_at_once_are_carried_out_one_by_one() {
 #[tokio::test]
 async fn requests_that_are_none_are_refused_and_the_next_is_answered() {
     with_daemon("bodies", async |seat| {
-        let post = |length: usize, body: &str| {
+        let post_to = |path: &str, length: usize, body: &str| {
             format!(
-                "POST /v1/reload HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+                "POST /v1/{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
             )
         };
+        let post = |length, body: &str| post_to("reload", length, body);
         let large = " ".repeat(api::MAX_BODY_BYTES + 1);
-        let answer = seat.raw(&post(large.len(), &large)).await;
+        let answer = seat.raw(&post_to("explain", large.len(), &large)).await;
         assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
         let answer = seat.raw(&post(6, "[1, 2]")).await;
         assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");

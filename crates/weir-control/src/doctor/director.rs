@@ -4,7 +4,7 @@
 //! Weir itself has set its daemon keeps as it is, and the rest is the operator's.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use weir_model::{Desired, Forward};
 use weir_netlink::{Link, NetState, Netlink, Sysctl, resolve};
@@ -39,9 +39,9 @@ pub async fn director(
             .mend("weir run"),
         );
     }
-    found.extend(vips(desired, &state));
+    found.extend(vips(desired, &state, status.is_some()));
     found.extend(duplicate::unusable(
-        &listeners(desired),
+        &addresses(desired),
         &state.addresses,
         |index| state.links.get(&index).map(|link| link.name.clone()),
     ));
@@ -52,7 +52,11 @@ pub async fn director(
     found.extend(claimant::claimants(&listeners(desired), &state));
     found.extend(stack::obstacles(desired));
     found.extend(reach::deaf(desired, &state, &down(status)));
-    found.extend(status.into_iter().flat_map(by_status));
+    found.extend(
+        status
+            .into_iter()
+            .flat_map(|report| by_status(report, desired, &state)),
+    );
     Ok(found)
 }
 
@@ -62,12 +66,19 @@ fn listeners(desired: &Desired) -> BTreeSet<IpAddr> {
     listeners.map(|listener| listener.address).collect()
 }
 
+/// The VIPs of all services.
+fn addresses(desired: &Desired) -> BTreeSet<IpAddr> {
+    let mut all = listeners(desired);
+    all.extend(desired.proxied_addresses());
+    all
+}
+
 /// VIPs on devices that nobody puts back: Weir does with those that it adds.
 fn held(desired: &Desired, state: &NetState) -> Vec<Held> {
     if desired.node.vip_interface.is_some() {
         return Vec::new();
     }
-    let vips = listeners(desired);
+    let vips = addresses(desired);
     let addresses = state.addresses.iter().filter(|it| vips.contains(&it.ip));
     let held = addresses.filter_map(|address| {
         let link = state.links.get(&address.ifindex)?;
@@ -89,23 +100,30 @@ fn down(status: Option<&Report>) -> Vec<String> {
     down.map(|server| server.address.clone()).collect()
 }
 
-/// VIPs that nobody has, and nobody adds.
-fn vips(desired: &Desired, state: &NetState) -> Vec<Ailment> {
-    if desired.node.vip_interface.is_some() {
+/// VIPs that this machine lacks. Those that Weir adds are missing while no daemon `runs`, which is reported on its own.
+fn vips(desired: &Desired, state: &NetState, runs: bool) -> Vec<Ailment> {
+    let added_to = desired.node.vip_interface.as_deref();
+    if added_to.is_some() && !runs {
         return Vec::new();
     }
     let here: BTreeSet<IpAddr> = state.addresses.iter().map(|address| address.ip).collect();
-    let vips = listeners(desired);
     let device = state.links.values().find(|link| !link.loopback && link.up);
     let device = device.map_or("INTERFACE", |link| link.name.as_str());
-    vips.difference(&here)
+    let device = added_to.unwrap_or(device);
+    let layer_4 = listeners(desired);
+    let why = |vip: &IpAddr| match (added_to, layer_4.contains(vip)) {
+        (Some(_), _) => "the daemon could not add it to `vip_interface`; its log has the reason",
+        (None, true) => {
+            "nobody answers ARP for it: unless a router sends its packets here, no client reaches it"
+        }
+        (None, false) => "without it, no connection reaches the proxy service",
+    };
+    addresses(desired)
+        .difference(&here)
         .map(|vip| {
             let length = if vip.is_ipv4() { 32 } else { 128 };
-            Ailment::new(
-                format!("the VIP {vip} is on no interface of this machine"),
-                "nobody answers ARP for it: unless a router sends its packets here, no client reaches it",
-            )
-            .mend(format!("ip addr add {vip}/{length} dev {device}"))
+            let what = format!("the VIP {vip} is on no interface of this machine");
+            Ailment::new(what, why(vip)).mend(format!("ip addr add {vip}/{length} dev {device}"))
         })
         .collect()
 }
@@ -200,7 +218,7 @@ fn sizes(desired: &Desired, state: &NetState) -> Vec<Ailment> {
 }
 
 /// What the daemon sees of services and servers.
-fn by_status(report: &Report) -> Vec<Ailment> {
+fn by_status(report: &Report, desired: &Desired, state: &NetState) -> Vec<Ailment> {
     let mut found = Vec::new();
     for service in &report.services {
         let name = &service.name;
@@ -218,6 +236,7 @@ fn by_status(report: &Report) -> Vec<Ailment> {
                     "its clients' handshakes do not finish: it drops or resets SYNs, or something on the way does",
                 ));
             }
+            found.extend(silent(name, server, (desired, state)));
             if server.state == "down" {
                 found.push(Ailment::new(
                     format!(
@@ -233,6 +252,55 @@ fn by_status(report: &Report) -> Vec<Ailment> {
     found
 }
 
+/// Under nat replies must come through here; this server's do not.
+fn silent(
+    service: &str,
+    server: &crate::status::Server,
+    (desired, state): (&Desired, &NetState),
+) -> Option<Ailment> {
+    let warning = server.warning.as_ref()?;
+    let ailment = Ailment::new(
+        format!("server {} of {service}: {}", server.address, warning.reason),
+        "its clients time out: a reply that reaches them from the server's own address, or not at all, belongs to no connection of theirs",
+    );
+    let address = host_of(&server.address);
+    let own = address.and_then(|server| address_towards(server, desired, state));
+    let own = own.map(|own| own.to_string());
+    let own = own.unwrap_or_else(|| "DIRECTOR".to_owned());
+    let family = match address {
+        Some(IpAddr::V6(_)) => "-6 ",
+        _ => "",
+    };
+    Some(ailment.mend(format!(
+        "on the server: ip {family}route replace default via {own}; for clients on its own segment a route to them via {own}; or \
+         `snat = true` in [service.{service}]"
+    )))
+}
+
+/// The address of a server as it is written in the file, with or without a port.
+fn host_of(written: &str) -> Option<IpAddr> {
+    let with_port = written.parse::<SocketAddr>().map(|it| it.ip());
+    written.parse().or(with_port).ok()
+}
+
+/// This machine's address in a server's network.
+fn address_towards(server: IpAddr, desired: &Desired, state: &NetState) -> Option<IpAddr> {
+    let vips = listeners(desired);
+    let mut own = state.addresses.iter();
+    let found = own.find(|it| !vips.contains(&it.ip) && is_in(server, it.ip, it.prefix));
+    found.map(|address| address.ip)
+}
+
+/// Whether an address is in the network of another.
+fn is_in(address: IpAddr, of: IpAddr, prefix: u8) -> bool {
+    let (differs, width) = match (address, of) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => (u128::from(a.to_bits() ^ b.to_bits()) << 96, 32),
+        (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits(), 128),
+        _ => return false,
+    };
+    differs.leading_zeros() >= u32::from(prefix.min(width))
+}
+
 /// Servers get SYNs and no client ever finishes, whichever server it met: what comes from the VIP is lost on its way.
 fn unfinished(service: &crate::status::Service) -> Option<Ailment> {
     const ENOUGH: u64 = 10;
@@ -243,8 +311,19 @@ fn unfinished(service: &crate::status::Service) -> Option<Ailment> {
             .sum()
     };
     let (syns, finished) = (handshakes(|it| it.syns), handshakes(|it| it.finished));
-    if syns < ENOUGH || finished > 0 || service.forward == "nat" {
+    let is_named = service.servers.iter().any(|it| it.warning.is_some());
+    if syns < ENOUGH || finished > 0 || is_named {
         return None;
+    }
+    if service.forward == "nat" {
+        return Some(Ailment::new(
+            format!(
+                "{syns} SYNs went to the servers of {}, and no client ever finished",
+                service.name
+            ),
+            "the servers do not answer, or, without `snat`, their replies do not come back through this machine: its address in \
+             their network must be their default gateway. A check tells which of the two",
+        ));
     }
     Some(
         Ailment::new(
@@ -258,4 +337,22 @@ fn unfinished(service: &crate::status::Service) -> Option<Ailment> {
         )
         .mend("a check with via = \"both\" tells which; then let packets from the VIP pass upstream"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_in_its_network() {
+        let is_in = |address: &str, of: &str, prefix| {
+            is_in(address.parse().unwrap(), of.parse().unwrap(), prefix)
+        };
+        assert!(is_in("10.0.0.5", "10.0.0.1", 24));
+        assert!(!is_in("10.0.1.5", "10.0.0.1", 24));
+        assert!(!is_in("10.0.0.5", "10.0.0.4", 32));
+        assert!(is_in("10.0.0.5", "10.0.0.5", 32));
+        assert!(is_in("fd71::14", "fd71::3", 64));
+        assert!(!is_in("fd71::14", "10.0.0.1", 0));
+    }
 }

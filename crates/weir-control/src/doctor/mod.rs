@@ -1,6 +1,7 @@
 //! `weir doctor`: finds what would break balancing here and says how to mend it.
 
 mod ailment;
+pub(crate) mod checksum;
 mod claimant;
 pub(crate) mod conntrack;
 mod director;

@@ -191,22 +191,48 @@ pub(crate) fn lost(in_force: &BTreeMap<String, String>, root: &Path, why: &str) 
     found
 }
 
-/// Whether something that runs at boot calls `weir real-server up`.
+/// Whether something that runs at boot calls `weir real-server up`. A template runs only where an instance of it is enabled.
 pub(crate) fn prepared_at_boot(root: &Path) -> bool {
     let calls = |path: &Path| {
         let text = fs::read_to_string(path).unwrap_or_default();
         let mut lines = text.lines().map(str::trim);
         lines.any(|line| !line.starts_with(['#', ';']) && line.contains("real-server up"))
     };
-    BOOT.iter().map(|place| root.join(place)).any(|place| {
-        if place.is_file() {
-            return calls(&place);
-        }
-        let Ok(entries) = fs::read_dir(&place) else {
-            return false;
-        };
-        entries.flatten().any(|entry| calls(&entry.path()))
-    })
+    let is_template = |path: &Path| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.contains("@."))
+    };
+    let places = BOOT.iter().map(|place| root.join(place));
+    let mut files = places.flat_map(|place| match place.is_file() {
+        true => vec![place],
+        false => entries(&place),
+    });
+    files.any(|file| !is_template(&file) && calls(&file))
+        || enabled(root).any(|link| calls(&target(root, &link)))
+}
+
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    let found = fs::read_dir(directory).into_iter().flatten().flatten();
+    found.map(|entry| entry.path()).collect()
+}
+
+/// The links by which units are enabled, instances of templates included.
+fn enabled(root: &Path) -> impl Iterator<Item = PathBuf> {
+    let directories = entries(&root.join(BOOT[0])).into_iter();
+    let wants = directories.filter(|path| {
+        let extension = path.extension().and_then(|it| it.to_str());
+        matches!(extension, Some("wants" | "requires"))
+    });
+    wants.flat_map(|directory| entries(&directory))
+}
+
+/// What a link below `root` leads to; an absolute target begins at `root`.
+fn target(root: &Path, link: &Path) -> PathBuf {
+    match fs::read_link(link) {
+        Ok(to) if to.is_absolute() => root.join(to.strip_prefix("/").unwrap_or(&to)),
+        Ok(to) => link.with_file_name(to),
+        Err(_) => link.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -243,5 +269,28 @@ mod tests {
         assert_eq!(dotted(name), "net.ipv4.conf.eth0/100.rp_filter");
         assert!(fits("net/ipv4/conf/e*0/x", "net/ipv4/conf/eth0/x"));
         assert!(!fits("net/ipv4/*/x", "net/ipv4/conf/eth0/x"));
+    }
+
+    #[test]
+    fn a_template_prepares_nothing_until_an_instance_is_enabled() {
+        let root = std::env::temp_dir().join(format!("weir-boot-{}", std::process::id()));
+        let units = root.join("usr/lib/systemd/system");
+        fs::create_dir_all(&units).unwrap();
+        let template = "weir-real-server@.service";
+        fs::write(
+            units.join(template),
+            "[Service]\nExecStart=/usr/bin/weir real-server up --vip %i\n",
+        )
+        .unwrap();
+        assert!(!prepared_at_boot(&root));
+        let wants = root.join("etc/systemd/system/multi-user.target.wants");
+        fs::create_dir_all(&wants).unwrap();
+        std::os::unix::fs::symlink(
+            Path::new("/usr/lib/systemd/system").join(template),
+            wants.join("weir-real-server@192.0.2.10.service"),
+        )
+        .unwrap();
+        assert!(prepared_at_boot(&root));
+        fs::remove_dir_all(&root).unwrap();
     }
 }

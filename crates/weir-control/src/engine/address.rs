@@ -1,38 +1,17 @@
 //! VIPs on the director's own interface: added when missing, announced, and taken back when nothing needs them any more.
 //!
-//! An address that was found present is never touched. One that Weir added stays while the configuration or a live flow
-//! needs it. Announcements (gratuitous ARP, RFC 5227 section 3; unsolicited neighbour advertisements, RFC 4861 section 7.2.6)
-//! are hints that may be lost, so they are repeated with the seconds' upkeep.
+//! An address that was found present is never touched. One that Weir added stays while the configuration, a live flow or an
+//! open connection of the proxy needs it. Where there is no engine, [`crate::vip`] does the same for the proxy's addresses.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use weir_sys::FrameSocket;
-use weir_wire::{ArpOperation, ArpPacket, MacAddr, NeighbourMessage, Packet};
-
 use super::{Engine, Result};
-
-/// As many as RFC 4861 allows (`MAX_NEIGHBOR_ADVERTISEMENT`).
-const ANNOUNCEMENTS: u32 = 3;
+use crate::vip;
 
 /// Looking for flows of an address walks the flow table: not every second.
 const WITHDRAWING: Duration = Duration::from_secs(5);
-
-/// All nodes of the link, and the group's Ethernet address.
-const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-const ALL_NODES_MAC: MacAddr = MacAddr::new([0x33, 0x33, 0, 0, 0, 1]);
-
-/// Shortest frame on Ethernet, without its checksum.
-const FRAME_LEAST: usize = 60;
-
-/// An address that neighbours are still to be told of.
-#[derive(Debug)]
-pub(super) struct Announcement {
-    ifindex: u32,
-    address: IpAddr,
-    left: u32,
-}
 
 impl Engine {
     /// Adds the VIPs that are missing, where the configuration wants that.
@@ -60,11 +39,7 @@ impl Engine {
         for vip in missing {
             let entry = (name.clone(), vip);
             if self.network.add_address(ifindex, vip).await? {
-                self.announcements.push(Announcement {
-                    ifindex,
-                    address: vip,
-                    left: ANNOUNCEMENTS,
-                });
+                self.announcements.add(ifindex, vip);
             } else if !before.contains(&entry) {
                 self.memory.undo.addresses.retain(|there| *there != entry);
             }
@@ -78,14 +53,14 @@ impl Engine {
         let elsewhere = |name: &String| interface.as_ref() != Some(name);
         let mut lost: BTreeSet<IpAddr> = BTreeSet::new();
         for (name, address) in &self.memory.undo.addresses {
-            if elsewhere(name) || self.desired.listening(*address).len() == 0 {
+            if elsewhere(name) || !self.desired.has_address(*address) {
                 lost.insert(*address);
             }
         }
         if lost.is_empty() {
             return Ok(());
         }
-        let unneeded = self.without_flows(&lost);
+        let unneeded = self.without_flows(&lost)?;
         self.withdrawn = Instant::now();
         let gone: Vec<(String, IpAddr)> = self
             .memory
@@ -104,8 +79,7 @@ impl Engine {
             if let Some(ifindex) = self.network.index_of(name) {
                 self.network.remove_address(ifindex, *address).await?;
             }
-            self.announcements
-                .retain(|announcement| announcement.address != *address);
+            self.announcements.forget(*address);
             self.memory
                 .undo
                 .addresses
@@ -123,111 +97,31 @@ impl Engine {
         self.withdraw_vips().await
     }
 
-    fn without_flows(&self, addresses: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
+    fn without_flows(&self, addresses: &BTreeSet<IpAddr>) -> Result<BTreeSet<IpAddr>> {
         let mut idle = addresses.clone();
+        vip::remove_connected(self.network.netlink(), &mut idle)?;
         for flow in self.plane.maps().flows.walk() {
             if idle.is_empty() {
                 break;
             }
             idle.remove(&flow.cold.dst.to_ip());
         }
-        idle
+        Ok(idle)
     }
 
-    /// Tells the neighbours once of each address that is due.
+    /// Announces each address that is due once.
     pub(super) fn announce(&mut self) -> Result<()> {
-        if self.announcements.is_empty() {
-            return Ok(());
-        }
-        let socket = self.network.netlink().inside(FrameSocket::open)??;
-        for announcement in &mut self.announcements {
-            announcement.left -= 1;
-            let Some(mac) = self.network.mac_of(announcement.ifindex) else {
-                // The loopback and tunnels have no neighbours to tell.
-                announcement.left = 0;
-                continue;
-            };
-            let frame = frame(announcement.address, mac);
-            if let Err(error) = socket.send(announcement.ifindex, &frame) {
-                let address = announcement.address;
-                tracing::warn!(%address, %error, "the address is not announced");
-            }
-        }
-        self.announcements
-            .retain(|announcement| announcement.left > 0);
-        Ok(())
-    }
-}
-
-/// What tells every neighbour that `address` is at `mac`.
-fn frame(address: IpAddr, mac: MacAddr) -> Vec<u8> {
-    let mut frame = match address {
-        IpAddr::V4(address) => Packet::ethernet(mac, MacAddr::BROADCAST).arp(&ArpPacket {
-            operation: ArpOperation::Request,
-            sender_mac: mac,
-            sender: address,
-            target_mac: MacAddr::ZERO,
-            target: address,
-        }),
-        IpAddr::V6(address) => Packet::ethernet(mac, ALL_NODES_MAC)
-            .ipv6(address, ALL_NODES)
-            .neighbour(&NeighbourMessage::Advertisement {
-                target: address,
-                target_mac: Some(mac),
-                router: false,
-                solicited: false,
-                overrides: true,
-            })
-            .build(),
-    };
-    if frame.len() < FRAME_LEAST {
-        frame.resize(FRAME_LEAST, 0);
-    }
-    frame
-}
-
-#[cfg(test)]
-mod tests {
-    use weir_wire::{EtherType, EthernetView};
-
-    use super::*;
-
-    const MAC: MacAddr = MacAddr::new([2, 0, 0, 0, 0, 7]);
-
-    #[test]
-    fn an_ipv4_address_is_asked_for_by_its_owner() {
-        let frame = frame("192.0.2.10".parse().unwrap(), MAC);
-        let view = EthernetView::new(&frame).unwrap();
-        assert_eq!(
-            (view.dst(), view.src(), view.ethertype()),
-            (MacAddr::BROADCAST, MAC, EtherType::ARP)
-        );
-        let packet = ArpPacket::parse(view.payload()).unwrap();
-        assert_eq!(packet.operation, ArpOperation::Request);
-        assert_eq!(
-            (packet.sender, packet.target),
-            (packet.target, packet.sender)
-        );
-        assert_eq!(packet.sender_mac, MAC);
+        let network = &self.network;
+        let mac_of = |ifindex| network.mac_of(ifindex);
+        Ok(self.announcements.send(network.netlink(), mac_of)?)
     }
 
-    #[test]
-    fn an_ipv6_address_overrides_what_neighbours_know() {
-        let frame = frame("2001:db8::10".parse().unwrap(), MAC);
-        let view = EthernetView::new(&frame).unwrap();
-        assert_eq!((view.dst(), view.src()), (ALL_NODES_MAC, MAC));
-        // Hop limit 255 is what receivers insist on.
-        assert_eq!(view.payload()[7], 255);
-        let message = NeighbourMessage::parse(&view.payload()[40..]).unwrap();
-        assert_eq!(
-            message,
-            NeighbourMessage::Advertisement {
-                target: "2001:db8::10".parse().unwrap(),
-                target_mac: Some(MAC),
-                router: false,
-                solicited: false,
-                overrides: true,
-            }
-        );
+    /// Addresses that Weir added.
+    pub(crate) fn added_vips(&self) -> impl Iterator<Item = IpAddr> {
+        self.memory
+            .undo
+            .addresses
+            .iter()
+            .map(|(_, address)| *address)
     }
 }

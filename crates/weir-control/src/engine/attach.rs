@@ -5,9 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use weir_dataplane::{Dataplane, Direction, XdpChoice, XdpMode};
+use weir_dataplane::{Dataplane, Direction, Mode, XdpChoice};
 use weir_sys::ethtool::{self, Features};
 
+use super::network::Plan;
 use super::{Engine, Result};
 
 /// How long opening waits for the servers' neighbours to answer: longer than an ARP exchange, no longer than an operator
@@ -54,8 +55,7 @@ impl Engine {
         }
         let mut unmerged = BTreeSet::new();
         for ifindex in &wanted {
-            let mode = self.plane.attach(*ifindex, XdpChoice::Best)?;
-            if mode == XdpMode::Generic {
+            if self.attach_path(*ifindex)? == Mode::Generic {
                 unmerged.extend(self.network.below(*ifindex));
             }
             for direction in [Direction::Ingress, Direction::Egress] {
@@ -71,6 +71,22 @@ impl Engine {
             self.stop_merging(ifindex)?;
         }
         Ok(())
+    }
+
+    /// Attaches the packet path to a device, where the configuration and the device want it.
+    pub(super) fn attach_path(&self, ifindex: u32) -> Result<Mode> {
+        let mode = match self.network.plan_for(ifindex, self.desired.node.attach) {
+            Plan::Tc => self.plane.attach_at_tc(ifindex)?,
+            Plan::Xdp => self.plane.attach(ifindex, XdpChoice::Best)?,
+            Plan::NativeOrTc => match self.plane.attach(ifindex, XdpChoice::Native) {
+                Err(error) if !matches!(error, weir_dataplane::Error::Busy { .. }) => {
+                    tracing::debug!(ifindex, %error, "tc in place of XDP");
+                    self.plane.attach_at_tc(ifindex)?
+                }
+                attached => attached?,
+            },
+        };
+        Ok(mode)
     }
 
     /// Gives devices back their offloads that no generic program needs without them any more.
@@ -134,16 +150,11 @@ impl Engine {
     }
 }
 
-/// Where XDP runs.
-pub(super) fn attached(plane: &Dataplane) -> Result<BTreeMap<u32, XdpMode>> {
-    let mode = |hook| match hook {
-        weir_dataplane::Hook::XdpNative => Some(XdpMode::Native),
-        weir_dataplane::Hook::XdpGeneric => Some(XdpMode::Generic),
-        _ => None,
-    };
+/// Where the packet path runs, and how.
+pub(super) fn attached(plane: &Dataplane) -> Result<BTreeMap<u32, Mode>> {
     let there = plane.attachments()?;
     Ok(there
         .into_iter()
-        .filter_map(|attachment| Some((attachment.ifindex, mode(attachment.hook)?)))
+        .filter_map(|attachment| Some((attachment.ifindex, Mode::of(attachment.hook)?)))
         .collect())
 }

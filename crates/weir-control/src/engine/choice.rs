@@ -71,7 +71,7 @@ impl Engine {
                 };
                 let counts = |id| self.counts(slot, id);
                 Ok(service
-                    .choose(&self.arrival(packet), &counts, &mut || 0)
+                    .choose(&self.arrival(packet, slot, kind), &counts, &mut || 0)
                     .into())
             }
         }
@@ -128,7 +128,7 @@ impl Engine {
         Ok(picked.map(|index| members[index].dest).into())
     }
 
-    fn arrival(&self, packet: &Packet) -> Arrival {
+    fn arrival(&self, packet: &Packet, slot: &ServiceSlot, kind: SchedulerKind) -> Arrival {
         let family = if packet.source.is_ipv4() {
             weir_flow::Family::V4
         } else {
@@ -142,11 +142,21 @@ impl Engine {
             protocol: Protocol::number(packet.protocol),
             family,
         };
+        let maps = self.plane.maps();
+        let persistent = maps
+            .services
+            .get(slot.row)
+            .is_ok_and(|row| row.template_ticks != 0);
+        let hash = if kind == SchedulerKind::Maglev && !persistent {
+            weir_flow::steer_hash(&tuple)
+        } else {
+            weir_flow::FlowKey::new(self.plane.secret()).hash(&tuple)
+        };
         Arrival {
             source: packet.source.ip(),
             source_port: packet.source.port(),
             destination: packet.destination.ip(),
-            hash: weir_flow::FlowKey::new(self.plane.secret()).hash(&tuple),
+            hash,
         }
     }
 

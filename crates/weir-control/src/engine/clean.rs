@@ -1,11 +1,17 @@
 //! Takes back what Weir left in the kernel, of its own directories only.
 
-use weir_dataplane::PinDir;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use weir_dataplane::{PinDir, open_readonly, pinned_sizes};
 use weir_netlink::{Change, Netlink};
 use weir_sys::ethtool::Features;
 
-use super::state::{StateFile, Undo};
+use super::allocation::Allocation;
+use super::origin::Origin;
+use super::state::{Memory, StateFile, Undo};
 use super::{Paths, Result};
+use crate::vip::{read_record, remove_record, write_record};
 
 /// What [`clean`] took back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,7 +46,61 @@ pub async fn clean(paths: &Paths) -> Result<Cleaned> {
         undo(&memory.undo, &mut cleaned).await?;
         file.remove()?;
     }
+    let added = Undo {
+        addresses: read_record(&paths.runtime_dir).into_iter().collect(),
+        ..Undo::default()
+    };
+    undo(&added, &mut cleaned).await?;
+    remove_record(&paths.runtime_dir)?;
     Ok(cleaned)
+}
+
+/// Whether a director's data plane is pinned. One that is not understood counts.
+pub fn is_pinned(paths: &Paths) -> bool {
+    !matches!(pinned_sizes(&PinDir::new(&paths.pin_dir)), Ok(None))
+}
+
+/// Removes a pinned data plane that no interface has and that serves nothing: what is left of a start that died. Returns whether it
+/// did. What is remembered of servers stays.
+///
+/// # Errors
+/// As [`clean`].
+pub async fn clean_unused(paths: &Paths) -> Result<bool> {
+    let attached = open_readonly(&PinDir::new(&paths.pin_dir)).map(|plane| plane.attachments);
+    let memory = StateFile::new(&paths.runtime_dir).read()?;
+    let made = memory
+        .as_ref()
+        .is_some_and(|memory| memory.origin != Origin::default());
+    if made || !attached.is_ok_and(|attached| attached.is_empty()) {
+        return Ok(false);
+    }
+    let mut kept = read_record(&paths.runtime_dir);
+    kept.extend(memory.into_iter().flat_map(|memory| memory.undo.addresses));
+    clean_pinned(paths, &kept).await?;
+    Ok(true)
+}
+
+/// The same as [`clean`], but `kept`, VIPs that proxy services have without an engine, stay, and what operators and checks said of
+/// servers stays remembered.
+pub(super) async fn clean_pinned(paths: &Paths, kept: &BTreeSet<(String, IpAddr)>) -> Result<()> {
+    let mut file = StateFile::new(&paths.runtime_dir);
+    let memory = file.read()?;
+    if let Some(mut memory) = memory.clone() {
+        memory.undo.addresses.retain(|entry| !kept.contains(entry));
+        file.write(&memory)?;
+    }
+    write_record(&paths.runtime_dir, &BTreeSet::new())?;
+    clean(paths).await?;
+    write_record(&paths.runtime_dir, kept)?;
+    match memory {
+        Some(memory) => file.write(&Memory {
+            allocation: Allocation::default(),
+            undo: Undo::default(),
+            origin: Origin::default(),
+            ..memory
+        }),
+        None => Ok(()),
+    }
 }
 
 async fn undo(undo: &Undo, cleaned: &mut Cleaned) -> Result<()> {

@@ -5,15 +5,20 @@
 
 use std::net::IpAddr;
 
-use weir_dataplane::{Hook, XdpChoice};
+use weir_dataplane::Hook;
 
-use super::{Engine, Result};
+use super::{Engine, Error, Result};
 
 /// What an interface has one of each.
-const HOOKS: [[Hook; 2]; 3] = [
-    [Hook::XdpNative, Hook::XdpGeneric],
-    [Hook::Ingress, Hook::ClsactIngress],
-    [Hook::Egress, Hook::ClsactEgress],
+const HOOKS: [&[Hook]; 3] = [
+    &[
+        Hook::XdpNative,
+        Hook::XdpGeneric,
+        Hook::Balance,
+        Hook::ClsactBalance,
+    ],
+    &[Hook::Ingress, Hook::ClsactIngress],
+    &[Hook::Egress, Hook::ClsactEgress],
 ];
 
 impl Engine {
@@ -53,15 +58,15 @@ impl Engine {
         let (mut lost, mut whole) = (Vec::new(), true);
         for ifindex in present {
             whole &= HOOKS[1..].iter().all(|hooks| has(ifindex, hooks));
-            if !has(ifindex, &HOOKS[0]) {
+            if !has(ifindex, HOOKS[0]) {
                 lost.push(ifindex);
             }
         }
         for ifindex in &lost {
-            let busy = match self.plane.attach(*ifindex, XdpChoice::Best) {
+            let busy = match self.attach_path(*ifindex) {
                 Ok(_) => false,
-                Err(weir_dataplane::Error::Busy { .. }) => true,
-                Err(error) => return Err(error.into()),
+                Err(Error::Dataplane(weir_dataplane::Error::Busy { .. })) => true,
+                Err(error) => return Err(error),
             };
             if busy {
                 self.network.netlink().detach_xdp(*ifindex).await?;
@@ -111,7 +116,7 @@ impl Engine {
         let lost: Vec<IpAddr> = added
             .map(|(_, address)| *address)
             .filter(|address| self.network.holder(*address).is_none())
-            .filter(|address| self.desired.listening(*address).len() > 0)
+            .filter(|address| self.desired.has_address(*address))
             .collect();
         if lost.is_empty() {
             return Ok(());

@@ -13,6 +13,9 @@ pub enum Error {
     /// Addresses, routes, neighbours.
     #[error(transparent)]
     Network(#[from] weir_netlink::Error),
+    /// Addresses for proxy services.
+    #[error(transparent)]
+    Vip(#[from] crate::vip::Error),
     /// The kernel around them.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
@@ -64,6 +67,16 @@ pub enum Error {
     NoInterface {
         /// Its name.
         name: String,
+    },
+    /// The interface has an XDP program that is not this director's.
+    #[error("interface {interface} has another XDP program already: {holder}; {fix}")]
+    XdpTaken {
+        /// Its name.
+        interface: String,
+        /// The program, and what is known of its owner.
+        holder: String,
+        /// How it goes away.
+        fix: String,
     },
     /// More than the data plane has rows for.
     #[error("more than {most} {what}: raise max_{what} in [node]")]

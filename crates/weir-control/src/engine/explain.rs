@@ -1,7 +1,7 @@
 //! What would become of a packet, from the same rows that it would meet, without touching a cursor.
 
 use weir_abi::{Addr, FlowCold};
-use weir_model::{Listener, Service};
+use weir_model::{Listener, Protocol, Service};
 
 use super::allocation::{DestSlot, ServiceSlot};
 use super::choice::{Choice, why};
@@ -35,6 +35,7 @@ impl Engine {
         let Some(slot) = self.memory.allocation.services.get(&service.name) else {
             return Ok(answer);
         };
+        answer.steps.extend(self.after_failover(packet, service));
         if let Some(dest) = self.flow_of(packet, slot) {
             answer.steps.push(format!(
                 "it belongs to a tracked flow, which is bound to {}",
@@ -60,6 +61,22 @@ impl Engine {
             Choice::None => format!("a new flow: {scheduler} finds no usable server"),
         });
         Ok(answer)
+    }
+
+    /// What becomes of a connection when another director with this file takes the VIP over.
+    fn after_failover(&self, packet: &Packet, service: &Service) -> Option<String> {
+        if packet.protocol != Protocol::Tcp {
+            return None;
+        }
+        let vip = packet.destination.ip();
+        Some(
+            match service.ends_at_failover(self.desired.pool(&service.pool)?) {
+                None => format!(
+                    "it continues with the same server if another director with this file takes {vip} over"
+                ),
+                Some(why) => format!("it ends if another director takes {vip} over: {why}"),
+            },
+        )
     }
 
     fn service_of(&self, packet: &Packet) -> Option<(&Service, &Listener)> {

@@ -5,13 +5,14 @@
 //! ends it.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use weir_ipvsadm::Edit;
+use weir_sys::create_private;
 
 use super::allocation::ServiceSlot;
 use super::origin::Zero;
@@ -129,11 +130,7 @@ impl Journal {
     pub(super) fn begin(path: &Path, continues: u64) -> io::Result<Self> {
         let mut journal = Self {
             path: path.to_owned(),
-            file: OpenOptions::new()
-                .create(true)
-                .write(true)
-                .truncate(true)
-                .open(path)?,
+            file: create_private(path)?,
             bytes: 0,
         };
         journal.line(&Head { continues })?;

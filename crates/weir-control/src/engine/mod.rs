@@ -30,12 +30,15 @@ pub(crate) mod passive;
 mod policy;
 mod rate;
 mod reload;
+mod remaining;
 mod rows;
 mod settle;
+mod silence;
 pub(crate) mod standing;
 mod state;
 mod status;
 mod sum;
+mod taken;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -54,16 +57,17 @@ use weir_health::Outliers;
 use weir_model::{Indexed, Timeouts};
 
 use crate::snapshot::Drift;
+use crate::vip::Announcements;
 
-use self::address::Announcement;
 use self::allocation::{Allocation, Facts, Former};
 use self::network::Network;
 use self::rate::RateBook;
+use self::silence::Silent;
 use self::state::{Memory, StateFile};
 use self::sum::{Changes, Rows};
 use self::write::Writer;
 
-pub use self::clean::{Cleaned, clean};
+pub use self::clean::{Cleaned, clean, clean_unused, is_pinned};
 pub use self::error::{Error, Result};
 pub use self::listing::{Pinned, is_made, with_made};
 pub use self::origin::Claim;
@@ -121,12 +125,14 @@ pub struct Engine {
     taking: Duration,
     /// Differences of shared counts at the last upkeep.
     off: BTreeMap<u32, (u64, u64)>,
-    announcements: Vec<Announcement>,
+    announcements: Announcements,
     /// When it was last asked which added addresses are needed no more.
     withdrawn: Instant,
     rate_book: RateBook,
     /// Servers as their clients find them.
     outliers: Outliers,
+    /// Servers whose replies do not come through here.
+    silent: Silent,
     /// What was mended.
     drift: Drift,
     /// Something could not be mended, and that was said.

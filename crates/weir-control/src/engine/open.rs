@@ -13,6 +13,7 @@ use weir_model::{Desired, Indexed, Node};
 
 use super::allocation::Allocation;
 use super::attach::attached;
+use super::clean::{clean_pinned, is_pinned};
 use super::network::Network;
 use super::origin::Origin;
 use super::rate::RateBook;
@@ -21,6 +22,7 @@ use super::sum::{Changes, Rows, rows};
 use super::write::Writer;
 use super::{Engine, Paths, Result, adopt, allocate, attach, every_name, now_ms};
 use crate::snapshot::Drift;
+use crate::vip::{Announcements, read_record, remove_record};
 
 /// What is known without the data plane.
 struct Known {
@@ -38,7 +40,13 @@ impl Known {
         let file = StateFile::new(&paths.runtime_dir);
         let known = file.read()?;
         let lost = known.is_none();
-        let memory = known.unwrap_or_default();
+        let mut memory = known.unwrap_or_default();
+        // What was added for proxy services alone, before there was an engine.
+        for entry in read_record(&paths.runtime_dir) {
+            if !memory.undo.addresses.contains(&entry) {
+                memory.undo.addresses.push(entry);
+            }
+        }
         let desired = merged(&memory.origin, configured);
         let mut network = Network::open()?;
         network.take(servers(&memory, &desired)).await?;
@@ -110,8 +118,21 @@ impl Engine {
     /// network namespace of the director.
     ///
     /// # Errors
-    /// The configuration cannot be had, or the kernel refuses. What ran before goes on.
+    /// The configuration cannot be had, or the kernel refuses. What ran before goes on; where nothing was pinned before, nothing is.
     pub async fn open(paths: &Paths, configured: &Desired) -> Result<Self> {
+        let first = !is_pinned(paths);
+        let added = read_record(&paths.runtime_dir);
+        let opened = Self::try_open(paths, configured).await;
+        if first
+            && opened.is_err()
+            && let Err(error) = clean_pinned(paths, &added).await
+        {
+            tracing::error!(%error, "the failed start leaves a data plane behind: run `weir clean`");
+        }
+        opened
+    }
+
+    async fn try_open(paths: &Paths, configured: &Desired) -> Result<Self> {
         // Opening the data plane says what is wrong with a record that is not understood.
         let pinned = pinned_sizes(&PinDir::new(&paths.pin_dir)).ok().flatten();
         let wanted = sizes(&configured.node, pinned.as_ref());
@@ -125,6 +146,8 @@ impl Engine {
         let desired = known.settle_on(&plane, opened, configured).await?;
         let writer = Writer::adopting(plane.maps())?;
         let (rows, pending) = known.plan(&desired, plane.sizes().dests)?;
+        // By now the state file has it.
+        remove_record(&paths.runtime_dir)?;
         let mut engine = Self {
             file: known.file,
             pin_dir: paths.pin_dir.clone(),
@@ -141,10 +164,11 @@ impl Engine {
             taken: Instant::now(),
             taking: Duration::ZERO,
             off: BTreeMap::new(),
-            announcements: Vec::new(),
+            announcements: Announcements::default(),
             withdrawn: Instant::now(),
             rate_book: RateBook::new(),
             outliers: Outliers::default(),
+            silent: super::silence::Silent::default(),
             drift: Drift::default(),
             unmended: false,
             patience: attach::RESOLVING,

@@ -143,7 +143,9 @@ impl Origin {
     /// Carries an edit out that was in force before a restart.
     pub(super) fn repeat(&mut self, edit: &Edit) {
         if let Err(errno) = self.edit(edit) {
-            tracing::warn!(?edit, ?errno, "an edit of ipvsadm's is lost");
+            let refusal = Refusal::from(errno);
+            let (service, error) = (edit.key().map(|key| name_of(&key)), refusal.message(edit));
+            tracing::warn!(service, error, "an edit of ipvsadm's is lost");
         }
     }
 }
@@ -272,6 +274,13 @@ fn weight(
         return Err(belongs(service, ": only a server's weight is changed here"));
     }
     let weight = edit.server.weight;
+    if weight > weir_model::MAX_WEIGHT {
+        let most = weir_model::MAX_WEIGHT;
+        return Err(belongs(
+            service,
+            &format!(": weights of its servers are at most {most}"),
+        ));
+    }
     Ok(Word {
         pool: pool.name.clone(),
         server: server.name.clone(),

@@ -61,6 +61,7 @@ impl Engine {
     /// # Errors
     /// A map cannot be read, or what follows not be written.
     pub fn watch_clients(&mut self) -> Result<()> {
+        self.watch_replies()?;
         let mut pools = Vec::new();
         for pool in &self.desired.pools {
             if pool.health.max_ejected > 0 && pool.servers.len() > 1 {
@@ -86,6 +87,24 @@ impl Engine {
         self.pools_changed(&touched)
     }
 
+    /// Servers that are ejected, by pool and name.
+    pub fn ejected(&self) -> BTreeSet<(String, String)> {
+        self.memory.standings.all_ejected().collect()
+    }
+
+    /// Has servers in use again that are ejected and are not in `then`.
+    ///
+    /// # Errors
+    /// What follows cannot be written.
+    pub fn forgive(&mut self, then: &BTreeSet<(String, String)>) -> Result<()> {
+        let touched = forgive(&mut self.outliers, &mut self.memory.standings, then);
+        let touched: Vec<&str> = touched.iter().map(String::as_str).collect();
+        if touched.is_empty() {
+            return Ok(());
+        }
+        self.pools_changed(&touched)
+    }
+
     /// What was counted of a pool's servers: of each over all services.
     fn samples(&self, pool: &Pool) -> Result<HashMap<&str, Sample>> {
         let maps = self.plane.maps();
@@ -107,6 +126,22 @@ impl Engine {
         }
         Ok(samples)
     }
+}
+
+/// Takes servers back that are away and are not in `then`; returns their pools.
+pub(crate) fn forgive(
+    outliers: &mut Outliers,
+    standings: &mut Standings,
+    then: &BTreeSet<(String, String)>,
+) -> BTreeSet<String> {
+    let all: Vec<_> = standings.all_ejected().collect();
+    let new = all.into_iter().filter(|name| !then.contains(name));
+    new.map(|(pool, server)| {
+        outliers.forgive(&pool, &server);
+        standings.eject(&pool, &server, None);
+        pool
+    })
+    .collect()
 }
 
 fn log(pool: &str, turn: &Turn, now: Duration) {

@@ -34,6 +34,8 @@ pub(super) struct Surroundings {
     pub(super) sources: BTreeMap<IpAddr, IpAddr>,
     /// Some interface does not forward, so the kernel tells no routes there.
     pub(super) learn_clients: bool,
+    /// XDP runs where packets with unfinished checksums come in.
+    pub(super) leaves_unfinished: bool,
     /// The devices of marked packets.
     pub(super) marks: Option<Pair>,
     /// Less is free than `amemthresh` says.

@@ -39,7 +39,9 @@ impl Engine {
         self.write_pending()?;
         self.activate()?;
         let before = (self.network.attached.clone(), self.network.learns_clients());
-        self.attach().await?;
+        if let Err(error) = self.attach().await {
+            return Err(self.explain_attaching(error).await);
+        }
         self.keep_marks().await?;
         self.announce()?;
         // What XDP may send depends on where it is attached, and how.

@@ -47,6 +47,15 @@ impl Standings {
         self.ejected.retain(|_, servers| !servers.is_empty());
     }
 
+    /// All servers that are away so, by pool and name.
+    pub(crate) fn all_ejected(&self) -> impl Iterator<Item = (String, String)> {
+        let pools = self.ejected.iter();
+        pools.flat_map(|(pool, servers)| {
+            let names = servers.keys();
+            names.map(|server| (pool.clone(), server.clone()))
+        })
+    }
+
     /// Takes servers back whose pools are watched no more; answers those pools.
     pub(crate) fn forget_ejected(&mut self, watched: impl Fn(&str) -> bool) -> Vec<String> {
         let pools = self.ejected.keys();
@@ -62,10 +71,7 @@ impl Standings {
 
     /// What a new run of checks goes on from.
     pub(crate) fn known(&self, pool: &str, server: &str) -> Option<Known> {
-        self.get(pool, server).map(|standing| Known {
-            state: standing.state,
-            since: standing.since,
-        })
+        self.get(pool, server).map(Known::from)
     }
 
     /// Takes news in; answers what of it is to be remembered over restarts.

@@ -8,11 +8,12 @@
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::net::IpAddr;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use weir_sys::boot_id;
+use weir_sys::{boot_id, create_private};
 
 use super::allocation::Allocation;
 use super::journal::{self, JOURNAL, Journal, Record, STATE};
@@ -180,10 +181,12 @@ impl StateFile {
     /// As [`StateFile::write`].
     pub(super) fn write_text(&mut self, Text { number, bytes }: Text) -> Result<()> {
         if let Some(directory) = self.path.parent() {
-            fs::create_dir_all(directory).map_err(|source| file_error(directory, source))?;
+            let mut builder = fs::DirBuilder::new();
+            let made = builder.recursive(true).mode(0o700).create(directory);
+            made.map_err(|source| file_error(directory, source))?;
         }
         let new = self.path.with_extension("json.new");
-        let written = fs::File::create(&new).and_then(|mut file| {
+        let written = create_private(&new).and_then(|mut file| {
             file.write_all(&bytes)?;
             file.sync_all()
         });

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, UNIX_EPOCH};
 
 use weir_abi::{Live, REASONS, Traffic};
-use weir_dataplane::{Maps, XdpMode};
+use weir_dataplane::{Maps, Mode};
 use weir_health::Standing;
 use weir_model::{Forward, Service};
 
@@ -73,6 +73,7 @@ impl Engine {
                 .collect(),
             probing: Probing::default(),
             drift: self.drift,
+            open_files: None,
             flows: FlowTableStatus {
                 places: u64::from(maps.flows.places()),
                 entries: maps.flows.walk().count() as u64,
@@ -82,15 +83,14 @@ impl Engine {
     }
 
     fn interfaces(&self) -> Vec<InterfaceStatus> {
-        let named = |(ifindex, mode): (&u32, &XdpMode)| InterfaceStatus {
+        let attach = self.desired.node.attach;
+        let named = |(ifindex, mode): (&u32, &Mode)| InterfaceStatus {
             name: self
                 .network
                 .name_of(*ifindex)
                 .map_or_else(|| ifindex.to_string(), str::to_owned),
-            mode: match mode {
-                XdpMode::Native => "native",
-                XdpMode::Generic => "generic",
-            },
+            mode: mode.as_str(),
+            reason: self.network.why(*ifindex, *mode, attach),
         };
         self.network.attached.iter().map(named).collect()
     }
@@ -219,6 +219,7 @@ impl Engine {
                 .ejection(&service.pool, &dest.name)
                 .filter(|_| dest.removed.is_none() && !dest.sorry)
                 .cloned(),
+            warning: self.warning(dest).filter(|_| dest.removed.is_none()),
             handshakes: (live.syns, live.answered),
             check_weight: standing.and_then(|standing| standing.brings(base)),
             slow_start: None,

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use weir_abi::{
     Addr, Dest, FILTER_WORDS, Filter, SETTINGS_DROP_ENTRY, SETTINGS_LEARN_CLIENTS,
-    SETTINGS_LOCAL_NAT, Settings, VIP_RANGES,
+    SETTINGS_LOCAL_NAT, SETTINGS_UNFINISHED, Settings, VIP_RANGES,
 };
 use weir_model::Indexed;
 
@@ -221,6 +221,7 @@ impl Rows {
         let flags = [
             (SETTINGS_LOCAL_NAT, self.local_nat > 0),
             (SETTINGS_LEARN_CLIENTS, around.learn_clients),
+            (SETTINGS_UNFINISHED, around.leaves_unfinished),
             (
                 SETTINGS_DROP_ENTRY,
                 policy::defends(&desired.ipvs, around.memory_is_short),

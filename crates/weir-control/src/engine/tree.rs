@@ -28,8 +28,8 @@ pub(super) const fn kind(scheduler: Scheduler, bounded: bool) -> Option<(Tree, u
         Scheduler::Nq => (Rule::Nq, RULE_NQ),
         Scheduler::Ovf => (Rule::Ovf, RULE_OVF),
         // The last two seek the next server below its threshold.
-        Scheduler::Fo | Scheduler::Wrr | Scheduler::Rr | Scheduler::P2c => (Rule::Fo, RULE_FO),
-        Scheduler::Twos => return Some((Tree::Weights, RULE_SUM_WEIGHT)),
+        Scheduler::Fo | Scheduler::Wrr | Scheduler::Rr => (Rule::Fo, RULE_FO),
+        Scheduler::Twos | Scheduler::P2c => return Some((Tree::Weights, RULE_SUM_WEIGHT)),
         Scheduler::Dh | Scheduler::Sh | Scheduler::Mh | Scheduler::Maglev if bounded => {
             return Some((Tree::Active, RULE_SUM_ACTIVE));
         }

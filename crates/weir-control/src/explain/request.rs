@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use weir_http::head::{self, HeadLimits};
-use weir_http::route;
-use weir_model::{Desired, Pool, Proxy, ProxyProtocol, RouteAction};
+use weir_http::{Refusal, RequestPath, path, route};
+use weir_model::{Desired, ForwardedPath, Pool, Proxy, ProxyProtocol, Route, RouteAction};
 
 use super::Answer;
 use crate::status::Report;
@@ -111,6 +111,7 @@ impl Request {
             target: proxy.limits.head as usize / 2,
             fields: proxy.limits.fields as usize,
             connect: proxy.connect,
+            underscores: proxy.underscores,
         };
         let head = self.head.as_bytes();
         let mut fields = Vec::new();
@@ -125,7 +126,18 @@ impl Request {
                 return answer;
             }
         };
-        let chosen = route::choose(&proxy.routes, NOBODY, head, &request, &fields);
+        let mut room = Vec::new();
+        let target = match compared(proxy, request.path_in(head), &mut room, &mut answer.steps) {
+            Ok(target) => target,
+            Err(refusal) => {
+                answer.outcome = Some(format!(
+                    "it is answered {}: {refusal}",
+                    refusal.request_status()
+                ));
+                return answer;
+            }
+        };
+        let chosen = route::choose(&proxy.routes, NOBODY, &target, head, &request, &fields);
         let looked_at = chosen.map_or(proxy.routes.len(), |at| at + 1);
         for (at, one) in proxy.routes.iter().take(looked_at).enumerate() {
             let fits = if chosen == Some(at) {
@@ -140,6 +152,9 @@ impl Request {
                 file.display(),
                 one.source.line
             ));
+        }
+        if let Some(at) = chosen {
+            rewritten(&proxy.routes[at], &target, &mut answer.steps);
         }
         match chosen.map(|at| &proxy.routes[at].action) {
             Some(RouteAction::Redirect { to, status }) => {
@@ -203,6 +218,49 @@ impl Request {
             ));
         }
         Some(proxy)
+    }
+}
+
+/// The path as routes compare it; both forms are shown where they differ.
+fn compared<'a>(
+    proxy: &Proxy,
+    received: &'a [u8],
+    room: &'a mut Vec<u8>,
+    steps: &mut Vec<String>,
+) -> Result<RequestPath<'a>, Refusal> {
+    let Some(rules) = &proxy.normalize_path else {
+        return Ok(RequestPath::received(received));
+    };
+    let target = path::normalize(received, rules, room)?;
+    if target.is_changed() {
+        let without_query = RequestPath::received(received).path();
+        steps.push(format!(
+            "path received: {}",
+            String::from_utf8_lossy(without_query)
+        ));
+        let forwarded = match is_forwarded_normal(proxy) {
+            true => "normalized",
+            false => "received, unless a route rewrites it",
+        };
+        steps.push(format!(
+            "path normalized: {}, which routes compare; the path is forwarded as {forwarded}",
+            String::from_utf8_lossy(target.path())
+        ));
+    }
+    Ok(target)
+}
+
+fn is_forwarded_normal(proxy: &Proxy) -> bool {
+    let rules = proxy.normalize_path;
+    rules.is_some_and(|rules| rules.forward == ForwardedPath::Normalized)
+}
+
+/// The path that a server is asked for, where the route writes another one.
+fn rewritten(route: &Route, target: &RequestPath<'_>, steps: &mut Vec<String>) {
+    if let Some(to) = &route.edits.path {
+        let path = route::rewritten(to, route, target);
+        let path = String::from_utf8_lossy(&path);
+        steps.push(format!("the server is asked for {path}"));
     }
 }
 
@@ -305,6 +363,15 @@ status  = 403
             told("GET http://a.example/ x", &[]),
             told("GET /", &[]),
             told("GET http://a/", &["X"]),
+        ];
+        insta::assert_snapshot!(told.join("\n"));
+    }
+
+    #[test]
+    fn both_forms_of_a_path_are_shown() {
+        let told = [
+            told("GET http://a.example//x/../%6fld/y?z", &[]),
+            told("GET http://a.example/%zz", &[]),
         ];
         insta::assert_snapshot!(told.join("\n"));
     }

@@ -7,7 +7,7 @@ use weir_ipvsadm::{Edit, Refusal};
 use weir_model::Desired;
 
 use super::{Answer, Request, name_file};
-use crate::configuration;
+use crate::configuration::{self, Secrets};
 use crate::daemon::{self, RuntimeDir, last_configuration, last_text};
 use crate::engine::{Engine, Paths, Pinned};
 
@@ -35,7 +35,8 @@ impl Direct {
             .map_err(|error| error.to_string())?;
         let text = last_text(&paths.runtime_dir)
             .ok_or("the configuration that was in force is not remembered")?;
-        let loaded = configuration::load(&text, false).map_err(|error| error.to_string())?;
+        let loaded = configuration::load_with(&text, false, Secrets::Unread)
+            .map_err(|error| error.to_string())?;
         Ok(Self {
             paths: paths.clone(),
             file: last_configuration(&paths.runtime_dir).unwrap_or(text),

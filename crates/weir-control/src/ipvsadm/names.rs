@@ -1,6 +1,6 @@
 //! The host's names, for lines and listings of the tool.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weir_ipvsadm::{Names, Protocol};
 use weir_sys::names;
@@ -12,6 +12,10 @@ pub struct HostNames;
 impl Names for HostNames {
     fn address(&self, host: &str) -> Option<Ipv4Addr> {
         names::address_of(host)
+    }
+
+    fn address6(&self, host: &str) -> Option<Ipv6Addr> {
+        names::address6_of(host)
     }
 
     fn port(&self, service: &str, protocol: Protocol) -> Option<u16> {

@@ -1,10 +1,11 @@
 //! One call of the tool, from its arguments to its exit code.
 
 use std::io::{self, BufRead, Write};
+use std::time::Duration;
 
 use weir_ipvsadm::{
-    Columns, Command, Edit, Errno, Exit, List, Listing, Names, Refusal, connections, parse,
-    read_error, timeouts, words,
+    Columns, Command, Edit, Errno, Exit, List, Listing, Names, Refusal, ServiceKey, connections,
+    parse, read_error, timeouts, words,
 };
 
 use super::direct::Direct;
@@ -14,6 +15,9 @@ use crate::engine::Paths;
 
 /// Edits that one request carries; the largest edits fit the API's bound.
 const BATCH: usize = 100;
+
+/// How long the daemon may take: a configuration that is being applied comes first.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The call's streams.
 pub struct Streams<'a> {
@@ -43,7 +47,7 @@ pub async fn run<'a>(
     streams: Streams<'a>,
 ) -> io::Result<u8> {
     let mut session = Session {
-        client: Client::new(&paths.runtime_dir),
+        client: Client::new(&paths.runtime_dir).within(PATIENCE),
         paths,
         direct: None,
         program,
@@ -133,9 +137,14 @@ impl Session<'_> {
                     writeln!(self.streams.errors, "{words}")?;
                     return Ok(1);
                 };
+                self.tell_of_sctp(&listing, Some(key))?;
                 text
             }
-            Command::List(List::All, columns) => self.listing().await?.all(*columns, self.names),
+            Command::List(List::All, columns) => {
+                let listing = self.listing().await?;
+                self.tell_of_sctp(&listing, None)?;
+                listing.all(*columns, self.names)
+            }
             Command::Save(Columns { numeric, .. }) => {
                 self.listing().await?.save(*numeric, self.names)
             }
@@ -143,6 +152,16 @@ impl Session<'_> {
         };
         self.streams.output.write_all(text.as_bytes())?;
         Ok(0)
+    }
+
+    /// Among the messages: the listing itself is the tool's, byte by byte.
+    fn tell_of_sctp(&mut self, listing: &Listing, of: Option<&ServiceKey>) -> io::Result<()> {
+        const NOTE: &str =
+            "note: SCTP services are kept and listed; their packets are not balanced";
+        if listing.has_sctp(of) {
+            writeln!(self.streams.errors, "{}: {NOTE}", self.program)?;
+        }
+        Ok(())
     }
 
     async fn listing(&mut self) -> Result<Listing, End> {

@@ -152,6 +152,11 @@ impl Kept {
             .collect()
     }
 
+    /// Takes a file out that was kept under that name, which no socket has.
+    pub fn take_file(&mut self, name: &str) -> Option<OwnedFd> {
+        self.sockets.remove(name)
+    }
+
     /// The configuration is in force. Sockets that nothing of it listens on are let go.
     pub fn ready(&mut self) {
         for name in std::mem::take(&mut self.sockets).into_keys() {
@@ -185,6 +190,18 @@ impl Link {
     /// Has the keeper let go of a socket.
     pub fn forget(&self, kind: &str, address: SocketAddr, number: usize) {
         let name = name(kind, address, number);
+        self.tell(&Order::Forget { name }, &[]);
+    }
+
+    /// Has the keeper hold a file, in place of the one that it held under that name. It must not change any more.
+    pub fn keep_file(&self, name: &str, file: BorrowedFd<'_>) {
+        let name = name.to_owned();
+        self.tell(&Order::Keep { name }, &[file]);
+    }
+
+    /// Has the keeper let go of a file.
+    pub fn forget_file(&self, name: &str) {
+        let name = name.to_owned();
         self.tell(&Order::Forget { name }, &[]);
     }
 

@@ -53,7 +53,10 @@ impl Kid {
     ) -> Result<Self, daemon::Error> {
         let (mine, theirs) = Channel::pair()?;
         let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-        let spawned = Command::new(program)
+        let mut command = Command::new(program);
+        // The daemon raises its own, and starts programs with what this process was started with.
+        weir_sys::restore_nofile(command.as_std_mut());
+        let spawned = command
             .args(arguments)
             .env(KEEPER, std::process::id().to_string())
             .env_remove("LISTEN_PID")

@@ -5,6 +5,9 @@
 //! accepts: its SYN waits in the backlog for the next daemon. Under systemd the sockets also go into the descriptor store,
 //! which outlives this process.
 //!
+//! The same holds for what a daemon that is killed cannot write any more and no disk may have: sealed files in memory, such as the
+//! keys of TLS tickets.
+//!
 //! The keeper reads no configuration and knows no service. A daemon that dies is started again at once. One that dies as soon as it is
 //! there again is in a loop: it is started ever later, and ends the keeper as well when it goes on; one that serves a while and
 //! dies again and again is started once a second in the end. An order to upgrade starts a second daemon beside the first, which
@@ -94,6 +97,10 @@ struct Keeper {
 /// Another keeper holds the runtime directory, or no process can be started.
 pub async fn keep(runtime_dir: &Path) -> Result<u8, daemon::Error> {
     let lock = daemon::RuntimeDir::lock(runtime_dir)?;
+    // It holds every listening socket.
+    if let Err(error) = weir_sys::raise_nofile() {
+        tracing::warn!(%error, "few listening sockets can be kept");
+    }
     let program = std::env::current_exe().map_err(|source| daemon::Error::File {
         path: "/proc/self/exe".into(),
         source,
@@ -244,6 +251,12 @@ impl Keeper {
         match socket {
             Some(_) if self.stopping => {}
             Some(socket) => {
+                // It would hold both.
+                if self.sockets.contains_key(&name)
+                    && let Err(error) = self.notifier.forget(&name)
+                {
+                    tracing::debug!(%error, "the service manager still holds the former one");
+                }
                 if let Err(error) = self.notifier.store(&name, socket.as_fd()) {
                     tracing::warn!(%error, "the service manager does not hold a socket");
                 }
@@ -371,7 +384,7 @@ impl Keeper {
         tracing::error!(
             how,
             restarts = self.restarts,
-            ?pause,
+            pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
             "the daemon died; starting it again"
         );
         let (news, number) = (self.news.clone(), self.numbers);

@@ -1,15 +1,16 @@
 //! Servers that users of the API add to a pool and take out again.
 //!
-//! They are kept as a list in the JSON form of `servers`, so that what may be said of a server, and what of it is wrong, is the
-//! configuration's own language.
+//! They are kept as a list in the JSON form of `servers_file`, and what a user may set of a server is what a list may: an address,
+//! a weight, limits, and the name of a check.
 
 use serde_json::{Map, Value};
+use weir_config::{MEMBER_KEYS, Member};
 use weir_model::{Desired, Pool, Server};
 
-use super::{Giver, List, Lists, Membership, fits};
+use super::{Giver, List, Lists, Membership, misfit};
 
 impl Membership {
-    /// The lists with a server added to a pool, or changed: `keys` is what a table in `servers` may hold beside the address.
+    /// The lists with a server added to a pool, or changed: `keys` is what an entry of a list may hold beside the address.
     ///
     /// # Errors
     /// The keys or the address are wrong, or the server is not the API's; in one line.
@@ -20,11 +21,16 @@ impl Membership {
         address: &str,
         mut keys: Map<String, Value>,
     ) -> Result<Lists, String> {
+        // The body is the caller's own, so that an unknown key can be named.
+        if let Some(key) = keys.keys().find(|key| !MEMBER_KEYS.contains(&key.as_str())) {
+            let allowed = MEMBER_KEYS[1..].join("`, `");
+            return Err(format!(
+                "`{key}` is not allowed here; a server that the API adds has `{allowed}` (the name of a [check.NAME])"
+            ));
+        }
         keys.insert("address".to_owned(), address.into());
-        let one = weir_config::members(&Value::from(vec![Value::from(keys.clone())]).to_string())?;
-        let [server] = one.as_slice() else {
-            return Err(format!("{address} is no address"));
-        };
+        let one = one(address, keys.clone().into())?;
+        let server = &one.server;
         self.refuse_others(pool, server)?;
         let mut entries = self.entries(&pool.name);
         match entries.iter_mut().find(|entry| names(entry, server)) {
@@ -44,14 +50,12 @@ impl Membership {
         pool: &Pool,
         address: &str,
     ) -> Result<Lists, String> {
-        let one = weir_config::members(&Value::from(vec![Value::from(address)]).to_string())?;
+        let one = one(address, address.into())?;
         let mut entries = self.entries(&pool.name);
         let before = entries.len();
-        if let [server] = one.as_slice() {
-            entries.retain(|entry| !names(entry, server));
-            if entries.len() == before {
-                self.refuse_others(pool, server)?;
-            }
+        entries.retain(|entry| !names(entry, &one.server));
+        if entries.len() == before {
+            self.refuse_others(pool, &one.server)?;
         }
         if entries.len() == before {
             return Err(format!("pool {} has no server {address}", pool.name));
@@ -70,7 +74,8 @@ impl Membership {
             ));
         }
         for (giver, list) in self.lists.of(&pool.name) {
-            if giver != Giver::Api && list.servers.iter().any(same) {
+            let mut servers = list.members.iter().map(|member| &member.server);
+            if giver != Giver::Api && servers.any(same) {
                 return Err(format!("another list of pool {} has {name}", pool.name));
             }
         }
@@ -90,11 +95,15 @@ impl Membership {
         entries: Vec<Value>,
     ) -> Result<Lists, String> {
         let text = Value::from(entries).to_string();
-        let servers = weir_config::members(&text)?;
-        fits(configured, pool, &servers)?;
+        let members = weir_config::members(&text).map_err(|error| error.reason.to_string())?;
+        for member in &members {
+            if let Some(reason) = misfit(configured, pool, member) {
+                return Err(format!("{}: {reason}", member.server.name));
+            }
+        }
         let list = List {
             text,
-            servers,
+            members,
             problem: None,
         };
         let mut lists = self.lists.clone();
@@ -105,12 +114,19 @@ impl Membership {
     }
 }
 
+/// The one server of an entry.
+fn one(address: &str, entry: Value) -> Result<Member, String> {
+    let read = weir_config::members(&Value::from(vec![entry]).to_string());
+    let mut read = read.map_err(|error| format!("{address}: {}", error.reason))?;
+    read.pop().ok_or_else(|| format!("{address}: no server"))
+}
+
 /// Whether an entry is about the same address and port.
 fn names(entry: &Value, server: &Server) -> bool {
     let one = weir_config::members(&Value::from(vec![entry.clone()]).to_string());
     one.is_ok_and(|one| {
         one.iter()
-            .any(|other| (other.address, other.port) == (server.address, server.port))
+            .any(|other| (other.server.address, other.server.port) == (server.address, server.port))
     })
 }
 
@@ -118,7 +134,7 @@ fn names(entry: &Value, server: &Server) -> bool {
 mod tests {
     use super::*;
 
-    fn keys(text: &str) -> Map<String, Value> {
+    fn table(text: &str) -> Map<String, Value> {
         serde_json::from_str(text).expect("an object")
     }
 
@@ -126,15 +142,15 @@ mod tests {
     async fn servers_are_added_changed_and_taken_out() {
         let directory = std::env::temp_dir().join(format!("weir-added-{}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a directory");
-        let text = "[pool.p]\nservers = [\"10.0.0.1\"]\n[service.s]\nlisten = [\"192.0.2.1:80\"]\nforward = \"direct\"\n\
-                    pool = \"p\"\n";
+        let text = "[check.site]\nkind = \"http\"\n[pool.p]\nservers = [\"10.0.0.1\"]\n[service.s]\nlisten = \
+                    [\"192.0.2.1:80\"]\nforward = \"direct\"\npool = \"p\"\n";
         let configured = weir_config::parse(text, &weir_config::Host::default())
             .expect("a configuration")
             .desired;
         let pool = configured.pools[0].clone();
         let mut membership = Membership::new(&directory);
         let put = |membership: &mut Membership, address: &str, text: &str| {
-            let lists = membership.with(&configured, &pool, address, keys(text))?;
+            let lists = membership.with(&configured, &pool, address, table(text))?;
             membership.keep(&configured, lists);
             Ok::<_, String>(
                 membership.lists().added_to(&configured).pools[0]
@@ -144,12 +160,34 @@ mod tests {
         };
         let servers = put(&mut membership, "10.0.0.2:80", "{}").expect("added");
         assert_eq!((servers.len(), servers[1].weight), (2, 1));
-        let servers = put(&mut membership, "10.0.0.2:80", r#"{"weight": 7}"#).expect("changed");
+        assert_eq!(servers[1].checks, None);
+        let keys = r#"{"weight": 7, "max_connections": 9, "check": "site"}"#;
+        let servers = put(&mut membership, "10.0.0.2:80", keys).expect("changed");
         assert_eq!((servers.len(), servers[1].weight), (2, 7));
+        assert_eq!(servers[1].max_connections, 9);
+        let site = configured.check("site").cloned();
+        assert_eq!(servers[1].checks, site.map(|site| vec![site]));
         for (address, text, word) in [
             ("10.0.0.1", "{}", "the configuration lists"),
             ("10.0.0.300", "{}", "10.0.0.300"),
             ("10.0.0.3", r#"{"colour": 1}"#, "colour"),
+            ("10.0.0.3", r#"{"user": "root"}"#, "`user` is not allowed"),
+            (
+                "10.0.0.3",
+                r#"{"forward": "tunnel"}"#,
+                "`forward` is not allowed",
+            ),
+            ("10.0.0.3", r#"{"check": "other"}"#, "names no [check.NAME]"),
+            (
+                "10.0.0.3",
+                r#"{"check": {"kind": "tcp"}}"#,
+                "can only name a [check.NAME]",
+            ),
+            (
+                "10.0.0.3",
+                r#"{"check": [{"kind": "script", "command": "/bin/id", "user": "root"}]}"#,
+                "can only name a [check.NAME]",
+            ),
             ("2001:db8::1", "{}", "cannot take its clients"),
         ] {
             let why = put(&mut membership, address, text).expect_err(address);

@@ -5,24 +5,32 @@
 //! reloads the configuration vouches for a list that has become short.
 
 mod added;
+mod answer;
 mod dns;
+pub(crate) mod file;
+mod remembered;
 mod resolve;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, OpenOptions};
-use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
-use weir_config::MAX_FILE_BYTES;
+use weir_config::{MAX_FILE_BYTES, Member};
 use weir_model::{Desired, Family, Pool, Server};
 use weir_sys::replace_file;
 
 use self::dns::{Answer, Names};
+use self::file::Owner;
 use self::watch::Watch;
+
+/// Reads a resolver's message, for weir-fuzz.
+#[doc(hidden)]
+pub fn read_answer(message: &[u8]) {
+    answer::replay(message);
+}
 
 /// The last good lists, in the runtime directory, as they were written.
 const MEMORY: &str = "members.json";
@@ -37,6 +45,17 @@ pub enum Giver {
     Dns,
     /// Whoever uses the API.
     Api,
+}
+
+impl Giver {
+    /// For logs.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::File => "servers_file",
+            Self::Dns => "servers_dns",
+            Self::Api => "API",
+        }
+    }
 }
 
 /// A pool's list as the status shows it.
@@ -58,7 +77,7 @@ pub struct Source {
 #[derive(Clone, Debug, Default)]
 struct List {
     text: String,
-    servers: Vec<Server>,
+    members: Vec<Member>,
     problem: Option<String>,
 }
 
@@ -95,13 +114,14 @@ impl Lists {
                 read.insert(key, list);
             };
             if let Some(file) = &pool.servers_file {
-                take(Giver::File, Some(text_of(Path::new(file))));
+                let text = file::read(Path::new(file), Owner::Expected, MAX_FILE_BYTES);
+                take(Giver::File, Some(text));
             }
             if let Some(name) = &pool.servers_dns {
                 take(Giver::Dns, names.answer(name));
             }
             let added = self.by_source.get(&(pool.name.clone(), Giver::Api));
-            if let Some(added) = added.filter(|list| !list.servers.is_empty()) {
+            if let Some(added) = added.filter(|list| !list.members.is_empty()) {
                 take(Giver::Api, Some(Ok(added.text.clone())));
             }
         }
@@ -121,11 +141,10 @@ impl Lists {
             let place = |server: &Server| (server.address, server.port);
             let mut places: BTreeSet<_> = pool.servers.iter().map(place).collect();
             for (_, list) in self.of(&pool.name) {
-                let news = list
-                    .servers
-                    .iter()
-                    .filter(|server| places.insert(place(server)));
-                pool.servers.extend(news.cloned());
+                let news = list.members.iter();
+                let news = news.filter(|member| places.insert(place(&member.server)));
+                let news = news.map(|member| checked(configured, member));
+                pool.servers.extend(news);
             }
         }
         desired
@@ -155,27 +174,49 @@ impl Lists {
         }
     }
 
-    fn servers(&self) -> BTreeMap<&Key, &Vec<Server>> {
+    /// What a change of takes effect, for each list.
+    fn servers(&self) -> BTreeMap<&Key, Vec<Essence<'_>>> {
         let lists = self.by_source.iter();
-        lists.map(|(key, list)| (key, &list.servers)).collect()
+        let servers = lists.map(|(key, list)| (key, list.members.iter().map(essence).collect()));
+        servers.collect()
+    }
+}
+
+/// A member without its place in the list, which changes nothing about it.
+type Essence<'a> = (&'a Server, Option<&'a [String]>);
+
+fn essence(member: &Member) -> Essence<'_> {
+    (&member.server, member.checks.as_deref())
+}
+
+/// A server with the checks that its list names. Where the configuration has lost one of them, the server has the pool's: none would
+/// be a server that nothing watches.
+fn checked(configured: &Desired, member: &Member) -> Server {
+    let named = member.checks.as_ref().and_then(|names| {
+        let checks = names.iter().map(|name| configured.check(name).cloned());
+        checks.collect()
+    });
+    Server {
+        checks: named,
+        ..member.server.clone()
     }
 }
 
 /// The list that somebody gives, or the former one with what is wrong about this one.
 fn judge(configured: &Desired, pool: &Pool, given: Answer, former: List, vouched: bool) -> List {
     let judged = given.and_then(|text| {
-        let servers = weir_config::members(&text)?;
-        fits(configured, pool, &servers)?;
-        let before = former.servers.len();
-        if !vouched && servers.len() * 2 < before {
-            let now = servers.len();
+        let members = weir_config::members(&text).map_err(|error| error.to_string())?;
+        fits(configured, pool, &members)?;
+        let before = former.members.len();
+        if !vouched && members.len() * 2 < before {
+            let now = members.len();
             return Err(format!(
                 "it shrank from {before} servers to {now} at once; `weir reload` takes it as it is"
             ));
         }
         Ok(List {
             text,
-            servers,
+            members,
             problem: None,
         })
     });
@@ -185,65 +226,50 @@ fn judge(configured: &Desired, pool: &Pool, given: Answer, former: List, vouched
     })
 }
 
-fn text_of(file: &Path) -> Result<String, String> {
-    let words = |error: io::Error| error.to_string();
-    // To open a pipe would wait for whoever writes into it.
-    let mut options = OpenOptions::new();
-    let flags = OFlags::NONBLOCK.bits().cast_signed();
-    let opened = options.read(true).custom_flags(flags).open(file);
-    let opened = opened.map_err(words)?;
-    if !opened.metadata().map_err(words)?.is_file() {
-        return Err("it is no file".to_owned());
-    }
-    let mut text = String::new();
-    let read = opened.take(MAX_FILE_BYTES + 1).read_to_string(&mut text);
-    // What is cut off would not be missed, and the last line would be another server.
-    if read.map_err(words)? as u64 > MAX_FILE_BYTES {
-        return Err(format!("it has more than {MAX_FILE_BYTES} bytes"));
-    }
-    Ok(text)
-}
-
-/// Whether services of layer 4 can send their clients to these servers.
-fn fits(configured: &Desired, pool: &Pool, servers: &[Server]) -> Result<(), String> {
-    for service in configured.services.iter().filter(|s| s.pool == pool.name) {
-        for server in servers {
-            let forward = server.forward.unwrap_or(service.forward);
-            let other =
-                |listener: &weir_model::Listener| listener.family() != Family::of(server.address);
-            if forward.needs_same_family() && service.listen.iter().any(other) {
-                let (name, server) = (&service.name, &server.name);
-                return Err(format!(
-                    "`{forward}` of service {name} cannot take its clients to {server}"
-                ));
-            }
-        }
+/// Whether services of layer 4 can send their clients to these servers, and their checks are there. The reason names a place in
+/// the list, and nothing that is written there.
+fn fits(configured: &Desired, pool: &Pool, members: &[Member]) -> Result<(), String> {
+    for member in members {
+        misfit(configured, pool, member).map_or(Ok(()), |reason| {
+            let (line, column) = (member.at.line, member.at.column);
+            Err(format!("line {line}, column {column}: {reason}"))
+        })?;
     }
     Ok(())
+}
+
+/// Why a server cannot be in a pool.
+fn misfit(configured: &Desired, pool: &Pool, member: &Member) -> Option<String> {
+    let server = &member.server;
+    let names = member.checks.iter().flatten();
+    if names
+        .into_iter()
+        .any(|name| configured.check(name).is_none())
+    {
+        return Some("`check` names no [check.NAME] of the configuration".to_owned());
+    }
+    let mut services = configured.services.iter().filter(|s| s.pool == pool.name);
+    services.find_map(|service| {
+        let forward = service.forward;
+        let family = Family::of(server.address);
+        let other = |listener: &weir_model::Listener| listener.family() != family;
+        let fits = !forward.needs_same_family() || !service.listen.iter().any(other);
+        (!fits).then(|| {
+            let name = &service.name;
+            format!("`{forward}` of service {name} cannot take its clients to a server of this address family")
+        })
+    })
 }
 
 impl Membership {
     /// With what was remembered in a runtime directory.
     pub fn new(runtime_dir: &Path) -> Self {
         let memory = runtime_dir.join(MEMORY);
-        let text = fs::read_to_string(&memory).unwrap_or_default();
-        let remembered: Vec<(String, Giver, String)> =
-            serde_json::from_str(&text).unwrap_or_default();
-        let lists = remembered.into_iter().filter_map(|(pool, giver, text)| {
-            let servers = weir_config::members(&text).ok()?;
-            let list = List {
-                text,
-                servers,
-                problem: None,
-            };
-            Some(((pool, giver), list))
-        });
+        let by_source = remembered::read(&memory);
         let watch = Watch::new();
         let names = Names::new(watch.notify());
         Self {
-            lists: Lists {
-                by_source: lists.collect(),
-            },
+            lists: Lists { by_source },
             memory,
             watch,
             names,
@@ -282,7 +308,7 @@ impl Membership {
             if let Some(problem) = list.problem.as_ref().filter(|it| Some(*it) != known) {
                 tracing::warn!(
                     pool,
-                    ?giver,
+                    source = giver.as_str(),
                     problem,
                     "the list of servers is not believed; the last good one stays"
                 );
@@ -324,8 +350,14 @@ impl Membership {
     /// Why these could not be put into force; the ones before stay.
     pub fn refuse(&mut self, lists: &Lists, problem: &str) {
         for (key, list) in &mut self.lists.by_source {
-            let other = lists.by_source.get(key).map(|new| &new.servers);
-            if other != Some(&list.servers) {
+            let other = lists.by_source.get(key);
+            let same = |new: &List| {
+                new.members
+                    .iter()
+                    .map(essence)
+                    .eq(list.members.iter().map(essence))
+            };
+            if !other.is_some_and(same) {
                 list.problem = Some(problem.to_owned());
             }
         }
@@ -354,201 +386,11 @@ impl Membership {
                     }
                     _ => "the API".to_owned(),
                 },
-                servers: list.servers.len(),
+                servers: list.members.len(),
                 problem: list.problem.clone(),
             };
             self.lists.of(&pool.name).map(source).collect::<Vec<_>>()
         };
         configured.pools.iter().flat_map(of_pool).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn desired(file: &Path) -> Desired {
-        let text = format!(
-            "[pool.p]\nservers = [\"10.0.0.1\"]\nservers_file = \"{}\"\n[service.s]\nlisten = [\"192.0.2.1:80\"]\nforward = \
-             \"direct\"\npool = \"p\"\n",
-            file.display()
-        );
-        weir_config::parse(&text, &weir_config::Host::default())
-            .unwrap()
-            .desired
-    }
-
-    fn names(desired: &Desired) -> Vec<&str> {
-        let servers = desired.pools[0].servers.iter();
-        servers.map(|server| server.name.as_str()).collect()
-    }
-
-    #[tokio::test]
-    async fn the_last_good_list_stays() {
-        let directory = std::env::temp_dir().join(format!("weir-members-{}", std::process::id()));
-        fs::create_dir_all(&directory).unwrap();
-        let file = directory.join("list");
-        let configured = desired(&file);
-        let mut membership = Membership::new(&directory);
-        let none = membership.lists_of(&configured);
-        assert_eq!(names(&none.added_to(&configured)), ["10.0.0.1"]);
-        membership.keep(&configured, none);
-        assert!(membership.sources(&configured)[0].problem.is_some());
-
-        fs::write(&file, "10.0.0.2\n10.0.0.3\n10.0.0.4\n10.0.0.1 weight=7\n").unwrap();
-        membership.changed().await;
-        let four = membership.news(&configured).unwrap();
-        let all = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"];
-        assert_eq!(names(&four.added_to(&configured)), all);
-        assert_eq!(four.added_to(&configured).pools[0].servers[0].weight, 1);
-        membership.keep(&configured, four);
-
-        for bad in [
-            "10.0.0.2",
-            "",
-            "no list at all",
-            "2001:db8::1\n10.0.0.2\n10.0.0.3",
-        ] {
-            fs::write(&file, bad).unwrap();
-            assert!(membership.news(&configured).is_none(), "{bad}");
-            let sources = membership.sources(&configured);
-            assert!(
-                sources[0].problem.is_some() && sources[0].servers == 4,
-                "{bad}: {sources:?}"
-            );
-        }
-        fs::remove_file(&file).unwrap();
-        let mut again = Membership::new(&directory);
-        let remembered = again.lists_of(&configured);
-        assert_eq!(names(&remembered.added_to(&configured)), all);
-        again.keep(&configured, remembered);
-
-        fs::write(&file, "10.0.0.9").unwrap();
-        assert!(again.news(&configured).is_none());
-        let vouched = again.lists_of(&configured);
-        assert_eq!(
-            names(&vouched.added_to(&configured)),
-            ["10.0.0.1", "10.0.0.9"]
-        );
-        fs::remove_dir_all(&directory).unwrap();
-    }
-
-    /// What became of the list in a directory of its own, until `done`: by the watch, or by the look once a second.
-    async fn follow(
-        membership: &mut Membership,
-        configured: &Desired,
-        done: impl Fn(&Membership) -> bool,
-    ) {
-        let begun = std::time::Instant::now();
-        while !done(membership) {
-            assert!(begun.elapsed().as_secs() < 10, "{membership:?}");
-            let second = std::time::Duration::from_millis(100);
-            if tokio::time::timeout(second, membership.changed())
-                .await
-                .is_err()
-                && !membership.look()
-            {
-                continue;
-            }
-            if let Some(lists) = membership.news(configured) {
-                membership.keep(configured, lists);
-            }
-        }
-    }
-
-    fn servers(count: usize) -> impl Fn(&Membership) -> bool {
-        move |membership| {
-            let lists = membership.lists.by_source.values();
-            lists.map(|list| list.servers.len()).sum::<usize>() == count
-        }
-    }
-
-    fn in_doubt(word: &'static str) -> impl Fn(&Membership) -> bool {
-        move |membership| {
-            let mut lists = membership.lists.by_source.values();
-            lists.any(|list| list.problem.as_ref().is_some_and(|it| it.contains(word)))
-        }
-    }
-
-    #[tokio::test]
-    async fn files_are_followed_wherever_they_are() {
-        let root = std::env::temp_dir().join(format!("weir-followed-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&root);
-        let (seen, other) = (root.join("seen"), root.join("other"));
-        fs::create_dir_all(&seen).unwrap();
-        fs::create_dir_all(&other).unwrap();
-        let file = seen.join("list");
-        fs::write(other.join("list"), "10.0.0.2").unwrap();
-        std::os::unix::fs::symlink(other.join("list"), &file).unwrap();
-        let configured = desired(&file);
-        let mut membership = Membership::new(&root);
-        let lists = membership.first_lists(&configured);
-        membership.keep(&configured, lists);
-        assert!(servers(1)(&membership));
-
-        // A link's target changes, in a directory of its own.
-        fs::write(other.join("list"), "10.0.0.2\n10.0.0.3").unwrap();
-        follow(&mut membership, &configured, servers(2)).await;
-        // The file is gone, and there again.
-        fs::remove_file(&file).unwrap();
-        follow(&mut membership, &configured, in_doubt("No such file")).await;
-        assert!(servers(2)(&membership));
-        fs::write(&file, "10.0.0.2\n10.0.0.3\n10.0.0.4").unwrap();
-        follow(&mut membership, &configured, servers(3)).await;
-        assert!(!in_doubt("")(&membership));
-        // The directory is another one, and is still watched then.
-        fs::remove_dir_all(&seen).unwrap();
-        follow(&mut membership, &configured, in_doubt("No such file")).await;
-        fs::create_dir(&seen).unwrap();
-        fs::write(&file, "10.0.0.2\n10.0.0.3").unwrap();
-        follow(&mut membership, &configured, servers(2)).await;
-        fs::write(&file, "10.0.0.2\n10.0.0.3\n10.0.0.4").unwrap();
-        follow(&mut membership, &configured, servers(3)).await;
-        // As deployments do: one link for all.
-        fs::write(other.join("list"), "10.0.0.7\n10.0.0.8").unwrap();
-        fs::rename(&seen, root.join("away")).unwrap();
-        std::os::unix::fs::symlink(&other, &seen).unwrap();
-        follow(&mut membership, &configured, servers(2)).await;
-        assert!(membership.watch.count() <= 2, "{membership:?}");
-        fs::remove_dir_all(&root).unwrap();
-    }
-
-    #[tokio::test]
-    async fn what_is_no_list_of_reasonable_size_is_told_at_once() {
-        let root = std::env::temp_dir().join(format!("weir-unfit-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&root);
-        fs::create_dir_all(&root).unwrap();
-        let (pipe, large) = (root.join("pipe"), root.join("large"));
-        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
-        assert!(made.unwrap().success());
-        let comment = "#".repeat(usize::try_from(MAX_FILE_BYTES).unwrap());
-        fs::write(&large, format!("10.0.0.2\n{comment}")).unwrap();
-        for (file, word) in [
-            (&pipe, "no file"),
-            (&root, "no file"),
-            (&large, "more than"),
-        ] {
-            let why = text_of(file).unwrap_err();
-            assert!(why.contains(word), "{why}");
-        }
-        fs::remove_dir_all(&root).unwrap();
-    }
-
-    #[tokio::test]
-    async fn a_restart_vouches_for_nothing() {
-        let root = std::env::temp_dir().join(format!("weir-unvouched-{}", std::process::id()));
-        fs::create_dir_all(&root).unwrap();
-        let file = root.join("list");
-        let configured = desired(&file);
-        fs::write(&file, "10.0.0.2\n10.0.0.3\n10.0.0.4").unwrap();
-        let mut membership = Membership::new(&root);
-        let lists = membership.first_lists(&configured);
-        membership.keep(&configured, lists);
-        fs::write(&file, "10.0.0.2").unwrap();
-        let mut again = Membership::new(&root);
-        let lists = again.first_lists(&configured);
-        again.keep(&configured, lists);
-        assert!(servers(3)(&again) && in_doubt("it shrank")(&again));
-        fs::remove_dir_all(&root).unwrap();
     }
 }

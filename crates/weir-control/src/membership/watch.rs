@@ -1,6 +1,6 @@
 //! Waits for files to change, by inotify(7) on their directories: a file that is replaced is another file.
 //!
-//! A directory may be replaced as well, and a file may be a link that leads elsewhere, so that once a second it is looked whether
+//! A directory may be replaced as well, and a file may be a link to another directory below, so that once a second it is looked whether
 //! the directories watched are still those where the files are.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -119,11 +119,15 @@ impl Watch {
     }
 }
 
-/// The directory of a file, and where it is a link, that of what it leads to.
+/// The directory of a file, and where it is a link, that of what it leads to, if that is below: another is never read.
 fn places(file: &Path) -> impl Iterator<Item = PathBuf> {
     let is_link = fs::symlink_metadata(file).is_ok_and(|it| it.is_symlink());
-    let target = is_link.then(|| fs::canonicalize(file).ok()).flatten();
     let directory = |path: &Path| path.parent().map(Path::to_owned);
-    let of_target = target.and_then(|target| directory(&target));
+    let target = || {
+        let real = fs::canonicalize(file.parent()?).ok()?;
+        let target = directory(&fs::canonicalize(file).ok()?)?;
+        target.starts_with(real).then_some(target)
+    };
+    let of_target = is_link.then(target).flatten();
     [directory(file), of_target].into_iter().flatten()
 }

@@ -57,7 +57,7 @@ const TOTALS: [Count; 6] = [
 
 type Gauge = (&'static str, &'static str, fn(&Server) -> u64);
 
-const SERVER_GAUGES: [Gauge; 8] = [
+const SERVER_GAUGES: [Gauge; 9] = [
     (
         "active_connections",
         "Flows in an active state.",
@@ -90,6 +90,11 @@ const SERVER_GAUGES: [Gauge; 8] = [
         "ejected",
         "1 while the server is away for what clients' packets say of it.",
         |server| u64::from(server.ejected.is_some()),
+    ),
+    (
+        "warning",
+        "1 while something is wrong with the server although its check passes.",
+        |server| u64::from(server.warning.is_some()),
     ),
     ("removed", "1 = removed, its flows live on.", |server| {
         u64::from(server.removed)
@@ -164,6 +169,18 @@ pub fn render(report: &Report, memory: Memory) -> String {
 }
 
 /// Every reason, also what never occurred: `rate()` needs the series before its first increase.
+/// What the API refused, by reason.
+pub fn render_refused(counts: impl Iterator<Item = (&'static str, u64)>) -> String {
+    let mut text = Text::default();
+    let name = "weir_admin_refused_total";
+    let help = "Requests and connections that the API over TCP refused, by reason.";
+    text.family(name, "counter", help);
+    for (reason, count) in counts {
+        text.sample(name, &[("reason", reason)], count);
+    }
+    text.out
+}
+
 fn packets(text: &mut Text, report: &Report) {
     for info in &weir_abi::REASONS {
         let counted = report

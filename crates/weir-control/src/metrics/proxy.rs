@@ -10,7 +10,7 @@ type Family = (
     fn(&Proxied) -> u64,
 );
 
-const FAMILIES: [Family; 6] = [
+const FAMILIES: [Family; 10] = [
     ("requests_total", "counter", "Requests.", |proxy| {
         proxy.requests
     }),
@@ -40,6 +40,30 @@ const FAMILIES: [Family; 6] = [
         "counter",
         "Lines of the access log that were left out.",
         |proxy| proxy.log_dropped,
+    ),
+    (
+        "streams_reset_total",
+        "counter",
+        "HTTP/2 streams that clients reset before their response, or had reset by an error.",
+        |proxy| proxy.streams_reset,
+    ),
+    (
+        "streams_refused_total",
+        "counter",
+        "HTTP/2 streams refused because too many were reset.",
+        |proxy| proxy.streams_refused,
+    ),
+    (
+        "shed_total",
+        "counter",
+        "Idle clients that were closed because descriptors were short.",
+        |proxy| proxy.shed,
+    ),
+    (
+        "accept_pauses_total",
+        "counter",
+        "How often clients were left in the backlog because descriptors were short.",
+        |proxy| proxy.accept_pauses,
     ),
 ];
 

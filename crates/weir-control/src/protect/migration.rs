@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use weir_netlink::Sysctl;
-use weir_sys::LockFile;
+use weir_sys::{LockFile, replace_file};
 
 use super::{Error, io_error};
 
@@ -56,7 +56,7 @@ impl Migration {
             return Ok(migration);
         };
         let file = &migration.file;
-        fs::write(file, former).map_err(io_error(file.display().to_string()))?;
+        replace_file(file, former.as_bytes()).map_err(io_error(file.display().to_string()))?;
         if let Err(error) = sysctl.set("1") {
             // A container may not; it only helps.
             tracing::info!(%error, "connections are not moved between sockets");

@@ -26,6 +26,8 @@ use tokio::signal::unix::{self as signal, SignalKind};
 use weir_netlink::Netlink;
 use weir_sys::LockFile;
 
+use crate::runtime_dir;
+
 use holding::Holding;
 use migration::Turn;
 use quiet::Listeners;
@@ -64,7 +66,10 @@ pub enum Error {
     /// The lock.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
-    /// A socket, a signal or the runtime directory.
+    /// The runtime directory cannot be used.
+    #[error(transparent)]
+    RuntimeDir(#[from] runtime_dir::Unusable),
+    /// A socket, a signal or a file of the runtime directory.
     #[error("{what}: {source}")]
     Io {
         /// Of what.
@@ -128,9 +133,9 @@ pub async fn protect(options: &Options) -> Result<ExitStatus, Error> {
     tracing::info!(
         connections = counts.held,
         passed = counts.missed,
-        accepted = ?times.accepted,
-        ran = ?times.ran,
-        ?held,
+        accepted_ms = milliseconds(times.accepted),
+        ran_ms = milliseconds(times.ran),
+        held_ms = milliseconds(held),
         "let go"
     );
     ended
@@ -138,7 +143,7 @@ pub async fn protect(options: &Options) -> Result<ExitStatus, Error> {
 
 async fn lock(options: &Options) -> Result<LockFile, Error> {
     let directory = &options.runtime_dir;
-    std::fs::create_dir_all(directory).map_err(io_error(directory.display().to_string()))?;
+    runtime_dir::prepare(directory)?;
     let begun = Instant::now();
     let mut told = false;
     loop {
@@ -163,6 +168,11 @@ async fn lock(options: &Options) -> Result<LockFile, Error> {
 struct Times {
     accepted: Duration,
     ran: Duration,
+}
+
+/// For the log.
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// What happens while new connections are held.

@@ -16,7 +16,7 @@ use super::state::{self, State};
 use super::{Options, Result, reconcile};
 use crate::doctor::firewall::{self, End, INBOUND, OUTBOUND, Packet, Ruleset, Which};
 use crate::doctor::manager::{self, Held};
-use crate::doctor::{Ailment, conntrack, duplicate, persistence, source};
+use crate::doctor::{Ailment, checksum, conntrack, duplicate, persistence, source};
 use weir_dataplane::real_server::object_id;
 
 /// What is wrong here; empty = nothing that can be seen from this machine.
@@ -38,6 +38,7 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Ailment>> {
             one.mended = true;
         }
     }
+    found.extend(checksum::wrong());
     found.extend(misplaced(&desired, &actual));
     found.extend(unheard(&desired));
     found.extend(exposed(&desired, &actual));
@@ -189,8 +190,8 @@ fn forgotten(memory: &Memory, root: &Path) -> Vec<Ailment> {
     persistence::lost(
         &set,
         root,
-        "a boot after which the VIP is there and these are not takes clients past the director, or drops them; a unit of the \
-         service manager that runs weir real-server up would do as well",
+        "a boot after which the VIP is there and these are not takes clients past the director, or drops them; systemctl enable \
+         weir-real-server@VIP, or another unit that runs weir real-server up, would do as well",
     )
 }
 

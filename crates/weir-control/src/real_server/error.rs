@@ -17,6 +17,9 @@ pub enum Error {
         /// All of them.
         problems: Vec<Problem>,
     },
+    /// The runtime directory cannot be used.
+    #[error(transparent)]
+    RuntimeDir(#[from] crate::runtime_dir::Unusable),
     /// A file of the runtime directory.
     #[error("{path}: {source}", path = path.display())]
     File {

@@ -8,11 +8,12 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use weir_sys::{LockFile, NetNs, boot_id};
+use weir_sys::{LockFile, NetNs, boot_id, create_private};
 
 use super::desired::Desired;
 use super::plan::Memory;
 use super::{Error, Options, Result};
+use crate::runtime_dir;
 
 const VERSION: u32 = 1;
 const FILE: &str = "real-server.json";
@@ -42,8 +43,7 @@ pub(super) struct State {
 impl State {
     /// Reads it, empty where there is none.
     pub(super) fn open(options: &Options) -> Result<Self> {
-        fs::create_dir_all(&options.runtime_dir)
-            .map_err(|source| Error::file(&options.runtime_dir, source))?;
+        runtime_dir::prepare(&options.runtime_dir)?;
         let lock = LockFile::acquire(options.runtime_dir.join(LOCK))?;
         let path = options.runtime_dir.join(FILE);
         let mut state = Self {
@@ -141,7 +141,7 @@ fn read(path: &Path) -> Result<Option<Content>> {
 }
 
 fn write_through(path: &Path, text: &[u8]) -> std::io::Result<()> {
-    let mut file = fs::File::create(path)?;
+    let mut file = create_private(path)?;
     file.write_all(text)?;
     file.sync_all()
 }

@@ -6,8 +6,8 @@ use weir_health::{Ejection, Lateness};
 use weir_model::Forward;
 
 use super::{
-    Check, Checks, Counters, Ejected, Flows, Handshakes, Interface, Reason, Report, Server,
-    Service, rfc3339,
+    Check, Checks, Counters, Ejected, Flows, Handshakes, Interface, OpenFiles, Reason, Report,
+    Server, Service, Warning, Ways, rfc3339,
 };
 use crate::check::Probing;
 use crate::snapshot::{
@@ -19,13 +19,26 @@ impl From<&Snapshot> for Report {
         let interface = |at: &crate::snapshot::InterfaceStatus| Interface {
             interface: at.name.clone(),
             mode: at.mode.to_owned(),
+            reason: at.reason.clone(),
         };
         let reason = |(reason, description, packets): &(&str, &str, u64)| Reason {
             reason: (*reason).to_owned(),
             description: (*description).to_owned(),
             packets: *packets,
         };
+        let reasons: Vec<Reason> = snapshot
+            .reasons
+            .iter()
+            .filter(|(_, _, packets)| *packets != 0)
+            .map(reason)
+            .collect();
+        let forwarded = snapshot
+            .services
+            .iter()
+            .map(|service| service.totals.packets_in + service.totals.packets_out)
+            .sum();
         Self {
+            ways: Ways::new(forwarded, &reasons),
             revision: snapshot.revision,
             restarts: 0,
             last_death: None,
@@ -44,13 +57,22 @@ impl From<&Snapshot> for Report {
             },
             sources: Vec::new(),
             checks: (snapshot.probing.targets > 0).then(|| Checks::from(&snapshot.probing)),
-            reasons: snapshot
-                .reasons
-                .iter()
-                .filter(|(_, _, packets)| *packets != 0)
-                .map(reason)
-                .collect(),
+            reasons,
             drift: snapshot.drift,
+            open_files: snapshot.open_files.as_ref().map(OpenFiles::from),
+        }
+    }
+}
+
+impl From<&crate::snapshot::OpenFiles> for OpenFiles {
+    fn from(status: &crate::snapshot::OpenFiles) -> Self {
+        let numbers = &status.numbers;
+        Self {
+            limit: numbers.limit,
+            clients: numbers.clients,
+            servers: numbers.servers,
+            clients_max: numbers.clients_max,
+            exceeding: status.exceeding.clone(),
         }
     }
 }
@@ -91,6 +113,7 @@ impl From<&ServerStatus> for Server {
             overridden: status.overridden.clone(),
             removed: status.removed,
             ejected: status.ejected.as_ref().map(Ejected::from),
+            warning: status.warning.as_ref().map(Warning::from),
             handshakes: Some(status.handshakes)
                 .filter(|(syns, _)| *syns > 0)
                 .map(|(syns, finished)| Handshakes { syns, finished }),
@@ -139,6 +162,15 @@ impl From<&Ejection> for Ejected {
     }
 }
 
+impl From<&crate::snapshot::Warning> for Warning {
+    fn from(warning: &crate::snapshot::Warning) -> Self {
+        Self {
+            reason: warning.reason.clone(),
+            since: rfc3339(warning.since),
+        }
+    }
+}
+
 impl From<&Totals> for Counters {
     fn from(totals: &Totals) -> Self {
         Self {
@@ -171,12 +203,5 @@ pub(super) const fn vip(status: VipStatus) -> &'static str {
 }
 
 pub(super) const fn state(state: ServerState) -> &'static str {
-    match state {
-        ServerState::Up => "up",
-        ServerState::Down => "down",
-        ServerState::Starting => "starting",
-        ServerState::Drain => "drain",
-        ServerState::Maint => "maint",
-        ServerState::Unchecked => "unchecked",
-    }
+    state.as_str()
 }

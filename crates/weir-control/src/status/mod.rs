@@ -33,8 +33,11 @@ pub struct Report {
     /// Daemons that were succeeded by an upgrade and still have clients, the oldest first; absent without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub draining: Vec<Draining>,
-    /// Where XDP is attached.
+    /// Where the packet path is attached.
     pub xdp: Vec<Interface>,
+    /// Packets of layer 4 services by the way that they took here; absent before the first.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub ways: Ways,
     /// Services in file order.
     pub services: Vec<Service>,
     /// Fill of the flow table.
@@ -45,6 +48,9 @@ pub struct Report {
     /// The checks' own doing; absent without checks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checks: Option<Checks>,
+    /// Descriptors of the proxy; absent without proxy services.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open_files: Option<OpenFiles>,
     /// Packets by what became of them; reasons that never occurred are left out.
     pub reasons: Vec<Reason>,
     /// What was found other than Weir had left it, and mended.
@@ -54,6 +60,22 @@ pub struct Report {
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
+}
+
+/// The process's descriptors, as far as the proxy uses them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenFiles {
+    /// How many the process may have: RLIMIT_NOFILE.
+    pub limit: u64,
+    /// Connections of clients.
+    pub clients: u64,
+    /// Connections to servers.
+    pub servers: u64,
+    /// Clients that fit, each with a connection to a server; more wait to be accepted.
+    pub clients_max: u64,
+    /// Limits of services that exceed that; absent where none does.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exceeding: Vec<String>,
 }
 
 /// A daemon that was succeeded.
@@ -89,6 +111,15 @@ pub struct Ejected {
     pub until: String,
 }
 
+/// What is wrong with a server that takes clients nevertheless.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Warning {
+    /// What was seen, and what it means.
+    pub reason: String,
+    /// Since when, RFC 3339.
+    pub since: String,
+}
+
 #[expect(
     clippy::trivially_copy_pass_by_ref,
     reason = "serde asks with a reference"
@@ -97,13 +128,44 @@ const fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// One interface with XDP.
+/// How packets of layer 4 services went through this machine, as counted on the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ways {
+    /// By XDP alone.
+    pub xdp: u64,
+    /// By XDP, and sent by tc: the neighbour was not resolved, or XDP cannot send on that device.
+    pub xdp_sent_by_tc: u64,
+    /// By tc: all of an interface in mode `tc`, and packets with unfinished checksums of the others.
+    pub tc: u64,
+}
+
+impl Ways {
+    /// From the packets of all services and the data plane's counters.
+    pub(crate) fn new(forwarded: u64, reasons: &[Reason]) -> Self {
+        let count = |label: &str| {
+            let found = reasons.iter().find(|it| it.reason == label);
+            found.map_or(0, |it| it.packets)
+        };
+        let (tc, sent) = (count("count_tc"), count("pass_to_tc"));
+        let by_xdp = forwarded.saturating_sub(tc);
+        Self {
+            xdp: by_xdp.saturating_sub(sent),
+            xdp_sent_by_tc: sent,
+            tc,
+        }
+    }
+}
+
+/// One interface of the packet path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interface {
     /// Name, as `ip link` shows it.
     pub interface: String,
-    /// `native` or `generic`.
+    /// `native`, `generic` or `tc`.
     pub mode: String,
+    /// Why it is that one; absent without a daemon.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
 }
 
 /// The flow table.
@@ -226,6 +288,9 @@ pub struct Server {
     /// Away for what clients' packets say of it, apart from any check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ejected: Option<Ejected>,
+    /// What is wrong with it although its check passes; it takes clients nevertheless.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<Warning>,
     /// How its clients' TCP handshakes went; absent where none began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshakes: Option<Handshakes>,

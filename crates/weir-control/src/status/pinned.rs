@@ -10,13 +10,13 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use weir_dataplane::{Hook, Maps, PinDir, PinnedPlane, open_readonly};
+use weir_dataplane::{Maps, Mode, PinDir, PinnedPlane, open_readonly};
 use weir_model::{Desired, Forward, Indexed};
 use weir_netlink::Netlink;
 
 use crate::engine::journal::{self, JOURNAL, STATE};
 
-use super::{Counters, Flows, Interface, Reason, Report, Server, Service, rfc3339};
+use super::{Counters, Flows, Interface, Reason, Report, Server, Service, Ways, rfc3339};
 
 const UNKNOWN: &str = "unknown";
 
@@ -176,6 +176,9 @@ pub async fn read(runtime_dir: &Path, pin_dir: &Path, desired: &Desired) -> Resu
     let places: HashMap<&String, usize> = names.enumerate().map(|(at, name)| (name, at)).collect();
     let place = |service: &Service| places.get(&service.name).copied().unwrap_or(usize::MAX);
     report.services.sort_by_key(place);
+    let forwarded = report.services.iter();
+    let forwarded = forwarded.map(|service| service.totals.packets_in + service.totals.packets_out);
+    report.ways = Ways::new(forwarded.sum(), &report.reasons);
     Ok(report)
 }
 
@@ -213,14 +216,10 @@ async fn interfaces(plane: &PinnedPlane) -> Vec<Interface> {
         link.map_or_else(|| ifindex.to_string(), |link| link.name.clone())
     };
     let interface = |at: &weir_dataplane::Attachment| {
-        let mode = match at.hook {
-            Hook::XdpNative => "native",
-            Hook::XdpGeneric => "generic",
-            _ => return None,
-        };
         Some(Interface {
             interface: name(at.ifindex),
-            mode: mode.to_owned(),
+            mode: Mode::of(at.hook)?.as_str().to_owned(),
+            reason: String::new(),
         })
     };
     plane.attachments.iter().filter_map(interface).collect()
@@ -336,6 +335,7 @@ fn server(
         check_weight: None,
         slow_start: None,
         ejected: None,
+        warning: None,
         handshakes: None,
         checks: Vec::new(),
         active_connections: live.active,

@@ -27,6 +27,18 @@ pub struct Proxied {
     /// Lines of the access log that were left out.
     #[serde(default)]
     pub log_dropped: u64,
+    /// HTTP/2 streams that clients reset before their response, or had reset by an error.
+    #[serde(default)]
+    pub streams_reset: u64,
+    /// HTTP/2 streams refused because too many were reset.
+    #[serde(default)]
+    pub streams_refused: u64,
+    /// Idle clients that were closed because descriptors were short.
+    #[serde(default)]
+    pub shed: u64,
+    /// How often clients were left in the backlog because descriptors were short.
+    #[serde(default)]
+    pub accept_pauses: u64,
 }
 
 const PROXY: &str = "proxy";
@@ -65,6 +77,10 @@ impl From<&ProxyStatus> for Service {
                 responses: numbers.responses,
                 queued: numbers.queued,
                 log_dropped: numbers.log_dropped,
+                streams_reset: numbers.streams_reset,
+                streams_refused: numbers.streams_refused,
+                shed: numbers.shed,
+                accept_pauses: numbers.accept_pauses,
             }),
             servers: status.servers.iter().map(Server::from).collect(),
         }
@@ -88,6 +104,7 @@ impl From<&ProxyServerStatus> for Server {
             check_weight: status.check_weight,
             slow_start: status.slow_start,
             ejected: status.ejected.as_ref().map(Ejected::from),
+            warning: None,
             handshakes: None,
             checks: status.checks.iter().map(Check::from).collect(),
             active_connections: numbers.active,

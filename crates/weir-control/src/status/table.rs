@@ -40,7 +40,8 @@ fn director(report: &Report) -> String {
         out.push_str(&format!(", the daemon died {times} times, last by {how}"));
     }
     for at in &report.xdp {
-        let _ = write!(out, ", xdp {} on {}", at.mode, at.interface);
+        let hook = if at.mode == "tc" { "" } else { "xdp " };
+        let _ = write!(out, ", {hook}{} on {}", at.mode, at.interface);
     }
     if report.xdp.is_empty() {
         out.push_str(", xdp nowhere");
@@ -50,6 +51,7 @@ fn director(report: &Report) -> String {
         ", {} of {} flow places in use",
         report.flows.entries, report.flows.places
     );
+    ways(&mut out, report);
     for old in &report.draining {
         let (pid, version, since) = (old.pid, &old.version, &old.since);
         let clients = old.clients;
@@ -57,6 +59,9 @@ fn director(report: &Report) -> String {
             out,
             "process {pid} of version {version} drains since {since}, clients left: {clients}"
         );
+    }
+    for why in report.open_files.iter().flat_map(|it| &it.exceeding) {
+        let _ = writeln!(out, "warning: {why}");
     }
     for source in &report.sources {
         let (pool, from, count) = (&source.pool, &source.from, source.servers);
@@ -67,6 +72,30 @@ fn director(report: &Report) -> String {
         };
     }
     out
+}
+
+/// Why the packet path runs where it does, and how packets went.
+fn ways(out: &mut String, report: &Report) {
+    for at in report.xdp.iter().filter(|at| !at.reason.is_empty()) {
+        let _ = writeln!(out, "{} {}: {}", at.interface, at.mode, at.reason);
+    }
+    let ways = &report.ways;
+    let all = ways.xdp + ways.xdp_sent_by_tc + ways.tc;
+    if all == 0 {
+        return;
+    }
+    let share = |part: u64| part as f64 * 100.0 / all as f64;
+    let mut shares = Vec::new();
+    for (part, name) in [
+        (ways.xdp, "xdp"),
+        (ways.xdp_sent_by_tc, "xdp, sent by tc"),
+        (ways.tc, "tc"),
+    ] {
+        if part > 0 {
+            shares.push(format!("{:.1} % {name}", share(part)));
+        }
+    }
+    let _ = writeln!(out, "packets by way: {}", shares.join("; "));
 }
 
 fn block(out: &mut String, service: &Service, before: Option<(&Service, Duration)>) {
@@ -131,6 +160,11 @@ fn block(out: &mut String, service: &Service, before: Option<(&Service, Duration
             let _ = writeln!(out, "  pool {pool}");
         }
         listing(out, servers);
+    }
+    for server in &service.servers {
+        if let Some(warning) = &server.warning {
+            let _ = writeln!(out, "  warning: {}: {}", server.address, warning.reason);
+        }
     }
 }
 

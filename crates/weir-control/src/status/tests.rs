@@ -38,6 +38,7 @@ fn server(address: &str, forward: Forward, active: u64) -> ServerStatus {
         check_weight: None,
         slow_start: None,
         ejected: None,
+        warning: None,
         handshakes: (0, 0),
         checks: Vec::new(),
     }
@@ -90,9 +91,11 @@ pub(crate) fn director() -> Snapshot {
     Snapshot {
         revision: 3,
         proxies: Vec::new(),
+        open_files: None,
         interfaces: vec![InterfaceStatus {
             name: "eth0".to_owned(),
             mode: "native",
+            reason: "the driver has XDP".to_owned(),
         }],
         services: vec![
             service(

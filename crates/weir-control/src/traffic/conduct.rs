@@ -1,13 +1,13 @@
 //! What clients' requests say of servers: once a second the proxy's counts are looked at, and servers of which nothing good comes,
 //! while others of their pool do well, are ejected.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use weir_health::{Ejection, Outliers, Sample};
 use weir_proxy::{Conduct, ServiceStatus};
 
 use super::Traffic;
-use crate::engine::passive::{Watched, judge};
+use crate::engine::passive::{Watched, forgive, judge};
 
 /// What the proxy's servers did so far, and who of them is away.
 #[derive(Debug, Default)]
@@ -48,6 +48,12 @@ impl Traffic {
             }
         };
         let touched = judge(outliers, &mut self.standings, pools.collect(), &explain);
+        touched.iter().for_each(|pool| self.reweigh(pool));
+    }
+
+    /// Has servers in use again that are ejected and are not in `then`.
+    pub(super) fn forgive_answers(&mut self, then: &BTreeSet<(String, String)>) {
+        let touched = forgive(&mut self.conducts.outliers, &mut self.standings, then);
         touched.iter().for_each(|pool| self.reweigh(pool));
     }
 }

@@ -18,6 +18,9 @@ pub enum Error {
     /// The proxy part.
     #[error(transparent)]
     Proxy(#[from] weir_proxy::Error),
+    /// Addresses of proxy services.
+    #[error(transparent)]
+    Vip(#[from] crate::vip::Error),
     /// Rights.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
@@ -27,7 +30,7 @@ pub enum Error {
         /// The kernel's names.
         names: Vec<&'static str>,
     },
-    /// Operators' words cannot be remembered.
+    /// A file of the runtime directory cannot be read or written.
     #[error("{path}: {source}", path = path.display())]
     File {
         /// The file.
@@ -35,6 +38,9 @@ pub enum Error {
         /// The kernel's answer.
         source: std::io::Error,
     },
+    /// The system has no random numbers.
+    #[error("no key for sticky cookies can be generated: the system has no random numbers")]
+    Random,
 }
 
 /// Whether the process may do what layer 4 services need.

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Read, Seek};
 use std::os::fd::OwnedFd;
 use std::time::SystemTime;
 
-use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 use weir_model::ClientAuth;
 use weir_proxy::{ServerStatus, ServiceStatus, ServiceTickets, TicketKey};
+use weir_sys::sealed_file;
 
 use crate::engine::standing::Standings;
 
@@ -122,15 +122,12 @@ impl Left {
         self.tickets.iter().filter_map(of_service).collect()
     }
 
-    /// As a file without a name.
+    /// As a file without a name, sealed against changes.
     ///
     /// # Errors
     /// The kernel has no memory for it.
     pub(super) fn write(&self) -> io::Result<OwnedFd> {
-        let mut file = File::from(memfd_create("weir-left", MemfdFlags::CLOEXEC)?);
-        file.write_all(&serde_json::to_vec(self)?)?;
-        file.rewind()?;
-        Ok(file.into())
+        sealed_file("weir-left", &serde_json::to_vec(self)?)
     }
 
     /// What a predecessor wrote; one that another version wrote so that it is not understood counts as nothing.

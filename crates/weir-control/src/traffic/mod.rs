@@ -5,6 +5,7 @@
 //! then the proxy goes over, which cannot fail.
 
 mod conduct;
+mod cookie_key;
 mod error;
 mod left;
 mod memory;
@@ -17,6 +18,7 @@ pub use error::{Error, check_rights};
 pub(crate) use memory::FILE as LEFT;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::thread::JoinHandle;
@@ -24,18 +26,24 @@ use std::time::SystemTime;
 
 use weir_health::Standing;
 use weir_model::{Desired, Pool};
+use weir_proxy::ServiceTickets;
 
 use self::conduct::Conducts;
+use self::cookie_key::CookieKey;
 use self::left::Left;
 use self::memory::Memory;
 use self::words::Words;
 use crate::check::News;
 use crate::engine::standing::Standings;
-use crate::engine::{Engine, Paths};
+use crate::engine::{self, Engine, Paths};
 use crate::keeper::{self, Kept, Link};
+use crate::vip::Vips;
 
 /// The kind of sockets that clients of proxy services come by, for the keeper.
 const SOCKETS: &str = "proxy";
+
+/// The keys of TLS tickets, for the keeper: they are never on a disk, and a daemon that is killed leaves them to the next one.
+const TICKETS: &str = "tickets";
 
 /// Whether `desired` has something that packets must be taken for. A file without any service has: services may come from
 /// ipvsadm.
@@ -48,7 +56,10 @@ pub fn needs_engine(desired: &Desired) -> bool {
 pub struct Traffic {
     paths: Paths,
     engine: Option<Engine>,
+    /// The proxy's addresses, as long as there is no engine.
+    vips: Vips,
     proxy: weir_proxy::Proxy,
+    cookie_key: CookieKey,
     desired: Desired,
     words: Words,
     /// What checks say of the proxy's servers.
@@ -60,6 +71,8 @@ pub struct Traffic {
     keeper: Link,
     /// How many sockets of each address the keeper has.
     kept: BTreeMap<SocketAddr, usize>,
+    /// The keys of tickets that the keeper has.
+    kept_tickets: Vec<ServiceTickets>,
     /// Connections that go to another daemon: who sends them.
     passage: Option<JoinHandle<()>>,
     /// Connections that come from another daemon: who takes them in.
@@ -80,7 +93,9 @@ impl Traffic {
         let mut traffic = Self {
             paths: paths.clone(),
             engine: None,
+            vips: Vips::new(&paths.runtime_dir),
             proxy: weir_proxy::Proxy::new(),
+            cookie_key: CookieKey::new(&paths.runtime_dir),
             desired: Desired::default(),
             words: Words::read(&paths.runtime_dir),
             standings: Standings::default(),
@@ -88,6 +103,7 @@ impl Traffic {
             since: BTreeMap::new(),
             keeper: kept.link.clone(),
             kept: BTreeMap::new(),
+            kept_tickets: Vec::new(),
             passage: None,
             arrivals: None,
             bequeathed: Vec::new(),
@@ -103,17 +119,26 @@ impl Traffic {
             Some(takeover) => Some(Left::read(&mut takeover.state)),
             None => traffic.memory.read(),
         };
-        let tickets = left.as_ref().map(Left::tickets);
-        traffic.proxy.adopt_tickets(tickets.unwrap_or_default());
-        let prepared = traffic.proxy.prepare(desired)?;
+        let kept_tickets = kept.take_file(TICKETS).map(File::from);
+        let tickets = match kept_tickets {
+            Some(mut file) if takeover.is_none() => Left::read(&mut file).tickets(),
+            _ => left.as_ref().map(Left::tickets).unwrap_or_default(),
+        };
+        traffic.proxy.adopt_tickets(tickets);
+        let prepared = traffic.prepare(desired)?;
         if let Some(left) = left {
             traffic.inherit(&prepared, left);
         }
         // What an earlier configuration pinned must be told that its services are gone.
-        let pinned = paths.pin_dir.exists() && check_rights().is_ok();
+        let mut pinned = engine::is_pinned(paths) && check_rights().is_ok();
+        if pinned && !needs_engine(desired) && engine::clean_unused(paths).await? {
+            pinned = false;
+        }
         if needs_engine(desired) || pinned {
             check_rights()?;
             traffic.engine = Some(Engine::open(paths, desired).await?);
+        } else {
+            traffic.vips.settle(desired).await?;
         }
         traffic.recall(desired);
         traffic.go_over(prepared, desired);
@@ -126,6 +151,14 @@ impl Traffic {
             }));
         }
         Ok(traffic)
+    }
+
+    /// Opens what the proxy needs for a configuration.
+    fn prepare(&mut self, desired: &Desired) -> Result<weir_proxy::Prepared, Error> {
+        if let Some(key) = self.cookie_key.first_for(desired)? {
+            self.proxy.set_cookie_key(key);
+        }
+        Ok(self.proxy.prepare(desired)?)
     }
 
     /// Goes on where another daemon stopped.
@@ -149,7 +182,7 @@ impl Traffic {
             Some(News {
                 pool: pool.name.clone(),
                 server: server.name.clone(),
-                standing: Some(Standing::new(known.state, known.since)),
+                standing: Some(Standing::from(known)),
             })
         });
         self.standings.hear(news.collect());
@@ -166,7 +199,11 @@ impl Traffic {
 
     fn go_over(&mut self, prepared: weir_proxy::Prepared, desired: &Desired) {
         self.proxy.commit(prepared);
+        for why in self.proxy.exceeding(desired) {
+            tracing::warn!("{why}");
+        }
         self.tell_keeper();
+        self.leave_tickets();
         self.desired = desired.clone();
         let now = SystemTime::now();
         let mut since = std::mem::take(&mut self.since);
@@ -181,6 +218,22 @@ impl Traffic {
             .map(|(pool, _)| pool.name.clone())
             .collect();
         pools.iter().for_each(|pool| self.reweigh(pool));
+    }
+
+    /// Leaves the keys of tickets to whoever comes after a death; they change once in hours.
+    fn leave_tickets(&mut self) {
+        let tickets = self.proxy.tickets();
+        if tickets == self.kept_tickets {
+            return;
+        }
+        match Left::default().with_tickets(&tickets).write() {
+            Ok(file) => self.keeper.keep_file(TICKETS, file.as_fd()),
+            Err(error) => {
+                tracing::warn!(%error, "TLS sessions are not resumed after a death of the daemon");
+                self.keeper.forget_file(TICKETS);
+            }
+        }
+        self.kept_tickets = tickets;
     }
 
     /// The keeper holds what is listened on, so that no death closes it.

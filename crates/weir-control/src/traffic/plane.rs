@@ -21,13 +21,13 @@ use crate::engine::{Claim, Engine};
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
 use crate::keeper;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{OpenFiles, Snapshot};
 
 impl Plane for Traffic {
     type Error = Error;
 
     async fn apply(&mut self, desired: &Desired) -> Result<u64, Error> {
-        let prepared = self.proxy.prepare(desired)?;
+        let prepared = self.prepare(desired)?;
         let mut counted = None;
         match &mut self.engine {
             Some(engine) => counted = Some(Plane::apply(engine, desired).await?),
@@ -37,7 +37,14 @@ impl Plane for Traffic {
                 counted = Some(engine.snapshot()?.revision);
                 self.engine = Some(engine);
             }
-            None => {}
+            None => {
+                if let Err(error) = self.vips.settle(desired).await {
+                    if let Err(back) = self.vips.settle(&self.desired).await {
+                        tracing::warn!(error = %back, "added addresses were not taken back");
+                    }
+                    return Err(error.into());
+                }
+            }
         }
         self.go_over(prepared, desired);
         Ok(counted.unwrap_or(self.words.revision()))
@@ -84,6 +91,25 @@ impl Plane for Traffic {
             .or_else(|| self.standings.known(pool, server))
     }
 
+    fn is_withdrawn(&self, pool: &str, server: &str) -> bool {
+        let word = self.words.get(pool, server);
+        matches!(word, Some(Word::Drain | Word::Maint))
+    }
+
+    fn ejected(&self) -> BTreeSet<(String, String)> {
+        let mut all: BTreeSet<_> = self.standings.all_ejected().collect();
+        all.extend(self.engine.iter().flat_map(Engine::ejected));
+        all
+    }
+
+    fn forgive(&mut self, then: &BTreeSet<(String, String)>) -> Result<(), Error> {
+        self.forgive_answers(then);
+        match &mut self.engine {
+            Some(engine) => Ok(engine.forgive(then)?),
+            None => Ok(()),
+        }
+    }
+
     fn suspended(&self) -> Suspended {
         let mut all = self.words.maintained();
         if let Some(engine) = &self.engine {
@@ -93,14 +119,19 @@ impl Plane for Traffic {
     }
 
     fn take_turns(&mut self) -> Vec<PoolTurn> {
-        // Pools that both kinds of services use are the engine's.
         let mut turns = self
             .engine
             .as_mut()
             .map_or_else(Vec::new, Engine::take_turns);
-        let layer_4 = |pool: &str| self.desired.services.iter().any(|it| it.pool == pool);
+        // Both hear of every pool. Those of layer 4 services are the engine's, used by a proxy or not, and those of ipvsadm.
+        let desired = &self.desired;
+        let layer_4 = |turn: &PoolTurn| {
+            let used = desired.services.iter().any(|it| it.pool == turn.pool);
+            used || desired.pool(&turn.pool).is_none()
+        };
+        turns.retain(layer_4);
         let own = self.standings.take_turns();
-        turns.extend(own.into_iter().filter(|turn| !layer_4(&turn.pool)));
+        turns.extend(own.into_iter().filter(|turn| !layer_4(turn)));
         turns
     }
 
@@ -133,6 +164,10 @@ impl Plane for Traffic {
             },
         };
         snapshot.proxies = self.proxies();
+        snapshot.open_files = (!snapshot.proxies.is_empty()).then(|| OpenFiles {
+            numbers: self.proxy.descriptors(),
+            exceeding: self.proxy.exceeding(&self.desired),
+        });
         Ok(snapshot)
     }
 
@@ -157,6 +192,19 @@ impl Plane for Traffic {
                 .map(|server| server.active)
                 .sum(),
         }
+    }
+
+    fn connections(&self, pool: &str, server: &str) -> Result<(u64, u64), Error> {
+        let (mut open, closed) = match &self.engine {
+            Some(engine) => engine.connections_of(pool, server)?,
+            None => (0, 0),
+        };
+        let services = self.proxy.status();
+        let servers = services.iter().flat_map(|service| &service.servers);
+        let same = servers.filter(|it| it.pool == pool && it.name == server);
+        // Every service counts those of all.
+        open += same.map(|server| server.active).max().unwrap_or(0);
+        Ok((open, closed))
     }
 
     fn explain(&self, packet: &Packet) -> Result<Answer, Error> {
@@ -192,7 +240,15 @@ impl Plane for Traffic {
     async fn network_event(&mut self, event: &Event) -> Result<(), Error> {
         match &mut self.engine {
             Some(engine) => Ok(engine.network_event(event).await?),
-            None => Ok(()),
+            None => {
+                if matches!(
+                    event,
+                    Event::Link { .. } | Event::Address { .. } | Event::Lost
+                ) {
+                    self.vips.note_change();
+                }
+                Ok(())
+            }
         }
     }
 
@@ -213,10 +269,11 @@ impl Plane for Traffic {
         if self.memory.is_due() {
             self.remember();
         }
+        self.leave_tickets();
         self.watch_answers();
         match &mut self.engine {
             Some(engine) => Ok(engine.tick().await?),
-            None => Ok(()),
+            None => Ok(self.vips.tick(&self.desired).await?),
         }
     }
 

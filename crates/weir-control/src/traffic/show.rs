@@ -1,5 +1,6 @@
 //! What there is to be seen of proxy services.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::SystemTime;
 
@@ -14,6 +15,10 @@ impl Traffic {
     /// What status says of the proxy services.
     pub(super) fn proxies(&self) -> Vec<ProxyStatus> {
         let running = self.proxy.status();
+        let added: BTreeSet<IpAddr> = match &self.engine {
+            Some(engine) => engine.added_vips().collect(),
+            None => self.vips.added().collect(),
+        };
         let known = running
             .iter()
             .filter_map(|status| Some((self.desired.proxy(&status.name)?, status)));
@@ -26,7 +31,7 @@ impl Traffic {
                     .unwrap_or(weir_model::Proxy::default_scheduler(proxy.protocol));
                 Some(ProxyStatus {
                     listen: proxy.listen.clone(),
-                    vip: vip(proxy.listen.first().map(SocketAddr::ip)),
+                    vip: vip(proxy, &added),
                     protocol: proxy.protocol,
                     scheduler: scheduler.to_string(),
                     pool: proxy.pool.clone(),
@@ -100,10 +105,12 @@ impl Traffic {
     }
 }
 
-/// Whether a socket of this machine can have the address, which is what a listener needs.
-fn vip(address: Option<IpAddr>) -> VipStatus {
-    match address {
-        Some(address) if UdpSocket::bind((address, 0)).is_ok() => VipStatus::Local,
-        _ => VipStatus::Absent,
+/// Whether a socket of this machine can have the first address, which is what a listener needs.
+fn vip(proxy: &weir_model::Proxy, added: &BTreeSet<IpAddr>) -> VipStatus {
+    match proxy.listen.first().map(SocketAddr::ip) {
+        Some(address) if UdpSocket::bind((address, 0)).is_err() => VipStatus::Absent,
+        Some(address) if added.contains(&address) => VipStatus::Added,
+        Some(_) => VipStatus::Local,
+        None => VipStatus::Absent,
     }
 }

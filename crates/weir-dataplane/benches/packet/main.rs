@@ -11,6 +11,7 @@ mod case;
 mod clock;
 mod director;
 mod feed;
+mod fill;
 mod frame;
 mod ground;
 mod katran;
@@ -90,6 +91,7 @@ fn all(ground: &mut Ground, objects: &mut Objects, effort: Effort, only: &str) -
     println!();
     report::ratios(&measured.beside);
     report::counting(&measured.nets);
+    fill::run(ground, objects, effort, only)?;
     pipeline::run(ground, objects, effort, only)?;
     memory::run(ground, only)?;
     if measured.failed > 0 {

@@ -32,8 +32,8 @@ fn tree_of(scheduler: Scheduler) -> Option<(Tree, u32)> {
         Scheduler::Wlc => (Tree::Winners(Rule::Wlc), RULE_WLC),
         Scheduler::Lc => (Tree::Winners(Rule::Lc), RULE_LC),
         Scheduler::Sed => (Tree::Winners(Rule::Sed), RULE_SED),
-        Scheduler::Wrr | Scheduler::Rr | Scheduler::P2c => (Tree::Winners(Rule::Fo), RULE_FO),
-        Scheduler::Twos => (Tree::Weights, RULE_SUM_WEIGHT),
+        Scheduler::Wrr | Scheduler::Rr => (Tree::Winners(Rule::Fo), RULE_FO),
+        Scheduler::Twos | Scheduler::P2c => (Tree::Weights, RULE_SUM_WEIGHT),
         _ => return None,
     })
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use aya::programs::{Program, ProgramFd};
 use aya::{Ebpf, EbpfLoader};
+use weir_abi::Bucket;
 use weir_dataplane::PinKind;
 
 use crate::Outcome;
@@ -247,12 +248,14 @@ pub(crate) fn load(object: &Path, director: &Director) -> Outcome<Ebpf> {
         })
         .collect();
     let (sizes, [secret0, secret1]) = (dataplane.sizes(), dataplane.secret());
+    let homes = Bucket::homes(sizes.buckets());
     let mut loader = EbpfLoader::new();
     for (name, path) in &names {
         loader.map_pin_path(name, *path);
     }
     let words = [
-        ("weir_bucket_count", sizes.buckets()),
+        ("weir_bucket_count", homes),
+        ("weir_stash_count", sizes.buckets() - homes),
         ("weir_dest_count", sizes.dests),
         ("weir_service_count", sizes.services),
         ("weir_table_count", sizes.elements),

@@ -92,6 +92,8 @@ pub(crate) struct Bench {
     pub(crate) plane: Dataplane,
     pub(crate) model: Model<Reference>,
     pub(crate) published: Published,
+    /// Whether flows were moved to another table, where the model does not know their places.
+    pub(crate) resized: bool,
     next_service: u32,
     next_dest: u32,
     next_seq: u32,
@@ -140,6 +142,11 @@ impl Bench {
     }
 
     pub(crate) fn with_flows(flows: u32) -> Option<Self> {
+        Self::with_secret(flows, SECRET)
+    }
+
+    /// The same of a director with another secret; it is not opened again.
+    pub(crate) fn with_secret(flows: u32, secret: [u64; 2]) -> Option<Self> {
         if !privileged() {
             return None;
         }
@@ -152,15 +159,16 @@ impl Bench {
         let sizes = sizes(flows);
         let options = OpenOptions {
             sizes,
-            secret: Some(SECRET),
+            secret: Some(secret),
             ..OpenOptions::new(place.pin_dir())
         };
         let (plane, _) = Dataplane::open(&options).unwrap();
-        let model = Model::new(Config::new(SECRET, sizes.buckets()), Reference::default());
+        let model = Model::new(Config::new(secret, sizes.buckets()), Reference::default());
         let mut bench = Self {
             plane,
             model,
             published: Published::new(),
+            resized: false,
             next_service: 1,
             next_dest: 1,
             next_seq: 1,
@@ -196,7 +204,8 @@ impl Bench {
             ..OpenOptions::new(self.place.pin_dir())
         };
         self.plane = Dataplane::open(&options).unwrap().0;
-        self.model.config_mut().buckets = sizes.buckets();
+        self.model.resize(sizes.buckets());
+        self.resized = true;
     }
 
     pub(crate) fn settings(&mut self, change: impl FnOnce(&mut Settings)) {

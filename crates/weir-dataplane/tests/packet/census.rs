@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 
 use weir_abi::{
-    Entry, FLOW_ACTIVE, FLOW_SECOND, FLOW_TEMPLATE, KIND_FORWARD, KIND_REVERSE, KIND_TEMPLATE,
-    NO_PLACE, State,
+    BUCKET_SLOTS, Entry, FLOW_ACTIVE, FLOW_AWAY, FLOW_TEMPLATE, KIND_FORWARD, KIND_REVERSE,
+    KIND_TEMPLATE, NO_PLACE, State,
 };
 use weir_dataplane::{Dataplane, Flow};
 use weir_flow::model::Kind;
-use weir_flow::{FlowKey, Placement, Tuple};
+use weir_flow::{FlowKey, Geometry, Mark, Placement, Tuple};
 
 use crate::bench::Bench;
 
@@ -47,26 +47,32 @@ pub(crate) fn counted(plane: &Dataplane) -> BTreeMap<u32, (u64, u64)> {
         .collect()
 }
 
-/// What must hold of any table: no tuple twice, every entry in a bucket of its hash, spills counted, directions paired.
+/// What must hold of any table: no tuple twice, every entry in a bucket of its hash and marked at its home, directions paired.
 #[track_caller]
 pub(crate) fn sound(plane: &Dataplane) -> HashMap<Tuple, Flow> {
     let key = FlowKey::new(plane.secret());
     let buckets = plane.maps().flows.buckets();
     let mut flows = HashMap::new();
-    let mut spilled: HashMap<u32, u32> = HashMap::new();
+    let mut marks: HashMap<u32, (u64, u32)> = HashMap::new();
     for flow in plane.maps().flows.walk() {
         let tuple = Tuple::of_cold(&flow.cold);
-        let place = Placement::of(key.hash(&tuple), buckets);
-        let second = flow.meta().flags & FLOW_SECOND != 0;
-        assert_eq!(
-            flow.place / 7,
-            if second { place.second } else { place.home },
-            "{tuple:?}"
-        );
+        let place = Placement::of(key.hash(&tuple), Geometry::of(buckets));
+        let bucket = flow.place / BUCKET_SLOTS;
+        let step = place.steps().find(|(index, _)| *index == bucket);
+        let Some((_, mark)) = step else {
+            panic!("{tuple:?} does not belong into bucket {bucket}");
+        };
+        let away = flow.meta().flags & FLOW_AWAY != 0;
+        assert_eq!(away, mark != Mark::None, "{tuple:?}");
         assert_eq!(flow.entry.tag(), place.tag, "{tuple:?}");
         let hint = plane.maps().flows.hint(place.home).unwrap();
         assert_ne!(hint & Entry::hint_bit(place.tag), 0, "{tuple:?} is denied");
-        *spilled.entry(place.home).or_default() += u32::from(second);
+        let (spilled, stashed) = marks.entry(place.home).or_default();
+        match mark {
+            Mark::None => {}
+            Mark::Spilled(one) => *spilled += one,
+            Mark::Stashed(one) => *stashed += one,
+        }
         assert!(
             flows.insert(tuple, flow).is_none(),
             "{tuple:?} is there twice"
@@ -76,8 +82,8 @@ pub(crate) fn sound(plane: &Dataplane) -> HashMap<Tuple, Flow> {
         let bucket = plane.maps().flows.bucket(index).unwrap();
         assert_eq!(bucket.lock, 0, "bucket {index} is locked");
         assert_eq!(
-            bucket.spilled,
-            spilled.get(&index).copied().unwrap_or(0),
+            (bucket.spilled, bucket.stashed),
+            marks.get(&index).copied().unwrap_or_default(),
             "bucket {index}"
         );
     }
@@ -148,6 +154,9 @@ pub(crate) fn compare(bench: &Bench) {
             Kind::Template => KIND_TEMPLATE,
         };
         assert_eq!((meta.kind, flow.dest()), (kind, expected.dest), "{tuple:?}");
+        if !bench.resized {
+            assert_eq!(flow.place, expected.place, "{tuple:?}");
+        }
         if expected.kind == Kind::Template {
             let state = State::from_number(meta.state).unwrap();
             assert_eq!((state, flow.cold.created), (expected.state, expected.under));

@@ -8,22 +8,24 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
 use weir_abi::{
-    Be16, DEST_LIVE, DEST_LOCAL, DEST_RESCHEDULE, DEST_RESET, DEST_SNAT, Forward, HOP_READY,
-    SERVICE_DROP_NO_SERVER, State, TUNNEL_CSUM, TUNNEL_REMCSUM, Tunnel,
+    BUCKET_SLOTS, Be16, DEST_LIVE, DEST_LOCAL, DEST_RESCHEDULE, DEST_RESET, DEST_SNAT, Forward,
+    HOP_READY, Reason, SERVICE_DROP_NO_SERVER, State, TUNNEL_CSUM, TUNNEL_REMCSUM, Tunnel,
 };
 use weir_flow::model::{PortRange, VipRow};
-use weir_flow::{Cold, Layout, parse};
+use weir_flow::{Cold, Geometry, Layout, parse};
 use weir_sched::Kind;
 use weir_wire::{FiveTuple, IpProtocol, Packet, TcpFlags};
 
 use crate::bench::{Bench, CLIENT_MAC, DIRECTOR_MAC, NewServer, OTHER_DEVICE};
+use crate::support::privileged;
 use crate::wire::{Shape, at};
 
 const PACKETS: u64 = 100_000;
 const SOAK_PACKETS: u64 = 10_000_000;
-/// Packets through one flow table. It is bounded and the model is not: `nat` refuses a flow whose two buckets are full, which one
-/// of six million random flows was.
+/// Packets through one flow table.
 const TABLE_PACKETS: u64 = 1_000_000;
+/// Places of a table that does not fill up.
+const ROOMY: u32 = 7 * 16_384;
 /// Packets between two changes of what user space writes.
 const STRETCH: u64 = 250;
 
@@ -297,7 +299,7 @@ fn random_packets_have_the_models_fate_at_length() {
     let seed = from_environment("WEIR_SEED").unwrap_or_else(clock);
     let mut left = count;
     for table in 0.. {
-        agree(seed.wrapping_add(table), left.min(TABLE_PACKETS));
+        agree(seed.wrapping_add(table), left.min(TABLE_PACKETS), ROOMY);
         left = left.saturating_sub(TABLE_PACKETS);
         if left == 0 {
             break;
@@ -309,14 +311,43 @@ fn random_packets_have_the_models_fate_at_length() {
 /// could make it happen again.
 #[test]
 fn a_stream_that_disagreed_agrees() {
-    agree(2_500_838_058_190, 20_000);
+    agree(2_500_838_058_190, 20_000, ROOMY);
 }
 
-fn agree(seed: u64, count: u64) {
-    let Some(mut bench) = Bench::open() else {
+/// Tables so small that flows spill, go to the stash and find no place at all: one page, one with a stash, several.
+#[test]
+fn full_tables_have_the_models_fate() {
+    if !privileged() {
         return;
+    }
+    let seed = from_environment("WEIR_SEED")
+        .unwrap_or_else(|| weir_sys::now_ns(weir_sys::Clock::Monotonic));
+    let (mut refused, mut stashed) = (0, 0);
+    for buckets in [4, 20, 35, 70] {
+        let ended = agree(seed, 6_000, 7 * buckets);
+        refused += ended.refused;
+        stashed += ended.stashed;
+    }
+    assert!(
+        refused > 0 && stashed > 0,
+        "{refused} refused, {stashed} in a stash"
+    );
+}
+
+/// What became of a table.
+#[derive(Default)]
+struct Ended {
+    /// Flows that found no place, under `nat` or otherwise.
+    refused: u64,
+    /// Entries in the stash.
+    stashed: usize,
+}
+
+fn agree(seed: u64, count: u64, places: u32) -> Ended {
+    let Some(mut bench) = Bench::with_flows(places) else {
+        return Ended::default();
     };
-    println!("WEIR_SEED={seed} WEIR_DIFFERENTIAL_PACKETS={count}");
+    println!("WEIR_SEED={seed} WEIR_DIFFERENTIAL_PACKETS={count}, {places} places");
     let mut random = Random(seed);
     bench.learn_clients();
     let services: Vec<(u32, Vec<u32>)> = FAMILIES
@@ -365,5 +396,13 @@ fn agree(seed: u64, count: u64) {
             reasons.len() >= 18,
             "the stream meets too few reasons: {reasons:?}"
         );
+    }
+    let of = |reason: Reason| reasons.get(&reason.number()).copied().unwrap_or(0);
+    let flows = &bench.plane.maps().flows;
+    let homes = Geometry::of(flows.buckets()).homes();
+    let in_stash = |flow: &weir_dataplane::Flow| flow.place / BUCKET_SLOTS >= homes;
+    Ended {
+        refused: of(Reason::DropNoPlace) + of(Reason::CountTableFull),
+        stashed: flows.walk().filter(in_stash).count(),
     }
 }

@@ -336,6 +336,25 @@ fn over_the_syn_budget_a_hashed_syn_is_not_looked_for() {
 }
 
 #[test]
+fn directors_with_other_secrets_choose_alike_by_maglev() {
+    let servers = [direct(1), direct(2), direct(3)];
+    let mut chosen = Vec::new();
+    for (flags, secret) in [(SYN, [1, 2]), (ACK, [3, 4])] {
+        let Some(mut bench) = Bench::with_secret(7 * 16384, secret) else {
+            return;
+        };
+        bench.serve(Kind::Maglev, (VIP, 80), &servers);
+        let to: Vec<u8> = (1000..1064)
+            .map(|port| bench.send(&tcp(port, flags)).frame[5])
+            .collect();
+        chosen.push(to);
+        bench.settle();
+    }
+    // The first one saw them begin, the other one took them over in their midst.
+    assert_eq!(chosen[0], chosen[1]);
+}
+
+#[test]
 fn datagrams_over_the_budget_keep_their_server_when_they_get_an_entry() {
     let Some(mut bench) = Bench::open() else {
         return;

@@ -27,6 +27,7 @@ mod resize;
 mod scheduler;
 mod sequences;
 mod service;
+mod shares;
 mod sysctl;
 mod table;
 mod transmit;

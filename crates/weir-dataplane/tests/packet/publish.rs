@@ -143,7 +143,10 @@ impl Published {
             max_load: schedule.max_load.unwrap_or(0),
             tree_at,
             tree_width: tree.len() as u32,
-            max_weight: start.max_weight,
+            max_weight: match schedule.kind {
+                Kind::Wrr => start.max_weight,
+                _ => list.iter().map(|row| row.weight).max().unwrap_or(0),
+            },
             gcd: start.step,
             start_seq: start.last_seq,
             start_weight: start.pass_weight,
@@ -163,9 +166,9 @@ pub(crate) fn tree(plane: &Dataplane, schedule: &Schedule) -> Vec<u32> {
         Kind::Wlc | Kind::Lblc | Kind::Lblcr => (Tree::Winners(Rule::Wlc), RULE_WLC),
         Kind::Sed => (Tree::Winners(Rule::Sed), RULE_SED),
         Kind::Nq => (Tree::Winners(Rule::Nq), RULE_NQ),
-        Kind::Fo | Kind::Wrr | Kind::Rr | Kind::P2c => (Tree::Winners(Rule::Fo), RULE_FO),
+        Kind::Fo | Kind::Wrr | Kind::Rr => (Tree::Winners(Rule::Fo), RULE_FO),
         Kind::Ovf => (Tree::Winners(Rule::Ovf), RULE_OVF),
-        Kind::Twos => (Tree::Weights, RULE_SUM_WEIGHT),
+        Kind::Twos | Kind::P2c => (Tree::Weights, RULE_SUM_WEIGHT),
         _ if schedule.max_load.is_some() => (Tree::Active, RULE_SUM_ACTIVE),
         _ => return Vec::new(),
     };

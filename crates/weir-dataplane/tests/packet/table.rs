@@ -1,10 +1,14 @@
-//! A table without room: what finds no place goes by hash, and nothing is left half made. The model's table is never full, so
-//! these packets meet the data plane alone.
+//! A table without room: what finds no place goes by hash, and nothing is left half made. A table that is nearly full: nothing
+//! is refused that has a place.
 
-use weir_abi::{FLOW_SECOND, Forward, Reason, State};
+use std::ops::Range;
+
+use weir_abi::{BUCKET_SLOTS, FLOW_AWAY, Forward, KIND_FORWARD, Reason, State};
+use weir_dataplane::TestInput;
+use weir_flow::Geometry;
 use weir_sched::Kind;
 
-use crate::bench::{Bench, NewServer, Xdp};
+use crate::bench::{Bench, NewServer, Xdp, sizes};
 use crate::census::sound;
 use crate::wire::{ACK, SYN, Shape, at};
 
@@ -24,24 +28,24 @@ fn bench(flows: u32, forward: Forward) -> Option<Bench> {
 
 #[test]
 fn what_finds_no_place_goes_by_hash_and_stays_with_its_server() {
-    let Some(bench) = bench(7, Forward::Direct) else {
+    let Some(mut bench) = bench(7, Forward::Direct) else {
         return;
     };
     for port in 1000..1007 {
         assert_eq!(
-            bench.run(&tcp(port, SYN)).counted,
+            bench.send(&tcp(port, SYN)).counted,
             [],
             "port {port} has a place"
         );
     }
     for port in 1007..1030 {
-        let begin = bench.run(&tcp(port, SYN));
+        let begin = bench.send(&tcp(port, SYN));
         assert_eq!(
             begin.counted,
             [Reason::CountTableFull, Reason::CountUntracked]
         );
         for _ in 0..3 {
-            let goes_on = bench.run(&tcp(port, ACK));
+            let goes_on = bench.send(&tcp(port, ACK));
             assert_eq!(goes_on.counted, [Reason::CountUntracked]);
             assert_eq!(goes_on.frame[5], begin.frame[5], "port {port}");
         }
@@ -59,18 +63,18 @@ fn a_full_home_spills_and_takes_back() {
         return;
     };
     let placed = (1000..1040)
-        .filter(|port| bench.run(&tcp(*port, SYN)).counted.is_empty())
+        .filter(|port| bench.send(&tcp(*port, SYN)).counted.is_empty())
         .count();
     let flows = sound(&bench.plane);
     assert_eq!(flows.len(), placed);
     let second = flows
         .values()
-        .filter(|flow| flow.meta().flags & FLOW_SECOND != 0)
+        .filter(|flow| flow.meta().flags & FLOW_AWAY != 0)
         .count();
     assert!(second > 0, "{placed} flows, none in its second bucket");
     for flow in flows.values() {
         let frame = tcp(flow.cold.sport.get(), ACK);
-        let outcome = bench.run(&frame);
+        let outcome = bench.send(&frame);
         assert_eq!(
             (outcome.counted, u32::from(outcome.frame[5])),
             (vec![], flow.dest()),
@@ -80,26 +84,144 @@ fn a_full_home_spills_and_takes_back() {
     // All are established now. Without time to live the next SYN of each makes room and takes it.
     bench.settings(|settings| settings.timeouts[State::Established as usize] = u32::MAX);
     for flow in flows.values() {
-        bench.run(&tcp(flow.cold.sport.get(), SYN));
+        bench.send(&tcp(flow.cold.sport.get(), SYN));
         sound(&bench.plane);
     }
 }
 
 #[test]
 fn nat_without_place_leaves_nothing_behind() {
-    let Some(bench) = bench(7, Forward::Nat) else {
+    let Some(mut bench) = bench(7, Forward::Nat) else {
         return;
     };
     for port in 1000..1003 {
-        assert_eq!(bench.run(&tcp(port, SYN)).counted, []);
+        assert_eq!(bench.send(&tcp(port, SYN)).counted, []);
     }
     // One place is left: the reverse entry takes it, the forward one finds none.
     for port in 1003..1010 {
-        let outcome = bench.run(&tcp(port, SYN));
+        let outcome = bench.send(&tcp(port, SYN));
         assert_eq!(
             (outcome.verdict, outcome.counted),
             (Xdp::Drop, vec![Reason::DropNoPlace])
         );
         assert_eq!(sound(&bench.plane).len(), 6);
     }
+}
+
+/// Places of a small table with a stash, and how many nat flows fill 90 % of them.
+const SMALL: u32 = BUCKET_SLOTS * 150;
+const NEARLY: u16 = (SMALL * 9 / 20) as u16;
+
+/// Begins nat flows and demands a place for each.
+fn begin_all(bench: &mut Bench, ports: Range<u16>) {
+    for port in ports {
+        assert_eq!(bench.send(&tcp(port, SYN)).counted, [], "port {port}");
+    }
+}
+
+/// Ends flows: they are overdue at once, and no packet that follows begins another.
+fn end_all(bench: &mut Bench, ports: Range<u16>) {
+    let after = |bench: &mut Bench, ticks| {
+        bench.settings(|settings| settings.timeouts[State::SynRecv as usize] = ticks);
+    };
+    after(bench, u32::MAX);
+    for port in ports {
+        let outcome = bench.send(&tcp(port, ACK));
+        assert_eq!(outcome.counted, [Reason::PassNoFlow], "port {port}");
+    }
+    after(bench, 1_000_000);
+}
+
+fn stashed(bench: &Bench) -> usize {
+    let flows = &bench.plane.maps().flows;
+    let homes = Geometry::of(flows.buckets()).homes();
+    let in_stash = |flow: &weir_dataplane::Flow| flow.place / BUCKET_SLOTS >= homes;
+    flows.walk().filter(in_stash).count()
+}
+
+#[test]
+fn nat_refuses_nothing_at_90_percent_through_ten_turnovers() {
+    let Some(mut bench) = bench(SMALL, Forward::Nat) else {
+        return;
+    };
+    begin_all(&mut bench, 1000..1000 + NEARLY);
+    assert_eq!(sound(&bench.plane).len(), 2 * usize::from(NEARLY));
+    let (step, mut oldest, mut most) = (NEARLY / 10, 1000, 0);
+    for _ in 0..100 {
+        end_all(&mut bench, oldest..oldest + step);
+        begin_all(&mut bench, oldest + NEARLY..oldest + NEARLY + step);
+        oldest += step;
+        most = most.max(stashed(&bench));
+    }
+    assert!(most > 0, "the stash was never used");
+    bench.settle();
+    // What lies elsewhere is found there, from both sides, and leaves no mark behind.
+    for port in oldest..oldest + NEARLY {
+        assert_eq!(bench.send(&tcp(port, ACK)).verdict, Xdp::Tx, "port {port}");
+    }
+    bench.settings(|settings| settings.timeouts[State::Established as usize] = u32::MAX);
+    for port in oldest..oldest + NEARLY {
+        bench.send(&tcp(port, ACK));
+    }
+    assert_eq!(sound(&bench.plane).len(), 0);
+}
+
+#[test]
+fn nat_refuses_nothing_at_90_percent_across_a_resize() {
+    let Some(mut bench) = bench(SMALL, Forward::Nat) else {
+        return;
+    };
+    bench.plane.activate().unwrap();
+    begin_all(&mut bench, 1000..1000 + NEARLY - 20);
+    for (table, buckets) in (0..).zip([300, 150, 200]) {
+        bench.reopen(sizes(BUCKET_SLOTS * buckets));
+        bench.plane.activate().unwrap();
+        // Between the tables flows begin where both kinds of programs look.
+        let first = 1000 + NEARLY - 20 + table * 5;
+        begin_all(&mut bench, first..first + 5);
+        let moved = bench.plane.migrate_flows().unwrap();
+        let flows = usize::from(NEARLY - 20 + (table + 1) * 5);
+        assert_eq!((moved.moved, moved.lost), (flows as u64, 0));
+        assert_eq!(sound(&bench.plane).len(), 2 * flows);
+        for port in 1000..first + 5 {
+            assert_eq!(bench.send(&tcp(port, ACK)).verdict, Xdp::Tx, "port {port}");
+        }
+    }
+}
+
+#[test]
+fn nat_refuses_nothing_at_90_percent_on_two_cpus() {
+    let Some(bench) = bench(SMALL, Forward::Nat) else {
+        return;
+    };
+    if weir_sys::pin_thread(1).is_err() {
+        eprintln!("SKIPPED: needs two CPUs");
+        return;
+    }
+    let plane = &bench.plane;
+    let barrier = std::sync::Barrier::new(2);
+    let half = NEARLY / 2;
+    let stream = |cpu: u16| {
+        weir_sys::pin_thread(cpu.into()).unwrap();
+        barrier.wait();
+        for port in 1000 + cpu * half..1000 + (cpu + 1) * half {
+            // A CPU that is taken away while it holds a lock makes the other one refuse: the client's next SYN must have a place.
+            let began = (0..4).any(|_| {
+                let run = plane
+                    .test_run("weir_xdp", &TestInput::xdp(&tcp(port, SYN)))
+                    .unwrap();
+                Xdp::from_number(run.verdict) == Xdp::Tx
+            });
+            assert!(began, "port {port}");
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| stream(0));
+        scope.spawn(|| stream(1));
+    });
+    let flows = sound(plane);
+    let forwards = flows
+        .values()
+        .filter(|flow| flow.meta().kind == KIND_FORWARD);
+    assert_eq!(forwards.count(), 2 * usize::from(half));
 }

@@ -140,7 +140,8 @@ pub(crate) fn fill(dataplane: &Dataplane) {
         timeouts: [600; 16],
         syn_budget: 1_000_000,
         reject_budget: 1_000,
-        untracked_ticks: 10,
+        // Longer than it takes a busy machine to verify the programs.
+        untracked_ticks: 600,
         ..Settings::default()
     };
     settings.timeouts[weir_abi::State::Close as usize] = 0;

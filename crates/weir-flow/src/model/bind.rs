@@ -10,7 +10,7 @@ use weir_wire::{IpProtocol, TcpFlags};
 use super::config::ServiceRow;
 use super::flows::{Flow, Kind};
 use super::{Arrival, Job, Load, Model, Scheduler, Verdict, template};
-use crate::key::{GOLDEN_64, Tuple, scaled};
+use crate::key::{GOLDEN_64, Tuple, scaled, steer_hash};
 use crate::state;
 
 /// Servers that a nat flow tries whose reverse tuple is taken.
@@ -34,6 +34,7 @@ impl<S: Scheduler> Model<S> {
     pub(super) fn begin(&mut self, job: &mut Job, untracked: bool, anew: bool) -> Verdict {
         match self.service_for(job) {
             None => self.pass(Reason::PassNotOurs),
+            Some(0) if self.config.is_snat_alone(job.layout.dst) => self.pass(Reason::PassNotOurs),
             Some(0) => self.pass(Reason::PassNoService),
             Some(service) => match self.bind(job, service, untracked, anew) {
                 Ok((dest, entry)) => {
@@ -88,13 +89,13 @@ impl<S: Scheduler> Model<S> {
             .as_ref()
             .map(|rule| template::key(job, service, rule));
         if !begins {
-            if !untracked {
+            if !untracked && !row.steers() {
                 return Err(Reason::PassNoFlow);
             }
             return self.bind_stateless(job, &row, key, Reason::PassNoFlow, false);
         }
         let one_packet = row.flags & SERVICE_ONE_PACKET != 0 && !tcp;
-        let hash = key.map_or(job.hash, |key| self.key.hash(&key));
+        let hash = key.map_or_else(|| row.spread_hash(job), |key| self.key.hash(&key));
         if !one_packet && self.over_budget(job, &row, hash) {
             self.note(Reason::CountSynBudget);
             return self.bind_stateless(job, &row, key, Reason::DropSynBudget, true);
@@ -104,10 +105,14 @@ impl<S: Scheduler> Model<S> {
                 Some(chosen) => chosen,
                 None => {
                     let chosen = self.choose(job, service, &row, hash);
-                    if self.config.dests.contains_key(&chosen) {
-                        self.remember(key, chosen, job.now, rule.ticks);
+                    if self.config.dests.contains_key(&chosen)
+                        && !self.remember(key, chosen, job.now, rule.ticks)
+                    {
+                        // Without a template the client's flows go the same way by its hash.
+                        spread(&row, hash)
+                    } else {
+                        chosen
                     }
-                    chosen
                 }
             },
             _ => self.choose(job, service, &row, hash),
@@ -120,7 +125,7 @@ impl<S: Scheduler> Model<S> {
             return self.bind_one_packet(chosen, &dest);
         }
         let bound = self.bind_entry(job, &row, chosen, key);
-        if let (Some(key), Err(_)) = (key, &bound) {
+        if let (Some(key), Err(_) | Ok((_, None))) = (key, &bound) {
             self.leave_template(&key);
         }
         bound
@@ -137,11 +142,15 @@ impl<S: Scheduler> Model<S> {
         if translates(&dest, job) {
             return self.bind_nat(job, row, chosen, template);
         }
+        let Some(place) = self.flows.take(job.hash) else {
+            self.note(Reason::CountTableFull);
+            return self.bind_stateless(job, row, template, Reason::DropNoPlace, true);
+        };
         let tuple = job.layout.tuple();
         let flow = Flow {
             template,
             by_template: template.is_some(),
-            ..self.new_flow(job, chosen, &dest)
+            ..self.new_flow(job, chosen, &dest, place)
         };
         self.enter(tuple, flow);
         Ok((chosen, Some(tuple)))
@@ -175,7 +184,7 @@ impl<S: Scheduler> Model<S> {
         };
         let arrival = Arrival {
             tuple: &job.layout.tuple(),
-            hash: job.hash,
+            hash: row.spread_hash(job),
             now: job.now,
         };
         self.scheduler.choose(service, &arrival, &load).unwrap_or(0)
@@ -198,7 +207,7 @@ impl<S: Scheduler> Model<S> {
         begins: bool,
     ) -> Result<Bound, Reason> {
         let chosen = match template {
-            None => spread(row, job.hash),
+            None => spread(row, row.spread_hash(job)),
             Some(key) => match self.remembered(&key, job.now) {
                 Some(chosen) => chosen,
                 None => spread(row, self.key.hash(&key)),
@@ -216,7 +225,7 @@ impl<S: Scheduler> Model<S> {
         Ok((chosen, None))
     }
 
-    fn new_flow(&self, job: &Job, chosen: u32, dest: &Dest) -> Flow {
+    fn new_flow(&self, job: &Job, chosen: u32, dest: &Dest, place: u32) -> Flow {
         let state = match job.layout.protocol {
             IpProtocol::TCP => state::first(job.layout.tcp_flags),
             _ => State::Udp,
@@ -224,6 +233,7 @@ impl<S: Scheduler> Model<S> {
         Flow {
             kind: Kind::Forward,
             dest: chosen,
+            place,
             state,
             active: match state {
                 State::Udp => dest.flags & DEST_STRICT == 0,
@@ -290,8 +300,8 @@ impl<S: Scheduler> Model<S> {
         chosen: u32,
         template: Option<Tuple>,
     ) -> Result<Bound, Untranslated> {
-        let no_place = Untranslated::Refused(Reason::DropNoPlace);
-        let dest = *self.config.dests.get(&chosen).ok_or(no_place)?;
+        let no_place = || Untranslated::Refused(Reason::DropNoPlace);
+        let dest = *self.config.dests.get(&chosen).ok_or_else(no_place)?;
         let tuple = job.layout.tuple();
         let to_client = Tuple {
             src: dest.addr,
@@ -309,17 +319,26 @@ impl<S: Scheduler> Model<S> {
         } else {
             self.snat_reply(job, row, to_client)?
         };
+        let reverse = self
+            .flows
+            .take(self.key.hash(&reply))
+            .ok_or_else(no_place)?;
+        let Some(place) = self.flows.take(job.hash) else {
+            self.flows.give(reverse);
+            return Err(no_place());
+        };
         let flow = Flow {
             peer: Some(reply),
             template,
             by_template: template.is_some(),
-            ..self.new_flow(job, chosen, &dest)
+            ..self.new_flow(job, chosen, &dest, place)
         };
         self.enter(tuple, flow);
         self.flows.insert(
             reply,
             Flow {
                 kind: Kind::Reverse,
+                place: reverse,
                 peer: Some(tuple),
                 ..flow
             },
@@ -419,6 +438,22 @@ impl<S: Scheduler> Model<S> {
 fn translates(dest: &Dest, job: &Job) -> bool {
     let at_itself = dest.flags & DEST_LOCAL != 0 && dest.addr == job.layout.dst;
     dest.forward == Forward::Nat as u8 && !at_itself
+}
+
+impl ServiceRow {
+    /// Whether a flow's server follows from the packet alone, on every director with the same servers.
+    fn steers(&self) -> bool {
+        self.hashed && self.persistence.is_none()
+    }
+
+    /// What the spread table is looked up by, for a client that is not persistent.
+    pub(super) fn spread_hash(&self, job: &Job) -> u64 {
+        if self.steers() {
+            steer_hash(&job.layout.tuple())
+        } else {
+            job.hash
+        }
+    }
 }
 
 /// The spread table's server for a hash; 0 = none.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use weir_abi::{Addr, Dest, Device, Filter, HopParts, Settings};
+use weir_abi::{Addr, Dest, Device, Filter, HopParts, Settings, VIP_ECHO, VIP_SNAT};
 
 /// How a service remembers which server its clients got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub struct VipRow {
 pub struct Config {
     /// The flow table's secret.
     pub secret: [u64; 2],
-    /// Buckets of the flow table: which of them is a flow's home decides about marks.
+    /// Buckets of the flow table when the model begins; see [`super::Model::resize`].
     pub buckets: u32,
     /// Timeouts, budgets, flags.
     pub settings: Settings,
@@ -106,6 +106,13 @@ impl Config {
             devices: HashMap::new(),
             ingress: 1,
         }
+    }
+
+    /// Whether an address is one that only snat gives to packets.
+    #[must_use]
+    pub fn is_snat_alone(&self, addr: Addr) -> bool {
+        let vip = self.vips.get(&addr);
+        vip.is_some_and(|vip| vip.flags & (VIP_ECHO | VIP_SNAT) == VIP_SNAT)
     }
 
     /// The service for a packet to this address: exact port, then range, then any port (product.md section 5). `None` when

@@ -61,7 +61,7 @@ impl<S: Scheduler> Model<S> {
         let service = self.config.listeners.get(&listener);
         let row = service.and_then(|service| self.config.services.get(service));
         row.is_some_and(|row| {
-            let dest = self.config.dests.get(&spread(row, job.hash));
+            let dest = self.config.dests.get(&spread(row, row.spread_hash(job)));
             row.hashed
                 && row.persistence.is_none()
                 && row.flags & SERVICE_ONE_PACKET == 0

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
-use weir_abi::State;
+use weir_abi::{NO_PLACE, State};
 
 use super::{Model, Scheduler};
 use crate::key::Tuple;
+use crate::place::Places;
 use crate::state;
 
 /// Direction of an entry.
@@ -26,6 +27,8 @@ pub struct Flow {
     pub kind: Kind,
     /// Index of the server.
     pub dest: u32,
+    /// Its place in the table.
+    pub place: u32,
     /// State; a reverse entry's stays that of the beginning.
     pub state: State,
     /// Whether it counts as active.
@@ -48,29 +51,64 @@ pub struct Flow {
     pub ticks: u32,
 }
 
-/// Entries by tuple, forward and reverse alike: two flows cannot share one.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Flows(HashMap<Tuple, Flow>);
+/// Entries by tuple, forward and reverse alike: two flows cannot share one. Each has a place, and there are only so many.
+#[derive(Clone, Debug)]
+pub(super) struct Flows {
+    entries: HashMap<Tuple, Flow>,
+    places: Places,
+}
 
 impl Flows {
+    /// None, in a table of `buckets` buckets.
+    pub(super) fn new(buckets: u32) -> Self {
+        Self {
+            entries: HashMap::new(),
+            places: Places::new(buckets),
+        }
+    }
+
     pub(super) fn get(&self, tuple: &Tuple) -> Option<&Flow> {
-        self.0.get(tuple)
+        self.entries.get(tuple)
     }
 
     pub(super) fn get_mut(&mut self, tuple: &Tuple) -> Option<&mut Flow> {
-        self.0.get_mut(tuple)
+        self.entries.get_mut(tuple)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Tuple, &Flow)> {
-        self.0.iter()
+        self.entries.iter()
+    }
+
+    /// A place for an entry with this hash, `None` when all of its buckets are full.
+    pub(super) fn take(&mut self, hash: u64) -> Option<u32> {
+        self.places.take(hash)
+    }
+
+    /// Gives back a place that no entry got.
+    pub(super) fn give(&mut self, place: u32) {
+        self.places.give(place);
     }
 
     pub(super) fn insert(&mut self, tuple: Tuple, flow: Flow) {
-        self.0.insert(tuple, flow);
+        self.entries.insert(tuple, flow);
+    }
+
+    fn remove(&mut self, tuple: &Tuple) -> Option<Flow> {
+        let flow = self.entries.remove(tuple)?;
+        self.places.give(flow.place);
+        Some(flow)
     }
 
     pub(super) fn contains(&self, tuple: &Tuple) -> bool {
-        self.0.contains_key(tuple)
+        self.entries.contains_key(tuple)
+    }
+
+    /// Gives every entry a place in a table of another size; one that finds none stays, with a place that is nowhere.
+    pub(super) fn resize(&mut self, buckets: u32, hash: impl Fn(&Tuple) -> u64) {
+        self.places = Places::new(buckets);
+        for (tuple, flow) in &mut self.entries {
+            flow.place = self.places.take(hash(tuple)).unwrap_or(NO_PLACE);
+        }
     }
 }
 
@@ -132,7 +170,7 @@ impl<S: Scheduler> Model<S> {
 
     /// Notes a packet of a forward entry and the state it brings about. UDP keeps the class that it began with.
     pub(super) fn advance(&mut self, tuple: &Tuple, next: State, now: u32) {
-        let Some(flow) = self.flows.0.get_mut(tuple) else {
+        let Some(flow) = self.flows.entries.get_mut(tuple) else {
             return;
         };
         let was = flow.active;
@@ -145,7 +183,8 @@ impl<S: Scheduler> Model<S> {
         let (dest, is) = (flow.dest, flow.active);
         self.live.entry(dest).or_default().answered += u64::from(answered);
         let template = flow.template.filter(|_| next == State::Established);
-        if let Some(template) = template.and_then(|template| self.flows.0.get_mut(&template)) {
+        if let Some(template) = template.and_then(|template| self.flows.entries.get_mut(&template))
+        {
             template.state = State::Established;
         }
         if was != is {
@@ -156,24 +195,27 @@ impl<S: Scheduler> Model<S> {
 
     /// Removes a forward entry with its reverse entry, or a template, and takes the counts down.
     pub(super) fn release(&mut self, tuple: &Tuple) {
-        let Some(flow) = self.flows.0.remove(tuple) else {
+        let Some(flow) = self.flows.remove(tuple) else {
             return;
         };
         if flow.kind == Kind::Template {
             self.live.entry(flow.dest).or_default().persistent -= 1;
             // Flows that came by it are nobody's concern any more, not even a later template's of the same client.
-            for other in self.flows.0.values_mut() {
+            for other in self.flows.entries.values_mut() {
                 other.template = other.template.filter(|template| template != tuple);
             }
             return;
         }
         self.count_class(flow.dest, flow.active, -1);
         self.ease(flow.dest);
-        if let Some(template) = flow.template.and_then(|key| self.flows.0.get_mut(&key)) {
+        if let Some(template) = flow
+            .template
+            .and_then(|key| self.flows.entries.get_mut(&key))
+        {
             template.under -= 1;
         }
         if let Some(peer) = flow.peer {
-            self.flows.0.remove(&peer);
+            self.flows.remove(&peer);
         }
     }
 }

@@ -136,9 +136,9 @@ impl<S: Scheduler> Model<S> {
     pub fn new(config: Config, scheduler: S) -> Self {
         Self {
             key: FlowKey::new(config.secret),
+            flows: Flows::new(config.buckets),
             config,
             scheduler,
-            flows: Flows::default(),
             live: HashMap::new(),
             traffic: HashMap::new(),
             reasons: HashMap::new(),
@@ -158,6 +158,13 @@ impl<S: Scheduler> Model<S> {
     /// Changes what it was told, as user space changes rows; flows stay.
     pub fn config_mut(&mut self) -> &mut Config {
         &mut self.config
+    }
+
+    /// The table has another size now. Which places its flows have there is not the data plane's: it moves them in an order of
+    /// its own.
+    pub fn resize(&mut self, buckets: u32) {
+        self.config.buckets = buckets;
+        self.flows.resize(buckets, |tuple| self.key.hash(tuple));
     }
 
     /// The schedulers.

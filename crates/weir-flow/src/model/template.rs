@@ -5,7 +5,9 @@
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-use weir_abi::{Addr, POLICY_PERSISTENT, PROTO_TEMPLATE, State, TEMPLATE_PORT, TEMPLATE_SERVICE};
+use weir_abi::{
+    Addr, POLICY_PERSISTENT, PROTO_TEMPLATE, Reason, State, TEMPLATE_PORT, TEMPLATE_SERVICE,
+};
 
 use super::config::Persistence;
 use super::flows::{Flow, Kind};
@@ -65,11 +67,16 @@ impl<S: Scheduler> Model<S> {
         Some(template.dest)
     }
 
-    /// Remembers a choice.
-    pub(super) fn remember(&mut self, key: Tuple, dest: u32, now: u32, ticks: u32) {
+    /// Remembers a choice, if there is a place for it.
+    pub(super) fn remember(&mut self, key: Tuple, dest: u32, now: u32, ticks: u32) -> bool {
+        let Some(place) = self.flows.take(self.key.hash(&key)) else {
+            self.note(Reason::CountTableFull);
+            return false;
+        };
         let template = Flow {
             kind: Kind::Template,
             dest,
+            place,
             state: State::None,
             active: false,
             one_sided: false,
@@ -83,6 +90,7 @@ impl<S: Scheduler> Model<S> {
         };
         self.live.entry(dest).or_default().persistent += 1;
         self.flows.insert(key, template);
+        true
     }
 
     /// Another flow comes by the template; `waits` if the template is to outlive it.

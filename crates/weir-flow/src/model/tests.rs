@@ -99,6 +99,38 @@ fn only_a_syn_begins_a_flow() {
 }
 
 #[test]
+fn maglev_takes_up_connections_of_another_director() {
+    let mut model = model(Forward::Direct);
+    let row = model.config_mut().services.get_mut(&1).unwrap();
+    row.hashed = true;
+    let stray = model.packet(&request(TcpFlags::ACK), 5);
+    assert_eq!(
+        (stray.verdict, stray.counted),
+        (Verdict::Tx, vec![Reason::CountUntracked])
+    );
+    assert_eq!(model.flows().count(), 0, "a stray packet fills no table");
+    // Only this director knows a persistent client's server, and a translation.
+    let row = model.config_mut().services.get_mut(&1).unwrap();
+    row.persistence = Some(super::config::Persistence {
+        ticks: 100,
+        prefix4: 32,
+        prefix6: 128,
+        scope: 0,
+    });
+    assert_eq!(
+        model.packet(&request(TcpFlags::ACK), 5).counted,
+        [Reason::PassNoFlow]
+    );
+    let row = model.config_mut().services.get_mut(&1).unwrap();
+    row.persistence = None;
+    model.config_mut().dests.get_mut(&1).unwrap().forward = Forward::Nat as u8;
+    assert_eq!(
+        model.packet(&request(TcpFlags::ACK), 5).counted,
+        [Reason::PassNoFlow]
+    );
+}
+
+#[test]
 fn nat_replies_come_back_from_the_vip() {
     let mut model = model(Forward::Nat);
     let out = model.packet(&request(TcpFlags::SYN), 5).frame;

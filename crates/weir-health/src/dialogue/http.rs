@@ -139,10 +139,10 @@ impl Exchange {
             return Outcome::failed(format!("http {status}, body without \"{text}\""));
         }
         if let Some(pattern) = wanted.pattern.as_ref().filter(|it| !it.is_in(plain)) {
-            return Outcome::failed(format!("http {status}, body does not match {pattern:?}"));
+            return Outcome::failed(format!("http {status}, body does not match {pattern}"));
         }
         if let Some(pattern) = wanted.without.as_ref().filter(|it| it.is_in(plain)) {
-            return Outcome::failed(format!("http {status}, body matches {pattern:?}"));
+            return Outcome::failed(format!("http {status}, body matches {pattern}"));
         }
         match wanted.digest.map(|wanted| (wanted, digest(wanted, plain))) {
             Some((wanted, found)) if wanted != found => {

@@ -106,10 +106,7 @@ impl Monitor {
             let key = (server.address, server.port);
             let former = asked.before.and_then(|pool| pool.servers.get(&key));
             let remembered = match former {
-                Some(former) => Some(Known {
-                    state: former.standing.state,
-                    since: former.standing.since,
-                }),
+                Some(former) => Some(Known::from(&former.standing)),
                 None => (asked.known)(&pool.name, &server.name),
             };
             let name = (pool.name.clone(), server.name.clone());
@@ -117,17 +114,15 @@ impl Monitor {
             let uses = if is_suspended {
                 Vec::new()
             } else {
-                self.uses(asked, server, (at, key), remembered, fresh)
+                let state = remembered.as_ref().map(|known| known.state);
+                self.uses(asked, server, (at, key), state, fresh)
             };
             if uses.is_empty() && !(is_suspended && remembered.is_some()) {
                 continue;
             }
-            let mut standing = former.map(|former| former.standing.clone()).or_else(|| {
-                let known = remembered?;
-                Some(Standing::new(known.state, known.since))
-            });
-            let standing = standing
-                .take()
+            let standing = former
+                .map(|former| former.standing.clone())
+                .or_else(|| remembered.map(Standing::from))
                 .unwrap_or_else(|| Standing::new(self.combined(watch.require, &uses), now));
             watch.names.insert(server.name.clone(), key);
             watch.servers.insert(
@@ -150,7 +145,7 @@ impl Monitor {
         asked: &Asked<'_>,
         server: &Server,
         user: (usize, ServerKey),
-        remembered: Option<Known>,
+        remembered: Option<State>,
         fresh: &mut Vec<usize>,
     ) -> Vec<Use> {
         let mut uses = Vec::new();
@@ -172,7 +167,7 @@ impl Monitor {
         &mut self,
         target: Target,
         user: (usize, ServerKey),
-        remembered: Option<Known>,
+        remembered: Option<State>,
         fresh: &mut Vec<usize>,
     ) -> usize {
         let at = match self.by_target.get(&target) {
@@ -184,10 +179,8 @@ impl Monitor {
             }
         };
         if let Some(Some(slot)) = self.slots.get_mut(at) {
-            if slot.assumed
-                && let Some(Known { state, .. }) = remembered
-            {
-                slot.machine = going_on(&slot.target, Some(state));
+            if slot.assumed && remembered.is_some() {
+                slot.machine = going_on(&slot.target, remembered);
                 slot.assumed = false;
             }
             if !slot.users.contains(&user) {
@@ -197,9 +190,9 @@ impl Monitor {
         at
     }
 
-    fn add_slot(&mut self, target: Target, remembered: Option<Known>) -> usize {
+    fn add_slot(&mut self, target: Target, remembered: Option<State>) -> usize {
         let target = Arc::new(target);
-        let machine = going_on(&target, remembered.map(|known| known.state));
+        let machine = going_on(&target, remembered);
         let slot = Slot {
             assumed: remembered.is_none(),
             target: Arc::clone(&target),

@@ -5,6 +5,7 @@
 //! A new target of a server that is already up or down begins in that state, so that no reload lets a dead server in or
 //! takes a live one out. Late and repeated results change nothing.
 
+mod checkpoint;
 mod configure;
 mod review;
 mod timer;
@@ -25,6 +26,7 @@ use crate::target::Target;
 
 use timer::{Event, Timers};
 
+pub use checkpoint::Checkpoint;
 pub use timer::Lateness;
 pub use view::{CheckView, ServerView};
 
@@ -65,12 +67,33 @@ pub enum Output {
 }
 
 /// What is remembered of a server from a former run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
     /// Its state.
     pub state: State,
     /// Since when.
     pub since: Duration,
+    /// What brought that state; shown until a check has a result of its own.
+    pub reason: String,
+}
+
+impl From<&Standing> for Known {
+    fn from(standing: &Standing) -> Self {
+        Self {
+            state: standing.state,
+            since: standing.since,
+            reason: standing.reason.clone(),
+        }
+    }
+}
+
+impl From<Known> for Standing {
+    fn from(known: Known) -> Self {
+        Self {
+            reason: known.reason,
+            ..Self::new(known.state, known.since)
+        }
+    }
 }
 
 /// Servers that no probe goes to, by pool and address as in the file.

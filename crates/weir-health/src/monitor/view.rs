@@ -3,7 +3,7 @@
 use crate::machine::{Machine, State};
 use crate::standing::Standing;
 
-use super::{Lateness, Monitor};
+use super::{Lateness, Monitor, Slot};
 
 /// One check of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,14 @@ impl Monitor {
     pub fn view(&self, pool: &str, server: &str) -> Option<ServerView> {
         let pool = self.pools.get(*self.by_name.get(pool)?)?;
         let server = pool.servers.get(pool.names.get(server)?)?;
-        let why = self.why(server.standing.state, &server.uses, &Machine::reason);
+        // What was known before counts until a check has a result of its own.
+        let is_new = |slot: &Slot| slot.machine.history().is_empty();
+        let all_new = server
+            .uses
+            .iter()
+            .filter_map(|it| self.slot(it))
+            .all(is_new);
+        let keeps = all_new && !server.standing.reason.is_empty();
         let checks = server.uses.iter().filter_map(|it| {
             let slot = self.slot(it)?;
             Some(CheckView {
@@ -46,10 +53,10 @@ impl Monitor {
         });
         Some(ServerView {
             standing: server.standing.clone(),
-            reason: if server.uses.is_empty() {
+            reason: if keeps {
                 server.standing.reason.clone()
             } else {
-                why
+                self.why(server.standing.state, &server.uses, &Machine::reason)
             },
             checks: checks.collect(),
         })

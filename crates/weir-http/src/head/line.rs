@@ -1,7 +1,7 @@
 //! The first line of a head: what is asked for and of whom, or how it went.
 
 use super::{Framing, HeadLimits, Method, Request};
-use crate::octet::{is_host, is_target, is_token};
+use crate::octet::{is_authority, is_target, is_token};
 use crate::refusal::Refusal;
 
 /// Clients of old sent an empty line after a body (RFC 9112 section 2.2).
@@ -49,6 +49,7 @@ pub(super) fn request_line(
         keep_alive: false,
         expects_continue: false,
         upgrade: false,
+        underscores: 0,
     };
     match target {
         _ if method == Method::Connect => {
@@ -67,10 +68,11 @@ pub(super) fn request_line(
 /// `host:port` (RFC 9112 section 3.2.3).
 fn tunnel(target: &[u8], at: usize, request: &mut Request) -> Result<(), Refusal> {
     let colon = target.iter().rposition(|octet| *octet == b':');
-    let port = colon.map(|colon| &target[colon + 1..]);
-    let numbered = port
-        .is_some_and(|port| (1..=5).contains(&port.len()) && port.iter().all(u8::is_ascii_digit));
-    if !numbered || colon == Some(0) || !is_host(target) {
+    let numbered = colon.is_some_and(|colon| {
+        let port = &target[colon + 1..];
+        !port.is_empty() && port.iter().all(u8::is_ascii_digit)
+    });
+    if !numbered || !is_authority(target) {
         return Err(Refusal::Target);
     }
     request.authority = Some((at, at + target.len()));
@@ -94,7 +96,7 @@ fn absolute(target: &[u8], at: usize, request: &mut Request) -> Result<(), Refus
         .position(|octet| matches!(octet, b'/' | b'?'))
         .unwrap_or(rest.len());
     let authority = &rest[..authority_len];
-    if authority.is_empty() || !is_host(authority) {
+    if !is_authority(authority) {
         return Err(Refusal::Target);
     }
     let host = at + scheme.len();

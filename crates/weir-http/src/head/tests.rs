@@ -181,6 +181,7 @@ fn an_absolute_target_brings_its_own_host() {
 fn limits_are_kept() {
     let limits = HeadLimits {
         connect: false,
+        underscores: weir_model::Underscores::Drop,
         head: 60,
         target: 10,
         fields: 2,

@@ -2,6 +2,7 @@
 
 use crate::World;
 use crate::document::Entry;
+use crate::guard::CERTIFICATES;
 use crate::layer7::endpoint;
 use crate::note::{Notes, Place};
 
@@ -102,6 +103,9 @@ impl Binds {
                 }
                 other => {
                     let _ = value();
+                    if CERTIFICATES.contains(&other) {
+                        notes.guard(line.place);
+                    }
                     notes.say(
                         line.place,
                         format!("{other} is not carried over: `listen` has no such word"),
@@ -119,6 +123,9 @@ impl Binds {
             Some(_) => {
                 let place = entry.item.from;
                 if let Some(place) = place {
+                    if matches!(entry.key, "client_ca" | "client_auth") {
+                        notes.guard(place);
+                    }
                     let why = format!(
                         "a second {} is not carried over: a service has one; `certificates` may be a directory",
                         entry.key

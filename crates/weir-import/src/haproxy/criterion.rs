@@ -75,6 +75,17 @@ pub(super) fn criterion(words: &[String], tls: bool) -> Meaning {
             word => values.push(word),
         }
     }
+    // Routes compare these as they are written: in a rule that denies, another case would get through.
+    let of_case = how == "str"
+        && values
+            .iter()
+            .any(|value| value.bytes().any(|byte| byte.is_ascii_alphabetic()));
+    let field =
+        matches!(name, "hdr" | "req.hdr" | "req.fhdr") && !argument.eq_ignore_ascii_case("host");
+    let in_pairs = matches!(name, "urlp" | "url_param" | "cook" | "req.cook");
+    if blind && of_case && (field || in_pairs) {
+        return Meaning::Unsaid(format!("routes compare {fetch} with its case"));
+    }
     match name {
         "ssl_fc" => return if tls { Meaning::Always } else { Meaning::Never },
         "always_true" => return Meaning::Always,
@@ -238,7 +249,8 @@ fn sources(values: &[&str]) -> Meaning {
 fn pair(name: &str, how: &str, value: &str) -> Option<String> {
     match how {
         "found" => Some(name.to_owned()),
-        "str" => Some(format!("{name}={value}")),
+        // A star would stand for anything once routes know it.
+        "str" if !value.contains('*') => Some(format!("{name}={value}")),
         _ => None,
     }
 }
@@ -246,7 +258,7 @@ fn pair(name: &str, how: &str, value: &str) -> Option<String> {
 fn header_is(name: &str, how: &str, value: &str) -> Option<Vec<Condition>> {
     let text = match how {
         "found" => name.to_owned(),
-        "str" => format!("{name}: {value}"),
+        "str" if !value.contains('*') => format!("{name}: {value}"),
         _ => return None,
     };
     Some(vec![Condition {

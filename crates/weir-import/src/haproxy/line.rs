@@ -1,6 +1,7 @@
 //! haproxy.cfg to words (`src/cfgparse.c`, `parse_line`): comments, quotes, backslashes, variables of the environment.
 
 use crate::World;
+use crate::guard;
 use crate::note::{Notes, Place};
 
 /// A line with something on it.
@@ -36,11 +37,20 @@ pub(super) fn lines(world: &dyn World, notes: &mut Notes, name: &str, text: &str
         let place = Place::new(file, at + 1);
         match words(world, raw) {
             Some(words) if words.is_empty() => {}
-            Some(words) => lines.push(Line { place, words }),
-            None => notes.say(
-                place,
-                "not carried over: haproxy refuses a quote or an escape that does not end",
-            ),
+            Some(words) => {
+                if guard::haproxy(&words) {
+                    notes.guard(place);
+                }
+                lines.push(Line { place, words });
+            }
+            None => {
+                // What it would have said is not known.
+                notes.guard(place);
+                notes.say(
+                    place,
+                    "not carried over: haproxy refuses a quote or an escape that does not end",
+                );
+            }
         }
     }
     lines

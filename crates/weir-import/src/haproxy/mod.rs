@@ -10,6 +10,7 @@ mod criterion;
 mod frontend;
 mod header;
 mod line;
+mod path;
 mod rule;
 mod section;
 mod server;
@@ -141,13 +142,9 @@ fn elsewhere(line: &Line) -> &'static str {
         ) => "Weir keeps connections in any case",
         (
             "option",
-            "splice-auto"
-            | "splice-request"
-            | "splice-response"
-            | "contstats"
-            | "http-no-delay"
-            | "http-buffer-request",
+            "splice-auto" | "splice-request" | "splice-response" | "contstats" | "http-no-delay",
         ) => "Weir does as is best by itself",
+        ("option", "http-buffer-request") => "`request_buffering` is a service's of protocol http",
         ("http-reuse" | "fullconn" | "backlog" | "max-keep-alive-queue" | "tune", _) => {
             "Weir does as is best by itself"
         }
@@ -171,6 +168,9 @@ fn elsewhere(line: &Line) -> &'static str {
         ) => "there is no client that it is for",
         ("http-response" | "http-after-response" | "rspadd" | "rspidel" | "rspdel", _) => {
             "a route cannot say it; see `set_response_header`, `remove_response_header`"
+        }
+        ("http-request", "normalize-uri") => {
+            "`normalize_path` of a service is for what its frontend compares"
         }
         ("http-request" | "reqadd" | "reqidel" | "reqrep" | "reqirep" | "reqdel", _) => {
             "a route cannot say it; see `rewrite`, `set_header`, `remove_header`"

@@ -34,6 +34,9 @@ pub(super) fn redirect<'l>(words: &[String], condition: &'l [String]) -> Rule<'l
     let (Some(kind), Some(value)) = (words.first(), words.get(1)) else {
         return Err("haproxy wants a kind of redirection and where to".to_owned());
     };
+    if value.contains('{') {
+        return Err("a route's `redirect` takes braces for its own words".to_owned());
+    }
     let to = match kind.as_str() {
         "scheme" => format!("{value}://{{host}}{{path}}"),
         "prefix" => format!("{}{{path}}", value.trim_end_matches('/')),

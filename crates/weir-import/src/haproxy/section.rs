@@ -155,14 +155,17 @@ impl Proxy {
 
     /// Whether an option is on: `no option` in its own lines takes back what its defaults say.
     pub(super) fn option(&self, name: &str) -> Option<&Line> {
+        self.option_line(name)
+            .filter(|line| line.keyword() == "option")
+    }
+
+    /// The line that decides an option: `option` or `no option`, its own before its defaults'.
+    pub(super) fn option_line(&self, name: &str) -> Option<&Line> {
         let on = |line: &Line| line.keyword() == "option" && line.word(1) == Some(name);
         let off = |line: &Line| line.keyword() == "no" && line.word(2) == Some(name);
-        for lines in [&self.lines, &self.defaults] {
-            if let Some(line) = lines.iter().rev().find(|line| on(line) || off(line)) {
-                return (line.keyword() == "option").then_some(line);
-            }
-        }
-        None
+        [&self.lines, &self.defaults]
+            .iter()
+            .find_map(|lines| lines.iter().rev().find(|line| on(line) || off(line)))
     }
 
     /// `mode http`, or else `tcp`.

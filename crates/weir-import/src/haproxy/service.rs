@@ -1,7 +1,7 @@
 //! The table of a service: what a frontend and its default backend say beside their rules.
 
 use super::section::Proxy;
-use super::{Context, time};
+use super::{Context, path, time};
 use crate::document::{Entry, Item, Table};
 use crate::note::{Notes, Place};
 use crate::time::show;
@@ -67,11 +67,42 @@ pub(super) fn service(
             }
             None => table.push(Entry::implied("forwarded", false)),
         }
+        abort_on_close(context, &mut table, backend.unwrap_or(proxy));
+        request_buffering(context, &mut table, [proxy, backend.unwrap_or(proxy)]);
+        path::normalize_path(context, &mut table, proxy, notes);
+        // haproxy passes such names on.
+        table.push(Entry::implied("underscores", "keep"));
         compression(context, &mut table, [proxy, backend.unwrap_or(proxy)]);
         error_pages(context, &mut table, [proxy, backend.unwrap_or(proxy)]);
     }
     table.covers = proxy.lines.iter().map(|line| line.place).collect();
     context.writer.document.push(table);
+}
+
+/// `option abortonclose` of the backend, which haproxy has off unless it is set.
+fn abort_on_close(context: &mut Context<'_>, table: &mut Table, backend: &Proxy) {
+    const OPTION: &str = "abortonclose";
+    let entry = match backend.option_line(OPTION) {
+        Some(line) => {
+            context.uses(line);
+            let on = line.keyword() == "option";
+            Entry::new("abort_on_close", on, line.place)
+        }
+        None => Entry::implied("abort_on_close", false),
+    };
+    table.push(entry);
+}
+
+/// `option http-buffer-request`, where one of both sides has it, or both say that they do not.
+fn request_buffering(context: &mut Context<'_>, table: &mut Table, proxies: [&Proxy; 2]) {
+    let lines = proxies.map(|proxy| proxy.option_line("http-buffer-request"));
+    let said: Vec<_> = lines.into_iter().flatten().collect();
+    said.iter().for_each(|line| context.uses(line));
+    let on = said.iter().find(|line| line.keyword() == "option");
+    if let Some(line) = on.or(said.first()) {
+        let entry = Entry::new("request_buffering", on.is_some(), line.place);
+        table.push(entry);
+    }
 }
 
 /// `errorfile 503 /etc/haproxy/errors/503.http`: the proxy takes what haproxy has in such a file. The frontend's word counts

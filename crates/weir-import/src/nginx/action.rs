@@ -108,6 +108,9 @@ fn place_of(text: &str, scheme: &str) -> Result<String, String> {
     if text.is_empty() {
         return Err("it says not where to".to_owned());
     }
+    if text.replace("${", "").contains('{') {
+        return Err("a route's `redirect` takes braces for its own words".to_owned());
+    }
     let mut to = text.to_owned();
     for (theirs, ours) in [
         ("${scheme}", scheme),
@@ -135,6 +138,11 @@ fn proxied(
     notes: &mut Notes,
 ) -> Result<Action, String> {
     let to = url(line.word(1).ok_or("it names no URL")?)?;
+    match to.path.as_deref() {
+        None => ways.passed.received = true,
+        Some(to) if to == path => ways.passed.normalized = Some(line.place),
+        Some(_) => {}
+    }
     // The location's path is replaced by the URL's.
     let asked = match to.path.as_deref().filter(|to| *to != path) {
         None => None,

@@ -6,6 +6,7 @@ use super::tree::Node;
 use super::when::{When, admitted, when};
 use super::{Context, reason};
 use crate::edit::Edits;
+use crate::guard;
 use crate::layer7::{Action, Condition};
 use crate::note::{Notes, Place};
 
@@ -34,6 +35,18 @@ pub(super) struct Ways {
     pub(super) idle: Option<(u64, Place)>,
     /// Whether servers are told of clients.
     pub(super) told: bool,
+    pub(super) passed: Passed,
+}
+
+/// What a service does with paths: its `proxy_pass` by the path that nginx asks servers for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Passed {
+    /// Some location is for certain paths.
+    pub(super) compared: bool,
+    /// Some ask for the path as it was received: they name no path.
+    pub(super) received: bool,
+    /// One asks for the normalized path: it names the location's own.
+    pub(super) normalized: Option<Place>,
 }
 
 impl Way {
@@ -63,7 +76,7 @@ pub(super) fn ways(
     server: &Node,
     scheme: &str,
     outer: &[Node],
-    (pages, idle): (&[String], Option<(u64, Place)>),
+    (pages, idle, passed): (&[String], Option<(u64, Place)>, Passed),
     notes: &mut Notes,
 ) -> Ways {
     let is_page = |node: &Node| {
@@ -82,6 +95,7 @@ pub(super) fn ways(
     let mut ways = Ways {
         told: told(server.inner()) || told(outer) || inner,
         idle,
+        passed,
         ..Ways::default()
     };
     let levels: [&[Node]; 2] = [server.inner(), outer];
@@ -200,7 +214,7 @@ fn location(
         _ => return node.refuse(notes, "it names no path"),
     };
     let (paths, rank): (Vec<Option<String>>, u8) = match kind {
-        "=" => (vec![Some(text.to_owned())], 0),
+        "=" => (vec![Some(escaped(text))], 0),
         "^~" => (vec![prefix(text)], 1),
         "" if is_below_another(server, text) => {
             if server.inner().iter().any(is_expression) {
@@ -305,9 +319,10 @@ fn location(
     }
 }
 
-/// Whether it says itself whom it denies.
+/// Whether it says itself that it is not for everybody.
 fn is_guarded(node: &Node) -> bool {
-    node.inner().iter().any(|line| line.keyword() == "deny")
+    let mut lines = node.inner().iter();
+    lines.any(|line| guard::nginx_refuses(&line.words))
 }
 
 /// What becomes of heads; an answer of Weir's own has none that could change.
@@ -351,7 +366,20 @@ fn is_expression(node: &Node) -> bool {
 
 /// `/` is every path.
 fn prefix(text: &str) -> Option<String> {
-    (text != "/").then(|| format!("{text}*"))
+    (text != "/").then(|| format!("{}*", escaped(text)))
+}
+
+/// A path as nginx compares it, decoded, in the spelling that routes compare.
+fn escaped(text: &str) -> String {
+    let mut path = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_graphic() && !b"\"#%<>?\\^`{|}".contains(&byte) {
+            path.push(char::from(byte));
+        } else {
+            path.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    path
 }
 
 /// `\.(png|jpg)$`, the one expression that is a list of names' ends.
@@ -371,6 +399,11 @@ fn endings(pattern: &str) -> Option<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_are_escaped_as_requests_have_them() {
+        assert_eq!(escaped("/a b/\u{e9}%20;x=1"), "/a%20b/%C3%A9%2520;x=1");
+    }
 
     #[test]
     fn only_a_list_of_endings_is_an_expression_that_routes_know() {

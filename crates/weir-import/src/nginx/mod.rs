@@ -19,6 +19,7 @@ mod when;
 
 use std::collections::{HashMap, HashSet};
 
+use crate::guard;
 use crate::layer4::Writer;
 use crate::note::{Notes, Place};
 use crate::settle::settle;
@@ -44,6 +45,7 @@ struct Context<'w> {
 pub fn nginx(name: &str, text: &str, world: &dyn World) -> Imported {
     let mut notes = Notes::default();
     let nodes = tree::read(world, &mut notes, name, text);
+    guards(&nodes, &mut notes);
     let mut context = Context {
         world,
         writer: Writer::default(),
@@ -67,6 +69,16 @@ pub fn nginx(name: &str, text: &str, world: &dyn World) -> Imported {
         }
     }
     settle(context.writer.document, notes)
+}
+
+/// Marks what keeps clients out.
+fn guards(nodes: &[Node], notes: &mut Notes) {
+    for node in nodes {
+        if guard::nginx(&node.words) {
+            notes.guard(node.place);
+        }
+        guards(node.inner(), notes);
+    }
 }
 
 fn main_reason(keyword: &str) -> &'static str {
@@ -240,15 +252,21 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
             "proxy_buffers",
             "proxy_buffer_size",
             "proxy_busy_buffers_size",
-            "proxy_request_buffering",
             "proxy_max_temp_file_size",
-            "proxy_ignore_client_abort",
             "proxy_socket_keepalive",
             "proxy_headers_hash_max_size",
             "proxy_headers_hash_bucket_size",
             "proxy_send_timeout",
         ],
         "Weir does as is best by itself; see `timeouts`",
+    ),
+    (
+        &["proxy_ignore_client_abort"],
+        "`abort_on_close` is a service's, not a route's",
+    ),
+    (
+        &["proxy_request_buffering"],
+        "`request_buffering` is a service's, not a route's",
     ),
     (
         &[
@@ -288,8 +306,6 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
             "port_in_redirect",
             "absolute_redirect",
             "server_name_in_redirect",
-            "underscores_in_headers",
-            "ignore_invalid_headers",
             "http2",
             "http3",
         ],

@@ -1,7 +1,7 @@
 //! `server` blocks: services, and routes by the names of servers.
 
 use super::listen::{Shared, listens, shared};
-use super::location::{Way, ways};
+use super::location::{Passed, Way, ways};
 use super::tree::Node;
 use super::{Context, reason, time};
 use super::{limit, page, tls};
@@ -99,14 +99,16 @@ fn service(
     let mut rest = None;
     let mut idle = None;
     let mut told = false;
+    let mut passed = Passed::default();
     let (pages, paths) = page::pages(context, default, outer, notes);
     for index in &group.servers {
         let Some(server) = servers.get(*index) else {
             continue;
         };
         let own: &[String] = if *index == group.default { &paths } else { &[] };
-        let found = ways(context, server, scheme, outer, (own, idle), notes);
+        let found = ways(context, server, scheme, outer, (own, idle, passed), notes);
         idle = found.idle;
+        passed = found.passed;
         told |= found.told;
         let names = names(server, notes);
         if *index == group.default {
@@ -137,6 +139,11 @@ fn service(
         _ => context.writer.nobody(default.place),
     };
     let name = name_of(context, group, default, tls);
+    let looks = |way: &Way| way.path.is_some() || way.regex.is_some();
+    passed.compared = rest
+        .iter()
+        .chain(routes.iter().map(|(.., way)| way))
+        .any(looks);
     table(
         context,
         &name,
@@ -144,7 +151,7 @@ fn service(
         default,
         &pool,
         outer,
-        (idle, told, pages),
+        (idle, told, pages, passed),
         notes,
     );
     for (_, condition, way) in &routes {
@@ -253,7 +260,7 @@ fn table(
     default: &Node,
     pool: &str,
     outer: &[Node],
-    (idle, told, pages): (Option<(u64, Place)>, bool, Vec<Item>),
+    (idle, told, pages, passed): (Option<(u64, Place)>, bool, Vec<Item>, Passed),
     notes: &mut Notes,
 ) {
     let mut table = Table::new(&["service", name], default.place);
@@ -280,6 +287,12 @@ fn table(
         keys.extend(tls::minimum([default.inner(), outer], notes));
         table.push(Entry::implied("tls", keys).essential());
     }
+    if let Some((word, place)) = find("proxy_ignore_client_abort") {
+        table.push(Entry::new("abort_on_close", word != "on", place));
+    }
+    if let Some((word, place)) = find("proxy_request_buffering") {
+        table.push(Entry::new("request_buffering", word != "off", place));
+    }
     let timeouts = timeouts(&mut find, notes);
     if !timeouts.is_empty() {
         table.push(Entry::implied("timeouts", timeouts));
@@ -295,16 +308,52 @@ fn table(
     if !pages.is_empty() {
         table.push(Entry::implied("error_pages", pages));
     }
+    normalize_path(context, &mut table, levels, passed, notes);
     compression(context, &mut table, [default.inner(), outer]);
     trusted(context, &mut table, default, outer);
     if !told {
         table.push(Entry::implied("forwarded", false));
     }
+    underscores(context, &mut table, levels);
     if group.listen[0].proxy_protocol {
         table.push(Entry::new("proxy_protocol", true, group.listen[0].place));
     }
     table.covers = default.lines();
     context.writer.document.push(table);
+}
+
+/// nginx compares paths decoded, encoded slashes included. It asks servers for the path as it was received, or for what it
+/// compared where `proxy_pass` names a path.
+fn normalize_path(
+    context: &mut Context<'_>,
+    table: &mut Table,
+    levels: [&[Node]; 2],
+    passed: Passed,
+    notes: &mut Notes,
+) {
+    let mut entries = Vec::new();
+    let found = levels.iter().find_map(|nodes| {
+        let mut nodes = nodes.iter().rev();
+        nodes.find(|node| node.keyword() == "merge_slashes")
+    });
+    if let Some(node) = found.filter(|node| node.word(1) == Some("off")) {
+        context.used.insert(node.place);
+        entries.push(Entry::new("merge_slashes", false, node.place));
+    }
+    if passed.compared {
+        entries.push(Entry::implied("encoded_slash", "decode"));
+    }
+    match passed.normalized {
+        Some(place) if passed.received => notes.say(
+            place,
+            "servers are asked for the path as it was received, as another `proxy_pass` of the service asks",
+        ),
+        Some(place) => entries.push(Entry::new("forward", "normalized", place)),
+        None => {}
+    }
+    if !entries.is_empty() {
+        table.push(Entry::implied("normalize_path", entries));
+    }
 }
 
 /// `gzip on`, with its types; without any nginx compresses HTML alone.
@@ -341,6 +390,28 @@ fn compression(context: &mut Context<'_>, table: &mut Table, levels: [&[Node]; 2
         _ => Entry::implied("minimum", 20_u64),
     });
     table.push(Entry::implied("compression", entries));
+}
+
+/// `underscores_in_headers` and `ignore_invalid_headers`: by default nginx calls names with `_` invalid and ignores such fields.
+fn underscores(context: &mut Context<'_>, table: &mut Table, levels: [&[Node]; 2]) {
+    let switches = [
+        ("underscores_in_headers", "on"),
+        ("ignore_invalid_headers", "off"),
+    ];
+    for (keyword, keeps) in switches {
+        let mut all = levels.iter();
+        let Some(node) =
+            all.find_map(|nodes| nodes.iter().rev().find(|node| node.keyword() == keyword))
+        else {
+            continue;
+        };
+        context.used.insert(node.place);
+        if node.word(1) == Some(keeps)
+            && table.entries.iter().all(|entry| entry.key != "underscores")
+        {
+            table.push(Entry::new("underscores", "keep", node.place));
+        }
+    }
 }
 
 /// `set_real_ip_from`.

@@ -32,7 +32,8 @@ pub(super) fn when(node: &Node, scheme: &str) -> Option<When> {
     match variable {
         "$scheme" => return known(scheme),
         "$https" => return known(if scheme == "https" { "on" } else { "" }),
-        _ if sign != "=" || value.is_empty() => return None,
+        // A star would stand for anything.
+        _ if sign != "=" || value.is_empty() || value.contains('*') => return None,
         _ => {}
     }
     let mut condition = Condition::default();
@@ -120,5 +121,6 @@ mod tests {
         assert_eq!(asked("if ($host != a)"), None);
         assert_eq!(asked("if (-f $request_filename)"), None);
         assert_eq!(asked("if ($http_user_agent ~* bot)"), None);
+        assert_eq!(asked("if ($http_user_agent = *curl*)"), None);
     }
 }

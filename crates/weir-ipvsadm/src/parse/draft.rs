@@ -8,8 +8,8 @@ use super::word::{cut, group, leading_number, target, timeout};
 use crate::legality::{Given, Opt, Verb};
 use crate::text::{inet_aton, number};
 use crate::{
-    Forward, Mask, Names, Protocol, ServerKey, Service, SyncDaemon, Timeouts, Tunnel, TunnelKind,
-    usage, version,
+    Forward, MAX_WEIGHT, Mask, Names, Protocol, ServerKey, Service, SyncDaemon, Timeouts, Tunnel,
+    TunnelKind, usage, version,
 };
 
 /// A bare `-p`; the manual page says 300 (libipvs.h: IPVS_SVC_PERSISTENT_TIMEOUT).
@@ -164,9 +164,7 @@ impl Draft {
             }
             Opt::Netmask => self.mask = self.netmask(text, names)?,
             Opt::Server => self.server = self.real_server(text, names)?,
-            Opt::Weight => {
-                self.weight = within(0, weir_model::MAX_WEIGHT.into(), "weight")? as u32;
-            }
+            Opt::Weight => self.weight = within(0, MAX_WEIGHT.into(), "weight")? as u32,
             Opt::Upper => self.upper = within(0, count, "u_threshold")? as u32,
             Opt::Lower => self.lower = within(0, count, "l_threshold")? as u32,
             Opt::SyncId => drop(within(0, 255, "syncid")?),

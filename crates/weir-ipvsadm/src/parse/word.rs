@@ -21,7 +21,8 @@ pub(super) fn timeout(text: &str, least: i64) -> Result<u32, Exit> {
         .ok_or_else(|| Exit::fail(format!("invalid timeout value `{text}' specified")))
 }
 
-/// `host[:port]` or `[v6]:port`; brackets around IPv4 are taken, and the port behind them is not.
+/// `host[:port]` or `[v6]:port`; brackets around IPv4 are taken, and the port behind them is not. A name in brackets is an IPv6
+/// host's, as `-S` writes it.
 pub(super) fn target(text: &str, protocol: Option<Protocol>, names: &dyn Names) -> Option<Target> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
@@ -33,9 +34,11 @@ pub(super) fn target(text: &str, protocol: Option<Protocol>, names: &dyn Names) 
         }
         None => (text, None),
     };
-    let (address, port) = match inside.parse::<Ipv6Addr>() {
-        Ok(v6) => (IpAddr::V6(v6), behind),
-        Err(_) => {
+    let v6 = inside.parse::<Ipv6Addr>().ok();
+    let v6 = v6.or_else(|| behind.and_then(|_| names.address6(inside)));
+    let (address, port) = match v6 {
+        Some(v6) => (IpAddr::V6(v6), behind),
+        None => {
             let (host, port) = match inside.rsplit_once(':') {
                 Some((host, port)) => (host, Some(port)),
                 None => (inside, None),

@@ -17,7 +17,7 @@ use crate::interrupt;
 use crate::peer::{nginx, php};
 use crate::progress::Progress;
 use crate::rate::Rate;
-use crate::report::{Failure, Panel, Report, Row, Timing, note};
+use crate::report::{Failure, Panel, Report, Row, Timing, busy, note};
 use crate::requirement;
 use crate::session::Session;
 use round::Round;
@@ -111,6 +111,7 @@ pub fn run(name: &str, options: &RunOptions) -> Result<Report> {
     } else {
         None
     };
+    let busy = busy::note();
     requirement::raise_open_files();
     interrupt::install();
 
@@ -130,6 +131,7 @@ pub fn run(name: &str, options: &RunOptions) -> Result<Report> {
         report
             .notes
             .extend(note::of_run(options, &trials_facts(&[]), weir.as_deref()));
+        report.busy = busy;
         report.write_html(&options.report)?;
         return Ok(report);
     }
@@ -142,6 +144,7 @@ pub fn run(name: &str, options: &RunOptions) -> Result<Report> {
 
     let mut report = gather(experiment, &trials, &rounds);
     report.notes = note::of_run(options, &trials_facts(&trials), weir.as_deref());
+    report.busy = busy;
     report.write_html(&options.report)?;
     Ok(report)
 }

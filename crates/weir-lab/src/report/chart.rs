@@ -1,5 +1,5 @@
-//! SVG charts as text: lines over time for the traffic of hosts, bars for comparisons. Colours are CSS classes, so that
-//! one file serves light and dark.
+//! SVG charts as text: lines over time for the traffic of hosts. Colours are CSS classes, so that one file serves light and
+//! dark.
 
 use std::fmt::Write as _;
 
@@ -118,40 +118,6 @@ fn class_of(host: &HostSeries) -> String {
     } else {
         format!("server s{}", (number - 1) % 4 + 1)
     }
-}
-
-/// Bars of requests a second, for one kind of work.
-pub(super) fn bars(rows: &[(&str, f64)]) -> String {
-    const BAR: f64 = 22.0;
-    const NAMES: f64 = 150.0;
-    const VALUES: f64 = 90.0;
-    let most = rows
-        .iter()
-        .map(|(_, value)| *value)
-        .fold(f64::MIN_POSITIVE, f64::max);
-    let height = BAR * rows.len() as f64 + 4.0;
-    let mut svg = format!(
-        "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"requests a second\">\n"
-    );
-    for (index, (name, value)) in rows.iter().enumerate() {
-        let y = BAR * index as f64;
-        let width = value / most * (WIDTH - NAMES - VALUES);
-        let _ = writeln!(
-            svg,
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\
-             <rect class=\"bar\" x=\"{NAMES}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{:.1}\" rx=\"2\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\">{value:.1}</text>",
-            NAMES - 8.0,
-            y + 15.0,
-            escape(name),
-            y + 4.0,
-            BAR - 7.0,
-            NAMES + width + 6.0,
-            y + 15.0
-        );
-    }
-    svg.push_str("</svg>\n");
-    svg
 }
 
 #[cfg(test)]

@@ -2,33 +2,39 @@
 
 use std::fmt::Write as _;
 
-use super::{BASE, DIRECTOR, Panel, Report, Row, chart, latency, table};
+use super::{BASE, DIRECTOR, Panel, Report, Row, bars, chart, headline, latency, table};
 
-/// A director whose link is used beyond this share is at its ceiling.
-const CEILING: f64 = 0.9;
-
+/// Lines differ by colour and by dashes; the colours differ for readers with any kind of colour blindness (tested below).
 const STYLE: &str = "
-:root { --ink: #1c1e21; --dim: #5f6670; --paper: #fff; --line: #dde1e6; --director: #c2410c; --receive: #1d4ed8;
-  --s1: #15803d; --s2: #3f9d5f; --s3: #65a30d; --s4: #0f766e; --client: #8b93a0; --bar: #3f9d5f; --bad: #b91c1c }
+:root { --ink: #1c1e21; --dim: #5f6670; --paper: #ffffff; --line: #dde1e6; --director: #d55e00; --receive: #0033cc;
+  --s1: #009e73; --s2: #c060c0; --client: #111827; --bar: #009e73; --base: #8b93a0; --bad: #b91c1c }
 @media (prefers-color-scheme: dark) { :root { --ink: #e7e9ec; --dim: #9aa2ad; --paper: #16181b; --line: #34383e;
-  --director: #fb923c; --receive: #7aa7ff; --s1: #4ade80; --s2: #86d9a4; --s3: #bef264; --s4: #5eead4; --client: #7d8590;
-  --bar: #4ade80; --bad: #fca5a5 } }
+  --director: #fb923c; --receive: #2563eb; --s1: #10b981; --s2: #f0abfc; --client: #f3f4f6; --bar: #10b981; --base: #7d8590;
+  --bad: #fca5a5 } }
 body { background: var(--paper); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; max-width: 1360px; margin: 2em auto;
-  padding: 0 1em }
+  padding: 0 1em; overflow-wrap: break-word }
 h1 { font-size: 1.5em; margin-bottom: 0 } h2 { font-size: 1.1em; margin: 0 }
 p, li { color: var(--dim); margin: .3em 0 }
+.headline { color: var(--ink); font-size: 1.2em; font-weight: 600; margin: .8em 0 }
+.busy { color: var(--ink); border-left: .3em solid var(--director); padding: .3em .8em; margin: 1em 0 }
 .scroll { overflow-x: auto } table { border-collapse: collapse; margin: 1.2em 0 }
 th, td { padding: .3em .9em; border-bottom: 1px solid var(--line); text-align: right; font-variant-numeric: tabular-nums }
-th:first-child, td:first-child { text-align: left } .bad { color: var(--bad); font-weight: 600 }
+th:first-child, td:first-child { text-align: left; white-space: nowrap } .bad { color: var(--bad); font-weight: 600 }
+.bars { display: grid; grid-template-columns: fit-content(40%) 1fr max-content; gap: .3em .7em; align-items: center; margin: 1.2em 0;
+  max-width: 60em; font-variant-numeric: tabular-nums } .bars h2 { grid-column: 1 / -1 } .bars div { display: contents }
+.track, .bar { display: block; height: 1em; border-radius: 2px } .track { background: var(--line) } .bar { background: var(--bar) }
+.base { background: var(--base) }
 .panels { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 480px), 1fr)); gap: 1.6em 2em }
 figure { margin: 0; break-inside: avoid } figcaption { margin-bottom: .2em }
 svg { width: 100%; height: auto; font-size: 11px } svg text { fill: var(--dim) }
-polyline, .key { fill: none; stroke-width: 1.5; stroke-linejoin: round }
-.director { stroke: var(--director); stroke-width: 2.4 } .receive { stroke: var(--receive); stroke-dasharray: 5 3 }
-.s1 { stroke: var(--s1) } .s2 { stroke: var(--s2) } .s3 { stroke: var(--s3) } .s4 { stroke: var(--s4) }
-.client { stroke: var(--client) } .grid { stroke: var(--line) } .limit { stroke: var(--dim); stroke-dasharray: 2 3 }
-.bar { fill: var(--bar) } .legend { display: flex; flex-wrap: wrap; gap: .3em 1.4em; color: var(--dim); margin: 1em 0 }
+polyline, .key { fill: none; stroke-width: 1.5; stroke-linejoin: round; vector-effect: non-scaling-stroke }
+.director { stroke: var(--director); stroke-width: 2.6 } .receive { stroke: var(--receive); stroke-dasharray: 5 3 }
+.s1, .s3 { stroke: var(--s1) } .s2, .s4 { stroke: var(--s2) } .s3, .s4 { stroke-dasharray: 9 2 }
+.client { stroke: var(--client); stroke-dasharray: 1.5 2.5 } .grid { stroke: var(--line) }
+.limit { stroke: var(--dim); stroke-dasharray: 2 3 }
+.legend { display: flex; flex-wrap: wrap; gap: .3em 1.4em; color: var(--dim); margin: 1em 0 }
 .legend svg { width: 26px; height: 8px; vertical-align: middle; margin-right: .4em }
+@media (max-width: 600px) { body { margin: 1em auto } th, td { padding: .3em .5em } svg { font-size: 17px } }
 ";
 
 /// Text for a place between tags or in a quoted attribute.
@@ -49,6 +55,7 @@ pub(super) fn render(report: &Report) -> String {
          </head>\n<body>\n<h1>{name}</h1>\n<p>{}</p>\n",
         escape(&report.summary)
     );
+    head(&mut page, report);
     if report.is_timed() {
         timed_rows(&mut page, report);
     } else {
@@ -57,9 +64,7 @@ pub(super) fn render(report: &Report) -> String {
     failures(&mut page, report);
     if report.is_timed() {
         distributions(&mut page, report);
-    } else if report.panels.is_empty() {
-        bars(&mut page, report);
-    } else {
+    } else if !report.panels.is_empty() {
         panels(&mut page, report);
     }
     page.push_str("<h2>Conditions</h2>\n<ul>\n");
@@ -69,6 +74,18 @@ pub(super) fn render(report: &Report) -> String {
     }
     page.push_str("</ul>\n</body>\n</html>\n");
     page
+}
+
+/// The outcome: a sentence, what a reader must know to believe it, and bars.
+fn head(page: &mut String, report: &Report) {
+    if let Some(headline) = headline::of(report) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(page, "<p class=\"headline\">{}</p>", escape(&headline));
+    }
+    if let Some(busy) = &report.busy {
+        let _ = writeln!(page, "<p class=\"busy\">{}</p>", escape(busy));
+    }
+    bars::render(page, report);
 }
 
 fn timed_rows(page: &mut String, report: &Report) {
@@ -215,7 +232,7 @@ fn finding(panel: &Panel) -> String {
     let (sends, receives) = panel.series.mean(DIRECTOR).unwrap_or_default();
     let busiest = servers(panel).fold(0.0, f64::max);
     let link = panel.link;
-    if sends >= CEILING * link {
+    if headline::is_at_ceiling(panel) {
         return format!(
             "The director's uplink is the ceiling: it sends {sends:.1} of {link:.1} Mbit/s and receives {receives:.1}, while \
              the busiest server sends {busiest:.1}."
@@ -229,32 +246,6 @@ fn finding(panel: &Panel) -> String {
     format!(
         "{who} {all:.1} Mbit/s over links of {link:.1}; the director sends {sends:.1} and receives {receives:.1}."
     )
-}
-
-/// One chart of bars for each kind of work.
-fn bars(page: &mut String, report: &Report) {
-    let mut works: Vec<Option<&str>> = Vec::new();
-    for work in report.rows.iter().map(Row::work) {
-        if !works.contains(&work) {
-            works.push(work);
-        }
-    }
-    page.push_str("<div class=\"panels\">\n");
-    for work in works {
-        let rows: Vec<(&str, f64)> = report
-            .rows
-            .iter()
-            .filter(|row| row.work() == work)
-            .map(|row| (row.method(), row.requests_per_second))
-            .collect();
-        let _ = writeln!(
-            page,
-            "<figure><figcaption><h2>{}</h2><p>requests a second</p></figcaption>\n{}</figure>",
-            escape(work.unwrap_or("all requests")),
-            chart::bars(&rows)
-        );
-    }
-    page.push_str("</div>\n");
 }
 
 #[cfg(test)]
@@ -302,6 +293,142 @@ mod tests {
         assert_well_formed(&page);
         assert_eq!(page.matches("<figure>").count(), 1);
         assert_eq!(page.matches("<polyline").count(), 4);
+    }
+
+    #[test]
+    fn the_outcome_comes_first() {
+        let mut report = example::report();
+        report.busy = Some("busy <much>".into());
+        let mut head = String::new();
+        super::head(&mut head, &report);
+        insta::assert_snapshot!(head);
+        let page = render(&report);
+        assert_well_formed(&page);
+        let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}"));
+        assert!(at("class=\"headline\"") < at("class=\"bars\""));
+        assert!(at("class=\"bars\"") < at("<table>"));
+    }
+
+    #[test]
+    fn a_telephone_can_show_it() {
+        for report in [example::report(), example::timed_report()] {
+            let page = render(&report);
+            assert!(page.contains("name=\"viewport\" content=\"width=device-width"));
+            assert_eq!(
+                page.matches("<div class=\"scroll\"><table>").count(),
+                page.matches("<table>").count()
+            );
+            // Pictures take the width that there is; only the keys of a legend have one of their own.
+            assert!(!page.contains("<svg width") && !page.contains("min-width"));
+            let fixed = STYLE.matches(" width: ").count() - STYLE.matches(" width: 100%").count();
+            assert_eq!(fixed, 1, "the legend's");
+        }
+    }
+
+    /// Values of the variables in `STYLE`, for light and dark.
+    fn colours() -> [Vec<(&'static str, [f64; 3])>; 2] {
+        let of = |text: &'static str| {
+            let parts = text.split("--").skip(1);
+            parts
+                .filter_map(|part| {
+                    let (name, value) = part.split_once(": #")?;
+                    let channel = |at: usize| u8::from_str_radix(&value[at..at + 2], 16).ok();
+                    let linear = |byte: u8| {
+                        let part = f64::from(byte) / 255.0;
+                        match part <= 0.04045 {
+                            true => part / 12.92,
+                            false => ((part + 0.055) / 1.055).powf(2.4),
+                        }
+                    };
+                    Some((
+                        name,
+                        [
+                            linear(channel(0)?),
+                            linear(channel(2)?),
+                            linear(channel(4)?),
+                        ],
+                    ))
+                })
+                .collect()
+        };
+        let (light, rest) = STYLE.split_once("@media").expect("dark");
+        let (dark, _) = rest.split_once("body {").expect("the rest");
+        [of(light), of(dark)]
+    }
+
+    fn luminance([red, green, blue]: [f64; 3]) -> f64 {
+        0.2126 * red + 0.7152 * green + 0.0722 * blue
+    }
+
+    /// CIELAB, in which a distance of about 2 can just be seen.
+    fn lab([red, green, blue]: [f64; 3]) -> [f64; 3] {
+        let bend = |t: f64| match t > 0.008856 {
+            true => t.cbrt(),
+            false => 7.787 * t + 16.0 / 116.0,
+        };
+        let x = bend((0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.9505);
+        let y = bend(luminance([red, green, blue]));
+        let z = bend((0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.089);
+        [116.0 * y - 16.0, 500.0 * (x - y), 200.0 * (y - z)]
+    }
+
+    /// What protanopes, deuteranopes and tritanopes see (Machado, Oliveira, Fernandes 2009, severity 1), and everyone else.
+    const SIGHT: [[[f64; 3]; 3]; 4] = [
+        [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+        [
+            [0.152286, 1.052583, -0.204868],
+            [0.114503, 0.786281, 0.099216],
+            [-0.003882, -0.048116, 1.051998],
+        ],
+        [
+            [0.367322, 0.860646, -0.227968],
+            [0.280085, 0.672501, 0.047413],
+            [-0.011820, 0.042940, 0.968881],
+        ],
+        [
+            [1.255528, -0.076749, -0.178779],
+            [-0.078411, 0.930809, 0.147602],
+            [0.004733, 0.691367, 0.303900],
+        ],
+    ];
+
+    #[test]
+    fn lines_can_be_told_apart_by_everyone_on_light_and_dark() {
+        const LINES: [&str; 5] = ["director", "receive", "s1", "s2", "client"];
+        for colours in colours() {
+            let of = |name: &str| {
+                let found = colours.iter().find(|(known, _)| *known == name);
+                found.unwrap_or_else(|| panic!("no {name}")).1
+            };
+            let paper = luminance(of("paper"));
+            for name in LINES
+                .into_iter()
+                .chain(["bar", "base", "ink", "dim", "bad"])
+            {
+                let line = luminance(of(name));
+                let contrast = (line.max(paper) + 0.05) / (line.min(paper) + 0.05);
+                assert!(contrast >= 3.0, "{name}: contrast {contrast:.2}");
+            }
+            for (at, one) in LINES.iter().enumerate() {
+                for other in &LINES[at + 1..] {
+                    for matrix in SIGHT {
+                        let seen = |colour: [f64; 3]| {
+                            lab(matrix.map(|row| {
+                                let sum: f64 = row.iter().zip(colour).map(|(a, b)| a * b).sum();
+                                sum.clamp(0.0, 1.0)
+                            }))
+                        };
+                        let (a, b) = (seen(of(one)), seen(of(other)));
+                        let apart: f64 = a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum();
+                        assert!(
+                            apart.sqrt() >= 25.0,
+                            "{one} and {other}: {:.1}",
+                            apart.sqrt()
+                        );
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! What a run shows: rows, charts and notes; as a table for the terminal, JSON for programs, one HTML file for people.
 
 mod axis;
+mod bars;
+pub(crate) mod busy;
 mod chart;
+pub(crate) mod headline;
 mod html;
 mod json;
 mod latency;
@@ -86,6 +89,8 @@ pub struct Report {
     pub events: Vec<Event>,
     /// Conditions of the run that a reader must know.
     pub notes: Vec<String>,
+    /// That other work kept the machine busy, if it did.
+    pub busy: Option<String>,
     /// Where the HTML file is, once written.
     pub html: Option<PathBuf>,
 }
@@ -101,6 +106,7 @@ impl Report {
             panels: Vec::new(),
             events: Vec::new(),
             notes: Vec::new(),
+            busy: None,
             html: None,
         }
     }

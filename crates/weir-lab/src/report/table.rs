@@ -2,11 +2,14 @@
 
 use std::fmt::Write as _;
 
-use super::{BASE, DIRECTOR, Report, Row, latency};
+use super::{BASE, DIRECTOR, Report, Row, headline, latency};
 
-/// The table, the failures and the notes.
+/// The outcome in a sentence, the table, the failures and the notes.
 pub(crate) fn render(report: &Report) -> String {
     let mut text = format!("{}: {}\n\n", report.experiment, report.summary);
+    for line in headline::of(report).iter().chain(&report.busy) {
+        text += &format!("{line}\n\n");
+    }
     let width = report
         .rows
         .iter()
@@ -96,6 +99,8 @@ mod tests {
 
     #[test]
     fn the_table_aligns() {
-        insta::assert_snapshot!(super::render(&example::report()));
+        let mut report = example::report();
+        report.busy = Some("The machine was busy.".into());
+        insta::assert_snapshot!(super::render(&report));
     }
 }

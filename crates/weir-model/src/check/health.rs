@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::diff::duration;
+
 /// How several checks of one server make one state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Require {
@@ -69,7 +71,7 @@ impl fmt::Display for Health {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "require {}", self.require.as_str())?;
         if !self.slow_start.is_zero() {
-            write!(f, ", slow_start {:?}", self.slow_start)?;
+            write!(f, ", slow_start {}", duration(&self.slow_start))?;
         }
         if self.quorum > 0 {
             write!(f, ", quorum {} ± {}", self.quorum, self.quorum_hysteresis)?;

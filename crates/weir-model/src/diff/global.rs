@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Edit, Edits, duration, or_none};
-use crate::{Ipvs, Node, Timeouts};
+use crate::{Admin, Ipvs, Node, Timeouts};
 
 pub(super) fn node(old: &Node, new: &Node) -> Vec<Edit> {
     Edits(Vec::new())
@@ -16,14 +16,26 @@ pub(super) fn node(old: &Node, new: &Node) -> Vec<Edit> {
                 None => "from the routes".to_owned(),
             },
         )
+        .compare("attach", old.attach, new.attach, |attach| {
+            attach.as_str().to_owned()
+        })
         .compare(
             "vip_interface",
             &old.vip_interface,
             &new.vip_interface,
             |name| or_none(name.as_ref()),
         )
-        .compare("admin", &old.admin, &new.admin, |admin| {
+        .compare("admin", shown(&old.admin), shown(&new.admin), |admin| {
             or_none(admin.as_ref())
+        })
+        .compare(
+            "socket_group",
+            &old.socket_group,
+            &new.socket_group,
+            |group| or_none(group.as_ref()),
+        )
+        .compare("socket_mode", old.socket_mode, new.socket_mode, |mode| {
+            mode.as_str().to_owned()
         })
         .compare("max_flows", old.max_flows, new.max_flows, u32::to_string)
         .compare(
@@ -46,6 +58,11 @@ pub(super) fn node(old: &Node, new: &Node) -> Vec<Edit> {
             duration,
         )
         .0
+}
+
+/// Where it is written is no difference.
+fn shown(admin: &Option<Admin>) -> Option<String> {
+    admin.as_ref().map(ToString::to_string)
 }
 
 pub(super) fn timeouts(old: &Timeouts, new: &Timeouts) -> Vec<Edit> {

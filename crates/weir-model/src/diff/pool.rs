@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use super::{Change, Edit, Edits, Met, duration, meet, or_none};
-use crate::{Check, Pool, Scheduler, Server, TlsVersion};
+use crate::{Check, Pool, Scheduler, Secret, Server, TlsVersion};
 
 pub(super) fn diff(old: &[Pool], new: &[Pool], changes: &mut Vec<Change>) {
     meet(
@@ -127,11 +127,12 @@ fn edits(old: &Pool, new: &Pool) -> Vec<Edit> {
             new.queue_timeout,
             duration,
         )
-        .compare("sticky", &old.sticky, &new.sticky, |sticky| {
-            sticky.as_ref().map_or("none".to_owned(), |sticky| {
-                format!("{} {}", sticky.cookie, sticky.mode.as_str())
+        .compare("sticky", stays(old), stays(new), |sticky| {
+            sticky.map_or("none".to_owned(), |(cookie, mode, _)| {
+                format!("{cookie} {mode}")
             })
         })
+        .compare_secrets("sticky.secret", &secrets(old), &secrets(new))
         .compare(
             "proxy_protocol",
             old.proxy_protocol,
@@ -145,6 +146,18 @@ fn edits(old: &Pool, new: &Pool) -> Vec<Edit> {
 }
 
 /// All of it as text: where it is written takes no part.
+/// What is shown of `sticky`.
+fn stays(pool: &Pool) -> Option<(&str, &'static str, Option<&str>)> {
+    let sticky = pool.sticky.as_ref()?;
+    let attributes = sticky.attributes.as_deref();
+    Some((&sticky.cookie, sticky.mode.as_str(), attributes))
+}
+
+fn secrets(pool: &Pool) -> Vec<&Secret> {
+    let sticky = pool.sticky.iter();
+    sticky.filter_map(|sticky| sticky.secret.as_ref()).collect()
+}
+
 fn secure(pool: &Pool) -> Option<String> {
     let tls = pool.tls.as_ref()?;
     let mut text = if tls.verify {

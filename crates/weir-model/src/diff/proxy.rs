@@ -2,7 +2,8 @@
 
 use super::{Change, Edit, Edits, diff_services, duration, or_none};
 use crate::{
-    Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts, Route, RouteEdits, Source, TlsVersion,
+    Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts, Route, RouteEdits, Secret, SniHost, Source,
+    TlsVersion,
 };
 
 pub(super) fn diff(old: &[Proxy], new: &[Proxy], changes: &mut Vec<Change>) {
@@ -40,6 +41,7 @@ fn edits(old: &Proxy, new: &Proxy) -> Vec<Edit> {
         .compare("routes", &old.routes, &new.routes, |routes| list_of(routes))
         .compare("pool", &old.pool, &new.pool, |pool| (*pool).clone())
         .compare("tls", secure(old), secure(new), |tls| or_none(tls.as_ref()))
+        .compare_secrets("tls.ticket_keys", &ticket_keys(old), &ticket_keys(new))
         .compare("http2", old.http2, new.http2, bool::to_string);
     let edits = timeouts(edits, &old.timeouts, &new.timeouts);
     let edits = limits(edits, &old.limits, &new.limits).compare(
@@ -49,6 +51,11 @@ fn edits(old: &Proxy, new: &Proxy) -> Vec<Edit> {
         |key| key.to_string(),
     );
     manners(edits, old, new).0
+}
+
+fn ticket_keys(proxy: &Proxy) -> Vec<&Secret> {
+    let tls = proxy.tls.iter();
+    tls.flat_map(|tls| &tls.ticket_keys).collect()
 }
 
 /// All of it as text: where it is written takes no part.
@@ -64,6 +71,9 @@ fn secure(proxy: &Proxy) -> Option<String> {
     if let Some(authorities) = &tls.client_ca {
         let auth = tls.client_auth.as_str();
         text += &format!(", clients of {authorities} {auth}");
+    }
+    if tls.sni_host != SniHost::default() {
+        text += &format!(", sni_host {}", tls.sni_host.as_str());
     }
     Some(text)
 }
@@ -131,6 +141,7 @@ fn limits(edits: Edits, old: &ProxyLimits, new: &ProxyLimits) -> Edits {
             number,
         )
         .compare("limits.streams", old.streams, new.streams, number)
+        .compare("limits.resets", old.resets, new.resets, number)
         .compare("limits.body", old.body, new.body, number)
         .compare("limits.rate", old.rate, new.rate, number)
         .compare("limits.burst", old.burst, new.burst, number)
@@ -153,10 +164,31 @@ fn manners(edits: Edits, old: &Proxy, new: &Proxy) -> Edits {
         .compare("retry_on", &old.retry_on, &new.retry_on, |one| {
             one.to_string()
         })
+        .compare(
+            "normalize_path",
+            old.normalize_path,
+            new.normalize_path,
+            |rules| rules.map_or("false".to_owned(), |rules| rules.to_string()),
+        )
         .compare("forwarded", old.forwarded, new.forwarded, |forwarded| {
             forwarded.as_str().to_owned()
         })
+        .compare("underscores", old.underscores, new.underscores, |rule| {
+            rule.as_str().to_owned()
+        })
         .compare("connect", old.connect, new.connect, bool::to_string)
+        .compare(
+            "abort_on_close",
+            old.abort_on_close,
+            new.abort_on_close,
+            bool::to_string,
+        )
+        .compare(
+            "request_buffering",
+            old.request_buffering,
+            new.request_buffering,
+            bool::to_string,
+        )
         .compare("error_pages", &old.error_pages, &new.error_pages, |pages| {
             let files: Vec<&str> = pages.iter().map(|page| page.file.as_str()).collect();
             if files.is_empty() {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::{Context, Ready, token};
+use crate::descriptor::{TABLE, Use};
 use crate::h2::{Back, Owner, Strand, StrandEnd};
 use crate::plan::{Millis, Service, Target};
 use crate::slab::Key;
@@ -52,7 +53,7 @@ impl Context {
         session: Key,
         tls: Option<&tls::Back>,
     ) -> rustix::io::Result<Key> {
-        let transport = reach(target, port, tls)?;
+        let transport = self.reach(target, port, tls)?;
         let key = self.upstreams.insert(Upstream {
             transport,
             target: Arc::clone(target),
@@ -88,11 +89,7 @@ impl Context {
         tls: Option<&tls::Back>,
         service: &Service,
     ) -> rustix::io::Result<Key> {
-        let takes = |key: &Key| {
-            let back = self.backs.get(*key).and_then(Option::as_deref);
-            back.is_some_and(|back| back.takes(target, port))
-        };
-        let known = self.backs.keys().into_iter().find(takes);
+        let known = self.find_back(target, port);
         let link = match known {
             Some(link) => link,
             None => self.open_back(target, port, tls, &service.timeouts)?,
@@ -123,6 +120,21 @@ impl Context {
         Ok(key)
     }
 
+    /// A connection to the server that has room.
+    fn find_back(&self, target: &Target, port: u16) -> Option<Key> {
+        let back = |key: &Key| {
+            let back = self.backs.get(*key).and_then(Option::as_deref);
+            back.filter(|back| back.leads_to(target, port))
+        };
+        let mut keys = self.backs.keys();
+        keys.retain(|key| back(key).is_some());
+        // Those whose settings have not come will allow what others did.
+        let known = keys.iter().filter_map(|key| back(key)?.allowed()).max();
+        let usual = Back::usual(known);
+        keys.into_iter()
+            .find(|key| back(key).is_some_and(|back| back.has_room(usual)))
+    }
+
     fn open_back(
         &mut self,
         target: &Arc<Target>,
@@ -130,7 +142,7 @@ impl Context {
         tls: Option<&tls::Back>,
         timeouts: &Millis,
     ) -> rustix::io::Result<Key> {
-        let transport = reach(target, port, tls)?;
+        let transport = self.reach(target, port, tls)?;
         let back = Back::new(transport, target, port, timeouts.idle);
         let key = self.backs.insert(Some(Box::new(back)));
         let Some(Some(back)) = self.backs.get_mut(key) else {
@@ -145,17 +157,25 @@ impl Context {
         target.counters.of(self.worker).connections.add(1);
         Ok(key)
     }
-}
 
-/// Begins to connect.
-fn reach(target: &Target, port: u16, tls: Option<&tls::Back>) -> rustix::io::Result<Transport> {
-    let socket = socket::connect((target.address, port).into())?;
-    let Some(back) = tls else {
-        return Ok(Transport::plain(socket));
-    };
-    let channel = Channel::connect(&back.config, back.name(target.address));
-    Ok(Transport::secure(
-        socket,
-        channel.map_err(|_| Errno::INVAL)?,
-    ))
+    /// Begins to connect.
+    fn reach(
+        &mut self,
+        target: &Target,
+        port: u16,
+        tls: Option<&tls::Back>,
+    ) -> rustix::io::Result<Transport> {
+        if !self.free_descriptors(|| TABLE.has_room()) {
+            return Err(Errno::MFILE);
+        }
+        let socket = socket::connect((target.address, port).into())?;
+        let transport = match tls {
+            None => Transport::plain(socket),
+            Some(back) => {
+                let channel = Channel::connect(&back.config, back.name(target.address));
+                Transport::secure(socket, channel.map_err(|_| Errno::INVAL)?)
+            }
+        };
+        Ok(transport.counted(Use::Server))
+    }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{Context, Ready, Stay, Upstream, token};
 use crate::depot::{Parked, UNUSED_MS};
+use crate::descriptor::{Held, TABLE, Use};
 use crate::plan::Target;
 use crate::slab::Key;
 use crate::transport::Transport;
@@ -67,6 +68,8 @@ impl Context {
         let waits = stays
             && !upstream.transport.is_strand()
             && !self.draining
+            && !target.load.is_withdrawn()
+            && !TABLE.is_tight()
             && !upstream.ready.ended
             && !upstream.ready.readable;
         match self.idle.get_mut(id).filter(|_| waits && most > 0) {
@@ -139,6 +142,7 @@ impl Context {
             port: upstream.port,
             served: upstream.served,
             until,
+            _counts: Held::new(Use::Server),
         };
         depot.put(parked, most).is_none()
     }
@@ -150,7 +154,7 @@ impl Context {
         let parked = depot.take(target.id, port, |ended| leave(&ended.target, worker))?;
         leave(target, worker);
         let key = self.upstreams.insert(Upstream {
-            transport: Transport::own(parked.socket, parked.channel),
+            transport: Transport::own(parked.socket, parked.channel).counted(Use::Server),
             target: parked.target,
             port,
             session,
@@ -171,6 +175,26 @@ impl Context {
             return None;
         }
         Some(key)
+    }
+
+    /// Closes connections that wait until `enough` says so, and pipes that nothing uses.
+    pub(crate) fn free_descriptors(&mut self, enough: impl Fn() -> bool) -> bool {
+        if enough() {
+            return true;
+        }
+        self.pipes.clear();
+        for pile in 0..self.idle.len() {
+            while let Some(key) = self.idle.get(pile).and_then(|waiting| waiting.first()) {
+                if enough() {
+                    return true;
+                }
+                self.end_idle(*key);
+            }
+        }
+        if let Some(depot) = &self.depot {
+            while !enough() && depot.drop_one(|ended| leave(&ended.target, self.worker)) {}
+        }
+        enough()
     }
 
     /// Whether there are connections that somebody must look after.

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use h2::client::{self, ResponseFuture, SendRequest};
 use h2::{Reason, RecvStream, SendStream};
 use weir_http::{HeadLimits, Method, head};
+use weir_model::Underscores;
 
 use super::flow::{self, Received, context};
 use super::line::Line;
@@ -25,12 +26,14 @@ use super::{Errand, Errands};
 use crate::context::{Context, Ready, token};
 use crate::plan::Target;
 use crate::slab::Key;
-use crate::tls::Handshake;
+use crate::tls::{Handshake, Peer, sentence};
 use crate::transport::Transport;
 use crate::wheel::Deadline;
 
-/// Requests on one connection; more make another.
+/// Requests on one connection, if the server allows as many; more make another.
 const STREAMS: usize = 100;
+/// What the library says that a server allows before its settings have come; no server can say so.
+const UNSETTLED: usize = usize::MAX - 1;
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
 const SEND_BUFFER: usize = 64 << 10;
@@ -38,6 +41,7 @@ const ROUNDS: usize = 4;
 /// A request was written by us; here its head is only to be found.
 const OWN: HeadLimits = HeadLimits {
     connect: false,
+    underscores: Underscores::Keep,
     head: 256 << 10,
     target: 256 << 10,
     fields: 4_000,
@@ -81,6 +85,10 @@ pub(crate) struct Back {
     port: u16,
     /// It takes no further streams.
     closing: bool,
+    /// How many it takes at once; see [`Back::allowed`].
+    allowed: Option<usize>,
+    /// There are requests that came before that was known.
+    waiting: bool,
     idle_ms: u64,
     pub(crate) deadline: Deadline,
 }
@@ -105,6 +113,8 @@ impl Back {
             target: Arc::clone(target),
             port,
             closing: false,
+            allowed: None,
+            waiting: false,
             idle_ms,
             deadline: Deadline::default(),
         }
@@ -119,19 +129,36 @@ impl Back {
         self.line.transport.watch(epoll, token)
     }
 
-    /// Whether another request to this server may go over it.
-    pub(crate) fn takes(&self, target: &Target, port: u16) -> bool {
-        !self.closing
-            && self.target.id == target.id
-            && self.port == port
-            && self.streams.len() < STREAMS
+    /// Whether it is to this server.
+    pub(crate) fn leads_to(&self, target: &Target, port: u16) -> bool {
+        self.target.id == target.id && self.port == port
     }
 
-    /// How far it is.
+    /// Whether it has room for another request; `usual` is how many the server allows on other connections.
+    pub(crate) fn has_room(&self, usual: usize) -> bool {
+        !self.closing && self.streams.len() < self.allowed.unwrap_or(usual)
+    }
+
+    /// How many requests the server allows at once, at most [`STREAMS`]; `None` before its settings have come.
+    pub(crate) const fn allowed(&self) -> Option<usize> {
+        self.allowed
+    }
+
+    /// How many requests may wait for a new connection to a server of which `known` says how many it allowed on others. Of one
+    /// that allows none now, it is not known.
+    pub(crate) const fn usual(known: Option<usize>) -> usize {
+        match known {
+            Some(0) | None => STREAMS,
+            Some(most) => most,
+        }
+    }
+
+    /// How far it is. Requests wait until the server has said how many it takes: what was written to a connection that takes
+    /// none of them could not go elsewhere.
     pub(crate) const fn strand_state(&self) -> StrandState {
-        match self.state {
-            State::Open(..) => StrandState::Open,
-            _ => StrandState::Begun,
+        match self.allowed {
+            Some(_) => StrandState::Open,
+            None => StrandState::Begun,
         }
     }
 
@@ -144,6 +171,7 @@ impl Back {
     pub(crate) fn add(&mut self, strand: Rc<RefCell<Strand>>, most: u32) {
         self.begun = self.begun.saturating_add(1);
         self.closing |= most != 0 && self.begun >= most;
+        self.waiting |= self.allowed.is_none();
         self.streams.push(Stream {
             strand,
             phase: Phase::Head,
@@ -154,16 +182,17 @@ impl Back {
     pub(crate) fn drive(&mut self, key: Key, cx: &mut Context, errands: &mut Errands) -> bool {
         let busy = !self.streams.is_empty();
         for round in 0..ROUNDS {
-            if !self.line.flush() || !self.open(errands) {
+            if !self.line.flush() || !self.open() {
                 return self.end(errands);
             }
             if matches!(self.state, State::Connecting) {
                 break;
             }
-            let came = self.line.take_in(&mut cx.scratch);
+            let came = self.line.take_in(&mut cx.scratch, cx.now);
             if !self.poll() {
                 return self.end(errands);
             }
+            self.admit(errands);
             let moved = self.pump(cx, errands);
             if moved && !self.poll() {
                 return self.end(errands);
@@ -181,7 +210,9 @@ impl Back {
         self.streams
             .retain(|stream| !matches!(stream.phase, Phase::Over));
         if self.streams.is_empty() {
-            if self.closing || cx.draining {
+            let unused =
+                self.target.load.is_withdrawn() && !matches!(self.state, State::Connecting);
+            if self.closing || cx.draining || unused || self.allowed == Some(0) {
                 return self.end(errands);
             }
             if busy {
@@ -194,7 +225,7 @@ impl Back {
 
     /// Its time is over; whether it goes on all the same.
     pub(crate) fn expire(&mut self, key: Key, cx: &mut Context, errands: &mut Errands) -> bool {
-        if self.streams.is_empty() || matches!(self.state, State::Connecting) {
+        if self.streams.is_empty() || self.allowed.is_none() {
             return self.end(errands);
         }
         cx.back_wheel
@@ -203,7 +234,7 @@ impl Back {
     }
 
     /// From a connection that was begun to one that speaks HTTP/2; whether it stands.
-    fn open(&mut self, errands: &mut Errands) -> bool {
+    fn open(&mut self) -> bool {
         if !matches!(self.state, State::Connecting) {
             return true;
         }
@@ -221,7 +252,8 @@ impl Back {
             Handshake::Failed => {
                 if let Some(error) = transport.error() {
                     let server = &self.target.name;
-                    tracing::warn!(server, %error, "no TLS with a server");
+                    let error = sentence(error, Peer::Server);
+                    tracing::warn!(server, error, "no TLS with a server");
                 }
                 return false;
             }
@@ -237,14 +269,40 @@ impl Back {
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buffer_size(SEND_BUFFER)
+            .initial_max_send_streams(UNSETTLED)
             .enable_push(false);
         self.state = State::Greeting(Box::pin(builder.handshake(self.line.end())));
-        for stream in &self.streams {
-            let strand = &mut *stream.strand.borrow_mut();
-            strand.state = StrandState::Open;
-            errands.push(Errand::Go(strand.owner));
-        }
         true
+    }
+
+    /// Begins as many of the waiting requests as the server allows; the others go over another connection.
+    fn admit(&mut self, errands: &mut Errands) {
+        let Some(allowed) = self.allowed else {
+            return;
+        };
+        if allowed > 0 && !std::mem::take(&mut self.waiting) {
+            return;
+        }
+        let mut taken = 0;
+        for stream in &mut self.streams {
+            let strand = &mut *stream.strand.borrow_mut();
+            // What h2 has not begun when the server lowers its limit to nothing would wait for ever.
+            let stuck = allowed == 0 && matches!(stream.phase, Phase::Head);
+            let waits = strand.state == StrandState::Begun;
+            if strand.left || !(waits || stuck) {
+                taken += usize::from(!strand.left);
+                continue;
+            }
+            if waits && taken < allowed {
+                taken += 1;
+                strand.state = StrandState::Open;
+                errands.push(Errand::Go(strand.owner));
+                continue;
+            }
+            stream.phase = Phase::Over;
+            strand.state = StrandState::Declined;
+            errands.push(Errand::Over(strand.owner));
+        }
     }
 
     /// Lets the connection read and write frames; whether it goes on.
@@ -261,9 +319,14 @@ impl Back {
         let State::Open(_, connection) = &mut self.state else {
             return false;
         };
-        Pin::new(&mut **connection)
+        let goes_on = Pin::new(&mut **connection)
             .poll(&mut context())
-            .is_pending()
+            .is_pending();
+        self.allowed = match connection.max_concurrent_send_streams() {
+            UNSETTLED => None,
+            most => Some(most.min(STREAMS)),
+        };
+        goes_on
     }
 
     /// Moves octets between streams and sessions; whether the connection got something to send.
@@ -299,9 +362,13 @@ impl Back {
         moved
     }
 
-    fn end(&mut self, errands: &mut Errands) -> bool {
+    /// Ends all of its streams.
+    pub(crate) fn end(&mut self, errands: &mut Errands) -> bool {
         for stream in self.streams.drain(..) {
             let strand = &mut *stream.strand.borrow_mut();
+            if strand.state == StrandState::Declined {
+                continue;
+            }
             strand.state = StrandState::Over;
             if !strand.left {
                 errands.push(Errand::Over(strand.owner));

@@ -1,12 +1,30 @@
 //! Counts the frames of a client that ask for nothing: a few are manners, thousands are an attack.
 //!
 //! SETTINGS and PING must be answered, CONTINUATION and empty DATA be looked at, and none of them brings a request nearer
-//! (CVE-2019-9512, CVE-2019-9515, CVE-2019-9518, CVE-2024-27316). Only frame headers are read here; what the frames mean is the
-//! framer's.
+//! (CVE-2019-9512, CVE-2019-9515, CVE-2019-9518, CVE-2024-27316). WINDOW_UPDATE frames follow from what was sent to the client;
+//! those beyond that count, too. Only frame headers are read here; what the frames mean is the framer's.
+//!
+//! Few of them cost nothing. Beyond [`FREE`] the connection is read slowly, and one that goes on all the same is ended. So a
+//! flood costs little CPU: its sender waits, where a connection that was ended at once would only be opened again.
+//!
+//! The same is read of what goes to the client: DATA that it may acknowledge, and streams that its own mistakes had reset.
 
 /// Frames in hand at the beginning, and how many more a second brings.
 const SAVED_MAX: u64 = 1_000;
 const EARNED: u64 = 100;
+
+/// Idle frames that are read at full speed, and how many of them a request or content makes up for. Time does too, at [`EARNED`].
+const FREE: u64 = 100;
+const PER_PROGRESS: u64 = 10;
+
+/// WINDOW_UPDATE frames that may follow a DATA frame, and one more for each so many bytes in it: some clients acknowledge every
+/// frame twice, for its stream and for the connection, or every kilobyte that they read.
+const WINDOWS_PER_DATA: u64 = 2;
+const BYTES_PER_WINDOW: usize = 1 << 10;
+/// And those that may follow a request, whose window some clients enlarge at once.
+const WINDOWS_PER_REQUEST: u64 = 4;
+/// As many as may be on their way: a client with windows of 32 MiB that acknowledges every kilobyte.
+const WINDOWS_MAX: u64 = 1 << 16;
 
 const HEADER: usize = 9;
 const PREFACE: usize = 24;
@@ -17,58 +35,167 @@ const RST_STREAM: u8 = 3;
 const WINDOW_UPDATE: u8 = 8;
 const END_STREAM: u8 = 1;
 
+/// Finds frame headers in a stream of bytes that comes in pieces.
+#[derive(Debug)]
+struct Frames {
+    /// Bytes until the next frame's header.
+    skip: usize,
+    /// A header and, of RST_STREAM, its error code; so many bytes of that are there.
+    header: [u8; HEADER + 4],
+    have: usize,
+}
+
+/// A frame's header.
+struct Frame {
+    length: usize,
+    kind: u8,
+    flags: u8,
+    /// Of RST_STREAM.
+    code: u32,
+}
+
+impl Frames {
+    const fn new(skip: usize) -> Self {
+        Self {
+            skip,
+            header: [0; HEADER + 4],
+            have: 0,
+        }
+    }
+
+    /// The next frame whose header, and code, is complete within `bytes`, which moves on behind it.
+    fn next(&mut self, bytes: &mut &[u8]) -> Option<Frame> {
+        let skipped = self.skip.min(bytes.len());
+        *bytes = &bytes[skipped..];
+        self.skip -= skipped;
+        loop {
+            let wanted = match self.have {
+                HEADER.. if self.is_reset() => HEADER + 4,
+                _ => HEADER,
+            };
+            if self.have == wanted {
+                break;
+            }
+            let more = (wanted - self.have).min(bytes.len());
+            if more == 0 {
+                return None;
+            }
+            self.header[self.have..self.have + more].copy_from_slice(&bytes[..more]);
+            *bytes = &bytes[more..];
+            self.have += more;
+        }
+        let [a, b, c, kind, flags, _, _, _, _, code @ ..] = self.header;
+        let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
+        self.skip = length - (self.have - HEADER);
+        self.have = 0;
+        Some(Frame {
+            length,
+            kind,
+            flags,
+            code: u32::from_be_bytes(code),
+        })
+    }
+
+    /// Whether the header is of a RST_STREAM that has a code.
+    fn is_reset(&self) -> bool {
+        self.header[..4] == [0, 0, 4, RST_STREAM]
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Census {
-    /// Octets until the next frame's header.
-    skip: usize,
-    header: [u8; HEADER],
-    have: usize,
+    inward: Frames,
+    outward: Frames,
     saved: u64,
     earned_at: u64,
+    /// Idle frames that nothing has made up for, and whether some of them came since that was last asked.
+    debt: u64,
+    came: bool,
+    /// WINDOW_UPDATE frames that follow from what was sent.
+    windows: u64,
+    /// Streams that this side reset, and not of its own accord.
+    provoked: u64,
 }
 
 impl Census {
     /// Before a client's preface.
     pub(super) const fn new() -> Self {
         Self {
-            skip: PREFACE,
-            header: [0; HEADER],
-            have: 0,
+            inward: Frames::new(PREFACE),
+            outward: Frames::new(0),
             saved: SAVED_MAX,
             earned_at: 0,
+            debt: 0,
+            came: false,
+            windows: 0,
+            provoked: 0,
         }
     }
 
-    /// Reads on.
-    pub(super) fn read(&mut self, mut octets: &[u8]) {
-        while !octets.is_empty() {
-            let skipped = self.skip.min(octets.len());
-            octets = &octets[skipped..];
-            self.skip -= skipped;
-            let more = (HEADER - self.have).min(octets.len());
-            self.header[self.have..self.have + more].copy_from_slice(&octets[..more]);
-            octets = &octets[more..];
-            self.have += more;
-            if self.have == HEADER {
-                self.have = 0;
-                self.count();
+    /// Reads on in what the client sends.
+    pub(super) fn read(&mut self, mut bytes: &[u8]) {
+        while let Some(frame) = self.inward.next(&mut bytes) {
+            let asks = match frame.kind {
+                DATA => frame.length > 0 || frame.flags & END_STREAM != 0,
+                HEADERS => {
+                    self.allow_windows(WINDOWS_PER_REQUEST);
+                    true
+                }
+                WINDOW_UPDATE => {
+                    let allowed = self.windows > 0;
+                    self.windows = self.windows.saturating_sub(1);
+                    allowed
+                }
+                // Streams that are reset are counted where it is known in which state they were.
+                RST_STREAM => true,
+                _ => false,
+            };
+            if !asks {
+                self.saved = self.saved.saturating_sub(1);
+                self.debt += 1;
+                self.came = true;
+            } else if matches!(frame.kind, DATA | HEADERS) {
+                self.debt = self.debt.saturating_sub(PER_PROGRESS);
             }
         }
     }
 
-    fn count(&mut self) {
-        let [a, b, c, kind, flags, ..] = self.header;
-        self.skip = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
-        let asks = match kind {
-            DATA => self.skip > 0 || flags & END_STREAM != 0,
-            // Streams that are taken back are counted where that is known; windows follow from what was sent.
-            HEADERS | RST_STREAM | WINDOW_UPDATE => true,
-            _ => false,
-        };
-        if !asks {
-            self.saved = self.saved.saturating_sub(1);
+    /// Whether the client's frames are to be read in small pieces.
+    pub(super) const fn is_slowed(&self) -> bool {
+        self.debt > FREE
+    }
+
+    /// Whether there is to be a pause after what was read since the last call.
+    pub(super) fn take_pause(&mut self) -> bool {
+        std::mem::take(&mut self.came) && self.is_slowed()
+    }
+
+    /// Reads on in what goes to the client.
+    pub(super) fn sent(&mut self, mut bytes: &[u8]) {
+        while let Some(frame) = self.outward.next(&mut bytes) {
+            match frame.kind {
+                DATA => {
+                    let more = (frame.length / BYTES_PER_WINDOW) as u64;
+                    self.allow_windows(WINDOWS_PER_DATA + more);
+                    if frame.length > 0 {
+                        self.debt = self.debt.saturating_sub(PER_PROGRESS);
+                    }
+                }
+                // PROTOCOL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED, FRAME_SIZE_ERROR: the other codes have reasons here.
+                RST_STREAM => self.provoked += u64::from(matches!(frame.code, 1 | 3 | 5 | 6)),
+                _ => {}
+            }
         }
+    }
+
+    fn allow_windows(&mut self, more: u64) {
+        self.windows = (self.windows + more).min(WINDOWS_MAX);
+    }
+
+    /// Streams that this side reset because of what the client sent, since the last call.
+    pub(super) fn take_provoked(&mut self) -> u64 {
+        std::mem::take(&mut self.provoked)
     }
 
     /// Whether there were too many by now.
@@ -76,6 +203,7 @@ impl Census {
         let earned = now_ms.saturating_sub(self.earned_at) * EARNED / 1_000;
         if earned > 0 {
             self.earned_at = now_ms;
+            self.debt = self.debt.saturating_sub(earned);
             // One that came to nothing stays so.
             if self.saved > 0 {
                 self.saved = (self.saved + earned).min(SAVED_MAX);
@@ -98,10 +226,15 @@ mod tests {
         frame
     }
 
-    #[test]
-    fn work_is_no_flood_and_idle_frames_are() {
+    fn begun() -> Census {
         let mut census = Census::new();
         census.read(&[b'x'; PREFACE]);
+        census
+    }
+
+    #[test]
+    fn work_is_no_flood_and_idle_frames_are() {
+        let mut census = begun();
         for _ in 0..5_000 {
             census.read(&frame(HEADERS, 5, 40));
             census.read(&frame(DATA, 0, 1_000));
@@ -112,6 +245,67 @@ mod tests {
         assert!(!census.is_flood(2));
         (0..50).for_each(|_| census.read(&frame(4, 0, 0)));
         assert!(census.is_flood(1_000));
+    }
+
+    #[test]
+    fn idle_frames_slow_a_connection_until_something_makes_up_for_them() {
+        let mut census = begun();
+        assert!(!census.is_flood(1));
+        (0..FREE).for_each(|_| census.read(&frame(6, 0, 8)));
+        assert!(!census.is_slowed() && !census.take_pause());
+        census.read(&frame(6, 0, 8));
+        assert!(census.is_slowed() && census.take_pause());
+        // Without further ones there is no further pause.
+        assert!(!census.take_pause());
+        for progress in [frame(HEADERS, 5, 40), frame(DATA, 0, 40)] {
+            (0..PER_PROGRESS).for_each(|_| census.read(&frame(6, 0, 8)));
+            assert!(census.take_pause());
+            census.read(&progress);
+            census.read(&progress);
+            assert!(!census.is_slowed());
+            (0..PER_PROGRESS).for_each(|_| census.read(&frame(6, 0, 8)));
+        }
+        census.sent(&frame(DATA, 0, 40));
+        census.sent(&frame(DATA, 0, 0));
+        assert_eq!(census.debt, FREE + 1 - PER_PROGRESS);
+        (0..PER_PROGRESS).for_each(|_| census.read(&frame(0, 0, 0)));
+        assert!(census.take_pause());
+        assert!(!census.is_flood(1_001) && !census.is_slowed());
+    }
+
+    #[test]
+    fn window_updates_of_a_download_are_no_flood_and_others_are() {
+        let mut census = begun();
+        for _ in 0..20_000 {
+            census.sent(&frame(DATA, 0, 16_384));
+            // For every kilobyte of the stream, and for every frame of the connection.
+            (0..17).for_each(|_| census.read(&frame(WINDOW_UPDATE, 0, 4)));
+        }
+        assert!(!census.is_flood(0));
+        // Small messages that are acknowledged one by one.
+        for _ in 0..20_000 {
+            census.sent(&frame(DATA, 0, 10));
+            (0..2).for_each(|_| census.read(&frame(WINDOW_UPDATE, 0, 4)));
+        }
+        assert!(!census.is_flood(0));
+        let most = WINDOWS_MAX + SAVED_MAX;
+        (0..most).for_each(|_| census.read(&frame(WINDOW_UPDATE, 0, 4)));
+        assert!(census.is_flood(0));
+        let mut idle = begun();
+        (0..SAVED_MAX).for_each(|_| idle.read(&frame(WINDOW_UPDATE, 0, 4)));
+        assert!(idle.is_flood(0));
+    }
+
+    #[test]
+    fn resets_that_the_client_provoked_are_told_from_others() {
+        let mut census = begun();
+        for code in 0..14u8 {
+            let mut reset = frame(RST_STREAM, 0, 4);
+            reset[HEADER..].copy_from_slice(&[0, 0, 0, code]);
+            reset.chunks(5).for_each(|part| census.sent(part));
+            census.sent(&frame(DATA, 0, 100));
+        }
+        assert_eq!((census.take_provoked(), census.take_provoked()), (4, 0));
     }
 
     proptest! {
@@ -125,9 +319,17 @@ mod tests {
             whole.read(&text);
             text.chunks(step).for_each(|part| parts.read(part));
             prop_assert_eq!(whole.saved, parts.saved);
-            let idle = |kind: u8, length: usize| !matches!(kind, 1 | 3 | 8) && (kind != 0 || length == 0);
-            let counted = kinds.iter().filter(|(kind, length)| idle(*kind, *length)).count();
-            prop_assert_eq!(SAVED_MAX - whole.saved, counted as u64);
+            let (mut counted, mut windows) = (0u64, 0u64);
+            for (kind, length) in &kinds {
+                match kind {
+                    1 => windows += WINDOWS_PER_REQUEST,
+                    8 if windows > 0 => windows -= 1,
+                    3 => {}
+                    0 if *length > 0 => {}
+                    _ => counted += 1,
+                }
+            }
+            prop_assert_eq!(SAVED_MAX - whole.saved, counted);
         }
     }
 }

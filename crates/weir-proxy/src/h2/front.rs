@@ -19,6 +19,7 @@ use http::Request;
 use super::census::Census;
 use super::flow::context;
 use super::line::Line;
+use super::reset::Verdict;
 use super::strand::{Strand, StrandState};
 use super::stream::Stream;
 use super::wire::WireEnd;
@@ -70,7 +71,11 @@ pub(crate) struct Front {
     peer: SocketAddr,
     port: u16,
     spoken_to: Option<SocketAddr>,
+    /// The host that the client asked for in the TLS handshake.
+    asked: Option<Rc<str>>,
     pub(crate) deadline: Deadline,
+    /// When reading goes on after a pause.
+    pub(crate) resumption: Deadline,
     resets: u64,
     forgiven: u64,
     leaving: bool,
@@ -109,12 +114,14 @@ pub(crate) struct Begun {
     pub(crate) peer: SocketAddr,
     pub(crate) port: u16,
     pub(crate) spoken_to: Option<SocketAddr>,
+    pub(crate) asked: Option<Rc<str>>,
     pub(crate) local: Rc<Local>,
 }
 
 impl Front {
     pub(crate) fn new(former: Former) -> Self {
         let census = Some(Census::new());
+        let asked = former.transport.asked().map(Rc::from);
         let line = Line::new(
             former.transport,
             former.ready,
@@ -132,6 +139,8 @@ impl Front {
             .max_header_list_size(head)
             .enable_connect_protocol()
             .max_concurrent_reset_streams(service.streams as usize)
+            // A page that is left while this side is busy takes back all of its streams in one read; what is more is counted.
+            .max_pending_accept_reset_streams(service.streams as usize)
             .reset_stream_duration(Duration::from_secs(5))
             .handshake(line.end());
         Self {
@@ -143,7 +152,9 @@ impl Front {
             peer: former.peer,
             port: former.port,
             spoken_to: former.spoken_to,
+            asked,
             deadline: Deadline::default(),
+            resumption: Deadline::default(),
             resets: 0,
             forgiven: 0,
             leaving: false,
@@ -152,6 +163,12 @@ impl Front {
 
     pub(crate) const fn ready(&mut self) -> &mut Ready {
         &mut self.line.ready
+    }
+
+    /// Whether an event of its socket changes nothing now: reading pauses, and there is nothing to send.
+    pub(crate) fn is_at_rest(&self, now_ms: u64) -> bool {
+        let open = !matches!(self.state, State::Over);
+        open && self.line.paused_until(now_ms).is_some() && self.line.is_flushed()
     }
 
     /// Its first turn; whether it goes on.
@@ -184,7 +201,7 @@ impl Front {
             if !self.line.flush() {
                 return self.end(errands);
             }
-            let came = self.line.take_in(&mut cx.scratch);
+            let came = self.line.take_in(&mut cx.scratch, cx.now);
             if self.line.is_flooded(cx.now) {
                 self.calm();
             }
@@ -205,6 +222,9 @@ impl Front {
             if round + 1 == ROUNDS {
                 cx.bell.borrow_mut().push(token::of(token::FRONT, key));
             }
+        }
+        if let Some(at) = self.line.paused_until(cx.now) {
+            cx.pace_wheel.set(&mut self.resumption, key, at);
         }
         self.leave(key, cx);
         if self.streams.is_empty() && before > 0 && !self.leaving {
@@ -229,6 +249,24 @@ impl Front {
         }
         self.begin_leaving(key, cx);
         self.drive(key, cx, errands)
+    }
+
+    /// Since when no stream is open, where the connection may be closed to make room for others.
+    pub(crate) fn idle_since(&self) -> Option<u64> {
+        let idle = matches!(self.state, State::Open(_)) && self.streams.is_empty() && !self.leaving;
+        let ms = self.timeouts().idle;
+        idle.then(|| self.deadline.at_ms.saturating_sub(ms))
+    }
+
+    /// Ends an idle connection: streams that the client may have begun meanwhile were not processed.
+    pub(crate) fn shed(&mut self, key: Key, cx: &mut Context, errands: &mut Errands) -> bool {
+        if let State::Open(connection) = &mut self.state {
+            connection.abrupt_shutdown(Reason::NO_ERROR);
+        }
+        self.poll(key, cx, errands);
+        // What the socket does not take of it is not waited for.
+        self.line.flush();
+        self.end(errands)
     }
 
     /// Tells the client that no further streams are taken, once its service is gone or the process ends.
@@ -260,6 +298,9 @@ impl Front {
                 Poll::Ready(Err(_)) => return false,
                 Poll::Ready(Ok(connection)) => self.state = State::Open(Box::new(connection)),
             }
+            if self.judge(cx) == Verdict::Blocked {
+                self.calm();
+            }
             let ms = self.timeouts().idle;
             cx.front_wheel.set(&mut self.deadline, key, cx.now + ms);
         }
@@ -282,9 +323,23 @@ impl Front {
         key: Key,
         cx: &mut Context,
         request: Request<RecvStream>,
-        respond: SendResponse<Bytes>,
+        mut respond: SendResponse<Bytes>,
         errands: &mut Errands,
     ) {
+        if respond.poll_reset(&mut context()).is_ready() {
+            return self.count_resets(1, cx);
+        }
+        match self.judge(cx) {
+            Verdict::Served => {}
+            Verdict::Refused => {
+                respond.send_reset(Reason::REFUSED_STREAM);
+                let service = &self.local.service;
+                service.counters.of(cx.worker).refused.add(1);
+                // It costs this client what a reset does, and the service nothing.
+                return self.count_own_resets(1, cx.now);
+            }
+            Verdict::Blocked => return self.calm(),
+        }
         let token = token::of(token::FRONT, key);
         let secure = self.line.transport.is_secure();
         let strand = Strand::new(&cx.bell, token, secure, StrandState::Open);
@@ -296,6 +351,7 @@ impl Front {
             peer: self.peer,
             port: self.port,
             spoken_to: self.spoken_to,
+            asked: self.asked.clone(),
             local: Rc::clone(&self.local),
         }));
         self.streams.push(stream);
@@ -323,15 +379,48 @@ impl Front {
                 at += 1;
             }
         }
+        // What this side reset because of the client's frames: some of these streams never came here (CVE-2025-8671).
+        reset += self.line.provoked_resets();
         if reset > 0 {
-            self.count_resets(reset, cx.now);
+            self.count_resets(reset, cx);
             moved = true;
         }
         moved
     }
 
+    /// Whether the client speaks for many others, whose resets are not its own.
+    fn is_trusted(&self) -> bool {
+        let trusted = &self.local.service.trusted;
+        trusted
+            .iter()
+            .any(|network| network.contains(self.peer.ip()))
+    }
+
+    fn judge(&self, cx: &Context) -> Verdict {
+        match &self.local.service.resets {
+            Some(resets) if resets.is_alert(cx.now) => {
+                resets.judge(self.peer.ip(), self.is_trusted(), cx.now)
+            }
+            _ => Verdict::Served,
+        }
+    }
+
     /// Opening streams and taking them back costs a client nothing, and us a server's time (CVE-2023-44487).
-    fn count_resets(&mut self, count: u64, now: u64) {
+    fn count_resets(&mut self, count: u64, cx: &Context) {
+        let service = &self.local.service;
+        service.counters.of(cx.worker).resets.add(count);
+        let over = service
+            .resets
+            .as_ref()
+            .is_some_and(|it| it.count(self.peer.ip(), self.is_trusted(), count, cx.now));
+        if over {
+            self.calm();
+        }
+        self.count_own_resets(count, cx.now);
+    }
+
+    /// The connection's own share of them.
+    fn count_own_resets(&mut self, count: u64, now: u64) {
         let forgiven = now.saturating_sub(self.forgiven) * FORGIVEN / 1_000;
         if forgiven > 0 {
             self.resets = self.resets.saturating_sub(forgiven);
@@ -364,7 +453,7 @@ impl Front {
     }
 
     /// Ends all of its sessions.
-    fn end(&mut self, errands: &mut Errands) -> bool {
+    pub(crate) fn end(&mut self, errands: &mut Errands) -> bool {
         for stream in self.streams.drain(..) {
             stream.release(errands);
         }

@@ -5,11 +5,16 @@
 //! to requests is the same for both versions, and another framer would replace these files alone.
 
 mod back;
+mod block;
 mod census;
+mod fields;
 mod flow;
 mod front;
+mod huffman;
 mod line;
 mod message;
+mod replay;
+mod reset;
 mod strand;
 mod stream;
 mod upgrade;
@@ -18,13 +23,16 @@ mod wire;
 
 pub(crate) use back::Back;
 pub(crate) use front::{Begun, Former, Front};
+pub(crate) use replay::read_frames;
+pub(crate) use reset::Resets;
 pub(crate) use strand::{Bell, Owner, Strand, StrandEnd, StrandState};
 pub(crate) use upgrade::{SWITCHING, first_stream};
 
 /// What a connection wants done by the worker, who has the sessions.
 #[derive(Debug)]
 pub(crate) enum Errand {
-    /// A stream is to be served.
+    /// A stream is to be served, unless it has ended in the same turn: a session for it would ask a server for a response that
+    /// no client waits for, and no later event would end that session.
     Serve(Begun),
     /// Octets came for it, or were taken from it.
     Go(Owner),

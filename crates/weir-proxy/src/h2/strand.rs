@@ -47,6 +47,8 @@ pub(crate) struct Strand {
 /// Who speaks HTTP/1 over a strand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
+    /// No session serves it yet. A stream that ends before one does never gets one: see [`Errand::Serve`](super::Errand).
+    Pending,
     /// The session that serves a client's stream.
     Session(Key),
     /// A server's connection, which a session has.
@@ -60,6 +62,8 @@ pub(crate) enum StrandState {
     Begun,
     Open,
     Over,
+    /// Its connection takes no more streams, and has sent nothing of this one.
+    Declined,
 }
 
 impl Strand {
@@ -73,11 +77,16 @@ impl Strand {
             full: false,
             state,
             left: false,
-            owner: Owner::Session(Key::NONE),
+            owner: Owner::Pending,
             secure,
             bell: Rc::clone(bell),
             token,
         }
+    }
+
+    /// Whether nothing goes either way any more.
+    pub(crate) const fn is_over(&self) -> bool {
+        matches!(self.state, StrandState::Over | StrandState::Declined)
     }
 
     /// Whether the HTTP/1 side has taken enough for more to be put in.
@@ -114,7 +123,7 @@ impl StrandEnd {
         let strand = &mut *self.0.borrow_mut();
         let octets = (strand.inward.len() - strand.read).min(into.len());
         if octets == 0 {
-            if strand.inward_ended || strand.state == StrandState::Over {
+            if strand.inward_ended || strand.is_over() {
                 return Read::End;
             }
             ready.readable = false;
@@ -136,7 +145,7 @@ impl StrandEnd {
 
     pub(crate) fn write(&self, parts: &[&[u8]]) -> Written {
         let strand = &mut *self.0.borrow_mut();
-        if strand.state == StrandState::Over {
+        if strand.is_over() {
             return Written::Broken;
         }
         let mut written = 0;

@@ -10,6 +10,7 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::{Request, Response, StatusCode};
 use weir_http::{HeadLimits, head};
+use weir_model::Underscores;
 
 use super::flow::{self, Received, context};
 use super::message::{self, Coding, Content};
@@ -25,6 +26,7 @@ const UNWANTED_MAX: usize = 1 << 20;
 /// A response was judged by its session; here its head is only to be found.
 const OWN: HeadLimits = HeadLimits {
     connect: false,
+    underscores: Underscores::Keep,
     head: 256 << 10,
     target: 0,
     fields: 4_000,

@@ -20,6 +20,13 @@ pub(crate) struct Counters {
     pub(crate) errors: Count,
     /// Attempts at another server.
     pub(crate) retries: Count,
+    /// HTTP/2 streams that clients reset, or made this side reset, before their response; and new ones that were refused for it.
+    pub(crate) resets: Count,
+    pub(crate) refused: Count,
+    /// Idle clients that were closed to make room for others.
+    pub(crate) shed: Count,
+    /// How often clients were left in the backlog because descriptors were short.
+    pub(crate) pauses: Count,
     /// Connections of clients now, or of a server that wait.
     pub(crate) present: Count,
     /// Of a server: what it did as it should, and what it did not, by [`Fault`].

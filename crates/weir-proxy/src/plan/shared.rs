@@ -14,6 +14,8 @@ pub(crate) struct Shared {
     plan: Mutex<Arc<Plan>>,
     /// Changes with every plan; what a worker compares when it wakes up.
     pub(crate) generation: AtomicU64,
+    /// Changes when a server is withdrawn: connections to it that nobody uses are closed.
+    pub(crate) withdrawals: AtomicU64,
     /// No new clients, no further requests.
     pub(crate) draining: AtomicBool,
     /// At once.

@@ -7,11 +7,13 @@ use std::sync::Arc;
 
 use rustls::ServerConfig;
 use weir_http::{HeadLimits, cookie};
-use weir_model::{NoServer, Pool, ProxyProtocol, RetryCondition, RouteAction};
+use weir_model::{NoServer, Pool, ProxyProtocol, RetryCondition, RouteAction, Secret};
 
 use super::{Known, ServerName, Tables, Tickets};
+use crate::h2::Resets;
 use crate::limit::{Concurrent, Rate};
 use crate::log::Log;
+use crate::misdirect::{Misdirect, Names};
 use crate::page::Page;
 use crate::plan::{Listeners, Service, Sharded, Stickiness, Target, Targets};
 use crate::{Error, Result, socket, tls};
@@ -22,7 +24,7 @@ pub(super) fn service(
     workers: usize,
     proxy: &weir_model::Proxy,
     pools: &[&Pool],
-) -> Result<(Service, Vec<Arc<Listeners>>)> {
+) -> Result<(Service, Option<Names>, Vec<Arc<Listeners>>)> {
     let mut listen = Vec::new();
     for address in &proxy.listen {
         let listeners = match known.listeners.get(address) {
@@ -55,8 +57,12 @@ pub(super) fn service(
         .clone();
     let limits = &proxy.limits;
     let Tables {
-        rate, concurrent, ..
+        rate,
+        concurrent,
+        resets,
+        ..
     } = tables(known, proxy);
+    let (tls, names) = secure(known, proxy)?.unzip();
     let service = Service {
         name: proxy.name.clone(),
         protocol: proxy.protocol,
@@ -81,11 +87,13 @@ pub(super) fn service(
             })
             .collect(),
         routes: proxy.routes.clone(),
+        normalize_path: proxy.normalize_path,
         pools: pools
             .iter()
             .map(|pool| targets(known, workers, proxy, pool))
             .collect::<Result<_>>()?,
-        tls: secure(known, proxy)?,
+        tls,
+        misdirect: None,
         http2: proxy.http2,
         timeouts: (&proxy.timeouts).into(),
         head: HeadLimits {
@@ -93,10 +101,12 @@ pub(super) fn service(
             target: limits.head as usize / 2,
             fields: limits.fields as usize,
             connect: proxy.connect,
+            underscores: proxy.underscores,
         },
         body_most: u64::from(limits.body),
         rate,
         concurrent,
+        resets: resets.map(|(_, resets)| resets),
         limit_key: proxy.limit_key.clone(),
         retries: limits.retries,
         connections: limits.connections,
@@ -108,6 +118,8 @@ pub(super) fn service(
         retry: proxy.retry_on.clone(),
         retry_percent: limits.retry_budget,
         forwarded: proxy.forwarded,
+        abort_on_close: proxy.abort_on_close && proxy.protocol == ProxyProtocol::Http,
+        request_buffering: proxy.request_buffering,
         pages: Page::read_all(proxy)?,
         compression: proxy.compression.clone(),
         trusted: proxy.trusted.clone(),
@@ -116,11 +128,30 @@ pub(super) fn service(
         counters,
         clients,
     };
-    Ok((service, listen))
+    Ok((service, names, listen))
+}
+
+/// Which requests of each service are misdirected: what others ask of clients decides. `parts` are in the order of `services`.
+pub(super) fn misdirect(services: &mut [Service], parts: Vec<(&weir_model::Proxy, Option<Names>)>) {
+    let parts: Vec<_> = parts
+        .into_iter()
+        .map(|(proxy, names)| proxy.tls.as_ref().zip(names.map(Arc::new)))
+        .collect();
+    for (at, service) in services.iter_mut().enumerate() {
+        let Some(Some((tls, own))) = parts.get(at) else {
+            continue;
+        };
+        let all = parts.iter().enumerate().filter(|(other, _)| *other != at);
+        let others = all.filter_map(|(_, part)| part.as_ref().map(|(tls, names)| (*tls, names)));
+        service.misdirect = Misdirect::new(tls, own, others);
+    }
 }
 
 /// TLS with a service's clients, from certificates as they are now.
-fn secure(known: &mut Known, proxy: &weir_model::Proxy) -> Result<Option<Arc<ServerConfig>>> {
+fn secure(
+    known: &mut Known,
+    proxy: &weir_model::Proxy,
+) -> Result<Option<(Arc<ServerConfig>, Names)>> {
     let Some(wanted) = &proxy.tls else {
         return Ok(None);
     };
@@ -129,11 +160,12 @@ fn secure(known: &mut Known, proxy: &weir_model::Proxy) -> Result<Option<Arc<Ser
         source,
     };
     let same = |tickets: &&Tickets| {
-        tickets.client_ca == wanted.client_ca && tickets.client_auth == wanted.client_auth
+        let (ca, auth) = (&tickets.client_ca, tickets.client_auth);
+        ca == &wanted.client_ca && auth == wanted.client_auth && !tickets.keys.are_given()
     };
     let keys = match known.tickets.get(&proxy.name).filter(same) {
-        Some(tickets) => Arc::clone(&tickets.keys),
-        None => tls::Tickets::new(Vec::new())
+        Some(tickets) if wanted.ticket_keys.is_empty() => Arc::clone(&tickets.keys),
+        _ => tls::Tickets::of(&proxy.name, wanted)
             .map(Arc::new)
             .map_err(|source| {
                 failed(tls::CertificateError::Refused {
@@ -215,8 +247,12 @@ fn targets(
     let sticky = pool.sticky.as_ref().map(|kind| Stickiness {
         signs: list
             .iter()
-            .map(|target| cookie::sign(&kind.secret, &target.name))
+            .map(|target| {
+                let secret = kind.secret.as_ref().or(known.cookie_key.as_ref());
+                cookie::sign(secret.map_or(&b""[..], Secret::expose), &target.name)
+            })
             .collect(),
+        attributes: kind.attributes(proxy.tls.is_some()).to_owned(),
         kind: kind.clone(),
     });
     Ok(Targets {
@@ -257,8 +293,14 @@ fn tables(known: &mut Known, proxy: &weir_model::Proxy) -> Tables {
             rate: (limits.rate > 0).then(|| Arc::new(Rate::new(limits.rate, burst))),
             concurrent: (limits.concurrent > 0)
                 .then(|| Arc::new(Concurrent::new(limits.concurrent))),
+            resets: tables.resets.take(),
             kind,
         };
+    }
+    let same = |(rate, _): &(u32, _)| *rate == limits.resets;
+    if !tables.resets.as_ref().is_some_and(same) {
+        let resets = Resets::new(limits.resets);
+        tables.resets = resets.map(|resets| (limits.resets, Arc::new(resets)));
     }
     tables.clone()
 }
@@ -267,10 +309,11 @@ fn tables(known: &mut Known, proxy: &weir_model::Proxy) -> Tables {
 fn log(known: &mut Known, workers: usize, proxy: &weir_model::Proxy) -> Option<Arc<Log>> {
     let kind = proxy.access_log.as_ref()?;
     let former = known.logs.get(&proxy.name);
-    if let Some(log) = former.filter(|log| log.kind == *kind) {
+    let same = |log: &&Arc<Log>| log.kind == *kind && log.protocol == proxy.protocol;
+    if let Some(log) = former.filter(same) {
         return Some(Arc::clone(log));
     }
-    let log = Arc::new(Log::new(kind, &proxy.name, workers));
+    let log = Arc::new(Log::new(kind, proxy.protocol, &proxy.name, workers));
     known.logs.insert(proxy.name.clone(), Arc::clone(&log));
     Some(log)
 }

@@ -23,6 +23,13 @@ impl Bulk {
     }
 }
 
+/// Returns an empty pipe to the worker: a body that arrives in small pieces would keep two descriptors for as long as it takes.
+fn release_if_empty(pipe: &mut Option<Pipe>, cx: &mut Context) {
+    if pipe.as_ref().is_some_and(Pipe::is_empty) {
+        cx.pipes.give(pipe.take());
+    }
+}
+
 impl Session {
     /// Sends what the pipe to the client holds. `None`: the client is gone.
     pub(super) fn flush_pipe(&mut self, cx: &mut Context) -> Option<bool> {
@@ -69,7 +76,10 @@ impl Session {
                     Some(_) => Moved::On,
                 }
             }
-            Read::Blocked => Moved::Waits,
+            Read::Blocked => {
+                release_if_empty(&mut self.down, cx);
+                Moved::Waits
+            }
             Read::End | Read::Broken => self.server_ended(key, cx),
         })
     }
@@ -149,7 +159,10 @@ impl Session {
                     None => self.break_off(key, cx),
                 }
             }
-            Read::Blocked => Moved::Waits,
+            Read::Blocked => {
+                release_if_empty(&mut self.up, cx);
+                Moved::Waits
+            }
             // The server would wait for the rest for ever.
             Read::End | Read::Broken => Moved::Ends,
         })

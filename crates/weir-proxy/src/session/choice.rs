@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use weir_http::{CookieTouch, Field, Request, ResponseTouch, cookie, route};
+use weir_http::{CookieTouch, Field, RequestPath, ResponseTouch, cookie, route};
 use weir_model::{HashKey, StickyMode};
 
 use super::Session;
@@ -51,8 +51,8 @@ impl Session {
     /// What the route changes of a request: the fields here, what is added in `add`; the path to ask for, if it is another one.
     pub(super) fn edit_request(
         &self,
+        target: &RequestPath<'_>,
         head: &[u8],
-        request: &Request,
         fields: &mut [Field],
         add: &mut Vec<u8>,
     ) -> Option<Vec<u8>> {
@@ -66,7 +66,6 @@ impl Session {
         }
         lines(&edits.set, add);
         let to = edits.path.as_deref()?;
-        let target = request.path_in(head);
         Some(route::rewritten(to, route, target))
     }
 
@@ -106,13 +105,15 @@ impl Session {
             });
         }
         if self.sticks_to != Some(self.place) {
+            let attributes = sticky.attributes.as_bytes();
+            let between: &[u8] = if attributes.is_empty() { b"" } else { b"; " };
             let parts: [&[u8]; 7] = [
                 b"Set-Cookie: ",
                 name,
                 b"=",
                 sign,
-                b"; ",
-                sticky.kind.attributes.as_bytes(),
+                between,
+                attributes,
                 b"\r\n",
             ];
             parts.iter().for_each(|part| room.extend_from_slice(part));
@@ -140,15 +141,10 @@ pub(super) fn hash_of_client(client: SocketAddr) -> u64 {
 pub(super) fn hash_of(
     key: &HashKey,
     client: SocketAddr,
+    target: &RequestPath<'_>,
     head: &[u8],
-    request: &Request,
     fields: &[Field],
 ) -> u64 {
-    let target = request.path_in(head);
-    let path_len = target
-        .iter()
-        .position(|octet| *octet == b'?')
-        .unwrap_or(target.len());
     let named = |name: &[u8]| {
         let mut all = fields.iter();
         all.find(|field| field.name_in(head).eq_ignore_ascii_case(name))
@@ -156,14 +152,14 @@ pub(super) fn hash_of(
     };
     let part = match key {
         HashKey::Source => None,
-        HashKey::Uri => Some(target),
-        HashKey::Path => Some(&target[..path_len]),
+        HashKey::Uri => Some(target.as_bytes()),
+        HashKey::Path => Some(target.path()),
         HashKey::Header(name) => named(name.as_bytes()),
         HashKey::Cookie(name) => named(b"cookie").and_then(|value| {
             let place = cookie::find(value, name.as_bytes())?;
             Some(&value[place])
         }),
-        HashKey::Query(name) => cookie::parameter(cookie::query_of(target), name.as_bytes()),
+        HashKey::Query(name) => cookie::parameter(target.query(), name.as_bytes()),
     };
     part.map_or_else(
         || hash_of_client(client),

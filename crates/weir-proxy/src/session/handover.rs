@@ -7,6 +7,7 @@ use weir_model::ProxyProtocol;
 
 use super::{Fate, Phase, Session, bulk};
 use crate::context::{Context, Local};
+use crate::descriptor::Use;
 use crate::handover::{Handed, TAKEN_ALONG_MAX, Tunnel};
 use crate::plan::Service;
 use crate::slab::Key;
@@ -101,7 +102,7 @@ impl Session {
 
     /// Of another process; its tunnel, if it has one, is `server` of pool number `pool`.
     pub(crate) fn handed(handed: Handed, local: Rc<Local>, server: Key, pool: usize) -> Self {
-        let transport = Transport::plain(handed.client);
+        let transport = Transport::plain(handed.client).counted(Use::Client);
         let mut session = Self::new(transport, handed.peer, handed.port, local);
         session.spoken_to = handed.spoken_to;
         session.served = handed.served;

@@ -4,13 +4,14 @@ use weir_http::hello::{self, Hello};
 use weir_http::route;
 use weir_model::ProxyProtocol;
 
+use super::record::Part;
 use super::{Moved, Phase, Session};
 use crate::context::{Context, HEAD_ROOM};
 use crate::h2::SWITCHING;
 use crate::plan::Fault;
 use crate::slab::Key;
 use crate::socket::{Read, Written};
-use crate::tls::Handshake;
+use crate::tls::{Handshake, Peer, sentence};
 
 impl Session {
     /// Goes on with the client's handshake; then its service begins.
@@ -20,7 +21,7 @@ impl Session {
             Handshake::Failed => {
                 let service = &self.local.service.name;
                 let error = self.transport.error();
-                tracing::debug!(service, peer = %self.peer, error = error.map(tracing::field::display), "no TLS with a client");
+                tracing::debug!(service, peer = %self.peer, error = error.map(|it| sentence(it, Peer::Client)), "no TLS with a client");
                 if error.is_none() {
                     return Moved::Ends;
                 }
@@ -101,8 +102,10 @@ impl Session {
             .and_then(|at| service.lead(at, &mut cx.dice))
             .unwrap_or(0);
         self.request = std::mem::take(&mut self.input);
-        let octets = self.request.len() as u64;
-        service.counters.of(cx.worker).bytes_in.add(octets);
+        let octets = self.request.len();
+        service.counters.of(cx.worker).bytes_in.add(octets as u64);
+        self.count_in(octets);
+        self.mark(Part::Request);
         self.connect(key, cx)
     }
 
@@ -116,7 +119,10 @@ impl Session {
             let service = &self.local.service.name;
             let server = &upstream.target.name;
             match error {
-                Some(error) => tracing::warn!(service, server, %error, "no TLS with a server"),
+                Some(error) => {
+                    let error = sentence(error, Peer::Server);
+                    tracing::warn!(service, server, error, "no TLS with a server");
+                }
                 None => tracing::warn!(service, server, "a server ended the TLS handshake"),
             }
         }

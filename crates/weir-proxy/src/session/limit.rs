@@ -1,6 +1,6 @@
-//! What one client may ask for.
+//! What one client may ask for, and by which connection.
 
-use weir_http::{Field, Framing, Request};
+use weir_http::{Field, Framing, Method, Request, RequestPath, route};
 use weir_model::HashKey;
 use weir_sys::{Clock, now_ns};
 
@@ -12,6 +12,7 @@ impl Session {
     /// Whether a request is within its client's limits; the status of the refusal if not.
     pub(super) fn admit(
         &mut self,
+        target: &RequestPath<'_>,
         head: &[u8],
         request: &Request,
         fields: &[Field],
@@ -30,7 +31,7 @@ impl Session {
         }
         let key = match &service.limit_key {
             HashKey::Source => hash_of_client(self.peer),
-            key => hash_of(key, self.peer, head, request, fields),
+            key => hash_of(key, self.peer, target, head, fields),
         };
         if let Some(rate) = &service.rate
             && !rate.allows(key, now_ns(Clock::Monotonic))
@@ -43,6 +44,20 @@ impl Session {
             Some(Admission::Uncounted) | None => {}
         }
         None
+    }
+
+    /// Whether the request is for a host that must not be asked for by this connection.
+    pub(super) fn is_misdirected(&self, head: &[u8], request: &Request, fields: &[Field]) -> bool {
+        let Some(rule) = &self.local.service.misdirect else {
+            return false;
+        };
+        // The target of CONNECT is no host that is served here.
+        if !self.transport.is_secure() || request.method == Method::Connect {
+            return false;
+        }
+        let asked = self.asked_host.as_deref().or(self.transport.asked());
+        let host = request.host_in(head, fields).unwrap_or_default();
+        rule.rejects(route::without_port(host), asked)
     }
 
     /// Whether a body of so many octets is longer than allowed.

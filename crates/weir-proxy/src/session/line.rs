@@ -35,15 +35,6 @@ impl Session {
         self.go_on(moved, key, cx)
     }
 
-    /// While it waits only the client's end matters.
-    pub(super) fn stand(&self) -> Moved {
-        if self.ready.broken {
-            Moved::Ends
-        } else {
-            Moved::Waits
-        }
-    }
-
     /// Leaves the line, if it stands in one.
     pub(super) fn step_out(&mut self) {
         if let Some((number, line)) = self.line.take() {

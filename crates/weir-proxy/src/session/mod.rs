@@ -6,6 +6,7 @@
 
 mod bulk;
 mod choice;
+mod collect;
 mod encode;
 mod handover;
 mod handshake;
@@ -42,6 +43,8 @@ use crate::wheel::Deadline;
 
 /// Turns before other connections get theirs.
 const TURNS: usize = 16;
+/// How long a client that has not asked yet is spared when descriptors are short.
+const FIRST_MS: u64 = 1_000;
 /// How long a client that was told to go may still send before it is cut off.
 const LINGER_MS: u64 = 2_000;
 
@@ -77,6 +80,8 @@ enum Phase {
     Overhears,
     /// Waits for a request's head.
     Request,
+    /// Waits for a request's content, before a server is chosen.
+    Collect,
     /// Waits for a place at a server.
     Queue,
     /// Waits for a server to accept.
@@ -95,6 +100,8 @@ pub(crate) struct Session {
     transport: Transport,
     pub(crate) ready: Ready,
     watched: bool,
+    /// It enters epoll at the worker's next tick, if it waits for a server until then.
+    watched_soon: bool,
     phase: Phase,
     /// A request came before.
     served: bool,
@@ -119,6 +126,8 @@ pub(crate) struct Session {
     place: usize,
     tried: Tried,
     attempts: u32,
+    /// How often an HTTP/2 connection to a server had no room for the request.
+    declined: u8,
     /// A pool was found for the present exchange, and a server chosen.
     led: bool,
     chosen: bool,
@@ -136,6 +145,8 @@ pub(crate) struct Session {
     took: bool,
     /// Where the client connected to, as a proxy in front said.
     pub(crate) spoken_to: Option<SocketAddr>,
+    /// Of a stream: the host that its client asked for in the TLS handshake.
+    pub(crate) asked_host: Option<Rc<str>>,
     /// When the server was asked, in nanoseconds, where somebody wants to know.
     asked: u64,
     /// When the present request must be over.
@@ -179,6 +190,7 @@ impl Session {
                 ..Ready::default()
             },
             watched: false,
+            watched_soon: false,
             phase: Phase::Request,
             served: false,
             told_end: false,
@@ -196,6 +208,7 @@ impl Session {
             place: 0,
             tried: Tried::default(),
             attempts: 0,
+            declined: 0,
             led: false,
             chosen: false,
             hash: 0,
@@ -205,6 +218,7 @@ impl Session {
             counted: None,
             took: false,
             spoken_to: None,
+            asked_host: None,
             asked: 0,
             until: u64::MAX,
             accepts: None,
@@ -262,6 +276,9 @@ impl Session {
     fn go_on(&mut self, first: Moved, key: Key, cx: &mut Context) -> Fate {
         let mut moved = first;
         for _ in 0..TURNS {
+            if matches!(moved, Moved::On | Moved::Waits) && self.has_left() {
+                return Fate::Ends;
+            }
             match moved {
                 Moved::On => {}
                 Moved::Waits => {
@@ -276,7 +293,8 @@ impl Session {
                 Phase::Handshake => self.greet(key, cx),
                 Phase::Overhears => self.overhear(key, cx),
                 Phase::Request => self.take_request(key, cx),
-                Phase::Queue => self.stand(),
+                Phase::Collect => self.collect(key, cx),
+                Phase::Queue => Moved::Waits,
                 Phase::Connect => self.await_server(key, cx),
                 Phase::Exchange => self.pass_on(key, cx),
                 Phase::Tunnel => self.carry(key, cx),
@@ -294,29 +312,77 @@ impl Session {
         }
     }
 
-    /// Enters epoll when it is the client that is waited for: one that comes, asks and goes never does.
-    fn watch(&mut self, key: Key, cx: &Context) {
+    /// Whether the client of a request that is queued, or that a server works on, has gone: by a reset, or by the end of its
+    /// direction where the service says so.
+    fn has_left(&mut self) -> bool {
+        match self.phase {
+            // No response can be sent, so none is asked for.
+            Phase::Request | Phase::Collect => return self.ready.broken && self.is_stream(),
+            Phase::Queue | Phase::Connect | Phase::Exchange => {}
+            _ => return false,
+        }
+        self.ready.broken
+            || self.local.service.abort_on_close
+                && (self.ready.ended
+                    || self.exchange.request_done() && self.transport.is_closed(&mut self.ready))
+    }
+
+    /// Enters epoll when it is the client that is waited for. While a server works, only the client's end matters: that is
+    /// looked for from the next tick on, so that a client that comes, gets its answer and goes costs no call for it.
+    fn watch(&mut self, key: Key, cx: &mut Context) {
         let for_client = match self.phase {
             Phase::Preamble
             | Phase::Handshake
             | Phase::Overhears
             | Phase::Request
+            | Phase::Collect
             | Phase::Queue
             | Phase::Tunnel
             | Phase::Farewell => true,
             Phase::Connect | Phase::Exchange => !self.exchange.request_done() || self.owes(),
         };
-        if for_client && !self.watched {
+        if self.watched {
+            return;
+        }
+        if for_client || self.is_stream() {
+            self.watch_now(key, cx);
+        } else if !self.watched_soon {
+            self.watched_soon = true;
+            cx.watch_soon(key);
+        }
+    }
+
+    /// Enters epoll, if it has not.
+    pub(crate) fn watch_now(&mut self, key: Key, cx: &Context) {
+        if !self.watched {
             self.watched = self
                 .transport
                 .watch(&cx.epoll, token::of(token::CLIENT, key))
                 .is_ok();
         }
+        self.watched_soon = false;
     }
 
     /// Whether it waits for a request that has not begun, and can end without anybody's loss.
     pub(crate) fn is_idle(&self) -> bool {
         self.phase == Phase::Request && self.served && self.input.is_empty() && !self.owes()
+    }
+
+    /// Since when a client that may be closed to make room for others has been idle: between two requests, or for longer than
+    /// a first request takes to arrive.
+    pub(crate) fn idle_since(&self, now: u64) -> Option<u64> {
+        let waits = self.phase == Phase::Request
+            && self.input.is_empty()
+            && !self.ready.readable
+            && !self.owes()
+            && !self.is_stream();
+        let timeouts = &self.local.service.timeouts;
+        let since = |ms| self.deadline.at_ms.saturating_sub(ms);
+        match waits {
+            true if self.served => Some(since(timeouts.idle)),
+            true => Some(since(timeouts.request)).filter(|since| since + FIRST_MS <= now),
+            false => None,
+        }
     }
 
     /// How much may be read from the server at once: what a stream of many does not take adds up.
@@ -385,6 +451,11 @@ impl Session {
             port: self.port,
             local: self.local,
         }
+    }
+
+    /// Tells a client that is closed while it is idle, as far as TLS has words for that.
+    pub(crate) fn part(&mut self) {
+        self.transport.part();
     }
 
     /// Gives back what it holds of others.

@@ -79,6 +79,7 @@ impl Session {
     /// The part that is under way is over without its end: its time counts all the same.
     fn mark_unfinished(&mut self) {
         match self.phase {
+            Phase::Collect => self.mark(Part::Request),
             Phase::Queue => self.mark(Part::Queue),
             Phase::Connect => self.mark(Part::Connect),
             Phase::Exchange if !self.exchange.is_answered() => self.mark(Part::Response),
@@ -168,7 +169,13 @@ impl Session {
             Phase::Connect => self.blame(*b"CC"),
             Phase::Exchange if self.exchange.is_answered() => self.blame(*b"CD"),
             Phase::Exchange => self.blame(*b"CH"),
-            Phase::Request if self.note.is_some() => self.blame(*b"CR"),
+            Phase::Collect => self.blame(*b"CR"),
+            // A TCP service takes notes before it has a server.
+            Phase::Request | Phase::Handshake | Phase::Overhears if self.note.is_some() => {
+                self.blame(*b"CR");
+            }
+            // TLS with the client of a TCP service failed.
+            Phase::Farewell if self.note.is_some() => self.blame(*b"PR"),
             _ => return,
         }
         let told = if self.exchange.is_answered() {

@@ -2,8 +2,12 @@
 
 use std::rc::Rc;
 
+use rustix::io::Errno;
 use weir_http::head::{self, head_end};
-use weir_http::{Client, Exchange, Field, Request, RequestEdit, encoding, route, write_request};
+use weir_http::{
+    Client, Exchange, Field, Request, RequestEdit, RequestPath, Upload, encoding, path, route,
+    write_request,
+};
 use weir_model::{Forwarded, ProxyProtocol, RetryCondition, RouteAction, SchedulerKind};
 use weir_sys::{Clock, now_ns};
 
@@ -94,9 +98,16 @@ impl Session {
         {
             return self.switch(frame, rest);
         }
-        let mut exchange = Exchange::new(&request);
-        let body = match exchange.client_data(rest) {
-            Ok(body) => body,
+        if request.underscores > 0 {
+            self.note_underscores(&request);
+        }
+        let mut exchange = Exchange::new(&request, service.head.underscores);
+        let Upload {
+            consumed: body,
+            forward,
+            trailers,
+        } = match exchange.client_data(rest) {
+            Ok(upload) => upload,
             Err(refusal) => return self.refuse(key, cx, refusal.request_status()),
         };
         let counters = service.counters.of(cx.worker);
@@ -108,17 +119,19 @@ impl Session {
             self.until = cx.now + service.timeouts.total;
         }
         self.keep(cx, &rest[body..]);
-        self.replayable = request.method.is_idempotent() && exchange.request_done();
         self.exchange = exchange;
-        if let Some(moved) = self.find_pool(key, cx, service, head, &request) {
+        let mut room = std::mem::take(&mut cx.path);
+        let ended = self.route(key, cx, service, head, &request, &mut room);
+        cx.path = room;
+        if let Some(moved) = ended {
             return moved;
         }
-        self.prepare(cx, service, head, &request);
-        self.request.extend_from_slice(&rest[..body]);
+        self.request.extend_from_slice(&rest[..forward]);
+        self.request.extend_from_slice(&trailers);
         self.tried = Tried::default();
-        self.attempts = 0;
+        (self.attempts, self.declined) = (0, 0);
         self.fresh = false;
-        self.connect(key, cx)
+        self.proceed(key, cx, &request)
     }
 
     /// The head that the octets begin with; or what becomes of a client that sent another.
@@ -148,6 +161,42 @@ impl Session {
         }
     }
 
+    /// Fields that were left out are worth a line where an operator looks for one.
+    #[cold]
+    fn note_underscores(&self, request: &Request) {
+        let service = &self.local.service.name;
+        let count = request.underscores;
+        tracing::debug!(service, peer = %self.peer, count, "fields with an underscore in their names were dropped");
+    }
+
+    /// Finds the request's pool and writes what the server is asked; what became of a request that no server gets. `room` is
+    /// for a path that is not normal.
+    #[inline]
+    fn route(
+        &mut self,
+        key: Key,
+        cx: &mut Context,
+        service: &Service,
+        head: &[u8],
+        request: &Request,
+        room: &mut Vec<u8>,
+    ) -> Option<Moved> {
+        (self.pool, self.route) = (0, None);
+        let received = request.path_in(head);
+        let target = match &service.normalize_path {
+            None => RequestPath::received(received),
+            Some(rules) => match path::normalize(received, rules, room) {
+                Ok(target) => target,
+                Err(refusal) => return Some(self.fail(key, cx, refusal.request_status())),
+            },
+        };
+        let ended = self.find_pool(key, cx, service, head, request, &target);
+        if ended.is_none() {
+            self.prepare(cx, service, head, request, &target);
+        }
+        ended
+    }
+
     /// Finds the request's pool; what became of a request that no server gets.
     #[inline]
     fn find_pool(
@@ -157,13 +206,16 @@ impl Session {
         service: &Service,
         head: &[u8],
         request: &Request,
+        target: &RequestPath<'_>,
     ) -> Option<Moved> {
-        (self.pool, self.route) = (0, None);
-        if let Some(status) = self.admit(head, request, &cx.fields) {
+        if self.is_misdirected(head, request, &cx.fields) {
+            return Some(self.fail(key, cx, 421));
+        }
+        if let Some(status) = self.admit(target, head, request, &cx.fields) {
             return Some(self.fail(key, cx, status));
         }
         let client = self.peer.ip();
-        let at = route::choose(&service.routes, client, head, request, &cx.fields)?;
+        let at = route::choose(&service.routes, client, target, head, request, &cx.fields)?;
         self.route = Some(at);
         match (&service.routes[at].action, service.lead(at, &mut cx.dice)) {
             (_, Some(pool)) => self.pool = pool,
@@ -183,21 +235,29 @@ impl Session {
 
     /// Writes what the server is asked, and notes by what it is chosen.
     #[inline]
-    fn prepare(&mut self, cx: &mut Context, service: &Service, head: &[u8], request: &Request) {
+    fn prepare(
+        &mut self,
+        cx: &mut Context,
+        service: &Service,
+        head: &[u8],
+        request: &Request,
+        target: &RequestPath<'_>,
+    ) {
         self.accepts = service
             .compression
             .as_ref()
             .and_then(|rules| encoding::negotiate(head, &cx.fields, &rules.codings));
         let targets = &service.pools[self.pool];
         if targets.scheduler.kind == SchedulerKind::Hash {
-            self.hash = hash_of(&targets.hash_key, self.peer, head, request, &cx.fields);
+            self.hash = hash_of(&targets.hash_key, self.peer, target, head, &cx.fields);
         }
         self.sticks_to = None;
         let mut add = Vec::new();
         if let Some(sticky) = &targets.sticky {
             self.look_for_sign(sticky, head, &mut cx.fields, &mut add);
         }
-        let path = self.edit_request(head, request, &mut cx.fields, &mut add);
+        let rewritten = self.edit_request(target, head, &mut cx.fields, &mut add);
+        let asked = service.asked(target, request.path_in(head));
         let route = self.route.and_then(|at| service.routes.get(at));
         let host = self.host_of_nameless(head, request, &cx.fields);
         let edit = RequestEdit {
@@ -206,7 +266,7 @@ impl Session {
             client: self.introduction(),
             host: host.as_bytes(),
             version: self.version(request),
-            path: path.as_deref(),
+            path: Some(rewritten.as_deref().unwrap_or(asked)),
             close: service.idle_servers == 0,
         };
         self.request = cx.buffer();
@@ -293,7 +353,11 @@ impl Session {
                     self.blame_for(503);
                     return Moved::Ends;
                 }
-                return self.fail(key, cx, if self.attempts == 0 { 503 } else { 502 });
+                if self.attempts == 0 {
+                    return self.fail(key, cx, 503);
+                }
+                self.phase = Phase::Connect;
+                return self.fail(key, cx, 502);
             };
             let target = &targets.list[place];
             if !target.load.take() {
@@ -330,6 +394,11 @@ impl Session {
                     self.wait(key, cx, service.timeouts.connect);
                     // A stream may stand at once.
                     return if streams { Moved::On } else { Moved::Waits };
+                }
+                // None of the servers is to blame, and none of the others could be reached either.
+                Err(Errno::MFILE | Errno::NFILE) => {
+                    target.give_back();
+                    return self.fail(key, cx, 503);
                 }
                 Err(error) => {
                     if socket::is_answer(error) {
@@ -397,6 +466,9 @@ impl Session {
         };
         if !upstream.ready.writable && !upstream.ready.ended {
             return Moved::Waits;
+        }
+        if upstream.transport.is_declined() {
+            return self.go_elsewhere(key, cx);
         }
         if upstream.ready.broken || !upstream.transport.is_connected() {
             return self.try_another(key, cx, Fault::Unreached, 502);

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use weir_http::{ResponseTouch, ServerEnd};
+use weir_http::{ResponseTouch, ServerEnd, Upload};
 use weir_sys::{Clock, now_ns};
 
 use super::record::Part;
@@ -15,9 +15,6 @@ use crate::socket::{Read, Written};
 impl Session {
     /// One turn of an exchange.
     pub(super) fn pass_on(&mut self, key: Key, cx: &mut Context) -> Moved {
-        if self.ready.broken {
-            return Moved::Ends;
-        }
         let asked = self.send_request(key, cx);
         if self.phase != Phase::Exchange || asked == Moved::Ends {
             return asked;
@@ -105,25 +102,16 @@ impl Session {
             // The server would wait for the rest for ever.
             Read::End | Read::Broken => return Moved::Ends,
         };
-        let body = match self.exchange.client_data(&scratch[..octets]) {
-            Ok(body) => body,
-            Err(refusal) => return self.fail(key, cx, refusal.request_status()),
+        let Upload {
+            forward, trailers, ..
+        } = match self.receive(key, cx, &scratch[..octets]) {
+            Ok(upload) => upload,
+            Err(moved) => return moved,
         };
-        if self.is_too_long(self.exchange.request_content()) {
-            return self.fail(key, cx, 413);
-        }
-        self.keep(cx, &scratch[body..octets]);
-        self.count_in(body);
-        self.local
-            .service
-            .counters
-            .of(cx.worker)
-            .bytes_in
-            .add(body as u64);
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
             return Moved::Ends;
         };
-        let sent = match upstream.transport.write(&scratch[..body]) {
+        let sent = match upstream.transport.write(&scratch[..forward]) {
             Written::Some(sent) => sent,
             // Its answer, if there is one, is read next.
             Written::Broken if upstream.ready.readable => return Moved::On,
@@ -134,12 +122,32 @@ impl Session {
             .counters
             .of(cx.worker)
             .bytes_in
-            .add(body as u64);
-        upstream.ready.writable = sent == body && !upstream.transport.holds();
-        if sent < body {
-            self.request.extend_from_slice(&scratch[sent..body]);
-        }
+            .add((forward + trailers.len()) as u64);
+        upstream.ready.writable = sent == forward && !upstream.transport.holds();
+        self.request.extend_from_slice(&scratch[sent..forward]);
+        self.request.extend_from_slice(&trailers);
         Moved::On
+    }
+
+    /// What belongs to the request of the octets that came; or what becomes of a client that sent others.
+    pub(super) fn receive(
+        &mut self,
+        key: Key,
+        cx: &mut Context,
+        octets: &[u8],
+    ) -> Result<Upload, Moved> {
+        let upload = match self.exchange.client_data(octets) {
+            Ok(upload) => upload,
+            Err(refusal) => return Err(self.fail(key, cx, refusal.request_status())),
+        };
+        if self.is_too_long(self.exchange.request_content()) {
+            return Err(self.fail(key, cx, 413));
+        }
+        self.keep(cx, &octets[upload.consumed..]);
+        self.count_in(upload.consumed);
+        let counters = self.local.service.counters.of(cx.worker);
+        counters.bytes_in.add(upload.consumed as u64);
+        Ok(upload)
     }
 
     /// Reads from the server as long as the client takes what came before.
@@ -275,6 +283,7 @@ impl Session {
                 self.finish(key, cx, false)
             }
             ServerEnd::Unanswered => self.server_broke(key, cx),
+            ServerEnd::Interim => self.break_off(key, cx),
             // The client sees by the end of its connection that something is missing.
             ServerEnd::Truncated => {
                 self.local.service.counters.of(cx.worker).errors.add(1);

@@ -8,6 +8,9 @@ use crate::context::Context;
 use crate::plan::Fault;
 use crate::slab::Key;
 
+/// Connections of servers that may have no room for a request, before it goes to another server as from one that is down.
+const DECLINED_MAX: u8 = 2;
+
 impl Session {
     /// Whether the request may go to another server, which is then counted.
     fn may_repeat(&self, cx: &Context) -> bool {
@@ -70,6 +73,17 @@ impl Session {
             self.forget_request(cx);
         }
         None
+    }
+
+    /// The HTTP/2 connection had no room for the request, of which nothing was sent: another connection, or another server. A
+    /// server that declines again and again is of no use now.
+    pub(super) fn go_elsewhere(&mut self, key: Key, cx: &mut Context) -> Moved {
+        if self.declined >= DECLINED_MAX {
+            return self.try_another(key, cx, Fault::Unreached, 503);
+        }
+        self.declined += 1;
+        self.leave_server(cx, false);
+        self.connect(key, cx)
     }
 
     /// The response did not begin in time.

@@ -25,6 +25,10 @@ impl Session {
         }
         let waits = up == Moved::Waits && down == Moved::Waits;
         let took = std::mem::take(&mut self.took);
+        // Both directions closed in order look the same as a reset.
+        if waits && self.ready.broken && !self.told_end {
+            return self.client_broke_off();
+        }
         if waits && !took {
             return Moved::Waits;
         }
@@ -35,7 +39,7 @@ impl Session {
 
     fn carry_up(&mut self, cx: &mut Context, scratch: &mut [u8]) -> Moved {
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
-            return Moved::Ends;
+            return self.server_broke_off();
         };
         if self.sent < self.request.len() || upstream.transport.holds() {
             if !upstream.ready.writable {
@@ -43,7 +47,7 @@ impl Session {
             }
             let rest = &self.request[self.sent..];
             let Written::Some(octets) = upstream.transport.write(rest) else {
-                return Moved::Ends;
+                return self.server_broke_off();
             };
             upstream.ready.writable = octets == rest.len() && !upstream.transport.holds();
             self.took |= octets > 0;
@@ -61,10 +65,10 @@ impl Session {
         match self.drain_up(cx) {
             Some(true) => {}
             Some(false) => return Moved::Waits,
-            None => return Moved::Ends,
+            None => return self.server_broke_off(),
         }
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
-            return Moved::Ends;
+            return self.server_broke_off();
         };
         if self.client_ended {
             if self.server_told_end {
@@ -86,7 +90,7 @@ impl Session {
             };
         }
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
-            return Moved::Ends;
+            return self.server_broke_off();
         };
         match self.transport.read(&mut self.ready, scratch) {
             Read::Some(octets) => {
@@ -105,7 +109,7 @@ impl Session {
                     .bytes_in
                     .add(octets as u64);
                 let Written::Some(sent) = upstream.transport.write(&scratch[..octets]) else {
-                    return Moved::Ends;
+                    return self.server_broke_off();
                 };
                 upstream.ready.writable = sent == octets && !upstream.transport.holds();
                 if sent < octets {
@@ -126,18 +130,18 @@ impl Session {
                 self.client_ended = true;
                 Moved::On
             }
-            Read::Broken => Moved::Ends,
+            Read::Broken => self.client_broke_off(),
         }
     }
 
     fn carry_down(&mut self, cx: &mut Context, scratch: &mut [u8]) -> Moved {
         match self.flush(cx) {
-            None => return Moved::Ends,
+            None => return self.client_broke_off(),
             Some(false) => return Moved::Waits,
             Some(true) => {}
         }
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
-            return Moved::Ends;
+            return self.server_broke_off();
         };
         if self.server_ended {
             if self.told_end {
@@ -154,13 +158,13 @@ impl Session {
             && let Some(found) = self.splice_down(cx)
         {
             return match found {
-                Read::Some(_) if self.flush_pipe(cx).is_none() => Moved::Ends,
+                Read::Some(_) if self.flush_pipe(cx).is_none() => self.client_broke_off(),
                 Read::Some(_) => Moved::On,
                 other => self.down_is_over(cx, other),
             };
         }
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
-            return Moved::Ends;
+            return self.server_broke_off();
         };
         let room = self.room;
         match upstream
@@ -173,7 +177,7 @@ impl Session {
                 if self.deliver(cx, &mut nothing, &scratch[..octets]) {
                     Moved::On
                 } else {
-                    Moved::Ends
+                    self.client_broke_off()
                 }
             }
             other => self.down_is_over(cx, other),
@@ -193,7 +197,17 @@ impl Session {
                 self.server_ended = true;
                 Moved::On
             }
-            Read::Broken => Moved::Ends,
+            Read::Broken => self.server_broke_off(),
         }
+    }
+
+    fn client_broke_off(&mut self) -> Moved {
+        self.blame(*b"CD");
+        Moved::Ends
+    }
+
+    fn server_broke_off(&mut self) -> Moved {
+        self.blame(*b"SD");
+        Moved::Ends
     }
 }

@@ -24,6 +24,7 @@ impl Session {
                 self.fail(key, cx, if over { 504 } else { 503 })
             }
             Phase::Request => self.refuse(key, cx, 408),
+            Phase::Collect => self.fail(key, cx, if over { 504 } else { 408 }),
             Phase::Connect if over => self.fail(key, cx, 504),
             Phase::Connect => self.try_another(key, cx, Fault::Unreached, 504),
             // Of an interim response, too.
@@ -39,7 +40,17 @@ impl Session {
                 self.fail(key, cx, if over { 504 } else { 408 })
             }
             Phase::Exchange => self.wait_no_longer(key, cx, over),
-            Phase::Handshake | Phase::Tunnel | Phase::Farewell => Moved::Ends,
+            Phase::Tunnel => {
+                // Where both are silent, it is the client that is expected to speak.
+                let server = self.is_stuck_up(cx) && !self.owes();
+                self.blame(if server { *b"sD" } else { *b"cD" });
+                Moved::Ends
+            }
+            Phase::Handshake => {
+                self.blame(*b"cR");
+                Moved::Ends
+            }
+            Phase::Farewell => Moved::Ends,
         };
         self.go_on(moved, key, cx)
     }

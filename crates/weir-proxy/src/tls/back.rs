@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, SignatureScheme};
@@ -12,10 +11,8 @@ use weir_model::ServerTls;
 
 use super::Anybody;
 use super::certificate::{self, CertificateError};
+use super::verifier::{SYSTEM, server_verifier};
 use super::versions;
-
-/// Where Debian keeps the authorities that everybody knows.
-const SYSTEM: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// How to connect to the servers of a pool.
 #[derive(Debug, Clone)]
@@ -45,13 +42,10 @@ impl Back {
             .with_protocol_versions(versions(tls.minimum))
             .map_err(refused)?;
         let builder = if tls.verify {
-            let path = tls.ca.as_deref().unwrap_or(SYSTEM);
-            let roots = Arc::new(certificate::authorities(Path::new(path))?);
-            let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider.clone());
-            let verifier = verifier
-                .build()
-                .map_err(|error| refused(rustls::Error::General(error.to_string())))?;
-            builder.with_webpki_verifier(verifier)
+            let verifier = server_verifier(tls.ca.as_deref())?;
+            builder
+                .dangerous()
+                .with_custom_certificate_verifier(verifier)
         } else {
             let anybody = Anybody::new(&provider);
             builder

@@ -13,6 +13,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, RootCertStore};
 
 use super::der::{self, Facts};
+use super::sentence::{Peer, sentence};
 use super::staple::{self, StapleFault};
 
 /// Why a file cannot be used.
@@ -52,7 +53,7 @@ pub enum CertificateError {
         path: PathBuf,
     },
     /// What is there does not fit together otherwise.
-    #[error("{path}: {source}", path = path.display())]
+    #[error("{path}: {why}", path = path.display(), why = sentence(source, Peer::File))]
     Refused {
         /// Which.
         path: PathBuf,
@@ -202,7 +203,7 @@ fn now_s() -> i64 {
     i64::try_from(since.unwrap_or_default().as_secs()).unwrap_or(i64::MAX)
 }
 
-fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+pub(super) fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let text = read(path)?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     chain.map_err(|_| CertificateError::NoCertificate {

@@ -17,7 +17,7 @@ use rustls::{ClientConfig, ServerConfig};
 
 use weir_http::hello::{self, Hello};
 
-use crate::context::{BODY_ROOM, Ready};
+use crate::context::{BODY_ROOM, HEAD_ROOM, Ready};
 use crate::socket::{self, Read, Written};
 
 /// What a record adds to its content, in every suite of both versions.
@@ -406,6 +406,21 @@ impl Channel {
         // What came along is read before anything else does.
         ready.readable |= !self.early.is_empty() || self.ended;
         Handshake::Done
+    }
+
+    /// Whether the other side has closed. Of content that comes before the end, one portion is kept for
+    /// [`read`](Self::read); the end behind more than that is found when it is read.
+    pub(crate) fn is_closed(&mut self, socket: &OwnedFd, ready: &mut Ready) -> bool {
+        while ready.readable && self.early.is_empty() && !self.ended {
+            let mut early = std::mem::take(&mut self.early);
+            let found = self.fill(socket, ready, HEAD_ROOM, &mut |plain| {
+                early.extend_from_slice(plain);
+            });
+            self.early = early;
+            self.ended |= matches!(found, Read::End | Read::Broken);
+        }
+        ready.readable |= !self.early.is_empty() || self.ended;
+        self.ended
     }
 
     /// See [`Transport::read`](crate::transport::Transport::read).

@@ -16,6 +16,7 @@ pub(crate) struct Facts {
     pub(crate) serial: Vec<u8>,
 }
 
+const BOOLEAN: u8 = 0x01;
 pub(super) const INTEGER: u8 = 0x02;
 pub(super) const OID: u8 = 0x06;
 const UTC_TIME: u8 = 0x17;
@@ -29,6 +30,15 @@ const DNS_NAME: u8 = 0x82;
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 /// 2.5.4.3.
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+
+/// 2.5.29.19.
+const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
+/// 2.5.29.37.
+const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x25];
+/// 2.5.29.37.0.
+const ANY_USAGE: &[u8] = &[0x55, 0x1d, 0x25, 0x00];
+/// 1.3.6.1.5.5.7.3.1.
+const SERVER_USAGE: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x01];
 
 /// Elements one behind the other.
 pub(super) struct Elements<'a>(pub(super) &'a [u8]);
@@ -91,6 +101,35 @@ pub(crate) fn facts(certificate: &[u8]) -> Option<Facts> {
         not_after,
         names,
         serial: serial.to_vec(),
+    })
+}
+
+/// The value of an extension; `None` = the certificate does not have it.
+fn extension<'a>(certificate: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
+    let body = Elements(Elements(Elements(certificate).element(SEQUENCE)?).element(SEQUENCE)?);
+    let (_, all) = body.into_iter().find(|(tag, _)| *tag == EXTENSIONS)?;
+    for (_, extension) in Elements(Elements(all).element(SEQUENCE)?) {
+        let mut parts = Elements(extension);
+        if parts.element(OID)? == wanted {
+            return parts.last().map(|(_, value)| value);
+        }
+    }
+    None
+}
+
+/// Whether a certificate says of itself that it is no authority's (RFC 5280 section 4.2.1.9).
+pub(super) fn is_end_entity(certificate: &[u8]) -> bool {
+    extension(certificate, BASIC_CONSTRAINTS).is_some_and(|value| {
+        let constraints = Elements(value).element(SEQUENCE).unwrap_or_default();
+        !matches!(Elements(constraints).next(), Some((BOOLEAN, [authority])) if *authority != 0)
+    })
+}
+
+/// Whether a certificate may be a server's: it restricts its use in no way, or to this one among others.
+pub(super) fn is_for_servers(certificate: &[u8]) -> bool {
+    extension(certificate, EXTENDED_KEY_USAGE).is_none_or(|value| {
+        let usages = Elements(value).element(SEQUENCE).unwrap_or_default();
+        Elements(usages).any(|(_, usage)| usage == SERVER_USAGE || usage == ANY_USAGE)
     })
 }
 
@@ -186,6 +225,7 @@ mod tests {
             let _ = facts(&input);
             let body = around(SEQUENCE, &around(SEQUENCE, &input));
             let _ = facts(&body);
+            let _ = (is_end_entity(&body), is_for_servers(&body));
             let _ = time((UTC_TIME, &times));
             let _ = time((GENERALIZED_TIME, &times));
         }

@@ -14,6 +14,7 @@ use weir_model::{ClientAuth, ServiceTls};
 
 use super::certificate::{self, Certificate, CertificateError};
 use super::versions;
+use crate::misdirect::Names;
 
 /// The certificates of a service by the names in them.
 #[derive(Debug)]
@@ -73,8 +74,41 @@ impl ResolvesServerCert for Resolver {
     }
 }
 
-/// What a service's `tls` asks for; `protocols` are those of ALPN. Tickets are known to all workers, and to later configurations
-/// that ask the same of clients.
+/// For a listener whose clients are few: each of them gets a full handshake, or resumes what this process remembers.
+#[derive(Debug)]
+struct NoTickets;
+
+impl ProducesTickets for NoTickets {
+    fn enabled(&self) -> bool {
+        false
+    }
+
+    fn lifetime(&self) -> u32 {
+        0
+    }
+
+    fn encrypt(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn decrypt(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+/// TLS of a listener that is no service's, by the same keys.
+///
+/// # Errors
+/// A certificate cannot be used.
+pub fn listener_tls(
+    tls: &ServiceTls,
+    protocols: &[&[u8]],
+) -> Result<Arc<ServerConfig>, CertificateError> {
+    config(tls, protocols, Arc::new(NoTickets)).map(|(config, _)| config)
+}
+
+/// What a service's `tls` asks for, and the names in its certificates; `protocols` are those of ALPN. Tickets are known to all
+/// workers, and to later configurations that ask the same of clients.
 ///
 /// # Errors
 /// A certificate cannot be used.
@@ -82,7 +116,7 @@ pub(crate) fn config(
     tls: &ServiceTls,
     protocols: &[&[u8]],
     tickets: Arc<dyn ProducesTickets>,
-) -> Result<Arc<ServerConfig>, CertificateError> {
+) -> Result<(Arc<ServerConfig>, Names), CertificateError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let place = Path::new(&tls.certificates);
     let certificates: Result<Vec<Certificate>, _> =
@@ -120,5 +154,6 @@ pub(crate) fn config(
     let mut config = builder.with_cert_resolver(Arc::new(resolver));
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     config.ticketer = tickets;
-    Ok(Arc::new(config))
+    let names = certificates.iter().flat_map(|one| &one.facts.names);
+    Ok((Arc::new(config), Names::new(names.map(String::as_str))))
 }

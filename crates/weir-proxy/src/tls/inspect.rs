@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::default_provider;
-use weir_model::{Desired, HostPattern, Proxy, Source};
+use weir_model::{Desired, HostPattern, Proxy, ServiceTls, Source};
 
 use super::Back;
 use super::certificate::{self, Certificate};
@@ -40,7 +40,25 @@ pub(crate) fn inspect(desired: &Desired, now: SystemTime) -> Vec<Doubt> {
     let provider = default_provider();
     let mut doubts = Vec::new();
     for proxy in &desired.proxies {
-        service(proxy, &provider, now, &mut doubts);
+        let Some(tls) = &proxy.tls else { continue };
+        let good = listener(
+            &format!("service {}", proxy.name),
+            tls,
+            &provider,
+            now,
+            &mut doubts,
+        );
+        if !good.is_empty() {
+            uncovered(proxy, &good, &mut doubts);
+        }
+    }
+    if let Some(tls) = desired
+        .node
+        .admin
+        .as_ref()
+        .and_then(|admin| admin.tls.as_ref())
+    {
+        listener("[node] admin", tls, &provider, now, &mut doubts);
     }
     for pool in &desired.pools {
         if let Some(tls) = &pool.tls
@@ -63,11 +81,16 @@ fn unusable(message: String, source: Source) -> Doubt {
     }
 }
 
-fn service(proxy: &Proxy, provider: &CryptoProvider, now: i64, doubts: &mut Vec<Doubt>) {
-    let Some(tls) = &proxy.tls else { return };
-    let bad = |error: &certificate::CertificateError| {
-        unusable(format!("service {}: {error}", proxy.name), tls.source)
-    };
+/// Looks at what `owner` listens with, and returns the certificates that are good.
+fn listener(
+    owner: &str,
+    tls: &ServiceTls,
+    provider: &CryptoProvider,
+    now: i64,
+    doubts: &mut Vec<Doubt>,
+) -> Vec<Certificate> {
+    let bad =
+        |error: &certificate::CertificateError| unusable(format!("{owner}: {error}"), tls.source);
     let mut good = Vec::new();
     match certificate::all(Path::new(&tls.certificates), provider) {
         Err(error) => doubts.push(bad(&error)),
@@ -89,9 +112,7 @@ fn service(proxy: &Proxy, provider: &CryptoProvider, now: i64, doubts: &mut Vec<
         doubts.extend(validity(certificate, now, tls.source));
         doubts.extend(staple(certificate, tls.source));
     }
-    if !good.is_empty() {
-        uncovered(proxy, &good, doubts);
-    }
+    good
 }
 
 fn validity(certificate: &Certificate, now: i64, source: Source) -> Option<Doubt> {

@@ -8,9 +8,9 @@ use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
-use aws_lc_rs::rand;
+use aws_lc_rs::{hkdf, rand};
 use rustls::server::ProducesTickets;
-use weir_model::ClientAuth;
+use weir_model::{ClientAuth, ServiceTls};
 
 /// How long a key seals, and then opens.
 const TURN: Duration = Duration::from_secs(6 * 3600);
@@ -53,6 +53,8 @@ pub struct ServiceTickets {
 /// See the module. Known to all workers.
 pub(crate) struct Tickets {
     keys: RwLock<Vec<TicketKey>>,
+    /// They are the configuration's, which changes them.
+    given: bool,
 }
 
 impl fmt::Debug for Tickets {
@@ -73,6 +75,25 @@ impl TicketKey {
         Ok(key)
     }
 
+    /// Made of a secret, which other directors have as well; `info` says for whose tickets.
+    fn derived(secret: &[u8], info: &[&[u8]], now: SystemTime) -> Option<Self> {
+        let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, b"weir session tickets").extract(secret);
+        let mut key = Self {
+            name: [0; NAME_LEN],
+            secret: [0; 32],
+            made: now,
+        };
+        let mut bytes = [0; NAME_LEN + 32];
+        prk.expand(info, Length(bytes.len()))
+            .ok()?
+            .fill(&mut bytes)
+            .ok()?;
+        let (name, own) = bytes.split_at(NAME_LEN);
+        key.name.copy_from_slice(name);
+        key.secret.copy_from_slice(own);
+        Some(key)
+    }
+
     /// None for a clock that was set back: what cannot be judged goes on.
     fn age(&self, now: SystemTime) -> Duration {
         now.duration_since(self.made).unwrap_or_default()
@@ -83,7 +104,49 @@ impl TicketKey {
     }
 }
 
+/// How much is derived.
+struct Length(usize);
+
+impl hkdf::KeyType for Length {
+    fn len(&self) -> usize {
+        self.0
+    }
+}
+
 impl Tickets {
+    /// What a service asks for: by its own keys, or by new ones. Keys of one secret differ by service and by what is asked of
+    /// clients: who has a ticket is not asked again.
+    ///
+    /// # Errors
+    /// There is no randomness.
+    pub(crate) fn of(service: &str, tls: &ServiceTls) -> Result<Self, rustls::Error> {
+        if tls.ticket_keys.is_empty() {
+            return Self::new(Vec::new());
+        }
+        let ca = tls.client_ca.as_deref().unwrap_or_default();
+        let auth = tls.client_auth.as_str();
+        let info: [&[u8]; 5] = [
+            service.as_bytes(),
+            &[0],
+            ca.as_bytes(),
+            &[0],
+            auth.as_bytes(),
+        ];
+        let now = SystemTime::now();
+        let derive = |key: &weir_model::Secret| TicketKey::derived(key.expose(), &info, now);
+        let keys: Option<Vec<TicketKey>> = tls.ticket_keys.iter().map(derive).collect();
+        let keys = keys.ok_or(rustls::Error::FailedToGetRandomBytes)?;
+        Ok(Self {
+            keys: RwLock::new(keys),
+            given: true,
+        })
+    }
+
+    /// Whether the configuration has the keys.
+    pub(crate) const fn are_given(&self) -> bool {
+        self.given
+    }
+
     /// With keys of another process, as far as they are still good, or a new one.
     ///
     /// # Errors
@@ -97,6 +160,7 @@ impl Tickets {
         }
         Ok(Self {
             keys: RwLock::new(keys),
+            given: false,
         })
     }
 
@@ -111,7 +175,7 @@ impl Tickets {
     /// The key that seals now.
     fn sealing(&self, now: SystemTime) -> Option<TicketKey> {
         let first = self.keys().first().copied()?;
-        if first.age(now) < TURN {
+        if self.given || first.age(now) < TURN {
             return Some(first);
         }
         let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
@@ -125,7 +189,9 @@ impl Tickets {
 
     fn seal(&self, message: &[u8], now: SystemTime) -> Option<Vec<u8>> {
         let key = self.sealing(now)?;
-        let mut sealed = message.to_vec();
+        // A given key does not age; its tickets do.
+        let sealed_at = self.given.then(|| seconds(now).to_be_bytes());
+        let mut sealed = [sealed_at.as_ref().map_or(&[][..], |it| it), message].concat();
         let nonce = key
             .cipher()?
             .seal_in_place_append_tag(Aad::from(key.name), &mut sealed)
@@ -137,7 +203,8 @@ impl Tickets {
         let (name, rest) = ticket.split_at_checked(NAME_LEN)?;
         let (nonce, sealed) = rest.split_at_checked(NONCE_LEN)?;
         let keys = self.keys();
-        let good = |key: &&TicketKey| key.name == name && key.age(now) < 2 * TURN;
+        let young = |key: &TicketKey| self.given || key.age(now) < 2 * TURN;
+        let good = |key: &&TicketKey| key.name == name && young(key);
         let key = keys.iter().find(good)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
         let mut opened = sealed.to_vec();
@@ -147,8 +214,19 @@ impl Tickets {
             .ok()?
             .len();
         opened.truncate(length);
+        if self.given {
+            let (sealed_at, message) = opened.split_first_chunk()?;
+            let age = seconds(now).saturating_sub(u64::from_be_bytes(*sealed_at));
+            return (age < (2 * TURN).as_secs()).then(|| message.to_vec());
+        }
         Some(opened)
     }
+}
+
+/// Since 1970.
+fn seconds(now: SystemTime) -> u64 {
+    let since = now.duration_since(SystemTime::UNIX_EPOCH);
+    since.unwrap_or_default().as_secs()
 }
 
 impl ProducesTickets for Tickets {
@@ -210,6 +288,36 @@ mod tests {
         assert_eq!(tickets.keys().len(), 2);
         assert!(tickets.open(&ticket, begun + 2 * TURN + minute).is_none());
         assert!(tickets.open(&second, begun + 2 * TURN + minute).is_some());
+    }
+
+    #[test]
+    fn directors_with_one_key_open_each_others_tickets_for_twelve_hours() {
+        let secret =
+            |text: &str| weir_model::Secret::new(weir_model::SecretSource::Text, text.into());
+        let tickets = |service: &str, ca: Option<&str>, keys: &[&str]| {
+            let tls = ServiceTls {
+                certificates: String::new(),
+                strict_sni: false,
+                minimum: weir_model::TlsVersion::default(),
+                sni_host: weir_model::SniHost::default(),
+                client_ca: ca.map(str::to_owned),
+                client_auth: ClientAuth::default(),
+                ticket_keys: keys.iter().map(|key| secret(key)).collect(),
+                source: weir_model::Source::default(),
+            };
+            Tickets::of(service, &tls).expect("keys")
+        };
+        let now = SystemTime::now();
+        let ticket = tickets("s", None, &["one"])
+            .seal(b"session", now)
+            .expect("sealed");
+        let opens = |tickets: Tickets, at| tickets.open(&ticket, at).as_deref() == Some(b"session");
+        assert!(opens(tickets("s", None, &["one"]), now));
+        assert!(opens(tickets("s", None, &["two", "one"]), now + TURN));
+        assert!(!opens(tickets("s", None, &["one"]), now + 2 * TURN));
+        assert!(!opens(tickets("s", None, &["two"]), now));
+        assert!(!opens(tickets("t", None, &["one"]), now));
+        assert!(!opens(tickets("s", Some("ca"), &["one"]), now));
     }
 
     #[test]

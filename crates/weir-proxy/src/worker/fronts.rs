@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::Worker;
 use crate::context::{Context, Ready, token};
-use crate::h2::{Back, Errand, Errands, Front, Owner, StrandEnd};
+use crate::h2::{Back, Errand, Errands, Front, Owner, StrandEnd, StrandState};
 use crate::session::Session;
 use crate::slab::Key;
 use crate::transport::Transport;
@@ -49,6 +49,23 @@ impl Worker {
         self.cx.bell.borrow_mut().extend(tokens);
     }
 
+    /// Reads on from clients whose pauses are over.
+    pub(super) fn resume_fronts(&mut self) {
+        let now = self.cx.now;
+        let mut over = Vec::new();
+        let fronts = &mut self.fronts;
+        self.cx.pace_wheel.advance(now, |wheel, key, slot| {
+            if let Some(front) = fronts.get_mut(key)
+                && wheel.is_over(&mut front.resumption, key, slot, now)
+            {
+                over.push(key);
+            }
+        });
+        for key in over {
+            self.drive_front(key, Front::drive);
+        }
+    }
+
     pub(super) fn drive_front(
         &mut self,
         key: Key,
@@ -61,9 +78,15 @@ impl Worker {
         let cx = &mut self.cx;
         // As with sessions: a defect costs the connection that met it.
         let worked = catch_unwind(AssertUnwindSafe(|| work(front, key, cx, &mut errands)));
+        let failed = worked.is_err();
         if !self.goes_on(worked)
-            && let Some(front) = self.fronts.remove(key)
+            && let Some(mut front) = self.fronts.remove(key)
         {
+            // After a defect its streams have sessions still.
+            let end = || front.end(&mut errands);
+            if failed && catch_unwind(AssertUnwindSafe(end)).is_err() {
+                tracing::error!("an HTTP/2 connection's end failed");
+            }
             let service = &front.local.service;
             service.clients.fetch_sub(1, Relaxed);
             service.counters.of(self.cx.worker).present.sub(1);
@@ -94,7 +117,12 @@ impl Worker {
         let mut errands = std::mem::take(&mut self.errands);
         let cx = &mut self.cx;
         let worked = catch_unwind(AssertUnwindSafe(|| work(&mut back, key, cx, &mut errands)));
+        let failed = worked.is_err();
         let goes_on = self.goes_on(worked);
+        let end = || back.end(&mut errands);
+        if failed && catch_unwind(AssertUnwindSafe(end)).is_err() {
+            tracing::error!("the end of an HTTP/2 connection to a server failed");
+        }
         match self.cx.backs.get_mut(key) {
             Some(place) if goes_on => *place = Some(back),
             _ => drop(self.cx.backs.remove(key)),
@@ -105,12 +133,21 @@ impl Worker {
         self.errands = errands;
     }
 
+    /// Gives servers' HTTP/2 connections a turn: those that are of no use any more end.
+    pub(super) fn drive_backs(&mut self) {
+        for key in self.cx.backs.keys() {
+            self.drive_back(key, Back::drive);
+        }
+    }
+
     fn perform(&mut self, errand: Errand) {
         let (owner, over) = match errand {
+            Errand::Serve(begun) if begun.strand.borrow().state == StrandState::Over => return,
             Errand::Serve(begun) => {
                 let transport = Transport::strand(StrandEnd(Rc::clone(&begun.strand)));
                 let mut session = Session::new(transport, begun.peer, begun.port, begun.local);
                 session.spoken_to = begun.spoken_to;
+                session.asked_host = begun.asked;
                 let key = self.sessions.insert(session);
                 begun.strand.borrow_mut().owner = Owner::Session(key);
                 return self.turn(key, Session::begin);
@@ -125,6 +162,8 @@ impl Worker {
             ready.broken |= over;
         };
         let key = match owner {
+            // Its session begins with this turn's errands, and looks at everything that came until then.
+            Owner::Pending => return,
             Owner::Session(key) => {
                 let Some(session) = self.sessions.get_mut(key) else {
                     return;

@@ -9,6 +9,7 @@ use rustix::net::getpeername;
 
 use super::Worker;
 use crate::context::{self, Local, Ready, Stay, Upstream, token};
+use crate::descriptor::Use;
 use crate::handover::{Handed, Tunnel};
 use crate::plan::Target;
 use crate::session::Session;
@@ -125,7 +126,7 @@ impl Worker {
         let target = list.find(|target| target.name == tunnel.name);
         let target = &target.map_or_else(|| Arc::new(self.stranger(tunnel)), Arc::clone);
         let key = self.cx.upstreams.insert(Upstream {
-            transport: Transport::plain(tunnel.server.try_clone().ok()?),
+            transport: Transport::plain(tunnel.server.try_clone().ok()?).counted(Use::Server),
             target: Arc::clone(target),
             port: tunnel.port,
             session: Key::NONE,

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 
 use super::{PAUSE_MS, Worker};
 use crate::context::{Local, token};
+use crate::descriptor::{TABLE, Use};
 use crate::plan::{Listeners, Service};
 use crate::session::Session;
 use crate::slab::Key;
@@ -65,15 +66,23 @@ impl Worker {
     /// Takes in who has come, as long as there is room.
     pub(super) fn accept(&mut self, key: Key) {
         for _ in 0..ACCEPTS {
-            let Some(listening) = self.listening.get(key) else {
+            let Some(local) = self.listening.get(key).map(|it| Rc::clone(&it.local)) else {
                 return;
             };
-            let local = Rc::clone(&listening.local);
             let service = &local.service;
             if service.clients.load(Relaxed) >= service.connections {
                 self.pause(key);
                 return;
             }
+            if !TABLE.admits() && !self.make_room() {
+                service.counters.of(self.cx.worker).pauses.add(1);
+                self.complain_of_descriptors(&service.name);
+                self.pause(key);
+                return;
+            }
+            let Some(listening) = self.listening.get(key) else {
+                return;
+            };
             let port = listening.from.address.port();
             match socket::accept(listening.as_fd()) {
                 Ok((client, peer)) => {
@@ -94,6 +103,7 @@ impl Worker {
                     if self.cx.complains() {
                         tracing::warn!(%error, service = service.name, "accepting failed; trying again soon");
                     }
+                    TABLE.refit();
                     self.accepts_from = self.cx.now + PAUSE_MS;
                     self.pause(key);
                     return;
@@ -107,6 +117,7 @@ impl Worker {
         if self.cx.now < self.accepts_from {
             return;
         }
+        TABLE.refit();
         self.any_paused = false;
         for key in self.listening.keys() {
             let room = |listening: &Listening| {
@@ -127,10 +138,10 @@ impl Worker {
 /// What a client is spoken to over.
 fn transport(client: OwnedFd, service: &Service) -> Option<Transport> {
     let Some(tls) = &service.tls else {
-        return Some(Transport::plain(client));
+        return Some(Transport::plain(client).counted(Use::Client));
     };
     match Channel::accept(tls) {
-        Ok(channel) => Some(Transport::secure(client, channel)),
+        Ok(channel) => Some(Transport::secure(client, channel).counted(Use::Client)),
         Err(error) => {
             tracing::error!(%error, service = service.name, "no TLS");
             None

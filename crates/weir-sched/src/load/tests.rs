@@ -162,7 +162,7 @@ fn overloaded_servers_are_never_picked() {
         assert_eq!(pick(rule, &members, &idle), Some(1), "{rule:?}");
     }
     assert_eq!(twos(&members, &idle, &mut || 0), Some(1));
-    assert_eq!(p2c(&members, &idle, &mut || 0), Some(1));
+    assert_eq!(crate::p2c::among(&members, &idle, &mut || 0), Some(1));
 }
 
 /// Arrivals that all stay: the sequence an operator sees.
@@ -240,36 +240,6 @@ fn twos_draws_by_weight_and_takes_the_less_loaded() {
         assert_eq!(index.map(|i| members[i].seq), Some(expected), "{numbers:?}");
     }
     assert_eq!(twos(&[], &|_| Counts::default(), &mut || 0), None);
-}
-
-#[test]
-fn p2c_draws_evenly_and_takes_the_less_loaded() {
-    // In list order: 4 (quiesced), 3, 2, 1. Weights decide nothing but the comparison.
-    let (mut members, counts) = list(&[(1, 1, 0), (9, 8, 0), (1, 2, 0), (0, 0, 0)]);
-    let cases = [
-        ([0, 0], 3),
-        ([1, 1], 2),
-        ([2, 2], 1),
-        ([0, 1], 2),
-        ([0, 2], 1),
-        ([2, 1], 2),
-    ];
-    let choose = |members: &[Member], numbers: &[u32]| {
-        let mut draw = draws(3, numbers);
-        p2c(members, &|slot| counts[slot as usize], &mut draw).map(|index| members[index].seq)
-    };
-    for (numbers, expected) in cases {
-        assert_eq!(choose(&members, &numbers), Some(expected), "{numbers:?}");
-    }
-    members[1].usable = false;
-    assert_eq!(choose(&members, &[0, 1]), Some(2));
-    assert_eq!(choose(&members, &[1, 0]), Some(2));
-    assert_eq!(choose(&members, &[0, 0]), Some(2), "the next in the list");
-    members[2].usable = false;
-    assert_eq!(choose(&members, &[1, 0]), Some(1));
-    members[3].usable = false;
-    assert_eq!(choose(&members, &[1, 0]), None);
-    assert_eq!(p2c(&members[..1], &|_| Counts::default(), &mut || 0), None);
 }
 
 proptest! {

@@ -2,9 +2,10 @@
 
 use std::process::ExitCode;
 
-use weir_control::configuration::{self, Finding};
+use weir_control::client::{self, Client};
+use weir_control::configuration::{self, Doubt, Finding, Loaded};
 
-use super::{Outcome, block_on};
+use super::{Outcome, SILENCE, block_on};
 use crate::arguments::Places;
 use crate::failure::Failure;
 use crate::terminal;
@@ -23,18 +24,22 @@ pub(super) fn check(places: &Places, strict: bool, json: bool) -> Outcome {
             });
         }
     };
-    let doubts = configuration::doubtful_certificates(&loaded.desired);
+    let mut doubts = configuration::doubtful_certificates(&loaded.desired);
+    doubts.extend(occupied(places, &loaded)?);
     let refused = doubts.iter().any(|doubt| doubt.fatal);
     // Where the addresses cannot be read, the file is judged alone.
     let absent = block_on(configuration::absent_vips(&loaded.desired))?.unwrap_or_default();
+    let failovers = configuration::failovers(&loaded.desired);
     if json {
         let name = file.display().to_string();
         let absent = absent.iter().map(|vip| Finding::of_absent_vip(vip, &name));
+        let failovers = failovers.iter().map(|it| Finding::of_failover(it, &name));
         let doubts = doubts.iter().map(|doubt| Finding::of_doubt(doubt, &name));
         let found: Vec<Finding> = loaded
             .found
             .into_iter()
             .chain(absent)
+            .chain(failovers)
             .chain(doubts)
             .collect();
         print(&found)?;
@@ -47,6 +52,9 @@ pub(super) fn check(places: &Places, strict: bool, json: bool) -> Outcome {
     terminal::complain(&loaded.findings);
     for vip in &absent {
         terminal::complain(&vip.render(file));
+    }
+    for failover in &failovers {
+        terminal::complain(&failover.render(file));
     }
     for doubt in &doubts {
         terminal::complain(&configuration::render_doubt(doubt, file));
@@ -69,4 +77,22 @@ pub(super) fn check(places: &Places, strict: bool, json: bool) -> Outcome {
 fn print(found: &[Finding]) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(found).map_err(Failure::failed)?;
     Ok(terminal::print(&(text + "\n"))?)
+}
+
+/// Addresses that another program listens on now: it may be gone when Weir starts, so that they are warnings. A running daemon's own
+/// are left to `weir plan`, which asks it.
+fn occupied(places: &Places, loaded: &Loaded) -> Result<Vec<Doubt>, Failure> {
+    let client = Client::new(&places.runtime_dir).within(SILENCE);
+    let asked = block_on(client.status())?;
+    if !matches!(asked, Err(client::Error::NoDaemon { .. })) {
+        return Ok(Vec::new());
+    }
+    let file = places.config();
+    let mut doubts = configuration::occupied_listeners(&loaded.desired);
+    doubts.retain_mut(|doubt| {
+        doubt.fatal = false;
+        doubt.cause = format!("`weir run` would refuse {} while it is so", file.display());
+        true
+    });
+    Ok(doubts)
 }

@@ -2,12 +2,12 @@
 
 use std::process::ExitCode;
 
-use weir_control::client::Client;
+use weir_control::client::{self, Client};
 use weir_control::configuration;
 use weir_control::doctor::{self, Ailment};
 use weir_control::real_server::{self, Options};
 
-use super::{Outcome, block_on};
+use super::{Outcome, SILENCE, block_on};
 use crate::arguments::{Doctor, Places};
 use crate::failure::Failure;
 use crate::terminal;
@@ -17,16 +17,25 @@ pub(super) fn director(places: &Places, arguments: &Doctor) -> Outcome {
     let loaded = loaded.map_err(|rejected| Failure::Findings {
         findings: rejected.diagnostics,
     })?;
-    let client = Client::new(&places.runtime_dir);
+    let client = Client::new(&places.runtime_dir).within(SILENCE);
     let found = block_on(async {
         // Without a daemon there is less to see.
-        let status = client.status().await.ok();
+        let status = match client.status().await {
+            Ok(report) => Some(report),
+            Err(client::Error::NoDaemon { .. }) => None,
+            Err(error) => {
+                terminal::complain(&format!(
+                    "weir: {error}: the rest is looked at without it\n"
+                ));
+                None
+            }
+        };
         doctor::director(&loaded.desired, status.as_ref()).await
     })?
     .map_err(Failure::failed)?;
     if arguments.fix {
         terminal::complain(
-            "weir: nothing of this is Weir's to mend: what it set, its daemon keeps\n",
+            "weir: --fix changes nothing on a director: what Weir set there, its daemon keeps\n",
         );
     }
     told(&found, arguments)

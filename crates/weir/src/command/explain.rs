@@ -2,24 +2,65 @@
 
 use std::process::ExitCode;
 
+use serde_json::json;
+use weir_config::{Code, Explanation};
 use weir_control::client::Client;
 
-use super::{Outcome, block_on};
+use super::{ANSWER, Outcome, patiently};
 use crate::arguments::{Explain, Places};
 use crate::failure::Failure;
 use crate::terminal;
 
+/// For whoever asks for nothing.
+const NOTHING: &str = "explain: a code, a packet or a request is needed, for example
+  weir explain E016
+  weir explain --packet 'tcp 198.51.100.7:40000 192.0.2.10:80'
+  weir explain --request 'GET http://www.example/img/a.png' -H 'Cookie: a=b'";
+
 pub(super) fn explain(places: &Places, question: &Explain) -> Outcome {
-    let client = Client::new(&places.runtime_dir);
+    if let Some(number) = &question.code {
+        return code(number, question.json);
+    }
+    let client = Client::new(&places.runtime_dir).within(ANSWER);
+    let what = "the explanation";
     let answer = match (&question.packet, &question.request) {
-        (Some(packet), _) => block_on(client.explain(packet))??,
-        (None, Some(request)) => block_on(client.explain_request(request, &question.headers))??,
-        (None, None) => return Err(Failure::failed("a packet or a request is needed")),
+        (Some(packet), _) => patiently(what, client.explain(packet))??,
+        (None, Some(request)) => {
+            patiently(what, client.explain_request(request, &question.headers))??
+        }
+        (None, None) => {
+            return Err(Failure::Usage {
+                message: NOTHING.to_owned(),
+            });
+        }
     };
     let text = if question.json {
         serde_json::to_string_pretty(&answer).map_err(Failure::failed)? + "\n"
     } else {
         answer.to_string()
+    };
+    terminal::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What a diagnostic's code means: of this program, whether a daemon runs or not.
+fn code(number: &str, json: bool) -> Outcome {
+    let Some(code) = Code::named(number) else {
+        let message = format!(
+            "explain: there is no code {}; the manual lists all (docs/manual/codes.md), and a packet needs --packet, a request --request",
+            number.escape_debug()
+        );
+        return Err(Failure::Usage { message });
+    };
+    let Explanation { title, cause, fix } = code.explanation();
+    let severity = code.severity().as_str();
+    let text = if json {
+        let value = json!({
+            "code": code.as_str(), "severity": severity, "title": title, "cause": cause, "fix": fix,
+        });
+        serde_json::to_string_pretty(&value).map_err(Failure::failed)? + "\n"
+    } else {
+        format!("{severity}[{code}]: {title}\n\n{cause}\n\nTo do: {fix}\n")
     };
     terminal::print(&text)?;
     Ok(ExitCode::SUCCESS)

@@ -15,6 +15,7 @@ mod run;
 mod schema;
 mod server;
 mod status;
+mod token;
 mod upgrade;
 
 use std::ffi::OsString;
@@ -22,7 +23,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use crate::arguments::{Arguments, Command};
+use crate::arguments::{Arguments, Command, TokenAction};
 use crate::failure::Failure;
 use crate::terminal;
 
@@ -48,6 +49,9 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome {
         Command::Import(import) => import::import(import),
         Command::Upgrade { path } => upgrade::upgrade(places, path.as_deref()),
         Command::Protect(arguments) => protect::protect(places, arguments),
+        Command::Token {
+            action: TokenAction::Add { name, role, file },
+        } => token::add(file, name, *role),
         Command::Doctor(arguments) => doctor::director(places, arguments),
         Command::Top(_) => Err(Failure::not_built("top")),
     }
@@ -87,6 +91,9 @@ fn patiently<T>(what: &str, work: impl Future<Output = T>) -> Result<T, Failure>
         ));
     }))
 }
+
+/// How long the daemon may take for what it answers at once when it can.
+const ANSWER: Duration = Duration::from_secs(30);
 
 /// Waits for `work` and calls `speak` after `first`, then after every `again`.
 async fn speaking<T>(

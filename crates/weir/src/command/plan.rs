@@ -8,7 +8,7 @@ use weir_control::configuration;
 use weir_control::plan::{self, Plan};
 use weir_model::Desired;
 
-use super::{Outcome, block_on};
+use super::{ANSWER, Outcome, patiently};
 use crate::arguments::Places;
 use crate::failure::Failure;
 use crate::terminal;
@@ -16,11 +16,12 @@ use crate::terminal;
 pub(super) fn plan(places: &Places, json: bool) -> Outcome {
     let request = FileRequest {
         path: places.named_config()?,
+        text: None,
         color: terminal::color(),
         guard_ms: None,
     };
-    let client = Client::new(&places.runtime_dir);
-    let plan = match block_on(client.plan(&request))? {
+    let client = Client::new(&places.runtime_dir).within(ANSWER);
+    let plan = match patiently("the plan", client.plan(&request))? {
         Err(error @ client::Error::NoDaemon { .. }) => {
             terminal::complain(&format!("weir: {error}: everything is new\n"));
             from_nothing(places)?
@@ -37,11 +38,12 @@ pub(super) fn plan(places: &Places, json: bool) -> Outcome {
 }
 
 fn from_nothing(places: &Places) -> Result<Plan, Failure> {
-    let loaded = configuration::load(places.config(), terminal::color()).map_err(|rejected| {
-        Failure::Findings {
+    let file = places.config();
+    let loaded = configuration::load(file, terminal::color())
+        .and_then(|loaded| configuration::with_usable_files(loaded, file))
+        .map_err(|rejected| Failure::Findings {
             findings: rejected.diagnostics,
-        }
-    })?;
+        })?;
     let no_flows = |_: &str, _: Option<&str>| 0;
     Ok(plan::plan(&Desired::default(), &loaded.desired, &no_flows))
 }

@@ -18,6 +18,7 @@ const API_THREADS: usize = 1;
 
 pub(super) fn run(places: &Places) -> Outcome {
     terminal::log("info");
+    daemon::hide_memory();
     match Kept::from_environment()? {
         Some(kept) => daemon(places, kept),
         None => keeper(places),
@@ -27,11 +28,12 @@ pub(super) fn run(places: &Places) -> Outcome {
 /// One thread, whose end the daemon would not survive: nothing else may run it.
 fn keeper(places: &Places) -> Outcome {
     // A mistake is told before anything is made; from here on only daemons read the file.
-    configuration::load(&std::path::absolute(places.config())?, terminal::color()).map_err(
-        |rejected| Failure::Findings {
+    let file = std::path::absolute(places.config())?;
+    configuration::load(&file, terminal::color())
+        .and_then(|loaded| configuration::with_usable_files(loaded, &file))
+        .map_err(|rejected| Failure::Findings {
             findings: rejected.diagnostics,
-        },
-    )?;
+        })?;
     let code = super::block_on(keeper::keep(&places.runtime_dir))?.map_err(Failure::failed)?;
     Ok(ExitCode::from(code))
 }

@@ -5,13 +5,13 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use weir_control::client::{self, Client};
-use weir_control::configuration;
+use weir_control::configuration::{self, Secrets};
 use weir_control::daemon;
 use weir_control::engine;
 use weir_control::status::table::{self, Earlier};
 use weir_control::status::{Report, pinned};
 
-use super::{Outcome, block_on};
+use super::{Outcome, SILENCE, block_on};
 use crate::arguments::Places;
 use crate::failure::Failure;
 use crate::terminal;
@@ -23,7 +23,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
 pub(super) fn status(places: &Places, json: bool, watch: bool) -> Outcome {
-    let client = Client::new(&places.runtime_dir);
+    let client = Client::new(&places.runtime_dir).within(SILENCE);
     block_on(async {
         if watch {
             return watch_on(&client, json).await;
@@ -33,7 +33,9 @@ pub(super) fn status(places: &Places, json: bool, watch: bool) -> Outcome {
                 terminal::print(&text(&report, json)?)?;
                 Ok(ExitCode::SUCCESS)
             }
-            Err(error @ client::Error::NoDaemon { .. }) => pinned(places, json, error).await,
+            Err(error @ (client::Error::NoDaemon { .. } | client::Error::Silent { .. })) => {
+                pinned(places, json, error).await
+            }
             Err(error) => Err(error.into()),
         }
     })?
@@ -56,7 +58,14 @@ async fn watch_on(client: &Client, json: bool) -> Outcome {
     };
     let mut before: Option<(Report, Instant)> = None;
     loop {
-        let report = client.status().await?;
+        let report = match client.status().await {
+            // It may go on.
+            Err(error @ client::Error::Silent { .. }) => {
+                terminal::complain(&format!("weir: {error}\n"));
+                continue;
+            }
+            other => other?,
+        };
         let now = Instant::now();
         let page = if json {
             serde_json::to_string(&report).map_err(Failure::failed)? + "\n"
@@ -73,11 +82,11 @@ async fn watch_on(client: &Client, json: bool) -> Outcome {
     }
 }
 
-/// What still forwards without a daemon; the code says that there is none.
+/// What still forwards without a daemon, or with one that hangs; the code says that none answers.
 async fn pinned(places: &Places, json: bool, absent: client::Error) -> Outcome {
     let last = daemon::last_configuration(&places.runtime_dir);
     let file = places.config.as_deref().or(last.as_deref());
-    let desired = configuration::load(file.unwrap_or(places.config()), false)
+    let desired = configuration::load_with(file.unwrap_or(places.config()), false, Secrets::Unread)
         .map(|loaded| loaded.desired)
         .unwrap_or_default();
     let desired = engine::with_made(&places.runtime_dir, desired);

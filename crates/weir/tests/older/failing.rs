@@ -47,24 +47,25 @@ fn what_is_no_program_changes_nothing() {
     walk.end();
 }
 
-/// Lets whatever starts next fail when everything but its socket is in its place: the data plane is its own by then.
+/// Lets whatever starts next fail when everything but its socket is in its place: the data plane is its own by then. A mount
+/// point cannot be renamed over.
 fn fails_late(walk: &mut Walk, program: &Path) {
-    let (run, elsewhere) = (
-        walk.world.path("run-director"),
-        walk.world.path("elsewhere"),
-    );
-    let socket = run.join("weir.sock");
-    fs::create_dir_all(&elsewhere).expect("a directory");
-    fs::rename(&socket, elsewhere.join("weir.sock")).expect("the daemon's");
-    fs::create_dir(&socket).expect("a directory");
+    let socket = walk.world.path("run-director").join("weir.sock");
+    let run = |command: &mut Command| {
+        let output = command.arg(&socket).output().expect("util-linux is there");
+        assert!(output.status.success(), "{output:?}");
+    };
+    run(Command::new("mount").arg("--bind").arg(&socket));
     let mut command = walk.world.weir_by(present(), "director");
-    let command = command.env("WEIR_RUNTIME_DIR", &elsewhere).arg("upgrade");
-    let output = command.arg(program).output().expect("weir runs");
+    let output = command
+        .arg("upgrade")
+        .arg(program)
+        .output()
+        .expect("weir runs");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    fs::remove_dir(&socket).expect("still empty");
-    fs::rename(elsewhere.join("weir.sock"), &socket).expect("it is free");
+    run(Command::new("umount").arg("--lazy"));
     let why = if std::env::var_os("WEIR_OLDER").is_none() {
-        "weir.sock: Is a directory"
+        "weir.sock: Device or resource busy"
     } else {
         "ended before it was ready"
     };

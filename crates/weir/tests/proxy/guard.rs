@@ -112,3 +112,57 @@ fn what_users_of_the_api_say_meanwhile_stays_when_a_reload_is_taken_back() {
         [origin.address().to_string(), "127.0.0.1:9".to_owned()]
     );
 }
+
+#[test]
+fn clients_lose_nothing_to_a_reload_that_is_taken_back() {
+    let (one, two) = (Origin::start("one"), Origin::start("two"));
+    let servers = [one.address(), two.address()];
+    let seat = Seat::start("http", &servers, "");
+    let file = seat.directory.join("weir.toml");
+    let text = |status: &str| {
+        configuration(seat.listen, "http", &servers, "")
+            + "[pool.p.check]\nkind = \"http\"\ninterval = \"300ms\"\ntimeout = \"200ms\"\n"
+            + &format!("expect = {{ status = \"{status}\" }}\n")
+    };
+    seat.reload(&text("200"));
+    let states = || {
+        let status = seat.status();
+        let servers = status["services"][0]["servers"].as_array().cloned();
+        let state = |server: &serde_json::Value| {
+            (
+                server["state"].clone(),
+                server["since"].clone(),
+                server["reason"].clone(),
+            )
+        };
+        servers.iter().flatten().map(state).collect::<Vec<_>>()
+    };
+    until("both servers up", || {
+        states().iter().all(|(state, ..)| state == "up")
+    });
+    let before = states();
+    // The check is wrong now: both servers fail it.
+    std::fs::write(&file, text("201")).expect("written");
+    std::thread::scope(|scope| {
+        let guarded = scope.spawn(|| seat.weir(&["reload", "--guard", "60s"]));
+        let mut after = None;
+        let mut asked = 0;
+        // On until a while after the answer: what the wrong check did must not show later either.
+        while after.is_none_or(|end: u32| asked < end) {
+            let (head, _) = Client::connect(seat.listen).ask(GET);
+            assert!(head.starts_with("HTTP/1.1 200"), "request {asked}: {head}");
+            asked += 1;
+            if after.is_none() && guarded.is_finished() {
+                after = Some(asked + 200);
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let (done, said) = guarded.join().expect("the command");
+        assert!(!done && said.contains("taken back: p/"), "{said}");
+    });
+    let now = states();
+    for ((was, since, _), (is, still, reason)) in before.iter().zip(&now) {
+        assert_eq!((was, since), (is, still), "{now:?}");
+        assert!(!reason.to_string().contains("former"), "{reason}");
+    }
+}

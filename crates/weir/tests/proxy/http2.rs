@@ -234,6 +234,8 @@ fn floods_of_frames_that_ask_for_nothing_are_ended() {
     let before = resident();
     // A head that goes on for ever, without and with content in its pieces.
     let head = frame(1, 1, 1, &[0x82]);
+    // A request whose content never ends.
+    let begun = frame(1, 4, 1, &[0x83, 0x86, 0x84, 0x41, 1, b'a']);
     let settings = [0, 3, 0, 0, 0, 100];
     for (name, opening, again) in [
         ("SETTINGS", Vec::new(), frame(4, 0, 0, &settings)),
@@ -241,6 +243,8 @@ fn floods_of_frames_that_ask_for_nothing_are_ended() {
         ("PING", Vec::new(), frame(6, 0, 0, b"12345678")),
         ("PRIORITY", Vec::new(), frame(2, 0, 3, &[0, 0, 0, 0, 1])),
         ("unknown", Vec::new(), frame(0x77, 0, 0, b"x")),
+        ("WINDOW_UPDATE", Vec::new(), frame(8, 0, 0, &[0, 0, 0, 1])),
+        ("empty DATA", begun, frame(0, 0, 1, &[])),
         ("CONTINUATION", head.clone(), frame(9, 0, 1, &[])),
         ("full CONTINUATION", head, frame(9, 0, 1, &[0x84; 16])),
     ] {

@@ -55,7 +55,10 @@ fn a_cookie_leads_back_to_the_server_and_servers_never_see_it() {
         .lines()
         .find_map(|line| line.strip_prefix("Set-Cookie: SRV="))
         .expect("a cookie");
-    assert!(cookie.ends_with("; Path=/; HttpOnly"), "{cookie}");
+    assert!(
+        cookie.ends_with("; Path=/; HttpOnly; SameSite=Lax"),
+        "{cookie}"
+    );
     let sign = cookie.split(';').next().unwrap_or_default().to_owned();
     let first = name(&body);
     for _ in 0..8 {

@@ -283,7 +283,7 @@ fn configuration(listen: SocketAddr, server: SocketAddr, given: &[String; 3]) ->
     let [service, pool, rules] = given;
     format!(
         "[pool.p]\nservers = [\"{server}\"]\n{pool}\n[service.s]\nlisten = [\"{listen}\"]\nforward = \"proxy\"\nprotocol = \
-         \"http\"\npool = \"p\"\n{service}\n{rules}\n"
+         \"http\"\npool = \"p\"\nabort_on_close = false\n{service}\n{rules}\n"
     )
 }
 

@@ -1,193 +1,137 @@
 //! Requests made to be understood in two ways, through Weir to servers that people use: both must count the same requests. What
 //! Weir takes for a body and the server for a request would be one too many there.
 
+#[path = "smuggling/lenient.rs"]
+mod lenient;
+#[path = "smuggling/request.rs"]
+mod request;
+#[path = "smuggling/response.rs"]
+mod response;
+#[path = "smuggling/stream.rs"]
+mod stream;
+
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Seat, free_address};
 
-const HIDDEN: &str = "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n";
-
-/// Ways to write that a body is chunked, right ones and wrong ones.
-fn codings() -> Vec<String> {
-    let mut lines: Vec<String> = [
-        "chunked",
-        "Chunked",
-        "CHUNKED",
-        " chunked",
-        "\tchunked",
-        "chunked ",
-        "chunked\t",
-        "chunked, identity",
-        "identity, chunked",
-        "chunked,",
-        ",chunked",
-        "chunked;",
-        "chunked; q=1",
-        "\"chunked\"",
-        "'chunked'",
-        "x-chunked",
-        "chunkedx",
-        "chunk",
-        "gzip",
-        "",
-        "\u{b}chunked",
-        "chunked\u{b}",
-        "\0chunked",
-        "chunked\r",
-        "\u{a0}chunked",
-        "chunked chunked",
-        "chunked, chunked",
-    ]
-    .into_iter()
-    .map(|value| format!("Transfer-Encoding:{value}\r\n"))
-    .collect();
-    lines.extend(
-        [
-            "Transfer-Encoding : chunked\r\n",
-            "Transfer-Encoding\t: chunked\r\n",
-            " Transfer-Encoding: chunked\r\n",
-            "Transfer-Encoding:\r\n chunked\r\n",
-            "Transfer-Encoding\r\n: chunked\r\n",
-            "X: y\r\n Transfer-Encoding: chunked\r\n",
-            "X: y\nTransfer-Encoding: chunked\r\n",
-            "X: y\rTransfer-Encoding: chunked\r\n",
-            "Transfer_Encoding: chunked\r\n",
-            "Transfer-Encoding: identity\r\nTransfer-Encoding: chunked\r\n",
-            "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n",
-            "Connection: Transfer-Encoding\r\nTransfer-Encoding: chunked\r\n",
-            "TE: trailers\r\nTransfer-Encoding: chunked\r\n",
-        ]
-        .map(str::to_owned),
-    );
-    lines
+/// What of the cases went how.
+#[derive(Debug, Default)]
+struct Tally {
+    /// By what is unclear: cases, and those that Weir answered itself.
+    groups: BTreeMap<&'static str, (usize, usize)>,
+    canaries: u64,
+    complaints: Vec<String>,
 }
 
-fn lengths() -> Vec<String> {
-    let body = HIDDEN.len();
-    let mut lines: Vec<String> = [
-        format!("{body}"),
-        "0".to_owned(),
-        "3".to_owned(),
-        format!("+{body}"),
-        format!("-{body}"),
-        format!(" {body} "),
-        format!("0{body}"),
-        format!("0x{body:x}"),
-        format!("{body}, {body}"),
-        format!("{body},0"),
-        format!("{body};0"),
-        format!("{body} 0"),
-        "1e2".to_owned(),
-        format!("\"{body}\""),
-        String::new(),
-        "99999999999999999999".to_owned(),
-        format!("{body}\u{b}"),
-    ]
-    .into_iter()
-    .map(|value| format!("Content-Length:{value}\r\n"))
-    .collect();
-    lines.push(format!(
-        "Content-Length: {body}\r\nContent-Length: {body}\r\n"
-    ));
-    lines.push(format!("Content-Length: 0\r\nContent-Length: {body}\r\n"));
-    lines.push(format!("Content-Length : {body}\r\n"));
-    lines.push(format!("Content_Length: {body}\r\n"));
-    lines.push(format!(
-        "Connection: Content-Length\r\nContent-Length: {body}\r\n"
-    ));
-    lines.push(format!("Content-Length:\r\n {body}\r\n"));
-    lines
+impl Tally {
+    fn note(&mut self, group: &'static str, refused: bool) {
+        let entry = self.groups.entry(group).or_default();
+        entry.0 += 1;
+        entry.1 += usize::from(refused);
+    }
+
+    fn cases(&self) -> usize {
+        self.groups.values().map(|(cases, _)| cases).sum()
+    }
+
+    fn refused(&self) -> usize {
+        self.groups.values().map(|(_, refused)| refused).sum()
+    }
+
+    fn print(&self, title: &str) {
+        println!(
+            "{title}: {} cases, {} refused, {} complaints",
+            self.cases(),
+            self.refused(),
+            self.complaints.len()
+        );
+        for (group, (cases, refused)) in &self.groups {
+            println!("  {group:12} {cases:5} cases {refused:5} refused");
+        }
+    }
 }
 
-/// Every attempt, each to be sent on a connection of its own.
-fn attempts() -> Vec<String> {
-    let mut attempts = Vec::new();
-    let post =
-        |fields: &str, body: &str| format!("POST /open HTTP/1.1\r\nHost: a\r\n{fields}\r\n{body}");
-    let chunked = format!("{:x}\r\n{HIDDEN}\r\n0\r\n\r\n", HIDDEN.len());
-    for coding in codings() {
-        for body in [
-            format!("0\r\n\r\n{HIDDEN}"),
-            chunked.clone(),
-            HIDDEN.to_owned(),
-        ] {
-            attempts.push(post(&coding, &body));
-            attempts.push(post(
-                &format!("Content-Length: {}\r\n{coding}", body.len()),
-                &body,
-            ));
-            attempts.push(post(&format!("{coding}Content-Length: 4\r\n"), &body));
+/// One request on a connection of its own; what came back.
+fn exchange(to: SocketAddr, request: &str, ends: bool) -> Vec<u8> {
+    let mut client = TcpStream::connect(to).expect("it listens");
+    client
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .expect("set");
+    // It may be refused before it is all sent.
+    let _ = client.write_all(request.as_bytes());
+    if ends {
+        let _ = client.shutdown(Shutdown::Write);
+    }
+    let mut answer = Vec::new();
+    let _ = client.read_to_end(&mut answer);
+    answer
+}
+
+/// Asks for a path that no case has; whether the answer is that path's.
+fn canary(to: SocketAddr, number: usize) -> Result<(), String> {
+    let request = format!("GET /canary/{number} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let answer = exchange(to, &request, false);
+    let text = String::from_utf8_lossy(&answer);
+    let right = text.starts_with("HTTP/1.1 ")
+        && text.contains(&format!("/canary/{number}"))
+        && text.matches("HTTP/1.1 ").count() == 1;
+    right.then_some(()).ok_or_else(|| text.into_owned())
+}
+
+/// A service with one server, in front of which nothing is repeated.
+fn service(server: SocketAddr, more: &str) -> Seat {
+    Seat::start(
+        "http",
+        &[server],
+        &format!(
+            "timeouts = {{ request = \"2s\", client = \"2s\", server = \"2s\" }}\nabort_on_close = false\nnormalize_path = false\n{more}"
+        ),
+    )
+}
+
+/// How many requests Weir counted, and how many it sent a second time.
+fn counted(seat: &Seat) -> (u64, u64) {
+    let service = &seat.status()["services"][0];
+    let number = |name: &str| service[name].as_u64().expect("a count");
+    (number("requests"), number("retries"))
+}
+
+/// Until the server has seen as many requests as Weir counted, or a while; both numbers. Some write their lines a little later.
+fn settle(counted: u64, seen: &dyn Fn() -> u64) -> (u64, u64) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while seen() < counted && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    (counted, seen())
+}
+
+/// Sends every case through Weir, and a canary after each.
+fn requests(cases: &[request::Case], seat: &Seat) -> Tally {
+    let mut tally = Tally::default();
+    for (number, (group, text)) in cases.iter().enumerate() {
+        let answer = exchange(seat.listen, text, true);
+        tally.note(
+            group,
+            answer.starts_with(b"HTTP/1.1 4") || answer.starts_with(b"HTTP/1.1 505"),
+        );
+        tally.canaries += 1;
+        if let Err(said) = canary(seat.listen, number) {
+            tally.complaints.push(format!("after {text:?}: {said:?}"));
         }
     }
-    for length in lengths() {
-        attempts.push(post(&length, HIDDEN));
-        attempts.push(format!(
-            "GET /open HTTP/1.1\r\nHost: a\r\n{length}\r\n{HIDDEN}"
-        ));
-        attempts.push(format!(
-            "POST /open HTTP/1.0\r\n{length}Connection: keep-alive\r\n\r\n{HIDDEN}"
-        ));
-    }
-    for size in [
-        "0",
-        "00",
-        "0x0",
-        "+0",
-        "-0",
-        " 0",
-        "0 ",
-        "0\t",
-        "0;x",
-        "0;x=\"\n\"",
-        "0;x\r",
-        "g",
-        "",
-        "\n0",
-        "0\u{b}",
-        "10000000000000000",
-    ] {
-        for end in [
-            "\r\n\r\n",
-            "\n\n",
-            "\r\r",
-            "\r\n\n",
-            "\r\nX: y\r\n\r\n",
-            "\r\nContent-Length: 9\r\n\r\n",
-            "\r\n X: y\r\n\r\n",
-        ] {
-            attempts.push(post(
-                "Transfer-Encoding: chunked\r\n",
-                &format!("{size}{end}{HIDDEN}"),
-            ));
-            attempts.push(post(
-                "Transfer-Encoding: chunked\r\n",
-                &format!("1\r\nx\r\n{size}{end}{HIDDEN}"),
-            ));
-        }
-    }
-    for line in [
-        "GET /open HTTP/1.1\r\nHost: a\r\n\r\n",
-        "GET http://a/open HTTP/1.1\r\nHost: b\r\n\r\n",
-        "GET /open HTTP/1.1\r\nHost: a\r\nX: y\n\n",
-        "GET /open\r\n\r\n",
-        "GET /open HTTP/1.1\nHost: a\n\n",
-        "\r\n\r\nGET /open HTTP/1.1\r\nHost: a\r\n\r\n",
-        "GET /open HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABk\r\n\r\n",
-        "HEAD /open HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n",
-        "GET /open HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 0\r\n\r\n",
-    ] {
-        attempts.push(format!("{line}{HIDDEN}"));
-    }
-    attempts
+    tally
 }
 
 /// A server of another make, which writes a line for each request that it sees, refused ones included.
 struct Peer {
+    name: &'static str,
     child: Child,
     address: SocketAddr,
     directory: PathBuf,
@@ -203,7 +147,7 @@ impl Drop for Peer {
 
 impl Peer {
     /// Starts what `command` makes of an address and a directory; its log is the directory's `log`.
-    fn start(name: &str, command: impl FnOnce(SocketAddr, &Path) -> Command) -> Self {
+    fn start(name: &'static str, command: impl FnOnce(SocketAddr, &Path) -> Command) -> Self {
         let directory =
             std::env::temp_dir().join(format!("weir-smuggling-{}-{name}", std::process::id()));
         fs::create_dir_all(&directory).expect("a directory");
@@ -220,6 +164,7 @@ impl Peer {
             .spawn()
             .unwrap_or_else(|error| panic!("{name}: {error}"));
         let peer = Self {
+            name,
             child,
             address,
             directory,
@@ -240,53 +185,157 @@ impl Peer {
     /// What it says of requests that it refused.
     fn refused(&self) -> Vec<String> {
         let log = fs::read_to_string(self.directory.join("log")).unwrap_or_default();
-        let refused = log.lines().filter(|line| !line.starts_with("/open"));
+        let known = |line: &&str| line.starts_with("/open") || line.starts_with("/canary/");
+        let refused = log.lines().filter(|line| !known(line));
         refused.map(str::to_owned).collect()
     }
 
-    /// Sends every attempt through Weir, and compares.
-    fn agrees(&self) {
+    /// Sends every case through Weir, and compares.
+    fn agrees(&self, cases: &[request::Case]) {
         let before = self.seen();
-        let seat = Seat::start(
-            "http",
-            &[self.address],
-            "http2 = false\ntimeouts = { request = \"2s\", client = \"2s\", server = \"2s\" }",
-        );
-        let attempts = attempts();
-        assert!(attempts.len() >= 300, "{} attempts", attempts.len());
-        let mut refused = 0;
-        for attempt in &attempts {
-            let mut client = TcpStream::connect(seat.listen).expect("it listens");
-            client
-                .set_read_timeout(Some(Duration::from_secs(10)))
-                .expect("set");
-            // It may be refused before it is all sent.
-            let _ = client.write_all(attempt.as_bytes());
-            let _ = client.shutdown(Shutdown::Write);
-            let mut answer = Vec::new();
-            let _ = client.read_to_end(&mut answer);
-            refused += usize::from(answer.starts_with(b"HTTP/1.1 400 "));
-        }
-        let service = &seat.status()["services"][0];
-        let counted = service["requests"].as_u64().expect("a count");
-        let retries = service["retries"].as_u64().expect("a count");
-        // Some write their lines a little later.
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while self.seen() - before < counted && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let seat = service(self.address, "http2 = false");
+        let tally = requests(cases, &seat);
+        tally.print(&format!("requests to {}", self.name));
+        let (counted, retries) = counted(&seat);
+        let (counted, seen) = settle(counted, &|| self.seen() - before);
         assert_eq!(
             (counted, retries),
-            (self.seen() - before, 0),
-            "of {} attempts, {refused} refused; {:?}",
-            attempts.len(),
+            (seen, 0),
+            "of {} cases, {} refused; {:?}",
+            cases.len(),
+            tally.refused(),
             self.refused()
         );
+        assert_eq!(tally.complaints, Vec::<String>::new());
         assert!(
-            refused > 100 && counted > 100,
-            "{refused} refused, {counted} counted: the attempts show nothing"
+            tally.refused() > 100 && counted - tally.canaries > 100,
+            "{} refused, {counted} counted: the cases show nothing",
+            tally.refused()
         );
     }
+
+    /// The same with HTTP/2 clients.
+    fn agrees_with_streams(&self) {
+        let before = self.seen();
+        streams(self.name, self.address, &|| self.seen() - before);
+    }
+}
+
+/// Every HTTP/2 case through Weir to that server, and a canary after each, on the same connection where that goes on.
+fn streams(name: &str, server: SocketAddr, seen: &dyn Fn() -> u64) {
+    let seat = service(server, "");
+    let mut tally = Tally::default();
+    let mut connection = stream::Connection::open(seat.listen);
+    let cases = stream::cases();
+    for (number, case) in cases.iter().enumerate() {
+        tally.note(case.name, connection.send(case).is_none());
+        if !connection.is_open() {
+            connection = stream::Connection::open(seat.listen);
+        }
+        let path = format!("/canary/{number}");
+        let answer = connection.send(&stream::canary(&path)).unwrap_or_default();
+        if !String::from_utf8_lossy(&answer).contains(&path) {
+            tally.complaints.push(format!("after {case:?}: {answer:?}"));
+        }
+        if !connection.is_open() {
+            connection = stream::Connection::open(seat.listen);
+        }
+    }
+    tally.print(&format!("HTTP/2 to {name}"));
+    let (counted, retries) = counted(&seat);
+    let (counted, seen) = settle(counted, seen);
+    assert_eq!((counted, retries), (seen, 0), "{} cases", cases.len());
+    assert_eq!(tally.complaints, Vec::<String>::new());
+    assert!(
+        tally.refused() > 50 && tally.refused() < cases.len() - 50,
+        "{tally:?}"
+    );
+}
+
+#[test]
+fn there_are_1200_different_cases() {
+    let requests = request::cases().len();
+    let responses = response::cases().len() * 2;
+    let streams = stream::cases().len();
+    println!("{requests} requests, {responses} responses, {streams} HTTP/2 requests");
+    assert!(requests >= 800 && responses >= 190 && streams >= 190);
+    assert!(requests + responses + streams >= 1_200);
+}
+
+#[test]
+fn lenient_server_and_weir_count_the_same_requests() {
+    let origin = lenient::Lenient::start();
+    let cases = request::cases();
+    let seat = service(origin.address, "http2 = false");
+    let tally = requests(&cases, &seat);
+    tally.print("requests to the lenient server");
+    let (counted, retries) = counted(&seat);
+    let seen = || origin.seen().len() as u64;
+    let (counted, seen) = settle(counted, &seen);
+    assert_eq!((counted, retries), (seen, 0), "{:?}", tally.complaints);
+    assert_eq!(tally.complaints, Vec::<String>::new());
+}
+
+#[test]
+fn cases_find_what_a_server_reads_otherwise() {
+    let origin = lenient::Lenient::start();
+    let cases: Vec<_> = request::cases()
+        .into_iter()
+        .filter(|(group, _)| *group == "underscore")
+        .collect();
+    let seat = service(origin.address, "http2 = false\nunderscores = \"keep\"");
+    let tally = requests(&cases, &seat);
+    let (counted, seen) = settle(counted(&seat).0, &|| origin.seen().len() as u64);
+    assert!(
+        counted != seen || !tally.complaints.is_empty(),
+        "{counted} {seen}"
+    );
+}
+
+#[test]
+fn lenient_server_and_weir_count_the_same_streams() {
+    let origin = lenient::Lenient::start();
+    streams("the lenient server", origin.address, &|| {
+        origin.seen().len() as u64
+    });
+}
+
+#[test]
+fn clients_and_weir_read_the_same_responses() {
+    let cases = Arc::new(response::cases());
+    let seat = service(
+        response::serve(Arc::clone(&cases)),
+        "http2 = false\nlimits = { retries = 0 }",
+    );
+    let mut tally = Tally::default();
+    for (number, (group, text)) in cases.iter().enumerate() {
+        for (version, ten) in [("1.1", false), ("1.0", true)] {
+            let request = format!(
+                "GET /answer/{number} HTTP/{version}\r\nHost: a\r\nConnection: close\r\n\r\n"
+            );
+            let answer = exchange(seat.listen, &request, false);
+            tally.note(
+                group,
+                answer.windows(13).any(|found| found == b"HTTP/1.1 502 "),
+            );
+            if let Some(wrong) = response::complaint(&answer, ten) {
+                let answer = String::from_utf8_lossy(&answer);
+                tally
+                    .complaints
+                    .push(format!("{text:?} to {version}: {wrong}: {answer:?}"));
+            }
+            tally.canaries += 1;
+            if let Err(said) = canary(seat.listen, number) {
+                tally.complaints.push(format!("after {text:?}: {said:?}"));
+            }
+        }
+    }
+    tally.print("responses");
+    assert_eq!(tally.complaints, Vec::<String>::new());
+    assert!(
+        tally.refused() > 50 && tally.refused() < tally.cases() - 50,
+        "{tally:?}"
+    );
 }
 
 #[test]
@@ -298,7 +347,7 @@ fn nginx_and_weir_count_the_same_requests() {
         let text = format!(
             "daemon off; master_process off; pid {0}/pid; error_log {0}/err;\nevents {{}}\nhttp {{ {temporary} log_format l \
              '$request_uri'; access_log {0}/log l; keepalive_requests 1000000; server {{ listen {address}; location / {{ return 200 \
-             ok; }} }} }}\n",
+             $request_uri; }} }} }}\n",
             directory.display()
         );
         let file = directory.join("nginx.conf");
@@ -307,7 +356,9 @@ fn nginx_and_weir_count_the_same_requests() {
         command.arg("-c").arg(file);
         command
     };
-    Peer::start("nginx", nginx).agrees();
+    let peer = Peer::start("nginx", nginx);
+    peer.agrees(&request::cases());
+    peer.agrees_with_streams();
 }
 
 #[test]
@@ -317,6 +368,7 @@ fn apache_and_weir_count_the_same_requests() {
             "ServerRoot {0}\nServerName a\nListen {address}\nPidFile {0}/pid\nErrorLog {0}/err\nUser nobody\nGroup nogroup\n\
              LoadModule mpm_event_module /usr/lib/apache2/modules/mod_mpm_event.so\n\
              LoadModule authz_core_module /usr/lib/apache2/modules/mod_authz_core.so\n\
+             LoadModule alias_module /usr/lib/apache2/modules/mod_alias.so\nRedirectMatch 302 ^(/canary/.*)$ http://o$1\n\
              DocumentRoot {0}\nMaxKeepAliveRequests 0\nLogFormat \"%U\" l\nCustomLog {0}/log l\n",
             directory.display()
         );
@@ -326,7 +378,7 @@ fn apache_and_weir_count_the_same_requests() {
         command.arg("-X").arg("-f").arg(file);
         command
     };
-    Peer::start("apache", apache).agrees();
+    Peer::start("apache", apache).agrees(&request::framing());
 }
 
 #[test]
@@ -334,8 +386,8 @@ fn haproxy_and_weir_count_the_same_requests() {
     let haproxy = |address: SocketAddr, directory: &Path| {
         let text = format!(
             "global\n log stdout format raw local0\ndefaults\n mode http\n timeout client 10s\n timeout http-keep-alive 60s\n log \
-             global\n option dontlognull\n log-format %HU\nfrontend f\n bind {address}\n http-request return status 200 content-type text/plain string \
-             ok\n"
+             global\n option dontlognull\n log-format %HU\nfrontend f\n bind {address}\n http-request return status 200 content-type text/plain lf-string \
+             %[path]\n"
         );
         let file = directory.join("haproxy.cfg");
         fs::write(&file, text).expect("written");
@@ -344,18 +396,18 @@ fn haproxy_and_weir_count_the_same_requests() {
         command.arg("-db").arg("-f").arg(file).stdout(log);
         command
     };
-    Peer::start("haproxy", haproxy).agrees();
+    Peer::start("haproxy", haproxy).agrees(&request::framing());
 }
 
 const NODE: &str = r#"
 const fs = require('fs'), http = require('http');
 const log = (word) => fs.appendFileSync(process.env.LOG, word + '\n');
-const server = http.createServer({ keepAliveTimeout: 60000 }, (request, response) => {
+const server = http.createServer({ keepAliveTimeout: 60000, insecureHTTPParser: true }, (request, response) => {
   log(request.url);
   request.socket.busy = true;
   request.on('error', () => {});
   request.resume();
-  request.on('end', () => { request.socket.busy = false; response.end('ok'); });
+  request.on('end', () => { request.socket.busy = false; response.end(request.url); });
 });
 server.on('checkContinue', (request, response) => { response.writeContinue(); server.emit('request', request, response); });
 server.on('clientError', (error, socket) => {
@@ -373,7 +425,9 @@ fn node_and_weir_count_the_same_requests() {
         command.arg("-e").arg(NODE);
         command
     };
-    Peer::start("node", node).agrees();
+    let peer = Peer::start("node", node);
+    peer.agrees(&request::cases());
+    peer.agrees_with_streams();
 }
 
 const PYTHON: &str = r#"
@@ -398,10 +452,10 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.rfile.read(int(self.headers.get('Content-Length', 0)))
         self.send_response(200)
-        self.send_header('Content-Length', '2')
+        self.send_header('Content-Length', str(len(self.path)))
         self.end_headers()
         if self.command != 'HEAD':
-            self.wfile.write(b'ok')
+            self.wfile.write(self.path.encode())
 
     do_GET = do_POST = do_HEAD = do
 
@@ -422,7 +476,7 @@ fn python_and_weir_count_the_same_requests() {
         command.arg("-c").arg(PYTHON);
         command
     };
-    Peer::start("python", python).agrees();
+    Peer::start("python", python).agrees(&request::framing());
 }
 
 const GO: &str = r#"
@@ -474,7 +528,7 @@ func main() {
 	panic(http.Serve(listener{l}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		log(r.URL.Path)
 		io.Copy(io.Discard, r.Body)
-		w.Write([]byte("ok"))
+		w.Write([]byte(r.URL.Path))
 	})))
 }
 "#;
@@ -503,5 +557,5 @@ fn go_and_weir_count_the_same_requests() {
         );
         Command::new(program)
     };
-    Peer::start("go", go).agrees();
+    Peer::start("go", go).agrees(&request::framing());
 }

@@ -359,6 +359,229 @@ fn servers_are_verified_and_their_connections_kept() {
 }
 
 #[test]
+fn tickets_are_good_after_the_daemon_was_killed() {
+    let authority = Authority::new("killed");
+    authority.sign("one", "DNS:a.example", 30);
+    let origin = Origin::start("o");
+    let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
+    let seat = Seat::start("http", &[origin.address()], &tls);
+    let config = authority.client(None);
+    let kind = || {
+        let mut stream = connect(&config, seat.listen, "a.example");
+        ask(&mut stream, GET).expect("an answer");
+        stream.conn.handshake_kind()
+    };
+    assert_eq!(kind(), Some(HandshakeKind::Full));
+    assert_eq!(kind(), Some(HandshakeKind::Resumed));
+    for _ in 0..2 {
+        super::keeper::kill_daemon(&seat);
+        assert_eq!(kind(), Some(HandshakeKind::Resumed));
+    }
+    // Keys are in no file.
+    let run = fs::read_dir(seat.directory.join("run")).expect("a directory");
+    for entry in run.flatten() {
+        let text = fs::read_to_string(entry.path()).unwrap_or_default();
+        assert!(
+            !text.contains("tickets"),
+            "{}: {text}",
+            entry.path().display()
+        );
+    }
+}
+
+/// A TLS server by openssl; ends with it.
+struct OpensslServer {
+    child: std::process::Child,
+    listen: SocketAddr,
+}
+
+impl OpensslServer {
+    fn start(authority: &Authority, file: &str) -> Self {
+        let listen = super::free_address();
+        let child = Command::new("openssl")
+            .args(["s_server", "-www", "-quiet", "-accept", &listen.to_string()])
+            .args([
+                "-cert",
+                &format!("{file}.crt"),
+                "-key",
+                &format!("{file}.key"),
+            ])
+            .current_dir(&authority.0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("openssl runs");
+        super::keeper::until("openssl", || TcpStream::connect(listen).is_ok());
+        Self { child, listen }
+    }
+}
+
+impl Drop for OpensslServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a pool whose `tls` has these keys makes of a server, and a check with the same: the status of a request, and the state
+/// and reason of the check.
+fn judged(seat: &Seat, server: SocketAddr, keys: &str) -> (String, String, String) {
+    let text = configuration(seat.listen, "http", &[server], "");
+    let text = text.replace(
+        "\n\n[service.s]",
+        &format!("\ntls = {{ {keys} }}\n\n[service.s]"),
+    );
+    let checked = format!(
+        "\n[pool.c]\nservers = [\"{server}\"]\n\n[pool.c.check]\nkind = \"tls\"\ninterval = \"100ms\"\nrise = 1\nfall = 1\n{}\n\n\
+         [[route]]\nservice = \"s\"\npath = \"/checked\"\npool = \"c\"\n",
+        keys.replace(", ", "\n")
+    );
+    seat.reload(&(text + &checked));
+    let status = Client::connect(seat.listen).ask(GET).0[9..12].to_owned();
+    let mut seen = (String::new(), String::new());
+    super::keeper::until("a check's result", || {
+        let status = seat.status();
+        let services = status["services"].as_array().cloned().unwrap_or_default();
+        let servers = services
+            .iter()
+            .flat_map(|it| it["servers"].as_array().cloned());
+        let of_c = servers
+            .flatten()
+            .find(|it| it["pool"] == "c" || it["checks"].is_array());
+        let text = |key: &str| {
+            of_c.as_ref()
+                .and_then(|it| it[key].as_str().map(str::to_owned))
+        };
+        seen = (
+            text("state").unwrap_or_default(),
+            text("reason").unwrap_or_default(),
+        );
+        matches!(seen.0.as_str(), "up" | "down")
+    });
+    // What failed names where.
+    let reason = seen.1.replacen(&format!("{server}: "), "", 1);
+    assert_eq!(reason == seen.1, seen.0 == "up", "{}", seen.1);
+    (status, seen.0, reason)
+}
+
+#[test]
+fn a_self_signed_certificate_is_pinned_as_its_own_authority() {
+    let authority = Authority::new("pinned");
+    let make = |file: &str, more: &str| {
+        let said = authority.openssl(&format!(
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {file}.key -out {file}.crt {more}"
+        ));
+        assert!(authority.0.join(format!("{file}.crt")).exists(), "{said}");
+    };
+    let seat = Seat::start("http", &[super::free_address()], "");
+    let pinned = |file: &str, ca: &str, name: &str| {
+        let server = OpensslServer::start(&authority, file);
+        let path = authority.0.join(ca).display().to_string();
+        judged(
+            &seat,
+            server.listen,
+            &format!("ca = \"{path}\", server_name = \"{name}\""),
+        )
+    };
+    // openssl's default: CA:TRUE, and the name as the common name alone.
+    make("plain", "-days 30 -subj /CN=web.internal");
+    make(
+        "named",
+        "-days 30 -subj /CN=x -addext subjectAltName=DNS:web.internal",
+    );
+    make(
+        "leaf",
+        "-days 30 -subj /CN=x -addext subjectAltName=DNS:web.internal -addext basicConstraints=critical,CA:FALSE",
+    );
+    for file in ["plain", "named", "leaf"] {
+        let (status, state, reason) = pinned(file, &format!("{file}.crt"), "web.internal");
+        assert_eq!(
+            (status.as_str(), state.as_str()),
+            ("200", "up"),
+            "{file}: {reason} {}",
+            seat.log()
+        );
+    }
+    // Another one with the same subject is not that one.
+    make("other", "-days 30 -subj /CN=web.internal");
+    let (status, state, reason) = pinned("other", "plain.crt", "web.internal");
+    assert_eq!(
+        (status.as_str(), state.as_str()),
+        ("502", "down"),
+        "{reason}"
+    );
+    let (status, state, reason) = pinned("named", "named.crt", "other.internal");
+    assert_eq!((status.as_str(), state.as_str()), ("502", "down"));
+    assert!(
+        reason.starts_with("the server's certificate is not for other.internal: it is for "),
+        "{reason}"
+    );
+    authority.openssl("req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=web.internal -keyout past.key -out past.csr");
+    authority.file("extensions", b"subjectAltName=DNS:web.internal\n");
+    authority.openssl(
+        "x509 -req -in past.csr -signkey past.key -days 0 -extfile extensions -out past.crt",
+    );
+    std::thread::sleep(Duration::from_secs(1));
+    let (status, state, reason) = pinned("past", "past.crt", "web.internal");
+    assert_eq!((status.as_str(), state.as_str()), ("502", "down"));
+    assert_eq!(reason, "the server's certificate has expired");
+    // It signs for nobody else.
+    authority.sign("unused", "DNS:web.internal", 30);
+    authority.openssl("x509 -req -in unused.csr -CA leaf.crt -CAkey leaf.key -CAcreateserial -days 30 -extfile extensions -out unused.crt");
+    let (status, state, reason) = pinned("unused", "leaf.crt", "web.internal");
+    assert_eq!(
+        (status.as_str(), state.as_str()),
+        ("502", "down"),
+        "{reason}"
+    );
+}
+
+#[test]
+fn a_certificate_of_version_1_is_named_in_a_sentence() {
+    let authority = Authority::new("version");
+    authority.openssl("req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=web.internal -keyout old.key -out old.csr");
+    // Without extensions `openssl x509 -req` makes version 1.
+    let said = authority.openssl(
+        "x509 -req -in old.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 30 -out old.crt",
+    );
+    let shown = authority.openssl("x509 -in old.crt -noout -text");
+    assert!(shown.contains("Version: 1 "), "{said} {shown}");
+    let seat = Seat::start("http", &[super::free_address()], "");
+    let server = OpensslServer::start(&authority, "old");
+    let sentence = "the server's certificate is X.509 version 1, which is not supported: ";
+    for verify in [
+        format!("ca = \"{}\"", authority.ca()),
+        "verify = false".to_owned(),
+    ] {
+        let (status, state, reason) = judged(&seat, server.listen, &verify);
+        assert_eq!((status.as_str(), state.as_str()), ("502", "down"));
+        assert!(reason.starts_with(sentence), "{reason}");
+    }
+    let log = seat.log();
+    assert!(
+        log.contains(sentence) && !log.contains("OtherError"),
+        "{log}"
+    );
+    // Its own.
+    let pair = ["old.crt", "old.key"]
+        .map(|name| fs::read_to_string(authority.0.join(name)).expect("a file"));
+    let path = authority.file("certs/old.pem", pair.concat().as_bytes());
+    let tls = format!("tls = {{ certificates = \"{path}\" }}");
+    let file = seat.directory.join("weir.toml");
+    let text = configuration(seat.listen, "http", &[server.listen], &tls);
+    fs::write(&file, text).expect("written");
+    for command in ["check", "reload"] {
+        let (done, said) = seat.weir(&[command, "-c", file.to_str().expect("plain")]);
+        let words = "old.pem: the certificate is X.509 version 1, which is not supported: ";
+        assert!(
+            !done && said.contains(words) && !said.contains("OtherError"),
+            "{command}: {said}"
+        );
+    }
+}
+
+#[test]
 fn tcp_services_end_tls_too() {
     let authority = Authority::new("tcp");
     authority.sign("one", "DNS:a.example", 30);

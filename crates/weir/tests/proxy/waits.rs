@@ -41,13 +41,19 @@ fn a_client_that_asks_no_more_is_dismissed() {
 #[test]
 fn a_body_that_does_not_come_is_408() {
     let server = Scripted::start(vec![vec![Act::Drain]]);
-    let seat = Seat::start(
-        "http",
-        &[server.address()],
-        "timeouts = { client = \"200ms\" }",
-    );
+    let limit = "timeouts = { client = \"200ms\" }";
+    let text = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nnot all";
+    let seat = Seat::start("http", &[server.address()], limit);
     let mut client = Client::connect(seat.listen);
-    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nnot all");
+    client.send(text);
+    let said = all(&mut client);
+    assert!(said.starts_with("HTTP/1.1 408 "), "{said}");
+    assert!(server.heard_nothing(), "no server was asked");
+    let more = format!("{limit}\nrequest_buffering = false");
+    let unbuffered = configuration(seat.listen, "http", &[server.address()], &more);
+    seat.reload(&unbuffered);
+    let mut client = Client::connect(seat.listen);
+    client.send(text);
     let said = all(&mut client);
     assert!(said.starts_with("HTTP/1.1 408 "), "{said}");
     assert!(server.heard().ends_with("not all"));

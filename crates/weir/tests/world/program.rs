@@ -4,7 +4,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Family, World, full_prefix, subnet_prefix, wait_for};
 
@@ -87,19 +87,26 @@ impl World {
         }
     }
 
+    /// `weir status --json`. On a busy machine the daemon may take more than the two seconds after which `weir` shows the pinned
+    /// data plane: such a report is asked for again.
     pub fn status(&self) -> serde_json::Value {
-        let output = self
-            .weir("director")
-            .args(["status", "--json"])
-            .output()
-            .expect("weir runs");
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
-            panic!(
-                "status: {error}: {}{}",
-                String::from_utf8_lossy(&output.stdout),
-                String::from_utf8_lossy(&output.stderr)
-            )
-        })
+        let begun = Instant::now();
+        loop {
+            let output = self
+                .weir("director")
+                .args(["status", "--json"])
+                .output()
+                .expect("weir runs");
+            let errors = String::from_utf8_lossy(&output.stderr);
+            let slow = errors.contains("the daemon does not respond: this is");
+            if slow && begun.elapsed() < Duration::from_secs(30) {
+                continue;
+            }
+            return serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+                let text = String::from_utf8_lossy(&output.stdout);
+                panic!("status: {error}: {text}{errors}")
+            });
+        }
     }
 
     /// `weir ARGUMENTS` in the director; its output, when it succeeded.
@@ -119,6 +126,15 @@ impl World {
             String::from_utf8_lossy(&output.stderr)
         );
         String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Everything that `weir COMMAND` in the director prints, whatever it comes to.
+    pub fn output_of(&self, command: &str) -> String {
+        let mut weir = self.weir("director");
+        weir.env("WEIR_CONFIG", self.path("weir.toml")).arg(command);
+        let output = weir.output().expect("weir runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr)
     }
 
     /// Replaces the configuration in force.

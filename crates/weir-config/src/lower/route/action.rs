@@ -7,6 +7,7 @@ use weir_model::RouteAction;
 use super::edit;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
+use crate::lower::variable;
 use crate::view::{Sink, View};
 
 /// Statuses that send a client elsewhere.
@@ -44,12 +45,16 @@ pub(super) fn action(
     match (written.pool, written.redirect, written.status) {
         (Some((pool, _)), _, _) => written.pool(sink, pool),
         (None, Some(to), _) => Some(written.redirect(sink, to)),
-        (None, None, Some(status)) => Some(RouteAction::Answer {
-            status: u16::try_from(status).unwrap_or(500),
-            body: written
-                .body
-                .map_or(String::new(), |(text, _)| text.to_owned()),
-        }),
+        (None, None, Some(status)) => {
+            if let Some((text, span)) = written.body {
+                variable::are_built(sink, text, span, &[]);
+            }
+            let body = written.body.map_or("", |(text, _)| text);
+            Some(RouteAction::Answer {
+                status: u16::try_from(status).unwrap_or(500),
+                body: body.to_owned(),
+            })
+        }
         (None, None, None) => {
             sink.push(
                 Diagnostic::new(Code::MissingKey, place, "this route leads nowhere")
@@ -107,6 +112,8 @@ impl Written<'_, '_, '_> {
                 Diagnostic::new(Code::BadName, span, "this is no place to be sent to")
                     .fix("write a URL such as \"https://{host}{path}\""),
             );
+        } else {
+            variable::are_built(sink, to, span, &["host", "path"]);
         }
         if self.body.is_some() {
             self.contradiction(sink, "body", "a redirect has no `body`", "leave it out");

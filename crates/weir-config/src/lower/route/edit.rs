@@ -8,7 +8,7 @@ use crate::address;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::key::Kind;
-use crate::lower::refuse;
+use crate::lower::{refuse, variable};
 use crate::view::{Sink, View, text};
 
 const WORDS: Kind = Kind::Words("text");
@@ -44,7 +44,9 @@ pub(super) fn pairs(
             );
             continue;
         }
-        pairs.push((name.to_owned(), value));
+        if variable::is_exact(sink, key, text, span) {
+            pairs.push((name.to_owned(), value));
+        }
     }
     pairs
 }
@@ -143,6 +145,10 @@ fn path(
     if begins && plain.bytes().all(sent) {
         return Some(text.to_owned());
     }
+    let rewrites = ["path", "rest", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
+    if !variable::are_built(sink, text, span, &rewrites) {
+        return None;
+    }
     sink.push(
         Diagnostic::new(
             Code::BadName,
@@ -219,7 +225,7 @@ fn fields(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &'static str) -> Vec<(S
             );
             continue;
         }
-        if name(sink, field, span).is_some() {
+        if name(sink, field, span).is_some() && variable::are_built(sink, value, span, &[]) {
             fields.push((field.to_owned(), value.to_owned()));
         }
     }

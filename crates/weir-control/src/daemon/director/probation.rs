@@ -3,10 +3,15 @@
 //! Until its time is over the former configuration is what a death leads back to: the worst that a configuration can do is to end
 //! the daemon.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use weir_health::{Checkpoint, State};
+use weir_model::Desired;
+
 use super::{Director, InForce};
-use crate::api::{FileRequest, Refusal, Reloaded, Reply};
+use crate::api::{Caller, FileRequest, Refusal, Reloaded, Reply};
+use crate::check::News;
 use crate::daemon::guard::{Guard, Level};
 use crate::daemon::plane::Plane;
 
@@ -16,14 +21,29 @@ pub(super) struct Probation {
     guard: Guard,
     reloaded: Reloaded,
     reply: Reply<Reloaded>,
+    revert: Revert,
+}
+
+/// What was before.
+#[derive(Debug)]
+struct Revert {
     former: InForce,
+    /// What checks said of servers.
+    checkpoint: Checkpoint,
+    /// Servers that were ejected, by pool and address as in the file.
+    ejected: BTreeSet<(String, String)>,
 }
 
 impl<P: Plane> Director<P> {
     /// Answers a reload: at once, or after its probation.
-    pub(super) async fn reload_for(&mut self, request: &FileRequest, reply: Reply<Reloaded>) {
+    pub(super) async fn reload_for(
+        &mut self,
+        request: &FileRequest,
+        caller: &Caller,
+        reply: Reply<Reloaded>,
+    ) {
         let Some(limit) = request.guard_ms.map(Duration::from_millis) else {
-            let _ = reply.send(self.reload(request).await);
+            let _ = reply.send(self.reload(request, caller).await);
             return;
         };
         let before = match self.status() {
@@ -33,16 +53,20 @@ impl<P: Plane> Director<P> {
                 return;
             }
         };
-        let former = self.in_force();
-        match self.reload(request).await {
+        let revert = Revert {
+            former: self.in_force(),
+            checkpoint: self.checks.checkpoint(),
+            ejected: self.plane.ejected(),
+        };
+        match self.reload(request, caller).await {
             Ok(reloaded) => {
                 // What a daemon begins with that comes after a death meanwhile.
-                self.note_as(&former.file, &former.text);
+                self.note_as(&revert.former.file, &revert.former.text);
                 self.probation = Some(Probation {
                     guard: Guard::new(before, limit),
                     reloaded,
                     reply,
-                    former,
+                    revert,
                 });
             }
             Err(refusal) => {
@@ -67,6 +91,19 @@ impl<P: Plane> Director<P> {
         }
     }
 
+    /// What news of checks say against the reload that is on probation: a server fails that did not.
+    pub(super) fn complaint_of(&self, news: &[News]) -> Option<String> {
+        let checkpoint = &self.probation.as_ref()?.revert.checkpoint;
+        news.iter().find_map(|news| {
+            let (pool, server) = (news.pool.as_str(), news.server.as_str());
+            let standing = news.standing.as_ref()?;
+            let fell = standing.state == State::Down
+                && !checkpoint.is_down(pool, server)
+                && !self.plane.is_withdrawn(pool, server);
+            fell.then(|| format!("{pool}/{server} is down: {}", standing.reason))
+        })
+    }
+
     /// What is in force stays.
     pub(super) fn end_probation(&mut self) {
         if let Some(probation) = self.probation.take() {
@@ -76,23 +113,25 @@ impl<P: Plane> Director<P> {
         self.note();
     }
 
-    async fn take_back(&mut self, complaint: &str) {
+    pub(super) async fn take_back(&mut self, complaint: &str) {
         let Some(probation) = self.probation.take() else {
             return;
         };
         tracing::error!(complaint, "the reload is taken back");
-        let answer = match self.take_back_to(probation.former).await {
+        let Probation { reply, revert, .. } = probation;
+        let answer = match self.take_back_to(revert).await {
             Ok(revision) => format!(
                 "taken back: {complaint}; revision {revision} is in force, as it was before"
             ),
             Err(error) => format!("{complaint}; it could not be taken back: {error}"),
         };
         self.note();
-        let _ = probation.reply.send(Err(Refusal::new(answer)));
+        let _ = reply.send(Err(Refusal::new(answer)));
     }
 
-    /// What others said meanwhile of servers stays as it is.
-    async fn take_back_to(&mut self, mut former: InForce) -> Result<u64, Refusal> {
+    /// What others said meanwhile of servers stays as it is; what the checks of the rejected configuration did to them does not.
+    async fn take_back_to(&mut self, revert: Revert) -> Result<u64, Refusal> {
+        let mut former = revert.former;
         self.membership.ask(&former.configured).await;
         let now = self.in_force();
         let renewed = former
@@ -100,12 +139,41 @@ impl<P: Plane> Director<P> {
             .renewed(&former.configured, &now.lists, &now.configured);
         former.lists = renewed;
         let desired = former.lists.added_to(&former.configured);
-        let admin = self.admin.prepare(desired.node.admin).await;
-        let admin = admin.map_err(Refusal::new)?;
-        let revision = self.plane.apply(&desired).await.map_err(Refusal::new)?;
-        self.admin.go(admin);
+        self.restore_states(&desired, revert.checkpoint, &revert.ejected);
+        let applied = self.apply_again(&desired).await;
+        if applied.is_err() {
+            // The rejected configuration stays, with its checks.
+            self.check();
+        }
+        let revision = applied?;
         self.is_in_force(former);
         self.follow_lists().await;
+        Ok(revision)
+    }
+
+    /// Before the configuration itself, so that its servers are used as they were from its first moment on.
+    fn restore_states(
+        &mut self,
+        desired: &Desired,
+        checkpoint: Checkpoint,
+        ejected: &BTreeSet<(String, String)>,
+    ) {
+        let known = |pool: &str, server: &str| self.plane.known(pool, server);
+        let (suspended, passages) = (self.plane.suspended(), self.plane.passages());
+        self.checks
+            .restore(checkpoint, desired, &suspended, &known, passages);
+        let heard = self.plane.hear(self.checks.take_news());
+        if let Err(error) = heard.and_then(|()| self.plane.forgive(ejected)) {
+            tracing::error!(%error, "servers' states are not all as they were");
+        }
+        self.tell_turns();
+    }
+
+    async fn apply_again(&mut self, desired: &Desired) -> Result<u64, Refusal> {
+        let admin = self.admin.prepare(desired.node.admin.as_ref()).await;
+        let admin = admin.map_err(Refusal::new)?;
+        let revision = self.plane.apply(desired).await.map_err(Refusal::new)?;
+        self.admin.go(admin);
         Ok(revision)
     }
 }

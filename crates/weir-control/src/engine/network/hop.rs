@@ -7,7 +7,7 @@ use weir_abi::{
     DEVICE_REDIRECT, DEVICE_SEND, Device, HOP_READY, HOP_REDIRECT, HOP_SEND, HOP_STATIC,
     HOP_VLAN_KEEP, HOPS_PER_DEST, Hop, HopParts, TICK_SHIFT,
 };
-use weir_dataplane::XdpMode;
+use weir_dataplane::Mode;
 use weir_netlink::{Link, Lookup, Resolved, resolve};
 use weir_sys::{Clock, now_ns};
 
@@ -55,7 +55,7 @@ impl Network {
         // From the device of marked packets comes what no generic program has.
         let generic = !self.attached.is_empty()
             && self.marks.is_none()
-            && self.attached.values().all(|mode| *mode == XdpMode::Generic);
+            && self.attached.values().all(|mode| *mode == Mode::Generic);
         port.mac.is_some() && (generic || self.transmits.get(&port.index).copied().unwrap_or(false))
     }
 

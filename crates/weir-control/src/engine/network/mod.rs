@@ -5,13 +5,14 @@
 //! [`super::state`]'s matter.
 
 mod hop;
+mod mode;
 mod neighbour;
 mod place;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use weir_dataplane::XdpMode;
+use weir_dataplane::Mode;
 use weir_netlink::{Event, NetState, Netlink, RouteKind, Sysctl};
 
 use super::Result;
@@ -20,6 +21,7 @@ use super::rows::Surroundings;
 use super::way::Ways;
 
 pub(super) use self::hop::{Hops, tick};
+pub(super) use self::mode::Plan;
 
 /// Addresses whose routes lead to the default gateways: documentation prefixes, never anyone's own.
 const ELSEWHERE: [IpAddr; 2] = [
@@ -40,8 +42,8 @@ pub(super) struct Network {
     managed: BTreeSet<(u32, IpAddr)>,
     /// Drivers that accept packets of other devices' programs, now.
     transmits: BTreeMap<u32, bool>,
-    /// Where XDP runs.
-    pub(super) attached: BTreeMap<u32, XdpMode>,
+    /// Where the packet path runs, and how.
+    pub(super) attached: BTreeMap<u32, Mode>,
     /// The devices of marked packets.
     pub(super) marks: Option<Pair>,
     /// Less is free than `amemthresh` says.
@@ -209,6 +211,7 @@ impl Network {
     pub(super) fn surroundings(&self, servers: impl Iterator<Item = IpAddr>) -> Surroundings {
         let mut around = Surroundings {
             learn_clients: self.learns_clients(),
+            leaves_unfinished: self.leaves_unfinished(),
             marks: self.marks,
             memory_is_short: self.memory_is_short,
             ..Surroundings::default()
@@ -227,8 +230,8 @@ impl Network {
         around
     }
 
-    /// Takes note of where XDP runs, the devices of marked packets aside.
-    pub(super) fn set_attached(&mut self, mut attached: BTreeMap<u32, XdpMode>) {
+    /// Takes note of where the path runs, the devices of marked packets aside.
+    pub(super) fn set_attached(&mut self, mut attached: BTreeMap<u32, Mode>) {
         attached.retain(|ifindex, _| self.marks.is_none_or(|pair| pair.exit != *ifindex));
         self.attached = attached;
     }

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The director's packet path as a list of stages, for the programs of both kinds. A packet is parsed, tested against the
+ * addresses that concern Weir, looked up in the flow table, bound to a server when it begins something, and forwarded. What
+ * is rare (ICMP, fragments, refusals) leaves by a tail call.
+ */
+#ifndef WEIR_DIRECTOR_H
+#define WEIR_DIRECTOR_H
+
+#include "lib/balance.h"
+#include "lib/fragment.h"
+#include "lib/icmp.h"
+#include "lib/reject.h"
+#ifndef WEIR_ON_SKB
+#include "lib/unfinished.h"
+#endif
+
+static __always_inline int length_fits(struct weir_context *ctx, const struct packet *p)
+{
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	__u64 need = (__u64)p->l3 + p->ip_len;
+
+	/* The linear part is all of it, but for packets of several buffers. */
+	return need <= (__u64)(data_end - data) || need <= context_length(ctx);
+}
+
+static __always_inline int director(struct weir_context *ctx)
+{
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	struct packet p = {};
+	int reason = parse_packet(data, data_end, &p), concern;
+
+	if (reason == WEIR_PASS_NOT_IP)
+		return weir_verdict(WEIR_PASS_NOT_IP, XDP_PASS);
+	concern = concerns_us(&p);
+	if (!concern && frame_may_be_marked(data, data_end) && came_marked(ctx))
+		concern = CONCERN_TO;
+	if (!concern) {
+		/* A router's error names our flow only inside: any address may send it, to a client or to the director. */
+		if (reason == PARSE_OK && p.cold == PACKET_ICMP && length_fits(ctx, &p))
+			bpf_tail_call(ctx, &WEIR_STAGES, WEIR_STAGE_ICMP);
+		return weir_verdict(WEIR_PASS_NOT_OURS, XDP_PASS);
+	}
+	if (reason == WEIR_PASS_HEADERS)
+		return weir_verdict(reason, XDP_PASS);
+	if (reason != PARSE_OK)
+		return weir_verdict(reason, XDP_DROP);
+	if (!length_fits(ctx, &p))
+		return weir_verdict(WEIR_DROP_BAD_LENGTH, XDP_DROP);
+#ifndef WEIR_ON_SKB
+	if (p.cold == PACKET_PLAIN && is_unfinished(ctx, &p))
+		return leave_to_tc(ctx, &p);
+#endif
+	if (p.cold == PACKET_PLAIN)
+		return balance(ctx, &p, concern, 0);
+	if (p.cold == PACKET_ICMP)
+		bpf_tail_call(ctx, &WEIR_STAGES, WEIR_STAGE_ICMP);
+	else if (p.cold != PACKET_OTHER_PROTO)
+		bpf_tail_call(ctx, &WEIR_STAGES, WEIR_STAGE_FRAGMENT);
+	return weir_verdict(p.cold == PACKET_ICMP ? WEIR_PASS_ICMP : WEIR_PASS_PROTOCOL, XDP_PASS);
+}
+
+static __always_inline int stage_icmp(struct weir_context *ctx)
+{
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	struct icmp_error *e = WEIR_LOOKUP(weir_icmp_scratch, 0);
+
+	if (!e)
+		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
+	__builtin_memset(e, 0, sizeof(*e));
+	if (parse_packet(data, data_end, &e->p) != PARSE_OK)
+		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
+	return icmp_stage(ctx, e);
+}
+
+static __always_inline int stage_fragment(struct weir_context *ctx)
+{
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	struct packet *p = WEIR_LOOKUP(weir_fragment_scratch, 0);
+	int verdict;
+
+	if (!p)
+		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
+	__builtin_memset(p, 0, sizeof(*p));
+	if (parse_packet(data, data_end, p) != PARSE_OK)
+		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
+	if (p->cold == PACKET_FRAGMENT_LATER)
+		return fragment_later(ctx, p);
+	if (p->cold != PACKET_FRAGMENT_FIRST)
+		return weir_verdict(WEIR_PASS_PROTOCOL, XDP_PASS);
+	/* An identification that comes round again must not find the old note. */
+	fragment_forget(p);
+	verdict = balance(ctx, p, CONCERN_TO, 1);
+	if (verdict == XDP_PASS)
+		fragment_remember_pass(p);
+	return verdict;
+}
+
+static __always_inline int stage_reject(struct weir_context *ctx)
+{
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	struct scratch *scratch = WEIR_LOOKUP(weir_scratch, 0);
+	struct packet p = {};
+
+	if (!scratch || parse_packet(data, data_end, &p) != PARSE_OK)
+		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
+	return reject(ctx, &p, scratch->reason, scratch->mtu);
+}
+
+#endif

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The last step under XDP: frame addresses and the device, or up to the tc program where XDP cannot send. */
+#ifndef WEIR_TRANSMIT_XDP_H
+#define WEIR_TRANSMIT_XDP_H
+
+/* ---- room ---------------------------------------------------------------------------------------------------------------- */
+
+/* Makes room for `len` bytes between the frame's header, `l3` bytes of it in `frame`, and the IP header. */
+static __always_inline long room_make(struct weir_context *ctx, const __u8 *frame, __u32 l3, __u32 len)
+{
+	return bpf_xdp_adjust_head(ctx, -(int)len) || context_store(ctx, 0, frame, l3);
+}
+
+/* Takes `len` bytes behind the frame's header out. */
+static __always_inline long room_close(struct weir_context *ctx, const __u8 *frame, __u32 l3, __u32 len)
+{
+	return bpf_xdp_adjust_head(ctx, (int)len) || context_store(ctx, 0, frame, l3);
+}
+
+/* Gives the packet another end. */
+static __always_inline long length_set(struct weir_context *ctx, const struct packet *p, __u32 len)
+{
+	return bpf_xdp_adjust_tail(ctx, (int)len - (int)context_length(ctx));
+}
+
+/* ---- the way out --------------------------------------------------------------------------------------------------------- */
+
+/*
+ * The tc ingress program sends by bpf_redirect_neigh, which resolves the neighbour and holds the packet meanwhile.
+ * `next_hop` overrules the packet's own destination (direct routing); the packet itself is finished.
+ */
+__noinline int to_tc(struct weir_context *ctx, __u32 ifindex, struct weir_addr *next_hop)
+{
+	struct weir_meta *meta;
+
+	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(struct weir_meta)))
+		return weir_verdict(WEIR_DROP_NO_META, XDP_DROP);
+	meta = (void *)(long)ctx->data_meta;
+	if ((void *)(meta + 1) > (void *)(long)ctx->data)
+		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
+	meta->magic = WEIR_META_MAGIC;
+	meta->ifindex = ifindex;
+	__builtin_memset(meta->next_hop, 0, sizeof(meta->next_hop));
+	if (!next_hop) {
+		meta->family = 0;
+	} else if (addr_is_v4(next_hop)) {
+		__be32 v4 = addr_to_v4(next_hop);
+
+		meta->family = 4;
+		__builtin_memcpy(meta->next_hop, &v4, 4);
+	} else {
+		meta->family = 6;
+		__builtin_memcpy(meta->next_hop, next_hop, 16);
+	}
+	return weir_verdict(WEIR_PASS_TO_TC, XDP_PASS);
+}
+
+static __always_inline void mac_write(void *to, __u64 word)
+{
+	*(__u32 *)to = word;
+	*(__u16 *)(to + 4) = word >> 32;
+}
+
+/* Gives the frame exactly one tag, or none. Rare: only where packets change VLAN on a port. */
+__noinline int frame_retag(struct weir_context *ctx, __u16 tag)
+{
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	struct eth_header *eth = data, copy;
+	__u32 tags = 0, want = tag ? 1 : 0;
+	__be16 type;
+	__be16 *words;
+
+	if ((void *)(eth + 1) > data_end)
+		return -1;
+	copy = *eth;
+	type = eth->type;
+#pragma unroll
+	for (int i = 0; i < 2; i++) {
+		if (type != bpf_htons(ETHERTYPE_VLAN) && type != bpf_htons(ETHERTYPE_VLAN_S))
+			break;
+		words = data + ETH_HEADER_LEN + tags * VLAN_TAG_LEN;
+		if ((void *)(words + 2) > data_end)
+			return -1;
+		type = words[1];
+		tags++;
+	}
+	if (tags != want && bpf_xdp_adjust_head(ctx, ((int)tags - (int)want) * VLAN_TAG_LEN))
+		return -1;
+	data = (void *)(long)ctx->data;
+	data_end = (void *)(long)ctx->data_end;
+	eth = data;
+	words = data + ETH_HEADER_LEN;
+	if ((void *)(words + 2) > data_end)
+		return -1;
+	*eth = copy;
+	eth->type = type;
+	if (want) {
+		eth->type = bpf_htons(ETHERTYPE_VLAN);
+		words[0] = bpf_htons(tag);
+		words[1] = type;
+	}
+	return 0;
+}
+
+static __always_inline int transmit(struct weir_context *ctx, struct hop *hop, struct weir_addr *next_hop, int tagged)
+{
+	__u32 ifindex = WEIR_HOP_IFINDEX(hop->link);
+	__u8 flags = WEIR_HOP_FLAGS(hop->link);
+	__u16 tag = hop->dmac >> 48;
+	void *data, *data_end;
+	struct eth_header *eth;
+
+	if ((flags & (WEIR_HOP_READY | WEIR_HOP_SEND)) != (WEIR_HOP_READY | WEIR_HOP_SEND))
+		return to_tc(ctx, ifindex, next_hop);
+	if (tag != WEIR_HOP_VLAN_KEEP && (tag || tagged) && frame_retag(ctx, tag))
+		return weir_verdict(WEIR_DROP_NO_HEADROOM, XDP_DROP);
+	data = (void *)(long)ctx->data;
+	data_end = (void *)(long)ctx->data_end;
+	eth = data;
+	if ((void *)(eth + 1) > data_end)
+		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
+	mac_write(eth->dst, hop->dmac);
+	mac_write(eth->src, hop->smac);
+	if (ifindex == context_ifindex(ctx) && !(flags & WEIR_HOP_REDIRECT))
+		return XDP_TX;
+	return bpf_redirect(ifindex, 0);
+}
+
+/* Back by the device that the packet came from; its frame is complete. */
+static __always_inline int transmit_back(struct weir_context *ctx, const struct weir_device *device)
+{
+	if (device->flags & WEIR_DEVICE_REDIRECT)
+		return bpf_redirect(context_ifindex(ctx), 0);
+	return XDP_TX;
+}
+
+static __always_inline int device_sends(const struct weir_device *device)
+{
+	return device && device->flags & WEIR_DEVICE_SEND;
+}
+
+#endif

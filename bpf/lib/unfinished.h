@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Packets whose checksum the sender left to its device, which is no hardware: the field holds the pseudo header's sum alone
+ * (CHECKSUM_PARTIAL). XDP could neither change it by difference nor send it on, because a frame forgets what is missing. Such a
+ * packet goes to the tc program as it came. One of 65536 finished checksums looks so too, and is as right there.
+ */
+#ifndef WEIR_UNFINISHED_H
+#define WEIR_UNFINISHED_H
+
+#include "lib/encap.h"
+#include "lib/front_reply.h"
+#include "lib/transmit.h"
+
+static __always_inline int is_unfinished(struct weir_context *ctx, const struct packet *p)
+{
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
+	__u16 *csum;
+
+	if (!settings || !(settings->flags & WEIR_SETTINGS_UNFINISHED))
+		return 0;
+	csum = segment_csum(data, data_end, p);
+	return csum && *csum == csum_fold(csum_pseudo(&p->src, &p->dst, p->proto, p->ip_len - (p->l4 - p->l3)));
+}
+
+/* The flow may become another by this packet: the front, which is XDP's alone, must not know it any more. */
+static __always_inline int leave_to_tc(struct weir_context *ctx, const struct packet *p)
+{
+	__u64 hash = packet_hash(p);
+	struct weir_meta *meta;
+
+	front_forget(hash);
+	front_forget_replies(hash);
+	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(struct weir_meta)))
+		return weir_verdict(WEIR_DROP_NO_META, XDP_DROP);
+	meta = (void *)(long)ctx->data_meta;
+	if ((void *)(meta + 1) > (void *)(long)ctx->data)
+		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
+	__builtin_memset(meta, 0, sizeof(*meta));
+	meta->magic = WEIR_META_UNFINISHED;
+	return weir_verdict(WEIR_PASS_UNFINISHED, XDP_PASS);
+}
+
+#endif

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * The director's packet path at tc ingress, where packets may come with unfinished checksums or stand for many segments (veth,
+ * bridge, tun and the like): the stages of lib/director.h on an skb. Also what XDP leaves to it, by a tail call of
+ * weir_tc_ingress.
+ */
+#define WEIR_ON_SKB
+#include "lib/director.h"
+
+char _license[] SEC("license") = "Dual BSD/GPL";
+
+#define TC_NEXT     (-1)
+#define TC_ACT_SHOT 2
+
+/* Headers that are read and written in place: Ethernet, a tag, an IP header and some extension headers, TCP. */
+#define LINEAR_LEN 192
+
+static __always_inline int tc_action(int verdict)
+{
+	switch (verdict) {
+	case XDP_PASS:
+		return TC_NEXT;
+	case XDP_REDIRECT:
+		return TC_ACT_REDIRECT;
+	default:
+		return TC_ACT_SHOT;
+	}
+}
+
+SEC("classifier")
+int weir_skb(struct __sk_buff *skb)
+{
+	__u32 linear = skb->data_end - skb->data;
+
+	if (linear < LINEAR_LEN && linear < skb->len)
+		bpf_skb_pull_data(skb, skb->len < LINEAR_LEN ? skb->len : LINEAR_LEN);
+	return tc_action(director(skb));
+}
+
+SEC("classifier")
+int weir_skb_icmp(struct __sk_buff *skb)
+{
+	return tc_action(stage_icmp(skb));
+}
+
+SEC("classifier")
+int weir_skb_fragment(struct __sk_buff *skb)
+{
+	return tc_action(stage_fragment(skb));
+}
+
+SEC("classifier")
+int weir_skb_reject(struct __sk_buff *skb)
+{
+	return tc_action(stage_reject(skb));
+}

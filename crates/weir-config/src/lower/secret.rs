@@ -1,0 +1,123 @@
+//! Secrets: text, or where they are kept.
+
+use weir_model::{Secret, SecretSource};
+
+use crate::catalog;
+use crate::code::Code;
+use crate::diagnostic::Diagnostic;
+use crate::key::Kind;
+use crate::tree::{Item, Value};
+use crate::view::{Sink, View, wrong_type};
+
+/// The secret of that key, read from where it is kept.
+pub(super) fn of_key(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Option<Secret> {
+    let (entry, _) = view.get(name)?;
+    secret(sink, &entry.item)
+}
+
+/// The secrets of a list.
+pub(super) fn list(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Vec<Secret> {
+    let items = view.list(sink, name).unwrap_or_default();
+    items.iter().filter_map(|item| secret(sink, item)).collect()
+}
+
+fn secret(sink: &mut Sink<'_>, item: &Item<'_>) -> Option<Secret> {
+    let (source, text) = match &item.value {
+        Value::Text(text) => (SecretSource::Text, Some(text.as_bytes())),
+        Value::Table(_) => (source(sink, item)?, None),
+        _ => {
+            sink.push(wrong_type(item, &Kind::Secret));
+            return None;
+        }
+    };
+    let refuse = |why: String| Diagnostic::new(Code::NoSecret, &item.span, why);
+    let value = match sink.machine.and_then(|machine| machine.secret(&source)) {
+        None => text.unwrap_or_default().to_vec(),
+        Some(Ok(read)) => {
+            if let Some(mode) = read.exposed {
+                sink.push(exposed(item, &source, mode));
+            }
+            text.map_or(read.bytes, <[u8]>::to_vec)
+        }
+        Some(Err(why)) => {
+            let advice = match &source {
+                SecretSource::Text => "write it",
+                SecretSource::File(_) => "make the file, with mode 0600",
+                SecretSource::Env(_) => {
+                    "set it in the environment of `weir run`, in systemd's unit by `EnvironmentFile=`"
+                }
+                SecretSource::Credential(_) => "add `LoadCredential=NAME:PATH` to systemd's unit",
+            };
+            sink.push(refuse(format!("no secret: {source}: {why}")).fix(advice));
+            return None;
+        }
+    };
+    let secret = Secret::new(source, value);
+    if secret.expose().is_empty() && text.is_some() {
+        sink.push(refuse("the secret is empty".to_owned()).fix("write it, or leave the key out"));
+        return None;
+    }
+    Some(secret)
+}
+
+fn source(sink: &mut Sink<'_>, item: &Item<'_>) -> Option<SecretSource> {
+    let Value::Table(table) = &item.value else {
+        return None;
+    };
+    let view = View::open(sink, &catalog::SECRET, table, &item.span);
+    let file = view.text(sink, "file");
+    let env = view.text(sink, "env");
+    let credential = view.text(sink, "credential");
+    let bad = |span, why: &str| Diagnostic::new(Code::BadText, span, why.to_owned());
+    let one = match (file, env, credential) {
+        (Some((path, span)), None, None) => {
+            if !path.starts_with('/') {
+                sink.push(
+                    bad(span, "`file` is no absolute path")
+                        .fix("write it from the root, as in \"/etc/weir/key\""),
+                );
+                return None;
+            }
+            SecretSource::File(path.to_owned())
+        }
+        (None, Some((name, span)), None) => {
+            if name.is_empty() || name.contains(['=', '\0']) {
+                sink.push(bad(span, "no variable of the environment has this name"));
+                return None;
+            }
+            SecretSource::Env(name.to_owned())
+        }
+        (None, None, Some((name, span))) => {
+            if matches!(name, "" | "." | "..") || name.contains(['/', '\0']) {
+                sink.push(bad(span, "no credential has this name"));
+                return None;
+            }
+            SecretSource::Credential(name.to_owned())
+        }
+        _ => {
+            sink.push(
+                Diagnostic::new(
+                    Code::Contradiction,
+                    &item.span,
+                    "a secret is kept in one place",
+                )
+                .fix("write one of `file`, `env` and `credential`"),
+            );
+            return None;
+        }
+    };
+    Some(one)
+}
+
+fn exposed(item: &Item<'_>, source: &SecretSource, mode: u32) -> Diagnostic {
+    let (what, fix) = match source {
+        SecretSource::Text => (
+            "this file holds a secret".to_owned(),
+            "give it mode 0600, or keep the secret elsewhere: { file = … }, { env = … }, { credential = … }".to_owned(),
+        ),
+        SecretSource::File(path) => (source.to_string(), format!("chmod 600 {path}")),
+        other => (other.to_string(), "give its file mode 0600".to_owned()),
+    };
+    let message = format!("{what}, and every user of this machine can read it (mode {mode:04o})");
+    Diagnostic::new(Code::ExposedSecret, &item.span, message).fix(fix)
+}

@@ -1,0 +1,228 @@
+//! Secrets in quoted source: a diagnostic shows the lines that it is about, and goes to logs and other users' terminals.
+//!
+//! Works on any text, since what is quoted is most often what is broken: a value is recognized by its key. Keys near to a secret's are
+//! taken for one, because a misspelled key is an error that is quoted.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use crate::catalog;
+use crate::key::Kind;
+use crate::suggest::nearest;
+
+/// The keys whose values are secrets.
+static KEYS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+    let keys = catalog::PAGES.iter().flat_map(|section| section.keys);
+    let secret = keys.filter(|key| matches!(key.kind, Kind::Secret | Kind::List(Kind::Secret)));
+    secret.map(|key| key.name).collect()
+});
+
+/// The text with each secret's characters replaced by others of the same length, so that every span stays where it is.
+pub(crate) fn masked(text: &str) -> Cow<'_, str> {
+    let mut hidden = Vec::new();
+    let mut from = 0;
+    while let Some((key, value)) = next_pair(text, from) {
+        from = value;
+        if is_secret(key) {
+            from = values(text, value, &mut hidden);
+        }
+    }
+    if hidden.is_empty() {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut done = 0;
+    for (start, end) in hidden {
+        out.push_str(&text[done..start]);
+        out.extend(text[start..end].chars().map(filler));
+        done = end;
+    }
+    out.push_str(&text[done..]);
+    Cow::Owned(out)
+}
+
+fn filler(c: char) -> char {
+    match c.len_utf8() {
+        _ if c == '\n' => '\n',
+        1 => '*',
+        2 => '·',
+        3 => '•',
+        _ => '\u{1d16d}',
+    }
+}
+
+fn is_secret(key: &str) -> bool {
+    let lower = key.to_ascii_lowercase();
+    // Header fields whose values are credentials.
+    let field = ["authorization", "proxy-authorization", "x-api-key", "token"];
+    field.contains(&lower.as_str())
+        || lower.contains("secret")
+        || lower.contains("passw")
+        || nearest(key, KEYS.iter().copied()).is_some()
+}
+
+fn is_bare(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-_".contains(&byte)
+}
+
+/// The next key behind `from`, in quotes or without, and where its value begins.
+fn next_pair(text: &str, from: usize) -> Option<(&str, usize)> {
+    let bytes = text.as_bytes();
+    let skip = |mut at: usize, wanted: &dyn Fn(u8) -> bool| {
+        while bytes.get(at).is_some_and(|byte| wanted(*byte)) {
+            at += 1;
+        }
+        at
+    };
+    let blank = |byte: u8| b" \t".contains(&byte);
+    let mut at = from;
+    loop {
+        at = skip(at, &|byte| !is_bare(byte));
+        let end = skip(at, &is_bare);
+        if end == at {
+            return None;
+        }
+        let behind = skip(end, &|byte| b"\"'".contains(&byte));
+        let sign = skip(behind, &blank);
+        if behind <= end + 1 && matches!(bytes.get(sign), Some(b'=' | b':')) {
+            let white = |byte: u8| byte.is_ascii_whitespace();
+            return Some((&text[at..end], skip(sign + 1, &white)));
+        }
+        at = end;
+    }
+}
+
+/// Adds the ranges of the value at `from`, or of those in the list there; a table names a source and stays. Returns its end.
+fn values(text: &str, from: usize, hidden: &mut Vec<(usize, usize)>) -> usize {
+    let bytes = text.as_bytes();
+    match bytes.get(from) {
+        None | Some(b'{') => from,
+        Some(b'"' | b'\'') => one(text, from, hidden),
+        Some(b'[') => {
+            let (mut at, mut tables) = (from + 1, 0usize);
+            while let Some(byte) = bytes.get(at) {
+                match byte {
+                    b']' if tables == 0 => return at + 1,
+                    b'{' => tables += 1,
+                    b'}' => tables = tables.saturating_sub(1),
+                    b'"' | b'\'' => {
+                        let mut found = Vec::new();
+                        at = one(text, at, &mut found);
+                        if tables == 0 {
+                            hidden.extend(found);
+                        }
+                        continue;
+                    }
+                    _ => {}
+                }
+                at += 1;
+            }
+            at
+        }
+        // No string: a mistake, or a secret without quotes.
+        Some(_) => {
+            let rest = &text[from..];
+            let end = rest.find(['\n', '\r']).map_or(text.len(), |at| from + at);
+            hidden.push((from, end));
+            end
+        }
+    }
+}
+
+/// Adds the range inside the quotes at `from`, to the end of the line where they do not close. Returns the end of the string.
+fn one(text: &str, from: usize, hidden: &mut Vec<(usize, usize)>) -> usize {
+    let quote = &text[from..=from];
+    let long = quote.repeat(3);
+    let rest = &text[from..];
+    if rest.starts_with(&long) {
+        let start = from + 3;
+        let length = text[start..].find(&long).unwrap_or(text.len() - start);
+        hidden.push((start, start + length));
+        return (start + length + 3).min(text.len());
+    }
+    let start = from + 1;
+    let mut escaped = false;
+    for (at, c) in text[start..].char_indices() {
+        let at = start + at;
+        match c {
+            '\n' => {
+                hidden.push((start, at));
+                return at;
+            }
+            _ if escaped => escaped = false,
+            '\\' if quote == "\"" => escaped = true,
+            c if quote.starts_with(c) => {
+                hidden.push((start, at));
+                return at + 1;
+            }
+            _ => {}
+        }
+    }
+    hidden.push((start, text.len()));
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn values_of_secret_keys_are_hidden_and_their_sources_are_not() {
+        for (text, wanted) in [
+            ("secret = \"abc\"", "secret = \"***\""),
+            (
+                "sticky = { secret = 'abc', mode = \"insert\" }",
+                "sticky = { secret = '***', mode = \"insert\" }",
+            ),
+            ("secert=\"abc\" # 'x'", "secert=\"***\" # 'x'"),
+            (
+                "secret = \"a\\\"b\" mode = \"c\"",
+                "secret = \"****\" mode = \"c\"",
+            ),
+            (
+                "secret = \"abc\nmode = \"x\"",
+                "secret = \"***\nmode = \"x\"",
+            ),
+            (
+                "secret = \"\"\"a\nbc\"\"\"\nmode",
+                "secret = \"\"\"*\n**\"\"\"\nmode",
+            ),
+            ("secret = abc\nmode", "secret = ***\nmode"),
+            (
+                "secret = { file = \"/etc/x\" }",
+                "secret = { file = \"/etc/x\" }",
+            ),
+            (
+                "ticket_keys = [\"ab\", { env = \"KEY\" }, 'é'] \"x\"",
+                "ticket_keys = [\"**\", { env = \"KEY\" }, '·'] \"x\"",
+            ),
+            (
+                "{\"secret\": \"abc\", \"x\": \"y\"}",
+                "{\"secret\": \"***\", \"x\": \"y\"}",
+            ),
+            ("db_password = \"abc\"", "db_password = \"***\""),
+            (
+                "headers = [\"Authorization: abc\"]\nx",
+                "headers = [\"Authorization: *****\nx",
+            ),
+            ("cookie = \"secret\"", "cookie = \"secret\""),
+            ("\"secret\" = \"abc\"", "\"secret\" = \"***\""),
+        ] {
+            assert_eq!(masked(text), wanted);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_place_stays_where_it_is(text in "(secret|[a-zé]|[ =:\"'\\[\\]{},\n\\\\])*") {
+            let masked = masked(&text);
+            prop_assert_eq!(masked.len(), text.len());
+            for (at, c) in text.char_indices() {
+                prop_assert!(masked.is_char_boundary(at));
+                prop_assert_eq!(c == '\n', masked.as_bytes()[at] == b'\n');
+            }
+        }
+    }
+}

@@ -1,0 +1,367 @@
+use super::*;
+use crate::card::tests::around;
+use crate::{Host, parse};
+
+/// Keys that hold a text of the operator's choice and gain nothing for whoever sets them: names, patterns, and what is sent.
+const ORDINARY: &[(&str, &str)] = &[
+    ("access-log", "format"),
+    ("check", "body"),
+    ("check", "headers"),
+    ("check", "helo"),
+    ("check", "host"),
+    ("check", "method"),
+    ("check", "path"),
+    ("check", "payload"),
+    ("check", "query"),
+    ("check", "send"),
+    ("check", "server_name"),
+    ("check", "service"),
+    ("compression", "types"),
+    ("expect", "body"),
+    ("expect", "bytes"),
+    ("expect", "digest"),
+    ("expect", "regex"),
+    ("expect", "without"),
+    ("pool-tls", "server_name"),
+    ("proxy-limits", "key"),
+    ("route", "body"),
+    ("route", "cookie"),
+    ("route", "header"),
+    ("route", "host"),
+    ("route", "method"),
+    ("route", "path"),
+    ("route", "path_regex"),
+    ("route", "query"),
+    ("route", "redirect"),
+    ("route", "remove_header"),
+    ("route", "remove_response_header"),
+    ("route", "rewrite"),
+    ("route", "set_header"),
+    ("route", "set_response_header"),
+    ("route", "split"),
+    ("scheduler", "key"),
+    ("servers-dns", "name"),
+    ("sticky", "attributes"),
+    ("sticky", "cookie"),
+    ("vrrp", "group"),
+    ("vrrp-track", "process"),
+];
+
+/// Whether a key of this kind could name a program, an account, a file or an address that controls the daemon. Without a wildcard:
+/// a new kind has to be decided on.
+fn could_be_privileged(kind: &Kind) -> bool {
+    match kind {
+        Kind::Text | Kind::Words(_) | Kind::SocketAddress => true,
+        Kind::List(of) => could_be_privileged(of),
+        Kind::Either(first, second) => could_be_privileged(first) || could_be_privileged(second),
+        // Their keys are looked at each, and where a secret is kept is always privileged.
+        Kind::Table(_) | Kind::Named(_) | Kind::Secret => false,
+        Kind::Later
+        | Kind::PoolName
+        | Kind::CheckName
+        | Kind::StatusCodes
+        | Kind::ServiceName
+        | Kind::Interface
+        | Kind::Address
+        | Kind::Network
+        | Kind::ServerAddress
+        | Kind::Listener
+        | Kind::PortRange
+        | Kind::Flag
+        | Kind::Integer { .. }
+        | Kind::Factor { .. }
+        | Kind::Size { .. }
+        | Kind::Duration { .. }
+        | Kind::OneOf(_) => false,
+    }
+}
+
+fn sections() -> Vec<&'static Section> {
+    std::iter::once(&catalog::ROOT)
+        .chain(catalog::PAGES)
+        .collect()
+}
+
+#[test]
+fn every_key_that_could_gain_something_is_classified() {
+    for section in sections() {
+        for key in section
+            .keys
+            .iter()
+            .filter(|key| could_be_privileged(&key.kind))
+        {
+            let is_privileged = gain(section, key.name).is_some();
+            let is_ordinary = ORDINARY.contains(&(section.page, key.name));
+            assert!(
+                is_privileged != is_ordinary,
+                "`{}` of [{}]: decide whether it runs a program, names a file or an account, or changes who controls the daemon, and \
+                 add it to PRIVILEGED or to ORDINARY",
+                key.name,
+                section.path
+            );
+        }
+    }
+    let exists = |page: &str, name: &str| {
+        let of = |section: &&Section| section.page == page && section.key(name).is_some();
+        sections().iter().any(of)
+    };
+    for (page, name, _) in PRIVILEGED {
+        assert!(exists(page, name), "{page} {name}");
+    }
+    for (page, name) in ORDINARY {
+        assert!(exists(page, name), "{page} {name}");
+    }
+}
+
+fn messages(active: &str, proposed: &str) -> Vec<String> {
+    for text in [active, proposed] {
+        let found = if text.starts_with('{') {
+            crate::parse_json(text, &Host::default())
+        } else {
+            parse(text, &Host::default())
+        };
+        assert!(found.is_ok(), "{text}: {found:?}");
+    }
+    let found = privileged_changes(active, proposed);
+    let message = |one: &Diagnostic| format!("{}:{}: {}", one.at.line, one.at.column, one.message);
+    found.iter().map(message).collect()
+}
+
+/// The whole file of a key's example, with another value where `other`.
+fn example(page: &str, name: &str, other: bool) -> String {
+    let section = catalog::PAGES
+        .into_iter()
+        .find(|it| it.page == page)
+        .unwrap();
+    let example = section.key(name).unwrap().example;
+    let line = match other {
+        false => example.to_owned(),
+        true if name == "user" || name == "socket_group" => example.replacen('"', "\"x", 1),
+        true if name == "admin" || name == "listen" => example.replacen("0.0.1", "0.0.2", 1),
+        true if name == "socket_mode" => example.replace("0660", "0600"),
+        true if name == "hosts" => example.replace("lb1", "lb2"),
+        true if name == "read_requires_token" && example.contains("true") => {
+            example.replace("true", "false")
+        }
+        true if name == "read_requires_token" => example.replace("false", "true"),
+        true => example.replacen("\"/", "\"/other/", 1),
+    };
+    assert_eq!(other, line != example, "{example}");
+    let line = match (page, name) {
+        // They are of a check that has a program.
+        ("vrrp-track", "user") => format!("script = [\"/usr/local/bin/alive\"], {line}"),
+        _ => line,
+    };
+    around(section, &line).replace("track = [{ file = \"/x\", script", "track = [{ script")
+}
+
+#[test]
+fn every_privileged_key_is_refused_where_it_is_new_or_changed() {
+    for (page, name, gain) in PRIVILEGED {
+        let text = example(page, name, false);
+        assert_eq!(
+            messages(&text, &text),
+            Vec::<String>::new(),
+            "{page} {name}"
+        );
+        // Removing one is allowed where that gives no further user access.
+        let out = usize::from(*gain == Gain::Control);
+        assert_eq!(messages(&text, "").len(), out, "{page} {name}");
+        for (active, proposed) in [("", &text), (text.as_str(), &example(page, name, true))] {
+            let found = messages(active, proposed);
+            let key = if *page == "check" && *gain == Gain::Program {
+                "command"
+            } else if *page == "node-admin" {
+                "admin"
+            } else {
+                name
+            };
+            let is_named = |one: &String| one.contains(&format!("`{key}` of ["));
+            // A new one, with what its section needs.
+            let count = if active.is_empty() {
+                found.len().max(1)
+            } else {
+                1
+            };
+            assert!(
+                found.len() == count && found.iter().any(is_named),
+                "{page} {name}: {found:?}\n{proposed}"
+            );
+        }
+    }
+}
+
+const ACTIVE: &str = "[check.probe]\nkind = \"script\"\ncommand = [\"/usr/local/bin/probe\"]\nuser = \"weir\"\n\n[pool.a]\nservers = \
+                      [\"10.0.0.1\", { address = \"10.0.0.2\", check = { kind = \"script\", command = \"/bin/two\" } }]\ncheck = \
+                      \"probe\"\n\n[pool.b]\nservers = [\"10.0.0.3\"]\n\n[[pool.b.check]]\nkind = \"script\"\ncommand = \
+                      \"/bin/b\"\n\n[[pool.b.check]]\nkind = \"tcp\"\n\n[service.a]\nlisten = [\"127.0.0.1:80\"]\nforward = \
+                      \"proxy\"\nprotocol = \"http\"\npool = \"a\"\naccess_log = \"/var/log/weir/a.log\"\ntls = { certificates = \
+                      \"/etc/weir/certs\" }\n\n[service.b]\nlisten = [\"127.0.0.1:81\"]\nforward = \"proxy\"\nprotocol = \
+                      \"http\"\npool = \"b\"\n";
+
+#[test]
+fn servers_services_and_limits_are_free_to_change() {
+    for (from, to) in [
+        ("[\"10.0.0.3\"]", "[\"10.0.0.3\", \"10.0.0.4\"]"),
+        (
+            "[\"10.0.0.3\"]",
+            "[{ address = \"10.0.0.3\", weight = 7, check = \"probe\" }]",
+        ),
+        ("[pool.b]\n", "[pool.b]\nscheduler = \"rr\"\n"),
+        ("kind = \"tcp\"", "kind = \"http\"\npath = \"/health\""),
+        // The files are read and written as it is.
+        (
+            "127.0.0.1:81\"]\n",
+            "127.0.0.1:81\"]\naccess_log = { path = \"/var/log/weir/a.log\" }\ntls = { certificates = \"/etc/weir/certs\" }\n",
+        ),
+        (
+            "access_log = \"/var/log/weir/a.log\"\n",
+            "access_log = \"-\"\n",
+        ),
+        // Less is no gain.
+        ("access_log = \"/var/log/weir/a.log\"\n", ""),
+        (
+            "[[pool.b.check]]\nkind = \"script\"\ncommand = \"/bin/b\"\n",
+            "",
+        ),
+        (
+            "{ address = \"10.0.0.2\", check = { kind = \"script\", command = \"/bin/two\" } }",
+            "\"10.0.0.2\"",
+        ),
+    ] {
+        let proposed = ACTIVE.replacen(from, to, 1);
+        assert_ne!(proposed, ACTIVE, "{from}");
+        assert_eq!(
+            messages(ACTIVE, &proposed),
+            Vec::<String>::new(),
+            "{proposed}"
+        );
+    }
+}
+
+#[test]
+fn no_part_of_the_admin_listener_can_be_taken_away() {
+    let admin = |tls: &str| {
+        format!(
+            "[node.admin]\nlisten = \"192.0.2.1:9000\"\ntokens = \"/etc/weir/tokens\"\ntls = {{ {tls} }}\n"
+        )
+    };
+    let mutual = admin("certificates = \"/etc/weir/admin\", client_ca = \"/etc/weir/ca.pem\"");
+    let open = admin("certificates = \"/etc/weir/admin\"");
+    assert!(messages(&mutual, &mutual).is_empty());
+    for less in [open.as_str(), ""] {
+        let found = messages(&mutual, less);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("`admin` of [node]"), "{found:?}");
+    }
+}
+
+#[test]
+fn a_program_stays_where_it_is_and_as_it_is() {
+    let script = "[[pool.b.check]]\nkind = \"script\"\ncommand = \"/bin/b\"\n";
+    for (from, to, place) in [
+        ("user = \"weir\"", "user = \"root\"", "[check.probe]"),
+        ("user = \"weir\"\n", "", "[check.probe]"),
+        (
+            "user = \"weir\"\n",
+            "user = \"weir\"\ninterval = \"50ms\"\n",
+            "[check.probe]",
+        ),
+        (
+            "/usr/local/bin/probe\"]",
+            "/usr/local/bin/probe\", \"-x\"]",
+            "[check.probe]",
+        ),
+        (
+            "[check.probe]",
+            "[check.other]\nkind = \"script\"\ncommand = [\"/usr/local/bin/probe\"]\nuser = \"weir\"\n[check.probe]",
+            "[check.other]",
+        ),
+        (
+            "command = \"/bin/two\"",
+            "command = \"/bin/two\", user = \"root\"",
+            "[pool.a.servers.10.0.0.2.check]",
+        ),
+        (
+            "[\"10.0.0.3\"]",
+            "[{ address = \"10.0.0.3\", check = { kind = \"script\", command = \"/bin/b\" } }]",
+            "[pool.b.servers.10.0.0.3.check]",
+        ),
+        (
+            "[pool.b]\n",
+            "[pool.b]\nsorry = { address = \"10.0.0.9\", check = { kind = \"script\", command = \"/bin/b\" } }\n",
+            "[pool.b.sorry.10.0.0.9.check]",
+        ),
+        (script, &format!("{script}{script}"), "[pool.b.check]"),
+        (
+            "kind = \"tcp\"",
+            "kind = \"script\"\ncommand = \"/bin/sh\"",
+            "[pool.b.check]",
+        ),
+    ] {
+        let proposed = ACTIVE.replacen(from, to, 1);
+        assert_ne!(proposed, ACTIVE, "{from}");
+        let found = messages(ACTIVE, &proposed);
+        let [one] = found.as_slice() else {
+            panic!("{found:?}\n{proposed}")
+        };
+        assert!(one.contains(&format!("`command` of {place} ")), "{one}");
+    }
+}
+
+#[test]
+fn another_file_is_refused_with_its_place() {
+    let proposed = ACTIVE.replace("/etc/weir/certs", "/root/certs");
+    let found = messages(ACTIVE, &proposed);
+    let line = 1 + ACTIVE
+        .lines()
+        .position(|line| line.contains("certs"))
+        .unwrap();
+    let wanted = format!(
+        "{line}:9: `certificates` of [service.a.tls] names a file that the active configuration does not read by this key"
+    );
+    assert_eq!(found, [wanted]);
+    // The same path by another key is another thing: a client would get the file.
+    let proposed = ACTIVE.replace(
+        "pool = \"b\"\n",
+        "pool = \"b\"\nerror_pages = [{ status = 404, file = \"/etc/weir/certs\" }]\n",
+    );
+    assert_eq!(messages(ACTIVE, &proposed).len(), 1);
+}
+
+#[test]
+fn secrets_are_read_only_from_where_the_active_configuration_reads_them() {
+    let with = |secret: &str| {
+        format!(
+            "[pool.p]\nservers = [\"10.0.0.1\"]\nsticky = {{ cookie = \"c\", secret = {secret} }}\n"
+        )
+    };
+    let active = with("{ file = \"/etc/weir/key\" }");
+    for secret in ["{ file = \"/etc/weir/key\" }", "\"text\""] {
+        assert_eq!(messages(&active, &with(secret)), Vec::<String>::new());
+    }
+    for (secret, key) in [
+        (
+            "{ file = \"/root/key\" }",
+            "`file` of [pool.p.sticky.secret]",
+        ),
+        ("{ env = \"KEY\" }", "`env` of [pool.p.sticky.secret]"),
+        (
+            "{ credential = \"key\" }",
+            "`credential` of [pool.p.sticky.secret]",
+        ),
+    ] {
+        let found = messages(&active, &with(secret));
+        assert!(found.len() == 1 && found[0].contains(key), "{found:?}");
+    }
+}
+
+#[test]
+fn toml_and_json_are_compared_by_their_meaning() {
+    let toml = "[pool.p]\nservers = [\"10.0.0.1\"]\nnotify = [\"/bin/tell\", \"x\"]\ncheck = { kind = \"script\", command = \"/bin/c\" }\n";
+    let json = r#"{"pool": {"p": {"check": {"command": "/bin/c", "kind": "script"}, "servers": ["10.0.0.1"], "notify": ["/bin/tell", "x"]}}}"#;
+    assert_eq!(messages(toml, json), Vec::<String>::new());
+    assert_eq!(messages(json, toml), Vec::<String>::new());
+    let other = json.replace("/bin/c", "/bin/d");
+    assert_eq!(messages(toml, &other).len(), 1);
+}

@@ -1,0 +1,146 @@
+//! Who sent a request, and what that permits.
+//!
+//! On the unix socket the kernel names the process at the other end (SO_PEERCRED); over TCP a token does. The value travels
+//! with each request as an extension, and inside the orders whose effect depends on it.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// What a client may do; each role includes those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Status, metrics, explain.
+    Read,
+    /// Also the state and weight of servers.
+    Operate,
+    /// Also the configuration, the members of pools, and the services of ipvsadm.
+    Write,
+}
+
+impl Role {
+    /// As written in a file of tokens.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Operate => "operate",
+            Self::Write => "write",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The text names no role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a role is `read`, `operate` or `write`")]
+pub struct UnknownRole;
+
+impl FromStr for Role {
+    type Err = UnknownRole;
+
+    fn from_str(text: &str) -> Result<Self, UnknownRole> {
+        let roles = [Self::Read, Self::Operate, Self::Write];
+        let named = roles.into_iter().find(|role| role.name() == text);
+        named.ok_or(UnknownRole)
+    }
+}
+
+/// The other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// A process on this machine, as the kernel recorded it when it connected to the unix socket.
+    Unix {
+        /// Effective user.
+        uid: u32,
+        /// Effective group.
+        gid: u32,
+        /// Absent where it lives in a process namespace that this one cannot see.
+        pid: Option<i32>,
+    },
+    /// A client over TCP.
+    Tcp {
+        /// Its address.
+        peer: SocketAddr,
+        /// Of its token; [`Role::Read`] without one.
+        role: Role,
+    },
+}
+
+impl Caller {
+    /// The daemon itself: what a signal asks for.
+    pub fn this_process() -> Self {
+        Self::Unix {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            pid: i32::try_from(std::process::id()).ok(),
+        }
+    }
+
+    /// Whether this is root, or the user that the daemon runs as, on the unix socket. The owner alone may name files and
+    /// programs, change privileged keys, and read what the daemon quotes from its files.
+    pub fn is_owner(&self) -> bool {
+        match self {
+            Self::Unix { uid, .. } => *uid == 0 || *uid == rustix::process::geteuid().as_raw(),
+            Self::Tcp { .. } => false,
+        }
+    }
+
+    /// The unix socket's mode decides who may write.
+    pub const fn role(&self) -> Role {
+        match self {
+            Self::Unix { .. } => Role::Write,
+            Self::Tcp { role, .. } => *role,
+        }
+    }
+}
+
+/// For logs.
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix { uid, pid, .. } => {
+                write!(f, "uid {uid}")?;
+                pid.map_or(Ok(()), |pid| write!(f, ", pid {pid}"))
+            }
+            Self::Tcp { peer, role } => write!(f, "{peer}, role {role}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_root_and_the_daemons_user_on_the_unix_socket_own_it() {
+        let own = rustix::process::geteuid().as_raw();
+        let unix = |uid| Caller::Unix {
+            uid,
+            gid: 0,
+            pid: Some(1),
+        };
+        assert!(Caller::this_process().is_owner());
+        assert!(unix(0).is_owner() && unix(own).is_owner());
+        assert!(!unix(own + 1).is_owner());
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let role = Role::Write;
+        assert!(!Caller::Tcp { peer, role }.is_owner());
+    }
+
+    #[test]
+    fn a_role_includes_those_before_it() {
+        assert!(Role::Read < Role::Operate && Role::Operate < Role::Write);
+        for role in [Role::Read, Role::Operate, Role::Write] {
+            assert_eq!(role.to_string().parse(), Ok(role));
+        }
+        assert_eq!("Write".parse::<Role>(), Err(UnknownRole));
+    }
+}

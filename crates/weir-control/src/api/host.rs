@@ -1,0 +1,169 @@
+//! `Host` and `Origin` of requests over TCP.
+//!
+//! A web page that an operator opens can make the browser send requests here, under a name of its own that it lets point to
+//! this address (DNS rebinding): then `Host` is that name. Names are therefore listed, and an `Origin` must be the host
+//! itself. What changes something takes a token in a field that no page of another origin can set.
+
+use std::net::{IpAddr, SocketAddr};
+
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, Uri, Version, header};
+
+/// Why a request is refused for what it calls this server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WrongHost {
+    /// No `Host`, two, or one that is no authority.
+    Malformed,
+    /// Another name.
+    Host,
+    /// From a page of another origin.
+    Origin,
+}
+
+/// Whether a request that came in at `local` means this server; `names` are those of the configuration, in lower case.
+pub(super) fn check(
+    (version, uri, headers): (Version, &Uri, &HeaderMap),
+    names: &[String],
+    local: SocketAddr,
+) -> Result<(), WrongHost> {
+    let mut fields = headers.get_all(header::HOST).iter();
+    let host = match (fields.next(), fields.next()) {
+        (Some(field), None) => Some(field.as_bytes()),
+        // A browser never sends such a request.
+        (None, _) if version == Version::HTTP_10 => None,
+        _ => return Err(WrongHost::Malformed),
+    };
+    let host = host
+        .map(|host| Authority::try_from(host).map_err(|_| WrongHost::Malformed))
+        .transpose()?;
+    for authority in host.iter().chain(uri.authority()) {
+        if authority.as_str().contains('@') {
+            return Err(WrongHost::Malformed);
+        }
+        if !is_own(authority, names, local) {
+            return Err(WrongHost::Host);
+        }
+    }
+    let same = |origin: &[u8]| {
+        let rest = origin.split_once_scheme()?;
+        let host = host.as_ref()?;
+        rest.eq_ignore_ascii_case(host.as_str().as_bytes())
+            .then_some(())
+    };
+    let origins = headers.get_all(header::ORIGIN);
+    if origins
+        .iter()
+        .all(|origin| same(origin.as_bytes()).is_some())
+    {
+        Ok(())
+    } else {
+        Err(WrongHost::Origin)
+    }
+}
+
+trait Scheme {
+    /// What follows `http://` or `https://`.
+    fn split_once_scheme(&self) -> Option<&[u8]>;
+}
+
+impl Scheme for [u8] {
+    fn split_once_scheme(&self) -> Option<&[u8]> {
+        self.strip_prefix(b"https://")
+            .or_else(|| self.strip_prefix(b"http://"))
+    }
+}
+
+fn is_own(authority: &Authority, names: &[String], local: SocketAddr) -> bool {
+    let name = authority.host().to_ascii_lowercase();
+    let port = authority.port_u16();
+    let listed = names
+        .iter()
+        .any(|known| *known == name || port.is_some_and(|port| *known == format!("{name}:{port}")));
+    if listed {
+        return true;
+    }
+    // Without a port it is the one of the scheme.
+    let port_fits = port.unwrap_or(80) == local.port() || port.is_none() && local.port() == 443;
+    let address = name.trim_start_matches('[').trim_end_matches(']');
+    let own = local.ip().to_canonical();
+    port_fits
+        && match address.parse::<IpAddr>() {
+            Ok(address) => {
+                let address = address.to_canonical();
+                address == own || address.is_loopback() && own.is_loopback()
+            }
+            Err(_) => name == "localhost" && own.is_loopback(),
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(local: &str, fields: &[(&str, &str)]) -> Result<(), WrongHost> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            let name = header::HeaderName::try_from(*name).unwrap();
+            headers.append(name, value.parse().unwrap());
+        }
+        let names = ["lb1.example".to_owned(), "tunnel:8443".to_owned()];
+        let uri = Uri::from_static("/v1/status");
+        let request = (Version::HTTP_11, &uri, &headers);
+        check(request, &names, local.parse().unwrap())
+    }
+
+    #[test]
+    fn only_its_own_names_are_taken() {
+        for (local, host) in [
+            ("127.0.0.1:9900", "127.0.0.1:9900"),
+            ("127.0.0.1:9900", "localhost:9900"),
+            ("127.0.0.1:9900", "LOCALHOST:9900"),
+            ("127.0.0.1:9900", "127.0.0.2:9900"),
+            ("[::1]:9900", "[::1]:9900"),
+            ("[::ffff:127.0.0.1]:9900", "127.0.0.1:9900"),
+            ("10.0.0.1:9900", "10.0.0.1:9900"),
+            ("10.0.0.1:443", "10.0.0.1"),
+            ("10.0.0.1:9900", "lb1.example"),
+            ("10.0.0.1:9900", "lb1.example:1"),
+            ("127.0.0.1:9900", "tunnel:8443"),
+        ] {
+            assert_eq!(judged(local, &[("host", host)]), Ok(()), "{local} {host}");
+        }
+        for (local, host) in [
+            ("127.0.0.1:9900", "evil.example"),
+            ("127.0.0.1:9900", "evil.example:9900"),
+            ("127.0.0.1:9900", "localhost"),
+            ("127.0.0.1:9900", "localhost:80"),
+            ("127.0.0.1:9900", "localhost.evil.example:9900"),
+            ("127.0.0.1:9900", "127.0.0.1.evil.example:9900"),
+            ("127.0.0.1:9900", "10.0.0.1:9900"),
+            ("10.0.0.1:9900", "127.0.0.1:9900"),
+            ("10.0.0.1:9900", "localhost:9900"),
+            ("127.0.0.1:9900", "tunnel:8444"),
+            ("127.0.0.1:9900", "tunnel"),
+        ] {
+            let found = judged(local, &[("host", host)]);
+            assert_eq!(found, Err(WrongHost::Host), "{local} {host}");
+        }
+    }
+
+    #[test]
+    fn one_host_and_its_own_origin() {
+        let local = "127.0.0.1:9900";
+        let host = ("host", "localhost:9900");
+        assert_eq!(judged(local, &[]), Err(WrongHost::Malformed));
+        assert_eq!(judged(local, &[host, host]), Err(WrongHost::Malformed));
+        let user = ("host", "evil@localhost:9900");
+        assert_eq!(judged(local, &[user]), Err(WrongHost::Malformed));
+        let origin = |origin| judged(local, &[host, ("origin", origin)]);
+        assert_eq!(origin("http://localhost:9900"), Ok(()));
+        for other in [
+            "http://localhost:9901",
+            "http://evil.example",
+            "null",
+            "localhost:9900",
+        ] {
+            assert_eq!(origin(other), Err(WrongHost::Origin), "{other}");
+        }
+    }
+}

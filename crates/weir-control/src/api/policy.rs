@@ -1,0 +1,220 @@
+//! Whom a TCP listener serves: names, tokens, roles. What a reload changes of it applies to the next request of every
+//! connection.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use axum::extract::{Extension, Request, State};
+use axum::http::{Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use rustls::ServerConfig;
+
+use super::host::{self, WrongHost};
+use super::refused::{Reason, Refused};
+use super::token::{Tokens, bearer};
+use super::{Caller, Failure, Role};
+
+/// See the module.
+#[derive(Debug)]
+pub struct Policy {
+    /// Who has which role.
+    pub tokens: Tokens,
+    /// Whether reading takes a token.
+    pub read_requires_token: bool,
+    /// What `Host` may be besides the address, in lower case.
+    pub hosts: Vec<String>,
+    /// `None` = plain HTTP.
+    pub tls: Option<Arc<ServerConfig>>,
+}
+
+/// The active policy of a listener.
+#[derive(Clone, Debug)]
+pub struct SharedPolicy(Arc<RwLock<Arc<Policy>>>);
+
+impl SharedPolicy {
+    /// Begins with this one.
+    pub fn new(policy: Arc<Policy>) -> Self {
+        Self(Arc::new(RwLock::new(policy)))
+    }
+
+    /// The active one.
+    pub fn get(&self) -> Arc<Policy> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Makes another one active.
+    pub fn set(&self, policy: Arc<Policy>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = policy;
+    }
+}
+
+/// How a connection over TCP came in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Via {
+    /// The address that the client connected to.
+    pub(super) local: SocketAddr,
+    /// Encrypted.
+    pub(super) tls: bool,
+}
+
+/// What the middleware of a TCP listener works by.
+#[derive(Clone, Debug)]
+pub(super) struct Gate {
+    pub(super) policy: SharedPolicy,
+    pub(super) refused: Arc<Refused>,
+}
+
+/// The role that a request takes. A route that is not named here changes something.
+pub(super) fn required(method: &Method, path: &str) -> Role {
+    let reads = method == Method::GET || method == Method::HEAD;
+    if reads || (method == Method::POST && path == "/v1/explain") {
+        return Role::Read;
+    }
+    if method == Method::POST && path.starts_with("/v1/servers/") {
+        return Role::Operate;
+    }
+    Role::Write
+}
+
+/// Lets those requests through that mean this server and have the role that they take. Nothing of a body is read before.
+pub(super) async fn gate(
+    State(gate): State<Gate>,
+    Extension(via): Extension<Via>,
+    Extension(caller): Extension<Caller>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let Caller::Tcp { peer, .. } = caller else {
+        return next.run(request).await;
+    };
+    match admitted(&gate.policy.get(), via, peer, &request) {
+        Ok(role) => {
+            request.extensions_mut().insert(Caller::Tcp { peer, role });
+            next.run(request).await
+        }
+        Err((reason, response)) => {
+            gate.refused.note(reason, peer);
+            *response
+        }
+    }
+}
+
+type Refusal = (Reason, Box<Response>);
+
+fn admitted(
+    policy: &Policy,
+    via: Via,
+    peer: SocketAddr,
+    request: &Request,
+) -> Result<Role, Refusal> {
+    if policy.tls.is_some() && !via.tls {
+        let error = "this address speaks TLS now; connect again";
+        return Err(refuse(
+            Reason::Handshake,
+            StatusCode::MISDIRECTED_REQUEST,
+            error,
+        ));
+    }
+    let parts = (request.version(), request.uri(), request.headers());
+    host::check(parts, &policy.hosts, via.local).map_err(misdirected)?;
+    let method = request.method();
+    let required = required(method, request.uri().path());
+    let Some(shown) = request.headers().get(header::AUTHORIZATION) else {
+        if required == Role::Read && !policy.read_requires_token {
+            return Ok(Role::Read);
+        }
+        return Err(unauthorized(Reason::NoToken, required));
+    };
+    let loopback = peer.ip().to_canonical().is_loopback();
+    let found = bearer(shown.as_bytes()).and_then(|token| policy.tokens.find(token, loopback));
+    let Some((token, role)) = found else {
+        return Err(unauthorized(Reason::BadToken, required));
+    };
+    if role < required {
+        let error =
+            format!("this takes a token with the role `{required}`, and yours has `{role}`");
+        let failure = Failure::new(StatusCode::FORBIDDEN, error);
+        let scheme = format!("Bearer error=\"insufficient_scope\", scope=\"{required}\"");
+        let response = ([(header::WWW_AUTHENTICATE, scheme)], failure).into_response();
+        return Err((Reason::Role, Box::new(response)));
+    }
+    if required > Role::Read {
+        let path = request.uri().path();
+        tracing::info!(%peer, token, %method, path, "admin request");
+    }
+    Ok(role)
+}
+
+fn refuse(reason: Reason, status: StatusCode, error: impl ToString) -> Refusal {
+    let response = Failure::new(status, error).into_response();
+    (reason, Box::new(response))
+}
+
+fn misdirected(wrong: WrongHost) -> Refusal {
+    match wrong {
+        WrongHost::Malformed => refuse(
+            Reason::Host,
+            StatusCode::BAD_REQUEST,
+            "a request has one `Host`, a name or address with its port",
+        ),
+        WrongHost::Host => refuse(
+            Reason::Host,
+            StatusCode::MISDIRECTED_REQUEST,
+            "`Host` is not this server's address; `hosts` of [node.admin] lists the names that it has",
+        ),
+        WrongHost::Origin => refuse(
+            Reason::Origin,
+            StatusCode::FORBIDDEN,
+            "`Origin` is not the host of the request",
+        ),
+    }
+}
+
+fn unauthorized(reason: Reason, required: Role) -> Refusal {
+    let (scheme, error) = if reason == Reason::BadToken {
+        (
+            "Bearer error=\"invalid_token\"",
+            "this token is not known here".to_owned(),
+        )
+    } else {
+        (
+            "Bearer",
+            format!(
+                "this takes `Authorization: Bearer` with a token that has the role `{required}`: one of `tokens` of \
+                 [node.admin], or on loopback the content of `token` in the runtime directory"
+            ),
+        )
+    };
+    let failure = Failure::new(StatusCode::UNAUTHORIZED, error);
+    let response = ([(header::WWW_AUTHENTICATE, scheme)], failure).into_response();
+    (reason, Box::new(response))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_to_read_takes_more() {
+        let role = |method: &str, path| required(&method.parse().unwrap(), path);
+        for path in ["/", "/v1/status", "/metrics", "/no/such/thing"] {
+            assert_eq!(role("GET", path), Role::Read);
+            assert_eq!(role("HEAD", path), Role::Read);
+            assert_eq!(role("POST", path), Role::Write);
+        }
+        assert_eq!(role("POST", "/v1/explain"), Role::Read);
+        assert_eq!(role("POST", "/v1/servers/p/a"), Role::Operate);
+        for (method, path) in [
+            ("PUT", "/v1/servers/p/a"),
+            ("DELETE", "/v1/servers/p/a"),
+            ("POST", "/v1/plan"),
+            ("POST", "/v1/reload"),
+            ("POST", "/v1/ipvsadm"),
+            ("POST", "/v1/upgrade"),
+            ("OPTIONS", "/v1/status"),
+        ] {
+            assert_eq!(role(method, path), Role::Write, "{method} {path}");
+        }
+    }
+}

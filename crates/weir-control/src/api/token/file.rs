@@ -1,0 +1,280 @@
+//! The file of tokens: `NAME ROLE HASH` a line.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::rand;
+use rustix::process::geteuid;
+
+use super::{NamedToken, hash};
+use crate::api::Role;
+
+/// Largest file, bytes; some ten thousand tokens.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// Longest name of a token.
+const NAME_MAX: usize = 64;
+
+/// Why a file of tokens cannot be used. Nothing of the file is quoted: it may be another one, or hold a token by mistake.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenFileError {
+    /// It cannot be opened, read or written.
+    #[error("{path}: {source}", path = path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// A directory, a device.
+    #[error("{path}: a file of tokens is a regular file of at most {MAX_BYTES} bytes", path = path.display())]
+    Kind {
+        /// Which.
+        path: PathBuf,
+    },
+    /// Another user could write hashes of tokens that this one knows.
+    #[error("{path}: it belongs to user {uid}; root or the daemon's own user must own it: chown root {path}", path = path.display())]
+    Owner {
+        /// Which.
+        path: PathBuf,
+        /// Its owner.
+        uid: u32,
+    },
+    /// Others have access.
+    #[error("{path}: its mode is {mode:04o}, and others must have no access: chmod 0600 {path}", path = path.display())]
+    Mode {
+        /// Which.
+        path: PathBuf,
+        /// Permission bits.
+        mode: u32,
+    },
+    /// A line is not `NAME ROLE HASH`.
+    #[error("{path}:{line}: {reason}", path = path.display())]
+    Line {
+        /// Which file.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// A name has a token already, or cannot be one.
+    #[error("{path}: {reason}", path = path.display())]
+    Name {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// The system gives no random bytes.
+    #[error("no random bytes")]
+    Random,
+}
+
+/// The tokens of a file that this user, or root, owns alone.
+///
+/// # Errors
+/// The file cannot be read, others have access to it, or a line is wrong.
+pub fn named_tokens(path: &Path) -> Result<Vec<NamedToken>, TokenFileError> {
+    // A FIFO must not block the daemon.
+    let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let mut options = OpenOptions::new();
+    let opened = options.read(true).custom_flags(flags).open(path);
+    let file = opened.map_err(|source| failed(path, source))?;
+    parse(path, &text(path, &file)?)
+}
+
+/// Makes a token, adds it to a file, which is made if need be, and returns it: nothing else keeps it.
+///
+/// # Errors
+/// The file cannot be used or written, or the name is taken.
+pub fn add_token(path: &Path, name: &str, role: Role) -> Result<String, TokenFileError> {
+    let refused = |reason| TokenFileError::Name {
+        path: path.to_owned(),
+        reason,
+    };
+    if !is_name(name) {
+        return Err(refused(
+            "a name has up to 64 letters, digits, `.`, `_`, `-`",
+        ));
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).append(true).create(true).mode(0o600);
+    let mut file = options.open(path).map_err(|e| failed(path, e))?;
+    let held = text(path, &file)?;
+    if parse(path, &held)?.iter().any(|token| token.name == name) {
+        return Err(refused("this name has a token; remove its line first"));
+    }
+    let mut bits = [0; 32];
+    rand::fill(&mut bits).map_err(|_| TokenFileError::Random)?;
+    let token = hex(&bits);
+    let end = if held.is_empty() || held.ends_with('\n') {
+        ""
+    } else {
+        "\n"
+    };
+    let line = format!("{end}{name} {role} {}\n", hex(&hash(token.as_bytes())));
+    let written = file
+        .write_all(line.as_bytes())
+        .and_then(|()| file.sync_all());
+    written.map_err(|e| failed(path, e))?;
+    Ok(token)
+}
+
+fn text(path: &Path, file: &File) -> Result<String, TokenFileError> {
+    let found = file.metadata().map_err(|e| failed(path, e))?;
+    let path_of = || path.to_owned();
+    if !found.is_file() || found.len() > MAX_BYTES {
+        return Err(TokenFileError::Kind { path: path_of() });
+    }
+    let uid = found.uid();
+    if uid != 0 && uid != geteuid().as_raw() {
+        return Err(TokenFileError::Owner {
+            path: path_of(),
+            uid,
+        });
+    }
+    let mode = found.mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        return Err(TokenFileError::Mode {
+            path: path_of(),
+            mode,
+        });
+    }
+    let mut text = String::new();
+    let mut limited = file.take(MAX_BYTES);
+    limited
+        .read_to_string(&mut text)
+        .map_err(|e| failed(path, e))?;
+    Ok(text)
+}
+
+fn parse(path: &Path, text: &str) -> Result<Vec<NamedToken>, TokenFileError> {
+    let mut tokens: Vec<NamedToken> = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if line.is_empty() {
+            continue;
+        }
+        let token = parse_line(line).and_then(|token| {
+            let known = tokens.iter().any(|other| other.name == token.name);
+            if known {
+                return Err("the name appears twice");
+            }
+            Ok(token)
+        });
+        tokens.push(token.map_err(|reason| TokenFileError::Line {
+            path: path.to_owned(),
+            line: at + 1,
+            reason,
+        })?);
+    }
+    Ok(tokens)
+}
+
+fn parse_line(line: &str) -> Result<NamedToken, &'static str> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let &[name, role, digest] = words.as_slice() else {
+        return Err("a line is NAME ROLE HASH");
+    };
+    if !is_name(name) {
+        return Err("a name has up to 64 letters, digits, `.`, `_`, `-`");
+    }
+    let role = role
+        .parse()
+        .map_err(|_| "the role is none of `read`, `operate`, `write`")?;
+    let hash = unhex(digest).ok_or("the hash is not a SHA-256 in 64 hexadecimal digits")?;
+    Ok(NamedToken {
+        name: name.to_owned(),
+        role,
+        hash,
+    })
+}
+
+fn is_name(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (1..=NAME_MAX).contains(&text.len()) && text.bytes().all(fits)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Option<super::Hash> {
+    let digits = text.as_bytes();
+    let mut hash = super::Hash::default();
+    if digits.len() != 2 * hash.len() {
+        return None;
+    }
+    let value = |digit: u8| {
+        let value = char::from(digit).to_digit(16)?;
+        u8::try_from(value).ok()
+    };
+    for (byte, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = value(pair[0])? << 4 | value(pair[1])?;
+    }
+    Some(hash)
+}
+
+fn failed(path: &Path, source: io::Error) -> TokenFileError {
+    TokenFileError::File {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::api::Tokens;
+
+    #[test]
+    fn a_token_that_was_added_is_found_with_its_role() {
+        let path = std::env::temp_dir().join(format!("weir-tokens-{}", std::process::id()));
+        let _ = fs::remove_file(&path);
+        let first = add_token(&path, "prometheus", Role::Read).unwrap();
+        let mut text = fs::read_to_string(&path).unwrap();
+        assert!(!text.contains(&first), "only the hash is kept");
+        text = format!("# who may\n\n{} # scrapes", text.trim_end());
+        fs::write(&path, text).unwrap();
+        let second = add_token(&path, "deploy", Role::Write).unwrap();
+        let tokens = Tokens {
+            own: None,
+            named: named_tokens(&path).unwrap(),
+        };
+        let found = |token: &str| tokens.find(token.as_bytes(), false);
+        assert_eq!(found(&first), Some(("prometheus", Role::Read)));
+        assert_eq!(found(&second), Some(("deploy", Role::Write)));
+        let again = add_token(&path, "deploy", Role::Read).unwrap_err();
+        assert!(again.to_string().contains("remove its line"), "{again}");
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        let wide = named_tokens(&path).unwrap_err();
+        assert!(wide.to_string().contains("chmod 0600"), "{wide}");
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_wrong_line_is_named_and_not_quoted() {
+        let hash = "a".repeat(64);
+        let path = Path::new("tokens");
+        for (text, reason) in [
+            ("secret".to_owned(), "NAME ROLE HASH"),
+            (format!("a/b read {hash}"), "a name has"),
+            (format!("secret admin {hash}"), "none of `read`"),
+            ("a read secret".to_owned(), "64 hexadecimal"),
+            (format!("a read {}", "é".repeat(32)), "64 hexadecimal"),
+            (format!("a read {hash} secret"), "NAME ROLE HASH"),
+            (format!("a read {hash}\na write {hash}"), "twice"),
+        ] {
+            let error = parse(path, &format!("\n{text}\n")).unwrap_err().to_string();
+            assert!(error.starts_with("tokens:"), "{error}");
+            assert!(error.contains(reason), "{error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+}

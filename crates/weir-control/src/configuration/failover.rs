@@ -1,0 +1,130 @@
+//! Services whose VIP another director may take over, and whose connections end then.
+//!
+//! Reported only where something on this machine moves the VIP: keepalived's configuration or Pacemaker's names it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
+
+use weir_config::Code;
+use weir_model::{Desired, EndsAtFailover, Source};
+
+/// Where keepalived's file is, and those that it usually includes.
+const KEEPALIVED: &str = "/etc/keepalived";
+
+/// Pacemaker's resources.
+const PACEMAKER: &str = "/var/lib/pacemaker/cib/cib.xml";
+
+/// A service whose connections end at a failover.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failover {
+    /// The service.
+    pub service: String,
+    /// Its VIP that may move.
+    pub address: IpAddr,
+    /// Where the service is written.
+    pub source: Source,
+    /// Why its connections end.
+    pub why: EndsAtFailover,
+}
+
+impl Failover {
+    /// What happens, in one line.
+    pub fn message(&self) -> String {
+        format!(
+            "connections of service {} end when another director takes {} over",
+            self.service, self.address
+        )
+    }
+
+    /// What to write instead.
+    pub const fn fix() -> &'static str {
+        "with `scheduler = \"maglev\"` under `direct`, `tunnel` or `l3dsr` they continue: directors with the same file choose alike"
+    }
+
+    /// The note, as those about the file look; `name` is the file's.
+    pub fn render(&self, name: &Path) -> String {
+        let Source { line, column } = self.source;
+        format!(
+            "note[{}]: {}\n --> {}:{line}:{column}\n  = note: {}\n  = help: {}\n\n",
+            Code::FailoverEndsFlows,
+            self.message(),
+            name.display(),
+            self.why,
+            Self::fix()
+        )
+    }
+}
+
+/// Each service whose connections would end, once.
+pub fn failovers(desired: &Desired) -> Vec<Failover> {
+    if desired.services.is_empty() {
+        return Vec::new();
+    }
+    let entries = fs::read_dir(KEEPALIVED).into_iter().flatten().flatten();
+    let files = entries.map(|entry| entry.path());
+    let files = files.filter(|path| path.extension().is_some_and(|it| it == "conf"));
+    // A file that this user may not read is not an obstacle to checking another one.
+    let texts = files.filter_map(|path| fs::read_to_string(path).ok());
+    let mut moving: BTreeSet<IpAddr> = texts.flat_map(|text| of_keepalived(&text)).collect();
+    moving.extend(of_pacemaker(
+        &fs::read_to_string(PACEMAKER).unwrap_or_default(),
+    ));
+    among(desired, &moving)
+}
+
+fn among(desired: &Desired, moving: &BTreeSet<IpAddr>) -> Vec<Failover> {
+    let found = desired.services.iter().filter_map(|service| {
+        let mut addresses = service.listen.iter().map(|listener| listener.address);
+        Some(Failover {
+            address: addresses.find(|address| moving.contains(address))?,
+            why: service.ends_at_failover(desired.pool(&service.pool)?)?,
+            service: service.name.clone(),
+            source: service.source,
+        })
+    });
+    found.collect()
+}
+
+/// Addresses that keepalived's file has as words, prefix lengths aside. Comments begin with `#` or `!`.
+fn of_keepalived(text: &str) -> BTreeSet<IpAddr> {
+    let lines = text.lines().map(|line| line.split(['#', '!']).next());
+    let words = lines.flatten().flat_map(str::split_whitespace);
+    words
+        .filter_map(|word| word.split('/').next()?.parse().ok())
+        .collect()
+}
+
+/// Addresses that are values of XML attributes.
+fn of_pacemaker(text: &str) -> BTreeSet<IpAddr> {
+    let values = text.split(['"', '\'']);
+    values.filter_map(|value| value.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_config::{Host, parse};
+
+    use super::*;
+
+    #[test]
+    fn a_moving_vip_is_noted_once_for_a_service_that_does_not_survive_it() {
+        let keepalived = "vrrp_instance a {\n  virtual_ipaddress {\n    192.0.2.1/32 dev eth0 # 192.0.2.9\n    192.0.2.2\n  }\n}\n";
+        let text = "[pool.p]\nservers = [\"10.0.0.5\"]\n\n\
+            [pool.m]\nscheduler = \"maglev\"\nservers = [\"10.0.0.5\"]\n\n\
+            [service.a]\nforward = \"direct\"\npool = \"p\"\nlisten = [\"192.0.2.1:80\", \"192.0.2.2:80\"]\n\n\
+            [service.b]\nforward = \"nat\"\npool = \"m\"\nlisten = [\"192.0.2.2:81\"]\n\n\
+            [service.c]\nforward = \"direct\"\npool = \"m\"\nlisten = [\"192.0.2.1:82\"]\n\n\
+            [service.d]\nforward = \"direct\"\npool = \"p\"\nlisten = [\"192.0.2.9:80\"]\n";
+        let desired = parse(text, &Host::default()).unwrap().desired;
+        let found = among(&desired, &of_keepalived(keepalived));
+        let text: String = found
+            .iter()
+            .map(|it| it.render(Path::new("weir.toml")))
+            .collect();
+        insta::assert_snapshot!(text);
+        let pacemaker = "<nvpair name=\"ip\" value=\"192.0.2.9\" id=\"vip-ip\"/>";
+        assert_eq!(among(&desired, &of_pacemaker(pacemaker)).len(), 1);
+    }
+}

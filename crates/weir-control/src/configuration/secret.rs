@@ -1,0 +1,126 @@
+//! Secrets as this machine keeps them, and those that were active when a daemon died.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+use weir_config::SecretValue;
+use weir_model::{Desired, Secret, SecretSource};
+use weir_sys::sealed_file;
+
+/// Where systemd puts a unit's credentials (systemd.exec(5)).
+const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
+
+/// Reads a secret that is not in the configuration itself; `None` = it is.
+pub(super) fn read(source: &SecretSource) -> Option<Result<SecretValue, String>> {
+    let words = |error: io::Error| error.to_string();
+    let found = match source {
+        SecretSource::Text => return None,
+        SecretSource::File(path) => file(Path::new(path)).map_err(words),
+        SecretSource::Env(name) => match std::env::var_os(name) {
+            Some(value) => Ok(SecretValue {
+                bytes: value.into_vec(),
+                exposed: None,
+            }),
+            None => Err("it is not set".to_owned()),
+        },
+        SecretSource::Credential(name) => match std::env::var_os(CREDENTIALS) {
+            Some(directory) => file(&Path::new(&directory).join(name)).map_err(words),
+            None => Err(format!("{CREDENTIALS} is not set")),
+        },
+    };
+    Some(found.and_then(|value| {
+        let bytes = value.bytes.len();
+        let most = Secret::MAX_BYTES;
+        if Secret::new(SecretSource::Text, value.bytes.clone())
+            .expose()
+            .is_empty()
+        {
+            Err("it is empty".to_owned())
+        } else if bytes > most {
+            Err(format!("it has more than {most} bytes"))
+        } else {
+            Ok(value)
+        }
+    }))
+}
+
+fn file(path: &Path) -> io::Result<SecretValue> {
+    // To open a pipe would wait for whoever writes into it.
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let mut options = OpenOptions::new();
+    let opened = options.read(true).custom_flags(flags).open(path)?;
+    let known = opened.metadata()?;
+    if !known.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let mut bytes = Vec::new();
+    opened
+        .take(Secret::MAX_BYTES as u64 + 1)
+        .read_to_end(&mut bytes)?;
+    let mode = known.permissions().mode() & 0o7777;
+    Ok(SecretValue {
+        bytes,
+        exposed: (mode & 0o004 != 0).then_some(mode),
+    })
+}
+
+/// Secrets by their sources, as a daemon leaves them to the next one. What the configuration's own text holds is not among them.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Remembered(BTreeMap<String, Vec<u8>>);
+
+/// Shows how many.
+impl std::fmt::Debug for Remembered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Remembered({})", self.0.len())
+    }
+}
+
+impl Remembered {
+    /// Those of a configuration.
+    pub fn of(desired: &Desired) -> Self {
+        let kept = desired
+            .secrets()
+            .filter(|it| *it.source() != SecretSource::Text);
+        Self(
+            kept.map(|it| (it.source().to_string(), it.expose().to_vec()))
+                .collect(),
+        )
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// As a file without a name that cannot be changed.
+    ///
+    /// # Errors
+    /// The kernel has no memory for it.
+    pub fn write(&self) -> io::Result<OwnedFd> {
+        sealed_file("weir-secrets", &serde_json::to_vec(&self.0)?)
+    }
+
+    /// From such a file; none, where another version wrote it so that it is not understood.
+    pub fn read(file: OwnedFd) -> Self {
+        use std::io::Seek;
+        let mut file = File::from(file);
+        let mut text = Vec::new();
+        let read = file.rewind().and_then(|()| file.read_to_end(&mut text));
+        let parsed = read.and_then(|_| Ok(serde_json::from_slice(&text)?));
+        parsed.map(Self).unwrap_or_default()
+    }
+
+    pub(super) fn get(&self, source: &SecretSource) -> Option<SecretValue> {
+        let bytes = self.0.get(&source.to_string())?.clone();
+        Some(SecretValue {
+            bytes,
+            exposed: None,
+        })
+    }
+}

@@ -1,0 +1,178 @@
+//! Servers under `nat` without `snat` whose replies take another way than through the director: found by what the data plane
+//! counts of clients' SYNs and of replies, and shown as warnings. Weights are not touched.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use weir_abi::{KIND_FORWARD, State};
+use weir_health::{Client, Counted, Finding, Key, Silence, Unanswered};
+use weir_model::Service;
+
+use super::allocation::DestSlot;
+use super::{Engine, Result};
+use crate::snapshot::Warning;
+
+/// Reading the flow table takes one part in so many of the time at most, and happens once in [`PAUSE`] at most.
+const SHARE: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// What is known of silent servers, and when the flow table may be read for it again.
+#[derive(Debug)]
+pub(super) struct Silent {
+    servers: Silence,
+    next: Instant,
+}
+
+impl Default for Silent {
+    fn default() -> Self {
+        Self {
+            servers: Silence::default(),
+            next: Instant::now(),
+        }
+    }
+}
+
+/// A server that is looked at.
+#[derive(Clone, Copy)]
+struct Looked<'a> {
+    service: &'a str,
+    server: &'a str,
+    dest: u32,
+    generation: u32,
+    counted: Counted,
+}
+
+const fn key(dest: u32, generation: u32) -> Key {
+    (generation as u64) << 32 | dest as u64
+}
+
+impl Looked<'_> {
+    const fn key(&self) -> Key {
+        key(self.dest, self.generation)
+    }
+}
+
+impl Engine {
+    /// Takes in what was counted since the last look, and logs what is new.
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub(super) fn watch_replies(&mut self) -> Result<()> {
+        let mut silent = std::mem::take(&mut self.silent);
+        let done = self.look_at_replies(&mut silent);
+        self.silent = silent;
+        done
+    }
+
+    fn look_at_replies(&self, silent: &mut Silent) -> Result<()> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.unwrap_or_default();
+        let (mut there, mut suspects) = (HashSet::new(), Vec::new());
+        for looked in self.looked()? {
+            let (key, mut counted) = (looked.key(), looked.counted);
+            there.insert(key);
+            if silent.servers.needs_replies(key, counted) {
+                counted.replies = Some(self.plane.maps().traffic(looked.dest)?.packets_out);
+            }
+            match silent.servers.look(key, counted, now) {
+                Finding::Suspect => suspects.push(looked),
+                Finding::Replied => tracing::info!(
+                    service = looked.service,
+                    server = looked.server,
+                    "replies of a server come through the director again"
+                ),
+                Finding::Same => {}
+            }
+        }
+        if !suspects.is_empty() && Instant::now() >= silent.next {
+            self.meet_clients(silent, &suspects, now);
+        }
+        silent.servers.keep(|key| there.contains(&key));
+        Ok(())
+    }
+
+    /// Servers whose checks pass and whose replies must come through here, with their counts.
+    fn looked(&self) -> Result<Vec<Looked<'_>>> {
+        let mut all = Vec::new();
+        let services = self.desired.services.iter();
+        for service in services.filter(|service| service.snat.is_none()) {
+            let Some(slot) = self.memory.allocation.services.get(&service.name) else {
+                continue;
+            };
+            for dest in slot.dests.iter().filter(|dest| dest.removed.is_none()) {
+                let row = self.plane.maps().dests.get(dest.id)?;
+                if row.forward != weir_abi::Forward::Nat as u8 || !self.is_up(service, dest) {
+                    continue;
+                }
+                let live = self.plane.maps().live(dest.id)?;
+                all.push(Looked {
+                    service: &service.name,
+                    server: &dest.name,
+                    dest: dest.id,
+                    generation: dest.generation,
+                    counted: Counted {
+                        syns: live.syns,
+                        answered: live.answered,
+                        replies: None,
+                    },
+                });
+            }
+        }
+        Ok(all)
+    }
+
+    fn is_up(&self, service: &Service, dest: &DestSlot) -> bool {
+        let standing = self.memory.standings.get(&service.pool, &dest.name);
+        standing.is_some_and(|it| it.state == weir_health::State::Up)
+    }
+
+    /// Reads from the flow table who waits for suspects.
+    fn meet_clients(&self, silent: &mut Silent, suspects: &[Looked<'_>], now: Duration) {
+        let begun = Instant::now();
+        let rows = suspects.iter().map(|it| (it.dest, Vec::new()));
+        let mut waiting: HashMap<u32, Vec<Client>> = rows.collect();
+        for flow in self.plane.maps().flows.walk() {
+            let meta = flow.meta();
+            if meta.kind == KIND_FORWARD
+                && meta.state == State::SynRecv as u8
+                && let Some(clients) = waiting.get_mut(&flow.dest())
+            {
+                clients.push((flow.cold.src.to_ip(), flow.cold.sport.get()));
+            }
+        }
+        silent.next = Instant::now() + (begun.elapsed() * SHARE).max(PAUSE);
+        for looked in suspects {
+            let clients = waiting.remove(&looked.dest).unwrap_or_default();
+            let (key, syns) = (looked.key(), looked.counted.syns);
+            if let Some(found) = silent.servers.meet(key, syns, clients, now) {
+                tracing::warn!(
+                    service = looked.service,
+                    server = looked.server,
+                    cause = reason(found),
+                    "clients of a server get no reply"
+                );
+            }
+        }
+    }
+
+    /// What is wrong with a server that takes clients.
+    pub(super) fn warning(&self, dest: &DestSlot) -> Option<Warning> {
+        let found = self.silent.servers.warning(key(dest.id, dest.generation))?;
+        Some(Warning {
+            reason: reason(found),
+            since: UNIX_EPOCH + found.since,
+        })
+    }
+}
+
+fn reason(found: &Unanswered) -> String {
+    let clients = match found.clients {
+        1 => "1 client".to_owned(),
+        many => format!("{many} clients"),
+    };
+    format!(
+        "{} SYNs of {clients} got no reply through the director, although the check passes: the server's replies take another \
+         way (under nat without snat the director must be its default gateway), or it drops clients' SYNs",
+        found.syns
+    )
+}

@@ -1,0 +1,117 @@
+//! An interface that has another XDP program: whose it is, as far as the kernel tells.
+
+use std::fs;
+
+use weir_dataplane::program_name;
+
+use super::{Engine, Error};
+
+/// Names of programs that are known, by their beginning, with their owner and how they go away.
+const KNOWN: [(&str, &str); 7] = [
+    ("weir_", "another Weir"),
+    ("xdp_dispatcher", "libxdp (xdp-loader)"),
+    ("cil_", "Cilium"),
+    ("balancer_ingress", "katran"),
+    ("calico_", "Calico"),
+    ("xdp_md_", "libxdp (xdp-loader)"),
+    ("suricata", "Suricata"),
+];
+
+impl Engine {
+    /// Names the interface and the other program, where that is what kept this one from attaching.
+    pub(super) async fn explain_attaching(&self, error: Error) -> Error {
+        let Error::Dataplane(weir_dataplane::Error::Busy { ifindex }) = error else {
+            return error;
+        };
+        let name = self.network.name_of(ifindex);
+        let interface = name.map_or_else(|| format!("number {ifindex}"), str::to_owned);
+        let program = self.network.netlink().xdp_program(ifindex).await;
+        let program = program.ok().flatten();
+        let title = program.and_then(program_name);
+        let known = title.as_deref().and_then(known);
+        let fix = match known {
+            Some((true, _)) => {
+                "stop it, and run `weir clean` with its --runtime-dir and --pin-dir".to_owned()
+            }
+            _ => format!(
+                "stop its program, or take it off with `ip link set dev {interface} xdp off`, or list other `interfaces`"
+            ),
+        };
+        Error::XdpTaken {
+            holder: describe(program, title.as_deref(), known.map(|(_, owner)| owner)),
+            interface,
+            fix,
+        }
+    }
+}
+
+/// Whether it is another Weir's, and the owner.
+fn known(title: &str) -> Option<(bool, &'static str)> {
+    let mut owners = KNOWN.iter();
+    let (prefix, owner) = owners.find(|(prefix, _)| title.starts_with(prefix))?;
+    Some((*prefix == "weir_", owner))
+}
+
+/// `weir_xdp (program 57), of another Weir, held by weir (process 1234)`.
+fn describe(program: Option<u32>, title: Option<&str>, owner: Option<&str>) -> String {
+    let Some(id) = program else {
+        return "the kernel does not say which".to_owned();
+    };
+    let mut text = match title {
+        Some(title) => format!("{title} (program {id})"),
+        None => format!("program {id}, which has no name"),
+    };
+    if let Some(owner) = owner {
+        text += &format!(", of {owner}");
+    }
+    let holders = holders(id);
+    if !holders.is_empty() {
+        text += &format!(", held by {}", holders.join(", "));
+    }
+    text
+}
+
+/// Processes that hold the program, or its link.
+fn holders(id: u32) -> Vec<String> {
+    const SHOWN: usize = 3;
+    let line = format!("prog_id:\t{id}");
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let holds = |pid: &u32| {
+        let files = fs::read_dir(format!("/proc/{pid}/fdinfo"));
+        let mut files = files.into_iter().flatten().flatten();
+        files.any(|file| {
+            let text = fs::read_to_string(file.path()).unwrap_or_default();
+            text.lines().any(|one| one == line)
+        })
+    };
+    let found = numbers
+        .filter(|pid| *pid != std::process::id())
+        .filter(holds);
+    let named = found.map(|pid| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        format!("{} (process {pid})", name.trim())
+    });
+    named.take(SHOWN).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_described_as_far_as_it_is_known() {
+        let beyond = u32::MAX;
+        assert_eq!(describe(None, None, None), "the kernel does not say which");
+        assert_eq!(
+            describe(Some(beyond), None, None),
+            format!("program {beyond}, which has no name")
+        );
+        assert_eq!(
+            describe(Some(beyond), Some("cil_xdp_entry"), Some("Cilium")),
+            format!("cil_xdp_entry (program {beyond}), of Cilium")
+        );
+        assert_eq!(known("weir_xdp"), Some((true, "another Weir")));
+        assert_eq!(known("my_filter"), None);
+    }
+}

@@ -1,0 +1,253 @@
+//! Messages of the domain name system: a question as bytes, and what an answer's bytes say (RFC 1035, RFC 3596, RFC 2782).
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use simple_dns::rdata::RData;
+use simple_dns::{CLASS, Name, Packet, PacketFlag, QCLASS, QTYPE, Question, RCODE, TYPE};
+
+/// What one question got.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Found {
+    pub(super) addresses: Vec<IpAddr>,
+    pub(super) services: Vec<Target>,
+    /// Addresses of targets that came along.
+    pub(super) along: BTreeMap<String, Vec<IpAddr>>,
+    /// The shortest of all.
+    pub(super) ttl: Option<Duration>,
+}
+
+/// An SRV record.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Target {
+    pub(super) priority: u16,
+    pub(super) weight: u16,
+    pub(super) port: u16,
+    pub(super) name: String,
+}
+
+/// Why a question got no answer.
+#[derive(Debug, PartialEq)]
+pub(super) enum Trouble {
+    /// Another resolver would say the same.
+    Final(String),
+    Other(String),
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        Self::Other(error.to_string())
+    }
+}
+
+/// The question as bytes; `mark` is its number.
+///
+/// # Errors
+/// The name is none that the domain name system could hold.
+pub(super) fn question(name: &str, kind: TYPE, mark: u16) -> Result<Vec<u8>, Trouble> {
+    let asked = || -> simple_dns::Result<Vec<u8>> {
+        let mut packet = Packet::new_query(mark);
+        packet.set_flags(PacketFlag::RECURSION_DESIRED);
+        let (kind, class) = (QTYPE::TYPE(kind), QCLASS::CLASS(CLASS::IN));
+        packet
+            .questions
+            .push(Question::new(Name::new(name)?, kind, class, false));
+        packet.build_bytes_vec()
+    };
+    asked().map_err(|error| Trouble::Final(format!("{name}: {error}")))
+}
+
+/// What a message says; `None` = it does not answer this question, `Some(Ok(None))` = the answer did not fit.
+pub(super) fn read(
+    message: &[u8],
+    name: &str,
+    kind: TYPE,
+    mark: u16,
+) -> Option<Result<Option<Found>, Trouble>> {
+    let Ok(packet) = Packet::parse(message) else {
+        return is_cut(message, mark).then_some(Ok(None));
+    };
+    let asked = packet.questions.first()?;
+    let same = asked.qname.to_string().eq_ignore_ascii_case(name);
+    if packet.id() != mark
+        || !packet.has_flags(PacketFlag::RESPONSE)
+        || !same
+        || asked.qtype != QTYPE::TYPE(kind)
+    {
+        return None;
+    }
+    match packet.rcode() {
+        RCODE::NoError => {}
+        RCODE::NameError => {
+            let problem = format!("{name} does not exist (NXDOMAIN)");
+            return Some(Err(Trouble::Final(problem)));
+        }
+        other => return Some(Err(Trouble::Other(refusal(other)))),
+    }
+    if packet.has_flags(PacketFlag::TRUNCATION) {
+        return Some(Ok(None));
+    }
+    Some(Ok(Some(found(&packet))))
+}
+
+/// A code of RFC 1035 section 4.1.1 in words.
+fn refusal(code: RCODE) -> String {
+    let words = match code {
+        RCODE::FormatError => "the name server does not understand the question (FORMERR)",
+        RCODE::ServerFailure => "the name server failed (SERVFAIL)",
+        RCODE::NotImplemented => "the name server does not support this question (NOTIMP)",
+        RCODE::Refused => "the name server refuses the question (REFUSED)",
+        _ => "the name server returned an error",
+    };
+    words.to_owned()
+}
+
+/// Whether a message that makes no sense says itself that it is not whole (RFC 1035 section 4.1.1, QR and TC): some servers cut in
+/// the middle of a record.
+fn is_cut(message: &[u8], mark: u16) -> bool {
+    const ANSWER_CUT: u16 = 0x8200;
+    let [id @ .., high, low] = message.first_chunk::<4>().unwrap_or(&[0; 4]);
+    let flags = u16::from_be_bytes([*high, *low]);
+    *id == mark.to_be_bytes() && flags & ANSWER_CUT == ANSWER_CUT
+}
+
+fn found(packet: &Packet<'_>) -> Found {
+    let mut found = Found::default();
+    for record in &packet.answers {
+        let ttl = Duration::from_secs(record.ttl.into());
+        found.ttl = found.ttl.into_iter().chain([ttl]).min();
+        match &record.rdata {
+            RData::SRV(target) => found.services.push(Target {
+                priority: target.priority,
+                weight: target.weight,
+                port: target.port,
+                name: target.target.to_string(),
+            }),
+            other => found.addresses.extend(address(other)),
+        }
+    }
+    for record in &packet.additional_records {
+        if let Some(address) = address(&record.rdata) {
+            let ttl = Duration::from_secs(record.ttl.into());
+            found.ttl = found.ttl.into_iter().chain([ttl]).min();
+            let of = found.along.entry(record.name.to_string()).or_default();
+            of.push(address);
+        }
+    }
+    found
+}
+
+fn address(data: &RData<'_>) -> Option<IpAddr> {
+    match data {
+        RData::A(a) => Some(Ipv4Addr::from_bits(a.address).into()),
+        RData::AAAA(aaaa) => Some(Ipv6Addr::from_bits(aaaa.address).into()),
+        _ => None,
+    }
+}
+
+/// Reads a message as an answer to some question, for weir-fuzz.
+pub(super) fn replay(message: &[u8]) {
+    let mark = u16::from_be_bytes(*message.first_chunk().unwrap_or(&[0; 2]));
+    for kind in [TYPE::A, TYPE::AAAA, TYPE::SRV] {
+        let _ = read(message, "a.example", kind, mark);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use simple_dns::ResourceRecord;
+    use simple_dns::rdata::{A, SRV};
+
+    const NAME: &str = "web.example";
+
+    fn reply(fill: impl FnOnce(&mut Packet<'_>)) -> Vec<u8> {
+        let mut packet = Packet::new_reply(7);
+        let (kind, class) = (QTYPE::TYPE(TYPE::SRV), QCLASS::CLASS(CLASS::IN));
+        let name = Name::new_unchecked(NAME);
+        packet
+            .questions
+            .push(Question::new(name, kind, class, false));
+        fill(&mut packet);
+        packet.build_bytes_vec_compressed().expect("a message")
+    }
+
+    fn record(name: &'static str, ttl: u32, data: RData<'static>) -> ResourceRecord<'static> {
+        ResourceRecord::new(Name::new_unchecked(name), CLASS::IN, ttl, data)
+    }
+
+    #[test]
+    fn services_come_with_the_addresses_that_are_along() {
+        let message = reply(|packet| {
+            for (priority, weight, target) in [(1, 5, "a.example"), (2, 1, "b.example")] {
+                let target = Name::new_unchecked(target);
+                let data = SRV {
+                    priority,
+                    weight,
+                    port: 8080,
+                    target,
+                };
+                packet.answers.push(record(NAME, 30, RData::SRV(data)));
+            }
+            let address = u32::from(Ipv4Addr::new(10, 0, 0, 5));
+            let along = record("a.example", 20, RData::A(A { address }));
+            packet.additional_records.push(along);
+        });
+        let found = read(&message, "WEB.example", TYPE::SRV, 7)
+            .expect("ours")
+            .expect("no trouble")
+            .expect("whole");
+        assert_eq!(found.ttl, Some(Duration::from_secs(20)));
+        assert_eq!(found.services.len(), 2);
+        assert_eq!(
+            (found.services[0].port, found.services[0].weight),
+            (8080, 5)
+        );
+        assert_eq!(
+            found.along[&found.services[0].name],
+            [IpAddr::from([10, 0, 0, 5])]
+        );
+    }
+
+    #[test]
+    fn what_answers_another_question_is_no_answer() {
+        let message = reply(|_| {});
+        let ours = |name, kind, mark| read(&message, name, kind, mark).is_some();
+        assert!(ours(NAME, TYPE::SRV, 7));
+        assert!(!ours("www.example", TYPE::SRV, 7));
+        assert!(!ours(NAME, TYPE::A, 7));
+        assert!(!ours(NAME, TYPE::SRV, 8));
+        for end in 0..message.len() {
+            assert!(read(&message[..end], NAME, TYPE::SRV, 7).is_none(), "{end}");
+        }
+    }
+
+    #[test]
+    fn errors_are_told_from_answers_that_do_not_fit() {
+        let code = |code| reply(|packet| *packet.rcode_mut() = code);
+        let of = |message: &[u8]| read(message, NAME, TYPE::SRV, 7).expect("ours");
+        assert!(matches!(
+            of(&code(RCODE::NameError)),
+            Err(Trouble::Final(_))
+        ));
+        assert!(matches!(
+            of(&code(RCODE::ServerFailure)),
+            Err(Trouble::Other(_))
+        ));
+        let cut = reply(|packet| packet.set_flags(PacketFlag::TRUNCATION));
+        assert_eq!(of(&cut), Ok(None));
+        // In the middle of a record.
+        let full = reply(|packet| {
+            packet.set_flags(PacketFlag::TRUNCATION);
+            let address = u32::from(Ipv4Addr::new(10, 0, 0, 5));
+            packet
+                .answers
+                .push(record(NAME, 30, RData::A(A { address })));
+        });
+        let half = &full[..full.len() - 2];
+        assert_eq!(of(half), Ok(None));
+        assert!(read(half, NAME, TYPE::SRV, 8).is_none());
+    }
+}

@@ -1,0 +1,84 @@
+//! `RUNTIME_DIR/cookie.key`: signs sticky cookies of pools that have no `sticky.secret`, so that clients cannot compute which
+//! cookie leads to which server.
+//!
+//! Generated for the first configuration that needs it, and read by every later daemon: cookies survive restarts, crashes and
+//! upgrades. Nothing shows it. Directors that share a VIP have different ones; `sticky.secret` is for them.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::rand;
+use weir_model::{Desired, Secret, SecretSource};
+use weir_sys::replace_file;
+
+use super::Error;
+
+const FILE: &str = "cookie.key";
+const BYTES: usize = 32;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct CookieKey {
+    path: PathBuf,
+    known: bool,
+}
+
+impl CookieKey {
+    /// Of a runtime directory.
+    pub(super) fn new(runtime_dir: &Path) -> Self {
+        Self {
+            path: runtime_dir.join(FILE),
+            known: false,
+        }
+    }
+
+    /// Returns the key when `desired` is the first configuration of this process that needs one.
+    ///
+    /// # Errors
+    /// The file cannot be read or written, or there is no randomness.
+    pub(super) fn first_for(&mut self, desired: &Desired) -> Result<Option<Secret>, Error> {
+        let mut sticky = desired.pools.iter().filter_map(|pool| pool.sticky.as_ref());
+        if self.known || sticky.all(|sticky| sticky.secret.is_some()) {
+            return Ok(None);
+        }
+        let value = match self.read()? {
+            Some(value) => value,
+            None => self.generate()?,
+        };
+        self.known = true;
+        let source = SecretSource::File(self.path.display().to_string());
+        Ok(Some(Secret::new(source, value)))
+    }
+
+    /// The key of an earlier process; `None` without one, or with a file that is no key.
+    fn read(&self) -> Result<Option<Vec<u8>>, Error> {
+        let value = match fs::read(&self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            value => value.map_err(|source| self.failed(source))?,
+        };
+        if value.len() == 2 * BYTES && value.iter().all(u8::is_ascii_hexdigit) {
+            return Ok(Some(value));
+        }
+        tracing::warn!(
+            path = %self.path.display(),
+            "this file holds no key for sticky cookies; a new key replaces it, and clients choose their server again"
+        );
+        Ok(None)
+    }
+
+    fn generate(&self) -> Result<Vec<u8>, Error> {
+        let mut bits = [0; BYTES];
+        rand::fill(&mut bits).map_err(|_| Error::Random)?;
+        let text: String = bits.iter().map(|byte| format!("{byte:02x}")).collect();
+        replace_file(&self.path, text.as_bytes()).map_err(|source| self.failed(source))?;
+        Ok(text.into_bytes())
+    }
+
+    fn failed(&self, source: std::io::Error) -> Error {
+        Error::File {
+            path: self.path.clone(),
+            source,
+        }
+    }
+}

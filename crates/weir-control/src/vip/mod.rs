@@ -1,0 +1,247 @@
+//! VIPs of proxy services where no layer 4 engine runs: added to `[node] vip_interface`, announced, and taken back when
+//! neither the configuration nor an open connection needs them.
+//!
+//! An engine does this for the services of both kinds; it takes over what is remembered here ([`read_record`]) when it opens.
+//! `RUNTIME_DIR/vips.json` is written before an address is added, so that `weir clean` and the next daemon know of it.
+
+mod announce;
+mod record;
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use weir_model::Desired;
+use weir_netlink::{Change, Link, Netlink, TcpState, tcp_sockets};
+use weir_sys::{Capabilities, Capability};
+use weir_wire::MacAddr;
+
+pub(crate) use self::announce::Announcements;
+pub(crate) use self::record::{read_record, remove_record, write as write_record};
+
+/// Listing the sockets of an address that is to go: not every second.
+const WITHDRAWING: Duration = Duration::from_secs(5);
+
+/// An address that was not added or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// `vip_interface` names a device that is not there.
+    #[error("there is no interface {name}")]
+    NoInterface {
+        /// The name.
+        name: String,
+    },
+    /// Rights.
+    #[error(
+        "`vip_interface`: adding {address} needs CAP_NET_ADMIN: run as root, grant it (systemd: AmbientCapabilities=), or add \
+         the address yourself"
+    )]
+    Rights {
+        /// The first address that is missing.
+        address: IpAddr,
+    },
+    /// The kernel refuses.
+    #[error(transparent)]
+    Network(#[from] weir_netlink::Error),
+    /// The kernel around it.
+    #[error(transparent)]
+    System(#[from] weir_sys::Error),
+    /// The record cannot be written.
+    #[error("{path}: {source}", path = path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Vips {
+    runtime_dir: PathBuf,
+    /// By interface.
+    added: BTreeSet<(String, IpAddr)>,
+    announcements: Announcements,
+    /// When addresses that may go were last looked at.
+    withdrawn: Instant,
+    /// Links or addresses changed since.
+    stale: bool,
+}
+
+impl Vips {
+    /// With what an earlier daemon added.
+    pub(crate) fn new(runtime_dir: &Path) -> Self {
+        Self {
+            runtime_dir: runtime_dir.to_owned(),
+            added: read_record(runtime_dir),
+            announcements: Announcements::default(),
+            withdrawn: Instant::now(),
+            stale: false,
+        }
+    }
+
+    /// Addresses that Weir added.
+    pub(crate) fn added(&self) -> impl Iterator<Item = IpAddr> {
+        self.added.iter().map(|(_, address)| *address)
+    }
+
+    /// Links or addresses of this machine changed.
+    pub(crate) const fn note_change(&mut self) {
+        self.stale = true;
+    }
+
+    /// Adds the addresses that `desired` needs and this machine lacks, and removes added ones that nothing needs.
+    ///
+    /// # Errors
+    /// An address cannot be added or removed, or that cannot be remembered.
+    pub(crate) async fn settle(&mut self, desired: &Desired) -> Result<(), Error> {
+        if desired.node.vip_interface.is_none() && self.added.is_empty() {
+            return Ok(());
+        }
+        let netlink = Netlink::open()?;
+        let links = netlink.links().await?;
+        self.add(desired, &netlink, &links).await?;
+        self.withdraw(desired, &netlink, &links).await?;
+        self.stale = false;
+        Ok(self
+            .announcements
+            .send(&netlink, |index| mac(&links, index))?)
+    }
+
+    /// Once a second: repeats announcements, adds what others removed, removes what has lost its last connection.
+    ///
+    /// # Errors
+    /// As [`Self::settle`].
+    pub(crate) async fn tick(&mut self, desired: &Desired) -> Result<(), Error> {
+        let leaving = self.added.iter().any(|entry| !is_needed(desired, entry));
+        if self.stale || (leaving && self.withdrawn.elapsed() >= WITHDRAWING) {
+            let before: BTreeSet<IpAddr> = self.added().collect();
+            let present = present(&Netlink::open()?).await?;
+            for address in before.difference(&present) {
+                tracing::warn!(%address, "a VIP was removed by another program and is added again");
+            }
+            return self.settle(desired).await;
+        }
+        if self.announcements.is_empty() {
+            return Ok(());
+        }
+        let netlink = Netlink::open()?;
+        let links = netlink.links().await?;
+        Ok(self
+            .announcements
+            .send(&netlink, |index| mac(&links, index))?)
+    }
+
+    async fn add(
+        &mut self,
+        desired: &Desired,
+        netlink: &Netlink,
+        links: &[Link],
+    ) -> Result<(), Error> {
+        let Some(name) = &desired.node.vip_interface else {
+            return Ok(());
+        };
+        let Some(link) = links.iter().find(|link| link.name == *name) else {
+            return Err(Error::NoInterface { name: name.clone() });
+        };
+        let present = present(netlink).await?;
+        let wanted: BTreeSet<IpAddr> = desired.proxied_addresses().collect();
+        let missing: Vec<IpAddr> = wanted.difference(&present).copied().collect();
+        let Some(first) = missing.first() else {
+            return Ok(());
+        };
+        if !Capabilities::effective()?
+            .missing(&[Capability::NetAdmin])
+            .is_empty()
+        {
+            return Err(Error::Rights { address: *first });
+        }
+        let former = self.added.clone();
+        self.added
+            .extend(missing.iter().map(|vip| (name.clone(), *vip)));
+        // Remembered first: a death in between leaves an entry too many, not an address that nothing removes.
+        record::write(&self.runtime_dir, &self.added)?;
+        for vip in missing {
+            if netlink.add_address(link.index, vip, prefix(vip)).await? == Change::Made {
+                self.announcements.add(link.index, vip);
+            } else if !former.contains(&(name.clone(), vip)) {
+                self.added.remove(&(name.clone(), vip));
+            }
+        }
+        record::write(&self.runtime_dir, &self.added)
+    }
+
+    async fn withdraw(
+        &mut self,
+        desired: &Desired,
+        netlink: &Netlink,
+        links: &[Link],
+    ) -> Result<(), Error> {
+        let unneeded = self.added.iter().filter(|entry| !is_needed(desired, entry));
+        let unneeded: Vec<(String, IpAddr)> = unneeded.cloned().collect();
+        if unneeded.is_empty() {
+            return Ok(());
+        }
+        self.withdrawn = Instant::now();
+        let wanted: BTreeSet<IpAddr> = desired.proxied_addresses().collect();
+        let mut idle: BTreeSet<IpAddr> = unneeded.iter().map(|(_, address)| *address).collect();
+        idle.retain(|address| !wanted.contains(address));
+        remove_connected(netlink, &mut idle)?;
+        for entry in unneeded {
+            let (name, address) = &entry;
+            // On another interface by now: that one has it already, so no connection is lost.
+            if !idle.contains(address) && !wanted.contains(address) {
+                continue;
+            }
+            if let Some(link) = links.iter().find(|link| link.name == *name) {
+                netlink
+                    .remove_address(link.index, *address, prefix(*address))
+                    .await?;
+            }
+            self.announcements.forget(*address);
+            self.added.remove(&entry);
+        }
+        record::write(&self.runtime_dir, &self.added)?;
+        // One that moves to another interface was present until now.
+        self.add(desired, netlink, links).await
+    }
+}
+
+/// Whether an added address belongs where it is.
+fn is_needed(desired: &Desired, (name, address): &(String, IpAddr)) -> bool {
+    desired.node.vip_interface.as_ref() == Some(name)
+        && desired.proxied_addresses().any(|needed| needed == *address)
+}
+
+async fn present(netlink: &Netlink) -> Result<BTreeSet<IpAddr>, weir_netlink::Error> {
+    let addresses = netlink.addresses().await?;
+    Ok(addresses.iter().map(|address| address.ip).collect())
+}
+
+const fn prefix(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+fn mac(links: &[Link], index: u32) -> Option<MacAddr> {
+    let link = links.iter().find(|link| link.index == index)?;
+    Some(MacAddr::new(link.mac?.octets()))
+}
+
+/// Leaves those addresses that no TCP connection of this machine uses.
+///
+/// # Errors
+/// The kernel does not list its sockets.
+pub(crate) fn remove_connected(
+    netlink: &Netlink,
+    addresses: &mut BTreeSet<IpAddr>,
+) -> Result<(), weir_netlink::Error> {
+    if addresses.is_empty() {
+        return Ok(());
+    }
+    for socket in netlink.inside(|| tcp_sockets(&TcpState::SENDING))?? {
+        addresses.remove(&socket.local.ip().to_canonical());
+    }
+    Ok(())
+}

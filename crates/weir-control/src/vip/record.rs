@@ -1,0 +1,75 @@
+//! `RUNTIME_DIR/vips.json`: addresses that were added without an engine. Those of another boot went with it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::ErrorKind;
+use std::net::IpAddr;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use weir_sys::{boot_id, replace_file};
+
+use super::Error;
+
+const FILE: &str = "vips.json";
+
+#[derive(Serialize, Deserialize)]
+struct Content {
+    boot: String,
+    addresses: BTreeSet<(String, IpAddr)>,
+}
+
+/// What is remembered, by interface; nothing of another boot.
+pub(crate) fn read_record(runtime_dir: &Path) -> BTreeSet<(String, IpAddr)> {
+    let path = runtime_dir.join(FILE);
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return BTreeSet::new(),
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "added addresses are forgotten");
+            return BTreeSet::new();
+        }
+    };
+    match serde_json::from_slice::<Content>(&text) {
+        Ok(content) if boot_id().is_ok_and(|boot| boot == content.boot) => content.addresses,
+        Ok(_) => BTreeSet::new(),
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "added addresses are forgotten");
+            BTreeSet::new()
+        }
+    }
+}
+
+/// Remembers these and no others.
+///
+/// # Errors
+/// The directory cannot be written.
+pub(crate) fn write(
+    runtime_dir: &Path,
+    addresses: &BTreeSet<(String, IpAddr)>,
+) -> Result<(), Error> {
+    if addresses.is_empty() {
+        return remove_record(runtime_dir);
+    }
+    let path = runtime_dir.join(FILE);
+    let content = Content {
+        boot: boot_id()?,
+        addresses: addresses.clone(),
+    };
+    let written = serde_json::to_vec(&content)
+        .map_err(Into::into)
+        .and_then(|text| replace_file(&path, &text));
+    written.map_err(|source| Error::File { path, source })
+}
+
+/// Forgets all.
+///
+/// # Errors
+/// The directory cannot be written.
+pub(crate) fn remove_record(runtime_dir: &Path) -> Result<(), Error> {
+    let path = runtime_dir.join(FILE);
+    match fs::remove_file(&path) {
+        Err(source) if source.kind() != ErrorKind::NotFound => Err(Error::File { path, source }),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,175 @@
+//! Tables that are half full, at 80 % and at 90 %, each after its flows were replaced ten times: what a packet takes to find its
+//! flow in one or another, in rounds that take turns.
+//!
+//! More flows than the front table holds, so that a packet goes to its bucket. Nothing may be refused on the way.
+
+use std::collections::VecDeque;
+
+use weir_abi::{Reason, State};
+
+use crate::Outcome;
+use crate::case::{Case, established};
+use crate::director::Director;
+use crate::feed::{Feed, Objects};
+use crate::ground::{CLIENTS, Ground};
+use crate::measure::Effort;
+use crate::report::{self, Spread};
+
+/// Flows that begin and end together.
+const BATCH: u32 = 1 << 16;
+/// Addresses that a batch comes from.
+const BATCH_CLIENTS: u32 = 1 << 6;
+const TURNOVERS: u32 = 10;
+/// Percent of the places, and batches; tables of much the same size.
+const FILLS: [(u32, u32); 3] = [(50, 8), (80, 13), (90, 14)];
+/// The most that a packet at 80 or 90 % may take, to one at 50 %.
+const GOAL: f64 = 1.3;
+
+/// Measures and prints, if the rows' name contains `only`.
+pub(crate) fn run(
+    ground: &mut Ground,
+    objects: &mut Objects,
+    effort: Effort,
+    only: &str,
+) -> Outcome<()> {
+    if !"fill".contains(only) {
+        return Ok(());
+    }
+    println!(
+        "\n1b. Established packets by the fill of the table, after {TURNOVERS} turnovers, net ns\n"
+    );
+    let mut tables = Vec::new();
+    for (percent, batches) in FILLS {
+        tables.push(Table::new(ground, objects, percent, batches)?);
+    }
+    for round in 0..effort.rounds as usize {
+        for turn in 0..FILLS.len() {
+            tables[(round + turn) % FILLS.len()].round(effort.packets)?;
+        }
+    }
+    let half = tables[0].nets.clone();
+    for table in tables {
+        let (percent, nets) = (table.percent, table.nets.clone());
+        table.close()?;
+        let net = Spread::of(nets.clone());
+        println!(
+            "table at {percent} %: {:.0} ({:.0}…{:.0})",
+            net.median, net.least, net.most
+        );
+        if percent != FILLS[0].0 {
+            let ratios = nets.iter().zip(&half).map(|(own, half)| own / half);
+            let what = format!("table at {percent} % to {} %", FILLS[0].0);
+            report::ratio(&what, Spread::of(ratios.collect()), GOAL, true);
+        }
+    }
+    Ok(())
+}
+
+struct Table {
+    percent: u32,
+    case: Case,
+    director: Director,
+    ifindex: u32,
+    /// First clients of the batches in the table, the oldest first.
+    batches: VecDeque<u32>,
+    feed: Feed,
+    sent: u64,
+    forwarded_before: u64,
+    nets: Vec<f64>,
+}
+
+impl Table {
+    fn new(
+        ground: &mut Ground,
+        objects: &mut Objects,
+        percent: u32,
+        batches: u32,
+    ) -> Outcome<Self> {
+        let mut case = established(BATCH);
+        case.setup.places = (u64::from(batches * BATCH) * 100 / u64::from(percent)) as u32;
+        let ifindex = ground.director;
+        let director = Director::open(ground.pin_dir(), ifindex, case.setup)?;
+        director.limit_syns(false)?;
+        let feed = Feed::load(objects, &case.measured())?;
+        let mut table = Self {
+            percent,
+            case,
+            director,
+            ifindex,
+            batches: VecDeque::new(),
+            feed,
+            sent: 0,
+            forwarded_before: 0,
+            nets: Vec::new(),
+        };
+        for batch in 0..batches * (1 + TURNOVERS) {
+            if batch >= batches {
+                table.end_oldest(objects)?;
+            }
+            table.begin(objects, CLIENTS + batch * BATCH_CLIENTS)?;
+        }
+        let counts = table.director.counts()?;
+        let refused = counts.reason(Reason::CountTableFull);
+        if refused > 0 || counts.entries != u64::from(batches * BATCH) {
+            let told = format!("{refused} of {} flows refused", counts.bound + refused);
+            return Err(format!("at {percent} %: {told}, {} entries", counts.entries).into());
+        }
+        table.forwarded_before = counts.packets_in;
+        let mut plan = table.case.measured();
+        plan.client = table.batches[0];
+        table.feed = Feed::load(objects, &plan)?;
+        Ok(table)
+    }
+
+    fn begin(&mut self, objects: &mut Objects, client: u32) -> Outcome<()> {
+        let program = self.director.program()?;
+        for mut plan in self.case.before().0 {
+            plan.client = client;
+            let mut feed = Feed::load(objects, &plan)?;
+            feed.aim(&program)?;
+            feed.run(BATCH, self.ifindex)?;
+        }
+        self.batches.push_back(client);
+        Ok(())
+    }
+
+    /// The flows are overdue for a moment, in which a packet of each comes.
+    fn end_oldest(&mut self, objects: &mut Objects) -> Outcome<()> {
+        let Some(client) = self.batches.pop_front() else {
+            return Ok(());
+        };
+        let mut plan = self.case.measured();
+        plan.client = client;
+        let mut feed = Feed::load(objects, &plan)?;
+        feed.aim(&self.director.program()?)?;
+        let maps = self.director.dataplane.maps();
+        let settings = maps.settings()?;
+        let mut overdue = settings;
+        overdue.timeouts[State::Established as usize] = u32::MAX;
+        maps.set_settings(&overdue)?;
+        feed.run(BATCH, self.ifindex)?;
+        Ok(maps.set_settings(&settings)?)
+    }
+
+    fn round(&mut self, packets: u32) -> Outcome<()> {
+        let null = self.feed.null()?;
+        self.feed.aim(&null)?;
+        let floor = self.feed.run(packets, self.ifindex)?.ns;
+        self.feed.aim(&self.director.program()?)?;
+        let ran = self.feed.run(packets, self.ifindex)?;
+        self.case.check_frame(&ran)?;
+        self.sent += u64::from(packets);
+        self.nets.push(ran.ns - floor);
+        Ok(())
+    }
+
+    /// Every packet met its flow.
+    fn close(self) -> Outcome<()> {
+        let forwarded = self.director.counts()?.packets_in - self.forwarded_before;
+        self.director.close()?;
+        if forwarded == self.sent {
+            return Ok(());
+        }
+        Err(format!("{forwarded} of {} packets forwarded", self.sent).into())
+    }
+}

@@ -1,0 +1,42 @@
+//! What comes over the API, and from resolvers.
+
+use weir_control::api::{ExplainRequest, FileRequest, ServerRequest};
+use weir_control::explain::{Packet, Request};
+
+use super::texts;
+
+/// Bodies of the API's requests.
+pub(super) fn api(input: &[u8]) {
+    let _ = serde_json::from_slice::<FileRequest>(input);
+    let _ = serde_json::from_slice::<ServerRequest>(input);
+    if let Ok(asked) = serde_json::from_slice::<ExplainRequest>(input) {
+        if let Some(packet) = asked.packet {
+            let _ = packet.parse::<Packet>();
+        }
+        if let Some(request) = asked.request {
+            let _ = Request::parse(&request, &asked.headers);
+        }
+    }
+}
+
+/// A message of a resolver.
+pub(super) fn dns(input: &[u8]) {
+    weir_control::membership::read_answer(input);
+}
+
+pub(super) fn dns_answers() -> Vec<Vec<u8>> {
+    let mut answer = vec![1, 2, 0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0];
+    answer.extend(b"\x01a\x07example\x00\x00\x21\x00\x01");
+    answer.extend(b"\xc0\x0c\x00\x21\x00\x01\x00\x00\x00\x05\x00\x0b");
+    answer.extend(b"\x00\x01\x00\x05\x1f\x90\x01b\xc0\x0e\x00");
+    vec![answer]
+}
+
+pub(super) fn api_bodies() -> Vec<Vec<u8>> {
+    texts(&[
+        r#"{"request":"GET http://a.example/b?c","headers":["A: b","Cookie: d=e"]}"#,
+        r#"{"packet":"tcp 192.0.2.1:5 [2001:db8::1]:80"}"#,
+        r#"{"state":"drain"}"#,
+        r#"{"path":"/etc/weir/weir.toml","guard_ms":5}"#,
+    ])
+}

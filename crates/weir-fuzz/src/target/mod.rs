@@ -1,0 +1,92 @@
+//! The table of targets.
+
+mod config;
+mod control;
+mod health;
+mod http;
+mod import;
+mod packet;
+mod proxy;
+
+/// A parser under test.
+#[derive(Debug)]
+pub struct Target {
+    /// Its name, also of its corpus.
+    pub name: &'static str,
+    /// Returns for every input.
+    pub run: fn(&[u8]),
+    /// Inputs to start from.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// Longest input worth trying, bytes.
+    pub longest: usize,
+}
+
+/// Every target; tools/fuzz.sh runs all of them.
+pub const TARGETS: &[Target] = &[
+    target("http-request", http::request, http::requests, 4096),
+    target("http-response", http::response, http::responses, 4096),
+    target("http-chunked", http::chunked, http::chunked_bodies, 1024),
+    target("http-cookie", http::cookie, http::cookies, 512),
+    target("proxy-preamble", http::preamble, http::preambles, 600),
+    target("client-hello", http::client_hello, http::hellos, 2048),
+    target("http2-input", proxy::http2, proxy::http2_seeds, 4096),
+    target("certificate", proxy::certificate, proxy::certificates, 4096),
+    target("check-stream", health::stream, health::streams, 2048),
+    target("check-datagram", health::datagram, health::datagrams, 600),
+    target("dns-answer", control::dns, control::dns_answers, 1024),
+    target("packet", packet::wire, packet::packets, 512),
+    target("packet-verdict", packet::verdict, packet::packets, 512),
+    target("config-toml", config::toml, config::tomls, 8192),
+    target("config-json", config::json, config::jsons, 8192),
+    target("server-list", config::list, config::lists, 4096),
+    target("api-body", control::api, control::api_bodies, 2048),
+    target(
+        "import-haproxy",
+        import::haproxy,
+        import::haproxy_files,
+        8192,
+    ),
+    target("import-nginx", import::nginx, import::nginx_files, 8192),
+    target(
+        "import-keepalived",
+        import::keepalived,
+        import::keepalived_files,
+        8192,
+    ),
+    target(
+        "import-ldirectord",
+        import::ldirectord,
+        import::ldirectord_files,
+        8192,
+    ),
+    target(
+        "import-ipvsadm",
+        import::ipvsadm,
+        import::ipvsadm_files,
+        4096,
+    ),
+];
+
+const fn target(
+    name: &'static str,
+    run: fn(&[u8]),
+    seeds: fn() -> Vec<Vec<u8>>,
+    longest: usize,
+) -> Target {
+    Target {
+        name,
+        run,
+        seeds,
+        longest,
+    }
+}
+
+/// The target of that name.
+pub fn find(name: &str) -> Option<&'static Target> {
+    TARGETS.iter().find(|target| target.name == name)
+}
+
+/// Seeds of text.
+fn texts(all: &[&str]) -> Vec<Vec<u8>> {
+    all.iter().map(|text| text.as_bytes().to_vec()).collect()
+}

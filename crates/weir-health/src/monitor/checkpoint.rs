@@ -1,0 +1,213 @@
+//! What is known of all servers at a moment, and the way back to it: a configuration that is taken back must leave no state behind
+//! that its own checks made.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_model::Desired;
+
+use super::{Known, Monitor, ServerKey, Suspended};
+use crate::machine::{Machine, State};
+use crate::standing::Standing;
+use crate::target::Target;
+
+/// States of targets and of servers, without anything that is under way.
+#[derive(Clone, Debug, Default)]
+pub struct Checkpoint {
+    machines: Vec<(Arc<Target>, Machine)>,
+    servers: HashMap<String, HashMap<ServerKey, Saved>>,
+}
+
+/// A server of a pool.
+#[derive(Clone, Debug)]
+struct Saved {
+    name: String,
+    standing: Standing,
+    ramping: Option<Duration>,
+}
+
+impl Checkpoint {
+    /// Whether checks had a server down; it is named as in the file.
+    pub fn is_down(&self, pool: &str, server: &str) -> bool {
+        let servers = self.servers.get(pool);
+        servers.is_some_and(|servers| {
+            let mut servers = servers.values();
+            servers.any(|saved| saved.name == server && saved.standing.state == State::Down)
+        })
+    }
+}
+
+impl Monitor {
+    /// What is known now.
+    pub fn checkpoint(&self) -> Checkpoint {
+        let slots = self.slots.iter().flatten();
+        let servers = self.pools.iter().map(|pool| {
+            let of_pool = pool.servers.iter().map(|(key, server)| {
+                let saved = Saved {
+                    name: server.name.clone(),
+                    standing: server.standing.clone(),
+                    ramping: server.ramping,
+                };
+                (*key, saved)
+            });
+            (pool.name.clone(), of_pool.collect())
+        });
+        Checkpoint {
+            machines: slots
+                .map(|slot| (Arc::clone(&slot.target), slot.machine.clone()))
+                .collect(),
+            servers: servers.collect(),
+        }
+    }
+
+    /// Puts the checks of a configuration that was active at the checkpoint into effect again, with the states of then. Checks that
+    /// were never out of use keep what they found out since. All servers are reported, whether they changed or not.
+    pub fn restore(
+        &mut self,
+        checkpoint: Checkpoint,
+        desired: &Desired,
+        suspended: &Suspended,
+        known: &dyn Fn(&str, &str) -> Option<Known>,
+        now: Duration,
+    ) {
+        let slots = self.slots.iter().enumerate();
+        let kept: HashMap<usize, Arc<Target>> = slots
+            .filter_map(|(at, slot)| Some((at, Arc::clone(&slot.as_ref()?.target))))
+            .collect();
+        self.configure(desired, suspended, known, now);
+        let mut restored = HashSet::new();
+        for (target, machine) in checkpoint.machines {
+            if let Some(at) = self.by_target.get(&target)
+                && let Some(Some(slot)) = self.slots.get_mut(*at)
+                && !kept
+                    .get(at)
+                    .is_some_and(|before| Arc::ptr_eq(before, &slot.target))
+            {
+                slot.machine = machine;
+                restored.insert(*at);
+            }
+        }
+        for at in 0..self.pools.len() {
+            let name = self.pools[at].name.clone();
+            let keys: Vec<ServerKey> = self.pools[at].servers.keys().copied().collect();
+            for key in keys {
+                let saved = checkpoint.servers.get(&name).and_then(|it| it.get(&key));
+                let Some(server) = self.pools[at].servers.get_mut(&key) else {
+                    continue;
+                };
+                let from = server.standing.state;
+                if let Some(saved) = saved
+                    && server.uses.iter().any(|it| restored.contains(&it.slot))
+                {
+                    server.standing.clone_from(&saved.standing);
+                    server.ramping = saved.ramping;
+                }
+                self.review(at, key, now, false);
+                let is = self.pools[at]
+                    .servers
+                    .get(&key)
+                    .map(|server| server.standing.state);
+                self.tell(at, key, (is != Some(from)).then_some(from));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_model::{Check, Desired, Pool, Probe, Server, Timing};
+
+    use super::*;
+    use crate::monitor::Output;
+    use crate::outcome::Outcome;
+
+    /// A pool of one server, checked with `rise` passes; another number is another target.
+    fn desired(rise: u32) -> Desired {
+        let mut check = Check::new(Probe::Tcp);
+        check.timing = Timing {
+            rise,
+            fall: 1,
+            ..Timing::default()
+        };
+        let mut pool = Pool::new("p");
+        let address = [10, 0, 0, 5].into();
+        pool.servers
+            .push(Server::new("10.0.0.5", address, Some(80)));
+        pool.checks.push(check);
+        Desired {
+            pools: vec![pool],
+            ..Desired::default()
+        }
+    }
+
+    fn unknown(_: &str, _: &str) -> Option<Known> {
+        None
+    }
+
+    /// Runs all that is due within a minute with one outcome; returns the last state that was reported.
+    fn run(monitor: &mut Monitor, now: &mut Duration, passes: bool) -> Option<State> {
+        let (end, mut last) = (*now + Duration::from_secs(60), None);
+        while let Some(next) = monitor.next_deadline().filter(|next| *next < end) {
+            *now = next.max(*now);
+            monitor.advance(*now);
+            last = drain(monitor, *now, passes).or(last);
+        }
+        last
+    }
+
+    fn drain(monitor: &mut Monitor, now: Duration, passes: bool) -> Option<State> {
+        let mut last = None;
+        while let Some(output) = monitor.poll_output() {
+            match output {
+                Output::Probe(order) if passes => {
+                    monitor.handle_result(order.id, Outcome::passed("ok"), now);
+                }
+                Output::Probe(order) => {
+                    monitor.handle_result(order.id, Outcome::failed("refused"), now);
+                }
+                Output::Server { standing, .. } => last = standing.map(|it| it.state),
+            }
+        }
+        last
+    }
+
+    #[test]
+    fn states_of_a_rejected_configuration_are_gone_with_it() {
+        let mut monitor = Monitor::new(1);
+        let mut now = Duration::from_secs(1000);
+        let none = Suspended::default();
+        monitor.configure(&desired(2), &none, &unknown, now);
+        assert_eq!(run(&mut monitor, &mut now, true), Some(State::Up));
+        let before = monitor.view("p", "10.0.0.5").unwrap();
+        let checkpoint = monitor.checkpoint();
+        assert!(!checkpoint.is_down("p", "10.0.0.5"));
+
+        monitor.configure(&desired(3), &none, &unknown, now);
+        assert_eq!(run(&mut monitor, &mut now, false), Some(State::Down));
+        assert!(monitor.checkpoint().is_down("p", "10.0.0.5"));
+
+        monitor.restore(checkpoint, &desired(2), &none, &unknown, now);
+        assert_eq!(drain(&mut monitor, now, true), Some(State::Up));
+        let after = monitor.view("p", "10.0.0.5").unwrap();
+        assert_eq!(
+            (after.standing, after.reason),
+            (before.standing, before.reason)
+        );
+        // Its checks go on: what is down now is found.
+        assert_eq!(run(&mut monitor, &mut now, false), Some(State::Down));
+    }
+
+    #[test]
+    fn a_check_that_stayed_in_use_keeps_what_it_found() {
+        let mut monitor = Monitor::new(1);
+        let mut now = Duration::from_secs(1000);
+        let none = Suspended::default();
+        monitor.configure(&desired(2), &none, &unknown, now);
+        run(&mut monitor, &mut now, true);
+        let checkpoint = monitor.checkpoint();
+        assert_eq!(run(&mut monitor, &mut now, false), Some(State::Down));
+        monitor.restore(checkpoint, &desired(2), &none, &unknown, now);
+        assert_eq!(drain(&mut monitor, now, true), Some(State::Down));
+    }
+}

@@ -1,0 +1,341 @@
+//! Paths in the form in which routes compare them: one spelling for everything that a server would read alike.
+//!
+//! [`normalize`] does what RFC 3986 section 6.2.2 calls syntax-based normalization: escapes of unreserved characters are
+//! decoded, the digits of other escapes are in upper case, characters that a URI may not contain are escaped, and dot segments
+//! are removed (section 5.2.4), escaped ones too, and never above the root. Duplicate slashes are merged first, as file systems,
+//! nginx and Go do: in `/a//../b` the dot segment removes `a`. Escapes of reserved characters (`%3B`, `%40`) stay, and so do path
+//! parameters (`;`) and the query, which is not looked at.
+//!
+//! An escape that is none (`%zz`) and `%00` have no meaning that servers agree on, and are refused, as nginx and Envoy do.
+//!
+//! A path that is normal already, as nearly all are, is neither copied nor written: one pass finds that out, and its end.
+
+use weir_model::{EncodedSlash, NormalizePath};
+
+use crate::refusal::Refusal;
+
+/// What a byte means to a path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    /// It stays.
+    Plain,
+    Slash,
+    Dot,
+    Percent,
+    /// The path ends.
+    Query,
+    /// A URI may not contain it (RFC 3986 appendix A).
+    Excluded,
+}
+
+static CLASS: [Class; 256] = classes();
+
+const fn classes() -> [Class; 256] {
+    let mut table = [Class::Excluded; 256];
+    let mut at = 0usize;
+    while at < 256 {
+        let byte = at as u8;
+        table[at] = match byte {
+            b'/' => Class::Slash,
+            b'.' => Class::Dot,
+            b'%' => Class::Percent,
+            b'?' => Class::Query,
+            b'-' | b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b','
+            | b';' | b'=' | b':' | b'@' | b'[' | b']' => Class::Plain,
+            _ if byte.is_ascii_alphanumeric() => Class::Plain,
+            _ => Class::Excluded,
+        };
+        at += 1;
+    }
+    table
+}
+
+/// Path and query of a request as routes, hashes and limits see them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestPath<'a> {
+    text: &'a [u8],
+    /// Bytes of the path.
+    path: usize,
+    changed: bool,
+}
+
+impl<'a> RequestPath<'a> {
+    /// As the client sent it.
+    pub fn received(text: &'a [u8]) -> Self {
+        let path = memchr::memchr(b'?', text).unwrap_or(text.len());
+        Self {
+            text,
+            path,
+            changed: false,
+        }
+    }
+
+    /// The path; `/` where there is none.
+    pub fn path(&self) -> &'a [u8] {
+        match self.path {
+            0 => b"/",
+            end => &self.text[..end],
+        }
+    }
+
+    /// The query, without its question mark.
+    pub fn query(&self) -> &'a [u8] {
+        self.text.get(self.path + 1..).unwrap_or_default()
+    }
+
+    /// The query with its question mark; empty where there is none.
+    pub fn query_part(&self) -> &'a [u8] {
+        &self.text[self.path..]
+    }
+
+    /// Path and query.
+    pub const fn as_bytes(&self) -> &'a [u8] {
+        self.text
+    }
+
+    /// Whether it is another text than the client's.
+    pub const fn is_changed(&self) -> bool {
+        self.changed
+    }
+}
+
+/// Path and query with the path in its normal form. `room` is written only where that is another one than the received.
+///
+/// What is no path (`*`) stays as it is.
+///
+/// # Errors
+/// An escape is none or stands for NUL, or it is an encoded slash where those are rejected.
+pub fn normalize<'a>(
+    text: &'a [u8],
+    rules: &NormalizePath,
+    room: &'a mut Vec<u8>,
+) -> Result<RequestPath<'a>, Refusal> {
+    if let Some(path) = normal_path(text, rules.merge_slashes) {
+        return Ok(RequestPath {
+            text,
+            path,
+            changed: false,
+        });
+    }
+    let end = memchr::memchr(b'?', text).unwrap_or(text.len());
+    room.clear();
+    write_normal(&text[..end], rules, room)?;
+    let path = room.len();
+    room.extend_from_slice(&text[end..]);
+    Ok(RequestPath {
+        changed: room.as_slice() != text,
+        text: room,
+        path,
+    })
+}
+
+/// Bytes of the path, if it is normal as it is.
+fn normal_path(text: &[u8], merge_slashes: bool) -> Option<usize> {
+    match text.first() {
+        Some(b'/') => {}
+        None | Some(b'?') => return None,
+        Some(_) => return Some(memchr::memchr(b'?', text).unwrap_or(text.len())),
+    }
+    let mut begins = false;
+    for (at, byte) in text.iter().enumerate() {
+        match CLASS[usize::from(*byte)] {
+            Class::Plain => begins = false,
+            Class::Slash if begins && merge_slashes => return None,
+            Class::Slash => begins = true,
+            Class::Dot if begins && is_dot_segment(&text[at..]) => return None,
+            Class::Dot => begins = false,
+            Class::Query => return Some(at),
+            Class::Percent | Class::Excluded => return None,
+        }
+    }
+    Some(text.len())
+}
+
+/// Whether a segment that begins here is `.` or `..`.
+fn is_dot_segment(text: &[u8]) -> bool {
+    let rest = text.strip_prefix(b"..").unwrap_or(&text[1..]);
+    matches!(rest.first(), None | Some(b'/' | b'?'))
+}
+
+/// A part of a path as it is written in the normal form.
+enum Part {
+    Slash,
+    /// Itself.
+    Byte(u8),
+    /// As an escape.
+    Escaped(u8),
+}
+
+fn write_normal(path: &[u8], rules: &NormalizePath, out: &mut Vec<u8>) -> Result<(), Refusal> {
+    // Where the last segment of `out` begins: behind its slash.
+    let mut segment = 0;
+    let mut rest = path;
+    if path.is_empty() {
+        out.push(b'/');
+    }
+    while let Some((part, len)) = part(rest, rules)? {
+        rest = &rest[len..];
+        match part {
+            Part::Byte(byte) => out.push(byte),
+            Part::Escaped(byte) => escape(byte, out),
+            Part::Slash => {
+                let removed = remove_dots(out, &mut segment);
+                let double = rules.merge_slashes && segment > 0 && segment == out.len();
+                if !removed && !double {
+                    out.push(b'/');
+                    segment = out.len();
+                }
+            }
+        }
+    }
+    remove_dots(out, &mut segment);
+    Ok(())
+}
+
+/// What the path begins with, and its length.
+fn part(path: &[u8], rules: &NormalizePath) -> Result<Option<(Part, usize)>, Refusal> {
+    let Some(byte) = path.first().copied() else {
+        return Ok(None);
+    };
+    Ok(Some(match CLASS[usize::from(byte)] {
+        Class::Slash => (Part::Slash, 1),
+        Class::Plain | Class::Dot => (Part::Byte(byte), 1),
+        Class::Percent => {
+            let value = decoded(path).filter(|value| *value != 0);
+            match value.ok_or(Refusal::Escape)? {
+                value if is_unreserved(value) => (Part::Byte(value), 3),
+                value => (reserved(value, rules)?, 3),
+            }
+        }
+        Class::Excluded | Class::Query => (reserved(byte, rules)?, 1),
+    }))
+}
+
+fn reserved(byte: u8, rules: &NormalizePath) -> Result<Part, Refusal> {
+    match (byte, rules.encoded_slash) {
+        (b'/' | b'\\', EncodedSlash::Decode) => Ok(Part::Slash),
+        (b'/' | b'\\', EncodedSlash::Reject) => Err(Refusal::EncodedSlash),
+        _ => Ok(Part::Escaped(byte)),
+    }
+}
+
+/// Ends the last segment of `out`; whether it was a dot segment, which is gone then, the slash behind it included.
+fn remove_dots(out: &mut Vec<u8>, segment: &mut usize) -> bool {
+    match &out[*segment..] {
+        b"." if *segment > 0 => out.truncate(*segment),
+        b".." if *segment > 0 => {
+            // Without its slash; the root's stays.
+            let parent = &out[..*segment - 1];
+            let slash = memchr::memrchr(b'/', parent);
+            *segment = slash.map_or(1, |slash| slash + 1);
+            out.truncate(*segment);
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// The byte that an escape at the beginning stands for.
+fn decoded(text: &[u8]) -> Option<u8> {
+    let digit = |at: usize| (*text.get(at)? as char).to_digit(16);
+    u8::try_from(digit(1)? << 4 | digit(2)?).ok()
+}
+
+const fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+}
+
+fn escape(byte: u8, out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    let digit = |value: u8| DIGITS[usize::from(value & 15)];
+    out.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte)]);
+}
+
+/// How a route's pattern is compared with normal paths.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pattern {
+    /// As it is written.
+    Normal,
+    /// In this spelling, which fits what was meant.
+    Respelled(String),
+    /// No normal path fits it; one that may have been meant, where there is one.
+    Never(Option<String>),
+}
+
+/// Reads a route's pattern, in which `*` stands for any bytes. Only escapes are respelled: a pattern with dot segments or
+/// duplicate slashes is for requests that look so, and those are now compared as others.
+pub fn pattern(written: &str, rules: &NormalizePath) -> Pattern {
+    let Some(spelled) = respell(written.as_bytes(), rules) else {
+        return Pattern::Never(None);
+    };
+    let pieces: Vec<&[u8]> = spelled.split(|byte| *byte == b'*').collect();
+    let last = pieces.len() - 1;
+    let defect = |(at, piece): (usize, &&[u8])| {
+        let ends = at == last
+            && piece
+                .rsplit(|byte| *byte == b'/')
+                .next()
+                .is_some_and(is_dots);
+        let slashed = piece.contains(&b'/') && (ends || dots_within(piece));
+        slashed || (rules.merge_slashes && memchr::memmem::find(piece, b"//").is_some())
+    };
+    let mut defects = pieces.iter().enumerate().filter(|piece| defect(*piece));
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
+    match (defects.next(), defects.next()) {
+        (None, _) if spelled == written.as_bytes() => Pattern::Normal,
+        (None, _) => text(spelled).map_or(Pattern::Never(None), Pattern::Respelled),
+        // Behind a star nobody can tell what a dot segment would remove.
+        (Some((0, _)), None) if spelled.starts_with(b"/") => {
+            let fixed = pieces[0].len();
+            let whole = if last == 0 {
+                fixed
+            } else {
+                memchr::memrchr(b'/', pieces[0]).map_or(0, |slash| slash + 1)
+            };
+            let mut out = Vec::new();
+            let normal = write_normal(&spelled[..whole], rules, &mut out);
+            out.extend_from_slice(&spelled[whole..]);
+            Pattern::Never(normal.ok().and_then(|()| text(out)))
+        }
+        _ => Pattern::Never(None),
+    }
+}
+
+fn is_dots(segment: &[u8]) -> bool {
+    matches!(segment, b"." | b"..")
+}
+
+/// Whether a dot segment stands between two slashes.
+fn dots_within(piece: &[u8]) -> bool {
+    let count = piece.iter().filter(|byte| **byte == b'/').count();
+    let mut segments = piece.split(|byte| *byte == b'/');
+    // The first and the last one may go on in what a star stands for.
+    segments.next();
+    segments.take(count.saturating_sub(1)).any(is_dots)
+}
+
+/// A pattern with its escapes as normal paths have them; `None` = one that no path has.
+fn respell(pattern: &[u8], rules: &NormalizePath) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(pattern.len());
+    let mut rest = pattern;
+    while let Some(byte) = rest.first().copied() {
+        // An escape that a star cuts off fits some paths as it is.
+        let cut = rest[..rest.len().min(3)].contains(&b'*');
+        if byte == b'%' && cut {
+            out.push(byte);
+            rest = &rest[1..];
+            continue;
+        }
+        let (part, len) = part(rest, rules).ok()??;
+        match part {
+            Part::Slash => out.push(b'/'),
+            Part::Byte(byte) => out.push(byte),
+            Part::Escaped(byte) => escape(byte, &mut out),
+        }
+        rest = &rest[len..];
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,329 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn rules(merge_slashes: bool, encoded_slash: EncodedSlash) -> NormalizePath {
+    NormalizePath {
+        merge_slashes,
+        encoded_slash,
+        ..NormalizePath::default()
+    }
+}
+
+fn normal_by(text: &[u8], rules: &NormalizePath) -> Result<Vec<u8>, Refusal> {
+    let mut room = b"of an earlier request".to_vec();
+    normalize(text, rules, &mut room).map(|target| target.as_bytes().to_vec())
+}
+
+fn normal(text: &str) -> String {
+    let found = normal_by(text.as_bytes(), &NormalizePath::default()).expect("a path");
+    String::from_utf8(found).expect("ASCII")
+}
+
+#[test]
+fn every_spelling_of_a_path_has_one_normal_form() {
+    for spelling in [
+        "/admin/x",
+        "//admin/x",
+        "///admin//x",
+        "/%61dmin/x",
+        "/%61%64%6D%69%6e/x",
+        "/x/../admin/x",
+        "/./admin/x",
+        "/x/%2e%2e/admin/x",
+        "/x/.%2E/admin/x",
+        "/%2e/admin/x",
+        "/admin//x",
+        "/admin/./x",
+        "/../../admin/x",
+        "/a//../admin/x",
+        "/a/b/../../admin/x",
+        "/admin/y/../x",
+    ] {
+        assert_eq!(normal(spelling), "/admin/x", "{spelling}");
+    }
+}
+
+#[test]
+fn rfc_3986_has_these_examples() {
+    // Section 5.2.4, and those of 5.4 that are about dots.
+    assert_eq!(normal("/a/b/c/./../../g"), "/a/g");
+    for (path, expected) in [
+        ("/b/c/.", "/b/c/"),
+        ("/b/c/./", "/b/c/"),
+        ("/b/c/..", "/b/"),
+        ("/b/c/../", "/b/"),
+        ("/b/c/../..", "/"),
+        ("/b/c/../../../g", "/g"),
+        ("/b/c/../../../../g", "/g"),
+        ("/g.", "/g."),
+        ("/.g", "/.g"),
+        ("/g..", "/g.."),
+        ("/..g", "/..g"),
+        ("/...", "/..."),
+        ("/b/c/./g/.", "/b/c/g/"),
+        ("/b/c/g/./h", "/b/c/g/h"),
+        ("/b/c/g/../h", "/b/c/h"),
+        ("/b/c/g;x=1/./y", "/b/c/g;x=1/y"),
+        ("/b/c/g;x=1/../y", "/b/c/y"),
+    ] {
+        assert_eq!(normal(path), expected, "{path}");
+    }
+}
+
+#[test]
+fn query_parameters_and_reserved_escapes_stay() {
+    for same in [
+        "/a?b=/../c//%61%zz%00\\",
+        "/a;b=/..;/c",
+        "/a%2Fb%3B%40%25",
+        "/a:b@c!$&'()*+,=[1]",
+        "/",
+        "/?",
+        "*",
+        "/a%252e%252e/b",
+        "/caf%C3%A9",
+    ] {
+        assert_eq!(normal(same), same);
+    }
+    assert_eq!(normal("/a%2fb%c3%a9"), "/a%2Fb%C3%A9");
+    assert_eq!(normal("//a?x//y/.."), "/a?x//y/..");
+    assert_eq!(normal("/a|b\"{c}^`<d>"), "/a%7Cb%22%7Bc%7D%5E%60%3Cd%3E");
+    assert_eq!(normal(""), "/");
+    assert_eq!(normal("?x"), "/?x");
+}
+
+#[test]
+fn slashes_in_disguise_follow_their_key() {
+    let by = |text: &str, encoded_slash| {
+        let found = normal_by(text.as_bytes(), &rules(true, encoded_slash));
+        found.map(|text| String::from_utf8(text).expect("ASCII"))
+    };
+    let ways = "/x%2f..%5C..\\admin";
+    assert_eq!(
+        by(ways, EncodedSlash::Keep).unwrap(),
+        "/x%2F..%5C..%5Cadmin"
+    );
+    assert_eq!(by(ways, EncodedSlash::Decode).unwrap(), "/admin");
+    assert_eq!(by(ways, EncodedSlash::Reject), Err(Refusal::EncodedSlash));
+    assert_eq!(
+        by("/a%5cb", EncodedSlash::Reject),
+        Err(Refusal::EncodedSlash)
+    );
+    assert_eq!(
+        by("/a\\b", EncodedSlash::Reject),
+        Err(Refusal::EncodedSlash)
+    );
+    assert_eq!(by("/%2F%2fa", EncodedSlash::Decode).unwrap(), "/a");
+    assert_eq!(by("/a?%2F", EncodedSlash::Reject).unwrap(), "/a?%2F");
+}
+
+#[test]
+fn slashes_are_merged_before_dots_are_removed_or_not_at_all() {
+    let kept = |text: &str| {
+        let found = normal_by(text.as_bytes(), &rules(false, EncodedSlash::Keep));
+        String::from_utf8(found.expect("a path")).expect("ASCII")
+    };
+    assert_eq!(kept("//a//b"), "//a//b");
+    assert_eq!(kept("/a//../b"), "/a/b");
+    assert_eq!(kept("/a/.//b"), "/a//b");
+    assert_eq!(kept("//../b"), "/b");
+    assert_eq!(normal("/a//../b"), "/b");
+}
+
+#[test]
+fn escapes_without_a_meaning_are_refused() {
+    for wrong in [
+        "/%", "/%4", "/%zz", "/a%0", "/%00", "/%4g/x", "/a%?41", "/%u0041",
+    ] {
+        let found = normal_by(wrong.as_bytes(), &NormalizePath::default());
+        assert_eq!(found, Err(Refusal::Escape), "{wrong}");
+    }
+}
+
+#[test]
+fn a_normal_path_is_not_copied() {
+    let mut room = Vec::new();
+    let text = b"/img/a.b/..c/x?y//";
+    let target = normalize(text, &NormalizePath::default(), &mut room).expect("a path");
+    assert!(!target.is_changed());
+    assert!(std::ptr::eq(target.as_bytes(), text.as_slice()));
+    assert_eq!(target.path(), b"/img/a.b/..c/x");
+    assert_eq!(target.query(), b"y//");
+    assert_eq!(target.query_part(), b"?y//");
+    assert_eq!(room.capacity(), 0, "nothing is written");
+    // Written, and the same.
+    let text = b"/caf%C3%A9";
+    let target = normalize(text, &NormalizePath::default(), &mut room).expect("a path");
+    assert!(!target.is_changed());
+}
+
+#[test]
+fn patterns_are_compared_as_they_are_meant() {
+    let by = |written: &str| pattern(written, &NormalizePath::default());
+    let respelled = |text: &str| Pattern::Respelled(text.to_owned());
+    let never = |text: &str| Pattern::Never(Some(text.to_owned()));
+    for same in [
+        "/img/*", "*.png", "*", "/a*/..b", "/a/..*", "/a%*", "/a%4*", "*//x/",
+    ] {
+        if same == "*//x/" {
+            assert_eq!(by(same), Pattern::Never(None));
+        } else {
+            assert_eq!(by(same), Pattern::Normal, "{same}");
+        }
+    }
+    assert_eq!(by("/caf%c3%a9/*"), respelled("/caf%C3%A9/*"));
+    assert_eq!(by("/%7Euser/*"), respelled("/~user/*"));
+    assert_eq!(by("/{id}|*"), respelled("/%7Bid%7D%7C*"));
+    assert_eq!(by("//admin/*"), never("/admin/*"));
+    assert_eq!(by("/x/../admin/*"), never("/admin/*"));
+    assert_eq!(by("/%2e%2E/admin"), never("/admin"));
+    assert_eq!(by("/./*"), never("/*"));
+    assert_eq!(by("/a/.."), never("/"));
+    assert_eq!(by("/a//..*"), never("/a/..*"));
+    assert_eq!(by("*/../*"), Pattern::Never(None));
+    assert_eq!(by("/a/*/../b"), Pattern::Never(None));
+    assert_eq!(by("*/.."), Pattern::Never(None));
+    assert_eq!(by("/100%"), Pattern::Never(None));
+    assert_eq!(by("/a%00*"), Pattern::Never(None));
+    let raw = rules(false, EncodedSlash::Keep);
+    assert_eq!(pattern("//admin/*", &raw), Pattern::Normal);
+}
+
+/// The definition, step by step and without regard to cost.
+fn reference(path: &[u8], rules: &NormalizePath) -> Option<Vec<u8>> {
+    let mut decoded: Vec<Vec<u8>> = Vec::new();
+    let mut rest = path;
+    while let Some((byte, tail)) = rest.split_first() {
+        let (byte, plain) = match byte {
+            b'%' => {
+                let digits = std::str::from_utf8(tail.get(..2)?).ok()?;
+                if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+                    return None;
+                }
+                rest = &tail[2..];
+                let value = u8::from_str_radix(digits, 16).ok()?;
+                if value == 0 {
+                    return None;
+                }
+                (
+                    value,
+                    value.is_ascii_alphanumeric() || b"-._~".contains(&value),
+                )
+            }
+            byte => {
+                rest = tail;
+                let allowed = b"-._~!$&'()*+,;=:@[]/";
+                (
+                    *byte,
+                    byte.is_ascii_alphanumeric() || allowed.contains(byte),
+                )
+            }
+        };
+        let slash = !plain && matches!(byte, b'/' | b'\\');
+        decoded.push(match (plain, rules.encoded_slash) {
+            (true, _) => vec![byte],
+            (false, EncodedSlash::Decode) if slash => b"/".to_vec(),
+            (false, EncodedSlash::Reject) if slash => return None,
+            (false, _) => format!("%{byte:02X}").into_bytes(),
+        });
+    }
+    let mut path = String::from_utf8(decoded.concat()).ok()?;
+    while rules.merge_slashes && path.contains("//") {
+        path = path.replace("//", "/");
+    }
+    // RFC 3986 section 5.2.4, by its letters.
+    let (mut input, mut output) = (path, String::new());
+    while !input.is_empty() {
+        if input.starts_with("/./") || input == "/." {
+            input = format!("/{}", input.get(3..).unwrap_or_default());
+        } else if input.starts_with("/../") || input == "/.." {
+            input = format!("/{}", input.get(4..).unwrap_or_default());
+            output.truncate(output.rfind('/').unwrap_or(0));
+        } else {
+            let end = input[1..].find('/').map_or(input.len(), |at| at + 1);
+            output.push_str(&input[..end]);
+            input = input[end..].to_owned();
+        }
+    }
+    Some(output.into_bytes())
+}
+
+fn any_rules() -> impl Strategy<Value = NormalizePath> {
+    (any::<bool>(), 0..3_usize).prop_map(|(merge, at)| rules(merge, EncodedSlash::ALL[at]))
+}
+
+/// Paths of the parts that matter, and of any bytes.
+fn paths() -> impl Strategy<Value = Vec<u8>> {
+    let part = prop_oneof![
+        6 => Just(b"/".to_vec()),
+        4 => Just(b".".to_vec()),
+        2 => Just(b"%2e".to_vec()),
+        2 => Just(b"%2F".to_vec()),
+        1 => Just(b"\\".to_vec()),
+        1 => Just(b"%61".to_vec()),
+        1 => Just(b"%c3".to_vec()),
+        1 => Just(b"%25".to_vec()),
+        1 => Just(b"%".to_vec()),
+        4 => Just(b"a".to_vec()),
+        1 => prop::collection::vec(1..=255_u8, 0..4),
+    ];
+    prop::collection::vec(part, 0..16).prop_map(|parts| {
+        let mut path = vec![b'/'];
+        path.extend(parts.concat());
+        path.retain(|byte| *byte != b'?');
+        path
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn it_is_what_the_definition_says(path in paths(), rules in any_rules()) {
+        prop_assert_eq!(normal_by(&path, &rules).ok(), reference(&path, &rules));
+    }
+
+    #[test]
+    fn a_normal_form_is_its_own_and_has_nothing_to_normalize(path in paths(), rules in any_rules()) {
+        let Ok(found) = normal_by(&path, &rules) else { return Ok(()) };
+        let again = normal_by(&found, &rules);
+        prop_assert_eq!(again.as_ref(), Ok(&found));
+        prop_assert_eq!(found.first(), Some(&b'/'));
+        prop_assert!(found.split(|byte| *byte == b'/').all(|segment| !is_dots(segment)));
+        prop_assert!(!rules.merge_slashes || memchr::memmem::find(&found, b"//").is_none());
+        for at in memchr::memchr_iter(b'%', &found) {
+            let value = decoded(&found[at..]).expect("an escape");
+            prop_assert!(!is_unreserved(value));
+            prop_assert!(!found[at + 1..at + 3].iter().any(u8::is_ascii_lowercase));
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic(text in prop::collection::vec(any::<u8>(), 0..64), rules in any_rules()) {
+        let mut room = Vec::new();
+        if let Ok(target) = normalize(&text, &rules, &mut room) {
+            prop_assert!(!target.path().is_empty());
+            let query = memchr::memchr(b'?', &text).map_or(&b""[..], |at| &text[at..]);
+            prop_assert_eq!(target.query_part(), query);
+        }
+        if let Ok(text) = std::str::from_utf8(&text) {
+            let _ = pattern(text, &rules);
+        }
+    }
+
+    /// A pattern in its new spelling is normal, and a pattern without stars that stays or is respelled is its own normal form.
+    #[test]
+    fn patterns_agree_with_paths(path in "/[a./%2Ef*]{0,10}", rules in any_rules()) {
+        match pattern(&path, &rules) {
+            Pattern::Respelled(other) => prop_assert_eq!(pattern(&other, &rules), Pattern::Normal),
+            Pattern::Never(Some(other)) if !path.contains('*') => {
+                prop_assert_eq!(normal_by(path.as_bytes(), &rules), Ok(other.into_bytes()));
+            }
+            Pattern::Normal if !path.contains('*') => {
+                prop_assert_eq!(normal_by(path.as_bytes(), &rules), Ok(path.into_bytes()));
+            }
+            Pattern::Normal | Pattern::Never(_) => {}
+        }
+    }
+}

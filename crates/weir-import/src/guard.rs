@@ -1,0 +1,174 @@
+//! Which lines of haproxy.cfg and nginx.conf keep clients out. Losing one of them is more than a missing feature.
+//!
+//! The lists are generous: a line that is named needlessly costs a look, one that is missed lets somebody in.
+
+/// Actions of haproxy's rules, wherever in the line they are: `http-request deny`, `tcp-request content reject`.
+const ACTIONS: &[&str] = &[
+    "deny",
+    "tarpit",
+    "block",
+    "reject",
+    "silent-drop",
+    "auth",
+    "wait-for-handshake",
+];
+
+/// Keywords of haproxy that refuse by themselves, those of old versions included.
+const REFUSING: &[&str] = &[
+    "block",
+    "reqdeny",
+    "reqideny",
+    "reqtarpit",
+    "reqitarpit",
+    "reqallow",
+    "reqiallow",
+    "rspdeny",
+    "rspideny",
+];
+
+/// Words of `bind` and `server` by which the other side's certificate is checked.
+pub(crate) const CERTIFICATES: &[&str] = &["crl-file", "ca-verify-file", "verifyhost"];
+
+/// Whether a line of haproxy.cfg keeps clients out, or chooses by a condition what they reach.
+pub(crate) fn haproxy(words: &[String]) -> bool {
+    let mut words = words.iter().map(String::as_str);
+    let Some(keyword) = words.next() else {
+        return false;
+    };
+    let rest: Vec<&str> = words.collect();
+    let condition = rest
+        .iter()
+        .position(|word| matches!(*word, "if" | "unless"));
+    let (what, condition) = rest.split_at(condition.unwrap_or(rest.len()));
+    match keyword {
+        "http-request"
+        | "http-response"
+        | "http-after-response"
+        | "tcp-request"
+        | "tcp-response" => {
+            // `tcp-request` has where it acts in front: connection, session, content.
+            let front = if keyword.starts_with("tcp-") { 2 } else { 1 };
+            let acts = |word: &&str| ACTIONS.contains(word);
+            // A field that servers trust, and that a client could send itself.
+            let trusted = what.first() == Some(&"del-header") && keyword == "http-request"
+                || what.iter().any(|word| word.contains("ssl_c_"));
+            what.iter().take(front).any(acts) || trusted
+        }
+        "use_backend" => !condition.is_empty(),
+        keyword => REFUSING.contains(&keyword),
+    }
+}
+
+/// Directives of nginx that keep clients out.
+const DIRECTIVES: &[&str] = &[
+    "deny",
+    "allow",
+    "satisfy",
+    "limit_except",
+    "limit_req",
+    "limit_conn",
+    "internal",
+    "valid_referers",
+    "secure_link",
+    "secure_link_md5",
+    "auth_basic",
+    "auth_request",
+    "auth_jwt",
+    "access_by_lua",
+    "access_by_lua_block",
+    "access_by_lua_file",
+    "js_access",
+    "modsecurity",
+    "SecRulesEnabled",
+    "ssl_verify_client",
+    "ssl_client_certificate",
+    "ssl_trusted_certificate",
+    "ssl_crl",
+    "ssl_ocsp",
+    "proxy_ssl_verify",
+    "proxy_ssl_trusted_certificate",
+    "proxy_ssl_crl",
+];
+
+/// Whether a directive of nginx.conf keeps clients out; a `return` does with a status that says so.
+pub(crate) fn nginx(words: &[String]) -> bool {
+    let word = |at: usize| words.get(at).map_or("", String::as_str);
+    match word(0) {
+        "return" => matches!(
+            word(1),
+            "401" | "403" | "404" | "405" | "410" | "429" | "444"
+        ),
+        keyword => DIRECTIVES.contains(&keyword) && word(1) != "off",
+    }
+}
+
+/// Whether a directive of a location refuses some of its clients before it looks for what it would send.
+pub(crate) fn nginx_refuses(words: &[String]) -> bool {
+    const BY_ITSELF: &[&str] = &[
+        "deny",
+        "internal",
+        "limit_except",
+        "satisfy",
+        "auth_basic",
+        "auth_request",
+        "auth_jwt",
+        "ssl_verify_client",
+    ];
+    nginx(words)
+        && words
+            .first()
+            .is_some_and(|keyword| BY_ITSELF.contains(&keyword.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn what_keeps_clients_out_is_known() {
+        for line in [
+            "http-request deny if { path_beg /admin } !internal",
+            "http-request deny deny_status 429",
+            "http-request auth realm x unless ok",
+            "http-request silent-drop if bad",
+            "http-request del-header X-User",
+            "http-request set-header X-Subject %{+Q}[ssl_c_s_dn]",
+            "tcp-request connection reject if bad",
+            "tcp-request content reject",
+            "http-response deny if leak",
+            "use_backend admin if internal",
+            "reqideny ^x",
+        ] {
+            assert!(haproxy(&words(line)), "{line}");
+        }
+        for line in [
+            "http-request set-header X-Deny auth",
+            "http-response del-header Server",
+            "use_backend %[req.hdr(host)]",
+            "balance roundrobin",
+        ] {
+            assert!(!haproxy(&words(line)), "{line}");
+        }
+        for line in [
+            "deny all",
+            "auth_basic x",
+            "internal",
+            "return 403",
+            "limit_req zone=a",
+        ] {
+            assert!(nginx(&words(line)), "{line}");
+        }
+        for line in [
+            "auth_basic off",
+            "return 200 ok",
+            "return 301 https://x",
+            "root /srv",
+        ] {
+            assert!(!nginx(&words(line)), "{line}");
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! The attacker: one thread that keeps an attack's connections open and sends its units at the attack's rate.
+//!
+//! The rate is the attack's and not the proxy's: what could not be sent in time, because the proxy reads slowly or has closed the
+//! connection, is left out and never made up for. So every proxy meets the same attack, and what it accepted is counted.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::time::{Duration, Instant};
+
+use super::catalog::{Attack, Close, Target};
+use super::frame::{self, ACK, FrameReader, GOAWAY, SETTINGS};
+use super::socket::{self, Event, Poll};
+
+/// How often the attacker looks whether something is due.
+const TICK: Duration = Duration::from_millis(1);
+/// Work that is older than this is left out, in parts of a second.
+const CATCH_UP: f64 = 0.05;
+
+/// What an attack achieved.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Work {
+    /// Units written; connections opened where the attack has no units.
+    pub(crate) sent: u64,
+    /// Connections begun.
+    pub(crate) opened: u64,
+    /// Connections that the proxy ended, by GOAWAY too.
+    pub(crate) ended: u64,
+}
+
+struct Connection {
+    socket: TcpStream,
+    pending: Vec<u8>,
+    units: u32,
+    connected: bool,
+    since: Instant,
+    /// Of HTTP/2 only.
+    frames: Option<FrameReader>,
+    settings_seen: bool,
+}
+
+/// Runs one attack.
+pub(crate) struct Attacker<'a> {
+    attack: &'a Attack,
+    to: SocketAddrV4,
+    sources: &'a [Ipv4Addr],
+    poll: Poll,
+    slots: Vec<Option<Connection>>,
+    /// Where the search for a connection that takes a unit goes on.
+    next: usize,
+    work: Work,
+}
+
+impl<'a> Attacker<'a> {
+    pub(crate) fn new(
+        attack: &'a Attack,
+        to: SocketAddrV4,
+        sources: &'a [Ipv4Addr],
+    ) -> io::Result<Self> {
+        Ok(Self {
+            attack,
+            to,
+            sources,
+            poll: Poll::new()?,
+            slots: (0..attack.connections).map(|_| None).collect(),
+            next: 0,
+            work: Work::default(),
+        })
+    }
+
+    /// Attacks for `duration`, then closes every connection.
+    pub(crate) fn run(mut self, duration: Duration) -> io::Result<Work> {
+        let start = Instant::now();
+        let mut opens = Pace::new(self.attack.opens_per_second);
+        let mut units = Pace::new(self.attack.units_per_second);
+        loop {
+            let elapsed = start.elapsed();
+            if elapsed >= duration {
+                break;
+            }
+            let mut free = (0..self.slots.len()).filter(|&at| self.slots[at].is_none());
+            let free: Vec<usize> = free.by_ref().take(opens.due(elapsed)).collect();
+            for at in free {
+                self.open(at)?;
+            }
+            let batch = usize::try_from(self.attack.batch).unwrap_or(1);
+            let mut due = units.due(elapsed);
+            while due >= batch && self.send() {
+                due -= batch;
+            }
+            units.keep(due % batch);
+            self.close_due();
+            for event in self.poll.wait(TICK)? {
+                self.handle(event);
+            }
+        }
+        for at in 0..self.slots.len() {
+            self.close(at);
+        }
+        if self.attack.units_per_second == 0 {
+            self.work.sent = self.work.opened;
+        }
+        Ok(self.work)
+    }
+
+    fn open(&mut self, at: usize) -> io::Result<()> {
+        let number = u32::try_from(self.work.opened).unwrap_or(u32::MAX);
+        let source = self.sources[usize::try_from(number).unwrap_or(0) % self.sources.len()];
+        let socket = socket::connect(source, self.to)?;
+        self.poll.add(&socket, at as u64)?;
+        self.work.opened += 1;
+        self.slots[at] = Some(Connection {
+            socket,
+            pending: (self.attack.opening)(number),
+            units: 0,
+            connected: false,
+            since: Instant::now(),
+            frames: (self.attack.target == Target::Http2).then(FrameReader::default),
+            settings_seen: false,
+        });
+        Ok(())
+    }
+
+    /// Sends a batch over the next connection that takes one; `false` = none does.
+    fn send(&mut self) -> bool {
+        let attack = self.attack;
+        let count = self.slots.len();
+        let limit = attack.units_per_connection;
+        let takes = |slot: &Option<Connection>| {
+            slot.as_ref().is_some_and(|it| {
+                it.connected && it.pending.is_empty() && (limit == 0 || it.units < limit)
+            })
+        };
+        let found = (0..count)
+            .map(|step| (self.next + step) % count)
+            .find(|&at| takes(&self.slots[at]));
+        let Some(at) = found else { return false };
+        self.next = at + 1;
+        let Some(connection) = &mut self.slots[at] else {
+            return false;
+        };
+        for _ in 0..attack.batch {
+            (attack.unit)(connection.units, &mut connection.pending);
+            connection.units += 1;
+        }
+        self.work.sent += u64::from(attack.batch);
+        if !socket::flush(&mut connection.socket, &mut connection.pending) {
+            self.ended(at);
+        } else {
+            self.finish(at);
+        }
+        true
+    }
+
+    /// Closes the connection of slot `at` if all of its units are sent.
+    fn finish(&mut self, at: usize) {
+        let limit = self.attack.units_per_connection;
+        let done = self.slots[at].as_ref().is_some_and(|it| {
+            limit > 0 && it.units >= limit && it.pending.is_empty() && !self.attack.holds
+        });
+        if done {
+            self.close(at);
+        }
+    }
+
+    fn close_due(&mut self) {
+        let Some(limit) = self.attack.closes_after else {
+            return;
+        };
+        for at in 0..self.slots.len() {
+            let is_due = |it: &Connection| it.connected && it.since.elapsed() >= limit;
+            if self.slots[at].as_ref().is_some_and(is_due) {
+                self.close(at);
+            }
+        }
+    }
+
+    fn close(&mut self, at: usize) {
+        if let Some(connection) = self.slots[at].take() {
+            match self.attack.close {
+                Close::Fin => drop(connection.socket),
+                Close::Reset => socket::reset(connection.socket),
+            }
+        }
+    }
+
+    fn ended(&mut self, at: usize) {
+        self.slots[at] = None;
+        self.work.ended += 1;
+    }
+
+    fn handle(&mut self, event: Event) {
+        let at = usize::try_from(event.token).unwrap_or(usize::MAX);
+        let Some(connection) = self.slots.get_mut(at).and_then(Option::as_mut) else {
+            return;
+        };
+        if event.writable && !event.ended {
+            connection.connected = true;
+        }
+        let mut lives = !event.readable || connection.read();
+        if event.writable && lives {
+            lives = socket::flush(&mut connection.socket, &mut connection.pending);
+        }
+        if !lives || event.ended {
+            self.ended(at);
+        } else {
+            self.finish(at);
+        }
+    }
+}
+
+impl Connection {
+    /// Reads and forgets; acknowledges the proxy's first SETTINGS. `false` = the proxy has ended the connection.
+    fn read(&mut self) -> bool {
+        let frames = &mut self.frames;
+        let lives = socket::drain(&mut self.socket, |bytes| {
+            if let Some(reader) = frames {
+                reader.feed(bytes);
+            }
+        });
+        let mut goes_on = lives;
+        while let Some(frame) = frames.as_mut().and_then(FrameReader::next) {
+            match frame.kind {
+                GOAWAY => goes_on = false,
+                SETTINGS if frame.flags & ACK == 0 && !self.settings_seen => {
+                    self.settings_seen = true;
+                    frame::frame(&mut self.pending, SETTINGS, ACK, 0, &[]);
+                }
+                _ => {}
+            }
+        }
+        if self.connected && goes_on {
+            goes_on = socket::flush(&mut self.socket, &mut self.pending);
+        }
+        goes_on
+    }
+}
+
+/// How much of something that has a rate is due.
+struct Pace {
+    per_second: f64,
+    done: f64,
+}
+
+impl Pace {
+    fn new(per_second: u32) -> Self {
+        Self {
+            per_second: f64::from(per_second),
+            done: 0.0,
+        }
+    }
+
+    /// All that is due is taken as done.
+    fn due(&mut self, elapsed: Duration) -> usize {
+        let target = elapsed.as_secs_f64() * self.per_second;
+        // What is too old is left out.
+        self.done = self.done.max(target - self.per_second * CATCH_UP);
+        let due = (target - self.done).max(0.0).floor();
+        self.done += due;
+        due as usize
+    }
+
+    /// Gives back what was not done after all.
+    fn keep(&mut self, count: usize) {
+        self.done -= count as f64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pace_follows_its_rate_and_leaves_out_what_is_late() {
+        let mut pace = Pace::new(1_000);
+        assert_eq!(pace.due(Duration::from_millis(10)), 10);
+        assert_eq!(pace.due(Duration::from_millis(10)), 0);
+        pace.keep(3);
+        assert_eq!(pace.due(Duration::from_millis(11)), 4);
+        assert_eq!(pace.due(Duration::from_secs(2)), 50);
+    }
+}

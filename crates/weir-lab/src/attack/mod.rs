@@ -1,0 +1,211 @@
+//! `weir-lab attack`: floods and slow clients against Weir, HAProxy and nginx, in one run, with the same settings.
+//!
+//! A trial is one attack on one freshly started proxy in a network namespace of its own. The proxies take turns, round by
+//! round, so that whatever else the machine does falls on all of them. The proxy has one CPU; attackers, origin and other clients
+//! share another one. Attacks have a fixed rate, so that the columns compare the cost of the same attack; what a proxy let
+//! the attackers send is shown beside.
+//!
+//! Where to start reading: `catalog` (the attacks), `trial` (how one is measured), `rules` (what is allowed), `proxy` (settings).
+
+mod attacker;
+mod catalog;
+mod frame;
+mod origin;
+mod prober;
+mod proxy;
+mod report;
+mod rules;
+mod socket;
+mod trial;
+mod usage;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::thread::sched_getaffinity;
+
+use self::catalog::{ATTACKS, Attack};
+use self::proxy::{Candidate, Kind};
+use self::trial::Setting;
+use crate::error::{LabError, Result};
+use crate::interrupt;
+use crate::progress::Progress;
+use crate::requirement::{self, ATTACK, BASE};
+use crate::session::Session;
+
+pub use self::report::{AttackReport, AttackRow};
+
+/// Arguments of `weir-lab attack`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct AttackArguments {
+    /// Show the attacks and do nothing.
+    #[arg(long)]
+    pub list: bool,
+    /// Print JSON instead of the table.
+    #[arg(long)]
+    pub json: bool,
+    /// Rounds; the table shows medians.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: u32,
+    /// Seconds of each attack.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=60))]
+    pub seconds: u32,
+    /// Seconds after which the server answers the attackers.
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub delay: u32,
+    /// Only these attacks: names, or parts of names.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Only these proxies.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub proxies: Vec<String>,
+    /// The weir program [default: `weir` beside this program, or in PATH].
+    #[arg(long, value_name = "PATH")]
+    pub weir: Option<PathBuf>,
+    /// The haproxy program.
+    #[arg(long, value_name = "PATH", env = "HAPROXY")]
+    pub haproxy: Option<PathBuf>,
+    /// The nginx program.
+    #[arg(long, value_name = "PATH", env = "NGINX")]
+    pub nginx: Option<PathBuf>,
+}
+
+/// The names of all attacks, each with a sentence.
+pub fn list() -> Vec<(&'static str, &'static str)> {
+    let attacks = ATTACKS.iter();
+    attacks
+        .map(|attack| (attack.name, attack.summary))
+        .collect()
+}
+
+/// Runs the attacks and returns what was measured.
+///
+/// # Errors
+/// [`LabError::Usage`] for an unknown attack or proxy; otherwise as a run of the lab, or because a proxy ended.
+pub fn run(arguments: &AttackArguments) -> Result<AttackReport> {
+    let attacks = chosen_attacks(&arguments.only)?;
+    let candidates = candidates(arguments)?;
+    requirement::root()?;
+    requirement::programs(BASE.into_iter().chain(ATTACK))?;
+    requirement::raise_open_files();
+    interrupt::install();
+    let (proxy_cpu, tool_cpu) = cpus()?;
+    let session = Session::open()?;
+    let files = session.directory("files")?;
+    let certificate = proxy::make_certificate(&files)?;
+    let setting = Setting {
+        session: &session,
+        certificate: &certificate,
+        duration: Duration::from_secs(arguments.seconds.into()),
+        delay: Duration::from_secs(arguments.delay.into()),
+        proxy_cpu,
+        tool_cpu,
+    };
+    let mut report = AttackReport::new(&setting, arguments.rounds, &candidates, &files);
+    let progress = Progress::new();
+    for attack in attacks {
+        let mut measured = vec![Vec::new(); candidates.len()];
+        for round in 1..=arguments.rounds {
+            for (candidate, measured) in candidates.iter().zip(&mut measured) {
+                let name = format!("{} on {}", attack.name, candidate.kind.name());
+                progress.set(&name, &format!("round {round}"));
+                let trial = progress.show_during(|| trial::run(&setting, attack, candidate));
+                progress.forget(&name);
+                measured.push(trial.map_err(|error| error.in_trial(&name))?);
+            }
+        }
+        report.add(attack, &candidates, &measured);
+        progress.line(attack.name);
+    }
+    Ok(report)
+}
+
+fn chosen_attacks(only: &[String]) -> Result<Vec<&'static Attack>> {
+    for part in only {
+        if !ATTACKS.iter().any(|attack| attack.name.contains(part)) {
+            let names: Vec<_> = ATTACKS.iter().map(|attack| attack.name).collect();
+            return Err(LabError::Usage {
+                option: "--only",
+                reason: format!("no attack \"{part}\"; the attacks are {}", names.join(", ")),
+            });
+        }
+    }
+    let is_exact = |part: &String| ATTACKS.iter().any(|attack| attack.name == part);
+    let is_chosen = |attack: &&Attack| {
+        // `reset` is the attack of that name, and not all that contain it.
+        let fits =
+            |part: &String| attack.name == part || (!is_exact(part) && attack.name.contains(part));
+        only.is_empty() || only.iter().any(fits)
+    };
+    Ok(ATTACKS.iter().filter(is_chosen).collect())
+}
+
+fn candidates(arguments: &AttackArguments) -> Result<Vec<Candidate>> {
+    let names = Kind::ALL.map(Kind::name);
+    if let Some(unknown) = arguments
+        .proxies
+        .iter()
+        .find(|name| !names.contains(&name.as_str()))
+    {
+        return Err(LabError::Usage {
+            option: "--proxies",
+            reason: format!(
+                "no proxy \"{unknown}\"; the proxies are {}",
+                names.join(", ")
+            ),
+        });
+    }
+    let is_chosen = |kind: &Kind| {
+        arguments.proxies.is_empty() || arguments.proxies.iter().any(|it| it == kind.name())
+    };
+    let find = |kind| {
+        let given = match kind {
+            Kind::Weir => &arguments.weir,
+            Kind::Haproxy => &arguments.haproxy,
+            Kind::Nginx => &arguments.nginx,
+        };
+        // An empty variable, as `make attack` passes it on, means none.
+        let given = given.as_deref().filter(|path| !path.as_os_str().is_empty());
+        Candidate::find(kind, given)
+    };
+    Kind::ALL.into_iter().filter(is_chosen).map(find).collect()
+}
+
+/// The first two CPUs that this process may use: the proxy's and the program's own.
+fn cpus() -> Result<(usize, usize)> {
+    let set = sched_getaffinity(None).map_err(|errno| LabError::Start {
+        program: "CPU affinity".into(),
+        source: errno.into(),
+    })?;
+    let mut cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
+    match (cpus.next(), cpus.next()) {
+        (Some(first), Some(second)) => Ok((first, second)),
+        _ => Err(LabError::Usage {
+            option: "attack",
+            reason: "needs two CPUs, one for the proxy and one for everything else".into(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(only: &[&str]) -> Vec<&'static str> {
+        let only: Vec<String> = only.iter().map(|part| (*part).to_owned()).collect();
+        let attacks = chosen_attacks(&only).expect("known names");
+        attacks.iter().map(|attack| attack.name).collect()
+    }
+
+    #[test]
+    fn attacks_are_chosen_by_name_or_part() {
+        assert_eq!(names(&[]).len(), ATTACKS.len());
+        assert_eq!(names(&["reset"]), ["reset"]);
+        assert_eq!(
+            names(&["ping", "abandoned"]),
+            ["ping", "abandoned-fin", "abandoned-rst"]
+        );
+        assert_eq!(names(&["made-you-reset"]).len(), 5);
+        assert!(chosen_attacks(&["none".to_owned()]).is_err());
+    }
+}

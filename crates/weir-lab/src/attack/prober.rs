@@ -1,0 +1,307 @@
+//! The other clients: requests at a slow, fixed rate from an address that is not the attacker's, every second one over a
+//! connection of its own, the others over connections that are kept. The rate does not depend on the answers (open loop), and a
+//! request that fails counts as long as the limit, so that a proxy gains nothing by refusing.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::frame::{
+    self, ACK, DATA, END_HEADERS, END_STREAM, FrameReader, GOAWAY, HEADERS, RST_STREAM, SETTINGS,
+};
+use super::socket::{self, Event, Poll};
+
+/// Time between two requests.
+pub(crate) const PERIOD: Duration = Duration::from_millis(10);
+/// A request that has no answer by then has failed.
+pub(crate) const LIMIT: Duration = Duration::from_secs(2);
+/// Its address.
+const SOURCE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
+const TICK: Duration = Duration::from_millis(1);
+
+/// One request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sample {
+    pub(crate) issued: Instant,
+    /// [`LIMIT`] where it failed.
+    pub(crate) latency: Duration,
+    pub(crate) succeeded: bool,
+}
+
+/// What the prober shares with the trial.
+#[derive(Default)]
+pub(crate) struct Probes {
+    samples: Mutex<Vec<Sample>>,
+    pub(crate) stop: AtomicBool,
+}
+
+impl Probes {
+    /// All finished requests in the order of their beginnings.
+    pub(crate) fn samples(&self) -> Vec<Sample> {
+        let mut samples = self.lock().clone();
+        samples.sort_by_key(|sample| sample.issued);
+        samples
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Sample>> {
+        // A list that only grows stays sound whatever its holder did.
+        self.samples
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+struct Connection {
+    socket: TcpStream,
+    pending: Vec<u8>,
+    kept: bool,
+    /// When the request under way was issued.
+    issued: Option<Instant>,
+    stream: u32,
+    succeeded: bool,
+    frames: FrameReader,
+    text: Vec<u8>,
+    settings_seen: bool,
+}
+
+enum Outcome {
+    Waiting,
+    Done(bool),
+    Ended,
+}
+
+/// See the module.
+pub(crate) struct Prober<'a> {
+    to: SocketAddrV4,
+    http2: bool,
+    poll: Poll,
+    connections: BTreeMap<u64, Connection>,
+    idle: Vec<u64>,
+    next_token: u64,
+    probes: &'a Probes,
+}
+
+impl<'a> Prober<'a> {
+    pub(crate) fn new(to: SocketAddrV4, http2: bool, probes: &'a Probes) -> io::Result<Self> {
+        Ok(Self {
+            to,
+            http2,
+            poll: Poll::new()?,
+            connections: BTreeMap::new(),
+            idle: Vec::new(),
+            next_token: 0,
+            probes,
+        })
+    }
+
+    /// Probes until told to stop, and then until what was asked is answered or has failed.
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        let mut next = Instant::now();
+        let mut number = 0_u64;
+        loop {
+            let stops = self.probes.stop.load(Ordering::Relaxed);
+            if stops && self.connections.values().all(|it| it.issued.is_none()) {
+                return Ok(());
+            }
+            if !stops && Instant::now() >= next {
+                self.issue(number.is_multiple_of(2), next);
+                number += 1;
+                next += PERIOD;
+            }
+            for event in self.poll.wait(TICK)? {
+                self.handle(event);
+            }
+            self.expire();
+        }
+    }
+
+    /// The request counts from the time at which it was due.
+    fn issue(&mut self, kept: bool, due: Instant) {
+        let idle = if kept { self.idle.pop() } else { None };
+        let token = match idle.map_or_else(|| self.open(kept), Ok) {
+            Ok(token) => token,
+            Err(_) => return self.record(due, false),
+        };
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return self.record(due, false);
+        };
+        connection.issued = Some(due);
+        connection.ask(self.http2);
+        if !socket::flush(&mut connection.socket, &mut connection.pending) {
+            self.fail(token);
+        }
+    }
+
+    fn open(&mut self, kept: bool) -> io::Result<u64> {
+        let socket = socket::connect(SOURCE, self.to)?;
+        let token = self.next_token;
+        self.next_token += 1;
+        self.poll.add(&socket, token)?;
+        let connection = Connection {
+            socket,
+            pending: if self.http2 {
+                frame::opening(false)
+            } else {
+                Vec::new()
+            },
+            kept,
+            issued: None,
+            stream: 0,
+            succeeded: false,
+            frames: FrameReader::default(),
+            text: Vec::new(),
+            settings_seen: false,
+        };
+        self.connections.insert(token, connection);
+        Ok(token)
+    }
+
+    fn handle(&mut self, event: Event) {
+        let http2 = self.http2;
+        let Some(connection) = self.connections.get_mut(&event.token) else {
+            return;
+        };
+        let mut outcome = Outcome::Waiting;
+        if event.readable {
+            outcome = connection.read(http2);
+        }
+        if event.writable && !socket::flush(&mut connection.socket, &mut connection.pending) {
+            outcome = Outcome::Ended;
+        }
+        match outcome {
+            Outcome::Waiting if !event.ended => {}
+            Outcome::Waiting | Outcome::Ended => self.fail(event.token),
+            Outcome::Done(succeeded) => {
+                let keep = connection.kept && succeeded && !event.ended;
+                if let Some(issued) = connection.issued.take() {
+                    self.record(issued, succeeded);
+                }
+                if keep {
+                    self.idle.push(event.token);
+                } else {
+                    self.connections.remove(&event.token);
+                }
+            }
+        }
+    }
+
+    /// The connection is over; an idle one may be, without harm.
+    fn fail(&mut self, token: u64) {
+        self.idle.retain(|idle| *idle != token);
+        if let Some(issued) = self.connections.remove(&token).and_then(|it| it.issued) {
+            self.record(issued, false);
+        }
+    }
+
+    fn expire(&mut self) {
+        let late = |connection: &Connection| {
+            connection
+                .issued
+                .is_some_and(|issued| issued.elapsed() >= LIMIT)
+        };
+        let late: Vec<u64> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| late(connection))
+            .map(|(token, _)| *token)
+            .collect();
+        for token in late {
+            self.fail(token);
+        }
+    }
+
+    fn record(&self, issued: Instant, succeeded: bool) {
+        let latency = if succeeded {
+            issued.elapsed().min(LIMIT)
+        } else {
+            LIMIT
+        };
+        self.probes.lock().push(Sample {
+            issued,
+            latency,
+            succeeded,
+        });
+    }
+}
+
+impl Connection {
+    fn ask(&mut self, http2: bool) {
+        self.succeeded = false;
+        self.text.clear();
+        if http2 {
+            self.stream = if self.stream == 0 { 1 } else { self.stream + 2 };
+            let flags = END_STREAM | END_HEADERS;
+            frame::frame(
+                &mut self.pending,
+                HEADERS,
+                flags,
+                self.stream,
+                &frame::get("/probe"),
+            );
+        } else {
+            self.pending
+                .extend(b"GET /probe HTTP/1.1\r\nHost: probe.example\r\n\r\n");
+        }
+    }
+
+    fn read(&mut self, http2: bool) -> Outcome {
+        let (frames, text) = (&mut self.frames, &mut self.text);
+        let lives = socket::drain(&mut self.socket, |bytes| {
+            if http2 {
+                frames.feed(bytes);
+            } else {
+                text.extend(bytes);
+            }
+        });
+        let outcome = if http2 {
+            self.read_frames()
+        } else {
+            self.read_text()
+        };
+        match outcome {
+            Outcome::Waiting if !lives => Outcome::Ended,
+            outcome => outcome,
+        }
+    }
+
+    fn read_text(&self) -> Outcome {
+        let end = self.text.windows(4).position(|it| it == b"\r\n\r\n");
+        match end {
+            Some(end) if self.text.len() >= end + 6 => {
+                Outcome::Done(self.text.starts_with(b"HTTP/1.1 200 "))
+            }
+            _ => Outcome::Waiting,
+        }
+    }
+
+    fn read_frames(&mut self) -> Outcome {
+        let mut outcome = Outcome::Waiting;
+        while let Some(received) = self.frames.next() {
+            let own = received.stream == self.stream && self.issued.is_some();
+            match received.kind {
+                SETTINGS if received.flags & ACK == 0 && !self.settings_seen => {
+                    self.settings_seen = true;
+                    frame::frame(&mut self.pending, SETTINGS, ACK, 0, &[]);
+                }
+                GOAWAY if !matches!(outcome, Outcome::Done(_)) => outcome = Outcome::Ended,
+                HEADERS if own => {
+                    self.succeeded = frame::is_success(received.flags, &received.payload);
+                }
+                RST_STREAM if own => outcome = Outcome::Done(false),
+                _ => {}
+            }
+            let carries_end = matches!(received.kind, HEADERS | DATA);
+            if own && carries_end && received.flags & END_STREAM != 0 {
+                outcome = Outcome::Done(self.succeeded);
+            }
+        }
+        if !self.pending.is_empty() {
+            // A connection that is broken shows so by its next event.
+            let _ = socket::flush(&mut self.socket, &mut self.pending);
+        }
+        outcome
+    }
+}

@@ -1,0 +1,330 @@
+//! The proxies that are compared: how each is found, named, configured and started. Their settings are alike: one worker on one
+//! CPU, the same timeouts, as many connections, 32 idle connections to the server, 128 streams a connection, no logs, the same
+//! certificate, and a request ends when its client has left. All else is as each program has it by default.
+
+use std::ffi::OsString;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::process::{Resource, getrlimit};
+
+use super::catalog::Target;
+use super::origin;
+use crate::error::{LabError, Result};
+use crate::peer::START_LIMIT;
+use crate::process::{self, Daemon, Place};
+use crate::requirement::{self, HAPROXY, NGINX};
+
+const HTTP2_PORT: u16 = 8080;
+const HTTP1_PORT: u16 = 8081;
+const TLS_PORT: u16 = 8443;
+
+/// Releases that were current when the rules were made; older ones lack defences that are compared.
+const NEWEST: [(Kind, u32, u32); 2] = [(Kind::Haproxy, 3, 4), (Kind::Nginx, 1, 30)];
+
+/// A program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Weir,
+    Haproxy,
+    Nginx,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Kind; 3] = [Kind::Weir, Kind::Haproxy, Kind::Nginx];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::Weir => "weir",
+            Kind::Haproxy => "haproxy",
+            Kind::Nginx => "nginx",
+        }
+    }
+}
+
+/// A program that was found.
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate {
+    pub(crate) kind: Kind,
+    pub(crate) program: PathBuf,
+    /// What it prints about itself: version, TLS library, how it was built.
+    pub(crate) version: Vec<String>,
+}
+
+impl Candidate {
+    /// Finds the program, at the given path or in `PATH`, and asks for its version.
+    pub(crate) fn find(kind: Kind, given: Option<&Path>) -> Result<Self> {
+        let program = match (kind, given) {
+            (Kind::Weir, given) => requirement::weir(given)?,
+            (_, Some(path)) => fs::canonicalize(path).map_err(LabError::file(path))?,
+            (Kind::Haproxy, None) => locate(HAPROXY)?,
+            (Kind::Nginx, None) => locate(NGINX)?,
+        };
+        let (argument, wanted): (_, &[&str]) = match kind {
+            Kind::Weir => ("--version", &["weir "]),
+            Kind::Haproxy => ("-vv", &["HAProxy version", "Running on "]),
+            Kind::Nginx => (
+                "-V",
+                &["nginx version", "built with OpenSSL", "configure arguments"],
+            ),
+        };
+        let output = Command::new(&program).arg(argument).output();
+        let output = output.map_err(|source| LabError::Start {
+            program: program.display().to_string(),
+            source,
+        })?;
+        let text = [output.stdout, output.stderr].concat();
+        let version = String::from_utf8_lossy(&text)
+            .lines()
+            .filter(|line| wanted.iter().any(|start| line.starts_with(start)))
+            .map(str::to_owned)
+            .collect();
+        Ok(Self {
+            kind,
+            program,
+            version,
+        })
+    }
+
+    /// A note where the program is older than the newest known.
+    pub(crate) fn note(&self) -> Option<String> {
+        let (_, major, minor) = NEWEST.iter().find(|newest| newest.0 == self.kind)?;
+        let version = self.number()?;
+        (version < (*major, *minor)).then(|| {
+            format!(
+                "{} {}.{} is older than {major}.{minor}; {}=PATH names another one",
+                self.kind.name(),
+                version.0,
+                version.1,
+                self.kind.name().to_uppercase()
+            )
+        })
+    }
+
+    fn number(&self) -> Option<(u32, u32)> {
+        self.version.first().and_then(|line| version_number(line))
+    }
+
+    /// Starts it on `cpu` and waits until it listens everywhere. Called inside the namespace.
+    pub(crate) fn start(
+        &self,
+        place: &Place<'_>,
+        cpu: usize,
+        certificate: &Path,
+    ) -> Result<Daemon> {
+        let directory = place.directory;
+        let file = directory.join(format!("{}.conf", self.kind.name()));
+        let text = self.configuration(directory, certificate);
+        fs::write(&file, text).map_err(LabError::file(&file))?;
+        let file = file.into_os_string();
+        let mut arguments: Vec<OsString> = vec!["-c".into(), cpu.to_string().into()];
+        arguments.push(self.program.clone().into_os_string());
+        match self.kind {
+            Kind::Weir => {
+                arguments.extend(["run".into(), "-c".into(), file]);
+                for (option, name) in [("--runtime-dir", "run"), ("--pin-dir", "pins")] {
+                    arguments.extend([option.into(), directory.join(name).into_os_string()]);
+                }
+            }
+            Kind::Haproxy => arguments.extend(["-db".into(), "-f".into(), file]),
+            Kind::Nginx => {
+                arguments.extend(["-p".into(), directory.as_os_str().into(), "-c".into(), file]);
+                arguments.extend(["-e".into(), "stderr".into()]);
+            }
+        }
+        let mut daemon = place.start(self.kind.name(), Path::new("taskset"), &arguments)?;
+        let what = format!("the start of {}", self.kind.name());
+        daemon.wait_ready(&what, START_LIMIT, || {
+            let ports = [HTTP2_PORT, HTTP1_PORT, TLS_PORT];
+            Ok(ports
+                .iter()
+                .all(|port| TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).is_ok()))
+        })?;
+        Ok(daemon)
+    }
+
+    /// The text of its configuration file.
+    pub(crate) fn configuration(&self, directory: &Path, certificate: &Path) -> String {
+        let limit = connections();
+        match self.kind {
+            Kind::Weir => weir(limit, certificate),
+            Kind::Haproxy => haproxy(limit, certificate),
+            Kind::Nginx => nginx(limit, directory, certificate, self.number()),
+        }
+    }
+}
+
+/// Where attackers connect to.
+pub(crate) fn attacked(target: Target) -> SocketAddrV4 {
+    let port = match target {
+        Target::Http2 => HTTP2_PORT,
+        Target::Http1 => HTTP1_PORT,
+        Target::Tls => TLS_PORT,
+    };
+    SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)
+}
+
+/// Where the other clients connect to.
+pub(crate) fn probed(target: Target) -> SocketAddrV4 {
+    attacked(if target == Target::Tls {
+        Target::Http1
+    } else {
+        target
+    })
+}
+
+fn locate(program: requirement::Program) -> Result<PathBuf> {
+    requirement::programs([program])?;
+    Ok(requirement::locate(program).unwrap_or_else(|| program.name.into()))
+}
+
+/// Clients at once: each needs two descriptors, and some are for the program itself.
+fn connections() -> u64 {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    (limit.saturating_sub(500) / 2).clamp(100, 8_000)
+}
+
+/// `3.5` of `HAProxy version 3.5-dev5 …`, `1.31` of `nginx version: nginx/1.31.5`.
+fn version_number(line: &str) -> Option<(u32, u32)> {
+    let start = line.find(|character: char| character.is_ascii_digit())?;
+    let mut numbers = line[start..].split(|character: char| !character.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// A self-signed certificate of P-256: `certificate.pem` with chain and key, which all three programs read.
+pub(crate) fn make_certificate(directory: &Path) -> Result<PathBuf> {
+    let path = |name: &str| directory.join(name).display().to_string();
+    let (key, certificate) = (path("key.tmp"), path("certificate.tmp"));
+    let curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
+    let rest = [
+        "-nodes",
+        "-days",
+        "30",
+        "-subj",
+        "/CN=attack.example",
+        "-addext",
+        "subjectAltName=DNS:attack.example",
+        "-keyout",
+        &key,
+        "-out",
+        &certificate,
+    ];
+    process::run("openssl", &[&["req", "-x509"][..], &curve, &rest].concat())?;
+    let read = |file: &str| fs::read_to_string(file).map_err(LabError::file(file));
+    let whole = read(&certificate)? + &read(&key)?;
+    let file = directory.join("certificate.pem");
+    fs::write(&file, whole).map_err(LabError::file(&file))?;
+    Ok(file)
+}
+
+fn weir(limit: u64, certificate: &Path) -> String {
+    let mut text = format!("[pool.origin]\nservers = [\"{}\"]\n", origin::ADDRESS);
+    for (name, target) in [
+        ("http2", Target::Http2),
+        ("http1", Target::Http1),
+        ("tls", Target::Tls),
+    ] {
+        text += &format!(
+            "\n[service.{name}]\nlisten = [\"{}\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"origin\"\n\
+             timeouts = {{ request = \"3s\", idle = \"60s\", client = \"30s\", connect = \"5s\", server = \"60s\" }}\n\
+             limits = {{ connections = {limit}, idle_servers = 32, streams = 128 }}\n",
+            attacked(target)
+        );
+        if target == Target::Tls {
+            text += &format!("tls = {{ certificates = \"{}\" }}\n", certificate.display());
+        }
+    }
+    text
+}
+
+fn haproxy(limit: u64, certificate: &Path) -> String {
+    format!(
+        "global\n  maxconn {limit}\n  nbthread 1\n  tune.h2.max-concurrent-streams 128\n\
+         defaults\n  mode http\n  option abortonclose\n  timeout http-request 3s\n  timeout http-keep-alive 60s\n  \
+         timeout client 30s\n  timeout connect 5s\n  timeout server 60s\n  maxconn {limit}\n  default_backend origin\n\
+         frontend http2\n  bind {} proto h2\nfrontend http1\n  bind {}\n\
+         frontend tls\n  bind {} ssl crt {} alpn h2,http/1.1\n\
+         backend origin\n  http-reuse always\n  server origin {} pool-max-conn 32\n",
+        attacked(Target::Http2),
+        attacked(Target::Http1),
+        attacked(Target::Tls),
+        certificate.display(),
+        origin::ADDRESS
+    )
+}
+
+fn nginx(limit: u64, directory: &Path, certificate: &Path, version: Option<(u32, u32)>) -> String {
+    let directory = directory.display();
+    let certificate = certificate.display();
+    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("  {kind}_temp_path {directory}/{kind};\n"))
+        .concat();
+    // `http2 on` came with 1.25; before it the word was the listener's.
+    let is_new = version.is_none_or(|version| version >= (1, 26));
+    let (word, line) = if is_new {
+        ("", "http2 on; ")
+    } else {
+        (" http2", "")
+    };
+    let server = |listen: String, more: &str| {
+        format!(
+            "  server {{ listen {listen}; {more}location / {{ proxy_pass http://origin; }} }}\n"
+        )
+    };
+    let servers = [
+        server(format!("{}{word}", attacked(Target::Http2)), line),
+        server(attacked(Target::Http1).to_string(), ""),
+        server(
+            format!("{} ssl{word}", attacked(Target::Tls)),
+            &format!("{line}ssl_certificate {certificate}; ssl_certificate_key {certificate}; "),
+        ),
+    ]
+    .concat();
+    format!(
+        "daemon off;\nuser root;\nworker_processes 1;\npid {directory}/nginx.pid;\nerror_log stderr emerg;\n\
+         events {{ worker_connections {workers}; }}\n\
+         http {{\n{temporary}  access_log off;\n  client_header_timeout 3s;\n  client_body_timeout 30s;\n  \
+         send_timeout 30s;\n  keepalive_timeout 60s;\n  keepalive_requests 1000000;\n  \
+         proxy_connect_timeout 5s;\n  proxy_read_timeout 60s;\n  proxy_send_timeout 60s;\n  proxy_http_version 1.1;\n  \
+         proxy_set_header Connection \"\";\n  proxy_max_temp_file_size 0;\n  http2_max_concurrent_streams 128;\n  \
+         upstream origin {{ server {origin}; keepalive 32; }}\n{servers}}}\n",
+        workers = 2 * limit,
+        origin = origin::ADDRESS
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_from_what_programs_print() {
+        for (line, number) in [
+            ("HAProxy version 2.6.12-1+deb12u4 2026/10/17", (2, 6)),
+            ("HAProxy version 3.5-dev5-50872d 2026/08/21", (3, 5)),
+            ("nginx version: nginx/1.31.5", (1, 31)),
+        ] {
+            assert_eq!(version_number(line), Some(number), "{line}");
+        }
+        assert_eq!(version_number("no number"), None);
+    }
+
+    #[test]
+    fn old_programs_get_a_note() {
+        let candidate = |kind, line: &str| Candidate {
+            kind,
+            program: PathBuf::new(),
+            version: vec![line.to_owned()],
+        };
+        let old = candidate(Kind::Nginx, "nginx version: nginx/1.22.1").note();
+        let note = "nginx 1.22 is older than 1.30; NGINX=PATH names another one";
+        assert_eq!(old.as_deref(), Some(note));
+        assert_eq!(
+            candidate(Kind::Nginx, "nginx version: nginx/1.31.0").note(),
+            None
+        );
+        assert_eq!(candidate(Kind::Weir, "weir 0.1.0").note(), None);
+    }
+}

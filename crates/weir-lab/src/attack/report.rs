@@ -1,0 +1,225 @@
+//! What comes out: a table for people, JSON for programs, and whether Weir is within the rules.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::catalog::Attack;
+use super::proxy::Candidate;
+use super::rules::{self, Column, FACTOR, median};
+use super::trial::{Measurement, SETTLE, Setting};
+
+/// One attack on one proxy, over all rounds.
+#[derive(Clone, Debug)]
+pub struct AttackRow {
+    /// The attack's name.
+    pub attack: &'static str,
+    /// The proxy's name.
+    pub proxy: &'static str,
+    /// What the attackers sent in a second: streams, frames, bytes or connections, by attack.
+    pub sent_per_second: f64,
+    /// Connections that the attackers opened.
+    pub opened: f64,
+    /// Requests of the attackers that reached the server.
+    pub requests: f64,
+    /// The most of them at once.
+    pub requests_at_once: f64,
+    /// Share of its CPU that the program itself used, as 0 to 1.
+    pub tool_share: f64,
+    /// By column: one value over the rounds.
+    values: Vec<f64>,
+    /// By column: all rounds.
+    rounds: Vec<Vec<f64>>,
+    /// Columns in which this proxy, Weir, is worse than allowed.
+    violations: Vec<Column>,
+}
+
+impl AttackRow {
+    /// The most requests that were left at the server in a round.
+    pub fn requests_left(&self) -> f64 {
+        self.values[Column::Left as usize]
+    }
+
+    fn json(&self) -> Value {
+        let mut row = json!({
+            "attack": self.attack,
+            "proxy": self.proxy,
+            "sent_per_second": self.sent_per_second,
+            "connections_opened": self.opened,
+            "requests_at_server": self.requests,
+            "requests_at_once": self.requests_at_once,
+            "tool_cpu_share": self.tool_share,
+            "violations": self.violations.iter().map(|it| it.key()).collect::<Vec<_>>(),
+        });
+        for column in Column::ALL {
+            row[column.key()] = json!(self.values[column as usize]);
+            row["rounds"][column.key()] = json!(self.rounds[column as usize]);
+        }
+        row
+    }
+}
+
+/// A whole run.
+#[derive(Clone, Debug)]
+pub struct AttackReport {
+    /// One for each attack and proxy.
+    pub rows: Vec<AttackRow>,
+    /// Versions, settings and rules, in lines.
+    header: Vec<String>,
+    configurations: BTreeMap<&'static str, String>,
+}
+
+impl AttackReport {
+    pub(crate) fn new(
+        setting: &Setting<'_>,
+        rounds: u32,
+        candidates: &[Candidate],
+        directory: &Path,
+    ) -> Self {
+        let mut header = Vec::new();
+        for candidate in candidates {
+            let name = candidate.kind.name();
+            header.push(format!("{name}: {}", candidate.program.display()));
+            header.extend(candidate.version.iter().map(|line| format!("  {line}")));
+            header.extend(candidate.note().map(|note| format!("  note: {note}")));
+        }
+        header.push(format!(
+            "Each attack lasts {} s, {rounds} rounds, proxies in turn; each proxy has one worker on CPU {}, all else runs on \
+             CPU {}.",
+            setting.duration.as_secs(),
+            setting.proxy_cpu,
+            setting.tool_cpu
+        ));
+        header.push(format!(
+            "The server answers attackers after {} s. A proxy gets {} s to recover.",
+            setting.delay.as_secs(),
+            SETTLE.as_secs()
+        ));
+        let floors: Vec<String> = Column::ALL
+            .iter()
+            .filter(|column| **column != Column::Left)
+            .map(|column| format!("{} {}", column.heading(), column.floor()))
+            .collect();
+        header.push(format!(
+            "Weir may have {FACTOR} times the better peer's value; differences up to these are noise: {}.",
+            floors.join(", ")
+        ));
+        header.push(
+            "Requests left must be 0 wherever a peer has 0. All columns are medians, but \"left\" is the worst round.".into(),
+        );
+        let configuration = |candidate: &Candidate| {
+            let text = candidate.configuration(directory, &directory.join("certificate.pem"));
+            (candidate.kind.name(), text)
+        };
+        Self {
+            rows: Vec::new(),
+            header,
+            configurations: candidates.iter().map(configuration).collect(),
+        }
+    }
+
+    pub(crate) fn add(
+        &mut self,
+        attack: &Attack,
+        candidates: &[Candidate],
+        measured: &[Vec<Measurement>],
+    ) {
+        let mut rows = Vec::new();
+        for (candidate, measurements) in candidates.iter().zip(measured) {
+            let middle = |value: &dyn Fn(&Measurement) -> f64| {
+                median(&measurements.iter().map(value).collect::<Vec<_>>())
+            };
+            let rounds = Column::ALL.map(|column| {
+                let values = measurements.iter();
+                values.map(|it| it.value(column)).collect::<Vec<_>>()
+            });
+            let summary = |column: Column| column.summary(&rounds[column as usize]);
+            let values = Column::ALL.map(summary).to_vec();
+            rows.push(AttackRow {
+                attack: attack.name,
+                proxy: candidate.kind.name(),
+                sent_per_second: middle(&|it| it.sent_per_second),
+                opened: middle(&|it| it.work.opened as f64),
+                requests: middle(&|it| it.requests.0 as f64),
+                requests_at_once: middle(&|it| it.requests.1 as f64),
+                tool_share: middle(&|it| it.tool_share),
+                values,
+                rounds: rounds.to_vec(),
+                violations: Vec::new(),
+            });
+        }
+        let values = rows.iter().map(|row| (row.proxy, row.values.clone()));
+        let violations = rules::violations(&values.collect());
+        if let Some(weir) = rows.iter_mut().find(|row| row.proxy == "weir") {
+            weir.violations = violations;
+        }
+        self.rows.extend(rows);
+    }
+
+    /// Whether Weir is within the rules everywhere.
+    pub fn passed(&self) -> bool {
+        self.rows.iter().all(|row| row.violations.is_empty())
+    }
+
+    /// All that was measured.
+    pub fn json(&self) -> String {
+        let document = json!({
+            "header": self.header,
+            "configurations": self.configurations,
+            "rows": self.rows.iter().map(AttackRow::json).collect::<Vec<_>>(),
+            "passed": self.passed(),
+        });
+        format!("{document:#}")
+    }
+
+    /// The table, with versions and settings above it. A cell with `!` is worse than allowed.
+    pub fn table(&self) -> String {
+        let mut text = String::new();
+        for (name, configuration) in &self.configurations {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "--- {name}\n{}", configuration.trim_end());
+        }
+        let _ = writeln!(text, "---\n{}\n", self.header.join("\n"));
+        let _ = write!(
+            text,
+            "{:<24}{:<9}{:>9}{:>9}{:>9}",
+            "attack", "proxy", "sent/s", "opened", "requests"
+        );
+        for column in Column::ALL {
+            let _ = write!(text, "{:>13}", column.heading());
+        }
+        let _ = writeln!(text, "{:>7}", "tool");
+        for row in &self.rows {
+            let _ = writeln!(text, "{}", line(row));
+        }
+        let wrong: usize = self.rows.iter().map(|row| row.violations.len()).sum();
+        let _ = match wrong {
+            0 => writeln!(text, "\nWeir is within the rules everywhere."),
+            _ => writeln!(
+                text,
+                "\n{wrong} cells of Weir's are worse than allowed (!)."
+            ),
+        };
+        text
+    }
+}
+
+fn line(row: &AttackRow) -> String {
+    let mut text = format!(
+        "{:<24}{:<9}{:>9.0}{:>9.0}{:>9.0}",
+        row.attack, row.proxy, row.sent_per_second, row.opened, row.requests
+    );
+    for column in Column::ALL {
+        let mark = if row.violations.contains(&column) {
+            "!"
+        } else {
+            " "
+        };
+        let value = column.format(row.values[column as usize]);
+        let _ = write!(text, "{:>13}", format!("{value}{mark}"));
+    }
+    let _ = write!(text, "{:>6.0}%", row.tool_share * 100.0);
+    text
+}

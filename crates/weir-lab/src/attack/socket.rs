@@ -1,0 +1,131 @@
+//! Non-blocking sockets and epoll, as the attacker, the prober and the origin use them: edge-triggered, registered once.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
+
+/// How many events one wait returns.
+const EVENTS: usize = 1024;
+
+/// What happened at a socket.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Event {
+    /// What the socket was registered with.
+    pub(crate) token: u64,
+    /// Something can be read; the end, too.
+    pub(crate) readable: bool,
+    /// The connection is made, or takes bytes again.
+    pub(crate) writable: bool,
+    /// The other side has ended the connection, or reset it.
+    pub(crate) ended: bool,
+}
+
+/// An epoll set.
+pub(crate) struct Poll {
+    epoll: OwnedFd,
+}
+
+impl Poll {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+        })
+    }
+
+    /// Registers for all events, edge-triggered. Closing the socket removes it.
+    pub(crate) fn add(&self, socket: impl AsFd, token: u64) -> io::Result<()> {
+        let flags = epoll::EventFlags::IN
+            | epoll::EventFlags::OUT
+            | epoll::EventFlags::RDHUP
+            | epoll::EventFlags::ET;
+        let data = epoll::EventData::new_u64(token);
+        Ok(epoll::add(&self.epoll, socket, data, flags)?)
+    }
+
+    /// Waits at most `limit`.
+    pub(crate) fn wait(&self, limit: Duration) -> io::Result<Vec<Event>> {
+        // The events of rustix may be pointers and so cannot go from thread to thread: no field.
+        let mut buffer: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
+        let limit = Timespec {
+            tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(limit.subsec_nanos()),
+        };
+        let spare = rustix::buffer::spare_capacity(&mut buffer);
+        match epoll::wait(&self.epoll, spare, Some(&limit)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let event = |event: &epoll::Event| {
+            let flags = event.flags;
+            Event {
+                token: event.data.u64(),
+                readable: flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::RDHUP),
+                writable: flags.contains(epoll::EventFlags::OUT),
+                ended: flags.intersects(
+                    epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR,
+                ),
+            }
+        };
+        Ok(buffer.iter().map(event).collect())
+    }
+}
+
+/// Begins to connect from one of loopback's addresses.
+pub(crate) fn connect(from: Ipv4Addr, to: SocketAddrV4) -> io::Result<TcpStream> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(
+        AddressFamily::INET,
+        SocketType::STREAM,
+        flags,
+        Some(ipproto::TCP),
+    )?;
+    rustix::net::bind(&socket, &SocketAddrV4::new(from, 0))?;
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    match rustix::net::connect(&socket, &to) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(TcpStream::from(socket)),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Closes with a reset instead of FIN.
+pub(crate) fn reset(socket: TcpStream) {
+    // Without the option the socket ends by FIN, which the attack's work does not depend on.
+    let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
+    drop(socket);
+}
+
+/// Reads until the socket has no more; `false` = the other side has ended.
+pub(crate) fn drain(socket: &mut TcpStream, mut take: impl FnMut(&[u8])) -> bool {
+    let mut buffer = [0; 16 << 10];
+    loop {
+        match socket.read(&mut buffer) {
+            Ok(0) => return false,
+            Ok(length) => take(&buffer[..length]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
+        }
+    }
+}
+
+/// Writes what the socket takes of `pending` and removes it there; `false` = the connection is broken.
+pub(crate) fn flush(socket: &mut TcpStream, pending: &mut Vec<u8>) -> bool {
+    let mut sent = 0;
+    let sound = loop {
+        if sent == pending.len() {
+            break true;
+        }
+        match socket.write(&pending[sent..]) {
+            Ok(0) => break false,
+            Ok(length) => sent += length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => break error.kind() == io::ErrorKind::WouldBlock,
+        }
+    };
+    pending.drain(..sent);
+    sound
+}

@@ -1,0 +1,112 @@
+//! Bars as HTML: names and values are text of the page's size on a telephone too, which a scaled picture's would not be.
+
+use std::fmt::Write as _;
+
+use super::html::escape;
+use super::{BASE, Report, Row};
+
+/// One bar: its name, its length and what stands behind it.
+struct Bar<'a> {
+    name: &'a str,
+    value: f64,
+    shown: String,
+}
+
+/// The rows of a report against each other: a section of bars for each kind of work.
+pub(super) fn render(page: &mut String, report: &Report) {
+    if report.is_timed() {
+        let bars = report.rows.iter().filter_map(|row| {
+            let value = row.timing.as_ref()?.latency.at(0.9999);
+            Some(Bar {
+                name: &row.name,
+                value,
+                shown: format!("{value:.2} ms"),
+            })
+        });
+        section(
+            page,
+            "99.99 % of the requests took at most",
+            &bars.collect::<Vec<_>>(),
+        );
+        return;
+    }
+    let mut works: Vec<Option<&str>> = Vec::new();
+    for work in report.rows.iter().map(Row::work) {
+        if !works.contains(&work) {
+            works.push(work);
+        }
+    }
+    for work in works {
+        let rows = report.rows.iter().filter(|row| row.work() == work);
+        let bars: Vec<Bar<'_>> = rows.map(bar).collect();
+        let title = match work {
+            Some(work) => format!("Requests a second: {work}"),
+            None => "Requests a second".to_owned(),
+        };
+        section(page, &title, &bars);
+    }
+}
+
+fn bar(row: &Row) -> Bar<'_> {
+    let rate = row.requests_per_second;
+    let digits = if rate < 10.0 { 2 } else { 0 };
+    let ratio = row.ratio.map(|ratio| format!(" ({ratio:.2} \u{d7})"));
+    Bar {
+        name: row.method(),
+        value: rate,
+        shown: format!("{rate:.digits$}{}", ratio.unwrap_or_default()),
+    }
+}
+
+fn section(page: &mut String, title: &str, bars: &[Bar<'_>]) {
+    if bars.is_empty() {
+        return;
+    }
+    let most = bars.iter().map(|bar| bar.value);
+    let most = most.fold(f64::MIN_POSITIVE, f64::max);
+    // Writing to a String cannot fail.
+    let _ = writeln!(page, "<section class=\"bars\"><h2>{}</h2>", escape(title));
+    for bar in bars {
+        let class = if bar.name == BASE { "bar base" } else { "bar" };
+        let percent = (bar.value / most * 100.0).clamp(0.0, 100.0);
+        let _ = writeln!(
+            page,
+            "<div><span>{}</span><span class=\"track\"><span class=\"{class}\" style=\"width: {percent:.1}%\"></span></span>\
+             <span>{}</span></div>",
+            escape(bar.name),
+            escape(&bar.shown)
+        );
+    }
+    page.push_str("</section>\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::example;
+    use super::*;
+
+    fn page(report: &Report) -> String {
+        let mut page = String::new();
+        render(&mut page, report);
+        page
+    }
+
+    #[test]
+    fn every_row_has_its_bar() {
+        insta::assert_snapshot!(page(&example::report()));
+    }
+
+    #[test]
+    fn works_are_compared_apart_and_latencies_with_each_other() {
+        let mut report = example::report();
+        for (row, name) in report
+            .rows
+            .iter_mut()
+            .zip(["nat/c100", "nat/c1000", "direct/c100"])
+        {
+            row.name = name.to_owned();
+        }
+        assert_eq!(page(&report).matches("<section").count(), 2);
+        insta::assert_snapshot!(page(&example::timed_report()));
+    }
+}

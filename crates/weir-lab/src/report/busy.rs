@@ -1,0 +1,99 @@
+//! Whether other work kept the machine busy when a run began: then figures are those of what was left over.
+
+use std::num::NonZero;
+use std::thread;
+use std::time::Duration;
+
+/// Share of the processors' time beyond which a machine is busy.
+const BUSY: f64 = 0.25;
+/// How long the processors are watched where the load average says that they were busy.
+const WATCHED: Duration = Duration::from_millis(500);
+
+/// Looks at the machine before a run; what a reader must know, if it is busy.
+pub(crate) fn note() -> Option<String> {
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    let load = load_average(&std::fs::read_to_string("/proc/loadavg").ok()?)?;
+    if !is_high(load, processors) {
+        return None;
+    }
+    // The average remembers a build that has just ended.
+    let times = || {
+        std::fs::read_to_string("/proc/stat")
+            .ok()
+            .and_then(|text| busy_and_all(&text))
+    };
+    let before = times();
+    thread::sleep(WATCHED);
+    of(load, processors, share(before, times()))
+}
+
+/// The average over the last minute.
+fn load_average(text: &str) -> Option<f64> {
+    text.split_whitespace().next()?.parse().ok()
+}
+
+fn is_high(load: f64, processors: usize) -> bool {
+    load > processors as f64 / 2.0
+}
+
+/// Ticks that the processors worked, and all, since the start.
+fn busy_and_all(text: &str) -> Option<(u64, u64)> {
+    let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let ticks: Vec<u64> = line.split_whitespace().flat_map(str::parse).collect();
+    // proc_stat(5): the fourth and fifth are idle, the ninth and tenth are parts of the first two.
+    let all: u64 = ticks.iter().take(8).sum();
+    let idle: u64 = ticks.iter().skip(3).take(2).sum();
+    Some((all.saturating_sub(idle), all))
+}
+
+/// Of the time between two readings; none where they say nothing.
+fn share(before: Option<(u64, u64)>, after: Option<(u64, u64)>) -> Option<f64> {
+    let ((busy, all), (busy_after, all_after)) = (before?, after?);
+    let all = all_after.checked_sub(all).filter(|all| *all > 0)?;
+    Some(busy_after.saturating_sub(busy) as f64 / all as f64)
+}
+
+fn of(load: f64, processors: usize, share: Option<f64>) -> Option<String> {
+    if !is_high(load, processors) || share.is_some_and(|share| share <= BUSY) {
+        return None;
+    }
+    let plural = if processors == 1 { "" } else { "s" };
+    Some(format!(
+        "The machine was busy with other work when this run began: load average {load:.1} with {processors} processor{plural}. The \
+         figures are lower than those of a quiet machine, and differ more from run to run."
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_of_half_the_processors_is_a_busy_machine() {
+        assert_eq!(of(0.9, 2, Some(1.0)), None);
+        assert_eq!(of(1.1, 4, None), None);
+        let note = of(1.1, 2, Some(0.6)).expect("busy");
+        assert!(
+            note.contains("load average 1.1 with 2 processors"),
+            "{note}"
+        );
+        assert!(of(1.1, 2, None).is_some());
+    }
+
+    #[test]
+    fn work_that_has_ended_is_no_load() {
+        assert_eq!(of(2.4, 2, Some(0.1)), None);
+    }
+
+    #[test]
+    fn the_kernels_files_are_read() {
+        assert_eq!(load_average("2.30 0.90 0.35 2/312 5998\n"), Some(2.3));
+        assert_eq!(load_average(""), None);
+        let before = busy_and_all("cpu  100 0 50 800 50 0 0 0 30 0\ncpu0 1 1 1 1\n");
+        assert_eq!(before, Some((150, 1000)));
+        let after = busy_and_all("cpu  130 0 60 850 60 0 0 0 40 0\n");
+        assert_eq!(share(before, after), Some(0.4));
+        assert_eq!(share(before, before), None);
+        assert_eq!(busy_and_all("intr 1\n"), None);
+    }
+}

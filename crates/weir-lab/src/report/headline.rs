@@ -1,0 +1,171 @@
+//! The outcome of a run in one sentence, from its rows.
+
+use super::{BASE, DIRECTOR, Panel, Report, Row};
+
+/// A director whose link is used beyond this share is at its ceiling.
+pub(super) const CEILING: f64 = 0.9;
+
+/// What a reader should take away; none where nothing was measured.
+pub(crate) fn of(report: &Report) -> Option<String> {
+    let outcome = if report.is_timed() {
+        slowest(report)?
+    } else if !report.events.is_empty() {
+        story(report)?
+    } else {
+        compared(report).or_else(|| most(report))?
+    };
+    let failed: u64 = report.rows.iter().map(|row| row.failed).sum();
+    let failed = match failed {
+        0 => "no request failed".to_owned(),
+        1 => "1 request failed".to_owned(),
+        count => format!("{count} requests failed"),
+    };
+    let methods = match report.failures.len() {
+        0 => String::new(),
+        _ if !report.events.is_empty() => "; the run was not as it should be".to_owned(),
+        1 => "; 1 method was not measured".to_owned(),
+        count => format!("; {count} methods were not measured"),
+    };
+    Some(format!("{outcome}; {failed}{methods}."))
+}
+
+/// Whether what the director sends fills its link.
+pub(super) fn is_at_ceiling(panel: &Panel) -> bool {
+    let (sends, _) = panel.series.mean(DIRECTOR).unwrap_or_default();
+    sends >= CEILING * panel.link
+}
+
+fn compared(report: &Report) -> Option<String> {
+    let ratio = |row: &&Row| row.ratio.unwrap_or_default();
+    let others = || {
+        let rows = report.rows.iter();
+        rows.filter(|row| row.method() != BASE && row.ratio.is_some())
+    };
+    let best = others().max_by(|a, b| ratio(a).total_cmp(&ratio(b)))?;
+    let worst = others().min_by(|a, b| ratio(a).total_cmp(&ratio(b)))?;
+    let times = |row: &Row| row.ratio.unwrap_or_default();
+    let mut text = format!(
+        "{} answers {:.2} times as many requests as one server alone",
+        best.name,
+        times(best)
+    );
+    if worst.name != best.name {
+        text += &format!(", {} {:.2} times", worst.name, times(worst));
+        if report.panel(worst).is_some_and(is_at_ceiling) {
+            text += ", because its replies fill the director's link";
+        }
+    }
+    Some(text)
+}
+
+fn most(report: &Report) -> Option<String> {
+    let by_rate = |a: &&Row, b: &&Row| a.requests_per_second.total_cmp(&b.requests_per_second);
+    let best = report.rows.iter().max_by(by_rate)?;
+    let rate = best.requests_per_second;
+    Some(match report.rows.len() {
+        1 => format!("{} answers {rate:.1} requests a second", best.name),
+        _ => format!(
+            "{} answers the most requests, {rate:.1} a second",
+            best.name
+        ),
+    })
+}
+
+/// Of the runs in which something was done to the balancer, or of all.
+fn slowest(report: &Report) -> Option<String> {
+    let disturbed = |row: &&Row| {
+        let timing = row.timing.as_ref();
+        timing.is_some_and(|timing| !timing.disturbances.is_empty())
+    };
+    let any = report.rows.iter().any(|row| disturbed(&row));
+    let rows = report.rows.iter().filter(|row| !any || disturbed(row));
+    let timed = rows.filter_map(|row| Some((row, row.timing.as_ref()?)));
+    let all: Vec<(&Row, f64)> = timed
+        .map(|(row, timing)| (row, timing.latency.at(1.0)))
+        .collect();
+    let (row, milliseconds) = all.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let times: usize = report
+        .rows
+        .iter()
+        .filter_map(|row| row.timing.as_ref())
+        .map(|timing| timing.disturbances.len())
+        .sum();
+    let during = match times {
+        0 => String::new(),
+        1 => " over 1 change".to_owned(),
+        count => format!(" over {count} changes"),
+    };
+    Some(format!(
+        "The slowest request{during} took {milliseconds:.1} ms ({})",
+        row.name
+    ))
+}
+
+fn story(report: &Report) -> Option<String> {
+    let after = |begin: &str| {
+        let mut events = report.events.iter();
+        let event = events.find(|event| event.event.starts_with(begin));
+        event.map(|event| event.seconds)
+    };
+    let (down, up) = (after("down after")?, after("up after")?);
+    Some(format!(
+        "The stopped server was out of the pool after {down:.2} s, and in it again {up:.2} s after its start"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Event, example};
+    use super::*;
+
+    fn said(report: &Report) -> String {
+        of(report).unwrap_or_default()
+    }
+
+    #[test]
+    fn the_best_and_the_worst_are_compared_with_one_server() {
+        let mut report = example::report();
+        assert_eq!(
+            said(&report),
+            "direct answers 3.99 times as many requests as one server alone, nat 0.98 times, because its replies fill the \
+             director's link; no request failed; 1 method was not measured."
+        );
+        report.rows[1].failed = 2;
+        report.failures.clear();
+        report.panels.clear();
+        assert!(said(&report).ends_with("nat 0.98 times; 2 requests failed."));
+        report.rows.retain(|row| row.method() != BASE);
+        report.rows.iter_mut().for_each(|row| row.ratio = None);
+        assert!(said(&report).starts_with("direct answers the most requests, 1.0 a second"));
+    }
+
+    #[test]
+    fn the_slowest_request_is_that_of_a_disturbed_run() {
+        let report = example::timed_report();
+        assert_eq!(
+            said(&report),
+            "The slowest request over 3 changes took 31.0 ms (proxy/kept-disturbed); no request failed."
+        );
+    }
+
+    #[test]
+    fn a_story_has_its_times() {
+        let mut report = example::report();
+        let event = |event: &str, seconds| Event {
+            event: event.to_owned(),
+            seconds,
+        };
+        report.events = vec![
+            event("down after the stop", 0.61),
+            event("up after the start", 0.4),
+        ];
+        report.failures.clear();
+        assert_eq!(
+            said(&report),
+            "The stopped server was out of the pool after 0.61 s, and in it again 0.40 s after its start; no request failed."
+        );
+        report.rows.clear();
+        report.events.clear();
+        assert_eq!(of(&report), None);
+    }
+}

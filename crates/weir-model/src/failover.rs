@@ -1,0 +1,103 @@
+//! What becomes of a service's TCP connections when another director with the same file takes its VIP over.
+//!
+//! That director has no flow of theirs. It can only choose again, and chooses the same server where the choice depends on
+//! nothing but the packet and the list of servers.
+
+use std::fmt;
+
+use crate::{Forward, Pool, Scheduler, SchedulerKind, Service};
+
+/// Why connections end when another director takes the VIP over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EndsAtFailover {
+    /// Some server is reached by `nat`: the translation is part of the flow.
+    Nat,
+    /// Persistent clients are bound to servers by a table.
+    Persistence,
+    /// `max_load` has sent some of them to other servers than the hash.
+    Bound,
+    /// The scheduler's choice depends on more than the packet and the servers.
+    Scheduler(SchedulerKind),
+}
+
+impl fmt::Display for EndsAtFailover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nat => f.write_str("under `nat` only this director can translate their packets"),
+            Self::Persistence => {
+                f.write_str("only this director knows the servers of persistent clients")
+            }
+            Self::Bound => f.write_str("only this director knows the flows that `max_load` moved"),
+            Self::Scheduler(kind) => write!(
+                f,
+                "only this director knows the server that `{}` chose",
+                kind.as_str()
+            ),
+        }
+    }
+}
+
+impl Service {
+    /// Why the connections of this service, whose pool is `pool`, end when another director takes the VIP over; `None` = they
+    /// continue there.
+    pub fn ends_at_failover(&self, pool: &Pool) -> Option<EndsAtFailover> {
+        let mut forwards = pool
+            .servers
+            .iter()
+            .map(|server| server.forward.unwrap_or(self.forward));
+        if self.forward == Forward::Nat || forwards.any(|forward| forward == Forward::Nat) {
+            return Some(EndsAtFailover::Nat);
+        }
+        if self.persistence.is_some() {
+            return Some(EndsAtFailover::Persistence);
+        }
+        let scheduler = pool.scheduler.unwrap_or(Scheduler::L4_DEFAULT);
+        match scheduler.kind {
+            SchedulerKind::Maglev if scheduler.max_load_percent.is_some() => {
+                Some(EndsAtFailover::Bound)
+            }
+            SchedulerKind::Maglev => None,
+            kind => Some(EndsAtFailover::Scheduler(kind)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Persistence, Server};
+
+    #[test]
+    fn only_maglev_without_state_continues() {
+        let mut pool = Pool::new("web");
+        pool.servers
+            .push(Server::new("10.0.0.1", "10.0.0.1".parse().unwrap(), None));
+        let service = Service::new("web", Forward::Direct, "web");
+        let wlc = EndsAtFailover::Scheduler(SchedulerKind::Wlc);
+        assert_eq!(service.ends_at_failover(&pool), Some(wlc));
+        pool.scheduler = Some(Scheduler::new(SchedulerKind::Maglev));
+        assert_eq!(service.ends_at_failover(&pool), None);
+        let mut persistent = service.clone();
+        persistent.persistence = Some(Persistence {
+            timeout: Duration::from_secs(300),
+            netmask: 32,
+            netmask6: 128,
+        });
+        assert_eq!(
+            persistent.ends_at_failover(&pool),
+            Some(EndsAtFailover::Persistence)
+        );
+        let mut bounded = pool.clone();
+        bounded.scheduler.as_mut().unwrap().max_load_percent = Some(125);
+        assert_eq!(
+            service.ends_at_failover(&bounded),
+            Some(EndsAtFailover::Bound)
+        );
+        let nat = Service::new("web", Forward::Nat, "web");
+        assert_eq!(nat.ends_at_failover(&pool), Some(EndsAtFailover::Nat));
+        pool.servers[0].forward = Some(Forward::Nat);
+        assert_eq!(service.ends_at_failover(&pool), Some(EndsAtFailover::Nat));
+    }
+}

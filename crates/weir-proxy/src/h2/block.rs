@@ -1,0 +1,422 @@
+//! Field blocks of HPACK (RFC 7541) as they come, judged field by field without their tables.
+//!
+//! The `h2` crate stops at a field that is no field of HTTP, in the middle of a block, and can only end the connection: its
+//! table would not be the client's any more. So such a field is replaced here by one of the same size in the table, and the block
+//! gets a field that h2 takes for an error of the stream alone (RFC 9113 section 8.1.1). Blocks without errors pass as they are.
+//!
+//! What the client's table holds is not kept, only of which kind each of its latest fields is.
+
+use super::huffman;
+
+/// Fields that fit into a table of 4096 bytes, each of 33 at least.
+const KINDS: usize = 128;
+/// The first index of the dynamic table.
+const DYNAMIC: usize = 62;
+/// Bytes of an integer, as h2 reads them.
+const INTEGER_MAX: usize = 5;
+
+/// A field that no stream of HTTP/2 may have, and that h2 makes an error of the stream.
+const ERROR: &[u8] = b"\x00\x0aconnection\x01x";
+/// Length of `:method` and `:status`.
+const SHORT_PSEUDO: usize = 7;
+
+/// What a field's value is checked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Field,
+    Method,
+    Path,
+    /// `:authority`, `:scheme`, `:protocol`.
+    Text,
+    /// What no request has.
+    Status,
+    /// One that was replaced.
+    Wrong,
+}
+
+impl Kind {
+    const fn of_static(index: usize) -> Self {
+        match index {
+            1 | 6 | 7 => Self::Text,
+            2 | 3 => Self::Method,
+            4 | 5 => Self::Path,
+            8..=14 => Self::Status,
+            _ => Self::Field,
+        }
+    }
+
+    fn of_name(name: &[u8]) -> Self {
+        match name {
+            b":authority" | b":scheme" | b":protocol" => Self::Text,
+            b":method" => Self::Method,
+            b":path" => Self::Path,
+            b":status" => Self::Status,
+            [] => Self::Wrong,
+            _ if name
+                .iter()
+                .all(|byte| is_token(*byte) && !byte.is_ascii_uppercase()) =>
+            {
+                Self::Field
+            }
+            _ => Self::Wrong,
+        }
+    }
+
+    fn allows(self, value: &[u8]) -> bool {
+        match self {
+            Self::Field => value
+                .iter()
+                .all(|byte| matches!(byte, b'\t' | b' '..=0x7e | 0x80..)),
+            Self::Method => !value.is_empty() && value.iter().all(|byte| is_token(*byte)),
+            // The library would cut a fragment off.
+            Self::Path => !value.contains(&b'#') && std::str::from_utf8(value).is_ok(),
+            Self::Text => std::str::from_utf8(value).is_ok(),
+            Self::Status | Self::Wrong => false,
+        }
+    }
+
+    const fn is_pseudo(self) -> bool {
+        !matches!(self, Self::Field | Self::Wrong)
+    }
+}
+
+const fn is_token(byte: u8) -> bool {
+    matches!(
+        byte,
+        b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~'
+    )
+}
+
+/// What becomes of a block.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Judged {
+    /// It passes as it is; also one that is none, which is h2's to say.
+    Passes,
+    /// This goes in its place.
+    Replaced(Vec<u8>),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Blocks {
+    /// Of each of the latest fields in the client's table, by their number; and how many there ever were.
+    kinds: [Kind; KINDS],
+    inserted: usize,
+    name: Vec<u8>,
+    value: Vec<u8>,
+}
+
+/// Where a block is read, and what goes in its place as far as it is known to be needed.
+struct Reader<'a> {
+    block: &'a [u8],
+    at: usize,
+    out: Option<Vec<u8>>,
+}
+
+impl Blocks {
+    pub(super) const fn new() -> Self {
+        Self {
+            kinds: [Kind::Wrong; KINDS],
+            inserted: 0,
+            name: Vec::new(),
+            value: Vec::new(),
+        }
+    }
+
+    /// Reads a whole block; `trailers` = it is not a request's first.
+    pub(super) fn judge(&mut self, block: &[u8], trailers: bool) -> Judged {
+        let mut reader = Reader {
+            block,
+            at: 0,
+            out: None,
+        };
+        let mut wrong = false;
+        while reader.at < block.len() {
+            match self.field(&mut reader, trailers) {
+                Some(well) => wrong |= !well,
+                None => return Judged::Passes,
+            }
+        }
+        if wrong {
+            let out = reader.out.get_or_insert_with(|| block.to_vec());
+            out.extend_from_slice(ERROR);
+        }
+        reader.out.map_or(Judged::Passes, Judged::Replaced)
+    }
+
+    /// Reads a field; whether it may be where it is. `None`: the block cannot be read on.
+    fn field(&mut self, reader: &mut Reader<'_>, trailers: bool) -> Option<bool> {
+        let begin = reader.at;
+        let first = *reader.block.get(begin)?;
+        if first & 0x80 != 0 {
+            let index = reader.integer(7)?;
+            let kind = self.kind(index)?;
+            reader.pass(begin);
+            return Some(kind != Kind::Wrong && !(trailers && kind.is_pseudo()));
+        }
+        if first & 0xe0 == 0x20 {
+            // A table's size.
+            reader.integer(5)?;
+            reader.pass(begin);
+            return Some(true);
+        }
+        let inserts = first & 0x40 != 0;
+        let index = reader.integer(if inserts { 6 } else { 4 })?;
+        let kind = match index {
+            0 => {
+                reader.string(&mut self.name)?;
+                Kind::of_name(&self.name)
+            }
+            _ => self.kind(index)?,
+        };
+        reader.string(&mut self.value)?;
+        let well = kind.allows(&self.value);
+        if !well {
+            self.replace(reader, begin, index, inserts, kind)?;
+        } else {
+            reader.pass(begin);
+        }
+        if inserts {
+            self.kinds[self.inserted % KINDS] = if well { kind } else { Kind::Wrong };
+            self.inserted += 1;
+        }
+        Some(well && !(trailers && kind.is_pseudo()))
+    }
+
+    /// The kind of a field in a table.
+    fn kind(&self, index: usize) -> Option<Kind> {
+        match index {
+            0 => None,
+            1..DYNAMIC => Some(Kind::of_static(index)),
+            _ => {
+                let age = index - DYNAMIC;
+                let known = age < KINDS.min(self.inserted);
+                known.then(|| self.kinds[(self.inserted - 1 - age) % KINDS])
+            }
+        }
+    }
+
+    /// Puts a field of the same size in its place.
+    fn replace(
+        &self,
+        reader: &mut Reader<'_>,
+        begin: usize,
+        index: usize,
+        inserts: bool,
+        kind: Kind,
+    ) -> Option<()> {
+        let mut length = self.value.len();
+        // A name in the table may stay if any value goes with it.
+        let name = match (index, kind) {
+            (0, _) => Some(self.name.len()),
+            (_, Kind::Method | Kind::Status) => Some(SHORT_PSEUDO),
+            _ => None,
+        };
+        let name = match name {
+            // There must be a name; one of nothing at all has no size that another has.
+            Some(0) if length == 0 && inserts => return None,
+            Some(0) => {
+                length = length.saturating_sub(1);
+                Some(vec![b'x'; 1])
+            }
+            Some(length) => Some(vec![b'x'; length]),
+            None => None,
+        };
+        let out = reader.replacement(begin);
+        let index = if name.is_some() { 0 } else { index };
+        literal(inserts, index, name.as_deref(), out);
+        string(length, std::iter::repeat_n(b'x', length), out);
+        Some(())
+    }
+}
+
+impl Reader<'_> {
+    /// RFC 7541 section 5.1.
+    fn integer(&mut self, prefix: u32) -> Option<usize> {
+        let mask = (1usize << prefix) - 1;
+        let mut value = usize::from(*self.block.get(self.at)?) & mask;
+        self.at += 1;
+        if value < mask {
+            return Some(value);
+        }
+        for nth in 0..INTEGER_MAX - 1 {
+            let byte = *self.block.get(self.at)?;
+            self.at += 1;
+            value += usize::from(byte & 0x7f) << (7 * nth);
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    /// Section 5.2.
+    fn string(&mut self, into: &mut Vec<u8>) -> Option<()> {
+        into.clear();
+        let coded = *self.block.get(self.at)? & 0x80 != 0;
+        let length = self.integer(7)?;
+        let text = self.block.get(self.at..self.at.checked_add(length)?)?;
+        self.at += length;
+        if coded {
+            return huffman::decode(text, into);
+        }
+        into.extend_from_slice(text);
+        Some(())
+    }
+
+    /// What was read from `begin` on stays.
+    fn pass(&mut self, begin: usize) {
+        if let Some(out) = &mut self.out {
+            out.extend_from_slice(&self.block[begin..self.at]);
+        }
+    }
+
+    /// Where something else goes in place of what was read from `begin` on.
+    fn replacement(&mut self, begin: usize) -> &mut Vec<u8> {
+        self.out.get_or_insert_with(|| self.block[..begin].to_vec())
+    }
+}
+
+/// The beginning of a literal, with an index or a name.
+fn literal(inserts: bool, index: usize, name: Option<&[u8]>, out: &mut Vec<u8>) {
+    let (first, prefix) = if inserts { (0x40, 6) } else { (0, 4) };
+    integer(first, prefix, index, out);
+    if let Some(name) = name {
+        string(name.len(), name.iter().copied(), out);
+    }
+}
+
+fn string(length: usize, text: impl Iterator<Item = u8>, out: &mut Vec<u8>) {
+    integer(0, 7, length, out);
+    out.extend(text);
+}
+
+fn integer(first: u8, prefix: u32, value: usize, out: &mut Vec<u8>) {
+    let mask = (1usize << prefix) - 1;
+    if value < mask {
+        return out.push(first | value as u8);
+    }
+    out.push(first | mask as u8);
+    let mut left = value - mask;
+    while left >= 0x80 {
+        out.push((left & 0x7f) as u8 | 0x80);
+        left >>= 7;
+    }
+    out.push(left as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderName, HeaderValue, Method};
+
+    use super::*;
+
+    fn plain(name: &[u8], value: &[u8], inserts: bool) -> Vec<u8> {
+        let mut out = Vec::new();
+        literal(inserts, 0, Some(name), &mut out);
+        string(value.len(), value.iter().copied(), &mut out);
+        out
+    }
+
+    #[test]
+    fn what_passes_is_what_the_library_takes() {
+        for byte in 0..=255u8 {
+            let text = [b'a', byte];
+            let field = Kind::of_name(&text) == Kind::Field;
+            // The library takes a quotation mark, too, which is no part of a token (RFC 9110 section 5.6.2).
+            let taken = byte != b'"' && HeaderName::from_lowercase(&text).is_ok();
+            assert_eq!(field, taken, "{byte:x}");
+            let value = Kind::Field.allows(&text);
+            assert_eq!(value, HeaderValue::from_bytes(&text).is_ok(), "{byte:x}");
+            let method = Kind::Method.allows(&text);
+            assert_eq!(method, Method::from_bytes(&text).is_ok(), "{byte:x}");
+        }
+    }
+
+    #[test]
+    fn blocks_without_errors_pass() {
+        let mut blocks = Blocks::new();
+        let mut block = vec![0x82, 0x86, 0x84, 0x41, 1, b'a', 0x3f, 0x45];
+        block.extend(plain(b"x-a", b"b c\t\xff", true));
+        block.push(0x80 | 62);
+        let mut coded = vec![0x40, 0x80 | 3];
+        coded.extend(huffman::tests::encode(b"x-ab"));
+        coded.push(0);
+        block.extend(coded);
+        assert_eq!(blocks.judge(&block, false), Judged::Passes);
+        // Fields of the table, and what is no block.
+        assert_eq!(blocks.judge(&[0xbe, 0xbf, 0xc0], false), Judged::Passes);
+        for none in [
+            &[0xff, 0x80, 0x80, 0x80, 0x80, 0x80, 1][..],
+            &[0x40, 9, b'a'],
+            &[0x80],
+            &[0xf0],
+        ] {
+            assert_eq!(blocks.judge(none, false), Judged::Passes);
+        }
+    }
+
+    #[test]
+    fn wrong_fields_are_replaced_by_ones_of_their_size_and_never_come_back() {
+        for (name, value) in [
+            (&b"x-a"[..], &b"b\r\nc: d"[..]),
+            (b"x-a", b"\0"),
+            (b"X-a", b"b"),
+            (b"x a", b""),
+            (b":unknown", b"b"),
+            (b":method", b"GE T"),
+            (b":status", b"200"),
+            (b":path", b"/\xff"),
+            (b"", b"b"),
+        ] {
+            let mut blocks = Blocks::new();
+            let mut block = vec![0x82];
+            block.extend(plain(name, value, true));
+            block.push(0x84);
+            let Judged::Replaced(out) = blocks.judge(&block, false) else {
+                panic!("{name:?} passes");
+            };
+            assert!(out.starts_with(&[0x82]) && out.ends_with(&[&[0x84], ERROR].concat()));
+            let size = block.len() - 2;
+            assert_eq!(out.len() - 2 - ERROR.len(), size, "{name:?}");
+            // What is in the table now makes later streams as wrong, by itself and by its name.
+            assert!(matches!(blocks.judge(&[0xbe], false), Judged::Replaced(_)));
+            assert!(matches!(
+                blocks.judge(&[0x7e, 1, b'a'], false),
+                Judged::Replaced(_)
+            ));
+            assert_eq!(blocks.judge(&[0x82], false), Judged::Passes);
+        }
+    }
+
+    #[test]
+    fn pseudo_fields_among_trailers_are_wrong() {
+        let mut blocks = Blocks::new();
+        assert_eq!(
+            blocks.judge(&plain(b":path", b"/a", true), false),
+            Judged::Passes
+        );
+        let others = [
+            plain(b":path", b"/", false),
+            vec![0x84],
+            vec![0xbe],
+            vec![0x41, 1, b'a'],
+        ];
+        for block in others {
+            let expected = [&block[..], ERROR].concat();
+            assert_eq!(blocks.judge(&block, true), Judged::Replaced(expected));
+        }
+        assert_eq!(
+            blocks.judge(&plain(b"grpc-status", b"0", true), true),
+            Judged::Passes
+        );
+    }
+
+    #[test]
+    fn paths_with_fragments_are_wrong() {
+        let mut blocks = Blocks::new();
+        let block = [0x44, 4, b'/', b'c', b'#', b'x'];
+        let expected = [&[0x44, 4][..], b"xxxx", ERROR].concat();
+        assert_eq!(blocks.judge(&block, false), Judged::Replaced(expected));
+    }
+}

@@ -1,0 +1,412 @@
+//! Finds the field blocks in what a client sends, and puts others in place of those with errors; see [`super::block`].
+//!
+//! Everything else passes as it comes, but for DATA frames that are empty and end nothing: they mean nothing, and the framer would
+//! keep each of them. A block is held back until it is all there, as the framer does not do anything with a part
+//! of it either.
+
+use super::block::{Blocks, Judged};
+
+const HEADER: usize = 9;
+const PREFACE: usize = 24;
+/// Largest frame that a client may send, and that is sent to the framer.
+const FRAME_MAX: usize = 16 << 10;
+/// More of one block is not held back: of the longest heads that a service may allow (64 KiB) the framer takes five CONTINUATION
+/// frames, and no more.
+const HELD_MAX: usize = 128 << 10;
+/// Streams with content to come, of which trailers are known.
+const OPEN_MAX: usize = 1_000;
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const CONTINUATION: u8 = 9;
+
+const END_STREAM: u8 = 0x1;
+const END_HEADERS: u8 = 0x4;
+const PADDED: u8 = 0x8;
+const PRIORITY: u8 = 0x20;
+const PRIORITY_LEN: usize = 5;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Fields {
+    blocks: Blocks,
+    /// Bytes that pass, until the next frame's header.
+    skip: usize,
+    /// A frame's header that is not all there, or the frames of a block; and where the last of them begins.
+    held: Vec<u8>,
+    last: usize,
+    /// The latest stream that began, and the latest whose content has not ended: the others have no trailers.
+    stream: u32,
+    open: Vec<u32>,
+    /// The client does not keep to the protocol, and the framer will say so.
+    off: bool,
+}
+
+struct Head {
+    length: usize,
+    kind: u8,
+    flags: u8,
+    stream: u32,
+}
+
+impl Head {
+    /// Of a frame that begins with these bytes.
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let [a, b, c, kind, flags, id @ ..] = *bytes.first_chunk::<HEADER>()?;
+        Some(Self {
+            length: usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c),
+            kind,
+            flags,
+            stream: u32::from_be_bytes(id) & (u32::MAX >> 1),
+        })
+    }
+
+    const fn ends(&self) -> bool {
+        self.flags & END_HEADERS != 0
+    }
+}
+
+impl Fields {
+    /// Before a client's preface.
+    pub(super) const fn new() -> Self {
+        Self {
+            blocks: Blocks::new(),
+            skip: PREFACE,
+            held: Vec::new(),
+            last: 0,
+            stream: 0,
+            open: Vec::new(),
+            off: false,
+        }
+    }
+
+    /// Bytes that are held back.
+    pub(super) const fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Hands on to `put` what may pass of what came.
+    pub(super) fn pass(&mut self, bytes: &[u8], mut put: impl FnMut(&[u8])) {
+        // From `from` to `at` passes as it is.
+        let (mut from, mut at) = (0, 0);
+        while at < bytes.len() && !self.off {
+            let rest = &bytes[at..];
+            if self.skip > 0 {
+                let skipped = self.skip.min(rest.len());
+                self.skip -= skipped;
+                at += skipped;
+            } else if self.held.is_empty() {
+                match Head::read(rest) {
+                    Some(head) if self.is_void(&head) => {
+                        put(&bytes[from..at]);
+                        at += HEADER;
+                        from = at;
+                    }
+                    Some(head) if head.kind != HEADERS => {
+                        self.note(&head);
+                        self.skip = HEADER + head.length;
+                    }
+                    Some(head) if head.ends() && rest.len() >= HEADER + head.length => {
+                        let end = HEADER + head.length;
+                        if let Some(other) = self.judge(&rest[..end]) {
+                            put(&bytes[from..at]);
+                            put(&other);
+                            from = at + end;
+                        }
+                        at += end;
+                    }
+                    _ => {
+                        put(&bytes[from..at]);
+                        at += self.hold(rest, &mut put);
+                        from = at;
+                    }
+                }
+            } else {
+                at += self.hold(rest, &mut put);
+                from = at;
+            }
+        }
+        put(&bytes[from..]);
+    }
+
+    /// Holds back as much of `bytes` as belongs to the present frame; how much that is.
+    fn hold(&mut self, bytes: &[u8], put: &mut impl FnMut(&[u8])) -> usize {
+        let have = self.held.len() - self.last;
+        let head = Head::read(&self.held[self.last..]);
+        let wanted = head.map_or(HEADER, |head| HEADER + head.length);
+        let taken = (wanted - have).min(bytes.len());
+        self.held.extend_from_slice(&bytes[..taken]);
+        let Some(head) = Head::read(&self.held[self.last..]) else {
+            return taken;
+        };
+        let first = self.last == 0;
+        if first && self.is_void(&head) {
+            self.held.clear();
+            return taken;
+        }
+        let belongs = match first {
+            true => head.kind == HEADERS,
+            false => {
+                let same = Head::read(&self.held).is_some_and(|first| first.stream == head.stream);
+                head.kind == CONTINUATION && same
+            }
+        };
+        if !belongs || head.length > FRAME_MAX || self.held.len() > HELD_MAX {
+            // Another frame; between those of a block there may be none.
+            self.off = !first || head.kind == HEADERS;
+            self.note(&head);
+            self.skip = HEADER + head.length - (self.held.len() - self.last);
+            self.release(put);
+        } else if self.held.len() - self.last == HEADER + head.length {
+            if head.ends() {
+                let held = std::mem::take(&mut self.held);
+                match self.judge(&held) {
+                    Some(other) => put(&other),
+                    None => put(&held),
+                }
+                self.last = 0;
+            } else {
+                self.last = self.held.len();
+            }
+        }
+        taken
+    }
+
+    /// Whether the frame can be left out: on a stream with content to come it is no error (RFC 9113 section 6.1), and no content.
+    fn is_void(&self, head: &Head) -> bool {
+        head.kind == DATA
+            && head.length == 0
+            && head.flags & (END_STREAM | PADDED) == 0
+            && self.open.contains(&head.stream)
+    }
+
+    /// Notes where a stream's content ends.
+    fn note(&mut self, head: &Head) {
+        let ends = match head.kind {
+            DATA => head.flags & END_STREAM != 0,
+            kind => kind == RST_STREAM,
+        };
+        if ends && !self.open.is_empty() {
+            self.open.retain(|open| *open != head.stream);
+        }
+    }
+
+    /// Whether a block is of trailers; otherwise it begins a stream, or is an error that the framer finds.
+    fn is_trailers(&mut self, head: &Head) -> bool {
+        let ends = head.flags & END_STREAM != 0;
+        if let Some(at) = self.open.iter().position(|open| *open == head.stream) {
+            if ends {
+                self.open.swap_remove(at);
+            }
+            return true;
+        }
+        if head.stream > self.stream {
+            self.stream = head.stream;
+            if !ends {
+                // Of those that were reset here nothing says so.
+                if self.open.len() == OPEN_MAX {
+                    self.open.remove(0);
+                }
+                self.open.push(head.stream);
+            }
+        }
+        false
+    }
+
+    fn release(&mut self, put: &mut impl FnMut(&[u8])) {
+        put(&std::mem::take(&mut self.held));
+        self.last = 0;
+    }
+
+    /// Judges the block in these frames; what goes in their place, if anything.
+    fn judge(&mut self, frames: &[u8]) -> Option<Vec<u8>> {
+        let head = Head::read(frames)?;
+        let trailers = self.is_trailers(&head);
+        let (priority, first) = content(&head, frames.get(HEADER..HEADER + head.length)?)?;
+        let judged = if head.ends() {
+            self.blocks.judge(first, trailers)
+        } else {
+            let mut block = first.to_vec();
+            let mut rest = &frames[HEADER + head.length..];
+            while let Some(next) = Head::read(rest) {
+                let end = HEADER + next.length;
+                block.extend_from_slice(rest.get(HEADER..end)?);
+                rest = &rest[end..];
+            }
+            self.blocks.judge(&block, trailers)
+        };
+        match judged {
+            Judged::Passes => None,
+            Judged::Replaced(block) => Some(frames_of(&head, priority, &block)),
+        }
+    }
+}
+
+/// The priority and the part of a block in a HEADERS frame; `None`: it is malformed.
+fn content<'a>(head: &Head, payload: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
+    let mut rest = payload;
+    if head.flags & PADDED != 0 {
+        let (padding, others) = rest.split_first()?;
+        rest = others.get(..others.len().checked_sub(usize::from(*padding))?)?;
+    }
+    match head.flags & PRIORITY {
+        0 => Some((&[], rest)),
+        _ => rest.split_at_checked(PRIORITY_LEN),
+    }
+}
+
+fn frames_of(head: &Head, priority: &[u8], block: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(block.len() + 2 * HEADER + PRIORITY_LEN);
+    let (first, mut rest) = block.split_at(block.len().min(FRAME_MAX - PRIORITY_LEN));
+    let flags = head.flags & (END_STREAM | PRIORITY);
+    let mut frame = |kind: u8, flags: u8, parts: [&[u8]; 2]| {
+        let length = (parts[0].len() + parts[1].len()) as u32;
+        out.extend_from_slice(&length.to_be_bytes()[1..]);
+        out.extend_from_slice(&[kind, flags]);
+        out.extend_from_slice(&head.stream.to_be_bytes());
+        out.extend_from_slice(parts[0]);
+        out.extend_from_slice(parts[1]);
+    };
+    let ends = |rest: &[u8]| if rest.is_empty() { END_HEADERS } else { 0 };
+    frame(HEADERS, flags | ends(rest), [priority, first]);
+    while !rest.is_empty() {
+        let part;
+        (part, rest) = rest.split_at(rest.len().min(FRAME_MAX));
+        frame(CONTINUATION, ends(rest), [&[], part]);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+        let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+        frame.extend_from_slice(&[kind, flags, 0, 0, 0, stream]);
+        frame.extend_from_slice(payload);
+        frame
+    }
+
+    fn pass(text: &[u8], step: usize) -> Vec<u8> {
+        let (mut fields, mut out) = (Fields::new(), Vec::new());
+        for part in text.chunks(step) {
+            fields.pass(part, |bytes| out.extend_from_slice(bytes));
+        }
+        out
+    }
+
+    /// `X: y`, whose name is wrong, and `x: y`.
+    const WRONG: &[u8] = &[0, 1, b'X', 1, b'y'];
+    const WELL: &[u8] = &[0, 1, b'x', 1, b'y'];
+    const REPLACED: &[u8] = b"\x00\x01x\x01x\x00\x0aconnection\x01x";
+
+    #[test]
+    fn blocks_with_errors_are_replaced_however_they_come() {
+        let preface = [b'p'; PREFACE];
+        let settings = frame(4, 0, 0, &[]);
+        let data = frame(0, 0, 1, &[1; 300]);
+        let padded = [&[2][..], &[0, 0, 0, 0, 7], WRONG, &[0, 0]].concat();
+        let text = [
+            &preface[..],
+            &settings,
+            &frame(HEADERS, END_HEADERS | END_STREAM, 1, WELL),
+            &data,
+            &frame(HEADERS, END_HEADERS | PADDED | PRIORITY, 3, &padded),
+            &frame(HEADERS, END_STREAM, 5, &WRONG[..2]),
+            &frame(CONTINUATION, 0, 5, &[]),
+            &frame(CONTINUATION, END_HEADERS, 5, &WRONG[2..]),
+            &settings,
+        ]
+        .concat();
+        let expected = [
+            &preface[..],
+            &settings,
+            &frame(HEADERS, END_HEADERS | END_STREAM, 1, WELL),
+            &data,
+            &frame(
+                HEADERS,
+                END_HEADERS | PRIORITY,
+                3,
+                &[&[0, 0, 0, 0, 7], REPLACED].concat(),
+            ),
+            &frame(HEADERS, END_HEADERS | END_STREAM, 5, REPLACED),
+            &settings,
+        ]
+        .concat();
+        for step in [1, 2, 7, 9, 30, 1000] {
+            assert_eq!(pass(&text, step), expected, "{step}");
+        }
+    }
+
+    #[test]
+    fn empty_data_is_left_out_where_it_is_no_error() {
+        let empty = |flags, stream| frame(DATA, flags, stream, &[]);
+        let begun = frame(HEADERS, END_HEADERS, 1, WELL);
+        let ended = frame(HEADERS, END_HEADERS | END_STREAM, 3, WELL);
+        let content = frame(DATA, 0, 1, b"content");
+        // No stream, one that has not begun, one whose content is over; padding that is not there; the end.
+        let kept = [
+            empty(0, 0),
+            empty(0, 5),
+            empty(0, 3),
+            empty(PADDED, 1),
+            empty(END_STREAM, 1),
+            empty(0, 1),
+        ]
+        .concat();
+        let preface = [b'p'; PREFACE];
+        let void = empty(0, 1).repeat(3);
+        let text = [&preface[..], &begun, &ended, &void, &content, &void, &kept].concat();
+        let expected = [&preface[..], &begun, &ended, &content, &kept].concat();
+        for step in [1, 2, 7, 9, 30, 1000] {
+            assert_eq!(pass(&text, step), expected, "{step}");
+        }
+    }
+
+    #[test]
+    fn blocks_longer_than_a_frame_stay_so() {
+        let wrong = [
+            &[0, 1, b'X', 0x7f, 0x81, 0xfd, 0x01][..],
+            &[b'y'; 32_512 - 256],
+        ]
+        .concat();
+        let wrong = [&wrong[..], &[b'y'; 256]].concat();
+        let text = [
+            &[b'p'; PREFACE][..],
+            &frame(HEADERS, 0, 1, &wrong[..16_000]),
+            &frame(CONTINUATION, 0, 1, &wrong[16_000..32_000]),
+            &frame(CONTINUATION, END_HEADERS, 1, &wrong[32_000..]),
+        ]
+        .concat();
+        let out = pass(&text, 5_000);
+        let mut rest = &out[PREFACE..];
+        let (mut kinds, mut block) = (Vec::new(), Vec::new());
+        while let Some(head) = Head::read(rest) {
+            kinds.push((head.kind, head.ends()));
+            block.extend_from_slice(&rest[HEADER..HEADER + head.length]);
+            rest = &rest[HEADER + head.length..];
+        }
+        assert_eq!(kinds, [(HEADERS, false), (CONTINUATION, true)]);
+        assert!(block.starts_with(&[0, 1, b'x']) && block.ends_with(b"connection\x01x"));
+    }
+
+    proptest! {
+        /// What is no protocol passes as it is, byte by byte, and nothing of it stays here in the end.
+        #[test]
+        fn nothing_is_lost(frames in prop::collection::vec((0u8..12, any::<u8>(), 0u8..4, 0usize..40), 0..20), step in 1usize..50) {
+            let mut text = vec![b'p'; PREFACE];
+            for (kind, flags, stream, length) in &frames {
+                // Of DATA only empty frames may be left out. A table's size is always well.
+                let length = (*length).max(usize::from(*kind == DATA));
+                text.extend(frame(*kind, *flags, *stream, &vec![0x20; length]));
+            }
+            text.extend(frame(4, 0, 0, &[]));
+            text.extend(frame(4, 0, 0, &[]));
+            prop_assert_eq!(pass(&text, step), text);
+        }
+    }
+}

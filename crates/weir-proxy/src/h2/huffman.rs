@@ -1,0 +1,203 @@
+//! The Huffman code of HPACK (RFC 7541 appendix B), decoding only.
+//!
+//! The code is canonical: codes of one length follow each other in the order of their symbols, so that the lengths say
+//! everything.
+
+/// Bits of each byte's code.
+#[rustfmt::skip]
+const LENGTHS: [u8; 256] = [
+    13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28, 28, 28,
+    28, 28, 28, 28, 28, 28, 6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6, 5, 5, 5, 6, 6, 6, 6, 6, 6,
+    6, 7, 8, 15, 6, 12, 10, 13, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 8, 7, 8,
+    13, 19, 13, 14, 6, 15, 5, 6, 5, 6, 5, 6, 6, 6, 5, 7, 7, 6, 6, 6, 5, 6, 7, 6, 5, 5, 6, 7, 7, 7, 7, 7, 15,
+    11, 14, 13, 28, 20, 22, 20, 20, 22, 22, 22, 23, 22, 23, 23, 23, 23, 23, 24, 23, 24, 24, 22, 23, 24, 23,
+    23, 23, 23, 21, 22, 23, 22, 23, 23, 24, 22, 21, 20, 22, 22, 23, 23, 21, 23, 22, 22, 24, 21, 22, 23, 23,
+    21, 21, 22, 21, 23, 22, 23, 23, 20, 22, 22, 22, 23, 22, 22, 23, 26, 26, 20, 19, 22, 23, 22, 25, 26, 26,
+    26, 27, 27, 26, 24, 25, 19, 21, 26, 27, 27, 26, 27, 24, 21, 21, 26, 26, 28, 27, 27, 27, 20, 24, 20, 21,
+    22, 21, 21, 23, 22, 22, 25, 25, 24, 24, 26, 23, 26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27,
+    27, 26,
+];
+/// And of the code that ends a string, which none may contain.
+const END_LENGTH: usize = 30;
+const LONGEST: usize = 30;
+/// Codes up to this length are found at once; those of letters, digits and what is usual in paths are.
+const SHORT: usize = 8;
+
+struct Codes {
+    /// Of each length: its first code, where its symbols begin, and how many there are.
+    first: [u32; LONGEST + 1],
+    begin: [u16; LONGEST + 1],
+    count: [u16; LONGEST + 1],
+    /// By length, then by value.
+    symbols: [u8; 256],
+    /// By the next eight bits: a symbol and its length; length 0 = its code is longer.
+    short: [(u8, u8); 1 << SHORT],
+}
+
+static CODES: Codes = codes();
+
+const fn codes() -> Codes {
+    let mut all = Codes {
+        first: [0; LONGEST + 1],
+        begin: [0; LONGEST + 1],
+        count: [0; LONGEST + 1],
+        symbols: [0; 256],
+        short: [(0, 0); 1 << SHORT],
+    };
+    let (mut code, mut at, mut length) = (0u32, 0usize, 1usize);
+    while length <= LONGEST {
+        code <<= 1;
+        all.first[length] = code;
+        all.begin[length] = at as u16;
+        let mut symbol = 0;
+        while symbol < 256 {
+            if LENGTHS[symbol] as usize == length {
+                all.symbols[at] = symbol as u8;
+                if length <= SHORT {
+                    let mut rest = 0;
+                    while rest < 1 << (SHORT - length) {
+                        let bits = (code as usize) << (SHORT - length) | rest;
+                        all.short[bits] = (symbol as u8, length as u8);
+                        rest += 1;
+                    }
+                }
+                all.count[length] += 1;
+                at += 1;
+                code += 1;
+            }
+            symbol += 1;
+        }
+        length += 1;
+    }
+    // The end's code is the last of its length.
+    assert!(at == 256 && code as usize == (1 << END_LENGTH) - 1);
+    all
+}
+
+/// Appends what a string stands for. `None`: it is no string of this code.
+pub(super) fn decode(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    let mut bytes = text.iter();
+    // The low `have` bits are to be decoded.
+    let (mut bits, mut have) = (0u64, 0usize);
+    loop {
+        while have <= 32 {
+            let Some(byte) = bytes.next() else { break };
+            bits = bits << 8 | u64::from(*byte);
+            have += 8;
+        }
+        let next = if have >= SHORT {
+            bits >> (have - SHORT)
+        } else {
+            // As if it were filled up by the end's code, as it should be.
+            (((bits & ((1 << have) - 1)) + 1) << (SHORT - have)) - 1
+        };
+        let (symbol, length) = CODES.short[(next & 0xff) as usize];
+        if length > 0 && usize::from(length) <= have {
+            out.push(symbol);
+            have -= usize::from(length);
+            continue;
+        }
+        if have < SHORT {
+            // Less than a byte of the end's code, which is all ones.
+            return (next & 0xff == 0xff).then_some(());
+        }
+        let (symbol, length) = long(bits, have)?;
+        out.push(symbol);
+        have -= length;
+    }
+}
+
+/// The symbol of a code that is longer than [`SHORT`].
+fn long(bits: u64, have: usize) -> Option<(u8, usize)> {
+    (SHORT + 1..=LONGEST.min(have)).find_map(|length| {
+        let code = (bits >> (have - length)) as u32 & ((1 << length) - 1);
+        let nth = code.checked_sub(CODES.first[length])?;
+        let symbol = usize::from(CODES.begin[length]) + nth as usize;
+        (nth < u32::from(CODES.count[length])).then(|| (CODES.symbols[symbol], length))
+    })
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// As a peer would write it.
+    pub(in crate::h2) fn encode(text: &[u8]) -> Vec<u8> {
+        let (mut out, mut bits, mut have) = (Vec::new(), 0u64, 0usize);
+        for byte in text {
+            let length = usize::from(LENGTHS[usize::from(*byte)]);
+            let begin = usize::from(CODES.begin[length]);
+            let of_length = &CODES.symbols[begin..begin + usize::from(CODES.count[length])];
+            let nth = of_length
+                .iter()
+                .position(|symbol| symbol == byte)
+                .expect("it has one");
+            bits = bits << length | (u64::from(CODES.first[length]) + nth as u64);
+            have += length;
+            while have >= 8 {
+                out.push((bits >> (have - 8)) as u8);
+                have -= 8;
+            }
+            bits &= (1 << have) - 1;
+        }
+        if have > 0 {
+            out.push((((bits + 1) << (8 - have)) - 1) as u8);
+        }
+        out
+    }
+
+    /// RFC 7541 appendix C.4 and C.6.
+    #[test]
+    fn strings_of_the_rfc_are_read() {
+        for (code, text) in [
+            (
+                &[
+                    0xf1, 0xe3, 0xc2, 0xe5, 0xf2, 0x3a, 0x6b, 0xa0, 0xab, 0x90, 0xf4, 0xff,
+                ][..],
+                "www.example.com",
+            ),
+            (&[0xa8, 0xeb, 0x10, 0x64, 0x9c, 0xbf], "no-cache"),
+            (
+                &[0x25, 0xa8, 0x49, 0xe9, 0x5b, 0xb8, 0xe8, 0xb4, 0xbf],
+                "custom-value",
+            ),
+            (
+                &[
+                    0x9d, 0x29, 0xad, 0x17, 0x18, 0x63, 0xc7, 0x8f, 0x0b, 0x97, 0xc8, 0xe9, 0xae,
+                    0x82, 0xae, 0x43, 0xd3,
+                ],
+                "https://www.example.com",
+            ),
+            (&[], ""),
+        ] {
+            let mut out = Vec::new();
+            assert_eq!(decode(code, &mut out), Some(()), "{text}");
+            assert_eq!(String::from_utf8_lossy(&out), text);
+        }
+    }
+
+    #[test]
+    fn wrong_ends_are_refused() {
+        // Zeros, a whole byte of ones, and the end itself.
+        for wrong in [
+            &[0x1e, 0x00][..],
+            &[0x07, 0xff],
+            &[0xff, 0xff, 0xff, 0xff],
+            &[0xff],
+            &[0x18],
+        ] {
+            assert_eq!(decode(wrong, &mut Vec::new()), None, "{wrong:x?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn all_that_is_encoded_comes_back(text in prop::collection::vec(any::<u8>(), 0..60)) {
+            let mut out = Vec::new();
+            prop_assert_eq!(decode(&encode(&text), &mut out), Some(()));
+            prop_assert_eq!(out, text);
+        }
+    }
+}

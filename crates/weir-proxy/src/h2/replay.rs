@@ -1,0 +1,93 @@
+//! A client's connection without a socket and without sessions, for [`fuzzing`](crate::fuzzing): bytes in, requests out.
+
+use std::cell::RefCell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use h2::server::{self, Connection};
+use weir_http::{HeadLimits, head};
+
+use super::census::Census;
+use super::fields::Fields;
+use super::flow::context;
+use super::message;
+use super::wire::{Wire, WireEnd};
+
+/// Bytes of one field block that may wait for its end; an input is shorter than any real limit.
+const HELD_MAX: usize = 160 << 10;
+
+/// Hands the input over in portions. Every request that comes out must be one head of HTTP/1, and nothing after it: what
+/// else a server read there would be a request that the client smuggled in.
+pub(crate) fn read_frames(input: &[u8], portion: usize) {
+    let wire = Rc::new(RefCell::new(Wire::default()));
+    let mut handshake = server::Builder::new()
+        .max_concurrent_streams(16)
+        .max_header_list_size(16 << 10)
+        .enable_connect_protocol()
+        .handshake::<_, Bytes>(WireEnd(Rc::clone(&wire)));
+    let mut connection = None;
+    let mut census = Census::new();
+    let mut fields = Fields::new();
+    let mut held = Vec::new();
+    for piece in input.chunks(portion) {
+        census.read(piece);
+        let _ = census.is_flood(0);
+        fields.pass(piece, |bytes| wire.borrow_mut().put(bytes));
+        assert!(
+            fields.held() < HELD_MAX,
+            "{} bytes held back",
+            fields.held()
+        );
+        if connection.is_none() {
+            match Pin::new(&mut handshake).poll(&mut context()) {
+                Poll::Pending => continue,
+                Poll::Ready(Err(_)) => return,
+                Poll::Ready(Ok(open)) => connection = Some(open),
+            }
+        }
+        if connection
+            .as_mut()
+            .is_some_and(|open| !accept(open, &mut held))
+        {
+            return;
+        }
+        let mut wire = wire.borrow_mut();
+        census.sent(&wire.outbox);
+        wire.outbox.clear();
+    }
+}
+
+/// Takes every stream that began; whether the connection goes on.
+fn accept(
+    connection: &mut Connection<WireEnd, Bytes>,
+    held: &mut Vec<(h2::RecvStream, server::SendResponse<Bytes>)>,
+) -> bool {
+    loop {
+        match connection.poll_accept(&mut context()) {
+            Poll::Pending => return true,
+            Poll::Ready(Some(Ok((request, respond)))) => {
+                let (parts, body) = request.into_parts();
+                let mut text = Vec::new();
+                let _ = message::write_request(&parts, body.is_end_stream(), &mut text);
+                one_head(&text);
+                held.push((body, respond));
+            }
+            Poll::Ready(Some(Err(_)) | None) => return false,
+        }
+    }
+}
+
+fn one_head(text: &[u8]) {
+    let limits = HeadLimits {
+        head: text.len() + 1,
+        target: text.len() + 1,
+        fields: text.len() + 1,
+        connect: true,
+        underscores: weir_model::Underscores::Keep,
+    };
+    if let Ok(Some(request)) = head::request(text, &limits, &mut Vec::new()) {
+        assert_eq!(request.len, text.len(), "something follows the head");
+    }
+}

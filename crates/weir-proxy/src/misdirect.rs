@@ -1,0 +1,225 @@
+//! 421 Misdirected Request: a request over TLS for a host that another service guards by client certificates.
+//!
+//! A client chooses the name in its handshake (SNI), the address that it connects to and the host in its requests independently.
+//! Where servers tell hosts apart, a request for a guarded host that comes by a service without that guard would pass it.
+//! The names in the services' certificates say which host is whose. HTTP/2 clients use one connection for several hosts, and
+//! repeat on another one what is answered with 421 (RFC 9110 section 15.5.20).
+
+use std::collections::HashSet;
+use std::net::Ipv6Addr;
+use std::sync::Arc;
+
+use weir_model::{ClientAuth, ServiceTls, SniHost};
+
+/// Longest name in DNS (RFC 1035 section 2.3.4).
+const NAME_MAX: usize = 253;
+
+/// How well a service's certificates cover a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Cover {
+    None,
+    Wildcard,
+    Exact,
+}
+
+/// The names in a service's certificates.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    exact: HashSet<Box<[u8]>>,
+    /// What follows the star, `.example`.
+    below: HashSet<Box<[u8]>>,
+}
+
+impl Names {
+    pub(crate) fn new<'a>(names: impl Iterator<Item = &'a str>) -> Self {
+        let mut all = Self::default();
+        for name in names {
+            let name = name.to_ascii_lowercase();
+            match name.strip_prefix('*') {
+                Some(rest) => all.below.insert(rest.as_bytes().into()),
+                None => all.exact.insert(name.as_bytes().into()),
+            };
+        }
+        all
+    }
+
+    /// `host` is in lower case.
+    fn cover(&self, host: &[u8]) -> Cover {
+        if self.exact.contains(host) {
+            return Cover::Exact;
+        }
+        let dot = host.iter().position(|byte| *byte == b'.');
+        match dot {
+            Some(dot) if self.below.contains(&host[dot..]) => Cover::Wildcard,
+            _ => Cover::None,
+        }
+    }
+}
+
+/// What a service rejects; see the module.
+#[derive(Debug)]
+pub(crate) struct Misdirect {
+    /// Every host but the one in the handshake.
+    same: bool,
+    own: Arc<Names>,
+    /// Of the services that ask for other client certificates.
+    guarded: Vec<Arc<Names>>,
+}
+
+impl Misdirect {
+    /// For a service with `tls`, whose certificates have the names `own`, next to `others`; `None` where it rejects nothing.
+    pub(crate) fn new<'a>(
+        tls: &ServiceTls,
+        own: &Arc<Names>,
+        others: impl Iterator<Item = (&'a ServiceTls, &'a Arc<Names>)>,
+    ) -> Option<Self> {
+        if tls.sni_host == SniHost::Ignore {
+            return None;
+        }
+        let guards = |other: &ServiceTls| {
+            let alike = tls.client_auth == ClientAuth::Required && tls.client_ca == other.client_ca;
+            other.client_ca.is_some() && other.client_auth == ClientAuth::Required && !alike
+        };
+        let guarded: Vec<_> = others
+            .filter(|(other, _)| guards(other))
+            .map(|(_, names)| Arc::clone(names))
+            .collect();
+        let same = tls.sni_host == SniHost::Same;
+        (same || !guarded.is_empty()).then(|| Self {
+            same,
+            own: Arc::clone(own),
+            guarded,
+        })
+    }
+
+    /// Whether a request for `host`, which has no port, must not come by a connection whose handshake asked for `asked`.
+    pub(crate) fn rejects(&self, host: &[u8], asked: Option<&str>) -> bool {
+        let host = host.strip_suffix(b".").unwrap_or(host);
+        let asked = asked.map(|name| name.strip_suffix('.').unwrap_or(name));
+        if host.is_empty() {
+            return false;
+        }
+        let named = asked.is_some_and(|name| name.as_bytes().eq_ignore_ascii_case(host));
+        // Addresses are never sent in a handshake (RFC 6066 section 3).
+        if self.same && !named && (asked.is_some() || !is_address(host)) {
+            return true;
+        }
+        let mut room = [0; NAME_MAX];
+        let Some(lower) = room.get_mut(..host.len()) else {
+            return false;
+        };
+        lower.copy_from_slice(host);
+        lower.make_ascii_lowercase();
+        let own = self.own.cover(lower);
+        // A name that the client was given this service's certificate for is this service's, though another has it more exactly.
+        if own == Cover::Exact || (named && own != Cover::None) {
+            return false;
+        }
+        self.guarded.iter().any(|names| names.cover(lower) > own)
+    }
+}
+
+fn is_address(host: &[u8]) -> bool {
+    let text = std::str::from_utf8(host).unwrap_or_default();
+    let inside = text.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+    inside.map_or_else(
+        || text.parse::<std::net::Ipv4Addr>().is_ok(),
+        |inside| inside.parse::<Ipv6Addr>().is_ok(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_model::{Source, TlsVersion};
+
+    use super::*;
+
+    fn tls(client_ca: Option<&str>, client_auth: ClientAuth, sni_host: SniHost) -> ServiceTls {
+        ServiceTls {
+            certificates: String::new(),
+            strict_sni: false,
+            minimum: TlsVersion::default(),
+            client_ca: client_ca.map(str::to_owned),
+            client_auth,
+            ticket_keys: Vec::new(),
+            sni_host,
+            source: Source::default(),
+        }
+    }
+
+    fn names(names: &[&str]) -> Arc<Names> {
+        Arc::new(Names::new(names.iter().copied()))
+    }
+
+    #[test]
+    fn only_services_with_another_guard_matter() {
+        let open = tls(None, ClientAuth::Required, SniHost::ClientAuth);
+        let guarded = tls(Some("/ca"), ClientAuth::Required, SniHost::ClientAuth);
+        let optional = tls(Some("/ca"), ClientAuth::Optional, SniHost::ClientAuth);
+        let other = tls(Some("/other"), ClientAuth::Required, SniHost::ClientAuth);
+        let off = tls(None, ClientAuth::Required, SniHost::Ignore);
+        let (own, its) = (names(&["a.example"]), names(&["b.example"]));
+        let rejects = |tls: &ServiceTls, other: &ServiceTls| {
+            Misdirect::new(tls, &own, [(other, &its)].into_iter())
+                .is_some_and(|rule| rule.rejects(b"b.example", Some("a.example")))
+        };
+        assert!(rejects(&open, &guarded));
+        assert!(rejects(&optional, &guarded));
+        assert!(rejects(&other, &guarded));
+        assert!(!rejects(&guarded, &guarded));
+        assert!(!rejects(&guarded, &open));
+        assert!(!rejects(&open, &optional));
+        assert!(!rejects(&off, &guarded));
+    }
+
+    #[test]
+    fn most_exact_name_decides_whose_a_host_is() {
+        let open = tls(None, ClientAuth::Required, SniHost::ClientAuth);
+        let guarded = tls(Some("/ca"), ClientAuth::Required, SniHost::ClientAuth);
+        let (own, its) = (
+            names(&["*.example", "both.example"]),
+            names(&["admin.example", "both.example", "*.inner.example"]),
+        );
+        let rule = Misdirect::new(&open, &own, [(&guarded, &its)].into_iter()).unwrap();
+        for (host, asked, rejected) in [
+            ("admin.example", Some("www.example"), true),
+            ("ADMIN.example.", Some("www.example"), true),
+            ("admin.example", None, true),
+            ("admin.example", Some("admin.example"), false),
+            ("both.example", Some("www.example"), false),
+            ("www.example", Some("admin.example"), false),
+            ("x.inner.example", Some("x.inner.example"), true),
+            ("inner.example", Some("www.example"), false),
+            ("unknown.test", Some("www.example"), false),
+            ("", Some("www.example"), false),
+        ] {
+            assert_eq!(
+                rule.rejects(host.as_bytes(), asked),
+                rejected,
+                "{host} {asked:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn same_rejects_every_other_name() {
+        let same = tls(None, ClientAuth::Required, SniHost::Same);
+        let own = names(&["*.example"]);
+        let rule = Misdirect::new(&same, &own, std::iter::empty()).unwrap();
+        for (host, asked, rejected) in [
+            ("a.example", Some("a.example"), false),
+            ("A.example", Some("a.example."), false),
+            ("b.example", Some("a.example"), true),
+            ("b.example", None, true),
+            ("10.0.0.1", None, false),
+            ("[::1]", None, false),
+            ("10.0.0.1", Some("a.example"), true),
+        ] {
+            assert_eq!(
+                rule.rejects(host.as_bytes(), asked),
+                rejected,
+                "{host} {asked:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! What went wrong with TLS, as a sentence: rustls's own words are names of its types.
+//!
+//! One table for logs, reasons of checks, and findings about files.
+
+use std::fmt::Debug;
+use std::io;
+
+use rustls::{AlertDescription, CertificateError, Error, InconsistentKeys, PeerIncompatible};
+
+/// Whose certificate and messages an error is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Peer {
+    /// A server that Weir connects to.
+    Server,
+    /// A client that connects to Weir.
+    Client,
+    /// A file on this machine.
+    File,
+}
+
+impl Peer {
+    /// At the beginning of a sentence.
+    const fn certificate(self) -> &'static str {
+        match self {
+            Self::Server => "the server's certificate",
+            Self::Client => "the client's certificate",
+            Self::File => "the certificate",
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Server => "the server",
+            Self::Client => "the client",
+            Self::File => "the file",
+        }
+    }
+}
+
+/// The error as a sentence without a full stop.
+pub fn sentence(error: &Error, peer: Peer) -> String {
+    let name = peer.name();
+    match error {
+        Error::InvalidCertificate(error) => certificate(error, peer),
+        Error::AlertReceived(alert) => format!("{name} refused TLS: {}", alert_words(*alert)),
+        Error::PeerIncompatible(why) => format!("{name} {}", incompatible(why)),
+        Error::PeerMisbehaved(why) => {
+            format!("{name} violates the TLS protocol: {}", plain(why))
+        }
+        Error::InvalidMessage(why) => {
+            format!(
+                "{name} does not speak TLS, or sent a malformed message: {}",
+                plain(why)
+            )
+        }
+        Error::InappropriateMessage { .. } | Error::InappropriateHandshakeMessage { .. } => {
+            format!("{name} sent a TLS message that is not allowed at this point of the handshake")
+        }
+        Error::NoCertificatesPresented => format!("{name} presented no certificate"),
+        Error::UnsupportedNameType => "the server name is neither a host nor an address".to_owned(),
+        Error::DecryptError => format!("{name} sent a record that cannot be decrypted"),
+        Error::EncryptError => "a record cannot be encrypted".to_owned(),
+        Error::PeerSentOversizedRecord => format!("{name} sent a record longer than TLS allows"),
+        Error::NoApplicationProtocol => {
+            format!("{name} offers no application protocol (ALPN) in common")
+        }
+        Error::HandshakeNotComplete => "the TLS handshake is not complete".to_owned(),
+        Error::FailedToGetCurrentTime => "this machine's clock cannot be read".to_owned(),
+        Error::FailedToGetRandomBytes => "this machine has no random bytes".to_owned(),
+        Error::BadMaxFragmentSize => "the fragment size is out of range".to_owned(),
+        Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+            "the key belongs to another certificate".to_owned()
+        }
+        Error::InconsistentKeys(_) => "the key cannot be compared with the certificate".to_owned(),
+        Error::InvalidCertRevocationList(why) => {
+            format!(
+                "the certificate revocation list cannot be used: {}",
+                plain(why)
+            )
+        }
+        Error::InvalidEncryptedClientHello(_) => {
+            "the encrypted client hello is malformed".to_owned()
+        }
+        Error::General(text) => text.clone(),
+        Error::Other(other) => other.0.to_string(),
+        other => plain(other),
+    }
+}
+
+/// Of an input or output error that a TLS error caused; `None` = it has another cause.
+pub fn sentence_of_io(error: &io::Error, peer: Peer) -> Option<String> {
+    let inner = error.get_ref()?.downcast_ref::<Error>()?;
+    Some(sentence(inner, peer))
+}
+
+fn certificate(error: &CertificateError, peer: Peer) -> String {
+    let subject = peer.certificate();
+    let rest = match error {
+        CertificateError::BadEncoding => "is malformed".to_owned(),
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "has expired".to_owned()
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "is not valid yet: compare the clocks of both machines".to_owned()
+        }
+        CertificateError::Revoked => "is revoked".to_owned(),
+        CertificateError::UnknownIssuer => {
+            "is from an unknown issuer: none of the certificates in `ca` signed it, and it is none of them".to_owned()
+        }
+        CertificateError::BadSignature => {
+            "or its chain has a wrong signature".to_owned()
+        }
+        CertificateError::NotValidForNameContext {
+            expected,
+            presented,
+        } => {
+            let expected = expected.to_str();
+            match presented.as_slice() {
+                [] => format!("is not for {expected}: it names no host"),
+                names => format!("is not for {expected}: it is for {}", names.join(", ")),
+            }
+        }
+        CertificateError::NotValidForName => "is for another name".to_owned(),
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            "is not for this use: its extended key usage excludes it".to_owned()
+        }
+        CertificateError::UnhandledCriticalExtension => {
+            "has a critical extension that is not supported".to_owned()
+        }
+        CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+        | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
+            "is signed by an algorithm that is not supported".to_owned()
+        }
+        CertificateError::UnknownRevocationStatus => "has an unknown revocation status".to_owned(),
+        CertificateError::ExpiredRevocationList
+        | CertificateError::ExpiredRevocationListContext { .. } => {
+            "cannot be judged: the revocation list has expired".to_owned()
+        }
+        CertificateError::InvalidOcspResponse => "has an invalid OCSP response".to_owned(),
+        CertificateError::ApplicationVerificationFailure => "is refused".to_owned(),
+        CertificateError::Other(other) => other_certificate(&format!("{:?}", other.0)),
+        // The deprecated forms, and what a later rustls adds.
+        other => format!("cannot be used: {}", plain(other)),
+    };
+    format!("{subject} {rest}")
+}
+
+/// By the names that webpki gives its errors.
+fn other_certificate(name: &str) -> String {
+    let known = match name {
+        "UnsupportedCertVersion" => {
+            "is X.509 version 1, which is not supported: issue one of version 3, as `openssl x509 -req` does with `-extfile`"
+        }
+        "CaUsedAsEndEntity" => {
+            "is one of an authority (CA:TRUE), not of a server: put it into the file of `ca` to accept exactly this one"
+        }
+        "EndEntityUsedAsCa" => "is signed by a certificate that is not one of an authority",
+        "BadDer" | "BadDerTime" | "MalformedExtensions" | "ExtensionValueInvalid" => "is malformed",
+        "InvalidCertValidity" => "ends before it begins",
+        "InvalidSerialNumber" => "has an invalid serial number",
+        "NameConstraintViolation" => "has a name that its authority may not sign",
+        "PathLenConstraintViolated" | "MaximumPathDepthExceeded" => "has too long a chain",
+        "MaximumSignatureChecksExceeded"
+        | "MaximumPathBuildCallsExceeded"
+        | "MaximumNameConstraintComparisonsExceeded" => "has a chain that costs too much to verify",
+        "SignatureAlgorithmMismatch" => "names two different signature algorithms",
+        "EmptyEkuExtension" => "has an empty extended key usage",
+        "MalformedDnsIdentifier" => "holds a name that is no host",
+        "UnsupportedNameType" => "holds a name of a kind that is not supported",
+        "CertDistrusted" => "is from a distrusted authority",
+        _ => return format!("cannot be used: {}", words_of(name)),
+    };
+    known.to_owned()
+}
+
+fn incompatible(why: &PeerIncompatible) -> String {
+    let text = match why {
+        PeerIncompatible::ServerDoesNotSupportTls12Or13 | PeerIncompatible::Tls12NotOffered => {
+            "supports neither TLS 1.2 nor TLS 1.3"
+        }
+        PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig
+        | PeerIncompatible::Tls12NotOfferedOrEnabled
+        | PeerIncompatible::SupportedVersionsExtensionRequired => {
+            "supports no version of TLS that `minimum` allows"
+        }
+        PeerIncompatible::NoCipherSuitesInCommon => "has no cipher suite in common with Weir",
+        PeerIncompatible::NoKxGroupsInCommon | PeerIncompatible::NamedGroupsExtensionRequired => {
+            "has no key exchange group in common with Weir"
+        }
+        PeerIncompatible::NoSignatureSchemesInCommon
+        | PeerIncompatible::NoCertificateRequestSignatureSchemesInCommon
+        | PeerIncompatible::SignatureAlgorithmsExtensionRequired => {
+            "has no signature algorithm in common with Weir"
+        }
+        PeerIncompatible::ExtendedMasterSecretExtensionRequired => {
+            "lacks the extended master secret extension (RFC 7627)"
+        }
+        other => return format!("is not compatible: {}", plain(other)),
+    };
+    text.to_owned()
+}
+
+fn alert_words(alert: AlertDescription) -> String {
+    match alert {
+        AlertDescription::HandshakeFailure => {
+            "no version, cipher or certificate in common (alert 40)".to_owned()
+        }
+        AlertDescription::UnknownCA => {
+            "it does not know the authority of the certificate (alert 48)".to_owned()
+        }
+        AlertDescription::CertificateRequired => "it demands a certificate (alert 116)".to_owned(),
+        AlertDescription::UnrecognisedName => {
+            "it does not know the server name (alert 112)".to_owned()
+        }
+        AlertDescription::ProtocolVersion => {
+            "it does not support this version of TLS (alert 70)".to_owned()
+        }
+        other => format!("{} (alert {})", plain(&other), u8::from(other)),
+    }
+}
+
+/// The name of a variant in words, without what it holds.
+fn plain(value: &impl Debug) -> String {
+    words_of(&format!("{value:?}"))
+}
+
+/// `WrongGroupForKeyShare` as `wrong group for key share`.
+fn words_of(debug: &str) -> String {
+    let name = debug.split(|c: char| !c.is_ascii_alphanumeric()).next();
+    let mut text = String::new();
+    let mut previous = ' ';
+    for c in name.unwrap_or_default().chars() {
+        if c.is_ascii_uppercase() && previous.is_ascii_lowercase() {
+            text.push(' ');
+        }
+        previous = c;
+        text.push(c.to_ascii_lowercase());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt;
+    use std::sync::Arc;
+
+    use rustls::pki_types::UnixTime;
+    use rustls::{InvalidMessage, OtherError, PeerMisbehaved};
+
+    use super::*;
+
+    /// An error with the Debug text of one of webpki's.
+    struct Named(&'static str);
+
+    impl fmt::Debug for Named {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl fmt::Display for Named {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl std::error::Error for Named {}
+
+    fn webpki(name: &'static str) -> Error {
+        let other = CertificateError::Other(OtherError(Arc::new(Named(name))));
+        Error::InvalidCertificate(other)
+    }
+
+    /// No name of a type is left: two capitals or a bracket within a word give one away.
+    fn is_sentence(text: &str) -> bool {
+        let camel = |word: &str| {
+            let mut lower = false;
+            word.chars().any(|c| {
+                let inner = lower && c.is_ascii_uppercase();
+                lower = c.is_ascii_lowercase();
+                inner
+            })
+        };
+        let known = ["OpenSSL"];
+        let words = text.split_whitespace();
+        !text.contains(['{', '['])
+            && !words
+                .clone()
+                .any(|word| camel(word) && !known.contains(&word))
+            && words.count() > 2
+    }
+
+    #[test]
+    fn every_error_of_webpki_is_a_sentence() {
+        for name in [
+            "BadDer",
+            "BadDerTime",
+            "CaUsedAsEndEntity",
+            "CertDistrusted",
+            "EmptyEkuExtension",
+            "EndEntityUsedAsCa",
+            "ExtensionValueInvalid",
+            "InvalidCertValidity",
+            "InvalidCrlNumber",
+            "InvalidNetworkMaskConstraint",
+            "InvalidSerialNumber",
+            "InvalidCrlSignatureForPublicKey",
+            "InvalidSignatureForPublicKey",
+            "IssuerNotCrlSigner",
+            "MalformedDnsIdentifier",
+            "MalformedExtensions",
+            "MalformedNameConstraint",
+            "MaximumNameConstraintComparisonsExceeded",
+            "MaximumPathBuildCallsExceeded",
+            "MaximumPathDepthExceeded",
+            "MaximumSignatureChecksExceeded",
+            "NameConstraintViolation",
+            "PathLenConstraintViolated",
+            "SignatureAlgorithmMismatch",
+            "TrailingData(BasicConstraints)",
+            "UnknownRevocationStatus",
+            "UnsupportedCertVersion",
+            "UnsupportedCriticalExtension",
+            "UnsupportedCrlIssuingDistributionPoint",
+            "UnsupportedCrlVersion",
+            "UnsupportedDeltaCrl",
+            "UnsupportedIndirectCrl",
+            "UnsupportedNameType",
+            "UnsupportedRevocationReason",
+            "UnsupportedRevocationReasonsPartitioning",
+        ] {
+            let text = sentence(&webpki(name), Peer::Server);
+            assert!(
+                text.starts_with("the server's certificate ") && is_sentence(&text),
+                "{name}: {text}"
+            );
+        }
+        assert!(
+            sentence(&webpki("UnsupportedCertVersion"), Peer::Server).starts_with(
+                "the server's certificate is X.509 version 1, which is not supported: "
+            )
+        );
+    }
+
+    #[test]
+    fn every_error_of_rustls_is_a_sentence() {
+        let time = UnixTime::since_unix_epoch(std::time::Duration::from_secs(1));
+        let certificates = [
+            CertificateError::BadEncoding,
+            CertificateError::Expired,
+            CertificateError::ExpiredContext {
+                time,
+                not_after: time,
+            },
+            CertificateError::NotValidYet,
+            CertificateError::NotValidYetContext {
+                time,
+                not_before: time,
+            },
+            CertificateError::Revoked,
+            CertificateError::UnhandledCriticalExtension,
+            CertificateError::UnknownIssuer,
+            CertificateError::UnknownRevocationStatus,
+            CertificateError::ExpiredRevocationList,
+            CertificateError::BadSignature,
+            CertificateError::NotValidForName,
+            CertificateError::NotValidForNameContext {
+                expected: "a.example".try_into().expect("a name"),
+                presented: vec!["b.example".to_owned()],
+            },
+            CertificateError::InvalidPurpose,
+            CertificateError::InvalidOcspResponse,
+            CertificateError::ApplicationVerificationFailure,
+        ];
+        let mut errors: Vec<Error> = certificates.map(Error::InvalidCertificate).to_vec();
+        errors.extend([
+            Error::NoCertificatesPresented,
+            Error::UnsupportedNameType,
+            Error::DecryptError,
+            Error::EncryptError,
+            Error::PeerSentOversizedRecord,
+            Error::NoApplicationProtocol,
+            Error::HandshakeNotComplete,
+            Error::FailedToGetCurrentTime,
+            Error::FailedToGetRandomBytes,
+            Error::BadMaxFragmentSize,
+            Error::InconsistentKeys(InconsistentKeys::KeyMismatch),
+            Error::InconsistentKeys(InconsistentKeys::Unknown),
+            Error::InvalidMessage(InvalidMessage::InvalidContentType),
+            Error::InvalidMessage(InvalidMessage::MissingData("a field")),
+            Error::PeerMisbehaved(PeerMisbehaved::WrongGroupForKeyShare),
+            Error::InappropriateMessage {
+                expect_types: Vec::new(),
+                got_type: rustls::ContentType::Alert,
+            },
+        ]);
+        errors.extend(
+            [
+                PeerIncompatible::ServerDoesNotSupportTls12Or13,
+                PeerIncompatible::NoCipherSuitesInCommon,
+                PeerIncompatible::NoKxGroupsInCommon,
+                PeerIncompatible::NoSignatureSchemesInCommon,
+                PeerIncompatible::UncompressedEcPointsRequired,
+                PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig,
+                PeerIncompatible::ExtendedMasterSecretExtensionRequired,
+            ]
+            .map(Error::PeerIncompatible),
+        );
+        errors.extend((0..=u8::MAX).map(|code| Error::AlertReceived(code.into())));
+        for error in errors {
+            for peer in [Peer::Server, Peer::Client, Peer::File] {
+                let text = sentence(&error, peer);
+                assert!(is_sentence(&text), "{error:?}: {text}");
+            }
+        }
+    }
+}

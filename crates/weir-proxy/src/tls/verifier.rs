@@ -1,0 +1,146 @@
+//! Who a server must be: one implementation for proxied servers and for checks.
+//!
+//! A server's certificate is accepted by its chain to an authority, or because it is, byte for byte, one of those in `ca`. The
+//! second is what OpenSSL, and with it HAProxy and nginx, does with a self-signed certificate as `ca-file`: it is its own
+//! authority, whatever its basic constraints say. As there, validity, extended key usage and name are checked all the same,
+//! and a certificate without DNS names is for its common name (X509_check_host(3)). The handshake's signature always is.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::verify_server_name;
+use rustls::crypto::{WebPkiSupportedAlgorithms, aws_lc_rs};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{DigitallySignedStruct, Error, SignatureScheme};
+
+use super::certificate::{self, CertificateError};
+use super::der;
+
+/// Where Debian keeps the authorities that everybody knows.
+pub(super) const SYSTEM: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+#[derive(Debug)]
+struct Verifier {
+    /// `None` = the file holds no authority.
+    chain: Option<Arc<WebPkiServerVerifier>>,
+    /// Accepted as they are.
+    pinned: Vec<CertificateDer<'static>>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+/// Verifies servers by the certificates in the file `ca`, or by the system's authorities.
+///
+/// # Errors
+/// The file cannot be read, or holds no certificate.
+pub fn server_verifier(ca: Option<&str>) -> Result<Arc<dyn ServerCertVerifier>, CertificateError> {
+    let path = Path::new(ca.unwrap_or(SYSTEM));
+    let certificates = certificate::chain(path)?;
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let mut roots = RootCertStore::empty();
+    // What says of itself that it is no authority vouches for itself alone.
+    let authorities = certificates.iter().filter(|it| !der::is_end_entity(it));
+    let (known, _) = roots.add_parsable_certificates(authorities.cloned());
+    let pinned = if ca.is_some() {
+        certificates
+    } else {
+        Vec::new()
+    };
+    if known == 0 && pinned.is_empty() {
+        return Err(CertificateError::NoCertificate { path: path.into() });
+    }
+    let algorithms = provider.signature_verification_algorithms;
+    let chain = if known == 0 {
+        None
+    } else {
+        let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
+        let built = builder.build().map_err(|error| CertificateError::Refused {
+            path: path.into(),
+            source: Error::General(error.to_string()),
+        });
+        Some(built?)
+    };
+    Ok(Arc::new(Verifier {
+        chain,
+        pinned,
+        algorithms,
+    }))
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        staple: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let by_chain = match &self.chain {
+            Some(chain) => chain.verify_server_cert(end, intermediates, name, staple, now),
+            None => Err(rustls::CertificateError::UnknownIssuer.into()),
+        };
+        match by_chain {
+            Err(_) if self.pinned.iter().any(|pinned| pinned == end) => pinned(end, name, now),
+            judged => judged,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let known = &self.algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, known)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let known = &self.algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, known)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+/// Judges a certificate whose issuer needs no judgement.
+fn pinned(
+    end: &CertificateDer<'_>,
+    name: &ServerName<'_>,
+    now: UnixTime,
+) -> Result<ServerCertVerified, Error> {
+    use rustls::CertificateError::{BadEncoding, Expired, InvalidPurpose, NotValidYet};
+    // Refuses what webpki cannot read, such as version 1 and unknown critical extensions.
+    let parsed = ParsedCertificate::try_from(end)?;
+    let facts = der::facts(end).ok_or(BadEncoding)?;
+    let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+    if now < facts.not_before {
+        return Err(NotValidYet.into());
+    }
+    if now > facts.not_after {
+        return Err(Expired.into());
+    }
+    if !der::is_for_servers(end) {
+        return Err(InvalidPurpose.into());
+    }
+    let by_names = verify_server_name(&parsed, name);
+    let common = match name {
+        ServerName::DnsName(host) => facts.names.contains(&host.as_ref().to_ascii_lowercase()),
+        _ => false,
+    };
+    match by_names {
+        Err(error) if !common => Err(error),
+        _ => Ok(ServerCertVerified::assertion()),
+    }
+}

@@ -1,0 +1,135 @@
+//! Room for clients that wait when descriptors are short: what nothing uses is closed first, the client that has been idle for
+//! the longest time before others.
+
+use std::collections::VecDeque;
+
+use super::Worker;
+use crate::descriptor::TABLE;
+use crate::slab::Key;
+
+/// Idle clients that are found in one search.
+const FOUND_MAX: usize = 256;
+/// Before another search, when one has found none.
+const SEARCH_MS: u64 = 100;
+/// Between two lines of the log about it.
+const COMPLAINT_MS: u64 = 60_000;
+
+/// A client's connection.
+#[derive(Debug, Clone, Copy)]
+enum Client {
+    Session(Key),
+    Front(Key),
+}
+
+/// Clients that were idle when they were last searched for, the longest idle first. A search looks at all clients: its results
+/// serve many newcomers.
+#[derive(Debug, Default)]
+pub(super) struct Idle {
+    found: VecDeque<(u64, Client)>,
+    /// The earliest time of the next search.
+    search_at: u64,
+}
+
+impl Worker {
+    /// Makes room for one more client, and for its connection to a server; whether there is.
+    pub(super) fn make_room(&mut self) -> bool {
+        if self.cx.free_descriptors(|| TABLE.admits()) {
+            return true;
+        }
+        while self.shed_one() {
+            if TABLE.admits() {
+                return true;
+            }
+        }
+        TABLE.want(self.cx.now);
+        false
+    }
+
+    /// Closes idle clients if another worker has none, and clients that wait.
+    pub(super) fn shed_for_others(&mut self) {
+        if !TABLE.is_wanted(self.cx.now) {
+            return;
+        }
+        self.cx.free_descriptors(|| TABLE.admits());
+        while !TABLE.admits() && self.shed_one() {}
+    }
+
+    /// Closes the client that has been idle for the longest time; whether there is one.
+    fn shed_one(&mut self) -> bool {
+        loop {
+            let Some((since, client)) = self.idle.found.pop_front() else {
+                if !self.search_idle() {
+                    return false;
+                }
+                continue;
+            };
+            // It may have asked since it was found.
+            if self.idle_since(client) != Some(since) {
+                continue;
+            }
+            match client {
+                Client::Session(key) => self.shed_session(key),
+                Client::Front(key) => self.shed_front(key),
+            }
+            return true;
+        }
+    }
+
+    fn shed_session(&mut self, key: Key) {
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.part();
+            let counters = &session.local.service.counters;
+            counters.of(self.cx.worker).shed.add(1);
+        }
+        self.close(key);
+    }
+
+    fn shed_front(&mut self, key: Key) {
+        if let Some(front) = self.fronts.get(key) {
+            let counters = &front.local.service.counters;
+            counters.of(self.cx.worker).shed.add(1);
+        }
+        self.drive_front(key, crate::h2::Front::shed);
+    }
+
+    fn idle_since(&self, client: Client) -> Option<u64> {
+        match client {
+            Client::Session(key) => self.sessions.get(key)?.idle_since(self.cx.now),
+            Client::Front(key) => self.fronts.get(key)?.idle_since(),
+        }
+    }
+
+    /// Looks at all clients; whether some are idle.
+    fn search_idle(&mut self) -> bool {
+        if self.cx.now < self.idle.search_at {
+            return false;
+        }
+        let sessions = self.sessions.keys().into_iter().map(Client::Session);
+        let fronts = self.fronts.keys().into_iter().map(Client::Front);
+        let idle = sessions
+            .chain(fronts)
+            .filter_map(|client| Some((self.idle_since(client)?, client)));
+        let mut found: Vec<(u64, Client)> = idle.collect();
+        found.sort_unstable_by_key(|(since, _)| *since);
+        found.truncate(FOUND_MAX);
+        if found.is_empty() {
+            self.idle.search_at = self.cx.now + SEARCH_MS;
+        }
+        self.idle.found = found.into();
+        !self.idle.found.is_empty()
+    }
+
+    pub(super) fn complain_of_descriptors(&mut self, service: &str) {
+        if self.complained != 0 && self.cx.now < self.complained + COMPLAINT_MS {
+            return;
+        }
+        self.complained = self.cx.now;
+        let limit = TABLE.status();
+        tracing::warn!(
+            service,
+            open_files = limit.limit,
+            clients = limit.clients,
+            "clients wait to be accepted: the limit of open files allows no more"
+        );
+    }
+}

@@ -1,0 +1,148 @@
+//! Scripted draws, then the exact distribution: every pick that a few random numbers can lead to, with its probability.
+
+use super::*;
+
+/// Weight, whether it is usable, and active connections.
+type Numbers = (u32, bool, u32);
+
+/// Servers by position.
+struct Few<'a>(&'a [Numbers]);
+
+impl Servers for Few<'_> {
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    fn heaviest(&self) -> u32 {
+        self.0.iter().map(|server| server.0).max().unwrap_or(0)
+    }
+
+    fn weight(&self, position: usize) -> u32 {
+        let (weight, usable, _) = self.0[position];
+        if usable { weight } else { 0 }
+    }
+
+    fn counts(&self, position: usize) -> Counts {
+        Counts {
+            active: self.0[position].2,
+            inactive: 0,
+        }
+    }
+}
+
+/// Picks with numbers given as `(number, of)`; all of them must be drawn.
+fn picked(servers: &Few<'_>, numbers: &[(u32, u32)]) -> Option<usize> {
+    let mut raw = numbers
+        .iter()
+        .map(|&(number, of)| (((u64::from(number) << 32) + (1 << 31)) / u64::from(of)) as u32);
+    let picked = pick(servers, &mut || raw.next().unwrap());
+    assert_eq!(raw.next(), None, "fewer numbers were drawn");
+    picked
+}
+
+#[test]
+fn two_different_servers_are_compared() {
+    let servers = Few(&[(1, true, 2), (1, true, 1), (1, true, 0)]);
+    // The second number counts the positions without the first server.
+    assert_eq!(picked(&servers, &[(0, 3), (0, 2)]), Some(1));
+    assert_eq!(picked(&servers, &[(0, 3), (1, 2)]), Some(2));
+    assert_eq!(picked(&servers, &[(1, 3), (0, 2)]), Some(1));
+    assert_eq!(picked(&servers, &[(2, 3), (1, 2)]), Some(2));
+    let level = Few(&[(1, true, 5), (1, true, 5)]);
+    assert_eq!(picked(&level, &[(0, 2), (0, 1)]), Some(0));
+    assert_eq!(picked(&level, &[(1, 2), (0, 1)]), Some(1));
+    assert_eq!(picked(&Few(&[(3, true, 9)]), &[(0, 1)]), Some(0));
+    assert_eq!(picked(&Few(&[]), &[]), None);
+}
+
+#[test]
+fn loads_are_compared_by_weight() {
+    let servers = Few(&[(9, true, 8), (9, true, 9), (3, true, 2)]);
+    assert_eq!(picked(&servers, &[(0, 3), (1, 2), (0, 9)]), Some(2));
+    assert_eq!(picked(&servers, &[(1, 3), (0, 2)]), Some(0));
+    // A light server is accepted in three of nine draws.
+    let numbers = [(2, 3), (3, 9), (2, 3), (2, 9), (1, 2)];
+    assert_eq!(picked(&servers, &numbers), Some(2));
+}
+
+#[test]
+fn an_unusable_server_is_drawn_again_and_then_walked_past() {
+    let servers = Few(&[(1, true, 0), (1, false, 0), (1, true, 0), (1, true, 1)]);
+    let numbers = [(1, 4), (1, 4), (3, 4), (1, 3), (2, 3)];
+    assert_eq!(picked(&servers, &numbers), Some(2));
+    // Eight draws in vain for the second server; of the others by weight it is the last.
+    let mut numbers = [(1, 4); 10];
+    numbers[0] = (0, 4);
+    numbers[1..8].fill((0, 3));
+    numbers[8] = (1, 2);
+    assert_eq!(picked(&servers, &numbers[..9]), Some(0));
+    // The same for both.
+    numbers[..8].fill((1, 4));
+    (numbers[8], numbers[9]) = ((2, 3), (1, 2));
+    assert_eq!(picked(&servers, &numbers), Some(2));
+    let full = Few(&[(1, false, 0), (7, false, 0)]);
+    let mut numbers = vec![];
+    (0..TRIES).for_each(|_| numbers.push((1, 2)));
+    assert_eq!(picked(&full, &numbers), None);
+    let one = Few(&[(1, false, 0), (7, true, 0)]);
+    let mut numbers = vec![(1, 2)];
+    (1..TRIES).for_each(|_| numbers.push((0, 1)));
+    assert_eq!(picked(&one, &numbers), Some(1));
+}
+
+/// Follows every sequence of random numbers with its probability, as far as positions and acceptance tell them apart: a
+/// number of 32 bits stands for `of` equal parts of the range, `of` being a multiple of every ceiling.
+fn distribution(servers: &Few<'_>, of: u64) -> Vec<f64> {
+    // Sequences of numbers are counted through like digits; a pick that needs more digits than there are asks for them.
+    let mut chances = vec![0.0; servers.0.len()];
+    let mut pending: Vec<Vec<u32>> = vec![vec![]];
+    while let Some(numbers) = pending.pop() {
+        let mut at = 0;
+        let mut short = false;
+        let picked = pick(servers, &mut || {
+            let number = numbers.get(at).copied();
+            at += 1;
+            short |= number.is_none();
+            number.unwrap_or(0)
+        });
+        if short {
+            for part in 0..of {
+                let mut longer = numbers.clone();
+                longer.push((((part << 32) + (1 << 31)) / of) as u32);
+                pending.push(longer);
+            }
+        } else if let Some(position) = picked {
+            chances[position] += (of as f64).powi(-(numbers.len() as i32));
+        }
+    }
+    chances
+}
+
+/// Of servers without load each has the share of its weight among the usable ones, to the last digit.
+#[test]
+fn idle_servers_get_exactly_their_shares() {
+    let cases: [(&[Numbers], u64); 4] = [
+        (&[(1, true, 0); 3], 6),
+        (
+            &[(1, true, 0), (1, true, 0), (1, true, 0), (1, true, 0)],
+            12,
+        ),
+        (&[(1, true, 0), (1, false, 0)], 2),
+        (&[(0, true, 0), (1, true, 0)], 2),
+    ];
+    for (servers, of) in cases {
+        let total: f64 = weights(servers).sum();
+        let exact = distribution(&Few(servers), of);
+        for (chance, weight) in exact.iter().zip(weights(servers)) {
+            assert!(
+                (chance - weight / total).abs() < 1e-9,
+                "{servers:?}: {exact:?}"
+            );
+        }
+    }
+}
+
+fn weights(servers: &[Numbers]) -> impl Iterator<Item = f64> {
+    let share = |&(weight, usable, _): &Numbers| if usable { weight } else { 0 };
+    servers.iter().map(share).map(f64::from)
+}

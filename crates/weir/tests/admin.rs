@@ -1,0 +1,404 @@
+//! The API over TCP, `[node] admin`, from the command line: whom it serves, and what it says to whom.
+
+#[path = "admin/seat.rs"]
+mod seat;
+mod world;
+
+use std::fs;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+
+use seat::Seat;
+use world::{Family, World, privileged};
+
+const SECRET: &str = "TOPSECRET-0123456789abcdef";
+
+#[test]
+fn a_path_over_tcp_reads_no_file() {
+    let seat = Seat::start("");
+    let secret = seat.write("secret", &format!("{SECRET}\n"));
+    let body = format!("{{\"path\": \"{}\", \"color\": false}}", secret.display());
+    for path in ["/v1/plan", "/v1/reload"] {
+        let answer = seat.post(path, Some(&seat.own_token()), &body);
+        assert!(!answer.contains(SECRET), "{path} shows the file: {answer}");
+        assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
+        assert!(answer.contains("only on the unix socket"), "{answer}");
+    }
+    let answer = seat.post(
+        "/v1/upgrade",
+        Some(&seat.own_token()),
+        "{\"program\": \"/bin/true\"}",
+    );
+    assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
+}
+
+#[test]
+fn what_is_wrong_in_the_active_file_is_placed_and_not_quoted() {
+    let seat = Seat::start("");
+    let good = fs::read_to_string(seat.config()).expect("a file");
+    let bad = format!("{good}\n[pool.q]\nservers = [\"{SECRET}\"]\n{SECRET} = 1\n");
+    seat.write("weir.toml", &bad);
+    for path in ["/v1/plan", "/v1/reload"] {
+        let answer = seat.post(path, Some(&seat.own_token()), "");
+        assert!(answer.starts_with("HTTP/1.1 422"), "{answer}");
+        assert!(!answer.contains(SECRET), "{path} quotes the file: {answer}");
+        assert!(answer.contains("weir.toml:"), "{answer}");
+    }
+    // The owner sees all of it.
+    let (_, said) = seat.weir(&["reload"]);
+    assert!(said.contains(SECRET), "{said}");
+}
+
+#[test]
+fn text_is_planned_applied_and_quoted_to_its_sender() {
+    let seat = Seat::start("");
+    let token = seat.own_token();
+    let good = fs::read_to_string(seat.config()).expect("a file");
+    let body = |text: &str| serde_json::json!({ "text": text }).to_string();
+    let more = format!("{good}\n[pool.more]\nservers = [\"127.0.0.9:1\"]\n");
+    let planned = seat.post("/v1/plan", Some(&token), &body(&more));
+    assert!(planned.starts_with("HTTP/1.1 200"), "{planned}");
+    assert!(planned.contains("pool more"), "{planned}");
+    let applied = seat.post("/v1/reload", Some(&token), &body(&more));
+    assert!(applied.starts_with("HTTP/1.1 200"), "{applied}");
+    // The file is as it was, and a reload brings it back.
+    let (_, said) = seat.weir(&["plan"]);
+    assert!(said.contains("- pool more"), "{said}");
+    let json = serde_json::json!({
+        "node": { "admin": seat.admin.to_string() },
+        "pool": { "j": { "servers": ["127.0.0.9:1"] } },
+    });
+    let json = seat.post("/v1/plan", Some(&token), &body(&json.to_string()));
+    assert!(json.contains("pool j"), "{json}");
+    let broken = seat.post("/v1/reload", Some(&token), &body("[nod]\n"));
+    assert!(broken.starts_with("HTTP/1.1 422"), "{broken}");
+    assert!(
+        broken.contains("text:1:") && broken.contains("[nod]"),
+        "{broken}"
+    );
+    let both = serde_json::json!({ "text": "", "path": "/x" }).to_string();
+    let both = seat.post("/v1/plan", Some(&token), &both);
+    assert!(both.starts_with("HTTP/1.1 400"), "{both}");
+}
+
+#[test]
+fn text_adds_no_files_and_no_programs() {
+    let seat = Seat::start("");
+    let token = seat.own_token();
+    let good = fs::read_to_string(seat.config()).expect("a file");
+    let made = seat.directory.join("made");
+    let made = made.display();
+    for more in [
+        format!("access_log = \"{made}\""),
+        format!("error_pages = [{{ status = 503, file = \"{made}\" }}]"),
+        format!("[pool.q]\nservers_file = \"{made}\""),
+        format!(
+            "[pool.q]\nservers = [\"127.0.0.1:2\"]\ncheck = {{ kind = \"script\", command = [\"/bin/touch\", \"{made}\"], user = \"root\" }}"
+        ),
+    ] {
+        let body = serde_json::json!({ "text": format!("{good}\n{more}\n") }).to_string();
+        for path in ["/v1/plan", "/v1/reload"] {
+            let answer = seat.post(path, Some(&token), &body);
+            assert!(answer.starts_with("HTTP/1.1 422"), "{more}: {answer}");
+            assert!(answer.contains("E061"), "{answer}");
+        }
+    }
+    assert!(!seat.directory.join("made").exists());
+    let body = serde_json::json!({ "text": good }).to_string();
+    let same = seat.post("/v1/reload", Some(&token), &body);
+    assert!(same.starts_with("HTTP/1.1 200"), "{same}");
+}
+
+#[test]
+fn another_host_or_origin_is_refused() {
+    let plain = Seat::start("");
+    let evil =
+        plain.raw("GET /v1/status HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n");
+    assert!(evil.starts_with("HTTP/1.1 421"), "{evil}");
+    drop(plain);
+    let seat = Seat::start("hosts = [\"lb1.example\"]\n");
+    let port = seat.admin.port();
+    let status = |fields: &str| {
+        let request = format!("GET /v1/status HTTP/1.1\r\nConnection: close\r\n{fields}\r\n");
+        seat.raw(&request)
+    };
+    let evil = status(&format!("Host: evil.example:{port}\r\n"));
+    assert!(evil.starts_with("HTTP/1.1 421"), "{evil}");
+    for host in ["127.0.0.1", "localhost", "LOCALHOST", "lb1.example"] {
+        let good = status(&format!("Host: {host}:{port}\r\n"));
+        assert!(good.starts_with("HTTP/1.1 200"), "{host}: {good}");
+    }
+    let host = format!("Host: localhost:{port}\r\n");
+    let same = status(&format!("{host}Origin: http://localhost:{port}\r\n"));
+    assert!(same.starts_with("HTTP/1.1 200"), "{same}");
+    for origin in ["http://evil.example", "null", "http://localhost"] {
+        let other = status(&format!("{host}Origin: {origin}\r\n"));
+        assert!(other.starts_with("HTTP/1.1 403"), "{origin}: {other}");
+    }
+    let absolute =
+        format!("GET http://evil.example/v1/status HTTP/1.1\r\nConnection: close\r\n{host}\r\n");
+    let absolute = seat.raw(&absolute);
+    assert!(absolute.starts_with("HTTP/1.1 421"), "{absolute}");
+    let metrics = seat.get("/metrics", None);
+    let counted = "weir_admin_refused_total{reason=\"host\"} 2";
+    assert!(metrics.contains(counted), "{metrics}");
+}
+
+/// Holds as many connections as there are addresses, each with `said`, and asks for the metrics.
+fn metrics_beside(seat: &Seat, from: impl Iterator<Item = u8>, said: &str) -> String {
+    let mut held = Vec::new();
+    for last in from {
+        let mut stream = seat::connect_from(last, seat.admin);
+        // The daemon may have closed it already, to make room.
+        let _ = stream.write_all(said.as_bytes());
+        held.push(stream);
+    }
+    let answer = seat.get("/metrics", None);
+    drop(held);
+    answer
+}
+
+#[test]
+fn clients_that_say_nothing_keep_nobody_out() {
+    let seat = Seat::start("");
+    let host = format!("Host: {}\r\n", seat.admin);
+    let silent = "";
+    let half = format!("GET /metrics HTTP/1.1\r\n{host}");
+    let body = format!("POST /v1/explain HTTP/1.1\r\n{host}Content-Length: 900\r\n\r\n{{");
+    let unread = format!("GET /metrics HTTP/1.1\r\n{host}\r\n");
+    for said in [silent, &half, &body, &unread] {
+        let one = metrics_beside(&seat, (0..200).map(|_| 1), said);
+        assert!(
+            one.starts_with("HTTP/1.1 200"),
+            "200 from one address, {said:?}: {one}"
+        );
+        let many = metrics_beside(&seat, (0..200).map(|n| 2 + n % 40), said);
+        assert!(
+            many.starts_with("HTTP/1.1 200"),
+            "200 from forty addresses, {said:?}: {many}"
+        );
+    }
+}
+
+#[test]
+fn each_route_takes_its_role() {
+    let seat = Seat::start("tokens = TOKENS\nread_requires_token = true\n");
+    let token = |role: &str| seat.token(role, role);
+    let tokens = [token("read"), token("operate"), token("write")];
+    let (reloaded, said) = seat.weir(&["reload"]);
+    assert!(reloaded, "{said}");
+    let routes = [
+        ("GET", "/v1/status", 0),
+        ("GET", "/metrics", 0),
+        ("GET", "/", 0),
+        ("GET", "/no/such/thing", 0),
+        ("POST", "/v1/explain", 0),
+        ("POST", "/v1/servers/p/127.0.0.1:1", 1),
+        ("PUT", "/v1/servers/p/127.0.0.1:1", 2),
+        ("DELETE", "/v1/servers/p/127.0.0.1:1", 2),
+        ("POST", "/v1/plan", 2),
+        ("POST", "/v1/reload", 2),
+        ("POST", "/v1/ipvsadm", 2),
+        ("POST", "/v1/upgrade", 2),
+        ("POST", "/no/such/thing", 2),
+    ];
+    for (method, path, needed) in routes {
+        let code = |token: Option<&str>| seat.ask(method, path, token, "{}").code();
+        assert_eq!(code(None), 401, "{method} {path} without a token");
+        assert_eq!(
+            code(Some("0123456789abcdef0123456789abcdef")),
+            401,
+            "{method} {path} with a wrong token"
+        );
+        assert_eq!(code(Some("")), 401, "{method} {path} with an empty token");
+        for (role, token) in tokens.iter().enumerate() {
+            let answer = seat.ask(method, path, Some(token), "{}");
+            if role < needed {
+                assert_eq!(answer.code(), 403, "{method} {path} with role {role}");
+                assert!(answer.0.contains("insufficient_scope"), "{}", answer.0);
+            } else if path == "/v1/upgrade" {
+                assert!(answer.0.contains("only on the unix socket"), "{}", answer.0);
+            } else {
+                let code = answer.code();
+                assert!(
+                    code != 401 && code != 403,
+                    "{method} {path} with role {role}: {}",
+                    answer.0
+                );
+            }
+        }
+    }
+    let log = seat.log();
+    for token in &tokens {
+        assert!(!log.contains(token.as_str()), "a token is in the log");
+    }
+    let refusals = log.matches("admin refused a client").count();
+    assert!((1..10).contains(&refusals), "{refusals} lines: {log}");
+}
+
+#[test]
+fn a_token_that_was_removed_is_refused_after_a_reload() {
+    let seat = Seat::start("tokens = TOKENS\n");
+    let token = seat.token("deploy", "write");
+    let code = || seat.ask("POST", "/v1/plan", Some(&token), "").code();
+    assert_eq!(code(), 401, "before the reload");
+    assert!(seat.weir(&["reload"]).0);
+    assert_eq!(code(), 200);
+    seat.write("tokens", "# nobody\n");
+    assert!(seat.weir(&["reload"]).0);
+    assert_eq!(code(), 401);
+    // A file that others may write is refused, and what was active stays.
+    let tokens = seat.directory.join("tokens");
+    fs::set_permissions(&tokens, fs::Permissions::from_mode(0o660)).expect("a mode");
+    let (reloaded, said) = seat.weir(&["reload"]);
+    assert!(!reloaded && said.contains("chmod 0600"), "{said}");
+}
+
+#[test]
+fn beyond_loopback_takes_tls() {
+    let seat = Seat::start("");
+    for address in ["0.0.0.0:9900", "[::]:9900", "192.0.2.1:9900"] {
+        for text in [
+            format!("[node]\nadmin = \"{address}\"\n"),
+            format!("[node]\nadmin = {{ listen = \"{address}\" }}\n"),
+        ] {
+            let path = seat.write("wide.toml", &text);
+            let path = path.to_str().expect("a plain path");
+            let (checked, said) = seat.weir(&["check", "-c", path]);
+            assert!(!checked, "{address} without TLS is accepted: {said}");
+            assert!(
+                said.contains("wide.toml:2:") && said.contains("needs `tls`"),
+                "{said}"
+            );
+            let (ran, said) = seat.weir(&["run", "-c", path]);
+            assert!(!ran && said.contains("wide.toml:2:"), "{said}");
+        }
+    }
+}
+
+/// A program of another user on the unix socket, as a member of `socket_group` is.
+#[test]
+fn another_user_on_the_socket_names_no_files() {
+    if !privileged() {
+        return;
+    }
+    let seat = Seat::start("");
+    for (path, mode) in [("", 0o755), ("run", 0o755), ("run/weir.sock", 0o666)] {
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(seat.directory.join(path), mode).expect("a mode");
+    }
+    let secret = seat.write("secret", &format!("{SECRET}\n"));
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("a mode");
+    let as_nobody = |arguments: &[&str]| {
+        let program = Command::new("setpriv")
+            .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+            .arg(env!("CARGO_BIN_EXE_weir"))
+            .args(arguments)
+            .env("WEIR_RUNTIME_DIR", seat.directory.join("run"))
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null())
+            .output()
+            .expect("setpriv runs");
+        let text = [program.stdout, program.stderr].concat();
+        (
+            program.status.success(),
+            String::from_utf8_lossy(&text).into_owned(),
+        )
+    };
+    let path = secret.to_str().expect("a plain path");
+    for command in ["plan", "reload"] {
+        let (done, said) = as_nobody(&[command, "-c", path]);
+        assert!(!said.contains(SECRET), "{command} shows the file: {said}");
+        assert!(
+            !done && said.contains("only on the unix socket, by root"),
+            "{said}"
+        );
+    }
+    let (done, said) = as_nobody(&["upgrade", "/bin/true"]);
+    assert!(
+        !done && said.contains("only on the unix socket, by root"),
+        "{said}"
+    );
+    let (done, said) = as_nobody(&["plan"]);
+    assert!(done && said.contains("no changes"), "{said}");
+    let good = fs::read_to_string(seat.config()).expect("a file");
+    seat.write("weir.toml", &format!("{good}\n{SECRET} = 1\n"));
+    let (done, said) = as_nobody(&["reload"]);
+    assert!(
+        !done && said.contains("weir.toml:") && !said.contains(SECRET),
+        "{said}"
+    );
+}
+
+#[test]
+fn another_machine_comes_by_tls_with_a_token() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(0);
+    let address = SocketAddr::new(Family::V4.director(), 9900);
+    let authority = seat::Authority::new(&world.path("tls"));
+    let certificate = authority.sign("admin", "IP:10.71.0.3");
+    let tokens = world.path("tokens");
+    let tokens = tokens.to_str().expect("a plain path");
+    let add = |name, role| world.says(&["token", "add", name, "--role", role, "--file", tokens]);
+    let (reader, writer) = (add("prometheus", "read"), add("deploy", "write"));
+    let config = format!(
+        "[node]\nadmin = {{ listen = \"{address}\", tls = {{ certificates = \"{certificate}\" }}, tokens = \"{tokens}\", \
+         hosts = [\"lb1.example\"] }}\n"
+    );
+    world.start_director(&config);
+    let curl = |arguments: &str, token: Option<&str>| {
+        let mut command = world.command("client", "curl");
+        command.args(["-sS", "--max-time", "20", "--cacert", &authority.ca()]);
+        if let Some(token) = token {
+            command.args(["-H", &format!("Authorization: Bearer {}", token.trim())]);
+        }
+        command.args(arguments.split(' '));
+        command.args(["-w", " code=%{http_code}"]);
+        let output = command.output().expect("curl runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let url = format!("https://{address}");
+    let bare = curl(&format!("{url}/v1/status"), None);
+    assert!(bare.ends_with("code=401"), "{bare}");
+    let own = fs::read_to_string(world.path("run-director").join("token")).expect("a token");
+    let own = curl(&format!("{url}/v1/status"), Some(&own));
+    assert!(
+        own.ends_with("code=401"),
+        "the runtime directory's is for loopback: {own}"
+    );
+    let status = curl(&format!("{url}/v1/status"), Some(&reader));
+    assert!(status.ends_with("code=200"), "{status}");
+    let plan = curl(&format!("-X POST {url}/v1/plan"), Some(&reader));
+    assert!(plan.ends_with("code=403"), "{plan}");
+    let plan = curl(&format!("-X POST {url}/v1/plan"), Some(&writer));
+    assert!(plan.ends_with("code=200"), "{plan}");
+    let plain = curl(&format!("http://{address}/metrics"), Some(&reader));
+    assert!(plain.ends_with("code=000"), "{plain}");
+    let old = curl(&format!("--tls-max 1.1 {url}/metrics"), Some(&reader));
+    assert!(old.ends_with("code=000"), "{old}");
+    // Another certificate comes with a reload.
+    authority.sign("admin", "DNS:lb1.example");
+    world.says(&["reload"]);
+    let renewed = format!(
+        "--resolve lb1.example:9900:{} https://lb1.example:9900/metrics",
+        address.ip()
+    );
+    let renewed = curl(&renewed, Some(&reader));
+    assert!(renewed.ends_with("code=200"), "{renewed}");
+}
+
+/// The answer is larger than what the kernel takes for a client that reads nothing.
+#[test]
+fn clients_that_do_not_read_delay_no_other() {
+    let servers: Vec<String> = (0..1000u32)
+        .map(|n| format!("\"{}:1\"", std::net::Ipv4Addr::from(0x7f10_0000 + n)))
+        .collect();
+    let seat = Seat::start_with("", &servers.join(", "));
+    let request = format!("GET /v1/status HTTP/1.1\r\nHost: {}\r\n\r\n", seat.admin);
+    let answer = metrics_beside(&seat, (0..80).map(|n| 2 + n % 40), &request);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}

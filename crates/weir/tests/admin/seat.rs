@@ -1,0 +1,255 @@
+//! A daemon on loopback with an admin address, and clients of it.
+
+#![allow(unreachable_pub, reason = "a module of a test")]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+static SEATS: AtomicU32 = AtomicU32::new(0);
+
+/// How long an answer may take on a busy machine; less than the daemon waits for a header that does not come.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// A whole answer.
+pub struct Answer(pub String);
+
+impl Answer {
+    pub fn code(&self) -> u16 {
+        let code = self.0.split(' ').nth(1).and_then(|code| code.parse().ok());
+        code.unwrap_or_else(|| panic!("no status: {}", self.0))
+    }
+}
+
+pub struct Seat {
+    pub directory: PathBuf,
+    pub admin: SocketAddr,
+    child: Child,
+}
+
+fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("its address")
+}
+
+/// A connection from 127.0.0.`last`.
+pub fn connect_from(last: u8, to: SocketAddr) -> TcpStream {
+    let from = SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 0));
+    let begun = Instant::now();
+    loop {
+        match connect(from, to) {
+            Ok(stream) => return stream,
+            Err(error) if begun.elapsed() > PATIENCE => panic!("{from}: {error}"),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+fn connect(from: SocketAddr, to: SocketAddr) -> std::io::Result<TcpStream> {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let made = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    // So that an answer that is not read stays with the daemon.
+    rustix::net::sockopt::set_socket_recv_buffer_size(&made, 4096)?;
+    bind(&made, &from)?;
+    connect(&made, &to)?;
+    Ok(TcpStream::from(made))
+}
+
+impl Seat {
+    /// `more` are keys of `[node.admin]`; `TOKENS` in it is the file `tokens`.
+    pub fn start(more: &str) -> Self {
+        Self::start_with(more, "\"127.0.0.1:1\"")
+    }
+
+    pub fn start_with(more: &str, servers: &str) -> Self {
+        let number = SEATS.fetch_add(1, Ordering::Relaxed);
+        let process = std::process::id();
+        let directory = std::env::temp_dir().join(format!("weir-admin-{process}-{number}"));
+        fs::create_dir_all(&directory).expect("a directory");
+        let (admin, listen) = (free_address(), free_address());
+        let node = if more.is_empty() {
+            format!("[node]\nadmin = \"{admin}\"\n")
+        } else {
+            let tokens = directory.join("tokens").display().to_string();
+            let more = more.replace("TOKENS", &format!("\"{tokens}\""));
+            format!("[node.admin]\nlisten = \"{admin}\"\n{more}")
+        };
+        let config = format!(
+            "{node}\n[pool.p]\nservers = [{servers}]\n\n[service.s]\nlisten = [\"{listen}\"]\nforward = \
+             \"proxy\"\nprotocol = \"http\"\npool = \"p\"\n"
+        );
+        fs::write(directory.join("weir.toml"), config).expect("written");
+        let mut tokens = fs::OpenOptions::new();
+        tokens.write(true).create(true).mode(0o600);
+        tokens.open(directory.join("tokens")).expect("a file");
+        let log = fs::File::create(directory.join("log")).expect("a log");
+        let child = program(&directory)
+            .args(["run", "-c"])
+            .arg(directory.join("weir.toml"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("the daemon starts");
+        let seat = Self {
+            directory,
+            admin,
+            child,
+        };
+        let begun = Instant::now();
+        while !seat.weir(&["status", "--json"]).0 {
+            let waited = begun.elapsed();
+            assert!(
+                waited < Duration::from_secs(30),
+                "no daemon: {}",
+                seat.log()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        seat
+    }
+
+    pub fn config(&self) -> PathBuf {
+        self.directory.join("weir.toml")
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.directory.join("log")).unwrap_or_default()
+    }
+
+    /// A file of the directory.
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.directory.join(name);
+        fs::write(&path, text).expect("written");
+        path
+    }
+
+    /// The token of the runtime directory.
+    pub fn own_token(&self) -> String {
+        fs::read_to_string(self.directory.join("run/token")).expect("a token")
+    }
+
+    /// A new token of the file.
+    pub fn token(&self, name: &str, role: &str) -> String {
+        let file = self.directory.join("tokens");
+        let output = program(&self.directory)
+            .args(["token", "add", name, "--role", role, "--file"])
+            .arg(file)
+            .output()
+            .expect("weir runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
+    /// Whether `weir ARGUMENTS` succeeded, and what it said.
+    pub fn weir(&self, arguments: &[&str]) -> (bool, String) {
+        let output = program(&self.directory).args(arguments).output();
+        let output = output.expect("weir runs");
+        let text = [output.stdout, output.stderr].concat();
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&text).into_owned(),
+        )
+    }
+
+    /// One request, and all that comes until the daemon closes.
+    pub fn raw(&self, request: &str) -> String {
+        let mut stream = connect_from(1, self.admin);
+        stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
+        stream.write_all(request.as_bytes()).expect("sent");
+        let mut answer = Vec::new();
+        if let Err(error) = stream.read_to_end(&mut answer) {
+            answer.extend_from_slice(format!("<{error}>").as_bytes());
+        }
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    pub fn ask(&self, method: &str, path: &str, token: Option<&str>, body: &str) -> Answer {
+        let token = token.map_or_else(String::new, |token| {
+            format!("Authorization: Bearer {token}\r\n")
+        });
+        let (host, length) = (self.admin, body.len());
+        Answer(self.raw(&format!(
+            "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{token}Content-Length: {length}\r\n\r\n{body}"
+        )))
+    }
+
+    pub fn get(&self, path: &str, token: Option<&str>) -> String {
+        self.ask("GET", path, token, "").0
+    }
+
+    pub fn post(&self, path: &str, token: Option<&str>, body: &str) -> String {
+        self.ask("POST", path, token, body).0
+    }
+}
+
+fn program(directory: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command
+        .env("WEIR_RUNTIME_DIR", directory.join("run"))
+        .env("WEIR_PIN_DIR", directory.join("pins"))
+        .env("NO_COLOR", "1");
+    command
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// A directory with an authority in it, and what it signs.
+pub struct Authority(PathBuf);
+
+impl Authority {
+    pub fn new(directory: &Path) -> Self {
+        fs::create_dir_all(directory).expect("a directory");
+        let authority = Self(directory.to_owned());
+        authority.openssl("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=authority -keyout ca.key -out ca.pem");
+        authority
+    }
+
+    fn openssl(&self, arguments: &str) {
+        let output = Command::new("openssl")
+            .args(arguments.split(' '))
+            .current_dir(&self.0)
+            .stdin(Stdio::null())
+            .output()
+            .expect("openssl runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "openssl {arguments}: {said}");
+    }
+
+    pub fn ca(&self) -> String {
+        self.0.join("ca.pem").display().to_string()
+    }
+
+    /// `FILE.pem` with chain and key, for these names; its path.
+    pub fn sign(&self, file: &str, names: &str) -> String {
+        self.openssl(&format!(
+            "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN={file} -keyout {file}.key -out {file}.csr"
+        ));
+        let extensions = format!("subjectAltName={names}\n");
+        fs::write(self.0.join("extensions"), extensions).expect("written");
+        self.openssl(&format!(
+            "x509 -req -in {file}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 30 -extfile extensions -out {file}.crt"
+        ));
+        let read = |name: String| fs::read_to_string(self.0.join(name)).expect("made");
+        let path = self.0.join(format!("{file}.pem"));
+        let joined = read(format!("{file}.crt")) + &read(format!("{file}.key"));
+        fs::write(&path, joined).expect("written");
+        path.display().to_string()
+    }
+}

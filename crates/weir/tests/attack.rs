@@ -1,0 +1,38 @@
+//! One short round of `weir-lab attack` against Weir alone: what attackers take back does not stay at the server.
+
+mod world;
+
+use std::path::PathBuf;
+
+use weir_lab::{AttackArguments, AttackReport, attack};
+use world::privileged;
+
+fn report(only: &[&str]) -> AttackReport {
+    let arguments = AttackArguments {
+        list: false,
+        json: false,
+        rounds: 1,
+        seconds: 2,
+        delay: 60,
+        only: only.iter().map(|name| (*name).to_owned()).collect(),
+        proxies: vec!["weir".to_owned()],
+        weir: Some(PathBuf::from(env!("CARGO_BIN_EXE_weir"))),
+        haproxy: None,
+        nginx: None,
+    };
+    attack(&arguments).expect("the attacks run")
+}
+
+#[test]
+fn reset_attack_leaves_no_request_at_server() {
+    if !privileged() {
+        return;
+    }
+    let report = report(&["reset"]);
+    println!("{}", report.table());
+    let row = report.rows.first().expect("a row");
+    // An attack that sends nothing proves nothing.
+    assert!(row.sent_per_second > 500.0, "{row:?}");
+    assert_eq!(row.requests_left(), 0.0, "{row:?}");
+    assert!(report.passed());
+}

@@ -1,0 +1,289 @@
+//! A VIP that moves between two directors with the same file: what becomes of open connections, by scheduler, and the manual's
+//! recipe for keepalived, taken from its text.
+
+mod world;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use world::{World, privileged, wait_for};
+
+/// Connections that are held while the VIP moves.
+const HELD: usize = 40;
+const VIP: &str = "10.0.0.10";
+
+/// One switch with two directors, four servers and a client: the manual's addresses.
+struct Pair {
+    world: World,
+    directors: [&'static str; 2],
+}
+
+impl Pair {
+    fn new() -> Self {
+        let mut world = World::new(4);
+        world.start_nginx(1024);
+        world.add_router("second", 4);
+        let mut addresses = vec![
+            ("client".to_owned(), 2),
+            ("director".to_owned(), 3),
+            ("second".to_owned(), 4),
+        ];
+        addresses.extend((0..4).map(|n| (format!("server{n}"), 5 + n)));
+        for (host, number) in addresses {
+            world.ip(&host, "addr flush dev eth0");
+            world.ip(&host, &format!("addr add 10.0.0.{number}/24 dev eth0"));
+        }
+        world.prepare_servers(&["--forward", "direct", "--vip", VIP]);
+        Self {
+            world,
+            directors: ["director", "second"],
+        }
+    }
+
+    /// Starts both daemons and waits until all servers are up for both.
+    fn start(&mut self, config: &str) {
+        let path = self.world.write_config(config);
+        for host in self.directors {
+            let log = fs::File::create(self.world.path(&format!("{host}.log"))).expect("a log");
+            let child = self
+                .world
+                .weir(host)
+                .args(["run", "-c"])
+                .arg(&path)
+                .stdout(Stdio::null())
+                .stderr(log)
+                .spawn()
+                .expect("it starts");
+            self.world.adopt(child);
+        }
+        for host in self.directors {
+            wait_for("four servers that are up", Duration::from_secs(30), || {
+                let status = self.world.weir(host).arg("status").output();
+                let status = status.expect("weir runs").stdout;
+                String::from_utf8_lossy(&status).matches(" up ").count() == 4
+            });
+        }
+    }
+
+    /// Opens connections with a first request each.
+    fn hold(&self) -> Vec<TcpStream> {
+        let opened = self.world.inside("client", || {
+            let open = |_| {
+                let mut stream = TcpStream::connect((VIP, 80)).expect("it connects");
+                let limit = Some(Duration::from_secs(10));
+                stream.set_read_timeout(limit).expect("a limit");
+                assert!(is_served(&mut stream), "the first request");
+                stream
+            };
+            (0..HELD).map(open).collect()
+        });
+        opened.join().expect("all connect")
+    }
+
+    fn holder(&self) -> Option<&'static str> {
+        let mut directors = self.directors.into_iter();
+        directors.find(|host| {
+            let shown = self.world.output(host, "ip -o addr show dev eth0");
+            String::from_utf8_lossy(&shown.stdout).contains(&format!("{VIP}/32"))
+        })
+    }
+
+    /// Removes what is pinned: the world does so for its own director alone.
+    fn clean(&self) {
+        let _ = self
+            .world
+            .weir("second")
+            .args(["clean", "--force"])
+            .output();
+        world::remove_tree(&self.world.pin_dir("second"));
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        for host in self.directors {
+            if std::thread::panicking() {
+                let log = fs::read_to_string(self.world.path(&format!("{host}.log")));
+                eprintln!("{host}: {}", log.unwrap_or_default());
+            }
+        }
+        self.clean();
+    }
+}
+
+/// One more request on an open connection, and its whole answer.
+fn is_served(stream: &mut TcpStream) -> bool {
+    let request = b"GET /name HTTP/1.1\r\nHost: a\r\n\r\n";
+    let (mut answer, mut part) = (Vec::new(), [0; 1024]);
+    if stream.write_all(request).is_err() {
+        return false;
+    }
+    loop {
+        match stream.read(&mut part) {
+            Ok(length) if length > 0 => answer.extend_from_slice(&part[..length]),
+            _ => return false,
+        }
+        let text = String::from_utf8_lossy(&answer);
+        if text
+            .split_once("\r\n\r\n")
+            .is_some_and(|(_, body)| body.ends_with('\n'))
+        {
+            return text.starts_with("HTTP/1.1 200");
+        }
+    }
+}
+
+fn config(scheduler: &str) -> String {
+    format!(
+        "[pool.web]\nscheduler = \"{scheduler}\"\nservers = [\"10.0.0.5\", \"10.0.0.6\", \"10.0.0.7\", \"10.0.0.8\"]\n\
+         check = {{ kind = \"http\", path = \"/name\" }}\n\
+         [service.web]\nlisten = [\"{VIP}:80\"]\nforward = \"direct\"\npool = \"web\"\n"
+    )
+}
+
+/// How many of the held connections are served after the VIP has moved by hand.
+fn kept(scheduler: &str) -> usize {
+    let mut pair = Pair::new();
+    pair.world
+        .ip("director", &format!("addr add {VIP}/32 dev eth0"));
+    pair.start(&config(scheduler));
+    let mut held = pair.hold();
+    let packet = format!("tcp {} {VIP}:80", held[0].local_addr().expect("connected"));
+    let explained = pair.world.says(&["explain", "--packet", &packet]);
+    let promised = explained.contains("it continues with the same server");
+    assert_eq!(promised, scheduler == "maglev", "{explained}");
+    pair.world
+        .ip("director", &format!("addr del {VIP}/32 dev eth0"));
+    pair.world
+        .ip("second", &format!("addr add {VIP}/32 dev eth0"));
+    // What a gratuitous ARP does.
+    let shown = pair.world.output("second", "ip -br link show dev eth0");
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    let mac = shown
+        .split_whitespace()
+        .nth(2)
+        .expect("its address")
+        .to_owned();
+    pair.world.ip(
+        "client",
+        &format!("neigh replace {VIP} lladdr {mac} dev eth0"),
+    );
+    // New ones are served in any case: what is counted below is the old ones' fate, not the network's.
+    let fresh = pair.hold();
+    assert_eq!(fresh.len(), HELD);
+    served(&mut held)
+}
+
+/// How many connections are served another request.
+fn served(held: &mut [TcpStream]) -> usize {
+    held.iter_mut()
+        .map(|stream| usize::from(is_served(stream)))
+        .sum()
+}
+
+#[test]
+fn no_connection_survives_a_moved_vip_with_wlc() {
+    if privileged() {
+        assert_eq!(kept("wlc"), 0);
+    }
+}
+
+#[test]
+fn every_connection_survives_a_moved_vip_with_maglev() {
+    if privileged() {
+        assert_eq!(kept("maglev"), HELD);
+    }
+}
+
+/// A file of the manual's recipe: a fenced block whose first line names it.
+fn recipe(name: &str) -> String {
+    let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/manual/failover.md");
+    let manual = fs::read_to_string(manual).expect("the manual");
+    let first = format!("# {name}\n");
+    let block = manual.split("\n```").find_map(|block| {
+        let (_, body) = block.split_once('\n')?;
+        body.starts_with(&first).then(|| body.to_owned() + "\n")
+    });
+    block.unwrap_or_else(|| panic!("the manual shows {name}"))
+}
+
+#[test]
+fn the_recipe_for_keepalived_keeps_every_connection() {
+    if !privileged() {
+        return;
+    }
+    let mut pair = Pair::new();
+    pair.start(&recipe("/etc/weir/weir.toml"));
+    let keepalived = recipe("/etc/keepalived/keepalived.conf");
+    let mut processes: Vec<(&str, PathBuf)> = Vec::new();
+    for (host, priority) in [("director", "priority 100"), ("second", "priority 90")] {
+        // The places of this test; a shell, because a script of keepalived's gets no environment.
+        let script = pair.world.path(&format!("status-{host}"));
+        let weir = env!("CARGO_BIN_EXE_weir");
+        let (run, pins) = (
+            pair.world.path(&format!("run-{host}")),
+            pair.world.pin_dir(host),
+        );
+        let text = format!(
+            "#!/bin/sh\nexec {weir} --runtime-dir {} --pin-dir {} status\n",
+            run.display(),
+            pins.display()
+        );
+        fs::write(&script, text).expect("written");
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(&script, executable).expect("executable");
+        let text = keepalived
+            .replace("/usr/bin/weir status", script.to_str().expect("plain"))
+            .replace("priority 100", priority);
+        let path = pair.world.path(&format!("keepalived-{host}.conf"));
+        fs::write(&path, text).expect("written");
+        let tested = std::process::Command::new("keepalived")
+            .args(["--config-test", "--use-file"])
+            .arg(&path)
+            .output()
+            .expect("keepalived runs");
+        assert!(tested.status.success(), "{tested:?}");
+        let pid = pair.world.path(&format!("keepalived-{host}.pid"));
+        let log = fs::File::create(pair.world.path(&format!("keepalived-{host}.log")));
+        let child = pair
+            .world
+            .command(host, "keepalived")
+            .args(["--dont-fork", "--log-console", "--vrrp"])
+            .args([Path::new("--use-file"), &path, Path::new("--pid"), &pid])
+            .arg("--vrrp_pid")
+            .arg(pid.with_extension("vrrp"))
+            .stdout(log.expect("a log"))
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("keepalived starts");
+        pair.world.adopt(child);
+        processes.push((host, pid));
+        if host == "director" {
+            // The other one comes later and is the standby, whatever the machine's load.
+            wait_for("the VIP", Duration::from_secs(30), || {
+                pair.holder() == Some("director")
+            });
+        }
+    }
+    let mut held = pair.hold();
+    let (_, pid) = &processes[0];
+    let pid = fs::read_to_string(pid).expect("keepalived's pid");
+    world::sh(&format!("kill -TERM {}", pid.trim()));
+    wait_for("the VIP to move", Duration::from_secs(30), || {
+        pair.holder() == Some("second")
+    });
+    wait_for("the client to learn of it", Duration::from_secs(30), || {
+        let known = pair.world.output("client", &format!("ip neigh show {VIP}"));
+        let known = String::from_utf8_lossy(&known.stdout).into_owned();
+        let second = pair.world.output("second", "ip -br link show dev eth0");
+        let second = String::from_utf8_lossy(&second.stdout).into_owned();
+        let mac = second.split_whitespace().nth(2).expect("its address");
+        known.contains(mac)
+    });
+    let kept = served(&mut held);
+    assert_eq!(kept, HELD, "connections after keepalived has moved the VIP");
+}

@@ -1,0 +1,78 @@
+//! A flow table that fills up: under `nat` no client is refused below 90 % of its places, and `status` shows fill and refusals.
+
+mod world;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use world::{Family, World, bracketed, privileged, wait_for};
+
+const PORT: u16 = 5300;
+
+fn config(max_flows: u32) -> String {
+    let family = Family::V4;
+    format!(
+        "[node]\ninterfaces = [\"eth0\"]\nmax_flows = {max_flows}\n\
+         [pool.echo]\nservers = [\"{}\"]\n\
+         [service.echo]\nlisten = [\"udp/{}:{PORT}\"]\nforward = \"nat\"\npool = \"echo\"\n",
+        family.server(0),
+        bracketed(family.vip())
+    )
+}
+
+/// One datagram from each port; none waits for an answer.
+fn send_from(world: &World, ports: std::ops::Range<u16>) {
+    let (from, to) = (Family::V4.client(), SocketAddr::new(Family::V4.vip(), PORT));
+    let sent = world.inside("client", move || {
+        for port in ports {
+            let socket = UdpSocket::bind((from, port))?;
+            socket.send_to(b"x", to)?;
+        }
+        Ok::<(), std::io::Error>(())
+    });
+    sent.join().expect("the client's thread").expect("sockets");
+}
+
+fn active_flows(world: &World) -> u64 {
+    let server = world.server_status(Family::V4.server(0));
+    server["active_connections"].as_u64().expect("a number")
+}
+
+/// All have an entry, and none was refused.
+#[track_caller]
+fn assert_all_bound(world: &World, flows: u64) {
+    let bound = || active_flows(world) + world.packets("drop_no_place") >= flows;
+    wait_for("flows", Duration::from_secs(20), bound);
+    assert_eq!(world.packets("drop_no_place"), 0, "{:#}", world.status());
+    assert_eq!(active_flows(world), flows);
+}
+
+#[test]
+fn nat_refuses_no_client_below_90_percent_of_the_places() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    world.route_replies_through_director();
+    world.start_udp_echo(PORT, |n| Family::V4.server(n));
+    world.start_director(&config(8192));
+    // A flow takes two places.
+    let first = 10_000;
+    let small = 8192 / 20 * 9;
+    send_from(&world, first..first + small);
+    assert_all_bound(&world, small.into());
+    // The same share of a table that the flows move to.
+    world.reload(&config(16_384));
+    let large = 16_384 / 20 * 9;
+    send_from(&world, first + small..first + large);
+    assert_all_bound(&world, large.into());
+    // What is really full refuses, and says so.
+    send_from(&world, first + large..first + large + 1500);
+    let refused = || world.packets("drop_no_place") > 0;
+    wait_for("refusals", Duration::from_secs(20), refused);
+    assert!(
+        active_flows(&world) > u64::from(large),
+        "{:#}",
+        world.status()
+    );
+}

@@ -1,0 +1,176 @@
+//! Streams through a VIP: much at once in both directions, or a little at a time.
+
+use std::fmt;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::world::{Family, World, wait_for};
+
+/// A stall that TCP does not get over is one that lasts.
+const PATIENCE: Duration = Duration::from_secs(20);
+const CHUNK: usize = 1 << 16;
+
+/// How fast the bytes went.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bulk {
+    bytes: usize,
+    up: Duration,
+    down: Duration,
+}
+
+impl Bulk {
+    /// MB/s to the server and back.
+    fn rates(&self) -> (f64, f64) {
+        let rate = |time: Duration| self.bytes as f64 / 1e6 / time.as_secs_f64();
+        (rate(self.up), rate(self.down))
+    }
+}
+
+impl fmt::Display for Bulk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (up, down) = self.rates();
+        write!(
+            f,
+            "{} MB, {up:.0} MB/s up, {down:.0} MB/s down",
+            self.bytes / 1_000_000
+        )
+    }
+}
+
+fn any(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
+        Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
+/// The byte at a place of the stream: each is known, so that a wrong one is noticed.
+fn pattern(at: usize) -> u8 {
+    (at.wrapping_mul(2_654_435_761) >> 13) as u8
+}
+
+fn send(stream: &mut TcpStream, block: &[u8], bytes: usize) {
+    let mut sent = 0;
+    while sent < bytes {
+        let length = block.len().min(bytes - sent);
+        stream
+            .write_all(&block[..length])
+            .unwrap_or_else(|error| panic!("after {sent} bytes sent: {error}"));
+        sent += length;
+    }
+}
+
+fn receive(stream: &mut TcpStream, block: &[u8], bytes: usize) {
+    let (mut came, mut buffer) = (0, vec![0; CHUNK]);
+    while came < bytes {
+        let most = (CHUNK - came % CHUNK).min(bytes - came);
+        let length = stream
+            .read(&mut buffer[..most])
+            .unwrap_or_else(|error| panic!("after {came} bytes received: {error}"));
+        assert!(length > 0, "the stream ended after {came} bytes");
+        let at = came % CHUNK;
+        assert!(
+            buffer[..length] == block[at..at + length],
+            "wrong bytes after {came}"
+        );
+        came += length;
+    }
+}
+
+fn block() -> Vec<u8> {
+    (0..CHUNK).map(pattern).collect()
+}
+
+fn prepare(stream: &TcpStream) {
+    stream.set_nonblocking(false).expect("a blocking socket");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+}
+
+/// On the first server: takes one connection and hands it to `work`.
+fn serve(
+    world: &World,
+    family: Family,
+    port: u16,
+    work: impl FnOnce(TcpStream) + Send + 'static,
+) -> JoinHandle<()> {
+    let serving = world.inside("server0", move || {
+        let listener =
+            TcpListener::bind(SocketAddr::new(any(family), port)).expect("the port is free");
+        listener.set_nonblocking(true).expect("a listener");
+        let deadline = Instant::now() + PATIENCE;
+        let stream = loop {
+            match listener.accept() {
+                Ok((stream, _)) => break stream,
+                Err(error) => assert!(Instant::now() < deadline, "no connection came: {error}"),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        prepare(&stream);
+        work(stream);
+    });
+    wait_for("the server listens", PATIENCE, || {
+        let output = world.output("server0", &format!("ss -Hltn sport = :{port}"));
+        !output.stdout.is_empty()
+    });
+    serving
+}
+
+fn connect(world: &World, address: SocketAddr) -> TcpStream {
+    let connecting = world.inside("client", move || {
+        TcpStream::connect_timeout(&address, PATIENCE)
+    });
+    let stream = connecting.join().expect("no panic").expect("a connection");
+    prepare(&stream);
+    stream
+}
+
+/// `bytes` to the server, then as many back.
+pub(crate) fn move_through(world: &World, family: Family, port: u16, bytes: usize) -> Bulk {
+    let to = SocketAddr::new(family.vip(), port);
+    let serving = serve(world, family, to.port(), move |mut stream| {
+        let block = block();
+        receive(&mut stream, &block, bytes);
+        stream.write_all(&[1]).expect("the client is there");
+        send(&mut stream, &block, bytes);
+    });
+    let mut stream = connect(world, to);
+    let (block, begun) = (block(), Instant::now());
+    send(&mut stream, &block, bytes);
+    stream.read_exact(&mut [0]).expect("the server has it all");
+    let up = begun.elapsed();
+    receive(&mut stream, &block, bytes);
+    let down = begun.elapsed() - up;
+    serving.join().expect("the server has no complaint");
+    Bulk { bytes, up, down }
+}
+
+/// One connection that says a little from time to time.
+pub(crate) struct Slow(TcpStream);
+
+impl Slow {
+    /// Connects to an echo on the first server.
+    pub(crate) fn connect(world: &World, family: Family, port: u16) -> Self {
+        serve(world, family, port, |mut stream| {
+            let mut buffer = [0; CHUNK];
+            while let Ok(length @ 1..) = stream.read(&mut buffer) {
+                if stream.write_all(&buffer[..length]).is_err() {
+                    break;
+                }
+            }
+        });
+        Self(connect(world, SocketAddr::new(family.vip(), port)))
+    }
+
+    /// Says something and waits for the echo.
+    pub(crate) fn exchanges(&mut self, limit: Duration) {
+        let said = vec![7; 10_000];
+        self.0.set_read_timeout(Some(limit)).expect("a timeout");
+        self.0.write_all(&said).expect("the connection goes on");
+        let mut heard = vec![0; said.len()];
+        self.0.read_exact(&mut heard).expect("an answer");
+        assert_eq!(said, heard);
+    }
+}

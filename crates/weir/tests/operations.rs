@@ -1,0 +1,375 @@
+//! What an operator does to a director that serves, and what a mistake must not cost: reloads that are taken back, drains, starts that
+//! fail, configurations that this machine cannot have, a daemon that hangs.
+
+mod world;
+
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use world::{Family, World, privileged, wait_for};
+
+/// Much longer than anything here takes, much shorter than a closed flow is remembered.
+const SOON: Duration = Duration::from_secs(40);
+
+fn config(forward: &str, more: &str) -> String {
+    format!(
+        "[node]\ninterfaces = [\"eth0\"]\n[pool.web]\nservers = [\"{}\", \"{}\"]\n{more}\n\
+         [service.web]\nlisten = [\"{}:80\"]\nforward = \"{forward}\"\npool = \"web\"\n",
+        Family::V4.server(0),
+        Family::V4.server(1),
+        Family::V4.vip()
+    )
+}
+
+fn proxy_alone(listen: &str) -> String {
+    format!(
+        "[pool.web]\nservers = [\"{}\"]\n[service.www]\nlisten = [\"{listen}\"]\nforward = \"proxy\"\n\
+         protocol = \"tcp\"\npool = \"web\"\n",
+        Family::V4.server(0)
+    )
+}
+
+fn told(output: &Output) -> String {
+    let text = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// `weir ARGUMENTS` in the director: whether it succeeded, its code, and all that it printed.
+fn weir(world: &World, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = world.weir("director").args(arguments).output();
+    let output = output.expect("weir runs");
+    (output.status.code(), told(&output))
+}
+
+fn fetches(world: &World) -> Result<Vec<u8>, String> {
+    world.get_within(3, &format!("http://{}/name", Family::V4.vip()))
+}
+
+fn nat_world(more: &str) -> World {
+    let mut world = World::new(2);
+    world.start_nginx(1 << 16);
+    world.route_replies_through_director();
+    world.start_director(&config("nat", more));
+    world
+}
+
+#[test]
+fn a_nat_service_loses_no_client_to_a_reload_that_is_taken_back() {
+    if !privileged() {
+        return;
+    }
+    let check = |path: &str| {
+        format!(
+            "[pool.web.check]\nkind = \"http\"\npath = \"{path}\"\ninterval = \"300ms\"\ntimeout = \"200ms\"\n"
+        )
+    };
+    let world = nat_world(&check("/name"));
+    let states = || -> Vec<serde_json::Value> {
+        let status = world.status();
+        let servers = status["services"][0]["servers"].as_array().cloned();
+        let state = |server: serde_json::Value| server["state"].clone();
+        servers.into_iter().flatten().map(state).collect()
+    };
+    wait_for("both servers up", SOON, || {
+        states().iter().all(|state| state == "up")
+    });
+    let path = world.write_config(&config("nat", &check("/nowhere")));
+    let mut reload = world
+        .weir("director")
+        .args(["reload", "--guard", "60s", "-c"])
+        .arg(&path)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("weir runs");
+    let mut after = None;
+    let mut asked = 0;
+    while after.is_none_or(|end: u32| asked < end) {
+        fetches(&world).unwrap_or_else(|error| panic!("request {asked}: {error}"));
+        asked += 1;
+        if after.is_none() && reload.try_wait().expect("its state").is_some() {
+            after = Some(asked + 60);
+        }
+    }
+    let said = told(&reload.wait_with_output().expect("its output"));
+    assert!(said.contains("taken back: web/"), "{said}");
+    assert_eq!(states(), ["up", "up"]);
+}
+
+#[test]
+fn drain_waits_for_open_flows_and_not_for_closed_ones() {
+    if !privileged() {
+        return;
+    }
+    let world = nat_world("");
+    for _ in 0..4 {
+        fetches(&world).expect("an answer");
+    }
+    let name = format!("web/{}", Family::V4.server(0));
+    let other = format!("web/{}", Family::V4.server(1));
+    let flows = |at: usize| {
+        let server = world.status()["services"][0]["servers"][at].clone();
+        server["inactive_connections"].as_u64()
+    };
+    assert!(
+        flows(0) > Some(0),
+        "there are closed flows: {:#}",
+        world.status()
+    );
+    let begun = Instant::now();
+    let (code, said) = weir(&world, &["server", &name, "drain", "--wait"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(begun.elapsed() < SOON, "it waited for closed flows: {said}");
+    assert_eq!(
+        said,
+        format!("{name} is drained: no new connections, no open connection\n")
+    );
+    // One that a client holds is waited for.
+    let to = SocketAddr::new(Family::V4.vip(), 80);
+    let (open, close) = std::sync::mpsc::channel::<()>();
+    let (made, is_made) = std::sync::mpsc::channel();
+    let held = world.inside("client", move || {
+        let stream = TcpStream::connect_timeout(&to, Duration::from_secs(5)).expect("an answer");
+        made.send(()).expect("the test waits");
+        let _ = close.recv();
+        drop(stream);
+    });
+    is_made.recv().expect("a connection");
+    let (code, said) = weir(
+        &world,
+        &["server", &other, "drain", "--wait", "--timeout", "1500ms"],
+    );
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("1 open connection left after 1 s; the server stays drained"),
+        "{said}"
+    );
+    drop(open);
+    held.join().expect("the client");
+    let begun = Instant::now();
+    let (code, said) = weir(&world, &["server", &other, "drain", "--wait"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(begun.elapsed() < SOON, "{said}");
+}
+
+#[test]
+fn drain_does_not_wait_for_closed_flows_of_direct_servers() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(2);
+    world.start_nginx(1 << 16);
+    let vip = Family::V4.vip().to_string();
+    world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
+    world.start_director(&config("direct", ""));
+    for _ in 0..4 {
+        fetches(&world).expect("an answer");
+    }
+    for n in 0..2 {
+        let name = format!("web/{}", Family::V4.server(n));
+        let begun = Instant::now();
+        let (code, said) = weir(&world, &["server", &name, "drain", "--wait"]);
+        assert_eq!(code, Some(0), "{said}");
+        assert!(begun.elapsed() < SOON, "it waited for closed flows: {said}");
+    }
+}
+
+#[test]
+fn a_failed_start_leaves_nothing_pinned_and_names_whose_program_is_in_the_way() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    world.start_nginx(1 << 16);
+    let servers = config("nat", "").replace(&format!(", \"{}\"", Family::V4.server(1)), "");
+    world.start_director(&servers);
+    // Another director of the same namespace finds its interface taken.
+    let path = world.write_config(&servers);
+    let second = |arguments: &[&str]| {
+        let mut command = world.weir("director");
+        command
+            .env("WEIR_RUNTIME_DIR", world.path("run-second"))
+            .env("WEIR_PIN_DIR", world.pin_dir("second"))
+            .args(arguments)
+            .arg("-c")
+            .arg(&path);
+        command
+    };
+    let output = second(&["run"]).output().expect("weir runs");
+    let said = told(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("interface eth0 has another XDP program already: weir_xdp"),
+        "{said}"
+    );
+    assert!(said.contains("of another Weir"), "{said}");
+    assert!(
+        !world.pin_dir("second").exists(),
+        "pinned by a start that failed: {:?}",
+        std::fs::read_dir(world.pin_dir("second")).map(|all| all.flatten().collect::<Vec<_>>())
+    );
+    // What needs no XDP starts.
+    let proxied = world.write_config(&proxy_alone("0.0.0.0:8080"));
+    let log = std::fs::File::create(world.path("second.log")).expect("a log");
+    let mut daemon = second(&["run"])
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .expect("weir runs");
+    assert_eq!(proxied, path);
+    wait_for("the second daemon", SOON, || {
+        let ended = daemon.try_wait().expect("its state");
+        let log = std::fs::read_to_string(world.path("second.log")).unwrap_or_default();
+        assert_eq!(ended, None, "{log}");
+        let status = second(&["status"]).output();
+        status.is_ok_and(|output| output.status.success())
+    });
+    assert!(!world.pin_dir("second").exists(), "a proxy pins nothing");
+    let pid = Pid::from_child(&daemon);
+    kill_process(pid, Signal::TERM).expect("it runs");
+    daemon.wait().expect("it ends");
+}
+
+#[test]
+fn check_plan_run_and_reload_refuse_interfaces_that_are_not_there_with_their_place() {
+    if !privileged() {
+        return;
+    }
+    let world = World::new(0);
+    let bad = "[node]\ninterfaces = [\"eth0\", \"enp3s0\"]\nvip_interface = \"eth9\"\n";
+    let path = world.write_config(bad);
+    let file = path.to_str().expect("a path");
+    let places = [
+        format!("{file}:2:23"),
+        "there is no interface `enp3s0`".to_owned(),
+        format!("{file}:3:17"),
+        "there is no interface `eth9`".to_owned(),
+    ];
+    let refuses = |command: &str| {
+        let (code, said) = weir(&world, &[command, "-c", file]);
+        assert_eq!(code, Some(1), "{command}: {said}");
+        for part in &places {
+            assert!(said.contains(part), "{command}: {part}: {said}");
+        }
+    };
+    ["check", "plan", "run"]
+        .iter()
+        .for_each(|command| refuses(command));
+    // The same with a daemon to ask.
+    let mut world = world;
+    world.start_director("[node]\ninterfaces = [\"eth0\"]\n");
+    let path = world.path("bad.toml");
+    std::fs::write(&path, bad).expect("written");
+    let file = path.to_str().expect("a path");
+    for command in ["plan", "reload"] {
+        let (code, said) = weir(&world, &[command, "-c", file]);
+        assert_eq!(code, Some(1), "{command}: {said}");
+        assert!(
+            said.contains(&format!("{file}:2:23")) && said.contains("`enp3s0`"),
+            "{command}: {said}"
+        );
+    }
+}
+
+#[test]
+fn plan_refuses_what_a_reload_refuses() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    let listen = format!("{}:8080", Family::V4.director());
+    world.start_director(&proxy_alone(&listen));
+    let path = world.path("next.toml");
+    let file = path.to_str().expect("a path").to_owned();
+    let refused = |text: &str, parts: &[&str]| {
+        std::fs::write(&path, text).expect("written");
+        for command in ["plan", "reload"] {
+            let (code, said) = weir(&world, &[command, "-c", &file]);
+            assert_eq!(code, Some(1), "{command}: {said}");
+            for part in parts {
+                assert!(said.contains(part), "{command}: {part}: {said}");
+            }
+        }
+    };
+    // A certificate that is none.
+    std::fs::write(world.path("bad.pem"), "nothing\n").expect("written");
+    let bad = world.path("bad.pem").display().to_string();
+    let tls = proxy_alone("0.0.0.0:443") + &format!("tls = {{ certificates = \"{bad}\" }}\n");
+    refused(&tls, &["next.toml:8:1", "bad.pem"]);
+    // An address that another program listens on.
+    let address = SocketAddr::new(Family::V4.director(), 9000);
+    let taken = world.inside("director", move || std::net::TcpListener::bind(address));
+    let _taken = taken.join().expect("the thread").expect("the port is free");
+    refused(
+        &proxy_alone(&address.to_string()),
+        &["Address already in use"],
+    );
+    // The daemon's own may stay.
+    std::fs::write(&path, proxy_alone(&listen)).expect("written");
+    let (code, said) = weir(&world, &["plan", "-c", &file]);
+    assert_eq!(code, Some(0), "{said}");
+}
+
+#[test]
+fn a_daemon_that_hangs_is_reported_and_the_pinned_plane_is_shown() {
+    if !privileged() {
+        return;
+    }
+    let mut world = nat_world("");
+    fetches(&world).expect("an answer");
+    let hung = stop_daemon(&mut world);
+    let asked = world
+        .weir("director")
+        .arg("status")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut asked = asked.expect("weir runs");
+    wait_for("an answer about the daemon that hangs", SOON, || {
+        asked.try_wait().expect("its state").is_some()
+    });
+    let output = asked.wait_with_output().expect("its output");
+    let (code, said) = (output.status.code(), told(&output));
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains(&Family::V4.server(0).to_string()), "{said}");
+    assert!(
+        said.contains(&format!(
+            "the daemon does not respond: process {} is stopped",
+            hung.as_raw_nonzero()
+        )),
+        "{said}"
+    );
+    assert!(said.contains("this is what is pinned"), "{said}");
+    // What cannot do without it says that it waits.
+    let packet = format!("tcp {}:40000 {}:80", Family::V4.client(), Family::V4.vip());
+    let mut explain = world
+        .weir("director")
+        .args(["explain", "--packet", &packet])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("weir runs");
+    let mut progress = String::new();
+    let errors = explain.stderr.take().expect("a pipe");
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(errors), &mut progress)
+        .expect("a line");
+    assert!(
+        progress.contains("still working: the explanation"),
+        "{progress}"
+    );
+    kill_process(hung, Signal::CONT).expect("it is there");
+    assert!(explain.wait().expect("it ends").success());
+    let (code, said) = weir(&world, &["status"]);
+    assert_eq!(code, Some(0), "{said}");
+}
+
+/// Stops the process that answers on the director's socket.
+fn stop_daemon(world: &mut World) -> Pid {
+    let socket = world.path("run-director").join("weir.sock");
+    let stream = std::os::unix::net::UnixStream::connect(socket).expect("the daemon");
+    let peer = rustix::net::sockopt::socket_peercred(&stream).expect("its process");
+    kill_process(peer.pid, Signal::STOP).expect("it runs");
+    peer.pid
+}

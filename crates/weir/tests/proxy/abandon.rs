@@ -1,0 +1,416 @@
+//! Clients that leave before they have their response: nothing of their requests is left at servers, in queues or in the
+//! daemon.
+
+use std::net::Shutdown;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicI64;
+
+use h2::client;
+
+use super::tls::{Authority, connect};
+use super::*;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A server that answers when the test says so, and knows which of its requests have lost their client.
+pub(super) struct Slow {
+    pub(super) address: SocketAddr,
+    seen: Arc<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    requests: AtomicU64,
+    /// Requests without an answer whose connection is open.
+    open: AtomicI64,
+    held: Mutex<Vec<TcpStream>>,
+    /// Answers at once.
+    quick: AtomicBool,
+}
+
+impl Slow {
+    pub(super) fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("its address");
+        let seen = Arc::new(Seen::default());
+        let shared = Arc::clone(&seen);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let seen = Arc::clone(&shared);
+                let thread = std::thread::Builder::new().stack_size(128 << 10);
+                let served = thread.spawn(move || serve(stream, &seen));
+                served.expect("a thread");
+            }
+        });
+        Self { address, seen }
+    }
+
+    fn requests(&self) -> u64 {
+        self.seen.requests.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn open(&self) -> i64 {
+        self.seen.open.load(Ordering::Relaxed)
+    }
+
+    /// Answers all that wait, and all that come.
+    pub(super) fn answer(&self) {
+        self.seen.quick.store(true, Ordering::Relaxed);
+        for mut stream in self.seen.held.lock().expect("no panics").drain(..) {
+            let _ = stream.write_all(ANSWER);
+        }
+    }
+}
+
+const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow";
+
+fn serve(mut stream: TcpStream, seen: &Seen) {
+    let mut buffer = [0u8; 4096];
+    let mut head = Vec::new();
+    let mut asked = false;
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) | Err(_) => break,
+            Ok(octets) => head.extend_from_slice(&buffer[..octets]),
+        }
+        if !head.ends_with(b"\r\n\r\n") {
+            continue;
+        }
+        head.clear();
+        seen.requests.fetch_add(1, Ordering::Relaxed);
+        if !asked {
+            seen.open.fetch_add(1, Ordering::Relaxed);
+        }
+        asked = true;
+        let mut held = seen.held.lock().expect("no panics");
+        if seen.quick.load(Ordering::Relaxed) {
+            let _ = stream.write_all(ANSWER);
+        } else {
+            held.push(stream.try_clone().expect("a descriptor"));
+        }
+    }
+    if asked {
+        seen.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Waits for a condition; how long that took.
+pub(super) fn until(what: &str, mut holds: impl FnMut() -> bool) -> Duration {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < PATIENCE, "not so: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    began.elapsed()
+}
+
+fn reset(client: &Client) {
+    rustix::net::sockopt::set_socket_linger(&client.0, Some(Duration::ZERO)).expect("set");
+}
+
+fn service(seat: &Seat) -> serde_json::Value {
+    seat.status()["services"][0].clone()
+}
+
+fn descriptors(seat: &Seat) -> usize {
+    let daemon = keeper::daemon(seat.child.id());
+    fs::read_dir(format!("/proc/{daemon}/fd"))
+        .expect("it lives")
+        .count()
+}
+
+/// A pool of one server that takes `most` requests at once.
+fn limited(seat: &Seat, server: SocketAddr, most: u32, more: &str) {
+    let text = configuration(seat.listen, "http", &[server], more).replace(
+        &format!("servers = [\"{server}\"]"),
+        &format!(
+            "servers = [{{ address = \"{server}\", max_connections = {most} }}]\nqueue_timeout = \"1m\""
+        ),
+    );
+    seat.reload(&text);
+}
+
+/// 2 × 2 000 requests whose clients end, by FIN and by a reset, while the server works, and as many that end at once.
+#[test]
+fn abandoned_requests_leave_nothing_at_the_server() {
+    const CLIENTS: usize = 1_000;
+    weir_sys::raise_nofile().expect("many descriptors");
+    let origin = Slow::start();
+    let log = std::env::temp_dir().join(format!("weir-abandoned-{}", std::process::id()));
+    let _ = fs::remove_file(&log);
+    let more = format!(
+        "access_log = {{ path = \"{}\", format = \"{{status}} {{end}} {{retries}}\" }}",
+        log.display()
+    );
+    let seat = Seat::start("http", &[origin.address], &more);
+    let before = descriptors(&seat);
+    for resets in [false, true] {
+        let came = origin.requests();
+        let ask = || {
+            let mut client = Client::connect(seat.listen);
+            client.send(GET);
+            if resets {
+                reset(&client);
+            }
+            client
+        };
+        let clients: Vec<Client> = (0..CLIENTS).map(|_| ask()).collect();
+        until("all requests are at the server", || {
+            origin.requests() == came + CLIENTS as u64
+        });
+        drop(clients);
+        until("no request is left at the server", || origin.open() == 0);
+        (0..CLIENTS).for_each(|_| drop(ask()));
+        until("no request is left, active or queued", || {
+            let service = service(&seat);
+            origin.open() == 0
+                && service["clients"] == 0
+                && service["servers"][0]["active_connections"] == 0
+        });
+    }
+    until("the descriptors are given back", || {
+        descriptors(&seat) <= before + 16
+    });
+    let service = service(&seat);
+    assert_eq!(service["retries"], 0, "{service:#}");
+    assert_eq!(service["errors"], 0, "{service:#}");
+    let lines = || fs::read_to_string(&log).unwrap_or_default();
+    until("each has a line in the access log", || {
+        lines().lines().count() >= 2 * CLIENTS
+    });
+    let lines = lines();
+    let fault_of_client = |line: &&str| ["0 CH 0", "0 CC 0"].contains(line);
+    let waited = lines.lines().filter(fault_of_client).count();
+    assert!(waited >= 2 * CLIENTS, "{waited} lines say CH or CC");
+    let _ = fs::remove_file(&log);
+}
+
+/// Whoever closes only its sending side gets its answer where the key says so; a reset ends the request all the same.
+#[test]
+fn without_abort_on_close_a_half_closed_client_gets_its_response() {
+    let origin = Slow::start();
+    let seat = Seat::start("http", &[origin.address], "abort_on_close = false");
+    let mut half = Client::connect(seat.listen);
+    half.send(GET);
+    half.0.shutdown(Shutdown::Write).expect("half closed");
+    let mut gone = Client::connect(seat.listen);
+    gone.send(GET);
+    until("both are at the server", || origin.open() == 2);
+    reset(&gone);
+    drop(gone);
+    until("the one that was reset is not", || origin.open() == 1);
+    origin.answer();
+    let answer = half.response().expect("whole").expect("an answer");
+    assert!(answer.0.starts_with("HTTP/1.1 200"), "{}", answer.0);
+}
+
+/// What a client sends ahead is no end, and is served in its turn.
+#[test]
+fn pipelined_requests_are_not_mistaken_for_an_end() {
+    let authority = Authority::new("ahead");
+    authority.sign("one", "DNS:a.example", 30);
+    let origin = Slow::start();
+    let seat = Seat::start("http", &[origin.address], "");
+    let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
+    let secure = Seat::start("http", &[origin.address], &tls);
+    let mut client = Client::connect(seat.listen);
+    let mut over_tls = connect(&authority.client(None), secure.listen, "a.example");
+    client.send(GET);
+    over_tls.write_all(GET.as_bytes()).expect("taken");
+    until("both are at the server", || origin.open() == 2);
+    // In portions of their own, while the server works.
+    for _ in 0..2 {
+        client.send(GET);
+        over_tls.write_all(GET.as_bytes()).expect("taken");
+        over_tls.flush().expect("sent");
+        std::thread::sleep(Duration::from_millis(150));
+    }
+    assert_eq!(origin.open(), 2);
+    origin.answer();
+    for _ in 0..3 {
+        let answer = client.response().expect("whole").expect("an answer");
+        assert!(answer.0.starts_with("HTTP/1.1 200"), "{}", answer.0);
+    }
+    let mut said = Vec::new();
+    let mut buffer = [0; 4096];
+    while said.windows(4).filter(|part| part == b"slow").count() < 3 {
+        let octets = over_tls.read(&mut buffer).expect("answers");
+        assert!(octets > 0, "{}", String::from_utf8_lossy(&said));
+        said.extend_from_slice(&buffer[..octets]);
+    }
+}
+
+/// The end of a TLS session counts, also while the connection under it stays open.
+#[test]
+fn a_close_notify_ends_the_request() {
+    let authority = Authority::new("notify");
+    authority.sign("one", "DNS:a.example", 30);
+    let origin = Slow::start();
+    let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
+    let seat = Seat::start("http", &[origin.address], &tls);
+    let mut client = connect(&authority.client(None), seat.listen, "a.example");
+    client.write_all(GET.as_bytes()).expect("taken");
+    until("it is at the server", || origin.open() == 1);
+    client.conn.send_close_notify();
+    client.flush().expect("sent");
+    until("it is not any more", || origin.open() == 0);
+}
+
+/// 5 000 queued clients that have closed do not delay the next one.
+#[test]
+fn queued_clients_that_left_delay_nobody() {
+    const QUEUED: usize = 5_000;
+    weir_sys::raise_nofile().expect("many descriptors");
+    let origin = Slow::start();
+    let seat = Seat::start("http", &[origin.address], "");
+    limited(&seat, origin.address, 2, "");
+    let ask = || {
+        let mut client = Client::connect(seat.listen);
+        client.send(GET);
+        client
+    };
+    let mut first: Vec<Client> = (0..2).map(|_| ask()).collect();
+    until("both places are taken", || origin.open() == 2);
+    let waiting: Vec<Client> = (0..QUEUED).map(|_| ask()).collect();
+    until("the others are queued", || {
+        service(&seat)["queued"] == QUEUED as u64
+    });
+    let mut next = ask();
+    until("so is the next one", || {
+        service(&seat)["queued"] == QUEUED as u64 + 1
+    });
+    drop(waiting);
+    until("only that one is queued", || service(&seat)["queued"] == 1);
+    assert_eq!(origin.requests(), 2);
+    origin.answer();
+    for client in first.iter_mut().chain([&mut next]) {
+        let answer = client.response().expect("whole").expect("an answer");
+        assert!(answer.0.starts_with("HTTP/1.1 200"), "{}", answer.0);
+    }
+    assert_eq!(service(&seat)["queued"], 0);
+    assert_eq!(origin.requests(), 3, "none of those that left was sent");
+}
+
+/// Two abandoned requests give their places back, and the server is not blamed for them.
+#[test]
+fn abandoned_requests_give_their_places_back() {
+    let origin = Slow::start();
+    let seat = Seat::start("http", &[origin.address], "");
+    limited(&seat, origin.address, 2, "");
+    for _ in 0..50 {
+        let came = origin.requests();
+        let two: Vec<Client> = (0..2)
+            .map(|_| {
+                let mut client = Client::connect(seat.listen);
+                client.send(GET);
+                client
+            })
+            .collect();
+        until("both are at the server", || origin.requests() == came + 2);
+        drop(two);
+        // Without a queue, a client that comes before is answered 503.
+        until("both places are free", || {
+            service(&seat)["servers"][0]["active_connections"] == 0
+        });
+    }
+    origin.answer();
+    let mut next = Client::connect(seat.listen);
+    assert!(next.ask(GET).0.starts_with("HTTP/1.1 200"));
+    let service = service(&seat);
+    assert_eq!(service["retries"], 0, "{service:#}");
+    assert!(service["servers"][0]["ejected"].is_null(), "{service:#}");
+}
+
+/// Over HTTP/2 the stream is reset: the client's to the first Weir, and the first Weir's to the second.
+#[test]
+fn abandoned_requests_reset_their_streams() {
+    let origin = Slow::start();
+    let back = Seat::start("http", &[origin.address], "");
+    let front = Seat::start("http", &[back.listen], "");
+    let text = configuration(front.listen, "http", &[back.listen], "");
+    front.reload(&text.replace("\n\n[service.s]", "\nhttp2 = true\n\n[service.s]"));
+    let clients: Vec<Client> = (0..20)
+        .map(|_| {
+            let mut client = Client::connect(front.listen);
+            client.send(GET);
+            client
+        })
+        .collect();
+    until("all are at the server", || origin.open() == 20);
+    drop(clients);
+    until("none is any more", || origin.open() == 0);
+    until("nor at the second Weir", || {
+        service(&back)["servers"][0]["active_connections"] == 0
+            && service(&front)["servers"][0]["active_connections"] == 0
+    });
+    let connections = service(&back)["clients"].as_u64();
+    assert!(connections > Some(0), "connections stay");
+}
+
+/// Streams that are reset while they are queued leave the queue.
+#[test]
+fn streams_that_are_reset_leave_the_queue() {
+    let origin = Slow::start();
+    let seat = Seat::start("http", &[origin.address], "");
+    limited(&seat, origin.address, 1, "");
+    let mut first = Client::connect(seat.listen);
+    first.send(GET);
+    until("the place is taken", || origin.open() == 1);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let tcp = tokio::net::TcpStream::connect(seat.listen)
+            .await
+            .expect("it listens");
+        let (mut send, connection) = client::handshake(tcp).await.expect("a greeting");
+        tokio::spawn(connection);
+        let mut streams = Vec::new();
+        for _ in 0..50 {
+            send = send.ready().await.expect("ready");
+            let request = http::Request::get("http://a.example/")
+                .body(())
+                .expect("one");
+            streams.push(send.send_request(request, true).expect("sent"));
+        }
+        let queued = async |wanted: u64| {
+            let began = Instant::now();
+            while service(&seat)["queued"] != wanted {
+                assert!(began.elapsed() < PATIENCE, "not {wanted} are queued");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        queued(50).await;
+        for (_, stream) in &mut streams {
+            stream.send_reset(h2::Reason::CANCEL);
+        }
+        queued(0).await;
+    });
+    assert_eq!(origin.requests(), 1);
+}
+
+/// A reset ends a tunnel whose client had closed its sending side before.
+#[test]
+fn a_reset_ends_a_tunnel_that_was_half_closed() {
+    let origin = Slow::start();
+    let seat = Seat::start("tcp", &[origin.address], "");
+    let mut client = Client::connect(seat.listen);
+    client.send(GET);
+    until("the server has the request", || origin.requests() == 1);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let silent = Seat::start("tcp", &[listener.local_addr().expect("one")], "");
+    let half = Client::connect(silent.listen);
+    let (_server, _) = listener.accept().expect("it comes");
+    half.0.shutdown(Shutdown::Write).expect("half closed");
+    // Both end: one by a reset as it is, the other after its half.
+    std::thread::sleep(Duration::from_millis(100));
+    for client in [&client, &half] {
+        reset(client);
+    }
+    drop((client, half));
+    for seat in [&seat, &silent] {
+        until("no client is left", || service(seat)["clients"] == 0);
+    }
+    until("the server's connection is closed", || origin.open() == 0);
+}

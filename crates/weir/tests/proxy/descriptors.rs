@@ -1,0 +1,244 @@
+//! The limit of open files, and disks without room: clients that are in are served, and the daemon always answers.
+
+use super::abandon::{Slow, until};
+use super::*;
+
+/// A daemon that starts with a limit of open files, soft and hard.
+fn start_with(limit: &str, servers: &[SocketAddr], more: &str) -> Seat {
+    start_by(&["prlimit", &format!("--nofile={limit}")], servers, more)
+}
+
+/// A daemon that another program starts.
+fn start_by(by: &[&str], servers: &[SocketAddr], more: &str) -> Seat {
+    let mut seat = Seat::start("http", servers, more);
+    seat.terminate();
+    let log = fs::File::create(seat.directory.join("log")).expect("a log");
+    let mut command = Command::new(by[0]);
+    Seat::place(&mut command, &seat.directory);
+    seat.child = command
+        .args(&by[1..])
+        .args([PRESENT, "run", "-c"])
+        .arg(seat.directory.join("weir.toml"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .expect("the daemon starts");
+    seat.await_answer();
+    seat
+}
+
+/// Clients far beyond the limit that ask nothing: those that do ask are served, new ones come in, and status answers.
+fn idle_clients_make_room(limit: u32, idle: usize) {
+    weir_sys::raise_nofile().expect("many descriptors");
+    let origin = Origin::start("o");
+    let seat = start_with(&format!("{limit}:{limit}"), &[origin.address()], "");
+    let mut held: Vec<Client> = Vec::with_capacity(idle);
+    for number in 0..idle {
+        let mut client = Client::connect(seat.listen);
+        // Some have asked before, and are between two requests.
+        if number < 40 {
+            assert!(client.ask(GET).0.starts_with("HTTP/1.1 200 "));
+        }
+        held.push(client);
+    }
+    let began = Instant::now();
+    for _ in 0..50 {
+        let mut client = Client::connect(seat.listen);
+        let (head, _) = client.ask(GET);
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        // Between two requests a client is idle, and may be closed for another one; half an answer it never gets.
+        match client
+            .0
+            .write_all(GET.as_bytes())
+            .and_then(|()| client.response())
+        {
+            Ok(Some((head, _))) => assert!(head.starts_with("HTTP/1.1 200 "), "{head}"),
+            Ok(None) => {}
+            Err(error) => assert_ne!(error.kind(), std::io::ErrorKind::UnexpectedEof),
+        }
+        held.push(client);
+    }
+    assert!(
+        began.elapsed() < Duration::from_secs(30),
+        "{:?}",
+        began.elapsed()
+    );
+    let asked = Instant::now();
+    let status = seat.status();
+    assert!(
+        asked.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        asked.elapsed()
+    );
+    let service = &status["services"][0];
+    assert_eq!(service["errors"], 0, "{service:#}");
+    assert!(service["shed"].as_u64() > Some(0), "{service:#}");
+    let files = &status["open_files"];
+    assert_eq!(files["limit"].as_u64(), Some(u64::from(limit)), "{files:#}");
+    assert!(
+        files["clients"].as_u64() <= files["clients_max"].as_u64(),
+        "{files:#}"
+    );
+    assert!(!seat.log().contains("accepting failed"), "{}", seat.log());
+}
+
+#[test]
+fn with_few_descriptors_idle_clients_make_room() {
+    idle_clients_make_room(256, 400);
+}
+
+#[test]
+fn with_twenty_thousand_descriptors_idle_clients_make_room() {
+    // Each client is a descriptor of this process, too.
+    idle_clients_make_room(20_000, 11_000);
+}
+
+/// As many clients as fit, none of them idle: all are served, the others wait to be accepted, and status answers.
+#[test]
+fn with_few_descriptors_busy_clients_are_served_and_others_wait() {
+    let origin = Slow::start();
+    let seat = start_with("256:256", &[origin.address], "");
+    let mut clients: Vec<Client> = (0..200)
+        .map(|_| {
+            let mut client = Client::connect(seat.listen);
+            client.send(GET);
+            client
+        })
+        .collect();
+    let room = seat.status()["open_files"]["clients_max"]
+        .as_i64()
+        .expect("a number");
+    until("as many as fit are at the server", || {
+        origin.open() >= room - 1
+    });
+    until("and accepting has paused", || {
+        seat.status()["services"][0]["accept_pauses"].as_u64() > Some(0)
+    });
+    origin.answer();
+    // One after the other leaves, and another comes in.
+    for mut client in clients.drain(..) {
+        let answer = client.response().expect("whole").expect("an answer");
+        assert!(answer.0.starts_with("HTTP/1.1 200 "), "{}", answer.0);
+    }
+    let service = &seat.status()["services"][0];
+    assert_eq!(service["errors"], 0, "{service:#}");
+    // One a minute and worker.
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let lines = seat.log().matches("clients wait to be accepted").count();
+    assert!((1..=workers).contains(&lines), "{}", seat.log());
+}
+
+/// The daemon has the hard limit; a script check has the limit that Weir was started with.
+#[test]
+fn the_limit_is_raised_and_given_back_to_programs() {
+    let origin = Origin::start("o");
+    let seat = start_with("300:5000", &[origin.address()], "");
+    for pid in [
+        seat.child.id(),
+        keeper::daemon(seat.child.id()).unsigned_abs(),
+    ] {
+        let limits = fs::read_to_string(format!("/proc/{pid}/limits")).expect("it lives");
+        let line = limits
+            .lines()
+            .find(|line| line.starts_with("Max open files"));
+        let soft = line.and_then(|line| line.split_whitespace().nth(3));
+        assert_eq!(soft, Some("5000"), "{limits}");
+    }
+    let said = seat.directory.join("said");
+    let text = configuration(seat.listen, "http", &[origin.address()], "");
+    let check = format!(
+        "\n[pool.p.check]\nkind = \"script\"\ncommand = [\"/bin/sh\", \"-c\", \"ulimit -Sn > {0}.new && mv {0}.new {0}\"]\nuser = \
+         \"root\"\ninterval = \"1s\"\n\n[service.s]",
+        said.display()
+    );
+    seat.reload(&text.replace("\n\n[service.s]", &check));
+    until("the check has run", || said.exists());
+    let said = fs::read_to_string(said).expect("there");
+    assert_eq!(said.trim(), "300");
+}
+
+/// A limit of connections that descriptors do not allow is reported by `check`, at start and by `status`; the default is not.
+#[test]
+fn limits_beyond_the_descriptors_are_reported() {
+    let origin = Origin::start("o");
+    let seat = start_with("256:256", &[origin.address()], "");
+    assert!(!seat.weir(&["status"]).1.contains("limits.connections"));
+    let more = "limits = { connections = 60000 }";
+    seat.reload(&configuration(
+        seat.listen,
+        "http",
+        &[origin.address()],
+        more,
+    ));
+    const SAYS: &str = "service s: limits.connections = 60000 is more than the open files allow";
+    let status = seat.weir(&["status"]).1;
+    assert!(status.contains(SAYS), "{status}");
+    until("the log says so", || seat.log().contains(SAYS));
+    let file = seat.directory.join("weir.toml");
+    let check = Command::new("prlimit")
+        .args(["--nofile=1024:1024", PRESENT, "check", "-c"])
+        .arg(&file)
+        .env("NO_COLOR", "1")
+        .output()
+        .expect("weir runs");
+    let said = [check.stdout, check.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(check.status.success() && said.contains(SAYS), "{said}");
+}
+
+/// A full disk: requests go on, one line is logged at once and none in the seconds after it, and one when there is room again.
+#[test]
+fn a_full_disk_is_reported_once() {
+    let origin = Origin::start("o");
+    let disk = std::env::temp_dir().join(format!("weir-disk-{}", std::process::id()));
+    fs::create_dir_all(&disk).expect("a directory");
+    let path = disk.join("access.log");
+    let more = format!("access_log = \"{}\"", path.display());
+    // In a mount namespace of its own.
+    let script = format!(
+        "mount -t tmpfs -o size=64k tmpfs '{}' && exec \"$@\"",
+        disk.display()
+    );
+    let by = ["unshare", "--mount", "sh", "-c", &script, "sh"];
+    let seat = start_by(&by, &[origin.address()], &more);
+    let inside = |name: &str| {
+        let disk = disk.display();
+        PathBuf::from(format!("/proc/{}/root{disk}/{name}", seat.child.id()))
+    };
+    assert!(
+        fs::write(inside("filler"), vec![b'x'; 1 << 20]).is_err(),
+        "64 KiB"
+    );
+    let mut client = Client::connect(seat.listen);
+    let mut ask_for = |time: Duration| {
+        let began = Instant::now();
+        while began.elapsed() < time {
+            assert!(client.ask(GET).0.starts_with("HTTP/1.1 200 "));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let lines = |what: &str| seat.log().matches(what).count();
+    ask_for(Duration::from_secs(3));
+    assert_eq!(
+        lines("the access log cannot be written"),
+        1,
+        "{}",
+        seat.log()
+    );
+    assert!(seat.status()["services"][0]["log_dropped"].as_u64() > Some(100));
+    fs::remove_file(inside("filler")).expect("it is there");
+    ask_for(Duration::from_millis(500));
+    until("it is written again", || {
+        lines("the access log is written again") == 1
+    });
+    assert_eq!(
+        lines("the access log cannot be written"),
+        1,
+        "{}",
+        seat.log()
+    );
+    assert!(fs::metadata(inside("access.log")).expect("there").len() > 0);
+    drop(seat);
+    let _ = fs::remove_dir_all(&disk);
+}

@@ -1,0 +1,118 @@
+//! `weir server … drain --wait` and what `weir server` reports.
+
+use std::io::Read;
+use std::time::{Duration, Instant};
+
+use super::keeper::until;
+use super::{Client, GET, Origin, Seat, configuration};
+
+/// The server's part of the status document.
+fn server(seat: &Seat, at: usize) -> serde_json::Value {
+    seat.status()["services"][0]["servers"][at].clone()
+}
+
+/// `weir server ARGUMENTS`, which must end long before idle connections would by themselves.
+fn ends_soon(seat: &Seat, arguments: &[&str]) -> (bool, String) {
+    const IDLE: Duration = Duration::from_secs(60);
+    let begun = Instant::now();
+    let ended = seat.weir(arguments);
+    assert!(begun.elapsed() < IDLE / 2, "{arguments:?}: {ended:?}");
+    ended
+}
+
+#[test]
+fn drain_closes_idle_server_connections_and_waits_for_none_of_them() {
+    let (one, two) = (Origin::start("one"), Origin::start("two"));
+    let seat = Seat::start("http", &[one.address(), two.address()], "");
+    // Clients that come anew: their connections to servers wait for the next one.
+    for _ in 0..16 {
+        Client::connect(seat.listen).ask(GET);
+    }
+    let waiting = |at| server(&seat, at)["inactive_connections"].as_u64();
+    assert!(waiting(0) > Some(0) && waiting(1) > Some(0));
+    let name = format!("p/{}", one.address());
+    let (done, said) = ends_soon(&seat, &["server", &name, "drain", "--wait"]);
+    assert!(done, "{said}");
+    assert_eq!(
+        said,
+        format!("{name} is drained: no new connections, no open connection\n")
+    );
+    until("its connections to close", || waiting(0) == Some(0));
+    // The other server's stay, and what the drained one had come back with it.
+    assert!(waiting(1) > Some(0));
+    let (done, said) = seat.weir(&["server", &name, "ready"]);
+    assert!(
+        done && said.contains("is as configured again: unchecked, effective weight 1"),
+        "{said}"
+    );
+}
+
+#[test]
+fn drain_waits_for_a_request_under_way_and_no_longer_than_its_timeout() {
+    let origin = Origin::start_tcp();
+    let seat = Seat::start("tcp", &[origin.address()], "");
+    // A connection that neither side closes.
+    let mut client = Client::connect(seat.listen);
+    let mut echo = [0; 5];
+    client.send("hello");
+    client.0.read_exact(&mut echo).expect("its echo");
+    let name = format!("p/{}", origin.address());
+    let (done, said) = seat.weir(&["server", &name, "drain", "--wait", "--timeout", "1s"]);
+    assert!(!done, "{said}");
+    let left = format!("{name} is draining: no new connections, 1 open connection\n");
+    assert!(said.contains(&left), "{said}");
+    assert!(
+        said.contains("waiting for 1 open connection to end"),
+        "{said}"
+    );
+    assert!(
+        said.contains("1 open connection left after 1 s; the server stays drained"),
+        "{said}"
+    );
+    // It ends with the connection.
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| ends_soon(&seat, &["server", &name, "drain", "--wait"]));
+        client.send("still");
+        client.0.read_exact(&mut echo).expect("it goes on");
+        assert!(!waits.is_finished());
+        drop(client);
+        let (done, said) = waits.join().expect("the command");
+        assert!(done && said.contains("is drained"), "{said}");
+    });
+}
+
+#[test]
+fn every_change_of_a_server_is_reported() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    seat.reload(&configuration(seat.listen, "http", &[origin.address()], ""));
+    let name = format!("p/{}", origin.address());
+    let expect = |arguments: &[&str], expected: &str| {
+        let (done, said) = seat.weir(&[&["server", name.as_str()], arguments].concat());
+        assert!(done && said == format!("{name} {expected}\n"), "{said}");
+    };
+    expect(
+        &["drain"],
+        "is drained: no new connections, no open connection",
+    );
+    expect(
+        &["maint"],
+        "is in maintenance: no new connections, no checks, no open connection",
+    );
+    expect(
+        &["weight", "3"],
+        "has weight 3, 1 is configured: unchecked, effective weight 3",
+    );
+    expect(
+        &["ready"],
+        "is as configured again: unchecked, effective weight 1",
+    );
+    let (done, said) = seat.weir(&["server", &name, "drain", "--json"]);
+    let now: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    assert!(done);
+    assert_eq!(
+        (&now["state"], &now["override"], &now["open_connections"]),
+        (&"drain".into(), &"drain".into(), &0.into()),
+        "{now:#}"
+    );
+}

@@ -1,0 +1,342 @@
+//! The runtime directory as other users meet it: modes, owners, links, and who may use the socket.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::keeper::{daemon, until};
+use super::{Origin, PRESENT, Seat, configuration};
+
+const NOBODY: u32 = 65534;
+const SECRET: &str = "TOPSECRET-sticky-7f3a";
+
+/// Whether other users' processes can be started; says so when they cannot, and fails where skipping is forbidden.
+pub(super) fn root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        let required = std::env::var_os("WEIR_TEST_REQUIRE_ROOT").is_some();
+        assert!(!required, "this test needs root");
+        eprintln!("SKIPPED: needs root to become other users");
+    }
+    root
+}
+
+/// Everything in a directory whose mode differs from what it must be.
+fn wide(directory: &Path, socket: u32) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).expect("a directory").flatten() {
+        let Ok(known) = fs::symlink_metadata(entry.path()) else {
+            continue;
+        };
+        let name = entry.path().display().to_string();
+        let mode = known.mode() & 0o7777;
+        let right = match known.mode() & 0o170_000 {
+            0o120_000 => continue,
+            0o040_000 => {
+                found.extend(wide(&entry.path(), socket));
+                mode & 0o077 == 0 || mode == 0o750
+            }
+            0o140_000 => mode == socket,
+            _ => mode == 0o600,
+        };
+        if !right {
+            found.push(format!("{name} has mode {mode:04o}"));
+        }
+    }
+    found
+}
+
+/// A command as another user and group.
+pub(super) fn as_user(user: u32, group: u32, program: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid", &user.to_string(), "--regid", &group.to_string()])
+        .args(["--clear-groups", program]);
+    command
+}
+
+fn sticky(more: &str) -> String {
+    let (first, rest) = more.split_once('\n').unwrap_or((more, ""));
+    format!(
+        "{first}\n\n[pool.q]\nservers = [\"127.0.0.1:1\"]\nsticky = {{ cookie = \"SRV\", secret = \"{SECRET}\" }}\n\n[[route]]\nservice = \"s\"\npath = \"/q\"\npool = \"q\"\n{rest}"
+    )
+}
+
+/// What `weir run` says that is refused, with the runtime directory of a seat.
+fn refused(directory: &Path) -> String {
+    let mut command = Command::new("timeout");
+    Seat::place(&mut command, directory);
+    let listen = super::free_address();
+    let text = configuration(listen, "http", &[listen], "");
+    fs::write(directory.join("weir.toml"), text).expect("written");
+    let output = command
+        .args(["10", PRESENT, "run", "-c"])
+        .arg(directory.join("weir.toml"))
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "it was not refused: {said}");
+    said
+}
+
+/// A directory without a daemon.
+pub(super) struct Place(pub(super) PathBuf);
+
+impl Place {
+    pub(super) fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("weir-files-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(path.join("run")).expect("a directory");
+        Self(path)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn runtime_files_are_private_whatever_the_umask_and_hide_secrets() {
+    let origin = Origin::start("o");
+    // Of this process, whose other tests do not depend on it: files of the daemon would have mode 0666.
+    let mut seat = Seat::start("http", &[origin.address()], &sticky(""));
+    seat.terminate();
+    let wrapper = format!("umask 0; exec {PRESENT} run -c \"$0\"");
+    let log = fs::File::create(seat.directory.join("log")).expect("a log");
+    let mut command = Command::new("sh");
+    Seat::place(&mut command, &seat.directory);
+    fs::remove_dir_all(seat.directory.join("run")).expect("the runtime directory");
+    seat.child = command
+        .args(["-c", &wrapper])
+        .arg(seat.directory.join("weir.toml"))
+        .stderr(log)
+        .spawn()
+        .expect("it starts");
+    seat.await_answer();
+    let run = seat.directory.join("run");
+    let server = format!("p/{}", origin.address());
+    assert!(seat.weir(&["server", &server, "weight", "3"]).0);
+    for name in ["proxy-left.json", "proxy.json", "in-force.toml"] {
+        until(name, || run.join(name).exists());
+    }
+    assert_eq!(wide(&run, 0o600), Vec::<String>::new());
+    assert_eq!(
+        fs::metadata(&run).expect("it is there").mode() & 0o7777,
+        0o700
+    );
+    let file = seat.directory.join("weir.toml");
+    let other = fs::read_to_string(&file)
+        .expect("the file")
+        .replace(SECRET, "another-7f3a");
+    fs::write(&file, other).expect("written");
+    let (_, plan) = seat.weir(&["plan", "-c", file.to_str().expect("plain")]);
+    assert!(plan.contains("sticky"), "{plan}");
+    let status = seat.status().to_string();
+    for shown in [&plan, &status, &seat.log()] {
+        assert!(!shown.contains("7f3a"), "a secret is shown: {shown}");
+    }
+    if root() {
+        fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("its mode");
+        let mut grep = as_user(NOBODY, NOBODY, "grep");
+        let found = grep.args(["-r", "7f3a"]).arg(&seat.directory).output();
+        let found = String::from_utf8_lossy(&found.expect("grep runs").stdout).into_owned();
+        assert_eq!(found, "", "another user reads it");
+    }
+}
+
+#[test]
+fn the_processes_write_no_core_and_let_nobody_trace_them() {
+    if !root() {
+        return;
+    }
+    let origin = Origin::start("o");
+    let place = Place::new("trace");
+    chown(place.0.join("run"), Some(NOBODY), Some(NOBODY)).expect("root");
+    let text = configuration(super::free_address(), "http", &[origin.address()], "");
+    fs::write(place.0.join("weir.toml"), text).expect("written");
+    let nobody = || {
+        let mut command = as_user(NOBODY, NOBODY, PRESENT);
+        Seat::place(&mut command, &place.0);
+        command
+    };
+    let log = fs::File::create(place.0.join("log")).expect("a log");
+    let mut child = nobody()
+        .args(["run", "-c"])
+        .arg(place.0.join("weir.toml"))
+        .stderr(log)
+        .spawn()
+        .expect("it starts");
+    until("a daemon of nobody's", || {
+        nobody()
+            .arg("status")
+            .output()
+            .expect("it runs")
+            .status
+            .success()
+    });
+    // proc(5): what is not dumpable writes no core, and only root may trace it.
+    let read = |pid: u32| {
+        let memory = format!("/proc/{pid}/mem");
+        let mut head = as_user(NOBODY, NOBODY, "head");
+        let output = head.args(["-c", "1", &memory]).output().expect("head runs");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let keeper = child.id();
+    let said = [keeper, daemon(keeper).unsigned_abs()].map(read);
+    let modes = wide(&place.0.join("run"), 0o600);
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+    child.wait().expect("it ends");
+    for said in said {
+        assert!(said.contains("Permission denied"), "its memory: {said}");
+    }
+    assert_eq!(modes, Vec::<String>::new());
+}
+
+#[test]
+fn a_runtime_directory_of_another_user_is_refused() {
+    if !root() {
+        return;
+    }
+    let place = Place::new("owner");
+    let run = place.0.join("run");
+    chown(&run, Some(NOBODY), None).expect("root");
+    let said = refused(&place.0);
+    assert!(said.contains("/run belongs to user nobody"), "{said}");
+    assert!(!run.join("lock").exists());
+    // Root's own, in which somebody could write before.
+    chown(&run, Some(0), None).expect("root");
+    let token = run.join("token");
+    fs::write(&token, "a token of at least thirty-two characters").expect("written");
+    chown(&token, Some(NOBODY), None).expect("root");
+    let said = refused(&place.0);
+    assert!(said.contains("/token belongs to user nobody"), "{said}");
+}
+
+#[test]
+fn a_planted_link_is_never_written_through() {
+    let place = Place::new("link");
+    let victim = place.0.join("victim");
+    for name in ["lock", "state.json", "in-force.toml", "proxy.json", "token"] {
+        let link = place.0.join("run").join(name);
+        symlink(&victim, &link).expect("a link");
+        let said = refused(&place.0);
+        let words = format!("/{name} is a symbolic link, where Weir keeps a regular file");
+        assert!(said.contains(&words), "{said}");
+        assert!(!victim.exists(), "{name} was written through");
+        fs::remove_file(&link).expect("a link");
+    }
+}
+
+#[test]
+fn an_older_builds_directory_is_adopted_and_its_modes_corrected() {
+    let origin = Origin::start("o");
+    let mut seat = Seat::start("http", &[origin.address()], &sticky(""));
+    let run = seat.directory.join("run");
+    let server = format!("p/{}", origin.address());
+    assert!(seat.weir(&["server", &server, "weight", "3"]).0);
+    until("counts", || run.join("proxy-left.json").exists());
+    let widen = || {
+        for entry in fs::read_dir(&run).expect("a directory").flatten() {
+            let plain = entry.file_type().is_ok_and(|kind| kind.is_file());
+            if plain && entry.file_name() != "token" {
+                let _ = fs::set_permissions(entry.path(), Permissions::from_mode(0o644));
+            }
+        }
+        fs::set_permissions(&run, Permissions::from_mode(0o755)).expect("its mode");
+        assert!(!wide(&run, 0o600).is_empty());
+    };
+    let weight = |seat: &Seat| seat.status()["services"][0]["servers"][0]["weight"].clone();
+    // Under a keeper of the older build.
+    widen();
+    let (done, said) = seat.upgrade();
+    assert!(done, "{said}");
+    assert_eq!(wide(&run, 0o600), Vec::<String>::new());
+    assert_eq!(
+        fs::metadata(&run).expect("it is there").mode() & 0o7777,
+        0o700
+    );
+    // After the end of it.
+    seat.terminate();
+    widen();
+    let before = fs::read(run.join("token")).expect("a token");
+    seat.start_again();
+    assert_eq!(wide(&run, 0o600), Vec::<String>::new());
+    assert_eq!(
+        fs::metadata(&run).expect("it is there").mode() & 0o7777,
+        0o700
+    );
+    assert_eq!(fs::read(run.join("token")).expect("a token"), before);
+    let shown = seat.status();
+    let servers = &shown["services"][0]["servers"][0];
+    assert!(weight(&seat).is_number(), "{shown:#}");
+    assert_eq!(servers["effective_weight"], 3, "what it remembered is kept");
+}
+
+fn group(name: &str) -> u32 {
+    let text = fs::read_to_string("/etc/group").expect("groups");
+    let line = text
+        .lines()
+        .find(|line| line.starts_with(&format!("{name}:")));
+    let number = line.and_then(|line| line.split(':').nth(2)?.parse().ok());
+    number.expect("a group that every Debian has")
+}
+
+#[test]
+fn members_of_the_socket_group_use_the_socket_and_read_nothing_else() {
+    if !root() {
+        return;
+    }
+    let (daemons, games) = (group("daemon"), group("games"));
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    let run = seat.directory.join("run");
+    let plain = configuration(seat.listen, "http", &[origin.address()], "");
+    let with = |keys: &str| plain.replace("[node]\n", &format!("[node]\n{keys}\n"));
+    let status = |group: u32| {
+        let mut command = as_user(NOBODY, group, PRESENT);
+        Seat::place(&mut command, &seat.directory);
+        let output = command.args(["status"]).output().expect("it runs");
+        output.status.success()
+    };
+    assert!(!status(daemons), "without a group root alone may");
+    seat.reload(&with("socket_group = \"daemon\""));
+    assert!(status(daemons) && !status(games));
+    assert_eq!(wide(&run, 0o660), Vec::<String>::new());
+    let known = fs::metadata(&run).expect("it is there");
+    assert_eq!((known.mode() & 0o7777, known.gid()), (0o750, daemons));
+    let mut listing = as_user(NOBODY, daemons, "cat");
+    let read = listing.arg(run.join("in-force.toml")).output();
+    assert!(!read.expect("cat runs").status.success());
+    seat.reload(&with("socket_group = \"games\""));
+    assert!(
+        status(games) && !status(daemons),
+        "a reload changes the group"
+    );
+    seat.reload(&with("socket_group = \"games\"\nsocket_mode = \"0600\""));
+    assert!(!status(games));
+    seat.reload(&with("socket_group = \"games\""));
+    // Over a death, too.
+    super::keeper::kill_daemon(&seat);
+    assert!(status(games));
+    assert_eq!(wide(&run, 0o660), Vec::<String>::new());
+    let file = seat.directory.join("weir.toml");
+    fs::write(&file, with("socket_group = \"no-such-group\"")).expect("written");
+    for command in ["check", "plan", "reload"] {
+        let (done, said) = seat.weir(&[command, "-c", file.to_str().expect("plain")]);
+        let words = "this machine has no group `no-such-group`";
+        assert!(
+            !done && said.contains(words) && said.contains(":2:16"),
+            "{command}: {said}"
+        );
+    }
+    seat.reload(&plain);
+    assert!(!status(games));
+    assert_eq!(
+        fs::metadata(&run).expect("it is there").mode() & 0o7777,
+        0o700
+    );
+}

@@ -1,0 +1,203 @@
+//! HTTP/2 servers and the number of streams that they allow: it bounds a connection, never the requests.
+
+use super::*;
+
+/// A server by hand: each connection announces its own number of streams, and answers are held until so many requests are
+/// there at once.
+struct Server {
+    address: SocketAddr,
+    connections: Arc<AtomicU64>,
+}
+
+#[derive(Clone, Copy)]
+struct Manner {
+    /// What a connection allows, by its number.
+    allows: fn(u64) -> u32,
+    /// What it allows after its first answer.
+    later: Option<u32>,
+    /// Requests at once before the first answer.
+    at_once: u64,
+}
+
+const MANNER: Manner = Manner {
+    allows: |_| 100,
+    later: None,
+    at_once: 1,
+};
+
+const HEADERS: u8 = 1;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const ACK: u8 = 1;
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = u32::try_from(payload.len()).expect("short").to_be_bytes()[1..].to_vec();
+    frame.extend_from_slice(&[kind, flags]);
+    frame.extend_from_slice(&stream.to_be_bytes());
+    frame.extend_from_slice(payload);
+    frame
+}
+
+/// SETTINGS_MAX_CONCURRENT_STREAMS.
+fn allow(most: u32) -> Vec<u8> {
+    frame(SETTINGS, 0, 0, &[&[0, 3][..], &most.to_be_bytes()].concat())
+}
+
+impl Server {
+    fn start(manner: Manner) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("its address");
+        let connections = Arc::new(AtomicU64::new(0));
+        let (count, present) = (Arc::clone(&connections), Arc::new(AtomicU64::new(0)));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let number = count.fetch_add(1, Ordering::SeqCst);
+                let present = Arc::clone(&present);
+                // A connection that breaks is the test's own doing.
+                std::thread::spawn(move || serve(stream, number, manner, &present).unwrap_or(()));
+            }
+        });
+        Self {
+            address,
+            connections,
+        }
+    }
+
+    fn connections(&self) -> u64 {
+        self.connections.load(Ordering::SeqCst)
+    }
+}
+
+fn serve(
+    mut stream: TcpStream,
+    number: u64,
+    manner: Manner,
+    present: &AtomicU64,
+) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.write_all(&allow((manner.allows)(number)))?;
+    let mut reader = stream.try_clone()?;
+    let (ask, asked) = std::sync::mpsc::channel();
+    std::thread::spawn(move || read(&mut reader, &ask));
+    let mut waiting = Vec::new();
+    let mut first = true;
+    loop {
+        match asked.recv_timeout(Duration::from_millis(5)) {
+            Ok((HEADERS, id)) => {
+                present.fetch_add(1, Ordering::SeqCst);
+                waiting.push(id);
+            }
+            Ok((kind, _)) => stream.write_all(&frame(
+                kind,
+                ACK,
+                0,
+                &[0; 8][..usize::from(kind == PING) * 8],
+            ))?,
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
+            Err(_) => return Ok(()),
+        }
+        if present.load(Ordering::SeqCst) >= manner.at_once {
+            for id in waiting.drain(..) {
+                stream.write_all(&frame(HEADERS, 5, id, &[0x88]))?;
+                if let Some(later) = manner.later
+                    && std::mem::take(&mut first)
+                {
+                    stream.write_all(&allow(later))?;
+                }
+            }
+        }
+    }
+}
+
+/// What must be answered, until the end.
+fn read(stream: &mut TcpStream, to: &std::sync::mpsc::Sender<(u8, u32)>) -> std::io::Result<()> {
+    stream.read_exact(&mut [0; 24])?;
+    loop {
+        let mut header = [0; 9];
+        stream.read_exact(&mut header)?;
+        let [_, a, b, kind, flags, id @ ..] = header;
+        let mut payload = vec![0; usize::from(a) << 8 | usize::from(b)];
+        stream.read_exact(&mut payload)?;
+        let asks = kind == HEADERS || matches!(kind, SETTINGS | PING) && flags & ACK == 0;
+        if asks && to.send((kind, u32::from_be_bytes(id))).is_err() {
+            return Ok(());
+        }
+    }
+}
+
+fn seat(servers: &[SocketAddr]) -> Seat {
+    let seat = Seat::start("http", servers, "");
+    let text = configuration(seat.listen, "http", servers, "");
+    seat.reload(&text.replace("\n\n[service.s]", "\nhttp2 = true\n\n[service.s]"));
+    seat
+}
+
+const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nok";
+
+fn at_once(seat: &Seat, count: usize, text: &str) -> Vec<String> {
+    let mut clients: Vec<Client> = (0..count).map(|_| Client::connect(seat.listen)).collect();
+    clients.iter_mut().for_each(|client| client.send(text));
+    let answer = |client: &mut Client| match client.response() {
+        Ok(Some((head, _))) => head.lines().next().unwrap_or_default().to_owned(),
+        other => format!("{other:?}"),
+    };
+    clients.iter_mut().map(answer).collect()
+}
+
+#[test]
+fn server_that_allows_few_streams_gets_more_connections() {
+    let server = Server::start(Manner {
+        allows: |_| 2,
+        at_once: 20,
+        ..MANNER
+    });
+    let seat = seat(&[server.address]);
+    // None is answered before all are there.
+    let answers = at_once(&seat, 20, POST);
+    assert!(answers.iter().all(|it| it.contains(" 200 ")), "{answers:?}");
+    // Of two workers each has its own, of which the last may have room.
+    let connections = server.connections();
+    assert!((10..=11).contains(&connections), "{connections}");
+}
+
+#[test]
+fn connection_that_allows_no_streams_is_left_for_another() {
+    let server = Server::start(Manner {
+        allows: |number| if number < 2 { 0 } else { 100 },
+        ..MANNER
+    });
+    let seat = seat(&[server.address]);
+    let answers = at_once(&seat, 1, POST);
+    assert!(answers.iter().all(|it| it.contains(" 200 ")), "{answers:?}");
+    assert_eq!(server.connections(), 3);
+}
+
+#[test]
+fn server_that_allows_no_streams_is_as_one_that_is_down() {
+    let never = Server::start(Manner {
+        allows: |_| 0,
+        ..MANNER
+    });
+    let alone = seat(&[never.address]);
+    let answers = at_once(&alone, 10, POST);
+    assert!(answers.iter().all(|it| it.contains(" 503 ")), "{answers:?}");
+    let other = Server::start(MANNER);
+    let both = seat(&[never.address, other.address]);
+    for _ in 0..4 {
+        let answers = at_once(&both, 5, POST);
+        assert!(answers.iter().all(|it| it.contains(" 200 ")), "{answers:?}");
+    }
+}
+
+#[test]
+fn limit_that_sinks_to_nothing_makes_the_next_request_go_elsewhere() {
+    let server = Server::start(Manner {
+        later: Some(0),
+        ..MANNER
+    });
+    let seat = seat(&[server.address]);
+    for _ in 0..6 {
+        let answers = at_once(&seat, 1, GET);
+        assert!(answers.iter().all(|it| it.contains(" 200 ")), "{answers:?}");
+    }
+}

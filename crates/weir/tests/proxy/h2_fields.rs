@@ -1,0 +1,165 @@
+//! HTTP/2 requests that are malformed (RFC 9113 section 8.1.1): each costs its stream, and no other stream of the connection,
+//! which behind a CDN is another user's.
+
+use super::h2_reset::{DATA, END_HEADERS, END_STREAM, HEADERS, OK, ask_quick, begin, frame};
+use super::*;
+
+const PROTOCOL_ERROR: u32 = 1;
+const CONTINUATION: u8 = 9;
+
+/// `GET http://a/`, and `POST`.
+const GET: &[u8] = &[0x82, 0x86, 0x84, 0x41, 1, b'a'];
+const POST: &[u8] = &[0x83, 0x86, 0x84, 0x41, 1, b'a'];
+
+/// A field that is written out; `table` = both sides keep it.
+fn field(table: bool, name: &[u8], value: &[u8]) -> Vec<u8> {
+    let mut out = vec![if table { 0x40 } else { 0 }];
+    for text in [name, value] {
+        out.push(u8::try_from(text.len()).expect("short"));
+        out.extend_from_slice(text);
+    }
+    out
+}
+
+/// What becomes of the stream: the first byte of its answer's fields, the code of its reset, or 1000 and that of GOAWAY.
+fn outcome(client: &mut TcpStream, id: u32) -> Result<u8, u32> {
+    loop {
+        let mut header = [0; 9];
+        if client.read_exact(&mut header).is_err() {
+            return Err(2_000);
+        }
+        let mut payload = vec![0; usize::from(header[1]) << 8 | usize::from(header[2])];
+        client.read_exact(&mut payload).expect("all of it");
+        let code = |at: usize| u32::from_be_bytes(payload[at..at + 4].try_into().expect("four"));
+        let own = header[5..] == id.to_be_bytes();
+        match header[3] {
+            HEADERS if own => return Ok(payload[0]),
+            3 if own => return Err(code(0)),
+            7 => return Err(1_000 + code(4)),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn malformed_field_ends_its_stream_and_no_other() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    let after = |bad: Vec<u8>| [GET, &bad].concat();
+    // `x: a\rb` by Huffman's code.
+    let coded = vec![0, 0x81, 0xf3, 0x86, 0x1f, 0xff, 0xff, 0xff, 0xb1, 0xff];
+    let cases: Vec<(&str, Vec<u8>)> = vec![
+        (
+            "CR LF in a value",
+            after(field(false, b"x-a", b"b\r\nc: d")),
+        ),
+        ("LF in a value", after(field(true, b"x-a", b"b\nc"))),
+        ("NUL in a value", after(field(true, b"x-a", b"\0"))),
+        ("CR in a coded value", after(coded)),
+        ("upper case", after(field(true, b"X-A", b"b"))),
+        ("a blank in a name", after(field(true, b"x a", b"b"))),
+        ("a colon in a name", after(field(false, b"x:a", b"b"))),
+        ("connection", after(field(false, b"connection", b"close"))),
+        (
+            "transfer-encoding",
+            after(field(false, b"transfer-encoding", b"chunked")),
+        ),
+        ("te", after(field(false, b"te", b"gzip"))),
+        ("an unknown pseudo field", after(field(true, b":x", b"b"))),
+        ("a status", after(field(true, b":status", b"20"))),
+        ("a pseudo field twice", after(vec![0x84])),
+        (
+            "a pseudo field behind others",
+            [&GET[..3], &field(false, b"x", b"y"), &GET[3..]].concat(),
+        ),
+        ("no method", GET[1..].to_vec()),
+        (
+            "a method that is none",
+            [&GET[1..], &field(true, b":method", b"G T")].concat(),
+        ),
+        (
+            "a path that is no text",
+            [&GET[..2], &field(true, b":path", b"/\xff"), &GET[3..]].concat(),
+        ),
+    ];
+    let mut failures = Vec::new();
+    for (name, block) in cases {
+        let mut client = begin(seat.listen);
+        assert_eq!(ask_quick(&mut client, 1), Ok(OK));
+        let whole = frame(HEADERS, END_STREAM | END_HEADERS, 3, &block);
+        let first = frame(HEADERS, END_STREAM, 5, &block[..4]);
+        let rest = frame(CONTINUATION, END_HEADERS, 5, &block[4..]);
+        for (id, text) in [(3, vec![whole]), (5, vec![first, rest])] {
+            for part in text {
+                let _ = client.write_all(&part);
+            }
+            let came = outcome(&mut client, id);
+            if came != Err(PROTOCOL_ERROR) {
+                failures.push(format!("{name}, stream {id}: {came:?}"));
+                break;
+            }
+        }
+        // The tables of both sides are the same still: a field that is kept now is found.
+        let kept = [GET, &field(true, b"x-kept", b"1")].concat();
+        for (id, block) in [(7, kept), (9, [GET, &[0xbf]].concat())] {
+            let _ = client.write_all(&frame(HEADERS, END_STREAM | END_HEADERS, id, &block));
+            let came = outcome(&mut client, id);
+            if came != Ok(OK) {
+                failures.push(format!("{name}, then stream {id}: {came:?}"));
+                break;
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn malformed_field_of_the_table_ends_each_stream_that_has_it() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    let mut client = begin(seat.listen);
+    for (id, more) in [(1, field(true, b"x-a", b"b\nc")), (3, vec![0xbf])] {
+        let block = [GET, &more].concat();
+        let text = frame(HEADERS, END_STREAM | END_HEADERS, id, &block);
+        client.write_all(&text).expect("it is taken");
+        assert_eq!(outcome(&mut client, id), Err(PROTOCOL_ERROR));
+    }
+    assert_eq!(ask_quick(&mut client, 5), Ok(OK));
+}
+
+#[test]
+fn pseudo_fields_among_trailers_end_their_stream() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    let mut client = begin(seat.listen);
+    let mut trailed = |id, trailers: &[u8]| {
+        let text = [
+            frame(HEADERS, END_HEADERS, id, POST),
+            frame(DATA, 0, id, b"x"),
+            frame(HEADERS, END_STREAM | END_HEADERS, id, trailers),
+        ];
+        client.write_all(&text.concat()).expect("it is taken");
+        outcome(&mut client, id)
+    };
+    assert_eq!(trailed(1, &field(false, b"x-sum", b"1")), Ok(OK));
+    assert_eq!(
+        trailed(3, &field(false, b":path", b"/")),
+        Err(PROTOCOL_ERROR)
+    );
+    assert_eq!(trailed(5, &[0x84]), Err(PROTOCOL_ERROR));
+    assert_eq!(trailed(7, &field(false, b"x-sum", b"1")), Ok(OK));
+}
+
+#[test]
+fn path_with_a_fragment_is_refused() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    let mut client = begin(seat.listen);
+    for (id, path) in [(1, &b"/c#x"[..]), (3, b"/#"), (5, b"/c?d#x")] {
+        let block = [&GET[..2], &field(true, b":path", path), &GET[3..]].concat();
+        let text = frame(HEADERS, END_STREAM | END_HEADERS, id, &block);
+        client.write_all(&text).expect("it is taken");
+        assert_eq!(outcome(&mut client, id), Err(PROTOCOL_ERROR), "{path:?}");
+    }
+    assert_eq!(ask_quick(&mut client, 7), Ok(OK));
+}

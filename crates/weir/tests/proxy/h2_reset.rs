@@ -1,0 +1,379 @@
+//! HTTP/2 clients that reset their streams, or make Weir reset them (rapid reset, MadeYouReset): no request stays at a server
+//! that no client waits for, and no other client pays for it.
+
+use super::keeper::until;
+use super::*;
+
+/// A server that answers nothing but `/quick`, and counts requests that it has.
+pub(super) struct Holding {
+    pub(super) address: SocketAddr,
+    asked: Arc<AtomicU64>,
+    present: Arc<AtomicU64>,
+}
+
+impl Holding {
+    pub(super) fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.set_nonblocking(true).expect("a socket");
+        let address = listener.local_addr().expect("its address");
+        let (asked, present) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let counts = (Arc::clone(&asked), Arc::clone(&present));
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime");
+            runtime.block_on(async move {
+                let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
+                while let Ok((stream, _)) = listener.accept().await {
+                    let counts = counts.clone();
+                    // A connection that breaks is the test's own doing.
+                    tokio::spawn(async move { hold(stream, counts).await.unwrap_or(()) });
+                }
+            });
+        });
+        Self {
+            address,
+            asked,
+            present,
+        }
+    }
+
+    pub(super) fn present(&self) -> u64 {
+        self.present.load(Ordering::SeqCst)
+    }
+
+    fn asked(&self) -> u64 {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+async fn hold(
+    mut stream: tokio::net::TcpStream,
+    (asked, present): (Arc<AtomicU64>, Arc<AtomicU64>),
+) -> std::io::Result<()> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut text = Vec::new();
+    loop {
+        text.clear();
+        while !text.windows(4).any(|part| part == b"\r\n\r\n") {
+            if stream.read_buf(&mut text).await? == 0 {
+                return Ok(());
+            }
+        }
+        if text.starts_with(b"GET /quick ") {
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+            stream.write_all(answer).await?;
+            continue;
+        }
+        asked.fetch_add(1, Ordering::SeqCst);
+        present.fetch_add(1, Ordering::SeqCst);
+        while let Ok(1..) = stream.read_buf(&mut text).await {}
+        present.fetch_sub(1, Ordering::SeqCst);
+        return Ok(());
+    }
+}
+
+/// A frame of HTTP/2.
+pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = u32::try_from(payload.len()).expect("short").to_be_bytes()[1..].to_vec();
+    frame.extend_from_slice(&[kind, flags]);
+    frame.extend_from_slice(&stream.to_be_bytes());
+    frame.extend_from_slice(payload);
+    frame
+}
+
+pub(super) const DATA: u8 = 0;
+pub(super) const HEADERS: u8 = 1;
+const PRIORITY: u8 = 2;
+const RST_STREAM: u8 = 3;
+pub(super) const SETTINGS: u8 = 4;
+const WINDOW_UPDATE: u8 = 8;
+pub(super) const END_STREAM: u8 = 1;
+pub(super) const END_HEADERS: u8 = 4;
+
+/// `GET http://a/`, without and with `content-length: 5`.
+const REQUEST: &[u8] = &[0x82, 0x86, 0x84, 0x41, 1, b'a'];
+const LENGTH: &[u8] = &[0x83, 0x86, 0x84, 0x41, 1, b'a', 0x0f, 0x0d, 1, b'5'];
+
+fn request(stream: u32) -> Vec<u8> {
+    frame(HEADERS, END_STREAM | END_HEADERS, stream, REQUEST)
+}
+
+/// How a client's request comes to its end before its response: the request, and what ends it.
+type Form = fn(u32) -> (Vec<u8>, Vec<u8>);
+
+const FORMS: [(&str, Form); 9] = [
+    ("RST_STREAM", |id| {
+        (request(id), frame(RST_STREAM, 0, id, &[0, 0, 0, 8]))
+    }),
+    ("a window that overflows", |id| {
+        let most = 0x7fff_ffffu32.to_be_bytes();
+        (request(id), frame(WINDOW_UPDATE, 0, id, &most))
+    }),
+    ("PRIORITY on itself", |id| {
+        let [a, b, c, d] = id.to_be_bytes();
+        (request(id), frame(PRIORITY, 0, id, &[a, b, c, d, 1]))
+    }),
+    ("content-length mismatch", |id| {
+        let request = frame(HEADERS, END_HEADERS, id, LENGTH);
+        (request, frame(DATA, END_STREAM, id, b"x"))
+    }),
+    ("DATA after END_STREAM", |id| {
+        (request(id), frame(DATA, END_STREAM, id, b"x"))
+    }),
+    ("HEADERS after END_STREAM", |id| (request(id), request(id))),
+    ("WINDOW_UPDATE of 0", |id| {
+        (request(id), frame(WINDOW_UPDATE, 0, id, &[0; 4]))
+    }),
+    ("PRIORITY of a wrong length", |id| {
+        (request(id), frame(PRIORITY, 0, id, &[0; 4]))
+    }),
+    ("RST_STREAM of a wrong length", |id| {
+        (request(id), frame(RST_STREAM, 0, id, &[0; 3]))
+    }),
+];
+
+pub(super) fn begin(listen: SocketAddr) -> TcpStream {
+    begin_from([127, 0, 0, 1], listen)
+}
+
+/// From another address of this machine.
+fn begin_from(client: [u8; 4], listen: SocketAddr) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    bind(&socket, &SocketAddr::from((client, 0))).expect("an address");
+    connect(&socket, &listen).expect("a listener");
+    let mut stream = TcpStream::from(socket);
+    stream.set_nodelay(true).expect("set");
+    let limit = Some(Duration::from_secs(10));
+    stream.set_read_timeout(limit).expect("set");
+    stream.set_write_timeout(limit).expect("set");
+    let mut text = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    text.extend(frame(SETTINGS, 0, 0, &[]));
+    stream.write_all(&text).expect("it is taken");
+    stream
+}
+
+/// The daemon and its children: descriptors of all of them.
+fn descriptors(seat: &Seat) -> usize {
+    let of = |pid: String| fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
+    let parent = seat.child.id();
+    let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
+    let children = children.unwrap_or_default();
+    let children = children.split_whitespace().map(str::to_owned);
+    children.chain([parent.to_string()]).map(of).sum()
+}
+
+fn quick(seat: &Seat) {
+    let mut client = Client::connect(seat.listen);
+    let (head, _) = client.ask("GET /quick HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(
+        head.starts_with("HTTP/1.1 200 "),
+        "others are served: {head}"
+    );
+}
+
+#[test]
+fn reset_in_the_read_of_its_headers_leaves_no_request_at_the_server() {
+    let mut failures = Vec::new();
+    for (name, form) in FORMS {
+        let origin = Holding::start();
+        let seat = Seat::start("http", &[origin.address], "");
+        quick(&seat);
+        let before = descriptors(&seat);
+        // Within the limit of the network, as a reset that Weir sends counts twice.
+        for _ in 0..12 {
+            let mut client = begin(seat.listen);
+            for number in 0..40 {
+                let (request, end) = form(2 * number + 1);
+                if client.write_all(&[request, end].concat()).is_err() {
+                    break;
+                }
+            }
+            // Until all of it was read.
+            let _ = client.shutdown(std::net::Shutdown::Write);
+            let _ = client.read_to_end(&mut Vec::new());
+        }
+        quick(&seat);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while origin.present() > 0 || descriptors(&seat) > before + 4 {
+            if Instant::now() > deadline {
+                let (left, asked, after) = (origin.present(), origin.asked(), descriptors(&seat));
+                failures.push(format!(
+                    "{name}: {left} of {asked} requests left at the server, descriptors {before} and then {after}"
+                ));
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn request_that_the_server_has_ends_with_its_stream() {
+    for (name, form) in FORMS {
+        let origin = Holding::start();
+        // One of the forms breaks off in content that would be waited for.
+        let more = "request_buffering = false";
+        let seat = Seat::start("http", &[origin.address], more);
+        let (first, last) = form(1);
+        let mut client = begin(seat.listen);
+        client.write_all(&first).expect("it is taken");
+        until("the request", || origin.present() == 1);
+        client.write_all(&last).expect("it is taken");
+        until(name, || origin.present() == 0);
+        // And with its connection.
+        let mut client = begin(seat.listen);
+        client.write_all(&first).expect("it is taken");
+        until("the request", || origin.present() == 1);
+        drop(client);
+        until("the client's end", || origin.present() == 0);
+        quick(&seat);
+    }
+}
+
+#[test]
+fn reset_streams_give_their_places_at_a_server_back() {
+    let origin = Holding::start();
+    let seat = Seat::start("http", &[origin.address], "");
+    let text = configuration(seat.listen, "http", &[origin.address], "");
+    let server = format!("\"{}\"", origin.address);
+    let limited = format!(
+        "{{ address = \"{}\", max_connections = 5 }}",
+        origin.address
+    );
+    seat.reload(&text.replace(&server, &limited));
+    for (name, form) in &FORMS[..4] {
+        let mut client = begin(seat.listen);
+        for number in 0..40 {
+            let (request, end) = form(2 * number + 1);
+            client
+                .write_all(&[request, end].concat())
+                .expect("it is taken");
+        }
+        // The connection stays.
+        let active = || seat.status()["services"][0]["servers"][0]["active_connections"].as_u64();
+        until(name, || active() == Some(0));
+        quick(&seat);
+        drop(client);
+    }
+}
+
+/// Sends requests that are reset at once; what the connection is good for afterwards.
+fn reset(client: [u8; 4], listen: SocketAddr, count: u32) -> Result<u8, u32> {
+    let mut stream = begin_from(client, listen);
+    for number in 0..count {
+        let (request, end) = FORMS[0].1(2 * number + 1);
+        if stream.write_all(&[request, end].concat()).is_err() {
+            break;
+        }
+    }
+    ask_quick(&mut stream, 2 * count + 1)
+}
+
+/// Asks for `/quick`: the status's first byte in HPACK, or the code of a reset.
+pub(super) fn ask_quick(client: &mut TcpStream, id: u32) -> Result<u8, u32> {
+    let path = [&[0x82, 0x86, 0x41, 1, b'a', 4, 6], &b"/quick"[..]].concat();
+    let request = frame(HEADERS, END_STREAM | END_HEADERS, id, &path);
+    client.write_all(&request).expect("it is taken");
+    loop {
+        let mut header = [0; 9];
+        client.read_exact(&mut header).expect("a frame");
+        let length = usize::from(header[1]) << 8 | usize::from(header[2]);
+        let mut payload = vec![0; length];
+        client.read_exact(&mut payload).expect("all of it");
+        match header[3] {
+            HEADERS => return Ok(payload[0]),
+            RST_STREAM => return Err(u32::from_be_bytes(payload[..4].try_into().expect("four"))),
+            7 => return Err(1_000 + u32::from_be_bytes(payload[4..8].try_into().expect("four"))),
+            _ => {}
+        }
+    }
+}
+
+const CALM: u32 = 11;
+const REFUSED: u32 = 7;
+/// `:status: 200`, indexed.
+pub(super) const OK: u8 = 0x88;
+
+#[test]
+fn network_that_resets_too_much_is_refused_and_others_are_served() {
+    let origin = Holding::start();
+    let seat = Seat::start("http", &[origin.address], "");
+    let other = [127, 0, 0, 77];
+    let mut present = begin_from(other, seat.listen);
+    assert_eq!(ask_quick(&mut present, 1), Ok(OK));
+    // Each connection stays within its own limit, and all within ten seconds' worth.
+    let resets = |times| -> Vec<_> {
+        let each = (0..times).map(|_| reset([127, 0, 0, 1], seat.listen, 100));
+        each.collect()
+    };
+    let told = resets(9);
+    assert!(told.iter().all(|told| *told == Ok(OK)), "{told:?}");
+    let told = resets(12);
+    assert_eq!(told.last(), Some(&Err(1_000 + CALM)), "{told:?}");
+    // A new connection, without a single reset.
+    assert_eq!(ask_quick(&mut begin(seat.listen), 1), Err(1_000 + CALM));
+    assert_eq!(ask_quick(&mut present, 3), Ok(OK));
+    assert_eq!(ask_quick(&mut begin_from(other, seat.listen), 1), Ok(OK));
+    quick(&seat);
+    until("no request", || origin.present() == 0);
+    let status = seat.status();
+    let count = status["services"][0]["streams_reset"].as_u64();
+    assert!(count > Some(900), "{status:#}");
+}
+
+#[test]
+fn service_that_is_reset_too_much_refuses_only_clients_that_did() {
+    let origin = Holding::start();
+    let seat = Seat::start("http", &[origin.address], "limits = { resets = 1 }");
+    let mut present = begin_from([127, 0, 3, 1], seat.listen);
+    assert_eq!(ask_quick(&mut present, 1), Ok(OK));
+    // Ten are within each network's limit; a thousand and more are not within the service's.
+    let mut one = begin_from([127, 0, 2, 200], seat.listen);
+    for last in 0..130 {
+        let told = reset([127, 0, 2, last], seat.listen, 9);
+        assert!(told == Ok(OK) || told == Err(REFUSED), "{told:?}");
+    }
+    let (request, end) = FORMS[0].1(1);
+    one.write_all(&[request, end].concat())
+        .expect("it is taken");
+    let answers: Vec<_> = (1..4).map(|at| ask_quick(&mut one, 2 * at + 1)).collect();
+    assert!(answers.contains(&Err(REFUSED)), "{answers:?}");
+    assert_eq!(ask_quick(&mut present, 3), Ok(OK));
+    assert_eq!(
+        ask_quick(&mut begin_from([127, 0, 3, 2], seat.listen), 1),
+        Ok(OK)
+    );
+    until("no request", || origin.present() == 0);
+}
+
+#[test]
+fn proxies_in_front_reset_for_their_many_clients() {
+    let origin = Holding::start();
+    let more = "trusted = [\"127.0.0.0/24\"]";
+    let seat = Seat::start("http", &[origin.address], more);
+    for _ in 0..15 {
+        assert_eq!(reset([127, 0, 0, 1], seat.listen, 100), Ok(OK));
+    }
+    assert_eq!(ask_quick(&mut begin(seat.listen), 1), Ok(OK));
+}
+
+#[test]
+fn warnings_of_the_library_are_bounded_and_counted() {
+    let origin = Holding::start();
+    let seat = Seat::start("http", &[origin.address], "");
+    let mut client = begin(seat.listen);
+    // An answer to a question that was not asked: each is a warning.
+    let unasked = frame(6, 1, 0, b"12345678");
+    client.write_all(&unasked.repeat(500)).expect("it is taken");
+    assert_eq!(ask_quick(&mut client, 1), Ok(OK));
+    let lines = || seat.log().matches("PING ack").count();
+    assert!((1..=10).contains(&lines()), "{} lines", lines());
+    until("how many were left out", || {
+        client.write_all(&unasked).expect("it is taken");
+        seat.log().contains("lines of the HTTP/2 library left out")
+    });
+}

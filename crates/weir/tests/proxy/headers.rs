@@ -1,0 +1,279 @@
+//! Heads that servers could understand otherwise than Weir does: repeated fields, underscores, hosts that are none, hosts that
+//! another service guards, and interim responses that nothing follows.
+
+use super::scripted::{Act, Scripted, say};
+use super::tls::{Authority, ask, connect};
+use super::*;
+
+/// A request with these lines, and what the client gets: the status line, and the request as the server saw it.
+fn told(seat: &Seat, lines: &str) -> (String, String) {
+    let mut client = Client::connect(seat.listen);
+    let (head, body) = client.ask(&format!("GET /x HTTP/1.1\r\n{lines}\r\n"));
+    let status = head.lines().next().unwrap_or_default().to_owned();
+    (status, String::from_utf8_lossy(&body).into_owned())
+}
+
+const BAD: &str = "HTTP/1.1 400 Bad Request";
+const OK: &str = "HTTP/1.1 200 OK";
+
+#[test]
+fn second_upgrade_or_expect_is_rejected() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    for lines in [
+        "Connection: Upgrade\r\nUpgrade: h2c\r\nUpgrade: websocket\r\n",
+        "Connection: Upgrade\r\nUpgrade: websocket\r\nUpgrade: h2c\r\n",
+        "Upgrade: websocket\r\nUpgrade: websocket\r\n",
+        "Expect: x\r\nExpect: 100-continue\r\nContent-Length: 0\r\n",
+        "Expect: 100-continue\r\nExpect: 100-continue\r\nContent-Length: 0\r\n",
+    ] {
+        let (status, seen) = told(&seat, &format!("Host: a\r\n{lines}"));
+        assert_eq!(status, BAD, "{lines} {seen}");
+    }
+    for lines in [
+        "Connection: Upgrade\r\nUpgrade: h2c, websocket\r\n",
+        "Connection: Upgrade\r\nUpgrade: websocket, h2c\r\n",
+    ] {
+        let (status, seen) = told(&seat, &format!("Host: a\r\n{lines}"));
+        assert_eq!(status, OK, "{lines}");
+        assert!(!seen.to_ascii_lowercase().contains("upgrade"), "{seen}");
+    }
+}
+
+#[test]
+fn fields_with_underscores_are_dropped_kept_or_rejected() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    let lines = "Host: a\r\nX_Forwarded_For: 6.6.6.6\r\nA: b\r\nTransfer_Encoding: chunked\r\nX_Real-IP: 6.6.6.6\r\n";
+    let route =
+        "\n[[route]]\nservice = \"s\"\nheader = [\"X_Forwarded_For: 6.6.6.6\"]\nstatus = 403\n";
+    let with = |more: &str| configuration(seat.listen, "http", &[origin.address()], more);
+    let (status, seen) = told(&seat, lines);
+    assert_eq!(status, OK);
+    assert!(!seen.contains('_') && seen.contains("A: b\r\n"), "{seen}");
+    seat.reload(&with(route));
+    assert_eq!(told(&seat, lines).0, OK, "routes do not see them either");
+    seat.reload(&with(&format!("underscores = \"keep\"{route}")));
+    assert_eq!(told(&seat, lines).0, "HTTP/1.1 403 Forbidden");
+    seat.reload(&with("underscores = \"keep\""));
+    let (status, seen) = told(&seat, lines);
+    assert_eq!(status, OK);
+    assert!(seen.contains("X_Forwarded_For: 6.6.6.6\r\n"), "{seen}");
+    seat.reload(&with("underscores = \"reject\""));
+    assert_eq!(told(&seat, lines).0, BAD);
+    assert_eq!(told(&seat, "Host: a_b\r\nX-Y: a_b\r\n").0, OK);
+}
+
+#[test]
+fn fields_with_underscores_are_dropped_from_http2() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    let output = Command::new("curl")
+        .args(["-sS", "--max-time", "20", "--http2-prior-knowledge"])
+        .args(["-H", "X_Forwarded_For: 6.6.6.6", "-H", "A: b"])
+        .arg(format!("http://{}/x", seat.listen))
+        .output()
+        .expect("curl runs");
+    let seen = String::from_utf8_lossy(&output.stdout);
+    assert!(seen.contains("a: b\r\n"), "{seen}");
+    assert!(!seen.contains('_'), "{seen}");
+}
+
+#[test]
+fn trailers_with_underscores_are_dropped() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address");
+    let seat = Seat::start("http", &[address], "");
+    let body = "1\r\nx\r\n0\r\nSum: 1\r\nX_Forwarded_For: 6.6.6.6\r\nSum2: 2\r\n\r\n";
+    // At once, and in two pieces, each cut at another byte.
+    for cut in [body.len(), 1, 8, 12, 19, 20, 30, 45, 47, body.len() - 1] {
+        let (first, second) = body.split_at(cut);
+        let mut client = Client::connect(seat.listen);
+        client.send(&format!(
+            "POST /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n{first}"
+        ));
+        let (mut server, _) = listener.accept().expect("a connection");
+        let patience = Some(Duration::from_secs(10));
+        server.set_read_timeout(patience).expect("set");
+        let mut text = Vec::new();
+        let mut read_until = |end: &[u8], sent: &mut bool, client: &mut Client| {
+            let mut byte = [0];
+            while !text.ends_with(end) {
+                if !*sent && text.windows(4).any(|four| four == b"\r\n\r\n") {
+                    *sent = true;
+                    client.send(second);
+                }
+                server.read_exact(&mut byte).expect("it goes on");
+                text.push(byte[0]);
+            }
+            String::from_utf8_lossy(&text).into_owned()
+        };
+        let mut sent = false;
+        let head = read_until(b"\r\n\r\n", &mut sent, &mut client);
+        let all = read_until(b"2\r\n\r\n", &mut sent, &mut client);
+        let seen = &all[head.len()..];
+        assert_eq!(
+            seen, "1\r\nx\r\n0\r\nSum: 1\r\nSum2: 2\r\n\r\n",
+            "cut at {cut}"
+        );
+        server
+            .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            .expect("taken");
+        let (head, _) = client.response().expect("whole").expect("a response");
+        assert!(head.starts_with(OK), "{head}");
+    }
+}
+
+#[test]
+fn host_that_is_no_authority_is_rejected() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    for host in [
+        "b:99999",
+        "b:x",
+        "b,c",
+        "b%00",
+        "[::1",
+        "a@b",
+        ":80",
+        "b:80:80",
+        "[::1%25lo]",
+        "[::1]80",
+        "b%2fc",
+        "[]",
+    ] {
+        assert_eq!(told(&seat, &format!("Host: {host}\r\n")).0, BAD, "{host}");
+    }
+    for host in [
+        "",
+        "b",
+        "b:80",
+        "b:",
+        "b_c",
+        "b.",
+        "10.0.0.1:65535",
+        "[::1]",
+        "[::1]:80",
+        "b%c3%a9",
+    ] {
+        assert_eq!(told(&seat, &format!("Host: {host}\r\n")).0, OK, "{host}");
+    }
+    // The target's own authority is the one that counts, and is held to the same.
+    let mut client = Client::connect(seat.listen);
+    let (head, body) = client.ask("GET http://b:80/x HTTP/1.1\r\nHost: c\r\n\r\n");
+    let seen = String::from_utf8_lossy(&body);
+    assert!(
+        head.starts_with(OK) && seen.contains("Host: b:80\r\n"),
+        "{seen}"
+    );
+    for target in [
+        "http://b:99999/x",
+        "http://b,c/",
+        "http://a@b/",
+        "http://b%00/",
+    ] {
+        let mut client = Client::connect(seat.listen);
+        let (head, _) = client.ask(&format!("GET {target} HTTP/1.1\r\nHost: b\r\n\r\n"));
+        assert!(head.starts_with(BAD), "{target} {head}");
+    }
+}
+
+#[test]
+fn request_for_a_guarded_host_is_misdirected() {
+    let authority = Authority::new("misdirected");
+    let open = authority.sign("open", "DNS:*.b.example,DNS:open.test", 30);
+    let own = authority.sign("client", "DNS:client", 30);
+    let name = "DNS:admin.b.example,DNS:other.test";
+    let inner = authority.sign("guarded", name, 30);
+    let origin = Origin::start("o");
+    let (first, second) = (free_address(), free_address());
+    let text = |more: &str| {
+        format!(
+            "[pool.p]\nservers = [\"{0}\"]\n\n[service.s]\nlisten = [\"{first}\"]\nforward = \"proxy\"\nprotocol = \"http\"\n\
+             pool = \"p\"\ntls = {{ certificates = \"{1}\"{more} }}\n\n[service.admin]\nlisten = [\"{second}\"]\nforward = \"proxy\"\n\
+             protocol = \"http\"\npool = \"p\"\ntls = {{ certificates = \"{2}\", client_ca = \"{3}\" }}\n",
+            origin.address(),
+            open.display(),
+            inner.display(),
+            authority.ca(),
+        )
+    };
+    let seat = Seat::start("http", &[origin.address()], "");
+    seat.reload(&text(""));
+    let get = |host: &str| format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    let anonymous = authority.client(None);
+    // One connection: a misdirected request ends nothing.
+    let mut stream = connect(&anonymous, first, "www.b.example");
+    for (host, status) in [
+        ("www.b.example", "200"),
+        ("admin.b.example", "421"),
+        ("ADMIN.b.example:443", "421"),
+        ("other.test", "421"),
+        ("open.test", "200"),
+        ("unknown.test", "200"),
+    ] {
+        let said = ask(&mut stream, &get(host)).expect("an answer");
+        assert!(
+            said.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{host}: {said}"
+        );
+    }
+    let mut stream = connect(&authority.client(Some(&own)), second, "admin.b.example");
+    for host in ["admin.b.example", "other.test", "www.b.example"] {
+        let said = ask(&mut stream, &get(host)).expect("an answer");
+        assert!(said.starts_with("HTTP/1.1 200 "), "{host}: {said}");
+    }
+    let curl = |host: &str| {
+        let ca = authority.ca();
+        let output = Command::new("curl")
+            .args([
+                "-sS",
+                "--max-time",
+                "20",
+                "--http2",
+                "-o",
+                "/dev/null",
+                "-w",
+                "%{http_version} %{http_code}",
+            ])
+            .args(["--cacert", &ca, "-H", &format!("Host: {host}")])
+            .arg("--resolve")
+            .arg(format!("www.b.example:{}:127.0.0.1", first.port()))
+            .arg(format!("https://www.b.example:{}/", first.port()))
+            .output()
+            .expect("curl runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert_eq!(curl("admin.b.example"), "2 421");
+    assert_eq!(curl("open.test"), "2 200");
+    seat.reload(&text(", sni_host = \"ignore\""));
+    assert_eq!(curl("admin.b.example"), "2 200");
+    seat.reload(&text(", sni_host = \"same\""));
+    assert_eq!(curl("open.test"), "2 421");
+    assert_eq!(curl("www.b.example"), "2 200");
+}
+
+#[test]
+fn interim_response_without_a_final_one_is_a_bad_gateway() {
+    for interim in [
+        "HTTP/1.1 100 Continue\r\n\r\n",
+        "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n",
+    ] {
+        let origin = Scripted::start(vec![vec![Act::Read, say(interim), Act::Close]]);
+        let seat = Seat::start("http", &[origin.address()], "");
+        let mut client = Client::connect(seat.listen);
+        client.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut text = String::new();
+        while !text.contains("502") {
+            let response = client.response().expect("a whole response");
+            let (head, body) = response.unwrap_or_else(|| panic!("the end after {text:?}"));
+            text += &head;
+            text += &String::from_utf8_lossy(&body);
+        }
+        assert!(text.starts_with(interim), "{text}");
+        // The client may go on.
+        client.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n");
+        let (head, _) = client.response().expect("whole").expect("a response");
+        assert!(head.starts_with("HTTP/1.1 10"), "{head}");
+    }
+}

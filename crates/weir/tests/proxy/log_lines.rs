@@ -1,0 +1,38 @@
+//! What a proxy's daemon logs, from start to end, is text for operators.
+
+use std::fs;
+
+use super::keeper::{kill_daemon, until};
+use super::log_line::first_with_debug_output;
+use super::{Client, GET, Origin, Seat, configuration};
+
+#[test]
+fn nothing_is_logged_as_debug_output() {
+    let (one, two) = (Origin::start("one"), Origin::start("two"));
+    let mut seat = Seat::start("http", &[one.address()], "");
+    let list = seat.directory.join("members");
+    fs::write(&list, format!("{}\n", one.address())).expect("written");
+    let text = configuration(seat.listen, "http", &[two.address()], "");
+    let key = format!("[pool.p]\nservers_file = \"{}\"\n", list.display());
+    seat.reload(&text.replace("[pool.p]\n", &key));
+    let server = format!("p/{}", two.address());
+    for change in [&["drain"][..], &["ready"], &["maint"], &["weight", "3"]] {
+        let arguments = [&["server", server.as_str()][..], change].concat();
+        let (done, said) = seat.weir(&arguments);
+        assert!(done, "{said}");
+    }
+    fs::write(&list, "nonsense").expect("written");
+    until("the bad list", || {
+        seat.log().contains("the last good one stays")
+    });
+    let bad = seat.directory.join("bad.toml");
+    fs::write(&bad, "[pool.p]\nnonsense = 1\n").expect("written");
+    assert!(!seat.weir(&["reload", "-c", bad.to_str().expect("plain")]).0);
+    kill_daemon(&seat);
+    until("the death", || seat.log().contains("the daemon died"));
+    let (done, said) = seat.upgrade();
+    assert!(done, "{said}");
+    Client::connect(seat.listen).ask(GET);
+    assert!(seat.terminate().success());
+    assert_eq!(first_with_debug_output(&seat.log()), None);
+}

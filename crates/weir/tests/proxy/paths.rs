@@ -1,0 +1,466 @@
+//! Paths in other spellings: routes see what servers will see, and servers get what clients sent.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::origin::Origin;
+use super::{Client, Seat, free_address};
+
+const FORBIDDEN: &str = "\n[[route]]\nservice = \"s\"\npath = \"/admin/*\"\nstatus = 403\n";
+
+/// Spellings of `/admin/x`.
+const SPELLINGS: [&str; 13] = [
+    "/admin/x",
+    "//admin/x",
+    "/%61dmin/x",
+    "/x/../admin/x",
+    "/./admin/x",
+    "/x/%2e%2e/admin/x",
+    "/x/.%2E/admin/x",
+    "/admin//x",
+    "/%2e/admin/x",
+    "/../admin/x",
+    "/a//../admin/x",
+    "///%61%64%6d%69%6E/./x",
+    "/admin/y/../x?z=1",
+];
+
+fn get(target: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n")
+}
+
+fn status(head: &str) -> &str {
+    head.get(9..12).unwrap_or_default()
+}
+
+/// By HTTP/2: the status, and the first line that the server got.
+fn by_http2(seat: &Seat, target: &str) -> (String, String) {
+    let output = Command::new("curl")
+        .args(["-sS", "--http2-prior-knowledge", "--path-as-is"])
+        .args(["--max-time", "20", "-w", "\n%{http_code}"])
+        .arg(format!("http://{}{target}", seat.listen))
+        .output()
+        .expect("curl runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let code = text.lines().last().unwrap_or_default().to_owned();
+    (code, text.lines().nth(1).unwrap_or_default().to_owned())
+}
+
+/// The request line that the server got.
+fn asked(client: &mut Client, target: &str) -> String {
+    let (head, body) = client.ask(&get(target));
+    assert_eq!(status(&head), "200", "{target}: {head}");
+    let body = String::from_utf8_lossy(&body).into_owned();
+    body.lines().nth(1).unwrap_or_default().to_owned()
+}
+
+#[test]
+fn every_spelling_of_a_path_meets_its_route() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], FORBIDDEN);
+    let mut client = Client::connect(seat.listen);
+    let mut passed = Vec::new();
+    for target in SPELLINGS {
+        let absolute = format!("http://a.example{target}");
+        for target in [target, &absolute] {
+            if status(&client.ask(&get(target)).0) != "403" {
+                passed.push(target.to_owned());
+            }
+        }
+        if by_http2(&seat, target).0 != "403" {
+            passed.push(format!("HTTP/2: {target}"));
+        }
+    }
+    assert_eq!(passed, Vec::<String>::new(), "these passed the rule");
+    for other in [
+        "/admin",
+        "/administrator/x",
+        "/x?/admin/x",
+        "/x/..admin/x",
+        "/admin%2Fx",
+    ] {
+        assert_eq!(status(&client.ask(&get(other)).0), "200", "{other}");
+    }
+}
+
+#[test]
+fn servers_are_asked_for_the_path_as_it_was_received() {
+    let origin = Origin::start("o");
+    let directory = std::env::temp_dir().join(format!("weir-paths-{}", std::process::id()));
+    fs::create_dir_all(&directory).expect("a directory");
+    let file = directory.join("access.log");
+    let log = format!("access_log = \"{}\"", file.display());
+    let seat = Seat::start("http", &[origin.address()], &log);
+    let mut client = Client::connect(seat.listen);
+    for target in SPELLINGS
+        .iter()
+        .chain(&["/a%2fb;c=/%C3%a9?%zz=//", "/a|{b}\\c"])
+    {
+        let line = format!("GET {target} HTTP/1.1");
+        assert_eq!(asked(&mut client, target), line);
+        if !target.contains(['{', '\\']) {
+            assert_eq!(by_http2(&seat, target).1, line);
+        }
+    }
+    let read = || fs::read_to_string(&file).unwrap_or_default();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !read().contains("/a|{b}") && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let logged = read();
+    for target in SPELLINGS {
+        assert!(
+            logged.contains(&format!("\"GET {target} HTTP/1.1\"")),
+            "{logged}"
+        );
+    }
+    let _ = fs::remove_dir_all(&directory);
+}
+
+#[test]
+fn the_normalized_path_is_forwarded_where_the_service_says_so() {
+    let origin = Origin::start("o");
+    let more = format!("normalize_path = {{ forward = \"normalized\" }}\n{FORBIDDEN}");
+    let seat = Seat::start("http", &[origin.address()], &more);
+    let mut client = Client::connect(seat.listen);
+    for (target, line) in [
+        ("//a/./b/../%63?x=/..//%61", "GET /a/c?x=/..//%61 HTTP/1.1"),
+        ("/a%2fb|c", "GET /a%2Fb%7Cc HTTP/1.1"),
+        ("http://h?q", "GET /?q HTTP/1.1"),
+        ("/plain?q", "GET /plain?q HTTP/1.1"),
+    ] {
+        assert_eq!(asked(&mut client, target), line, "{target}");
+    }
+    let (head, body) = client.ask("OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(status(&head), "200");
+    assert!(body.starts_with(b"o\nOPTIONS * HTTP/1.1\r\n"));
+    assert_eq!(by_http2(&seat, "/x/../%61").1, "GET /a HTTP/1.1");
+}
+
+#[test]
+fn rewrites_are_made_of_the_path_that_was_compared() {
+    let origin = Origin::start("o");
+    let routes = "\n[[route]]\nservice = \"s\"\npath = \"/api/*\"\npool = \"p\"\nrewrite = \"/v2/{rest}\"\n\
+                  \n[[route]]\nservice = \"s\"\npath_regex = '^/u/([^/]+)/(.*)$'\npool = \"p\"\nrewrite = \"/{2}/of/{1}\"\n\
+                  \n[[route]]\nservice = \"s\"\npath = \"/old/*\"\nredirect = \"https://new{path}\"\n";
+    let seat = Seat::start("http", &[origin.address()], routes);
+    let mut client = Client::connect(seat.listen);
+    for (target, path) in [
+        ("/api/x?y=/../z", "/v2/x?y=/../z"),
+        ("//api//x/../y?q=//", "/v2/y?q=//"),
+        ("/%61pi/a/%2e%2e/b", "/v2/b"),
+        ("/x/../api/y", "/v2/y"),
+        ("/api/%2e%2e/api/y", "/v2/y"),
+        ("/api/..%2fy", "/v2/..%2Fy"),
+        ("/u/a/../%62/c", "/c/of/b"),
+    ] {
+        let line = format!("GET {path} HTTP/1.1");
+        assert_eq!(asked(&mut client, target), line, "{target}");
+    }
+    // Out of the rewritten tree leads no spelling: it is another path before routes look at it.
+    assert_eq!(asked(&mut client, "/api/../y"), "GET /api/../y HTTP/1.1");
+    let (head, _) = client.ask(&get("//old/./x?y"));
+    assert!(head.contains("https://new//old/./x?y\r\n"), "{head}");
+}
+
+#[test]
+fn escapes_without_a_meaning_are_answered_400_and_the_client_stays() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], FORBIDDEN);
+    let mut client = Client::connect(seat.listen);
+    for target in ["/%00", "/a%", "/a%4", "/a%zz/b", "/a%%61"] {
+        assert_eq!(status(&client.ask(&get(target)).0), "400", "{target}");
+        assert_eq!(by_http2(&seat, target).0, "400", "{target}");
+    }
+    assert_eq!(status(&client.ask(&get("/a?%zz%00")).0), "200");
+    let raw = format!("normalize_path = false\n{FORBIDDEN}");
+    let seat = Seat::start("http", &[origin.address()], &raw);
+    let mut client = Client::connect(seat.listen);
+    assert_eq!(status(&client.ask(&get("/a%zz")).0), "200");
+    assert_eq!(
+        status(&client.ask(&get("//admin/x")).0),
+        "200",
+        "as received"
+    );
+    assert_eq!(status(&client.ask(&get("/admin/x")).0), "403");
+}
+
+#[test]
+fn an_encoded_slash_is_what_the_service_says() {
+    let origin = Origin::start("o");
+    let seen = |key: &str, target: &str| {
+        let more = format!("normalize_path = {{ encoded_slash = \"{key}\" }}\n{FORBIDDEN}");
+        let seat = Seat::start("http", &[origin.address()], &more);
+        let mut client = Client::connect(seat.listen);
+        let answer = client.ask(&get(target)).0;
+        status(&answer).to_owned()
+    };
+    for target in [
+        "/x%2F..%2fadmin/x",
+        "/x\\..\\admin\\x",
+        "/x%5c..%5Cadmin%2fx",
+    ] {
+        assert_eq!(seen("keep", target), "200", "{target}");
+        assert_eq!(seen("decode", target), "403", "{target}");
+        assert_eq!(seen("reject", target), "400", "{target}");
+    }
+    assert_eq!(seen("reject", "/x?%2F"), "200");
+}
+
+#[test]
+fn limits_and_hashes_count_one_path_once() {
+    let origin = Origin::start("o");
+    let limits = "limits = { rate = 1, burst = 5, key = \"path\" }";
+    let seat = Seat::start("http", &[origin.address()], limits);
+    let mut client = Client::connect(seat.listen);
+    let mut ask = |target: &str| status(&client.ask(&get(target)).0).to_owned();
+    let spellings = SPELLINGS.iter().filter(|target| !target.contains('?'));
+    let answers: Vec<String> = spellings.map(|target| ask(target)).collect();
+    let refused = answers.iter().filter(|answer| *answer == "429").count();
+    // Some seconds may pass meanwhile.
+    assert!(refused >= 4, "{answers:?}");
+    assert_eq!(ask("/another"), "200");
+
+    let servers: Vec<Origin> = (0..8).map(|at| Origin::start(&format!("o{at}"))).collect();
+    let addresses: Vec<SocketAddr> = servers.iter().map(Origin::address).collect();
+    let hash = "\n[pool.h]\nscheduler = { name = \"hash\", key = \"uri\" }\nservers = [";
+    let list: Vec<String> = addresses
+        .iter()
+        .map(|address| format!("\"{address}\""))
+        .collect();
+    let route = "\n[[route]]\nservice = \"s\"\npath = \"/admin/*\"\npool = \"h\"\n";
+    let more = format!("{hash}{}]\n{route}", list.join(", "));
+    let seat = Seat::start("http", &addresses, &more);
+    let mut client = Client::connect(seat.listen);
+    let spellings = SPELLINGS.iter().filter(|target| !target.contains('?'));
+    let chosen: BTreeSet<Vec<u8>> = spellings
+        .map(|target| client.ask(&get(target)).1)
+        .map(|body| {
+            body.split(|byte| *byte == b'\n')
+                .next()
+                .unwrap_or_default()
+                .to_vec()
+        })
+        .collect();
+    assert_eq!(chosen.len(), 1, "{chosen:?}");
+}
+
+#[test]
+fn explain_shows_both_forms_and_check_names_routes_that_fit_no_more() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], FORBIDDEN);
+    let explain = |target: &str| {
+        let request = format!("GET http://{}{target}", seat.listen);
+        seat.weir(&["explain", "--request", &request]).1
+    };
+    let told = explain("//x/../%61dmin/x?y");
+    for part in [
+        "path received: //x/../%61dmin/x\n",
+        "path normalized: /admin/x, which routes compare",
+        "forwarded as received",
+        "it is answered 403",
+    ] {
+        assert!(told.contains(part), "{part} in {told}");
+    }
+    assert!(!explain("/admin/x").contains("normalized"));
+    assert!(explain("/%zz").contains("it is answered 400: malformed escape in the path"));
+
+    let file = seat.directory.join("old.toml");
+    let text = fs::read_to_string(seat.directory.join("weir.toml")).expect("it is there");
+    let check = |text: String| {
+        fs::write(&file, text).expect("written");
+        seat.weir(&["check", "-c", file.to_str().expect("plain")])
+    };
+    let (done, told) = check(text.replace("/admin/*", "//admin/*"));
+    assert!(done && told.contains("warning[W031]"), "{told}");
+    assert!(
+        told.contains("old.toml:") && told.contains("write path = \"/admin/*\""),
+        "{told}"
+    );
+    let (done, told) = check(text.replace("/admin/*", "/%61dmin/%c3*"));
+    assert!(done && told.contains("warning[W030]"), "{told}");
+    assert!(told.contains("compared as `/admin/%C3*`"), "{told}");
+    let received = text.replace("/admin/*", "//admin/*");
+    let received = received.replace("pool = \"p\"\n", "pool = \"p\"\nnormalize_path = false\n");
+    let (done, told) = check(received);
+    assert!(done && !told.contains("W03"), "{told}");
+}
+
+/// nginx on a port of its own, which answers with the path that its locations compare.
+struct Nginx {
+    child: Child,
+    directory: PathBuf,
+    listen: SocketAddr,
+}
+
+impl Nginx {
+    fn start() -> Self {
+        let directory = std::env::temp_dir().join(format!("weir-nginx-{}", std::process::id()));
+        fs::create_dir_all(&directory).expect("a directory");
+        let listen = free_address();
+        let place = directory.display();
+        let text = format!(
+            "daemon off; master_process off; pid {place}/pid; error_log {place}/error.log;\nevents {{}}\nhttp {{ access_log off; \
+             client_body_temp_path {place}/b; proxy_temp_path {place}/p; fastcgi_temp_path {place}/f; uwsgi_temp_path {place}/u; \
+             scgi_temp_path {place}/s;\nserver {{ listen {listen}; location / {{ return 200 $uri; }} error_page 400 /; }} }}\n"
+        );
+        let file = directory.join("nginx.conf");
+        fs::write(&file, text).expect("written");
+        let child = Command::new("nginx")
+            .arg("-c")
+            .arg(&file)
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("nginx; tools/install-deps.sh installs it");
+        let nginx = Self {
+            child,
+            directory,
+            listen,
+        };
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while TcpStream::connect(listen).is_err() {
+            assert!(Instant::now() < deadline, "nginx does not listen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        nginx
+    }
+
+    /// The path as nginx sees it; `None` = it answers 400.
+    fn sees(&self, target: &str) -> Option<Vec<u8>> {
+        let mut stream = TcpStream::connect(self.listen).expect("nginx listens");
+        let request = format!("GET {target} HTTP/1.0\r\nHost: h\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("it is taken");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("an answer");
+        if !answer.starts_with(b"HTTP/1.1 200 ") {
+            let head = String::from_utf8_lossy(&answer).into_owned();
+            assert!(head.starts_with("HTTP/1.1 400 "), "{target}: {head}");
+            return None;
+        }
+        let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
+        Some(answer[end.expect("a whole head") + 4..].to_vec())
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// A text without its escapes.
+fn unescaped(text: &str) -> Vec<u8> {
+    let mut parts = text.split('%');
+    let mut out = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2).unwrap_or((part, ""));
+        match u8::from_str_radix(digits, 16) {
+            Ok(value) => out.push(value),
+            Err(_) => out.extend_from_slice(format!("%{digits}").as_bytes()),
+        }
+        out.extend_from_slice(rest.as_bytes());
+    }
+    out
+}
+
+/// Whether dot segments lead above the root, however they are written: nginx answers 400, Weir stays at the root as RFC 3986
+/// section 5.2.4 says.
+fn climbs(target: &str) -> bool {
+    let path = String::from_utf8_lossy(&unescaped(target)).into_owned();
+    let mut depth = 0;
+    for segment in path.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." => depth -= 1,
+            _ => depth += 1,
+        }
+        if depth < 0 {
+            return true;
+        }
+    }
+    false
+}
+
+/// Of parts that matter, by a generator with a fixed seed.
+fn corpus(count: usize, slashes: bool) -> Vec<String> {
+    const PARTS: [&str; 24] = [
+        "/", "/", "/", "/", "//", ".", "..", "/..", "/.", "/../", "%2e", "%2E.", "a", "b.c", "..d",
+        "%61", "%7E", "%c3%A9", "%3b;x=1", "%25", "%20", "|{\"", "%zz", "%00",
+    ];
+    const SLASHES: [&str; 2] = ["%2f", "%2F.."];
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 33) as usize % below
+    };
+    let mut corpus = Vec::new();
+    while corpus.len() < count {
+        let mut path = "/".to_owned();
+        for _ in 0..next(10) {
+            // Malformed ones, at the end, are rare: most paths shall be compared.
+            let part = match next(PARTS.len() + 40) {
+                at if at >= PARTS.len() => PARTS[at % (PARTS.len() - 2)],
+                at => PARTS[at],
+            };
+            path.push_str(part);
+            if slashes && next(4) == 0 {
+                path.push_str(SLASHES[next(2)]);
+            }
+        }
+        corpus.push(path);
+    }
+    corpus
+}
+
+#[test]
+fn paths_are_what_nginx_takes_them_for() {
+    let nginx = Nginx::start();
+    let origin = Origin::start("o");
+    for (key, slashes) in [("keep", false), ("decode", true)] {
+        let more =
+            format!("normalize_path = {{ encoded_slash = \"{key}\", forward = \"normalized\" }}");
+        let seat = Seat::start("http", &[origin.address()], &more);
+        let mut client = Client::connect(seat.listen);
+        let (mut same, mut refused, mut above) = (0, 0, 0);
+        for target in corpus(600, slashes) {
+            let (head, body) = client.ask(&get(&target));
+            let ours = (status(&head) == "200").then(|| {
+                let body = String::from_utf8_lossy(&body).into_owned();
+                let line = body.lines().nth(1).unwrap_or_default();
+                unescaped(line.split(' ').nth(1).unwrap_or_default())
+            });
+            let theirs = nginx.sees(&target);
+            match (&ours, &theirs) {
+                (Some(_), None) => {
+                    assert!(climbs(&target), "nginx alone rejects {target}");
+                    above += 1;
+                }
+                _ => {
+                    assert_eq!(
+                        ours.as_deref().map(String::from_utf8_lossy),
+                        theirs.as_deref().map(String::from_utf8_lossy),
+                        "{target}"
+                    );
+                    same += usize::from(ours.is_some());
+                    refused += usize::from(ours.is_none());
+                }
+            }
+        }
+        eprintln!("{key}: {same} alike, {refused} rejected by both, {above} above the root");
+        assert!(
+            same >= 200 && refused >= 10 && above >= 10,
+            "{same} {refused} {above}"
+        );
+    }
+    // The one other difference: nginx takes a backslash for a character as any other, here it is a slash in disguise.
+    assert_eq!(nginx.sees("/a%5cb\\c").as_deref(), Some(&b"/a\\b\\c"[..]));
+}

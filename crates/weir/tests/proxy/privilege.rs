@@ -1,0 +1,407 @@
+//! What others than root cannot do: lists, the API and configurations sent as text start no program and read no file of root's.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::keeper::until;
+use super::members::names;
+use super::{Origin, Seat, configuration, free_address};
+
+/// Another user of the machine.
+const NOBODY: u32 = 65_534;
+
+fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("skipped: needs root, to be another user");
+    }
+    root
+}
+
+/// Runs a shell command as another user; what it prints.
+fn as_nobody(command: &str) -> String {
+    let id = NOBODY.to_string();
+    let output = Command::new("setpriv")
+        .args(["--reuid", &id, "--regid", &id, "--clear-groups"])
+        .args(["/bin/sh", "-c", command])
+        .output()
+        .expect("setpriv runs");
+    let text = [output.stdout, output.stderr].concat();
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// What runs as root leaves a file here.
+fn pwned(seat: &Seat) -> PathBuf {
+    seat.directory.join("pwned")
+}
+
+/// A check as JSON that would do that.
+fn script(seat: &Seat) -> serde_json::Value {
+    let command = format!("id > {}", pwned(seat).display());
+    serde_json::json!({
+        "kind": "script", "command": ["/bin/sh", "-c", command], "user": "root", "interval": "200ms"
+    })
+}
+
+/// The same for a configuration.
+fn script_check(seat: &Seat) -> String {
+    format!(
+        "[pool.p.check]\nkind = \"script\"\ncommand = [\"/bin/sh\", \"-c\", \"id > {}\"]\nuser = \"root\"\ninterval = \"200ms\"\n",
+        pwned(seat).display()
+    )
+}
+
+fn problem(seat: &Seat) -> String {
+    let status = seat.status();
+    let problem = status["sources"][0]["problem"].as_str();
+    problem.unwrap_or_default().to_owned()
+}
+
+/// A directory of another user, and the list in it.
+fn discovery(seat: &Seat) -> PathBuf {
+    let directory = seat.directory.join("discovery");
+    fs::create_dir(&directory).expect("a directory");
+    chown(&directory, Some(NOBODY), Some(NOBODY)).expect("given away");
+    directory.join("list")
+}
+
+fn with_list(seat: &Seat, servers: &[SocketAddr], list: &Path, more: &str) -> String {
+    let text = configuration(seat.listen, "http", servers, more);
+    let key = format!("[pool.p]\nservers_file = \"{}\"\n", list.display());
+    text.replace("[pool.p]\n", &key)
+}
+
+#[test]
+fn a_list_of_another_user_starts_no_program() {
+    if !is_root() {
+        return;
+    }
+    let (one, two) = (Origin::start("one"), Origin::start("two"));
+    let seat = Seat::start("http", &[one.address()], "");
+    let list = discovery(&seat);
+    let write = |text: &str| {
+        let file = list.display();
+        let said = as_nobody(&format!(
+            "printf '%s' '{text}' > {file}.new && mv {file}.new {file}"
+        ));
+        assert_eq!(said, "");
+    };
+    write(&two.address().to_string());
+    let site = "[check.site]\nkind = \"tcp\"\ninterval = \"200ms\"";
+    seat.reload(&with_list(&seat, &[one.address()], &list, site));
+    let both = [one.address(), two.address()].map(|server| server.to_string());
+    assert_eq!(names(&seat), both);
+
+    for check in [script(&seat), serde_json::json!([script(&seat)])] {
+        let entry = serde_json::json!([{"address": two.address().to_string(), "check": check}]);
+        write(&entry.to_string());
+        until("the list to be judged", || {
+            pwned(&seat).exists() || problem(&seat).contains("`check` can only name")
+        });
+        assert!(!pwned(&seat).exists(), "the list ran a program as root");
+        assert_eq!(names(&seat), both);
+        write(&two.address().to_string());
+        until("the list to be good again", || problem(&seat).is_empty());
+    }
+    // What a list may do: weights, limits and a check of the file.
+    write(&format!(
+        "{} weight=3 max_connections=9 check=site\n",
+        two.address()
+    ));
+    until("weight 3", || {
+        seat.status()["services"][0]["servers"][1]["weight"] == 3
+    });
+    until("the named check", || {
+        seat.status()["services"][0]["servers"][1]["state"] == "up"
+    });
+    assert!(!pwned(&seat).exists());
+}
+
+#[test]
+fn a_list_that_is_a_link_to_another_file_is_neither_read_nor_shown() {
+    if !is_root() {
+        return;
+    }
+    let (one, two) = (Origin::start("one"), Origin::start("two"));
+    let seat = Seat::start("http", &[one.address()], "");
+    let list = discovery(&seat);
+    let directory = list.parent().expect("a directory").to_owned();
+    as_nobody(&format!("echo {} > {}", two.address(), list.display()));
+    seat.reload(&with_list(&seat, &[one.address()], &list, ""));
+    let both = [one.address(), two.address()].map(|server| server.to_string());
+    assert_eq!(names(&seat), both);
+
+    let secret = seat.directory.join("secret");
+    fs::write(&secret, "TOPSECRET-line-one\nTOPSECRET-line-two\n").expect("written");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("a mode");
+    let shown = |seat: &Seat| {
+        let (_, table) = seat.weir(&["status"]);
+        let (_, metrics) = seat.weir(&["status", "--json"]);
+        [table, metrics, seat.log()].concat()
+    };
+    let shadow = fs::read_to_string("/etc/shadow").unwrap_or_default();
+    let first = shadow.lines().next().unwrap_or("TOPSECRET");
+    for target in [
+        secret.as_path(),
+        Path::new("/etc/shadow"),
+        Path::new("../secret"),
+    ] {
+        let said = as_nobody(&format!(
+            "cd {} && ln -sfn {} made && mv -T made list",
+            directory.display(),
+            target.display()
+        ));
+        assert_eq!(said, "");
+        until("the link to be judged", || !problem(&seat).is_empty());
+        assert!(
+            problem(&seat).contains("out of its directory"),
+            "{}",
+            problem(&seat)
+        );
+        let shown = shown(&seat);
+        assert!(
+            !shown.contains("TOPSECRET") && !shown.contains(first),
+            "{shown}"
+        );
+        assert_eq!(names(&seat), both);
+        as_nobody(&format!(
+            "rm {}; echo {} > {0}",
+            list.display(),
+            two.address()
+        ));
+        until("the list to be good again", || problem(&seat).is_empty());
+    }
+
+    // What is no list shows nothing of itself either, and a file of a third user is not taken.
+    as_nobody(&format!("echo 'TOPSECRET=1 x' > {}", list.display()));
+    until("the text to be judged", || !problem(&seat).is_empty());
+    assert_eq!(
+        problem(&seat),
+        "line 1, column 1: not an IP address that a server can have"
+    );
+    assert!(!shown(&seat).contains("TOPSECRET"));
+    fs::write(directory.join("other"), "10.0.0.9").expect("written");
+    chown(directory.join("other"), Some(1), None).expect("given away");
+    fs::rename(directory.join("other"), &list).expect("renamed");
+    until("the owner to be judged", || {
+        problem(&seat).contains("belongs to user 1")
+    });
+    assert_eq!(names(&seat), both);
+
+    // Links that stay inside, as in a volume of Kubernetes.
+    let data = directory.join("..1");
+    fs::create_dir(&data).expect("a directory");
+    fs::write(data.join("list"), two.address().to_string()).expect("written");
+    symlink("..1", directory.join("..data")).expect("a link");
+    fs::remove_file(&list).expect("removed");
+    symlink("..data/list", &list).expect("a link");
+    until("the link inside", || problem(&seat).is_empty());
+    assert_eq!(names(&seat), both);
+}
+
+/// The answer to a request over TCP with the token.
+fn over_tcp(seat: &Seat, admin: SocketAddr, method: &str, path: &str, body: &str) -> String {
+    let token = fs::read_to_string(seat.directory.join("run/token")).expect("a token");
+    let (token, length) = (token.trim(), body.len());
+    let mut stream = TcpStream::connect(admin).expect("the API");
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\nAuthorization: Bearer {token}\r\nContent-Length: \
+         {length}\r\n\r\n{body}"
+    );
+    stream.write_all(request.as_bytes()).expect("taken");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
+fn with_admin(admin: SocketAddr, text: &str) -> String {
+    text.replace("[node]\n", &format!("[node]\nadmin = \"{admin}\"\n"))
+}
+
+#[test]
+fn the_token_starts_no_program() {
+    let (one, two) = (Origin::start("one"), Origin::start("two"));
+    let seat = Seat::start("http", &[one.address()], "");
+    let admin = free_address();
+    let active = with_admin(
+        admin,
+        &configuration(seat.listen, "http", &[one.address()], ""),
+    );
+    seat.reload(&active);
+    let put = format!("/v1/servers/p/{}", two.address());
+    for check in [script(&seat), serde_json::json!([script(&seat)])] {
+        let body = serde_json::json!({ "check": check }).to_string();
+        let answer = over_tcp(&seat, admin, "PUT", &put, &body);
+        assert!(answer.starts_with("HTTP/1.1 422"), "{answer}");
+        assert!(
+            answer.contains("`check` can only name a [check.NAME]"),
+            "{answer}"
+        );
+    }
+    for key in [
+        "user", "command", "path", "file", "forward", "tunnel", "backup",
+    ] {
+        let body = serde_json::json!({ key: "x" }).to_string();
+        let answer = over_tcp(&seat, admin, "PUT", &put, &body);
+        assert!(answer.starts_with("HTTP/1.1 422"), "{answer}");
+        assert!(
+            answer.contains(&format!("`{key}` is not allowed here")),
+            "{answer}"
+        );
+    }
+    assert!(
+        over_tcp(
+            &seat,
+            admin,
+            "PUT",
+            &put,
+            r#"{"weight": 2, "max_connections": 9}"#
+        )
+        .starts_with("HTTP/1.1 200")
+    );
+
+    // A whole configuration as text: everything but what root alone may say.
+    let log = seat.directory.join("written");
+    let pool = |more: &str| active.replace("\n[service.s]", &format!("{more}\n[service.s]"));
+    for (text, word) in [
+        (pool(&script_check(&seat)), "`command` of [pool.p.check]"),
+        (
+            pool("notify = [\"/bin/sh\", \"-c\", \"id\"]\n"),
+            "`notify` of [pool.p]",
+        ),
+        (
+            pool("servers_file = \"/etc/shadow\"\n"),
+            "`servers_file` of [pool.p]",
+        ),
+        (
+            active.replace(
+                "protocol = ",
+                &format!("access_log = \"{}\"\nprotocol = ", log.display()),
+            ),
+            "`access_log` of [service.s]",
+        ),
+        (
+            active.replace(
+                "protocol = ",
+                "error_pages = [{ status = 503, file = \"/etc/shadow\" }]\nprotocol = ",
+            ),
+            "`file` of [service.s.error_pages]",
+        ),
+        (
+            active.replace("admin = \"127.0.0.1", "admin = \"127.0.0.2"),
+            "`admin` of [node]",
+        ),
+        // Refused before anything is read: an answer that says whether a file exists would be a way to look for files.
+        (
+            pool("sticky = { cookie = \"S\", secret = { file = \"/no/such/secret\" } }\n"),
+            "`file` of [pool.p.sticky",
+        ),
+    ] {
+        for path in ["/v1/plan", "/v1/reload"] {
+            let body = serde_json::json!({ "text": text }).to_string();
+            let answer = over_tcp(&seat, admin, "POST", path, &body);
+            assert!(answer.starts_with("HTTP/1.1 422"), "{answer}");
+            assert!(answer.contains(word) && answer.contains("E061"), "{answer}");
+            assert!(!answer.contains("No such file"), "{answer}");
+        }
+    }
+    let body = serde_json::json!({ "text": pool("scheduler = \"rr\"\n") }).to_string();
+    let answer = over_tcp(&seat, admin, "POST", "/v1/reload", &body);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(!pwned(&seat).exists() && !log.exists());
+}
+
+#[test]
+fn a_user_of_the_socket_starts_no_program() {
+    if !is_root() {
+        return;
+    }
+    let one = Origin::start("one");
+    let seat = Seat::start("http", &[one.address()], "");
+    let active = configuration(seat.listen, "http", &[one.address()], "");
+    // As for the members of a group that may use the socket.
+    let run = seat.directory.join("run");
+    fs::set_permissions(&run, fs::Permissions::from_mode(0o755)).expect("a mode");
+    let socket = run.join("weir.sock");
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).expect("a mode");
+    let home = discovery(&seat).parent().expect("a directory").to_owned();
+    let ask = |path: &str, body: &serde_json::Value| {
+        fs::write(home.join("body"), body.to_string()).expect("written");
+        as_nobody(&format!(
+            "curl -sS -w ' [%{{http_code}}]' --unix-socket {} --data-binary @{} http://weir{path}",
+            socket.display(),
+            home.join("body").display()
+        ))
+    };
+    let text = active.replace(
+        "\n[service.s]",
+        &format!("{}\n[service.s]", script_check(&seat)),
+    );
+    let file = home.join("weir.toml");
+    fs::write(&file, &text).expect("written");
+    for path in ["/v1/plan", "/v1/reload"] {
+        let answer = ask(path, &serde_json::json!({ "path": file }));
+        assert!(answer.ends_with("[403]"), "{path} by a file: {answer}");
+        let answer = ask(path, &serde_json::json!({ "text": text }));
+        assert!(
+            answer.ends_with("[422]") && answer.contains("E061"),
+            "{path} by a text: {answer}"
+        );
+    }
+    let answer = ask("/v1/upgrade", &serde_json::json!({ "program": "/bin/sh" }));
+    assert!(answer.ends_with("[403]"), "{answer}");
+    let more = active.replace("[pool.p]\n", "[pool.p]\nscheduler = \"rr\"\n");
+    let answer = ask("/v1/reload", &serde_json::json!({ "text": more }));
+    assert!(answer.ends_with("[200]"), "{answer}");
+    assert!(
+        !pwned(&seat).exists(),
+        "a user of the socket ran a program as root"
+    );
+    // Root's own file may say all of it.
+    seat.reload(&text);
+    until("the program of root's own file", || pwned(&seat).exists());
+}
+
+/// As a build left them whose lists took whatever the configuration may say of a server.
+#[test]
+fn checks_that_an_earlier_build_remembered_are_not_run() {
+    let (one, two) = (Origin::start("one"), Origin::start("two"));
+    let mut seat = Seat::start("http", &[one.address()], "");
+    let site = "[pool.p.check]\nkind = \"tcp\"\ninterval = \"200ms\"\n";
+    let text = configuration(seat.listen, "http", &[one.address()], site);
+    seat.reload(&text);
+    assert!(seat.terminate().success());
+    let entry = serde_json::json!([{"address": two.address().to_string(), "check": script(&seat)}]);
+    let remembered = serde_json::json!([["p", "api", entry.to_string()]]);
+    fs::write(
+        seat.directory.join("run/members.json"),
+        remembered.to_string(),
+    )
+    .expect("written");
+    seat.start_again();
+    // It was checked, so that its own check would have been run.
+    until("a result", || {
+        seat.status()["services"][0]["servers"][1]["state"] == "up"
+    });
+    assert!(!pwned(&seat).exists(), "a remembered check was run");
+    let log = seat.log();
+    let address = two.address().to_string();
+    let warning = log
+        .lines()
+        .find(|line| line.contains("the check is dropped"));
+    let warning = warning.expect("a warning");
+    assert!(
+        warning.contains(&address) && warning.contains("pool=\"p\""),
+        "{warning}"
+    );
+    assert!(!log.contains("id > ") && !log.contains("script"), "{log}");
+    let kept = fs::read_to_string(seat.directory.join("run/members.json")).expect("kept");
+    assert!(
+        kept.contains(&address) && !kept.contains("script"),
+        "{kept}"
+    );
+}

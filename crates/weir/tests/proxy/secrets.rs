@@ -1,0 +1,318 @@
+//! Secrets: where they come from, what happens when they are not there, and that they are shown nowhere.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustls::HandshakeKind;
+
+use super::files::Place;
+use super::keeper::{kill_daemon, until};
+use super::tls::{Authority, ask, connect};
+use super::{Client, GET, Origin, PRESENT, Seat, configuration};
+
+const VALUE: &str = "hidden-5e1f-cookie-secret";
+
+fn keep(path: &Path, text: &str, mode: u32) {
+    fs::write(path, text).expect("written");
+    fs::set_permissions(path, Permissions::from_mode(mode)).expect("its mode");
+}
+
+fn with_secret(seat: &Seat, origin: &Origin, secret: &str) -> String {
+    let text = configuration(seat.listen, "http", &[origin.address()], "");
+    let sticky = format!("\nsticky = {{ cookie = \"SRV\", secret = {secret} }}\n\n[service.s]");
+    text.replace("\n\n[service.s]", &sticky)
+}
+
+/// The cookie that names the server.
+fn cookie(seat: &Seat) -> String {
+    let (head, _) = Client::connect(seat.listen).ask(GET);
+    let line = head.lines().find(|line| line.contains("SRV="));
+    line.unwrap_or_else(|| panic!("no cookie: {head}"))
+        .to_owned()
+}
+
+/// A daemon with more in its environment.
+fn start_again(seat: &mut Seat, environment: &[(&str, &str)]) {
+    seat.terminate();
+    let log = fs::File::create(seat.directory.join("log")).expect("a log");
+    let mut command = Command::new(PRESENT);
+    Seat::place(&mut command, &seat.directory);
+    seat.child = command
+        .envs(environment.iter().copied())
+        .args(["run", "-c"])
+        .arg(seat.directory.join("weir.toml"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .expect("the daemon starts");
+    seat.await_answer();
+}
+
+#[test]
+fn a_secret_means_the_same_wherever_it_is_kept_and_stays_over_a_death() {
+    let origin = Origin::start("o");
+    let mut seat = Seat::start("http", &[origin.address()], "");
+    let credentials = seat.directory.join("credentials");
+    fs::create_dir(&credentials).expect("a directory");
+    let file = seat.directory.join("cookie.secret");
+    keep(&file, &format!("{VALUE}\n"), 0o600);
+    keep(&credentials.join("cookie"), VALUE, 0o600);
+    let directory = credentials.display().to_string();
+    start_again(
+        &mut seat,
+        &[
+            ("WEIR_TEST_COOKIE", VALUE),
+            ("CREDENTIALS_DIRECTORY", &directory),
+        ],
+    );
+    seat.reload(&with_secret(&seat, &origin, &format!("\"{VALUE}\"")));
+    let by_text = cookie(&seat);
+    let by_file = format!("{{ file = \"{}\" }}", file.display());
+    for kept in [
+        &by_file,
+        "{ env = \"WEIR_TEST_COOKIE\" }",
+        "{ credential = \"cookie\" }",
+    ] {
+        let text = with_secret(&seat, &origin, kept);
+        fs::write(seat.directory.join("weir.toml"), text).expect("written");
+        // By the daemon's environment, not that of the one who asks.
+        let pid = rustix::process::Pid::from_child(&seat.child);
+        let before = seat.status()["revision"].as_u64();
+        rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("it runs");
+        until("a reload", || seat.status()["revision"].as_u64() > before);
+        assert_eq!(cookie(&seat), by_text, "{kept}");
+        kill_daemon(&seat);
+        assert_eq!(cookie(&seat), by_text, "{kept}, after a death");
+        let copy = fs::read_to_string(seat.directory.join("run/in-force.toml")).expect("a copy");
+        assert!(copy.contains(kept) && !copy.contains(VALUE), "{copy}");
+    }
+    // What is active goes on, though its file is another's or gone.
+    seat.reload(&with_secret(&seat, &origin, &by_file));
+    keep(&file, "another secret", 0o600);
+    kill_daemon(&seat);
+    assert_eq!(cookie(&seat), by_text);
+    fs::remove_file(&file).expect("it was there");
+    kill_daemon(&seat);
+    assert_eq!(cookie(&seat), by_text);
+    let (done, said) = seat.upgrade();
+    assert!(done, "{said}");
+    assert_eq!(cookie(&seat), by_text);
+    for entry in fs::read_dir(seat.directory.join("run"))
+        .expect("a directory")
+        .flatten()
+    {
+        let text = fs::read_to_string(entry.path()).unwrap_or_default();
+        assert!(!text.contains(VALUE), "{} holds it", entry.path().display());
+    }
+    assert!(!seat.log().contains(VALUE), "{}", seat.log());
+}
+
+#[test]
+fn a_secret_that_is_not_there_is_an_error_where_it_is_written() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    let file = seat.directory.join("weir.toml");
+    let path = file.to_str().expect("plain");
+    let large = seat.directory.join("large");
+    fs::write(&large, "x".repeat(70_000)).expect("written");
+    let empty = seat.directory.join("empty");
+    fs::write(&empty, "\n").expect("written");
+    let of_file = |path: &Path| format!("{{ file = \"{}\" }}", path.display());
+    for (secret, why) in [
+        (
+            of_file(Path::new("/nonexistent/key")),
+            "no secret: file /nonexistent/key: No such file",
+        ),
+        (of_file(&seat.directory), "it is no regular file"),
+        (of_file(&large), "it has more than 65536 bytes"),
+        (of_file(&empty), "it is empty"),
+        (
+            "{ env = \"WEIR_TEST_NONE\" }".to_owned(),
+            "environment variable WEIR_TEST_NONE: it is not set",
+        ),
+        (
+            "{ credential = \"key\" }".to_owned(),
+            "credential key: CREDENTIALS_DIRECTORY is not set",
+        ),
+        (
+            "{ credential = \"../key\" }".to_owned(),
+            "no credential has this name",
+        ),
+        (
+            "{ file = \"key\" }".to_owned(),
+            "`file` is no absolute path",
+        ),
+        (
+            "{ file = \"/a\", env = \"B\" }".to_owned(),
+            "a secret is kept in one place",
+        ),
+        ("\"\"".to_owned(), "the secret is empty"),
+        ("{}".to_owned(), "a secret is kept in one place"),
+    ] {
+        fs::write(&file, with_secret(&seat, &origin, &secret)).expect("written");
+        for command in ["check", "plan", "reload"] {
+            let (done, said) = seat.weir(&[command, "-c", path]);
+            assert!(!done && said.contains(why), "{command} {secret}: {said}");
+            assert!(said.contains("weir.toml:6:"), "{command} {secret}: {said}");
+        }
+    }
+    // And none starts.
+    let place = Place::new("secret");
+    fs::write(place.0.join("weir.toml"), fs::read(&file).expect("a file")).expect("written");
+    let mut command = Command::new("timeout");
+    Seat::place(&mut command, &place.0);
+    let output = command
+        .args(["10", PRESENT, "run", "-c"])
+        .arg(place.0.join("weir.toml"))
+        .output();
+    let output = output.expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.code() == Some(1) && said.contains("a secret is kept in one place"),
+        "{said}"
+    );
+}
+
+#[test]
+fn no_command_and_no_log_quotes_a_secret() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    let file = seat.directory.join("weir.toml");
+    let path = file.to_str().expect("plain");
+    let text = with_secret(&seat, &origin, &format!("\"{VALUE}\""));
+    // A mistake in the same line.
+    for (from, to) in [
+        ("cookie = \"SRV\"", "cookie = \"S R V\""),
+        ("secret =", "secert ="),
+        ("secret =", "colour = 1, secret ="),
+        (&format!("\"{VALUE}\""), &format!("\"{VALUE}")),
+        (&format!("\"{VALUE}\""), VALUE),
+        (&format!("\"{VALUE}\""), &format!("[\"{VALUE}\"]")),
+    ] {
+        let wrong = text.replace(from, to);
+        assert_ne!(wrong, text);
+        fs::write(&file, wrong).expect("written");
+        for arguments in [&["check"][..], &["check", "--json"], &["plan"], &["reload"]] {
+            let line: Vec<&str> = arguments.iter().copied().chain(["-c", path]).collect();
+            let (done, said) = seat.weir(&line);
+            assert!(
+                !done && !said.contains("5e1f"),
+                "{arguments:?} after {to}: {said}"
+            );
+        }
+        let pid = rustix::process::Pid::from_child(&seat.child);
+        let refused = || seat.log().matches("reload refused").count();
+        let before = refused();
+        rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("it runs");
+        until("a refusal", || refused() > before);
+    }
+    // A warning in that line, and another user who may read it.
+    keep(&file, &text, 0o644);
+    let (done, said) = seat.weir(&["check", "-c", path]);
+    assert!(done && !said.contains("5e1f"), "{said}");
+    assert!(
+        said.contains("W070") && said.contains("this file holds a secret, and every user"),
+        "{said}"
+    );
+    keep(&file, &text, 0o600);
+    let (_, said) = seat.weir(&["check", "-c", path]);
+    assert!(!said.contains("W070"), "{said}");
+    seat.reload(&text);
+    let other = text.replace(VALUE, "another-5e1f");
+    fs::write(&file, other).expect("written");
+    let (done, plan) = seat.weir(&["plan", "-c", path]);
+    assert!(done && plan.contains("sticky.secret changed"), "{plan}");
+    let shown = [plan, seat.log(), seat.status().to_string()];
+    assert!(!shown.iter().any(|text| text.contains("5e1f")), "{shown:?}");
+    let secret = seat.directory.join("cookie.secret");
+    keep(&secret, VALUE, 0o604);
+    fs::write(
+        &file,
+        with_secret(
+            &seat,
+            &origin,
+            &format!("{{ file = \"{}\" }}", secret.display()),
+        ),
+    )
+    .expect("written");
+    let (_, plan) = seat.weir(&["plan", "-c", path]);
+    assert!(
+        plan.contains(&format!("sticky.secret text -> file {}", secret.display())),
+        "{plan}"
+    );
+    let (_, said) = seat.weir(&["check", "-c", path]);
+    assert!(
+        said.contains("cookie.secret, and every user of this machine can read it (mode 0604)"),
+        "{said}"
+    );
+}
+
+#[test]
+fn directors_with_one_ticket_key_resume_each_others_sessions() {
+    let authority = Authority::new("ticket-keys");
+    authority.sign("one", "DNS:a.example", 30);
+    let origin = Origin::start("o");
+    let key = |name: &str| {
+        let path = authority.file(
+            name,
+            format!("a key of {name} with at least thirty-two bytes\n").as_bytes(),
+        );
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("its mode");
+        format!("{{ file = \"{path}\" }}")
+    };
+    let (old, new, other) = (key("old"), key("new"), key("other"));
+    let tls = |keys: &[&str]| {
+        format!(
+            "tls = {{ certificates = \"{}\", ticket_keys = [{}] }}",
+            authority.certs(),
+            keys.join(", ")
+        )
+    };
+    let seats = [0, 1].map(|_| Seat::start("http", &[origin.address()], &tls(&[&old])));
+    let config = authority.client(None);
+    let kind = |at: usize| {
+        let mut stream = connect(&config, seats[at].listen, "a.example");
+        ask(&mut stream, GET).expect("an answer");
+        stream.conn.handshake_kind()
+    };
+    let reload = |at: usize, keys: &[&str]| {
+        let listen = seats[at].listen;
+        seats[at].reload(&configuration(
+            listen,
+            "http",
+            &[origin.address()],
+            &tls(keys),
+        ));
+    };
+    assert_eq!(kind(0), Some(HandshakeKind::Full));
+    assert_eq!([kind(1), kind(0)], [Some(HandshakeKind::Resumed); 2]);
+    kill_daemon(&seats[1]);
+    assert_eq!(kind(1), Some(HandshakeKind::Resumed));
+    // Rotation: both know both keys before the old one goes.
+    reload(0, &[&new, &old]);
+    assert_eq!(kind(0), Some(HandshakeKind::Resumed));
+    reload(1, &[&new, &old]);
+    assert_eq!([kind(1), kind(0)], [Some(HandshakeKind::Resumed); 2]);
+    reload(0, &[&new]);
+    assert_eq!(kind(0), Some(HandshakeKind::Resumed));
+    reload(0, &[&other]);
+    assert_eq!(kind(0), Some(HandshakeKind::Full));
+    let file = seats[0].directory.join("weir.toml");
+    let text = configuration(
+        seats[0].listen,
+        "http",
+        &[origin.address()],
+        &tls(&["\"too short\""]),
+    );
+    fs::write(&file, text).expect("written");
+    let (done, said) = seats[0].weir(&["check", "-c", file.to_str().expect("plain")]);
+    assert!(
+        !done
+            && said.contains("a ticket key has fewer than 32 bytes")
+            && !said.contains("too short"),
+        "{said}"
+    );
+}

@@ -1,0 +1,156 @@
+//! Clients that send a request's content slowly: no server's connection waits for them, and content that a server must see at
+//! once is not held back.
+
+use super::h2_reset::{DATA, END_HEADERS, END_STREAM, HEADERS, begin, frame};
+use super::keeper::until;
+use super::scripted::{Act, Scripted};
+use super::*;
+
+const HEAD: &str = "POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n";
+
+/// Until so many requests' heads were read.
+fn await_requests(seat: &Seat, count: u64) {
+    until("the request's head", || {
+        seat.status()["services"][0]["requests"].as_u64() == Some(count)
+    });
+}
+
+#[test]
+fn slow_body_occupies_no_server_connection() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    let mut client = Client::connect(seat.listen);
+    client.send(HEAD);
+    await_requests(&seat, 1);
+    for _ in 0..99 {
+        client.send("ten bytes.");
+    }
+    let mut stream = begin(seat.listen);
+    let fields = [
+        &[0x83, 0x86, 0x41, 1, b'a', 4, 4],
+        &b"/sum"[..],
+        &[0x0f, 0x0d, 2, b'1', b'2'],
+    ];
+    let head = frame(HEADERS, END_HEADERS, 1, &fields.concat());
+    let text = [head, frame(DATA, 0, 1, b"some")].concat();
+    stream.write_all(&text).expect("it is taken");
+    await_requests(&seat, 2);
+    assert_eq!(origin.connections(), 0, "no server is asked yet");
+    client.send("ten bytes.");
+    let (head, body) = client.response().expect("whole").expect("an answer");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    assert_eq!(String::from_utf8_lossy(&body), "1000");
+    assert_eq!(origin.connections(), 1);
+    // The connection goes on, with a request behind the content in the same read.
+    client.send(HEAD);
+    let (rest, next) = ("x".repeat(1000), "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    await_requests(&seat, 3);
+    client.send(&(rest + next));
+    for status in ["200", "200"] {
+        let (head, _) = client.response().expect("whole").expect("an answer");
+        assert_eq!(head.split(' ').nth(1), Some(status), "{head}");
+    }
+    stream
+        .write_all(&frame(DATA, END_STREAM, 1, b" content"))
+        .expect("it is taken");
+    let content = loop {
+        let mut header = [0; 9];
+        stream.read_exact(&mut header).expect("a frame");
+        let mut payload = vec![0; usize::from(header[1]) << 8 | usize::from(header[2])];
+        stream.read_exact(&mut payload).expect("all of it");
+        if header[3] == DATA && !payload.is_empty() {
+            break payload;
+        }
+    };
+    assert_eq!(String::from_utf8_lossy(&content), "12");
+}
+
+#[test]
+fn body_that_a_server_must_see_at_once_is_not_held_back() {
+    let begun = "POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n";
+    let long = "POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n";
+    let cases = [
+        (
+            "chunked",
+            "",
+            "POST /sum HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n"
+                .to_owned(),
+        ),
+        (
+            "100-continue",
+            "",
+            format!("{begun}Expect: 100-continue\r\n\r\n"),
+        ),
+        (
+            "its first 16 KiB",
+            "",
+            long.to_owned() + &"x".repeat(16 << 10),
+        ),
+        (
+            "no buffering",
+            "request_buffering = false",
+            format!("{begun}\r\n"),
+        ),
+    ];
+    for (name, more, text) in cases {
+        let origin = Origin::start("o");
+        let seat = Seat::start("http", &[origin.address()], more);
+        let mut client = Client::connect(seat.listen);
+        client.send(&text);
+        until(name, || origin.connections() == 1);
+    }
+    // And a byte less than that waits.
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    let mut client = Client::connect(seat.listen);
+    client.send(long);
+    client.send(&"x".repeat((16 << 10) - 1));
+    until("the content", || {
+        let bytes = seat.status()["services"][0]["bytes_in"].as_u64();
+        bytes >= Some((16 << 10) - 1 + long.len() as u64)
+    });
+    assert_eq!(origin.connections(), 0);
+    client.send(&"x".repeat(100_000 - (16 << 10) + 1));
+    let (_, body) = client.response().expect("whole").expect("an answer");
+    assert_eq!(String::from_utf8_lossy(&body), "100000");
+}
+
+#[test]
+fn body_that_does_not_arrive_is_answered_without_a_server() {
+    let origin = Origin::start("o");
+    let limit = "timeouts = { client = \"300ms\" }";
+    let seat = Seat::start("http", &[origin.address()], limit);
+    let mut client = Client::connect(seat.listen);
+    let (head, _) = client.ask(HEAD);
+    assert!(head.starts_with("HTTP/1.1 408 "), "{head}");
+    // Others leave.
+    let mut client = Client::connect(seat.listen);
+    client.send(HEAD);
+    await_requests(&seat, 2);
+    drop(client);
+    until("the client's end", || {
+        seat.status()["services"][0]["clients"].as_u64() == Some(0)
+    });
+    assert_eq!(origin.connections(), 0);
+}
+
+#[test]
+fn collected_body_is_sent_again_where_its_method_allows_that() {
+    let good = Origin::start("good");
+    let bad = Scripted::start(vec![vec![Act::Read, Act::Close]]);
+    let servers = [bad.address(), good.address()];
+    let more = "retry_on = [\"empty\"]";
+    let seat = Seat::start("http", &servers, more);
+    let text = configuration(seat.listen, "http", &servers, more);
+    let first = "[pool.p]\nscheduler = \"first\"\nmax_ejected = 0\n";
+    seat.reload(&text.replace("[pool.p]\n", first));
+    for (method, status) in [("PUT", "200"), ("POST", "502")] {
+        let mut client = Client::connect(seat.listen);
+        let before = seat.status()["services"][0]["requests"].as_u64();
+        client.send(&HEAD.replace("POST", method));
+        await_requests(&seat, before.expect("a count") + 1);
+        client.send(&"x".repeat(1000));
+        let (head, _) = client.response().expect("whole").expect("an answer");
+        assert_eq!(head.split(' ').nth(1), Some(status), "{method}: {head}");
+    }
+}

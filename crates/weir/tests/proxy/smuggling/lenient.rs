@@ -1,0 +1,124 @@
+//! A server that is lenient on purpose: it reads `_` as `-`, ends lines at a bare LF, joins folded lines, takes any coding that
+//! speaks of chunks, and as much of a number as has digits. Its answer is the path that it was asked for.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+/// See the module.
+pub(super) struct Lenient {
+    pub(super) address: SocketAddr,
+    seen: Arc<Mutex<Vec<String>>>,
+}
+
+impl Lenient {
+    pub(super) fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("its address");
+        let seen = Arc::default();
+        let shared = Arc::clone(&seen);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let seen = Arc::clone(&shared);
+                // A connection that breaks is the test's own doing.
+                std::thread::spawn(move || serve(&stream, &seen).unwrap_or(()));
+            }
+        });
+        Self { address, seen }
+    }
+
+    /// The paths of the requests that it saw.
+    pub(super) fn seen(&self) -> Vec<String> {
+        self.seen.lock().expect("no panics").clone()
+    }
+}
+
+/// A line without its end; `None` = the connection has ended.
+fn line(reader: &mut impl BufRead) -> std::io::Result<Option<String>> {
+    let mut bytes = Vec::new();
+    if reader.read_until(b'\n', &mut bytes)? == 0 {
+        return Ok(None);
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned()))
+}
+
+fn number(text: &str, radix: u32) -> u64 {
+    let digits: String = text
+        .trim_start_matches([' ', '\t', '+'])
+        .chars()
+        .take_while(|char| char.is_digit(radix))
+        .collect();
+    u64::from_str_radix(&digits, radix).unwrap_or(0)
+}
+
+fn serve(stream: &TcpStream, seen: &Mutex<Vec<String>>) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut writer = stream.try_clone()?;
+    writer.set_nodelay(true)?;
+    loop {
+        let Some(first) = line(&mut reader)? else {
+            return Ok(());
+        };
+        if first.is_empty() {
+            continue;
+        }
+        let mut words = first.split_whitespace();
+        let method = words.next().unwrap_or_default().to_owned();
+        let path = words.next().unwrap_or_default().to_owned();
+        seen.lock().expect("no panics").push(path.clone());
+        let mut fields: Vec<(String, String)> = Vec::new();
+        while let Some(text) = line(&mut reader)? {
+            if text.is_empty() {
+                break;
+            }
+            if text.starts_with([' ', '\t'])
+                && let Some((_, value)) = fields.last_mut()
+            {
+                value.push_str(&text);
+                continue;
+            }
+            let (name, value) = text.split_once(':').unwrap_or((&text, ""));
+            let name = name.trim().to_ascii_lowercase().replace('_', "-");
+            fields.push((name, value.to_ascii_lowercase()));
+        }
+        let value = |wanted: &str| {
+            let mut all = fields.iter().rev();
+            all.find(|(name, _)| name == wanted)
+                .map(|(_, value)| value.as_str())
+        };
+        if value("expect").is_some() {
+            writer.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+        }
+        if value("transfer-encoding").is_some_and(|coding| coding.contains("chunk")) {
+            chunks(&mut reader)?;
+        } else {
+            let length = value("content-length").map_or(0, |length| number(length, 10));
+            std::io::copy(&mut reader.by_ref().take(length), &mut std::io::sink())?;
+        }
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", path.len());
+        let body = if method.eq_ignore_ascii_case("head") {
+            ""
+        } else {
+            &path
+        };
+        writer.write_all(format!("{head}{body}").as_bytes())?;
+    }
+}
+
+fn chunks(reader: &mut impl BufRead) -> std::io::Result<()> {
+    while let Some(text) = line(reader)? {
+        let size = number(&text, 16);
+        if size > 0 {
+            std::io::copy(&mut reader.by_ref().take(size), &mut std::io::sink())?;
+            line(reader)?;
+            continue;
+        }
+        while let Some(trailer) = line(reader)? {
+            if trailer.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}

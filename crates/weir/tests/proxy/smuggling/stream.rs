@@ -1,0 +1,462 @@
+//! HTTP/2 requests that become something else as HTTP/1.1, by what is unclear about them: header blocks byte by byte.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use super::request::HIDDEN;
+
+type Field = (Vec<u8>, Vec<u8>);
+
+/// A stream: fields, content, trailers.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Case {
+    pub(super) name: &'static str,
+    fields: Vec<Field>,
+    content: Option<Vec<u8>>,
+    trailers: Vec<Field>,
+}
+
+fn field(name: &str, value: &str) -> Field {
+    (name.as_bytes().to_vec(), value.as_bytes().to_vec())
+}
+
+fn pseudo(method: &str, path: &str, authority: &str) -> Vec<Field> {
+    vec![
+        field(":method", method),
+        field(":scheme", "http"),
+        field(":path", path),
+        field(":authority", authority),
+    ]
+}
+
+fn case(name: &'static str, fields: Vec<Field>, content: Option<&str>) -> Case {
+    Case {
+        name,
+        fields,
+        content: content.map(|text| text.as_bytes().to_vec()),
+        trailers: Vec::new(),
+    }
+}
+
+/// A POST with a field more, and without content a GET.
+fn with(name: &'static str, more: Field, content: Option<&str>) -> Case {
+    let method = if content.is_some() { "POST" } else { "GET" };
+    let mut fields = pseudo(method, "/open", "a");
+    fields.push(more);
+    case(name, fields, content)
+}
+
+fn framing(cases: &mut Vec<Case>) {
+    let all = HIDDEN.len();
+    let lengths = [
+        format!("{all}"),
+        "0".to_owned(),
+        "3".to_owned(),
+        format!("+{all}"),
+        format!("-{all}"),
+        format!("0{all}"),
+        format!("0x{all:x}"),
+        format!("{all}, {all}"),
+        format!("{all},0"),
+        format!("{all} 0"),
+        format!(" {all}"),
+        "1e2".to_owned(),
+        String::new(),
+        "99999999999999999999".to_owned(),
+        format!("{all}\r\nX: y"),
+        format!("{}", all + 1),
+    ];
+    for length in &lengths {
+        cases.push(with(
+            "length",
+            field("content-length", length),
+            Some(HIDDEN),
+        ));
+        cases.push(with("length", field("content-length", length), None));
+    }
+    let mut twice = pseudo("POST", "/open", "a");
+    twice.extend([
+        field("content-length", "0"),
+        field("content-length", &all.to_string()),
+    ]);
+    cases.push(case("length", twice, Some(HIDDEN)));
+    let chunked = format!("0\r\n\r\n{HIDDEN}");
+    for coding in [
+        "chunked",
+        "Chunked",
+        "identity",
+        "gzip, chunked",
+        "chunked\r\nX: y",
+        "",
+        " chunked",
+        "x",
+    ] {
+        for content in [Some(chunked.as_str()), Some(HIDDEN), None] {
+            cases.push(with("coding", field("transfer-encoding", coding), content));
+        }
+    }
+    cases.push(with(
+        "coding",
+        field("transfer_encoding", "chunked"),
+        Some(&chunked),
+    ));
+    cases.push(with("coding", field("content_length", "4"), Some(&chunked)));
+    for content in ["", "0\r\n\r\n", &chunked, HIDDEN] {
+        cases.push(case("content", pseudo("POST", "/open", "a"), Some(content)));
+        cases.push(case("content", pseudo("GET", "/open", "a"), Some(content)));
+        cases.push(case("content", pseudo("HEAD", "/open", "a"), Some(content)));
+        cases.push(case(
+            "content",
+            pseudo("DELETE", "/open", "a"),
+            Some(content),
+        ));
+    }
+}
+
+fn fields(cases: &mut Vec<Case>) {
+    for (name, value) in [
+        ("connection", "close"),
+        ("connection", "keep-alive"),
+        ("connection", "host"),
+        ("keep-alive", "5"),
+        ("proxy-connection", "close"),
+        ("upgrade", "h2c"),
+        ("upgrade", "websocket"),
+        ("http2-settings", "AAMAAABk"),
+        ("te", "trailers"),
+        ("te", "chunked"),
+        ("te", "trailers, chunked"),
+        ("expect", "100-continue"),
+        ("expect", "x"),
+    ] {
+        cases.push(with("hop", field(name, value), None));
+        cases.push(with("hop", field(name, value), Some("x")));
+    }
+    for name in [
+        "X",
+        "Content-Length",
+        "x y",
+        "x:",
+        "x\r\ny",
+        "x\ny",
+        "x\0",
+        "",
+        " x",
+        "x ",
+        "x\t",
+        "x(",
+        "x\"",
+        "x\u{e9}",
+        "x_y",
+        "_",
+        "x/y",
+        "x@y",
+        "x: y\r\nhost",
+        "transfer-encoding: chunked\r\nx",
+        "{x}",
+        "x[",
+        "x=y",
+        "x,y",
+        "x;y",
+        "x\u{7f}",
+    ] {
+        cases.push(with("name", field(name, "y"), None));
+    }
+    for value in [
+        "y\r\nz: w",
+        "y\nz: w",
+        "y\rz",
+        "y\0z",
+        "\r\n",
+        "\n",
+        " y",
+        "y ",
+        "\ty",
+        "y\u{7f}",
+        "y\u{1}",
+        "\u{e9}",
+        "y\r\n\r\nGET /hidden HTTP/1.1\r\nHost: a\r\n\r\n",
+        "y\r\ntransfer-encoding: chunked",
+    ] {
+        for name in ["x", "cookie", "user-agent"] {
+            cases.push(with("value", field(name, value), None));
+        }
+    }
+    for name in [
+        "x_forwarded_for",
+        "x_real_ip",
+        "x-forwarded-for",
+        "x-real-ip",
+        "forwarded",
+    ] {
+        cases.push(with("spoof", field(name, "6.6.6.6"), None));
+    }
+}
+
+fn targets(cases: &mut Vec<Case>) {
+    for path in [
+        "/open?x",
+        "/open?",
+        "//open",
+        "/open//x",
+        "/open/../x",
+        "/open#x",
+        "/open x",
+        "/open HTTP/1.1",
+        "/open HTTP/1.1\r\nX: y",
+        "/open\r\n",
+        "/open\0",
+        "/open\t",
+        "",
+        "open",
+        "*",
+        "http://a/open",
+        "/open%00",
+        "/open%0d%0a",
+        "/open\\x",
+        "/open\"",
+        "/open<x>",
+        "/open\u{e9}",
+        "/open{x}",
+        "/open^",
+        "/open`",
+        "/open|",
+    ] {
+        cases.push(case("path", pseudo("GET", path, "a"), None));
+    }
+    for authority in [
+        "b",
+        "b:80",
+        "b:",
+        "b:99999",
+        "b:x",
+        "b,c",
+        "b c",
+        "b%00",
+        "b%0d",
+        "[::1]",
+        "[::1",
+        "::1",
+        "a@b",
+        "b/c",
+        "b?c",
+        "b#c",
+        "b\\c",
+        "b_c",
+        "",
+        ":80",
+        "b\r\nX: y",
+        "b\0",
+        "b\t",
+        "b\u{e9}",
+        "b:80:80",
+        "\"b\"",
+    ] {
+        cases.push(case("authority", pseudo("GET", "/open", authority), None));
+    }
+    for method in [
+        "GET ",
+        " GET",
+        "G ET",
+        "GET /x HTTP/1.1\r\nX: y\r\n\r\n",
+        "GET\r\n",
+        "G(T",
+        "",
+        "get",
+        "CONNECT",
+        "PRI",
+        "G\0T",
+        "GET\t",
+    ] {
+        cases.push(case("method", pseudo(method, "/open", "a"), None));
+    }
+    for host in ["a", "b", "", "b,c", "b\r\nX: y"] {
+        cases.push(with("host", field("host", host), None));
+        let mut alone = pseudo("GET", "/open", "a");
+        alone.pop();
+        alone.push(field("host", host));
+        cases.push(case("host", alone, None));
+    }
+    for at in 0..4 {
+        let mut missing = pseudo("GET", "/open", "a");
+        let gone = missing.remove(at);
+        cases.push(case("pseudo", missing.clone(), None));
+        missing.extend([field("x", "y"), gone.clone()]);
+        cases.push(case("pseudo", missing, None));
+        let mut twice = pseudo("GET", "/open", "a");
+        twice.push(gone);
+        cases.push(case("pseudo", twice, None));
+    }
+    for (name, value) in [
+        (":status", "200"),
+        (":x", "y"),
+        (":protocol", "websocket"),
+        (":", "x"),
+        (":path", "/other"),
+    ] {
+        cases.push(with("pseudo", field(name, value), None));
+    }
+    for scheme in ["https", "ftp", "", "http://a/", "http\r\n", "HTTP"] {
+        let mut other = pseudo("GET", "/open", "a");
+        other[1] = field(":scheme", scheme);
+        cases.push(case("scheme", other, None));
+    }
+}
+
+fn trailers(cases: &mut Vec<Case>) {
+    for (name, value) in [
+        ("x", "y"),
+        ("x_y", "z"),
+        ("x_forwarded_for", "6.6.6.6"),
+        ("content-length", "9"),
+        ("transfer-encoding", "chunked"),
+        ("host", "b"),
+        (":path", "/x"),
+        ("x", "y\r\n\r\nGET /hidden HTTP/1.1\r\nHost: a\r\n\r\n"),
+        ("x\r\ny", "z"),
+        ("X", "y"),
+        ("connection", "close"),
+        ("x", ""),
+        ("", "y"),
+        ("te", "trailers"),
+    ] {
+        let mut one = case("trailer", pseudo("POST", "/open", "a"), Some("x"));
+        one.trailers.push(field(name, value));
+        cases.push(one);
+    }
+}
+
+/// All of them.
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    framing(&mut cases);
+    fields(&mut cases);
+    targets(&mut cases);
+    trailers(&mut cases);
+    let mut known = std::collections::HashSet::new();
+    cases.retain(|one| {
+        known.insert((
+            one.fields.clone(),
+            one.content.clone(),
+            one.trailers.clone(),
+        ))
+    });
+    cases
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("short");
+    let mut frame = length.to_be_bytes()[1..].to_vec();
+    frame.extend_from_slice(&[kind, flags]);
+    frame.extend_from_slice(&stream.to_be_bytes());
+    frame.extend_from_slice(payload);
+    frame
+}
+
+/// Literal fields without indexing (RFC 7541 section 6.2.2); none here is longer than 126 bytes.
+fn block(fields: &[Field]) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in fields {
+        block.push(0);
+        for text in [name, value] {
+            block.push(
+                u8::try_from(text.len())
+                    .ok()
+                    .filter(|length| *length < 127)
+                    .expect("short"),
+            );
+            block.extend_from_slice(text);
+        }
+    }
+    block
+}
+
+/// A client's connection, kept as long as Weir keeps it.
+pub(super) struct Connection {
+    stream: TcpStream,
+    next: u32,
+    open: bool,
+}
+
+impl Connection {
+    pub(super) fn open(to: SocketAddr) -> Self {
+        let mut stream = TcpStream::connect(to).expect("it listens");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .expect("set");
+        let _ = stream.set_nodelay(true);
+        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        bytes.extend(frame(4, 0, 0, &[]));
+        stream.write_all(&bytes).expect("taken");
+        Self {
+            stream,
+            next: 1,
+            open: true,
+        }
+    }
+
+    /// Whether another stream can be opened.
+    pub(super) fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// Sends the case, and reads to the stream's end; what came as content, `None` = it was reset, or the connection ended.
+    pub(super) fn send(&mut self, case: &Case) -> Option<Vec<u8>> {
+        let id = self.next;
+        self.next += 2;
+        let ends = case.content.is_none();
+        let mut bytes = frame(1, 4 | u8::from(ends), id, &block(&case.fields));
+        if let Some(content) = &case.content {
+            bytes.extend(frame(0, u8::from(case.trailers.is_empty()), id, content));
+            if !case.trailers.is_empty() {
+                bytes.extend(frame(1, 5, id, &block(&case.trailers)));
+            }
+        }
+        if self.stream.write_all(&bytes).is_err() {
+            self.open = false;
+            return None;
+        }
+        self.read(id)
+    }
+
+    fn read(&mut self, id: u32) -> Option<Vec<u8>> {
+        let mut content = Vec::new();
+        loop {
+            let mut header = [0; 9];
+            let mut payload = Vec::new();
+            let read = self.stream.read_exact(&mut header).and_then(|()| {
+                let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
+                payload.resize(length as usize, 0);
+                self.stream.read_exact(&mut payload)
+            });
+            let about = u32::from_be_bytes([header[5] & 0x7f, header[6], header[7], header[8]]);
+            match (read, header[3]) {
+                (Err(_), _) | (_, 7) => {
+                    self.open = false;
+                    return None;
+                }
+                (_, 3) if about == id => return None,
+                (_, 0) if about == id => {
+                    content.extend_from_slice(&payload);
+                    // What was read makes room again.
+                    let room = header[..3]
+                        .iter()
+                        .fold(0, |sum, byte| sum << 8 | u32::from(*byte));
+                    if room > 0 {
+                        let _ = self.stream.write_all(&frame(8, 0, 0, &room.to_be_bytes()));
+                    }
+                }
+                _ => {}
+            }
+            if matches!(header[3], 0 | 1) && about == id && header[4] & 1 != 0 {
+                return Some(content);
+            }
+        }
+    }
+}
+
+/// A request whose answer is known.
+pub(super) fn canary(path: &str) -> Case {
+    case("canary", pseudo("GET", path, "a"), None)
+}

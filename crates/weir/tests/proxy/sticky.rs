@@ -1,0 +1,145 @@
+//! The cookies that Weir sets: their attributes, and the key that signs them where the configuration has no secret.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use super::keeper::kill_daemon;
+use super::tls::{Authority, ask, connect};
+use super::{Client, GET, Origin, Seat, configuration};
+
+/// A configuration whose pool has `sticky`.
+fn text(seat: &Seat, origins: &[&Origin], sticky: &str, service: &str) -> String {
+    let servers: Vec<_> = origins.iter().map(|origin| origin.address()).collect();
+    let text = configuration(seat.listen, "http", &servers, service);
+    text.replace(
+        "\n\n[service.s]",
+        &format!("\nscheduler = \"rr\"\nsticky = {{ {sticky} }}\n\n[service.s]"),
+    )
+}
+
+/// What follows `Set-Cookie: SRV=` in a head.
+fn cookie_of(head: &str) -> String {
+    let cookie = head
+        .lines()
+        .find_map(|line| line.strip_prefix("Set-Cookie: SRV="));
+    cookie
+        .unwrap_or_else(|| panic!("no cookie: {head}"))
+        .to_owned()
+}
+
+fn cookie(seat: &Seat) -> String {
+    cookie_of(&Client::connect(seat.listen).ask(GET).0)
+}
+
+/// Whether the server that this sign names is the first choice of every request with it.
+fn leads_back(seat: &Seat, sign: &str) -> bool {
+    let mut client = Client::connect(seat.listen);
+    (0..4).all(|_| {
+        let (head, _) = client.ask(&format!(
+            "GET / HTTP/1.1\r\nHost: a\r\nCookie: SRV={sign}\r\n\r\n"
+        ));
+        // A sign that is not known is replaced.
+        !head.contains("Set-Cookie")
+    })
+}
+
+#[test]
+fn cookies_are_lax_and_secure_under_tls_unless_the_file_says_otherwise() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    let authority = Authority::new("sticky");
+    authority.sign("a", "DNS:a.example", 10);
+    let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
+    let config = authority.client(None);
+    let sent = |sticky: &str, service: &str| {
+        seat.reload(&text(&seat, &[&origin], sticky, service));
+        let line = match service {
+            "" => cookie(&seat),
+            _ => {
+                let mut stream = connect(&config, seat.listen, "a.example");
+                cookie_of(&ask(&mut stream, GET).expect("an answer"))
+            }
+        };
+        let (sign, attributes) = line.split_at(16);
+        assert!(sign.bytes().all(|byte| byte.is_ascii_hexdigit()), "{line}");
+        attributes.to_owned()
+    };
+    let own = "cookie = \"SRV\", secret = \"s\"";
+    assert_eq!(sent(own, ""), "; Path=/; HttpOnly; SameSite=Lax");
+    assert_eq!(sent(own, &tls), "; Path=/; HttpOnly; SameSite=Lax; Secure");
+    for (written, expected) in [
+        ("Path=/x; SameSite=Strict", "; Path=/x; SameSite=Strict"),
+        ("", ""),
+    ] {
+        let sticky = format!("{own}, attributes = \"{written}\"");
+        for service in ["", tls.as_str()] {
+            assert_eq!(sent(&sticky, service), expected);
+        }
+    }
+}
+
+#[test]
+fn without_a_secret_a_key_is_generated_and_kept() {
+    let (one, two) = (Origin::start("one"), Origin::start("two"));
+    let start = || {
+        let seat = Seat::start("http", &[one.address()], "");
+        seat.reload(&text(&seat, &[&one, &two], "cookie = \"SRV\"", ""));
+        seat
+    };
+    let (mut seat, other) = (start(), start());
+    let sign = cookie(&seat)[..16].to_owned();
+    assert!(leads_back(&seat, &sign));
+    assert!(!leads_back(&other, &sign), "two directors have two keys");
+
+    let file = seat.directory.join("run/cookie.key");
+    let key = fs::read_to_string(&file).expect("the key");
+    let mode = || fs::metadata(&file).expect("the key").permissions().mode() & 0o7777;
+    assert!(key.len() >= 32, "{} characters", key.len());
+    assert_eq!(mode(), 0o600);
+
+    let (done, said) = seat.upgrade();
+    assert!(done, "{said}");
+    assert!(leads_back(&seat, &sign), "after an upgrade");
+    kill_daemon(&seat);
+    seat.await_answer();
+    assert!(leads_back(&seat, &sign), "after a death");
+    seat.terminate();
+    seat.start_again();
+    assert!(leads_back(&seat, &sign), "after a restart");
+    assert_eq!(fs::read_to_string(&file).expect("the key"), key);
+    assert_eq!(mode(), 0o600);
+
+    let configuration = seat.directory.join("weir.toml");
+    let file_name = configuration.to_str().expect("plain");
+    for shown in [
+        seat.log(),
+        seat.status().to_string(),
+        seat.weir(&["plan", "-c", file_name]).1,
+        seat.weir(&["doctor"]).1,
+    ] {
+        assert!(!shown.contains(&key), "{shown}");
+    }
+
+    // What is no key is replaced, and that is said.
+    seat.terminate();
+    fs::write(&file, "short").expect("written");
+    seat.start_again();
+    assert!(!leads_back(&seat, &sign));
+    assert!(seat.log().contains("holds no key for sticky cookies"));
+}
+
+#[test]
+fn no_key_is_generated_where_every_pool_has_a_secret() {
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    let file = seat.directory.join("run/cookie.key");
+    assert!(!file.exists(), "no pool is sticky");
+    seat.reload(&text(
+        &seat,
+        &[&origin],
+        "cookie = \"SRV\", secret = \"s\"",
+        "",
+    ));
+    let sign = cookie(&seat)[..16].to_owned();
+    assert!(leads_back(&seat, &sign) && !file.exists());
+}

@@ -1,0 +1,170 @@
+//! Access logs of TCP services: one line for each connection, with its server, how long it lasted and how it ended.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::{Origin, Seat, configuration, free_address};
+
+/// A daemon with a TCP service for that server, and its access log; `format` is text after `path`, `more` a line of the service.
+fn seat(server: SocketAddr, format: &str, more: &str) -> (Seat, PathBuf) {
+    let seat = Seat::start("tcp", &[server], "");
+    let file = seat.directory.join("access.log");
+    let log = format!(
+        "access_log = {{ path = \"{}\"{format} }}\n{more}",
+        file.display()
+    );
+    seat.reload(&configuration(seat.listen, "tcp", &[server], &log));
+    (seat, file)
+}
+
+/// Line `number` of the log, once it is there.
+fn line(file: &Path, number: usize) -> String {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        if let Some(line) = text.lines().nth(number).filter(|_| text.ends_with('\n')) {
+            return line.to_owned();
+        }
+        assert!(Instant::now() < deadline, "no line {number}: {text}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn client(seat: &Seat) -> TcpStream {
+    let stream = TcpStream::connect(seat.listen).expect("it listens");
+    let limit = Some(Duration::from_secs(10));
+    stream.set_read_timeout(limit).expect("a timeout");
+    stream
+}
+
+/// Sends `bytes` and reads them back; how long the connection is used at least.
+fn echo(stream: &mut TcpStream, bytes: &[u8], pause: Duration) {
+    stream.write_all(bytes).expect("taken");
+    let mut back = vec![0; bytes.len()];
+    stream.read_exact(&mut back).expect("echoed");
+    std::thread::sleep(pause);
+}
+
+/// Closes it so that the other end gets a reset.
+fn reset(stream: &TcpStream) {
+    rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO)).expect("an option");
+}
+
+/// A server that takes one connection, reads once, and then does this with it.
+fn server(end: impl FnOnce(TcpStream) + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address");
+    std::thread::spawn(move || {
+        // The daemon's start probes nothing: the first connection is the client's.
+        let (mut stream, _) = listener.accept().expect("a client");
+        let mut bytes = [0; 64];
+        let _ = stream.read(&mut bytes);
+        end(stream);
+    });
+    address
+}
+
+#[test]
+fn a_line_has_server_durations_bytes_and_end() {
+    let origin = Origin::start_tcp();
+    let (seat, file) = seat(origin.address(), "", "");
+    let mut stream = client(&seat);
+    let port = stream.local_addr().expect("an address").port();
+    echo(&mut stream, b"0123456789", Duration::from_millis(120));
+    stream.shutdown(Shutdown::Write).expect("ended");
+    assert_eq!(stream.read(&mut [0; 8]).expect("the end"), 0);
+    let line = line(&file, 0);
+    let (before, rest) = line.split_once(" [").expect("a date");
+    let (_, rest) = rest.split_once("] ").expect("a date");
+    assert_eq!(before, format!("127.0.0.1 {port}"));
+    let words: Vec<&str> = rest.splitn(6, ' ').collect();
+    let [service, to, times, bytes, end, why] = words[..] else {
+        panic!("{line}");
+    };
+    assert_eq!(
+        (service, to),
+        ("s", format!("p/{}", origin.address()).as_str())
+    );
+    assert_eq!(
+        (bytes, end, why),
+        ("10/10", "--", "\"completed\""),
+        "{line}"
+    );
+    let times: Vec<f64> = times
+        .split('/')
+        .map(|ms| ms.parse().expect("milliseconds"))
+        .collect();
+    let [queue, connect, total] = times[..] else {
+        panic!("{line}");
+    };
+    assert!(queue + connect <= total && total >= 120.0, "{line}");
+}
+
+#[test]
+fn a_line_says_who_broke_off_and_when() {
+    let format = ", format = \"{server} {end} {end_reason}\"";
+    let short = "timeouts = { tunnel = \"300ms\" }";
+
+    let dead = free_address();
+    let (no_server, file) = seat(dead, format, "");
+    let _ = client(&no_server).read(&mut [0; 8]);
+    assert_eq!(
+        line(&file, 0),
+        format!("{dead} SC no server could be reached")
+    );
+
+    let echoes = Origin::start_tcp();
+    let address = echoes.address();
+    let (alive, file) = seat(address, format, short);
+    let mut gone = client(&alive);
+    echo(&mut gone, b"hello", Duration::ZERO);
+    reset(&gone);
+    drop(gone);
+    assert_eq!(
+        line(&file, 0),
+        format!("{address} CD the client broke off the transfer")
+    );
+    let mut silent = client(&alive);
+    echo(&mut silent, b"hello", Duration::ZERO);
+    let _ = silent.read(&mut [0; 8]);
+    assert_eq!(
+        line(&file, 1),
+        format!("{address} cD the client was silent for too long")
+    );
+
+    let address = server(|stream| {
+        reset(&stream);
+        drop(stream);
+    });
+    let (broken, file) = seat(address, format, "");
+    let mut stream = client(&broken);
+    stream.write_all(b"hello").expect("taken");
+    let _ = stream.read(&mut [0; 8]);
+    assert_eq!(
+        line(&file, 0),
+        format!("{address} SD the server broke off the transfer")
+    );
+}
+
+#[test]
+fn connections_that_reach_no_server_have_a_line_too() {
+    let origin = Origin::start_tcp();
+    let format = ", format = \"{pool} {server} {end}\"";
+    let (seat, file) = seat(origin.address(), format, "");
+    let server = format!("p/{}", origin.address());
+    let (done, said) = seat.weir(&["server", &server, "drain"]);
+    assert!(done, "{said}");
+    let _ = client(&seat).read(&mut [0; 8]);
+    assert_eq!(line(&file, 0), "p  SC");
+
+    // A service that routes by the name in a TLS handshake waits for it.
+    let log = format!("access_log = {{ path = \"{}\"{format} }}", file.display());
+    let text = configuration(seat.listen, "tcp", &[origin.address()], &log);
+    let route = "\n[[route]]\nservice = \"s\"\nhost = \"a.example\"\npool = \"p\"\n";
+    seat.reload(&format!("{text}{route}"));
+    drop(client(&seat));
+    assert_eq!(line(&file, 1), "  CR");
+}

@@ -1,0 +1,302 @@
+//! The README's quick start, taken from its text and run as printed: a file and commands, on machines that nobody prepared.
+//!
+//! Each host is a network namespace with a mount namespace of its own, so that `/etc/weir`, `/run` and bpffs are where the
+//! README has them. The package's unit for servers is run by what a service manager would make of it.
+
+mod world;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use world::{World, privileged, wait_for};
+
+/// What a machine of its own would have: its own /etc, /run, /usr/sbin and bpffs, and `weir` in its PATH.
+const OWN_PLACES: &str = "\
+    mount --make-rprivate / && mount -t tmpfs tmpfs \"$1\" && cd \"$1\" && \
+    mkdir etc etc-work sbin sbin-work home && \
+    mount -t overlay overlay -o lowerdir=/etc,upperdir=$1/etc,workdir=$1/etc-work /etc && \
+    mount -t overlay overlay -o lowerdir=/usr/sbin,upperdir=$1/sbin,workdir=$1/sbin-work /usr/sbin && \
+    mount -t tmpfs tmpfs /run && mount -t bpf bpf /sys/fs/bpf && \
+    ln -s \"$2\" /usr/sbin/weir && rm -f /usr/sbin/ipvsadm && touch \"$1/ready\" && exec sleep infinity";
+
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(path)
+}
+
+/// A host and the process that holds its mounts.
+struct Machine {
+    holder: Child,
+    home: PathBuf,
+}
+
+impl Machine {
+    fn new(world: &World, host: &str) -> Self {
+        let place = world.path(&format!("machine-{host}"));
+        fs::create_dir(&place).expect("a directory");
+        let holder = world
+            .command(host, "unshare")
+            .args(["--mount", "sh", "-ec", OWN_PLACES, "sh"])
+            .args([place.as_path(), Path::new(env!("CARGO_BIN_EXE_weir"))])
+            .spawn()
+            .expect("unshare runs");
+        let ready = PathBuf::from(format!("/proc/{}/root", holder.id()))
+            .join(place.strip_prefix("/").expect("absolute"))
+            .join("ready");
+        wait_for("the machine", Duration::from_secs(10), || ready.exists());
+        Self {
+            holder,
+            home: place.join("home"),
+        }
+    }
+
+    /// A line of its root shell.
+    fn shell(&self, line: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command
+            .arg(format!("--target={}", self.holder.id()))
+            .args(["--mount", "--net", "setpriv", "--pdeathsig", "KILL"])
+            .args(["sh", "-c"])
+            .arg(format!("cd {} && {line}", self.home.display()))
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, line: &str) -> Output {
+        self.shell(line).output().expect("nsenter runs")
+    }
+
+    /// What the line prints, when it succeeds.
+    fn prints(&self, line: &str) -> String {
+        let output = self.run(line);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{line}: {text}{errors}");
+        text
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let file = self.home.join("file");
+        let root = PathBuf::from(format!("/proc/{}/root", self.holder.id()));
+        let there = root.join(file.strip_prefix("/").expect("absolute"));
+        fs::write(there, text).expect("written");
+        self.prints(&format!(
+            "mkdir -p $(dirname {path}) && cp {} {path}",
+            file.display()
+        ));
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+    }
+}
+
+/// The fenced blocks below a heading of the README.
+fn blocks(readme: &str, heading: &str) -> Vec<String> {
+    let section = readme
+        .split("\n## ")
+        .find(|section| section.starts_with(heading))
+        .unwrap_or_else(|| panic!("the README has no section {heading}"));
+    let fenced = section.split("\n```").skip(1).step_by(2);
+    fenced
+        .map(|block| block.split_once('\n').expect("a fence").1.to_owned() + "\n")
+        .collect()
+}
+
+/// Lines of a block that begin with `WHO# `, in order.
+fn commands(block: &str) -> Vec<(String, String)> {
+    let lines = block.lines().filter(|line| !line.is_empty());
+    lines
+        .map(|line| {
+            let (who, command) = line.split_once('#').expect("WHO# COMMAND");
+            // What follows two spaces and a number sign is for the reader, and a shell skips it.
+            (who.to_owned(), command.trim().to_owned())
+        })
+        .collect()
+}
+
+/// The README's network: one segment, the director, two servers, a client.
+fn network(world: &World) -> (Machine, Vec<Machine>, Machine) {
+    let addresses = [
+        ("client", "10.0.0.2"),
+        ("director", "10.0.0.3"),
+        ("server0", "10.0.0.5"),
+        ("server1", "10.0.0.6"),
+    ];
+    for (host, address) in addresses {
+        world.ip(host, "addr flush dev eth0");
+        world.ip(host, &format!("addr add {address}/24 dev eth0"));
+    }
+    (
+        Machine::new(world, "director"),
+        ["server0", "server1"]
+            .iter()
+            .map(|host| Machine::new(world, host))
+            .collect(),
+        Machine::new(world, "client"),
+    )
+}
+
+#[test]
+fn the_readmes_quick_start_works_as_printed() {
+    if !privileged() {
+        return;
+    }
+    let readme = fs::read_to_string(repository("README.md")).expect("the README");
+    let blocks = blocks(&readme, "A director in ");
+    let [file, quick_start, ipvsadm, ..] = &blocks[..] else {
+        panic!("a file and two blocks of commands: {blocks:#?}");
+    };
+    let mut world = World::new(2);
+    world.start_nginx(1 << 20);
+    for n in 0..2 {
+        // What the check asks for.
+        let page = world.path(&format!("www{n}/html/index.html"));
+        fs::write(page, "hello\n").expect("a page");
+    }
+    let (director, servers, client) = network(&world);
+    let (first, text) = file.split_once('\n').expect("a first line");
+    director.write(first.trim_start_matches("# "), text);
+    let mut asked = 0;
+    for (who, command) in commands(quick_start) {
+        match who.as_str() {
+            "director" if command.ends_with("weir run") => {
+                let child = director.shell(&command).spawn().expect("it starts");
+                world.adopt(child);
+            }
+            "director" => {
+                // The reader looks again until the checks have an opinion.
+                wait_for("two servers that are up", Duration::from_secs(30), || {
+                    let seen = director.run(&command);
+                    String::from_utf8_lossy(&seen.stdout)
+                        .matches(" up ")
+                        .count()
+                        == 2
+                });
+                let status = director.prints(&command);
+                assert!(status.contains("vip added"), "{status}");
+            }
+            "server" => servers.iter().for_each(|server| {
+                server.prints(&command);
+            }),
+            "client" => {
+                asked += 1;
+                let url = command.split_whitespace().last().expect("a URL");
+                let page = client.prints(&format!("{command} --max-time 5"));
+                assert_eq!(page, "hello\n");
+                let mut names: Vec<String> = (0..4)
+                    .map(|_| client.prints(&format!("curl -sSf --max-time 5 {url}name")))
+                    .collect();
+                names.sort_unstable();
+                names.dedup();
+                assert_eq!(names.len(), 2, "both servers answer: {names:?}");
+                let big = client.prints(&format!(
+                    "curl -sSf --max-time 30 {url}big | cmp - {} && echo same",
+                    world.path("big").display()
+                ));
+                assert_eq!(big, "same\n");
+            }
+            other => panic!("the README names a host {other}"),
+        }
+    }
+    assert!(asked > 0, "the quick start ends with a client's request");
+    for (who, command) in commands(ipvsadm) {
+        assert_eq!(who, "director", "{command}");
+        director.prints(&command);
+    }
+    let listing = director.prints("ipvsadm -Ln");
+    assert!(listing.contains("10.0.0.11:80"), "{listing}");
+    // What it left is taken back.
+    let doctor = director.run("weir doctor");
+    assert!(
+        doctor.status.success(),
+        "{}",
+        String::from_utf8_lossy(&doctor.stdout)
+    );
+}
+
+/// What systemd makes of a unit's variables and command lines, for an instance: `%i`, Environment=, EnvironmentFile=, words.
+fn unit_commands(unit: &str, instance: &str, machine: &Machine) -> Vec<(String, String)> {
+    let unit = unit.replace("%i", instance);
+    let settings = unit.lines().filter_map(|line| line.split_once('='));
+    let settings: Vec<(&str, &str)> = settings.filter(|(key, _)| !key.contains('#')).collect();
+    let all = |name: &str| {
+        let named = settings.iter().filter(move |(key, _)| *key == name);
+        named.map(|(_, value)| *value).collect::<Vec<_>>()
+    };
+    // The shell splits unquoted variables into words as systemd does, and its assignments have the form of the file's.
+    let mut before = String::new();
+    for value in all("Environment") {
+        before += &format!("for it in {value}; do export \"$it\"; done; ");
+    }
+    for value in all("EnvironmentFile") {
+        let path = value.strip_prefix('-').expect("it may be missing");
+        before += &format!("[ ! -e {path} ] || . {path}; ");
+    }
+    machine.prints("true");
+    ["ExecStart", "ExecReload", "ExecStop"]
+        .into_iter()
+        .map(|key| {
+            let [command] = all(key)[..] else {
+                panic!("one {key}");
+            };
+            let command = command.replace("/usr/bin/weir", "weir");
+            (key.to_owned(), format!("{before}{command}"))
+        })
+        .collect()
+}
+
+#[test]
+fn the_unit_prepares_a_server_and_undoes_its_own_part() {
+    if !privileged() {
+        return;
+    }
+    let unit = fs::read_to_string(repository("docs/packaging/weir-real-server@.service"));
+    let unit = unit.expect("the unit");
+    let world = World::new(2);
+    let (_director, servers, _client) = network(&world);
+    let server = &servers[0];
+    let has = |vip: &str| {
+        server
+            .prints("ip -o addr show dev lo")
+            .contains(&format!("{vip}/"))
+    };
+    server.write(
+        "/etc/weir/real-server/edge.conf",
+        "UP=\"--forward tunnel --tunnel gue\"\nVIPS=\"--vip 10.0.0.12 --vip 2001:db8::12\"\n",
+    );
+    let plain = unit_commands(&unit, "10.0.0.10", server);
+    let edge = unit_commands(&unit, "edge", server);
+    let step = |commands: &[(String, String)], key: &str| {
+        let (_, command) = commands.iter().find(|(it, _)| it == key).expect("there");
+        server.prints(command)
+    };
+    step(&plain, "ExecStart");
+    step(&edge, "ExecStart");
+    assert!(has("10.0.0.10") && has("10.0.0.12") && has("2001:db8::12"));
+    let shown = server.prints("weir real-server show");
+    assert!(shown.contains("gue"), "{shown}");
+    assert_eq!(step(&edge, "ExecReload"), "nothing to do\n");
+    step(&edge, "ExecStop");
+    assert!(has("10.0.0.10") && !has("10.0.0.12") && !has("2001:db8::12"));
+    step(&plain, "ExecStop");
+    assert!(!has("10.0.0.10"));
+    // systemd understands it all.
+    let path = world.path("weir-real-server@10.0.0.10.service");
+    fs::write(&path, unit.replace("/usr/bin/weir", "/bin/true")).expect("written");
+    let verified = Command::new("systemd-analyze")
+        .arg("verify")
+        .arg("--man=no")
+        .arg(&path)
+        .output()
+        .expect("systemd-analyze runs");
+    let said = String::from_utf8_lossy(&verified.stderr);
+    assert!(!said.contains("weir-real-server"), "{said}");
+}

@@ -1,0 +1,192 @@
+//! Another local user, and another machine, try what they can: nothing secret is read, nothing is changed.
+
+#[path = "admin/seat.rs"]
+#[allow(dead_code, reason = "this test needs a part of it")]
+mod seat;
+mod world;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use seat::Seat;
+use world::{Family, World, privileged};
+
+const SECRET: &str = "TOPSECRET-sticky-0123456789";
+
+/// What changes something, and what names a file.
+const CHANGES: [(&str, &str, &str); 7] = [
+    ("POST", "/v1/reload", ""),
+    ("POST", "/v1/reload", "{\"text\": \"\"}"),
+    ("POST", "/v1/plan", "{\"path\": \"/etc/shadow\"}"),
+    (
+        "POST",
+        "/v1/servers/p/127.0.0.1:1",
+        "{\"state\": \"drain\"}",
+    ),
+    ("PUT", "/v1/servers/p/127.0.0.9:1", "{}"),
+    ("POST", "/v1/ipvsadm", "{}"),
+    ("POST", "/v1/upgrade", "{\"program\": \"/bin/true\"}"),
+];
+
+fn as_nobody(program: &str, arguments: &[&str]) -> Output {
+    Command::new("setpriv")
+        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+        .arg(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("setpriv runs")
+}
+
+fn text(output: &Output) -> String {
+    let text = [output.stdout.as_slice(), &output.stderr].concat();
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// The directory, and everything in it and below.
+fn walk(directory: &Path) -> Vec<PathBuf> {
+    let mut found = vec![directory.to_owned()];
+    for entry in fs::read_dir(directory).expect("a directory").flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            found.extend(walk(&entry.path()));
+        } else {
+            found.push(entry.path());
+        }
+    }
+    found
+}
+
+/// Names, sizes and contents, as root sees them; what the daemon writes of itself (state, counts) may change at any time.
+fn names(directory: &Path) -> Vec<PathBuf> {
+    let mut names = walk(directory);
+    names.retain(|path| path.extension().is_none_or(|it| it != "new"));
+    names.sort();
+    names
+}
+
+#[test]
+fn another_local_user_reads_no_secret_and_changes_nothing() {
+    if !privileged() {
+        return;
+    }
+    let seat = Seat::start("");
+    let config = fs::read_to_string(seat.config()).expect("a file");
+    let sticky = format!("[pool.p]\nsticky = {{ cookie = \"SRV\", secret = \"{SECRET}\" }}\n");
+    seat.write("weir.toml", &config.replace("[pool.p]\n", &sticky));
+    let (reloaded, said) = seat.weir(&["reload"]);
+    assert!(reloaded && !said.contains(SECRET), "{said}");
+    for command in [&["plan"][..], &["status"], &["status", "--json"]] {
+        let (_, said) = seat.weir(command);
+        assert!(!said.contains(SECRET), "{command:?}: {said}");
+    }
+    assert!(!seat.log().contains(SECRET), "{}", seat.log());
+
+    let run = seat.directory.join("run");
+    let before = names(&run);
+    assert!(before.len() > 4, "{before:?}");
+    for path in &before {
+        let path = path.to_str().expect("a plain path");
+        let read = as_nobody("cat", &[path]);
+        assert!(
+            !read.status.success() && read.stdout.is_empty(),
+            "{path} can be read"
+        );
+        let listed = as_nobody("ls", &[path]);
+        assert!(
+            path == run.to_str().unwrap_or("") || !listed.status.success(),
+            "{path} can be seen"
+        );
+        for (program, arguments) in [
+            ("sh", vec!["-c", "echo x >> \"$0\"", path]),
+            ("rm", vec!["-rf", path]),
+            ("mv", vec![path, "/tmp/"]),
+            ("ln", vec!["-s", "/etc/passwd", path]),
+            ("chmod", vec!["0777", path]),
+        ] {
+            let tried = as_nobody(program, &arguments);
+            assert!(!tried.status.success(), "{program} {path} succeeded");
+        }
+    }
+    assert!(
+        as_nobody("ls", &[run.to_str().expect("a plain path")])
+            .stdout
+            .is_empty()
+    );
+    assert_eq!(names(&run), before);
+
+    let socket = run.join("weir.sock");
+    let socket = socket.to_str().expect("a plain path");
+    let asked = as_nobody(
+        "curl",
+        &["-sS", "--unix-socket", socket, "http://weir/v1/status"],
+    );
+    assert!(
+        !asked.status.success(),
+        "the socket answers: {}",
+        text(&asked)
+    );
+
+    let revision = |seat: &Seat| {
+        let (_, status) = seat.weir(&["status", "--json"]);
+        let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+        status["revision"].clone()
+    };
+    let active = revision(&seat);
+    for (method, path, body) in CHANGES {
+        let answer = seat.ask(method, path, None, body);
+        assert_eq!(answer.code(), 401, "{method} {path}: {}", answer.0);
+    }
+    for path in ["/v1/status", "/metrics"] {
+        let answer = seat.get(path, None);
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        let token = seat.own_token();
+        assert!(
+            !answer.contains(SECRET) && !answer.contains(&token),
+            "{path}: {answer}"
+        );
+    }
+    assert_eq!(revision(&seat), active);
+}
+
+#[test]
+fn another_machine_without_a_token_is_refused_everything() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(0);
+    let address = SocketAddr::new(Family::V4.director(), 9900);
+    let authority = seat::Authority::new(&world.path("tls"));
+    let certificate = authority.sign("admin", "IP:10.71.0.3");
+    let tokens = world.path("tokens");
+    let tokens = tokens.to_str().expect("a plain path");
+    world.says(&[
+        "token", "add", "deploy", "--role", "write", "--file", tokens,
+    ]);
+    world.start_director(&format!(
+        "[node]\nadmin = {{ listen = \"{address}\", tls = {{ certificates = \"{certificate}\" }}, tokens = \"{tokens}\" }}\n"
+    ));
+    let own = fs::read_to_string(world.path("run-director").join("token")).expect("a token");
+    let active = world.status()["revision"].clone();
+    let reads = ["/", "/v1/status", "/metrics", "/v1/explain"].map(|path| ("GET", path, ""));
+    for (method, path, body) in reads.into_iter().chain(CHANGES) {
+        // Without a token, with that of the runtime directory, with a guess.
+        for token in ["", own.trim(), "0123456789abcdef0123456789abcdef"] {
+            let mut command = world.command("client", "curl");
+            command.args(["-sS", "--max-time", "20", "--cacert", &authority.ca()]);
+            command.args(["-X", method, "-w", " code=%{http_code}"]);
+            if !token.is_empty() {
+                command.args(["-H", &format!("Authorization: Bearer {token}")]);
+            }
+            if !body.is_empty() {
+                command.args(["-d", body]);
+            }
+            let output = command.arg(format!("https://{address}{path}")).output();
+            let said = text(&output.expect("curl runs"));
+            assert!(said.contains("code=401"), "{method} {path}: {said}");
+            assert!(!said.contains("root:"), "{said}");
+        }
+    }
+    assert_eq!(world.status()["revision"], active);
+}

@@ -1,0 +1,183 @@
+//! VIPs of proxy services: added by `vip_interface`, announced, and taken back, with and without a layer 4 engine.
+
+mod world;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use world::{Family, World, bracketed, privileged, wait_for};
+
+const V4: &str = "10.71.0.11";
+const V6: &str = "fd71::11";
+
+const POOL: &str = "[pool.web]\nservers = [\"10.71.0.20\"]\n";
+
+fn proxy() -> String {
+    format!(
+        "[service.www]\nlisten = [\"{V4}:80\", \"[{V6}]:80\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n"
+    )
+}
+
+fn other(address: &str) -> String {
+    format!(
+        "[service.other]\nlisten = [\"{address}\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n"
+    )
+}
+
+fn config(services: &str) -> String {
+    format!("[node]\nvip_interface = \"eth0\"\n{POOL}{services}")
+}
+
+fn has(world: &World, vip: &str) -> bool {
+    let output = world.output("director", "ip -o addr show dev eth0");
+    String::from_utf8_lossy(&output.stdout).contains(&format!("{vip}/"))
+}
+
+fn vip_state(world: &World, service: &str) -> String {
+    let status = world.status();
+    let services = status["services"].as_array().expect("services").iter();
+    let mut found = services.filter(|it| it["name"] == service);
+    let found = found.next().unwrap_or_else(|| panic!("{status:#}"));
+    found["vip"].as_str().expect("a word").to_owned()
+}
+
+#[test]
+fn a_proxys_address_is_added_announced_and_removed() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    world.start_nginx(1024);
+    // A neighbour that believes another machine to have them learns better by the announcement alone.
+    for vip in [V4, V6] {
+        world.ip(
+            "client",
+            &format!("neigh add {vip} lladdr 02:00:00:00:00:99 dev eth0 nud stale"),
+        );
+    }
+    let pid = world.start_director(&config(&proxy()));
+    for vip in [V4, V6] {
+        assert!(has(&world, vip), "{vip} was not added");
+        wait_for("the announcement", Duration::from_secs(10), || {
+            let known = world.output("client", &format!("ip neigh show {vip}"));
+            !String::from_utf8_lossy(&known.stdout).contains("02:00:00:00:00:99")
+        });
+        let url = format!(
+            "http://{}/name",
+            bracketed(vip.parse().expect("an address"))
+        );
+        world.get(&url).unwrap_or_else(|error| panic!("{error}"));
+    }
+    assert_eq!(vip_state(&world, "www"), "added");
+    let pins = world.pin_dir("director");
+    assert!(!pins.exists(), "a proxy alone needs no data plane");
+    // What another program removes comes back.
+    world.ip("director", &format!("addr del {V4}/32 dev eth0"));
+    wait_for("the address again", Duration::from_secs(10), || {
+        has(&world, V4)
+    });
+    // A service that is gone takes its address along, and one that was there before stays.
+    world.reload(&config(&other("10.71.0.10:80")));
+    assert!(!has(&world, V4) && !has(&world, V6), "nothing needs them");
+    assert_eq!(vip_state(&world, "other"), "local");
+    world.reload(&config(&proxy()));
+    world.kill_director(pid);
+    world.says(&["clean"]);
+    assert!(!has(&world, V4) && !has(&world, V6), "clean removes them");
+    assert!(has(&world, "10.71.0.10"));
+}
+
+#[test]
+fn an_open_connection_keeps_its_address() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    world.start_nginx(1024);
+    world.start_director(&config(&proxy()));
+    let held = world.inside("client", || {
+        let mut stream = TcpStream::connect((V4, 80)).expect("it connects");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .expect("a limit");
+        stream
+            .write_all(b"GET /name HTTP/1.1\r\nHost: a\r\n")
+            .expect("sent");
+        stream
+    });
+    let mut held = held.join().expect("connected");
+    // It has begun a request: a reload leaves it.
+    world.reload(&config(&other(&format!("[{V6}]:80"))));
+    assert!(has(&world, V4), "a connection needs it");
+    held.write_all(b"Connection: close\r\n\r\n").expect("sent");
+    let mut answer = String::new();
+    held.read_to_string(&mut answer).expect("it is answered");
+    assert!(answer.contains("200 OK"), "{answer}");
+    drop(held);
+    wait_for("its end", Duration::from_secs(20), || !has(&world, V4));
+    assert!(has(&world, V6));
+}
+
+#[test]
+fn an_engine_takes_the_addresses_over() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    world.start_nginx(1024);
+    let pid = world.start_director(&config(&proxy()));
+    let layer_4 = "[service.l4]\nlisten = [\"10.71.0.12:80\"]\nforward = \"nat\"\nsnat = true\npool = \"web\"\n";
+    world.reload(&config(&format!("{}{layer_4}", proxy())));
+    assert!(has(&world, V4) && has(&world, "10.71.0.12"));
+    assert_eq!(vip_state(&world, "www"), "added");
+    let url = format!("http://{}/name", bracketed(V4.parse().expect("an address")));
+    world.get(&url).unwrap_or_else(|error| panic!("{error}"));
+    // Another daemon remembers them all the same.
+    world.kill_director(pid);
+    let pid = world.start_director(&config(layer_4));
+    wait_for("the proxy's address to go", Duration::from_secs(10), || {
+        !has(&world, V4)
+    });
+    world.kill_director(pid);
+    world.says(&["clean"]);
+    assert!(!has(&world, "10.71.0.12"));
+    let vip = Family::V4.vip().to_string();
+    assert!(has(&world, &vip), "the one found there stays");
+}
+
+#[test]
+fn an_absent_address_of_a_proxy_is_reported() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    let without = format!("{POOL}{}", proxy());
+    let path = world.write_config(&without);
+    let check = world
+        .weir("director")
+        .args(["check", "-c"])
+        .arg(&path)
+        .output();
+    let check = check.expect("weir runs");
+    let text = String::from_utf8_lossy(&check.stderr).into_owned()
+        + &String::from_utf8_lossy(&check.stdout);
+    assert!(
+        text.contains(&format!("{V4} of service www is on no interface")),
+        "{text}"
+    );
+    assert!(text.contains("no connection reaches the service"), "{text}");
+    world.start_director(&without);
+    assert_eq!(vip_state(&world, "www"), "absent");
+    let doctor = world
+        .weir("director")
+        .args(["doctor", "-c"])
+        .arg(&path)
+        .output();
+    let doctor = doctor.expect("weir runs");
+    let text = String::from_utf8_lossy(&doctor.stdout);
+    assert!(
+        text.contains(&format!("the VIP {V4} is on no interface")),
+        "{text}"
+    );
+}

@@ -1,0 +1,25 @@
+//! What is wrong is visible: where it is, in words that name it, and nowhere else.
+
+mod world;
+
+#[path = "visible/counters.rs"]
+mod counters;
+#[path = "visible/gateway.rs"]
+mod gateway;
+#[path = "world/log_line.rs"]
+mod log_line;
+#[path = "visible/log_lines.rs"]
+mod log_lines;
+#[path = "visible/routed.rs"]
+mod routed;
+
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The service of that name in a status document.
+fn service<'a>(status: &'a serde_json::Value, name: &str) -> &'a serde_json::Value {
+    let services = status["services"].as_array().expect("services");
+    let found = services.iter().find(|service| service["name"] == name);
+    found.unwrap_or_else(|| panic!("{name} is not in {status:#}"))
+}

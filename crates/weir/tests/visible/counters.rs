@@ -1,0 +1,74 @@
+//! What the counters call strange is strange: Weir's own conversations are not.
+
+use super::PATIENCE;
+use super::world::{Family, World, bracketed, privileged, wait_for};
+
+/// Probes to the server and through the forwards, from the VIP and from an address of `snat`; a proxy service on the same VIP.
+fn config(family: Family) -> String {
+    let (server, vip) = (family.server(0), bracketed(family.vip()));
+    let check =
+        "kind = \"http\"\nport = 80\npath = \"/name\"\ninterval = \"100ms\"\ntimeout = \"500ms\"";
+    let pool = |name: &str, via: &str| {
+        format!(
+            "[pool.{name}]\nservers = [\"{server}\"]\n[pool.{name}.check]\n{check}\nvia = \"{via}\"\n\n"
+        )
+    };
+    let service = |name: &str, port: u16, forward: &str| {
+        format!("[service.{name}]\nlisten = [\"{vip}:{port}\"]\npool = \"{name}\"\n{forward}\n\n")
+    };
+    [
+        "[node]\ninterfaces = [\"eth0\"]\n\n".to_owned(),
+        pool("routed", "both"),
+        pool("translated", "server"),
+        pool("straight", "both"),
+        format!(
+            "[pool.proxied]\nservers = [\"{}:80\"]\n[pool.proxied.check]\n{check}\n\n",
+            bracketed(server)
+        ),
+        service("routed", 80, "forward = \"nat\""),
+        service("translated", 81, "forward = \"nat\"\nsnat = true"),
+        service("straight", 82, "forward = \"direct\""),
+        service("proxied", 83, "forward = \"proxy\"\nprotocol = \"http\""),
+    ]
+    .concat()
+}
+
+fn quiet(family: Family) {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    world.start_nginx(64);
+    let vip = family.vip();
+    world.start_director(&config(family));
+    wait_for("probes", PATIENCE, || {
+        world.status()["checks"]["probes"].as_u64() > Some(60)
+    });
+    let url = format!("http://{}:83/name", bracketed(vip));
+    assert_eq!(world.get(&url).as_deref(), Ok(&b"server0\n"[..]));
+    // An answer that comes after its probe gave up has no socket any more.
+    let late = world.packets("pass_no_service");
+    assert!(late <= 3, "{:#}", world.status()["reasons"]);
+    assert!(
+        world.packets("pass_local_socket") > 20,
+        "{:#}",
+        world.status()["reasons"]
+    );
+
+    // What nobody listens for still counts.
+    let url = format!("http://{}:99/name", bracketed(vip));
+    world
+        .get_within(2, &url)
+        .expect_err("nothing listens there");
+    assert!(world.packets("pass_no_service") > late);
+}
+
+#[test]
+fn own_probes_and_proxy_clients_are_not_packets_without_a_service() {
+    quiet(Family::V4);
+}
+
+#[test]
+fn own_probes_and_proxy_clients_are_not_packets_without_a_service_v6() {
+    quiet(Family::V6);
+}

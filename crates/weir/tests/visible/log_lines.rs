@@ -1,0 +1,68 @@
+//! The director's log: each change once, and as text.
+
+use super::PATIENCE;
+use super::log_line::first_with_debug_output;
+use super::world::{Family, World, privileged, wait_for};
+
+/// A pool of a layer 4 service, one of a proxy, one of both, one of no service; all with one server.
+fn config() -> String {
+    let (server, vip) = (Family::V4.server(0), Family::V4.vip());
+    let pools: String = ["packets", "requests", "both", "unused"]
+        .iter()
+        .map(|name| {
+            format!(
+                "[pool.{name}]\nservers = [\"{server}:80\"]\n[pool.{name}.check]\nkind = \"http\"\npath = \"/name\"\n\
+                 interval = \"100ms\"\ntimeout = \"200ms\"\nrise = 1\nfall = 1\n\n"
+            )
+        })
+        .collect();
+    let proxy = "forward = \"proxy\"\nprotocol = \"http\"";
+    format!(
+        "[node]\ninterfaces = [\"eth0\"]\n\n{pools}\
+         [service.a]\nlisten = [\"{vip}:80\"]\nforward = \"nat\"\nsnat = true\npool = \"packets\"\n\n\
+         [service.b]\nlisten = [\"{vip}:81\"]\nforward = \"nat\"\nsnat = true\npool = \"both\"\n\n\
+         [service.c]\nlisten = [\"{vip}:8081\"]\n{proxy}\npool = \"both\"\n\n\
+         [service.d]\nlisten = [\"{vip}:8082\"]\n{proxy}\npool = \"requests\"\n"
+    )
+}
+
+fn all_are(world: &World, state: &str) -> bool {
+    let status = world.status();
+    let services = status["services"].as_array().expect("services");
+    services.len() == 4
+        && services.iter().all(|service| {
+            let servers = service["servers"].as_array().expect("servers");
+            servers.iter().all(|server| server["state"] == state)
+        })
+}
+
+#[test]
+fn a_pool_that_changes_is_logged_once_whatever_uses_it() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    world.start_nginx(64);
+    world.start_director(&config());
+    wait_for("a good start", PATIENCE, || all_are(&world, "up"));
+    world.kill_nginx(0);
+    wait_for("a bad server", PATIENCE, || all_are(&world, "down"));
+    world.start_nginx_on("server0", 0, "");
+    wait_for("a good server", PATIENCE, || all_are(&world, "up"));
+    let log = world.log();
+    for pool in ["packets", "requests", "both"] {
+        for (from, to) in [("up", "down"), ("down", "up")] {
+            let line = format!("a pool changed pool=\"{pool}\" from=\"{from}\" to=\"{to}\"");
+            assert_eq!(log.matches(&line).count(), 1, "{line}: {log}");
+        }
+    }
+    let server = format!("both/{}:80", Family::V4.server(0));
+    world.says(&["server", &server, "drain"]);
+    wait_for("the pool of a drained server", PATIENCE, || {
+        let log = world.log();
+        log.matches("a pool changed pool=\"both\" from=\"up\" to=\"down\"")
+            .count()
+            == 2
+    });
+    assert_eq!(first_with_debug_output(&world.log()), None);
+}

@@ -1,0 +1,64 @@
+//! Log lines as an operator reads them: no Rust value is printed as its type's name and fields.
+
+/// The first line of a log with debug output outside of quoted text: `State(Drain)`, `Errno { … }`, `None`, `1.5s` of a
+/// duration.
+pub(crate) fn first_with_debug_output(log: &str) -> Option<&str> {
+    log.lines().find(|line| {
+        let plain = without_quoted(line);
+        plain.split(' ').any(is_debug_output)
+            || plain.match_indices(" {").any(|(at, _)| {
+                let word = plain[..at].rsplit([' ', '=', '(']).next().unwrap_or("");
+                is_type_name(word)
+            })
+    })
+}
+
+/// The line with its quoted parts taken out, which hold whatever clients and servers say.
+fn without_quoted(line: &str) -> String {
+    line.split('"').step_by(2).collect()
+}
+
+fn is_type_name(word: &str) -> bool {
+    let mut letters = word.chars();
+    letters
+        .next()
+        .is_some_and(|first| first.is_ascii_uppercase())
+        && letters.clone().any(|letter| letter.is_ascii_lowercase())
+        && letters.all(|letter| letter.is_ascii_alphanumeric())
+}
+
+fn is_debug_output(word: &str) -> bool {
+    let value = word.rsplit('=').next().unwrap_or(word);
+    let variant = word
+        .split_once('(')
+        .is_some_and(|(name, _)| is_type_name(name.rsplit('=').next().unwrap_or(name)));
+    let duration = word.contains('=')
+        && ["ns", "µs", "ms", "s"].iter().any(|unit| {
+            let number = value.strip_suffix(unit);
+            number.is_some_and(|number| number.parse::<f64>().is_ok())
+        });
+    variant || duration || word.contains('=') && value == "None"
+}
+
+#[test]
+fn debug_output_is_told_from_text() {
+    for line in [
+        " INFO an operator's word pool=\"app\" request=State(Drain)",
+        "WARN x error=Os { code: 2, kind: NotFound }",
+        "WARN x since=None",
+        "ERROR x pause=100ms",
+        "ERROR x pause=1.5s",
+        "WARN Some(3) servers",
+    ] {
+        assert_eq!(first_with_debug_output(line), Some(line));
+    }
+    for line in [
+        "2026-11-23T06:22:23Z  INFO a pool changed pool=\"web\" from=\"up\" to=\"down\"",
+        "WARN x error=No such file or directory (os error 2)",
+        "WARN RLIMIT_NOFILE (1024) is low lost=3 seconds=2",
+        "WARN x why=\"Some(State { a: 1 })\"",
+        "INFO Weir listens address=127.0.0.1:80",
+    ] {
+        assert_eq!(first_with_debug_output(line), None);
+    }
+}

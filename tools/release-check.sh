@@ -1,0 +1,132 @@
+#!/usr/bin/env bash
+# What a release needs and CI's machine cannot show: fresh Debian systems, and the kernels that Debian 12 and 13 ship.
+#
+#   tools/release-check.sh BINARY DIRECTORY [--only debian|kernels] [--suite 12|13] [--quick] [--run COMMAND] [--keep]
+#
+# debian:  for each suite a fresh system with git, Rust and make only; in it `make demo` and `make test` of a clone of HEAD.
+#          Rust and cargo's registry are this machine's, bind-mounted. --quick: `make deps`, `make build` and the tests of a few
+#          programs instead; --run: COMMAND instead. --keep leaves the build's directories.
+# kernels: release-check/kernels.sh runs BINARY in virtual machines; virtio.sh balances to one. --quick: one forward of each kind of way only.
+#
+# DIRECTORY keeps base systems between runs (1.5 GB); a run needs up to 12 GB more. Exit code 0 = all of it passed.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+readonly MIRROR=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+declare -rA SUITES=([12]=bookworm [13]=trixie)
+
+[[ $# -ge 2 && -x $1 ]] || { sed -n '2,14p' "$0" >&2; exit 2; }
+binary=$1
+mkdir -p "$2"
+DIR=$(cd "$2" && pwd)
+readonly binary DIR
+shift 2
+only='' suites='12 13' quick=false keep=false run=''
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    --only) only=$2 && shift ;;
+    --suite) suites=$2 && shift ;;
+    --quick) quick=true ;;
+    --run) run=$2 && shift ;;
+    --keep) keep=true ;;
+    *) echo "release-check.sh: unknown option $1" >&2; exit 2 ;;
+  esac
+  shift
+done
+command -v debootstrap >/dev/null || { echo "needs debootstrap: make deps" >&2; exit 1; }
+
+# The commands of a run, by the reader's own hand: nothing is prepared for them.
+commands() {
+  if [[ -n $run ]]; then
+    echo "$run"
+  elif $quick; then
+    echo 'make deps build'
+    echo 'INSTA_UPDATE=no WEIR_TEST_REQUIRE_ROOT=1 cargo test --locked -p weir --test drift --test package --test quickstart'
+  else
+    echo 'make demo'
+    echo 'make test'
+  fi
+}
+
+# A minimal system, made once: apt's trust in TLS, git and make are what the README's reader has besides Rust.
+base() {
+  local number=$1 tree=$DIR/debian-$1
+  [[ -e $tree/complete ]] && return
+  echo "  making a Debian $number (once, about a minute)"
+  rm -rf "$tree"
+  debootstrap --variant=minbase --include=git,make,ca-certificates "${SUITES[$number]}" "$tree" "$MIRROR" \
+    >"$DIR/debian-$number.log" 2>&1 || { tail -n 5 "$DIR/debian-$number.log" >&2; exit 1; }
+  touch "$tree/complete"
+}
+
+# Runs inside namespaces of its own for mounts and processes: a system over the base tree, whose changes are thrown away.
+# $1 number, $2 directory of the changes, $3 log
+fresh_system() {
+  local number=$1 work=$2 root=$2/root
+  mount --make-rprivate /
+  mkdir -p "$work"/{upper,work,root}
+  mount -t overlay overlay -o "lowerdir=$DIR/debian-$number,upperdir=$work/upper,workdir=$work/work" "$root"
+  mount -t proc proc "$root/proc"
+  mount -t sysfs sysfs "$root/sys"
+  mount -t bpf bpf "$root/sys/fs/bpf"
+  mount --rbind /sys/fs/cgroup "$root/sys/fs/cgroup"
+  mount --rbind /dev "$root/dev"
+  mount -t tmpfs tmpfs "$root/run"
+  mount -t tmpfs tmpfs "$root/tmp"
+  local cargo=${CARGO_HOME:-$HOME/.cargo} rustup=${RUSTUP_HOME:-$HOME/.rustup}
+  mkdir -p "$root/root/.cargo/"{bin,registry} "$root/root/.rustup"
+  mount --bind "$cargo/bin" "$root/root/.cargo/bin"
+  mount --bind "$cargo/registry" "$root/root/.cargo/registry"
+  mount --bind "$rustup" "$root/root/.rustup"
+  cp /etc/resolv.conf "$root/etc/resolv.conf"
+  git clone -q --no-hardlinks . "$root/root/weir"
+  local settings=(HOME=/root "PATH=/root/.cargo/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    CI=true LANG=C.UTF-8 CARGO_INCREMENTAL=0)
+  local name
+  for name in http_proxy https_proxy no_proxy GOPROXY GOFLAGS CARGO_BUILD_JOBS; do
+    [[ -n ${!name:-} ]] && settings+=("$name=${!name}")
+  done
+  commands | while read -r line; do
+    echo "+ $line"
+    env -i "${settings[@]}" chroot "$root" sh -ec "cd /root/weir && $line" </dev/null || exit 1
+  done
+}
+
+if [[ ${RELEASE_CHECK_INSIDE:-} == yes ]]; then
+  fresh_system "$suites" "$DIR/run-$suites"
+  exit
+fi
+
+debian() {
+  local number=$1 log=$DIR/debian-$1-run.log code=0 begun=$SECONDS
+  base "$number"
+  echo "  $(commands | paste -sd ';' | sed 's/;/; /g') (the output is in $log)"
+  local inside=(--suite "$number")
+  $quick && inside+=(--quick)
+  [[ -n $run ]] && inside+=(--run "$run")
+  RELEASE_CHECK_INSIDE=yes unshare --mount --pid --fork --kill-child --mount-proc \
+    "$0" "$binary" "$DIR" "${inside[@]}" >"$log" 2>&1 || code=$?
+  grep -E '^(\+ |test result:|test .* FAILED|Missing|report:|error)|SKIPPED' "$log" | grep -v ' 0 passed; 0 failed' | sed 's/^/    /' | tail -n 60
+  $keep || rm -rf "$DIR/run-$number"
+  echo "  Debian $number: $([[ $code == 0 ]] && echo passed || echo FAILED) after $((SECONDS - begun)) s"
+  return "$code"
+}
+
+result=0
+if [[ $only != kernels ]]; then
+  for number in $suites; do
+    echo "Debian $number, fresh:"
+    debian "$number" || result=1
+  done
+fi
+if [[ $only != debian ]]; then
+  for number in $suites; do
+    options=(--suite "$number")
+    $quick && options+=(--forwards direct)
+    tools/release-check/kernels.sh "${options[@]}" "$binary" "$DIR" || result=1
+  done
+  if [[ $suites == *13* ]]; then
+    echo "a virtual machine as a server:"
+    tools/release-check/virtio.sh "$binary" "$DIR" || result=1
+  fi
+fi
+exit "$result"

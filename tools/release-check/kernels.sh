@@ -1,0 +1,130 @@
+#!/usr/bin/env bash
+# Tries a built weir in virtual machines under Debian 12's kernel (6.1) and Debian 13's (6.12), by software emulation.
+#
+#   tools/release-check/kernels.sh [--suite 12|13] [--forwards LIST] BINARY DIRECTORY
+#
+# DIRECTORY holds a Debian 13 tree with QEMU 10 and the kernels' packages; it is made where it is missing, and kept. The guest
+# is an initramfs of busybox, iproute2 and the binary; guest.sh is its init. Needs root (debootstrap). /dev/kvm is not used.
+set -euo pipefail
+readonly HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+readonly MIRROR=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+# veth, bridge and the classifiers are what the tests use, virtio_net is the guest's own device.
+readonly MODULES="veth bridge sch_ingress cls_bpf act_bpf virtio_pci virtio_net"
+declare -rA SUITES=([12]=bookworm [13]=trixie)
+
+suites="12 13" forwards=""
+while [[ ${1:-} == --* ]]; do
+  case $1 in
+    --suite) suites=$2 ;;
+    --forwards) forwards=${2//,/ } ;;
+    *) echo "kernels.sh: unknown option $1" >&2; exit 2 ;;
+  esac
+  shift 2
+done
+[[ $# -eq 2 && -x $1 ]] || { sed -n '2,6p' "$0" >&2; exit 2; }
+readonly BINARY=$1
+mkdir -p "$2"
+readonly DIR=$(cd "$2" && pwd)
+readonly TREE=$DIR/qemu
+
+# A Debian 13 tree with QEMU 10 and everything that goes into the guest.
+tree() {
+  [[ -e $TREE/complete ]] && return
+  echo "  making a Debian 13 tree with QEMU (once, about three minutes)"
+  rm -rf "$TREE"
+  debootstrap --variant=minbase \
+    --include=qemu-system-x86,busybox-static,iproute2,cpio,kmod,xz-utils,zstd,binutils trixie "$TREE" "$MIRROR" \
+    >"$DIR/debootstrap.log" 2>&1 || { tail -n 5 "$DIR/debootstrap.log" >&2; exit 1; }
+  rm -f "$TREE"/var/cache/apt/archives/*.deb
+  touch "$TREE/complete"
+}
+
+# The newest kernel of a suite, unpacked in the tree: kernel-N with boot/ and usr/lib/modules/.
+kernel() {
+  local number=$1 suite=${SUITES[$1]} to=$TREE/kernel-$1
+  [[ -e $to/complete ]] && return
+  echo "  fetching the kernel of Debian $number"
+  rm -rf "$to"
+  mkdir -p "$to/lists/partial" "$to/archives/partial"
+  local options=(-o "Dir::Etc::sourcelist=$to/sources.list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$to/lists"
+    -o "Dir::Cache=$to" -o APT::Install-Recommends=false)
+  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $MIRROR $suite main" >"$to/sources.list"
+  apt-get "${options[@]}" update -qq
+  local package
+  package=$(apt-cache "${options[@]}" depends linux-image-cloud-amd64 | awk '/Depends: linux-image-/ { print $2; exit }')
+  (cd "$to" && apt-get "${options[@]}" download -qq "$package")
+  dpkg-deb -x "$to"/*.deb "$to"
+  # The 6.12 modules are compressed, which busybox does not read.
+  chroot "$TREE" find "/kernel-$number" -name '*.ko.xz' -exec xz -d {} +
+  mkdir -p "$to/usr/lib"
+  [[ -e $to/usr/lib/modules ]] || mv "$to/lib/modules" "$to/usr/lib/"
+  rm -rf "$to/lib"
+  ln -s usr/lib "$to/lib"
+  chroot "$TREE" depmod -b "/kernel-$number" "$(ls "$to/usr/lib/modules")"
+  rm -rf "$to"/*.deb "$to/lists" "$to/archives"
+  touch "$to/complete"
+}
+
+# A program and the libraries that it needs, from a root directory.
+program() { # ROOT PATH INTO
+  install -D "$1$2" "$3/bin/${2##*/}"
+  local library
+  chroot "$1" ldd "$2" | grep -o '/[^ ]*' | while read -r library; do
+    install -D "$(realpath "$1$library")" "$3$library"
+  done
+}
+
+# The root of the guest, in the tree as tmp/guest-N.cpio.gz.
+initramfs() {
+  local number=$1 root=$DIR/root-$1 kernel=$TREE/kernel-$1 version module
+  version=$(ls "$kernel/usr/lib/modules")
+  rm -rf "$root"
+  mkdir -p "$root"/{bin,proc,sys,dev,tmp,run,etc,"lib/modules/$version"}
+  install "$TREE/usr/bin/busybox" "$root/bin/"
+  "$root/bin/busybox" --list | while read -r applet; do
+    [[ $applet == busybox || $applet == ip || $applet == tc ]] || ln -s busybox "$root/bin/$applet"
+  done
+  program "$TREE" /usr/bin/ip "$root"
+  program "$TREE" /usr/sbin/tc "$root"
+  install -D "$BINARY" "$TREE/tmp/weir"
+  chroot "$TREE" strip /tmp/weir
+  program "$TREE" /tmp/weir "$root"
+  tr ' ' '\n' <<<"$MODULES" >"$root/modules"
+  for module in $MODULES; do
+    chroot "$TREE" modprobe -d "/kernel-$number" -S "$version" --show-depends "$module" 2>/dev/null || true
+  done | awk '$1 == "insmod" { print $2 }' | sort -u | while read -r module; do
+    install -D "$TREE$module" "$root/lib/modules/${module#*/lib/modules/}"
+  done
+  cp "$kernel/usr/lib/modules/$version"/modules.{dep,alias,symbols,builtin,order} "$root/lib/modules/$version/"
+  { echo '#!/bin/sh'; [[ -n $forwards ]] && echo "export FORWARDS='$forwards'"; echo 'exec /bin/sh /guest.sh'; } >"$root/init"
+  chmod 755 "$root/init"
+  install "$HERE/guest.sh" "$root/guest.sh"
+  (cd "$root" && find . -print0 | cpio --null -o -H newc 2>/dev/null | gzip -1) >"$TREE/tmp/guest-$number.cpio.gz"
+  rm -rf "$root"
+}
+
+# Boots, shows what the guest reports, and judges it.
+boot() {
+  local number=$1 log=$DIR/guest-$1.log
+  cp "$TREE/kernel-$number"/boot/vmlinuz-* "$TREE/tmp/vmlinuz-$number"
+  timeout --foreground 3600 chroot "$TREE" qemu-system-x86_64 -accel tcg -M q35 -cpu max -smp 1 -m 1024 -no-reboot -nographic \
+    -monitor none -serial stdio -kernel "/tmp/vmlinuz-$number" -initrd "/tmp/guest-$number.cpio.gz" -netdev user,id=n0 -device virtio-net-pci,netdev=n0 \
+    -append 'console=ttyS0 quiet panic=-1' </dev/null 2>&1 | stdbuf -oL tr -d '\r' | tee "$log" |
+    grep --line-buffered -E '^(ok|FAILED|kernel|note:|done)|BUG|panic|Oops' | sed 's/^/    /' || true
+  grep -q '^done, 0 failed' "$log"
+}
+
+tree
+result=0
+for number in $suites; do
+  echo "Debian $number's kernel:"
+  kernel "$number"
+  initramfs "$number"
+  if boot "$number"; then
+    echo "  Debian $number's kernel: $(grep -c '^ok ' "$DIR/guest-$number.log") checks passed"
+  else
+    echo "  Debian $number's kernel: FAILED (the console is in $DIR/guest-$number.log)" >&2
+    result=1
+  fi
+done
+exit "$result"
