@@ -239,8 +239,16 @@ fn ipvsadms_marks_keep_a_clients_ports_together() {
         }
         assert_eq!(answers(&world, family.vip(), 4), both(), "{family:?}");
         ipvsadm(&format!("-E -f 7{six} -s rr -p 600"));
-        assert_eq!(answers(&world, family.vip(), 4).len(), 1, "{family:?}");
-        assert_eq!(answers(&world, routed(family), 4).len(), 1, "{family:?}");
+        for vip in [family.vip(), routed(family)] {
+            let found = answers(&world, vip, 4);
+            assert_eq!(
+                found.len(),
+                1,
+                "{vip}: {found:?}\n{}\n{:#}",
+                ipvsadm("-L -c -n"),
+                world.status()
+            );
+        }
     }
     let listing = ipvsadm("-L -n");
     assert!(listing.contains("FWM  7 rr persistent 600\n"), "{listing}");
