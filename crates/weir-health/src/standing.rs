@@ -1,5 +1,6 @@
 //! What all checks of one server come to.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use weir_model::{OnFailure, Require};
@@ -20,8 +21,11 @@ pub struct Standing {
     pub said: Vec<Said>,
     /// Down by a check whose failure removes.
     pub remove: bool,
-    /// How much of its weight slow start gives, in thousandths.
+    /// How much of its weight slow start gives, in thousandths. It grows from `since` on.
     pub ramp: u32,
+    /// Where probes take the paths of several services: the server's state in each of them, by the service's name. The state
+    /// of the server is the best of these. Theirs have no further ones.
+    pub paths: BTreeMap<String, Standing>,
 }
 
 impl Standing {
@@ -34,6 +38,69 @@ impl Standing {
             said: Vec::new(),
             remove: false,
             ramp: 1000,
+            paths: BTreeMap::new(),
+        }
+    }
+
+    /// The state in a service; the server's own where the service has no path to itself.
+    pub fn in_service(&self, service: &str) -> &Self {
+        self.paths.get(service).unwrap_or(self)
+    }
+
+    /// The services in which the server is down although it is not down in all.
+    pub fn broken_paths(&self) -> impl Iterator<Item = &str> {
+        let paths = self.paths.iter().filter(|_| self.state != State::Down);
+        paths
+            .filter(|(_, path)| path.state == State::Down)
+            .map(|(service, _)| service.as_str())
+    }
+
+    /// The services among [`Self::broken_paths`] that were not before, and those that were and whose path works again, with
+    /// the former state in them. Of a server that went down in all nothing is said here.
+    pub fn changed_paths(&self, before: &Self) -> Vec<(String, State)> {
+        let is_broken = |of: &Self, service: &str| of.broken_paths().any(|it| it == service);
+        let paths = self.paths.iter().filter(|(service, path)| {
+            let broken = is_broken(self, service);
+            let was_broken = is_broken(before, service);
+            broken != was_broken && (broken || path.state != State::Down)
+        });
+        paths
+            .map(|(service, _)| (service.clone(), before.in_service(service).state))
+            .collect()
+    }
+
+    /// The same server when these services have paths of their own: a new one begins in the state of the server, and where
+    /// one is left its state is the server's.
+    pub(crate) fn among(self, services: &[&str]) -> Self {
+        let alone = |standing: &Self| Self {
+            paths: BTreeMap::new(),
+            ..standing.clone()
+        };
+        match services {
+            [] => alone(&self),
+            [one] => alone(self.in_service(one)),
+            several => Self {
+                paths: several
+                    .iter()
+                    .map(|it| ((*it).to_owned(), alone(self.in_service(it))))
+                    .collect(),
+                ..self
+            },
+        }
+    }
+
+    /// Whether slow start goes on, in one service at least.
+    pub(crate) fn is_climbing(&self) -> bool {
+        self.ramp < 1000 || self.paths.values().any(Self::is_climbing)
+    }
+
+    /// Slow start at that time.
+    pub(crate) fn climb(&mut self, slow_start: Duration, now: Duration) {
+        if self.ramp < 1000 {
+            self.ramp = ramp(now.saturating_sub(self.since), slow_start);
+        }
+        for path in self.paths.values_mut() {
+            path.climb(slow_start, now);
         }
     }
 

@@ -148,6 +148,7 @@ impl World {
                     server,
                     standing,
                     from,
+                    ..
                 } => {
                     let Some(standing) = standing else {
                         self.seen.remove(&(pool, server));
@@ -291,7 +292,7 @@ impl World {
             for (server, n) in pool.servers.iter().map(|server| (server, server.address)) {
                 let IpAddr::V4(v4) = n else { continue };
                 let alive = self.alive[usize::from(v4.octets()[3])];
-                let view = self.monitor.view(&pool.name, &server.name);
+                let view = self.monitor.view(&pool.name, &server.name, None);
                 let state = view.map(|view| view.standing.state);
                 let wanted = if alive { State::Up } else { State::Down };
                 assert_eq!(

@@ -202,3 +202,110 @@ fn the_path_alone() {
         world.status()["checks"]["probes"].as_u64() > Some(5)
     });
 }
+
+/// A server that two services use by one pool, each with its own VIP.
+#[test]
+fn a_vip_missing_for_one_service_affects_that_service_alone() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    world.start_nginx(64);
+    let (first, second) = (Family::V4.vip().to_string(), "10.71.0.11");
+    world.prepare_servers(&["--forward", "direct", "--vip", &first]);
+    let address = format!("{second}/32");
+    world.ip("server0", &format!("addr add {address} dev lo"));
+    let forward = "forward = \"direct\"";
+    let config = config(Family::V4, &first, forward, "both")
+        + &format!("\n[service.other]\nlisten = [\"{second}:80\"]\npool = \"web\"\n{forward}\n");
+    let pid = world.start_director(&config);
+    let wait = |world: &World, wanted: [&str; 2]| {
+        let mut last = serde_json::Value::Null;
+        wait_for(&format!("{wanted:?}"), PATIENCE, || {
+            last = world.status();
+            [0, 1].map(|at| last["services"][at]["servers"][0]["state"].clone()) == wanted
+        });
+        last
+    };
+    wait(&world, ["up", "up"]);
+
+    world.ip("server0", &format!("addr del {address} dev lo"));
+    let reason = format!("server up, path broken: VIP {second} not on lo");
+    let is_alone = |status: &serde_json::Value| {
+        let server = |at: usize| status["services"][at]["servers"][0].clone();
+        let (good, bad) = (server(0), server(1));
+        assert_eq!(
+            (&good["effective_weight"], &bad["effective_weight"]),
+            (&1.into(), &0.into())
+        );
+        assert!(
+            !good["reason"].to_string().contains("path broken"),
+            "{status:#}"
+        );
+        assert!(bad["reason"].to_string().contains(&reason), "{status:#}");
+        assert_eq!(
+            good["checks"].as_array().map(Vec::len),
+            Some(2),
+            "{status:#}"
+        );
+    };
+    is_alone(&wait(&world, ["up", "down"]));
+    let log = world.log();
+    let line = log
+        .lines()
+        .find(|line| line.contains("a server is down for one service"));
+    let line = line.unwrap_or_else(|| panic!("no line in {log}"));
+    assert!(line.contains("other") && line.contains(second), "{line}");
+    assert!(!log.contains("a server went down"), "{log}");
+    let client = Family::V4.host(200);
+    let explained = |vip: &str| {
+        world.says(&[
+            "explain",
+            "--packet",
+            &format!("tcp {client}:4000 {vip}:80"),
+        ])
+    };
+    assert!(
+        explained(&first).contains("chooses"),
+        "{}",
+        explained(&first)
+    );
+    let bad = explained(second);
+    assert!(
+        bad.contains("service other") && bad.contains(&reason),
+        "{bad}"
+    );
+    assert!(world.get(&format!("http://{first}/name")).is_ok());
+    let metrics = world.metrics();
+    let states = |service: &str| -> Vec<&str> {
+        let lines = metrics
+            .lines()
+            .filter(|line| line.starts_with("weir_server_state{"));
+        let label = format!("service=\"{service}\"");
+        lines.filter(|line| line.contains(&label)).collect()
+    };
+    assert!(states("web")[0].contains("state=\"up\""), "{metrics}");
+    assert!(states("other")[0].contains("state=\"down\""), "{metrics}");
+
+    // What is known survives a reload, and the daemon.
+    world.reload(&config.replace("200ms", "250ms"));
+    is_alone(&wait(&world, ["up", "down"]));
+    let before = world.status()["services"][1]["servers"][0]["since"].clone();
+    world.kill_director(pid);
+    let slow = config.replace("200ms", "1h");
+    let pid = world.start_director(&slow);
+    let status = wait(&world, ["up", "down"]);
+    is_alone(&status);
+    assert_eq!(status["services"][1]["servers"][0]["since"], before);
+    world.kill_director(pid);
+    world.start_director(&config);
+
+    world.ip("server0", &format!("addr add {address} dev lo"));
+    wait(&world, ["up", "up"]);
+    for vip in [second, &first] {
+        world.ip("server0", &format!("addr del {vip}/32 dev lo"));
+    }
+    wait(&world, ["down", "down"]);
+    world.ip("server0", &format!("addr add {first}/32 dev lo"));
+    wait(&world, ["up", "down"]);
+}

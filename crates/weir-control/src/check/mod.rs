@@ -239,7 +239,8 @@ impl Checks {
         let monitor = self.shared.monitor();
         for service in &mut snapshot.services {
             for server in service.servers.iter_mut().filter(|server| !server.removed) {
-                if let Some(view) = monitor.view(&service.pool, &server.name) {
+                let own = Some(service.name.as_str());
+                if let Some(view) = monitor.view(&service.pool, &server.name, own) {
                     if is_by_checks(server.state) {
                         server.reason.clone_from(&view.reason);
                     }
@@ -251,7 +252,7 @@ impl Checks {
             for server in &mut service.servers {
                 // Routes lead to pools of their own.
                 let (pool, name) = (&server.numbers.pool, &server.numbers.name);
-                if let Some(view) = monitor.view(pool, name) {
+                if let Some(view) = monitor.view(pool, name, None) {
                     if is_by_checks(server.state) {
                         server.reason.clone_from(&view.reason);
                     }
@@ -312,6 +313,7 @@ impl Shared {
                     server,
                     standing,
                     from,
+                    paths,
                 } => {
                     if let Some((from, standing)) = from.zip(standing.as_ref()) {
                         log(&pool, &server, from, standing);
@@ -321,6 +323,19 @@ impl Shared {
                             from: word(from),
                             to: word(standing.state),
                             reason: standing.reason.clone(),
+                        });
+                    }
+                    for (service, from) in paths {
+                        let Some(path) = standing.as_ref().map(|it| it.in_service(&service)) else {
+                            continue;
+                        };
+                        log_path((&pool, &server, &service), from, path);
+                        self.tell(notify::Change {
+                            pool: pool.clone(),
+                            what: notify::What::Path(server.clone(), service),
+                            from: word(from),
+                            to: word(path.state),
+                            reason: path.reason.clone(),
                         });
                     }
                     locked(&self.news).insert((pool, server), standing);
@@ -365,6 +380,32 @@ fn log(pool: &str, server: &str, from: State, standing: &Standing) {
         tracing::warn!(pool, server, from, to, cause, "a server went down");
     } else {
         tracing::info!(pool, server, from, to, cause, "a server changed");
+    }
+}
+
+/// A change in one service alone.
+fn log_path((pool, server, service): (&str, &str, &str), from: State, path: &Standing) {
+    let (from, to, cause) = (word(from), word(path.state), path.reason.as_str());
+    if path.state == State::Down {
+        tracing::warn!(
+            pool,
+            server,
+            service,
+            from,
+            to,
+            cause,
+            "a server is down for one service"
+        );
+    } else {
+        tracing::info!(
+            pool,
+            server,
+            service,
+            from,
+            to,
+            cause,
+            "a server is back for one service"
+        );
     }
 }
 

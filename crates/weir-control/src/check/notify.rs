@@ -16,6 +16,8 @@ pub(super) enum What {
     Pool,
     /// One of its servers.
     Server(String),
+    /// One of its servers, in one service alone.
+    Path(String, String),
     /// A service that uses it.
     Service(String),
 }
@@ -38,6 +40,7 @@ pub(super) async fn tell(command: Vec<String>, change: Change) {
     let (server, service) = match &change.what {
         What::Pool => ("", ""),
         What::Server(name) => (name.as_str(), ""),
+        What::Path(server, service) => (server.as_str(), service.as_str()),
         What::Service(name) => ("", name.as_str()),
     };
     let mut command = Command::new(program);

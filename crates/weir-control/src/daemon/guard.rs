@@ -3,7 +3,7 @@
 //! Worse is a server that fails its checks and did not before, or a larger share of failed requests, or of those that servers
 //! answered by 5xx. What failed is judged by what the status document says; a layer 4 service knows no failed requests, so that its servers' checks alone count.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -20,8 +20,10 @@ const GROWTH: u64 = 100;
 pub(super) struct Level {
     /// By service: requests or connections, and what became of them.
     services: BTreeMap<String, Asked>,
-    /// Servers that fail their checks, with the reason.
-    down: BTreeMap<String, String>,
+    /// Servers that fail their checks, and the service in which they do, with the reason.
+    down: BTreeMap<(String, String), String>,
+    /// Every service.
+    known: BTreeSet<String>,
 }
 
 /// What failed of what was asked, in two ways that say nothing of each other.
@@ -39,6 +41,7 @@ impl Level {
     pub(super) fn of(report: &Report) -> Self {
         let mut level = Self::default();
         for service in &report.services {
+            level.known.insert(service.name.clone());
             if let Some(proxy) = &service.proxy {
                 let asked = proxy.requests.max(service.totals.connections);
                 let counts = Asked {
@@ -53,8 +56,10 @@ impl Level {
                 .iter()
                 .filter(|server| server.state == "down")
             {
-                let name = format!("{}/{}", service.pool, server.address);
-                level.down.insert(name, server.reason.clone());
+                let pool = server.pool.as_deref().unwrap_or(&service.pool);
+                let name = format!("{pool}/{}", server.address);
+                let key = (name, service.name.clone());
+                level.down.insert(key, server.reason.clone());
             }
         }
         level
@@ -84,12 +89,16 @@ impl Guard {
 
     /// What got worse.
     pub(super) fn complaint(&self, now: &Level) -> Option<String> {
-        let fell = now
-            .down
-            .iter()
-            .find(|(server, _)| !self.before.down.contains_key(*server));
-        if let Some((server, reason)) = fell {
-            return Some(format!("{server} is down: {reason}"));
+        let before = &self.before;
+        // In a service that is new, a server that was down already is no complaint.
+        let was_down = |(server, service): &(String, String)| {
+            let mut all = before.down.keys();
+            before.down.contains_key(&(server.clone(), service.clone()))
+                || !before.known.contains(service) && all.any(|(other, _)| other == server)
+        };
+        let fell = now.down.iter().find(|(key, _)| !was_down(key));
+        if let Some(((server, service), reason)) = fell {
+            return Some(format!("{server} is down in service {service}: {reason}"));
         }
         now.services.iter().find_map(|(name, now)| {
             let former = self.before.services.get(name).copied();
@@ -135,8 +144,9 @@ mod tests {
             services: BTreeMap::from([("s".to_owned(), asked)]),
             down: down
                 .iter()
-                .map(|name| ((*name).to_owned(), "refused".to_owned()))
+                .map(|name| (((*name).to_owned(), "s".to_owned()), "refused".to_owned()))
                 .collect(),
+            known: BTreeSet::from(["s".to_owned()]),
         }
     }
 
@@ -164,7 +174,18 @@ mod tests {
             said.expect("a complaint")
         };
         let said = complaint(level(0, 0, &["p/a"]), level(0, 0, &["p/a", "p/b"]));
-        assert_eq!(said, "p/b is down: refused");
+        assert_eq!(said, "p/b is down in service s: refused");
+        // The same server fell in another service.
+        let mut other = level(0, 0, &["p/a"]);
+        other.known.insert("t".to_owned());
+        let mut both = other.clone();
+        let key = ("p/a".to_owned(), "t".to_owned());
+        both.down.insert(key, "VIP not on lo".to_owned());
+        let said = complaint(other, both.clone());
+        assert_eq!(said, "p/a is down in service t: VIP not on lo");
+        let limit = Duration::from_secs(1);
+        let new_service = Guard::new(level(0, 0, &["p/a"]), limit).complaint(&both);
+        assert_eq!(new_service, None, "it was down before the service came");
         let said = complaint(level(1_000, 0, &[]), level(2_000, 20, &[]));
         assert_eq!(said, "20 of 1000 requests of service s failed");
         // Servers fail as well.

@@ -1,6 +1,7 @@
 //! What would become of a packet, from the same rows that it would meet, without touching a cursor.
 
 use weir_abi::{Addr, FlowCold};
+use weir_health::State;
 use weir_model::{Listener, Protocol, Service};
 
 use super::allocation::{DestSlot, ServiceSlot};
@@ -45,7 +46,7 @@ impl Engine {
             return Ok(answer);
         }
         let rule = rule(&self.desired, service, self.plane.sizes().dests);
-        self.candidates(slot, &mut answer)?;
+        self.candidates(service, slot, &mut answer)?;
         let scheduler = rule.scheduler;
         let reason = why(scheduler);
         answer.steps.push(match self.choice(slot, &rule, packet)? {
@@ -111,7 +112,8 @@ impl Engine {
         slot.dests.iter().find(|dest| dest.id == flow.dest())
     }
 
-    fn candidates(&self, slot: &ServiceSlot, answer: &mut Answer) -> Result<()> {
+    fn candidates(&self, service: &Service, slot: &ServiceSlot, answer: &mut Answer) -> Result<()> {
+        let standings = &self.memory.standings;
         for member in slot.members() {
             let Some(dest) = slot.dests.iter().find(|dest| dest.id == member.dest) else {
                 continue;
@@ -120,9 +122,15 @@ impl Engine {
             let (weight, active, inactive) = (dest.effective, live.active, live.inactive);
             let own = self.plane.maps().live(dest.id)?;
             let out = match (weight, own.overloaded) {
-                (0, _) => ", takes no new flow",
-                (_, 0) => "",
-                _ => ", at its threshold",
+                (0, _) => {
+                    let standing = standings.in_service(&service.pool, &dest.name, &service.name);
+                    let down =
+                        standing.filter(|it| it.state == State::Down && !it.reason.is_empty());
+                    let why = down.map_or_else(String::new, |it| format!(": {}", it.reason));
+                    format!(", takes no new flow{why}")
+                }
+                (_, 0) => String::new(),
+                _ => ", at its threshold".to_owned(),
             };
             answer.steps.push(format!(
                 "candidate {}: weight {weight}, {active} active, {inactive} inactive{out}",

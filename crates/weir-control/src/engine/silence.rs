@@ -122,7 +122,8 @@ impl Engine {
     }
 
     fn is_up(&self, service: &Service, dest: &DestSlot) -> bool {
-        let standing = self.memory.standings.get(&service.pool, &dest.name);
+        let standings = &self.memory.standings;
+        let standing = standings.in_service(&service.pool, &dest.name, &service.name);
         standing.is_some_and(|it| it.state == weir_health::State::Up)
     }
 

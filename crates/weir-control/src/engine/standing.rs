@@ -126,6 +126,12 @@ impl Standings {
         self.serving.retain(|pool, _| desired.pool(pool).is_some());
     }
 
+    /// What holds for a server in a service.
+    pub(crate) fn in_service(&self, pool: &str, server: &str, service: &str) -> Option<&Standing> {
+        let standing = self.get(pool, server)?;
+        Some(standing.in_service(service))
+    }
+
     /// Whether its checks say so.
     pub(crate) fn is_down(&self, pool: &str, server: &str) -> bool {
         self.get(pool, server)
@@ -135,7 +141,7 @@ impl Standings {
     /// Works out anew how a pool is used, from its servers' weights by configuration and operators; a change is a turn.
     pub(crate) fn settle(&mut self, pool: &Pool, base: &dyn Fn(&Server) -> u32) {
         let before = self.regime(&pool.name);
-        let (weighed, regime) = self.weigh(pool, base);
+        let (weighed, regime) = self.weigh(pool, None, base);
         let name = pool.name.as_str();
         if regime != before {
             self.regimes.insert(name.to_owned(), regime);
@@ -146,7 +152,7 @@ impl Standings {
             Regime::Normal if weighed.iter().any(|one| one.effective > 0) => Serving::Up,
             Regime::Normal => Serving::Down,
         };
-        let to = (to, self.sorry_serves(pool));
+        let to = (to, self.sorry_serves(pool, None));
         let known = self.serving.insert(name.to_owned(), to);
         // What was never heard of served as it should, unless it was remembered over a restart.
         let from = known.or_else(|| (regime != before).then_some((Serving::Up, to.1)));
@@ -175,10 +181,12 @@ impl Standings {
         self.regimes.get(pool).copied().unwrap_or_default()
     }
 
-    /// The weights of a pool's servers, in its order, from those by configuration and operators.
+    /// The weights of a pool's servers in a service, or where that makes no difference, in the pool's order, from those by
+    /// configuration and operators.
     pub(crate) fn weigh(
         &self,
         pool: &Pool,
+        service: Option<&str>,
         base: &dyn Fn(&Server) -> u32,
     ) -> (Vec<Weighed>, Regime) {
         let unheard: Vec<Option<Standing>> = pool
@@ -198,21 +206,28 @@ impl Standings {
                 standing: self
                     .get(&pool.name, &server.name)
                     .filter(|_| is_checked(pool, server))
+                    .map(|standing| service.map_or(standing, |it| standing.in_service(it)))
                     .or(unheard.as_ref()),
                 ejected: self.ejection(&pool.name, &server.name).is_some(),
             })
             .collect();
         let before = self.regime(&pool.name);
-        weigh(&pool.health, self.sorry_serves(pool), &candidates, before)
+        weigh(
+            &pool.health,
+            self.sorry_serves(pool, service),
+            &candidates,
+            before,
+        )
     }
 
-    /// Whether a pool has a sorry server that its own checks have not taken out.
-    pub(crate) fn sorry_serves(&self, pool: &Pool) -> bool {
+    /// Whether a pool has a sorry server that its own checks have not taken out, in a service where that makes a difference.
+    pub(crate) fn sorry_serves(&self, pool: &Pool, service: Option<&str>) -> bool {
         pool.sorry.as_ref().is_some_and(|server| {
             let unheard = unheard(pool, server);
             let heard = self.get(&pool.name, &server.name);
             let standing = heard
                 .filter(|_| is_checked(pool, server))
+                .map(|standing| service.map_or(standing, |it| standing.in_service(it)))
                 .or(unheard.as_ref());
             standing.is_none_or(|standing| standing.state != State::Down)
         })
@@ -254,6 +269,9 @@ pub(crate) struct StoredStanding {
     since_ms: u64,
     reason: String,
     remove: bool,
+    /// In services with paths of their own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    paths: BTreeMap<String, StoredStanding>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -274,6 +292,11 @@ impl From<StoredStanding> for Standing {
         Self {
             reason: stored.reason,
             remove: stored.remove,
+            paths: stored
+                .paths
+                .into_iter()
+                .map(|(service, path)| (service, Self::from(path)))
+                .collect(),
             ..Self::new(state, Duration::from_millis(stored.since_ms))
         }
     }
@@ -290,6 +313,11 @@ impl From<&Standing> for StoredStanding {
             since_ms: u64::try_from(standing.since.as_millis()).unwrap_or(u64::MAX),
             reason: standing.reason.clone(),
             remove: standing.remove,
+            paths: standing
+                .paths
+                .iter()
+                .map(|(service, path)| (service.clone(), Self::from(path)))
+                .collect(),
         }
     }
 }
@@ -348,6 +376,41 @@ mod tests {
         pool.servers.push(server);
         pool.health.quorum = quorum;
         pool
+    }
+
+    #[test]
+    fn a_broken_path_takes_weight_in_its_service_and_outlives_a_restart() {
+        let pool = pool(0);
+        let mut standing = Standing::new(State::Up, Duration::from_secs(1));
+        let mut broken = Standing::new(State::Down, Duration::from_secs(2));
+        broken.reason = "VIP 192.0.2.11 not on lo".to_owned();
+        standing.paths = BTreeMap::from([
+            ("a".to_owned(), standing.clone()),
+            ("b".to_owned(), broken.clone()),
+        ]);
+        let mut standings = Standings::default();
+        let mut pool = pool;
+        pool.checks = vec![weir_model::Check::new(weir_model::Probe::Tcp)];
+        let lasting = standings.hear(vec![News {
+            pool: "p".to_owned(),
+            server: "10.0.0.5".to_owned(),
+            standing: Some(standing),
+        }]);
+        let weight = |standings: &Standings, service: Option<&str>| {
+            standings.weigh(&pool, service, &|_| 3).0[0].effective
+        };
+        let mut journal = Standings::default();
+        journal.restore(lasting);
+        let file = serde_json::to_string(&standings).unwrap();
+        let file: Standings = serde_json::from_str(&file).unwrap();
+        for standings in [standings, journal, file] {
+            assert_eq!(weight(&standings, None), 3);
+            assert_eq!(weight(&standings, Some("a")), 3);
+            assert_eq!(weight(&standings, Some("b")), 0);
+            assert_eq!(standings.in_service("p", "10.0.0.5", "b"), Some(&broken));
+            let known = standings.known("p", "10.0.0.5").unwrap();
+            assert_eq!(known.paths["b"].state, State::Down);
+        }
     }
 
     #[test]

@@ -176,7 +176,7 @@ impl Engine {
         let standing = self
             .memory
             .standings
-            .get(&service.pool, &dest.name)
+            .in_service(&service.pool, &dest.name, &service.name)
             .filter(|_| dest.removed.is_none());
         let base = word.map_or(dest.weight, Override::weight);
         let (state, reason) = state(dest, word, standing);

@@ -67,6 +67,9 @@ struct Standings {
 struct Standing {
     state: String,
     since_ms: u64,
+    /// In services with paths of their own.
+    #[serde(default)]
+    paths: BTreeMap<String, Standing>,
 }
 
 /// The same of the journal that continues it.
@@ -262,6 +265,7 @@ fn service(
     for dest in &row.dests {
         let word = words.and_then(|words| words.get(&dest.name)).copied();
         let standing = standings.and_then(|standings| standings.get(&dest.name));
+        let standing = standing.map(|it| it.paths.get(name).unwrap_or(it));
         let server = server(
             maps,
             dest,

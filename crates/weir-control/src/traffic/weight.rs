@@ -18,11 +18,11 @@ impl Traffic {
             word.map_or(server.weight, Word::weight)
         };
         self.standings.settle(pool, &base);
-        let (weighed, _) = self.standings.weigh(pool, &base);
+        let (weighed, _) = self.standings.weigh(pool, None, &base);
         let own = pool.servers.iter().zip(weighed);
         let own = own.map(|(server, weighed)| (server, weighed.effective));
         let sorry = pool.sorry.iter().map(|server| {
-            let serves = self.standings.sorry_serves(pool);
+            let serves = self.standings.sorry_serves(pool, None);
             (server, if serves { base(server).max(1) } else { 0 })
         });
         for (server, effective) in own.chain(sorry) {

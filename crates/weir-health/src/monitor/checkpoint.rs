@@ -8,7 +8,7 @@ use std::time::Duration;
 use weir_model::Desired;
 
 use super::{Known, Monitor, ServerKey, Suspended};
-use crate::machine::{Machine, State};
+use crate::machine::Machine;
 use crate::standing::Standing;
 use crate::target::Target;
 
@@ -24,17 +24,14 @@ pub struct Checkpoint {
 struct Saved {
     name: String,
     standing: Standing,
-    ramping: Option<Duration>,
 }
 
 impl Checkpoint {
-    /// Whether checks had a server down; it is named as in the file.
-    pub fn is_down(&self, pool: &str, server: &str) -> bool {
-        let servers = self.servers.get(pool);
-        servers.is_some_and(|servers| {
-            let mut servers = servers.values();
-            servers.any(|saved| saved.name == server && saved.standing.state == State::Down)
-        })
+    /// What checks said of a server; it is named as in the file.
+    pub fn standing(&self, pool: &str, server: &str) -> Option<&Standing> {
+        let mut servers = self.servers.get(pool)?.values();
+        let found = servers.find(|saved| saved.name == server);
+        found.map(|saved| &saved.standing)
     }
 }
 
@@ -47,7 +44,6 @@ impl Monitor {
                 let saved = Saved {
                     name: server.name.clone(),
                     standing: server.standing.clone(),
-                    ramping: server.ramping,
                 };
                 (*key, saved)
             });
@@ -96,19 +92,19 @@ impl Monitor {
                 let Some(server) = self.pools[at].servers.get_mut(&key) else {
                     continue;
                 };
-                let from = server.standing.state;
+                let before = server.standing.clone();
                 if let Some(saved) = saved
                     && server.uses.iter().any(|it| restored.contains(&it.slot))
                 {
                     server.standing.clone_from(&saved.standing);
-                    server.ramping = saved.ramping;
                 }
                 self.review(at, key, now, false);
-                let is = self.pools[at]
-                    .servers
-                    .get(&key)
-                    .map(|server| server.standing.state);
-                self.tell(at, key, (is != Some(from)).then_some(from));
+                let Some(server) = self.pools[at].servers.get(&key) else {
+                    continue;
+                };
+                let is_another = server.standing.state != before.state;
+                let paths = server.standing.changed_paths(&before);
+                self.tell(at, key, is_another.then_some(before.state), paths);
             }
         }
     }
@@ -119,6 +115,7 @@ mod tests {
     use weir_model::{Check, Desired, Pool, Probe, Server, Timing};
 
     use super::*;
+    use crate::machine::State;
     use crate::monitor::Output;
     use crate::outcome::Outcome;
 
@@ -172,6 +169,10 @@ mod tests {
         last
     }
 
+    fn state(checkpoint: &Checkpoint) -> State {
+        checkpoint.standing("p", "10.0.0.5").unwrap().state
+    }
+
     #[test]
     fn states_of_a_rejected_configuration_are_gone_with_it() {
         let mut monitor = Monitor::new(1);
@@ -179,17 +180,17 @@ mod tests {
         let none = Suspended::default();
         monitor.configure(&desired(2), &none, &unknown, now);
         assert_eq!(run(&mut monitor, &mut now, true), Some(State::Up));
-        let before = monitor.view("p", "10.0.0.5").unwrap();
+        let before = monitor.view("p", "10.0.0.5", None).unwrap();
         let checkpoint = monitor.checkpoint();
-        assert!(!checkpoint.is_down("p", "10.0.0.5"));
+        assert_eq!(state(&checkpoint), State::Up);
 
         monitor.configure(&desired(3), &none, &unknown, now);
         assert_eq!(run(&mut monitor, &mut now, false), Some(State::Down));
-        assert!(monitor.checkpoint().is_down("p", "10.0.0.5"));
+        assert_eq!(state(&monitor.checkpoint()), State::Down);
 
         monitor.restore(checkpoint, &desired(2), &none, &unknown, now);
         assert_eq!(drain(&mut monitor, now, true), Some(State::Up));
-        let after = monitor.view("p", "10.0.0.5").unwrap();
+        let after = monitor.view("p", "10.0.0.5", None).unwrap();
         assert_eq!(
             (after.standing, after.reason),
             (before.standing, before.reason)

@@ -25,21 +25,19 @@ struct Asked<'a> {
     now: Duration,
 }
 
-/// Where the probes of a check of a server go.
-fn targets(asked: &Asked<'_>, check: &Check, server: &Server) -> Vec<Target> {
+/// Where the probes of a check of a server go, each with the service whose path it takes, by its place among the pool's.
+fn targets(asked: &Asked<'_>, check: &Check, server: &Server) -> Vec<(Option<usize>, Target)> {
     let straight = Target::new(check, server, check.port(server, asked.listening));
-    let services = asked.services.iter();
-    let mut ways: Vec<Target> = Vec::new();
+    let mut ways = Vec::new();
     if check.aim.via.through_path() {
-        for way in services.filter_map(|service| check.way(service, server)) {
-            let target = straight.clone().through(way);
-            if !ways.contains(&target) {
-                ways.push(target);
+        for (number, service) in asked.services.iter().enumerate() {
+            if let Some(way) = check.way(service, server) {
+                ways.push((Some(number), straight.clone().through(way)));
             }
         }
     }
     if check.aim.via != Via::Path || ways.is_empty() {
-        ways.insert(0, straight);
+        ways.insert(0, (None, straight));
     }
     ways
 }
@@ -51,6 +49,13 @@ fn going_on(target: &Target, known: Option<State>) -> Machine {
         Some(State::Starting) => Machine::new(target.timing, Start::Checking),
         None => Machine::new(target.timing, target.start),
     }
+}
+
+/// The services whose paths some of a server's probes take.
+fn with_paths<'a>(services: &'a [String], uses: &[Use]) -> Vec<&'a str> {
+    let services = services.iter().enumerate();
+    let taken = services.filter(|(path, _)| uses.iter().any(|it| it.path == Some(*path)));
+    taken.map(|(_, service)| service.as_str()).collect()
 }
 
 impl Monitor {
@@ -97,6 +102,7 @@ impl Monitor {
         let at = self.pools.len();
         let mut watch = PoolWatch {
             name: pool.name.clone(),
+            services: asked.services.iter().map(|it| it.name.clone()).collect(),
             require: pool.health.require,
             slow_start: pool.health.slow_start,
             servers: BTreeMap::new(),
@@ -114,8 +120,7 @@ impl Monitor {
             let uses = if is_suspended {
                 Vec::new()
             } else {
-                let state = remembered.as_ref().map(|known| known.state);
-                self.uses(asked, server, (at, key), state, fresh)
+                self.uses(asked, server, (at, key), remembered.as_ref(), fresh)
             };
             if uses.is_empty() && !(is_suspended && remembered.is_some()) {
                 continue;
@@ -124,6 +129,11 @@ impl Monitor {
                 .map(|former| former.standing.clone())
                 .or_else(|| remembered.map(Standing::from))
                 .unwrap_or_else(|| Standing::new(self.combined(watch.require, &uses), now));
+            let standing = if is_suspended {
+                standing
+            } else {
+                standing.among(&with_paths(&watch.services, &uses))
+            };
             watch.names.insert(server.name.clone(), key);
             watch.servers.insert(
                 key,
@@ -131,7 +141,6 @@ impl Monitor {
                     name: server.name.clone(),
                     uses,
                     standing,
-                    ramping: former.and_then(|former| former.ramping),
                 },
             );
         }
@@ -145,17 +154,22 @@ impl Monitor {
         asked: &Asked<'_>,
         server: &Server,
         user: (usize, ServerKey),
-        remembered: Option<State>,
+        remembered: Option<&Known>,
         fresh: &mut Vec<usize>,
     ) -> Vec<Use> {
         let mut uses = Vec::new();
         for (number, check) in asked.pool.checks_of(server).iter().enumerate() {
-            for target in targets(asked, check, server) {
-                let slot = self.slot_of(target, user, remembered, fresh);
+            for (path, target) in targets(asked, check, server) {
+                let service = path.map(|path| asked.services[path].name.as_str());
+                let state = remembered.map(|known| {
+                    let path = service.and_then(|service| known.paths.get(service));
+                    path.unwrap_or(known).state
+                });
                 uses.push(Use {
-                    slot,
+                    slot: self.slot_of(target, user, state, fresh),
                     on_failure: check.on_failure,
                     check: number,
+                    path,
                 });
             }
         }
@@ -242,7 +256,7 @@ impl Monitor {
         }
         for (at, pool) in self.pools.iter().enumerate() {
             for (key, server) in &pool.servers {
-                if server.ramping.is_some() {
+                if server.standing.is_climbing() {
                     self.timers.set(now, Event::Ramp(at, *key, self.configured));
                 }
             }
@@ -257,7 +271,12 @@ impl Monitor {
                 let before = former
                     .get(&self.pools[at].name)
                     .and_then(|pool| pool.servers.get(&key));
-                self.review(at, key, now, before.is_none());
+                let reported = self.review(at, key, now, before.is_none());
+                let standing = self.pools[at].servers.get(&key).map(|it| &it.standing);
+                // Other services than before may have paths.
+                if !reported && before.is_some_and(|it| Some(&it.standing) != standing) {
+                    self.tell(at, key, None, Vec::new());
+                }
             }
         }
         for (name, pool) in former {
@@ -272,6 +291,7 @@ impl Monitor {
                         server: server.name.clone(),
                         standing: None,
                         from: None,
+                        paths: Vec::new(),
                     });
                 }
             }

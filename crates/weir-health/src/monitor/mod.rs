@@ -21,7 +21,7 @@ use weir_model::{OnFailure, Probe, Require};
 use crate::machine::{Machine, State};
 use crate::outcome::Outcome;
 use crate::random::Random;
-use crate::standing::{Standing, ramp};
+use crate::standing::Standing;
 use crate::target::Target;
 
 use timer::{Event, Timers};
@@ -63,6 +63,8 @@ pub enum Output {
         standing: Option<Standing>,
         /// The former state, when that is another.
         from: Option<State>,
+        /// Services whose path alone broke or works again, with the server's former state in them.
+        paths: Vec<(String, State)>,
     },
 }
 
@@ -75,6 +77,8 @@ pub struct Known {
     pub since: Duration,
     /// What brought that state; shown until a check has a result of its own.
     pub reason: String,
+    /// The same in services with paths of their own.
+    pub paths: BTreeMap<String, Known>,
 }
 
 impl From<&Standing> for Known {
@@ -83,14 +87,23 @@ impl From<&Standing> for Known {
             state: standing.state,
             since: standing.since,
             reason: standing.reason.clone(),
+            paths: standing
+                .paths
+                .iter()
+                .map(|(service, path)| (service.clone(), Self::from(path)))
+                .collect(),
         }
     }
 }
 
 impl From<Known> for Standing {
     fn from(known: Known) -> Self {
+        let paths = known.paths.into_iter();
         Self {
             reason: known.reason,
+            paths: paths
+                .map(|(service, path)| (service, Self::from(path)))
+                .collect(),
             ..Self::new(known.state, known.since)
         }
     }
@@ -108,6 +121,8 @@ struct Use {
     on_failure: OnFailure,
     /// Which check of the server's, by its place: all probes of one check must pass.
     check: usize,
+    /// The service whose path it takes, by its place in the pool's; `None` = straight to the server.
+    path: Option<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -115,12 +130,22 @@ struct ServerWatch {
     name: String,
     uses: Vec<Use>,
     standing: Standing,
-    ramping: Option<Duration>,
+}
+
+impl ServerWatch {
+    /// What it is judged by in one of several services: its own path, and what goes straight to the server.
+    fn uses_in(&self, path: usize) -> Vec<Use> {
+        let uses = self.uses.iter().copied();
+        uses.filter(|it| it.path.is_none_or(|other| other == path))
+            .collect()
+    }
 }
 
 #[derive(Clone, Debug)]
 struct PoolWatch {
     name: String,
+    /// Layer 4 services that use it, in file order.
+    services: Vec<String>,
     require: Require,
     slow_start: Duration,
     servers: BTreeMap<ServerKey, ServerWatch>,
@@ -261,17 +286,14 @@ impl Monitor {
         let Some(server) = pool.servers.get_mut(&key) else {
             return;
         };
-        let Some(since) = server.ramping else { return };
-        let height = ramp(now.saturating_sub(since), slow_start);
-        if height < 1000 {
-            let next = due.max(since) + (slow_start / STEPS).max(SHORTEST);
+        let before = server.standing.clone();
+        server.standing.climb(slow_start, now);
+        if server.standing.is_climbing() {
+            let next = due + (slow_start / STEPS).max(SHORTEST);
             self.timers.set(next, Event::Ramp(at, key, self.configured));
-        } else {
-            server.ramping = None;
         }
-        if server.standing.ramp != height {
-            server.standing.ramp = height;
-            self.tell(at, key, None);
+        if server.standing != before {
+            self.tell(at, key, None, Vec::new());
         }
     }
 

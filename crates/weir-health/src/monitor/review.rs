@@ -5,62 +5,113 @@ use std::time::Duration;
 use weir_model::Require;
 
 use super::timer::Event;
-use super::{Monitor, Output, ServerKey, Slot, Use};
+use super::{Monitor, Output, PoolWatch, ServerKey, Slot, Use};
 use crate::machine::{Machine, State};
-use crate::standing::{combine, deciding, removes};
+use crate::standing::{Standing, combine, deciding, removes};
+
+/// What a review of a server is made under.
+struct Judge<'a> {
+    pool: &'a PoolWatch,
+    now: Duration,
+    is_new: bool,
+}
 
 impl Monitor {
-    /// Works a server's standing out again and tells of it where it differs, or when it is new.
-    pub(super) fn review(&mut self, at: usize, key: ServerKey, now: Duration, is_new: bool) {
+    /// Works a server's standing out again and reports it where it differs, or when it is new; returns whether it did.
+    pub(super) fn review(
+        &mut self,
+        at: usize,
+        key: ServerKey,
+        now: Duration,
+        is_new: bool,
+    ) -> bool {
         let Some(pool) = self.pools.get(at) else {
-            return;
+            return false;
         };
-        let Some(server) = pool.servers.get(&key) else {
-            return;
+        let server = pool.servers.get(&key);
+        let Some(server) = server.filter(|server| !server.uses.is_empty()) else {
+            return false;
         };
-        if server.uses.is_empty() {
-            return;
+        let judge = Judge { pool, now, is_new };
+        let known = &server.standing;
+        let mut next = known.clone();
+        let mut paths = Vec::new();
+        for (number, service) in pool.services.iter().enumerate() {
+            if let Some(path) = next.paths.get_mut(service) {
+                let uses = server.uses_in(number);
+                let state = self.combined(pool.require, &uses);
+                self.enter(&judge, path, state, &uses);
+                paths.push((state, uses));
+            }
         }
-        let known = server.standing.state;
-        let state = self.combined(pool.require, &server.uses);
-        let machines = || {
-            let uses = server.uses.iter();
-            uses.filter_map(|it| Some((&self.slot(it)?.machine, it.on_failure)))
+        let (state, uses) = if paths.is_empty() {
+            (
+                self.combined(pool.require, &server.uses),
+                server.uses.clone(),
+            )
+        } else {
+            let best = combine(Require::Any, paths.iter().map(|(state, _)| *state));
+            let decides = paths.into_iter().find(|(state, _)| *state == best);
+            (best, decides.map_or_else(Vec::new, |(_, uses)| uses))
         };
-        let mut next = server.standing.clone();
-        next.said = machines()
-            .filter_map(|(machine, _)| machine.said())
-            .collect();
-        next.remove = state == State::Down && removes(machines());
-        let mut ramping = server.ramping;
-        // A new server was never in the state that it began with here: another pool may know better.
-        let before = if is_new { state } else { known };
-        next.state = state;
-        if state != before {
-            next.since = now;
-            next.reason = self.why(state, &server.uses, &|machine| machine.note().to_owned());
-            let climbs = before == State::Down && state == State::Up && !pool.slow_start.is_zero();
-            ramping = climbs.then_some(now);
-            next.ramp = if climbs { 1 } else { 1000 };
-        }
-        if pool.slow_start.is_zero() {
-            ramping = None;
-            next.ramp = 1000;
-        }
-        let differs = next != server.standing;
-        if ramping.is_some() && ramping != server.ramping {
+        let from = self.enter(&judge, &mut next, state, &uses);
+        let changed_paths = if is_new {
+            Vec::new()
+        } else {
+            next.changed_paths(known)
+        };
+        let differs = next != *known;
+        if next.is_climbing() && !known.is_climbing() {
             self.timers.set(now, Event::Ramp(at, key, self.configured));
         }
         if let Some(server) = self.pools[at].servers.get_mut(&key) {
             server.standing = next;
-            server.ramping = ramping;
         }
         if differs || is_new {
-            self.tell(at, key, (state != before).then_some(before));
+            self.tell(at, key, from, changed_paths);
         }
+        differs || is_new
     }
 
-    pub(super) fn tell(&mut self, at: usize, key: ServerKey, from: Option<State>) {
+    /// Puts a server, or its path in one service, into a state; returns the former one if it was another.
+    fn enter(
+        &self,
+        judge: &Judge<'_>,
+        standing: &mut Standing,
+        state: State,
+        uses: &[Use],
+    ) -> Option<State> {
+        let machines = || {
+            let uses = uses.iter();
+            uses.filter_map(|it| Some((&self.slot(it)?.machine, it.on_failure)))
+        };
+        standing.said = machines()
+            .filter_map(|(machine, _)| machine.said())
+            .collect();
+        standing.remove = state == State::Down && removes(machines());
+        // A new server was never in the state that it began with here: another pool may know better.
+        let before = if judge.is_new { state } else { standing.state };
+        standing.state = state;
+        let slow_start = judge.pool.slow_start;
+        if state != before {
+            standing.since = judge.now;
+            standing.reason = self.why(state, uses, &|machine| machine.note().to_owned());
+            let climbs = before == State::Down && state == State::Up && !slow_start.is_zero();
+            standing.ramp = if climbs { 1 } else { 1000 };
+        }
+        if slow_start.is_zero() {
+            standing.ramp = 1000;
+        }
+        (state != before).then_some(before)
+    }
+
+    pub(super) fn tell(
+        &mut self,
+        at: usize,
+        key: ServerKey,
+        from: Option<State>,
+        paths: Vec<(String, State)>,
+    ) {
         let pool = &self.pools[at];
         if let Some(server) = pool.servers.get(&key) {
             self.outputs.push_back(Output::Server {
@@ -68,6 +119,7 @@ impl Monitor {
                 server: server.name.clone(),
                 standing: Some(server.standing.clone()),
                 from,
+                paths,
             });
         }
     }

@@ -1,9 +1,11 @@
 //! What listings show of checks.
 
-use crate::machine::{Machine, State};
-use crate::standing::Standing;
+use std::collections::HashSet;
 
-use super::{Lateness, Monitor, Slot};
+use crate::machine::{Machine, State};
+use crate::standing::{Standing, deciding};
+
+use super::{Lateness, Monitor};
 
 /// One check of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,20 +32,26 @@ pub struct ServerView {
 }
 
 impl Monitor {
-    /// A server of a pool by its address as in the file; `None` = it has no check.
-    pub fn view(&self, pool: &str, server: &str) -> Option<ServerView> {
+    /// A server of a pool by its address as in the file, as it is in a service or in all; `None` = it has no check.
+    pub fn view(&self, pool: &str, server: &str, service: Option<&str>) -> Option<ServerView> {
         let pool = self.pools.get(*self.by_name.get(pool)?)?;
         let server = pool.servers.get(pool.names.get(server)?)?;
-        // What was known before counts until a check has a result of its own.
-        let is_new = |slot: &Slot| slot.machine.history().is_empty();
-        let all_new = server
-            .uses
-            .iter()
-            .filter_map(|it| self.slot(it))
-            .all(is_new);
-        let keeps = all_new && !server.standing.reason.is_empty();
-        let checks = server.uses.iter().filter_map(|it| {
-            let slot = self.slot(it)?;
+        let path = service.filter(|service| server.standing.paths.contains_key(*service));
+        let path = path.and_then(|path| pool.services.iter().position(|it| it == path));
+        let uses = match path {
+            Some(path) => server.uses_in(path),
+            None => server.uses.clone(),
+        };
+        let standing = service.map_or(&server.standing, |it| server.standing.in_service(it));
+        // What was known before counts until the check that decides has a result of its own.
+        let slots = uses.iter().filter_map(|it| self.slot(it));
+        let decides = deciding(standing.state, slots, |slot| slot.machine.state());
+        let is_new = decides.is_none_or(|slot| slot.machine.history().is_empty());
+        let keeps = is_new && !standing.reason.is_empty();
+        // Services with one path share its probes.
+        let mut shown = HashSet::new();
+        let checks = uses.iter().filter_map(|it| {
+            let slot = self.slot(it).filter(|_| shown.insert(it.slot))?;
             Some(CheckView {
                 what: slot.target.describe(),
                 state: slot.machine.state(),
@@ -52,11 +60,11 @@ impl Monitor {
             })
         });
         Some(ServerView {
-            standing: server.standing.clone(),
+            standing: standing.clone(),
             reason: if keeps {
-                server.standing.reason.clone()
+                standing.reason.clone()
             } else {
-                self.why(server.standing.state, &server.uses, &Machine::reason)
+                self.why(standing.state, &uses, &Machine::reason)
             },
             checks: checks.collect(),
         })

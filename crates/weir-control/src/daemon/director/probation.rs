@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use weir_health::{Checkpoint, State};
+use weir_health::{Checkpoint, Standing, State};
 use weir_model::Desired;
 
 use super::{Director, InForce};
@@ -97,10 +97,24 @@ impl<P: Plane> Director<P> {
         news.iter().find_map(|news| {
             let (pool, server) = (news.pool.as_str(), news.server.as_str());
             let standing = news.standing.as_ref()?;
-            let fell = standing.state == State::Down
-                && !checkpoint.is_down(pool, server)
-                && !self.plane.is_withdrawn(pool, server);
-            fell.then(|| format!("{pool}/{server} is down: {}", standing.reason))
+            if self.plane.is_withdrawn(pool, server) {
+                return None;
+            }
+            let before = checkpoint.standing(pool, server);
+            let falls = |now: &Standing, before: Option<&Standing>| {
+                now.state == State::Down && before.is_none_or(|it| it.state != State::Down)
+            };
+            let in_service = standing.paths.iter().find(|(service, path)| {
+                let before = before.map(|before| before.in_service(service));
+                standing.state != State::Down && falls(path, before)
+            });
+            if let Some((service, path)) = in_service {
+                let reason = &path.reason;
+                return Some(format!(
+                    "{pool}/{server} is down in service {service}: {reason}"
+                ));
+            }
+            falls(standing, before).then(|| format!("{pool}/{server} is down: {}", standing.reason))
         })
     }
 

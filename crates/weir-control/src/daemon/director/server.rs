@@ -6,6 +6,7 @@ use super::Director;
 use crate::api::{Refusal, ServerNow, ServerRequest};
 use crate::daemon::plane::Plane;
 use crate::engine;
+use crate::snapshot::ServerState;
 
 impl<P: Plane> Director<P> {
     /// Changes a server at run time.
@@ -59,10 +60,9 @@ impl<P: Plane> Director<P> {
         };
         let layer_4 = snapshot.services.iter().filter(|it| it.pool == pool);
         let layer_4 = layer_4.flat_map(|service| &service.servers);
-        if let Some(server) = layer_4
-            .into_iter()
-            .find(|it| it.name == address && !it.removed)
-        {
+        let in_services = layer_4.filter(|it| it.name == address && !it.removed);
+        // A path that is broken in one service does not take the server down.
+        if let Some(server) = in_services.min_by_key(|it| it.state == ServerState::Down) {
             return Ok(ServerNow {
                 state: server.state.as_str().to_owned(),
                 reason: server.reason.clone(),

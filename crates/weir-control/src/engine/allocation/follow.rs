@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use weir_health::State;
 use weir_model::{Pool, SchedulerKind, Server};
 use weir_sched::{Member, table};
 
@@ -31,7 +32,7 @@ impl Wanted<'_> {
 impl ServiceSlot {
     pub(super) fn reconcile(
         &mut self,
-        pool: &Pool,
+        (service, pool): (&str, &Pool),
         overrides: &Overrides,
         facts: &Facts<'_>,
         ids: &mut Numbers,
@@ -51,7 +52,7 @@ impl ServiceSlot {
                 ..walk.into()
             };
         }
-        let wanted = wanted(pool, overrides, facts.standings);
+        let wanted = wanted((service, pool), overrides, facts.standings);
         self.remove_unwanted(&wanted, pool.on_remove.into(), facts);
         let mut places = self.places();
         for wish in &wanted {
@@ -200,13 +201,21 @@ impl DestSlot {
     }
 }
 
-fn wanted<'a>(pool: &'a Pool, overrides: &Overrides, standings: &Standings) -> Vec<Wanted<'a>> {
+fn wanted<'a>(
+    (service, pool): (&str, &'a Pool),
+    overrides: &Overrides,
+    standings: &Standings,
+) -> Vec<Wanted<'a>> {
+    let is_down = |server: &Server| {
+        let standing = standings.in_service(&pool.name, &server.name, service);
+        standing.is_some_and(|standing| standing.state == State::Down)
+    };
     let weight = |server: &Server| {
         overrides
             .get(&pool.name, &server.name)
             .map_or(server.weight, Override::weight)
     };
-    let (weighed, _) = standings.weigh(pool, &overrides.base(pool));
+    let (weighed, _) = standings.weigh(pool, Some(service), &overrides.base(pool));
     let mut wanted: Vec<Wanted<'a>> = pool
         .servers
         .iter()
@@ -216,7 +225,7 @@ fn wanted<'a>(pool: &'a Pool, overrides: &Overrides, standings: &Standings) -> V
             sorry: false,
             effective: weighed.effective,
             failed: weighed.remove.then_some(pool.on_remove.into()),
-            down: weighed.effective == 0 && standings.is_down(&pool.name, &server.name),
+            down: weighed.effective == 0 && is_down(server),
             quiesced: match overrides.get(&pool.name, &server.name) {
                 None | Some(Override::Weight(_)) => weight(server) == 0,
                 Some(Override::Drain | Override::Maint) => false,
@@ -228,7 +237,7 @@ fn wanted<'a>(pool: &'a Pool, overrides: &Overrides, standings: &Standings) -> V
         wanted.push(Wanted {
             server,
             sorry: true,
-            effective: if usable || !standings.sorry_serves(pool) {
+            effective: if usable || !standings.sorry_serves(pool, Some(service)) {
                 0
             } else {
                 weight(server).max(1)

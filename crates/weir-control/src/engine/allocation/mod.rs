@@ -159,7 +159,8 @@ impl Allocation {
             slot.addresses.extend(addresses);
             slot.marks.extend(service.marks.iter().map(mark::key));
             let generation = &mut self.last_generation;
-            slot.reconcile(pool, overrides, facts, &mut self.index.ids, generation)?;
+            let ids = &mut self.index.ids;
+            slot.reconcile((name, pool), overrides, facts, ids, generation)?;
         }
         Ok(())
     }

@@ -1,0 +1,252 @@
+//! A server in one pool of two services, each with its own VIP: a path that breaks affects its service alone.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use weir_health::{Known, Monitor, Outcome, Output, Standing, State, Suspended};
+use weir_model::{
+    Check, Desired, Forward, Listener, Pool, Ports, Probe, Protocol, Server, Service, Timing, Via,
+};
+
+const SERVER: &str = "10.0.0.5";
+const A: &str = "192.0.2.10";
+const B: &str = "192.0.2.11";
+
+fn address(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn service(name: &str, vip: &str) -> Service {
+    let mut service = Service::new(name, Forward::Direct, "p");
+    service.listen = vec![Listener {
+        protocol: Protocol::Tcp,
+        address: address(vip),
+        ports: Ports::One(80),
+    }];
+    service
+}
+
+fn desired(services: &[(&str, &str)], via: Via) -> Desired {
+    let mut check = Check::new(Probe::Tcp);
+    check.aim.via = via;
+    check.timing = Timing {
+        rise: 1,
+        fall: 2,
+        ..Timing::default()
+    };
+    let mut pool = Pool::new("p");
+    let server = Server::new(SERVER, address(SERVER), Some(80));
+    pool.servers.push(server);
+    pool.checks.push(check);
+    pool.health.slow_start = Duration::from_secs(10);
+    Desired {
+        pools: vec![pool],
+        services: services.iter().map(|it| service(it.0, it.1)).collect(),
+        ..Desired::default()
+    }
+}
+
+/// The monitor, virtual time, and what does not answer: VIPs, or the server itself.
+struct World {
+    monitor: Monitor,
+    now: Duration,
+    silent: Vec<&'static str>,
+    reported: Option<Standing>,
+    /// Changes of the server, and of a service alone.
+    changes: Vec<String>,
+}
+
+impl World {
+    fn new(desired: &Desired, known: Option<Known>) -> Self {
+        let mut world = Self {
+            monitor: Monitor::new(1),
+            now: Duration::from_secs(1000),
+            silent: Vec::new(),
+            reported: None,
+            changes: Vec::new(),
+        };
+        world.configure(desired, known);
+        world
+    }
+
+    fn configure(&mut self, desired: &Desired, known: Option<Known>) {
+        let known = |_: &str, _: &str| known.clone();
+        self.monitor
+            .configure(desired, &Suspended::default(), &known, self.now);
+        self.drain();
+    }
+
+    /// Lets a minute pass.
+    fn run(&mut self) {
+        let end = self.now + Duration::from_secs(60);
+        while let Some(next) = self.monitor.next_deadline().filter(|next| *next < end) {
+            self.now = next.max(self.now);
+            self.monitor.advance(self.now);
+            self.drain();
+        }
+        self.now = end;
+    }
+
+    fn drain(&mut self) {
+        while let Some(output) = self.monitor.poll_output() {
+            match output {
+                Output::Probe(order) => {
+                    let way = order.target.way;
+                    let at = way.map_or(order.target.address, |way| way.vip);
+                    let is_silent = |at: IpAddr| self.silent.iter().any(|it| address(it) == at);
+                    let fails = is_silent(at) || is_silent(order.target.address);
+                    let outcome = if fails {
+                        Outcome::failed(format!("no answer of {at}"))
+                    } else {
+                        Outcome::passed("ok")
+                    };
+                    self.monitor.handle_result(order.id, outcome, self.now);
+                }
+                Output::Server {
+                    standing,
+                    from,
+                    paths,
+                    ..
+                } => {
+                    let state = |service: &str| {
+                        let standing = standing.as_ref().map(|it| it.in_service(service));
+                        standing.map(|it| it.state)
+                    };
+                    self.changes
+                        .extend(from.map(|_| format!("{:?}", state("").unwrap())));
+                    for (service, _) in paths {
+                        let state = state(&service).unwrap();
+                        self.changes.push(format!("{service} {state:?}"));
+                    }
+                    self.reported = standing;
+                }
+            }
+        }
+    }
+
+    fn states(&self) -> [State; 3] {
+        let reported = self.reported.as_ref().unwrap();
+        [reported, reported.in_service("a"), reported.in_service("b")].map(|it| it.state)
+    }
+
+    fn changes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.changes)
+    }
+}
+
+use State::{Down, Up};
+
+#[test]
+fn a_broken_path_affects_its_service_alone() {
+    for via in [Via::Both, Via::Path] {
+        let mut world = World::new(&desired(&[("a", A), ("b", B)], via), None);
+        world.run();
+        assert_eq!(world.states(), [Up, Up, Up]);
+        assert_eq!(world.changes(), ["Up"]);
+
+        world.silent = vec![B];
+        world.run();
+        assert_eq!(world.states(), [Up, Up, Down]);
+        assert_eq!(world.changes(), ["b Down"]);
+        let view = |service| world.monitor.view("p", SERVER, Some(service)).unwrap();
+        assert_eq!(view("a").reason, "ok");
+        assert!(view("b").reason.ends_with("no answer of 192.0.2.11"));
+        let own = if via == Via::Both { 2 } else { 1 };
+        assert_eq!(view("b").checks.len(), own, "not those of other services");
+
+        world.silent = Vec::new();
+        world.run();
+        assert_eq!(world.states(), [Up, Up, Up]);
+        assert_eq!(world.changes(), ["b Up"]);
+    }
+}
+
+#[test]
+fn a_server_is_down_when_all_paths_are() {
+    let mut world = World::new(&desired(&[("a", A), ("b", B)], Via::Both), None);
+    world.run();
+    world.changes();
+    world.silent = vec![A, B];
+    world.run();
+    assert_eq!(world.states(), [Down, Down, Down]);
+    assert_eq!(world.changes().last().unwrap(), "Down");
+    // The path that is still broken is named when the server comes back.
+    world.silent = vec![B];
+    world.run();
+    assert_eq!(world.states(), [Up, Up, Down]);
+    assert_eq!(world.changes(), ["Up", "b Down"]);
+
+    // One report, not one for each service.
+    world.silent = Vec::new();
+    world.run();
+    world.changes();
+    world.silent = vec![SERVER];
+    world.run();
+    assert_eq!(world.states(), [Down, Down, Down]);
+    assert_eq!(world.changes().last().unwrap(), "Down");
+}
+
+#[test]
+fn slow_start_begins_in_the_service_whose_path_came_back() {
+    let mut world = World::new(&desired(&[("a", A), ("b", B)], Via::Path), None);
+    world.run();
+    world.silent = vec![B];
+    world.run();
+    world.silent = Vec::new();
+    while world.states() != [Up, Up, Up] {
+        world.now = world.monitor.next_deadline().unwrap();
+        world.monitor.advance(world.now);
+        world.drain();
+    }
+    let reported = world.reported.clone().unwrap();
+    assert_eq!((reported.ramp, reported.in_service("a").ramp), (1000, 1000));
+    assert!(reported.in_service("b").ramp < 1000);
+    world.run();
+    assert_eq!(world.reported.unwrap().in_service("b").ramp, 1000);
+}
+
+#[test]
+fn a_broken_path_stays_broken_over_reloads_and_restarts() {
+    let both = desired(&[("a", A), ("b", B)], Via::Both);
+    let mut world = World::new(&both, None);
+    world.run();
+    world.silent = vec![B];
+    world.run();
+    let reported = world.reported.clone().unwrap();
+
+    let moved = desired(&[("b", "192.0.2.12"), ("a", A)], Via::Both);
+    world.configure(&moved, None);
+    assert_eq!(
+        world.reported.clone().unwrap(),
+        reported,
+        "order and VIP do not matter"
+    );
+
+    let mut next = World::new(&both, Some(Known::from(&reported)));
+    assert_eq!(next.states(), [Up, Up, Down]);
+    let kept = next.reported.clone().unwrap();
+    assert_eq!(kept.in_service("b").reason, reported.in_service("b").reason);
+    next.silent = vec![B];
+    next.run();
+    assert_eq!(next.states(), [Up, Up, Down]);
+    assert_eq!(next.changes(), [""; 0]);
+
+    // The service that remains decides alone.
+    next.configure(&desired(&[("b", B)], Via::Both), None);
+    let reported = next.reported.clone().unwrap();
+    assert_eq!((reported.state, reported.paths), (Down, BTreeMap::new()));
+    assert_eq!(next.changes(), [""; 0]);
+}
+
+#[test]
+fn a_service_without_a_path_has_the_server_s_state() {
+    let mut desired = desired(&[("a", A), ("b", B), ("c", A)], Via::Both);
+    desired.services[2].listen[0].ports = Ports::Range(81, 90);
+    let mut world = World::new(&desired, None);
+    world.run();
+    world.silent = vec![A];
+    world.run();
+    assert_eq!(world.states(), [Up, Down, Up]);
+    assert_eq!(world.reported.as_ref().unwrap().in_service("c").state, Up);
+}
