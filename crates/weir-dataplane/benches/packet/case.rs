@@ -5,7 +5,7 @@ use weir_abi::{Forward, REASONS, Reason, Scheduler, TUNNEL_CSUM, Tunnel};
 use crate::Outcome;
 use crate::director::{Counts, Setup};
 use crate::feed::{Plan, Ran};
-use crate::frame::{ACK, Frame, From, SYN};
+use crate::frame::{ACK, Frame, From, RST, SYN};
 use crate::ground::{CLIENTS, PORT, SERVERS, server, server_mac, vip};
 
 const XDP_PASS: u32 = 2;
@@ -269,6 +269,14 @@ impl Case {
             Stream::Flood | Stream::Beginnings => Frame::tcp(self.client(), SYN),
             Stream::NotOurs => Frame::tcp(From::Client(server(family, 0xfff0), PORT), ACK),
         })
+    }
+
+    /// What ends the flows of these clients.
+    pub(crate) fn ended(&self, client: u32) -> Plan {
+        Plan {
+            client,
+            ..self.plan(Frame::tcp(self.client(), RST))
+        }
     }
 
     /// What each flow sends before that, and of how many flows.

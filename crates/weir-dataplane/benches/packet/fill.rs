@@ -90,6 +90,10 @@ impl Table {
         let ifindex = ground.director;
         let director = Director::open(ground.pin_dir(), ifindex, case.setup)?;
         director.limit_syns(false)?;
+        let maps = director.dataplane.maps();
+        let mut settings = maps.settings()?;
+        settings.timeouts[State::Close as usize] = u32::MAX;
+        maps.set_settings(&settings)?;
         let feed = Feed::load(objects, &case.measured())?;
         let mut table = Self {
             percent,
@@ -133,22 +137,17 @@ impl Table {
         Ok(())
     }
 
-    /// The flows are overdue for a moment, in which a packet of each comes.
+    /// Closed flows are overdue at once, so that the second RST of each finds it so. The sweep, which goes on meanwhile, takes no other.
     fn end_oldest(&mut self, objects: &mut Objects) -> Outcome<()> {
         let Some(client) = self.batches.pop_front() else {
             return Ok(());
         };
-        let mut plan = self.case.measured();
-        plan.client = client;
-        let mut feed = Feed::load(objects, &plan)?;
+        let mut feed = Feed::load(objects, &self.case.ended(client))?;
         feed.aim(&self.director.program()?)?;
-        let maps = self.director.dataplane.maps();
-        let settings = maps.settings()?;
-        let mut overdue = settings;
-        overdue.timeouts[State::Established as usize] = u32::MAX;
-        maps.set_settings(&overdue)?;
-        feed.run(BATCH, self.ifindex)?;
-        Ok(maps.set_settings(&settings)?)
+        for _ in 0..2 {
+            feed.run(BATCH, self.ifindex)?;
+        }
+        Ok(())
     }
 
     fn round(&mut self, packets: u32) -> Outcome<()> {
