@@ -264,10 +264,11 @@ pub(crate) static NODE: Section = Section {
             Default("auto"),
             "Where the packet path runs. `xdp` comes before the stack: in the driver, or generic where the driver has none. `tc` \
              balances socket buffers (tcx, or clsact where the kernel has no tcx): checksums that the sender left to its \
-             device and packets that stand for many segments stay as they are. `auto` is `xdp`, and `tc` where the driver of a \
-             virtual machine refuses XDP. In native XDP on veth, tun and the like, packets whose checksum is unfinished \
-             are left to tc one by one; generic XDP (bridges, macvlan) does not see them, and `tc` is for these. `weir status` \
-             shows mode, reason and the share of packets by way.",
+             device and packets that stand for many segments stay as they are. `auto` is native XDP where the driver has \
+             it, else `tc` on devices whose packets may carry unfinished checksums (bridges, macvlan, drivers of virtual \
+             machines), else generic XDP. Native XDP on veth, tap and the like leaves packets whose checksum is unfinished \
+             to tc one by one; generic XDP does not tell them apart. `weir status` shows mode, reason and the share of \
+             packets by way.",
             "attach = \"tc\"",
         )
         .known_as(&["mode", "xdp_mode", "hook"]),

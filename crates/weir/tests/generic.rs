@@ -1,5 +1,5 @@
-//! Generic XDP: the director's address is on a bridge, whose driver has no XDP. Packets that the kernel merged would be too
-//! large to send on, so Weir stops merging there and below, and `clean` gives it back.
+//! Generic XDP, which `attach = "xdp"` demands: the director's address is on a bridge, whose driver has no XDP. Packets that the
+//! kernel merged would be too large to send on, so Weir stops merging there and below, and `clean` gives it back.
 
 mod world;
 
@@ -32,7 +32,7 @@ fn a_large_download(family: Family, forward: &str, extra: &str) {
     assert!(before.1, "the test has something to switch off");
     let vip = bracketed(family.vip());
     let pid = world.start_director(&format!(
-        "[node]\ninterfaces = [\"br0\"]\n[pool.web]\nscheduler = \"rr\"\nservers = [\"{}\", \"{}\"]\n\
+        "[node]\ninterfaces = [\"br0\"]\nattach = \"xdp\"\n[pool.web]\nscheduler = \"rr\"\nservers = [\"{}\", \"{}\"]\n\
          [service.web]\nlisten = [\"{vip}:80\"]\nforward = \"{forward}\"\n{extra}pool = \"web\"\n",
         family.server(0),
         family.server(1)

@@ -4,6 +4,8 @@
 
 #[path = "offload/bulk.rs"]
 mod bulk;
+#[path = "offload/software.rs"]
+mod software;
 mod world;
 
 use std::time::Duration;

@@ -53,9 +53,15 @@ impl Engine {
         {
             self.plane.detach(*ifindex)?;
         }
+        self.network.attached.retain(|it, _| wanted.contains(it));
+        // What is generic decides about devices with unfinished checksums, which are never generic by themselves.
+        let mut in_turn: Vec<u32> = wanted.into_iter().collect();
+        in_turn.sort_by_key(|ifindex| self.network.may_be_unfinished(*ifindex));
         let mut unmerged = BTreeSet::new();
-        for ifindex in &wanted {
-            if self.attach_path(*ifindex)? == Mode::Generic {
+        for ifindex in &in_turn {
+            let mode = self.attach_path(*ifindex)?;
+            self.network.attached.insert(*ifindex, mode);
+            if mode == Mode::Generic {
                 unmerged.extend(self.network.below(*ifindex));
             }
             for direction in [Direction::Ingress, Direction::Egress] {
@@ -79,6 +85,8 @@ impl Engine {
             Plan::Tc => self.plane.attach_at_tc(ifindex)?,
             Plan::Xdp => self.plane.attach(ifindex, XdpChoice::Best)?,
             Plan::NativeOrTc => match self.plane.attach(ifindex, XdpChoice::Native) {
+                // From a configuration or a version that had it so.
+                Ok(Mode::Generic) => self.plane.attach_at_tc(ifindex)?,
                 Err(error) if !matches!(error, weir_dataplane::Error::Busy { .. }) => {
                     tracing::debug!(ifindex, %error, "tc in place of XDP");
                     self.plane.attach_at_tc(ifindex)?

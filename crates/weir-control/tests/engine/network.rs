@@ -1,7 +1,7 @@
-//! Devices without native XDP: the generic program comes after merging, which is stopped below it and given back.
+//! Devices without native XDP, with `attach = "xdp"`: the generic program comes after merging, which is stopped below it and given back.
 
 use weir_control::engine::{Engine, clean};
-use weir_model::{Forward, SchedulerKind, Snat};
+use weir_model::{Attach, Forward, SchedulerKind, Snat};
 
 use super::topology::{Topology, is_root};
 use super::{BOTH, PORT, VIP, desired};
@@ -28,6 +28,7 @@ fn carries_bulk_both_ways(name: &str, made: &str) {
         let merging = ["d0", "top0"].map(|device| topology.director_merges(device));
         let mut wanted = desired(Forward::Nat, SchedulerKind::Rr, &BOTH);
         wanted.services[0].snat = Some(Snat::default());
+        wanted.node.attach = Attach::Xdp;
         let mut engine = Engine::open(paths, &wanted).await.unwrap();
         let interfaces = engine.snapshot().unwrap().interfaces;
         assert_eq!(interfaces.len(), 1);

@@ -189,9 +189,24 @@ impl World {
             "director",
             "link add br0 type bridge forward_delay 0 mcast_snooping 0",
         );
-        self.ip("director", "addr flush dev eth0");
         self.ip("director", "link set eth0 master br0");
-        self.ip("director", "link set br0 up");
+        self.move_director_to("br0");
+    }
+
+    /// The same on a macvlan over eth0.
+    pub fn macvlan_in_director(&self) {
+        self.ip(
+            "director",
+            "link add mv0 link eth0 type macvlan mode bridge",
+        );
+        // Only the device that has the address shall answer for it.
+        self.output("director", "sysctl -qw net.ipv4.conf.all.arp_ignore=1");
+        self.move_director_to("mv0");
+    }
+
+    fn move_director_to(&self, device: &str) {
+        self.ip("director", "addr flush dev eth0");
+        self.ip("director", &format!("link set {device} up"));
         for family in [Family::V4, Family::V6] {
             let (length, full) = (subnet_prefix(family), full_prefix(family));
             for address in [
@@ -199,7 +214,10 @@ impl World {
                 format!("{}/{full}", family.vip()),
             ] {
                 let nodad = if family == Family::V6 { " nodad" } else { "" };
-                self.ip("director", &format!("addr add {address} dev br0{nodad}"));
+                self.ip(
+                    "director",
+                    &format!("addr add {address} dev {device}{nodad}"),
+                );
             }
         }
     }

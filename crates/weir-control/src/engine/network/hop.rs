@@ -52,10 +52,9 @@ impl Network {
 
     /// Whether packets may be sent there by XDP, whatever device they came from.
     fn sends(&self, port: &Link) -> bool {
-        // From the device of marked packets comes what no generic program has.
-        let generic = !self.attached.is_empty()
-            && self.marks.is_none()
-            && self.attached.values().all(|mode| *mode == Mode::Generic);
+        // Every packet that XDP has comes from a generic program; that of marked packets' device is none.
+        let has = |wanted| self.attached.values().any(|mode| *mode == wanted);
+        let generic = has(Mode::Generic) && !has(Mode::Native) && self.marks.is_none();
         port.mac.is_some() && (generic || self.transmits.get(&port.index).copied().unwrap_or(false))
     }
 

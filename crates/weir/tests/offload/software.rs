@@ -1,0 +1,115 @@
+//! The director's address on a device without native XDP over one with default offloads: by itself the path runs at tc there.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use super::world::load::{Load, assert_nothing_lost};
+use super::world::{Family, World, privileged};
+use super::{Offloads, PORT, SHORT, config, moves, set_offloads};
+
+fn config_on(device: &str, family: Family, node: &str, forward: &str) -> String {
+    config(family, node, forward).replace("\"eth0\"", &format!("\"{device}\""))
+}
+
+/// Bulk through `nat` and `direct` of both families, with `attach` left out.
+fn bulk_moves_on(device: &str, kind: &str, over: fn(&World)) {
+    if !privileged() {
+        return;
+    }
+    for forward in ["nat", "direct"] {
+        for family in [Family::V4, Family::V6] {
+            let mut world = World::new(1);
+            set_offloads(&world, 1, Offloads::Defaults);
+            over(&world);
+            if forward == "direct" {
+                world.prepare_servers(&["--forward", forward, "--vip", &family.vip().to_string()]);
+            }
+            world.start_director(&config_on(device, family, "", forward));
+            moves(&world, family, forward, SHORT);
+            let status = world.status();
+            assert_eq!(status["xdp"][0]["mode"], "tc", "{status:#}");
+            let reason =
+                format!("the driver has no XDP; {kind}: packets may carry unfinished checksums");
+            assert_eq!(status["xdp"][0]["reason"], reason, "{status:#}");
+        }
+    }
+}
+
+#[test]
+fn bulk_moves_where_the_director_is_on_a_bridge() {
+    bulk_moves_on("br0", "bridge", World::bridge_in_director);
+}
+
+#[test]
+fn bulk_moves_where_the_director_is_on_a_macvlan() {
+    bulk_moves_on("mv0", "macvlan", World::macvlan_in_director);
+}
+
+fn output(world: &World, line: &str) -> String {
+    String::from_utf8_lossy(&world.output("director", line).stdout).into_owned()
+}
+
+/// Pins of attachments to devices.
+fn pinned(world: &World) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut open = vec![world.pin_dir("director")];
+    while let Some(directory) = open.pop() {
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            if entry.path().is_dir() {
+                open.push(entry.path());
+            } else {
+                found.push(entry.path());
+            }
+        }
+    }
+    let name = |path: &PathBuf| path.to_string_lossy().contains("xdpgeneric");
+    found.retain(name);
+    found
+}
+
+fn merging(world: &World) -> bool {
+    output(world, "ethtool -k eth0").contains("generic-receive-offload: on")
+}
+
+/// Generic XDP on a bridge, which earlier versions had by themselves, gives way to tc at a restart, under clients that do not pause,
+/// and nothing of it remains.
+#[test]
+fn generic_xdp_gives_way_to_tc_and_costs_no_connection() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    world.start_nginx(1024);
+    world.bridge_in_director();
+    world.output("director", "ethtool -K eth0 gro on");
+    let text = |attach: &str| {
+        let node = format!("attach = \"{attach}\"\n");
+        config_on("br0", Family::V4, &node, "nat").replace(&format!(":{PORT}\""), ":80\"")
+    };
+    let pid = world.start_director(&text("xdp"));
+    assert_eq!(world.status()["xdp"][0]["mode"], "generic");
+    assert!(!merging(&world) && output(&world, "ip link show br0").contains("xdpgeneric"));
+    assert!(!pinned(&world).is_empty());
+    let load = Load::start(&world, SocketAddr::new(Family::V4.vip(), 80));
+    load.wait_for_more(150);
+
+    let at_tc = |world: &World| {
+        let status = world.status();
+        assert_eq!(status["xdp"][0]["mode"], "tc", "{status:#}");
+        assert_eq!(status["xdp"].as_array().map(Vec::len), Some(1));
+        assert!(!output(world, "ip link show br0").contains("xdp"));
+        assert!(merging(world), "given back with the generic program");
+    };
+    world.kill_director(pid);
+    let pid = world.start_director(&text("auto"));
+    at_tc(&world);
+    assert!(pinned(&world).is_empty(), "{:?}", pinned(&world));
+    load.wait_for_more(150);
+
+    assert_nothing_lost(&world, load.end());
+
+    world.kill_director(pid);
+    world.says(&["clean"]);
+    assert!(!world.pin_dir("director").exists());
+    assert!(!output(&world, "ip link show br0").contains("xdp"));
+}
