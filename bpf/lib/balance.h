@@ -132,21 +132,32 @@ static __always_inline __u32 next_state(const struct packet *p, __u64 meta)
 	return p->proto == PROTO_TCP ? tcp_next_state(META_STATE(meta), view, p->tcp_flags) : WEIR_STATE_UDP;
 }
 
-/* A packet that no server gets. */
-__noinline int no_server_gets(struct weir_context *ctx, __u32 service_id, __u32 reason)
+/* What becomes of a packet that no server gets: a verdict, or the negative reason by which its sender is refused. */
+__noinline int no_server_verdict(__u32 service_id, __u32 reason)
 {
 	struct weir_service *service;
 
 	if (reason == WEIR_PASS_NO_FLOW || reason == WEIR_PASS_NO_SERVICE || reason == WEIR_PASS_NOT_OURS)
 		return weir_verdict(reason, XDP_PASS);
 	if (reason == WEIR_REJECT_REMOVED)
-		return refuse(ctx, WEIR_REJECT_REMOVED, 0);
+		return -WEIR_REJECT_REMOVED;
 	if (reason == WEIR_DROP_NO_SERVER) {
 		service = WEIR_LOOKUP(weir_services, service_id);
 		if (service && !(service->flags & WEIR_SERVICE_DROP_NO_SERVER))
-			return refuse(ctx, WEIR_REJECT_NO_SERVER, 0);
+			return -WEIR_REJECT_NO_SERVER;
 	}
 	return weir_verdict(reason, XDP_DROP);
+}
+
+/*
+ * Refuses from the program's own frame: a stage that a function of its own called would return there, and at tc its action
+ * would be taken for a verdict.
+ */
+static __always_inline int no_server_gets(struct weir_context *ctx, __u32 service_id, __u32 reason)
+{
+	int verdict = no_server_verdict(service_id, reason);
+
+	return verdict < 0 ? refuse(ctx, -verdict, 0) : verdict;
 }
 
 /*

@@ -4,6 +4,8 @@
 
 #[path = "offload/bulk.rs"]
 mod bulk;
+#[path = "offload/refused.rs"]
+mod refused;
 #[path = "offload/software.rs"]
 mod software;
 mod world;
@@ -71,13 +73,13 @@ fn config(family: Family, node: &str, forward: &str) -> String {
     )
 }
 
-/// TCP checksums that a host found wrong.
-fn wrong_sums(world: &World, host: &str) -> u64 {
+/// A host's count of this name (snmp_counter.rst, TCP).
+fn tcp_counter(world: &World, host: &str, name: &str) -> u64 {
     let output = world.output(host, "cat /proc/thread-self/net/snmp");
     let text = String::from_utf8_lossy(&output.stdout);
     let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
     let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
-    let at = names.split(' ').position(|name| name == "InCsumErrors");
+    let at = names.split(' ').position(|it| it == name);
     let value = values.split(' ').nth(at.expect("the counter"));
     value.and_then(|it| it.parse().ok()).expect("a number")
 }
@@ -87,7 +89,7 @@ fn moves(world: &World, family: Family, forward: &str, bytes: usize) {
     let bulk = bulk::move_through(world, family, PORT, bytes);
     for host in ["client", "director", "server0"] {
         assert_eq!(
-            wrong_sums(world, host),
+            tcp_counter(world, host, "InCsumErrors"),
             0,
             "{forward} {family:?}: wrong checksums came to {host}"
         );

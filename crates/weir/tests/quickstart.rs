@@ -12,14 +12,15 @@ use std::time::Duration;
 
 use world::{World, privileged, wait_for};
 
-/// What a machine of its own would have: its own /etc, /run, /usr/sbin and bpffs, and `weir` in its PATH.
+/// What a machine of its own would have: its own /etc, /run, /usr/sbin, /usr/local/sbin and bpffs, and `weir` in its PATH.
 const OWN_PLACES: &str = "\
     mount --make-rprivate / && mount -t tmpfs tmpfs \"$1\" && cd \"$1\" && \
-    mkdir etc etc-work sbin sbin-work home && \
+    mkdir etc etc-work sbin sbin-work local local-work home && \
     mount -t overlay overlay -o lowerdir=/etc,upperdir=$1/etc,workdir=$1/etc-work /etc && \
     mount -t overlay overlay -o lowerdir=/usr/sbin,upperdir=$1/sbin,workdir=$1/sbin-work /usr/sbin && \
+    mount -t overlay overlay -o lowerdir=/usr/local/sbin,upperdir=$1/local,workdir=$1/local-work /usr/local/sbin && \
     mount -t tmpfs tmpfs /run && mount -t bpf bpf /sys/fs/bpf && \
-    ln -s \"$2\" /usr/sbin/weir && rm -f /usr/sbin/ipvsadm && touch \"$1/ready\" && exec sleep infinity";
+    ln -s \"$2\" /usr/sbin/weir && touch \"$1/ready\" && exec sleep infinity";
 
 fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -62,6 +63,11 @@ impl Machine {
             .args(["sh", "-c"])
             .arg(format!("cd {} && {line}", self.home.display()))
             .env("NO_COLOR", "1")
+            // Debian's for root.
+            .env(
+                "PATH",
+                "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            )
             .stdin(Stdio::null());
         command
     }
@@ -208,9 +214,19 @@ fn the_readmes_quick_start_works_as_printed() {
     }
     assert!(asked > 0, "the quick start ends with a client's request");
     for (who, command) in commands(ipvsadm) {
-        assert_eq!(who, "director", "{command}");
-        director.prints(&command);
+        match who.as_str() {
+            "director" => {
+                director.prints(&command);
+            }
+            "server" => {
+                for server in &servers {
+                    server.prints(&command);
+                }
+            }
+            other => panic!("the README names a host {other}"),
+        }
     }
+    client.prints("curl -sSf --max-time 5 http://10.0.0.11/name");
     let listing = director.prints("ipvsadm -Ln");
     assert!(listing.contains("10.0.0.11:80"), "{listing}");
     // What it left is taken back.

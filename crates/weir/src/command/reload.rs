@@ -18,10 +18,8 @@ pub(super) fn reload(places: &Places, guard: Option<Duration>, json: bool) -> Ou
         color: terminal::color(),
         guard_ms: guard.map(|guard| u64::try_from(guard.as_millis()).unwrap_or(u64::MAX)),
     };
-    let reloaded = patiently(
-        "the reload",
-        Client::new(&places.runtime_dir).reload(&request),
-    )??;
+    let what = guard.map_or("the reload", |_| "watching the new configuration");
+    let reloaded = patiently(what, Client::new(&places.runtime_dir).reload(&request))??;
     let text = if json {
         serde_json::to_string_pretty(&reloaded).map_err(Failure::failed)? + "\n"
     } else {

@@ -1,7 +1,7 @@
 //! Streams through a VIP: much at once in both directions, or a little at a time.
 
 use std::fmt;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -172,5 +172,21 @@ impl Slow {
         let mut heard = vec![0; said.len()];
         self.0.read_exact(&mut heard).expect("an answer");
         assert_eq!(said, heard);
+    }
+
+    /// Goes on until the connection ends, for at most this long, and returns how it ended.
+    pub(crate) fn ends(&mut self, limit: Duration) -> Option<ErrorKind> {
+        self.0.set_read_timeout(Some(limit)).expect("a timeout");
+        let mut heard = [0; CHUNK];
+        loop {
+            if let Err(error) = self.0.write_all(&[7]) {
+                return Some(error.kind());
+            }
+            match self.0.read(&mut heard) {
+                Ok(0) => return None,
+                Ok(_) => {}
+                Err(error) => return Some(error.kind()),
+            }
+        }
     }
 }

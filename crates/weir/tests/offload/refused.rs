@@ -1,0 +1,90 @@
+//! Clients that Weir refuses at tc, where their packets' checksums are unfinished: they hear of it at once, and what is dropped does
+//! not reach the director's own stack.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use super::bulk::Slow;
+use super::world::{Family, World, privileged, wait_for};
+use super::{Offloads, PORT, config, set_offloads, tcp_counter};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const NODES: [&str; 2] = ["", "attach = \"tc\"\n"];
+
+fn without_servers(text: &str, family: Family) -> String {
+    let servers = format!("servers = [\"{}\"]", family.server(0));
+    assert!(text.contains(&servers), "{text}");
+    text.replace(&servers, "servers = []")
+}
+
+/// How a connection to the VIP ends that nobody accepts.
+fn refusal(world: &World, family: Family, limit: Duration) -> ErrorKind {
+    let address = SocketAddr::new(family.vip(), PORT);
+    let connecting = world.inside("client", move || {
+        TcpStream::connect_timeout(&address, limit)
+    });
+    let connected = connecting.join().expect("no panic");
+    connected.expect_err("there is no server").kind()
+}
+
+#[test]
+fn clients_of_a_service_without_servers_are_refused_at_once() {
+    if !privileged() {
+        return;
+    }
+    for node in NODES {
+        for family in [Family::V4, Family::V6] {
+            let mut world = World::new(1);
+            set_offloads(&world, 1, Offloads::Defaults);
+            world.start_director(&without_servers(&config(family, node, "nat"), family));
+            let kind = refusal(&world, family, PATIENCE);
+            assert_eq!(kind, ErrorKind::ConnectionRefused, "{node}{family:?}");
+            assert!(world.packets("reject_no_server") > 0, "{}", world.status());
+        }
+    }
+}
+
+#[test]
+fn clients_of_a_removed_server_are_reset() {
+    if !privileged() {
+        return;
+    }
+    for node in NODES {
+        let mut world = World::new(1);
+        set_offloads(&world, 1, Offloads::Defaults);
+        let text = config(Family::V4, node, "nat");
+        let text = text.replace("[pool.bulk]\n", "[pool.bulk]\non_remove = \"reset\"\n");
+        world.start_director(&text);
+        let mut slow = Slow::connect(&world, Family::V4, PORT);
+        slow.exchanges(PATIENCE);
+        world.reload(&without_servers(&text, Family::V4));
+        let kind = slow.ends(PATIENCE);
+        assert_eq!(kind, Some(ErrorKind::ConnectionReset), "{node}");
+    }
+}
+
+/// Above the limit of answers: a packet that is dropped does not go on to the stack, which would answer it with a reset.
+#[test]
+fn what_is_dropped_does_not_reach_the_directors_stack() {
+    if !privileged() {
+        return;
+    }
+    for node in NODES {
+        let mut world = World::new(1);
+        set_offloads(&world, 1, Offloads::Defaults);
+        let text = config(Family::V4, node, "nat");
+        world.start_director(&without_servers(&text, Family::V4));
+        let address = SocketAddr::new(Family::V4.vip(), PORT);
+        wait_for("packets are dropped", PATIENCE, || {
+            let many = world.inside("client", move || {
+                for _ in 0..1500 {
+                    let _ = TcpStream::connect_timeout(&address, Duration::from_millis(1));
+                }
+            });
+            many.join().expect("no panic");
+            world.packets("drop_no_server") > 0
+        });
+        assert_eq!(tcp_counter(&world, "director", "OutRsts"), 0, "{node}");
+    }
+}
