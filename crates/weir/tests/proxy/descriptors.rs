@@ -32,7 +32,9 @@ fn start_by(by: &[&str], servers: &[SocketAddr], more: &str) -> Seat {
 fn idle_clients_make_room(limit: u32, idle: usize) {
     weir_sys::raise_nofile().expect("many descriptors");
     let origin = Origin::start("o");
-    let seat = start_with(&format!("{limit}:{limit}"), &[origin.address()], "");
+    // Nothing else closes them.
+    let patient = "timeouts = { request = \"5m\", idle = \"5m\" }";
+    let seat = start_with(&format!("{limit}:{limit}"), &[origin.address()], patient);
     let mut held: Vec<Client> = Vec::with_capacity(idle);
     for number in 0..idle {
         let mut client = Client::connect(seat.listen);
