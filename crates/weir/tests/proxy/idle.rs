@@ -112,7 +112,7 @@ fn without_descriptors_clients_wait_quietly() {
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
 }
 
-/// Clients that announce a large body and send it in small pieces: each costs its own socket and the server's, and no pipe.
+/// Clients that announce a large body and send it in small pieces: each costs its socket and the server's, and no pipe.
 #[test]
 fn slow_bodies_hold_no_pipes() {
     const CLIENTS: usize = 50;
