@@ -42,6 +42,15 @@ const SOCKETS: &[&str] = &["weir.sock", "weir.sock.new", "weir.sock.held"];
 const LINKS: &[&str] = &["configuration", "configuration.new"];
 /// Directories, with files named by processes.
 const DIRECTORIES: &[&str] = &["draining"];
+/// What [`forget`] leaves: locks, since a lock whose file was removed does not exclude the next process, and records of changes
+/// that are not undone yet.
+const KEPT: &[&str] = &[
+    "lock",
+    "real-server.lock",
+    "protect.lock",
+    "real-server.json",
+    "protect.sysctl",
+];
 
 /// Why a directory cannot be the runtime directory.
 #[derive(Debug, thiserror::Error)]
@@ -208,6 +217,30 @@ pub fn prepare(path: &Path) -> Result<(), Unusable> {
         judge(&entry, path)?;
     }
     Ok(())
+}
+
+/// Removes what Weir remembers in the directory: configuration, overrides, counts, check results, keys, the token, sockets. Locks
+/// and records of changes that are not undone yet stay, and so does what is not Weir's. Returns how many entries were removed.
+/// The caller holds the daemon's lock.
+///
+/// # Errors
+/// The directory cannot be read or written.
+pub(crate) fn forget(path: &Path) -> Result<usize, Unusable> {
+    let mut removed = 0;
+    for entry in entries(path)? {
+        let (name, path) = (entry.file_name(), entry.path());
+        let name = name.to_str().unwrap_or_default();
+        let whole = name.strip_suffix(".new").unwrap_or(name);
+        let done = match expected(name) {
+            Some(_) if KEPT.contains(&whole) => continue,
+            Some(DIRECTORY) => fs::remove_dir_all(&path),
+            Some(_) => fs::remove_file(&path),
+            None => continue,
+        };
+        done.map_err(failed(&path))?;
+        removed += 1;
+    }
+    Ok(removed)
 }
 
 /// Looks at one entry; what is not Weir's is left alone.
@@ -407,6 +440,34 @@ mod tests {
             "{refused}"
         );
         assert_eq!(place.mode(""), 0o1777);
+    }
+
+    #[test]
+    fn all_but_locks_records_and_other_programs_files_is_forgotten() {
+        let place = Place::new("forget");
+        prepare(&place.0).unwrap();
+        for name in FILES.iter().chain(&["proxy.json.new", "other"]) {
+            place.file(name, 0o600);
+        }
+        fs::create_dir(place.0.join("draining")).unwrap();
+        place.file("draining/17", 0o600);
+        std::os::unix::fs::symlink("/etc/hostname", place.0.join("configuration")).unwrap();
+        assert_eq!(forget(&place.0).unwrap(), FILES.len() - KEPT.len() + 3);
+        let names = fs::read_dir(&place.0).unwrap();
+        let mut left: Vec<_> = names.map(|it| it.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(
+            left,
+            [
+                "lock",
+                "other",
+                "protect.lock",
+                "protect.sysctl",
+                "real-server.json",
+                "real-server.lock"
+            ]
+        );
+        assert_eq!(forget(&place.0).unwrap(), 0);
     }
 
     #[test]

@@ -18,7 +18,6 @@ use super::draining::{self, Note};
 use crate::api::Token;
 use crate::runtime_dir::{self, SocketAccess};
 use crate::status::Draining;
-use crate::traffic;
 
 /// How long a daemon may take to die after its keeper, and how often that is looked at.
 const DYING: Duration = Duration::from_secs(2);
@@ -235,13 +234,12 @@ impl RuntimeDir {
         fs::rename(&made, &link).map_err(|e| file(&link, e))
     }
 
-    /// Forgets which file was in force, what it held, and what proxy services counted.
+    /// Removes everything that is remembered there, as a boot would; locks stay. Returns how many files that were.
     ///
     /// # Errors
     /// The directory cannot be written.
-    pub fn forget(&self) -> Result<(), Error> {
-        let mut names = TEXTS.iter().chain([&CONFIGURATION, &traffic::LEFT]);
-        names.try_for_each(|name| remove(&self.path.join(name)))
+    pub fn forget(&self) -> Result<usize, Error> {
+        Ok(runtime_dir::forget(&self.path)?)
     }
 
     /// Takes the socket away, so that clients see at once that there is no daemon.

@@ -13,7 +13,7 @@ use weir_sys::replace_file;
 use super::left::Left;
 
 /// The file's name.
-pub(crate) const FILE: &str = "proxy-left.json";
+const FILE: &str = "proxy-left.json";
 /// The time that writing takes, times this, is between two writings.
 const SPARING: u32 = 100;
 

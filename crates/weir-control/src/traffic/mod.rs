@@ -15,7 +15,6 @@ mod weight;
 mod words;
 
 pub use error::{Error, check_rights};
-pub(crate) use memory::FILE as LEFT;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

@@ -41,9 +41,7 @@ pub(super) fn clean(places: &Places, force: bool) -> Outcome {
         Ok::<_, Failure>((steps, cleaned))
     })??;
     protect::restore(&places.runtime_dir);
-    // A daemon that was killed leaves it.
-    held.close().map_err(Failure::failed)?;
-    held.forget().map_err(Failure::failed)?;
+    let forgotten = held.forget().map_err(Failure::failed)?;
     let mut text: String = steps.iter().map(|step| format!("{step}\n")).collect();
     if cleaned.data_plane {
         text.push_str("programs and maps removed\n");
@@ -53,6 +51,7 @@ pub(super) fn clean(places: &Places, force: bool) -> Outcome {
         (cleaned.neighbours, "neighbours released"),
         (cleaned.offloads, "interfaces with their offloads as before"),
         (cleaned.marks, "rules for firewall marks removed"),
+        (forgotten, "files of the runtime directory removed"),
     ] {
         if count > 0 {
             text.push_str(&format!("{count} {what}\n"));

@@ -116,3 +116,42 @@ fn every_change_of_a_server_is_reported() {
         "{now:#}"
     );
 }
+
+#[test]
+fn clean_forgets_the_overrides_of_proxied_servers_and_all_that_a_boot_would() {
+    let (one, two) = (Origin::start("one"), Origin::start("two"));
+    let mut seat = Seat::start("http", &[one.address(), two.address()], "");
+    let name = format!("p/{}", one.address());
+    assert!(seat.weir(&["server", &name, "drain"]).0);
+    assert!(seat.terminate().success());
+    // A restart alone keeps it.
+    seat.start_again();
+    assert_eq!(server(&seat, 0)["state"], "drain");
+    assert!(seat.terminate().success());
+
+    let (done, said) = seat.weir(&["clean"]);
+    assert!(
+        done && said.contains("files of the runtime directory removed"),
+        "{said}"
+    );
+    let names = std::fs::read_dir(seat.directory.join("run")).expect("the runtime directory");
+    let names = names.map(|it| {
+        it.expect("an entry")
+            .file_name()
+            .into_string()
+            .expect("plain")
+    });
+    let left: Vec<String> = names.filter(|name| !name.ends_with("lock")).collect();
+    assert_eq!(left, Vec::<String>::new());
+    assert_eq!(
+        seat.weir(&["clean"]),
+        (true, "nothing to remove\n".to_owned())
+    );
+
+    seat.start_again();
+    let server = server(&seat, 0);
+    assert_eq!(
+        (&server["state"], &server["override"]),
+        (&"unchecked".into(), &serde_json::Value::Null)
+    );
+}
