@@ -1,5 +1,7 @@
 //! Failures of commands: words for stderr and the exit code, product.md section 6.
 
+use std::error::Error;
+use std::io;
 use std::process::ExitCode;
 
 use weir_control::api::Refusal;
@@ -53,9 +55,9 @@ impl Failure {
     }
 
     /// For any error.
-    pub(crate) fn failed(error: impl ToString) -> Self {
+    pub(crate) fn failed(error: impl Error + 'static) -> Self {
         Self::Failed {
-            message: error.to_string(),
+            message: advised(&error),
         }
     }
 
@@ -76,6 +78,28 @@ impl Failure {
         }
         ExitCode::from(self.code())
     }
+}
+
+/// Whether this process has root's rights over files and the kernel.
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// An error's message. Where the kernel refused it to a user without root's rights it says that root is needed.
+pub(crate) fn advised(error: &(dyn Error + 'static)) -> String {
+    let message = error.to_string();
+    if !is_root() && is_denied(error) {
+        message + ": run as root"
+    } else {
+        message
+    }
+}
+
+/// Whether the kernel's answer, which may be several causes down, is EACCES or EPERM.
+fn is_denied(error: &(dyn Error + 'static)) -> bool {
+    let refused = error.downcast_ref::<io::Error>();
+    refused.is_some_and(|it| it.kind() == io::ErrorKind::PermissionDenied)
+        || error.source().is_some_and(is_denied)
 }
 
 impl From<client::Error> for Failure {

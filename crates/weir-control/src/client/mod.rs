@@ -36,12 +36,21 @@ pub enum Error {
         /// The socket.
         path: PathBuf,
     },
+    /// This user may not use the socket.
+    #[error(
+        "{path}: Permission denied: run as root, or as a member of `socket_group` in [node]",
+        path = path.display()
+    )]
+    Denied {
+        /// The socket.
+        path: PathBuf,
+    },
     /// The socket is there, and cannot be used.
     #[error("{path}: {source}", path = path.display())]
     Socket {
         /// The socket.
         path: PathBuf,
-        /// The kernel's answer; often the lack of a right.
+        /// The kernel's answer.
         source: io::Error,
     },
     /// The daemon said no.
@@ -283,6 +292,7 @@ impl Client {
                 io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
                     Error::NoDaemon { path }
                 }
+                io::ErrorKind::PermissionDenied => Error::Denied { path },
                 // Its queue of connections is full.
                 io::ErrorKind::WouldBlock => Error::Silent { stopped: None },
                 _ => Error::Socket { path, source },

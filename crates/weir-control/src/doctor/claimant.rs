@@ -1,10 +1,11 @@
 //! Who else answers for a VIP on the segments of the director: asked by ARP and by neighbour solicitation.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-use weir_netlink::{Link, NetState};
+use weir_model::{Desired, Forward};
+use weir_netlink::{Link, NetState, resolve};
 use weir_sys::FrameSocket;
 use weir_wire::{ArpOperation, ArpPacket, MacAddr, NeighbourMessage, Packet};
 
@@ -21,11 +22,13 @@ const MESSAGE: usize = 14 + 40;
 const NEXT_HEADER: usize = 14 + 6;
 const ICMPV6: u8 = 58;
 
-/// An answer that nobody but this machine should have given.
+/// An answer that only this machine should have given: the VIP, and the link address of the machine that gave it.
 type Claim = (IpAddr, String);
 
-/// Other machines that say that they have one of these VIPs.
-pub(super) fn claimants(vips: &BTreeSet<IpAddr>, state: &NetState) -> Vec<Ailment> {
+/// Other machines that answer for a VIP of a layer 4 service.
+pub(super) fn claimants(desired: &Desired, state: &NetState) -> Vec<Ailment> {
+    let vips = &super::director::listeners(desired);
+    let servers = servers(desired, state);
     let mut found = Vec::new();
     let usable = |link: &&Link| link.up && link.carrier && !link.loopback;
     for link in state.links.values().filter(usable) {
@@ -58,31 +61,66 @@ pub(super) fn claimants(vips: &BTreeSet<IpAddr>, state: &NetState) -> Vec<Ailmen
                 answer(frame, mac).filter(|(vip, _)| asked.contains(vip))
             });
             for (vip, other) in claims.unwrap_or_default() {
-                found.push(ailment(&link.name, vip, &other));
+                let server = servers.get(&other).copied();
+                found.push(ailment(desired, &link.name, vip, (&other, server)));
             }
         }
     }
     found
 }
 
-fn ailment(device: &str, vip: IpAddr, other: &str) -> Ailment {
-    let (asked, mend) = if vip.is_ipv4() {
-        (
-            "ARP",
-            format!(
-                "on that machine: weir real-server doctor, or sysctl -w net.ipv4.conf.all.arp_ignore=1 \
-                 net.ipv4.conf.all.arp_announce=2 (VIP {vip})"
-            ),
-        )
+/// Servers on this machine's segments, by link address.
+fn servers(desired: &Desired, state: &NetState) -> BTreeMap<String, IpAddr> {
+    let servers = desired.pools.iter().flat_map(|pool| &pool.servers);
+    let mut found = BTreeMap::new();
+    for server in servers.map(|server| server.address) {
+        let ways = resolve(server, state).into_iter();
+        let direct = ways.filter(|way| way.gateway.is_none());
+        found.extend(direct.filter_map(|way| Some((way.mac?.to_string(), server))));
+    }
+    found
+}
+
+/// How a server must be prepared for a VIP; `None` = not at all, since its packets come with its own address.
+fn preparation(desired: &Desired, vip: IpAddr, server: IpAddr) -> Option<Forward> {
+    desired.services.iter().find_map(|service| {
+        let listens = service.listen.iter().any(|it| it.address == vip);
+        let mut servers = desired.pool(&service.pool)?.servers.iter();
+        let server = servers.find(|it| it.address == server && listens)?;
+        Some(server.forward_in(service)).filter(|it| *it != Forward::Nat)
+    })
+}
+
+fn ailment(
+    desired: &Desired,
+    device: &str,
+    vip: IpAddr,
+    (other, server): (&str, Option<IpAddr>),
+) -> Ailment {
+    let asked = if vip.is_ipv4() {
+        "ARP"
     } else {
-        (
-            "neighbour solicitations",
-            format!("on that machine: move {vip} from its interface to lo, as {vip}/128"),
-        )
+        "neighbour solicitations"
     };
+    let (who, place) = match server {
+        Some(server) => (
+            format!("server {server} ({other})"),
+            format!("server {server}"),
+        ),
+        None => (other.to_owned(), "that machine".to_owned()),
+    };
+    // An address of the interface that a question comes in by is answered whatever arp_ignore is: it has to go from there first.
+    let mut mend = format!(
+        "on {place}: ip addr del {vip} dev eth0, or whichever of its interfaces but lo has it"
+    );
+    if let Some(forward) = server.and_then(|server| preparation(desired, vip, server)) {
+        mend += &format!(
+            "; then weir real-server up --forward {forward} --vip {vip}, which puts it on lo, where the server does not answer for it"
+        );
+    }
     Ailment::new(
-        format!("{other} on {device} answers {asked} for the VIP {vip}"),
-        "clients and routers that hear it first send their packets there, past the director",
+        format!("{who} on {device} answers {asked} for the VIP {vip}"),
+        "clients and routers that get its answer first send their packets there, past the director",
     )
     .mend(mend)
 }

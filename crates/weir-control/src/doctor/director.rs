@@ -4,7 +4,8 @@
 //! Weir itself has set its daemon keeps as it is, and the rest is the operator's.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
 
 use weir_model::{Desired, Forward};
 use weir_netlink::{Link, NetState, Netlink, Sysctl, resolve};
@@ -13,33 +14,64 @@ use super::manager::{self, Held};
 use super::{Ailment, claimant, duplicate, reach, stack};
 use crate::status::Report;
 
-/// What is wrong here, by the configuration and, where a daemon answers, its status.
+/// How long servers whose link address is not known may take to answer. The kernel asks once a second, and one question or
+/// answer may be lost.
+const RESOLVING: Duration = Duration::from_millis(2_500);
+const RESOLVING_LOOK: Duration = Duration::from_millis(50);
+
+/// Nothing listens there (RFC 863); what is sent is empty.
+const DISCARD: u16 = 9;
+
+/// The daemon, as far as this process can see it.
+#[derive(Clone, Debug)]
+pub enum Daemon {
+    /// What it reports.
+    Answers(Box<Report>),
+    /// There is none.
+    Absent,
+    /// It runs and does not answer as it should: how.
+    Fails(String),
+    /// This process may not use its socket.
+    Closed,
+}
+
+/// What is wrong here, by the services of the configuration, with those of ipvsadm, and by what the daemon reports.
 ///
 /// # Errors
 /// The network cannot be read.
 pub async fn director(
     desired: &Desired,
-    status: Option<&Report>,
+    daemon: &Daemon,
 ) -> Result<Vec<Ailment>, weir_netlink::Error> {
     let netlink = Netlink::open()?;
+    let status = match daemon {
+        Daemon::Answers(report) => Some(&**report),
+        _ => None,
+    };
     let servers: BTreeSet<IpAddr> = desired
         .pools
         .iter()
         .flat_map(|pool| pool.servers.iter().chain(&pool.sorry))
         .map(|server| server.address)
         .collect();
-    let state = netlink.state(servers.iter().copied()).await?;
+    let state = resolved(&netlink, &servers).await?;
     let mut found = Vec::new();
-    if status.is_none() {
-        found.push(
+    match daemon {
+        Daemon::Absent => found.push(
             Ailment::new(
                 "no daemon runs",
-                "packets go on as they did, but no check takes a dead server out and nothing is mended",
+                "packets go on as they did, but no check takes a dead server out and nothing is repaired",
             )
             .mend("weir run"),
-        );
+        ),
+        Daemon::Fails(how) => found.push(Ailment::new(
+            how,
+            "packets go on as they did; what the daemon knows of services and servers is not among these findings",
+        )),
+        Daemon::Answers(_) | Daemon::Closed => {}
     }
-    found.extend(vips(desired, &state, status.is_some()));
+    let runs = !matches!(daemon, Daemon::Absent);
+    found.extend(vips(desired, &state, runs));
     found.extend(duplicate::unusable(
         &addresses(desired),
         &state.addresses,
@@ -49,7 +81,7 @@ pub async fn director(
     found.extend(ways(&servers, &state));
     found.extend(nat(desired, &netlink, &state));
     found.extend(sizes(desired, &state));
-    found.extend(claimant::claimants(&listeners(desired), &state));
+    found.extend(claimant::claimants(desired, &state));
     found.extend(stack::obstacles(desired));
     found.extend(reach::deaf(desired, &state, &down(status)));
     found.extend(
@@ -60,8 +92,44 @@ pub async fn director(
     Ok(found)
 }
 
+/// The network, once the kernel has looked for the servers' neighbours: it forgets those that were not used for a while.
+async fn resolved(
+    netlink: &Netlink,
+    servers: &BTreeSet<IpAddr>,
+) -> Result<NetState, weir_netlink::Error> {
+    let mut state = netlink.state(servers.iter().copied()).await?;
+    for server in servers.iter().filter(|it| is_unresolved(**it, &state)) {
+        prompt(*server);
+    }
+    let deadline = Instant::now() + RESOLVING;
+    while servers.iter().any(|it| is_unresolved(*it, &state)) && Instant::now() < deadline {
+        tokio::time::sleep(RESOLVING_LOOK).await;
+        let neighbours = netlink.neighbours().await?.into_iter();
+        state.neighbours = neighbours.map(|it| ((it.ifindex, it.ip), it)).collect();
+    }
+    Ok(state)
+}
+
+/// Whether packets for a server would wait for a link address.
+fn is_unresolved(server: IpAddr, state: &NetState) -> bool {
+    let ways = resolve(server, state);
+    !ways.is_empty() && ways.iter().all(|way| !way.local && way.mac.is_none())
+}
+
+/// Has the kernel ask for a server's link address, or its router's, by sending an empty datagram there. Where it may not be sent the
+/// address stays unknown.
+fn prompt(server: IpAddr) {
+    let any: IpAddr = match server {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    if let Ok(socket) = UdpSocket::bind((any, 0)) {
+        let _ = socket.send_to(&[], (server, DISCARD));
+    }
+}
+
 /// The VIPs of layer 4 services.
-fn listeners(desired: &Desired) -> BTreeSet<IpAddr> {
+pub(super) fn listeners(desired: &Desired) -> BTreeSet<IpAddr> {
     let listeners = desired.services.iter().flat_map(|service| &service.listen);
     listeners.map(|listener| listener.address).collect()
 }
@@ -132,16 +200,20 @@ fn vips(desired: &Desired, state: &NetState, runs: bool) -> Vec<Ailment> {
 fn ways(servers: &BTreeSet<IpAddr>, state: &NetState) -> Vec<Ailment> {
     let mut found = Vec::new();
     for server in servers {
-        let ways = resolve(*server, state);
-        if ways.is_empty() {
+        if resolve(*server, state).is_empty() {
             found.push(Ailment::new(
                 format!("no route leads to server {server}"),
                 "packets for it are dropped",
             ));
-        } else if ways.iter().all(|way| !way.local && way.mac.is_none()) {
+        } else if is_unresolved(*server, state) {
+            let asked = if server.is_ipv4() {
+                "ARP"
+            } else {
+                "neighbour discovery"
+            };
             found.push(Ailment::new(
-                format!("nobody answers for server {server} on its segment"),
-                "the server is off, or its address, VLAN or cable is another",
+                format!("server {server}, or the router to it, does not answer {asked}"),
+                "it is off, or its address, VLAN or cable is another",
             ));
         }
     }

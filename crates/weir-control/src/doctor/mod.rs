@@ -14,4 +14,4 @@ pub(crate) mod source;
 mod stack;
 
 pub use ailment::Ailment;
-pub use director::director;
+pub use director::{Daemon, director};

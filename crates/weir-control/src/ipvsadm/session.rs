@@ -232,9 +232,7 @@ impl Session<'_> {
                         )));
                     }
                 },
-                Err(client::Error::Socket { source, .. })
-                    if source.kind() == io::ErrorKind::PermissionDenied =>
-                {
+                Err(client::Error::Denied { .. }) => {
                     let refusal = Refusal::from(Errno::Permission);
                     let words = refusal.message(&Edit::Clear).to_owned();
                     return Err(self.unavailable(&words));

@@ -172,6 +172,7 @@ pub fn problems(desired: &Desired, actual: &Actual, memory: &Memory) -> Vec<Prob
                 problems.push(Problem::VipOnInterface {
                     vip,
                     interface: interface.name.clone(),
+                    len: *len,
                 });
             } else if *len != host_prefix(vip) && !memory.addresses.contains(&vip) {
                 problems.push(Problem::VipPrefix { vip, len: *len });

@@ -54,13 +54,15 @@ pub enum Problem {
     NoInterfaces,
     /// The VIP would be announced.
     #[error(
-        "{vip} is on {interface}, where ARP or NDP answers for it: remove it there, a server holds it on lo"
+        "{vip} is on {interface}, where ARP or NDP answers for it: remove it there (ip addr del {vip}/{len} dev {interface}), a server holds it on lo"
     )]
     VipOnInterface {
         /// The VIP.
         vip: IpAddr,
         /// Where it is.
         interface: String,
+        /// Its prefix's length there.
+        len: u8,
     },
     /// Everything in the prefix would be taken as this host's.
     #[error("{vip}/{len} is on lo, which takes in the whole network: a server holds it as /{}", if .vip.is_ipv4() { 32 } else { 128 })]

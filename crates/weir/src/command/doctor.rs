@@ -4,33 +4,43 @@ use std::process::ExitCode;
 
 use weir_control::client::{self, Client};
 use weir_control::configuration;
-use weir_control::doctor::{self, Ailment};
+use weir_control::daemon;
+use weir_control::doctor::{self, Ailment, Daemon};
+use weir_control::engine;
 use weir_control::real_server::{self, Options};
 
 use super::{Outcome, SILENCE, block_on};
 use crate::arguments::{Doctor, Places};
-use crate::failure::Failure;
+use crate::failure::{Failure, is_root};
 use crate::terminal;
 
 pub(super) fn director(places: &Places, arguments: &Doctor) -> Outcome {
-    let loaded = configuration::load(places.config(), terminal::color());
+    // What the daemon runs, unless another file is meant.
+    let last = daemon::last_configuration(&places.runtime_dir);
+    let file = places.config.as_deref().or(last.as_deref());
+    let loaded = configuration::load(file.unwrap_or(places.config()), terminal::color());
     let loaded = loaded.map_err(|rejected| Failure::Findings {
         findings: rejected.diagnostics,
     })?;
+    let desired = engine::with_made(&places.runtime_dir, loaded.desired);
     let client = Client::new(&places.runtime_dir).within(SILENCE);
+    if !is_root() {
+        terminal::complain(
+            "weir: services of ipvsadm, rules of firewalls and answers on the wire may be missing here: run as root to see \
+             everything\n",
+        );
+    }
     let found = block_on(async {
-        // Without a daemon there is less to see.
-        let status = match client.status().await {
-            Ok(report) => Some(report),
-            Err(client::Error::NoDaemon { .. }) => None,
-            Err(error) => {
-                terminal::complain(&format!(
-                    "weir: {error}: the rest is looked at without it\n"
-                ));
-                None
+        let daemon = match client.status().await {
+            Ok(report) => Daemon::Answers(Box::new(report)),
+            Err(client::Error::NoDaemon { .. }) => Daemon::Absent,
+            Err(error @ client::Error::Denied { .. }) => {
+                terminal::complain(&format!("weir: {error}\n"));
+                Daemon::Closed
             }
+            Err(error) => Daemon::Fails(error.to_string()),
         };
-        doctor::director(&loaded.desired, status.as_ref()).await
+        doctor::director(&desired, &daemon).await
     })?
     .map_err(Failure::failed)?;
     if arguments.fix {

@@ -9,7 +9,7 @@ use weir_import::Imported;
 
 use super::Outcome;
 use crate::arguments::{Import, ImportFrom};
-use crate::failure::Failure;
+use crate::failure::{Failure, advised};
 
 pub(super) fn import(import: &Import) -> Outcome {
     let text = read(&import.file)?;
@@ -72,6 +72,8 @@ fn read(path: &Path) -> Result<String, Failure> {
     } else {
         std::fs::read_to_string(path).map(|read| text = read)
     };
-    done.map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?;
+    done.map_err(|error| Failure::Failed {
+        message: format!("{}: {}", path.display(), advised(&error)),
+    })?;
     Ok(text)
 }

@@ -8,7 +8,7 @@ use weir_control::protect::{self, Error, Options};
 
 use super::{Outcome, block_on};
 use crate::arguments::{Places, Protect};
-use crate::failure::Failure;
+use crate::failure::{Failure, advised};
 use crate::terminal;
 
 /// As env(1): the command did not run; it was found and cannot be run; it was not found.
@@ -33,7 +33,7 @@ pub(super) fn protect(places: &Places, arguments: &Protect) -> Outcome {
             Error::Interrupted { signal } => signalled(signal.as_raw()),
             _ => REFUSED,
         },
-        message: error.to_string(),
+        message: advised(&error),
     })?;
     Ok(code(status))
 }

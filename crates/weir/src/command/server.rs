@@ -49,13 +49,15 @@ pub(super) fn server(places: &Places, server: &Server) -> Outcome {
     terminal::print(&text)?;
     match late {
         None => Ok(ExitCode::SUCCESS),
-        Some(waited) => Err(Failure::failed(format!(
-            "{}/{}: {} left after {} s; the server stays drained",
-            name.pool,
-            name.address,
-            connections(now.open_connections),
-            waited.as_secs()
-        ))),
+        Some(waited) => Err(Failure::Failed {
+            message: format!(
+                "{}/{}: {} left after {} s; the server stays drained",
+                name.pool,
+                name.address,
+                connections(now.open_connections),
+                waited.as_secs()
+            ),
+        }),
     }
 }
 

@@ -205,7 +205,7 @@ fn an_ipv6_vip_that_another_machine_has() {
         &world,
         "director",
         &doctor,
-        &[claims, "move fd71::a from its interface to lo"],
+        &[claims, "ip addr del fd71::a dev eth0"],
     );
     world.ip("server1", &format!("addr del {vip}/128 dev eth0"));
     assert_eq!(mend_of(&world, "director", &doctor, claims), None);
@@ -245,4 +245,121 @@ fn a_server_that_is_deaf_to_the_vip() {
     });
     world.start_nginx_on("server1", 1, "");
     assert_eq!(mend_of(&world, "director", &doctor, refuses), None);
+}
+
+/// A server that has the VIP on its own interface: sysctls of ARP do not silence that one.
+#[test]
+fn a_server_with_the_vip_on_its_interface() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(2);
+    world.start_nginx(64);
+    let vip = Family::V4.vip();
+    world.prepare_servers(&["--forward", "direct", "--vip", &vip.to_string()]);
+    does(
+        &world,
+        "server1",
+        &format!("{} real-server down", env!("CARGO_BIN_EXE_weir")),
+    );
+    world.ip("server1", &format!("addr add {vip}/32 dev eth0"));
+    let path = world.write_config(&config("direct"));
+    let doctor = told_by(&path);
+    world.start_director(&config("direct"));
+    let claims = "server 10.71.0.21 (";
+    finds(
+        &world,
+        "director",
+        &doctor,
+        &[
+            claims,
+            "answers ARP for the VIP 10.71.0.10",
+            "on server 10.71.0.21: ip addr del 10.71.0.10 dev eth0",
+            "weir real-server up --forward direct --vip 10.71.0.10",
+        ],
+    );
+    // As long as it is there `up` refuses, with the same command.
+    let (code, text) = asked(
+        &world,
+        "server1",
+        &[
+            "real-server",
+            "up",
+            "--forward",
+            "direct",
+            "--vip",
+            "10.71.0.10",
+        ],
+    );
+    assert_eq!(code, 1, "{text}");
+    assert!(
+        text.contains("ip addr del 10.71.0.10/32 dev eth0"),
+        "{text}"
+    );
+    world.ip("server1", &format!("addr del {vip}/32 dev eth0"));
+    let (code, text) = asked(
+        &world,
+        "server1",
+        &[
+            "real-server",
+            "up",
+            "--forward",
+            "direct",
+            "--vip",
+            "10.71.0.10",
+        ],
+    );
+    assert_eq!(code, 0, "{text}");
+    sound(&world, &doctor);
+}
+
+/// What ipvsadm made is in no file, and is looked at all the same, with a daemon and without.
+#[test]
+fn services_of_ipvsadm() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(2);
+    world.start_nginx(64);
+    world.prepare_servers(&["--forward", "direct", "--vip", "10.71.0.10"]);
+    let node = "[node]\ninterfaces = [\"eth0\"]\n";
+    let path = world.write_config(node);
+    let doctor = told_by(&path);
+    let daemon = world.start_director(node);
+    world.says(&["ipvsadm", "-A", "-t", "10.71.0.10:80", "-s", "rr"]);
+    for server in ["10.71.0.20", "10.71.0.21"] {
+        world.says(&["ipvsadm", "-a", "-t", "10.71.0.10:80", "-r", server, "-g"]);
+    }
+    sound(&world, &doctor);
+    world.ip("server1", "addr del 10.71.0.10/32 dev lo");
+    let silent =
+        "server 10.71.0.21 of ipvsadm:tcp/10.71.0.10:80 does not answer a SYN for 10.71.0.10:80";
+    finds(&world, "director", &doctor, &[silent]);
+    // Without -c it is the file that is active.
+    finds(&world, "director", &["doctor"], &[silent]);
+    world.says(&["ipvsadm", "-A", "-u", "10.71.0.12:53", "-s", "rr"]);
+    finds(
+        &world,
+        "director",
+        &doctor,
+        &["the VIP 10.71.0.12 is on no interface"],
+    );
+    world.kill_director(daemon);
+    finds(&world, "director", &doctor, &["no daemon runs", silent]);
+}
+
+/// The kernel forgets neighbours that were not used for a while: that is no fault of theirs.
+#[test]
+fn servers_whose_link_address_is_not_known_yet() {
+    if !privileged() {
+        return;
+    }
+    let world = World::new(1);
+    let (known, gone) = (Family::V4.server(0), Family::V4.host(99));
+    let text = config("nat").replace(&Family::V4.server(1).to_string(), &gone.to_string());
+    let path = world.write_config(&text);
+    world.ip("director", "neigh flush all");
+    let (_, text) = asked(&world, "director", &told_by(&path));
+    assert!(!text.contains(&format!("server {known}")), "{text}");
+    assert!(text.contains(&format!("server {gone}")), "{text}");
 }

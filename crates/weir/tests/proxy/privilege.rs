@@ -405,3 +405,55 @@ fn checks_that_an_earlier_build_remembered_are_not_run() {
         "{kept}"
     );
 }
+
+#[test]
+fn commands_without_rights_say_which_rights_they_need() {
+    if !is_root() {
+        return;
+    }
+    let origin = Origin::start("o");
+    let seat = Seat::start("http", &[origin.address()], "");
+    // Other users may not be able to reach the directory that it was built in.
+    let program = seat.directory.join("weir");
+    fs::copy(super::PRESENT, &program).expect("a copy");
+    let run = |arguments: &str| {
+        let directory = seat.directory.display();
+        as_nobody(&format!(
+            "WEIR_RUNTIME_DIR={directory}/run WEIR_PIN_DIR={directory}/pins WEIR_CONFIG={directory}/weir.toml \
+             {} {arguments}",
+            program.display()
+        ))
+    };
+    for command in [
+        "status",
+        "reload",
+        &format!("server p/{} drain", origin.address()),
+    ] {
+        let said = run(command);
+        assert!(
+            said.contains("weir.sock: Permission denied"),
+            "{command}: {said}"
+        );
+        assert!(
+            said.contains("run as root, or as a member of `socket_group`"),
+            "{command}: {said}"
+        );
+    }
+    let said = run("doctor");
+    assert!(!said.contains("no daemon runs"), "{said}");
+    assert!(
+        said.contains("run as root, or as a member of `socket_group`"),
+        "{said}"
+    );
+    assert!(said.contains("run as root to see everything"), "{said}");
+    for command in [
+        "run",
+        "clean",
+        "protect -- true",
+        "real-server show",
+        "real-server up --forward direct --vip 192.0.2.10",
+    ] {
+        let said = run(command);
+        assert!(said.contains("run as root"), "{command}: {said}");
+    }
+}
