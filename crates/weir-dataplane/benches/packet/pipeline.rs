@@ -1,7 +1,8 @@
 //! The whole way on one core: generator, veth, director, veth, sink; Weir's program beside nftables in the same place.
 //!
 //! Generator and sink are the same for all. Weir sends frames back from the driver; nftables gets them as socket buffers,
-//! with GRO on so that it may, and sends them out of the same device. All that was sent must arrive.
+//! with GRO on so that it may, and sends them out of the same device. All that was sent must arrive. `attach = "auto"` would
+//! run Weir at tc on a veth: these rows are printed next to those of `attach = "xdp"`, without a goal.
 
 use aya::programs::links::FdLink;
 use weir_abi::{Forward, Scheduler, Tunnel};
@@ -35,21 +36,43 @@ enum Traffic {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Middle {
     Null,
-    Weir(Forward),
+    Weir(Forward, Attach),
     IngressDsr,
     Dnat,
 }
 
-const CONTENDERS: [(&str, Traffic, Middle); 6] = [
+/// Where Weir runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attach {
+    Xdp,
+    Auto,
+}
+
+/// As many for each traffic, in the same order: the floor, Weir by XDP and by itself, nftables.
+const CONTENDERS: [(&str, Traffic, Middle); 8] = [
     ("transmit only", Traffic::OneWay, Middle::Null),
     (
-        "weir direct",
+        "weir direct, xdp",
         Traffic::OneWay,
-        Middle::Weir(Forward::Direct),
+        Middle::Weir(Forward::Direct, Attach::Xdp),
+    ),
+    (
+        "weir direct, auto",
+        Traffic::OneWay,
+        Middle::Weir(Forward::Direct, Attach::Auto),
     ),
     ("nftables ingress DSR", Traffic::OneWay, Middle::IngressDsr),
     ("transmit only", Traffic::BothWays, Middle::Null),
-    ("weir nat", Traffic::BothWays, Middle::Weir(Forward::Nat)),
+    (
+        "weir nat, xdp",
+        Traffic::BothWays,
+        Middle::Weir(Forward::Nat, Attach::Xdp),
+    ),
+    (
+        "weir nat, auto",
+        Traffic::BothWays,
+        Middle::Weir(Forward::Nat, Attach::Auto),
+    ),
     ("nftables DNAT", Traffic::BothWays, Middle::Dnat),
 ];
 
@@ -109,27 +132,43 @@ fn print(times: &[Vec<f64>; CONTENDERS.len()]) {
     println!();
     ratio(
         "nat to nftables DNAT, net",
-        quotients(net(4), net(5)),
+        quotients(net(5), net(7)),
         0.15,
         true,
+    );
+    without_goal(
+        "nat to nftables DNAT, net, attach = \"auto\"",
+        quotients(net(6), net(7)),
     );
     ratio(
         "direct to nftables ingress DSR, net",
-        quotients(net(1), net(2)),
+        quotients(net(1), net(3)),
         0.15,
         true,
     );
+    without_goal(
+        "direct to nftables ingress DSR, net, attach = \"auto\"",
+        quotients(net(2), net(3)),
+    );
     ratio(
         "direct to nftables ingress DSR, packets of the whole pipeline",
-        quotients(times[2].clone(), times[1].clone()),
+        quotients(times[3].clone(), times[1].clone()),
         3.5,
         false,
     );
+    without_goal(
+        "direct to nftables ingress DSR, packets of the whole pipeline, attach = \"auto\"",
+        quotients(times[3].clone(), times[2].clone()),
+    );
 }
 
-/// A contender's rounds less those of the generator and sink that it shares with the two beside it.
+fn without_goal(what: &str, ratio: Spread) {
+    println!("{what}: {}", ratio.as_ratio());
+}
+
+/// A contender's rounds less those of the generator and sink that it shares with the others of its traffic.
 fn nets(times: &[Vec<f64>; CONTENDERS.len()], index: usize) -> Vec<f64> {
-    let floors = &times[index / 3 * 3];
+    let floors = &times[index / 4 * 4];
     times[index]
         .iter()
         .zip(floors)
@@ -201,9 +240,9 @@ impl Wire {
             nat,
             sink,
         };
-        for middle in [Forward::Direct, Forward::Nat].map(Middle::Weir) {
-            let placed = wire.place(middle)?;
-            wire.greet(middle != Middle::Weir(Forward::Direct))?;
+        for forward in [Forward::Direct, Forward::Nat] {
+            let placed = wire.place(Middle::Weir(forward, Attach::Xdp))?;
+            wire.greet(forward != Forward::Direct)?;
             wire.remove(placed)?;
         }
         Ok(wire)
@@ -257,11 +296,13 @@ impl Wire {
     fn place(&mut self, middle: Middle) -> Outcome<Placed> {
         Ok(match middle {
             Middle::Null => Placed::Null(self.one_way.attach("null_tx", DIRECTOR_DEVICE)?),
-            Middle::Weir(forward) => {
+            Middle::Weir(forward, attach) => {
                 let ifindex = device(DIRECTOR_DEVICE)?;
-                self.director(forward)
-                    .dataplane
-                    .attach(ifindex, XdpChoice::Native)?;
+                let plane = &self.director(forward).dataplane;
+                match attach {
+                    Attach::Xdp => plane.attach(ifindex, XdpChoice::Native)?,
+                    Attach::Auto => plane.attach_at_tc(ifindex)?,
+                };
                 Placed::Weir(forward, ifindex)
             }
             Middle::IngressDsr => {

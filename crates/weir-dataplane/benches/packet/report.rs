@@ -120,7 +120,7 @@ impl Spread {
         }
     }
 
-    fn as_ratio(self) -> String {
+    pub(crate) fn as_ratio(self) -> String {
         format!("{:.2} ({:.2}…{:.2})", self.median, self.least, self.most)
     }
 }
