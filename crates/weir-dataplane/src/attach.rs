@@ -284,6 +284,20 @@ fn name_of(ifindex: u32) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&name[..end]).into_owned())
 }
 
+/// Ids of the programs at tcx ingress of a device, whoever attached them; none where the kernel has no tcx.
+///
+/// # Errors
+/// The device is absent or the kernel refuses.
+pub fn programs_at_tc(ifindex: u32) -> Result<Vec<u32>> {
+    match sys::programs_at(ifindex, LinkKind::TcxIngress) {
+        // ENOENT: no program was ever there. EINVAL: kernels before 6.6 do not know the attach type.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINVAL)) => {
+            Ok(Vec::new())
+        }
+        found => found.during("listing tc programs of", || format!("device {ifindex}")),
+    }
+}
+
 /// What a pinned attachment is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attachment {

@@ -31,6 +31,7 @@ mod verify;
 
 pub use attach::{
     Attachment, Direction, Mode, XdpChoice, attach_tc, attach_xdp, attachments, detach,
+    programs_at_tc,
 };
 pub use dataplane::{Dataplane, OpenOptions, Opened, clean};
 pub use error::{Error, Result};

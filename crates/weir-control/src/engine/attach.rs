@@ -59,6 +59,9 @@ impl Engine {
         in_turn.sort_by_key(|ifindex| self.network.may_be_unfinished(*ifindex));
         let mut unmerged = BTreeSet::new();
         for ifindex in &in_turn {
+            if !self.network.attached.contains_key(ifindex) {
+                self.refuse_other_director(*ifindex).await?;
+            }
             let mode = self.attach_path(*ifindex)?;
             self.network.attached.insert(*ifindex, mode);
             if mode == Mode::Generic {

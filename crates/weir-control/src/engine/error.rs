@@ -68,11 +68,13 @@ pub enum Error {
         /// Its name.
         name: String,
     },
-    /// The interface has an XDP program that is not this director's.
-    #[error("interface {interface} has another XDP program already: {holder}; {fix}")]
-    XdpTaken {
+    /// The interface has a program that is not this director's in the place of this one's.
+    #[error("interface {interface} has another {hook} program already: {holder}; {fix}")]
+    Taken {
         /// Its name.
         interface: String,
+        /// `XDP` or `tc`.
+        hook: &'static str,
         /// The program, and what is known of its owner.
         holder: String,
         /// How it goes away.

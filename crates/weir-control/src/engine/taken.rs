@@ -1,10 +1,13 @@
-//! An interface that has another XDP program: whose it is, as far as the kernel tells.
+//! An interface that has another XDP program, or another director's at tc: whose it is, as far as the kernel tells.
 
 use std::fs;
 
-use weir_dataplane::program_name;
+use weir_dataplane::{program_name, programs_at_tc};
 
-use super::{Engine, Error};
+use super::{Engine, Error, Result};
+
+/// A director's packet path, by the names of its programs.
+const PATHS: [&str; 2] = ["weir_xdp", "weir_skb"];
 
 /// Names of programs that are known, by their beginning, with their owner and how they go away.
 const KNOWN: [(&str, &str); 7] = [
@@ -23,10 +26,29 @@ impl Engine {
         let Error::Dataplane(weir_dataplane::Error::Busy { ifindex }) = error else {
             return error;
         };
+        let program = self.network.netlink().xdp_program(ifindex).await;
+        self.taken(ifindex, "XDP", program.ok().flatten())
+    }
+
+    /// Refuses an interface where another director balances: of two paths the one behind would never see its packets, or see
+    /// what the first rewrote. At tc the kernel would take both.
+    pub(super) async fn refuse_other_director(&self, ifindex: u32) -> Result<()> {
+        let attachments = self.plane.attachments()?;
+        let own = |id: &u32| attachments.iter().any(|it| it.program_id == *id);
+        let xdp = self.network.netlink().xdp_program(ifindex).await?;
+        let xdp = xdp.into_iter().map(|id| ("XDP", id));
+        let at_tc = programs_at_tc(ifindex)?.into_iter().map(|id| ("tc", id));
+        let mut others = xdp.chain(at_tc).filter(|(_, id)| !own(id));
+        let found = others
+            .find(|(_, id)| program_name(*id).is_some_and(|name| PATHS.contains(&name.as_str())));
+        found.map_or(Ok(()), |(hook, id)| {
+            Err(self.taken(ifindex, hook, Some(id)))
+        })
+    }
+
+    fn taken(&self, ifindex: u32, hook: &'static str, program: Option<u32>) -> Error {
         let name = self.network.name_of(ifindex);
         let interface = name.map_or_else(|| format!("number {ifindex}"), str::to_owned);
-        let program = self.network.netlink().xdp_program(ifindex).await;
-        let program = program.ok().flatten();
         let title = program.and_then(program_name);
         let known = title.as_deref().and_then(known);
         let fix = match known {
@@ -37,9 +59,10 @@ impl Engine {
                 "stop its program, or take it off with `ip link set dev {interface} xdp off`, or list other `interfaces`"
             ),
         };
-        Error::XdpTaken {
+        Error::Taken {
             holder: describe(program, title.as_deref(), known.map(|(_, owner)| owner)),
             interface,
+            hook,
             fix,
         }
     }

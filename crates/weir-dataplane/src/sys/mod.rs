@@ -18,7 +18,8 @@ pub(crate) use element::{
     delete, delete_batch, lookup, lookup_batch, next_key, update, update_batch,
 };
 pub(crate) use program::{
-    LinkKind, TestRunAttr, link_create, link_detach, link_info, link_update, program_info, test_run,
+    LinkKind, TestRunAttr, link_create, link_detach, link_info, link_update, program_info,
+    programs_at, test_run,
 };
 
 /// Commands of enum bpf_cmd (include/uapi/linux/bpf.h).
@@ -34,6 +35,7 @@ pub(super) enum Command {
     ObjectGet = 7,
     TestRun = 10,
     ObjectInfo = 15,
+    ProgramQuery = 16,
     MapLookupBatch = 24,
     MapUpdateBatch = 26,
     MapDeleteBatch = 27,

@@ -106,6 +106,43 @@ pub(crate) fn link_detach(link: BorrowedFd<'_>) -> io::Result<()> {
     unsafe { call(Command::LinkDetach, &mut attr) }.map(drop)
 }
 
+/// `bpf_attr.query` of programs on a device.
+#[repr(C)]
+struct QueryAttr {
+    ifindex: u32,
+    kind: u32,
+    query_flags: u32,
+    attach_flags: u32,
+    ids: u64,
+    count: u32,
+    pad: u32,
+    program_flags: u64,
+    links: u64,
+    link_flags: u64,
+    revision: u64,
+}
+
+/// The ids of the programs at a tcx hook, in their order. The kernel takes no more than 64.
+pub(crate) fn programs_at(ifindex: u32, kind: LinkKind) -> io::Result<Vec<u32>> {
+    let mut ids = [0u32; 64];
+    let mut attr = QueryAttr {
+        ifindex,
+        kind: kind as u32,
+        query_flags: 0,
+        attach_flags: 0,
+        ids: ids.as_mut_ptr() as u64,
+        count: ids.len() as u32,
+        pad: 0,
+        program_flags: 0,
+        links: 0,
+        link_flags: 0,
+        revision: 0,
+    };
+    // SAFETY: the array has as many elements as `count` names; the other pointers are null, so that nothing is written by them.
+    unsafe { call(Command::ProgramQuery, &mut attr) }?;
+    Ok(ids.into_iter().take(attr.count as usize).collect())
+}
+
 /// `bpf_attr.test`.
 #[repr(C)]
 #[derive(Default)]
