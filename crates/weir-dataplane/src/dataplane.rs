@@ -212,6 +212,24 @@ impl Dataplane {
         }
     }
 
+    /// Takes the path at tc off devices where a program that took this one's place runs XDP. One of an older build does not know
+    /// that hook, and would leave it with tables that no daemon keeps. Returns how many there were.
+    ///
+    /// # Errors
+    /// The pin directory cannot be read, or the kernel refuses.
+    pub fn leave_tc(&self) -> Result<usize> {
+        let mut left = 0;
+        for attachment in self.attachments()? {
+            let there = self.path_hooks(attachment.ifindex)?;
+            let xdp = there.iter().any(|(_, mode)| *mode != Mode::Tc);
+            if xdp && Mode::of(attachment.hook) == Some(Mode::Tc) {
+                attach::detach(&self.pins, attachment.ifindex, attachment.hook)?;
+                left += 1;
+            }
+        }
+        Ok(left)
+    }
+
     /// Attaches XDP to a device of the calling thread's network namespace; one that has it keeps it as it is. Where the path
     /// ran at tc, it ends there: packets meet both for a moment, XDP first.
     ///

@@ -2,9 +2,12 @@
 
 mod support;
 
+use std::os::fd::AsFd;
+
 use support::{Place, SYN, fill, privileged, small, tcp, veth};
 use weir_dataplane::{
-    Dataplane, Error, OpenOptions, Opened, Sizes, TestInput, XdpChoice, open_readonly, pinned_sizes,
+    Dataplane, Error, Mode, OpenOptions, Opened, Sizes, TestInput, XdpChoice, attach_xdp,
+    open_readonly, pinned_sizes,
 };
 
 fn send(dataplane: &Dataplane, port: u16) {
@@ -103,4 +106,30 @@ fn counts_are_left_to_a_build_that_could_not_carry_them_over() {
     assert_eq!(counts(&second), (11, 11, 11, 11));
     assert!(!first.lend_counts().unwrap(), "once");
     assert_eq!(counts(&second), (11, 11, 11, 11));
+}
+
+/// A build that does not know the path at tc attaches XDP next to it, and leaves it there.
+#[test]
+fn the_path_at_tc_ends_where_another_build_took_over_with_xdp() {
+    if !privileged() {
+        return;
+    }
+    let place = Place::new();
+    let (mut first, _) = Dataplane::open(&place.options()).unwrap();
+    first.activate().unwrap();
+    let ifindex = veth("va", "vb");
+    assert_eq!(first.attach_at_tc(ifindex).unwrap(), Mode::Tc);
+    assert_eq!(
+        first.leave_tc().unwrap(),
+        0,
+        "the path has no other place there"
+    );
+    let pin = place.pin_dir().join("prog-1/weir_xdp");
+    let program = aya::programs::ProgramInfo::from_pin(pin).unwrap();
+    let program = program.fd().unwrap();
+    attach_xdp(first.pins(), program.as_fd(), ifindex, XdpChoice::Native).unwrap();
+    assert_eq!(first.leave_tc().unwrap(), 1);
+    let modes: Vec<_> = first.attachments().unwrap();
+    assert_eq!(modes.len(), 1, "{modes:?}");
+    assert_eq!(Mode::of(modes[0].hook), Some(Mode::Native));
 }

@@ -193,6 +193,13 @@ impl Engine {
             Err(error) => tracing::warn!(%error, "counts could not be left to the other program"),
         }
     }
+
+    /// Ends the path at tc where another program has begun to run XDP and does not know of it.
+    pub fn leave_tc(&self) {
+        if let Err(error) = self.plane.leave_tc() {
+            tracing::warn!(%error, "a program stays at tc: `weir clean` removes it");
+        }
+    }
 }
 
 fn merged(origin: &Origin, configured: &Desired) -> Result<Indexed> {

@@ -298,6 +298,7 @@ impl Plane for Traffic {
     fn hand_over(&mut self, channel: Channel) {
         if let Some(engine) = &self.engine {
             engine.leave_counts();
+            engine.leave_tc();
         }
         let (outlet, connections) = std::sync::mpsc::channel();
         self.proxy.hand_over(outlet);
