@@ -264,11 +264,11 @@ pub(crate) static NODE: Section = Section {
             Default("auto"),
             "Where the packet path runs. `xdp` comes before the stack: in the driver, or generic where the driver has none. `tc` \
              balances socket buffers (tcx, or clsact where the kernel has no tcx): checksums that the sender left to its \
-             device and packets that stand for many segments stay as they are. `auto` is native XDP where the driver has \
-             it, else `tc` on devices whose packets may carry unfinished checksums (bridges, macvlan, drivers of virtual \
-             machines), else generic XDP. Native XDP on veth, tap and the like leaves packets whose checksum is unfinished \
-             to tc one by one; generic XDP does not tell them apart. `weir status` shows mode, reason and the share of \
-             packets by way.",
+             device and packets that stand for many segments stay as they are. `auto` is `tc` on devices whose packets may \
+             carry unfinished checksums (veth, bridge, macvlan, tun; drivers of virtual machines that refuse XDP), else \
+             native XDP where the driver has it, else generic XDP. With `xdp`, native XDP on veth, tap and the like leaves \
+             packets whose checksum is unfinished to tc one by one; generic XDP does not tell them apart. `weir status` \
+             shows mode, reason and the share of packets by way.",
             "attach = \"tc\"",
         )
         .known_as(&["mode", "xdp_mode", "hook"]),

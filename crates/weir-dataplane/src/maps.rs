@@ -6,12 +6,13 @@
 use std::mem::offset_of;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use weir_abi::{
     Addr, Budget, Client, Cursor, Dest, Device, Element, Filter, Fragment, FragmentKey,
-    HOPS_PER_DEST, Hop, Listener, Live, Locality, LocalityKey, Probe, ProbeKey, REASON_COUNT,
-    Range, Service, Settings, SweepPublic, Traffic, Vip,
+    HOP_REDIRECT, HOP_SEND, HOPS_PER_DEST, Hop, HopParts, Listener, Live, Locality, LocalityKey,
+    Probe, ProbeKey, REASON_COUNT, Range, Service, Settings, SweepPublic, Traffic, Vip,
 };
 
 use crate::error::{Context, Error, Result};
@@ -126,6 +127,31 @@ impl Maps {
     /// As for [`Self::set_hop`].
     pub fn hop(&self, dest: u32, slot: u32) -> Result<Hop> {
         self.hops.get(hop_index(dest, slot)?)
+    }
+
+    /// Gives the next hops towards clients those of [`HOP_SEND`] and [`HOP_REDIRECT`] that `flags` returns for their device;
+    /// `None` = as they are. Where the kernel does not forward, packets learn such a next hop with a flow's first packet, and keep it.
+    ///
+    /// # Errors
+    /// None that a mapped map can give.
+    pub fn set_client_flags(&self, flags: impl Fn(u32) -> Option<u8>) -> Result<()> {
+        const MASK: u64 = ((HOP_SEND | HOP_REDIRECT) as u64) << 16;
+        let offset = offset_of!(Client, hop) + offset_of!(Hop, link);
+        for index in 0..self.clients.entries() {
+            let link = self.clients.atomic_u64(index, offset)?;
+            let old = link.load(Ordering::Acquire);
+            let parts = HopParts::from(Hop {
+                link: old,
+                ..Hop::ZERO
+            });
+            let Some(flags) = flags(parts.ifindex).filter(|_| old != 0) else {
+                continue;
+            };
+            let new = old & !MASK | u64::from(flags) << 16 & MASK;
+            // A link that a packet has replaced meanwhile was learned with the flags of now.
+            let _ = link.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// What is set at run time.

@@ -139,9 +139,8 @@ impl Topology {
         for host in self.hosts() {
             // A veth takes XDP_TX frames only while its peer polls, and the peer polls only with GRO on or a program.
             exec(&self.wire, &host.name, "gro", "on")?;
-            // Between namespaces checksums stay unfinished until a device needs them, and an XDP program would forward
-            // them so; a real wire has finished ones. Off in both directions: what GRO merged on the way is unfinished
-            // again.
+            // Between namespaces checksums stay unfinished until a device needs them; a real wire has finished ones. Off in
+            // both directions: what GRO merged on the way is unfinished again.
             exec(&host.namespace, "eth0", "tx", "off")?;
             exec(&self.wire, &host.name, "tx", "off")?;
         }

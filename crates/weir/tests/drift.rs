@@ -126,14 +126,14 @@ fn everything_is_put_back() {
     mended(&world, "program", "a program was put back", || {
         let links = Command::new("find")
             .arg(world.pin_dir("director"))
-            .args(["-path", "*link*", "-name", "*xdp*"])
+            .args(["-path", "*link*", "-name", "*balance*"])
             .output()
             .expect("find runs");
         let text = String::from_utf8_lossy(&links.stdout).into_owned();
         let link = text
             .lines()
             .next()
-            .unwrap_or_else(|| panic!("no link of XDP: {text}"));
+            .unwrap_or_else(|| panic!("no link at tc: {text}"));
         bpftool(&format!("link detach pinned {link}"));
     });
     mended(
@@ -296,7 +296,7 @@ fn another_program_in_its_place() {
     if !privileged() {
         return;
     }
-    let mut world = World::new(1);
+    let mut world = World::with_mode(1, Some("xdp"));
     world.start_nginx(64);
     let keeper = world.start_director(&config());
     wait_for("the service", PATIENCE, || reaches(&world));

@@ -5,7 +5,7 @@ mod world;
 use std::process::Output;
 use std::time::Duration;
 
-use world::{Family, World, privileged, wait_for};
+use world::{Family, MODES, World, privileged, wait_for};
 
 fn config(weight: u32) -> String {
     format!(
@@ -19,7 +19,11 @@ fn config(weight: u32) -> String {
 }
 
 fn prepared() -> World {
-    let mut world = World::new(2);
+    prepared_for(None)
+}
+
+fn prepared_for(mode: Option<&'static str>) -> World {
+    let mut world = World::with_mode(2, mode);
     world.start_nginx(1024);
     world.prepare_servers(&[
         "--forward",
@@ -80,12 +84,18 @@ fn reloads_under_load_fail_nothing_at_length() {
     if !privileged() {
         return;
     }
-    let mut world = prepared();
+    for mode in MODES {
+        reloads_fail_nothing(mode);
+    }
+}
+
+fn reloads_fail_nothing(mode: Option<&'static str>) {
+    let mut world = prepared_for(mode);
     world.start_director(&config(1));
     let (requests, reloads) = if soak() {
         (1_000_000, 1_500)
     } else {
-        (20_000, 200)
+        (10_000, 100)
     };
     let ab = start_ab(&world, requests);
     for round in 0..reloads {
@@ -112,11 +122,17 @@ fn killing_the_daemon_under_load_fails_nothing() {
     if !privileged() {
         return;
     }
-    let mut world = prepared();
+    for mode in MODES {
+        deaths_fail_nothing(mode);
+    }
+}
+
+fn deaths_fail_nothing(mode: Option<&'static str>) {
+    let mut world = prepared_for(mode);
     let mut pid = world.start_director(&config(2));
-    let requests = 30_000;
+    let requests = 20_000;
     let ab = start_ab(&world, requests);
-    for _ in 0..5 {
+    for _ in 0..3 {
         world.kill_director(pid);
         let before = world.received("server0");
         wait_for("traffic without a daemon", Duration::from_secs(10), || {
@@ -169,7 +185,13 @@ fn clean_leaves_nothing_behind() {
     if !privileged() {
         return;
     }
-    let mut world = prepared();
+    for mode in MODES {
+        clean_leaves_nothing(mode);
+    }
+}
+
+fn clean_leaves_nothing(mode: Option<&'static str>) {
+    let mut world = prepared_for(mode);
     let pid = world.start_director(&config(1));
     let refused = world
         .weir("director")
@@ -198,6 +220,9 @@ fn clean_leaves_nothing_behind() {
         !String::from_utf8_lossy(&links.stdout).contains("xdp"),
         "the program is gone"
     );
+    let at_tc = world.output("director", "bpftool net show dev eth0");
+    let at_tc = String::from_utf8_lossy(&at_tc.stdout).into_owned();
+    assert!(!at_tc.contains("weir_"), "{at_tc}");
 }
 
 #[test]
@@ -205,9 +230,15 @@ fn upgrades_and_deaths_under_load_fail_nothing_at_length() {
     if !privileged() {
         return;
     }
-    let mut world = prepared();
+    for mode in MODES {
+        upgrades_fail_nothing(mode);
+    }
+}
+
+fn upgrades_fail_nothing(mode: Option<&'static str>) {
+    let mut world = prepared_for(mode);
     let keeper = world.start_director(&config(1));
-    let (requests, rounds) = if soak() { (1_000_000, 50) } else { (20_000, 4) };
+    let (requests, rounds) = if soak() { (1_000_000, 50) } else { (20_000, 2) };
     let mut ab = start_ab(&world, requests);
     let mut counted = 0;
     for _ in 0..rounds {

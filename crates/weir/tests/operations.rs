@@ -181,11 +181,24 @@ fn a_failed_start_leaves_nothing_pinned_and_names_whose_program_is_in_the_way() 
     if !privileged() {
         return;
     }
-    let mut world = World::new(1);
+    // Of the first director, and of the second one.
+    second_director_is_refused(None, None, "tc program already: weir_skb");
+    second_director_is_refused(None, Some("xdp"), "tc program already: weir_skb");
+    second_director_is_refused(Some("xdp"), None, "XDP program already: weir_xdp");
+    second_director_is_refused(Some("xdp"), Some("xdp"), "XDP program already: weir_xdp");
+}
+
+fn second_director_is_refused(
+    first: Option<&'static str>,
+    other: Option<&'static str>,
+    expected: &str,
+) {
+    let mut world = World::with_mode(1, first);
     world.start_nginx(1 << 16);
     let servers = config("nat", "").replace(&format!(", \"{}\"", Family::V4.server(1)), "");
     world.start_director(&servers);
     // Another director of the same namespace finds its interface taken.
+    world.set_mode(other);
     let path = world.write_config(&servers);
     let second = |arguments: &[&str]| {
         let mut command = world.weir("director");
@@ -201,7 +214,7 @@ fn a_failed_start_leaves_nothing_pinned_and_names_whose_program_is_in_the_way() 
     let said = told(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(
-        said.contains("interface eth0 has another XDP program already: weir_xdp"),
+        said.contains(&format!("interface eth0 has another {expected}")),
         "{said}"
     );
     assert!(said.contains("of another Weir"), "{said}");

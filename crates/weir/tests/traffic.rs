@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use world::client::upload_digest;
-use world::{Family, World, bracketed, privileged, wait_for};
+use world::{Family, MODES, World, bracketed, privileged, wait_for};
 
 const MIB: usize = 1 << 20;
 
@@ -100,7 +100,19 @@ fn test_method(family: Family, forward: &str, extra: &str, server_arguments: &[&
     if !privileged() {
         return;
     }
-    let mut world = World::new(2);
+    for mode in MODES {
+        carries_by(mode, family, forward, extra, server_arguments);
+    }
+}
+
+fn carries_by(
+    mode: Option<&'static str>,
+    family: Family,
+    forward: &str,
+    extra: &str,
+    server_arguments: &[&str],
+) {
+    let mut world = World::with_mode(2, mode);
     world.start_nginx(50 * MIB);
     world.start_sink(9000, family);
     if forward == "nat" {
@@ -117,6 +129,8 @@ fn test_method(family: Family, forward: &str, extra: &str, server_arguments: &[&
     }
     world.start_director(&config(family, forward, extra));
     carries_everything(&mut world, family);
+    let expected = if mode.is_some() { "native" } else { "tc" };
+    assert_eq!(world.status()["xdp"][0]["mode"], expected);
 }
 
 #[test]

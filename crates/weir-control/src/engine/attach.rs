@@ -54,18 +54,18 @@ impl Engine {
             self.plane.detach(*ifindex)?;
         }
         self.network.attached.retain(|it, _| wanted.contains(it));
-        // What is generic decides about devices with unfinished checksums, which are never generic by themselves.
-        let mut in_turn: Vec<u32> = wanted.into_iter().collect();
-        in_turn.sort_by_key(|ifindex| self.network.may_be_unfinished(*ifindex));
         let mut unmerged = BTreeSet::new();
-        for ifindex in &in_turn {
+        for ifindex in &wanted {
             if !self.network.attached.contains_key(ifindex) {
                 self.refuse_other_director(*ifindex).await?;
             }
             let mode = self.attach_path(*ifindex)?;
-            self.network.attached.insert(*ifindex, mode);
+            let former = self.network.attached.insert(*ifindex, mode);
             if mode == Mode::Generic {
                 unmerged.extend(self.network.below(*ifindex));
+            }
+            if mode == Mode::Generic && former != Some(mode) {
+                self.warn_of_generic(*ifindex);
             }
             for direction in [Direction::Ingress, Direction::Egress] {
                 match self.plane.attach_tc(*ifindex, direction) {
@@ -98,6 +98,19 @@ impl Engine {
             },
         };
         Ok(mode)
+    }
+
+    /// What an operator who demands XDP may not know.
+    fn warn_of_generic(&self, ifindex: u32) {
+        if let Some(device) = self.network.unfinished(ifindex) {
+            let interface = self.network.name_of(ifindex).unwrap_or("?");
+            tracing::warn!(
+                interface,
+                device,
+                "attach = \"xdp\" is generic XDP here, which sends unfinished checksums on as if they were right: connections may stall; \
+                 attach = \"auto\" balances at tc"
+            );
+        }
     }
 
     /// Gives devices back their offloads that no generic program needs without them any more.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Instant;
 
+use weir_abi::{DEVICE_REDIRECT, DEVICE_SEND, HOP_REDIRECT, HOP_SEND};
 use weir_dataplane::Maps;
 use weir_dataplane::migrate::Moved;
 
@@ -35,6 +36,12 @@ impl Engine {
         self.add_vips().await?;
         if self.keep_neighbours().await? {
             self.await_neighbours().await?;
+        }
+        let left = self.network.leaves_unfinished();
+        let wanted = self.network.interfaces(&self.desired)?;
+        self.network.expect(&wanted, self.desired.node.attach);
+        if self.network.leaves_unfinished() != left {
+            self.replan(&[])?;
         }
         self.write_pending()?;
         self.activate()?;
@@ -118,7 +125,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes next hops of every server, removed ones with flows included.
+    /// Writes next hops of every server, removed ones with flows included, and how packets leave towards clients.
     pub(super) fn write_all_hops(&self) -> Result<()> {
         let mut hops = self.network.hops_of_many();
         for address in self.memory.allocation.addresses() {
@@ -127,7 +134,12 @@ impl Engine {
                 write_hops(self.plane.maps(), *id, &hops)?;
             }
         }
-        Ok(())
+        let devices = self.network.devices();
+        let flags = |ifindex| {
+            let device = devices.get(&ifindex).filter(|row| row.port == ifindex)?;
+            Some(hop_flags(device.flags))
+        };
+        Ok(self.plane.maps().set_client_flags(flags)?)
     }
 
     /// Writes next hops of the servers at an address; answers whether one leads to another machine than it did.
@@ -138,6 +150,17 @@ impl Engine {
         }
         Ok(moved)
     }
+}
+
+/// What a device's flags are as a next hop's.
+const fn hop_flags(device: u32) -> u8 {
+    let send = if device & DEVICE_SEND != 0 {
+        HOP_SEND
+    } else {
+        0
+    };
+    let redirect = device & DEVICE_REDIRECT != 0;
+    send | if redirect { HOP_REDIRECT } else { 0 }
 }
 
 /// Writes next hops that differ; answers whether one leads to another machine than it did.

@@ -28,6 +28,14 @@ impl Bulk {
     }
 }
 
+impl Bulk {
+    /// Its rates as parts of another's.
+    pub(crate) fn beside(&self, other: &Self) -> String {
+        let ((up, down), (other_up, other_down)) = (self.rates(), other.rates());
+        format!("{:.2} × up, {:.2} × down", up / other_up, down / other_down)
+    }
+}
+
 impl fmt::Display for Bulk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (up, down) = self.rates();
@@ -118,25 +126,28 @@ fn serve(
     serving
 }
 
-fn connect(world: &World, address: SocketAddr) -> TcpStream {
-    let connecting = world.inside("client", move || {
-        TcpStream::connect_timeout(&address, PATIENCE)
-    });
+fn connect(world: &World, from: &str, address: SocketAddr) -> TcpStream {
+    let connecting = world.inside(from, move || TcpStream::connect_timeout(&address, PATIENCE));
     let stream = connecting.join().expect("no panic").expect("a connection");
     prepare(&stream);
     stream
 }
 
-/// `bytes` to the server, then as many back.
-pub(crate) fn move_through(world: &World, family: Family, port: u16, bytes: usize) -> Bulk {
-    let to = SocketAddr::new(family.vip(), port);
+/// `bytes` from a host to the server, by an address that leads there, then as many back.
+pub(crate) fn move_through(
+    world: &World,
+    family: Family,
+    from: &str,
+    to: SocketAddr,
+    bytes: usize,
+) -> Bulk {
     let serving = serve(world, family, to.port(), move |mut stream| {
         let block = block();
         receive(&mut stream, &block, bytes);
         stream.write_all(&[1]).expect("the client is there");
         send(&mut stream, &block, bytes);
     });
-    let mut stream = connect(world, to);
+    let mut stream = connect(world, from, to);
     let (block, begun) = (block(), Instant::now());
     send(&mut stream, &block, bytes);
     stream.read_exact(&mut [0]).expect("the server has it all");
@@ -161,7 +172,11 @@ impl Slow {
                 }
             }
         });
-        Self(connect(world, SocketAddr::new(family.vip(), port)))
+        Self(connect(
+            world,
+            "client",
+            SocketAddr::new(family.vip(), port),
+        ))
     }
 
     /// Says something and waits for the echo.

@@ -10,7 +10,7 @@ use super::world::{Family, World, privileged, wait_for};
 use super::{Offloads, PORT, config, set_offloads, tcp_counter};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-const NODES: [&str; 2] = ["", "attach = \"tc\"\n"];
+const NODES: [&str; 2] = ["", "attach = \"xdp\"\n"];
 
 fn without_servers(text: &str, family: Family) -> String {
     let servers = format!("servers = [\"{}\"]", family.server(0));

@@ -5,43 +5,49 @@ use std::path::PathBuf;
 
 use super::world::load::{Load, assert_nothing_lost};
 use super::world::{Family, World, privileged};
-use super::{Offloads, PORT, SHORT, config, moves, set_offloads};
+use super::{Offloads, PORT, config, extent, is_soak, moves, set_mtu, set_offloads, without_weir};
 
 fn config_on(device: &str, family: Family, node: &str, forward: &str) -> String {
     config(family, node, forward).replace("\"eth0\"", &format!("\"{device}\""))
 }
 
-/// Bulk through `nat` and `direct` of both families, with `attach` left out.
+/// Bulk through forwards of both families, with `attach` left out; through all of them in `make soak`.
 fn bulk_moves_on(device: &str, kind: &str, over: fn(&World)) {
     if !privileged() {
         return;
     }
-    for forward in ["nat", "direct"] {
-        for family in [Family::V4, Family::V6] {
+    let (bytes, mtus) = extent();
+    let forwards = if is_soak() { 4 } else { 2 };
+    for forward in ["nat", "direct", "tunnel", "l3dsr"].iter().take(forwards) {
+        for (family, mtu) in [Family::V4, Family::V6]
+            .into_iter()
+            .flat_map(|family| mtus.iter().map(move |mtu| (family, *mtu)))
+        {
             let mut world = World::new(1);
             set_offloads(&world, 1, Offloads::Defaults);
+            set_mtu(&world, 1, mtu);
             over(&world);
-            if forward == "direct" {
+            let plain = without_weir(&world, family, "client", bytes);
+            if *forward != "nat" {
                 world.prepare_servers(&["--forward", forward, "--vip", &family.vip().to_string()]);
             }
             world.start_director(&config_on(device, family, "", forward));
-            moves(&world, family, forward, SHORT);
+            moves(&world, family, forward, "client", plain);
             let status = world.status();
             assert_eq!(status["xdp"][0]["mode"], "tc", "{status:#}");
-            let reason =
-                format!("the driver has no XDP; {kind}: packets may carry unfinished checksums");
+            let reason = format!("{kind}: packets may carry unfinished checksums");
             assert_eq!(status["xdp"][0]["reason"], reason, "{status:#}");
         }
     }
 }
 
 #[test]
-fn bulk_moves_where_the_director_is_on_a_bridge() {
+fn bulk_moves_where_the_director_is_on_a_bridge_at_length() {
     bulk_moves_on("br0", "bridge", World::bridge_in_director);
 }
 
 #[test]
-fn bulk_moves_where_the_director_is_on_a_macvlan() {
+fn bulk_moves_where_the_director_is_on_a_macvlan_at_length() {
     bulk_moves_on("mv0", "macvlan", World::macvlan_in_director);
 }
 
@@ -104,6 +110,13 @@ fn generic_xdp_gives_way_to_tc_and_costs_no_connection() {
     let pid = world.start_director(&text("auto"));
     at_tc(&world);
     assert!(pinned(&world).is_empty(), "{:?}", pinned(&world));
+    load.wait_for_more(150);
+
+    world.reload(&text("xdp"));
+    assert_eq!(world.status()["xdp"][0]["mode"], "generic");
+    load.wait_for_more(150);
+    world.reload(&text("auto"));
+    at_tc(&world);
     load.wait_for_more(150);
 
     assert_nothing_lost(&world, load.end());

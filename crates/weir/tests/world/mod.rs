@@ -38,6 +38,9 @@ pub fn privileged() -> bool {
     root
 }
 
+/// Values of `attach` that the director's veth knows two ways to run by: at tc, where it runs by itself, and in the driver.
+pub const MODES: [Option<&str>; 2] = [None, Some("xdp")];
+
 /// Address family of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
@@ -84,6 +87,7 @@ pub struct World {
     directory: PathBuf,
     servers: usize,
     more_hosts: Vec<String>,
+    attach: Option<&'static str>,
     children: Vec<Child>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -101,12 +105,25 @@ impl World {
             directory,
             servers,
             more_hosts: Vec::new(),
+            attach: None,
             children: Vec::new(),
             stop: Arc::new(AtomicBool::new(false)),
             threads: Vec::new(),
         };
         world.build();
         world
+    }
+
+    /// The same for one of [`MODES`].
+    pub fn with_mode(servers: usize, mode: Option<&'static str>) -> Self {
+        let mut world = Self::new(servers);
+        world.attach = mode;
+        world
+    }
+
+    /// What is written from now on is for this mode.
+    pub fn set_mode(&mut self, mode: Option<&'static str>) {
+        self.attach = mode;
     }
 
     fn build(&self) {
@@ -220,6 +237,11 @@ impl World {
             "ip netns exec {} sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1",
             self.namespace(host)
         ));
+        self.more_hosts.push(host.to_owned());
+    }
+
+    /// A namespace of a test's own goes with the world.
+    pub fn own_namespace(&mut self, host: &str) {
         self.more_hosts.push(host.to_owned());
     }
 

@@ -29,8 +29,15 @@ impl World {
         command
     }
 
+    /// Writes the configuration, with the world's mode where it has one.
     pub fn write_config(&self, text: &str) -> PathBuf {
         let path = self.path("weir.toml");
+        let text = match self.attach {
+            Some(attach) => {
+                text.replacen("[node]\n", &format!("[node]\nattach = \"{attach}\"\n"), 1)
+            }
+            None => text.to_owned(),
+        };
         fs::write(&path, text).expect("the configuration is written");
         path
     }
@@ -65,7 +72,7 @@ impl World {
 
     /// Waits until the daemon answers.
     pub fn wait_for_daemon(&self) {
-        wait_for("the daemon", Duration::from_secs(30), || {
+        wait_for("the daemon", Duration::from_secs(120), || {
             self.weir("director")
                 .args(["status", "--json"])
                 .output()

@@ -55,7 +55,8 @@ impl Network {
         // Every packet that XDP has comes from a generic program; that of marked packets' device is none.
         let has = |wanted| self.attached.values().any(|mode| *mode == wanted);
         let generic = has(Mode::Generic) && !has(Mode::Native) && self.marks.is_none();
-        port.mac.is_some() && (generic || self.transmits.get(&port.index).copied().unwrap_or(false))
+        let driver = self.drivers.get(&port.index);
+        port.mac.is_some() && (generic || driver.is_some_and(|features| features.transmit()))
     }
 
     /// The rows of devices.

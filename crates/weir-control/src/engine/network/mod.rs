@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weir_dataplane::Mode;
-use weir_netlink::{Event, NetState, Netlink, RouteKind, Sysctl};
+use weir_netlink::{Event, NetState, Netlink, RouteKind, Sysctl, XdpFeatures};
 
 use super::Result;
 use super::mark::{MarkWay, Pair};
@@ -40,10 +40,12 @@ pub(super) struct Network {
     holders: BTreeMap<IpAddr, u32>,
     /// Neighbours that the kernel was asked to keep resolved.
     managed: BTreeSet<(u32, IpAddr)>,
-    /// Drivers that accept packets of other devices' programs, now.
-    transmits: BTreeMap<u32, bool>,
+    /// What drivers can do for XDP, now.
+    drivers: BTreeMap<u32, XdpFeatures>,
     /// Where the packet path runs, and how.
     pub(super) attached: BTreeMap<u32, Mode>,
+    /// Where native XDP is about to be attached.
+    coming: BTreeSet<u32>,
     /// The devices of marked packets.
     pub(super) marks: Option<Pair>,
     /// Less is free than `amemthresh` says.
@@ -72,8 +74,9 @@ impl Network {
             ways: Ways::default(),
             holders: BTreeMap::new(),
             managed: BTreeSet::new(),
-            transmits: BTreeMap::new(),
+            drivers: BTreeMap::new(),
             attached: BTreeMap::new(),
+            coming: BTreeSet::new(),
             marks: None,
             memory_is_short: false,
         })
@@ -174,10 +177,8 @@ impl Network {
         for ifindex in links {
             // A device that went meanwhile sends nothing; a kernel that cannot say is not relied upon.
             let features = self.netlink.xdp_features(*ifindex).await.ok().flatten();
-            self.transmits.insert(
-                *ifindex,
-                features.is_some_and(|features| features.transmit()),
-            );
+            let features = features.unwrap_or(XdpFeatures { bits: 0 });
+            self.drivers.insert(*ifindex, features);
         }
         Ok(())
     }
@@ -187,12 +188,12 @@ impl Network {
     /// # Errors
     /// A table cannot be read.
     pub(super) async fn refresh_drivers(&mut self) -> Result<bool> {
-        let before = self.transmits.clone();
+        let before = self.drivers.clone();
         let mut used: BTreeSet<u32> = self.attached.keys().copied().collect();
         used.extend(self.ways.ports());
         let used: Vec<u32> = used.into_iter().collect();
         self.ask_drivers(&used).await?;
-        Ok(self.transmits != before)
+        Ok(self.drivers != before)
     }
 
     /// Brings the picture up to date; answers whether routes may have changed, so that it must be taken anew.
@@ -234,6 +235,7 @@ impl Network {
     pub(super) fn set_attached(&mut self, mut attached: BTreeMap<u32, Mode>) {
         attached.retain(|ifindex, _| self.marks.is_none_or(|pair| pair.exit != *ifindex));
         self.attached = attached;
+        self.coming.clear();
     }
 
     /// Takes note of the devices of marked packets, if both are there.

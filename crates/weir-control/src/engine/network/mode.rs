@@ -1,5 +1,7 @@
 //! Where on a device the packet path runs: under XDP or at tc, and where packets may come with unfinished checksums.
 
+use std::collections::BTreeSet;
+
 use weir_dataplane::Mode;
 use weir_model::Attach;
 use weir_netlink::Link;
@@ -39,7 +41,7 @@ pub(in crate::engine) enum Plan {
     Tc,
     /// Native XDP, else generic.
     Xdp,
-    /// Native XDP, else tc: generic XDP could not leave packets to it.
+    /// Native XDP, else tc: generic XDP does not tell packets with unfinished checksums apart.
     NativeOrTc,
 }
 
@@ -49,23 +51,10 @@ impl Network {
         match attach {
             Attach::Tc => Plan::Tc,
             Attach::Xdp => Plan::Xdp,
-            Attach::Auto if !self.may_be_unfinished(ifindex) => Plan::Xdp,
-            Attach::Auto if self.is_next_to_generic(ifindex) => Plan::Tc,
-            Attach::Auto => Plan::NativeOrTc,
+            Attach::Auto if self.unfinished(ifindex).is_some() => Plan::Tc,
+            Attach::Auto if self.paravirtual(ifindex).is_some() => Plan::NativeOrTc,
+            Attach::Auto => Plan::Xdp,
         }
-    }
-
-    /// Whether packets that come in there may carry unfinished checksums, as long as XDP does not keep the driver from it.
-    pub(in crate::engine) fn may_be_unfinished(&self, ifindex: u32) -> bool {
-        self.unfinished(ifindex).is_some() || self.paravirtual(ifindex).is_some()
-    }
-
-    /// Whether native XDP there could not leave packets to tc, because XDP is generic on a device whose hardware has none.
-    fn is_next_to_generic(&self, ifindex: u32) -> bool {
-        let generic = (self.attached.iter()).filter(|(_, mode)| **mode == Mode::Generic);
-        let mut others = generic.filter(|(other, _)| **other != ifindex);
-        self.unfinished(ifindex).is_some()
-            && others.any(|(other, _)| !self.may_be_unfinished(*other))
     }
 
     /// Why packets that come in there may carry unfinished checksums; `None` = they do not.
@@ -96,26 +85,24 @@ impl Network {
 
     /// Why the path runs there as it does.
     pub(in crate::engine) fn why(&self, ifindex: u32, mode: Mode, attach: Attach) -> String {
-        let why = match (attach, mode) {
-            (Attach::Tc, Mode::Tc) => "attach = \"tc\"",
-            (Attach::Xdp, _) => "attach = \"xdp\"",
-            (_, Mode::Tc) if self.is_next_to_generic(ifindex) => {
-                "XDP is generic on another interface"
-            }
-            (_, Mode::Tc) => "the driver has no XDP",
-            (_, Mode::Native) => "the driver has XDP",
-            (_, Mode::Generic) => "the driver has no XDP",
-        };
         let device = self.unfinished(ifindex);
-        match (device, mode) {
-            (Some(device), Mode::Native) if self.leaves_unfinished() => {
-                format!("{why}; {device}, which go to tc")
+        match (attach, mode, device) {
+            (Attach::Tc, Mode::Tc, _) => "attach = \"tc\"".to_owned(),
+            (Attach::Xdp, Mode::Native, Some(device)) if self.leaves_unfinished() => {
+                format!("attach = \"xdp\"; {device}, which go to tc")
             }
-            (device, Mode::Tc) if attach == Attach::Auto => {
-                let device = device.or_else(|| Some(carrying(&self.paravirtual(ifindex)?)));
-                device.map_or_else(|| why.to_owned(), |device| format!("{why}; {device}"))
+            (Attach::Xdp, Mode::Generic, Some(device)) => {
+                format!("attach = \"xdp\"; {device}, which generic XDP does not tell apart")
             }
-            _ => why.to_owned(),
+            (Attach::Xdp, ..) => "attach = \"xdp\"".to_owned(),
+            (_, Mode::Tc, Some(device)) => device,
+            (_, Mode::Tc, None) => {
+                let driver = self.paravirtual(ifindex).map(|driver| carrying(&driver));
+                let device = driver.map_or_else(String::new, |driver| format!("; {driver}"));
+                format!("the driver has no XDP{device}")
+            }
+            (_, Mode::Native, _) => "the driver has XDP".to_owned(),
+            (_, Mode::Generic, _) => "the driver has no XDP".to_owned(),
         }
     }
 
@@ -123,8 +110,19 @@ impl Network {
     /// a packet does not reach tc on a bridge.
     pub(in crate::engine) fn leaves_unfinished(&self) -> bool {
         let generic = self.attached.values().any(|mode| *mode == Mode::Generic);
-        let mut native = (self.attached.iter()).filter(|(_, mode)| **mode == Mode::Native);
-        !generic && native.any(|(ifindex, _)| self.unfinished(*ifindex).is_some())
+        let native = (self.attached.iter()).filter(|(_, mode)| **mode == Mode::Native);
+        let native = native.map(|(ifindex, _)| ifindex);
+        let mut native = native.chain(&self.coming);
+        !generic && native.any(|ifindex| self.unfinished(*ifindex).is_some())
+    }
+
+    /// Takes note of where native XDP is about to be attached, so that the first packet that it meets finds settings that suit it.
+    pub(in crate::engine) fn expect(&mut self, wanted: &BTreeSet<u32>, attach: Attach) {
+        let plan = |ifindex: &&u32| self.plan_for(**ifindex, attach) == Plan::Xdp;
+        let xdp: BTreeSet<u32> = wanted.iter().filter(plan).copied().collect();
+        let native = |ifindex| self.drivers.get(ifindex).is_some_and(|it| it.basic());
+        let all_native = xdp.iter().all(native);
+        self.coming = if all_native { xdp } else { BTreeSet::new() };
     }
 }
 

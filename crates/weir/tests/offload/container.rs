@@ -1,0 +1,70 @@
+//! Clients in a container: behind a host that routes, and behind one that also translates their addresses. Their segments pass that
+//! host whole, with checksums that no device has finished.
+
+use super::world::{Family, World, privileged, sh};
+use super::{Offloads, config, extent, is_soak, moves, set_mtu, set_offloads};
+
+const CONTAINER: &str = "container";
+
+/// A namespace behind the client's host, which routes for it, or translates its addresses.
+fn add_container(world: &mut World, mtu: usize, translates: bool) {
+    let (inside, host) = (world.namespace(CONTAINER), world.namespace("client"));
+    sh(&format!(
+        "ip netns add {inside}; ip -n {inside} link set lo up
+         ip -n {host} link add c0 mtu {mtu} type veth peer name eth0 mtu {mtu} netns {inside}
+         ip -n {host} link set c0 up; ip -n {inside} link set eth0 up
+         ip -n {host} addr add 172.30.0.1/24 dev c0; ip -n {inside} addr add 172.30.0.2/24 dev eth0
+         ip -n {host} addr add fd72::1/64 dev c0 nodad; ip -n {inside} addr add fd72::2/64 dev eth0 nodad
+         ip -n {inside} route add default via 172.30.0.1; ip -n {inside} -6 route add default via fd72::1
+         ip netns exec {host} sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1"
+    ));
+    world.own_namespace(CONTAINER);
+    if translates {
+        sh(&format!(
+            "ip netns exec {host} nft 'table inet container {{ chain out {{ type nat hook postrouting priority srcnat; \
+             oifname eth0 masquerade; }}; }}'"
+        ));
+        return;
+    }
+    for near in ["director", "server0"] {
+        let near = world.namespace(near);
+        let (v4, v6) = (Family::V4.client(), Family::V6.client());
+        sh(&format!(
+            "ip -n {near} route add 172.30.0.0/24 via {v4}; ip -n {near} -6 route add fd72::/64 via {v6}"
+        ));
+    }
+}
+
+fn bulk_moves_from_a_container(translates: bool) {
+    if !privileged() {
+        return;
+    }
+    let (_, mtus) = extent();
+    let forwards = if is_soak() { 4 } else { 2 };
+    for forward in ["nat", "direct", "tunnel", "l3dsr"].iter().take(forwards) {
+        for (family, mtu) in [Family::V4, Family::V6]
+            .into_iter()
+            .flat_map(|family| mtus.iter().map(move |mtu| (family, *mtu)))
+        {
+            let mut world = World::new(1);
+            set_offloads(&world, 1, Offloads::Defaults);
+            set_mtu(&world, 1, mtu);
+            add_container(&mut world, mtu, translates);
+            if *forward != "nat" {
+                world.prepare_servers(&["--forward", forward, "--vip", &family.vip().to_string()]);
+            }
+            world.start_director(&config(family, "", forward));
+            moves(&world, family, forward, CONTAINER, None);
+        }
+    }
+}
+
+#[test]
+fn bulk_moves_from_a_container_behind_a_router_at_length() {
+    bulk_moves_from_a_container(false);
+}
+
+#[test]
+fn bulk_moves_from_a_container_behind_a_translator_at_length() {
+    bulk_moves_from_a_container(true);
+}

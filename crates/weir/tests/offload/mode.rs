@@ -1,0 +1,76 @@
+//! The mode follows the configuration at a reload and at a start, in both directions, under connections that go on.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::bulk::Slow;
+use super::world::load::{Load, assert_nothing_lost};
+use super::world::{Family, World, privileged};
+use super::{Offloads, PORT, config, set_offloads, tcp_counter};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn text(attach: &str, port: u16) -> String {
+    let node = format!("attach = \"{attach}\"\n");
+    config(Family::V4, &node, "nat").replace(&format!(":{PORT}\""), &format!(":{port}\""))
+}
+
+fn assert_mode(world: &World, mode: &str) {
+    let status = world.status();
+    assert_eq!(
+        status["xdp"].as_array().map(Vec::len),
+        Some(1),
+        "{status:#}"
+    );
+    assert_eq!(status["xdp"][0]["mode"], mode, "{status:#}");
+}
+
+#[test]
+fn a_reload_changes_the_mode_and_costs_no_connection() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    set_offloads(&world, 1, Offloads::Defaults);
+    world.start_director(&text("auto", PORT));
+    let mut slow = Slow::connect(&world, Family::V4, PORT);
+    for (attach, mode) in [
+        ("tc", "tc"),
+        ("xdp", "native"),
+        ("auto", "tc"),
+        ("xdp", "native"),
+    ] {
+        slow.exchanges(PATIENCE);
+        world.reload(&text(attach, PORT));
+        assert_mode(&world, mode);
+        slow.exchanges(PATIENCE);
+    }
+}
+
+/// Clients that do not pause, with ethtool's defaults: a program that meets packets before its settings fit them would send on
+/// wrong checksums. A daemon that starts where another left native XDP moves the path to tc likewise.
+#[test]
+fn a_change_of_mode_under_load_costs_no_packet() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    world.start_nginx(1024);
+    set_offloads(&world, 1, Offloads::Defaults);
+    let pid = world.start_director(&text("xdp", 80));
+    let load = Load::start(&world, SocketAddr::new(Family::V4.vip(), 80));
+    load.wait_for_more(150);
+    world.kill_director(pid);
+    world.start_director(&text("auto", 80));
+    assert_mode(&world, "tc");
+    for (attach, mode) in [("xdp", "native"), ("auto", "tc"), ("xdp", "native")] {
+        load.wait_for_more(150);
+        world.reload(&text(attach, 80));
+        assert_mode(&world, mode);
+    }
+    load.wait_for_more(150);
+    assert_nothing_lost(&world, load.end());
+    for host in ["client", "server0"] {
+        assert_eq!(tcp_counter(&world, host, "InCsumErrors"), 0, "{host}");
+    }
+}
