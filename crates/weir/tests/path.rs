@@ -309,3 +309,49 @@ fn a_vip_missing_for_one_service_affects_that_service_alone() {
     world.ip("server0", &format!("addr add {first}/32 dev lo"));
     wait(&world, ["up", "down"]);
 }
+
+/// A path that breaks in one of two services is reported to `notify` with server and service, and so is its return.
+#[test]
+fn a_path_that_changes_is_reported_to_the_program() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    world.start_nginx(64);
+    let (first, second) = (Family::V4.vip().to_string(), "10.71.0.11");
+    for vip in [&*first, second] {
+        world.prepare_servers(&["--forward", "direct", "--vip", vip]);
+    }
+    world.ip("director", &format!("addr add {second}/32 dev eth0"));
+    let list = world.path("changes");
+    let line = "echo $WEIR_POOL $WEIR_SERVER $WEIR_SERVICE $WEIR_FROM $WEIR_TO";
+    let notify = format!(
+        "notify = [\"/bin/sh\", \"-c\", \"{line} >> {}\"]\n",
+        list.display()
+    );
+    let text = config(Family::V4, &first, "forward = \"direct\"", "both")
+        .replace("[pool.web]\n", &format!("[pool.web]\n{notify}"));
+    world.start_director(&format!(
+        "{text}[service.other]\nlisten = [\"{second}:80\"]\nforward = \"direct\"\npool = \"web\"\n"
+    ));
+    let reported = |expected: &str| {
+        wait_for(expected, PATIENCE, || {
+            let lines = std::fs::read_to_string(&list).unwrap_or_default();
+            lines.lines().any(|line| line == expected)
+        });
+    };
+    let server = Family::V4.server(0);
+    wait_for("both paths", PATIENCE, || {
+        let status = world.status();
+        [0, 1].map(|at| status["services"][at]["servers"][0]["state"].clone()) == ["up", "up"]
+    });
+    world.ip("server0", &format!("addr del {second}/32 dev lo"));
+    reported(&format!("web {server} other up down"));
+    world.ip("server0", &format!("addr add {second}/32 dev lo"));
+    reported(&format!("web {server} other down up"));
+    let lines = std::fs::read_to_string(&list).expect("the list");
+    assert!(
+        !lines.contains(&format!("{server} web")),
+        "the other service's path is as it was: {lines}"
+    );
+}
