@@ -241,6 +241,14 @@ impl Transport {
         }
     }
 
+    /// Up to how many bytes are worth reading to be written here.
+    pub(crate) fn worth_reading(&self) -> usize {
+        match &self.kind {
+            Kind::Plain(_) | Kind::Secure(..) => usize::MAX,
+            Kind::Strand(end) => end.worth_reading(),
+        }
+    }
+
     /// Whether it took octets that are still to be sent.
     pub(crate) fn holds(&self) -> bool {
         self.channel().is_some_and(Channel::holds)

@@ -29,6 +29,8 @@ mod h2_back;
 mod h2_fields;
 #[path = "proxy/h2_flood.rs"]
 mod h2_flood;
+#[path = "proxy/h2_heads.rs"]
+mod h2_heads;
 #[path = "proxy/h2_reset.rs"]
 mod h2_reset;
 #[path = "proxy/headers.rs"]

@@ -408,7 +408,10 @@ impl Stream {
         let text = &strand.outward;
         let read = match head::request(text, &OWN, &mut cx.fields) {
             Ok(Some(read)) => read,
-            Ok(None) => return false,
+            Ok(None) => {
+                strand.await_head();
+                return false;
+            }
             Err(_) => {
                 self.phase = Phase::Over;
                 strand.state = StrandState::Over;
@@ -416,7 +419,7 @@ impl Stream {
             }
         };
         let message = message::request(text, &read, &cx.fields, secure);
-        strand.outward.drain(..read.len);
+        strand.take_head(read.len);
         let content = Content::new(read.framing);
         let ends = content.is_done();
         let sent = message.and_then(|message| send.send_request(message, ends).ok());
@@ -445,6 +448,8 @@ impl Stream {
         else {
             if strand.state == StrandState::Over {
                 errands.push(Errand::Over(strand.owner));
+            } else if strand.makes_room() {
+                errands.push(Errand::Go(strand.owner));
             }
             return false;
         };
@@ -456,7 +461,7 @@ impl Stream {
                 *send = None;
             }
         }
-        if flow::makes_room(strand) {
+        if strand.makes_room() {
             errands.push(Errand::Go(strand.owner));
         }
         let mut broken = false;

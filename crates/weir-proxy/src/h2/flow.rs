@@ -6,7 +6,7 @@ use bytes::Bytes;
 use h2::{RecvStream, SendStream};
 
 use super::message::{self, Coding, Content};
-use super::strand::{STRAND_MAX, Strand};
+use super::strand::Strand;
 
 /// Polling by hand: nobody is to be woken.
 pub(super) fn context() -> task::Context<'static> {
@@ -113,11 +113,4 @@ pub(super) fn send(
         done.over = piece.last || !sent;
     }
     done
-}
-
-/// Whether the HTTP/1 side waits for room that is there now; it is told once.
-pub(super) fn makes_room(strand: &mut Strand) -> bool {
-    let told = strand.full && strand.outward.len() < STRAND_MAX;
-    strand.full &= !told;
-    told
 }

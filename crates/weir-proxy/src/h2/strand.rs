@@ -11,6 +11,9 @@ use crate::socket::{Read, Written};
 /// Octets that wait in each direction; a side that is slow makes the other one wait.
 pub(crate) const STRAND_MAX: usize = 32 << 10;
 
+/// Less is not worth a read.
+const READ_MIN: usize = 2 << 10;
+
 /// Room for most heads, so that making one takes one piece of memory.
 const HEAD_USUAL: usize = 512;
 
@@ -27,6 +30,8 @@ pub(crate) struct Strand {
     pub(crate) inward_ended: bool,
     /// To the connection's stream.
     pub(crate) outward: Vec<u8>,
+    /// Bytes that `outward` takes: more than usual only while a longer head is put together.
+    outward_max: usize,
     /// Nothing more goes there.
     pub(crate) outward_ended: bool,
     /// The HTTP/1 side could not write all that it had.
@@ -73,6 +78,7 @@ impl Strand {
             read: 0,
             inward_ended: false,
             outward: Vec::new(),
+            outward_max: STRAND_MAX,
             outward_ended: false,
             full: false,
             state,
@@ -104,6 +110,26 @@ impl Strand {
             self.inward.reserve(HEAD_USUAL);
         }
         &mut self.inward
+    }
+
+    /// The head that goes out is not complete: one that fills the room gets more. Whoever sends it has limited its length.
+    pub(super) const fn await_head(&mut self) {
+        if self.outward.len() >= self.outward_max {
+            self.outward_max *= 2;
+        }
+    }
+
+    /// The head that goes out had this length and is dealt with.
+    pub(super) fn take_head(&mut self, length: usize) {
+        self.outward.drain(..length);
+        self.outward_max = STRAND_MAX;
+    }
+
+    /// Whether the HTTP/1 side waits for room that is there now; true once.
+    pub(super) const fn makes_room(&mut self) -> bool {
+        let makes = self.full && self.outward.len() < self.outward_max;
+        self.full &= !makes;
+        makes
     }
 
     fn ring(&self) {
@@ -150,9 +176,10 @@ impl StrandEnd {
         }
         let mut written = 0;
         let total: usize = parts.iter().map(|part| part.len()).sum();
-        strand.outward.reserve(total.min(STRAND_MAX));
+        let room = strand.outward_max.saturating_sub(strand.outward.len());
+        strand.outward.reserve(total.min(room));
         for part in parts {
-            let room = STRAND_MAX.saturating_sub(strand.outward.len());
+            let room = strand.outward_max.saturating_sub(strand.outward.len());
             let octets = room.min(part.len());
             strand.outward.extend_from_slice(&part[..octets]);
             written += octets;
@@ -163,6 +190,13 @@ impl StrandEnd {
         }
         strand.ring();
         Written::Some(written)
+    }
+
+    /// How much is worth reading for it: what it has no room for would wait in a second buffer.
+    pub(crate) fn worth_reading(&self) -> usize {
+        let strand = self.0.borrow();
+        let room = strand.outward_max.saturating_sub(strand.outward.len());
+        room.max(READ_MIN)
     }
 
     pub(crate) fn finish(&self) {

@@ -180,7 +180,7 @@ impl Stream {
                 self.reply = Reply::Done;
             }
         }
-        if flow::makes_room(strand) {
+        if strand.makes_room() {
             errands.push(Errand::Go(strand.owner));
         }
         if strand.left && !stalled && !self.is_answered() {
@@ -205,10 +205,11 @@ impl Stream {
     fn send_head(&mut self, strand: &mut Strand, cx: &mut Context) -> Option<bool> {
         let text = &strand.outward;
         let Some(read) = head::response(text, self.to_head, &OWN, &mut cx.fields).ok()? else {
+            strand.await_head();
             return Some(false);
         };
         let message = message::response(text, &read, &cx.fields)?;
-        strand.outward.drain(..read.len);
+        strand.take_head(read.len);
         if let Some(proof) = self.proof.as_ref()
             && (read.status == 101 || read.status >= 200)
         {

@@ -174,6 +174,7 @@ impl Session {
         } else {
             HEAD_ROOM
         };
+        let room = room.min(self.transport.worth_reading());
         let mut scratch = std::mem::take(&mut cx.scratch);
         let found = upstream
             .transport

@@ -394,7 +394,7 @@ pub(super) fn grpc_seat(echo: &Echo) -> Seat {
     seat_with(echo, "")
 }
 
-fn seat_with(echo: &Echo, more: &str) -> Seat {
+pub(super) fn seat_with(echo: &Echo, more: &str) -> Seat {
     let seat = Seat::start("http", &[echo.address], "");
     let text = configuration(seat.listen, "http", &[echo.address], more);
     seat.reload(&text.replace("\n\n[service.s]", "\nhttp2 = true\n\n[service.s]"));
@@ -493,7 +493,8 @@ fn a_connection_that_has_served_its_requests_is_closed() {
 
 /// Kilobytes of the daemon in memory.
 fn memory(seat: &Seat) -> u64 {
-    let path = format!("/proc/{}/status", seat.child.id());
+    let daemon = super::keeper::daemon(seat.child.id());
+    let path = format!("/proc/{daemon}/status");
     let text = fs::read_to_string(path).expect("it runs");
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let number = line.and_then(|line| line.trim().split(' ').next()?.parse().ok());
@@ -555,8 +556,8 @@ fn a_client_that_takes_nothing_costs_a_bounded_amount() {
         }
         let grown = memory(&seat).saturating_sub(before);
         assert!(
-            grown < 48 << 10,
-            "{grown} KB for 100 streams that nobody reads"
+            (1 << 10..6 << 10).contains(&grown),
+            "{grown} KB for 100 streams that the client does not read"
         );
         // Who reads gets.
         let mut body = kept.swap_remove(0).into_body();

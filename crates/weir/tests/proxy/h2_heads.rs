@@ -1,0 +1,55 @@
+//! Heads over HTTP/2 that are longer than what a stream keeps of content: they pass whole.
+
+use super::http2::{Echo, seat_with};
+use super::scripted::{Act, Scripted};
+use super::*;
+
+/// Fields of 40 000 bytes in all.
+fn fields() -> Vec<(String, String)> {
+    (0..5)
+        .map(|number| (format!("x-long-{number}"), "a".repeat(8_000)))
+        .collect()
+}
+
+const LIMITS: &str = "limits = { head = 65536 }";
+
+fn curl(listen: SocketAddr, arguments: &[String]) -> String {
+    let output = Command::new("curl")
+        .args(["-sS", "--max-time", "20", "--http2-prior-knowledge", "-i"])
+        .args(arguments)
+        .arg(format!("http://{listen}/"))
+        .output()
+        .expect("curl runs");
+    let text = [output.stdout, output.stderr].concat();
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+#[test]
+fn a_long_response_head_reaches_an_http2_client() {
+    let mut answer = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n".to_owned();
+    for (name, value) in fields() {
+        answer += &format!("{name}: {value}\r\n");
+    }
+    answer += "\r\nhello";
+    let server = Scripted::start(vec![vec![Act::Read, scripted::say(&answer), Act::Drain]]);
+    let seat = Seat::start("http", &[server.address()], LIMITS);
+    let text = curl(seat.listen, &[]);
+    assert!(text.starts_with("HTTP/2 200"), "{text:.300}");
+    for (name, value) in fields() {
+        assert!(text.contains(&format!("{name}: {value}\r\n")), "{name}");
+    }
+    assert!(text.ends_with("\r\n\r\nhello"));
+}
+
+#[test]
+fn a_long_request_head_reaches_an_http2_server() {
+    let echo = Echo::start();
+    let seat = seat_with(&echo, LIMITS);
+    let mut arguments = vec!["--data".to_owned(), "hello".to_owned()];
+    for (name, value) in fields() {
+        arguments.extend(["-H".to_owned(), format!("{name}: {value}")]);
+    }
+    let text = curl(seat.listen, &arguments);
+    assert!(text.starts_with("HTTP/2 200"), "{text:.300}");
+    assert!(text.contains("\r\n\r\nhello"), "{text:.300}");
+}
