@@ -63,24 +63,24 @@ struct Watch {
     times: u32,
 }
 
-/// Every pool's servers as their clients find them.
+/// Servers as their clients find them, by group: those of one service, or of one pool where the service makes no difference.
 #[derive(Clone, Debug, Default)]
 pub struct Outliers {
-    pools: BTreeMap<String, BTreeMap<String, Watch>>,
+    groups: BTreeMap<String, BTreeMap<String, Watch>>,
 }
 
 impl Outliers {
-    /// Takes in what was counted of those servers of a pool that are meant to take connections, of which at most `share`
+    /// Takes in what was counted of those servers of a group that are meant to take connections, of which at most `share`
     /// percent may be ejected. One that was meant to and is no more, because its check failed, is ejected no longer: what
     /// its check says next counts at once.
     pub fn observe(
         &mut self,
-        pool: &str,
+        group: &str,
         share: u32,
         samples: &[(&str, Sample)],
         now: Duration,
     ) -> Vec<Turn> {
-        let watches = self.pools.entry(pool.to_owned()).or_default();
+        let watches = self.groups.entry(group.to_owned()).or_default();
         let mut turns = Vec::new();
         let meant: HashSet<&str> = samples.iter().map(|(name, _)| *name).collect();
         watches.retain(|server, watch| {
@@ -137,15 +137,15 @@ impl Outliers {
     }
 
     /// Has a server in use again, with nothing known of it.
-    pub fn forgive(&mut self, pool: &str, server: &str) {
-        if let Some(watches) = self.pools.get_mut(pool) {
+    pub fn forgive(&mut self, group: &str, server: &str) {
+        if let Some(watches) = self.groups.get_mut(group) {
             watches.remove(server);
         }
     }
 
-    /// Forgets all pools but these.
+    /// Forgets all groups but these.
     pub fn keep(&mut self, stays: impl Fn(&str) -> bool) {
-        self.pools.retain(|pool, _| stays(pool));
+        self.groups.retain(|group, _| stays(group));
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Such a server passes its check, whose probe comes from the director itself, and every client times out: its default gateway
 //! is another machine, or it is on the clients' own segment. What is counted tells it from a healthy one: SYNs go to it, and not
-//! one packet comes back. That is a warning and takes no server out; whether one takes no connections while others of
-//! its pool do is for [`Outliers`](crate::Outliers) to find.
+//! one packet comes back. That is a warning and takes no server out. Whether one takes no connections while others of
+//! its pool do is for [`Outliers`](crate::Outliers) to find, which does not judge servers that [`Silence::is_alive`] speaks for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -65,6 +65,8 @@ struct Watch {
     answered: u64,
     replies: u64,
     /// When the first SYN after it was noticed.
+    silent: Option<Duration>,
+    /// When there were enough of them.
     waiting: Option<Duration>,
     clients: BTreeSet<Client>,
     warning: Option<Unanswered>,
@@ -79,13 +81,21 @@ pub struct Silence {
 }
 
 impl Silence {
-    /// Whether a server's replies must be counted: enough SYNs went to it since its last one, and no flow of it became
-    /// established.
+    /// Whether a server's replies must be counted: SYNs went to it since its last one, and no flow of it became established.
     pub fn needs_replies(&self, key: Key, counted: Counted) -> bool {
         self.watches.get(&key).is_some_and(|watch| {
             watch.warning.is_some()
-                || (counted.answered == watch.answered
-                    && counted.syns.wrapping_sub(watch.syns) >= SYNS)
+                || (counted.answered == watch.answered && counted.syns != watch.syns)
+        })
+    }
+
+    /// Whether a server that sends no reply through the director is alive all the same: it never sent one, although its check
+    /// passes, or a probe passed (the last one at `passed`) after its clients began to wait.
+    pub fn is_alive(&self, key: Key, passed: impl FnOnce() -> Option<Duration>) -> bool {
+        self.watches.get(&key).is_some_and(|watch| {
+            let never = watch.replies == 0 && watch.answered == 0;
+            let waits = watch.silent;
+            waits.is_some_and(|since| never || passed().is_some_and(|passed| passed > since))
         })
     }
 
@@ -116,6 +126,9 @@ impl Silence {
             };
         }
         let syns = counted.syns - watch.syns;
+        if syns > 0 {
+            watch.silent.get_or_insert(now);
+        }
         if let Some(warning) = &mut watch.warning {
             warning.syns = syns;
         } else if syns >= SYNS {
@@ -255,6 +268,34 @@ mod tests {
         };
         assert_eq!(find(counted(7, 0, 0)), Finding::Suspect);
         assert_eq!(find(counted(7, 0, 1)), Finding::Same);
+    }
+
+    #[test]
+    fn a_server_that_never_replied_is_alive_and_one_that_did_when_a_probe_passes_later() {
+        let mut never = silence(0);
+        assert!(!never.is_alive(KEY, || Some(at(0))), "no client waits");
+        never.look(KEY, counted(1, 0, 0), at(500));
+        assert!(never.is_alive(KEY, || None));
+
+        let mut once = silence(9);
+        once.look(KEY, counted(1, 9, 9), at(500));
+        assert!(!once.is_alive(KEY, || None));
+        assert!(
+            !once.is_alive(KEY, || Some(at(400))),
+            "before it was silent"
+        );
+        assert!(once.is_alive(KEY, || Some(at(600))));
+        // A reset is a reply: it is the server that refuses.
+        once.look(KEY, counted(2, 9, 10), at(700));
+        assert!(!once.is_alive(KEY, || Some(at(800))));
+    }
+
+    #[test]
+    fn replies_are_counted_from_the_first_syn_without_an_answer_on() {
+        let silence = silence(9);
+        assert!(!silence.needs_replies(KEY, counted(0, 9, 9)));
+        assert!(silence.needs_replies(KEY, counted(1, 9, 9)));
+        assert!(!silence.needs_replies(KEY, counted(1, 10, 9)));
     }
 
     #[test]

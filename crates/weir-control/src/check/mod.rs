@@ -234,6 +234,11 @@ impl Checks {
         }
     }
 
+    /// When a probe that went straight to a server passed last, since the Unix epoch.
+    pub fn passed(&self, pool: &str, server: &str) -> Option<Duration> {
+        self.shared.monitor().passed(pool, server)
+    }
+
     /// Adds the present words of checks to a picture of the engine's.
     pub fn annotate(&self, snapshot: &mut Snapshot) {
         let monitor = self.shared.monitor();

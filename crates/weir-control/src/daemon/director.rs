@@ -154,6 +154,16 @@ impl<P: Plane> Director<P> {
             .configure(&self.desired, &suspended, &known, passages);
     }
 
+    /// Applies what clients' packets say of servers.
+    ///
+    /// # Errors
+    /// The plane's.
+    pub fn watch_clients(&mut self) -> Result<(), P::Error> {
+        let checks = &self.checks;
+        self.plane
+            .watch_clients(&|pool, server| checks.passed(pool, server))
+    }
+
     /// Waits for news of checks. Dropping the future loses nothing.
     pub async fn news(&self) {
         self.checks.changed().await;

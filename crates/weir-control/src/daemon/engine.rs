@@ -7,7 +7,7 @@ use weir_netlink::Event;
 use super::Plane;
 use crate::api::{OperatorState, ServerRequest};
 use crate::check::{News, Passages, PoolTurn};
-use crate::engine::{Claim, Engine, Error, OverrideChange};
+use crate::engine::{Claim, Engine, Error, OverrideChange, Passed};
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
 use crate::snapshot::Snapshot;
@@ -87,8 +87,8 @@ impl Plane for Engine {
         Engine::look_after_drift(self).await;
     }
 
-    fn watch_clients(&mut self) -> Result<(), Error> {
-        Engine::watch_clients(self)
+    fn watch_clients(&mut self, passed: &Passed<'_>) -> Result<(), Error> {
+        Engine::watch_clients(self, passed)
     }
 
     async fn tick(&mut self) -> Result<(), Error> {

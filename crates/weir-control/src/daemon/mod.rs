@@ -267,7 +267,7 @@ async fn serve<P: Plane>(
                     tracing::warn!(%error, "a change of the network was not followed");
                 }
             }
-            () = sleep_until(watch_at) => watch_at = watch_clients(director.plane()),
+            () = sleep_until(watch_at) => watch_at = watch_clients(director),
             _ = looks.tick() => {
                 director.plane().look().await;
                 director.look_after_server().await;
@@ -300,9 +300,9 @@ async fn serve<P: Plane>(
 }
 
 /// Answers when to look again.
-fn watch_clients(plane: &mut impl Plane) -> Instant {
+fn watch_clients(director: &mut Director<impl Plane>) -> Instant {
     let begun = Instant::now();
-    if let Err(error) = plane.watch_clients() {
+    if let Err(error) = director.watch_clients() {
         tracing::warn!(%error, "what clients' packets say was not put into force");
     }
     let pause = (begun.elapsed() * WATCH_SHARE).clamp(WATCH, TICK);

@@ -16,7 +16,7 @@ use weir_sys::Channel;
 
 use crate::api::ServerRequest;
 use crate::check::{News, Passages, PoolTurn};
-use crate::engine::Claim;
+use crate::engine::{Claim, Ejected, Passed};
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
 use crate::snapshot::Snapshot;
@@ -49,8 +49,8 @@ pub trait Plane {
         false
     }
 
-    /// Servers that are ejected for what their clients find, by pool and address as in the file.
-    fn ejected(&self) -> BTreeSet<(String, String)> {
+    /// Servers that are ejected for what their clients find.
+    fn ejected(&self) -> BTreeSet<Ejected> {
         BTreeSet::new()
     }
 
@@ -58,7 +58,7 @@ pub trait Plane {
     ///
     /// # Errors
     /// The plane's.
-    fn forgive(&mut self, then: &BTreeSet<(String, String)>) -> Result<(), Self::Error> {
+    fn forgive(&mut self, then: &BTreeSet<Ejected>) -> Result<(), Self::Error> {
         let _ = then;
         Ok(())
     }
@@ -111,8 +111,13 @@ pub trait Plane {
         std::future::ready(())
     }
 
-    /// Several times a second: what clients' packets say of servers.
-    fn watch_clients(&mut self) -> Result<(), Self::Error> {
+    /// Several times a second: what clients' packets say of servers. `passed` is asked when a probe that went straight to a server
+    /// passed last.
+    ///
+    /// # Errors
+    /// The plane's.
+    fn watch_clients(&mut self, passed: &Passed<'_>) -> Result<(), Self::Error> {
+        let _ = passed;
         Ok(())
     }
 

@@ -302,12 +302,7 @@ fn by_status(report: &Report, desired: &Desired, state: &NetState) -> Vec<Ailmen
             ));
         }
         for server in &service.servers {
-            if let Some(ejected) = &server.ejected {
-                found.push(Ailment::new(
-                    format!("server {} of {name} is ejected: {}", server.address, ejected.reason),
-                    "its clients' handshakes do not finish: it drops or resets SYNs, or something on the way does",
-                ));
-            }
+            found.extend(ejected(name, server, (desired, state)));
             found.extend(silent(name, server, (desired, state)));
             if server.state == "down" {
                 found.push(Ailment::new(
@@ -319,22 +314,66 @@ fn by_status(report: &Report, desired: &Desired, state: &NetState) -> Vec<Ailmen
                 ));
             }
         }
-        found.extend(unfinished(service));
+        let servers = service.servers.iter();
+        let finishes = |it: &crate::status::Server| it.handshakes.is_some_and(|it| it.finished > 0);
+        if servers.clone().any(finishes) {
+            found.extend(servers.filter_map(|it| fruitless(name, it, (desired, state))));
+        } else {
+            found.extend(unfinished(service));
+        }
     }
     found
+}
+
+/// Its clients' handshakes do not finish. Under nat without a check that may be the way of its replies.
+fn ejected(
+    service: &str,
+    server: &crate::status::Server,
+    context: (&Desired, &NetState),
+) -> Option<Ailment> {
+    let ejected = server.ejected.as_ref()?;
+    let seen = format!(
+        "server {} of {service} is ejected: {}",
+        server.address, ejected.reason
+    );
+    let why = "its clients' handshakes do not finish: it drops or resets SYNs, or something on the way does";
+    if !returns_here(service, server, context.0) {
+        return Some(Ailment::new(seen, why));
+    }
+    let why = format!(
+        "{why}; or its replies do not come back through this machine, which must be its default gateway. A check tells which of \
+         these, and keeps it in use if it is the latter"
+    );
+    let way_back = way_back(service, server, context);
+    Some(Ailment::new(seen, why).mend(format!("a check in the pool; then {way_back}")))
+}
+
+/// Whether a server's replies must come through this machine: under nat without source rewriting.
+fn returns_here(service: &str, server: &crate::status::Server, desired: &Desired) -> bool {
+    let service = desired.service(service);
+    server.forward == "nat" && service.is_none_or(|service| service.snat.is_none())
 }
 
 /// Under nat replies must come through here; this server's do not.
 fn silent(
     service: &str,
     server: &crate::status::Server,
-    (desired, state): (&Desired, &NetState),
+    context: (&Desired, &NetState),
 ) -> Option<Ailment> {
     let warning = server.warning.as_ref()?;
     let ailment = Ailment::new(
         format!("server {} of {service}: {}", server.address, warning.reason),
         "its clients time out: a reply that reaches them from the server's own address, or not at all, belongs to no connection of theirs",
     );
+    Some(ailment.mend(way_back(service, server, context)))
+}
+
+/// What leads a server's replies back to this machine.
+fn way_back(
+    service: &str,
+    server: &crate::status::Server,
+    (desired, state): (&Desired, &NetState),
+) -> String {
     let address = host_of(&server.address);
     let own = address.and_then(|server| address_towards(server, desired, state));
     let own = own.map(|own| own.to_string());
@@ -343,10 +382,10 @@ fn silent(
         Some(IpAddr::V6(_)) => "-6 ",
         _ => "",
     };
-    Some(ailment.mend(format!(
+    format!(
         "on the server: ip {family}route replace default via {own}; for clients on its own segment a route to them via {own}; or \
          `snat = true` in [service.{service}]"
-    )))
+    )
 }
 
 /// The address of a server as it is written in the file, with or without a port.
@@ -373,18 +412,45 @@ fn is_in(address: IpAddr, of: IpAddr, prefix: u8) -> bool {
     differs.leading_zeros() >= u32::from(prefix.min(width))
 }
 
-/// Servers get SYNs and no client ever finishes, whichever server it met: what comes from the VIP is lost on its way.
+/// SYNs of clients that never finish, after which that is a finding.
+const ENOUGH: u64 = 10;
+
+/// Clients of a server never finish, although those of others do.
+fn fruitless(
+    service: &str,
+    server: &crate::status::Server,
+    context: (&Desired, &NetState),
+) -> Option<Ailment> {
+    let syns = server
+        .handshakes
+        .as_ref()
+        .filter(|it| it.finished == 0)?
+        .syns;
+    let is_named = server.warning.is_some() || server.ejected.is_some() || server.state == "down";
+    if syns < ENOUGH || is_named {
+        return None;
+    }
+    let seen = format!(
+        "{syns} SYNs went to server {} of {service}, and no client ever finished",
+        server.address
+    );
+    Some(if returns_here(service, server, context.0) {
+        let why = "it does not answer, or its replies do not come back through this machine, which must be its default gateway";
+        Ailment::new(seen, why).mend(way_back(service, server, context))
+    } else {
+        let why = "clients of other servers do finish: it does not have the VIP, its firewall drops them, or its answers are lost";
+        Ailment::new(seen, why).mend("on that server: weir real-server doctor")
+    })
+}
+
+/// Servers get SYNs and no client finished, whichever server it met: what comes from the VIP is lost on its way.
 fn unfinished(service: &crate::status::Service) -> Option<Ailment> {
-    const ENOUGH: u64 = 10;
-    let handshakes = |of: fn(&crate::status::Handshakes) -> u64| -> u64 {
-        let servers = service.servers.iter();
-        servers
-            .filter_map(|it| it.handshakes.as_ref().map(of))
-            .sum()
-    };
-    let (syns, finished) = (handshakes(|it| it.syns), handshakes(|it| it.finished));
+    let servers = service.servers.iter();
+    let syns: u64 = servers
+        .filter_map(|it| it.handshakes.map(|it| it.syns))
+        .sum();
     let is_named = service.servers.iter().any(|it| it.warning.is_some());
-    if syns < ENOUGH || finished > 0 || is_named {
+    if syns < ENOUGH || is_named {
         return None;
     }
     if service.forward == "nat" {

@@ -71,6 +71,8 @@ pub use self::clean::{Cleaned, clean, clean_unused, is_pinned};
 pub use self::error::{Error, Result};
 pub use self::listing::{Pinned, is_made, with_made};
 pub use self::origin::Claim;
+pub use self::passive::Passed;
+pub use self::standing::Ejected;
 
 /// Where an engine keeps what outlives it.
 #[derive(Clone, Debug, PartialEq, Eq)]

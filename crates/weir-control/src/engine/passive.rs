@@ -1,22 +1,42 @@
 //! What clients' packets say of servers: several times a second the data plane's counts are looked at, and servers that take no
-//! connections are ejected. Those that a check has taken out already are left to it.
+//! connections in a service are ejected from that service. Those that a check has taken out already are left to it, and those that are
+//! alive although their replies do not come back through the director ([`silence`](super::silence)) stay: they have a warning.
 //!
 //! Services that behave as the kernel does (`strict_ipvs`, ipvsadm's) are left alone: it has nothing of the kind.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use weir_health::{Ejection, Outliers, Sample, Turn};
-use weir_model::{Pool, Server};
+use weir_model::{Pool, Service};
 
-use super::standing::Standings;
+use super::standing::{Ejected, Standings};
 use super::{Engine, Result, is_made};
 
-/// A pool with what was counted of its servers, in its order.
+/// When a probe that went straight to a server passed last, since the Unix epoch, by pool and server.
+pub type Passed<'a> = dyn Fn(&str, &str) -> Option<Duration> + 'a;
+
+/// A pool with what was counted of its servers in one layer 4 service, or in all proxy services.
 #[derive(Debug)]
 pub(crate) struct Watched<'a> {
     pub(crate) pool: &'a Pool,
+    pub(crate) service: Option<&'a str>,
     pub(crate) samples: Vec<(String, Sample)>,
+}
+
+impl Watched<'_> {
+    fn ejected(&self, server: &str) -> Ejected {
+        Ejected {
+            pool: self.pool.name.clone(),
+            service: self.service.map(str::to_owned),
+            server: server.to_owned(),
+        }
+    }
+}
+
+/// The group that outliers are looked for in.
+fn group(ejected: &Ejected) -> &str {
+    ejected.service.as_ref().unwrap_or(&ejected.pool)
 }
 
 /// Notes in `standings` who goes and who comes back, by the counts of now; answers the pools where weights follow from that.
@@ -30,48 +50,53 @@ pub(crate) fn judge(
     let now = SystemTime::now();
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (mut watched, mut touched) = (HashSet::new(), BTreeSet::new());
-    for Watched { pool, samples } in pools {
+    for one in pools {
+        let (pool, service) = (one.pool, one.service);
         let (name, share) = (pool.name.as_str(), pool.health.max_ejected);
-        if share == 0 || pool.servers.len() < 2 || samples.is_empty() {
+        if share == 0 || pool.servers.len() < 2 || one.samples.is_empty() {
             continue;
         }
-        watched.insert(name);
+        let group = service.unwrap_or(name);
+        watched.insert(group);
+        let samples = one.samples.iter();
         let up = samples
-            .iter()
-            .filter(|(server, _)| !standings.is_down(name, server))
+            .filter(|(server, _)| !standings.is_down(name, server, service))
             .map(|(server, sample)| (server.as_str(), *sample));
         let up: Vec<(&str, Sample)> = up.collect();
-        for mut turn in outliers.observe(name, share, &up, now) {
+        for mut turn in outliers.observe(group, share, &up, now) {
             if let Some(ejection) = &mut turn.ejection {
                 explain(name, &turn.server, ejection);
             }
-            log(name, &turn, now);
-            standings.eject(name, &turn.server, turn.ejection);
+            log(&one, &turn, now);
+            standings.eject(one.ejected(&turn.server), turn.ejection);
             touched.insert(name.to_owned());
         }
     }
-    outliers.keep(|pool| watched.contains(pool));
-    touched.extend(standings.forget_ejected(|pool| watched.contains(pool)));
+    outliers.keep(|group| watched.contains(group));
+    touched.extend(standings.forget_ejected(|it| watched.contains(group(it))));
     touched
 }
 
 impl Engine {
-    /// Takes in what was counted since the last look and puts into force what follows.
+    /// Takes in what was counted since the last look and applies what follows. `passed` is asked when a probe of a server passed
+    /// last.
     ///
     /// # Errors
     /// A map cannot be read, or what follows not be written.
-    pub fn watch_clients(&mut self) -> Result<()> {
+    pub fn watch_clients(&mut self, passed: &Passed<'_>) -> Result<()> {
         self.watch_replies()?;
         let mut pools = Vec::new();
-        for pool in &self.desired.pools {
-            if pool.health.max_ejected > 0 && pool.servers.len() > 1 {
-                let samples = self.samples(pool)?;
-                let of = |server: &Server| {
-                    Some((server.name.clone(), *samples.get(server.name.as_str())?))
-                };
-                let samples = pool.servers.iter().filter_map(of).collect();
-                pools.push(Watched { pool, samples });
-            }
+        for service in &self.desired.services {
+            let pool = self.desired.pool(&service.pool);
+            let Some(pool) = pool.filter(|it| it.health.max_ejected > 0 && it.servers.len() > 1)
+            else {
+                continue;
+            };
+            pools.push(Watched {
+                pool,
+                service: Some(&service.name),
+                samples: self.samples(service, passed)?,
+            });
         }
         let as_seen = |_: &str, _: &str, _: &mut Ejection| {};
         let touched = judge(
@@ -87,16 +112,16 @@ impl Engine {
         self.pools_changed(&touched)
     }
 
-    /// Servers that are ejected, by pool and name.
-    pub fn ejected(&self) -> BTreeSet<(String, String)> {
-        self.memory.standings.all_ejected().collect()
+    /// Servers that are ejected.
+    pub fn ejected(&self) -> BTreeSet<Ejected> {
+        self.memory.standings.all_ejected().cloned().collect()
     }
 
     /// Has servers in use again that are ejected and are not in `then`.
     ///
     /// # Errors
     /// What follows cannot be written.
-    pub fn forgive(&mut self, then: &BTreeSet<(String, String)>) -> Result<()> {
+    pub fn forgive(&mut self, then: &BTreeSet<Ejected>) -> Result<()> {
         let touched = forgive(&mut self.outliers, &mut self.memory.standings, then);
         let touched: Vec<&str> = touched.iter().map(String::as_str).collect();
         if touched.is_empty() {
@@ -105,24 +130,24 @@ impl Engine {
         self.pools_changed(&touched)
     }
 
-    /// What was counted of a pool's servers: of each over all services.
-    fn samples(&self, pool: &Pool) -> Result<HashMap<&str, Sample>> {
-        let maps = self.plane.maps();
-        let mut samples: HashMap<&str, Sample> = HashMap::new();
-        for service in self.desired.users(&pool.name) {
-            if service.strict_ipvs || is_made(&service.name) {
+    /// What was counted of a service's servers that its clients' packets may speak against.
+    fn samples(&self, service: &Service, passed: &Passed<'_>) -> Result<Vec<(String, Sample)>> {
+        let slot = self.memory.allocation.services.get(&service.name);
+        let Some(slot) = slot.filter(|_| !service.strict_ipvs && !is_made(&service.name)) else {
+            return Ok(Vec::new());
+        };
+        let mut samples = Vec::new();
+        let dests = slot.dests.iter();
+        for dest in dests.filter(|dest| dest.removed.is_none() && !dest.sorry) {
+            if self.is_alive(dest, || passed(&service.pool, &dest.name)) {
                 continue;
             }
-            let Some(slot) = self.memory.allocation.services.get(&service.name) else {
-                continue;
+            let live = self.plane.maps().live(dest.id)?;
+            let sample = Sample {
+                syns: live.syns,
+                answered: live.answered,
             };
-            let dests = slot.dests.iter();
-            for dest in dests.filter(|dest| dest.removed.is_none() && !dest.sorry) {
-                let live = maps.live(dest.id)?;
-                let sample = samples.entry(dest.name.as_str()).or_default();
-                sample.syns = sample.syns.wrapping_add(live.syns);
-                sample.answered = sample.answered.wrapping_add(live.answered);
-            }
+            samples.push((dest.name.clone(), sample));
         }
         Ok(samples)
     }
@@ -132,28 +157,32 @@ impl Engine {
 pub(crate) fn forgive(
     outliers: &mut Outliers,
     standings: &mut Standings,
-    then: &BTreeSet<(String, String)>,
+    then: &BTreeSet<Ejected>,
 ) -> BTreeSet<String> {
-    let all: Vec<_> = standings.all_ejected().collect();
-    let new = all.into_iter().filter(|name| !then.contains(name));
-    new.map(|(pool, server)| {
-        outliers.forgive(&pool, &server);
-        standings.eject(&pool, &server, None);
-        pool
-    })
-    .collect()
+    let all = standings.all_ejected().filter(|it| !then.contains(it));
+    let new: Vec<Ejected> = all.cloned().collect();
+    new.into_iter()
+        .map(|ejected| {
+            outliers.forgive(group(&ejected), &ejected.server);
+            let pool = ejected.pool.clone();
+            standings.eject(ejected, None);
+            pool
+        })
+        .collect()
 }
 
-fn log(pool: &str, turn: &Turn, now: Duration) {
+fn log(watched: &Watched<'_>, turn: &Turn, now: Duration) {
+    let (pool, service) = (watched.pool.name.as_str(), watched.service);
     let server = turn.server.as_str();
     match &turn.ejection {
         Some(ejection) => tracing::warn!(
             pool,
+            service,
             server,
             cause = ejection.reason,
             seconds = ejection.until.saturating_sub(now).as_secs(),
             "a server was ejected"
         ),
-        None => tracing::info!(pool, server, "an ejected server is on trial"),
+        None => tracing::info!(pool, service, server, "an ejected server is on trial"),
     }
 }

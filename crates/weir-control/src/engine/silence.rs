@@ -156,6 +156,17 @@ impl Engine {
         }
     }
 
+    /// Whether a server is alive although its replies do not come back through here; `passed` is asked when a probe of it
+    /// passed last.
+    pub(super) fn is_alive(
+        &self,
+        dest: &DestSlot,
+        passed: impl FnOnce() -> Option<Duration>,
+    ) -> bool {
+        let key = key(dest.id, dest.generation);
+        self.silent.servers.is_alive(key, passed)
+    }
+
     /// What is wrong with a server that takes clients.
     pub(super) fn warning(&self, dest: &DestSlot) -> Option<Warning> {
         let found = self.silent.servers.warning(key(dest.id, dest.generation))?;

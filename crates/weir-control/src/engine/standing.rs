@@ -12,14 +12,25 @@ use weir_model::{Indexed, Pool, Server, Start};
 
 use crate::check::{News, PoolTurn, Serving};
 
+/// A server that is away for what clients' packets say of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ejected {
+    /// Its pool.
+    pub pool: String,
+    /// The layer 4 service that it is away from; `None` = away from all proxy services.
+    pub service: Option<String>,
+    /// Its address as in the file.
+    pub server: String,
+}
+
 /// By pool and server, both as written in the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Stored", into = "Stored")]
 pub(crate) struct Standings {
     servers: BTreeMap<String, BTreeMap<String, Standing>>,
     regimes: BTreeMap<String, Regime>,
-    /// What clients' packets say; a new run finds out anew.
-    ejected: BTreeMap<String, BTreeMap<String, Ejection>>,
+    /// What clients' packets say; a new run begins without it.
+    ejected: BTreeMap<Ejected, Ejection>,
     /// Whom pools serve by, and whether a sorry server could stand in, as far as they were settled in this run.
     serving: BTreeMap<String, (Serving, bool)>,
     /// What became of them since somebody asked.
@@ -32,35 +43,41 @@ impl Standings {
         std::mem::take(&mut self.turns)
     }
 
-    /// A server that is away for what clients' packets say of it.
-    pub(crate) fn ejection(&self, pool: &str, server: &str) -> Option<&Ejection> {
-        self.ejected.get(pool)?.get(server)
-    }
-
-    /// Notes that a server is away, or back.
-    pub(crate) fn eject(&mut self, pool: &str, server: &str, ejection: Option<Ejection>) {
-        let servers = self.ejected.entry(pool.to_owned()).or_default();
-        match ejection {
-            Some(ejection) => drop(servers.insert(server.to_owned(), ejection)),
-            None => drop(servers.remove(server)),
+    /// Why a server is away from a layer 4 service, or from proxy services.
+    pub(crate) fn ejection(
+        &self,
+        pool: &str,
+        server: &str,
+        service: Option<&str>,
+    ) -> Option<&Ejection> {
+        if self.ejected.is_empty() {
+            return None;
         }
-        self.ejected.retain(|_, servers| !servers.is_empty());
-    }
-
-    /// All servers that are away so, by pool and name.
-    pub(crate) fn all_ejected(&self) -> impl Iterator<Item = (String, String)> {
-        let pools = self.ejected.iter();
-        pools.flat_map(|(pool, servers)| {
-            let names = servers.keys();
-            names.map(|server| (pool.clone(), server.clone()))
+        self.ejected.get(&Ejected {
+            pool: pool.to_owned(),
+            service: service.map(str::to_owned),
+            server: server.to_owned(),
         })
     }
 
-    /// Takes servers back whose pools are watched no more; answers those pools.
-    pub(crate) fn forget_ejected(&mut self, watched: impl Fn(&str) -> bool) -> Vec<String> {
-        let pools = self.ejected.keys();
-        let gone: Vec<String> = pools.filter(|pool| !watched(pool)).cloned().collect();
-        self.ejected.retain(|pool, _| watched(pool));
+    /// Notes that a server is away, or back.
+    pub(crate) fn eject(&mut self, server: Ejected, ejection: Option<Ejection>) {
+        match ejection {
+            Some(ejection) => drop(self.ejected.insert(server, ejection)),
+            None => drop(self.ejected.remove(&server)),
+        }
+    }
+
+    /// All servers that are away so.
+    pub(crate) fn all_ejected(&self) -> impl Iterator<Item = &Ejected> {
+        self.ejected.keys()
+    }
+
+    /// Takes servers back that are watched no more; returns their pools.
+    pub(crate) fn forget_ejected(&mut self, watched: impl Fn(&Ejected) -> bool) -> Vec<String> {
+        let gone = self.ejected.keys().filter(|server| !watched(server));
+        let gone = gone.map(|server| server.pool.clone()).collect();
+        self.ejected.retain(|server, _| watched(server));
         gone
     }
 
@@ -132,10 +149,12 @@ impl Standings {
         Some(standing.in_service(service))
     }
 
-    /// Whether its checks say so.
-    pub(crate) fn is_down(&self, pool: &str, server: &str) -> bool {
-        self.get(pool, server)
-            .is_some_and(|standing| standing.state == State::Down)
+    /// Whether its checks say so, in a service where that makes a difference.
+    pub(crate) fn is_down(&self, pool: &str, server: &str, service: Option<&str>) -> bool {
+        self.get(pool, server).is_some_and(|standing| {
+            let standing = service.map_or(standing, |it| standing.in_service(it));
+            standing.state == State::Down
+        })
     }
 
     /// Works out anew how a pool is used, from its servers' weights by configuration and operators; a change is a turn.
@@ -208,7 +227,7 @@ impl Standings {
                     .filter(|_| is_checked(pool, server))
                     .map(|standing| service.map_or(standing, |it| standing.in_service(it)))
                     .or(unheard.as_ref()),
-                ejected: self.ejection(&pool.name, &server.name).is_some(),
+                ejected: self.ejection(&pool.name, &server.name, service).is_some(),
             })
             .collect();
         let before = self.regime(&pool.name);
@@ -369,6 +388,33 @@ impl From<Standings> for Stored {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_ejection_takes_weight_in_its_service_alone() {
+        let mut pool = pool(0);
+        let other = Server::new("10.0.0.6", "10.0.0.6".parse().unwrap(), None);
+        pool.servers.push(other);
+        let mut standings = Standings::default();
+        let away = Ejected {
+            pool: "p".to_owned(),
+            service: Some("nat".to_owned()),
+            server: "10.0.0.5".to_owned(),
+        };
+        let ejection = Ejection {
+            since: Duration::ZERO,
+            until: Duration::from_secs(10),
+            reason: String::new(),
+        };
+        standings.eject(away.clone(), Some(ejection));
+        let weights = |standings: &Standings, service: &str| {
+            let (weighed, _) = standings.weigh(&pool, Some(service), &|_| 1);
+            [weighed[0].effective, weighed[1].effective]
+        };
+        assert_eq!(weights(&standings, "nat"), [0, 1]);
+        assert_eq!(weights(&standings, "direct"), [1, 1]);
+        assert_eq!(standings.forget_ejected(|it| *it != away), ["p"]);
+        assert_eq!(weights(&standings, "nat"), [1, 1]);
+    }
 
     fn pool(quorum: u32) -> Pool {
         let mut pool = Pool::new("p");

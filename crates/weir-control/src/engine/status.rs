@@ -216,7 +216,7 @@ impl Engine {
             ejected: self
                 .memory
                 .standings
-                .ejection(&service.pool, &dest.name)
+                .ejection(&service.pool, &dest.name, Some(&service.name))
                 .filter(|_| dest.removed.is_none() && !dest.sorry)
                 .cloned(),
             warning: self.warning(dest).filter(|_| dest.removed.is_none()),

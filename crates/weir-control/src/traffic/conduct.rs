@@ -7,6 +7,7 @@ use weir_health::{Ejection, Outliers, Sample};
 use weir_proxy::{Conduct, ServiceStatus};
 
 use super::Traffic;
+use crate::engine::Ejected;
 use crate::engine::passive::{Watched, forgive, judge};
 
 /// What the proxy's servers did so far, and who of them is away.
@@ -25,13 +26,14 @@ impl Traffic {
         before.retain(|name, _| now.contains_key(name));
         for (name, conduct) in &now {
             let known = before.entry(name.clone()).or_insert(*conduct);
-            let away = self.standings.ejection(&name.0, &name.1).is_some();
+            let away = self.standings.ejection(&name.0, &name.1, None).is_some();
             if known.well != conduct.well || away {
                 *known = *conduct;
             }
         }
         let pools = self.desired.pools.iter().map(|pool| Watched {
             pool,
+            service: None,
             samples: pool
                 .servers
                 .iter()
@@ -52,7 +54,7 @@ impl Traffic {
     }
 
     /// Has servers in use again that are ejected and are not in `then`.
-    pub(super) fn forgive_answers(&mut self, then: &BTreeSet<(String, String)>) {
+    pub(super) fn forgive_answers(&mut self, then: &BTreeSet<Ejected>) {
         let touched = forgive(&mut self.conducts.outliers, &mut self.standings, then);
         touched.iter().for_each(|pool| self.reweigh(pool));
     }

@@ -17,7 +17,7 @@ use super::{Error, Traffic, check_rights, needs_engine};
 use crate::api::{OperatorState, ServerRequest};
 use crate::check::{News, Passages, PoolTurn};
 use crate::daemon::Plane;
-use crate::engine::{Claim, Engine};
+use crate::engine::{Claim, Ejected, Engine, Passed};
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm;
 use crate::keeper;
@@ -96,13 +96,13 @@ impl Plane for Traffic {
         matches!(word, Some(Word::Drain | Word::Maint))
     }
 
-    fn ejected(&self) -> BTreeSet<(String, String)> {
-        let mut all: BTreeSet<_> = self.standings.all_ejected().collect();
+    fn ejected(&self) -> BTreeSet<Ejected> {
+        let mut all: BTreeSet<_> = self.standings.all_ejected().cloned().collect();
         all.extend(self.engine.iter().flat_map(Engine::ejected));
         all
     }
 
-    fn forgive(&mut self, then: &BTreeSet<(String, String)>) -> Result<(), Error> {
+    fn forgive(&mut self, then: &BTreeSet<Ejected>) -> Result<(), Error> {
         self.forgive_answers(then);
         match &mut self.engine {
             Some(engine) => Ok(engine.forgive(then)?),
@@ -258,9 +258,9 @@ impl Plane for Traffic {
         }
     }
 
-    fn watch_clients(&mut self) -> Result<(), Error> {
+    fn watch_clients(&mut self, passed: &Passed<'_>) -> Result<(), Error> {
         match &mut self.engine {
-            Some(engine) => Ok(engine.watch_clients()?),
+            Some(engine) => Ok(engine.watch_clients(passed)?),
             None => Ok(()),
         }
     }

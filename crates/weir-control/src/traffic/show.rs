@@ -79,7 +79,10 @@ impl Traffic {
                     .unwrap_or(SystemTime::UNIX_EPOCH),
             },
             overridden: word.map(|word| word.to_string()),
-            ejected: self.standings.ejection(&pool.name, &numbers.name).cloned(),
+            ejected: self
+                .standings
+                .ejection(&pool.name, &numbers.name, None)
+                .cloned(),
             slow_start: None,
             checks: Vec::new(),
             numbers: numbers.clone(),

@@ -216,6 +216,7 @@ impl Monitor {
             number: 0,
             running: false,
             again: false,
+            passed: None,
         };
         let free = self.slots.iter().position(Option::is_none);
         let at = free.unwrap_or(self.slots.len());

@@ -19,7 +19,7 @@ use std::time::Duration;
 use weir_model::{OnFailure, Probe, Require};
 
 use crate::machine::{Machine, State};
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, Verdict};
 use crate::random::Random;
 use crate::standing::Standing;
 use crate::target::Target;
@@ -166,6 +166,8 @@ struct Slot {
     running: bool,
     /// What is probed changed while the probe ran.
     again: bool,
+    /// When a probe passed last.
+    passed: Option<Duration>,
 }
 
 /// See the module.
@@ -212,6 +214,9 @@ impl Monitor {
             return;
         }
         slot.running = false;
+        if outcome.verdict == Verdict::Passed {
+            slot.passed = Some(now);
+        }
         let changed = slot.machine.handle(outcome);
         self.last_number += 1;
         slot.number = self.last_number;

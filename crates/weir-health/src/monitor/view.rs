@@ -1,6 +1,7 @@
 //! What listings show of checks.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use crate::machine::{Machine, State};
 use crate::standing::{Standing, deciding};
@@ -68,6 +69,14 @@ impl Monitor {
             },
             checks: checks.collect(),
         })
+    }
+
+    /// When a probe that goes straight to a server of a pool passed last, on the driver's clock.
+    pub fn passed(&self, pool: &str, server: &str) -> Option<Duration> {
+        let pool = self.pools.get(*self.by_name.get(pool)?)?;
+        let server = pool.servers.get(pool.names.get(server)?)?;
+        let straight = server.uses.iter().filter(|it| it.path.is_none());
+        straight.filter_map(|it| self.slot(it)?.passed).max()
     }
 
     /// Targets that are probed.

@@ -5,9 +5,13 @@ use serde_json::Value;
 use super::PATIENCE;
 use super::world::{Family, World, bracketed, full_prefix, privileged, sh, wait_for};
 
+/// The VIP of a `direct` service with the same pool.
+const SECOND: &str = "10.71.0.11";
+
+/// A small flow table: the daemon reads all of it to tell clients apart, and the longer that takes the less often.
 fn config(family: Family) -> String {
     format!(
-        "[node]\ninterfaces = [\"eth0\"]\n\n\
+        "[node]\ninterfaces = [\"eth0\"]\nmax_flows = 16384\n\n\
          [pool.web]\nscheduler = \"rr\"\nservers = [\"{}\", \"{}\"]\n\
          [pool.web.check]\nkind = \"http\"\npath = \"/name\"\ninterval = \"200ms\"\ntimeout = \"500ms\"\n\n\
          [service.web]\nlisten = [\"{}:80\"]\nforward = \"nat\"\npool = \"web\"\n",
@@ -15,6 +19,64 @@ fn config(family: Family) -> String {
         family.server(1),
         bracketed(family.vip())
     )
+}
+
+const CHECK: &str = "[pool.web.check]\nkind = \"http\"\npath = \"/name\"\ninterval = \"200ms\"\ntimeout = \"500ms\"\n";
+
+/// A pool that a `nat` and a `direct` service share, with these checks.
+fn shared(check: &str) -> String {
+    let text = config(Family::V4).replace(CHECK, check);
+    assert_eq!(text.contains(CHECK), check == CHECK);
+    format!(
+        "{text}[service.second]\nlisten = [\"{SECOND}:80\"]\nforward = \"direct\"\npool = \"web\"\n"
+    )
+}
+
+/// A world with that pool, in which server 0 alone sends the replies of the `nat` service to the director.
+fn shared_world(check: &str) -> World {
+    let mut world = World::new(2);
+    world.start_nginx(64);
+    add_clients(&world, Family::V4);
+    world.ip("director", &format!("addr add {SECOND}/32 dev eth0"));
+    world.prepare_servers(&["--forward", "direct", "--vip", SECOND]);
+    return_through_director(&world, 0, "add");
+    return_through_director(&world, 1, "add");
+    return_through_director(&world, 1, "del");
+    world.start_director(&shared(check));
+    world
+}
+
+/// Replies from a server's own address go to the director; those from a VIP do not.
+fn return_through_director(world: &World, n: usize, change: &str) {
+    let (host, director) = (format!("server{n}"), Family::V4.director());
+    let server = Family::V4.server(n);
+    world.ip(&host, &format!("rule {change} from {server} lookup 100"));
+    for client in clients(Family::V4) {
+        world.ip(
+            &host,
+            &format!("route {change} {client}/32 via {director} table 100"),
+        );
+    }
+}
+
+fn server_of(world: &World, service: &str, n: usize) -> Value {
+    let status = world.status();
+    let mut services = status["services"].as_array().expect("services").iter();
+    let service = services
+        .find(|it| it["name"] == service)
+        .expect("the service");
+    let mut servers = service["servers"].as_array().expect("servers").iter();
+    let address = Family::V4.server(n).to_string();
+    servers
+        .find(|it| it["address"] == address)
+        .expect("the server")
+        .clone()
+}
+
+/// Weight 1 and not ejected.
+fn is_used(world: &World, service: &str, n: usize) -> bool {
+    let server = server_of(world, service, n);
+    server["ejected"].is_null() && server["effective_weight"] == 1
 }
 
 /// Three more addresses of the client's, as many clients.
@@ -92,6 +154,7 @@ fn found(family: Family) {
     });
     assert_eq!(ask(&world, family, 3), 0, "replies go past the director");
     wait_for("warnings", PATIENCE, || {
+        ask(&world, family, 1);
         (0..2).all(|n| warning(&world, family, n)["reason"].is_string())
     });
     for n in 0..2 {
@@ -169,4 +232,88 @@ fn a_dead_server_is_down_and_has_no_warning() {
     });
     assert!((0..2).all(|n| warning(&world, family, n).is_null()));
     assert!(!world.log().contains("get no reply"));
+}
+
+/// The other server answers clients, so that this one would be an outlier; its check says that it is alive.
+#[test]
+fn a_server_with_another_gateway_is_not_ejected_while_its_check_passes() {
+    if !privileged() {
+        return;
+    }
+    let world = shared_world(CHECK);
+    wait_for("both servers", PATIENCE, || {
+        (0..2).all(|n| world.server_status(Family::V4.server(n))["state"] == "up")
+    });
+    wait_for("a warning", PATIENCE, || {
+        ask(&world, Family::V4, 4);
+        server_of(&world, "web", 1)["warning"].is_object()
+    });
+    for service in ["web", "second"] {
+        assert!(
+            (0..2).all(|n| is_used(&world, service, n)),
+            "{:#}",
+            world.status()
+        );
+    }
+    assert!(server_of(&world, "web", 0)["warning"].is_null());
+    assert!(server_of(&world, "second", 1)["warning"].is_null());
+    let log = world.log();
+    assert!(!log.contains("a server was ejected"), "{log}");
+    let doctor = world.output_of("doctor");
+    assert!(doctor.contains("server 10.71.0.21 of web: "), "{doctor}");
+    assert!(doctor.contains("default via 10.71.0.3"), "{doctor}");
+    assert!(!doctor.contains("is ejected"), "{doctor}");
+}
+
+/// The gateway of a server changes while it serves. Until a probe has passed since, it may be taken for dead.
+#[test]
+fn a_server_whose_gateway_changes_comes_back_into_use_with_a_warning() {
+    if !privileged() {
+        return;
+    }
+    let world = shared_world(CHECK);
+    return_through_director(&world, 1, "add");
+    wait_for("answers of both servers", PATIENCE, || {
+        ask(&world, Family::V4, 2);
+        (0..2).all(|n| server_of(&world, "web", n)["handshakes"]["finished"].as_u64() > Some(2))
+    });
+    return_through_director(&world, 1, "del");
+    wait_for("a warning", PATIENCE, || {
+        ask(&world, Family::V4, 4);
+        server_of(&world, "web", 1)["warning"].is_object()
+    });
+    for _ in 0..3 {
+        assert!(is_used(&world, "web", 1), "{:#}", world.status());
+        ask(&world, Family::V4, 4);
+    }
+    assert!(is_used(&world, "second", 1));
+    return_through_director(&world, 1, "add");
+    wait_for("the end of the warning", PATIENCE, || {
+        ask(&world, Family::V4, 2);
+        server_of(&world, "web", 1)["warning"].is_null()
+    });
+}
+
+/// Without a check it may be dead: then it is ejected, from the service whose clients get no answer and from no other.
+#[test]
+fn an_ejection_holds_in_the_service_whose_clients_get_no_answer() {
+    if !privileged() {
+        return;
+    }
+    let world = shared_world("");
+    wait_for("the ejection", PATIENCE, || {
+        ask(&world, Family::V4, 4);
+        server_of(&world, "web", 1)["ejected"].is_object()
+    });
+    assert!(is_used(&world, "web", 0));
+    for n in 0..2 {
+        assert!(is_used(&world, "second", n), "{:#}", world.status());
+    }
+    let doctor = world.output_of("doctor");
+    assert!(
+        doctor.contains("server 10.71.0.21 of web is ejected"),
+        "{doctor}"
+    );
+    assert!(doctor.contains("must be its default gateway"), "{doctor}");
+    assert!(!doctor.contains("of second is ejected"), "{doctor}");
 }

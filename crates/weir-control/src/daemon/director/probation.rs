@@ -14,6 +14,7 @@ use crate::api::{Caller, FileRequest, Refusal, Reloaded, Reply};
 use crate::check::News;
 use crate::daemon::guard::{Guard, Level};
 use crate::daemon::plane::Plane;
+use crate::engine::Ejected;
 
 /// A reload that may be taken back.
 #[derive(Debug)]
@@ -30,8 +31,8 @@ struct Revert {
     former: InForce,
     /// What checks said of servers.
     checkpoint: Checkpoint,
-    /// Servers that were ejected, by pool and address as in the file.
-    ejected: BTreeSet<(String, String)>,
+    /// Servers that were ejected.
+    ejected: BTreeSet<Ejected>,
 }
 
 impl<P: Plane> Director<P> {
@@ -170,7 +171,7 @@ impl<P: Plane> Director<P> {
         &mut self,
         desired: &Desired,
         checkpoint: Checkpoint,
-        ejected: &BTreeSet<(String, String)>,
+        ejected: &BTreeSet<Ejected>,
     ) {
         let known = |pool: &str, server: &str| self.plane.known(pool, server);
         let (suspended, passages) = (self.plane.suspended(), self.plane.passages());
