@@ -140,4 +140,6 @@ fn quoted(kind: &Kind, text: &str) -> String {
 }
 
 #[cfg(test)]
+mod change;
+#[cfg(test)]
 pub(crate) mod tests;

@@ -5,36 +5,21 @@
 //!
 //! [`Source`]: crate::Source
 
+mod check;
+mod edit;
 mod global;
 mod pool;
 mod proxy;
 mod service;
+mod tls;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::time::Duration;
 
-use crate::{Desired, Secret};
+use crate::Desired;
 
-/// One key that changed, with both values as the operator would write them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Edit {
-    /// The key of the configuration file.
-    pub key: &'static str,
-    /// Value before; empty = neither value is shown.
-    pub old: String,
-    /// Value after.
-    pub new: String,
-}
-
-impl fmt::Display for Edit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.old.is_empty() {
-            return write!(f, "{} {}", self.key, self.new);
-        }
-        write!(f, "{} {} -> {}", self.key, self.old, self.new)
-    }
-}
+pub use self::edit::Edit;
 
 /// One change between two desired states.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -251,52 +236,6 @@ fn diff_services<T>(
     });
 }
 
-/// Collects the keys whose values differ; values are formatted only then.
-struct Edits(Vec<Edit>);
-
-impl Edits {
-    fn compare<T: PartialEq>(
-        mut self,
-        key: &'static str,
-        old: T,
-        new: T,
-        show: impl Fn(&T) -> String,
-    ) -> Self {
-        if old != new {
-            self.0.push(Edit {
-                key,
-                old: show(&old),
-                new: show(&new),
-            });
-        }
-        self
-    }
-}
-
-impl Edits {
-    /// Secrets, of which no value is shown.
-    fn compare_secrets(mut self, key: &'static str, old: &[&Secret], new: &[&Secret]) -> Self {
-        if old != new {
-            let sources = |secrets: &[&Secret]| match secrets {
-                [] => "none".to_owned(),
-                some => some
-                    .iter()
-                    .map(|it| it.source().to_string())
-                    .collect::<Vec<_>>()
-                    .join(", "),
-            };
-            let (before, now) = (sources(old), sources(new));
-            let same = before == now;
-            self.0.push(Edit {
-                key,
-                old: if same { String::new() } else { before },
-                new: if same { "changed".to_owned() } else { now },
-            });
-        }
-        self
-    }
-}
-
 fn join(edits: &[Edit]) -> String {
     edits
         .iter()
@@ -307,10 +246,6 @@ fn join(edits: &[Edit]) -> String {
 
 fn count(servers: usize) -> String {
     format!("{servers} server{}", if servers == 1 { "" } else { "s" })
-}
-
-fn or_none<T: fmt::Display>(value: Option<&T>) -> String {
-    value.map_or_else(|| "none".to_owned(), ToString::to_string)
 }
 
 /// The largest unit that divides it, as the configuration file takes it.

@@ -2,17 +2,18 @@
 
 use std::time::Duration;
 
-use super::{Edit, Edits, duration, or_none};
+use super::edit::{Edits, listed, or_none};
+use super::{Edit, duration, tls};
 use crate::{Admin, Ipvs, Node, Timeouts};
 
 pub(super) fn node(old: &Node, new: &Node) -> Vec<Edit> {
-    Edits(Vec::new())
+    Edits::default()
         .compare(
             "interfaces",
             &old.interfaces,
             &new.interfaces,
             |names| match names {
-                Some(names) => names.join(", "),
+                Some(names) => listed(names.to_vec()),
                 None => "from the routes".to_owned(),
             },
         )
@@ -25,9 +26,13 @@ pub(super) fn node(old: &Node, new: &Node) -> Vec<Edit> {
             &new.vip_interface,
             |name| or_none(name.as_ref()),
         )
-        .compare("admin", shown(&old.admin), shown(&new.admin), |admin| {
-            or_none(admin.as_ref())
-        })
+        .table(
+            "admin",
+            old.admin.as_ref(),
+            new.admin.as_ref(),
+            ToString::to_string,
+            admin,
+        )
         .compare(
             "socket_group",
             &old.socket_group,
@@ -57,26 +62,38 @@ pub(super) fn node(old: &Node, new: &Node) -> Vec<Edit> {
             new.drain_timeout,
             duration,
         )
-        .0
+        .done()
 }
 
-/// Where it is written is no difference.
-fn shown(admin: &Option<Admin>) -> Option<String> {
-    admin.as_ref().map(ToString::to_string)
+fn admin(edits: Edits, old: &Admin, new: &Admin) -> Edits {
+    let edits = edits.compare("listen", old.listen, new.listen, |it| it.to_string());
+    tls::of_service(edits, old.tls.as_ref(), new.tls.as_ref())
+        .compare("tokens", &old.tokens, &new.tokens, |it| {
+            or_none(it.as_ref())
+        })
+        .compare(
+            "read_requires_token",
+            old.read_requires_token,
+            new.read_requires_token,
+            bool::to_string,
+        )
+        .compare("hosts", &old.hosts, &new.hosts, |hosts| {
+            listed(hosts.to_vec())
+        })
 }
 
 pub(super) fn timeouts(old: &Timeouts, new: &Timeouts) -> Vec<Edit> {
-    Edits(Vec::new())
+    Edits::default()
         .compare("tcp", old.tcp, new.tcp, duration)
         .compare("tcp_fin", old.tcp_fin, new.tcp_fin, duration)
         .compare("udp", old.udp, new.udp, duration)
-        .0
+        .done()
 }
 
 pub(super) fn ipvs(old: &Ipvs, new: &Ipvs) -> Vec<Edit> {
     let number = |on: &bool| u8::from(*on).to_string();
     let seconds = |value: &Duration| value.as_secs().to_string();
-    Edits(Vec::new())
+    Edits::default()
         .compare(
             "expire_nodest_conn",
             old.expire_nodest_conn,
@@ -117,5 +134,5 @@ pub(super) fn ipvs(old: &Ipvs, new: &Ipvs) -> Vec<Edit> {
             new.lblcr_expiration,
             seconds,
         )
-        .0
+        .done()
 }

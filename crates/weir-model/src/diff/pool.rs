@@ -2,8 +2,9 @@
 
 use std::fmt::Display;
 
-use super::{Change, Edit, Edits, Met, duration, meet, or_none};
-use crate::{Check, Pool, Scheduler, Secret, Server, TlsVersion};
+use super::edit::{Edits, listed, or_none};
+use super::{Change, Edit, Met, check, duration, meet, tls};
+use crate::{Health, Pool, ProxyHeader, Secret, Server};
 
 pub(super) fn diff(old: &[Pool], new: &[Pool], changes: &mut Vec<Change>) {
     meet(
@@ -77,46 +78,18 @@ fn changed_server(pool: &str, before: &Server, now: &Server, changes: &mut Vec<C
 }
 
 fn edits(old: &Pool, new: &Pool) -> Vec<Edit> {
-    let sorry = |pool: &Pool| {
-        let server = pool.sorry.as_ref()?;
-        Some(match &server.checks {
-            Some(checks) => format!("{}, check {}", server.name, kinds(checks)),
-            None => server.name.clone(),
-        })
-    };
-    Edits(Vec::new())
-        .compare(
-            "scheduler",
-            old.scheduler,
-            new.scheduler,
-            |scheduler: &Option<Scheduler>| match scheduler {
-                Some(scheduler) => scheduler.to_string(),
-                None => "by default".to_owned(),
-            },
-        )
-        .compare("sorry", sorry(old), sorry(new), |name| {
-            or_none(name.as_ref())
-        })
-        .compare(
-            "servers_file",
-            old.servers_file.clone(),
-            new.servers_file.clone(),
-            |file| or_none(file.as_ref()),
-        )
-        .compare(
-            "servers_dns",
-            old.servers_dns.clone(),
-            new.servers_dns.clone(),
-            |dns| or_none(dns.as_ref().map(|dns| &dns.name)),
-        )
+    let edits = Edits::default().compare("scheduler", old.scheduler, new.scheduler, |scheduler| {
+        scheduler.map_or_else(|| "by default".to_owned(), |it| it.to_string())
+    });
+    let edits = members(edits, old, new)
         .compare("no_server", old.no_server, new.no_server, |value| {
             value.as_str().to_owned()
         })
         .compare("on_remove", old.on_remove, new.on_remove, |value| {
             value.as_str().to_owned()
-        })
-        .compare("check", &old.checks, &new.checks, |checks| kinds(checks))
-        .compare("tls", secure(old), secure(new), |tls| or_none(tls.as_ref()))
+        });
+    let edits = check::compare(edits, &old.checks, &new.checks);
+    let edits = tls::of_pool(edits, old.tls.as_ref(), new.tls.as_ref())
         .compare("http2", old.http2, new.http2, bool::to_string)
         .compare("scheduler.key", &old.hash_key, &new.hash_key, |key| {
             key.to_string()
@@ -127,30 +100,70 @@ fn edits(old: &Pool, new: &Pool) -> Vec<Edit> {
             new.queue_timeout,
             duration,
         )
-        .compare("sticky", stays(old), stays(new), |sticky| {
-            sticky.map_or("none".to_owned(), |(cookie, mode, _)| {
-                format!("{cookie} {mode}")
-            })
-        })
-        .compare_secrets("sticky.secret", &secrets(old), &secrets(new))
         .compare(
             "proxy_protocol",
             old.proxy_protocol,
             new.proxy_protocol,
-            |version| version.map_or("none".to_owned(), |version| version.as_str().to_owned()),
-        )
-        .compare("health", &old.health, &new.health, |health| {
-            health.to_string()
-        })
-        .0
+            |version| or_none(version.map(ProxyHeader::as_str).as_ref()),
+        );
+    health(sticky(edits, old, new), &old.health, &new.health).done()
 }
 
-/// All of it as text: where it is written takes no part.
-/// What is shown of `sticky`.
-fn stays(pool: &Pool) -> Option<(&str, &'static str, Option<&str>)> {
-    let sticky = pool.sticky.as_ref()?;
-    let attributes = sticky.attributes.as_deref();
-    Some((&sticky.cookie, sticky.mode.as_str(), attributes))
+/// Where servers come from besides the list.
+fn members(edits: Edits, old: &Pool, new: &Pool) -> Edits {
+    let name = |server: &Server| server.name.clone();
+    let (former, sorry) = (old.sorry.as_ref(), new.sorry.as_ref());
+    let edits = if former.map(name) == sorry.map(name) {
+        edits.within("sorry", |edits| edits.both(former, sorry, server_keys))
+    } else {
+        edits.compare("sorry", former.map(name), sorry.map(name), |name| {
+            or_none(name.as_ref())
+        })
+    };
+    edits
+        .compare(
+            "servers_file",
+            &old.servers_file,
+            &new.servers_file,
+            |file| or_none(file.as_ref()),
+        )
+        .table(
+            "servers_dns",
+            old.servers_dns.as_ref(),
+            new.servers_dns.as_ref(),
+            |dns| dns.name.clone(),
+            |edits, old, new| {
+                edits
+                    .compare("name", &old.name, &new.name, |name| (*name).clone())
+                    .compare("record", old.record, new.record, |it| {
+                        it.as_str().to_owned()
+                    })
+                    .compare("port", old.port, new.port, |port| or_none(port.as_ref()))
+                    .compare("resolvers", &old.resolvers, &new.resolvers, |all| {
+                        listed(all.iter().map(ToString::to_string).collect())
+                    })
+            },
+        )
+}
+
+fn sticky(edits: Edits, old: &Pool, new: &Pool) -> Edits {
+    edits
+        .table(
+            "sticky",
+            old.sticky.as_ref(),
+            new.sticky.as_ref(),
+            |sticky| format!("{} {}", sticky.cookie, sticky.mode.as_str()),
+            |edits, old, new| {
+                edits
+                    .compare("cookie", &old.cookie, &new.cookie, |it| (*it).clone())
+                    .compare("mode", old.mode, new.mode, |it| it.as_str().to_owned())
+                    .compare("attributes", &old.attributes, &new.attributes, |it| {
+                        it.as_ref()
+                            .map_or_else(|| "by default".to_owned(), |it| format!("{it:?}"))
+                    })
+            },
+        )
+        .compare_secrets("sticky.secret", &secrets(old), &secrets(new))
 }
 
 fn secrets(pool: &Pool) -> Vec<&Secret> {
@@ -158,32 +171,43 @@ fn secrets(pool: &Pool) -> Vec<&Secret> {
     sticky.filter_map(|sticky| sticky.secret.as_ref()).collect()
 }
 
-fn secure(pool: &Pool) -> Option<String> {
-    let tls = pool.tls.as_ref()?;
-    let mut text = if tls.verify {
-        "verified"
-    } else {
-        "not verified"
-    }
-    .to_owned();
-    if tls.minimum != TlsVersion::default() {
-        text += &format!(", from version {}", tls.minimum.as_str());
-    }
-    let named = [
-        ("ca", &tls.ca),
-        ("server_name", &tls.server_name),
-        ("certificate", &tls.certificate),
-    ];
-    for (key, value) in named {
-        if let Some(value) = value {
-            text += &format!(", {key} {value}");
-        }
-    }
-    Some(text)
+fn health(edits: Edits, old: &Health, new: &Health) -> Edits {
+    edits
+        .compare("require", old.require, new.require, |it| {
+            it.as_str().to_owned()
+        })
+        .compare("slow_start", old.slow_start, new.slow_start, duration)
+        .compare("quorum", old.quorum, new.quorum, u32::to_string)
+        .compare(
+            "quorum_hysteresis",
+            old.quorum_hysteresis,
+            new.quorum_hysteresis,
+            u32::to_string,
+        )
+        .compare(
+            "panic_threshold",
+            old.panic_threshold,
+            new.panic_threshold,
+            |percent| or_none(percent.as_ref()),
+        )
+        .compare(
+            "max_ejected",
+            old.max_ejected,
+            new.max_ejected,
+            u32::to_string,
+        )
+        // Arguments may be credentials.
+        .compare("notify", &old.notify, &new.notify, |command| {
+            or_none(command.first())
+        })
 }
 
 fn server_edits(old: &Server, new: &Server) -> Vec<Edit> {
-    Edits(Vec::new())
+    server_keys(Edits::default(), old, new).done()
+}
+
+fn server_keys(edits: Edits, old: &Server, new: &Server) -> Edits {
+    let edits = edits
         .compare("weight", old.weight, new.weight, u32::to_string)
         .compare("backup", old.backup, new.backup, bool::to_string)
         .compare(
@@ -199,32 +223,19 @@ fn server_edits(old: &Server, new: &Server) -> Vec<Edit> {
             u32::to_string,
         )
         .compare("forward", old.forward, new.forward, or_service)
-        .compare("tunnel", old.tunnel, new.tunnel, or_service)
-        .compare("check", &old.checks, &new.checks, |checks| {
+        .compare("tunnel", old.tunnel, new.tunnel, or_service);
+    match (&old.checks, &new.checks) {
+        (Some(old), Some(new)) => check::compare(edits, old, new),
+        (old, new) => edits.compare("check", old, new, |checks| {
             checks
                 .as_ref()
-                .map_or_else(|| "the pool's".to_owned(), |checks| kinds(checks))
-        })
-        .0
+                .map_or_else(|| "the pool's".to_owned(), |it| check::summary(it))
+        }),
+    }
 }
 
 fn or_service<T: Display>(value: &Option<T>) -> String {
     value
         .as_ref()
         .map_or_else(|| "the service's".to_owned(), ToString::to_string)
-}
-
-/// What the checks ask and how often, `http every 2s`.
-fn kinds(checks: &[Check]) -> String {
-    let kind = |check: &Check| {
-        format!(
-            "{} every {}",
-            check.probe.as_str(),
-            duration(&check.timing.interval)
-        )
-    };
-    match checks {
-        [] => "none".to_owned(),
-        _ => checks.iter().map(kind).collect::<Vec<_>>().join(" and "),
-    }
 }

@@ -1,9 +1,10 @@
 //! Differences of proxy services.
 
-use super::{Change, Edit, Edits, diff_services, duration, or_none};
+use super::edit::{Edits, duration_or_none, listed, or_none, statuses};
+use super::{Change, Edit, diff_services, duration, tls};
 use crate::{
-    Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts, Route, RouteEdits, Secret, SniHost, Source,
-    TlsVersion,
+    Compression, LogFormat, Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts, Route, RouteAction,
+    RouteEdits, Source,
 };
 
 pub(super) fn diff(old: &[Proxy], new: &[Proxy], changes: &mut Vec<Change>) {
@@ -30,7 +31,7 @@ fn summary(proxy: &Proxy) -> String {
 
 fn edits(old: &Proxy, new: &Proxy) -> Vec<Edit> {
     let (old, new) = (&anywhere(old), &anywhere(new));
-    let edits = Edits(Vec::new())
+    let edits = Edits::default()
         .compare("listen", listen(old), listen(new), String::clone)
         .compare(
             "protocol",
@@ -38,11 +39,14 @@ fn edits(old: &Proxy, new: &Proxy) -> Vec<Edit> {
             new.protocol,
             |protocol: &ProxyProtocol| protocol.as_str().to_owned(),
         )
-        .compare("routes", &old.routes, &new.routes, |routes| list_of(routes))
-        .compare("pool", &old.pool, &new.pool, |pool| (*pool).clone())
-        .compare("tls", secure(old), secure(new), |tls| or_none(tls.as_ref()))
-        .compare_secrets("tls.ticket_keys", &ticket_keys(old), &ticket_keys(new))
-        .compare("http2", old.http2, new.http2, bool::to_string);
+        .compare("pool", &old.pool, &new.pool, |pool| (*pool).clone());
+    let edits = routes(edits, &old.routes, &new.routes);
+    let edits = tls::of_service(edits, old.tls.as_ref(), new.tls.as_ref()).compare(
+        "http2",
+        old.http2,
+        new.http2,
+        bool::to_string,
+    );
     let edits = timeouts(edits, &old.timeouts, &new.timeouts);
     let edits = limits(edits, &old.limits, &new.limits).compare(
         "limits.key",
@@ -50,32 +54,7 @@ fn edits(old: &Proxy, new: &Proxy) -> Vec<Edit> {
         &new.limit_key,
         |key| key.to_string(),
     );
-    manners(edits, old, new).0
-}
-
-fn ticket_keys(proxy: &Proxy) -> Vec<&Secret> {
-    let tls = proxy.tls.iter();
-    tls.flat_map(|tls| &tls.ticket_keys).collect()
-}
-
-/// All of it as text: where it is written takes no part.
-fn secure(proxy: &Proxy) -> Option<String> {
-    let tls = proxy.tls.as_ref()?;
-    let mut text = tls.certificates.clone();
-    if tls.minimum != TlsVersion::default() {
-        text += &format!(", from version {}", tls.minimum.as_str());
-    }
-    if tls.strict_sni {
-        text += ", strict_sni";
-    }
-    if let Some(authorities) = &tls.client_ca {
-        let auth = tls.client_auth.as_str();
-        text += &format!(", clients of {authorities} {auth}");
-    }
-    if tls.sni_host != SniHost::default() {
-        text += &format!(", sni_host {}", tls.sni_host.as_str());
-    }
-    Some(text)
+    manners(edits, old, new).done()
 }
 
 /// Wherever its parts are written.
@@ -87,17 +66,54 @@ fn anywhere(proxy: &Proxy) -> Proxy {
     proxy
 }
 
-fn list_of(routes: &[Route]) -> String {
-    let line = |route: &Route| {
-        let edits = if route.edits == RouteEdits::default() {
-            ""
-        } else {
-            " with edits"
+/// Each route that differs by itself; where some were added or removed, what is between those that stay.
+fn routes(edits: Edits, old: &[Route], new: &[Route]) -> Edits {
+    if old.len() == new.len() {
+        let pairs = old.iter().zip(new).enumerate();
+        return pairs.fold(edits, |edits, (at, (old, new))| {
+            route(edits, &format!("route {}", at + 1), old, new)
+        });
+    }
+    let same = |(old, new): &(&Route, &Route)| old == new;
+    let front = old.iter().zip(new).take_while(same).count();
+    let (old, new) = (&old[front..], &new[front..]);
+    let back = old.iter().rev().zip(new.iter().rev()).take_while(same);
+    let back = back.count();
+    let (old, new) = (&old[..old.len() - back], &new[..new.len() - back]);
+    edits.compare("routes", old, new, |routes| {
+        let lines = routes.iter().map(ToString::to_string).collect();
+        format!("[{}]", listed(lines))
+    })
+}
+
+fn route(edits: Edits, name: &str, old: &Route, new: &Route) -> Edits {
+    if old.to_string() != new.to_string() {
+        return edits.compare(name, old, new, |route| route.to_string());
+    }
+    edits.within(name, |edits| {
+        let body = |route: &Route| match &route.action {
+            RouteAction::Answer { body, .. } => body.clone(),
+            _ => String::new(),
         };
-        format!("{route}{edits}")
-    };
-    let lines: Vec<String> = routes.iter().map(line).collect();
-    format!("[{}]", lines.join(", "))
+        // Bodies may be long, and fields may carry credentials to servers.
+        rewrites(edits, &old.edits, &new.edits).compare_hidden("body", body(old), body(new))
+    })
+}
+
+fn rewrites(edits: Edits, old: &RouteEdits, new: &RouteEdits) -> Edits {
+    edits
+        .compare("rewrite", &old.path, &new.path, |it| or_none(it.as_ref()))
+        .compare_hidden("set_header", &old.set, &new.set)
+        .compare("remove_header", &old.remove, &new.remove, |names| {
+            listed(names.to_vec())
+        })
+        .compare_hidden("set_response_header", &old.set_response, &new.set_response)
+        .compare(
+            "remove_response_header",
+            &old.remove_response,
+            &new.remove_response,
+            |names| listed(names.to_vec()),
+        )
 }
 
 fn timeouts(edits: Edits, old: &ProxyTimeouts, new: &ProxyTimeouts) -> Edits {
@@ -108,12 +124,13 @@ fn timeouts(edits: Edits, old: &ProxyTimeouts, new: &ProxyTimeouts) -> Edits {
         .compare("timeouts.connect", old.connect, new.connect, duration)
         .compare("timeouts.server", old.server, new.server, duration)
         .compare("timeouts.tunnel", old.tunnel, new.tunnel, duration)
-        .compare("timeouts.response", old.response, new.response, |first| {
-            or_none(first.as_ref().map(duration).as_ref())
-        })
-        .compare("timeouts.total", old.total, new.total, |total| {
-            or_none(total.as_ref().map(duration).as_ref())
-        })
+        .compare(
+            "timeouts.response",
+            old.response,
+            new.response,
+            duration_or_none,
+        )
+        .compare("timeouts.total", old.total, new.total, duration_or_none)
 }
 
 fn limits(edits: Edits, old: &ProxyLimits, new: &ProxyLimits) -> Edits {
@@ -156,10 +173,6 @@ fn limits(edits: Edits, old: &ProxyLimits, new: &ProxyLimits) -> Edits {
 
 /// How messages are changed, whom the proxy believes, and what it writes down.
 fn manners(edits: Edits, old: &Proxy, new: &Proxy) -> Edits {
-    let networks = |proxy: &Proxy| {
-        let trusted: Vec<String> = proxy.trusted.iter().map(ToString::to_string).collect();
-        trusted.join(", ")
-    };
     edits
         .compare("retry_on", &old.retry_on, &new.retry_on, |one| {
             one.to_string()
@@ -190,32 +203,52 @@ fn manners(edits: Edits, old: &Proxy, new: &Proxy) -> Edits {
             bool::to_string,
         )
         .compare("error_pages", &old.error_pages, &new.error_pages, |pages| {
-            let files: Vec<&str> = pages.iter().map(|page| page.file.as_str()).collect();
-            if files.is_empty() {
-                "none".to_owned()
-            } else {
-                files.join(" ")
-            }
+            let pages = pages.iter();
+            listed(
+                pages
+                    .map(|page| format!("{} {}", statuses(&page.status), page.file))
+                    .collect(),
+            )
         })
-        .compare(
+        .table(
             "compression",
-            &old.compression,
-            &new.compression,
-            |compression| {
-                compression.as_ref().map_or("none".to_owned(), |one| {
-                    let codings: Vec<&str> = one.codings.iter().map(|it| it.as_str()).collect();
-                    codings.join(" ")
-                })
+            old.compression.as_ref(),
+            new.compression.as_ref(),
+            codings,
+            |edits, old, new| {
+                edits
+                    .compare("codings", codings(old), codings(new), String::clone)
+                    .compare("types", &old.types, &new.types, |it| listed(it.to_vec()))
+                    .compare("minimum", old.minimum, new.minimum, u32::to_string)
             },
         )
-        .compare("trusted", networks(old), networks(new), String::clone)
+        .compare("trusted", &old.trusted, &new.trusted, |networks| {
+            listed(networks.iter().map(ToString::to_string).collect())
+        })
         .compare(
             "proxy_protocol",
             old.proxy_protocol,
             new.proxy_protocol,
             bool::to_string,
         )
-        .compare("access_log", &old.access_log, &new.access_log, |log| {
-            or_none(log.as_ref().map(|log| &log.path))
-        })
+        .table(
+            "access_log",
+            old.access_log.as_ref(),
+            new.access_log.as_ref(),
+            |log| log.path.clone(),
+            |edits, old, new| {
+                edits
+                    .compare("path", &old.path, &new.path, |path| (*path).clone())
+                    .compare("format", &old.format, &new.format, |format| match format {
+                        LogFormat::Combined => "combined".to_owned(),
+                        LogFormat::Json => "json".to_owned(),
+                        LogFormat::Template(text) => format!("{text:?}"),
+                    })
+            },
+        )
+}
+
+fn codings(compression: &Compression) -> String {
+    let codings = compression.codings.iter();
+    listed(codings.map(|it| it.as_str().to_owned()).collect())
 }

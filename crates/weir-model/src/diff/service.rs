@@ -1,6 +1,7 @@
 //! Differences of layer 4 services.
 
-use super::{Change, Edit, Edits, diff_services, or_none};
+use super::edit::{Edits, or_none};
+use super::{Change, Edit, diff_services};
 use crate::Service;
 
 pub(super) fn diff(old: &[Service], new: &[Service], changes: &mut Vec<Change>) {
@@ -8,7 +9,7 @@ pub(super) fn diff(old: &[Service], new: &[Service], changes: &mut Vec<Change>) 
 }
 
 fn edits(old: &Service, new: &Service) -> Vec<Edit> {
-    Edits(Vec::new())
+    Edits::default()
         .compare("listen", old.listens_on(), new.listens_on(), |listen| {
             listen.join(", ")
         })
@@ -39,7 +40,7 @@ fn edits(old: &Service, new: &Service) -> Vec<Edit> {
             new.one_packet,
             bool::to_string,
         )
-        .0
+        .done()
 }
 
 fn summary(service: &Service) -> String {
