@@ -19,6 +19,7 @@ use weir_model::{Family, Protocol, SecretSource};
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::lower::{Lowered, LoweredPool, LoweredService};
+use crate::spelling::header;
 use crate::suggest::nearest;
 use crate::view::Sink;
 
@@ -169,7 +170,7 @@ fn dangling(
         Some(near) => diagnostic
             .also(&near.name, "this one exists")
             .fix(format!("did you mean `{}`?", near.pool.name)),
-        None => diagnostic.fix(format!("add [pool.{name}]")),
+        None => diagnostic.fix(format!("add {}", header(&["pool", name]))),
     });
 }
 

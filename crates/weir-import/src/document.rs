@@ -233,11 +233,10 @@ impl Text {
             self.text.push('\n');
         }
         let start = self.text.len();
-        let path: Vec<String> = table.path.iter().map(|part| key(part)).collect();
-        let path = path.join(".");
+        let header = weir_config::header(&table.path);
         let _ = match table.repeated {
-            true => writeln!(self.text, "[[{path}]]"),
-            false => writeln!(self.text, "[{path}]"),
+            true => writeln!(self.text, "[{header}]"),
+            false => writeln!(self.text, "{header}"),
         };
         for (index, entry) in table.entries.iter().enumerate() {
             let here = [at, index];
@@ -254,7 +253,7 @@ impl Text {
     /// `long` lists have a line an item.
     fn value(&mut self, value: &Value, path: &[usize], long: bool) {
         match value {
-            Value::Text(text) => quote(&mut self.text, text),
+            Value::Text(text) => self.text.push_str(&weir_config::string(text)),
             Value::Integer(number) => {
                 let _ = write!(self.text, "{number}");
             }
@@ -304,35 +303,6 @@ impl Text {
     }
 }
 
-fn key(part: &str) -> String {
-    let bare = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    if !part.is_empty() && part.bytes().all(bare) {
-        return part.to_owned();
-    }
-    let mut quoted = String::new();
-    quote(&mut quoted, part);
-    quoted
-}
-
-/// A basic string of TOML.
-fn quote(text: &mut String, value: &str) {
-    text.push('"');
-    for c in value.chars() {
-        match c {
-            '"' => text.push_str("\\\""),
-            '\\' => text.push_str("\\\\"),
-            '\n' => text.push_str("\\n"),
-            '\r' => text.push_str("\\r"),
-            '\t' => text.push_str("\\t"),
-            c if c.is_control() => {
-                let _ = write!(text, "\\u{:04X}", u32::from(c));
-            }
-            c => text.push(c),
-        }
-    }
-    text.push('"');
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -352,12 +322,5 @@ mod tests {
         );
         let inner = spans.iter().find(|(_, path)| path == &[0, 0, 0, 0]);
         assert_eq!(&text[inner.unwrap().0.clone()], "address = \"10.0.0.5\"");
-    }
-
-    #[test]
-    fn control_characters_and_quotes_are_escaped() {
-        let mut text = String::new();
-        quote(&mut text, "a\"\\\n\u{1}\u{7f}é");
-        assert_eq!(text, r#""a\"\\\n\u0001\u007Fé""#);
     }
 }

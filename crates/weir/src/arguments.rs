@@ -254,9 +254,11 @@ pub(crate) struct Explain {
     pub(crate) json: bool,
 }
 
+/// The verbs are in the usage line: an unknown one is answered by it.
 #[derive(Debug, Args)]
+#[command(subcommand_value_name = "drain|maint|ready|weight N")]
 pub(crate) struct Server {
-    /// POOL/ADDRESS, the address as in the file
+    /// POOL/ADDRESS, the address as in the file, with or without the port
     #[arg(value_name = "POOL/ADDRESS", value_parser = server_name)]
     pub(crate) server: ServerName,
     #[command(subcommand)]
@@ -393,6 +395,21 @@ mod tests {
         };
         assert_eq!(server.server.address, "10.0.0.5:80");
         assert!(matches!(server.word, ServerWord::Weight { weight: 3 }));
+    }
+
+    #[test]
+    fn an_unknown_verb_is_answered_with_those_that_there_are() {
+        let command = Arguments::command();
+        let server = command.find_subcommand("server").expect("a command");
+        for line in ["weir server web/10.0.0.5 up", "weir server web/10.0.0.5"] {
+            let error = Arguments::try_parse_from(line.split(' ')).unwrap_err();
+            let text = error.to_string();
+            let usage = text.lines().find(|it| it.starts_with("Usage:"));
+            let usage = usage.unwrap_or_else(|| panic!("{text}"));
+            for verb in server.get_subcommands() {
+                assert!(usage.contains(verb.get_name()), "{line}: {text}");
+            }
+        }
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::catalog::{CHECK, NEEDED, OF_KINDS};
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::key::{Kind, words};
+use crate::spelling::header;
 use crate::suggest::nearest;
 use crate::tree::{Entry, Item, Table, Value};
 use crate::view::{Sink, View, wrong_type};
@@ -85,7 +86,10 @@ fn named(sink: &mut Sink<'_>, shared: &[Shared], name: &str, span: &Range<usize>
         Some(near) => diagnostic
             .also(&near.place, "this one exists")
             .fix(format!("did you mean `{}`?", near.name)),
-        None => diagnostic.fix(format!("add [check.{name}], or write a table here")),
+        None => {
+            let header = header(&["check", name]);
+            diagnostic.fix(format!("add {header}, or write a table here"))
+        }
     });
     None
 }

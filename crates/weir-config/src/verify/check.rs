@@ -9,6 +9,7 @@ use super::proxy::reached;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::lower::{Lowered, LoweredPool};
+use crate::spelling::header;
 use crate::view::Sink;
 
 pub(super) fn checks(sink: &mut Sink<'_>, lowered: &Lowered) {
@@ -176,7 +177,7 @@ fn unchecked(sink: &mut Sink<'_>, pool: &LoweredPool) {
                 format!("pool `{name}` has no check"),
             )
             .cause("a server that is down is still chosen")
-            .fix(format!("add [pool.{name}.check]")),
+            .fix(format!("add {}", header(&["pool", name, "check"]))),
         );
     }
 }

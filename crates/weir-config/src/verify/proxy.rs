@@ -3,11 +3,12 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 
-use weir_model::{Ports, Protocol, ProxyProtocol, SchedulerKind, Underscores};
+use weir_model::{Ports, Protocol, ProxyProtocol, Route, SchedulerKind, Underscores};
 
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::lower::{Lowered, LoweredPool, LoweredProxy, LoweredRoute};
+use crate::spelling::header;
 use crate::suggest::nearest;
 use crate::view::Sink;
 
@@ -25,6 +26,7 @@ pub(super) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&st
         for name in reached(lowered, proxy) {
             if let Some(pool) = pools.get(name) {
                 servers(sink, proxy, pool);
+                no_servers(sink, lowered, proxy, pool);
             }
         }
     }
@@ -38,8 +40,15 @@ fn unused_tls(sink: &mut Sink<'_>, lowered: &Lowered) {
         .iter()
         .flat_map(|proxy| reached(lowered, proxy))
         .collect();
+    let layer_4: BTreeSet<&str> = lowered
+        .services
+        .iter()
+        .map(|service| service.service.pool.as_str())
+        .collect();
     for pool in &lowered.pools {
-        if used.contains(pool.pool.name.as_str()) {
+        // One that nothing uses is reported as such.
+        let name = pool.pool.name.as_str();
+        if used.contains(name) || !layer_4.contains(name) {
             continue;
         }
         for (key, place) in [("tls", &pool.tls), ("http2", &pool.http2)] {
@@ -109,7 +118,10 @@ fn routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &Lowered
             None => {
                 let near = nearest(name, proxies().map(|proxy| proxy.proxy.name.as_str()));
                 let fix = near.map_or_else(
-                    || format!("add [service.{name}] with forward = \"proxy\""),
+                    || {
+                        let header = header(&["service", name]);
+                        format!("add {header} with forward = \"proxy\"")
+                    },
                     |near| format!("did you mean `{near}`?"),
                 );
                 let message = format!("there is no proxy service `{name}`");
@@ -184,15 +196,37 @@ fn listeners(sink: &mut Sink<'_>, lowered: &Lowered) {
     }
 }
 
-fn servers(sink: &mut Sink<'_>, proxy: &LoweredProxy, pool: &LoweredPool) {
-    if pool.pool.servers.is_empty() && pool.complete {
-        let message = format!("pool `{}` has no servers", pool.pool.name);
-        sink.push(
-            Diagnostic::new(Code::NoServers, &pool.name, message)
-                .also(&proxy.name, "this service refuses all clients")
-                .fix("add `servers`"),
-        );
+/// A pool without servers that requests can come to. A service whose routes answer and redirect every request needs none.
+fn no_servers(sink: &mut Sink<'_>, lowered: &Lowered, proxy: &LoweredProxy, pool: &LoweredPool) {
+    if !pool.pool.servers.is_empty() || !pool.complete {
+        return;
     }
+    let name = pool.pool.name.as_str();
+    let routes = || {
+        let all = lowered
+            .routes
+            .iter()
+            .map(|route| (&route.service.0, &route.route));
+        all.filter(|(service, _)| **service == proxy.proxy.name)
+            .map(|(_, route)| route)
+    };
+    let by_route = routes().any(|route| route.action.pools().contains(&name));
+    let takes_the_rest = proxy.proxy.pool == name && !routes().any(Route::is_for_all);
+    let what = match (takes_the_rest, by_route) {
+        (false, false) => return,
+        (true, _) if routes().next().is_none() => "this service refuses all clients",
+        (true, _) => "this service refuses requests that no route answers",
+        (false, true) => "routes of this service lead to it, and their requests are refused",
+    };
+    let message = format!("pool `{name}` has no servers");
+    sink.push(
+        Diagnostic::new(Code::NoServers, &pool.name, message)
+            .also(&proxy.name, what)
+            .fix("add `servers`, or answer these requests by a route"),
+    );
+}
+
+fn servers(sink: &mut Sink<'_>, proxy: &LoweredProxy, pool: &LoweredPool) {
     if let Some(scheduler) = pool.pool.scheduler
         && (!scheduler.kind.works_in_proxy()
             || (scheduler.max_load_percent.is_some() && scheduler.kind != SchedulerKind::Hash))

@@ -384,7 +384,8 @@ fn way_back(
     };
     format!(
         "on the server: ip {family}route replace default via {own}; for clients on its own segment a route to them via {own}; or \
-         `snat = true` in [service.{service}]"
+         `snat = true` in {}",
+        weir_config::header(&["service", service])
     )
 }
 

@@ -62,6 +62,27 @@ pub enum CertificateError {
     },
 }
 
+impl CertificateError {
+    /// What to do.
+    pub(crate) fn fix(&self) -> &'static str {
+        match self {
+            Self::Unreadable { source, .. } => match source.kind() {
+                io::ErrorKind::NotFound => "create it, or name another file or directory",
+                _ => {
+                    "make it readable for the user that runs Weir, or name another file or directory"
+                }
+            },
+            Self::Empty { .. } => "add a certificate with its key, or name another directory",
+            Self::NoCertificate { .. } => {
+                "replace it by the certificate chain in PEM form, or take it out of the configuration"
+            }
+            Self::NoKey { .. } => "add the private key in PEM form, without a passphrase",
+            Self::Mismatch { .. } => "replace it by the key that belongs to the certificate",
+            Self::Refused { .. } => "replace it, or take it out of the configuration",
+        }
+    }
+}
+
 /// A certificate with its key, and what it says of itself.
 #[derive(Debug)]
 pub(crate) struct Certificate {

@@ -8,7 +8,7 @@ use rustls::crypto::aws_lc_rs::default_provider;
 use weir_model::{Desired, HostPattern, Proxy, ServiceTls, Source};
 
 use super::Back;
-use super::certificate::{self, Certificate};
+use super::certificate::{self, Certificate, CertificateError};
 
 /// How long before its end a certificate is worth a word: certbot renews 30 days ahead, so that one that comes this near was
 /// not renewed.
@@ -64,19 +64,19 @@ pub(crate) fn inspect(desired: &Desired, now: SystemTime) -> Vec<Doubt> {
         if let Some(tls) = &pool.tls
             && let Err(error) = Back::new(tls, &[])
         {
-            let what = format!("pool {}: {error}", pool.name);
-            doubts.push(unusable(what, tls.source));
+            let owner = format!("pool {}", pool.name);
+            doubts.push(unusable(&owner, &error, tls.source));
         }
     }
     doubts
 }
 
-fn unusable(message: String, source: Source) -> Doubt {
+fn unusable(owner: &str, error: &CertificateError, source: Source) -> Doubt {
     Doubt {
         fatal: true,
-        message,
-        cause: "neither start nor reload would take it".to_owned(),
-        fix: "mend the file, or take it out of the directory".to_owned(),
+        message: format!("{owner}: {error}"),
+        cause: "neither start nor reload accepts it".to_owned(),
+        fix: error.fix().to_owned(),
         source,
     }
 }
@@ -89,8 +89,7 @@ fn listener(
     now: i64,
     doubts: &mut Vec<Doubt>,
 ) -> Vec<Certificate> {
-    let bad =
-        |error: &certificate::CertificateError| unusable(format!("{owner}: {error}"), tls.source);
+    let bad = |error: &CertificateError| unusable(owner, error, tls.source);
     let mut good = Vec::new();
     match certificate::all(Path::new(&tls.certificates), provider) {
         Err(error) => doubts.push(bad(&error)),

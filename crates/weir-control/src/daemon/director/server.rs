@@ -1,6 +1,8 @@
 //! Servers at run time: what operators change, and what becomes of their connections.
 
-use weir_model::Pool;
+use std::net::SocketAddr;
+
+use weir_model::{Desired, Pool, Server};
 
 use super::Director;
 use crate::api::{Refusal, ServerNow, ServerRequest};
@@ -16,7 +18,8 @@ impl<P: Plane> Director<P> {
         address: &str,
         request: ServerRequest,
     ) -> Result<ServerNow, Refusal> {
-        self.find(pool, address)?;
+        let found = self.find(pool, address)?;
+        let address = found.as_str();
         if let ServerRequest::Weight(weight) = request
             && weight > weir_model::MAX_WEIGHT
         {
@@ -45,7 +48,8 @@ impl<P: Plane> Director<P> {
 
     /// A server as it is now, over all services that use its pool.
     pub(super) fn server_now(&self, pool: &str, address: &str) -> Result<ServerNow, Refusal> {
-        self.find(pool, address)?;
+        let found = self.find(pool, address)?;
+        let address = found.as_str();
         let snapshot = self.plane.snapshot().map_err(Refusal::new)?;
         let (open, closed) = self
             .plane
@@ -96,18 +100,55 @@ impl<P: Plane> Director<P> {
         })
     }
 
-    fn find(&self, pool: &str, address: &str) -> Result<(), Refusal> {
+    /// The name of a server as it is in the file.
+    fn find(&self, pool: &str, address: &str) -> Result<String, Refusal> {
         match self.desired.pool(pool) {
             // The plane knows what ipvsadm made, and refuses what it does not.
-            None if engine::is_made(pool) => Ok(()),
+            None if engine::is_made(pool) => Ok(address.to_owned()),
             None => Err(Refusal::new(format!("there is no pool {pool}"))),
-            Some(found) if found.server(address).is_none() => Err(Refusal::new(format!(
-                "pool {pool} has no server {address}; it has {}",
-                named(found)
-            ))),
-            Some(_) => Ok(()),
+            Some(found) => match meant(&self.desired, found, address) {
+                Some(server) => Ok(server.name.clone()),
+                None => Err(Refusal::new(format!(
+                    "pool {pool} has no server {address}; it has {}",
+                    named(found)
+                ))),
+            },
         }
     }
+}
+
+/// The server with that name, or the only one with that address and port. A server without a port has those that services of its
+/// pool listen on: so it is in `weir status`, in ipvsadm's listing and in logs.
+fn meant<'a>(desired: &Desired, pool: &'a Pool, written: &str) -> Option<&'a Server> {
+    if let Some(server) = pool.server(written) {
+        return Some(server);
+    }
+    let with_port = written.parse::<SocketAddr>();
+    let (address, port) = match with_port {
+        Ok(endpoint) => (endpoint.ip(), Some(endpoint.port())),
+        Err(_) => (written.parse().ok()?, None),
+    };
+    let has = |server: &&Server| match (port, server.port) {
+        (None, _) => true,
+        (Some(port), Some(own)) => port == own,
+        (Some(port), None) => listens(desired, &pool.name, port),
+    };
+    let of_address = pool.servers.iter().filter(|it| it.address == address);
+    let mut fitting = of_address.filter(has);
+    let server = fitting.next()?;
+    fitting.next().is_none().then_some(server)
+}
+
+/// Whether a service that uses the pool listens on the port.
+fn listens(desired: &Desired, pool: &str, port: u16) -> bool {
+    let layer_4 = desired.services.iter().filter(|it| it.pool == pool);
+    let mut listeners = layer_4.flat_map(|service| &service.listen);
+    let proxies = desired.proxies.iter();
+    let proxies = proxies.filter(|proxy| proxy.pools().contains(&pool));
+    listeners.any(|listener| listener.ports.contains(port))
+        || proxies
+            .flat_map(|proxy| &proxy.listen)
+            .any(|listen| listen.port() == port)
 }
 
 /// The servers of a pool, as far as a line holds them.
@@ -119,4 +160,37 @@ fn named(pool: &Pool) -> String {
         text += &format!(" and {} more", more + 1);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_config::{Host, parse};
+
+    #[test]
+    fn a_server_is_known_by_its_address_and_the_port_that_clients_use() {
+        let text = "[pool.web]\nservers = [\"10.0.0.5\", \"10.0.0.6:8080\", \"10.0.0.7:80\", \"10.0.0.7:81\"]\n\
+            [service.web]\nlisten = [\"192.0.2.10:80\", \"192.0.2.10:90-95\"]\nforward = \"nat\"\npool = \"web\"\n\
+            [service.www]\nlisten = [\"192.0.2.10:8000\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n";
+        let desired = parse(text, &Host::default()).unwrap().desired;
+        let pool = desired.pool("web").unwrap();
+        let name = |written| meant(&desired, pool, written).map(|it| it.name.as_str());
+        for (written, server) in [
+            ("10.0.0.5", Some("10.0.0.5")),
+            ("10.0.0.5:80", Some("10.0.0.5")),
+            ("10.0.0.5:93", Some("10.0.0.5")),
+            ("10.0.0.5:8000", Some("10.0.0.5")),
+            ("10.0.0.5:443", None),
+            ("10.0.0.6:8080", Some("10.0.0.6:8080")),
+            ("10.0.0.6", Some("10.0.0.6:8080")),
+            ("10.0.0.6:80", None),
+            ("10.0.0.7:81", Some("10.0.0.7:81")),
+            // Which of the two?
+            ("10.0.0.7", None),
+            ("10.0.0.8:80", None),
+            ("web1", None),
+        ] {
+            assert_eq!(name(written), server, "{written}");
+        }
+    }
 }

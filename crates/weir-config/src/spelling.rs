@@ -1,0 +1,60 @@
+//! Names and texts as TOML spells them.
+
+use std::fmt::Write as _;
+
+/// The header of a table, `[pool."a.b".check]`: names that are not bare keys (TOML 1.0, "Keys") are quoted.
+pub fn header(path: &[impl AsRef<str>]) -> String {
+    let parts: Vec<String> = path.iter().map(|part| key(part.as_ref())).collect();
+    format!("[{}]", parts.join("."))
+}
+
+/// A basic string, with its quotes.
+pub fn string(value: &str) -> String {
+    let mut text = String::from("\"");
+    for c in value.chars() {
+        match c {
+            '"' => text.push_str("\\\""),
+            '\\' => text.push_str("\\\\"),
+            '\n' => text.push_str("\\n"),
+            '\r' => text.push_str("\\r"),
+            '\t' => text.push_str("\\t"),
+            c if c.is_control() => {
+                let _ = write!(text, "\\u{:04X}", u32::from(c));
+            }
+            c => text.push(c),
+        }
+    }
+    text.push('"');
+    text
+}
+
+/// A key: bare where TOML allows it.
+fn key(name: &str) -> String {
+    let bare = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    if !name.is_empty() && name.bytes().all(bare) {
+        name.to_owned()
+    } else {
+        string(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_quotes_what_is_no_bare_key() {
+        assert_eq!(header(&["pool", "web-1_a"]), "[pool.web-1_a]");
+        assert_eq!(
+            header(&["pool", "tcp-192.0.2.10-80", "check"]),
+            "[pool.\"tcp-192.0.2.10-80\".check]"
+        );
+        assert_eq!(header(&["service", ""]), "[service.\"\"]");
+        assert_eq!(header(&["check", "a\"b"]), "[check.\"a\\\"b\"]");
+    }
+
+    #[test]
+    fn control_characters_and_quotes_are_escaped() {
+        assert_eq!(string("a\"\\\n\u{1}\u{7f}é"), r#""a\"\\\n\u0001\u007Fé""#);
+    }
+}
