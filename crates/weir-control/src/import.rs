@@ -9,11 +9,12 @@ mod resolve;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use weir_import::World;
 use weir_ipvsadm::{Names, Protocol};
+use weir_netlink::Netlink;
 use weir_sys::names;
 
 /// What all host names of an import may take.
@@ -24,15 +25,20 @@ const ROUNDS: usize = 4;
 /// This machine, with the names that are known so far.
 #[derive(Debug, Default)]
 pub struct Machine {
+    /// Where absolute paths begin; absolute itself.
+    root: Option<PathBuf>,
     known: BTreeMap<String, Vec<IpAddr>>,
     /// Asked for, and not known yet.
     wanted: RefCell<BTreeSet<String>>,
 }
 
-/// What an importer made, and the host names for which there was no answer in time.
-pub fn with_names<T>(import: impl Fn(&Machine) -> T) -> (T, Vec<String>) {
+/// What an importer made, and the host names for which there was no answer in time. Absolute paths are below `root`.
+pub fn with_names<T>(root: Option<&Path>, import: impl Fn(&Machine) -> T) -> (T, Vec<String>) {
     let deadline = Instant::now() + RESOLVING;
-    let mut machine = Machine::default();
+    let mut machine = Machine {
+        root: root.map(Path::to_owned),
+        ..Machine::default()
+    };
     let mut late: Vec<String> = Vec::new();
     let mut imported = import(&machine);
     for _ in 0..ROUNDS {
@@ -53,6 +59,18 @@ pub fn with_names<T>(import: impl Fn(&Machine) -> T) -> (T, Vec<String>) {
 }
 
 impl Machine {
+    /// Where a file is: an absolute path that is not below the root already begins there.
+    fn place(&self, path: &str) -> String {
+        let below = self.root.as_deref().filter(|root| {
+            let path = Path::new(path);
+            path.is_absolute() && !path.starts_with(root)
+        });
+        below.map_or_else(
+            || path.to_owned(),
+            |root| format!("{}{path}", root.display()),
+        )
+    }
+
     fn addresses(&self, host: &str) -> &[IpAddr] {
         match self.known.get(host) {
             Some(found) => found,
@@ -94,11 +112,61 @@ impl Names for Machine {
     }
 }
 
+/// VIPs that the comment names.
+const VIPS_SHOWN: usize = 4;
+
+/// Comment lines about the VIPs of an imported file, which the program that it is from expects on this machine as Weir does. Whether
+/// Weir is to add them, only the operator knows: on one of two directors it must not.
+pub async fn about_vips(toml: &str) -> String {
+    let Ok(parsed) = weir_config::parse(toml, &weir_config::Host::default()) else {
+        return String::new();
+    };
+    let listeners = parsed.desired.services.iter();
+    let listeners = listeners.flat_map(|service| &service.listen);
+    let vips: BTreeSet<IpAddr> = listeners.map(|listener| listener.address).collect();
+    if vips.is_empty() {
+        return String::new();
+    }
+    // Without an answer they are named all the same.
+    let on = interfaces().await.unwrap_or_default();
+    let mut listed: Vec<String> = vips
+        .iter()
+        .take(VIPS_SHOWN)
+        .map(|vip| match on.get(vip) {
+            Some(interface) => format!("{vip} (on {interface} now)"),
+            None => format!("{vip} (on no interface now)"),
+        })
+        .collect();
+    if vips.len() > VIPS_SHOWN {
+        listed.push(format!("and {} more", vips.len() - VIPS_SHOWN));
+    }
+    let interface = vips.iter().find_map(|vip| on.get(vip));
+    let interface = interface.filter(|name| *name != "lo");
+    let interface = interface.map_or("INTERFACE", String::as_str);
+    format!(
+        "# VIPs: {}.\n# Weir adds none by itself: what adds them now must go on. To have Weir add and announce those that are missing, \
+         where no other\n# director has them at the same time, write:\n# [node]\n# vip_interface = \"{interface}\"\n\n",
+        listed.join(", ")
+    )
+}
+
+/// The interfaces of this machine's addresses, by their names.
+async fn interfaces() -> Result<BTreeMap<IpAddr, String>, weir_netlink::Error> {
+    let netlink = Netlink::open()?;
+    let links = netlink.links().await?;
+    let name = |index: u32| links.iter().find(|link| link.index == index);
+    let addresses = netlink.addresses().await?.into_iter();
+    Ok(addresses
+        .filter_map(|it| Some((it.ip, name(it.ifindex)?.name.clone())))
+        .collect())
+}
+
 /// No configuration is larger.
 const MOST_BYTES: u64 = 64 << 20;
 
 impl World for Machine {
     fn read(&self, path: &str) -> Result<String, String> {
+        let path = &self.place(path);
         let known = std::fs::metadata(path).map_err(|error| error.to_string())?;
         if !known.is_file() || known.len() > MOST_BYTES {
             return Err("it is no file, or a very large one".to_owned());
@@ -109,7 +177,7 @@ impl World for Machine {
 
     fn glob(&self, pattern: &str) -> Vec<String> {
         let mut found: Vec<String> = Vec::new();
-        for pattern in alternatives(pattern) {
+        for pattern in alternatives(&self.place(pattern)) {
             found.extend(files(&pattern));
         }
         found

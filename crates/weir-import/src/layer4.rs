@@ -86,7 +86,7 @@ pub(crate) struct Writer {
     pub(crate) document: Document,
     checks: Vec<(String, Probe)>,
     /// The pool without servers, once a service has it.
-    pub(crate) nobody: Option<String>,
+    pub(crate) no_servers: Option<String>,
 }
 
 impl<T> Said<T> {

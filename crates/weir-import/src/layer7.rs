@@ -262,15 +262,15 @@ impl Writer {
     }
 
     /// The pool without servers that a service has which never uses its own.
-    pub(crate) fn nobody(&mut self, from: Place) -> String {
-        if let Some(name) = &self.nobody {
+    pub(crate) fn no_servers(&mut self, from: Place) -> String {
+        if let Some(name) = &self.no_servers {
             return name.clone();
         }
-        let name = self.names.take("nobody");
+        let name = self.names.take("no-servers");
         let mut table = Table::new(&["pool", &name], from);
         table.push(Entry::implied("servers", Vec::<Item>::new()));
         self.document.push(table);
-        self.nobody = Some(name.clone());
+        self.no_servers = Some(name.clone());
         name
     }
 }

@@ -11,6 +11,7 @@ mod document;
 mod edit;
 mod guard;
 mod haproxy;
+mod inert;
 mod keepalived;
 mod layer4;
 mod layer7;
@@ -36,7 +37,10 @@ pub struct Imported {
     pub toml: String,
     /// One line for each line that was not carried over, or not wholly, in the order of the files.
     pub notes: Vec<String>,
-    /// Those of the notes that are about lines which refuse, limit or authenticate clients: without these lines weir.toml may let in
+    /// Those of the notes that are about lines which clients or servers see something of: what they ask for is not carried over, or
+    /// otherwise. The other notes are about the program itself, or say what it does unasked.
+    pub losses: Vec<String>,
+    /// Those of the losses that are about lines which refuse, limit or authenticate clients: without these lines weir.toml may let in
     /// whom the file keeps out.
     pub unguarded: Vec<String>,
 }

@@ -16,11 +16,23 @@ pub(crate) struct Place {
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     files: Vec<(String, Vec<String>)>,
-    said: Vec<(Place, String)>,
+    said: Vec<Said>,
     seen: HashSet<(Place, String)>,
     places: HashSet<Place>,
     /// Lines that keep clients out.
     guards: HashSet<Place>,
+    /// Lines with something that clients or servers see nothing of.
+    inert: HashSet<Place>,
+    /// Lines with something that they see; one line may hold both.
+    acting: HashSet<Place>,
+}
+
+#[derive(Debug)]
+struct Said {
+    line: Place,
+    why: String,
+    /// What the line asks for is carried over all the same.
+    kept: bool,
 }
 
 impl Notes {
@@ -38,12 +50,30 @@ impl Notes {
 
     /// Says something of a line; the same thing twice counts once.
     pub(crate) fn say(&mut self, place: Place, why: impl Into<String>) {
-        let why = why.into();
+        self.note(place, why.into(), false);
+    }
+
+    /// Says something of a line that loses nothing: what its program fills in, or does not use.
+    pub(crate) fn remark(&mut self, place: Place, why: impl Into<String>) {
+        self.note(place, why.into(), true);
+    }
+
+    fn note(&mut self, place: Place, why: String, kept: bool) {
         self.places.insert(place);
         let line = place.whole_line();
         if self.seen.insert((line, why.clone())) {
-            self.said.push((line, why));
+            self.said.push(Said { line, why, kept });
         }
+    }
+
+    /// Whether clients and servers see nothing of a directive.
+    pub(crate) fn weigh(&mut self, place: Place, is_inert: bool) {
+        let lines = if is_inert {
+            &mut self.inert
+        } else {
+            &mut self.acting
+        };
+        lines.insert(place.whole_line());
     }
 
     /// What was said of its line holds for this place too.
@@ -63,18 +93,28 @@ impl Notes {
 
     /// Everything that was said of lines that keep clients out, as [`Self::finish`] has it.
     pub(crate) fn unguarded(&mut self) -> Vec<String> {
-        let guards = std::mem::take(&mut self.guards);
-        self.shown(|place| guards.contains(&place))
+        self.shown(|notes, said| !said.kept && notes.guards.contains(&said.line))
+    }
+
+    /// Everything that was said of lines that clients or servers see something of.
+    pub(crate) fn losses(&mut self) -> Vec<String> {
+        self.shown(|notes, said| {
+            let line = &said.line;
+            let is_inert = notes.inert.contains(line) && !notes.acting.contains(line);
+            !said.kept && (notes.guards.contains(line) || !is_inert)
+        })
     }
 
     /// Everything that was said, in the order of the files: `line 3: TEXT: WHY`.
     pub(crate) fn finish(mut self) -> Vec<String> {
-        self.shown(|_| true)
+        self.shown(|_, _| true)
     }
 
-    fn shown(&mut self, of: impl Fn(Place) -> bool) -> Vec<String> {
-        self.said.sort_by_key(|(place, _)| *place);
-        let show = |(place, why): &(Place, String)| {
+    fn shown(&mut self, of: impl Fn(&Self, &Said) -> bool) -> Vec<String> {
+        self.said.sort_by_key(|said| said.line);
+        let show = |Said {
+                        line: place, why, ..
+                    }: &Said| {
             let (name, lines) = &self.files[place.file];
             let text = lines.get(place.line - 1).map_or("", String::as_str);
             let file = match place.file {
@@ -87,7 +127,7 @@ impl Notes {
                 text => format!("{file}line {line}: {text}: {why}"),
             }
         };
-        let wanted = self.said.iter().filter(|(place, _)| of(*place));
+        let wanted = self.said.iter().filter(|said| of(self, said));
         wanted.map(show).collect()
     }
 }

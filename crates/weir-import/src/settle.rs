@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use weir_config::{Diagnostic, Host, Severity};
+use weir_config::{Code, Diagnostic, Host, Severity};
 
 use crate::Imported;
 use crate::document::{Document, Entry, Item, Path, Table, Text, Value};
@@ -16,12 +16,19 @@ use crate::note::{Notes, Place};
 pub(crate) fn settle(mut document: Document, mut notes: Notes) -> Imported {
     loop {
         let text = document.render();
-        let Err(found) = weir_config::parse(&text.text, &Host::default()) else {
-            return Imported {
-                toml: text.text,
-                unguarded: notes.unguarded(),
-                notes: notes.finish(),
-            };
+        let found = match weir_config::parse(&text.text, &Host::default()) {
+            Ok(parsed) if unreachable(&mut document, &text, &parsed.findings, &mut notes) => {
+                continue;
+            }
+            Ok(_) => {
+                return Imported {
+                    toml: text.text,
+                    losses: notes.losses(),
+                    unguarded: notes.unguarded(),
+                    notes: notes.finish(),
+                };
+            }
+            Err(found) => found,
         };
         let before = size(&document);
         let errors = found
@@ -36,6 +43,52 @@ pub(crate) fn settle(mut document: Document, mut notes: Notes) -> Imported {
             drop_last(&mut document, &mut notes);
         }
     }
+}
+
+/// Removes routes to which no request comes, as an earlier one takes them all: alternatives of one rule, and rules that never had an
+/// effect. Returns whether there were any.
+fn unreachable(
+    document: &mut Document,
+    text: &Text,
+    findings: &[Diagnostic],
+    notes: &mut Notes,
+) -> bool {
+    let table = |at: usize| {
+        let tables = text.spans.iter().filter(|(_, path)| path.len() == 1);
+        let mut holding = tables.filter(|(span, _)| span.contains(&at));
+        holding.next().map(|(_, path)| path[0])
+    };
+    let mut gone: Vec<(usize, usize)> = Vec::new();
+    for finding in findings {
+        let earlier = finding.related.first().and_then(|it| table(it.span.start));
+        let is_route = |at: &usize| document.tables[*at].path == ["route"];
+        let Some(earlier) = earlier.filter(is_route) else {
+            continue;
+        };
+        let further = finding.further.iter().map(|it| it.span.start);
+        let places = std::iter::once(finding.span.start).chain(further);
+        if finding.code == Code::UnreachableRoute {
+            gone.extend(places.filter_map(|at| Some((table(at)?, earlier))));
+        }
+    }
+    for (at, _) in &gone {
+        document.tables[*at].dead = true;
+    }
+    for (at, earlier) in &gone {
+        let (from, by) = (document.tables[*at].from, document.tables[*earlier].from);
+        let alive = |table: &Table| !table.dead && table.from.is_beside(from);
+        if document.tables.iter().any(alive) {
+            notes.covered(from);
+        } else {
+            let line = by.line();
+            notes.remark(
+                from,
+                format!("not carried over: no request comes to it, line {line} takes them before"),
+            );
+        }
+    }
+    document.tables.retain(|table| !table.dead);
+    !gone.is_empty()
 }
 
 /// How much there is; every round makes it less.

@@ -5,6 +5,7 @@ mod files;
 use std::process::Command;
 
 use files::{Case, accepted, corpus, noted};
+use weir_config::{Code, Diagnostic, Severity};
 use weir_import::Imported;
 
 fn import(program: &str, case: &Case) -> Imported {
@@ -17,6 +18,24 @@ fn import(program: &str, case: &Case) -> Imported {
     }
 }
 
+/// Warnings about what the other program's file says, which an operator can act on: pools without a check, without a use or without
+/// servers, servers of weight 0, virtual routers that are kept for later.
+const THEIRS: &[Code] = &[
+    Code::Unchecked,
+    Code::UnusedPool,
+    Code::NoServers,
+    Code::AllQuiesced,
+    Code::Kept,
+];
+
+fn warnings(imported: &Imported) -> Vec<Diagnostic> {
+    let parsed = weir_config::parse(&imported.toml, &weir_config::Host::default());
+    let findings = parsed.expect("it is accepted").findings.into_iter();
+    findings
+        .filter(|one| one.severity() == Severity::Warning)
+        .collect()
+}
+
 fn snapshots(program: &str) {
     for case in corpus(program) {
         let imported = import(program, &case);
@@ -25,6 +44,43 @@ fn snapshots(program: &str) {
         insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
             insta::assert_snapshot!(format!("{program}-{}", case.name), text);
         });
+    }
+}
+
+/// Warnings about what was imported that the file itself is not the reason of: none. What it says is an operator's to change.
+#[test]
+fn what_is_written_gives_no_warnings_of_its_own() {
+    let mut unexpected = Vec::new();
+    for program in ["keepalived", "ldirectord", "haproxy", "nginx"] {
+        for case in corpus(program) {
+            let imported = import(program, &case);
+            for finding in warnings(&imported) {
+                // A pool without servers that the importer made is its own.
+                let own = finding.message.contains("`no-servers");
+                let known = THEIRS.contains(&finding.code) && !own;
+                if !known {
+                    let at = imported.toml.lines().nth(finding.at.line as usize - 1);
+                    unexpected.push(format!(
+                        "{program} {}: {}: {} ({:?}): {at:?}",
+                        case.name, finding.code, finding.message, finding.related
+                    ));
+                }
+            }
+        }
+    }
+    assert!(unexpected.is_empty(), "{}", unexpected.join("\n"));
+}
+
+#[test]
+fn every_loss_is_a_note_and_every_lost_guard_a_loss() {
+    for program in ["keepalived", "ldirectord", "haproxy", "nginx"] {
+        for case in corpus(program) {
+            let imported = import(program, &case);
+            let of = format!("{program} {}", case.name);
+            let holds = |all: &[String], some: &[String]| some.iter().all(|it| all.contains(it));
+            assert!(holds(&imported.notes, &imported.losses), "{of}");
+            assert!(holds(&imported.losses, &imported.unguarded), "{of}");
+        }
     }
 }
 

@@ -16,6 +16,15 @@ pub struct Imported {
     pub toml: String,
     /// One line for each line that was not carried over, or not wholly.
     pub notes: Vec<String>,
+    /// Those of the notes whose lines clients or servers see something of.
+    pub losses: Vec<String>,
+}
+
+impl Imported {
+    fn lose(&mut self, note: String) {
+        self.losses.push(note.clone());
+        self.notes.push(note);
+    }
 }
 
 /// Reads lines as `ipvsadm -S` prints them. Lines that begin with `#` are skipped.
@@ -31,15 +40,19 @@ pub fn import(text: &str, names: &dyn Names) -> Imported {
         if arguments.is_empty() {
             continue;
         }
-        let why = match parse("ipvsadm", &arguments, names) {
-            Ok(Command::Edit(edit)) => carry(&mut table, &mut timeouts, &edit).err(),
-            Ok(_) => Some("changes nothing".to_owned()),
-            Err(exit) => Some(exit.stderr.trim_end().to_owned()),
-        };
-        if let Some(why) = why {
-            imported
-                .notes
-                .push(format!("line {}: {}: {why}", at + 1, line.trim()));
+        let said = |why: &str| format!("line {}: {}: {why}", at + 1, line.trim());
+        match parse("ipvsadm", &arguments, names) {
+            Ok(Command::Edit(Edit::Zero(_))) => {
+                let note = said("counters are no part of a file");
+                imported.notes.push(note);
+            }
+            Ok(Command::Edit(edit)) => {
+                if let Err(why) = carry(&mut table, &mut timeouts, &edit) {
+                    imported.lose(said(&why));
+                }
+            }
+            Ok(_) => imported.notes.push(said("changes nothing")),
+            Err(exit) => imported.lose(said(exit.stderr.trim_end())),
         }
     }
     write_timeouts(&mut imported.toml, timeouts);
@@ -97,7 +110,6 @@ fn carry(table: &mut Table, timeouts: &mut Timeouts, edit: &Edit) -> Result<(), 
             }
             return Ok(());
         }
-        Edit::Zero(_) => return Err("counters are no part of a file".to_owned()),
         _ => {}
     }
     if let Some(ServiceKey::Address {

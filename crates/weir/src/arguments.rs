@@ -214,9 +214,12 @@ pub(crate) struct Import {
     pub(crate) from: ImportFrom,
     /// The file; - = standard input
     pub(crate) file: PathBuf,
-    /// End with 0 although lines that keep clients out were not carried over
+    /// End with 0 although behaviour changes
     #[arg(long)]
     pub(crate) accept_losses: bool,
+    /// Files that it names by absolute paths are below this directory: a copy of another machine's
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: Option<PathBuf>,
 }
 
 /// What can be translated.

@@ -466,13 +466,24 @@ fn an_imported_table_is_a_configuration() {
         .output()
         .expect("weir runs");
     let notes = String::from_utf8_lossy(&output.stderr).into_owned();
+    // Clients of a service that is lost are served no more.
+    assert_eq!(output.status.code(), Some(1), "{notes}");
+    let lost = notes.split_once("BEHAVIOUR CHANGES").expect("a heading").1;
     assert!(
-        notes.starts_with("line 4: -A --sctp-service 10.71.0.10:3868 -s wlc: "),
+        lost.contains("\n  line 4: -A --sctp-service 10.71.0.10:3868 -s wlc: "),
         "{notes}"
     );
-    assert!(notes.contains("\nline 7: "), "{notes}");
-    assert_eq!(notes.lines().count(), 2, "{notes}");
+    assert!(lost.contains("\n  line 7: "), "{notes}");
+    assert_eq!(notes.matches("line ").count(), 2, "{notes}");
     let text = String::from_utf8(output.stdout).expect("text");
+    // The tool adds no address, and neither does the file: it says so, and how Weir would.
+    let first = text.lines().next().expect("a line");
+    assert_eq!(
+        first,
+        "# VIPs: 10.71.0.10 (on eth0 now), fd71::10 (on no interface now)."
+    );
+    assert!(text.contains("\n# vip_interface = \"eth0\"\n"), "{text}");
+    assert!(!text.contains("\nvip_interface"), "{text}");
     let path = world.write_config(&text);
     world.says(&["check", "-c", path.to_str().expect("a plain path")]);
 

@@ -6,7 +6,7 @@ use super::section::Proxy;
 use super::server::{self, Options};
 use super::{Context, time};
 use crate::document::{Entry, Value};
-use crate::layer7::Group;
+use crate::layer7::{Group, Upstream};
 use crate::note::{Notes, Place};
 use crate::probe::Probe;
 use crate::time::show;
@@ -58,6 +58,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
     }
     if let Some((millis, place)) = slow {
         entries.push(Entry::new("slow_start", show(millis), place));
+        servers.iter_mut().for_each(refine_weight);
     }
     scheduler(context, &mut entries, proxy, notes);
     if let Some(line) = proxy.last(&["timeout", "queue"]) {
@@ -93,6 +94,16 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
         probes,
         lines: proxy.lines.iter().map(|line| line.place).collect(),
     });
+}
+
+/// A weight grows in whole steps, and haproxy's in sixteenths of one: the servers' proportions stay, and there are steps.
+fn refine_weight(server: &mut Upstream) {
+    const STEPS: u64 = 100;
+    let weight = server.entries.iter_mut().find(|it| it.key == "weight");
+    match weight.map(|entry| &mut entry.item.value) {
+        Some(Value::Integer(weight)) => *weight *= STEPS,
+        _ => server.entries.push(Entry::implied("weight", STEPS)),
+    }
 }
 
 /// Servers that a name service knows.

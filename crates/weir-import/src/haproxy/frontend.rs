@@ -58,7 +58,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
         let lost = default.is_none();
         let pool = match &default {
             Some((_, pool)) => pool.clone(),
-            None => context.writer.nobody(proxy.place),
+            None => context.writer.no_servers(proxy.place),
         };
         service(
             context,

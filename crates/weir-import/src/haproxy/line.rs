@@ -2,6 +2,7 @@
 
 use crate::World;
 use crate::guard;
+use crate::inert;
 use crate::note::{Notes, Place};
 
 /// A line with something on it.
@@ -38,6 +39,7 @@ pub(super) fn lines(world: &dyn World, notes: &mut Notes, name: &str, text: &str
         match words(world, raw) {
             Some(words) if words.is_empty() => {}
             Some(words) => {
+                notes.weigh(place, inert::haproxy(&words));
                 if guard::haproxy(&words) {
                     notes.guard(place);
                 }

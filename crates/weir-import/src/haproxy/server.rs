@@ -303,7 +303,7 @@ pub(super) fn server(
     };
     let mut entries = vec![Entry::new("address", address, line.place).essential()];
     let weight = if options.disabled {
-        notes.say(
+        notes.remark(
             line.place,
             "it is disabled: weight = 0; `weir server POOL/ADDRESS maint` says so without the file",
         );

@@ -20,6 +20,7 @@ mod vrrp;
 use std::collections::HashMap;
 
 use crate::document::{Entry, Table};
+use crate::inert;
 use crate::layer4::Writer;
 use crate::note::{Notes, Place};
 use crate::settle::settle;
@@ -49,6 +50,7 @@ pub fn keepalived(name: &str, text: &str, world: &dyn World) -> Imported {
     let mut notes = Notes::default();
     let lines = line::lines(world, &mut notes, name, text);
     let nodes = tree::tree(&mut notes, &lines);
+    weigh(&nodes, &mut notes, false);
     // What others refer to may stand behind them.
     let mut globals = Globals::default();
     for node in &nodes {
@@ -98,4 +100,13 @@ fn read_global(globals: &mut Globals, node: &Node, notes: &mut Notes) {
         _ => "keepalived knows no such keyword",
     };
     node.refuse(notes, why);
+}
+
+/// Of the block of such a line clients see nothing either.
+fn weigh(nodes: &[Node], notes: &mut Notes, within: bool) {
+    for node in nodes {
+        let is_inert = within || inert::keepalived(&node.words);
+        notes.weigh(node.place, is_inert);
+        weigh(node.inner(), notes, is_inert);
+    }
 }

@@ -1,4 +1,4 @@
-//! What is defined and nobody asks for.
+//! What is defined and nothing refers to.
 
 use std::collections::HashSet;
 
@@ -17,12 +17,12 @@ pub(super) fn unused(globals: &Globals, nodes: &[Node], notes: &mut Notes) {
     if instances.is_empty()
         && let Some((_, place)) = globals.vrrp_version
     {
-        notes.say(place, "not carried over: there is no vrrp_instance");
+        notes.remark(place, "not carried over: there is no vrrp_instance");
     }
     for (name, (group, place)) in &globals.sync {
         if !instances.contains(name.as_str()) {
             let why = format!("not carried over: group {group} has no vrrp_instance {name}");
-            notes.say(*place, why);
+            notes.remark(*place, why);
         }
     }
     let scripts = of("virtual_server").any(|server| {
@@ -32,7 +32,7 @@ pub(super) fn unused(globals: &Globals, nodes: &[Node], notes: &mut Notes) {
             .any(|checker| checker.keyword() == "MISC_CHECK")
     });
     if let Some((_, place)) = globals.script_user.as_ref().filter(|_| !scripts) {
-        notes.say(*place, "not carried over: there is no MISC_CHECK");
+        notes.remark(*place, "not carried over: there is no MISC_CHECK");
     }
 }
 
@@ -49,7 +49,7 @@ fn groups(globals: &Globals, nodes: &[Node], notes: &mut Notes) {
         let addresses = group.addresses.iter().map(|block| block.place);
         let marks = group.marks.iter().map(|(.., place)| *place);
         for place in [group.place].into_iter().chain(addresses).chain(marks) {
-            notes.say(
+            notes.remark(
                 place,
                 format!("not carried over: no virtual server names group {name}"),
             );
@@ -74,7 +74,7 @@ fn tracked(globals: &Globals, nodes: &[Node], notes: &mut Notes) {
         let weight = tracked.weight.map(|(_, place)| place);
         let places: Vec<Place> = places.chain(weight).chain([tracked.place]).collect();
         for place in places {
-            notes.say(
+            notes.remark(
                 place,
                 format!("not carried over: no vrrp_instance tracks {name}"),
             );

@@ -90,10 +90,10 @@ fn implied(
     notes: &mut Notes,
 ) -> (Said<Method>, Said<String>) {
     if of.method.is_none() && reals.iter().any(|real| real.method.is_none()) {
-        notes.say(node.place, "no lvs_method: NAT, as keepalived has it");
+        notes.remark(node.place, "no lvs_method: NAT, as keepalived has it");
     }
     if of.scheduler.is_none() {
-        notes.say(node.place, "no lvs_sched: wlc, as keepalived has it");
+        notes.remark(node.place, "no lvs_sched: wlc, as keepalived has it");
     }
     let method = of.method.map_or(
         Said::implied(Method::plain(Forward::Nat)),
@@ -119,7 +119,7 @@ fn same_port(reals: &mut [Real], of: &Directives, port: u16, notes: &mut Notes) 
                     "port {} became {port}, the service's, as keepalived has it",
                     real.port
                 );
-                notes.say(real.from, why);
+                notes.remark(real.from, why);
             }
             real.port = port;
         }
@@ -145,7 +145,7 @@ fn persistence(of: &Directives, ipv6: bool, node: &Node, notes: &mut Notes) -> O
         port.bytes().all(|byte| byte == b'0')
     };
     if any_port && of.persistent.is_none() && mask.is_none() {
-        notes.say(
+        notes.remark(
             node.place,
             "without a port it is persistent for 6 minutes, as keepalived has it",
         );
@@ -165,7 +165,7 @@ fn judge_quorum(of: &mut Directives, reals: &[Real], notes: &mut Notes) {
     if let Some((quorum, place)) = &mut of.quorum
         && *quorum > sum
     {
-        notes.say(
+        notes.remark(
             *place,
             format!("the quorum became {sum}, the sum of all weights, as keepalived has it"),
         );
@@ -177,7 +177,7 @@ fn judge_quorum(of: &mut Directives, reals: &[Real], notes: &mut Notes) {
     {
         let most = quorum.saturating_sub(1);
         if *hysteresis > 0 {
-            notes.say(
+            notes.remark(
                 *place,
                 format!("the hysteresis became {most}, as keepalived has it"),
             );

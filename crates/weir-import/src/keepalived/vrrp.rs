@@ -261,7 +261,7 @@ fn addresses(key: &'static str, node: &Node, notes: &mut Notes) -> Option<Entry>
         };
         if length.is_none() {
             let why = format!("the prefix length became {bits}, as keepalived has it");
-            notes.say(line.place, why);
+            notes.remark(line.place, why);
         }
         let text = format!("{parsed}/{}", length.unwrap_or(bits));
         addresses.push(Item::new(text, Some(line.place)));

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use super::real::{Fallback, fallback};
 use super::{Refusal, digits, directive, fatal, quoted, yes_no};
 use crate::World;
+use crate::inert;
 use crate::note::{Notes, Place};
 
 /// A number and the line that says it.
@@ -84,6 +85,7 @@ const MAIL: &str = "Weir sends no mail; `notify` of a pool calls a program";
 pub(super) fn elsewhere(notes: &mut Notes, name: &str, place: Place) -> bool {
     let known = ELSEWHERE.iter().find(|(known, _)| *known == name);
     if let Some((_, why)) = known {
+        notes.weigh(place, inert::ldirectord(name));
         notes.say(place, format!("not carried over: {why}"));
     }
     known.is_some()
@@ -104,7 +106,7 @@ impl Globals {
         let fallbacks = fallbacks.into_iter().flatten().map(|of| of.place);
         for place in numbers.chain(quiescent).chain(fallbacks) {
             if !self.used.borrow().contains(&place) && !notes.speaks_of(place) {
-                notes.say(
+                notes.remark(
                     place,
                     "not carried over: no virtual service has it from here",
                 );

@@ -47,7 +47,7 @@ pub(super) fn listens(
         }
     }
     if !any && plain_default {
-        notes.say(node.place, "no listen: port 80, as nginx has it");
+        notes.remark(node.place, "no listen: port 80, as nginx has it");
         found.push(Listen {
             place: node.place,
             address: "0.0.0.0:80".to_owned(),

@@ -20,6 +20,7 @@ mod when;
 use std::collections::{HashMap, HashSet};
 
 use crate::guard;
+use crate::inert;
 use crate::layer4::Writer;
 use crate::note::{Notes, Place};
 use crate::settle::settle;
@@ -74,6 +75,7 @@ pub fn nginx(name: &str, text: &str, world: &dyn World) -> Imported {
 /// Marks what keeps clients out.
 fn guards(nodes: &[Node], notes: &mut Notes) {
     for node in nodes {
+        notes.weigh(node.place, inert::nginx(&node.words));
         if guard::nginx(&node.words) {
             notes.guard(node.place);
         }

@@ -136,7 +136,7 @@ fn service(
             }
             pool.clone()
         }
-        _ => context.writer.nobody(default.place),
+        _ => context.writer.no_servers(default.place),
     };
     let name = name_of(context, group, default, tls);
     let looks = |way: &Way| way.path.is_some() || way.regex.is_some();

@@ -94,7 +94,7 @@ pub(super) fn listen(
         Header::Group(_, group) => !group.addresses.is_empty(),
     };
     if by_address && of.protocol.is_none() {
-        notes.say(node.place, "no protocol: UDP, as keepalived has it");
+        notes.remark(node.place, "no protocol: UDP, as keepalived has it");
     }
     if !by_address && let Some((_, place)) = of.protocol {
         notes.say(place, "not carried over: a firewall mark has no protocol");
