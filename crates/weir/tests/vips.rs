@@ -181,3 +181,57 @@ fn an_absent_address_of_a_proxy_is_reported() {
         "{text}"
     );
 }
+
+/// What `weir` says on both streams.
+fn said(world: &World, arguments: &[&str]) -> String {
+    let output = world.weir("director").args(arguments).output();
+    let output = output.expect("weir runs");
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+fn without_vip_interface_it_is_warned_about(services: &str, vips: &[&str]) {
+    let mut world = World::new(1);
+    world.start_director(&config(services));
+    assert!(vips.iter().all(|vip| has(&world, vip)));
+    let log = world.log();
+    let running = log.lines().find(|line| line.contains(" running "));
+    let running = running.unwrap_or_else(|| panic!("{log}"));
+    let path = world.write_config(&format!("{POOL}{services}"));
+    let path = path.to_str().expect("a plain path");
+    let plan = said(&world, &["plan", "-c", path]);
+    assert_eq!(plan.matches("warning: eth0 loses ").count(), 1, "{plan}");
+    let check = said(&world, &["check", "-c", path]);
+    assert_eq!(check.matches("warning: ").count(), 1, "{check}");
+    assert!(
+        check.contains("help: write vip_interface = \"eth0\" in [node]"),
+        "{check}"
+    );
+    for vip in vips {
+        assert!(running.contains(&format!("{vip} on eth0")), "{running}");
+        let gone = format!("- address {vip} on eth0\n");
+        assert!(plan.contains(&gone), "{plan}");
+        let removed = format!("{vip} of service");
+        assert!(check.contains(&removed), "{check}");
+        assert!(check.contains("will be removed from eth0"), "{check}");
+    }
+    // It is so.
+    world.reload(&format!("{POOL}{services}"));
+    wait_for("the addresses to go", Duration::from_secs(10), || {
+        !vips.iter().any(|vip| has(&world, vip))
+    });
+}
+
+#[test]
+fn addresses_that_a_reload_removes_are_warned_about() {
+    if privileged() {
+        without_vip_interface_it_is_warned_about(&proxy(), &[V4, V6]);
+    }
+}
+
+#[test]
+fn addresses_that_an_engine_removes_are_warned_about() {
+    if privileged() {
+        let layer_4 = "[service.l4]\nlisten = [\"10.71.0.12:80\"]\nforward = \"nat\"\nsnat = true\npool = \"web\"\n";
+        without_vip_interface_it_is_warned_about(layer_4, &["10.71.0.12"]);
+    }
+}

@@ -70,24 +70,14 @@ fn refusing(loaded: Loaded, doubts: Vec<Doubt>, path: &Path) -> Result<Loaded, R
     let name = path.display().to_string();
     let at = first.source;
     let summary = format!("{name}:{}:{}: {}", at.line, at.column, first.message);
-    let rendered = fatal.iter().map(|doubt| render_doubt(doubt, path));
-    let found = fatal.iter().map(|doubt| Finding::of_doubt(doubt, &name));
+    let found = Finding::grouped(fatal.iter().map(|doubt| Finding::of_doubt(doubt, &name)));
+    let rendered: String = found.iter().map(Finding::render).collect();
     Err(Rejected {
         summary: match fatal.len() {
             1 => summary,
             more => format!("{summary}, and {} more", more - 1),
         },
-        diagnostics: loaded.findings + &rendered.collect::<String>(),
+        diagnostics: loaded.findings + &rendered,
         found: loaded.found.into_iter().chain(found).collect(),
     })
-}
-
-/// The finding as those about the file look; `name` is the file's.
-pub fn render_doubt(doubt: &Doubt, name: &Path) -> String {
-    let finding = Finding::of_doubt(doubt, &name.display().to_string());
-    let (line, column) = (doubt.source.line, doubt.source.column);
-    format!(
-        "{}: {}\n --> {}:{line}:{column}\n  = note: {}\n  = help: {}\n\n",
-        finding.severity, finding.message, finding.place.file, doubt.cause, doubt.fix
-    )
 }

@@ -5,9 +5,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::IpAddr;
-use std::path::Path;
 
-use weir_config::Code;
 use weir_model::{Desired, EndsAtFailover, Source};
 
 /// Where keepalived's file is, and those that it usually includes.
@@ -41,19 +39,6 @@ impl Failover {
     /// What to write instead.
     pub const fn fix() -> &'static str {
         "with `scheduler = \"maglev\"` under `direct`, `tunnel` or `l3dsr` they continue: directors with the same file choose alike"
-    }
-
-    /// The note, as those about the file look; `name` is the file's.
-    pub fn render(&self, name: &Path) -> String {
-        let Source { line, column } = self.source;
-        format!(
-            "note[{}]: {}\n --> {}:{line}:{column}\n  = note: {}\n  = help: {}\n\n",
-            Code::FailoverEndsFlows,
-            self.message(),
-            name.display(),
-            self.why,
-            Self::fix()
-        )
     }
 }
 
@@ -107,6 +92,7 @@ mod tests {
     use weir_config::{Host, parse};
 
     use super::*;
+    use crate::configuration::Finding;
 
     #[test]
     fn a_moving_vip_is_noted_once_for_a_service_that_does_not_survive_it() {
@@ -121,7 +107,7 @@ mod tests {
         let found = among(&desired, &of_keepalived(keepalived));
         let text: String = found
             .iter()
-            .map(|it| it.render(Path::new("weir.toml")))
+            .map(|it| Finding::of_failover(it, "weir.toml").render())
             .collect();
         insta::assert_snapshot!(text);
         let pacemaker = "<nvpair name=\"ip\" value=\"192.0.2.9\" id=\"vip-ip\"/>";

@@ -1,4 +1,4 @@
-//! Findings as `weir check --json` prints them.
+//! Findings as `weir check --json` prints them, and those about this machine as text.
 
 use serde::Serialize;
 use weir_config::{Code, Diagnostic, FileError, Further, Severity};
@@ -62,12 +62,15 @@ pub struct Finding {
 }
 
 /// A place in the file of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct At {
     /// From 1.
     pub line: u32,
     /// From 1, in characters.
     pub column: u32,
+    /// What is wrong there, where it is not what the finding says word by word.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 /// Where findings are, without a word of the file: values, keys and lines may be secrets.
@@ -93,11 +96,76 @@ pub(super) fn places(found: &[Finding]) -> String {
 impl At {
     const fn of(further: &Further) -> Self {
         let Source { line, column } = further.at;
-        Self { line, column }
+        Self {
+            line,
+            column,
+            message: None,
+        }
     }
 }
 
 impl Finding {
+    /// Further places that are written out in text.
+    const MOST_SHOWN: usize = 10;
+
+    /// One finding for each mistake: those of the same severity, cause and fix are the first one's further places.
+    pub fn grouped(found: impl IntoIterator<Item = Self>) -> Vec<Self> {
+        let mut groups: Vec<Self> = Vec::new();
+        for one in found {
+            let same = |group: &&mut Self| {
+                let kind = |it: &Self| (it.code, it.severity, it.cause.clone(), it.fix.clone());
+                kind(group) == kind(&one)
+            };
+            match groups.iter_mut().find(same) {
+                Some(group) => {
+                    group.count += 1;
+                    group.further.push(At {
+                        line: one.place.line.unwrap_or_default(),
+                        column: one.place.column.unwrap_or_default(),
+                        message: Some(one.message),
+                    });
+                }
+                None => groups.push(one),
+            }
+        }
+        groups
+    }
+
+    /// As findings about the file look, without its lines.
+    pub fn render(&self) -> String {
+        let Place {
+            file, line, column, ..
+        } = &self.place;
+        let number = |it: &Option<u32>| it.unwrap_or_default();
+        let code = self
+            .code
+            .map_or_else(String::new, |code| format!("[{code}]"));
+        let mut text = format!(
+            "{}{code}: {}\n --> {file}:{}:{}\n",
+            self.severity,
+            self.message,
+            number(line),
+            number(column)
+        );
+        for (kind, what) in [("note", &self.cause), ("help", &self.fix)] {
+            if let Some(what) = what {
+                text += &format!("  = {kind}: {what}\n");
+            }
+        }
+        if !self.further.is_empty() {
+            text += &format!("  = note: {} more like it:\n", self.further.len());
+        }
+        for at in self.further.iter().take(Self::MOST_SHOWN) {
+            let message = at.message.as_deref().unwrap_or_default();
+            text += &format!("    line {}: {message}\n", at.line);
+        }
+        let rest = self.further.len().saturating_sub(Self::MOST_SHOWN);
+        if rest > 0 {
+            text += &format!("    and {rest} more\n");
+        }
+        text + "\n"
+    }
+
     pub(super) fn all(diagnostics: &[Diagnostic], file: &str) -> Vec<Self> {
         diagnostics
             .iter()
@@ -177,21 +245,16 @@ impl Finding {
         }
     }
 
-    /// A VIP that is on no interface.
+    /// A VIP that is on no interface, or will be on none.
     pub fn of_absent_vip(vip: &AbsentVip, file: &str) -> Self {
         Self {
             code: None,
             severity: Severity::Warning.as_str(),
-            message: format!(
-                "{} of service {} is on no interface of this machine",
-                vip.address, vip.service
-            ),
+            message: vip.message(),
             place: Place::at(file, vip.source, ""),
             related: Vec::new(),
-            cause: Some(vip.note().to_owned()),
-            fix: Some(
-                "add it, or let keepalived, Pacemaker or `[node] vip_interface` do that".to_owned(),
-            ),
+            cause: Some(vip.cause().to_owned()),
+            fix: Some(vip.fix()),
             count: 1,
             further: Vec::new(),
         }

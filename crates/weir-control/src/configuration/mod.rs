@@ -24,10 +24,10 @@ use weir_model::{Family, SecretSource};
 use weir_sys::names;
 
 pub use certificate::{
-    doubtful_certificates, occupied_listeners, render_doubt, with_free_listeners, with_usable_files,
+    doubtful_certificates, occupied_listeners, with_free_listeners, with_usable_files,
 };
 pub use failover::{Failover, failovers};
-pub use finding::{Finding, Place};
+pub use finding::{At, Finding, Place};
 pub use secret::Remembered;
 pub use vip::{AbsentVip, absent_vips};
 pub use weir_proxy::Doubt;

@@ -1,8 +1,8 @@
-//! VIPs that nobody has put on this machine: legal (they may be routed here), and most often forgotten.
+//! VIPs that are on no interface of this machine, or that a reload takes off theirs: legal (they may be routed here), and most
+//! often forgotten.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 
 use weir_model::{Desired, Source};
 use weir_netlink::Netlink;
@@ -18,50 +18,77 @@ pub struct AbsentVip {
     pub source: Source,
     /// Only proxy services listen on it.
     pub proxied: bool,
+    /// The interface that Weir added it to, and takes it off once the file is active.
+    pub added_to: Option<String>,
 }
 
 impl AbsentVip {
+    /// What is missing, in one line.
+    pub fn message(&self) -> String {
+        let Self {
+            address, service, ..
+        } = self;
+        match &self.added_to {
+            Some(interface) => {
+                format!("{address} of service {service} will be removed from {interface}")
+            }
+            None => format!("{address} of service {service} is on no interface of this machine"),
+        }
+    }
+
     /// What follows from it.
-    pub const fn note(&self) -> &'static str {
-        if self.proxied {
+    pub const fn cause(&self) -> &'static str {
+        if self.added_to.is_some() {
+            "Weir added it there, and removes it with this file, which has no `vip_interface`"
+        } else if self.proxied {
             "without it, no connection reaches the service"
         } else {
             "packets that are routed here are taken all the same"
         }
     }
 
-    /// The warning, as those about the file look; `name` is the file's.
-    pub fn render(&self, name: &Path) -> String {
-        let Self {
-            address, service, ..
-        } = self;
-        let Source { line, column } = self.source;
-        let note = self.note();
-        format!(
-            "warning: {address} of service {service} is on no interface of this machine\n \
-             --> {}:{line}:{column}\n  \
-             = note: {note}\n  \
-             = help: add it, or let keepalived, Pacemaker or `[node] vip_interface` do that\n\n",
-            name.display()
-        )
+    /// What to do.
+    pub fn fix(&self) -> String {
+        match &self.added_to {
+            Some(interface) => format!(
+                "write vip_interface = \"{interface}\" in [node]; or have keepalived or Pacemaker add it after the reload"
+            ),
+            None => {
+                "add it, or let keepalived, Pacemaker or `[node] vip_interface` do that".to_owned()
+            }
+        }
     }
 }
 
-/// The VIPs of `desired` that are on no interface of this network namespace; none where Weir itself would add them.
+/// The VIPs of `desired` that are on no interface of this network namespace, or are there only because Weir has `added` them; none
+/// where Weir itself would add them.
 ///
 /// # Errors
 /// The addresses cannot be read.
-pub async fn absent_vips(desired: &Desired) -> Result<Vec<AbsentVip>, weir_netlink::Error> {
+pub async fn absent_vips(
+    desired: &Desired,
+    added: &BTreeSet<(String, IpAddr)>,
+) -> Result<Vec<AbsentVip>, weir_netlink::Error> {
     if desired.node.vip_interface.is_some() {
         return Ok(Vec::new());
     }
     let present = Netlink::open()?.addresses().await?;
     let present = present.iter().map(|address| address.ip).collect();
-    Ok(absent(desired, present))
+    Ok(absent(desired, present, added))
 }
 
-/// Once for each VIP, in file order; `seen` begins with the addresses that are there.
-fn absent(desired: &Desired, mut seen: BTreeSet<IpAddr>) -> Vec<AbsentVip> {
+/// Once for each VIP, in file order; `present` are the addresses that are there.
+fn absent(
+    desired: &Desired,
+    present: BTreeSet<IpAddr>,
+    added: &BTreeSet<(String, IpAddr)>,
+) -> Vec<AbsentVip> {
+    let added_to = |address: IpAddr| {
+        let mut on = added.iter().filter(|(_, it)| *it == address);
+        on.next().map(|(interface, _)| interface.clone())
+    };
+    let mut seen = present;
+    seen.retain(|address| added_to(*address).is_none());
     let mut found = Vec::new();
     let needed: BTreeSet<IpAddr> = desired.proxied_addresses().collect();
     for service in &desired.services {
@@ -72,6 +99,7 @@ fn absent(desired: &Desired, mut seen: BTreeSet<IpAddr>) -> Vec<AbsentVip> {
                     service: service.name.clone(),
                     source: service.source,
                     proxied: false,
+                    added_to: added_to(listener.address),
                 });
             }
         }
@@ -85,6 +113,7 @@ fn absent(desired: &Desired, mut seen: BTreeSet<IpAddr>) -> Vec<AbsentVip> {
                     service: proxy.name.clone(),
                     source: proxy.source,
                     proxied: true,
+                    added_to: added_to(address),
                 });
             }
         }
@@ -95,21 +124,33 @@ fn absent(desired: &Desired, mut seen: BTreeSet<IpAddr>) -> Vec<AbsentVip> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::configuration::Finding;
     use weir_config::{Host, parse};
 
     #[test]
-    fn each_absent_vip_is_told_once() {
+    fn one_mistake_over_many_vips_is_one_warning() {
         let text = "[pool.p]\nservers = [\"10.0.0.5\"]\n\n\
             [service.a]\nforward = \"nat\"\npool = \"p\"\nlisten = [\"192.0.2.1:80\", \"192.0.2.2:80\"]\n\n\
             [service.b]\nforward = \"nat\"\npool = \"p\"\nlisten = [\"192.0.2.2:81\", \"192.0.2.3:80\"]\n\n\
             [service.c]\nforward = \"proxy\"\nprotocol = \"tcp\"\npool = \"p\"\n\
             listen = [\"192.0.2.3:81\", \"192.0.2.4:80\", \"0.0.0.0:82\", \"127.0.0.1:83\"]\n";
         let desired = parse(text, &Host::default()).unwrap().desired;
-        let found = absent(&desired, BTreeSet::from(["192.0.2.1".parse().unwrap()]));
-        let text: String = found
-            .iter()
-            .map(|vip| vip.render(Path::new("weir.toml")))
-            .collect();
-        insta::assert_snapshot!(text);
+        let vip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let shown = |present: &[&str], added: &[&str]| -> String {
+            let present = present.iter().map(|it| vip(it)).collect();
+            let added = added.iter().map(|it| ("eth0".to_owned(), vip(it)));
+            let found = absent(&desired, present, &added.collect());
+            let found = found
+                .iter()
+                .map(|vip| Finding::of_absent_vip(vip, "weir.toml"));
+            Finding::grouped(found)
+                .iter()
+                .map(Finding::render)
+                .collect()
+        };
+        insta::assert_snapshot!(shown(&["192.0.2.1"], &[]));
+        let all = ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"];
+        insta::assert_snapshot!("added", shown(&all, &["192.0.2.1", "192.0.2.4"]));
+        assert_eq!(shown(&all, &[]), "");
     }
 }

@@ -436,7 +436,9 @@ impl<P: Plane> Director<P> {
         let loaded = loaded.map_err(refused)?;
         let live = |service: &str, server: Option<&str>| self.plane.live_flows(service, server);
         let lists = self.membership.lists_of(&loaded.desired);
-        Ok(plan(&self.desired, &lists.added_to(&loaded.desired), &live))
+        let desired = lists.added_to(&loaded.desired);
+        let added = self.plane.added_vips();
+        Ok(plan(&self.desired, &desired, &live, &added))
     }
 }
 

@@ -1,5 +1,7 @@
 //! The engine as the daemon's plane.
 
+use std::net::IpAddr;
+
 use weir_health::{Known, Suspended};
 use weir_model::Desired;
 use weir_netlink::Event;
@@ -69,6 +71,10 @@ impl Plane for Engine {
 
     fn snapshot(&self) -> Result<Snapshot, Error> {
         Engine::snapshot(self)
+    }
+
+    fn added_vips(&self) -> Vec<(String, IpAddr)> {
+        Self::added_vips(self).to_vec()
     }
 
     fn live_flows(&self, service: &str, server: Option<&str>) -> u64 {

@@ -16,6 +16,7 @@ mod runtime_dir;
 mod tests;
 
 use std::future::pending;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -142,9 +143,11 @@ pub async fn run<P: Plane>(
     let router = api::router(orders, &Access::Unix, &refused);
     let answers = tokio::spawn(api::serve(Listener::Unix(listener), router));
     admin.go(to);
+    let added = vips(&engine.added_vips());
     tracing::info!(
         file = %file.display(),
         holds = configuration::extent(&loaded.desired),
+        added,
         "running"
     );
     kept.ready();
@@ -170,6 +173,12 @@ pub async fn run<P: Plane>(
     director.close()?;
     tracing::info!("stopped; what is in the kernel forwards on");
     Ok(())
+}
+
+/// VIPs that Weir added, for the log: `10.0.0.10 on eth0`; `None` = none, and the field is left out.
+fn vips(added: &[(String, IpAddr)]) -> Option<String> {
+    let vips = added.iter().map(|(name, vip)| format!("{vip} on {name}"));
+    (!added.is_empty()).then(|| vips.collect::<Vec<_>>().join(", "))
 }
 
 /// What a daemon that has been succeeded still does: its clients go over, or come to their end here.

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -87,6 +88,11 @@ pub trait Plane {
 
     /// What is true now.
     fn snapshot(&self) -> Result<Snapshot, Self::Error>;
+
+    /// VIPs that Weir added to this machine, by interface.
+    fn added_vips(&self) -> Vec<(String, IpAddr)> {
+        Vec::new()
+    }
 
     /// Flows of a service, or of one server in it, now.
     fn live_flows(&self, service: &str, server: Option<&str>) -> u64;

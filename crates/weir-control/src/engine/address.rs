@@ -5,8 +5,10 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::state::StateFile;
 use super::{Engine, Result};
 use crate::vip;
 
@@ -116,12 +118,16 @@ impl Engine {
         Ok(self.announcements.send(network.netlink(), mac_of)?)
     }
 
-    /// Addresses that Weir added.
-    pub(crate) fn added_vips(&self) -> impl Iterator<Item = IpAddr> {
-        self.memory
-            .undo
-            .addresses
-            .iter()
-            .map(|(_, address)| *address)
+    /// Addresses that Weir added, by interface.
+    pub(crate) fn added_vips(&self) -> &[(String, IpAddr)] {
+        &self.memory.undo.addresses
     }
+}
+
+/// Addresses that a director added, by interface, as its runtime directory remembers them; none where that cannot be read.
+pub fn added_vips(runtime_dir: &Path) -> BTreeSet<(String, IpAddr)> {
+    let memory = StateFile::new(runtime_dir).read().ok().flatten();
+    let mut added = vip::read_record(runtime_dir);
+    added.extend(memory.into_iter().flat_map(|memory| memory.undo.addresses));
+    added
 }

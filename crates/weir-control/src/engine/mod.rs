@@ -67,6 +67,7 @@ use self::state::{Memory, StateFile};
 use self::sum::{Changes, Rows};
 use self::write::Writer;
 
+pub use self::address::added_vips;
 pub use self::clean::{Cleaned, clean, clean_unused, is_pinned};
 pub use self::error::{Error, Result};
 pub use self::listing::{Pinned, is_made, with_made};

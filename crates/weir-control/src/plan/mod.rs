@@ -3,7 +3,9 @@
 //! Pure: the difference of two desired states in the words of [`weir_model::diff`], with counts that the caller knows.
 //! It does not say how a change reaches the kernel.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use weir_model::{Change, Desired, OnRemove, diff};
@@ -11,8 +13,11 @@ use weir_model::{Change, Desired, OnRemove, diff};
 /// `POST /v1/plan`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// In the order of the file.
+    /// In the order of the file; then addresses of this machine.
     pub changes: Vec<Planned>,
+    /// What clients may lose by it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// One change.
@@ -39,16 +44,63 @@ impl<F: Fn(&str, Option<&str>) -> u64> LiveFlows for F {
     }
 }
 
-/// From what is in force to what a file asks for.
-pub fn plan(old: &Desired, new: &Desired, live: &impl LiveFlows) -> Plan {
+/// From what is active to what a file asks for; `added` are the VIPs that Weir added to this machine, by interface.
+pub fn plan(
+    old: &Desired,
+    new: &Desired,
+    live: &impl LiveFlows,
+    added: &[(String, IpAddr)],
+) -> Plan {
     let planned = |change: &Change| Planned {
         change: change.to_string(),
         flows: touched(change, old, live),
         effect: effect(change, new).map(str::to_owned),
     };
-    Plan {
+    let mut plan = Plan {
         changes: diff(old, new).iter().map(planned).collect(),
+        warnings: Vec::new(),
+    };
+    withdraw(&mut plan, new, added);
+    plan
+}
+
+/// Added addresses that do not stay where they are: a change each, and a warning for each interface that loses some which services
+/// listen on.
+fn withdraw(plan: &mut Plan, new: &Desired, added: &[(String, IpAddr)]) {
+    let listeners = new.services.iter().flat_map(|service| &service.listen);
+    let listeners = listeners.map(|listener| listener.address);
+    let needed: BTreeSet<IpAddr> = listeners.chain(new.proxied_addresses()).collect();
+    let to = new.node.vip_interface.as_deref();
+    let mut lost: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (from, vip) in added {
+        let is_needed = needed.contains(vip);
+        if is_needed && to == Some(from.as_str()) {
+            continue;
+        }
+        let change = match to {
+            Some(to) if is_needed => format!("~ address {vip}: {from} -> {to}"),
+            _ => format!("- address {vip} on {from}"),
+        };
+        plan.changes.push(Planned {
+            change,
+            flows: 0,
+            effect: None,
+        });
+        if is_needed {
+            lost.entry(from).or_default().push(vip.to_string());
+        }
     }
+    let warning = |(from, vips): (&str, Vec<String>)| {
+        let vips = vips.join(", ");
+        match to {
+            Some(to) => format!("{from} loses {vips}: Weir adds and announces them on {to} alone"),
+            None => format!(
+                "{from} loses {vips}, which services listen on: without `[node] vip_interface` Weir adds no address; clients reach \
+                 them only where another program adds them, or where they are routed to this machine"
+            ),
+        }
+    };
+    plan.warnings = lost.into_iter().map(warning).collect();
 }
 
 fn touched(change: &Change, old: &Desired, live: &impl LiveFlows) -> u64 {
@@ -109,6 +161,9 @@ impl fmt::Display for Plan {
             }
             writeln!(f)?;
         }
+        for warning in &self.warnings {
+            writeln!(f, "warning: {warning}")?;
+        }
         match self.changes.len() {
             0 => writeln!(f, "no changes"),
             1 => writeln!(f, "1 change"),
@@ -162,18 +217,33 @@ mod tests {
 
     #[test]
     fn changes_with_the_flows_that_they_touch() {
-        insta::assert_snapshot!(plan(&desired(BEFORE), &desired(AFTER), &live));
+        insta::assert_snapshot!(plan(&desired(BEFORE), &desired(AFTER), &live, &[]));
     }
 
     #[test]
     fn without_a_daemon_all_is_new() {
         let none = |_: &str, _: Option<&str>| 0;
-        insta::assert_snapshot!(plan(&Desired::default(), &desired(BEFORE), &none));
+        insta::assert_snapshot!(plan(&Desired::default(), &desired(BEFORE), &none, &[]));
     }
 
     #[test]
     fn the_same_twice_is_no_change() {
         let same = desired(AFTER);
-        assert_eq!(plan(&same, &same, &live).to_string(), "no changes\n");
+        assert_eq!(plan(&same, &same, &live, &[]).to_string(), "no changes\n");
+    }
+
+    #[test]
+    fn an_added_vip_that_leaves_its_interface_is_a_change_with_a_warning() {
+        let text = |node: &str| format!("[node]\n{node}\n{BEFORE}");
+        let on = |name: &str| desired(&text(&format!("vip_interface = \"{name}\"")));
+        let vip = |text: &str| ("eth0".to_owned(), text.parse::<IpAddr>().unwrap());
+        let added = [vip("192.0.2.10"), vip("192.0.2.11")];
+        let shown = |new: &Desired| plan(&on("eth0"), new, &live, &added).to_string();
+        assert_eq!(shown(&on("eth0")), "no changes\n");
+        insta::assert_snapshot!("removed", shown(&desired(BEFORE)));
+        insta::assert_snapshot!("moved", shown(&on("eth1")));
+        let mut fewer = on("eth0");
+        fewer.services.pop();
+        insta::assert_snapshot!("unneeded", shown(&fewer));
     }
 }

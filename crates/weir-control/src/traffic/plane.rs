@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
@@ -169,6 +170,10 @@ impl Plane for Traffic {
             exceeding: self.proxy.exceeding(&self.desired),
         });
         Ok(snapshot)
+    }
+
+    fn added_vips(&self) -> Vec<(String, IpAddr)> {
+        self.added()
     }
 
     fn live_flows(&self, service: &str, server: Option<&str>) -> u64 {

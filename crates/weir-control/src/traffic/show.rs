@@ -12,13 +12,19 @@ use crate::explain::Packet;
 use crate::snapshot::{ProxyServerStatus, ProxyStatus, ServerState, VipStatus};
 
 impl Traffic {
+    /// Addresses that Weir added, by interface.
+    pub(super) fn added(&self) -> Vec<(String, IpAddr)> {
+        match &self.engine {
+            Some(engine) => engine.added_vips().to_vec(),
+            None => self.vips.added().iter().cloned().collect(),
+        }
+    }
+
     /// What status says of the proxy services.
     pub(super) fn proxies(&self) -> Vec<ProxyStatus> {
         let running = self.proxy.status();
-        let added: BTreeSet<IpAddr> = match &self.engine {
-            Some(engine) => engine.added_vips().collect(),
-            None => self.vips.added().collect(),
-        };
+        let added = self.added().into_iter().map(|(_, address)| address);
+        let added: BTreeSet<IpAddr> = added.collect();
         let known = running
             .iter()
             .filter_map(|status| Some((self.desired.proxy(&status.name)?, status)));

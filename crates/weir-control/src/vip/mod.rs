@@ -82,9 +82,9 @@ impl Vips {
         }
     }
 
-    /// Addresses that Weir added.
-    pub(crate) fn added(&self) -> impl Iterator<Item = IpAddr> {
-        self.added.iter().map(|(_, address)| *address)
+    /// Addresses that Weir added, by interface.
+    pub(crate) const fn added(&self) -> &BTreeSet<(String, IpAddr)> {
+        &self.added
     }
 
     /// Links or addresses of this machine changed.
@@ -117,7 +117,7 @@ impl Vips {
     pub(crate) async fn tick(&mut self, desired: &Desired) -> Result<(), Error> {
         let leaving = self.added.iter().any(|entry| !is_needed(desired, entry));
         if self.stale || (leaving && self.withdrawn.elapsed() >= WITHDRAWING) {
-            let before: BTreeSet<IpAddr> = self.added().collect();
+            let before: BTreeSet<IpAddr> = self.added.iter().map(|(_, address)| *address).collect();
             let present = present(&Netlink::open()?).await?;
             for address in before.difference(&present) {
                 tracing::warn!(%address, "a VIP was removed by another program and is added again");

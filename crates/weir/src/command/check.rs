@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use weir_control::client::{self, Client};
 use weir_control::configuration::{self, Doubt, Finding, Loaded};
+use weir_control::engine::added_vips;
 
 use super::{Outcome, SILENCE, block_on};
 use crate::arguments::Places;
@@ -27,44 +28,32 @@ pub(super) fn check(places: &Places, strict: bool, json: bool) -> Outcome {
     let mut doubts = configuration::doubtful_certificates(&loaded.desired);
     doubts.extend(occupied(places, &loaded)?);
     let refused = doubts.iter().any(|doubt| doubt.fatal);
+    let added = added_vips(&places.runtime_dir);
     // Where the addresses cannot be read, the file is judged alone.
-    let absent = block_on(configuration::absent_vips(&loaded.desired))?.unwrap_or_default();
+    let absent = block_on(configuration::absent_vips(&loaded.desired, &added))?.unwrap_or_default();
     let failovers = configuration::failovers(&loaded.desired);
+    let name = file.display().to_string();
+    let absent = absent.iter().map(|vip| Finding::of_absent_vip(vip, &name));
+    let failovers = failovers.iter().map(|it| Finding::of_failover(it, &name));
+    let doubts = doubts.iter().map(|doubt| Finding::of_doubt(doubt, &name));
+    let here = Finding::grouped(absent.chain(failovers).chain(doubts));
+    let is_warning = |one: &Finding| one.severity == "warning";
+    let warned = loaded.warnings > 0 || here.iter().any(is_warning);
     if json {
-        let name = file.display().to_string();
-        let absent = absent.iter().map(|vip| Finding::of_absent_vip(vip, &name));
-        let failovers = failovers.iter().map(|it| Finding::of_failover(it, &name));
-        let doubts = doubts.iter().map(|doubt| Finding::of_doubt(doubt, &name));
-        let found: Vec<Finding> = loaded
-            .found
-            .into_iter()
-            .chain(absent)
-            .chain(failovers)
-            .chain(doubts)
-            .collect();
+        let found: Vec<Finding> = loaded.found.into_iter().chain(here).collect();
         print(&found)?;
-        if refused {
-            return Ok(ExitCode::FAILURE);
-        }
-        let warned = found.iter().any(|one| one.severity == "warning");
-        return Ok(ExitCode::from(u8::from(strict && warned)));
+        return Ok(ExitCode::from(u8::from(refused || (strict && warned))));
     }
     terminal::complain(&loaded.findings);
-    for vip in &absent {
-        terminal::complain(&vip.render(file));
-    }
-    for failover in &failovers {
-        terminal::complain(&failover.render(file));
-    }
-    for doubt in &doubts {
-        terminal::complain(&configuration::render_doubt(doubt, file));
+    for finding in &here {
+        terminal::complain(&finding.render());
     }
     if refused {
         return Err(Failure::Failed {
             message: "files that the configuration names cannot be used as they are".to_owned(),
         });
     }
-    if strict && loaded.warnings + absent.len() + doubts.len() > 0 {
+    if strict && warned {
         return Err(Failure::Failed {
             message: "warnings fail under --strict".to_owned(),
         });

@@ -45,5 +45,6 @@ fn from_nothing(places: &Places) -> Result<Plan, Failure> {
             findings: rejected.diagnostics,
         })?;
     let no_flows = |_: &str, _: Option<&str>| 0;
-    Ok(plan::plan(&Desired::default(), &loaded.desired, &no_flows))
+    let new = &loaded.desired;
+    Ok(plan::plan(&Desired::default(), new, &no_flows, &[]))
 }
