@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use world::{World, privileged, wait_for};
 
-/// What a machine of its own would have: its own /etc, /run, /usr/sbin, /usr/local/sbin and bpffs, and `weir` in its PATH.
+/// What a machine of its own would have: its own /etc, /run, /usr/sbin, /usr/local/sbin and bpffs, and as `$2` what was built.
 const OWN_PLACES: &str = "\
     mount --make-rprivate / && mount -t tmpfs tmpfs \"$1\" && cd \"$1\" && \
     mkdir etc etc-work sbin sbin-work local local-work home && \
@@ -20,7 +20,10 @@ const OWN_PLACES: &str = "\
     mount -t overlay overlay -o lowerdir=/usr/sbin,upperdir=$1/sbin,workdir=$1/sbin-work /usr/sbin && \
     mount -t overlay overlay -o lowerdir=/usr/local/sbin,upperdir=$1/local,workdir=$1/local-work /usr/local/sbin && \
     mount -t tmpfs tmpfs /run && mount -t bpf bpf /sys/fs/bpf && \
-    ln -s \"$2\" /usr/sbin/weir && touch \"$1/ready\" && exec sleep infinity";
+    mkdir -p home/target/release && ln -s \"$2\" home/target/release/weir && touch \"$1/ready\" && exec sleep infinity";
+
+/// As the README installs it.
+const INSTALL: &str = "install -m 755 target/release/weir /usr/local/sbin/";
 
 fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -90,10 +93,7 @@ impl Machine {
         let root = PathBuf::from(format!("/proc/{}/root", self.holder.id()));
         let there = root.join(file.strip_prefix("/").expect("absolute"));
         fs::write(there, text).expect("written");
-        self.prints(&format!(
-            "mkdir -p $(dirname {path}) && cp {} {path}",
-            file.display()
-        ));
+        self.prints(&format!("cp {} {path}", file.display()));
     }
 }
 
@@ -157,8 +157,8 @@ fn the_readmes_quick_start_works_as_printed() {
     }
     let readme = fs::read_to_string(repository("README.md")).expect("the README");
     let blocks = blocks(&readme, "A director in ");
-    let [file, quick_start, ipvsadm, ..] = &blocks[..] else {
-        panic!("a file and two blocks of commands: {blocks:#?}");
+    let [install, file, quick_start, ipvsadm, ..] = &blocks[..] else {
+        panic!("a block of commands, a file and two more blocks: {blocks:#?}");
     };
     let mut world = World::new(2);
     world.start_nginx(1 << 20);
@@ -168,14 +168,26 @@ fn the_readmes_quick_start_works_as_printed() {
         fs::write(page, "hello\n").expect("a page");
     }
     let (director, servers, client) = network(&world);
+    for (who, command) in commands(install) {
+        match who.as_str() {
+            // The test's own build is there already.
+            "build" => assert_eq!(command, "make build"),
+            "director" => drop(director.prints(&command)),
+            "server" => servers.iter().for_each(|server| {
+                server.prints(&command);
+            }),
+            other => panic!("the README names a host {other}"),
+        }
+    }
     let (first, text) = file.split_once('\n').expect("a first line");
     director.write(first.trim_start_matches("# "), text);
-    let mut asked = 0;
+    let (mut asked, log) = (0, world.path("run.log"));
     for (who, command) in commands(quick_start) {
         match who.as_str() {
             "director" if command.ends_with("weir run") => {
-                let child = director.shell(&command).spawn().expect("it starts");
-                world.adopt(child);
+                let mut shell = director.shell(&command);
+                let child = shell.stderr(fs::File::create(&log).expect("a log"));
+                world.adopt(child.spawn().expect("it starts"));
             }
             "director" => {
                 // The reader looks again until the checks have an opinion.
@@ -188,6 +200,10 @@ fn the_readmes_quick_start_works_as_printed() {
                 });
                 let status = director.prints(&command);
                 assert!(status.contains("vip added"), "{status}");
+                let said = fs::read_to_string(&log).expect("a log");
+                let running = said.lines().find(|line| line.contains(" running "));
+                let running = running.unwrap_or_else(|| panic!("{said}"));
+                assert!(running.contains("10.0.0.10 on eth0"), "{running}");
             }
             "server" => servers.iter().for_each(|server| {
                 server.prints(&command);
@@ -284,6 +300,8 @@ fn the_unit_prepares_a_server_and_undoes_its_own_part() {
             .prints("ip -o addr show dev lo")
             .contains(&format!("{vip}/"))
     };
+    server.prints(INSTALL);
+    server.prints("mkdir -p /etc/weir/real-server");
     server.write(
         "/etc/weir/real-server/edge.conf",
         "UP=\"--forward tunnel --tunnel gue\"\nVIPS=\"--vip 10.0.0.12 --vip 2001:db8::12\"\n",
