@@ -97,20 +97,17 @@ fn scale(pool: &mut Pool) -> Option<u32> {
 
 /// Takes an edit into the table, or says why it has no place in a file.
 fn carry(table: &mut Table, timeouts: &mut Timeouts, edit: &Edit) -> Result<(), String> {
-    match edit {
-        Edit::Timeouts(new) => {
-            for (timeout, seconds) in [
-                (&mut timeouts.tcp_s, new.tcp_s),
-                (&mut timeouts.tcp_fin_s, new.tcp_fin_s),
-                (&mut timeouts.udp_s, new.udp_s),
-            ] {
-                if seconds != 0 {
-                    *timeout = seconds;
-                }
+    if let Edit::Timeouts(new) = edit {
+        for (timeout, seconds) in [
+            (&mut timeouts.tcp_s, new.tcp_s),
+            (&mut timeouts.tcp_fin_s, new.tcp_fin_s),
+            (&mut timeouts.udp_s, new.udp_s),
+        ] {
+            if seconds != 0 {
+                *timeout = seconds;
             }
-            return Ok(());
         }
-        _ => {}
+        return Ok(());
     }
     if let Some(ServiceKey::Address {
         protocol: Protocol::Sctp,

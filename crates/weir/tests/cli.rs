@@ -469,7 +469,7 @@ const IMPORTED: &[(&str, &str, &str, &str)] = &[
     ),
     (
         "haproxy",
-        "frontend web\n mode http\n bind :80\n default_backend app\nbackend app\n mode http\n server a 10.0.0.5:80\n",
+        "defaults\n mode http\nfrontend web\n bind :80\n default_backend app\nbackend app\n server a 10.0.0.5:80\n",
         " http-request set-header X-Now %[date]",
         " option log-health-checks",
     ),

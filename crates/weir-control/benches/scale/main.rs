@@ -164,7 +164,7 @@ fn showing(engine: &Engine, desired: &Desired, effort: usize, table: &mut Table)
     let mut wanted = desired.clone();
     wanted.pools[0].servers.remove(1);
     let live = |service: &str, server: Option<&str>| engine.live_flows(service, server);
-    let took = rounds(effort, |_| Ok(plan(desired, &wanted, &live)))?;
+    let took = rounds(effort, |_| Ok(plan(desired, &wanted, &live, &[])))?;
     table.row("plan", took, second);
     Ok(())
 }
