@@ -80,7 +80,8 @@ __noinline int hop_renew(struct weir_context *ctx, struct weir_hop *row, struct 
 		return 0;
 	}
 	ifindex = fib.ifindex;
-	mtu = fib.mtu_result;
+	/* Without a neighbour the kernel leaves `tot_len` there: a limit of one byte would refuse what is to resolve it. */
+	mtu = result == BPF_FIB_LKUP_RET_SUCCESS ? fib.mtu_result : 0;
 	device = WEIR_LOOKUP(weir_devices, ifindex);
 	if (device) {
 		flags |= hop_flags(device);

@@ -330,9 +330,9 @@ fn a_daemon_that_hangs_is_reported_and_the_pinned_plane_is_shown() {
     if !privileged() {
         return;
     }
-    let mut world = nat_world("");
+    let world = nat_world("");
     fetches(&world).expect("an answer");
-    let hung = stop_daemon(&mut world);
+    let hung = world.stop_daemon();
     let asked = world
         .weir("director")
         .arg("status")
@@ -376,13 +376,4 @@ fn a_daemon_that_hangs_is_reported_and_the_pinned_plane_is_shown() {
     assert!(explain.wait().expect("it ends").success());
     let (code, said) = weir(&world, &["status"]);
     assert_eq!(code, Some(0), "{said}");
-}
-
-/// Stops the process that answers on the director's socket.
-fn stop_daemon(world: &mut World) -> Pid {
-    let socket = world.path("run-director").join("weir.sock");
-    let stream = std::os::unix::net::UnixStream::connect(socket).expect("the daemon");
-    let peer = rustix::net::sockopt::socket_peercred(&stream).expect("its process");
-    kill_process(peer.pid, Signal::STOP).expect("it runs");
-    peer.pid
 }

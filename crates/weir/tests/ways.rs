@@ -5,6 +5,7 @@ mod world;
 
 use std::time::Duration;
 
+use rustix::process::{Signal, kill_process};
 use world::{Family, MODES, World, bracketed, full_prefix, privileged, sh, wait_for};
 
 const MIB: usize = 1 << 20;
@@ -56,7 +57,12 @@ fn survives_in_mode(mode: Option<&'static str>, family: Family, forward: &str, e
             // A managed neighbour does not go by a flush.
             world.output("director", &format!("ip neigh del {address} dev eth0"));
         }
-        world.get(&url(family)).expect("an answer");
+        let answer = world.get(&url(family));
+        assert!(
+            answer.is_ok(),
+            "mode {mode:?}: {answer:?} {:#}",
+            world.status()
+        );
     }
     // At tc the path itself sends by the stack's neighbours.
     let handed = world.packets("pass_to_tc") > 0;
@@ -76,6 +82,37 @@ fn forgotten_neighbours_nat_v6() {
 #[test]
 fn forgotten_neighbours_tunnel_v4() {
     survives_forgotten_neighbours(Family::V4, "tunnel", "");
+}
+
+/// The path itself has neighbours resolved: their packets are not refused for a length that nothing has measured.
+#[test]
+fn neighbours_are_resolved_while_the_daemon_is_stopped() {
+    if !privileged() {
+        return;
+    }
+    for (mode, family) in [
+        (None, Family::V4),
+        (None, Family::V6),
+        (Some("xdp"), Family::V4),
+    ] {
+        let mut world = World::with_mode(2, mode);
+        world.start_nginx(1024);
+        world.prepare_servers(&["--forward", "direct", "--vip", &family.vip().to_string()]);
+        set_forwarding(&world, true);
+        world.start_director(&config(family, "eth0", "direct", ""));
+        world.get(&url(family)).expect("an answer");
+        let stopped = world.stop_daemon();
+        for n in 0..2 {
+            let address = family.server(n);
+            world.output("director", &format!("ip neigh del {address} dev eth0"));
+        }
+        // The path asks the kernel for a way again after a tick.
+        std::thread::sleep(Duration::from_millis(1500));
+        for _ in 0..2 {
+            world.get(&url(family)).expect("an answer");
+        }
+        kill_process(stopped, Signal::CONT).expect("it is there");
+    }
 }
 
 /// With and without the kernel's forwarding, to which Weir's flows owe nothing.

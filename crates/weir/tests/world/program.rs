@@ -2,9 +2,12 @@
 
 use std::fs;
 use std::net::IpAddr;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Family, World, full_prefix, subnet_prefix, wait_for};
 
@@ -82,6 +85,15 @@ impl World {
 
     pub fn log(&self) -> String {
         fs::read_to_string(self.path("director.log")).unwrap_or_default()
+    }
+
+    /// Stops the process that answers on the director's socket, as SIGSTOP does.
+    pub fn stop_daemon(&self) -> Pid {
+        let socket = self.path("run-director").join("weir.sock");
+        let stream = UnixStream::connect(socket).expect("the daemon");
+        let peer = rustix::net::sockopt::socket_peercred(&stream).expect("its process");
+        kill_process(peer.pid, Signal::STOP).expect("it runs");
+        peer.pid
     }
 
     /// Ends the daemon with SIGKILL.
