@@ -1,19 +1,19 @@
-//! `access_log` of a proxy service: where a line for each exchange goes, and what it looks like.
+//! `access_log` of a proxy service: destination and format of log lines.
 
-/// What a line looks like.
+/// Format of a log line.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub enum LogFormat {
     /// Apache's and nginx's combined format.
     #[default]
     Combined,
-    /// A JSON object a line.
+    /// One JSON object per line.
     Json,
-    /// Text in which `{name}` stands for a value.
+    /// A template in which `{name}` is replaced by a value.
     Template(String),
 }
 
 impl LogFormat {
-    /// What a template may name.
+    /// Names allowed in a template.
     pub const NAMES: [&str; 24] = [
         "time",
         "client",
@@ -42,11 +42,11 @@ impl LogFormat {
     ];
 }
 
-/// Where lines go, and what they look like.
+/// Destination and format of log lines.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AccessLog {
     /// The file, appended to; `-` = standard output.
     pub path: String,
-    /// What a line looks like.
+    /// Format of a log line.
     pub format: LogFormat,
 }

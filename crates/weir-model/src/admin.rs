@@ -5,25 +5,25 @@ use std::net::SocketAddr;
 
 use crate::{ServiceTls, Source};
 
-/// Where the API listens, and whom it serves.
+/// Listen address and access control of the API.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Admin {
-    /// Its address.
+    /// Listen address.
     pub listen: SocketAddr,
-    /// Certificates; never `None` beyond loopback.
+    /// Certificates; `None` is only possible on loopback.
     pub tls: Option<ServiceTls>,
-    /// File of tokens; `None` = the one of the runtime directory is the only one.
+    /// Token file; `None` = only the token in the runtime directory is valid.
     pub tokens: Option<String>,
-    /// Whether reading takes a token, too.
+    /// Whether read access requires a token too.
     pub read_requires_token: bool,
-    /// What `Host` may be besides the address itself: `NAME` with any port, or `NAME:PORT`.
+    /// Allowed `Host` values in addition to the listen address: `NAME` with any port, or `NAME:PORT`.
     pub hosts: Vec<String>,
     /// Where it is written.
     pub source: Source,
 }
 
 impl Admin {
-    /// With the defaults that belong to an address.
+    /// Default settings for a listen address.
     pub fn new(listen: SocketAddr) -> Self {
         Self {
             listen,
@@ -35,13 +35,13 @@ impl Admin {
         }
     }
 
-    /// Whether only this machine can connect to an address.
+    /// Whether an address is only reachable from this machine.
     pub const fn is_loopback(address: SocketAddr) -> bool {
         address.ip().to_canonical().is_loopback()
     }
 }
 
-/// In one line, for the list of changes.
+/// One line, for the list of changes.
 impl fmt::Display for Admin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.listen)?;
@@ -53,14 +53,18 @@ impl fmt::Display for Admin {
                 tls.certificates
             )?;
             if let Some(ca) = &tls.client_ca {
-                write!(f, ", clients by {ca} {}", tls.client_auth.as_str())?;
+                write!(
+                    f,
+                    ", client certificates by {ca} {}",
+                    tls.client_auth.as_str()
+                )?;
             }
         }
         if let Some(tokens) = &self.tokens {
-            write!(f, ", tokens of {tokens}")?;
+            write!(f, ", tokens from {tokens}")?;
         }
         if self.read_requires_token {
-            f.write_str(", a token to read")?;
+            f.write_str(", token required to read")?;
         }
         if !self.hosts.is_empty() {
             write!(f, ", hosts {}", self.hosts.join(" "))?;

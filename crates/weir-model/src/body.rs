@@ -1,29 +1,31 @@
-//! What a check may want of a body: a pattern in it, or its digest.
+//! Conditions of a check on a response body: a pattern or a digest.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use regex::bytes::{Regex, RegexBuilder};
 
-/// A regular expression over octets. Two of one spelling are equal.
+/// A regular expression over bytes. Two patterns are equal if their source texts are equal.
 #[derive(Clone)]
 pub struct Pattern(Regex);
 
 impl Pattern {
-    /// Most octets that a compiled pattern may take.
+    /// Maximum size of a compiled pattern, in bytes.
     const MOST_COMPILED: usize = 1 << 20;
 
     /// Compiles a pattern.
     ///
     /// # Errors
-    /// What is wrong with it, in one line.
+    /// The reason why the pattern is invalid, in one line.
     pub fn new(text: &str) -> Result<Self, String> {
         let compiled = RegexBuilder::new(text)
             .size_limit(Self::MOST_COMPILED)
             .build();
         match compiled {
             Ok(regex) => Ok(Self(regex)),
-            Err(regex::Error::CompiledTooBig(_)) => Err("it is too big".to_owned()),
+            Err(regex::Error::CompiledTooBig(_)) => {
+                Err("the compiled pattern is too large".to_owned())
+            }
             Err(error) => {
                 let text = error.to_string();
                 let last = text.lines().last().unwrap_or_default().trim();
@@ -32,14 +34,14 @@ impl Pattern {
         }
     }
 
-    /// As it was written.
+    /// Source text of the pattern.
     pub fn as_str(&self) -> &str {
         self.0.as_str()
     }
 
-    /// Whether it is found anywhere.
-    pub fn is_in(&self, octets: &[u8]) -> bool {
-        self.0.is_match(octets)
+    /// Whether the pattern matches anywhere in `bytes`.
+    pub fn is_in(&self, bytes: &[u8]) -> bool {
+        self.0.is_match(bytes)
     }
 }
 
@@ -49,7 +51,7 @@ impl fmt::Debug for Pattern {
     }
 }
 
-/// As it is written, between slashes.
+/// The source text between slashes.
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "/{}/", self.as_str())
@@ -73,20 +75,20 @@ impl Hash for Pattern {
 /// The digest of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Digest {
-    /// RFC 1321: keepalived's.
+    /// MD5 (RFC 1321), for keepalived's digests.
     Md5([u8; 16]),
-    /// FIPS 180-4.
+    /// SHA-256 (FIPS 180-4).
     Sha256([u8; 32]),
 }
 
 /// In hexadecimal.
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let octets: &[u8] = match self {
-            Self::Md5(octets) => octets,
-            Self::Sha256(octets) => octets,
+        let bytes: &[u8] = match self {
+            Self::Md5(bytes) => bytes,
+            Self::Sha256(bytes) => bytes,
         };
-        octets.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+        bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
@@ -95,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_are_known_by_their_spelling() {
+    fn patterns_compare_by_source_text() {
         let pattern = Pattern::new("^(Up|OK)\\s").unwrap();
         assert!(pattern.is_in(b"OK now"));
         assert!(!pattern.is_in(b"not OK now"));
@@ -108,12 +110,12 @@ mod tests {
         assert_eq!(Pattern::new("(Up").unwrap_err(), "unclosed group");
         assert_eq!(
             Pattern::new("(\\w{500}){500}").unwrap_err(),
-            "it is too big"
+            "the compiled pattern is too large"
         );
     }
 
     #[test]
-    fn digests_in_hexadecimal() {
+    fn digests_display_as_hexadecimal() {
         assert_eq!(Digest::Md5([0x0a; 16]).to_string(), "0a".repeat(16));
         assert_eq!(Digest::Sha256([0xf0; 32]).to_string(), "f0".repeat(32));
     }

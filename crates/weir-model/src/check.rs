@@ -1,7 +1,7 @@
-//! Health checks: what is asked of a server, how often, and what becomes of the answer.
+//! Health checks: probe, target, timing, and reaction to a failure.
 //!
-//! A [`Check`] says what to do and not to whom: the same one serves every server of every pool that names it. Which port it
-//! goes to follows from the check, the server and the listeners, in that order ([`Check::port`]).
+//! A [`Check`] does not name a server: it applies to every server of every pool that uses it. The target port is taken
+//! from the check, the server or the listeners, in that order ([`Check::port`]).
 
 mod health;
 mod probe;
@@ -18,66 +18,66 @@ use crate::{Desired, Forward, Ports, Server, Service, Tunnel};
 /// One check of a pool or a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Check {
-    /// What is asked.
+    /// Type of probe.
     pub probe: Probe,
-    /// Where it goes, where that is not the server itself.
-    pub aim: Aim,
-    /// How often, how long, how many.
+    /// Target and source of probes, where they differ from the defaults.
+    pub target: ProbeTarget,
+    /// Intervals, timeout and thresholds.
     pub timing: Timing,
-    /// What holds before the first result.
+    /// State before the first result.
     pub start: Start,
-    /// What becomes of a server that fails.
+    /// Reaction to a failed server.
     pub on_failure: OnFailure,
 }
 
 impl Check {
-    /// A check with every default.
+    /// A check with default settings.
     pub fn new(probe: Probe) -> Self {
         Self {
             probe,
-            aim: Aim::default(),
+            target: ProbeTarget::default(),
             timing: Timing::default(),
             start: Start::default(),
             on_failure: OnFailure::default(),
         }
     }
 
-    /// The port that this check of a server goes to: its own, the server's, or the `listening` one of
-    /// [`Desired::check_ports`]; `None` = there is none, or the probe needs none.
+    /// Target port of this check for a server: the check's, the server's, or `listening` from [`Desired::check_ports`];
+    /// `None` = there is none, or the probe uses no port.
     pub fn port(&self, server: &Server, listening: Option<u16>) -> Option<u16> {
         self.probe
             .needs_port()
-            .then_some(self.aim.port.or(server.port).or(listening))?
+            .then_some(self.target.port.or(server.port).or(listening))?
     }
 }
 
-/// Where probes go and how they leave.
+/// Target and source of probes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct Aim {
-    /// In place of the server's.
+pub struct ProbeTarget {
+    /// Overrides the server's address.
     pub address: Option<IpAddr>,
-    /// In place of the server's, and of the listener's.
+    /// Overrides the port of the server and of the listener.
     pub port: Option<u16>,
     /// Source address; `None` = the kernel's choice.
     pub source: Option<IpAddr>,
-    /// Interface that probes leave by; `None` = the kernel's choice.
+    /// Outgoing interface; `None` = the kernel's choice.
     pub interface: Option<String>,
-    /// PROXY protocol header in front of the first byte.
+    /// PROXY protocol header to send first.
     pub proxy_protocol: Option<ProxyHeader>,
-    /// Which ways probes take.
+    /// Path of probes.
     pub via: Via,
-    /// By TLS; `None` = in the clear.
+    /// TLS settings; `None` = no TLS.
     pub tls: Option<CheckTls>,
 }
 
-/// Whom a probe by TLS takes for the server.
+/// Certificate verification of a TLS probe.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CheckTls {
     /// Whether the certificate is verified.
     pub verify: bool,
-    /// File with the certificates of authorities, PEM; `None` = the system's.
+    /// PEM file with CA certificates; `None` = the system's.
     pub ca: Option<String>,
-    /// The name that is sent and that the certificate must be for; `None` = the address, and none is sent.
+    /// Name sent as SNI and verified in the certificate; `None` = the address is verified, without SNI.
     pub server_name: Option<String>,
 }
 
@@ -91,15 +91,15 @@ impl Default for CheckTls {
     }
 }
 
-/// Which ways probes take to a server.
+/// Path of probes to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Via {
-    /// To the server's own address.
+    /// Directly to the server's address.
     #[default]
     Server,
-    /// Through the forward of each layer 4 service that uses the pool, with the VIP as destination.
+    /// Through the forwarding method of each layer 4 service that uses the pool, with the VIP as destination.
     Path,
-    /// Both; a server needs both.
+    /// Both paths; both must pass.
     Both,
 }
 
@@ -116,35 +116,35 @@ impl Via {
         }
     }
 
-    /// Whether probes go through a service's forward.
+    /// Whether probes use a service's forwarding path.
     pub const fn through_path(self) -> bool {
         matches!(self, Self::Path | Self::Both)
     }
 }
 
-/// A way through a service's forward.
+/// Forwarding path of a probe through a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Way {
-    /// What the server is to see as destination; under `nat`, as source.
+pub struct ProbePath {
+    /// VIP: the destination that the server sees, and with `nat` the source of replies.
     pub vip: IpAddr,
     /// The port of the service.
     pub port: u16,
-    /// How the service sends to that server.
+    /// Forwarding method for that server.
     pub forward: Forward,
     /// Encapsulation of `tunnel`.
     pub tunnel: Tunnel,
-    /// Mark of `l3dsr`.
+    /// DSCP of `l3dsr`.
     pub dscp: u8,
-    /// Under `nat` without source rewriting, where a server's answers must come back through the director.
+    /// `nat` without source translation: replies of the server must return through the director.
     pub source_is_vip: bool,
 }
 
 /// Version of the PROXY protocol (HAProxy's proxy-protocol.txt).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ProxyHeader {
-    /// The text line; probes say `PROXY TCP4 …` with their own addresses.
+    /// Text header; probes send `PROXY TCP4 …` with their own addresses.
     V1,
-    /// The binary header; probes say LOCAL.
+    /// Binary header; probes send the LOCAL command.
     V2,
 }
 
@@ -162,9 +162,9 @@ impl ProxyHeader {
 }
 
 impl Check {
-    /// The way of this check's probes to a server through a service; `None` = the service has no listener of the probe's
-    /// protocol and the server's family with a single port, and the check names none.
-    pub fn way(&self, service: &Service, server: &Server) -> Option<Way> {
+    /// Forwarding path of this check's probes to a server through a service; `None` = the service has no single-port
+    /// listener of the probe's protocol and the server's family, and the check sets no port.
+    pub fn probe_path(&self, service: &Service, server: &Server) -> Option<ProbePath> {
         let protocol = self.probe.protocol()?;
         let forward = server.forward_in(service);
         let fits = |address: &IpAddr| address.is_ipv4() == server.address.is_ipv4();
@@ -174,14 +174,14 @@ impl Check {
             .filter(|listener| listener.protocol == protocol && fits(&listener.address));
         listeners
             .filter_map(|listener| {
-                let port = self.aim.port.or(match listener.ports {
+                let port = self.target.port.or(match listener.ports {
                     Ports::One(port) => Some(port),
                     _ => None,
                 })?;
                 let rewritten = server.port.filter(|_| forward.rewrites_port());
-                Some(Way {
+                Some(ProbePath {
                     vip: listener.address,
-                    port: self.aim.port.or(rewritten).unwrap_or(port),
+                    port: self.target.port.or(rewritten).unwrap_or(port),
                     forward,
                     tunnel: server.tunnel_in(service),
                     dscp: service.dscp,
@@ -193,7 +193,7 @@ impl Check {
 }
 
 impl Desired {
-    /// Layer 4 services by the pool that they use, in file order.
+    /// Layer 4 services by pool, in file order.
     pub fn services_by_pool(&self) -> HashMap<&str, Vec<&Service>> {
         let mut by_pool: HashMap<&str, Vec<&Service>> = HashMap::new();
         for service in &self.services {
@@ -202,9 +202,9 @@ impl Desired {
         by_pool
     }
 
-    /// Whether some check goes through a service's forward.
+    /// Whether any check uses a service's forwarding path.
     pub fn probes_paths(&self) -> bool {
-        let through = |checks: &[Check]| checks.iter().any(|check| check.aim.via.through_path());
+        let through = |checks: &[Check]| checks.iter().any(|check| check.target.via.through_path());
         self.pools.iter().any(|pool| {
             let servers = pool.servers.iter().chain(&pool.sorry);
             let own = servers.filter_map(|it| it.checks.as_deref());
@@ -212,7 +212,7 @@ impl Desired {
         })
     }
 
-    /// The first exact port that a service of each pool listens on, by pool: where checks go that have no other.
+    /// The first exact port that a service of each pool listens on, by pool: default target port of checks.
     pub fn check_ports(&self) -> HashMap<&str, u16> {
         let mut ports = HashMap::new();
         for service in &self.services {

@@ -1,7 +1,7 @@
 //! The desired state: node, timeouts, pools with servers, services.
 //!
-//! Order is meaning: servers in file order are the order of adding that IPVS's schedulers depend on, services in file
-//! order are the order of every listing.
+//! Order is significant: IPVS schedulers depend on the order in which servers are added, which is the file order;
+//! listings show services in file order.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -16,7 +16,7 @@ use crate::{
 /// The largest weight, ipvsadm's limit.
 pub const MAX_WEIGHT: u32 = 65_535;
 
-/// Where a thing was written, for messages; it takes no part in [`diff`](crate::diff()), nor in a hash.
+/// Position in the configuration file, for messages. Ignored by [`diff`](crate::diff()) and by hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Source {
     /// Line, from 1; 0 = not from a file.
@@ -25,22 +25,22 @@ pub struct Source {
     pub column: u32,
 }
 
-/// Two things that differ in their places alone have one hash: a line more above them changes nothing about them.
+/// Values that differ only in their position have the same hash, so that inserting a line changes nothing.
 impl Hash for Source {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-/// Everything that one configuration asks for.
+/// A complete configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Desired {
     /// The director itself.
     pub node: Node,
     /// Timeouts of flows.
     pub timeouts: Timeouts,
-    /// The keys of IPVS's sysctls.
+    /// IPVS settings.
     pub ipvs: Ipvs,
-    /// Each `[check.NAME]` with its name, in file order. Pools and servers hold those that they name themselves; here they are for
-    /// lists of servers, which may name them too.
+    /// Each `[check.NAME]` with its name, in file order. Pools and servers hold copies of the checks that they name;
+    /// this list is for external server lists, which may name checks too.
     pub checks: Vec<(String, Check)>,
     /// Pools in file order, names unique.
     pub pools: Vec<Pool>,
@@ -51,23 +51,23 @@ pub struct Desired {
 }
 
 impl Desired {
-    /// The `[check.NAME]` of that name.
+    /// The `[check.NAME]` with this name.
     pub fn check(&self, name: &str) -> Option<&Check> {
         let mut checks = self.checks.iter();
         checks.find(|(own, _)| own == name).map(|(_, check)| check)
     }
 
-    /// The pool of that name.
+    /// The pool with this name.
     pub fn pool(&self, name: &str) -> Option<&Pool> {
         self.pools.iter().find(|pool| pool.name == name)
     }
 
-    /// The service of that name.
+    /// The service with this name.
     pub fn service(&self, name: &str) -> Option<&Service> {
         self.services.iter().find(|service| service.name == name)
     }
 
-    /// All its secrets.
+    /// All secrets of the configuration.
     pub fn secrets(&self) -> impl Iterator<Item = &Secret> {
         let cookies = self
             .pools
@@ -77,7 +77,7 @@ impl Desired {
         cookies.chain(tickets.flat_map(|tls| &tls.ticket_keys))
     }
 
-    /// Addresses that proxy services listen on and that some machine must have: neither unspecified nor of the loopback.
+    /// Addresses that proxy services listen on, except unspecified, loopback and multicast addresses.
     pub fn proxied_addresses(&self) -> impl Iterator<Item = IpAddr> {
         let listeners = self.proxies.iter().flat_map(|proxy| &proxy.listen);
         listeners
@@ -85,7 +85,7 @@ impl Desired {
             .filter(|ip| !ip.is_unspecified() && !ip.is_loopback() && !ip.is_multicast())
     }
 
-    /// The proxy service of that name.
+    /// The proxy service with this name.
     pub fn proxy(&self, name: &str) -> Option<&Proxy> {
         self.proxies.iter().find(|proxy| proxy.name == name)
     }
@@ -94,27 +94,27 @@ impl Desired {
 /// `[node]`: the director itself.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Node {
-    /// Interfaces that XDP attaches to; `None` = found from the routes to VIPs and servers.
+    /// Interfaces that the data plane attaches to; `None` = derived from the routes to VIPs and servers.
     pub interfaces: Option<Vec<String>>,
-    /// Where on them the packet path runs.
+    /// Hook of the data plane.
     pub attach: Attach,
-    /// Interface that gets the missing VIPs; `None` = Weir adds none.
+    /// Interface to add missing VIPs to; `None` = none are added.
     pub vip_interface: Option<String>,
     /// HTTP API, metrics and dashboard over TCP; `None` = unix socket only.
     pub admin: Option<Admin>,
-    /// The group of the runtime directory and of the control socket; `None` = that of the process.
+    /// Group of the runtime directory and of the control socket; `None` = that of the process.
     pub socket_group: Option<String>,
-    /// Who may use the control socket.
+    /// Mode of the control socket.
     pub socket_mode: SocketMode,
-    /// Places in the flow table.
+    /// Capacity of the flow table.
     pub max_flows: u32,
-    /// Servers over all pools.
+    /// Maximum number of servers over all services.
     pub max_servers: u32,
-    /// Services of both origins.
+    /// Maximum number of services, including those of ipvsadm.
     pub max_services: u32,
-    /// New entries per CPU and second; above it a SYN or a datagram is hashed without an entry.
+    /// New flow entries per CPU and second; above it SYNs and datagrams are balanced by hash without an entry.
     pub syn_budget: u32,
-    /// What proxied connections get between SIGTERM and exit.
+    /// How long proxied connections may continue after SIGTERM.
     pub drain_timeout: Duration,
 }
 
@@ -125,19 +125,19 @@ impl Node {
     pub const MAX_SERVERS: (u32, u32) = (1, 1 << 20);
     /// Smallest and largest `max_services`.
     pub const MAX_SERVICES: (u32, u32) = (1, 1 << 18);
-    /// Smallest and largest `syn_budget`; 0 = no flow gets an entry, but those of UDP under nat.
+    /// Smallest and largest `syn_budget`; 0 = no flow gets an entry, except UDP flows with `nat`.
     pub const SYN_BUDGET: (u32, u32) = (0, 100_000_000);
 }
 
-/// Where on an interface the packet path runs.
+/// Hook of the data plane on an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Attach {
-    /// XDP, native where the driver has it; at tc where a paravirtual driver refuses it.
+    /// Native XDP if the driver supports it, else generic XDP; tc on devices with partial checksums.
     #[default]
     Auto,
-    /// XDP everywhere.
+    /// Always XDP.
     Xdp,
-    /// At tc everywhere.
+    /// Always tc.
     Tc,
 }
 
@@ -145,7 +145,7 @@ impl Attach {
     /// Every choice.
     pub const ALL: [Self; 3] = [Self::Auto, Self::Xdp, Self::Tc];
 
-    /// The word in configuration.
+    /// The name in configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -155,13 +155,13 @@ impl Attach {
     }
 }
 
-/// The mode of the control socket. Other users never reach it: the directory that it is in is closed to them.
+/// Mode of the control socket. Other users never have access, because its directory is closed to them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum SocketMode {
-    /// Its owner alone.
+    /// Owner only.
     #[default]
     Owner,
-    /// Its group, too.
+    /// Owner and group.
     Group,
 }
 
@@ -201,7 +201,7 @@ impl Default for Node {
     }
 }
 
-/// `[timeouts]`: how long a silent flow lives, ipvsadm's `--set`; whole seconds.
+/// `[timeouts]`: idle timeouts of flows, ipvsadm's `--set`; whole seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Timeouts {
     /// Established TCP.
@@ -213,7 +213,7 @@ pub struct Timeouts {
 }
 
 impl Timeouts {
-    /// The longest that ipvsadm accepts, 31 days.
+    /// The maximum that ipvsadm accepts, 31 days.
     pub const MAX: Duration = Duration::from_secs(31 * 86_400);
 }
 
@@ -228,13 +228,13 @@ impl Default for Timeouts {
     }
 }
 
-/// What a client gets when no server is usable.
+/// Response to a client when no server is available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum NoServer {
     /// ICMP port unreachable, rate-limited.
     #[default]
     Reject,
-    /// Silence.
+    /// Silent drop.
     Drop,
 }
 
@@ -251,15 +251,15 @@ impl NoServer {
     }
 }
 
-/// What becomes of the flows of a server that was removed.
+/// What happens to the flows of a removed server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum OnRemove {
-    /// They live on.
+    /// They continue.
     #[default]
     Keep,
-    /// They are answered with a reset.
+    /// Further packets are answered with a reset.
     Reset,
-    /// Their next packet chooses a server anew.
+    /// Their next packet is scheduled to another server.
     Reschedule,
 }
 
@@ -277,50 +277,50 @@ impl OnRemove {
     }
 }
 
-/// `[pool.NAME]`: servers that stand in for each other.
+/// `[pool.NAME]`: a group of interchangeable servers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Pool {
     /// Name, unique among pools.
     pub name: String,
-    /// Scheduler; `None` = chosen per service, [`Scheduler::L4_DEFAULT`] for L4.
+    /// Scheduler; `None` = the default of the service, [`Scheduler::L4_DEFAULT`] at layer 4.
     pub scheduler: Option<Scheduler>,
-    /// Servers in file order; no address and port twice.
+    /// Servers in file order, without duplicate addresses and ports.
     pub servers: Vec<Server>,
-    /// A file, absolute, that lists more servers, and that others change.
+    /// Absolute path of a file with additional servers, maintained by another program.
     pub servers_file: Option<String>,
-    /// More servers, that the domain name system knows.
+    /// Additional servers from DNS.
     pub servers_dns: Option<ServersDns>,
-    /// Used when no other server is usable, unless its own checks say that it is down.
+    /// Used when no other server is available, unless its own checks fail.
     pub sorry: Option<Server>,
-    /// What clients get when no server is usable, the sorry server neither.
+    /// Response to clients when no server, including the sorry server, is available.
     pub no_server: NoServer,
-    /// What becomes of a removed server's flows.
+    /// What happens to the flows of a removed server.
     pub on_remove: OnRemove,
-    /// TLS with the servers, of proxy services; `None` = none.
+    /// TLS to the servers, for proxy services; `None` = no TLS.
     pub tls: Option<ServerTls>,
-    /// Proxy services speak HTTP/2 with the servers.
+    /// Whether proxy services use HTTP/2 to the servers.
     pub http2: bool,
-    /// Checks of servers that have none of their own.
+    /// Checks of servers without their own.
     pub checks: Vec<Check>,
-    /// What follows from the states of the servers.
+    /// Health policy.
     pub health: Health,
-    /// By what the scheduler `hash` tells requests apart.
+    /// Key of the scheduler `hash`.
     pub hash_key: HashKey,
     /// How long a request of a proxy service waits for a server that is at its `max_connections`.
     pub queue_timeout: Duration,
-    /// Clients of `http` services stay with a server.
+    /// Session affinity for `http` services.
     pub sticky: Option<Sticky>,
-    /// What proxy services tell a server of the client in front of the first octet.
+    /// PROXY protocol header that proxy services send to servers.
     pub proxy_protocol: Option<ProxyHeader>,
-    /// Where the pool's table begins.
+    /// Position of the pool's table.
     pub source: Source,
 }
 
 impl Pool {
-    /// How long a request waits for a server where nothing else is said.
+    /// Default of `queue_timeout`.
     pub const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 
-    /// An empty pool with the defaults.
+    /// An empty pool with default settings.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -348,13 +348,13 @@ impl Pool {
         self.scheduler.unwrap_or(Scheduler::L4_DEFAULT)
     }
 
-    /// The server whose address is written so.
+    /// The server with this name.
     pub fn server(&self, name: &str) -> Option<&Server> {
         self.servers.iter().find(|server| server.name == name)
     }
 
-    /// The checks of one of its servers: its own, else the pool's. A sorry server has only its own: it does not answer as the
-    /// others do.
+    /// The checks of one of its servers: the server's own, otherwise the pool's. A sorry server has only its own
+    /// checks, because it does not respond like the others.
     pub fn checks_of<'a>(&'a self, server: &'a Server) -> &'a [Check] {
         let key = |server: &Server| (server.address, server.port);
         let is_sorry = self.sorry.as_ref().is_some_and(|it| key(it) == key(server));
@@ -369,7 +369,7 @@ impl Pool {
 /// One server of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Server {
-    /// The address as written in the file, port included; what `weir server POOL/ADDRESS` takes.
+    /// The address as written in the file, including the port; used by `weir server POOL/ADDRESS`.
     pub name: String,
     /// Address.
     pub address: IpAddr,
@@ -377,24 +377,25 @@ pub struct Server {
     pub port: Option<u16>,
     /// Configured weight, 0 to [`MAX_WEIGHT`]; 0 = quiesced.
     pub weight: u32,
-    /// No new flows at this many connections and above, IPVS's upper threshold; 0 = no limit.
+    /// At this many connections the server gets no new flows, IPVS's upper threshold; 0 = no limit.
     pub max_connections: u32,
-    /// After `max_connections` was reached: new flows again below this many; 0 = three quarters of it.
+    /// After `max_connections` was reached, the server gets new flows again below this number; 0 = three quarters of
+    /// it.
     pub min_connections: u32,
-    /// Used only when no other server of the pool is usable; proxy services only.
+    /// Used only when no other server of the pool is available; proxy services only.
     pub backup: bool,
-    /// In place of the service's.
+    /// Overrides the service's setting.
     pub forward: Option<Forward>,
-    /// In place of the service's.
+    /// Overrides the service's setting.
     pub tunnel: Option<Tunnel>,
-    /// In place of the pool's; see [`Pool::checks_of`].
+    /// Overrides the pool's checks; see [`Pool::checks_of`].
     pub checks: Option<Vec<Check>>,
-    /// Where the address is written.
+    /// Position of the address.
     pub source: Source,
 }
 
 impl Server {
-    /// A server of weight 1 with the service's forward.
+    /// A server with weight 1 and the service's forwarding method.
     pub fn new(name: impl Into<String>, address: IpAddr, port: Option<u16>) -> Self {
         Self {
             name: name.into(),
@@ -411,21 +412,21 @@ impl Server {
         }
     }
 
-    /// The forwarding method of this server in that service.
+    /// Forwarding method of this server in a service.
     pub fn forward_in(&self, service: &Service) -> Forward {
         self.forward.unwrap_or(service.forward)
     }
 
-    /// The encapsulation of this server in that service.
+    /// Encapsulation of this server in a service.
     pub fn tunnel_in(&self, service: &Service) -> Tunnel {
         self.tunnel.unwrap_or(service.tunnel)
     }
 }
 
-/// Clients of one network go to one server, IPVS's `-p` and `-M`.
+/// Persistence: clients of one network go to the same server, IPVS's `-p` and `-M`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Persistence {
-    /// How long a client's choice is remembered.
+    /// How long a client's server is remembered.
     pub timeout: Duration,
     /// Prefix length of an IPv4 client network, 1 to 32.
     pub netmask: u8,
@@ -442,7 +443,7 @@ impl fmt::Display for Persistence {
 }
 
 impl Persistence {
-    /// The longest that ipvsadm accepts, 31 days.
+    /// The maximum that ipvsadm accepts, 31 days.
     pub const MAX_TIMEOUT: Duration = Duration::from_secs(31 * 86_400);
 }
 
@@ -457,40 +458,40 @@ impl Default for Persistence {
     }
 }
 
-/// `[service.NAME]`: what clients connect to.
+/// `[service.NAME]`: a layer 4 virtual service.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Service {
     /// Name, unique among services.
     pub name: String,
-    /// Listeners in file order, none of them in another service; at least one, or a mark.
+    /// Listeners in file order, not shared with other services; at least one, or a mark.
     pub listen: Vec<Listener>,
-    /// Firewall marks in file order, none of them in another service.
+    /// Firewall marks in file order, not shared with other services.
     pub marks: Vec<Mark>,
-    /// Forwarding method of servers that name none.
+    /// Forwarding method of servers without their own.
     pub forward: Forward,
-    /// Encapsulation of `tunnel` servers that name none.
+    /// Encapsulation of `tunnel` servers without their own.
     pub tunnel: Tunnel,
-    /// Source rewriting of `nat` servers; `None` = the client's address stays.
+    /// Source address translation of `nat` servers; `None` = the client's address is kept.
     pub snat: Option<Snat>,
-    /// DSCP mark of `l3dsr` flows, 0 to 63; 0 = no mark.
+    /// DSCP of `l3dsr` packets, 0 to 63; 0 = not marked.
     pub dscp: u8,
     /// Name of the pool.
     pub pool: String,
-    /// Behave as the kernel does, to the last choice.
+    /// Replicate the kernel's IPVS exactly.
     pub strict_ipvs: bool,
     /// Persistence; `None` = every flow is scheduled.
     pub persistence: Option<Persistence>,
-    /// Every UDP packet is scheduled, IPVS's `-o`.
+    /// Schedule each UDP packet separately, IPVS's `-o`.
     pub one_packet: bool,
-    /// Where the service's table begins.
+    /// Position of the service's table.
     pub source: Source,
 }
 
 impl Service {
-    /// The mark of an `l3dsr` service that names none.
+    /// Default DSCP of `l3dsr` services.
     pub const DEFAULT_DSCP: u8 = 1;
 
-    /// A service without listeners, with the defaults.
+    /// A service without listeners, with default settings.
     pub fn new(name: impl Into<String>, forward: Forward, pool: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -508,7 +509,7 @@ impl Service {
         }
     }
 
-    /// What it listens on, as it is written: addresses, then marks.
+    /// Its addresses, then its marks, as written in the configuration.
     pub fn listens_on(&self) -> Vec<String> {
         let addresses = self.listen.iter().map(ToString::to_string);
         addresses
@@ -516,7 +517,7 @@ impl Service {
             .collect()
     }
 
-    /// The family of its first listener or mark.
+    /// Address family of its first listener or mark.
     pub fn family(&self) -> Option<Family> {
         let first = self.listen.first().map(Listener::family);
         first.or_else(|| self.marks.first().map(|mark| mark.family))

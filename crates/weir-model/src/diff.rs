@@ -1,7 +1,7 @@
-//! The difference of two desired states: what a reload would change, in the operator's words.
+//! The difference between two desired states, in terms of the configuration.
 //!
-//! Things are the same when their names are: a pool or service renamed is one removed and one added. [`Source`] takes
-//! no part, so that moving lines about changes nothing. How a change reaches the kernel is not known here.
+//! Objects are matched by name: renaming a pool or service removes one and adds one. [`Source`] is ignored, so that
+//! moving lines changes nothing. How a change is applied to the kernel is outside of this module.
 //!
 //! [`Source`]: crate::Source
 
@@ -30,28 +30,28 @@ pub enum Change {
     Timeouts(Vec<Edit>),
     /// `[ipvs]` differs; at least one edit.
     Ipvs(Vec<Edit>),
-    /// A pool appears with this many servers; they have no changes of their own.
+    /// A pool is added with this many servers, which are not reported separately.
     PoolAdded {
         /// Pool.
         pool: String,
         /// Number of servers.
         servers: usize,
     },
-    /// A pool and its servers are gone; they have no changes of their own.
+    /// A pool and its servers are removed; the servers are not reported separately.
     PoolRemoved {
         /// Pool.
         pool: String,
         /// Number of servers.
         servers: usize,
     },
-    /// Keys of a pool differ, other than its servers; at least one edit.
+    /// Settings of a pool differ, other than its servers; at least one edit.
     PoolChanged {
         /// Pool.
         pool: String,
         /// What differs.
         edits: Vec<Edit>,
     },
-    /// A server appears in a pool that stays.
+    /// A server is added to an existing pool.
     ServerAdded {
         /// Pool.
         pool: String,
@@ -60,14 +60,14 @@ pub enum Change {
         /// Configured weight.
         weight: u32,
     },
-    /// A server leaves a pool that stays; its flows meet `on_remove`.
+    /// A server is removed from an existing pool; `on_remove` applies to its flows.
     ServerRemoved {
         /// Pool.
         pool: String,
         /// Address as in the file.
         server: String,
     },
-    /// Keys of a server differ; at least one edit.
+    /// Settings of a server differ; at least one edit.
     ServerChanged {
         /// Pool.
         pool: String,
@@ -76,26 +76,26 @@ pub enum Change {
         /// What differs.
         edits: Vec<Edit>,
     },
-    /// The servers that stay have another order, which schedulers read.
+    /// The remaining servers have another order, which affects schedulers.
     ServersReordered {
         /// Pool.
         pool: String,
     },
-    /// A service appears.
+    /// A service is added.
     ServiceAdded {
         /// Service.
         service: String,
-        /// Listeners, forward and pool in one line.
+        /// Listeners, forwarding method and pool in one line.
         summary: String,
     },
-    /// A service is gone.
+    /// A service is removed.
     ServiceRemoved {
         /// Service.
         service: String,
-        /// Listeners, forward and pool in one line.
+        /// Listeners, forwarding method and pool in one line.
         summary: String,
     },
-    /// Keys of a service differ; at least one edit.
+    /// Settings of a service differ; at least one edit.
     ServiceChanged {
         /// Service.
         service: String,
@@ -125,7 +125,7 @@ impl fmt::Display for Change {
                 server,
                 edits,
             } => write!(f, "~ server {pool}/{server}: {}", join(edits)),
-            Self::ServersReordered { pool } => write!(f, "~ pool {pool}: servers in another order"),
+            Self::ServersReordered { pool } => write!(f, "~ pool {pool}: servers reordered"),
             Self::ServiceAdded { service, summary } => write!(f, "+ service {service}: {summary}"),
             Self::ServiceRemoved { service, summary } => {
                 write!(f, "- service {service}: {summary}")
@@ -137,10 +137,10 @@ impl fmt::Display for Change {
     }
 }
 
-/// What changes from `old` to `new`: node, timeouts, `[ipvs]`, pools with their servers, services; in each the removed and
-/// changed in the old order, then the added in the new.
+/// Returns the changes from `old` to `new`: node, timeouts, `[ipvs]`, pools with their servers, services; for each kind
+/// first the removed and changed ones in the old order, then the added ones in the new order.
 ///
-/// Linear in the number of pools, servers and services; empty when nothing differs.
+/// Linear in the number of pools, servers and services.
 pub fn diff(old: &Desired, new: &Desired) -> Vec<Change> {
     let mut changes = Vec::new();
     let edits = global::node(&old.node, &new.node);
@@ -161,31 +161,31 @@ pub fn diff(old: &Desired, new: &Desired) -> Vec<Change> {
     changes
 }
 
-/// A thing of two lists, by its name.
-enum Met<'a, T> {
-    Gone(&'a T),
-    Stays {
+/// An object of two lists, matched by name.
+enum Matched<'a, T> {
+    Removed(&'a T),
+    Kept {
         before: &'a T,
         now: &'a T,
-        /// Its place in the new list.
+        /// Index in the new list.
         at: usize,
     },
-    New(&'a T),
+    Added(&'a T),
 }
 
-/// Hands out the things of the old list in its order, then the new ones in theirs.
-fn meet<'a, T>(
+/// Calls `each` for the objects of the old list in order, then for the added ones in order.
+fn match_by_name<'a, T>(
     old: &'a [T],
     new: &'a [T],
     name: impl Fn(&T) -> &str,
-    mut each: impl FnMut(Met<'a, T>),
+    mut each: impl FnMut(Matched<'a, T>),
 ) {
-    // The same names at the same places: then none has to be looked up.
+    // Fast path: the same names in the same order.
     let in_step =
         old.len() == new.len() && old.iter().zip(new).all(|(old, new)| name(old) == name(new));
     if in_step {
         for (at, (before, now)) in old.iter().zip(new).enumerate() {
-            each(Met::Stays { before, now, at });
+            each(Matched::Kept { before, now, at });
         }
         return;
     }
@@ -193,8 +193,8 @@ fn meet<'a, T>(
     let before: HashSet<&str> = old.iter().map(&name).collect();
     for thing in old {
         each(match after.get(name(thing)) {
-            None => Met::Gone(thing),
-            Some(&at) => Met::Stays {
+            None => Matched::Removed(thing),
+            Some(&at) => Matched::Kept {
                 before: thing,
                 now: &new[at],
                 at,
@@ -202,11 +202,11 @@ fn meet<'a, T>(
         });
     }
     for thing in new.iter().filter(|thing| !before.contains(name(thing))) {
-        each(Met::New(thing));
+        each(Matched::Added(thing));
     }
 }
 
-/// Differences of services of either kind, which are told alike.
+/// Differences of layer 4 or proxy services.
 fn diff_services<T>(
     old: &[T],
     new: &[T],
@@ -215,12 +215,12 @@ fn diff_services<T>(
     edits: impl Fn(&T, &T) -> Vec<Edit>,
     changes: &mut Vec<Change>,
 ) {
-    meet(old, new, &name, |met| match met {
-        Met::Gone(service) => changes.push(Change::ServiceRemoved {
+    match_by_name(old, new, &name, |matched| match matched {
+        Matched::Removed(service) => changes.push(Change::ServiceRemoved {
             service: name(service).to_owned(),
             summary: summary(service),
         }),
-        Met::Stays { before, now, .. } => {
+        Matched::Kept { before, now, .. } => {
             let edits = edits(before, now);
             if !edits.is_empty() {
                 changes.push(Change::ServiceChanged {
@@ -229,7 +229,7 @@ fn diff_services<T>(
                 });
             }
         }
-        Met::New(service) => changes.push(Change::ServiceAdded {
+        Matched::Added(service) => changes.push(Change::ServiceAdded {
             service: name(service).to_owned(),
             summary: summary(service),
         }),
@@ -248,7 +248,7 @@ fn count(servers: usize) -> String {
     format!("{servers} server{}", if servers == 1 { "" } else { "s" })
 }
 
-/// The largest unit that divides it, as the configuration file takes it.
+/// A duration in the largest unit that divides it, as in the configuration file.
 pub(crate) fn duration(value: &Duration) -> String {
     let millis = value.as_millis();
     for (unit, size) in [

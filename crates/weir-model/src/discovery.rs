@@ -1,8 +1,8 @@
-//! `servers_dns` of a pool: servers that the domain name system knows.
+//! `servers_dns` of a pool: servers discovered through DNS.
 
 use std::net::SocketAddr;
 
-/// Which records are servers.
+/// DNS record type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum ServersRecord {
     /// Addresses of both families.
@@ -31,15 +31,15 @@ impl ServersRecord {
     }
 }
 
-/// See the module.
+/// DNS discovery of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ServersDns {
-    /// The name, complete; a dot at its end makes no difference.
+    /// Fully qualified name; a trailing dot is optional.
     pub name: String,
-    /// Which of its records.
+    /// Record type.
     pub record: ServersRecord,
-    /// The servers' port; `None` = the client's. SRV records have their own.
+    /// Port of the servers; `None` = the client's port. Not used with SRV records, which contain ports.
     pub port: Option<u16>,
-    /// Whom to ask, in this order; empty = those of `/etc/resolv.conf`.
+    /// DNS servers, tried in order; empty = those of `/etc/resolv.conf`.
     pub resolvers: Vec<SocketAddr>,
 }

@@ -1,20 +1,20 @@
-//! What becomes of a service's TCP connections when another director with the same file takes its VIP over.
+//! Whether a service's TCP connections survive when another director with the same file takes over its VIP.
 //!
-//! That director has no flow of theirs. It can only choose again, and chooses the same server where the choice depends on
-//! nothing but the packet and the list of servers.
+//! That director has no flow entries for them. It schedules their packets again, and selects the same server only if
+//! the choice depends on nothing but the packet and the list of servers.
 
 use std::fmt;
 
 use crate::{Forward, Pool, Scheduler, SchedulerKind, Service};
 
-/// Why connections end when another director takes the VIP over.
+/// Why connections end when another director takes over the VIP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EndsAtFailover {
-    /// Some server is reached by `nat`: the translation is part of the flow.
+    /// A server uses `nat`: the translation is part of the flow.
     Nat,
-    /// Persistent clients are bound to servers by a table.
+    /// Servers of persistent clients are stored in a table.
     Persistence,
-    /// `max_load` has sent some of them to other servers than the hash.
+    /// `max_load` may have assigned connections to other servers than the hash.
     Bound,
     /// The scheduler's choice depends on more than the packet and the servers.
     Scheduler(SchedulerKind),
@@ -23,14 +23,19 @@ pub enum EndsAtFailover {
 impl fmt::Display for EndsAtFailover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Nat => f.write_str("under `nat` only this director can translate their packets"),
+            Self::Nat => f.write_str(
+                "with `nat`, the address translation of connections is only stored on this \
+                director",
+            ),
             Self::Persistence => {
-                f.write_str("only this director knows the servers of persistent clients")
+                f.write_str("the servers of persistent clients are only stored on this director")
             }
-            Self::Bound => f.write_str("only this director knows the flows that `max_load` moved"),
+            Self::Bound => f.write_str(
+                "the servers selected because of `max_load` are only stored on this director",
+            ),
             Self::Scheduler(kind) => write!(
                 f,
-                "only this director knows the server that `{}` chose",
+                "the servers selected by `{}` are only stored on this director",
                 kind.as_str()
             ),
         }
@@ -38,8 +43,8 @@ impl fmt::Display for EndsAtFailover {
 }
 
 impl Service {
-    /// Why the connections of this service, whose pool is `pool`, end when another director takes the VIP over; `None` = they
-    /// continue there.
+    /// Why the connections of this service with pool `pool` end when another director takes over the VIP; `None` = they
+    /// continue.
     pub fn ends_at_failover(&self, pool: &Pool) -> Option<EndsAtFailover> {
         let mut forwards = pool
             .servers
@@ -70,7 +75,7 @@ mod tests {
     use crate::{Persistence, Server};
 
     #[test]
-    fn only_maglev_without_state_continues() {
+    fn only_stateless_maglev_survives_failover() {
         let mut pool = Pool::new("web");
         pool.servers
             .push(Server::new("10.0.0.1", "10.0.0.1".parse().unwrap(), None));

@@ -1,6 +1,6 @@
-//! How a packet gets to its server: the forwarding method and what belongs to it.
+//! Forwarding methods and their settings.
 //!
-//! Only the layer 4 methods that the data plane carries are values here; a method that it lacks cannot be desired.
+//! Contains only the layer 4 methods that the data plane implements.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,13 +10,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// Forwarding method of a service, or of one server of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Forward {
-    /// Destination address and port rewritten, replies come back through the director (IPVS `-m`).
+    /// Rewrites destination address and port; replies return through the director (IPVS `-m`).
     Nat,
-    /// Destination MAC only (IPVS `-g`).
+    /// Rewrites the destination MAC only (IPVS `-g`).
     Direct,
-    /// Encapsulated (IPVS `-i`).
+    /// Encapsulates (IPVS `-i`).
     Tunnel,
-    /// Destination address rewritten and the flow marked by DSCP, then routed.
+    /// Rewrites the destination address, marks packets with a DSCP, and routes them.
     L3dsr,
 }
 
@@ -34,12 +34,12 @@ impl Forward {
         }
     }
 
-    /// Whether server and listener must be of one family; only a tunnel carries one in the other.
+    /// Whether server and listener must have the same address family; only a tunnel can carry one family in the other.
     pub const fn needs_same_family(self) -> bool {
         !matches!(self, Self::Tunnel)
     }
 
-    /// Whether the destination port is rewritten to the server's; elsewhere the client's port stays.
+    /// Whether the destination port is rewritten to the server's; otherwise the client's port is kept.
     pub const fn rewrites_port(self) -> bool {
         matches!(self, Self::Nat)
     }
@@ -57,7 +57,7 @@ pub enum TunnelKind {
     /// IP in IP: protocol 4 or 41, RFC 2003, RFC 4213, RFC 2473.
     #[default]
     Ipip,
-    /// Generic UDP encapsulation, as the kernel's fou with `gue` speaks it.
+    /// Generic UDP encapsulation, as implemented by the kernel's fou with `gue`.
     Gue,
     /// Generic routing encapsulation, RFC 2784.
     Gre,
@@ -94,7 +94,7 @@ impl<'de> Deserialize<'de> for TunnelKind {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let name = String::deserialize(from)?;
         let kind = Self::ALL.into_iter().find(|kind| kind.as_str() == name);
-        kind.ok_or_else(|| serde::de::Error::custom(format!("no tunnel is called {name:?}")))
+        kind.ok_or_else(|| serde::de::Error::custom(format!("unknown tunnel type {name:?}")))
     }
 }
 
@@ -124,19 +124,19 @@ impl TunnelChecksum {
     }
 }
 
-/// How `forward = "tunnel"` wraps packets.
+/// Encapsulation settings of `forward = "tunnel"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tunnel {
     /// Encapsulation.
     pub kind: TunnelKind,
-    /// UDP destination port of GUE; without meaning for the other kinds.
+    /// UDP destination port of GUE; ignored for the other kinds.
     pub port: u16,
-    /// Checksum; `Full` for GUE and GRE, `Remote` for GUE alone.
+    /// Checksum; `Full` for GUE and GRE, `Remote` for GUE only.
     pub checksum: TunnelChecksum,
 }
 
 impl Tunnel {
-    /// GUE's port where none is given.
+    /// Default port of GUE.
     pub const DEFAULT_PORT: u16 = 6080;
 }
 
@@ -164,21 +164,21 @@ impl fmt::Display for Tunnel {
     }
 }
 
-/// Source rewriting under `forward = "nat"`: servers answer the director without a route back through it.
+/// Source address translation for `forward = "nat"`: servers reply to the director without needing a route through it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Snat {
-    /// Source addresses; empty = the director's own, chosen by the route to the server.
+    /// Source addresses; empty = the director's own, selected by the route to the server.
     pub addresses: Vec<IpAddr>,
-    /// First and last source port, both included.
+    /// First and last source port, inclusive.
     pub ports: (u16, u16),
 }
 
 impl Snat {
-    /// Below the kernel's default `ip_local_port_range`, 32768 to 60999, and above the registered services' bulk.
+    /// Below the kernel's default `ip_local_port_range`, 32768 to 60999, and above most registered service ports.
     pub const DEFAULT_PORTS: (u16, u16) = (20_000, 32_767);
 }
 
-/// Own addresses and the default ports, what `snat = true` means.
+/// Own addresses and the default ports: `snat = true`.
 impl Default for Snat {
     fn default() -> Self {
         Self {

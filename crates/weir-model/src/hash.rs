@@ -1,8 +1,8 @@
-//! `key` of the scheduler `hash`: by what requests belong together.
+//! `key` of the scheduler `hash`: the part of a request that is hashed.
 
 use std::fmt;
 
-/// See the module.
+/// Part of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub enum HashKey {
     /// The client's address.
@@ -21,7 +21,7 @@ pub enum HashKey {
 }
 
 impl HashKey {
-    /// As it is written: `source`, `uri`, `path`, `header:NAME`, `cookie:NAME`, `query:NAME`.
+    /// Parses `source`, `uri`, `path`, `header:NAME`, `cookie:NAME` or `query:NAME`.
     pub fn from_text(text: &str) -> Option<Self> {
         let named = |name: &str| (!name.is_empty()).then(|| name.to_owned());
         match text.split_once(':') {
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_read_as_it_is_printed() {
+    fn hash_key_display_round_trips() {
         for text in [
             "source",
             "uri",

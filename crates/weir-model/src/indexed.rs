@@ -1,4 +1,4 @@
-//! A desired state whose parts are found by name, pool and address instead of searched, and compared by their hashes.
+//! A desired state with indexes by name, pool and address, and with hashes for fast comparison.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -7,36 +7,37 @@ use std::ops::Deref;
 
 use crate::{Desired, Pool, Service};
 
-/// A [`Desired`] that changes no more, with what leads to its parts.
+/// An immutable [`Desired`] with indexes.
 #[derive(Debug, Clone, Default)]
 pub struct Indexed {
     desired: Desired,
     pools: HashMap<String, usize>,
     services: HashMap<String, usize>,
-    /// Services of each pool, in their order.
+    /// Indexes of the services of each pool, in order.
     users: HashMap<String, Vec<usize>>,
-    /// Services at each address, in their order.
+    /// Indexes of the services at each address, in order.
     listening: HashMap<IpAddr, Vec<usize>>,
-    /// Addresses that proxy services need.
+    /// Addresses of proxy services.
     proxied: HashSet<IpAddr>,
-    /// Of each service, all that its rows depend on.
-    prints: Vec<u64>,
-    print: u64,
+    /// For each service, a hash of everything that its map rows depend on.
+    hashes: Vec<u64>,
+    hash: u64,
 }
 
-/// How many services, strict ones aside, use a pool: they count its servers together.
+/// How many services share a pool and count its servers' connections together; services with `strict_ipvs` are
+/// excluded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Sharing {
-    /// One at most.
+    /// At most one service.
     None,
-    /// Up to [`Sharing::FEW`].
+    /// At most [`Sharing::FEW`] services.
     Few,
-    /// More.
-    Crowd,
+    /// More services.
+    Many,
 }
 
 impl Sharing {
-    /// As many services follow each other's counts at once; in a crowd each goes through its list.
+    /// Maximum number of services that are updated individually; above it each service iterates over its server list.
     pub const FEW: usize = 64;
 }
 
@@ -59,20 +60,20 @@ impl From<Desired> for Indexed {
                 None => drop(indexed.users.insert(service.pool.clone(), vec![at])),
             }
             for listener in &service.listen {
-                let there = indexed.listening.entry(listener.address).or_default();
-                if there.last() != Some(&at) {
-                    there.push(at);
+                let services = indexed.listening.entry(listener.address).or_default();
+                if services.last() != Some(&at) {
+                    services.push(at);
                 }
             }
         }
         indexed.proxied = desired.proxied_addresses().collect();
         indexed.desired = desired;
-        indexed.hash();
+        indexed.compute_hashes();
         indexed
     }
 }
 
-fn print(value: impl Hash) -> u64 {
+fn hash_of(value: impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
     hasher.finish()
@@ -87,45 +88,45 @@ impl Deref for Indexed {
 }
 
 impl Indexed {
-    /// The pool of that name.
+    /// The pool with this name.
     pub fn pool(&self, name: &str) -> Option<&Pool> {
         self.desired.pools.get(*self.pools.get(name)?)
     }
 
-    /// The service of that name.
+    /// The service with this name.
     pub fn service(&self, name: &str) -> Option<&Service> {
         self.desired.services.get(*self.services.get(name)?)
     }
 
-    /// Services that use a pool, in their order.
+    /// Services that use a pool, in order.
     pub fn users<'a>(&'a self, pool: &str) -> impl ExactSizeIterator<Item = &'a Service> + use<'a> {
         self.at(self.users.get(pool))
     }
 
-    /// Services that listen at an address, in their order.
+    /// Services that listen on an address, in order.
     pub fn listening(&self, address: IpAddr) -> impl ExactSizeIterator<Item = &Service> + use<'_> {
         self.at(self.listening.get(&address))
     }
 
-    /// Every address that some service listens at, of either kind.
+    /// Every address that a layer 4 or proxy service listens on.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + use<'_> {
         let proxied = self.proxied.iter().copied();
         let proxied = proxied.filter(|address| !self.listening.contains_key(address));
         self.listening.keys().copied().chain(proxied)
     }
 
-    /// Whether some service listens at an address, of either kind.
+    /// Whether a layer 4 or proxy service listens on an address.
     pub fn has_address(&self, address: IpAddr) -> bool {
         self.listening.contains_key(&address) || self.proxied.contains(&address)
     }
 
-    /// A number that tells configurations apart, places in the file aside; the same in every process of one build.
+    /// A hash of the configuration without source positions; the same in every process of one build.
     pub const fn fingerprint(&self) -> u64 {
-        self.print
+        self.hash
     }
 
-    /// Names of the services that are other than in `former` in anything that they or their servers depend on: the ones that
-    /// are gone by name, then the others in their order here.
+    /// Names of the services that differ from `former` in anything that they or their servers depend on: first the
+    /// removed ones by name, then the others in order.
     pub fn changed_since<'a>(&'a self, former: &'a Self) -> Vec<&'a str> {
         let mut names: Vec<&str> = former
             .services
@@ -134,53 +135,53 @@ impl Indexed {
             .filter(|name| !self.services.contains_key(*name))
             .collect();
         names.sort_unstable();
-        let before = |name: &str| Some(former.prints[*former.services.get(name)?]);
-        for (service, print) in self.desired.services.iter().zip(&self.prints) {
-            if before(&service.name) != Some(*print) {
+        let before = |name: &str| Some(former.hashes[*former.services.get(name)?]);
+        for (service, hash) in self.desired.services.iter().zip(&self.hashes) {
+            if before(&service.name) != Some(*hash) {
                 names.push(&service.name);
             }
         }
         names
     }
 
-    /// How many services count a pool's servers together.
+    /// How many services share a pool.
     pub fn sharing(&self, pool: &str) -> Sharing {
         let sharing = self.users(pool).filter(|user| !user.strict_ipvs);
         match sharing.take(Sharing::FEW + 1).count() {
             0 | 1 => Sharing::None,
             2..=Sharing::FEW => Sharing::Few,
-            _ => Sharing::Crowd,
+            _ => Sharing::Many,
         }
     }
 
-    fn hash(&mut self) {
+    fn compute_hashes(&mut self) {
         let Desired {
             node,
             timeouts,
             ipvs,
-            // What is used of them is in pools and servers.
+            // Checks that are in use are contained in pools and servers.
             checks: _,
             pools,
             services,
             proxies,
         } = &self.desired;
-        let common = print((node, timeouts, ipvs));
-        let of_pools: Vec<u64> = pools.iter().map(print).collect();
+        let common = hash_of((node, timeouts, ipvs));
+        let of_pools: Vec<u64> = pools.iter().map(hash_of).collect();
         let of_service = |service: &Service| {
             let pool = self.pools.get(&service.pool).map(|at| of_pools[*at]);
-            print((common, service, pool, self.sharing(&service.pool)))
+            hash_of((common, service, pool, self.sharing(&service.pool)))
         };
-        let prints: Vec<u64> = services.iter().map(of_service).collect();
-        self.print = print((common, &of_pools, &prints, proxies));
-        self.prints = prints;
+        let hashes: Vec<u64> = services.iter().map(of_service).collect();
+        self.hash = hash_of((common, &of_pools, &hashes, proxies));
+        self.hashes = hashes;
     }
 
     fn at<'a>(
         &'a self,
-        places: Option<&'a Vec<usize>>,
+        indexes: Option<&'a Vec<usize>>,
     ) -> impl ExactSizeIterator<Item = &'a Service> + use<'a> {
-        let places = places.map(Vec::as_slice).unwrap_or_default();
-        places.iter().map(|at| &self.desired.services[*at])
+        let indexes = indexes.map(Vec::as_slice).unwrap_or_default();
+        indexes.iter().map(|at| &self.desired.services[*at])
     }
 }
 
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_found_in_their_order() {
+    fn lookups_preserve_order() {
         let indexed = Indexed::from(Desired {
             pools: vec![Pool::new("a"), Pool::new("b")],
             services: vec![
@@ -221,13 +222,13 @@ mod tests {
         assert!(indexed.pool("c").is_none() && indexed.service("c").is_none());
         assert_eq!(names(&mut indexed.users("b")), ["one", "three"]);
         assert_eq!(indexed.users("c").len(), 0);
-        let there = "192.0.2.1".parse().unwrap();
-        assert_eq!(names(&mut indexed.listening(there)), ["one", "two"]);
+        let services = "192.0.2.1".parse().unwrap();
+        assert_eq!(names(&mut indexed.listening(services)), ["one", "two"]);
         assert_eq!(indexed.addresses().count(), 2);
     }
 
     #[test]
-    fn a_change_concerns_the_services_that_depend_on_it() {
+    fn changed_since_returns_dependent_services() {
         let former = Desired {
             pools: vec![Pool::new("a"), Pool::new("b"), Pool::new("unused")],
             services: vec![

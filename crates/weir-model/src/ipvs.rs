@@ -1,31 +1,31 @@
-//! `[ipvs]`: the keys of `/proc/sys/net/ipv4/vs` that matter, by their names and with their defaults.
+//! `[ipvs]`: settings of `/proc/sys/net/ipv4/vs`, with the kernel's names and defaults.
 //!
-//! Values only; what each does to a packet is the data plane's matter (net/netfilter/ipvs/ip_vs_ctl.c, `vs_vars`).
+//! Values only; the data plane implements them (net/netfilter/ipvs/ip_vs_ctl.c, `vs_vars`).
 
 use std::time::Duration;
 
-/// How IPVS's rules are bent, for all services.
+/// IPVS settings for all services.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ipvs {
-    /// A flow whose server is gone ends at its next packet, which chooses anew.
+    /// A flow whose server was removed ends at its next packet, which is scheduled again.
     pub expire_nodest_conn: bool,
-    /// Persistent clients of a server of weight 0 choose anew.
+    /// Persistent clients of a server with weight 0 are scheduled again.
     pub expire_quiescent_template: bool,
-    /// When a SYN on an existing flow chooses anew: bit 0 when its state allows it, bit 1 in `FIN_WAIT` too.
+    /// When a SYN on an existing flow starts a new flow: bit 0 if its state allows it, bit 1 in `FIN_WAIT` too.
     pub conn_reuse_mode: u8,
-    /// Any TCP packet without RST begins a flow.
+    /// Any TCP packet without RST starts a flow.
     pub sloppy_tcp: bool,
-    /// Half-open flows are dropped at random to defend the table: 0 never, 1 and 2 while memory is short, 3 always.
+    /// Half-open flows are dropped at random to protect the table: 0 never, 1 and 2 while memory is low, 3 always.
     pub drop_entry: u8,
-    /// Below this many pages of free memory it is short.
+    /// Low-memory threshold in free pages.
     pub amemthresh: u32,
-    /// An ICMP error of no flow makes one.
+    /// An ICMP error that matches no flow creates one.
     pub schedule_icmp: bool,
-    /// Marked packets that no server gets go on to where they were sent.
+    /// Marked packets without an available server are forwarded to their original destination.
     pub cache_bypass: bool,
     /// How long `lblc` remembers an unused destination; whole seconds.
     pub lblc_expiration: Duration,
-    /// How long `lblcr` leaves a set of servers as it is; whole seconds.
+    /// How long `lblcr` keeps a server set unchanged; whole seconds.
     pub lblcr_expiration: Duration,
 }
 

@@ -1,11 +1,11 @@
-//! What the operator wants: services, pools, servers, weights and limits, and the difference of two such wishes.
+//! The desired state: services, pools, servers, weights and limits, and the difference between two desired states.
 //!
-//! The types here hold a configuration whose every value is already checked; where it came from (TOML, JSON, ipvsadm)
-//! no longer matters, apart from [`Source`], which lets a message name the line. The crate refuses to parse text (only
-//! a [`Pattern`] is compiled here, once for all who carry it), to know what is in the kernel, and to hold anything that
-//! changes at run time (states, counters, overrides).
+//! The types hold a validated configuration. Its origin (TOML, JSON, ipvsadm) no longer matters, except for [`Source`],
+//! which gives messages a line number. The crate does not parse text (except regular expressions, which are compiled
+//! once in [`Pattern`] and [`PathRegex`]), does not know the state of the kernel, and holds no run-time state (health,
+//! counters, overrides).
 //!
-//! It sits at the bottom: every other crate may depend on it, it depends on none.
+//! Every other crate may depend on it; it depends on none of them.
 
 mod access;
 mod admin;
@@ -20,7 +20,7 @@ mod hash;
 mod indexed;
 mod ipvs;
 mod listener;
-mod manners;
+mod message;
 mod path;
 mod pattern;
 mod proxy;
@@ -35,8 +35,8 @@ pub use access::{AccessLog, LogFormat};
 pub use admin::Admin;
 pub use body::{Digest, Pattern};
 pub use check::{
-    Aim, Check, CheckTls, DnsRecord, Health, Http, OnFailure, Probe, ProxyHeader, Require, Script,
-    Start, Timing, Via, Way,
+    Check, CheckTls, DnsRecord, Health, Http, OnFailure, Probe, ProbePath, ProbeTarget,
+    ProxyHeader, Require, Script, Start, Timing, Via,
 };
 pub use desired::{
     Attach, Desired, MAX_WEIGHT, NoServer, Node, OnRemove, Persistence, Pool, Server, Service,
@@ -50,7 +50,7 @@ pub use hash::HashKey;
 pub use indexed::{Indexed, Sharing};
 pub use ipvs::Ipvs;
 pub use listener::{Family, Listener, Mark, Ports, Protocol};
-pub use manners::{Coding, Compression, ErrorPage, Forwarded, Underscores};
+pub use message::{Coding, Compression, ErrorPage, Forwarded, Underscores};
 pub use path::{EncodedSlash, ForwardedPath, NormalizePath};
 pub use pattern::{PathRegex, PatternError};
 pub use proxy::{Network, Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts};

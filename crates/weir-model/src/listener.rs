@@ -1,7 +1,7 @@
-//! Where clients knock: protocol, address and ports.
+//! Listeners: protocol, address and ports.
 //!
-//! A listener names packets, not sockets: nothing is bound. Which of two overlapping listeners takes a packet is
-//! decided by [`Ports::specificity`]; that no two are the same is the configuration's duty.
+//! A listener matches packets; no socket is bound. [`Ports::specificity`] decides which of two overlapping listeners
+//! gets a packet; the configuration guarantees that no two are equal.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -38,7 +38,7 @@ impl fmt::Display for Family {
 /// Transport protocol of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protocol {
-    /// TCP, the default where none is written.
+    /// TCP, the default.
     Tcp,
     /// UDP.
     Udp,
@@ -73,7 +73,7 @@ impl fmt::Display for Protocol {
 pub enum Ports {
     /// One port, 1 to 65535.
     One(u16),
-    /// First and last port, both included; first < last.
+    /// First and last port, inclusive; first < last.
     Range(u16, u16),
     /// Every port, written `*`.
     Any,
@@ -89,7 +89,7 @@ impl Ports {
         }
     }
 
-    /// First and last port, both included; `Any` covers 0 too, which no client can use but a packet can carry.
+    /// First and last port, inclusive; `Any` includes 0, which clients cannot use but packets can carry.
     pub const fn bounds(self) -> (u16, u16) {
         match self {
             Self::One(one) => (one, one),
@@ -98,7 +98,7 @@ impl Ports {
         }
     }
 
-    /// The higher wins when several listeners of one address hold a port: 2 exact, 1 range, 0 any.
+    /// Precedence among listeners of one address that contain a port, the highest wins: 2 exact, 1 range, 0 any.
     pub const fn specificity(self) -> u8 {
         match self {
             Self::One(_) => 2,
@@ -130,7 +130,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// The family of the VIP.
+    /// Address family of the VIP.
     pub const fn family(&self) -> Family {
         Family::of(self.address)
     }
@@ -146,8 +146,8 @@ impl fmt::Display for Listener {
     }
 }
 
-/// A firewall mark as an entry of `listen`: packets that carry it are the service's, whatever their protocol, address and
-/// port (ipvsadm's `-f`).
+/// A firewall mark in `listen`: matches packets with this mark, whatever their protocol, address and port (ipvsadm's
+/// `-f`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mark {
     /// The mark, as nftables sets it.
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn listeners_print_as_they_are_written() {
+    fn listener_display_matches_configuration() {
         let listener = |address: &str, ports| Listener {
             protocol: Protocol::Tcp,
             address: address.parse().unwrap(),
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_print_as_they_are_written() {
+    fn mark_display_matches_configuration() {
         let mark = |family| Mark {
             mark: NonZeroU32::new(7).unwrap(),
             family,
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bounds_hold_exactly_the_ports_contained() {
+    fn bounds_match_contained_ports() {
         for ports in [Ports::One(80), Ports::Range(8000, 8999), Ports::Any] {
             let (first, last) = ports.bounds();
             for port in [0, 1, 79, 80, 81, 7999, 8000, 8999, 9000, 65535] {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exact_port_beats_a_range_beats_any() {
+    fn specificity_orders_exact_range_any() {
         assert!(Ports::One(1).specificity() > Ports::Range(1, 2).specificity());
         assert!(Ports::Range(1, 2).specificity() > Ports::Any.specificity());
     }

@@ -1,12 +1,12 @@
-//! `normalize_path` of a proxy service: in which form requests' paths are compared and passed on.
+//! `normalize_path` of a proxy service: how request paths are compared and passed on.
 
 /// An encoded slash or backslash in a path (`%2F`, `%5C`, and `\`, which a URI may not contain).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum EncodedSlash {
-    /// It is a character of its segment: `/a%2Fb` is not `/a/b`.
+    /// An ordinary character of its segment: `/a%2Fb` differs from `/a/b`.
     #[default]
     Keep,
-    /// It is a slash.
+    /// A slash.
     Decode,
     /// The request is rejected.
     Reject,
@@ -26,13 +26,13 @@ impl EncodedSlash {
     }
 }
 
-/// The path that a server is asked for where no route rewrites it.
+/// Path sent to the server if no route rewrites it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ForwardedPath {
-    /// The client's, byte for byte.
+    /// The client's path, byte for byte.
     #[default]
     Received,
-    /// The normalized one, which routes compare.
+    /// The normalized path.
     Normalized,
 }
 
@@ -52,11 +52,11 @@ impl ForwardedPath {
 /// `normalize_path` of a proxy service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NormalizePath {
-    /// Whether `//` is `/`.
+    /// Whether `//` is merged into `/`.
     pub merge_slashes: bool,
-    /// What `%2F` and `%5C` are.
+    /// Treatment of `%2F` and `%5C`.
     pub encoded_slash: EncodedSlash,
-    /// What servers are asked for.
+    /// Path sent to servers.
     pub forward: ForwardedPath,
 }
 

@@ -1,6 +1,6 @@
-//! `forward = "proxy"`: services whose clients talk to the director itself.
+//! `forward = "proxy"`: services that terminate client connections.
 //!
-//! They stand apart from the layer 4 services: nothing of theirs reaches the data plane. Pools and servers are the same.
+//! Separate from layer 4 services, because they do not use the data plane. Pools and servers are the same.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -10,12 +10,12 @@ use crate::{
     Scheduler, SchedulerKind, ServiceTls, Source, Underscores,
 };
 
-/// What a proxy service understands of what it carries.
+/// Protocol of a proxy service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProxyProtocol {
-    /// Octets both ways.
+    /// Relays bytes in both directions.
     Tcp,
-    /// Requests and responses.
+    /// HTTP requests and responses.
     Http,
 }
 
@@ -32,29 +32,29 @@ impl ProxyProtocol {
     }
 }
 
-/// `timeouts` of a proxy service: how long it waits for what.
+/// `timeouts` of a proxy service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ProxyTimeouts {
-    /// For a whole request head, from its first octet; of a new connection, from its start.
+    /// A complete request head, from its first byte; on a new connection, from the accept.
     pub request: Duration,
-    /// For the next request on a connection that had one.
+    /// Idle time before the next request on a connection.
     pub idle: Duration,
-    /// For a client that sends a body, or takes a response, and does neither.
+    /// Inactivity of a client while it sends a body or receives a response.
     pub client: Duration,
-    /// For a server to accept a connection.
+    /// Connecting to a server.
     pub connect: Duration,
-    /// For a server's response to go on, and to begin where `response` says nothing else.
+    /// Inactivity of a server; also the first byte of a response if `response` is `None`.
     pub server: Duration,
-    /// For a server's response to begin; `None` = as `server` says.
+    /// First byte of a response; `None` = `server`.
     pub response: Option<Duration>,
-    /// For either side of a TCP service or of another protocol that a client upgraded to.
+    /// Inactivity of either side of a `tcp` service or of an upgraded connection.
     pub tunnel: Duration,
-    /// From the end of a request's head to the end of its response; `None` = as long as it takes.
+    /// From the end of a request head to the end of its response; `None` = no limit.
     pub total: Option<Duration>,
 }
 
 impl ProxyTimeouts {
-    /// Shortest and longest of each.
+    /// Minimum and maximum of each timeout.
     pub const BOUNDS: (Duration, Duration) =
         (Duration::from_millis(100), Duration::from_secs(7 * 86_400));
 }
@@ -77,31 +77,31 @@ impl Default for ProxyTimeouts {
 /// `limits` of a proxy service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ProxyLimits {
-    /// Octets of a request's or a response's head.
+    /// Maximum size of a request or response head, in bytes.
     pub head: u32,
-    /// Field lines of a head.
+    /// Maximum number of header fields.
     pub fields: u32,
-    /// Clients connected at once; further ones wait to be accepted. Over all workers.
+    /// Maximum number of connected clients, over all workers; further ones wait to be accepted.
     pub connections: u32,
-    /// Other servers that are tried when one cannot be reached.
+    /// Number of other servers to try when one fails.
     pub retries: u32,
-    /// Connections that wait for their next request, for each server and worker.
+    /// Idle connections to keep for each server and worker.
     pub idle_servers: u32,
-    /// Requests that one connection to a server serves; 0 = any number.
+    /// Requests per server connection; 0 = no limit.
     pub server_requests: u32,
-    /// Streams of one HTTP/2 client at once.
+    /// Maximum concurrent streams of an HTTP/2 client.
     pub streams: u32,
-    /// HTTP/2 streams that one client network may reset in a second; 0 = any number.
+    /// HTTP/2 streams per second that a client network may reset; 0 = no limit.
     pub resets: u32,
-    /// Octets of a request's body; 0 = any number.
+    /// Maximum size of a request body, in bytes; 0 = no limit.
     pub body: u32,
-    /// Requests a second of one client; 0 = any number.
+    /// Requests per second of one client; 0 = no limit.
     pub rate: u32,
-    /// Requests at once after a silence; 0 = as many as `rate`.
+    /// Requests at once after an idle period; 0 = as many as `rate`.
     pub burst: u32,
-    /// Requests of one client under way; 0 = any number.
+    /// Concurrent requests of one client; 0 = no limit.
     pub concurrent: u32,
-    /// Requests that may be sent a second time, in percent of all.
+    /// Retries allowed, in percent of all requests.
     pub retry_budget: u32,
 }
 
@@ -148,17 +148,17 @@ impl Default for ProxyLimits {
     }
 }
 
-/// A network, for `trusted`.
+/// An IP network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Network {
-    /// Its first address, or any in it.
+    /// Any address in the network.
     pub address: IpAddr,
-    /// Prefix length, at most the family's.
+    /// Prefix length.
     pub prefix: u8,
 }
 
 impl Network {
-    /// Whether `address` is in it; families never meet.
+    /// Whether the network contains `address`; always false if the address families differ.
     pub fn contains(&self, address: IpAddr) -> bool {
         let same = |a: u128, b: u128, bits: u8| match bits {
             0 => true,
@@ -185,56 +185,56 @@ impl std::fmt::Display for Network {
 /// A `[service.NAME]` with `forward = "proxy"`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Proxy {
-    /// Name, unique among services of every forward.
+    /// Name, unique among all services.
     pub name: String,
-    /// Where it listens, in file order; at least one, none of them in another proxy service.
+    /// Listen addresses in file order; at least one, not shared with other proxy services.
     pub listen: Vec<SocketAddr>,
-    /// What it understands.
+    /// Protocol.
     pub protocol: ProxyProtocol,
-    /// Name of the pool, for requests that fit no route.
+    /// Name of the pool for requests that match no route.
     pub pool: String,
-    /// Routes in file order, the first that fits decides; of a `tcp` service none.
+    /// Routes in file order; the first match applies.
     pub routes: Vec<Route>,
-    /// In which form paths are compared; `None` = as they are received.
+    /// Path normalization; `None` = paths are compared as received.
     pub normalize_path: Option<NormalizePath>,
-    /// TLS with its clients; `None` = none.
+    /// TLS for clients; `None` = no TLS.
     pub tls: Option<ServiceTls>,
-    /// Whether clients may speak HTTP/2; of a `tcp` service nothing.
+    /// Whether clients may use HTTP/2; ignored for `tcp`.
     pub http2: bool,
-    /// How long it waits for what.
+    /// Timeouts.
     pub timeouts: ProxyTimeouts,
-    /// How much it takes.
+    /// Limits.
     pub limits: ProxyLimits,
-    /// What makes it send a request to another server.
+    /// When requests are retried on another server.
     pub retry_on: RetryOn,
-    /// By what `rate` and `concurrent` tell clients apart.
+    /// How `rate` and `concurrent` identify clients.
     pub limit_key: HashKey,
-    /// How servers are told of the client.
+    /// Header fields that carry client information to servers.
     pub forwarded: Forwarded,
-    /// What becomes of a request's fields with `_` in their names.
+    /// Treatment of request fields with `_` in their names.
     pub underscores: Underscores,
-    /// Whether clients may ask servers for tunnels by CONNECT.
+    /// Whether clients may use CONNECT.
     pub connect: bool,
-    /// Whether a client that closes its direction of the connection ends its request; of a `tcp` service nothing.
+    /// Whether a client that closes its sending side aborts its request; ignored for `tcp`.
     pub abort_on_close: bool,
-    /// Whether a request's content is collected, up to a bound, before a server is chosen.
+    /// Whether request bodies are buffered, up to a limit, before a server is selected.
     pub request_buffering: bool,
-    /// What stands in place of the status in words; the first that fits.
+    /// Bodies of responses generated by Weir; the first match applies.
     pub error_pages: Vec<ErrorPage>,
-    /// `None` = bodies go through as they come.
+    /// Compression of responses; `None` = no compression.
     pub compression: Option<Compression>,
-    /// Proxies whose word about their clients is believed.
+    /// Networks of trusted proxies, whose forwarding information is accepted.
     pub trusted: Vec<Network>,
-    /// Clients say in front of the first octet for whom they speak; with `trusted`, only those.
+    /// Whether clients send a PROXY protocol header; with `trusted`, only those networks do.
     pub proxy_protocol: bool,
-    /// A line for each exchange.
+    /// Access log.
     pub access_log: Option<AccessLog>,
-    /// Where the service's table begins.
+    /// Position of the service's table.
     pub source: Source,
 }
 
 impl Proxy {
-    /// What a pool without a scheduler gives an `http` service, and what it gives a `tcp` one.
+    /// Default scheduler for `http` and for `tcp` services.
     pub const fn default_scheduler(protocol: ProxyProtocol) -> Scheduler {
         Scheduler::new(match protocol {
             ProxyProtocol::Http => SchedulerKind::P2c,
@@ -242,7 +242,7 @@ impl Proxy {
         })
     }
 
-    /// The pools that its requests may go to, its own first, each once.
+    /// The pools that its requests may use, without duplicates; its own pool is first.
     pub fn pools(&self) -> Vec<&str> {
         let mut pools = vec![self.pool.as_str()];
         for pool in self.routes.iter().flat_map(|route| route.action.pools()) {
@@ -253,7 +253,7 @@ impl Proxy {
         pools
     }
 
-    /// A service without listeners, with the defaults.
+    /// A service without listeners, with default settings.
     pub fn new(name: impl Into<String>, protocol: ProxyProtocol, pool: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_network_holds_what_its_prefix_says() {
+    fn network_contains_addresses_of_its_prefix() {
         let network = |address: &str, prefix| Network {
             address: address.parse().unwrap(),
             prefix,

@@ -1,15 +1,15 @@
-//! What makes a proxy service send a request to another server.
+//! When a proxy service retries a request on another server.
 
-/// A way to fail that is not a status.
+/// A failure without a status code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RetryCondition {
-    /// The server could not be reached, or was not who it should be.
+    /// Connecting failed, or the server's certificate was rejected.
     Connect,
-    /// It ended before it said anything.
+    /// The server closed the connection without a response.
     Empty,
-    /// Its response did not begin in time.
+    /// The response did not start in time.
     Timeout,
-    /// What it said is no response, or only the beginning of a head.
+    /// The response is invalid, or its head is incomplete.
     Malformed,
 }
 
@@ -31,22 +31,22 @@ impl RetryCondition {
 /// `retry_on` of a proxy service.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RetryOn {
-    /// Sorted, each once.
+    /// Sorted, without duplicates.
     pub conditions: Vec<RetryCondition>,
-    /// First and last status of each range.
+    /// Inclusive status code ranges.
     pub statuses: Vec<(u16, u16)>,
 }
 
 impl RetryOn {
-    /// Statuses that may be listed: others are no failures.
+    /// Allowed status codes; others are not errors.
     pub const STATUSES: (u16, u16) = (400, 599);
 
-    /// Whether a condition is listed.
+    /// Whether `condition` triggers a retry.
     pub fn has(&self, condition: RetryCondition) -> bool {
         self.conditions.contains(&condition)
     }
 
-    /// Whether a status is.
+    /// Whether `status` triggers a retry.
     pub fn has_status(&self, status: u16) -> bool {
         let mut ranges = self.statuses.iter();
         ranges.any(|(from, to)| (*from..=*to).contains(&status))
@@ -62,7 +62,7 @@ impl Default for RetryOn {
     }
 }
 
-/// As in configuration, with commas between.
+/// As in the configuration, separated by commas.
 impl std::fmt::Display for RetryOn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let conditions = self.conditions.iter().map(|one| one.as_str().to_owned());

@@ -1,46 +1,46 @@
-//! `[[route]]`: which requests of an `http` service go where.
+//! `[[route]]`: routing rules of proxy services.
 
 use std::fmt;
 
 use crate::{Network, PathRegex};
 
-/// Hosts that a route is for; ASCII letters compare without case, ports do not count.
+/// Hosts that a route matches, compared without ASCII case and without the port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum HostPattern {
-    /// Just this one, in lower case.
+    /// This host, in lower case.
     Exact(String),
-    /// Written `*.example`: every host that ends with `.example`; held with its dot, in lower case.
-    Below(String),
+    /// Written `*.example`: every host that ends with `.example`; stored as `.example`, in lower case.
+    Suffix(String),
 }
 
 impl fmt::Display for HostPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exact(host) => f.write_str(host),
-            Self::Below(rest) => write!(f, "*{rest}"),
+            Self::Suffix(rest) => write!(f, "*{rest}"),
         }
     }
 }
 
-/// Where a route leads.
+/// Action of a route.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RouteAction {
-    /// To a server of this pool.
+    /// Use this pool.
     Pool(String),
-    /// To one of these pools, by chance and weight.
+    /// Use one of these pools, randomly by weight.
     Split(Vec<(String, u32)>),
-    /// The client is sent to another place.
+    /// Redirect the client.
     Redirect {
-        /// `Location`; `{host}` and `{path}` (with the query) stand for the request's.
+        /// `Location`; `{host}` and `{path}` (including the query) are replaced by those of the request.
         to: String,
         /// 301, 302, 303, 307 or 308.
         status: u16,
     },
-    /// The client is answered.
+    /// Respond to the client directly.
     Answer {
         /// 200 to 599.
         status: u16,
-        /// The body; empty = the status in words.
+        /// The body; empty = the reason phrase.
         body: String,
     },
 }
@@ -61,24 +61,24 @@ impl fmt::Display for RouteAction {
     }
 }
 
-/// What a route changes of the requests that it sends to a pool, and of their responses. Names are in lower case.
+/// Changes of a route to requests that it sends to a pool, and to their responses. Names are in lower case.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct RouteEdits {
-    /// The path that the server is asked for; `{path}` is the request's, `{rest}` what stood in place of the pattern's first
-    /// `*` and behind it, `{1}` to `{9}` what the expression's groups found. The query stays.
+    /// Path sent to the server; `{path}` is the path of the request, `{rest}` the part that matched the pattern's first
+    /// `*` and what follows, `{1}` to `{9}` the groups of the expression. The query is kept.
     pub path: Option<String>,
-    /// Fields that a request gets in place of those that it has by these names.
+    /// Request fields to set, replacing fields with the same name.
     pub set: Vec<(String, String)>,
     /// Fields that it loses.
     pub remove: Vec<String>,
-    /// Fields that a response gets in place of those that it has by these names.
+    /// Response fields to set, replacing fields with the same name.
     pub set_response: Vec<(String, String)>,
     /// Fields that it loses.
     pub remove_response: Vec<String>,
 }
 
 impl RouteAction {
-    /// The pools that it may lead to.
+    /// The pools that the action may use.
     pub fn pools(&self) -> Vec<&str> {
         match self {
             Self::Pool(pool) => vec![pool],
@@ -88,35 +88,35 @@ impl RouteAction {
     }
 }
 
-/// One `[[route]]`; the first of a service that a request fits decides.
+/// One `[[route]]`; the first route of a service that matches a request applies.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Route {
     /// `None` = any.
     pub host: Option<HostPattern>,
-    /// A path without the query, in the form that the service compares; `*` stands for any bytes. `None` = any.
+    /// Path without query, as normalized by the service; `*` matches any bytes. `None` = any.
     pub path: Option<String>,
-    /// An expression that the path must fit, without the query; `None` = any.
+    /// Expression that must match the path without query; `None` = any.
     pub path_regex: Option<PathRegex>,
     /// Methods in upper case; empty = any.
     pub methods: Vec<String>,
-    /// Fields that must be there, names in lower case; with a value, one of them must have it.
+    /// Required fields, names in lower case, each with this value if there is one.
     pub headers: Vec<(String, Option<String>)>,
-    /// Parameters of the query that must be there, with that value where there is one.
+    /// Required query parameters, each with this value if there is one.
     pub queries: Vec<(String, Option<String>)>,
-    /// Cookies that must be there, with that value where there is one.
+    /// Required cookies, each with this value if there is one.
     pub cookies: Vec<(String, Option<String>)>,
-    /// Networks that the client must be of one of; empty = any.
+    /// Client networks, one of which must contain the client; empty = any.
     pub sources: Vec<Network>,
-    /// What is changed on the way.
+    /// Changes to requests and responses.
     pub edits: RouteEdits,
-    /// Where it leads.
+    /// Action.
     pub action: RouteAction,
-    /// Where it is written.
+    /// Position in the configuration.
     pub source: crate::Source,
 }
 
 impl Route {
-    /// Whether every request fits.
+    /// Whether the route matches every request.
     pub fn is_for_all(&self) -> bool {
         self.host.is_none()
             && self.path.is_none()
@@ -128,7 +128,7 @@ impl Route {
             && self.sources.is_empty()
     }
 
-    /// Whether it asks for nothing but a host, and leads to a pool: all that a `tcp` service can follow.
+    /// Whether the only condition is a host and the action is a pool: the routes that a `tcp` service supports.
     pub fn is_by_name(&self) -> bool {
         let sees_more = Self {
             host: None,
@@ -139,14 +139,14 @@ impl Route {
             && matches!(self.action, RouteAction::Pool(_) | RouteAction::Split(_))
     }
 
-    /// Whether every request that fits `other` fits this one, as far as the patterns tell.
+    /// Whether this route matches every request that `other` matches; false if the patterns do not prove it.
     pub fn covers(&self, other: &Self) -> bool {
         let host = match (&self.host, &other.host) {
             (None, _) => true,
-            (Some(HostPattern::Below(rest)), Some(HostPattern::Exact(host))) => {
+            (Some(HostPattern::Suffix(rest)), Some(HostPattern::Exact(host))) => {
                 host.ends_with(rest.as_str())
             }
-            (Some(HostPattern::Below(rest)), Some(HostPattern::Below(below))) => {
+            (Some(HostPattern::Suffix(rest)), Some(HostPattern::Suffix(below))) => {
                 below.ends_with(rest.as_str())
             }
             (own, theirs) => own == theirs,
@@ -179,7 +179,7 @@ impl Route {
     }
 }
 
-/// As in `weir plan`: conditions, then where it leads.
+/// As in `weir plan`: conditions, then the action.
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for method in &self.methods {

@@ -1,9 +1,9 @@
-//! Which scheduler a pool wants, by name and flags; how it chooses is `weir-sched`'s.
+//! Scheduler of a pool, by name and flags; `weir-sched` implements them.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Scheduler by its canonical name (aliases are the configuration's matter).
+/// Scheduler by its canonical name; `weir-config` handles aliases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SchedulerKind {
     /// Round robin.
@@ -22,13 +22,13 @@ pub enum SchedulerKind {
     Fo,
     /// Weighted overflow.
     Ovf,
-    /// Power of two choices as the kernel has it, `twos`.
+    /// Power of two choices as in the kernel, `twos`.
     Twos,
     /// Destination hashing.
     Dh,
     /// Source hashing.
     Sh,
-    /// Maglev hashing as the kernel has it.
+    /// Maglev hashing as in the kernel.
     Mh,
     /// Locality-based least connection.
     Lblc,
@@ -40,12 +40,12 @@ pub enum SchedulerKind {
     P2c,
     /// Least response time.
     LeastTime,
-    /// By the hash of a part of the request, `HashKey`.
+    /// Hash of a part of the request, `HashKey`.
     Hash,
 }
 
 impl SchedulerKind {
-    /// Every scheduler: IPVS's fourteen in their usual order, then Weir's own.
+    /// Every scheduler: the fourteen of IPVS in their usual order, then Weir's own.
     pub const ALL: [Self; 18] = [
         Self::Rr,
         Self::Wrr,
@@ -91,7 +91,7 @@ impl SchedulerKind {
         }
     }
 
-    /// Whether the kernel's IPVS has it.
+    /// Whether the kernel's IPVS has this scheduler.
     pub const fn is_ipvs(self) -> bool {
         !matches!(
             self,
@@ -99,12 +99,12 @@ impl SchedulerKind {
         )
     }
 
-    /// Whether a proxy service of this build can run it.
+    /// Whether proxy services implement it.
     pub const fn works_in_proxy(self) -> bool {
         !matches!(self, Self::Dh | Self::Lblc | Self::Lblcr | Self::Maglev)
     }
 
-    /// Whether it looks a server up by a hash, so that its load can be bounded.
+    /// Whether it selects a server by hash, so that `max_load` applies.
     pub const fn hashes(self) -> bool {
         matches!(
             self,
@@ -112,7 +112,7 @@ impl SchedulerKind {
         )
     }
 
-    /// Whether the data plane of this build can run it.
+    /// Whether the data plane implements it.
     pub const fn is_built(self) -> bool {
         !matches!(self, Self::LeastTime | Self::Hash)
     }
@@ -124,7 +124,7 @@ impl fmt::Display for SchedulerKind {
     }
 }
 
-/// By canonical name.
+/// Parses a canonical name.
 impl FromStr for SchedulerKind {
     type Err = UnknownScheduler;
 
@@ -134,13 +134,13 @@ impl FromStr for SchedulerKind {
     }
 }
 
-/// The name is no scheduler's.
+/// The name is not a known scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownScheduler;
 
 impl fmt::Display for UnknownScheduler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no scheduler has this name")
+        f.write_str("unknown scheduler")
     }
 }
 
@@ -152,30 +152,30 @@ impl std::error::Error for UnknownScheduler {}
 pub struct SchedulerFlags {
     /// Hash the client's port too.
     pub port: bool,
-    /// A server that cannot be used is replaced by the next of the hash, instead of refusing its clients.
+    /// Use the next server of the hash for clients of an unavailable server, instead of rejecting them.
     pub fallback: bool,
-    /// Hash only the first three octets of an IPv4 client, as nginx's `ip_hash` does.
+    /// Hash only the first three bytes of an IPv4 address, as nginx's `ip_hash` does.
     pub networks: bool,
-    /// Of equal servers the one added first, not the one added last, as HAProxy's `first` does.
+    /// Among equal servers prefer the first added, not the last, as HAProxy's `first` does.
     pub file_order: bool,
 }
 
 /// A pool's scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Scheduler {
-    /// Which one.
+    /// Kind of scheduler.
     pub kind: SchedulerKind,
     /// Flags; all false for kinds other than `sh` and `mh`.
     pub flags: SchedulerFlags,
-    /// Bounded load: no server above this many percent of the mean; 125 is `max_load = 1.25`. `None` = unbounded.
+    /// Bounded load: maximum load of a server in percent of the mean; 125 is `max_load = 1.25`. `None` = unbounded.
     pub max_load_percent: Option<u32>,
 }
 
 impl Scheduler {
-    /// What a pool without a scheduler gives an L4 service.
+    /// Default scheduler of layer 4 services.
     pub const L4_DEFAULT: Self = Self::new(SchedulerKind::Wlc);
 
-    /// The scheduler without flags and without a bound.
+    /// A scheduler without flags and load bound.
     pub const fn new(kind: SchedulerKind) -> Self {
         Self {
             kind,
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_leads_back_to_its_scheduler() {
+    fn scheduler_names_round_trip() {
         for kind in SchedulerKind::ALL {
             assert_eq!(kind.as_str().parse(), Ok(kind));
         }
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scheduler_prints_its_flags_and_bound() {
+    fn scheduler_display_includes_flags_and_bound() {
         let scheduler = Scheduler {
             flags: SchedulerFlags {
                 port: true,

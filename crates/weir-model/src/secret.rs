@@ -1,15 +1,15 @@
-//! A secret and where it comes from. What it is never shows: neither in logs, nor in plans, nor in Debug output.
+//! Secrets and their sources. The value is never shown in logs, plans or Debug output.
 
 use std::fmt;
 
-/// Where a secret is kept.
+/// Source of a secret.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SecretSource {
     /// In the configuration itself.
     Text,
     /// In a file, by its absolute path.
     File(String),
-    /// In a variable of the daemon's environment.
+    /// In an environment variable of the daemon.
     Env(String),
     /// In a credential of the service manager (systemd.exec(5), `LoadCredential=`).
     Credential(String),
@@ -27,7 +27,7 @@ impl fmt::Display for SecretSource {
     }
 }
 
-/// See the module. Two secrets are the same when both their values and their sources are.
+/// A secret. Two secrets are equal if both their values and their sources are.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Secret {
     source: SecretSource,
@@ -35,11 +35,11 @@ pub struct Secret {
 }
 
 impl Secret {
-    /// The most that a secret may hold, in bytes.
+    /// Maximum size of a secret, in bytes.
     pub const MAX_BYTES: usize = 64 << 10;
 
-    /// With the value that its source holds. A line feed at the end, with or without a carriage return, is not part of it:
-    /// editors and `echo` add one.
+    /// Creates a secret from the content of its source. A trailing line feed, with or without a carriage return, is
+    /// removed: editors and `echo` add one.
     pub fn new(source: SecretSource, value: Vec<u8>) -> Self {
         let mut value = value;
         if value.last() == Some(&b'\n') {
@@ -51,18 +51,18 @@ impl Secret {
         Self { source, value }
     }
 
-    /// Where it is kept.
+    /// Source of the secret.
     pub const fn source(&self) -> &SecretSource {
         &self.source
     }
 
-    /// The secret itself.
+    /// Value of the secret.
     pub fn expose(&self) -> &[u8] {
         &self.value
     }
 }
 
-/// Shows the source alone.
+/// Shows only the source.
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Secret({})", self.source)
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_never_shown_and_ends_before_its_line_feed() {
+    fn secret_debug_hides_value_and_line_feed_is_trimmed() {
         let of = |text: &str| Secret::new(SecretSource::Env("KEY".into()), text.into());
         assert_eq!(
             format!("{:?}", of("hidden")),

@@ -1,16 +1,17 @@
-//! `sticky` of a pool: a client of `http` services stays with a server by a cookie.
+//! `sticky` of a pool: session affinity for `http` services, with a cookie.
 
 use crate::Secret;
 
-/// How the cookie comes about.
+/// Who sets the cookie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum StickyMode {
-    /// Weir sets a cookie of its own, which servers never see.
+    /// Weir sets its own cookie and removes it from requests to servers.
     #[default]
     Insert,
-    /// The server sets the cookie, and Weir puts the server's sign in place of its value.
+    /// The server sets the cookie, and Weir replaces its value with the server's identifier.
     Rewrite,
-    /// The server sets the cookie, and Weir puts the server's sign in front of its value, and takes it off again.
+    /// The server sets the cookie, and Weir prepends the server's identifier to its value, and removes it from
+    /// requests.
     Prefix,
 }
 
@@ -28,22 +29,21 @@ impl StickyMode {
     }
 }
 
-/// See the module.
+/// Session affinity of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Sticky {
-    /// The cookie's name.
+    /// Name of the cookie.
     pub cookie: String,
-    /// How it comes about.
+    /// Who sets it.
     pub mode: StickyMode,
-    /// What the sign is computed with; `None` = a key that the director generates and keeps.
+    /// Key for computing server identifiers; `None` = a key generated and stored by the director.
     pub secret: Option<Secret>,
-    /// Attributes of a cookie that Weir sets, as they are sent; `None` = [`Sticky::attributes`] decides.
+    /// Attributes of cookies set by Weir, sent verbatim; `None` = the defaults of [`Sticky::attributes`].
     pub attributes: Option<String>,
 }
 
 impl Sticky {
-    /// Attributes of a cookie that Weir sets for clients that come with TLS, or without it. Text in the configuration holds
-    /// for both.
+    /// Attributes of cookies set by Weir for clients with or without TLS. Configured attributes apply to both.
     pub fn attributes(&self, tls: bool) -> &str {
         match &self.attributes {
             Some(text) => text,
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn written_attributes_replace_the_default_ones() {
+    fn configured_attributes_replace_defaults() {
         let of = |attributes: Option<&str>| Sticky {
             cookie: "SRV".to_owned(),
             mode: StickyMode::Insert,

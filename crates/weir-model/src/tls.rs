@@ -1,8 +1,8 @@
-//! TLS of a proxy service, towards its clients and towards servers.
+//! TLS settings of proxy services, for clients and for servers.
 
 use crate::{Secret, Source};
 
-/// A version of TLS; older ones than these are never spoken.
+/// A TLS version; older versions are not supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum TlsVersion {
     /// 1.2 (RFC 5246).
@@ -25,13 +25,13 @@ impl TlsVersion {
     }
 }
 
-/// Whether a client must have a certificate, where certificates are asked for.
+/// Whether clients must present a certificate, if client certificates are enabled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum ClientAuth {
-    /// Without a good one there is no connection.
+    /// A valid certificate is required.
     #[default]
     Required,
-    /// Without one there is; with a bad one there is not.
+    /// A certificate is optional; an invalid one is rejected.
     Optional,
 }
 
@@ -48,15 +48,15 @@ impl ClientAuth {
     }
 }
 
-/// How the host of a request must agree with the name in its connection's handshake (SNI).
+/// Which requests are rejected because their host differs from the SNI of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum SniHost {
-    /// A host of another service that asks for other client certificates is answered with 421.
+    /// Rejects hosts of another service that requires client certificates of a different CA, with 421.
     #[default]
     ClientAuth,
-    /// Every other host is.
+    /// Rejects every host other than the SNI.
     Same,
-    /// None is.
+    /// Rejects none.
     Ignore,
 }
 
@@ -79,41 +79,41 @@ impl SniHost {
 pub struct ServiceTls {
     /// A directory of certificates, or one file.
     pub certificates: String,
-    /// A client that names no host, or one without a certificate, is refused.
+    /// Whether clients without SNI, or with a name that matches no certificate, are rejected.
     pub strict_sni: bool,
-    /// The oldest version.
+    /// Minimum TLS version.
     pub minimum: TlsVersion,
-    /// A file of authorities whose certificates clients may have; `None` = clients are not asked.
+    /// PEM file with the CA certificates for clients; `None` = no client certificates.
     pub client_ca: Option<String>,
-    /// Whether they must; nothing without `client_ca`.
+    /// Whether client certificates are required; ignored without `client_ca`.
     pub client_auth: ClientAuth,
-    /// What tickets are sealed with, the first one, and opened with; empty = keys of Weir's own, which change by themselves.
+    /// Session ticket keys: the first one encrypts, all decrypt; empty = generated and rotated keys.
     pub ticket_keys: Vec<Secret>,
-    /// What becomes of a request for a host that is not the one in the handshake.
+    /// Treatment of requests whose host differs from the SNI.
     pub sni_host: SniHost,
-    /// Where its table begins.
+    /// Position in the configuration.
     pub source: Source,
 }
 
 impl ServiceTls {
-    /// The least that a ticket key holds, in bytes.
+    /// Minimum size of a ticket key, in bytes.
     pub const TICKET_KEY_MIN: usize = 32;
 }
 
-/// `tls` of a pool: how a proxy service connects to its servers.
+/// `tls` of a pool: TLS to the servers, in proxy services.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ServerTls {
-    /// Whether a server must have a certificate for its name from a known authority.
+    /// Whether the server's certificate is verified: trusted CA and matching name.
     pub verify: bool,
-    /// A file of authorities; `None` = those that the system knows.
+    /// PEM file with CA certificates; `None` = the system's.
     pub ca: Option<String>,
-    /// The name that is asked for and verified; `None` = the server's address.
+    /// Name sent as SNI and verified; `None` = the server's address.
     pub server_name: Option<String>,
-    /// A file with chain and key for servers that ask for a certificate.
+    /// PEM file with the client certificate chain and key.
     pub certificate: Option<String>,
-    /// The oldest version.
+    /// Minimum TLS version.
     pub minimum: TlsVersion,
-    /// Where it is written.
+    /// Position in the configuration.
     pub source: Source,
 }
 

@@ -1,4 +1,4 @@
-//! What `weir plan` prints, and that a difference is found exactly where there is one.
+//! Output of `weir plan`, and completeness of differences.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -46,7 +46,7 @@ fn lines(old: &Desired, new: &Desired) -> String {
 }
 
 #[test]
-fn every_kind_of_change_has_its_line() {
+fn every_change_kind_formats_as_one_line() {
     let old = base();
     let mut new = base();
     new.node.interfaces = Some(vec!["eth0".to_owned(), "eth1".to_owned()]);
@@ -82,7 +82,7 @@ fn every_kind_of_change_has_its_line() {
 }
 
 #[test]
-fn moving_lines_about_changes_nothing() {
+fn source_positions_are_ignored() {
     let mut new = base();
     new.pools[0].source = Source { line: 9, column: 1 };
     new.pools[0].servers[0].source = Source {
@@ -97,7 +97,7 @@ fn moving_lines_about_changes_nothing() {
 }
 
 #[test]
-fn the_order_of_servers_is_a_change_of_its_own() {
+fn server_order_change_is_reported() {
     let mut new = base();
     new.pools[0].servers.swap(0, 2);
     assert_eq!(
@@ -109,7 +109,7 @@ fn the_order_of_servers_is_a_change_of_its_own() {
 }
 
 #[test]
-fn removing_from_the_middle_is_no_reordering() {
+fn removing_a_server_is_not_a_reordering() {
     let mut new = base();
     new.pools[0].servers.remove(1);
     let removed = Change::ServerRemoved {
@@ -121,7 +121,7 @@ fn removing_from_the_middle_is_no_reordering() {
 
 proptest! {
     #[test]
-    fn a_difference_is_empty_exactly_when_the_servers_are_equal(
+    fn diff_is_empty_iff_servers_are_equal(
         before in prop::collection::btree_map(0u8..20, 0u32..3, 0..12),
         after in prop::collection::btree_map(0u8..20, 0u32..3, 0..12),
     ) {
@@ -138,7 +138,7 @@ proptest! {
 }
 
 #[test]
-fn tls_and_http2_are_changes_on_both_sides() {
+fn tls_and_http2_changes_are_reported_for_both_sides() {
     let mut old = base();
     old.proxies = vec![Proxy::new("www", ProxyProtocol::Http, "old")];
     let mut new = old.clone();
@@ -163,7 +163,7 @@ fn tls_and_http2_are_changes_on_both_sides() {
         "~ pool old: tls none -> not verified, http2 false -> true\n\
          ~ service www: tls none -> /etc/weir/certs, from version 1.3, strict_sni, sni_host same, http2 true -> false\n"
     );
-    // Where it is written is no change.
+    // Source positions are ignored.
     new.proxies[0].error_pages = vec![ErrorPage {
         status: vec![(500, 599)],
         file: "/etc/weir/sorry.html".to_owned(),

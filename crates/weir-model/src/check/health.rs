@@ -1,17 +1,17 @@
-//! What a pool makes of its checks.
+//! Health policy of a pool.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::diff::duration;
 
-/// How several checks of one server make one state.
+/// How the results of several checks of one server are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Require {
-    /// Up when every check says so.
+    /// Up if every check passes.
     #[default]
     All,
-    /// Up when one check says so.
+    /// Up if any check passes.
     Any,
 }
 
@@ -28,27 +28,27 @@ impl Require {
     }
 }
 
-/// What a pool does with the states of its servers.
+/// How a pool reacts to the states of its servers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Health {
-    /// How several checks make one state.
+    /// How the results of several checks are combined.
     pub require: Require,
-    /// How long the weight of a server that comes back grows; zero = at once.
+    /// Time over which the weight of a recovered server grows; zero = no slow start.
     pub slow_start: Duration,
-    /// Sum of weights below which the sorry server is used in place of all others; 0 = none.
+    /// Total weight below which the sorry server replaces all others; 0 = none.
     pub quorum: u32,
-    /// How far the sum must rise above, or fall below, `quorum` to change anything.
+    /// How far the total weight must rise above, or fall below, `quorum` to change the state.
     pub quorum_hysteresis: u32,
-    /// Share of servers that are down, in percent, above which all are used as if they were up; `None` = never.
+    /// Percentage of servers down above which all are used as if they were up; `None` = never.
     pub panic_threshold: Option<u32>,
-    /// Share of servers, in percent, that may be ejected for what clients' packets say of them; 0 = none ever is.
+    /// Percentage of servers that may be ejected because of failures seen in client traffic; 0 = none.
     pub max_ejected: u32,
     /// Program and arguments, called when a check changes a server's state; empty = none.
     pub notify: Vec<String>,
 }
 
 impl Health {
-    /// [`Self::max_ejected`] where none is given.
+    /// Default of [`Self::max_ejected`].
     pub const DEFAULT_MAX_EJECTED: u32 = 50;
 }
 

@@ -1,83 +1,83 @@
-//! What a check asks of a server.
+//! Types of health check probes.
 
 use std::net::IpAddr;
 
 use crate::{Digest, Pattern, Protocol};
 
-/// What is asked of a server.
+/// A probe and its parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub enum Probe {
-    /// A connection comes about.
+    /// A connection is established.
     #[default]
     Tcp,
-    /// A request is answered as expected.
+    /// The response to a request meets the conditions.
     Http(Box<Http>),
-    /// The server says that it serves (gRPC health checking protocol, `grpc.health.v1.Health/Check`).
+    /// The server reports SERVING (gRPC health checking protocol, `grpc.health.v1.Health/Check`).
     Grpc {
-        /// Which of its services; empty = the server as a whole.
+        /// Service name; empty = the server as a whole.
         service: String,
     },
-    /// A mail server greets and knows us (RFC 5321).
+    /// A mail server sends a greeting and accepts HELO (RFC 5321).
     Smtp {
-        /// What the director calls itself.
+        /// Name sent with HELO.
         helo: String,
     },
     /// PING is answered with PONG.
     Redis,
-    /// A MySQL server greets, and says what it thinks of an account; that it refuses it passes.
+    /// A MySQL server sends a greeting and replies to a login; a rejected login passes.
     Mysql {
         /// Account.
         user: String,
     },
-    /// A PostgreSQL server takes a start-up message; that it asks for a password passes.
+    /// A PostgreSQL server replies to a startup message; a password request passes.
     Postgres {
         /// Account.
         user: String,
     },
-    /// The server says its weight or state (HAProxy's agent-check).
+    /// The server reports its weight or state (HAProxy's agent-check).
     Agent {
-        /// What is sent first.
+        /// Text to send after connecting.
         send: Option<String>,
     },
     /// A name is resolved (RFC 1035).
     Dns {
         /// The name.
         name: String,
-        /// Which record.
+        /// Record type.
         record: DnsRecord,
-        /// An address that must be in the answer; `None` = any record of that kind.
+        /// An address that the response must contain; `None` = any record of that type.
         answer: Option<IpAddr>,
     },
     /// A datagram is answered.
     Udp {
-        /// What is sent.
+        /// Datagram to send.
         payload: Vec<u8>,
-        /// What the answer must begin with, `None` = any octet there; absent = any answer.
+        /// Required beginning of the response, `None` = any byte at this position; absent = any response.
         bytes: Option<Vec<Option<u8>>>,
     },
     /// An ICMP echo is answered.
     Ping,
-    /// A program of the director says so by its exit code.
+    /// A program on the director passes or fails with its exit code.
     Script(Script),
-    /// A file of the director holds the weight.
+    /// A file on the director contains the weight.
     File {
-        /// Its place, absolute.
+        /// Absolute path.
         path: String,
     },
 }
 
-/// A program and how it is called.
+/// A program and its arguments and account.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Script {
-    /// Program and arguments; no shell sees them.
+    /// Program and arguments; not passed to a shell.
     pub command: Vec<String>,
     /// Account that it runs as.
     pub user: String,
-    /// Whether codes from 2 to 255 pass, with a weight of two less.
+    /// Whether exit codes 2 to 255 pass, with the code minus 2 as weight.
     pub dynamic: bool,
 }
 
-/// What a DNS check asks for.
+/// Record type of a DNS check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum DnsRecord {
     /// An IPv4 address.
@@ -118,7 +118,7 @@ impl DnsRecord {
         }
     }
 
-    /// The number in messages (RFC 1035 §3.2.2, RFC 3596).
+    /// RR type number (RFC 1035 §3.2.2, RFC 3596).
     pub const fn number(self) -> u16 {
         match self {
             Self::A => 1,
@@ -151,7 +151,7 @@ impl Probe {
         }
     }
 
-    /// What it is carried by; `None` = not by TCP or UDP.
+    /// Transport protocol; `None` = neither TCP nor UDP.
     pub const fn protocol(&self) -> Option<Protocol> {
         match self {
             Self::Dns { .. } | Self::Udp { .. } => Some(Protocol::Udp),
@@ -160,13 +160,13 @@ impl Probe {
         }
     }
 
-    /// Whether it goes to a port.
+    /// Whether the probe uses a port.
     pub const fn needs_port(&self) -> bool {
         !matches!(self, Self::Ping | Self::Script(_) | Self::File { .. })
     }
 }
 
-/// An HTTP request and the answer that passes.
+/// An HTTP request, and the conditions on the response.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Http {
     /// Method.
@@ -177,19 +177,19 @@ pub struct Http {
     pub minor_version: u8,
     /// `Host`; `None` = the server's address.
     pub host: Option<String>,
-    /// Further fields, name and value.
+    /// Additional header fields, name and value.
     pub headers: Vec<(String, String)>,
     /// Body of the request.
     pub body: Option<String>,
-    /// Status codes that pass, ranges with both ends.
+    /// Status codes that pass, as inclusive ranges.
     pub status: Vec<(u16, u16)>,
-    /// Text that must be in the answer's body.
+    /// Text that the response body must contain.
     pub contains: Option<String>,
-    /// Pattern that must be found in it.
+    /// Pattern that must match in the body.
     pub pattern: Option<Pattern>,
-    /// Pattern that must not be found in it.
+    /// Pattern that must not match in the body.
     pub without: Option<Pattern>,
-    /// Digest of the whole of it.
+    /// Digest of the whole body.
     pub digest: Option<Digest>,
 }
 

@@ -1,8 +1,8 @@
-//! When a check asks, and what its results change.
+//! Timing and thresholds of a check, and the effect of its results.
 
 use std::time::Duration;
 
-/// How often probes go out, how long they may take, and how many of a kind decide.
+/// Intervals, timeout, and number of results that change the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Timing {
     /// Between probes of a server that is up.
@@ -13,11 +13,11 @@ pub struct Timing {
     pub interval_down: Option<Duration>,
     /// Between probes of a server that is down and passed its last probe; `None` = `interval`.
     pub interval_rising: Option<Duration>,
-    /// Of the whole probe: connecting, TLS, question and answer.
+    /// For the whole probe: connect, TLS handshake, request and response.
     pub timeout: Duration,
-    /// Probes in a row that must pass to bring a server up.
+    /// Consecutive successes required to mark a server up.
     pub rise: u32,
-    /// Probes in a row that must fail to take a server down.
+    /// Consecutive failures required to mark a server down.
     pub fall: u32,
 }
 
@@ -45,15 +45,15 @@ impl Default for Timing {
     }
 }
 
-/// What holds of a server before its first result.
+/// State of a server before its first result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Start {
-    /// Used only while no other server is up; the first result decides at once.
+    /// Used only while no other server is up; the first result decides immediately.
     #[default]
     Checking,
-    /// Taken for up; `fall` failures take it down.
+    /// Assumed up; `fall` failures mark it down.
     Up,
-    /// Taken for down; `rise` passes bring it up.
+    /// Assumed down; `rise` successes mark it up.
     Down,
 }
 
@@ -71,13 +71,13 @@ impl Start {
     }
 }
 
-/// What becomes of a server that a check takes down.
+/// What happens to a server that a check marks down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum OnFailure {
-    /// Weight 0: its flows live on.
+    /// Weight 0; existing flows continue.
     #[default]
     Quiesce,
-    /// Its flows meet the pool's `on_remove`.
+    /// The pool's `on_remove` applies to its flows.
     Remove,
 }
 

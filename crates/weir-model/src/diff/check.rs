@@ -1,10 +1,10 @@
-//! Differences of health checks, key by key.
+//! Differences of health checks.
 
 use super::duration;
 use super::edit::{Edits, duration_or_none, or_none, statuses};
-use crate::{Aim, Check, CheckTls, Http, Probe, ProxyHeader, Timing};
+use crate::{Check, CheckTls, Http, Probe, ProbeTarget, ProxyHeader, Timing};
 
-/// Lists of checks: key by key where each check has the kind that it had, in one line where not.
+/// Compares lists of checks: key by key if the kinds of checks are the same, otherwise as a summary.
 pub(super) fn compare(edits: Edits, old: &[Check], new: &[Check]) -> Edits {
     let same_kinds =
         old.len() == new.len() && old.iter().zip(new).all(|(old, new)| kind(old) == kind(new));
@@ -21,7 +21,7 @@ pub(super) fn compare(edits: Edits, old: &[Check], new: &[Check]) -> Edits {
     })
 }
 
-/// What the checks ask and how often, `http every 2s`.
+/// Kinds and intervals of checks, `http every 2s`.
 pub(super) fn summary(checks: &[Check]) -> String {
     let one = |check: &Check| {
         let interval = duration(&check.timing.interval);
@@ -33,9 +33,9 @@ pub(super) fn summary(checks: &[Check]) -> String {
     }
 }
 
-/// `kind` as in the file.
+/// `kind` as in the configuration.
 fn kind(check: &Check) -> &'static str {
-    match (&check.probe, &check.aim.tls) {
+    match (&check.probe, &check.target.tls) {
         (Probe::Http(_), Some(_)) => "https",
         (Probe::Tcp, Some(_)) => "tls",
         (probe, _) => probe.as_str(),
@@ -50,7 +50,7 @@ fn keys(edits: Edits, old: &Check, new: &Check) -> Edits {
         .compare("start", old.start, new.start, |value| {
             value.as_str().to_owned()
         });
-    let edits = aim(edits, &old.aim, &new.aim);
+    let edits = target(edits, &old.target, &new.target);
     probe(edits, &old.probe, &new.probe)
 }
 
@@ -80,7 +80,7 @@ fn timing(edits: Edits, old: &Timing, new: &Timing) -> Edits {
         .compare("fall", old.fall, new.fall, u32::to_string)
 }
 
-fn aim(edits: Edits, old: &Aim, new: &Aim) -> Edits {
+fn target(edits: Edits, old: &ProbeTarget, new: &ProbeTarget) -> Edits {
     edits
         .compare("address", old.address, new.address, |address| {
             address.map_or_else(|| "the server's".to_owned(), |address| address.to_string())
@@ -112,7 +112,7 @@ fn tls(edits: Edits, old: &CheckTls, new: &CheckTls) -> Edits {
         })
 }
 
-/// Of probes of one kind.
+/// Compares probes of the same kind.
 fn probe(edits: Edits, old: &Probe, new: &Probe) -> Edits {
     let text = |value: &&String| (*value).clone();
     match (old, new) {

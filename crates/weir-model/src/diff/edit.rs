@@ -1,4 +1,4 @@
-//! One key that changed, and how the keys that changed are collected.
+//! A changed key, and the collector of changed keys.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use super::duration;
 use crate::Secret;
 
-/// One key that changed, with both values as the operator would write them.
+/// A changed key with both values, as written in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edit {
-    /// The key of the configuration file, below its table: `check.port`.
+    /// Key relative to its table: `check.port`.
     pub key: String,
-    /// Value before; empty = neither value is shown.
+    /// Old value; empty = neither value is shown.
     pub old: String,
-    /// Value after; never the same text as `old`.
+    /// New value; always differs from `old`.
     pub new: String,
 }
 
@@ -26,21 +26,21 @@ impl fmt::Display for Edit {
     }
 }
 
-/// Collects the keys whose values differ; values are formatted only then.
+/// Collects the keys whose values differ; only these values are formatted.
 #[derive(Debug, Default)]
 pub(super) struct Edits {
-    /// In front of each key: `check.`; empty at the top.
+    /// Prefix of each key, such as `check.`; empty at the top level.
     prefix: String,
     found: Vec<Edit>,
 }
 
 impl Edits {
-    /// The keys that differ.
+    /// Returns the collected edits.
     pub(super) fn done(self) -> Vec<Edit> {
         self.found
     }
 
-    /// A key with one value.
+    /// Compares a value.
     pub(super) fn compare<T: PartialEq>(
         mut self,
         key: &str,
@@ -54,7 +54,7 @@ impl Edits {
         self
     }
 
-    /// A value that may be a credential or many lines long: reported, never shown.
+    /// Compares a value that may be a credential or very long: the change is reported without the values.
     pub(super) fn compare_hidden<T: PartialEq>(mut self, key: &str, old: T, new: T) -> Self {
         if old != new {
             self.push(key, String::new(), String::new());
@@ -62,7 +62,7 @@ impl Edits {
         self
     }
 
-    /// Secrets: their sources are shown, never their values.
+    /// Compares secrets; only their sources are shown.
     pub(super) fn compare_secrets(mut self, key: &str, old: &[&Secret], new: &[&Secret]) -> Self {
         if old != new {
             let sources = |secrets: &[&Secret]| {
@@ -74,7 +74,7 @@ impl Edits {
         self
     }
 
-    /// The keys of a table that both sides have.
+    /// Compares the keys of a table.
     pub(super) fn within(mut self, table: &str, keys: impl FnOnce(Self) -> Self) -> Self {
         let inner = format!("{}{table}.", self.prefix);
         let outer = std::mem::replace(&mut self.prefix, inner);
@@ -83,7 +83,7 @@ impl Edits {
         compared
     }
 
-    /// Keys that count only where both sides have their table.
+    /// Compares keys if both sides have the table.
     pub(super) fn both<T>(
         self,
         old: Option<&T>,
@@ -96,7 +96,7 @@ impl Edits {
         }
     }
 
-    /// A table that a side may lack; `show` is for one that is added or removed.
+    /// Compares an optional table; `show` formats an added or removed table.
     pub(super) fn table<T>(
         mut self,
         key: &str,
@@ -112,7 +112,7 @@ impl Edits {
         self.within(key, |edits| edits.both(old, new, keys))
     }
 
-    /// Two equal texts say nothing: the key alone is named.
+    /// If both texts are equal, only the key is reported.
     fn push(&mut self, key: &str, old: String, new: String) {
         let key = format!("{}{key}", self.prefix);
         self.found.push(if old == new {
@@ -135,7 +135,7 @@ pub(super) fn duration_or_none(value: &Option<Duration>) -> String {
     or_none(value.as_ref().map(duration).as_ref())
 }
 
-/// Several values; an empty list is a word as well.
+/// Joins values with commas; `none` if empty.
 pub(super) fn listed(values: Vec<String>) -> String {
     match values.is_empty() {
         true => "none".to_owned(),
@@ -143,7 +143,7 @@ pub(super) fn listed(values: Vec<String>) -> String {
     }
 }
 
-/// Status codes as in the file: `200-299,304`.
+/// Status codes as in the configuration: `200-299,304`.
 pub(super) fn statuses(ranges: &[(u16, u16)]) -> String {
     let range = |(from, to): &(u16, u16)| match from == to {
         true => from.to_string(),

@@ -1,4 +1,4 @@
-//! Differences of the sections that belong to no pool and no service.
+//! Differences of `[node]`, `[timeouts]` and `[ipvs]`.
 
 use std::time::Duration;
 

@@ -3,21 +3,21 @@
 use std::fmt::Display;
 
 use super::edit::{Edits, listed, or_none};
-use super::{Change, Edit, Met, check, duration, meet, tls};
+use super::{Change, Edit, Matched, check, duration, match_by_name, tls};
 use crate::{Health, Pool, ProxyHeader, Secret, Server};
 
 pub(super) fn diff(old: &[Pool], new: &[Pool], changes: &mut Vec<Change>) {
-    meet(
+    match_by_name(
         old,
         new,
         |pool| &pool.name,
-        |met| match met {
-            Met::Gone(pool) => changes.push(Change::PoolRemoved {
+        |matched| match matched {
+            Matched::Removed(pool) => changes.push(Change::PoolRemoved {
                 pool: pool.name.clone(),
                 servers: pool.servers.len(),
             }),
-            Met::Stays { before, now, .. } => changed(before, now, changes),
-            Met::New(pool) => changes.push(Change::PoolAdded {
+            Matched::Kept { before, now, .. } => changed(before, now, changes),
+            Matched::Added(pool) => changes.push(Change::PoolAdded {
                 pool: pool.name.clone(),
                 servers: pool.servers.len(),
             }),
@@ -40,21 +40,21 @@ fn diff_servers(old: &Pool, new: &Pool, changes: &mut Vec<Change>) {
     let pool = &old.name;
     let mut next = 0;
     let mut reordered = false;
-    meet(
+    match_by_name(
         &old.servers,
         &new.servers,
         |server| &server.name,
-        |met| match met {
-            Met::Gone(server) => changes.push(Change::ServerRemoved {
+        |matched| match matched {
+            Matched::Removed(server) => changes.push(Change::ServerRemoved {
                 pool: pool.clone(),
                 server: server.name.clone(),
             }),
-            Met::Stays { before, now, at } => {
+            Matched::Kept { before, now, at } => {
                 reordered |= at < next;
                 next = at;
                 changed_server(pool, before, now, changes);
             }
-            Met::New(server) => changes.push(Change::ServerAdded {
+            Matched::Added(server) => changes.push(Change::ServerAdded {
                 pool: pool.clone(),
                 server: server.name.clone(),
                 weight: server.weight,
@@ -79,7 +79,7 @@ fn changed_server(pool: &str, before: &Server, now: &Server, changes: &mut Vec<C
 
 fn edits(old: &Pool, new: &Pool) -> Vec<Edit> {
     let edits = Edits::default().compare("scheduler", old.scheduler, new.scheduler, |scheduler| {
-        scheduler.map_or_else(|| "by default".to_owned(), |it| it.to_string())
+        scheduler.map_or_else(|| "default".to_owned(), |it| it.to_string())
     });
     let edits = members(edits, old, new)
         .compare("no_server", old.no_server, new.no_server, |value| {
@@ -109,7 +109,7 @@ fn edits(old: &Pool, new: &Pool) -> Vec<Edit> {
     health(sticky(edits, old, new), &old.health, &new.health).done()
 }
 
-/// Where servers come from besides the list.
+/// Compares the sources of servers other than `servers`.
 fn members(edits: Edits, old: &Pool, new: &Pool) -> Edits {
     let name = |server: &Server| server.name.clone();
     let (former, sorry) = (old.sorry.as_ref(), new.sorry.as_ref());
@@ -159,7 +159,7 @@ fn sticky(edits: Edits, old: &Pool, new: &Pool) -> Edits {
                     .compare("mode", old.mode, new.mode, |it| it.as_str().to_owned())
                     .compare("attributes", &old.attributes, &new.attributes, |it| {
                         it.as_ref()
-                            .map_or_else(|| "by default".to_owned(), |it| format!("{it:?}"))
+                            .map_or_else(|| "default".to_owned(), |it| format!("{it:?}"))
                     })
             },
         )

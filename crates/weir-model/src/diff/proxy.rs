@@ -30,7 +30,7 @@ fn summary(proxy: &Proxy) -> String {
 }
 
 fn edits(old: &Proxy, new: &Proxy) -> Vec<Edit> {
-    let (old, new) = (&anywhere(old), &anywhere(new));
+    let (old, new) = (&without_source(old), &without_source(new));
     let edits = Edits::default()
         .compare("listen", listen(old), listen(new), String::clone)
         .compare(
@@ -54,11 +54,11 @@ fn edits(old: &Proxy, new: &Proxy) -> Vec<Edit> {
         &new.limit_key,
         |key| key.to_string(),
     );
-    manners(edits, old, new).done()
+    message_options(edits, old, new).done()
 }
 
-/// Wherever its parts are written.
-fn anywhere(proxy: &Proxy) -> Proxy {
+/// Returns a copy without source positions.
+fn without_source(proxy: &Proxy) -> Proxy {
     let mut proxy = proxy.clone();
     let routes = proxy.routes.iter_mut().map(|route| &mut route.source);
     let pages = proxy.error_pages.iter_mut().map(|page| &mut page.source);
@@ -66,7 +66,7 @@ fn anywhere(proxy: &Proxy) -> Proxy {
     proxy
 }
 
-/// Each route that differs by itself; where some were added or removed, what is between those that stay.
+/// Compares routes one by one; if the number of routes differs, reports the part between the common prefix and suffix.
 fn routes(edits: Edits, old: &[Route], new: &[Route]) -> Edits {
     if old.len() == new.len() {
         let pairs = old.iter().zip(new).enumerate();
@@ -95,7 +95,7 @@ fn route(edits: Edits, name: &str, old: &Route, new: &Route) -> Edits {
             RouteAction::Answer { body, .. } => body.clone(),
             _ => String::new(),
         };
-        // Bodies may be long, and fields may carry credentials to servers.
+        // Bodies may be long, and header fields may contain credentials.
         rewrites(edits, &old.edits, &new.edits).compare_hidden("body", body(old), body(new))
     })
 }
@@ -171,8 +171,8 @@ fn limits(edits: Edits, old: &ProxyLimits, new: &ProxyLimits) -> Edits {
         )
 }
 
-/// How messages are changed, whom the proxy believes, and what it writes down.
-fn manners(edits: Edits, old: &Proxy, new: &Proxy) -> Edits {
+/// Compares settings for retries, message modification, trusted proxies and logging.
+fn message_options(edits: Edits, old: &Proxy, new: &Proxy) -> Edits {
     edits
         .compare("retry_on", &old.retry_on, &new.retry_on, |one| {
             one.to_string()

@@ -1,4 +1,4 @@
-//! Differences of TLS, towards clients and towards servers.
+//! Differences of TLS settings, for clients and for servers.
 
 use super::edit::{Edits, or_none};
 use crate::{Secret, ServerTls, ServiceTls, SniHost, TlsVersion};
@@ -67,7 +67,7 @@ fn service_summary(tls: &ServiceTls) -> String {
     }
     if let Some(authorities) = &tls.client_ca {
         let auth = tls.client_auth.as_str();
-        text += &format!(", clients of {authorities} {auth}");
+        text += &format!(", client certificates by {authorities} {auth}");
     }
     if tls.sni_host != SniHost::default() {
         text += &format!(", sni_host {}", tls.sni_host.as_str());
