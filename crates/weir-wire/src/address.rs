@@ -7,15 +7,15 @@ use std::fmt;
 pub struct MacAddr([u8; 6]);
 
 impl MacAddr {
-    /// All stations.
+    /// The broadcast address.
     pub const BROADCAST: Self = Self([0xff; 6]);
-    /// No address.
+    /// The zero address.
     pub const ZERO: Self = Self([0; 6]);
 
     /// From bytes in the order of transmission.
     #[must_use]
-    pub const fn new(octets: [u8; 6]) -> Self {
-        Self(octets)
+    pub const fn new(bytes: [u8; 6]) -> Self {
+        Self(bytes)
     }
 
     /// The bytes in the order of transmission.
@@ -24,7 +24,7 @@ impl MacAddr {
         self.0
     }
 
-    /// Whether the group bit is set; true of broadcast too.
+    /// Whether the group bit is set, which includes broadcast.
     #[must_use]
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 1 == 1
@@ -32,8 +32,8 @@ impl MacAddr {
 }
 
 impl From<[u8; 6]> for MacAddr {
-    fn from(octets: [u8; 6]) -> Self {
-        Self(octets)
+    fn from(bytes: [u8; 6]) -> Self {
+        Self(bytes)
     }
 }
 

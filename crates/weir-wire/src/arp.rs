@@ -1,18 +1,18 @@
-//! ARP for IPv4 over Ethernet (RFC 826). Other pairs of hardware and protocol are refused.
+//! ARP for IPv4 over Ethernet (RFC 826). Other hardware and protocol types are rejected.
 
 use std::net::Ipv4Addr;
 
 use crate::address::MacAddr;
+use crate::bytes::{array_at, require, u8_at, u16_at};
 use crate::error::{Layer, LengthField, ParseError};
-use crate::octets::{array_at, require, u8_at, u16_at};
 use crate::protocol::EtherType;
 
-/// What an ARP packet asks or tells.
+/// The operation of an ARP packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ArpOperation {
-    /// Who has the target address?
+    /// Request for the link address of the target address.
     Request,
-    /// The sender has the sender address.
+    /// Reply with the sender's link address.
     Reply,
 }
 
@@ -27,7 +27,7 @@ pub struct ArpPacket {
     pub sender: Ipv4Addr,
     /// Link address of the target; zero in a request.
     pub target_mac: MacAddr,
-    /// Address asked for, or of whom the reply is for.
+    /// The requested address, or the receiver of the reply.
     pub target: Ipv4Addr,
 }
 
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn other_hardware_protocol_lengths_and_operations_are_refused() {
+    fn rejects_other_hardware_protocol_lengths_and_operations() {
         let (_, bytes) = reply();
         let unsupported = |value| ParseError::UnsupportedType {
             layer: Layer::Arp,

@@ -1,7 +1,7 @@
 //! The Internet checksum (RFC 1071), its pseudo headers, and its update by difference (RFC 1624).
 //!
-//! A sum is over 16-bit words in network order; the checksum field holds its complement. Offloads, which leave a partial sum
-//! in the field, are the concern of whoever sends; [`crate::RemoteChecksum`] is the one form that travels.
+//! A sum is over 16-bit words in network order; the checksum field holds its complement. Checksum offloads, which leave
+//! a partial sum in the field, are not handled, except for [`crate::RemoteChecksum`], which is sent.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -24,7 +24,7 @@ impl Sum {
         }
     }
 
-    /// Adds bytes; as if all bytes ever added stood in a row.
+    /// Adds bytes, as if all added bytes were contiguous.
     #[must_use]
     pub fn bytes(mut self, mut bytes: &[u8]) -> Self {
         if self.half_word
@@ -68,7 +68,7 @@ impl Sum {
         !self.folded()
     }
 
-    /// Whether bytes that contain their checksum are intact.
+    /// Whether the sum over bytes that include their checksum is valid.
     #[must_use]
     pub const fn is_valid(self) -> bool {
         self.folded() == 0xffff
@@ -102,7 +102,8 @@ pub fn pseudo_header_v4(src: Ipv4Addr, dst: Ipv4Addr, protocol: IpProtocol, leng
         .bytes(&length_word(length))
 }
 
-/// Pseudo header over IPv6 (RFC 8200 section 8.1): `protocol` is the upper one, whatever extension headers stand before it.
+/// Pseudo header over IPv6 (RFC 8200 section 8.1): `protocol` is the upper-layer protocol, also after extension
+/// headers.
 #[must_use]
 pub fn pseudo_header_v6(src: Ipv6Addr, dst: Ipv6Addr, protocol: IpProtocol, length: usize) -> Sum {
     Sum::new()
@@ -112,8 +113,8 @@ pub fn pseudo_header_v6(src: Ipv6Addr, dst: Ipv6Addr, protocol: IpProtocol, leng
         .word(u16::from(protocol.0))
 }
 
-/// Pseudo header by the family of the addresses. Mixed families, which no packet has, count as IPv6 with the IPv4 address
-/// mapped.
+/// Pseudo header by the family of the addresses. For mixed families, which no packet has, the IPv4 address is mapped
+/// into IPv6.
 #[must_use]
 pub fn pseudo_header(src: IpAddr, dst: IpAddr, protocol: IpProtocol, length: usize) -> Sum {
     match (src, dst) {
@@ -178,7 +179,7 @@ const fn words(value: u128) -> u64 {
     total
 }
 
-/// A computed checksum as UDP sends it: zero there means "not computed", so all ones stands for zero (RFC 768).
+/// A computed checksum as sent in UDP: zero means "no checksum", so zero is sent as all ones (RFC 768).
 #[must_use]
 pub const fn udp_field(checksum: u16) -> u16 {
     if checksum == 0 { 0xffff } else { checksum }
@@ -223,8 +224,8 @@ mod tests {
         assert_eq!(udp_field(0x1234), 0x1234);
     }
 
-    /// Bytes with a nonzero byte outside every field that a test changes: real packets have one (the version, the protocol),
-    /// and only all-zero bytes make 0x0000 and 0xffff ambiguous.
+    /// Bytes with a nonzero byte outside every field that a test changes: real packets have one (the version, the
+    /// protocol), and only all-zero bytes make 0x0000 and 0xffff ambiguous.
     fn covered() -> impl Strategy<Value = Vec<u8>> {
         prop::collection::vec(any::<u8>(), 32..96).prop_map(|mut bytes| {
             bytes[0] |= 0x40;

@@ -1,8 +1,8 @@
-//! Why bytes are not a packet: the layer that refused, and what it saw.
+//! Parse errors: the layer and the cause.
 
 use std::fmt;
 
-/// The layer that a [`ParseError`] speaks of.
+/// The layer of a [`ParseError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the protocols'")]
 pub enum Layer {
@@ -41,7 +41,7 @@ impl fmt::Display for Layer {
     }
 }
 
-/// The length field that contradicts the bytes around it.
+/// The length field that is inconsistent with the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the fields'")]
 pub enum LengthField {
@@ -68,53 +68,53 @@ impl fmt::Display for LengthField {
     }
 }
 
-/// Why bytes were refused. All of it is the sender's doing; none of it is retryable.
+/// Why bytes could not be parsed. The sender caused the error; retrying does not help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// The bytes end inside the header.
     #[error("{layer}: {available} bytes, the header needs {needed}")]
     TooShort {
-        /// Who was reading.
+        /// The layer.
         layer: Layer,
-        /// Bytes that the header takes.
+        /// Length of the header in bytes.
         needed: usize,
-        /// Bytes that were there.
+        /// Available bytes.
         available: usize,
     },
-    /// A length field contradicts its header or the bytes that follow.
-    #[error("{layer}: {field} of {bytes} bytes, between {least} and {most} are possible")]
+    /// A length field is inconsistent with its header or with the following bytes.
+    #[error("{layer}: {field} is {bytes} bytes, expected {least} to {most}")]
     BadLength {
-        /// Who was reading.
+        /// The layer.
         layer: Layer,
         /// Which field.
         field: LengthField,
-        /// What it says, in bytes.
+        /// Its value in bytes.
         bytes: usize,
-        /// The least that it may say here.
+        /// The minimum valid value.
         least: usize,
-        /// The most that it may say here.
+        /// The maximum valid value.
         most: usize,
     },
-    /// The version is not the one that this layer speaks.
+    /// The version is not supported by the layer.
     #[error("{layer}: version {version}")]
     BadVersion {
-        /// Who was reading.
+        /// The layer.
         layer: Layer,
-        /// What the header says.
+        /// The version in the header.
         version: u8,
     },
-    /// A type or kind for which the layer has no meaning here.
+    /// A type that the layer does not support.
     #[error("{layer}: unsupported type {value:#x}")]
     UnsupportedType {
-        /// Who was reading.
+        /// The layer.
         layer: Layer,
-        /// The field as it stands.
+        /// The field's value.
         value: u32,
     },
-    /// Flags that change the layout in a way the layer does not know.
+    /// Unsupported flags that change the layout.
     #[error("{layer}: unsupported flags {flags:#x}")]
     UnsupportedFlags {
-        /// Who was reading.
+        /// The layer.
         layer: Layer,
         /// All flags of the field.
         flags: u32,
@@ -125,20 +125,20 @@ pub enum ParseError {
         /// The limit that was passed.
         limit: usize,
     },
-    /// Options longer than a header has room for; only from constructing, never from parsing.
-    #[error("{bytes} bytes of options, {limit} fit")]
+    /// Options that do not fit a header; only when building, never when parsing.
+    #[error("{bytes} bytes of options exceed the limit of {limit}")]
     OptionsTooLong {
-        /// What was given.
+        /// Length of the options.
         bytes: usize,
-        /// What fits.
+        /// Maximum length.
         limit: usize,
     },
-    /// A packet that must not, or cannot, be cut into fragments as asked.
+    /// A packet that must not or cannot be fragmented.
     #[error("{layer}: cannot be fragmented to {mtu} bytes")]
     NotFragmentable {
-        /// Who refused.
+        /// The layer.
         layer: Layer,
-        /// The MTU that was asked for, in bytes of the IP packet.
+        /// The requested MTU, in bytes of the IP packet.
         mtu: usize,
     },
 }

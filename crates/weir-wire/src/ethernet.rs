@@ -1,11 +1,10 @@
 //! Ethernet II with up to two VLAN tags (IEEE 802.1Q, 802.1ad).
 //!
-//! A third tag is not followed: it is what the second one announces. 802.3 frames with a length in place of the type are
-//! frames of an unknown type here.
+//! A third tag is treated as payload. 802.3 frames, with a length instead of the type, have an unknown type here.
 
 use crate::address::MacAddr;
+use crate::bytes::{array_at, require, tail, u16_at};
 use crate::error::{Layer, ParseError};
-use crate::octets::{array_at, require, tail, u16_at};
 use crate::protocol::EtherType;
 
 /// One VLAN tag.
@@ -60,7 +59,7 @@ impl VlanTag {
     }
 }
 
-/// A frame whose header and tags are there in full.
+/// A frame with a complete header and complete tags.
 #[derive(Debug, Clone, Copy)]
 pub struct EthernetView<'a> {
     bytes: &'a [u8],
@@ -70,10 +69,10 @@ pub struct EthernetView<'a> {
 impl<'a> EthernetView<'a> {
     /// Bytes of the header without tags.
     pub const HEADER_LEN: usize = 14;
-    /// Tags that are followed.
+    /// Maximum number of parsed tags.
     pub const MAX_TAGS: usize = 2;
 
-    /// Checks the header and the tags; says nothing of the content.
+    /// Checks the header and the tags, not the payload.
     ///
     /// # Errors
     /// [`ParseError::TooShort`] of [`Layer::Ethernet`] or [`Layer::Vlan`].
@@ -102,7 +101,7 @@ impl<'a> EthernetView<'a> {
         MacAddr::new(array_at(self.bytes, 6))
     }
 
-    /// Type of the content, after the tags.
+    /// Type of the payload, after the tags.
     #[must_use]
     pub fn ethertype(&self) -> EtherType {
         EtherType(u16_at(self.bytes, self.header_len() - 2))
@@ -121,13 +120,13 @@ impl<'a> EthernetView<'a> {
         })
     }
 
-    /// Bytes before the content, tags included.
+    /// Bytes before the payload, including tags.
     #[must_use]
     pub fn header_len(&self) -> usize {
         Self::HEADER_LEN + self.tag_count * VlanTag::LEN
     }
 
-    /// The content, with the padding that a short frame may have.
+    /// The payload, including padding.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         tail(self.bytes, self.header_len())
@@ -152,9 +151,9 @@ pub struct EthernetHeader {
     pub src: MacAddr,
     /// Destination address.
     pub dst: MacAddr,
-    /// Tags, outermost first; those past [`EthernetView::MAX_TAGS`] are written too, and read back as content.
+    /// Tags, outermost first; those past [`EthernetView::MAX_TAGS`] are written too, and parsed as payload.
     pub tags: Vec<VlanTag>,
-    /// Type of the content.
+    /// Type of the payload.
     pub ethertype: EtherType,
 }
 
@@ -212,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_third_tag_is_content() {
+    fn third_tag_is_payload() {
         let bytes = emitted(&header(vec![
             VlanTag::new(1),
             VlanTag::new(2),
@@ -224,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_is_refused_at_its_layer() {
+    fn truncated_frame_is_rejected_with_its_layer() {
         let bytes = emitted(&header(vec![VlanTag::new(1)]));
         for len in 0..bytes.len() {
             let layer = if len < 14 {

@@ -1,21 +1,21 @@
-//! GRE (RFC 2784) with its optional checksum. Keys and sequence numbers (RFC 2890) and routing (RFC 1701) are refused.
+//! GRE (RFC 2784) with its optional checksum. Keys and sequence numbers (RFC 2890) and routing (RFC 1701) are rejected.
 
+use crate::bytes::{put, require, tail, u16_at};
 use crate::checksum::Sum;
 use crate::error::{Layer, ParseError};
-use crate::octets::{put, require, tail, u16_at};
 use crate::protocol::EtherType;
 
 const CHECKSUM_PRESENT: u16 = 0x8000;
 const VERSION_MASK: u16 = 0x0007;
 
-/// A packet whose header is there in full.
+/// A packet with a complete header.
 #[derive(Debug, Clone, Copy)]
 pub struct GreView<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> GreView<'a> {
-    /// Where the checksum lies when there is one.
+    /// Offset of the checksum, if present.
     pub const CHECKSUM_OFFSET: usize = 4;
 
     /// Checks flags, version and length. Bits that RFC 2784 tells receivers to ignore (5 to 12) are ignored.
@@ -44,7 +44,7 @@ impl<'a> GreView<'a> {
         Ok(view)
     }
 
-    /// Whether the checksum is right; `None` when there is none.
+    /// Whether the checksum is valid; `None` if there is none.
     #[must_use]
     pub fn checksum_valid(&self) -> Option<bool> {
         self.header()
@@ -52,7 +52,7 @@ impl<'a> GreView<'a> {
             .then(|| Sum::new().bytes(self.bytes).is_valid())
     }
 
-    /// The packet inside.
+    /// The inner packet.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         tail(self.bytes, self.header().header_len())
@@ -68,12 +68,12 @@ impl<'a> GreView<'a> {
     }
 }
 
-/// The fields that a sender chooses.
+/// The header fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GreHeader {
-    /// Type of the packet inside.
+    /// Type of the inner packet.
     pub protocol: EtherType,
-    /// Whether a checksum over header and content is there.
+    /// Whether there is a checksum over header and payload.
     pub checksum: bool,
 }
 
@@ -84,7 +84,7 @@ impl GreHeader {
         if self.checksum { 8 } else { 4 }
     }
 
-    /// Appends header and content.
+    /// Appends header and payload.
     pub fn emit(self, payload: &[u8], out: &mut Vec<u8>) {
         let start = out.len();
         let flags = if self.checksum { CHECKSUM_PRESENT } else { 0 };
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_sequences_and_pptp_are_refused() {
+    fn keys_sequence_numbers_and_pptp_are_rejected() {
         for (at, bit, error) in [
             (
                 0,
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checksum_that_is_cut_off_is_refused() {
+    fn truncated_checksum_is_rejected() {
         let error = ParseError::TooShort {
             layer: Layer::Gre,
             needed: 8,

@@ -1,37 +1,38 @@
 //! GUE variant 0 (draft-ietf-intarea-gue) in the layout of Linux's fou module (`include/net/gue.h`), inside UDP.
 //!
-//! Known is one option, remote checksum offload behind the private flags word. Control messages, variant 1 and other flags
-//! are refused, as fou refuses them.
+//! One option is supported, remote checksum offload, with the private flags word. Control messages, variant 1 and other
+//! flags are rejected, as by fou.
 
+use crate::bytes::{put, require, tail, u8_at, u16_at, u32_at};
 use crate::checksum::{Sum, checksum};
 use crate::error::{Layer, LengthField, ParseError};
-use crate::octets::{put, require, tail, u8_at, u16_at, u32_at};
 use crate::protocol::IpProtocol;
 
 const FLAG_PRIVATE: u16 = 0x0001;
 const PRIVATE_FLAG_REMOTE_CHECKSUM: u32 = 0x8000_0000;
 const CONTROL: u8 = 0x20;
 
-/// Where a receiver has to complete the checksum of the packet inside (draft-herbert-remotecsumoff).
+/// Remote checksum offload: where the receiver completes the inner packet's checksum (draft-herbert-remotecsumoff).
 ///
-/// The field at `offset` travels with the folded sum of the pseudo header, uncomplemented. The receiver sums from `start` to
-/// the end, complements, and writes that to `offset`. Both count in bytes from the end of the GUE header.
+/// The field at `offset` is sent with the folded sum of the pseudo header, not complemented. The receiver sums from
+/// `start` to the end and writes the complement to `offset`. Both are bytes from the end of the GUE header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RemoteChecksum {
-    /// First byte that is summed: where the inner TCP or UDP header begins.
+    /// First byte of the sum: the start of the inner TCP or UDP header.
     pub start: u16,
-    /// Where the checksum field lies.
+    /// Offset of the checksum field.
     pub offset: u16,
 }
 
 impl RemoteChecksum {
-    /// Writes the real checksum into the packet inside, as the receiver does. A field past the end changes nothing.
+    /// Writes the complete checksum into the inner packet, as the receiver does. Does nothing if the field is past the
+    /// end.
     pub fn complete(self, inner: &mut [u8]) {
         let sum = checksum(tail(inner, self.start.into()));
         put(inner, self.offset.into(), &sum.to_be_bytes());
     }
 
-    /// Takes the real checksum out of a packet and leaves the pseudo header's sum, as the sender does.
+    /// Replaces the checksum of a packet by the pseudo header's sum, as the sender does.
     pub fn defer(self, inner: &mut [u8], pseudo_header: Sum) {
         put(
             inner,
@@ -41,7 +42,7 @@ impl RemoteChecksum {
     }
 }
 
-/// A packet whose header and options are there in full.
+/// A packet with a complete header and complete options.
 #[derive(Debug, Clone, Copy)]
 pub struct GueView<'a> {
     bytes: &'a [u8],
@@ -55,7 +56,7 @@ impl<'a> GueView<'a> {
     ///
     /// # Errors
     /// [`ParseError::TooShort`], [`ParseError::BadVersion`], [`ParseError::UnsupportedType`] for a control message,
-    /// [`ParseError::UnsupportedFlags`], [`ParseError::BadLength`] when the options do not hold what the flags promise.
+    /// [`ParseError::UnsupportedFlags`], [`ParseError::BadLength`] if the options do not match the flags.
     pub fn new(bytes: &'a [u8]) -> Result<Self, ParseError> {
         require(Layer::Gue, bytes, Self::MIN_HEADER_LEN)?;
         let view = Self { bytes };
@@ -103,7 +104,7 @@ impl<'a> GueView<'a> {
         u16_at(self.bytes, 2)
     }
 
-    /// Zero where the header ends before them.
+    /// Zero if the header ends before them.
     fn private_flags(&self) -> u32 {
         if self.flags() & FLAG_PRIVATE == 0 || self.header_len() < 8 {
             0
@@ -112,13 +113,13 @@ impl<'a> GueView<'a> {
         }
     }
 
-    /// Bytes of the header with its options.
+    /// Length of the header including options.
     #[must_use]
     pub fn header_len(&self) -> usize {
         Self::MIN_HEADER_LEN + usize::from(u8_at(self.bytes, 0) & 0x1f) * 4
     }
 
-    /// The packet inside.
+    /// The inner packet.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         tail(self.bytes, self.header_len())
@@ -138,10 +139,10 @@ impl<'a> GueView<'a> {
     }
 }
 
-/// The fields that a sender chooses.
+/// The header fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GueHeader {
-    /// Protocol of the packet inside.
+    /// Protocol of the inner packet.
     pub protocol: IpProtocol,
     /// Remote checksum offload.
     pub remote_checksum: Option<RemoteChecksum>,
@@ -158,7 +159,7 @@ impl GueHeader {
         }
     }
 
-    /// Appends the header; the packet inside follows.
+    /// Appends the header, without the inner packet.
     pub fn emit(self, out: &mut Vec<u8>) {
         let Some(remote) = self.remote_checksum else {
             out.extend([0, self.protocol.0, 0, 0]);
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_are_those_of_fou() {
+    fn encoding_matches_fou() {
         assert_eq!(emitted(None)[..4], [0, 4, 0, 0]);
         assert_eq!(
             emitted(Some(REMOTE))[..12],
@@ -219,8 +220,8 @@ mod tests {
     }
 
     #[test]
-    fn what_fou_refuses_is_refused() {
-        let refused = |changes: &[(usize, u8)]| {
+    fn rejects_what_fou_rejects() {
+        let parse_error = |changes: &[(usize, u8)]| {
             let mut bytes = emitted(Some(REMOTE));
             for &(at, value) in changes {
                 bytes[at] = value;
@@ -243,35 +244,35 @@ mod tests {
                 most: 128,
             })
         };
-        assert_eq!(refused(&[]), None);
+        assert_eq!(parse_error(&[]), None);
         assert_eq!(
-            refused(&[(0, 0x42)]),
+            parse_error(&[(0, 0x42)]),
             Some(ParseError::BadVersion {
                 layer: Layer::Gue,
                 version: 1
             })
         );
         assert_eq!(
-            refused(&[(0, 0x22)]),
+            parse_error(&[(0, 0x22)]),
             Some(ParseError::UnsupportedType {
                 layer: Layer::Gue,
                 value: 4
             })
         );
-        assert_eq!(refused(&[(3, 3)]), flags(3));
-        assert_eq!(refused(&[(7, 1)]), flags(0x8000_0001));
-        assert_eq!(refused(&[(0, 0)]), length(4, 8));
-        assert_eq!(refused(&[(0, 1)]), length(8, 12));
+        assert_eq!(parse_error(&[(3, 3)]), flags(3));
+        assert_eq!(parse_error(&[(7, 1)]), flags(0x8000_0001));
+        assert_eq!(parse_error(&[(0, 0)]), length(4, 8));
+        assert_eq!(parse_error(&[(0, 1)]), length(8, 12));
         let short = ParseError::TooShort {
             layer: Layer::Gue,
             needed: 20,
             available: 17,
         };
-        assert_eq!(refused(&[(0, 4)]), Some(short));
+        assert_eq!(parse_error(&[(0, 4)]), Some(short));
     }
 
     #[test]
-    fn a_deferred_checksum_completes_to_the_real_one() {
+    fn deferred_checksum_completes_to_original() {
         let pseudo_header = Sum::new().word(0x1234).word(0xfedc);
         let mut segment = vec![7; 33];
         put(&mut segment, 16, &[0, 0]);

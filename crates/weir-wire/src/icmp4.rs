@@ -1,14 +1,14 @@
 //! ICMP for IPv4 (RFC 792): echo, and the errors that quote a packet.
 //!
-//! Other messages keep their type, code and second word. The quoted packet is bytes here; `Packet::parse` reads it.
+//! Other messages keep their type, code and second word. The quoted packet is kept as bytes; `Packet::parse` parses it.
 
 use std::net::Ipv4Addr;
 
+use crate::bytes::{array_at, put, require, tail, u8_at};
 use crate::checksum::Sum;
 use crate::error::{Layer, ParseError};
-use crate::octets::{array_at, put, require, tail, u8_at};
 
-/// A message whose eight fixed bytes are there.
+/// A message with its eight fixed bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Icmpv4View<'a> {
     bytes: &'a [u8],
@@ -17,7 +17,7 @@ pub struct Icmpv4View<'a> {
 impl<'a> Icmpv4View<'a> {
     /// Bytes before the data: every registered message has them.
     pub const HEADER_LEN: usize = 8;
-    /// Where the checksum lies.
+    /// Offset of the checksum.
     pub const CHECKSUM_OFFSET: usize = 2;
 
     /// Checks the length.
@@ -29,13 +29,13 @@ impl<'a> Icmpv4View<'a> {
         Ok(Self { bytes })
     }
 
-    /// Whether the checksum over the whole message is right.
+    /// Whether the checksum over the whole message is valid.
     #[must_use]
     pub fn checksum_valid(&self) -> bool {
         Sum::new().bytes(self.bytes).is_valid()
     }
 
-    /// Data: of an echo what is to come back, of an error the quoted packet.
+    /// Data of an echo message, or the packet quoted by an error.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         tail(self.bytes, Self::HEADER_LEN)
@@ -89,7 +89,7 @@ pub enum Icmpv4Message {
     },
     /// Type 3, code 4 (RFC 1191).
     FragmentationNeeded {
-        /// MTU of the next hop in bytes; 0 from a router that does not tell.
+        /// MTU of the next hop in bytes; 0 from a router that does not report it.
         mtu: u16,
     },
     /// Type 3, other codes: 0 net, 1 host, 2 protocol, 3 port, 13 prohibited.
@@ -101,7 +101,7 @@ pub enum Icmpv4Message {
     Redirect {
         /// Code.
         code: u8,
-        /// The better first hop.
+        /// The gateway to use.
         gateway: Ipv4Addr,
     },
     /// Type 11: code 0 in transit, 1 in reassembly.
@@ -113,7 +113,7 @@ pub enum Icmpv4Message {
     ParameterProblem {
         /// Code.
         code: u8,
-        /// The byte of the quoted packet that is wrong.
+        /// Offset of the erroneous byte in the quoted packet.
         pointer: u8,
     },
     /// Any other.
@@ -146,7 +146,7 @@ impl Icmpv4Message {
         }
     }
 
-    /// Whether the data quotes the packet that the message is about.
+    /// Whether the message is an error that quotes a packet.
     #[must_use]
     pub const fn is_error(self) -> bool {
         matches!(self.kind_and_code().0, 3 | 4 | 5 | 11 | 12)
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_the_kinds_that_quote_a_packet() {
+    fn is_error_for_messages_that_quote_a_packet() {
         let is_error = |&kind: &u8| {
             Icmpv4Message::Other {
                 kind,
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn seven_bytes_are_no_message() {
+    fn message_of_seven_bytes_is_rejected() {
         let error = ParseError::TooShort {
             layer: Layer::Icmpv4,
             needed: 8,

@@ -2,11 +2,11 @@
 //!
 //! Other messages keep their type, code and second word.
 
+use crate::bytes::{array_at, put, require, tail, u8_at};
 use crate::checksum::Sum;
 use crate::error::{Layer, ParseError};
-use crate::octets::{array_at, put, require, tail, u8_at};
 
-/// A message whose eight first bytes are there.
+/// A message with its first eight bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Icmpv6View<'a> {
     bytes: &'a [u8],
@@ -15,7 +15,7 @@ pub struct Icmpv6View<'a> {
 impl<'a> Icmpv6View<'a> {
     /// Bytes before the data: every registered message has them, although only the first four are common to all.
     pub const HEADER_LEN: usize = 8;
-    /// Where the checksum lies.
+    /// Offset of the checksum.
     pub const CHECKSUM_OFFSET: usize = 2;
 
     /// Checks the length.
@@ -27,13 +27,13 @@ impl<'a> Icmpv6View<'a> {
         Ok(Self { bytes })
     }
 
-    /// Whether the checksum is right under this pseudo header.
+    /// Whether the checksum is valid with this pseudo header.
     #[must_use]
     pub fn checksum_valid(&self, pseudo_header: Sum) -> bool {
         pseudo_header.bytes(self.bytes).is_valid()
     }
 
-    /// Data: of an echo what is to come back, of an error the quoted packet.
+    /// Data of an echo message, or the packet quoted by an error.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         tail(self.bytes, Self::HEADER_LEN)
@@ -99,7 +99,7 @@ pub enum Icmpv6Message {
     ParameterProblem {
         /// Code.
         code: u8,
-        /// The byte of the quoted packet that is wrong.
+        /// Offset of the erroneous byte in the quoted packet.
         pointer: u32,
     },
     /// Any other, neighbour discovery included.
@@ -131,7 +131,7 @@ impl Icmpv6Message {
         }
     }
 
-    /// Whether the data quotes the packet that the message is about: the four errors that RFC 4443 defines.
+    /// Whether the message is an error that quotes a packet: the four errors that RFC 4443 defines.
     #[must_use]
     pub const fn is_error(self) -> bool {
         matches!(self.kind_and_code().0, 1..=4)
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_the_kinds_that_quote_a_packet() {
+    fn is_error_for_messages_that_quote_a_packet() {
         let is_error = |&kind: &u8| {
             Icmpv6Message::Other {
                 kind,
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn seven_bytes_are_no_message() {
+    fn message_of_seven_bytes_is_rejected() {
         let error = ParseError::TooShort {
             layer: Layer::Icmpv6,
             needed: 8,

@@ -1,12 +1,12 @@
 //! IPv4 (RFC 791): header, options as opaque bytes, fragment fields.
 //!
-//! A view never looks past the total length, so link padding is no payload. Options are not interpreted.
+//! A view ends at the total length, so link padding is not part of the payload. Options are not interpreted.
 
 use std::net::Ipv4Addr;
 
+use crate::bytes::{array_at, put, require, u8_at, u16_at};
 use crate::checksum::Sum;
 use crate::error::{Layer, LengthField, ParseError};
-use crate::octets::{array_at, put, require, u8_at, u16_at};
 use crate::options::HeaderOptions;
 use crate::protocol::IpProtocol;
 
@@ -14,7 +14,7 @@ const DONT_FRAGMENT: u16 = 0x4000;
 const MORE_FRAGMENTS: u16 = 0x2000;
 const OFFSET_MASK: u16 = 0x1fff;
 
-/// A packet whose header is there in full and whose lengths agree.
+/// A packet with a complete header and consistent lengths.
 #[derive(Debug, Clone, Copy)]
 pub struct Ipv4View<'a> {
     bytes: &'a [u8],
@@ -44,7 +44,7 @@ impl<'a> Ipv4View<'a> {
         })
     }
 
-    /// The same for the beginning of a packet, as ICMP errors quote it: the total length may lie past the bytes.
+    /// The same for a truncated packet, as quoted by ICMP errors: the total length may exceed the bytes.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -126,13 +126,13 @@ impl<'a> Ipv4View<'a> {
         usize::from(u16_at(self.bytes, 2))
     }
 
-    /// Whether all bytes that the total length promises are there; false only for quoted packets.
+    /// Whether the packet is not truncated; false only for quoted packets.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         self.complete
     }
 
-    /// Whether the header's checksum is right.
+    /// Whether the header's checksum is valid.
     #[must_use]
     pub fn checksum_valid(&self) -> bool {
         Sum::new()
@@ -140,7 +140,7 @@ impl<'a> Ipv4View<'a> {
             .is_valid()
     }
 
-    /// What lies between the header and the total length.
+    /// The bytes from the end of the header to the total length.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         self.bytes.get(self.header_len..).unwrap_or_default()
@@ -171,7 +171,7 @@ impl<'a> Ipv4View<'a> {
     }
 }
 
-/// Which part of a datagram a packet carries; [`Ipv4Fragment::WHOLE`] for one that was not cut.
+/// The part of a datagram in a packet; [`Ipv4Fragment::WHOLE`] if it is not a fragment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Ipv4Fragment {
     offset_units: u16,
@@ -185,8 +185,8 @@ impl Ipv4Fragment {
         more: false,
     };
 
-    /// The part that begins `offset_bytes` into the datagram, rounded down to the 8 bytes that the field counts in; the
-    /// last one has `more` false. Offsets past 65528 bytes count modulo 65536, as the 13-bit field does.
+    /// The part at `offset_bytes` of the datagram, rounded down to a multiple of 8; `more` is false for the last one.
+    /// Offsets are modulo 65536, because the field has 13 bits.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "masked to 13 bits")]
     pub const fn new(offset_bytes: usize, more: bool) -> Self {
@@ -203,20 +203,20 @@ impl Ipv4Fragment {
         self.offset_units as usize * 8
     }
 
-    /// Whether parts follow.
+    /// Whether more fragments follow.
     #[must_use]
     pub const fn more(self) -> bool {
         self.more
     }
 
-    /// Whether this is less than a datagram.
+    /// Whether this is a fragment.
     #[must_use]
     pub const fn is_fragment(self) -> bool {
         self.more || self.offset_units != 0
     }
 }
 
-/// The fields of a header that a sender chooses; lengths and checksum follow from them.
+/// The header fields, except lengths and checksum, which are computed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Ipv4Header {
     /// Source address.
@@ -229,11 +229,11 @@ pub struct Ipv4Header {
     pub ttl: u8,
     /// DSCP (upper 6 bits, RFC 2474) and ECN (lower 2, RFC 3168).
     pub tos: u8,
-    /// Identification, which fragments of a datagram share.
+    /// Identification, the same in all fragments of a datagram.
     pub id: u16,
     /// Routers must not fragment.
     pub dont_fragment: bool,
-    /// Which part of a datagram this is.
+    /// The part of the datagram.
     pub fragment: Ipv4Fragment,
     /// Options.
     pub options: HeaderOptions,
@@ -262,8 +262,8 @@ impl Ipv4Header {
         Ipv4View::MIN_HEADER_LEN + self.options.len()
     }
 
-    /// Appends the header for a payload of `payload_len` bytes. A total past 65535 is written as 65535, which no receiver
-    /// accepts for more bytes than that.
+    /// Appends the header for a payload of `payload_len` bytes. A total above 65535 is written as
+    /// 65535, which does not match the packet.
     pub fn emit(&self, payload_len: usize, out: &mut Vec<u8>) {
         let start = out.len();
         let words = u8::try_from(self.header_len() / 4).unwrap_or(15);
@@ -288,7 +288,7 @@ impl Ipv4Header {
     }
 }
 
-/// Puts the right checksum into an IPv4 header of exactly the given bytes.
+/// Computes and writes the checksum of an IPv4 header of exactly the given bytes.
 pub(crate) fn rewrite_checksum(header: &mut [u8]) {
     put(header, 10, &[0, 0]);
     let checksum = Sum::new().bytes(header).checksum();
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn contradicting_lengths_are_refused() {
-        let refused = |at: usize, value: u8| {
+        let parse_error = |at: usize, value: u8| {
             let mut bytes = packet(0);
             bytes[at] = value;
             Ipv4View::new(&bytes).err()
@@ -357,21 +357,30 @@ mod tests {
             })
         };
         assert_eq!(
-            refused(0, 0x67),
+            parse_error(0, 0x67),
             Some(ParseError::BadVersion {
                 layer: Layer::Ipv4,
                 version: 6
             })
         );
-        assert_eq!(refused(0, 0x44), bad(LengthField::HeaderLength, 16, 20, 60));
+        assert_eq!(
+            parse_error(0, 0x44),
+            bad(LengthField::HeaderLength, 16, 20, 60)
+        );
         let short = ParseError::TooShort {
             layer: Layer::Ipv4,
             needed: 60,
             available: 36,
         };
-        assert_eq!(refused(0, 0x4f), Some(short));
-        assert_eq!(refused(3, 27), bad(LengthField::TotalLength, 27, 28, 36));
-        assert_eq!(refused(3, 37), bad(LengthField::TotalLength, 37, 28, 36));
+        assert_eq!(parse_error(0, 0x4f), Some(short));
+        assert_eq!(
+            parse_error(3, 27),
+            bad(LengthField::TotalLength, 27, 28, 36)
+        );
+        assert_eq!(
+            parse_error(3, 37),
+            bad(LengthField::TotalLength, 37, 28, 36)
+        );
     }
 
     #[test]

@@ -6,11 +6,11 @@ pub(crate) mod extension;
 
 use std::net::Ipv6Addr;
 
+use crate::bytes::{array_at, require, tail, u8_at, u16_at, u32_at};
 use crate::error::{Layer, LengthField, ParseError};
-use crate::octets::{array_at, require, tail, u8_at, u16_at, u32_at};
 use crate::protocol::IpProtocol;
 
-/// A packet whose header is there in full and whose length agrees.
+/// A packet with a complete header and a consistent length.
 #[derive(Debug, Clone, Copy)]
 pub struct Ipv6View<'a> {
     bytes: &'a [u8],
@@ -39,7 +39,7 @@ impl<'a> Ipv6View<'a> {
         })
     }
 
-    /// The same for the beginning of a packet, as ICMP errors quote it: the payload may go on past the bytes.
+    /// The same for a truncated packet, as quoted by ICMP errors: the payload length may exceed the bytes.
     ///
     /// # Errors
     /// [`ParseError::TooShort`], [`ParseError::BadVersion`].
@@ -71,25 +71,25 @@ impl<'a> Ipv6View<'a> {
         array_at::<16>(self.bytes, 24).into()
     }
 
-    /// What follows the fixed header: an extension header or the upper protocol.
+    /// The next header: an extension header or the upper-layer protocol.
     #[must_use]
     pub fn next_header(&self) -> IpProtocol {
         IpProtocol(u8_at(self.bytes, 6))
     }
 
-    /// The payload length field, in bytes: extension headers and all that follows them.
+    /// The payload length field, in bytes: including extension headers.
     #[must_use]
     pub fn payload_len(&self) -> usize {
         usize::from(u16_at(self.bytes, 4))
     }
 
-    /// Whether all bytes that the payload length promises are there; false only for quoted packets.
+    /// Whether the packet is not truncated; false only for quoted packets.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         self.complete
     }
 
-    /// Extension headers and what follows them.
+    /// Extension headers and payload.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         tail(self.bytes, Self::HEADER_LEN)
@@ -110,14 +110,14 @@ impl<'a> Ipv6View<'a> {
     }
 }
 
-/// The fields of a header that a sender chooses; the length follows from the payload.
+/// The header fields, except the length, which is computed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Ipv6Header {
     /// Source address.
     pub src: Ipv6Addr,
     /// Destination address.
     pub dst: Ipv6Addr,
-    /// What follows the fixed header.
+    /// The next header.
     pub next_header: IpProtocol,
     /// Hop limit.
     pub hop_limit: u8,
@@ -143,8 +143,8 @@ impl Ipv6Header {
         }
     }
 
-    /// Appends the header for a payload of `payload_len` bytes, extension headers included. Past 65535 it writes 65535,
-    /// which is less than there is.
+    /// Appends the header for a payload of `payload_len` bytes, extension headers included. A length above 65535 is
+    /// written as 65535, which does not match the packet.
     pub fn emit(&self, payload_len: usize, out: &mut Vec<u8>) {
         let word =
             6 << 28 | u32::from(self.traffic_class) << 20 | self.flow_label & Self::FLOW_LABEL_MASK;

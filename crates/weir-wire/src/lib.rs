@@ -1,15 +1,15 @@
 //! Packets as bytes: Ethernet, ARP, IPv4, IPv6, TCP, UDP, ICMP, NDP, and the tunnels IP-in-IP, GUE and GRE.
 //!
-//! Two faces, both pure functions over byte slices:
+//! Two interfaces, both pure functions over byte slices:
 //!
-//! * Per protocol, a checked **view** over bytes (`Ipv4View`: constructing it proves every length, so its accessors cannot
-//!   fail) and a small **header** value (`Ipv4Header`) that holds only what may legally be written, with `emit`.
-//! * For whole packets, [`Packet`]: a fluent builder that gets lengths and checksums right unless told otherwise, and a
-//!   decoder into [`Parsed`], with [`describe`] as its readable form.
+//! * Per protocol, a checked **view** over bytes (`Ipv4View`: constructing it proves every length, so its accessors
+//!   cannot fail) and a small **header** value (`Ipv4Header`) that holds only valid field values, with `emit`.
+//! * For whole packets, [`Packet`]: a fluent builder that computes lengths and checksums unless they are overridden,
+//!   and a decoder into [`Parsed`], which [`describe`] formats as text.
 //!
-//! The crate never panics on any input, does no I/O, reads no clock and draws no random number; the same calls give the
-//! same bytes. It does not reassemble fragments, follow TCP streams, or decide what becomes of a packet: that is
-//! `weir-flow`, which sits above. Nothing of Weir lies below.
+//! The crate never panics on any input, does no I/O and uses neither clock nor random numbers: its output is
+//! deterministic. It does not reassemble fragments, track TCP streams or make forwarding decisions; that is
+//! `weir-flow`. It depends on no other crate of Weir.
 //!
 //! ```
 //! use weir_wire::{Packet, TcpFlags};
@@ -30,6 +30,7 @@
 mod address;
 mod arp;
 mod build;
+mod bytes;
 pub mod checksum;
 mod decode;
 mod error;
@@ -41,7 +42,6 @@ mod icmp6;
 mod ipv4;
 mod ipv6;
 mod ndp;
-mod octets;
 mod options;
 mod protocol;
 mod tcp;
@@ -80,9 +80,9 @@ pub use tcp::{TcpHeader, TcpView};
 pub use tuple::FiveTuple;
 pub use udp::{UdpHeader, UdpView};
 
-/// UDP port that IANA assigned to GUE; where [`Packet::parse`] looks for it.
+/// UDP port assigned to GUE by IANA; [`Packet::parse`] expects GUE on it.
 pub const GUE_PORT: u16 = 6080;
 
-/// Entry point of the builder and of the decoder; it holds nothing itself.
+/// Entry point of the builder and of the decoder.
 #[derive(Debug, Clone, Copy)]
 pub struct Packet;

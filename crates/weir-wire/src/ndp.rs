@@ -1,15 +1,15 @@
 //! Neighbour discovery (RFC 4861): solicitation and advertisement, with the link address option.
 //!
-//! Other options are skipped. Routers' messages and redirects are not read. That the hop limit is 255 is for the receiver
-//! to check: it stands in the IPv6 header.
+//! Other options are skipped. Router messages and redirects are not parsed. The hop limit, which must be 255, is
+//! part of the IPv6 header and not checked here.
 
 use std::net::Ipv6Addr;
 
 use crate::address::MacAddr;
+use crate::bytes::{array_at, require, tail, u8_at};
 use crate::checksum::Sum;
 use crate::error::{Layer, LengthField, ParseError};
 use crate::icmp6::Icmpv6Message;
-use crate::octets::{array_at, require, tail, u8_at};
 
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
@@ -17,27 +17,27 @@ const SOURCE_LINK_ADDRESS: u8 = 1;
 const TARGET_LINK_ADDRESS: u8 = 2;
 const FIXED_LEN: usize = 24;
 
-/// A question for a link address, or the answer.
+/// A neighbour solicitation or advertisement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NeighbourMessage {
-    /// Who has the target address?
+    /// Requests the link address of the target address.
     Solicitation {
-        /// The address asked for.
+        /// The requested address.
         target: Ipv6Addr,
         /// Link address of the sender; absent when it has no address yet.
         source_mac: Option<MacAddr>,
     },
-    /// The target address is at this link address.
+    /// Advertises the link address of the target address.
     Advertisement {
-        /// The address that is told.
+        /// The advertised address.
         target: Ipv6Addr,
-        /// Its link address; may be absent in an answer to unicast.
+        /// Its link address; may be absent in a reply to a unicast solicitation.
         target_mac: Option<MacAddr>,
         /// The sender is a router.
         router: bool,
-        /// Answers a solicitation.
+        /// The message is a reply to a solicitation.
         solicited: bool,
-        /// Replaces what the receiver had cached.
+        /// Replaces the receiver's cache entry.
         overrides: bool,
     },
 }
@@ -46,8 +46,8 @@ impl NeighbourMessage {
     /// Reads a whole ICMPv6 message; its checksum is not verified here.
     ///
     /// # Errors
-    /// [`ParseError::UnsupportedType`] for another message, [`ParseError::TooShort`], and [`ParseError::BadLength`] for an
-    /// option of length zero or past the end.
+    /// [`ParseError::UnsupportedType`] for another message, [`ParseError::TooShort`], and [`ParseError::BadLength`] for
+    /// an option of length zero or past the end.
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
         let kind = u8_at(bytes, 0);
         if !matches!(kind, SOLICITATION | ADVERTISEMENT) {

@@ -1,11 +1,11 @@
-//! Options of an IPv4 or TCP header, kept as the opaque bytes that they are.
+//! Options of an IPv4 or TCP header, as opaque bytes.
 
 use crate::error::ParseError;
 
 /// Up to 40 bytes of options, always a whole number of 32-bit words.
 ///
-/// Both IPv4 (RFC 791) and TCP (RFC 9293) count their header in words with a 4-bit field and have 20 fixed bytes, hence one
-/// type for both.
+/// Both IPv4 (RFC 791) and TCP (RFC 9293) count their header in words with a 4-bit field and have 20 fixed bytes, hence
+/// one type for both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct HeaderOptions {
     bytes: [u8; Self::MAX_LEN],
@@ -13,7 +13,7 @@ pub struct HeaderOptions {
 }
 
 impl HeaderOptions {
-    /// The most that fits after the 20 fixed bytes.
+    /// Maximum length after the 20 fixed bytes.
     pub const MAX_LEN: usize = 40;
     /// No options.
     pub const EMPTY: Self = Self {
@@ -21,19 +21,19 @@ impl HeaderOptions {
         len: 0,
     };
 
-    /// Takes the bytes and fills the last word with End of Option List, which is zero in both protocols.
+    /// Pads the bytes to a whole word with End of Option List, which is zero in both protocols.
     ///
     /// # Errors
     /// [`ParseError::OptionsTooLong`] past [`Self::MAX_LEN`].
     pub fn new(options: &[u8]) -> Result<Self, ParseError> {
         let mut value = Self::EMPTY;
-        let Some(place) = value.bytes.get_mut(..options.len()) else {
+        let Some(target) = value.bytes.get_mut(..options.len()) else {
             return Err(ParseError::OptionsTooLong {
                 bytes: options.len(),
                 limit: Self::MAX_LEN,
             });
         };
-        place.copy_from_slice(options);
+        target.copy_from_slice(options);
         value.len = options.len().next_multiple_of(4);
         Ok(value)
     }
@@ -43,7 +43,7 @@ impl HeaderOptions {
         Self::new(options.get(..Self::MAX_LEN).unwrap_or(options)).unwrap_or(Self::EMPTY)
     }
 
-    /// The options with their filling.
+    /// The options including padding.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or_default()
@@ -55,7 +55,7 @@ impl HeaderOptions {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether there are no options.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0

@@ -1,4 +1,4 @@
-//! The registered numbers that say what comes next, and TCP's flags.
+//! Registered protocol numbers, and TCP's flags.
 
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
@@ -23,7 +23,7 @@ impl EtherType {
         matches!(self, Self::VLAN | Self::SERVICE_VLAN)
     }
 
-    /// The EtherType of an IP packet by its version field; `None` for bytes that are no IP.
+    /// The EtherType of an IP packet by its version field; `None` if it is not an IP packet.
     #[must_use]
     pub fn of_ip(packet: &[u8]) -> Option<Self> {
         match packet.first().map(|b| b >> 4) {
@@ -70,7 +70,7 @@ impl IpProtocol {
     pub const DEST_OPTS: Self = Self(60);
     pub const SCTP: Self = Self(132);
 
-    /// The protocol that carries the IP packet `inner` in another; `None` for bytes that are no IP.
+    /// The protocol that carries the IP packet `inner` in another; `None` if it is not an IP packet.
     #[must_use]
     pub fn of_inner(inner: &[u8]) -> Option<Self> {
         match EtherType::of_ip(inner) {

@@ -1,12 +1,12 @@
 //! TCP's header (RFC 9293 section 3.1). Options are opaque bytes; streams and states belong to `weir-flow`.
 
+use crate::bytes::{put, require, tail, u8_at, u16_at, u32_at};
 use crate::checksum::Sum;
 use crate::error::{Layer, LengthField, ParseError};
-use crate::octets::{put, require, tail, u8_at, u16_at, u32_at};
 use crate::options::HeaderOptions;
 use crate::protocol::TcpFlags;
 
-/// A segment whose header is there in full.
+/// A segment with a complete header.
 #[derive(Debug, Clone, Copy)]
 pub struct TcpView<'a> {
     bytes: &'a [u8],
@@ -16,7 +16,7 @@ pub struct TcpView<'a> {
 impl<'a> TcpView<'a> {
     /// Bytes of the header without options.
     pub const MIN_HEADER_LEN: usize = 20;
-    /// Where the checksum lies.
+    /// Offset of the checksum.
     pub const CHECKSUM_OFFSET: usize = 16;
 
     /// Checks the data offset against the bytes.
@@ -56,7 +56,7 @@ impl<'a> TcpView<'a> {
         u16_at(self.bytes, Self::CHECKSUM_OFFSET)
     }
 
-    /// Whether the checksum is right under this pseudo header.
+    /// Whether the checksum is valid with this pseudo header.
     #[must_use]
     pub fn checksum_valid(&self, pseudo_header: Sum) -> bool {
         pseudo_header.bytes(self.bytes).is_valid()
@@ -94,7 +94,7 @@ impl<'a> TcpView<'a> {
     }
 }
 
-/// The fields of a header that a sender chooses.
+/// The header fields.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TcpHeader {
     /// Source port.

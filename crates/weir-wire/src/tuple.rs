@@ -1,4 +1,4 @@
-//! What names a flow on the wire.
+//! The five-tuple of a flow.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -21,7 +21,7 @@ pub struct FiveTuple {
 }
 
 impl FiveTuple {
-    /// The tuple of the packets that answer this one.
+    /// The tuple of the reply packets.
     #[must_use]
     pub const fn reversed(self) -> Self {
         Self {

@@ -1,10 +1,10 @@
-//! UDP's header (RFC 768). A zero checksum means that none was computed; IPv6 allows that only to tunnels (RFC 6935).
+//! UDP's header (RFC 768). A zero checksum means that there is none; over IPv6 only tunnels may omit it (RFC 6935).
 
+use crate::bytes::{put, require, tail, u16_at};
 use crate::checksum::{Sum, udp_field};
 use crate::error::{Layer, LengthField, ParseError};
-use crate::octets::{put, require, tail, u16_at};
 
-/// A datagram whose length agrees.
+/// A datagram with a consistent length.
 #[derive(Debug, Clone, Copy)]
 pub struct UdpView<'a> {
     bytes: &'a [u8],
@@ -13,10 +13,10 @@ pub struct UdpView<'a> {
 impl<'a> UdpView<'a> {
     /// Bytes of the header.
     pub const HEADER_LEN: usize = 8;
-    /// Where the checksum lies.
+    /// Offset of the checksum.
     pub const CHECKSUM_OFFSET: usize = 6;
 
-    /// Checks the length; bytes past it are not the datagram's.
+    /// Checks the length; bytes after it are not part of the datagram.
     ///
     /// # Errors
     /// [`ParseError::TooShort`], [`ParseError::BadLength`].
@@ -35,7 +35,7 @@ impl<'a> UdpView<'a> {
         }
     }
 
-    /// The beginning of a datagram, whose length may lie past the bytes.
+    /// A truncated datagram, whose length may exceed the bytes.
     ///
     /// # Errors
     /// [`ParseError::TooShort`].
@@ -62,13 +62,13 @@ impl<'a> UdpView<'a> {
         usize::from(u16_at(self.bytes, 4))
     }
 
-    /// The checksum field; zero when none was computed.
+    /// The checksum field; zero = none.
     #[must_use]
     pub fn checksum(&self) -> u16 {
         u16_at(self.bytes, Self::CHECKSUM_OFFSET)
     }
 
-    /// Whether the checksum is right under this pseudo header; `None` when there is none.
+    /// Whether the checksum is valid with this pseudo header; `None` if there is none.
     #[must_use]
     pub fn checksum_valid(&self, pseudo_header: Sum) -> Option<bool> {
         (self.checksum() != 0).then(|| pseudo_header.bytes(self.bytes).is_valid())
@@ -100,8 +100,8 @@ pub struct UdpHeader {
 }
 
 impl UdpHeader {
-    /// Appends header and data. The checksum is computed with `pseudo_header`, which must be of the datagram's length, or
-    /// left out with `None`. A length past 65535 is written as 65535.
+    /// Appends header and data. The checksum is computed with `pseudo_header`, which must be of the datagram's length,
+    /// or left out with `None`. A length past 65535 is written as 65535.
     pub fn emit(&self, payload: &[u8], pseudo_header: Option<Sum>, out: &mut Vec<u8>) {
         let start = out.len();
         let length = u16::try_from(UdpView::HEADER_LEN + payload.len()).unwrap_or(u16::MAX);

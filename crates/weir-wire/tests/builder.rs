@@ -247,19 +247,19 @@ fn mixed_addresses_are_mapped_into_ipv6() {
 #[test]
 fn a_tunnel_with_rubbish_inside_is_still_a_packet() {
     let rubbish = v4().raw(IpProtocol::IPIP, &[0x45, 0, 0]).build();
-    let refused = Some(ParseError::TooShort {
+    let error = Some(ParseError::TooShort {
         layer: Layer::Ipv4,
         needed: 20,
         available: 3,
     });
     assert_eq!(
         Packet::parse_ip(&rubbish).unwrap().transport,
-        Transport::Opaque { refused }
+        Transport::Opaque { error }
     );
     let arp_in_gre = v4().gre(&[0; 28]).protocol(EtherType::ARP).build();
     assert_eq!(
         Packet::parse_ip(&arp_in_gre).unwrap().transport,
-        Transport::Opaque { refused: None }
+        Transport::Opaque { error: None }
     );
     let not_gue = v4().udp(1, 6080).payload(b"\xff").build();
     assert!(matches!(

@@ -292,7 +292,8 @@ proptest! {
     }
 }
 
-/// A completed UDP checksum of zero is written as zero by the receiver of a remote checksum, where the sender had all ones.
+/// A completed UDP checksum of zero is written as zero by the receiver of a remote checksum, where the sender had all
+/// ones.
 fn equal_but_for_udp_zero(carried: &[u8], packet: &[u8], original: &Datagram) -> bool {
     if carried == packet {
         return true;

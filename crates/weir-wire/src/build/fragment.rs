@@ -1,20 +1,20 @@
-//! Cutting an IP packet into fragments, as a router (RFC 791) or an IPv6 source (RFC 8200 section 4.5) does.
+//! Fragments an IP packet, like a router (RFC 791) or an IPv6 source (RFC 8200 section 4.5).
 
+use crate::bytes::{put, tail, u8_at};
 use crate::error::{Layer, ParseError};
 use crate::ipv4::{Ipv4Fragment, Ipv4Header, Ipv4View};
 use crate::ipv6::extension::{Extension, FragmentHeader, Ipv6Chain};
 use crate::ipv6::{Ipv6Header, Ipv6View};
-use crate::octets::{put, tail, u8_at};
 use crate::options::HeaderOptions;
 use crate::protocol::{EtherType, IpProtocol};
 
-/// The IP packets, none longer than `mtu` bytes, that carry `packet` in order; just the packet where it fits.
+/// Fragments `packet` into IP packets of at most `mtu` bytes, in order; returns only the packet if it fits.
 ///
-/// They share `id`, of which IPv4 takes the lower half. A fragment of IPv4 is cut further.
+/// The fragments have the identification `id`; IPv4 uses the lower half. An IPv4 fragment can be fragmented again.
 ///
 /// # Errors
-/// Those of the views, and [`ParseError::NotFragmentable`]: DF is set, the MTU has no room for eight bytes of content, or an
-/// IPv6 packet is a fragment already.
+/// Those of the views, and [`ParseError::NotFragmentable`]: DF is set, the MTU does not fit eight bytes of content, or
+/// an IPv6 packet is a fragment already.
 pub fn fragment(packet: &[u8], mtu: usize, id: u32) -> Result<Vec<Vec<u8>>, ParseError> {
     match EtherType::of_ip(packet) {
         Some(EtherType::IPV6) => fragment_v6(Ipv6View::new(packet)?, packet, mtu, id),
@@ -22,7 +22,7 @@ pub fn fragment(packet: &[u8], mtu: usize, id: u32) -> Result<Vec<Vec<u8>>, Pars
     }
 }
 
-/// Bytes of content in all fragments but the last.
+/// Bytes of content in all fragments except the last.
 fn room(layer: Layer, mtu: usize, header_len: usize) -> Result<usize, ParseError> {
     match mtu.saturating_sub(header_len) & !7 {
         0 => Err(ParseError::NotFragmentable { layer, mtu }),
@@ -77,7 +77,7 @@ fn fragment_v4(
     Ok(parts)
 }
 
-/// The options that RFC 791 tells to repeat in every fragment: those with the highest bit set.
+/// The options that are copied to every fragment (RFC 791): those with the highest bit set.
 fn copied_options(options: &HeaderOptions) -> HeaderOptions {
     let mut copied = Vec::new();
     let mut rest = options.as_bytes();
@@ -147,16 +147,16 @@ fn fragment_v6(
     Ok(parts)
 }
 
-/// The headers that every fragment repeats, already pointing to a fragment header.
+/// The headers that are copied to every fragment, with a fragment header as next header.
 struct PerFragmentHeaders {
-    /// What the fixed header announces.
+    /// The next header of the fixed header.
     first: IpProtocol,
     bytes: Vec<u8>,
-    /// What the fragment header announces.
+    /// The next header of the fragment header.
     next: IpProtocol,
 }
 
-/// Hop-by-hop and routing headers, and destination options before a routing header, stay; the rest is cut.
+/// Hop-by-hop and routing headers, and destination options before a routing header, are copied; the rest is fragmented.
 fn split_per_fragment_headers<'a>(view: &Ipv6View<'a>) -> (PerFragmentHeaders, &'a [u8]) {
     let payload = view.payload();
     let (mut next, mut at) = (view.next_header(), 0);

@@ -6,14 +6,14 @@ use crate::build::ChecksumChoice;
 use crate::build::link::EthernetBuilder;
 use crate::build::network::framed;
 use crate::build::transport::IcmpBuilder;
+use crate::bytes::{put, u8_at};
 use crate::checksum::Sum;
 use crate::icmp4::Icmpv4Message;
 use crate::ipv4::{Ipv4Fragment, Ipv4Header};
-use crate::octets::{put, u8_at};
 use crate::options::HeaderOptions;
 use crate::protocol::{EtherType, IpProtocol};
 
-/// An IPv4 packet in the making.
+/// An IPv4 packet under construction.
 #[derive(Debug, Clone)]
 pub struct Ipv4Builder {
     link: Option<EthernetBuilder>,
@@ -36,7 +36,7 @@ impl Ipv4Builder {
         }
     }
 
-    /// Time to live; 64 unless set.
+    /// Time to live; 64 by default.
     #[must_use]
     pub const fn ttl(mut self, ttl: u8) -> Self {
         self.header.ttl = ttl;
@@ -64,36 +64,36 @@ impl Ipv4Builder {
         self
     }
 
-    /// Makes the packet a fragment; the offset is in bytes of the datagram and loses its last three bits. The header that
-    /// is built next still stands at the front: a later fragment is made with [`Self::raw`].
+    /// Makes the packet a fragment; the offset is in bytes, rounded down to a multiple of eight. The next header is
+    /// still added: use [`Self::raw`] for a later fragment.
     #[must_use]
     pub const fn fragment(mut self, offset_bytes: usize, more: bool) -> Self {
         self.header.fragment = Ipv4Fragment::new(offset_bytes, more);
         self
     }
 
-    /// Options, filled to a word; bytes past the 40th are left out.
+    /// Options, padded to a word; bytes after the 40th are omitted.
     #[must_use]
     pub fn options(mut self, options: &[u8]) -> Self {
         self.header.options = HeaderOptions::truncated(options);
         self
     }
 
-    /// Writes another version.
+    /// Overrides the version field.
     #[must_use]
     pub const fn version(mut self, version: u8) -> Self {
         self.version = Some(version & 0x0f);
         self
     }
 
-    /// Writes another header length, in words; the header itself stays.
+    /// Overrides the header length field, in words.
     #[must_use]
     pub const fn header_words(mut self, words: u8) -> Self {
         self.header_words = Some(words & 0x0f);
         self
     }
 
-    /// Writes another total length, in bytes; the packet itself stays.
+    /// Overrides the total length field, in bytes.
     #[must_use]
     pub const fn total_length(mut self, bytes: u16) -> Self {
         self.total_length = Some(bytes);
@@ -107,7 +107,7 @@ impl Ipv4Builder {
         self
     }
 
-    /// Goes on with an ICMP message.
+    /// Adds an ICMP message.
     #[must_use]
     pub fn icmp4(self, message: Icmpv4Message) -> IcmpBuilder {
         IcmpBuilder::v4(self.into(), message)

@@ -5,14 +5,14 @@ use std::net::Ipv6Addr;
 use crate::build::link::EthernetBuilder;
 use crate::build::network::framed;
 use crate::build::transport::IcmpBuilder;
+use crate::bytes::{put, u8_at};
 use crate::icmp6::Icmpv6Message;
 use crate::ipv6::Ipv6Header;
 use crate::ipv6::extension::{Extension, FragmentHeader};
 use crate::ndp::NeighbourMessage;
-use crate::octets::{put, u8_at};
 use crate::protocol::{EtherType, IpProtocol};
 
-/// An IPv6 packet in the making.
+/// An IPv6 packet under construction.
 #[derive(Debug, Clone)]
 pub struct Ipv6Builder {
     link: Option<EthernetBuilder>,
@@ -33,14 +33,14 @@ impl Ipv6Builder {
         }
     }
 
-    /// Hop limit; 64 unless set.
+    /// Hop limit; 64 by default.
     #[must_use]
     pub const fn hop_limit(mut self, hop_limit: u8) -> Self {
         self.header.hop_limit = hop_limit;
         self
     }
 
-    /// [`Self::hop_limit`] under its IPv4 name.
+    /// Alias of [`Self::hop_limit`].
     #[must_use]
     pub const fn ttl(self, ttl: u8) -> Self {
         self.hop_limit(ttl)
@@ -85,7 +85,7 @@ impl Ipv6Builder {
         self.extension(Extension::Routing(vec![253, segments_left, 0, 0, 0, 0]))
     }
 
-    /// Appends a fragment header; the offset is in bytes of the fragmentable part and loses its last three bits.
+    /// Appends a fragment header; the offset is in bytes, rounded down to a multiple of eight.
     #[must_use]
     pub fn fragment_header(self, id: u32, offset_bytes: u16, more: bool) -> Self {
         self.extension(Extension::Fragment(FragmentHeader {
@@ -95,27 +95,27 @@ impl Ipv6Builder {
         }))
     }
 
-    /// Writes another version.
+    /// Overrides the version field.
     #[must_use]
     pub const fn version(mut self, version: u8) -> Self {
         self.version = Some(version & 0x0f);
         self
     }
 
-    /// Writes another payload length, in bytes; the packet itself stays.
+    /// Overrides the payload length field, in bytes.
     #[must_use]
     pub const fn payload_length(mut self, bytes: u16) -> Self {
         self.payload_length = Some(bytes);
         self
     }
 
-    /// Goes on with an ICMPv6 message.
+    /// Adds an ICMPv6 message.
     #[must_use]
     pub fn icmp6(self, message: Icmpv6Message) -> IcmpBuilder {
         IcmpBuilder::v6(self.into(), message)
     }
 
-    /// Goes on with a neighbour discovery message, with the hop limit of 255 that receivers insist on.
+    /// Adds a neighbour discovery message and sets the required hop limit of 255.
     #[must_use]
     pub fn neighbour(self, message: &NeighbourMessage) -> IcmpBuilder {
         let (message, body) = message.message();

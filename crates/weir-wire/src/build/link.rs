@@ -1,4 +1,4 @@
-//! Frames: addresses, tags, and what they carry.
+//! Ethernet frames: addresses, tags and payload.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -12,7 +12,7 @@ use crate::error::ParseError;
 use crate::ethernet::{EthernetHeader, VlanTag};
 use crate::protocol::EtherType;
 
-/// A frame in the making.
+/// A frame under construction.
 #[derive(Debug, Clone)]
 pub struct EthernetBuilder {
     src: MacAddr,
@@ -52,39 +52,39 @@ impl EthernetBuilder {
         self
     }
 
-    /// Announces another type than that of the content.
+    /// Overrides the EtherType.
     #[must_use]
     pub const fn ethertype(mut self, ethertype: EtherType) -> Self {
         self.ethertype = Some(ethertype);
         self
     }
 
-    /// Appends zero bytes to the frame, as links with a minimum length do.
+    /// Appends zero bytes to the frame, like the padding of links with a minimum length.
     #[must_use]
     pub const fn padding(mut self, bytes: usize) -> Self {
         self.padding = bytes;
         self
     }
 
-    /// Goes on with IPv4.
+    /// Adds IPv4.
     #[must_use]
     pub fn ipv4(self, src: Ipv4Addr, dst: Ipv4Addr) -> Ipv4Builder {
         Ipv4Builder::new(Some(self), src, dst)
     }
 
-    /// Goes on with IPv6.
+    /// Adds IPv6.
     #[must_use]
     pub fn ipv6(self, src: Ipv6Addr, dst: Ipv6Addr) -> Ipv6Builder {
         Ipv6Builder::new(Some(self), src, dst)
     }
 
-    /// Goes on with the addresses' family; of mixed addresses, the IPv4 one is mapped into IPv6.
+    /// Adds IP of the addresses' family; of mixed addresses, the IPv4 one is mapped into IPv6.
     #[must_use]
     pub fn ip(self, src: IpAddr, dst: IpAddr) -> IpBuilder {
         IpBuilder::new(Some(self), src, dst)
     }
 
-    /// The frame around an ARP packet.
+    /// Returns the frame with an ARP packet.
     #[must_use]
     pub fn arp(&self, packet: &ArpPacket) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -92,13 +92,13 @@ impl EthernetBuilder {
         self.carry(EtherType::ARP, &bytes)
     }
 
-    /// The frame around an IP packet, whose version says the type; bytes that are no IP are announced as IPv4.
+    /// Returns the frame with an IP packet; the version determines the EtherType, IPv4 for bytes that are not IP.
     #[must_use]
     pub fn ip_packet(&self, packet: &[u8]) -> Vec<u8> {
         self.carry(EtherType::of_ip(packet).unwrap_or(EtherType::IPV4), packet)
     }
 
-    /// Frames around the fragments of an IP packet; see [`fragment`].
+    /// Returns frames with the fragments of an IP packet; see [`fragment`].
     ///
     /// # Errors
     /// Those of [`fragment`].
@@ -114,7 +114,7 @@ impl EthernetBuilder {
             .collect())
     }
 
-    /// The frame around any content.
+    /// Returns the frame with any payload.
     #[must_use]
     pub fn carry(&self, ethertype: EtherType, content: &[u8]) -> Vec<u8> {
         let ethertype = self.ethertype.unwrap_or(ethertype);

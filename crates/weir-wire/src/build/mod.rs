@@ -1,8 +1,8 @@
-//! The fluent builder: from the outside in, each step allowing only what may follow it.
+//! The fluent builder, from the outermost header inwards; each step offers only the headers that can follow.
 //!
-//! Lengths and checksums are right unless a step is told otherwise (`bad_checksum`, `total_length`, …); those steps change
-//! the one field they name, and checksums that cover it are computed afterwards, so that a packet has only the faults that
-//! were asked for. Nothing here fails: what does not fit a field is cut, as each step says.
+//! Lengths and checksums are computed unless they are overridden (`bad_checksum`, `total_length`, …). An override
+//! changes only that field, and checksums that cover it are computed afterwards, so that a packet has only the
+//! requested faults. Building never fails: values that do not fit a field are truncated, as documented for each step.
 
 pub(crate) mod fragment;
 pub(crate) mod ipv4;
@@ -14,37 +14,38 @@ pub(crate) mod tunnel;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::bytes::put;
 use crate::checksum::{Sum, udp_field};
-use crate::octets::put;
 use crate::{EthernetBuilder, IpBuilder, Ipv4Builder, Ipv6Builder, MacAddr, Packet};
 
 impl Packet {
-    /// Begins a frame.
+    /// Starts a frame.
     #[must_use]
     pub fn ethernet(src: MacAddr, dst: MacAddr) -> EthernetBuilder {
         EthernetBuilder::new(src, dst)
     }
 
-    /// Begins an IPv4 packet without a frame, as tunnels carry it.
+    /// Starts an IPv4 packet without a frame, for tunnels.
     #[must_use]
     pub fn ipv4(src: Ipv4Addr, dst: Ipv4Addr) -> Ipv4Builder {
         Ipv4Builder::new(None, src, dst)
     }
 
-    /// Begins an IPv6 packet without a frame.
+    /// Starts an IPv6 packet without a frame.
     #[must_use]
     pub fn ipv6(src: Ipv6Addr, dst: Ipv6Addr) -> Ipv6Builder {
         Ipv6Builder::new(None, src, dst)
     }
 
-    /// Begins an IP packet of the addresses' family without a frame. Of mixed addresses, the IPv4 one is mapped into IPv6.
+    /// Starts an IP packet of the addresses' family without a frame. Of mixed addresses, the IPv4 one is mapped into
+    /// IPv6.
     #[must_use]
     pub fn ip(src: IpAddr, dst: IpAddr) -> IpBuilder {
         IpBuilder::new(None, src, dst)
     }
 }
 
-/// What goes into a checksum field.
+/// The value for a checksum field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum ChecksumChoice {
     #[default]
@@ -54,7 +55,7 @@ enum ChecksumChoice {
 }
 
 impl ChecksumChoice {
-    /// Fills the field at `offset` of `covered`; `pseudo_header` is what else is covered.
+    /// Writes the field at `offset` of `covered`; the checksum also covers `pseudo_header`.
     fn fill(self, covered: &mut [u8], offset: usize, pseudo_header: Sum, for_udp: bool) {
         put(covered, offset, &[0, 0]);
         let computed = pseudo_header.bytes(covered).checksum();
@@ -72,7 +73,7 @@ impl ChecksumChoice {
     }
 }
 
-/// A checksum that no receiver takes for `right`, nor for "none" as UDP's zero is.
+/// An invalid checksum that is neither equivalent to `right` nor zero, which means "none" in UDP.
 const fn wrong(right: u16) -> u16 {
     match right ^ 0x0101 {
         0 => 0x0202,

@@ -1,4 +1,4 @@
-//! An IP header of either family, and what may follow it.
+//! An IP header of either family, and the payloads that can follow it.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use crate::icmp4::Icmpv4Message;
 use crate::icmp6::Icmpv6Message;
 use crate::protocol::{EtherType, IpProtocol};
 
-/// An IP packet in the making, of either family.
+/// An IP packet of either family under construction.
 #[derive(Debug, Clone)]
 pub enum IpBuilder {
     /// IPv4.
@@ -29,7 +29,7 @@ impl IpBuilder {
         }
     }
 
-    /// Time to live or hop limit; 64 unless set.
+    /// Time to live or hop limit; 64 by default.
     #[must_use]
     pub fn ttl(self, ttl: u8) -> Self {
         match self {
@@ -47,7 +47,7 @@ impl IpBuilder {
         }
     }
 
-    /// Sets DF where there is one: IPv6 is never fragmented on the way.
+    /// Sets DF in IPv4; IPv6 packets are never fragmented in transit.
     #[must_use]
     pub fn dont_fragment(self) -> Self {
         match self {
@@ -56,7 +56,7 @@ impl IpBuilder {
         }
     }
 
-    /// Makes the packet a fragment, as [`Ipv4Builder::fragment`] and [`Ipv6Builder::fragment_header`] do; IPv4 takes the
+    /// Makes the packet a fragment, as [`Ipv4Builder::fragment`] and [`Ipv6Builder::fragment_header`] do; IPv4 uses the
     /// lower half of `id`.
     #[must_use]
     #[expect(
@@ -93,7 +93,7 @@ impl IpBuilder {
         }
     }
 
-    /// The packet, in its frame where it has one.
+    /// Returns the packet, with its frame if it has one.
     pub(crate) fn finish(self, protocol: IpProtocol, payload: &[u8]) -> Vec<u8> {
         match self {
             Self::V4(ip) => ip.finish(protocol, payload),
@@ -114,7 +114,7 @@ impl From<Ipv6Builder> for IpBuilder {
     }
 }
 
-/// The packet, in its frame where it has one.
+/// Returns the packet, with its frame if it has one.
 pub(super) fn framed(
     link: Option<&EthernetBuilder>,
     ethertype: EtherType,
@@ -126,23 +126,23 @@ pub(super) fn framed(
     }
 }
 
-/// What follows an IP header of any family, the same on all three builders.
+/// The payloads of an IP header, for all three builders.
 macro_rules! carries {
     ($($builder:ty),*) => {$(
         impl $builder {
-            /// Goes on with TCP.
+            /// Adds TCP.
             #[must_use]
             pub fn tcp(self, sport: u16, dport: u16) -> TcpBuilder {
                 TcpBuilder::new(self.into(), sport, dport)
             }
 
-            /// Goes on with UDP.
+            /// Adds UDP.
             #[must_use]
             pub fn udp(self, sport: u16, dport: u16) -> UdpBuilder {
                 UdpBuilder::new(self.into(), sport, dport)
             }
 
-            /// Goes on with an echo request of the family.
+            /// Adds an echo request of the family.
             #[must_use]
             pub fn echo_request(self, id: u16, seq: u16) -> IcmpBuilder {
                 IcmpBuilder::of_family(
@@ -152,7 +152,7 @@ macro_rules! carries {
                 )
             }
 
-            /// Goes on with an echo reply of the family.
+            /// Adds an echo reply of the family.
             #[must_use]
             pub fn echo_reply(self, id: u16, seq: u16) -> IcmpBuilder {
                 IcmpBuilder::of_family(
@@ -162,7 +162,7 @@ macro_rules! carries {
                 )
             }
 
-            /// Goes on with the family's port unreachable, about the packet `quoted`.
+            /// Adds a port unreachable error that quotes `quoted`.
             #[must_use]
             pub fn port_unreachable(self, quoted: &[u8]) -> IcmpBuilder {
                 IcmpBuilder::of_family(
@@ -173,7 +173,7 @@ macro_rules! carries {
                 .payload(quoted)
             }
 
-            /// Goes on with the family's "too big" about the packet `quoted`: fragmentation needed, or packet too big.
+            /// Adds a "fragmentation needed" or "packet too big" error that quotes `quoted`.
             #[must_use]
             pub fn too_big(self, mtu: u16, quoted: &[u8]) -> IcmpBuilder {
                 IcmpBuilder::of_family(
@@ -184,7 +184,7 @@ macro_rules! carries {
                 .payload(quoted)
             }
 
-            /// Goes on with the family's "time exceeded in transit" about the packet `quoted`.
+            /// Adds a "time exceeded in transit" error that quotes `quoted`.
             #[must_use]
             pub fn time_exceeded(self, quoted: &[u8]) -> IcmpBuilder {
                 IcmpBuilder::of_family(
@@ -195,25 +195,25 @@ macro_rules! carries {
                 .payload(quoted)
             }
 
-            /// Goes on with the IP packet `inner`, by its version IPv4 or IPv6.
+            /// Adds the IP packet `inner`, IPv4 or IPv6 by its version.
             #[must_use]
             pub fn ipip(self, inner: &[u8]) -> RawBuilder {
                 self.raw(IpProtocol::of_inner(inner).unwrap_or(IpProtocol::IPIP), inner)
             }
 
-            /// Goes on with GRE around the IP packet `inner`.
+            /// Adds GRE with the IP packet `inner`.
             #[must_use]
             pub fn gre(self, inner: &[u8]) -> GreBuilder {
                 GreBuilder::new(self.into(), inner)
             }
 
-            /// Goes on with GUE in UDP around the IP packet `inner`.
+            /// Adds UDP and GUE with the IP packet `inner`.
             #[must_use]
             pub fn gue(self, sport: u16, dport: u16, inner: &[u8]) -> GueBuilder {
                 GueBuilder::new(self.into(), sport, dport, inner)
             }
 
-            /// Goes on with any bytes of any protocol.
+            /// Adds any bytes of any protocol.
             #[must_use]
             pub fn raw(self, protocol: IpProtocol, payload: &[u8]) -> RawBuilder {
                 RawBuilder::new(self.into(), protocol, payload)

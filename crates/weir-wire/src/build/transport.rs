@@ -2,16 +2,16 @@
 
 use crate::build::ChecksumChoice;
 use crate::build::network::IpBuilder;
+use crate::bytes::{put, u8_at};
 use crate::checksum::Sum;
 use crate::icmp4::{Icmpv4Message, Icmpv4View};
 use crate::icmp6::{Icmpv6Message, Icmpv6View};
-use crate::octets::{put, u8_at};
 use crate::options::HeaderOptions;
 use crate::protocol::{IpProtocol, TcpFlags};
 use crate::tcp::{TcpHeader, TcpView};
 use crate::udp::{UdpHeader, UdpView};
 
-/// A TCP segment in the making.
+/// A TCP segment under construction.
 #[derive(Debug, Clone)]
 pub struct TcpBuilder {
     ip: IpBuilder,
@@ -39,28 +39,28 @@ impl TcpBuilder {
         self
     }
 
-    /// Acknowledgement number; the flag is set apart.
+    /// Acknowledgement number; does not set the flag.
     #[must_use]
     pub const fn ack_no(mut self, ack: u32) -> Self {
         self.header.ack = ack;
         self
     }
 
-    /// Control bits, in place of those set before; none unless set.
+    /// Control bits, replacing previous ones; none by default.
     #[must_use]
     pub const fn flags(mut self, flags: TcpFlags) -> Self {
         self.header.flags = flags;
         self
     }
 
-    /// Window; 65535 unless set.
+    /// Window; 65535 by default.
     #[must_use]
     pub const fn window(mut self, window: u16) -> Self {
         self.header.window = window;
         self
     }
 
-    /// Options, filled to a word; bytes past the 40th are left out.
+    /// Options, padded to a word; bytes after the 40th are omitted.
     #[must_use]
     pub fn options(mut self, options: &[u8]) -> Self {
         self.header.options = HeaderOptions::truncated(options);
@@ -74,7 +74,7 @@ impl TcpBuilder {
         self
     }
 
-    /// Writes another data offset, in words; the header itself stays.
+    /// Overrides the data offset field, in words.
     #[must_use]
     pub const fn data_offset(mut self, words: u8) -> Self {
         self.data_offset = Some(words & 0x0f);
@@ -88,14 +88,14 @@ impl TcpBuilder {
         self
     }
 
-    /// Writes this checksum.
+    /// Sets this checksum.
     #[must_use]
     pub const fn checksum(mut self, value: u16) -> Self {
         self.checksum = ChecksumChoice::Exactly(value);
         self
     }
 
-    /// The packet, in its frame where it has one.
+    /// Returns the packet, with its frame if it has one.
     #[must_use]
     pub fn build(self) -> Vec<u8> {
         let mut segment = Vec::new();
@@ -111,7 +111,7 @@ impl TcpBuilder {
     }
 }
 
-/// A UDP datagram in the making.
+/// A UDP datagram under construction.
 #[derive(Debug, Clone)]
 pub struct UdpBuilder {
     ip: IpBuilder,
@@ -143,14 +143,14 @@ impl UdpBuilder {
         self
     }
 
-    /// Writes another length, in bytes; the datagram itself stays.
+    /// Overrides the length field, in bytes.
     #[must_use]
     pub const fn length(mut self, bytes: u16) -> Self {
         self.length = Some(bytes);
         self
     }
 
-    /// Writes no checksum, that is zero.
+    /// Omits the checksum (zero).
     #[must_use]
     pub const fn zero_udp_checksum(self) -> Self {
         self.checksum(0)
@@ -163,14 +163,14 @@ impl UdpBuilder {
         self
     }
 
-    /// Writes this checksum.
+    /// Sets this checksum.
     #[must_use]
     pub const fn checksum(mut self, value: u16) -> Self {
         self.checksum = ChecksumChoice::Exactly(value);
         self
     }
 
-    /// The packet, in its frame where it has one.
+    /// Returns the packet, with its frame if it has one.
     #[must_use]
     pub fn build(self) -> Vec<u8> {
         let mut datagram = Vec::new();
@@ -191,7 +191,7 @@ enum IcmpMessage {
     V6(Icmpv6Message),
 }
 
-/// An ICMP or ICMPv6 message in the making.
+/// An ICMP or ICMPv6 message under construction.
 #[derive(Debug, Clone)]
 pub struct IcmpBuilder {
     ip: IpBuilder,
@@ -239,7 +239,7 @@ impl IcmpBuilder {
         self
     }
 
-    /// The packet, in its frame where it has one.
+    /// Returns the packet, with its frame if it has one.
     #[must_use]
     pub fn build(self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -263,7 +263,7 @@ impl IcmpBuilder {
     }
 }
 
-/// Any protocol's bytes behind an IP header: other protocols, later fragments, packets in packets.
+/// Raw bytes after an IP header: other protocols, later fragments, encapsulated packets.
 #[derive(Debug, Clone)]
 pub struct RawBuilder {
     ip: IpBuilder,
@@ -280,7 +280,7 @@ impl RawBuilder {
         }
     }
 
-    /// The packet, in its frame where it has one.
+    /// Returns the packet, with its frame if it has one.
     #[must_use]
     pub fn build(self) -> Vec<u8> {
         self.ip.finish(self.protocol, &self.payload)

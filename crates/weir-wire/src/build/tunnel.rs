@@ -5,32 +5,32 @@ use std::net::IpAddr;
 use crate::Packet;
 use crate::build::ChecksumChoice;
 use crate::build::network::IpBuilder;
+use crate::bytes::tail;
 use crate::checksum::{Sum, pseudo_header};
 use crate::gre::{GreHeader, GreView};
 use crate::gue::{GueHeader, RemoteChecksum};
 use crate::ipv4::Ipv4View;
 use crate::ipv6::Ipv6View;
 use crate::ipv6::extension::Ipv6Chain;
-use crate::octets::tail;
 use crate::protocol::{EtherType, IpProtocol};
 use crate::tcp::TcpView;
 use crate::udp::UdpView;
 
-/// How an inner packet's checksum and GUE's own are dealt with.
+/// How the inner checksum and GUE's outer checksum are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum GueChecksum {
     /// The outer UDP checksum is zero.
     #[default]
     None,
-    /// The outer UDP checksum covers all.
+    /// The outer UDP checksum covers the whole datagram.
     Full,
-    /// The outer UDP checksum covers all and the receiver completes the inner one from it; without the outer one, completing
-    /// would make a corrupted packet valid. No deferring where there is no inner checksum to complete: other protocols than
-    /// TCP and UDP, fragments, UDP without checksum.
+    /// The outer UDP checksum covers the whole datagram, and the receiver completes the inner one; without the outer
+    /// one this would make a corrupted packet valid. Not used if there is no inner checksum to complete: for protocols
+    /// other than TCP and UDP, for fragments, and for UDP without checksum.
     Remote,
 }
 
-/// A tunnel's way of wrapping a packet.
+/// The encapsulation of a tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Encapsulation {
     /// IP in IP (RFC 2003, RFC 2473, RFC 4213).
@@ -42,7 +42,7 @@ pub enum Encapsulation {
     },
     /// GUE in UDP.
     Gue {
-        /// Outer source port, by which paths are chosen.
+        /// Outer source port, for path selection.
         sport: u16,
         /// Outer destination port, [`crate::GUE_PORT`] by default.
         dport: u16,
@@ -83,7 +83,7 @@ pub fn encap_gue(
     )
 }
 
-/// A GRE packet in the making.
+/// A GRE packet under construction.
 #[derive(Debug, Clone)]
 pub struct GreBuilder {
     ip: IpBuilder,
@@ -121,14 +121,14 @@ impl GreBuilder {
         self.checksum()
     }
 
-    /// Announces another content.
+    /// Sets another protocol type.
     #[must_use]
     pub const fn protocol(mut self, protocol: EtherType) -> Self {
         self.header.protocol = protocol;
         self
     }
 
-    /// The packet, in its frame where it has one.
+    /// Returns the packet, with its frame if it has one.
     #[must_use]
     pub fn build(self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -141,7 +141,7 @@ impl GreBuilder {
     }
 }
 
-/// A GUE packet in the making.
+/// A GUE packet under construction.
 #[derive(Debug, Clone)]
 pub struct GueBuilder {
     ip: IpBuilder,
@@ -162,14 +162,14 @@ impl GueBuilder {
         }
     }
 
-    /// How checksums are dealt with; [`GueChecksum::None`] unless set.
+    /// Sets the checksum mode; [`GueChecksum::None`] by default.
     #[must_use]
     pub const fn checksum(mut self, checksum: GueChecksum) -> Self {
         self.checksum = checksum;
         self
     }
 
-    /// The packet, in its frame where it has one.
+    /// Returns the packet, with its frame if it has one.
     #[must_use]
     pub fn build(mut self) -> Vec<u8> {
         let protocol = IpProtocol::of_inner(&self.inner).unwrap_or(IpProtocol::IPIP);
@@ -195,7 +195,7 @@ impl GueBuilder {
     }
 }
 
-/// Where the inner checksum lies, and the pseudo header that goes into it.
+/// Offset of the inner checksum, and the pseudo header for it.
 fn deferrable_checksum(inner: &[u8]) -> Option<(RemoteChecksum, Sum)> {
     let (src, dst, protocol, start, segment): (IpAddr, IpAddr, _, _, _) =
         match EtherType::of_ip(inner)? {

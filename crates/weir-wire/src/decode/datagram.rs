@@ -1,7 +1,8 @@
-//! One IP packet into a [`Datagram`], and the packets within it to a bounded depth.
+//! Decodes an IP packet into a [`Datagram`], with encapsulated packets up to a maximum depth.
 
 use std::net::IpAddr;
 
+use crate::bytes::{tail, u16_at};
 use crate::checksum::{Sum, pseudo_header};
 use crate::decode::{
     ChecksumState, Datagram, DecodeOptions, FragmentInfo, IpHeader, Transport, TunnelHeader,
@@ -15,57 +16,56 @@ use crate::ipv4::Ipv4View;
 use crate::ipv6::Ipv6View;
 use crate::ipv6::extension::{FragmentHeader, Ipv6Chain};
 use crate::ndp::NeighbourMessage;
-use crate::octets::{tail, u16_at};
 use crate::protocol::{EtherType, IpProtocol};
 use crate::tcp::TcpView;
 use crate::udp::UdpView;
 
-/// Packets in packets that are followed, quoted ones included.
+/// Maximum depth of encapsulated and quoted packets.
 const MAX_DEPTH: usize = 4;
 
-/// Options of one decoding.
+/// Options of the decoder.
 #[derive(Clone, Copy)]
 pub(crate) struct Decoder<'a> {
     pub(crate) options: &'a DecodeOptions,
 }
 
-/// How a packet lies in what is around it.
+/// Position of a packet in its outer packets.
 #[derive(Clone, Copy)]
-struct Place {
-    /// Where it begins in the bytes that the caller gave.
+struct Position {
+    /// Its offset in the caller's bytes.
     at: usize,
-    /// Packets around it.
+    /// Number of outer packets.
     depth: usize,
-    /// An ICMP error quotes it, so that it may end early.
+    /// Quoted by an ICMP error, so it may be truncated.
     quoted: bool,
 }
 
 /// A transport, its checksum, and the length of its header.
 type Read = (Transport, ChecksumState, usize);
 
-/// What a transport is read from.
+/// Input for decoding a transport header.
 struct Segment<'a> {
     bytes: &'a [u8],
     protocol: IpProtocol,
     src: IpAddr,
     dst: IpAddr,
-    /// Neither a fragment nor cut.
+    /// Neither a fragment nor truncated.
     whole: bool,
-    place: Place,
+    position: Position,
 }
 
 impl Segment<'_> {
-    /// For a segment of `length` bytes; UDP's own length may be less than what IP carries.
+    /// For a segment of `length` bytes; UDP's length may be less than the IP payload.
     fn pseudo_header(&self, length: usize) -> Sum {
         pseudo_header(self.src, self.dst, self.protocol, length)
     }
 }
 
 impl Decoder<'_> {
-    /// An IPv4 packet that begins `at` bytes into what was given.
+    /// An IPv4 packet at offset `at` of the caller's bytes.
     pub(crate) fn ipv4(self, at: usize, bytes: &[u8]) -> Result<Datagram, ParseError> {
         self.ipv4_at(
-            Place {
+            Position {
                 at,
                 depth: 0,
                 quoted: false,
@@ -74,10 +74,10 @@ impl Decoder<'_> {
         )
     }
 
-    /// An IPv6 packet that begins `at` bytes into what was given.
+    /// An IPv6 packet at offset `at` of the caller's bytes.
     pub(crate) fn ipv6(self, at: usize, bytes: &[u8]) -> Result<Datagram, ParseError> {
         self.ipv6_at(
-            Place {
+            Position {
                 at,
                 depth: 0,
                 quoted: false,
@@ -86,8 +86,8 @@ impl Decoder<'_> {
         )
     }
 
-    fn ipv4_at(self, place: Place, bytes: &[u8]) -> Result<Datagram, ParseError> {
-        let view = if place.quoted {
+    fn ipv4_at(self, position: Position, bytes: &[u8]) -> Result<Datagram, ParseError> {
+        let view = if position.quoted {
             Ipv4View::of_quoted(bytes)?
         } else {
             Ipv4View::new(bytes)?
@@ -99,7 +99,7 @@ impl Decoder<'_> {
             more: header.fragment.more(),
         });
         self.datagram(
-            place,
+            position,
             IpHeader::V4(header),
             Body {
                 payload: view.payload(),
@@ -112,8 +112,8 @@ impl Decoder<'_> {
         )
     }
 
-    fn ipv6_at(self, place: Place, bytes: &[u8]) -> Result<Datagram, ParseError> {
-        let view = if place.quoted {
+    fn ipv6_at(self, position: Position, bytes: &[u8]) -> Result<Datagram, ParseError> {
+        let view = if position.quoted {
             Ipv6View::of_quoted(bytes)?
         } else {
             Ipv6View::new(bytes)?
@@ -134,19 +134,24 @@ impl Decoder<'_> {
             complete: view.is_complete(),
             header_checksum: ChecksumState::Absent,
         };
-        self.datagram(place, IpHeader::V6(view.header(), chain), body)
+        self.datagram(position, IpHeader::V6(view.header(), chain), body)
     }
 
-    fn datagram(self, place: Place, ip: IpHeader, body: Body<'_>) -> Result<Datagram, ParseError> {
-        let payload_at = place.at + body.header_len;
+    fn datagram(
+        self,
+        position: Position,
+        ip: IpHeader,
+        body: Body<'_>,
+    ) -> Result<Datagram, ParseError> {
+        let payload_at = position.at + body.header_len;
         let mut datagram = Datagram {
             ip,
-            range: place.at..payload_at + body.payload.len(),
+            range: position.at..payload_at + body.payload.len(),
             complete: body.complete,
             header_checksum: body.header_checksum,
             fragment: body.fragment,
             protocol: body.protocol,
-            transport: Transport::Opaque { refused: None },
+            transport: Transport::Opaque { error: None },
             transport_checksum: ChecksumState::Unknown,
             payload: payload_at..payload_at + body.payload.len(),
         };
@@ -162,9 +167,9 @@ impl Decoder<'_> {
             src: datagram.src(),
             dst: datagram.dst(),
             whole: body.complete && body.fragment.is_none(),
-            place: Place {
+            position: Position {
                 at: payload_at,
-                ..place
+                ..position
             },
         };
         let header_len;
@@ -177,7 +182,7 @@ impl Decoder<'_> {
         Ok(datagram)
     }
 
-    /// A segment that is there in full: what contradicts itself is an error.
+    /// A complete segment: inconsistencies are errors.
     fn whole(self, segment: &Segment<'_>) -> Result<Read, ParseError> {
         let bytes = segment.bytes;
         match segment.protocol {
@@ -223,15 +228,11 @@ impl Decoder<'_> {
                 Ok((transport, ChecksumState::Absent, 0))
             }
             IpProtocol::GRE => Ok(self.gre(segment)),
-            _ => Ok((
-                Transport::Opaque { refused: None },
-                ChecksumState::Unknown,
-                0,
-            )),
+            _ => Ok((Transport::Opaque { error: None }, ChecksumState::Unknown, 0)),
         }
     }
 
-    /// The beginning of a segment: as much as there is of TCP, UDP and ICMP.
+    /// A truncated segment: decodes as much as possible of TCP, UDP and ICMP.
     fn beginning(self, segment: &Segment<'_>) -> Read {
         let bytes = segment.bytes;
         let ports = || Transport::Ports {
@@ -240,7 +241,7 @@ impl Decoder<'_> {
         };
         let (transport, header_len) = match segment.protocol {
             IpProtocol::TCP | IpProtocol::UDP if bytes.len() < 4 => {
-                (Transport::Opaque { refused: None }, 0)
+                (Transport::Opaque { error: None }, 0)
             }
             IpProtocol::TCP => match TcpView::new(bytes) {
                 Ok(view) => (Transport::Tcp(view.header()), view.header_len()),
@@ -268,7 +269,7 @@ impl Decoder<'_> {
                     Icmpv6View::HEADER_LEN,
                 )
             }
-            _ => (Transport::Opaque { refused: None }, 0),
+            _ => (Transport::Opaque { error: None }, 0),
         };
         (transport, ChecksumState::Unknown, header_len)
     }
@@ -315,9 +316,7 @@ impl Decoder<'_> {
             Ok(view) => view,
             Err(error) => {
                 return (
-                    Transport::Opaque {
-                        refused: Some(error),
-                    },
+                    Transport::Opaque { error: Some(error) },
                     ChecksumState::Unknown,
                     0,
                 );
@@ -332,7 +331,7 @@ impl Decoder<'_> {
             EtherType::IPV6 => IpProtocol::IPV6,
             _ => {
                 return (
-                    Transport::Opaque { refused: None },
+                    Transport::Opaque { error: None },
                     checksum,
                     header.header_len(),
                 );
@@ -348,7 +347,7 @@ impl Decoder<'_> {
         (transport, checksum, header.header_len())
     }
 
-    /// The packet in a tunnel, and whether it could be read.
+    /// The packet in a tunnel, or the error.
     fn tunnel(
         self,
         segment: &Segment<'_>,
@@ -357,16 +356,16 @@ impl Decoder<'_> {
         header_len: usize,
         inner: &[u8],
     ) -> (Transport, bool) {
-        let place = Place {
-            at: segment.place.at + header_len,
-            depth: segment.place.depth + 1,
-            ..segment.place
+        let position = Position {
+            at: segment.position.at + header_len,
+            depth: segment.position.depth + 1,
+            ..segment.position
         };
         let inner = match protocol {
-            _ if place.depth > MAX_DEPTH => return (Transport::Opaque { refused: None }, false),
-            IpProtocol::IPIP => self.ipv4_at(place, inner),
-            IpProtocol::IPV6 => self.ipv6_at(place, inner),
-            _ => return (Transport::Opaque { refused: None }, false),
+            _ if position.depth > MAX_DEPTH => return (Transport::Opaque { error: None }, false),
+            IpProtocol::IPIP => self.ipv4_at(position, inner),
+            IpProtocol::IPV6 => self.ipv6_at(position, inner),
+            _ => return (Transport::Opaque { error: None }, false),
         };
         match inner {
             Ok(inner) => (
@@ -376,12 +375,7 @@ impl Decoder<'_> {
                 },
                 true,
             ),
-            Err(error) => (
-                Transport::Opaque {
-                    refused: Some(error),
-                },
-                false,
-            ),
+            Err(error) => (Transport::Opaque { error: Some(error) }, false),
         }
     }
 
@@ -389,23 +383,23 @@ impl Decoder<'_> {
         self,
         segment: &Segment<'_>,
         is_error: bool,
-        read: fn(Self, Place, &[u8]) -> Result<Datagram, ParseError>,
+        read: fn(Self, Position, &[u8]) -> Result<Datagram, ParseError>,
     ) -> Option<Box<Datagram>> {
-        let place = Place {
-            at: segment.place.at + Icmpv4View::HEADER_LEN,
-            depth: segment.place.depth + 1,
+        let position = Position {
+            at: segment.position.at + Icmpv4View::HEADER_LEN,
+            depth: segment.position.depth + 1,
             quoted: true,
         };
-        if !is_error || place.depth > MAX_DEPTH {
+        if !is_error || position.depth > MAX_DEPTH {
             return None;
         }
-        read(self, place, tail(segment.bytes, Icmpv4View::HEADER_LEN))
+        read(self, position, tail(segment.bytes, Icmpv4View::HEADER_LEN))
             .ok()
             .map(Box::new)
     }
 }
 
-/// What an IP header leads to, the same for both families.
+/// The payload of an IP header of either family.
 struct Body<'a> {
     payload: &'a [u8],
     header_len: usize,

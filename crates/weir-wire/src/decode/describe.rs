@@ -1,6 +1,6 @@
-//! A packet in words, one line a layer, for the messages of failing tests and for logs.
+//! Formats a packet as text, one line per layer, for test failures and logs.
 //!
-//! The text is for people: it is stable enough for snapshots, and nothing parses it.
+//! The text is for humans: stable enough for snapshots, not meant to be parsed.
 
 use std::fmt;
 
@@ -14,10 +14,10 @@ use crate::ndp::NeighbourMessage;
 use crate::protocol::IpProtocol;
 use crate::tcp::TcpHeader;
 
-/// Bytes of data that a description shows.
+/// Maximum number of payload bytes shown.
 const SHOWN_DATA: usize = 24;
 
-/// The frame in words, its data included; of bytes that are no packet, why, and the bytes.
+/// Formats a frame with its payload; for bytes that cannot be decoded, the error and the bytes.
 #[must_use]
 pub fn describe(frame: &[u8]) -> String {
     match Packet::parse(frame) {
@@ -35,9 +35,9 @@ pub fn describe(frame: &[u8]) -> String {
     }
 }
 
-/// How two frames differ, line by line, the first marked `-` and the second `+`; `None` when their bytes are the same.
+/// The differences of two frames, line by line, the first marked `-` and the second `+`; `None` if they are equal.
 ///
-/// The last line names the first byte that differs, for differences that no line shows.
+/// The last line shows the first different byte, for differences that are in no line.
 #[must_use]
 pub fn diff(expected: &[u8], actual: &[u8]) -> Option<String> {
     if expected == actual {
@@ -218,10 +218,8 @@ impl Datagram {
                 }
                 return write!(f, "\n{inner}");
             }
-            Transport::Opaque {
-                refused: Some(error),
-            } => write!(f, "\nunreadable: {error}")?,
-            Transport::Opaque { refused: None } => return Ok(()),
+            Transport::Opaque { error: Some(error) } => write!(f, "\nunreadable: {error}")?,
+            Transport::Opaque { error: None } => return Ok(()),
         }
         if self.protocol == IpProtocol::UDP {
             absent(f, checksum)?;

@@ -1,7 +1,7 @@
-//! Whole packets into values that a test asserts on and a model decides by.
+//! Decodes whole packets into values for tests and for the reference model.
 //!
-//! What is malformed in the packet itself is an error. What it carries further in, a tunnel's content or the packet that an
-//! ICMP error quotes, is read as far as it can be: the outer packet stands whatever is inside. Nothing is reassembled.
+//! A malformed outer packet is an error. The content of a tunnel and the quote of an ICMP error are decoded as far as
+//! possible and do not invalidate the outer packet. Nothing is reassembled.
 
 pub(crate) mod datagram;
 pub(crate) mod describe;
@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::ops::Range;
 
 use crate::arp::ArpPacket;
+use crate::bytes::u8_at;
 use crate::decode::datagram::Decoder;
 use crate::error::{Layer, ParseError};
 use crate::ethernet::{EthernetHeader, EthernetView};
@@ -21,14 +22,13 @@ use crate::ipv4::Ipv4Header;
 use crate::ipv6::Ipv6Header;
 use crate::ipv6::extension::Ipv6Chain;
 use crate::ndp::NeighbourMessage;
-use crate::octets::u8_at;
 use crate::protocol::{EtherType, IpProtocol};
 use crate::tcp::TcpHeader;
 use crate::tuple::FiveTuple;
 use crate::udp::UdpHeader;
 use crate::{GUE_PORT, Packet};
 
-/// What the bytes alone do not tell.
+/// Information that is not in the packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecodeOptions {
     /// UDP destination ports that carry GUE; [`GUE_PORT`] by default.
@@ -52,7 +52,7 @@ impl Packet {
         Self::parse_with(frame, &DecodeOptions::default())
     }
 
-    /// Decodes a frame with other options.
+    /// Decodes a frame with options.
     ///
     /// # Errors
     /// As [`Self::parse`].
@@ -75,7 +75,7 @@ impl Packet {
     /// Decodes an IP packet without a frame.
     ///
     /// # Errors
-    /// As [`Self::parse`]; bytes that are neither version are refused as IPv4.
+    /// As [`Self::parse`]; bytes of neither version return an IPv4 error.
     pub fn parse_ip(packet: &[u8]) -> Result<Datagram, ParseError> {
         let decoder = Decoder {
             options: &DecodeOptions::default(),
@@ -96,46 +96,46 @@ impl Packet {
     }
 }
 
-/// A frame and what is in it.
+/// A decoded frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parsed {
     /// Addresses, tags and type.
     pub ethernet: EthernetHeader,
-    /// What it carries.
+    /// Its payload.
     pub content: Content,
 }
 
-/// What a frame carries.
+/// The payload of a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
     /// ARP.
     Arp(ArpPacket),
     /// IPv4 or IPv6.
     Ip(Box<Datagram>),
-    /// Any other type: where its bytes lie in the frame.
+    /// Any other type: the range of its bytes in the frame.
     Other(Range<usize>),
 }
 
-/// An IP packet and what is in it. Ranges count in the bytes that were given to [`Packet::parse`].
+/// A decoded IP packet. Ranges refer to the bytes that were passed to [`Packet::parse`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Datagram {
     /// The header.
     pub ip: IpHeader,
     /// The packet's bytes, without padding.
     pub range: Range<usize>,
-    /// Whether all bytes are there that the header promises; false only where an ICMP error quotes a beginning.
+    /// Whether the packet is not truncated; false only for quotes of ICMP errors.
     pub complete: bool,
-    /// The IPv4 header's checksum; IPv6 has none.
+    /// Validity of the IPv4 header checksum; IPv6 has none.
     pub header_checksum: ChecksumState,
     /// Set when the packet is a fragment.
     pub fragment: Option<FragmentInfo>,
-    /// The upper protocol.
+    /// The upper-layer protocol.
     pub protocol: IpProtocol,
-    /// What was read of it.
+    /// Its decoded header.
     pub transport: Transport,
-    /// Checksum of the upper protocol; of GUE and GRE the tunnel's own.
+    /// Validity of the upper-layer checksum; for GUE and GRE of the tunnel's.
     pub transport_checksum: ChecksumState,
-    /// Data of the upper protocol: behind TCP's, UDP's, ICMP's or the tunnel's header.
+    /// Payload of the upper-layer protocol: after the TCP, UDP, ICMP or tunnel header.
     pub payload: Range<usize>,
 }
 
@@ -148,27 +148,27 @@ pub enum IpHeader {
     V6(Ipv6Header, Ipv6Chain),
 }
 
-/// Which part of a datagram a fragment is.
+/// The position of a fragment in its datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FragmentInfo {
     /// Identification; 16 bits for IPv4.
     pub id: u32,
     /// Offset in bytes.
     pub offset_bytes: usize,
-    /// Whether parts follow.
+    /// Whether more fragments follow.
     pub more: bool,
 }
 
-/// Whether a checksum is right.
+/// Validity of a checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ChecksumState {
-    /// Right.
+    /// Valid.
     Valid,
-    /// Wrong.
+    /// Invalid.
     Invalid,
-    /// The protocol has none, or the sender left it out.
+    /// The protocol has none, or the sender omitted it.
     Absent,
-    /// It covers bytes that are not here: a fragment, or a quoted beginning.
+    /// Not verifiable: a fragment, or a truncated quote.
     Unknown,
 }
 
@@ -178,7 +178,7 @@ impl From<bool> for ChecksumState {
     }
 }
 
-/// What was read behind the IP header.
+/// The decoded upper-layer header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Transport {
     /// TCP.
@@ -189,7 +189,7 @@ pub enum Transport {
     Icmp4 {
         /// The message.
         message: Icmpv4Message,
-        /// The packet that an error is about, where it could be read.
+        /// The quoted packet of an error, if it could be decoded.
         quoted: Option<Box<Datagram>>,
     },
     /// ICMPv6.
@@ -198,35 +198,35 @@ pub enum Transport {
         message: Icmpv6Message,
         /// Set for neighbour discovery.
         neighbour: Option<NeighbourMessage>,
-        /// The packet that an error is about, where it could be read.
+        /// The quoted packet of an error, if it could be decoded.
         quoted: Option<Box<Datagram>>,
     },
-    /// A tunnel whose content could be read.
+    /// A tunnel with decoded content.
     Tunnel {
-        /// Which.
+        /// The encapsulation.
         header: TunnelHeader,
-        /// The packet inside.
+        /// The inner packet.
         inner: Box<Datagram>,
     },
-    /// The ports of a TCP or UDP header that is not here in full.
+    /// The ports of a truncated TCP or UDP header.
     Ports {
         /// Source port.
         src_port: u16,
         /// Destination port.
         dst_port: u16,
     },
-    /// Bytes that were not read: a later fragment, another protocol, a tunnel's content past the depth that is followed, or
-    /// one that was refused.
+    /// Bytes that were not decoded: a later fragment, another protocol, or a tunnel's content beyond the maximum depth
+    /// or with an error.
     Opaque {
-        /// Why a tunnel's content was refused.
-        refused: Option<ParseError>,
+        /// The error in a tunnel's content.
+        error: Option<ParseError>,
     },
 }
 
-/// What stands between an outer and an inner packet.
+/// The encapsulation between outer and inner packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TunnelHeader {
-    /// Nothing: IP in IP.
+    /// None: IP in IP.
     Ip,
     /// GRE.
     Gre(GreHeader),
@@ -330,7 +330,7 @@ impl Datagram {
         }
     }
 
-    /// What names the flow; `None` where there are no ports, as in a later fragment.
+    /// The five-tuple; `None` if there are no ports, as in a later fragment.
     #[must_use]
     pub fn five_tuple(&self) -> Option<FiveTuple> {
         let (sport, dport) = self.ports()?;
@@ -370,8 +370,8 @@ impl Datagram {
         }
     }
 
-    /// Whether no checksum is wrong, through all tunnels; quoted packets do not count, their senders' routers may have
-    /// changed them.
+    /// Whether no checksum is invalid, including those inside tunnels; quoted packets are ignored, because routers may
+    /// have changed them.
     #[must_use]
     pub fn checksums_valid(&self) -> bool {
         self.header_checksum != ChecksumState::Invalid

@@ -1,20 +1,20 @@
 //! IPv6 extension headers (RFC 8200 section 4): hop-by-hop, routing, destination options, fragment.
 //!
-//! The walk is lenient in order and repetition, as hosts are, and bounded in number. Authentication and encryption headers
-//! end it: what follows them is theirs. Options inside are not interpreted.
+//! Headers may be repeated and in any order, as in hosts; their number is limited. Authentication and encryption
+//! headers end the walk. Options are not interpreted.
 
+use crate::bytes::{require, tail, u8_at, u16_at, u32_at};
 use crate::error::{Layer, ParseError};
-use crate::octets::{require, tail, u8_at, u16_at, u32_at};
 use crate::protocol::IpProtocol;
 
 /// The fragment header's fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FragmentHeader {
-    /// Identification, which fragments of a datagram share.
+    /// Identification, the same in all fragments of a datagram.
     pub id: u32,
     /// Offset in bytes, a multiple of eight up to 65528; rounded down when written.
     pub offset_bytes: u16,
-    /// Whether parts follow.
+    /// Whether more fragments follow.
     pub more: bool,
 }
 
@@ -31,7 +31,7 @@ impl FragmentHeader {
         }
     }
 
-    /// Whether this is a part of a datagram, not an atomic fragment (RFC 6946), which is whole.
+    /// Whether this is a fragment; false for an atomic fragment (RFC 6946).
     #[must_use]
     pub const fn is_fragment(self) -> bool {
         self.more || self.offset_bytes != 0
@@ -52,7 +52,7 @@ pub enum Extension {
 }
 
 impl Extension {
-    /// The number that announces it.
+    /// Its protocol number.
     #[must_use]
     pub const fn protocol(&self) -> IpProtocol {
         match self {
@@ -63,8 +63,8 @@ impl Extension {
         }
     }
 
-    /// Appends the header; `next` is what follows it. Content is filled with `Pad1` to eight bytes and ends at the 2046
-    /// that the length field can count.
+    /// Appends the header; `next` is its next header field. The content is padded with `Pad1` to a multiple of eight
+    /// bytes and truncated to 2046 bytes, the limit of the length field.
     pub fn emit(&self, next: IpProtocol, out: &mut Vec<u8>) {
         match self {
             Self::HopByHop(content) | Self::Routing(content) | Self::DestOpts(content) => {
@@ -84,25 +84,25 @@ impl Extension {
     }
 }
 
-/// What a walk over the extension headers found.
+/// Result of a walk over the extension headers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Ipv6Chain {
-    /// The headers that were passed, by their numbers, in order.
+    /// The protocol numbers of the headers, in order.
     pub headers: Vec<IpProtocol>,
     /// The first fragment header.
     pub fragment: Option<FragmentHeader>,
-    /// What follows the last header: the upper protocol, or in a later fragment what the datagram continues with.
+    /// The next header of the last header: the upper-layer protocol, also in a later fragment.
     pub protocol: IpProtocol,
-    /// Bytes of all headers: where that protocol begins in the payload.
+    /// Length of all headers: the offset of that protocol in the payload.
     pub len: usize,
 }
 
 impl Ipv6Chain {
-    /// Headers that are followed.
+    /// Maximum number of headers.
     pub const MAX_HEADERS: usize = 8;
 
-    /// Walks `payload`, which begins with the header that `next` names. Stops behind the fragment header of a later
-    /// fragment: what follows is the middle of something.
+    /// Walks `payload`, which starts with the header of type `next`. Stops after the fragment header of a later
+    /// fragment.
     ///
     /// # Errors
     /// [`ParseError::TooShort`], [`ParseError::TooManyExtensions`].

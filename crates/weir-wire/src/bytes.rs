@@ -1,7 +1,7 @@
-//! Fixed-width reads in network order, total over any slice.
+//! Fixed-width reads in network order that never panic.
 //!
-//! Views check a length once and read fields afterwards. These reads answer zero past the end rather than panic, so that an
-//! arithmetic slip in a view shows in a test as a wrong value and never takes a program down.
+//! Views check a length once and read fields afterwards. Reads past the end return zero, so that a wrong offset in a
+//! view results in a wrong value in a test instead of a panic.
 
 use crate::error::{Layer, ParseError};
 
@@ -29,12 +29,12 @@ pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     u32::from_be_bytes(array_at(bytes, offset))
 }
 
-/// From `offset` to the end, empty past it.
+/// The bytes from `offset` to the end; empty past the end.
 pub(crate) fn tail(bytes: &[u8], offset: usize) -> &[u8] {
     bytes.get(offset..).unwrap_or_default()
 }
 
-/// Refuses bytes that end inside a header of `needed` bytes.
+/// Returns [`ParseError::TooShort`] if there are fewer than `needed` bytes.
 pub(crate) fn require(layer: Layer, bytes: &[u8], needed: usize) -> Result<(), ParseError> {
     if bytes.len() < needed {
         return Err(ParseError::TooShort {
@@ -46,12 +46,12 @@ pub(crate) fn require(layer: Layer, bytes: &[u8], needed: usize) -> Result<(), P
     Ok(())
 }
 
-/// Overwrites `value.len()` bytes at `offset` where they exist, in full or not at all.
+/// Overwrites `value.len()` bytes at `offset`; does nothing if they are not all there.
 pub(crate) fn put(bytes: &mut [u8], offset: usize, value: &[u8]) {
-    if let Some(place) = offset
+    if let Some(target) = offset
         .checked_add(value.len())
         .and_then(|end| bytes.get_mut(offset..end))
     {
-        place.copy_from_slice(value);
+        target.copy_from_slice(value);
     }
 }
