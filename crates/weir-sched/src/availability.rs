@@ -1,30 +1,31 @@
-//! What happens when a hash leads to a server that takes no new flow.
+//! What happens if a hash selects a server that accepts no new flow.
 //!
-//! `dh`, `sh` and `mh` find a server by address, not by looking for a free one, so each needs a rule for the case that the
-//! one it found is out. Kept apart from the tables because the rule is a property of the service and may change without one.
+//! `dh`, `sh` and `mh` find a server by address without searching for a free one, so each needs a rule for servers that
+//! are unavailable. It is separate from the tables because it is a property of the service and may change
+//! independently.
 
-/// Why a server may or may not take a new flow.
+/// Whether a server accepts a new flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Availability {
-    /// It may.
+    /// It does.
     Ready,
     /// Effective weight 0: quiesced, drained or down.
     Quiesced,
     /// At its upper connection threshold.
     Overloaded,
-    /// Above its share of the pool's flows, where the service bounds it: probed past in every mode, and taken when nobody
-    /// better is found.
+    /// Above its share of the pool's flows, if the service has a load bound: skipped in every mode, but used if no
+    /// better server is found.
     Busy,
 }
 
-/// What a hashing scheduler does about a server that is not [`Availability::Ready`].
+/// What a hashing scheduler does with a server that is not [`Availability::Ready`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Refuses the flow, as the kernel does without a fallback flag.
     Strict,
-    /// Probes on until a server is ready, as the kernel does with `sh-fallback` and `mh-fallback`.
+    /// Continues probing until a server is ready, as the kernel does with `sh-fallback` and `mh-fallback`.
     Fallback,
-    /// Weir's default without a flag: probes past quiesced servers in the order of `Fallback`, yet refuses the flow when the
+    /// Weir's default without a flag: skips quiesced servers in the order of `Fallback`, but refuses the flow if the
     /// first other server is overloaded, as `Strict` does.
     Repair,
 }
@@ -39,7 +40,7 @@ enum Verdict {
 }
 
 impl Mode {
-    /// The server that a row of probed ones leads to: 0 among them is a place without an owner, which refuses.
+    /// The server selected from a sequence of probed ones; 0 in the sequence is an entry without an owner and refuses.
     pub(crate) fn choose(
         self,
         probes: impl Iterator<Item = u32>,
@@ -50,7 +51,7 @@ impl Mode {
             if dest == 0 {
                 break;
             }
-            match self.judge(availability(dest)) {
+            match self.verdict(availability(dest)) {
                 Verdict::Take => return Some(dest),
                 Verdict::Refuse => break,
                 Verdict::Spare => spare = spare.or(Some(dest)),
@@ -60,7 +61,7 @@ impl Mode {
         spare
     }
 
-    fn judge(self, found: Availability) -> Verdict {
+    fn verdict(self, found: Availability) -> Verdict {
         match (self, found) {
             (_, Availability::Ready) => Verdict::Take,
             (_, Availability::Busy) => Verdict::Spare,

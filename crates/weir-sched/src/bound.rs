@@ -1,12 +1,12 @@
-//! Bounded load for the hashing schedulers (Mirrokni, Thorup, Zadimoghaddam, SODA 2018): an owner that has more than its share
-//! gives its next flows away.
+//! Bounded load for hashing schedulers (Mirrokni, Thorup, Zadimoghaddam, SODA 2018): the next flows of an owner above
+//! its share go to other servers.
 //!
-//! A server's share is its part of the active flows by weight, the new flow included; it is busy when one more would put it
-//! above `percent` of that. At 100 percent or more some server is never busy.
+//! A server's share is its part of the active flows by weight, the new flow included; it is busy when one more would
+//! put it above `percent` of that. At 100 percent or more some server is never busy.
 
 use crate::{Counts, Member};
 
-/// What all servers of a service that take flows have together.
+/// Totals of the servers of a service that accept flows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bound {
     percent: u32,
@@ -15,7 +15,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// For a service's members; those of weight 0 do not count, overloaded ones do.
+    /// The bound for a service's members; members of weight 0 are ignored, overloaded ones are counted.
     pub fn new(percent: u32, members: &[Member], counts: &dyn Fn(u32) -> Counts) -> Self {
         let taking = || members.iter().filter(|member| member.weight > 0);
         Self {
@@ -27,7 +27,7 @@ impl Bound {
         }
     }
 
-    /// Whether a server with this many active flows gives the next one away.
+    /// Whether the next flow of a server with this many active flows goes to another server.
     #[must_use]
     pub fn is_busy(&self, weight: u32, active: u32) -> bool {
         let taken = u64::from(active)
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_by_weight_and_rounded_up() {
+    fn shares_are_weighted_and_rounded_up() {
         // 10 active and one more: shares of 11 × 1.25 are 3.4, 6.9 and 3.4.
         let members = list(&[1, 2, 1, 0]);
         let counts = [4, 3, 3, 90].map(|active| Counts {

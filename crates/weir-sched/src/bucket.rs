@@ -1,8 +1,8 @@
 //! `dh` and `sh`: 256 buckets of servers, found by a hash of an address (net/netfilter/ipvs/ip_vs_{dh,sh}.c).
 //!
-//! The owner table is a function of the list alone and is rebuilt when the list changes. When the owner found is out, the
-//! [`Mode`] decides; the kernel's probe order depends on nothing but the first bucket. The kernel's `dh` knows no fallback;
-//! here it takes `sh`'s.
+//! The owner table depends only on the list and is rebuilt when the list changes. If the owner found is unavailable,
+//! the [`Mode`] decides; the kernel's probe order depends only on the first bucket. The kernel's `dh` has no fallback;
+//! here it uses `sh`'s.
 
 use crate::Member;
 use crate::availability::{Availability, Mode};
@@ -14,14 +14,14 @@ pub const BUCKETS: usize = 256;
 /// [`Member::dest`] of each bucket's owner; 0 is none.
 pub type Buckets = [u32; BUCKETS];
 
-/// Owners for `sh`: from the newest server round and round, each taking as many buckets in a row as its weight says. A server
-/// of weight 0 takes one, since the kernel moves on only after filling a bucket.
+/// Owners for `sh`: rounds from the newest server on, each taking as many consecutive buckets as its weight. A server
+/// of weight 0 takes one, because the kernel advances only after filling a bucket.
 #[must_use]
 pub fn sh_owners(members: &[Member]) -> Buckets {
     owners(members, |member| member.weight.max(1))
 }
 
-/// Owners for `dh`: from the newest server round and round, one bucket each.
+/// Owners for `dh`: rounds from the newest server on, one bucket each.
 #[must_use]
 pub fn dh_owners(members: &[Member]) -> Buckets {
     owners(members, |_| 1)
@@ -39,8 +39,8 @@ fn owners(members: &[Member], turns: impl Fn(&Member) -> u32) -> Buckets {
     buckets
 }
 
-/// First bucket of a client for `sh`. `fold` is [`hash::fold`](crate::hash::fold) of the source address, `port` the source
-/// port with `sh-port` and 0 without.
+/// First bucket of a client for `sh`. `fold` is [`hash::fold`](crate::hash::fold) of the source address, `port` the
+/// source port with `sh-port` and 0 without.
 #[must_use]
 pub const fn sh_index(fold: u32, port: u16) -> u8 {
     hash_32_to_8(fold.wrapping_add(port as u32))
@@ -52,14 +52,15 @@ pub const fn dh_index(fold: u32) -> u8 {
     hash_32_to_8(fold)
 }
 
-/// The bucket to try when the owner of bucket `index` is out, `step` 0 to 255. The kernel adds the first bucket to its own
-/// hash, so the first probe is at twice the index, not beside it; over all steps every bucket is tried once.
+/// The bucket to try if the owner of bucket `index` is unavailable, `step` 0 to 255. The kernel adds the first bucket
+/// to its own hash, so the first probe is at twice the index, not next to it; over all steps every bucket is tried
+/// once.
 #[must_use]
 pub const fn probe(index: u8, step: u8) -> u8 {
     index.wrapping_mul(2).wrapping_add(step)
 }
 
-/// The server for bucket `index`, or none when the flow is refused.
+/// The server for bucket `index`; `None` = the flow is refused.
 pub fn lookup(
     owners: &Buckets,
     index: u8,

@@ -1,7 +1,8 @@
-//! One entrance for the schedulers that keep nothing between picks: everything but the walks of `rr` and `wrr` and the caches
-//! of `lblc` and `lblcr`.
+//! A common interface to the stateless schedulers: all except the walks of `rr` and `wrr` and the caches of `lblc` and
+//! `lblcr`.
 //!
-//! Slow: a pick makes the tables that the data plane is given ready. For explanations, and as the judge of tests.
+//! Slow: each pick builds the tables that the data plane gets prebuilt. Used for explanations and as the reference in
+//! tests.
 
 use std::net::IpAddr;
 
@@ -12,49 +13,49 @@ use crate::{Availability, Counts, Kind, Member, Mode, bucket, hash, maglev, mh, 
 /// The flags of `sh` and `mh`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flags {
-    /// `sh-fallback`, `mh-fallback`: probe on when the server found takes no new flow.
+    /// `sh-fallback`, `mh-fallback`: continue probing if the server found accepts no new flow.
     pub fallback: bool,
     /// `sh-port`, `mh-port`: the source port is part of the key.
     pub port: bool,
 }
 
-/// A service as far as a choice depends on it.
+/// The properties of a service that a choice depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct Service<'a> {
     /// The scheduler.
     pub kind: Kind,
-    /// What becomes of a hash that leads to a server that takes no flow.
+    /// What to do if a hash selects a server that accepts no flow.
     pub mode: Mode,
-    /// Whether the source port is part of the key. `fallback` is not looked at: it is in `mode`.
+    /// Whether the source port is part of the key. `fallback` is ignored; `mode` contains it.
     pub flags: Flags,
-    /// Whether only the first three octets of an IPv4 source count.
+    /// Whether only the first three bytes of an IPv4 source are used.
     pub networks: bool,
     /// The servers, the newest first.
     pub members: &'a [Member],
-    /// The same for `mh`; elsewhere not looked at.
+    /// The servers for `mh`; otherwise ignored.
     pub entries: &'a [mh::Entry],
-    /// The spread table; elsewhere than for `maglev` not looked at.
+    /// The spread table for `maglev`; otherwise ignored.
     pub spread: &'a [u32],
-    /// `max_load` in percent; looked at by those that hash.
+    /// `max_load` in percent; used by hashing schedulers.
     pub max_load: Option<u32>,
 }
 
 /// A new flow.
 #[derive(Debug, Clone, Copy)]
 pub struct Arrival {
-    /// Where it comes from.
+    /// Its source address.
     pub source: IpAddr,
     /// Its source port.
     pub source_port: u16,
-    /// The address that it wants.
+    /// Its destination address.
     pub destination: IpAddr,
     /// The keyed hash of its tuple.
     pub hash: u64,
 }
 
 impl Service<'_> {
-    /// [`Member::dest`] of the server for a new flow, or none; also none for a scheduler that keeps something between picks
-    /// and for one of the proxy's alone.
+    /// Returns [`Member::dest`] of the server for a new flow. `None` if no server accepts it, and for stateful
+    /// schedulers and those that only the proxy has.
     pub fn choose(
         &self,
         arrival: &Arrival,
@@ -102,7 +103,7 @@ impl Service<'_> {
         }
     }
 
-    /// Folded source and port, as far as they count.
+    /// Folded source and port, as far as they are part of the key.
     fn key(&self, arrival: &Arrival) -> (u32, u16) {
         let fold = hash::fold(arrival.source);
         let network = self.networks && arrival.source.is_ipv4();

@@ -1,7 +1,7 @@
-//! The hash functions behind the hashing schedulers, bit for bit as the kernel computes them.
+//! The hash functions of the hashing schedulers, identical to the kernel's.
 //!
-//! None of these resists an attacker: IPVS fixes their keys, and a client that may choose its address chooses its server.
-//! Everything is in host order; [`fold`] is where network order ends.
+//! None of them resists an attacker: IPVS has fixed keys, so a client that can choose its address can choose its
+//! server. All values are in host order; [`fold`] converts from network order.
 
 use std::net::IpAddr;
 
@@ -12,8 +12,8 @@ pub const fn hash_32_to_8(value: u32) -> u8 {
     (value.wrapping_mul(GOLDEN_RATIO_32) >> 24) as u8
 }
 
-/// `hsiphash_1u32` of lib/siphash.c on a 64-bit machine: SipHash-1-3 over four bytes, cut to 32 bits, with both halves of the
-/// key equal to `key` as `mh` fills them.
+/// `hsiphash_1u32` of lib/siphash.c on a 64-bit machine: SipHash-1-3 over four bytes, cut to 32 bits, with both halves
+/// of the key equal to `key` as `mh` fills them.
 #[must_use]
 pub const fn hsiphash_1u32(value: u32, key: u64) -> u32 {
     let mut state = [
@@ -44,8 +44,8 @@ const fn sip_round([mut v0, mut v1, mut v2, mut v3]: [u64; 4]) -> [u64; 4] {
     [v0, v1, v2.rotate_left(32), v3]
 }
 
-/// A 64-bit finalizer (SplitMix64's): every bit of `value` moves every bit of the result. No key, so that all directors build
-/// the same tables.
+/// SplitMix64's 64-bit finalizer: every bit of `value` affects every bit of the result. It has no key, so all directors
+/// build the same tables.
 #[must_use]
 pub const fn mix_64(value: u64) -> u64 {
     let mut x = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -54,14 +54,14 @@ pub const fn mix_64(value: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Draw number `n` of a service under a `seed` other than 0: what the data plane takes for random when it is told to be
-/// predictable, so that sequences of `twos` and `p2c` can be repeated.
+/// Draw number `n` of a service with a `seed` other than 0: the data plane's random numbers if it is configured to be
+/// predictable, so that sequences of `twos` and `p2c` can be reproduced.
 #[must_use]
 pub const fn seeded_draw(seed: u32, n: u32) -> u32 {
     (mix_64((seed as u64) << 32 | n as u64) >> 32) as u32
 }
 
-/// An address as the one word that the hashing schedulers see: IPv4 as it is, IPv6 as the xor of its four words.
+/// An address as one word for hashing schedulers: IPv4 unchanged, IPv6 as the XOR of its four words.
 #[must_use]
 pub fn fold(address: IpAddr) -> u32 {
     match address {

@@ -1,9 +1,9 @@
 //! Every scheduler as a pure function or a table builder.
 //!
-//! A scheduler answers one question: which of a service's servers takes the next flow. All of them read the same [`Member`]
-//! list in the kernel's order, and they choose in six ways, which is what the data plane needs to know:
+//! A scheduler selects the server of a service that receives the next flow. All of them read the same [`Member`] list
+//! in the kernel's order. They fall into six groups, which determine what the data plane needs:
 //!
-//! | way | schedulers | what a pick reads | module |
+//! | group | schedulers | what a pick reads | module |
 //! |---|---|---|---|
 //! | walk | `rr wrr` | the list and a cursor | [`table`] |
 //! | load | `lc wlc sed nq fo ovf twos` | the list, live counters, random numbers for the last one | [`load`] |
@@ -12,14 +12,14 @@
 //! | maglev | `mh`, and Weir's own `maglev` | a table of prime size | [`mh`], [`maglev`] |
 //! | cache | `lblc lblcr` | the list, counters and an address cache | [`locality`] |
 //!
-//! Those that hash may be bounded by load: [`bound`]. Long lists have a tree of winners beside them: [`tournament`].
+//! Hashing schedulers may be bounded by load: [`bound`]. Long lists have an additional tree of winners: [`tournament`].
 //!
-//! The functions here are the specification of the BPF code: same inputs, same arithmetic in 32 and 64 bits, bounded loops.
-//! [`reference`](mod@reference) spells `rr` and `wrr` out a second time, step by step over the kernel's linked list, and
-//! property tests hold the two together.
+//! The functions here are the specification of the BPF code: same inputs, same arithmetic in 32 and 64 bits, bounded
+//! loops. [`reference`](mod@reference) implements `rr` and `wrr` a second time, step by step over the kernel's linked
+//! list, and property tests compare the two.
 //!
-//! What this crate refuses to do: read a clock, draw random numbers, count connections, or know how a table is laid out in a
-//! map. Of the other crates it knows weir-model's names alone.
+//! This crate reads no clock, draws no random numbers, counts no connections and does not know the layout of a table in
+//! a map. It depends only on weir-model.
 
 pub mod availability;
 pub mod bound;
@@ -43,30 +43,30 @@ pub use weir_model::SchedulerKind as Kind;
 
 /// One server of a service as the schedulers see it.
 ///
-/// A list of members is in the kernel's order: the newest first, which is strictly descending `seq`. Servers that take no new
-/// flow stay in the list, because several schedulers give them a place all the same.
+/// A list of members is in the kernel's order: the newest first, that is strictly descending `seq`. Servers that accept
+/// no new flow stay in the list, because several schedulers assign positions to them anyway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
-    /// Order of adding within the service: each added server gets a higher number than any before it. Never 0.
+    /// Sequence number within the service: each added server gets a higher number than all before it. Never 0.
     pub seq: u32,
-    /// What a pick stands for: the number of the destination in the data plane. Never 0, which means "none" in tables.
+    /// Number of the destination in the data plane. Never 0, which means "none" in tables.
     pub dest: u32,
     /// Effective weight, 0 to `i32::MAX`; 0 is quiesced or down.
     pub weight: u32,
-    /// Where this server's counters are.
+    /// Index of the server's counters.
     pub slot: u32,
-    /// False while the server is at its upper connection threshold. Unlike a weight, this changes without a new list.
+    /// True while the server is below its upper connection threshold. Unlike a weight, this changes without a new list.
     pub usable: bool,
 }
 
 impl Member {
-    /// Whether a new flow may go here.
+    /// Whether the server accepts new flows.
     #[must_use]
     pub fn available(&self) -> bool {
         self.availability() == Availability::Ready
     }
 
-    /// Why a new flow may or may not go here.
+    /// Whether the server accepts new flows, and why not.
     #[must_use]
     pub fn availability(&self) -> Availability {
         if self.weight == 0 {
@@ -79,21 +79,21 @@ impl Member {
     }
 }
 
-/// Why a scheduler or its table cannot be had.
+/// Why a table cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// More servers than the table has places; the kernel answers EINVAL.
-    #[error("{servers} servers do not fit a table of {places} places")]
+    /// More servers than table entries; the kernel returns EINVAL.
+    #[error("{servers} servers do not fit a table of {entries} entries")]
     TooManyServers {
         /// Servers in the list.
         servers: usize,
-        /// Places in the table.
-        places: usize,
+        /// Entries of the table.
+        entries: usize,
     },
     /// A table size that is not one of [`maglev::SIZES`].
     #[error("{size} is not a Maglev table size")]
     TableSize {
-        /// The size asked for.
+        /// The requested size.
         size: u32,
     },
 }

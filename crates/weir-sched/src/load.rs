@@ -1,37 +1,37 @@
 //! The schedulers that compare live counters: `lc wlc sed nq fo ovf`, and `twos` between two random candidates.
 //!
-//! All go through the list once, from the newest server, and keep the first of equals. Loads per weight are compared by
-//! 64-bit cross multiplication, as net/netfilter/ipvs/ip_vs_{lc,wlc,sed,nq,fo,ovf,twos}.c do. Counters and random numbers
-//! come from the caller; what counts as an active connection is the flow table's business.
+//! All iterate over the list once, from the newest server, and keep the first of equals. Loads per weight are compared
+//! by 64-bit cross multiplication, as in net/netfilter/ipvs/ip_vs_{lc,wlc,sed,nq,fo,ovf,twos}.c. The caller provides
+//! counters and random numbers; the flow table defines which connections are active.
 
 use crate::Member;
 
-/// Connections of one server now.
+/// Current connections of one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Established or being established.
     pub active: u32,
-    /// All others that are still tracked.
+    /// All other tracked connections.
     pub inactive: u32,
 }
 
 impl Counts {
-    /// The kernel's `ip_vs_dest_conn_overhead`: an active connection weighs as much as 256 inactive ones, in 32 bits.
+    /// The kernel's `ip_vs_dest_conn_overhead`: an active connection counts as 256 inactive ones, in 32 bits.
     #[must_use]
     pub const fn overhead(self) -> u32 {
         (self.active << 8).wrapping_add(self.inactive)
     }
 
-    /// What `sed` and `nq` compare: the active connections, were this server chosen.
+    /// The value that `sed` and `nq` compare: the active connections if this server is chosen.
     const fn queue(self) -> u32 {
         self.active.wrapping_add(1)
     }
 }
 
-/// A rule that needs the counters and nothing else.
+/// A rule that only needs the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
-    /// Least overhead, weights aside.
+    /// Least overhead, ignoring weights.
     Lc,
     /// Least overhead per weight.
     Wlc,
@@ -41,16 +41,16 @@ pub enum Rule {
     Nq,
     /// Greatest weight.
     Fo,
-    /// Greatest weight among those that have at most as many active connections.
+    /// Greatest weight among servers with at most as many active connections as their weight.
     Ovf,
 }
 
-/// Index of the server for the next flow, or none when no server is available (to `ovf`: none with room).
+/// Index of the server for the next flow; `None` if no server is available (for `ovf`: none below its weight).
 pub fn pick(rule: Rule, members: &[Member], counts: &dyn Fn(u32) -> Counts) -> Option<usize> {
     best_of(rule, members, counts, 0..members.len())
 }
 
-/// The better of two positions, of equals the first; none when neither takes the flow. A position beyond the list is nobody.
+/// The better of two positions, the first of equals; `None` if neither accepts the flow or exists.
 pub(crate) fn better_position(
     rule: Rule,
     members: &[Member],
@@ -83,10 +83,10 @@ fn best_of(
     best.map(|best| best.index)
 }
 
-/// Index of the better of two servers drawn by weight, or none when no server is available.
+/// Index of the better of two servers drawn by weight; `None` if no server is available.
 ///
-/// `draw` answers numbers uniform over all 32 bits. The kernel draws from 0 to the total weight inclusive, which makes the
-/// first server of the list one part likelier than its weight says.
+/// `draw` returns numbers uniform over all 32 bits. The kernel draws from 0 to the total weight inclusive, so the first
+/// server of the list is chosen slightly more often than its weight.
 pub fn twos(
     members: &[Member],
     counts: &dyn Fn(u32) -> Counts,
@@ -124,10 +124,10 @@ fn better(
     }
 }
 
-/// Redraws of a number that would favour some servers. The kernel has no limit; one in `2^32 / ceiling` needs the first.
+/// Most redraws for an unbiased number. The kernel has no limit; one draw in `2^32 / ceiling` needs one.
 const REDRAWS: u32 = 8;
 
-/// A number below `ceiling`, as the kernel's `get_random_u32_below` makes it of uniform ones.
+/// A number below `ceiling`, computed like the kernel's `get_random_u32_below`.
 pub(crate) fn below(ceiling: u32, draw: &mut (impl FnMut() -> u32 + ?Sized)) -> u32 {
     let mut product = u64::from(ceiling) * u64::from(draw());
     for _ in 0..REDRAWS {
@@ -139,7 +139,7 @@ pub(crate) fn below(ceiling: u32, draw: &mut (impl FnMut() -> u32 + ?Sized)) -> 
     (product >> 32) as u32
 }
 
-/// The server at which the weights counted from the head reach `target`.
+/// The server at which the cumulative weights from the head reach `target`.
 pub(crate) fn drawn(members: &[Member], target: u64) -> Option<usize> {
     let mut reached = 0;
     members.iter().position(|member| {
@@ -150,7 +150,7 @@ pub(crate) fn drawn(members: &[Member], target: u64) -> Option<usize> {
     })
 }
 
-/// A server as a fraction: less cost per share is better.
+/// The load of a server as a fraction: a lower cost per share is better.
 #[derive(Clone, Copy)]
 pub(crate) struct Candidate {
     index: usize,
@@ -163,7 +163,7 @@ impl Candidate {
         let (cost, share) = match rule {
             Rule::Lc => (now.overhead(), 1),
             Rule::Wlc => (now.overhead(), weight),
-            // Cost 0 beats every server that has something to do, and ties with every other idle one.
+            // Cost 0 is better than every server with connections and equal to every other idle one.
             Rule::Nq if now.active == 0 => (0, weight),
             Rule::Sed | Rule::Nq => (now.queue(), weight),
             Rule::Fo | Rule::Ovf => (1, weight),

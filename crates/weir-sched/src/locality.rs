@@ -1,9 +1,9 @@
-//! `lblc` and `lblcr`: an address keeps its server, or its set of servers, while these have room
+//! `lblc` and `lblcr`: an address keeps its server, or its set of servers, while these have capacity
 //! (net/netfilter/ipvs/ip_vs_lblc.c, ip_vs_lblcr.c).
 //!
-//! Three differences from the kernel, none of which an arrival meets in ordinary use: entries end at their time and not at
-//! the next half-hourly sweep, a set has [`SET`] servers at most, and a removed server is never the one that leaves a set for
-//! being the most loaded. As in the kernel, `lblc` does not look at the upper threshold of a server that it remembers.
+//! Three differences from the kernel, which do not matter in ordinary use: entries expire on time instead of at the
+//! next half-hourly sweep, a set has at most [`SET`] servers, and a removed server is never the one dropped from a set
+//! as the most loaded. As in the kernel, `lblc` ignores the upper threshold of a cached server.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,21 +11,21 @@ use std::net::IpAddr;
 use crate::load::{self, Rule};
 use crate::{Counts, Kind, Member};
 
-/// Servers that `lblcr` remembers for an address; a further one is used and not remembered.
+/// Most servers that `lblcr` caches for an address; a further one is used but not cached.
 pub const SET: usize = 16;
 
-/// What is remembered of an address.
+/// The cache entry of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// [`Member::dest`] in the order of joining; `lblc` has one.
+    /// [`Member::dest`] in the order of joining; one for `lblc`.
     pub dests: Vec<u32>,
-    /// When a flow last asked for the address; in the unit of `now`, wrapping.
+    /// Time of the last flow to the address; in the unit of `now`, wrapping.
     pub last_use: u32,
     /// When the set last changed.
     pub last_change: u32,
 }
 
-/// A service's memory.
+/// The cache of a service.
 #[derive(Debug, Clone)]
 pub struct Cache {
     replicates: bool,
@@ -34,7 +34,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Empty, for `lblcr` if `kind` is that and for `lblc` otherwise. `expiration` is in the unit of `now`.
+    /// An empty cache, for `lblcr` if `kind` is `Lblcr` and for `lblc` otherwise. `expiration` is in the unit of `now`.
     #[must_use]
     pub fn new(kind: Kind, expiration: u32) -> Self {
         Self {
@@ -44,12 +44,12 @@ impl Cache {
         }
     }
 
-    /// Remembers an address as it was elsewhere.
+    /// Inserts an entry, for example one from another cache.
     pub fn insert(&mut self, address: IpAddr, entry: Entry) {
         self.entries.insert(address, entry);
     }
 
-    /// Index of the server for the next flow to `destination`, or none when no server is available.
+    /// Index of the server for the next flow to `destination`; `None` if no server is available.
     pub fn pick(
         &mut self,
         members: &[Member],
@@ -89,7 +89,7 @@ impl Cache {
 }
 
 impl Entry {
-    /// The least loaded of the set; a set that did not change for long then loses the most loaded.
+    /// Returns the least loaded server of the set; drops the most loaded from a set that did not change for long.
     fn serve_from_set(
         &mut self,
         members: &[Member],
@@ -97,7 +97,7 @@ impl Entry {
         now: u32,
         expiration: u32,
     ) -> Option<usize> {
-        // The kernel's list: who joined last comes first.
+        // The kernel's list order: the last to join is first.
         let set: Vec<usize> = self
             .dests
             .iter()
@@ -140,14 +140,14 @@ impl Entry {
     }
 }
 
-/// Where a server that takes flows, thresholds aside, stands in the list.
+/// The position of a server with weight, ignoring thresholds.
 fn position(members: &[Member], dest: u32) -> Option<usize> {
     members
         .iter()
         .position(|member| member.dest == dest && member.weight > 0)
 }
 
-/// More active flows than weight, while another server has less than half as many.
+/// Whether a server has more active flows than its weight while another has less than half of its weight.
 fn is_full(index: usize, members: &[Member], counts: &dyn Fn(u32) -> Counts) -> bool {
     let active = |member: &Member| u64::from(counts(member.slot).active);
     active(&members[index]) > u64::from(members[index].weight)

@@ -1,40 +1,40 @@
-//! Weir's own Maglev table over the 5-tuple hash: for `maglev` services, and for flows that find no place in the flow table.
+//! Weir's Maglev table over the 5-tuple hash: for `maglev` services, and for flows without a slot in the flow table.
 //!
-//! It follows the paper (Eisenbud and others, NSDI 2016, §3.4) with two differences. Servers take their turns by credit in
-//! proportion to weight, so shares are right for any weights and not for small ones only. And servers are known by a name
-//! that comes from their address, in whose order they take turns, so that neither file order nor history changes the table:
-//! directors with equal servers agree without talking. Nothing here is secret. `maglev` services look it up by a hash without a
-//! key, the same on every director; flows that find no place in the flow table by the keyed one.
+//! It follows the paper (Eisenbud and others, NSDI 2016, section 3.4) with two differences. Servers take turns by
+//! credit in proportion to weight, so shares are correct for all weights, not only for small ones. And servers are
+//! identified by a number derived from their address, which also determines their order, so neither file order nor
+//! history affects the table: directors with equal servers build equal tables. Nothing here is secret. `maglev`
+//! services use an unkeyed hash for lookups, the same on every director; flows without a slot use the keyed hash.
 
 use crate::Error;
 use crate::availability::{Availability, Mode};
 use crate::hash::mix_64;
 
-/// Table sizes: primes, so that every skip visits every place.
+/// Table sizes: primes, so that every skip visits every entry.
 pub const SIZES: [u32; 10] = [
     251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131_071,
 ];
 
-/// Places per server below which shares become coarse and removing a server moves many others' flows.
+/// Minimum entries per server: with fewer, shares become coarse and removing a server moves many flows of others.
 const PLACES_PER_SERVER: usize = 100;
 
-/// The same of a spare table.
+/// Minimum entries per server in a spare table.
 const SPARE_PLACES_PER_SERVER: usize = 20;
 
 /// One server of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// Who the server is: a number made from its address and port, the same on every director. Servers of equal name get
-    /// places one after the other, by `dest`.
+    /// Identifies the server: derived from its address and port, the same on every director. Servers with equal names
+    /// take entries one after the other, by `dest`.
     pub name: u64,
-    /// What the table holds for it, never 0.
+    /// The server's value in the table, never 0.
     pub dest: u32,
-    /// 0 gets no place.
+    /// A server of weight 0 gets no entry.
     pub weight: u32,
 }
 
-/// The smallest size with a hundred places per server, the last but one where there is none, and the last for more servers
-/// than that has places.
+/// The smallest size with a hundred entries per server; the second largest if there is none, and the largest if that
+/// has fewer entries than servers.
 #[must_use]
 pub fn size_for(servers: usize) -> u32 {
     let wanted = servers.saturating_mul(PLACES_PER_SERVER);
@@ -49,8 +49,8 @@ pub fn size_for(servers: usize) -> u32 {
         .unwrap_or(most)
 }
 
-/// As [`size_for`], where only what finds no place in the flow table goes by the table: shares may be coarser, and ten
-/// thousand services have one each.
+/// Like [`size_for`], for tables that only serve flows without a slot in the flow table: coarser shares are acceptable,
+/// and ten thousand services have one each.
 #[must_use]
 pub fn spare_size_for(servers: usize) -> u32 {
     let size = size_for(servers.div_ceil(PLACES_PER_SERVER / SPARE_PLACES_PER_SERVER));
@@ -60,8 +60,8 @@ pub fn spare_size_for(servers: usize) -> u32 {
     size
 }
 
-/// A server while the table fills.
-struct Turn {
+/// State of a server while the table is filled.
+struct Filler {
     entry: Entry,
     place: u32,
     skip: u32,
@@ -70,24 +70,24 @@ struct Turn {
 
 /// The table: `size` servers by [`Entry::dest`], all 0 when no entry has weight.
 ///
-/// A server's places differ from its exact share of the table by less than two, or by less than one plus its exact share of
-/// the number of servers when that is more.
+/// A server's number of entries differs from its exact share of the table by less than two, or by less than one plus
+/// its exact share of the number of servers if that is more.
 ///
 /// # Errors
-/// [`Error::TableSize`] when `size` is not one of [`SIZES`], [`Error::TooManyServers`] for more servers than places.
+/// [`Error::TableSize`] when `size` is not one of [`SIZES`], [`Error::TooManyServers`] for more servers than entries.
 pub fn table(entries: &[Entry], size: u32) -> Result<Vec<u32>, Error> {
     if !SIZES.contains(&size) {
         return Err(Error::TableSize { size });
     }
-    let mut turns: Vec<Turn> = entries
+    let mut turns: Vec<Filler> = entries
         .iter()
         .filter(|entry| entry.weight > 0)
-        .map(|&entry| Turn::new(entry, size))
+        .map(|&entry| Filler::new(entry, size))
         .collect();
     if turns.len() > size as usize {
         return Err(Error::TooManyServers {
             servers: turns.len(),
-            places: size as usize,
+            entries: size as usize,
         });
     }
     turns.sort_by_key(|turn| (turn.entry.name, turn.entry.dest));
@@ -113,10 +113,10 @@ pub fn table(entries: &[Entry], size: u32) -> Result<Vec<u32>, Error> {
     Ok(table)
 }
 
-impl Turn {
+impl Filler {
     fn new(entry: Entry, size: u32) -> Self {
         let mixed = mix_64(entry.name);
-        // Two independent numbers out of one: the halves of a well mixed word.
+        // Two independent numbers from the halves of a mixed word.
         let (high, low) = ((mixed >> 32) as u32, mixed as u32);
         Self {
             entry,
@@ -127,10 +127,10 @@ impl Turn {
     }
 }
 
-/// The server for a flow's hash: the owner of its place, or of the next place whose owner takes it.
+/// The server for a flow's hash: the owner of its entry, or of the next entry whose owner accepts it.
 ///
-/// The place is the upper half of `hash` scaled to the table, which needs no prime and no division. An owner that is
-/// overloaded is refused without `mode`'s fallback, as for `mh`; those that are out have no place.
+/// The index is the upper half of `hash` scaled to the table, which needs no division. An overloaded owner refuses the
+/// flow unless `mode` allows fallback, as for `mh`; unavailable servers have no entry.
 pub fn lookup(
     table: &[u32],
     hash: u64,

@@ -1,17 +1,17 @@
-//! `mh`: Maglev hashing as the kernel has it (net/netfilter/ipvs/ip_vs_mh.c).
+//! `mh`: Maglev hashing as in the kernel (net/netfilter/ipvs/ip_vs_mh.c).
 //!
-//! The table is a function of the servers' addresses, ports and *last* weights, that is the last ones above 0: a server that
-//! is quiesced keeps its places, and its clients are refused or probe on. Unlike `sh`, probing hashes the client's key anew
-//! with an offset, so it depends on the client and happens per flow.
+//! The table depends on the servers' addresses, ports and *last* weights above 0: a quiesced server keeps its entries,
+//! and its clients are refused or probe further. Unlike `sh`, probing hashes the client's key again with an offset, so
+//! it depends on the client and happens per flow.
 
 use crate::Error;
 use crate::availability::{Availability, Mode};
 use crate::hash::hsiphash_1u32;
 
-/// Places in the table: the prime of the kernel's default `CONFIG_IP_VS_MH_TAB_INDEX` of 12.
+/// Entries of the table: the prime of the kernel's default `CONFIG_IP_VS_MH_TAB_INDEX` of 12.
 pub const SIZE: u32 = 4093;
 
-/// `IP_VS_MH_TAB_BITS`: a weight is shifted until it has no more bits than this.
+/// `IP_VS_MH_TAB_BITS`: weights are shifted to at most this many bits.
 const TURN_BITS: u32 = 6;
 
 const KEY_OFFSET: u64 = 2_654_435_761;
@@ -30,24 +30,24 @@ pub struct Entry {
     pub port: u16,
 }
 
-/// Where a server stands in its permutation of the table.
-struct Turn {
+/// A server's position in its permutation of the table.
+struct Filler {
     dest: u32,
     place: u32,
     skip: u32,
-    /// Places it takes in a row.
+    /// Consecutive entries that it takes.
     count: u32,
 }
 
 /// The table: [`SIZE`] servers by [`Entry::dest`], all 0 when no server ever had weight.
 ///
 /// # Errors
-/// [`Error::TooManyServers`] for more servers than places. The kernel then keeps the table it had.
+/// [`Error::TooManyServers`] for more servers than entries. The kernel then keeps its old table.
 pub fn table(entries: &[Entry]) -> Result<Vec<u32>, Error> {
     if entries.len() > SIZE as usize {
         return Err(Error::TooManyServers {
             servers: entries.len(),
-            places: SIZE as usize,
+            entries: SIZE as usize,
         });
     }
     let mut table = vec![0; SIZE as usize];
@@ -67,7 +67,7 @@ pub fn table(entries: &[Entry]) -> Result<Vec<u32>, Error> {
     Ok(table)
 }
 
-fn turns(entries: &[Entry]) -> Vec<Turn> {
+fn turns(entries: &[Entry]) -> Vec<Filler> {
     let divisor = entries.iter().map(|entry| entry.last_weight).fold(0, gcd);
     if divisor == 0 {
         return Vec::new();
@@ -82,7 +82,7 @@ fn turns(entries: &[Entry]) -> Vec<Turn> {
     entries
         .iter()
         .filter(|entry| entry.last_weight != 0)
-        .map(|entry| Turn {
+        .map(|entry| Filler {
             dest: entry.dest,
             place: hash(entry.fold, entry.port, 0, KEY_OFFSET) % SIZE,
             skip: hash(entry.fold, entry.port, 0, KEY_SKIP) % (SIZE - 1) + 1,
@@ -91,8 +91,8 @@ fn turns(entries: &[Entry]) -> Vec<Turn> {
         .collect()
 }
 
-/// Place in the table for a client: `fold` of its address, `port` its source port with `mh-port` and 0 without, `offset` 0
-/// for the first try.
+/// Index in the table for a client: `fold` of its address, `port` its source port with `mh-port` and 0 without,
+/// `offset` 0 for the first try.
 #[must_use]
 pub const fn index(fold: u32, port: u16, offset: u32) -> u32 {
     hash(fold, port, offset, KEY_OFFSET) % SIZE
@@ -102,8 +102,8 @@ const fn hash(fold: u32, port: u16, offset: u32, key: u64) -> u32 {
     hsiphash_1u32(offset.wrapping_add(port as u32).wrapping_add(fold), key)
 }
 
-/// The server for a client, or none when the flow is refused: also after [`SIZE`] probes, which need not have met every
-/// server. `table` is of [`SIZE`] places; a shorter one refuses what lies beyond it.
+/// The server for a client; `None` = the flow is refused, also after [`SIZE`] probes, which may not have found every
+/// server. `table` has [`SIZE`] entries; indexes beyond a shorter one refuse the flow.
 pub fn lookup(
     table: &[u32],
     fold: u32,

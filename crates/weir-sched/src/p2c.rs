@@ -1,14 +1,15 @@
-//! `p2c`, two choices: two different servers are drawn by weight, and the one with less load for its weight is taken.
+//! `p2c`, power of two choices: two different servers are drawn by weight, and the one with less load per weight is
+//! chosen.
 //!
-//! A draw is a position, all with equal chances, that is accepted with a probability of its weight by the heaviest one's, and
-//! only if its server takes new flows. With equal weights each draw costs one random number and the look at one server. After
-//! [`TRIES`] draws the list is walked instead, so that a pick is bounded however few servers take flows. An accepted draw and
-//! the walk choose by the same probabilities, the weights of the servers that may be chosen, so the number of draws that
-//! failed before does not matter: shares of equally loaded servers are their weights, exactly. An unusable server's share
-//! is divided by weight among the others; it never goes to a neighbour in the list.
+//! A draw is a uniformly random position, accepted with a probability of its weight divided by the largest weight, and
+//! only if its server accepts new flows. With equal weights each draw costs one random number and a look at one server.
+//! After [`TRIES`] draws the list is walked instead, so a pick is bounded however few servers accept flows. Accepted
+//! draws and the walk have the same probabilities, proportional to the weights of the usable servers, so the number of
+//! failed draws does not matter: the shares of equally loaded servers are exactly their weights. The share of an
+//! unusable server is divided by weight among the others; it never goes to the next server in the list.
 //!
-//! The data plane and the proxy choose by this. weir-proxy calls [`pick`] over its own list; bpf/lib/schedule_load.h repeats
-//! it draw by draw.
+//! The data plane and the proxy use this algorithm: weir-proxy calls [`pick`] over its own list;
+//! bpf/lib/schedule_load.h implements the same draws.
 
 use crate::Member;
 use crate::load::{Candidate, Counts, Rule, below};
@@ -16,21 +17,22 @@ use crate::load::{Candidate, Counts, Rule, below};
 /// Draws before the list is walked, for both servers together.
 pub const TRIES: usize = 8;
 
-/// What `p2c` draws from: positions from 0 on.
+/// The servers that `p2c` draws from, by position from 0.
 pub trait Servers {
     /// Number of positions.
     fn count(&self) -> usize;
-    /// The greatest weight, whether or not its server takes flows now.
+    /// The largest weight, whether or not its server currently accepts flows.
     fn heaviest(&self) -> u32;
-    /// The weight of a position's server, at most [`Servers::heaviest`]; 0 while it takes no new flows.
+    /// The weight of a position's server, at most [`Servers::heaviest`]; 0 while it accepts no new flows.
     fn weight(&self, position: usize) -> u32;
     /// The connections of a position's server.
     fn counts(&self, position: usize) -> Counts;
 }
 
-/// Position of the server for the next flow, or none when no server takes it.
+/// Position of the server for the next flow; `None` if no server accepts it.
 ///
-/// `draw` returns numbers uniform over all 32 bits. Of two servers with equal loads per weight the one drawn first is taken.
+/// `draw` returns numbers uniform over all 32 bits. Of two servers with equal load per weight, the first drawn is
+/// chosen.
 pub fn pick(servers: &impl Servers, draw: &mut impl FnMut() -> u32) -> Option<usize> {
     let count = u32::try_from(servers.count()).unwrap_or(u32::MAX);
     let (mut first, mut second) = (None, None);
@@ -53,7 +55,7 @@ pub fn pick(servers: &impl Servers, draw: &mut impl FnMut() -> u32) -> Option<us
     Some(second.map_or(first, |second| better(servers, first, second)))
 }
 
-/// One draw among all positions but `other`; none when it is not accepted.
+/// One draw among all positions except `other`; `None` = not accepted.
 fn try_once(
     servers: &impl Servers,
     count: u32,
@@ -63,12 +65,12 @@ fn try_once(
     let drawn = below(count - u32::from(other.is_some()), draw) as usize;
     let position = drawn + usize::from(other.is_some_and(|other| drawn >= other));
     let (weight, heaviest) = (servers.weight(position), servers.heaviest());
-    // A server that is as heavy as any is accepted without a further random number.
+    // A server with the largest weight is accepted without a further random number.
     let accepted = weight > 0 && (weight >= heaviest || below(heaviest, draw) < weight);
     accepted.then_some(position)
 }
 
-/// A position by weight among all usable ones but `other`. Weights that sum to 2^32 or more are drawn from as far as that.
+/// A position by weight among all usable ones except `other`. Weights that sum to 2^32 or more are truncated there.
 fn walk(
     servers: &impl Servers,
     other: Option<usize>,
@@ -93,7 +95,7 @@ fn walk(
             break;
         }
     }
-    // The last one where a server has become full since the sum was made.
+    // The last one, if a server became full after the sum was computed.
     last
 }
 
@@ -110,7 +112,7 @@ fn better(servers: &impl Servers, first: usize, second: usize) -> usize {
     }
 }
 
-/// The same for a list of members: the index of the server for the next flow. Servers without weight have no position.
+/// [`pick`] for a list of members: the index of the server for the next flow. Servers without weight have no position.
 pub fn among(
     members: &[Member],
     counts: &dyn Fn(u32) -> Counts,

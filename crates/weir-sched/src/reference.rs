@@ -1,16 +1,16 @@
-//! `rr` and `wrr` as the kernel does them: a circular linked list, a pointer into it, and loops that go step by step.
+//! `rr` and `wrr` as in the kernel: a circular linked list, a pointer into it, and step-by-step loops.
 //!
-//! This is the executable form of net/netfilter/ipvs/ip_vs_rr.c and ip_vs_wrr.c, kept close to their structure and not to
-//! speed, so that it can be held against them line by line. [`table`](mod@crate::table) is what runs; tests require that the
-//! two never differ. Nothing but tests has a use for it: a wrr pick here may loop once per unit of weight.
+//! This is an executable form of net/netfilter/ipvs/ip_vs_rr.c and ip_vs_wrr.c, close to their structure and not
+//! optimized, so that they can be compared line by line. [`table`](mod@crate::table) is used in production; tests
+//! require that both always agree. This module is for tests only: a wrr pick may loop once per unit of weight.
 //!
-//! What it leaves out: locks, reference counts, and readers that see the list half changed.
+//! It omits locks, reference counts, and concurrent readers of a list under change.
 
 mod walk;
 
 use walk::{Rr, Wrr};
 
-/// The list's head, which is no server.
+/// The list's head, which is not a server.
 const HEAD: usize = 0;
 
 /// Which scheduler a [`Service`] has.
@@ -31,8 +31,8 @@ struct Node {
     overloaded: bool,
 }
 
-/// The list of a service's servers, `svc->destinations`. Nodes are never freed, so that one that was taken out still knows
-/// its successor, as under RCU; their numbers count up from 1 in the order of adding.
+/// The list of a service's servers, `svc->destinations`. Nodes are never freed, so a removed node still has its
+/// successor, as under RCU; they are numbered from 1 in the order of adding.
 #[derive(Clone, Debug)]
 struct List {
     nodes: Vec<Node>,
@@ -116,7 +116,7 @@ impl Service {
         node as u32
     }
 
-    /// Takes a server out. A number that is not in the list changes nothing.
+    /// Removes a server. An unknown number changes nothing.
     pub fn remove(&mut self, server: u32) {
         let Some(node) = self.find(server) else {
             return;
@@ -128,7 +128,7 @@ impl Service {
         }
     }
 
-    /// Gives a server another weight. A number that is not in the list changes nothing.
+    /// Changes a server's weight. An unknown number changes nothing.
     pub fn edit(&mut self, server: u32, weight: u32) {
         let Some(node) = self.find(server) else {
             return;
@@ -139,7 +139,7 @@ impl Service {
         }
     }
 
-    /// Says whether a server is at its threshold, which no scheduler is told. A number that is not in the list changes
+    /// Sets whether a server is at its threshold, which schedulers are not notified of. An unknown number changes
     /// nothing.
     pub fn set_overloaded(&mut self, server: u32, overloaded: bool) {
         if let Some(node) = self.find(server) {

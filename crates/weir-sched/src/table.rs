@@ -1,38 +1,39 @@
 //! `rr` and `wrr` over a sorted list: what the data plane runs.
 //!
-//! The kernel keeps a pointer to the last chosen server and mends it when that server goes. Here the pointer is the server's
-//! `seq`: to continue after it is to take the first member with a lower one, whether or not the server still exists, so a
-//! list may be replaced under a running cursor. Two things cannot be had that way and travel with the list as a [`Start`]:
-//! `wrr` begins anew at every change, and an `rr` cursor beyond the first member means the head of the list, which later
-//! additions must not change.
+//! The kernel keeps a pointer to the last chosen server and adjusts it when that server is removed. Here the pointer is
+//! the server's `seq`: the walk continues with the first member with a lower one, whether or not the server still
+//! exists, so a list may be replaced under an active cursor. Two things cannot be expressed that way and travel with
+//! the list as a [`Start`]: `wrr` restarts at every change, and an `rr` cursor beyond the first member means the head
+//! of the list, which later additions must not change.
 //!
-//! A [`Cursor`] belongs to the packets, a [`Start`] to whoever publishes lists. [`rr::changed`] and [`wrr::changed`] make the
-//! next `Start` out of both, one change (one added, edited or removed server) at a time, because the kernel's rule is not the
-//! same for two changes as for their sum. What a cursor did between being read and the publishing is lost, no more.
+//! The packet path owns the [`Cursor`], the publisher of lists the [`Start`]. [`rr::changed`] and [`wrr::changed`]
+//! compute the next `Start` from both, one change (one added, edited or removed server) at a time, because the kernel's
+//! result for two changes differs from that for their sum. Cursor updates between reading and publishing are lost,
+//! nothing more.
 //!
-//! [`reference`](mod@crate::reference) is the slow form that these must equal.
+//! [`reference`](mod@crate::reference) is the slow implementation that these must equal.
 
 pub mod rr;
 pub mod wrr;
 
 use crate::Member;
 
-/// Where a service's walk stands.
+/// The position of a service's walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cursor {
     /// The [`Start::generation`] that this cursor has adopted; 0 adopts any.
     pub generation: u32,
     /// `seq` of the server chosen last; 0 is the head of the list.
     pub last_seq: u32,
-    /// `wrr`: the weight that a server must have at least in the present pass, 1 to [`Start::max_weight`], or 0 in a service
+    /// `wrr`: the minimum weight in the current pass, 1 to [`Start::max_weight`], or 0 in a service
     /// that never had a server with weight.
     pub pass_weight: u32,
 }
 
-/// What a list says to a cursor from before it.
+/// Initial values for cursors from before a list change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Start {
-    /// Changes whenever a cursor must begin anew. Never 0.
+    /// Changes whenever cursors must restart. Never 0.
     pub generation: u32,
     /// [`Cursor::last_seq`] for a cursor of another generation.
     pub last_seq: u32,
@@ -45,7 +46,7 @@ pub struct Start {
 }
 
 impl Start {
-    /// What `cursor` stands for under this start: itself, or the start's own values when it is of another generation.
+    /// Returns `cursor` if it has this generation, otherwise the start's values.
     #[must_use]
     pub const fn adopt(&self, cursor: Cursor) -> Cursor {
         if cursor.generation == self.generation {
@@ -66,7 +67,7 @@ impl Start {
     }
 }
 
-/// Index of the first member after `last_seq` that `wanted` holds for.
+/// Index of the first member after `last_seq` for which `wanted` returns true.
 fn first_after(
     members: &[Member],
     last_seq: u32,

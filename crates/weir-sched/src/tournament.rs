@@ -1,31 +1,31 @@
-//! The trees that spare long lists the walk: what the data plane keeps beside a list, in the same numbers.
+//! Trees that replace walks over long lists; the data plane stores the same nodes in addition to a list.
 //!
-//! Leaves are the positions of the list; node 1 is the root, node `n` has the halves `2n` and `2n + 1`. In a tree of winners
-//! a node names the position of the better of its halves' winners, of equals the left one; in a tree of sums it is what its
-//! halves have together. A change at one server needs the nodes above its leaf.
+//! Leaves are the positions of the list; node 1 is the root, node `n` has the children `2n` and `2n + 1`. In a tree of
+//! winners a node contains the position of the better of its children's winners, the left one of equals; in a tree of
+//! sums it contains the sum of its children. A change of one server affects the nodes above its leaf.
 
 use crate::Member;
 use crate::load::{Counts, Rule, better_position};
 
-/// A node of a tree of winners without a server that takes flows.
+/// A node of a tree of winners without a server that accepts flows.
 pub const NONE: u32 = u32::MAX;
 
-/// Lists up to this length are walked: a tree would cost every count what it spares the new flow.
+/// Lists up to this length are walked: updating a tree for every count would cost as much as it saves for new flows.
 pub const WALKED: usize = 16;
 
-/// What the nodes of a tree say.
+/// The content of a tree's nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tree {
-    /// Who is the best by a rule.
+    /// The best server by a rule.
     Winners(Rule),
-    /// The weights of servers below their thresholds together, `u32::MAX` when it is more: [`crate::load::twos`],
-    /// and [`crate::p2c`] when its draws found too few.
+    /// The sum of the weights of servers below their thresholds, at most `u32::MAX`: for [`crate::load::twos`], and for
+    /// [`crate::p2c`] after too many failed draws.
     Weights,
-    /// The active flows of all servers together, `u32::MAX` when it is more: [`crate::bound`].
+    /// The sum of the active flows of all servers, at most `u32::MAX`: for [`crate::bound`].
     Active,
 }
 
-/// Leaves for a list: the least power of two that holds it, and at least four, so that nodes fill whole map elements.
+/// Number of leaves for a list: the smallest sufficient power of two, at least four, so that nodes fill map elements.
 #[must_use]
 pub fn width(servers: usize) -> u32 {
     u32::try_from(servers.next_power_of_two().max(4)).unwrap_or(1 << 31)
@@ -44,7 +44,7 @@ pub fn build(tree: Tree, members: &[Member], counts: &dyn Fn(u32) -> Counts) -> 
     nodes
 }
 
-/// Brings the nodes above a position in line with what changed there; answers how many were looked at.
+/// Updates the nodes above a changed position. Returns how many were visited.
 pub fn climb(
     tree: Tree,
     members: &[Member],
@@ -67,7 +67,7 @@ pub fn climb(
     looked
 }
 
-/// What a node says, made of its halves.
+/// The content of a node, computed from its children.
 pub fn value(
     tree: Tree,
     members: &[Member],
@@ -94,7 +94,7 @@ pub fn value(
     }
 }
 
-/// What a server adds to the sums above it.
+/// The contribution of a server to the sums above it.
 fn leaf(tree: Tree, member: &Member, counts: &dyn Fn(u32) -> Counts) -> u32 {
     match tree {
         Tree::Weights if member.available() => member.weight,
@@ -103,7 +103,7 @@ fn leaf(tree: Tree, member: &Member, counts: &dyn Fn(u32) -> Counts) -> u32 {
     }
 }
 
-/// The first position from `from` on whose server reaches `weight`, over winners by [`Rule::Fo`]: what `rr` and `wrr` ask.
+/// The first position from `from` on whose server has at least `weight`, in a tree by [`Rule::Fo`]: for `rr` and `wrr`.
 #[must_use]
 pub fn seek(nodes: &[u32], members: &[Member], from: usize, weight: u32) -> Option<usize> {
     if from >= members.len() {
@@ -132,10 +132,10 @@ pub fn seek(nodes: &[u32], members: &[Member], from: usize, weight: u32) -> Opti
     }
 }
 
-/// The position at which the weights counted from the head reach `target`, over [`Tree::Weights`]: what `twos` draws.
+/// The position at which the cumulative weights from the head reach `target`, in [`Tree::Weights`]: for `twos`.
 #[must_use]
 pub fn drawn(nodes: &[u32], members: &[Member], target: u32) -> Option<usize> {
-    // A server without a share reaches nothing, not even 0.
+    // A server without weight is never selected, not even by 0.
     let mut target = target.max(1);
     if nodes[1] < target {
         return None;
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_decides_nothing_stops_at_once() {
+    fn irrelevant_changes_stop_early() {
         let members = list(&[(1, true); 1024]);
         let mut loads = vec![
             Counts {

@@ -1,6 +1,7 @@
-//! The scripted sequences of the data plane's tests, followed by another hand: the rules of net/netfilter/ipvs/ip_vs_*.c in
-//! their plainest form over one list, sharing nothing with this crate but the numbers that `twos` draws. What a script expects
-//! must be what these rules choose; lines that show Weir's own additions (repairs, bounded load) are left out.
+//! A second implementation of the scripted sequences of the data plane's tests: the rules of
+//! net/netfilter/ipvs/ip_vs_*.c in their simplest form over one list, sharing only the random numbers of `twos` with
+//! this crate. The expectations of the scripts must equal these choices; lines with Weir's additions (repairs, bounded
+//! load) are skipped.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -35,10 +36,10 @@ impl Server {
     }
 }
 
-/// A server's number, nobody, or that the rules of the kernel do not say.
+/// A server's number, no server, or not defined by the kernel's rules.
 enum Choice {
     Server(u32),
-    Nobody,
+    NoServer,
     Unsaid,
 }
 
@@ -51,7 +52,7 @@ struct Words {
     port: bool,
 }
 
-/// A service of the kernel's, with what its scheduler remembers.
+/// A service as in the kernel, with its scheduler's state.
 struct Service {
     scheduler: &'static str,
     words: Words,
@@ -59,7 +60,7 @@ struct Service {
     list: Vec<Server>,
     /// `rr` and `wrr`: the number of the server chosen last, `None` = the head of the list.
     cursor: Option<u32>,
-    /// `wrr`: the weight of the present pass, the highest, the step.
+    /// `wrr`: the weight of the current pass, the highest, the step.
     pass: (i64, i64, i64),
     /// `dh`, `sh`, `mh`: owners by bucket.
     table: Vec<Option<u32>>,
@@ -82,7 +83,7 @@ fn hash_32(value: u32) -> usize {
     (value.wrapping_mul(0x61c8_8647) >> 24) as usize
 }
 
-/// `hsiphash` on machines of 64 bits: SipHash-1-3 of four octets, cut to 32 bits (lib/siphash.c).
+/// `hsiphash` on 64-bit machines: SipHash-1-3 of four bytes, truncated to 32 bits (lib/siphash.c).
 fn hsiphash(value: u32, key: u64) -> u32 {
     let (mut a, mut b) = (key ^ 0x736f_6d65_7073_6575, key ^ 0x646f_7261_6e64_6f6d);
     let (mut c, mut d) = (key ^ 0x6c79_6765_6e65_7261, key ^ 0x7465_6462_7974_6573);
@@ -170,7 +171,7 @@ impl Service {
         self.changed(true);
     }
 
-    /// `membership`: a server came or went, else a weight was edited.
+    /// `membership` = a server was added or removed, otherwise a weight was edited.
     fn changed(&mut self, membership: bool) {
         match self.scheduler {
             "wrr" => self.align(),
@@ -201,16 +202,16 @@ impl Service {
                 self.cursor = Some(self.list[at].number);
                 Choice::Server(self.list[at].number)
             }
-            None => Choice::Nobody,
+            None => Choice::NoServer,
         }
     }
 
     fn wrr(&mut self) -> Choice {
         if self.list.iter().all(|server| server.weight == 0) {
-            return Choice::Nobody;
+            return Choice::NoServer;
         }
         if !self.list.iter().any(Server::takes) {
-            // Where the walk is left then shows later; the script of `wrr` says it.
+            // The position of the walk shows later, in the script of `wrr`.
             return Choice::Unsaid;
         }
         let mut at = self.place(self.cursor).map_or(0, |at| at + 1);
@@ -242,7 +243,7 @@ impl Service {
                 best = Some(server);
             }
         }
-        best.map_or(Choice::Nobody, |server| Choice::Server(server.number))
+        best.map_or(Choice::NoServer, |server| Choice::Server(server.number))
     }
 
     fn wlc(&self) -> Choice {
@@ -269,7 +270,7 @@ impl Service {
                 best = Some(server);
             }
         }
-        best.map_or(Choice::Nobody, |server| Choice::Server(server.number))
+        best.map_or(Choice::NoServer, |server| Choice::Server(server.number))
     }
 
     fn drawn(&mut self, total: i64) -> Option<Server> {
@@ -289,11 +290,11 @@ impl Service {
         let ready = self.list.iter().filter(|server| server.takes());
         let total: i64 = ready.map(|server| server.weight).sum();
         if total == 0 {
-            return Choice::Nobody;
+            return Choice::NoServer;
         }
         let (one, two) = (self.drawn(total), self.drawn(total));
         let (Some(one), Some(two)) = (one, two) else {
-            return Choice::Nobody;
+            return Choice::NoServer;
         };
         let second = two.weight * one.overhead() > one.weight * two.overhead();
         Choice::Server(if second { two.number } else { one.number })
@@ -308,7 +309,7 @@ impl Service {
         };
     }
 
-    /// 256 buckets in rounds over the list, to each as many in a row as it is due, at least one.
+    /// 256 buckets in rounds over the list; each server takes as many consecutive ones as its share, at least one.
     fn shared_out(&self, due: impl Fn(&Server) -> i64) -> Vec<Option<u32>> {
         if self.list.is_empty() {
             return vec![None; 256];
@@ -362,22 +363,22 @@ impl Service {
         }
     }
 
-    /// `index` is the place of a key that an offset was added to.
+    /// `index` is the index of a key plus an offset.
     fn by_hash(&self, index: impl Fn(usize) -> usize) -> Choice {
         let owner = |offset: usize| self.known(self.table[index(offset)]?);
         let Some(first) = owner(0) else {
-            return Choice::Nobody;
+            return Choice::NoServer;
         };
         if first.takes() {
             return Choice::Server(first.number);
         }
         if !self.words.fallback {
-            let somebody = self.list.iter().any(|server| server.weight > 0);
-            let repaired = first.weight == 0 && !self.words.strict && somebody;
+            let has_weight = self.list.iter().any(|server| server.weight > 0);
+            let repaired = first.weight == 0 && !self.words.strict && has_weight;
             return if repaired {
                 Choice::Unsaid
             } else {
-                Choice::Nobody
+                Choice::NoServer
             };
         }
         let size = self.table.len();
@@ -389,10 +390,10 @@ impl Service {
                 Some(_) => {}
             }
         }
-        Choice::Nobody
+        Choice::NoServer
     }
 
-    /// The server has more than its weight, and another less than half of his.
+    /// Whether the server has more flows than its weight and another has less than half of its weight.
     fn relieved(&self, server: &Server) -> bool {
         let idle = |other: &Server| other.active * 2 < other.weight;
         server.active > server.weight && self.list.iter().any(idle)
@@ -481,7 +482,7 @@ impl Service {
     }
 }
 
-/// A line of a script under way.
+/// A script line in progress.
 struct Script {
     service: Service,
     added: u32,
@@ -554,7 +555,7 @@ impl Script {
         let active = !(self.service.words.udp && self.service.words.strict);
         let server = match self.service.choose(flow, self.vip) {
             Choice::Server(server) => Some(server),
-            Choice::Nobody => None,
+            Choice::NoServer => None,
             Choice::Unsaid => return None,
         };
         if let Some(server) = server {
@@ -567,7 +568,7 @@ impl Script {
     }
 }
 
-/// The servers of a script's line; `None` where the kernel's rules do not say.
+/// The servers of a script's line; `None` where the kernel's rules define none.
 fn follow(scheduler: &'static str, script: &str) -> Option<String> {
     let is_word = |word: &&str| word.starts_with(|c: char| c.is_ascii_lowercase());
     let mut words = Words::default();
@@ -598,7 +599,7 @@ fn follow(scheduler: &'static str, script: &str) -> Option<String> {
 }
 
 #[test]
-fn scripts_expect_what_the_kernels_rules_choose() {
+fn scripts_match_the_kernels_rules() {
     let scripts = scripts!(
         "rr" "wrr" "lc" "wlc" "sed" "nq" "fo" "ovf" "twos" "dh" "sh" "mh" "lblc" "lblcr"
     );

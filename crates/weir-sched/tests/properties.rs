@@ -1,5 +1,5 @@
-//! What holds of every scheduler, whatever the servers: nobody without weight is chosen, the same arrivals are given the same
-//! servers again, shares follow weights, and a hash moves few clients when a server goes.
+//! Properties of every scheduler: servers without weight are never chosen, equal arrivals get equal servers, shares
+//! follow weights, and removing a server moves few clients of hashing schedulers.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -114,7 +114,7 @@ impl World {
         }
     }
 
-    /// The servers of so many flows, which stay.
+    /// The servers of this many flows, all of which stay.
     fn arrive(&mut self, flows: u32) -> Vec<Option<u32>> {
         let mut chosen = Vec::new();
         for flow in 0..flows {
@@ -132,7 +132,7 @@ impl World {
     }
 }
 
-/// Flows of each server after so many arrivals, with its weight.
+/// Flows and weight of each server after this many arrivals.
 fn shares(kind: Kind, weights: &[u32], flows: u32) -> Vec<(u64, u64)> {
     let mut world = World::new(kind, Mode::Repair, weights);
     world.arrive(flows);
@@ -140,7 +140,7 @@ fn shares(kind: Kind, weights: &[u32], flows: u32) -> Vec<(u64, u64)> {
     (1..).zip(weights).map(share).collect()
 }
 
-/// All but those that choose by what only a proxy sees.
+/// All schedulers except those of the proxy only.
 fn kinds() -> impl Iterator<Item = Kind> {
     Kind::ALL.into_iter().filter(|kind| kind.is_built())
 }
@@ -149,7 +149,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn nobody_without_weight_is_chosen_and_somebody_with_it_is(
+    fn only_servers_with_weight_are_chosen(
         weights in prop::collection::vec(0_u32..6, 1..8),
     ) {
         for kind in kinds() {
@@ -159,15 +159,15 @@ proptest! {
                     let weight = chosen.map(|dest| weights[dest as usize - 1]);
                     prop_assert_ne!(weight, Some(0), "{:?} {:?}", kind, mode);
                     let refuses = mode == Mode::Strict || kind == Kind::Ovf;
-                    let somebody = weights.iter().any(|weight| *weight > 0);
-                    prop_assert!(weight.is_some() || refuses || !somebody, "{:?} {:?}", kind, mode);
+                    let has_weight = weights.iter().any(|weight| *weight > 0);
+                    prop_assert!(weight.is_some() || refuses || !has_weight, "{:?} {:?}", kind, mode);
                 }
             }
         }
     }
 
     #[test]
-    fn the_same_arrivals_get_the_same_servers_again(
+    fn equal_arrivals_get_equal_servers(
         weights in prop::collection::vec(0_u32..6, 1..8),
     ) {
         for kind in kinds() {
@@ -176,7 +176,7 @@ proptest! {
         }
     }
 
-    /// Who got a flow was not worse off with it than anybody else would have been.
+    /// A chosen server is not more loaded with the flow than any other would have been.
     #[test]
     fn loads_stay_level_by_weight(weights in prop::collection::vec(1_u32..9, 1..8), flows in 1_u32..200) {
         for (kind, weighted) in [(Kind::Wlc, true), (Kind::Lc, false), (Kind::Sed, true)] {
@@ -205,7 +205,7 @@ proptest! {
     }
 
     #[test]
-    fn the_first_by_weight_take_what_they_may(weights in prop::collection::vec(1_u32..9, 1..8), flows in 1_u32..60) {
+    fn heaviest_servers_fill_up_first(weights in prop::collection::vec(1_u32..9, 1..8), flows in 1_u32..60) {
         let most = u64::from(*weights.iter().max().unwrap());
         for (active, weight) in shares(Kind::Fo, &weights, flows) {
             prop_assert!(active == 0 || active == u64::from(flows) && weight == most);
@@ -221,7 +221,7 @@ proptest! {
     }
 
     #[test]
-    fn two_chances_keep_shares_near(weights in prop::collection::vec(1_u32..5, 2..8)) {
+    fn two_choices_keep_shares_close(weights in prop::collection::vec(1_u32..5, 2..8)) {
         let flows = 200 * weights.len() as u32;
         let equal = vec![1; weights.len()];
         for (kind, weights) in [(Kind::Twos, &weights), (Kind::P2c, &equal)] {
@@ -233,7 +233,7 @@ proptest! {
         }
     }
 
-    /// Of the places of servers that stay, one in ten at most goes to another when a server goes.
+    /// At most one tenth of the entries of remaining servers move when a server is removed.
     #[test]
     fn hashes_move_few_clients(servers in 3_usize..12, gone in 0_usize..12) {
         prop_assume!(gone < servers);

@@ -1,8 +1,8 @@
-//! Shares of four servers under every scheduler of the data plane, with 0, 1 and 2 of them out, quiesced or at their
-//! thresholds.
+//! Shares of four servers under every scheduler of the data plane, with 0, 1 and 2 of them unavailable: quiesced or at
+//! their thresholds.
 //!
-//! Schedulers that count are held to their exact shares, those that draw or hash to a chi-square test. All numbers are seeded,
-//! so that a test that passes once always passes; with other seeds a correct scheduler would fail one case in a million.
+//! Counting schedulers must have exact shares; drawing and hashing ones must pass a chi-square test. All numbers are
+//! seeded, so results are reproducible; with other seeds a correct scheduler would fail one case in a million.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -15,7 +15,7 @@ use weir_sched::{Counts, Cursor, Flags, Kind, Member, Mode, Start, bucket, hash,
 const FALSE_ALARM: f64 = 1e-6;
 const FLOWS: u32 = 6000;
 
-/// How servers are out.
+/// Why servers are unavailable.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     /// Weight 0: drained or down.
@@ -37,7 +37,7 @@ struct World {
 }
 
 impl World {
-    /// Servers 1 to 4 in the order of adding; the first `out` are out.
+    /// Servers 1 to 4 in the order of adding; the first `out` are unavailable.
     fn new(kind: Kind, weights: [u32; 4], out: usize, way: Way) -> Self {
         let is_out = |number: u32| number as usize <= out;
         let member = |number: u32| Member {
@@ -57,7 +57,7 @@ impl World {
             fold: 0x0a00_0000 + member.dest,
             port: 0,
         });
-        let places = members.iter().map(|member| maglev::Entry {
+        let spread = members.iter().map(|member| maglev::Entry {
             dest: member.dest,
             weight: member.weight,
             name: hash::mix_64(member.dest.into()),
@@ -65,7 +65,7 @@ impl World {
         Self {
             kind,
             counts: [Counts::default(); 5],
-            spread: maglev::table(&places.collect::<Vec<_>>(), maglev::size_for(4)).unwrap(),
+            spread: maglev::table(&spread.collect::<Vec<_>>(), maglev::size_for(4)).unwrap(),
             entries: entries.collect(),
             start: match kind {
                 Kind::Wrr => wrr::start(&members),
@@ -100,7 +100,7 @@ impl World {
                 let draws = &mut self.draws;
                 let service = Service {
                     kind,
-                    // Refusals of full owners would leave nothing to compare.
+                    // If full owners refused, there would be nothing to compare.
                     mode: Mode::Fallback,
                     flags: Flags::default(),
                     networks: false,
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// Flows of each server; they stay if so.
+    /// Flows of each server; `stay` = they do not end.
     fn arrive(&mut self, flows: u32, stay: bool) -> [u64; 4] {
         let mut chosen = [0; 4];
         for flow in 0..flows {
@@ -138,7 +138,7 @@ impl World {
     }
 }
 
-/// The probability that shares as they should be come out at least as unequal as this.
+/// The probability of a deviation at least this large if the shares are correct.
 fn p_value(observed: &[u64], shares: &[f64]) -> f64 {
     let (all, whole) = (
         observed.iter().sum::<u64>() as f64,
@@ -197,7 +197,7 @@ fn rounds_have_exact_shares() {
     }
 }
 
-/// Flows that stay: the servers have what their weights say, but for one round's remainder.
+/// With flows that stay, servers have their shares by weight, except for one round's remainder.
 #[test]
 fn least_loads_have_exact_shares() {
     let weighted = [Kind::Wlc, Kind::Sed, Kind::Nq, Kind::Lblc, Kind::Lblcr];
@@ -228,7 +228,7 @@ fn least_loads_have_exact_shares() {
 }
 
 #[test]
-fn the_heaviest_take_all_or_what_they_may() {
+fn heaviest_server_takes_all_or_up_to_its_weight() {
     cases(Kind::Fo, UNEQUAL, |mut world, name| {
         let heaviest = world.usable().into_iter().max().unwrap();
         let expected = world
@@ -266,7 +266,7 @@ fn two_choices_of_idle_servers_have_shares_by_weight() {
     }
 }
 
-/// Flows that stay: two choices level them, so that no server is further from its share than chance would put it.
+/// With flows that stay, two choices keep servers as close to their shares as random deviation allows.
 #[test]
 fn two_choices_keep_loads_level() {
     for weights in [EQUAL, UNEQUAL] {
@@ -279,11 +279,11 @@ fn two_choices_keep_loads_level() {
     }
 }
 
-/// A hash gives each server its share of the clients. When servers are at their thresholds, only their own clients go to
-/// others: with `mh` and `maglev` to all of them by weight; with `dh` and `sh`, as in the kernel, to the owners of the next
+/// A hash gives each server its share of the clients. If servers are at their thresholds, only their own clients move:
+/// with `mh` and `maglev` to all others by weight; with `dh` and `sh`, as in the kernel, to the owners of the next
 /// buckets.
 #[test]
-fn hashes_divide_the_clients_of_full_servers() {
+fn hashes_distribute_the_clients_of_full_servers() {
     const CLIENTS: u32 = 1200;
     for (kind, places) in [
         (Kind::Dh, bucket::BUCKETS as u32),
@@ -322,7 +322,7 @@ fn hashes_divide_the_clients_of_full_servers() {
                     let p = p_value(&whole, &weights.map(share));
                     assert!(p > FALSE_ALARM, "{name}: {whole:?}, p = {p:e}");
                 } else if matches!(kind, Kind::Mh | Kind::Maglev) {
-                    // Clients of one place move together: there are as many independent moves as places.
+                    // Clients of one entry move together: there are as many independent moves as entries.
                     let usable = World::new(kind, weights, out, Way::Full).usable();
                     let moves = moved
                         .map(|count| count * u64::from(places.min(CLIENTS)) / u64::from(CLIENTS));

@@ -1,4 +1,4 @@
-//! Known choices for known clients, from an implementation of its own, and the modes against each other.
+//! Known choices for known clients from a separate implementation, and comparisons of the modes.
 
 use proptest::prelude::*;
 
@@ -29,8 +29,8 @@ fn choices(table: &Buckets) -> [u32; 16] {
     clients().map(|index| table[usize::from(index)])
 }
 
-/// What each bucket's clients get, 0 = refused.
-fn answers(owners: &Buckets, members: &[Member], mode: Mode) -> Buckets {
+/// The server for each bucket's clients, 0 = refused.
+fn chosen(owners: &Buckets, members: &[Member], mode: Mode) -> Buckets {
     let state = |dest| {
         let found = members.iter().find(|member| member.dest == dest);
         found.map_or(Availability::Quiesced, Member::availability)
@@ -39,11 +39,11 @@ fn answers(owners: &Buckets, members: &[Member], mode: Mode) -> Buckets {
 }
 
 fn sh_table(members: &[Member], mode: Mode) -> Buckets {
-    answers(&sh_owners(members), members, mode)
+    chosen(&sh_owners(members), members, mode)
 }
 
 fn dh_table(members: &[Member], mode: Mode) -> Buckets {
-    answers(&dh_owners(members), members, mode)
+    chosen(&dh_owners(members), members, mode)
 }
 
 fn share(table: &Buckets, dest: u32) -> usize {
@@ -61,7 +61,7 @@ fn clients_hash_to_known_buckets() {
 }
 
 #[test]
-fn the_port_is_added_to_the_address() {
+fn port_is_added_to_the_address() {
     assert_eq!(sh_index(0xc000_0201, 1), sh_index(0xc000_0202, 0));
     assert_eq!(sh_index(u32::MAX, 1), sh_index(0, 0));
     assert_eq!(dh_index(0xc000_0201), sh_index(0xc000_0201, 0));
@@ -77,7 +77,7 @@ fn ports_of_one_client_spread() {
 }
 
 #[test]
-fn weights_take_buckets_in_a_row() {
+fn weights_take_consecutive_buckets() {
     let owners = sh_owners(&list(&[1, 2, 3]));
     assert_eq!(owners[..13], [3, 3, 3, 2, 2, 1, 3, 3, 3, 2, 2, 1, 3]);
     assert_eq!([1, 2, 3].map(|dest| share(&owners, dest)), [42, 85, 129]);
@@ -88,7 +88,7 @@ fn weights_take_buckets_in_a_row() {
 }
 
 #[test]
-fn equal_weights_take_turns() {
+fn equal_weights_alternate() {
     let owners = sh_owners(&list(&[1, 1, 1, 1]));
     assert_eq!([1, 2, 3, 4].map(|dest| share(&owners, dest)), [64; 4]);
     assert_eq!(
@@ -103,7 +103,7 @@ fn weights_are_not_reduced_by_their_divisor() {
 }
 
 #[test]
-fn weight_zero_owns_a_bucket_a_round() {
+fn weight_zero_owns_one_bucket_per_round() {
     let owners = sh_owners(&list(&[1, 0, 2]));
     assert_eq!(owners[..8], [3, 3, 2, 1, 3, 3, 2, 1]);
     assert_eq!([1, 2, 3].map(|dest| share(&owners, dest)), [64, 64, 128]);
@@ -159,13 +159,13 @@ fn no_server_refuses_in_every_mode() {
 }
 
 #[test]
-fn a_weight_beyond_the_table_takes_all_of_it() {
+fn weight_above_the_table_size_takes_all_buckets() {
     assert_eq!(sh_owners(&list(&[1, 1000])), [2; BUCKETS]);
     assert_eq!(sh_owners(&list(&[1000, 1]))[..3], [2, 1, 1]);
 }
 
 #[test]
-fn more_servers_than_buckets_leave_the_oldest_out() {
+fn oldest_servers_get_no_bucket_if_there_are_too_many() {
     let owners = dh_owners(&list(&[1; 300]));
     assert_eq!((owners[0], owners[255]), (300, 45));
 }
@@ -180,7 +180,7 @@ fn dh_ignores_weights() {
 }
 
 #[test]
-fn probes_meet_every_bucket_once() {
+fn probes_visit_every_bucket_once() {
     for index in 0..=u8::MAX {
         let mut met: Vec<_> = (0..=u8::MAX).map(|step| probe(index, step)).collect();
         met.sort_unstable();

@@ -1,4 +1,4 @@
-//! Tables of weights, counters and the server that must be taken, then each rule against its definition in fractions.
+//! Tables of weights, counters and the expected server, and each rule compared with its definition in fractions.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use super::*;
 /// Servers in the order of adding, as `(weight, active, inactive)`.
 type Servers<'a> = &'a [(u32, u32, u32)];
 
-/// The list, newest first, with the counters at their place; the server added first is number 1.
+/// The list, newest first, with its counters; the server added first is number 1.
 fn list(servers: Servers) -> (Vec<Member>, Vec<Counts>) {
     let members = (0..servers.len() as u32)
         .rev()
@@ -165,7 +165,7 @@ fn overloaded_servers_are_never_picked() {
     assert_eq!(crate::p2c::among(&members, &idle, &mut || 0), Some(1));
 }
 
-/// Arrivals that all stay: the sequence an operator sees.
+/// Sequences of choices if all connections stay.
 #[test]
 fn sequences_of_staying_connections() {
     let cases: [(Rule, &[u32], &[u32]); 6] = [
@@ -190,7 +190,7 @@ fn sequences_of_staying_connections() {
     }
 }
 
-/// A source of these numbers out of `of`, each spread over 32 bits so that [`below`] gives it back.
+/// A source of these numbers below `of`, each scaled to 32 bits so that [`below`] returns it.
 fn draws(of: u32, numbers: &[u32]) -> impl FnMut() -> u32 + use<> {
     let mut raw = numbers
         .iter()
@@ -201,8 +201,9 @@ fn draws(of: u32, numbers: &[u32]) -> impl FnMut() -> u32 + use<> {
 }
 
 #[test]
-fn numbers_below_a_ceiling_are_the_kernels() {
-    // __get_random_u32_below of drivers/char/random.c: the upper half of a product, redrawn where its lower half is short.
+fn below_equals_the_kernels_function() {
+    // __get_random_u32_below of drivers/char/random.c: the upper half of a product, redrawn where its lower half is
+    // short.
     assert_eq!(below(7, &mut draws(7, &[5])), 5);
     assert_eq!(below(1, &mut || 0xffff_ffff), 0);
     assert_eq!(below(10, &mut || 0x8000_0000), 5);
@@ -212,7 +213,7 @@ fn numbers_below_a_ceiling_are_the_kernels() {
 }
 
 #[test]
-fn twos_draws_by_weight_and_takes_the_less_loaded() {
+fn twos_draws_by_weight_and_chooses_the_less_loaded() {
     // In list order: server 3 for draws 0 to 3, server 2 for 4 and 5, server 1 for 6.
     let (members, idle) = list(&[(1, 0, 0), (2, 0, 0), (3, 0, 0)]);
     let drawn: Vec<_> = (0..7)

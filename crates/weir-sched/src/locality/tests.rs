@@ -1,4 +1,4 @@
-//! The two rules over hand-made counts; sequences with real counts are the data plane's tests.
+//! The two rules with given counts; the data plane's tests cover sequences with real counts.
 
 use super::*;
 
@@ -6,7 +6,7 @@ const FIRST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
 const SECOND: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
 const EXPIRATION: u32 = 100;
 
-/// A service whose counts a test sets: servers as `(weight, active)` in the order of adding, numbered from 1.
+/// A service with given counts: servers as `(weight, active)` in the order of adding, numbered from 1.
 struct Service {
     cache: Cache,
     servers: Vec<(u32, u32)>,
@@ -49,7 +49,7 @@ impl Service {
 }
 
 #[test]
-fn an_address_keeps_its_server() {
+fn address_keeps_its_server() {
     for kind in [Kind::Lblc, Kind::Lblcr] {
         let mut service = Service::new(kind, &[(10, 0), (10, 0)]);
         assert_eq!(service.ask(FIRST, 0), 2);
@@ -60,7 +60,7 @@ fn an_address_keeps_its_server() {
 }
 
 #[test]
-fn a_full_server_gives_way_only_to_one_with_much_room() {
+fn full_server_is_replaced_only_by_one_below_half() {
     for kind in [Kind::Lblc, Kind::Lblcr] {
         let mut service = Service::new(kind, &[(10, 0), (10, 0)]);
         service.ask(FIRST, 0);
@@ -74,7 +74,7 @@ fn a_full_server_gives_way_only_to_one_with_much_room() {
 }
 
 #[test]
-fn one_replaces_and_the_other_replicates() {
+fn lblc_replaces_and_lblcr_adds() {
     let after = |kind| {
         let mut service = Service::new(kind, &[(10, 0), (10, 0)]);
         service.ask(FIRST, 0);
@@ -88,7 +88,7 @@ fn one_replaces_and_the_other_replicates() {
 }
 
 #[test]
-fn weight_zero_and_removal_end_a_bond() {
+fn weight_zero_and_removal_end_an_entry() {
     for kind in [Kind::Lblc, Kind::Lblcr] {
         let mut service = Service::new(kind, &[(1, 0), (1, 0), (1, 0)]);
         assert_eq!(service.ask(FIRST, 0), 3);
@@ -102,7 +102,7 @@ fn weight_zero_and_removal_end_a_bond() {
 }
 
 #[test]
-fn only_the_set_looks_at_the_threshold() {
+fn only_lblcr_checks_the_threshold() {
     let after = |kind| {
         let mut service = Service::new(kind, &[(1, 0), (1, 0)]);
         service.ask(FIRST, 0);
@@ -114,7 +114,7 @@ fn only_the_set_looks_at_the_threshold() {
 }
 
 #[test]
-fn what_nobody_asks_for_is_forgotten() {
+fn unused_entries_expire() {
     for kind in [Kind::Lblc, Kind::Lblcr] {
         let mut service = Service::new(kind, &[(10, 0), (10, 0)]);
         service.ask(FIRST, u32::MAX - 50);
@@ -125,7 +125,7 @@ fn what_nobody_asks_for_is_forgotten() {
 }
 
 #[test]
-fn a_set_that_stays_the_same_loses_its_most_loaded() {
+fn unchanged_set_drops_its_most_loaded() {
     let mut service = Service::new(Kind::Lblcr, &[(10, 0), (10, 0)]);
     service.ask(FIRST, 0);
     service.servers = vec![(10, 4), (10, 11)];

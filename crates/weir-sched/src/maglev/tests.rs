@@ -1,4 +1,4 @@
-//! What the table promises: shares, independence of order, few moves.
+//! Properties of the table: shares, independence of order, few moves.
 
 use proptest::prelude::*;
 
@@ -20,13 +20,13 @@ fn share(table: &[u32], dest: u32) -> usize {
 }
 
 #[test]
-fn a_spare_table_has_twenty_places_a_server() {
+fn spare_table_has_twenty_entries_per_server() {
     let sizes = [1, 10, 11, 100, 5_000, 100_000].map(spare_size_for);
     assert_eq!(sizes, [251, 251, 509, 2039, 65521, 131_071]);
 }
 
 #[test]
-fn sizes_grow_with_the_servers() {
+fn size_grows_with_the_number_of_servers() {
     let known = [
         (0, 251),
         (1, 251),
@@ -57,19 +57,19 @@ fn sizes_are_prime() {
 }
 
 #[test]
-fn other_sizes_are_refused() {
+fn other_sizes_are_rejected() {
     for size in [0, 1, 250, 65536] {
         assert_eq!(table(&entries(&[1]), size), Err(Error::TableSize { size }));
     }
 }
 
 #[test]
-fn more_servers_than_places_are_refused_and_as_many_fit() {
+fn number_of_servers_is_limited_by_the_entries() {
     assert_eq!(
         table(&entries(&[1; 252]), 251),
         Err(Error::TooManyServers {
             servers: 252,
-            places: 251
+            entries: 251
         })
     );
     let full = table(&entries(&[1; 251]), 251).unwrap();
@@ -77,13 +77,13 @@ fn more_servers_than_places_are_refused_and_as_many_fit() {
 }
 
 #[test]
-fn nothing_with_weight_leaves_the_table_empty() {
+fn table_without_weights_is_empty() {
     assert_eq!(table(&[], 251).unwrap(), [0; 251]);
     assert_eq!(table(&entries(&[0, 0]), 251).unwrap(), [0; 251]);
 }
 
 #[test]
-fn servers_of_one_name_share_one_permutation() {
+fn servers_with_equal_names_share_a_permutation() {
     let mut twins = entries(&[1, 1]);
     twins[1].name = twins[0].name;
     let table = table(&twins, 251).unwrap();
@@ -91,7 +91,7 @@ fn servers_of_one_name_share_one_permutation() {
 }
 
 #[test]
-fn the_greatest_weights_do_not_overflow() {
+fn largest_weights_do_not_overflow() {
     let table = table(&entries(&[u32::MAX, u32::MAX, 1]), 251).unwrap();
     assert_eq!([1, 2, 3].map(|dest| share(&table, dest)), [126, 125, 0]);
 }
@@ -115,7 +115,7 @@ proptest! {
     }
 
     #[test]
-    fn order_does_not_count(
+    fn order_does_not_matter(
         (ordered, shuffled) in prop::collection::vec(0_u32..9, 1..12).prop_flat_map(|weights| {
             let entries = entries(&weights);
             (Just(entries.clone()), Just(entries).prop_shuffle())
@@ -124,7 +124,7 @@ proptest! {
         prop_assert_eq!(table(&ordered, 1021), table(&shuffled, 1021));
     }
 
-    /// A removed server's places go to others, and nearly all other places stay.
+    /// A removed server's entries go to others, and nearly all other entries are unchanged.
     #[test]
     fn removing_a_server_moves_few_others(servers in 2_usize..40, removed in 0_usize..40) {
         prop_assume!(removed < servers);

@@ -1,4 +1,4 @@
-//! Known tables and choices, from an implementation of its own, and what the kernel's rules promise.
+//! Known tables and choices from a separate implementation, and properties of the kernel's rules.
 
 use proptest::prelude::*;
 
@@ -32,7 +32,7 @@ fn shares(table: &[u32], servers: u32) -> Vec<usize> {
         .collect()
 }
 
-/// What 192.0.2.1 to 192.0.2.8 get, 0 for refused.
+/// The servers for 192.0.2.1 to 192.0.2.8, 0 = refused.
 fn choices(table: &[u32], port: u16, mode: Mode, quiesced: &[u32]) -> [u32; 8] {
     let availability = |dest| {
         if quiesced.contains(&dest) {
@@ -47,7 +47,7 @@ fn choices(table: &[u32], port: u16, mode: Mode, quiesced: &[u32]) -> [u32; 8] {
 }
 
 #[test]
-fn whole_tables_are_known() {
+fn known_tables() {
     let cases: [(&[u32], &[usize], u32); 8] = [
         (&[1], &[4093], 0x9d36_b7f0),
         (&[1, 1, 1], &[1364, 1364, 1365], 0x446f_ee26),
@@ -70,7 +70,7 @@ fn whole_tables_are_known() {
 }
 
 #[test]
-fn a_table_begins_as_known() {
+fn known_first_entries() {
     let table = table(&entries(&[1, 2, 3])).unwrap();
     assert_eq!(
         table[..16],
@@ -79,9 +79,9 @@ fn a_table_begins_as_known() {
 }
 
 #[test]
-fn clients_hash_to_known_places() {
-    let places: Vec<_> = (1..9).map(|host| index(0xc000_0200 + host, 0, 0)).collect();
-    assert_eq!(places, [2891, 746, 998, 3044, 3958, 4037, 1589, 1122]);
+fn clients_hash_to_known_entries() {
+    let indexes: Vec<_> = (1..9).map(|host| index(0xc000_0200 + host, 0, 0)).collect();
+    assert_eq!(indexes, [2891, 746, 998, 3044, 3958, 4037, 1589, 1122]);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn port_and_offset_are_added_to_the_address() {
 }
 
 #[test]
-fn choices_of_known_clients() {
+fn known_choices() {
     let table = table(&entries(&[1, 2, 3])).unwrap();
     assert_eq!(
         choices(&table, 0, Mode::Strict, &[]),
@@ -113,7 +113,7 @@ fn strict_refuses_the_clients_of_a_quiesced_server() {
 }
 
 #[test]
-fn fallback_hashes_anew_with_the_first_place_as_offset() {
+fn fallback_rehashes_with_the_first_index_as_offset() {
     let table = table(&entries(&[1, 2, 3])).unwrap();
     assert_eq!(
         choices(&table, 0, Mode::Fallback, &[3]),
@@ -142,7 +142,7 @@ fn repair_skips_quiesced_and_refuses_at_overloaded() {
 }
 
 #[test]
-fn no_weight_or_no_server_leaves_the_table_empty() {
+fn table_without_weights_or_servers_is_empty() {
     for weights in [&[][..], &[0], &[0, 0]] {
         let table = table(&entries(weights)).unwrap();
         assert_eq!(table, vec![0; SIZE as usize]);
@@ -151,20 +151,20 @@ fn no_weight_or_no_server_leaves_the_table_empty() {
 }
 
 #[test]
-fn as_many_servers_as_places_fit_and_one_more_does_not() {
+fn number_of_servers_is_limited_by_the_entries() {
     let full = table(&entries(&vec![1; SIZE as usize])).unwrap();
     assert!(shares(&full[..], 20).iter().all(|&share| share == 1));
     assert_eq!(
         table(&entries(&vec![1; SIZE as usize + 1])),
         Err(Error::TooManyServers {
             servers: 4094,
-            places: 4093
+            entries: 4093
         })
     );
 }
 
 #[test]
-fn a_short_table_refuses_what_lies_beyond() {
+fn short_table_refuses_indexes_beyond_it() {
     assert_eq!(
         lookup(&[], 1, 0, Mode::Fallback, &|_| Availability::Ready),
         None
@@ -178,7 +178,7 @@ fn a_short_table_refuses_what_lies_beyond() {
 }
 
 #[test]
-fn the_address_and_the_port_make_the_permutation() {
+fn permutation_depends_on_address_and_port() {
     let mut other = entries(&[1, 1]);
     other[0].port = 81;
     assert_ne!(table(&other), table(&entries(&[1, 1])));
@@ -187,7 +187,8 @@ fn the_address_and_the_port_make_the_permutation() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Turns are the weights less their divisor, shifted to six bits at most; places follow turns to within one round.
+    /// Turns are the weights divided by their divisor, shifted to at most six bits; entries follow turns within one
+    /// round.
     #[test]
     fn shares_follow_turns(weights in prop::collection::vec(0_u32..200, 1..12)) {
         prop_assume!(weights.iter().any(|&w| w > 0));

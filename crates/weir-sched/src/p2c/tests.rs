@@ -1,4 +1,4 @@
-//! Scripted draws, then the exact distribution: every pick that a few random numbers can lead to, with its probability.
+//! Scripted draws, and the exact distribution: every pick that a few random numbers can produce, with its probability.
 
 use super::*;
 
@@ -30,7 +30,7 @@ impl Servers for Few<'_> {
     }
 }
 
-/// Picks with numbers given as `(number, of)`; all of them must be drawn.
+/// Picks with numbers given as `(number, of)`; all must be drawn.
 fn picked(servers: &Few<'_>, numbers: &[(u32, u32)]) -> Option<usize> {
     let mut raw = numbers
         .iter()
@@ -66,11 +66,11 @@ fn loads_are_compared_by_weight() {
 }
 
 #[test]
-fn an_unusable_server_is_drawn_again_and_then_walked_past() {
+fn unusable_servers_are_redrawn_and_skipped_by_the_walk() {
     let servers = Few(&[(1, true, 0), (1, false, 0), (1, true, 0), (1, true, 1)]);
     let numbers = [(1, 4), (1, 4), (3, 4), (1, 3), (2, 3)];
     assert_eq!(picked(&servers, &numbers), Some(2));
-    // Eight draws in vain for the second server; of the others by weight it is the last.
+    // Eight failed draws for the second server; the walk by weight chooses the last one.
     let mut numbers = [(1, 4); 10];
     numbers[0] = (0, 4);
     numbers[1..8].fill((0, 3));
@@ -118,9 +118,9 @@ fn distribution(servers: &Few<'_>, of: u64) -> Vec<f64> {
     chances
 }
 
-/// Of servers without load each has the share of its weight among the usable ones, to the last digit.
+/// Idle servers have exactly the shares of their weights among the usable ones.
 #[test]
-fn idle_servers_get_exactly_their_shares() {
+fn idle_servers_have_exact_shares() {
     let cases: [(&[Numbers], u64); 4] = [
         (&[(1, true, 0); 3], 6),
         (

@@ -13,7 +13,7 @@ impl Rr {
         Self { last: HEAD }
     }
 
-    /// The deleted server's successor still knows who precedes it now.
+    /// The deleted server's successor has a pointer to its new predecessor.
     pub(super) fn dest_deleted(&mut self, list: &List, node: usize) {
         if self.last == node {
             self.last = list.nodes[list.next(node)].prev;

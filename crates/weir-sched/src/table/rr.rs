@@ -1,4 +1,4 @@
-//! Round robin: the next available server after the last chosen one, weights aside (net/netfilter/ipvs/ip_vs_rr.c).
+//! Round robin: the next available server after the last chosen one, ignoring weights (net/netfilter/ipvs/ip_vs_rr.c).
 
 use super::{Cursor, Start, first_after};
 use crate::Member;
@@ -15,10 +15,10 @@ pub const fn start() -> Start {
     }
 }
 
-/// The start that goes with the list that one change made of `before`.
+/// The start for the list after one change of `before`.
 ///
-/// It differs from the present one only when the remembered server went while it was the first of the list. The kernel's
-/// cursor is then at the head, so that a server added now is the next; by `seq` alone it would be the last.
+/// It differs from the current one only if the last chosen server was removed while it was first in the list. The
+/// kernel's cursor is then at the head, so a server added now is next; by `seq` alone it would be last.
 #[must_use]
 pub fn changed(start: &Start, cursor: Cursor, before: &[Member]) -> Start {
     let first_seq = before.first().map_or(0, |member| member.seq);
@@ -32,7 +32,7 @@ pub fn changed(start: &Start, cursor: Cursor, before: &[Member]) -> Start {
     }
 }
 
-/// Index of the server for the next flow, or none when no server is available; then the cursor stays.
+/// Index of the server for the next flow; `None` if no server is available, and the cursor is then unchanged.
 pub fn pick(members: &[Member], start: &Start, cursor: &mut Cursor) -> Option<usize> {
     *cursor = start.adopt(*cursor);
     let index = first_after(members, cursor.last_seq, Member::available)

@@ -1,4 +1,4 @@
-//! Scripts with known sequences, and random histories: both run over the table and the reference at once.
+//! Scripts with known sequences, and random histories, run on both the table and the reference.
 
 mod rr_script;
 mod wrr_script;
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::reference::{Service, Walk};
 
-/// One thing that happens to a service. Servers are numbered from 1 in the order of adding.
+/// An operation on a service. Servers are numbered from 1 in the order of adding.
 #[derive(Debug, Clone)]
 enum Op {
     Add(u32),
@@ -20,7 +20,7 @@ enum Op {
     Pick(usize),
 }
 
-/// A service in both forms.
+/// A service in both implementations.
 struct Both {
     walk: Walk,
     reference: Service,
@@ -45,7 +45,7 @@ impl Both {
         }
     }
 
-    /// Publishes a changed list, as the one who owns the table does.
+    /// Publishes a changed list as the table's owner does.
     fn publish(&mut self, after: Vec<Member>) {
         self.start = match self.walk {
             Walk::Rr => rr::changed(&self.start, self.cursor, &self.members),
@@ -136,9 +136,9 @@ fn script(walk: Walk, weights: &[u32], steps: &[(Option<Op>, &[u32])]) {
     }
 }
 
-/// A lost cursor (a new map, a table of another life) must find its way in.
+/// A lost or foreign cursor (a new map, another table) adopts the start.
 #[test]
-fn a_cursor_of_another_generation_adopts_the_start() {
+fn cursor_of_another_generation_adopts_the_start() {
     let members = [member(2, 4), member(1, 4)];
     let start = wrr::changed(&wrr::start(&[]), Cursor::default(), &members);
     let stray = Cursor {
@@ -153,7 +153,7 @@ fn a_cursor_of_another_generation_adopts_the_start() {
 }
 
 #[test]
-fn the_generation_skips_zero_when_it_wraps() {
+fn generation_skips_zero_when_wrapping() {
     let start = Start {
         generation: u32::MAX,
         ..rr::start()

@@ -1,17 +1,17 @@
 //! Weighted round robin by descending passes (net/netfilter/ipvs/ip_vs_wrr.c).
 //!
-//! A pass goes once through the list and takes every server whose weight reaches the pass's; the next pass asks for `step`
-//! less, and after the lowest comes the highest again. Because the highest is the greatest weight less `step - 1`, the lowest
-//! is always 1.
+//! A pass iterates over the list once and chooses every server with at least the pass's weight; each pass has a weight
+//! lower by `step`, and the highest follows the lowest. Because the highest is the largest weight less `step - 1`, the
+//! lowest is always 1.
 //!
-//! The kernel counts fruitless passes down one by one, which for weights like 1 and 65535 is a loop that BPF may not run. A
-//! pass is fruitless exactly when its weight exceeds that of every available server, so the passes up to the next fruitful
-//! one are taken at once: a pick goes through the list three times at most.
+//! The kernel counts fruitless passes down one by one, which for weights like 1 and 65535 is a loop that BPF must not
+//! run. A pass is fruitless exactly if its weight exceeds that of every available server, so the passes up to the next
+//! fruitful one are skipped at once: a pick iterates over the list at most three times.
 
 use super::{Cursor, Start, first_after};
 use crate::Member;
 
-/// The start of a new service that has `members` already.
+/// The start of a new service with these members.
 #[must_use]
 pub fn start(members: &[Member]) -> Start {
     let (max_weight, step) = passes(members);
@@ -24,8 +24,8 @@ pub fn start(members: &[Member]) -> Start {
     }
 }
 
-/// The start that goes with `after`, the list that one change made: the walk begins at the head, and the pass goes on where
-/// it can, aligned to the new step so that the lowest pass is 1 again.
+/// The start for `after`, the list after one change: the walk begins at the head, and the pass continues if possible,
+/// aligned to the new step so that the lowest pass is 1 again.
 #[must_use]
 pub fn changed(start: &Start, cursor: Cursor, after: &[Member]) -> Start {
     let (max_weight, step) = passes(after);
@@ -46,7 +46,7 @@ pub fn changed(start: &Start, cursor: Cursor, after: &[Member]) -> Start {
     }
 }
 
-/// Index of the server for the next flow, or none when no server is available.
+/// Index of the server for the next flow; `None` if no server is available.
 pub fn pick(members: &[Member], start: &Start, cursor: &mut Cursor) -> Option<usize> {
     *cursor = start.adopt(*cursor);
     if start.max_weight == 0 {
@@ -58,7 +58,7 @@ pub fn pick(members: &[Member], start: &Start, cursor: &mut Cursor) -> Option<us
         return Some(index);
     }
 
-    // From the head, the walk above was a whole pass already; from anywhere else it only ends the present one.
+    // From the head, the walk above was a complete pass; from elsewhere it only completes the current one.
     let mid_pass = cursor.last_seq != 0;
     let wrapped = mid_pass && cursor.pass_weight <= start.step;
     if wrapped {
@@ -73,8 +73,8 @@ pub fn pick(members: &[Member], start: &Start, cursor: &mut Cursor) -> Option<us
         .map(|m| m.weight)
         .max()
     else {
-        // Where the kernel's loop stands when it gives up: a round that began in the middle of the lowest pass ends at the
-        // server it began with, every other one at the head, about to begin with the highest pass.
+        // The position of the kernel's loop when it gives up: a round that began in the middle of the lowest pass ends
+        // at the server where it began, every other one at the head, before the highest pass.
         if wrapped {
             cursor.pass_weight = 1;
         } else {
@@ -94,7 +94,7 @@ pub fn pick(members: &[Member], start: &Start, cursor: &mut Cursor) -> Option<us
     Some(index)
 }
 
-/// Weight of the first pass, and the step down from pass to pass.
+/// Weight of the first pass, and the step between passes.
 fn passes(members: &[Member]) -> (u32, u32) {
     let divisor = members.iter().map(|m| m.weight).fold(0, gcd);
     let greatest = members.iter().map(|m| m.weight).max().unwrap_or(0);
