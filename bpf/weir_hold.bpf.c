@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * `weir protect`, at tc ingress of every Ethernet device and of the loopback: the first packets of new TCP connections to
- * some addresses go to the process that holds them, and nobody else. Packets of connections that stand are none of ours.
+ * `weir protect`, at tc ingress of every Ethernet device and of the loopback: the SYNs of new TCP connections to
+ * configured addresses are sent to the holding process only. Packets of established connections are not touched.
  *
- * Everything that is in doubt passes: a packet that is not understood, one too long for a record, a ring that is full, and
- * all of them once the process has not renewed the time until which it answers for what is held.
+ * In doubt a packet passes: when it cannot be parsed, is too long for a record, or the ring is full; and all packets
+ * pass once the process has not renewed its deadline.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "lib/packet.h"
 
 #define TC_NEXT   (-1)
-#define TC_SHOT 2 /* tcx knows no TC_ACT_STOLEN; at ingress the sender cannot tell */
+#define TC_SHOT 2 /* tcx has no TC_ACT_STOLEN; at ingress the sender sees no difference */
 
-#define LOOPBACK_IFINDEX 1 /* in every namespace; all that it carries is for this host */
+#define LOOPBACK_IFINDEX 1 /* in every namespace; all its packets are for this host */
 
-#define HOLD_FRAME_MAX   2047 /* a SYN with data (RFC 7413) fits a usual MTU */
+#define HOLD_FRAME_MAX   2047 /* a SYN with data (RFC 7413) fits an Ethernet MTU */
 #define HOLD_ADDRESS_MAX 4096
 #define HOLD_RING        (8 << 20)
 
@@ -28,7 +28,7 @@ struct hold_key {
 
 enum hold_count {
 	HOLD_HELD,
-	HOLD_MISSED, /* wanted, and passed for want of room */
+	HOLD_MISSED, /* matched, but passed: no room */
 	HOLD_COUNTS,
 };
 
@@ -45,7 +45,7 @@ struct {
 	__type(value, __u8);
 } weir_hold_to SEC(".maps");
 
-/* Addresses of this host, for those that listen on all of them. */
+/* Addresses of this host, for wildcard keys. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, HOLD_ADDRESS_MAX);
@@ -53,7 +53,7 @@ struct {
 	__type(value, __u8);
 } weir_hold_own SEC(".maps");
 
-/* CLOCK_MONOTONIC, in nanoseconds; nothing is held later. */
+/* Deadline, CLOCK_MONOTONIC in nanoseconds; after it nothing is in_template. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -73,7 +73,7 @@ struct {
 	__uint(max_entries, HOLD_RING);
 } weir_hold_ring SEC(".maps");
 
-/* A record is put together here: its length is known at run time only, which a reservation in the ring cannot have. */
+/* A record is built here: a ring buffer reservation needs a constant size. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -81,8 +81,8 @@ struct {
 	__type(value, struct hold_record);
 } weir_hold_scratch SEC(".maps");
 
-/* The destination of a packet that begins a TCP connection, and whether it is one. */
-static __always_inline int hold_parse(struct __sk_buff *skb, struct hold_key *to)
+/* Fills `key` with the packet's destination. Returns 1 if the packet is a SYN of a new TCP connection. */
+static __always_inline int hold_parse(struct __sk_buff *skb, struct hold_key *key)
 {
 	struct tcp_header tcp;
 	__u32 l4;
@@ -94,38 +94,38 @@ static __always_inline int hold_parse(struct __sk_buff *skb, struct hold_key *to
 			return 0;
 		if (ip.proto != PROTO_TCP || ip.frag & bpf_htons(IPV4_MF | IPV4_OFFS))
 			return 0;
-		to->addr = addr_from_v4(ip.dst);
-		to->family = 4;
+		key->addr = addr_from_v4(ip.dst);
+		key->family = 4;
 		l4 = ETH_HEADER_LEN + ip.ihl * 4;
 	} else if (skb->protocol == bpf_htons(ETHERTYPE_IPV6)) {
 		struct ipv6_header ip;
 
 		if (bpf_skb_load_bytes(skb, ETH_HEADER_LEN, &ip, sizeof(ip)) || ip.next != PROTO_TCP)
 			return 0;
-		__builtin_memcpy(&to->addr, ip.dst, sizeof(to->addr));
-		to->family = 6;
+		__builtin_memcpy(&key->addr, ip.dst, sizeof(key->addr));
+		key->family = 6;
 		l4 = ETH_HEADER_LEN + IPV6_LEN;
 	} else {
 		return 0;
 	}
 	if (bpf_skb_load_bytes(skb, l4, &tcp, sizeof(tcp)))
 		return 0;
-	to->port = tcp.dst;
+	key->port = tcp.dst;
 	return (tcp.flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_SYN;
 }
 
-static __always_inline int hold_is_wanted(struct __sk_buff *skb)
+static __always_inline int hold_matches(struct __sk_buff *skb)
 {
-	struct hold_key to = {};
+	struct hold_key key = {};
 	struct weir_addr addr;
 
-	if (!hold_parse(skb, &to))
+	if (!hold_parse(skb, &key))
 		return 0;
-	if (bpf_map_lookup_elem(&weir_hold_to, &to))
+	if (bpf_map_lookup_elem(&weir_hold_to, &key))
 		return 1;
-	addr = to.addr;
-	to.addr = (struct weir_addr){};
-	if (!bpf_map_lookup_elem(&weir_hold_to, &to))
+	addr = key.addr;
+	key.addr = (struct weir_addr){};
+	if (!bpf_map_lookup_elem(&weir_hold_to, &key))
 		return 0;
 	return skb->ifindex == LOOPBACK_IFINDEX || bpf_map_lookup_elem(&weir_hold_own, &addr);
 }
@@ -145,13 +145,16 @@ int weir_hold_ingress(struct __sk_buff *skb)
 	__u64 *until = bpf_map_lookup_elem(&weir_hold_until, &zero);
 	struct hold_record *record;
 
-	/* A tagged packet is met again, without its tag, on the device that it is for. */
-	if (!until || bpf_ktime_get_ns() >= *until || skb->vlan_present || !hold_is_wanted(skb))
+	/* A tagged packet is seen again, without its tag, on the VLAN device. */
+	if (!until || bpf_ktime_get_ns() >= *until || skb->vlan_present || !hold_matches(skb))
 		return TC_NEXT;
 	record = bpf_map_lookup_elem(&weir_hold_scratch, &zero);
 	if (!record)
 		return TC_NEXT;
-	/* The barrier keeps clang from testing a copy of the length, whose bound the verifier would not connect with this one. */
+	/*
+	 * The barrier keeps clang from testing a copy of the length, whose bound the verifier would not apply to this
+	 * one.
+	 */
 	asm volatile("" : "+r"(length));
 	if (length < ETH_HEADER_LEN || length > HOLD_FRAME_MAX || bpf_skb_load_bytes(skb, 0, record->frame, length))
 		goto missed;
@@ -166,7 +169,7 @@ missed:
 	return TC_NEXT;
 }
 
-/* Frames come back into the stack by a test run of this program, as if their device had just received them. */
+/* A test run of this program injects in_template frames into the stack as if their device had just received them. */
 SEC("xdp")
 int weir_hold_release(struct xdp_md *ctx)
 {

@@ -2,12 +2,13 @@
 /*
  * The real server's side of `tunnel` and `l3dsr`, at tc ingress and egress (tcx, or clsact before 6.6):
  *
- *   ingress   tunnel packet to this host, for a VIP inside  → stripped, goes up as the packet inside
- *             marked packet to this host                    → destination turned back to its VIP
- *             ICMP error about a reply                      → the packet inside translated likewise
- *   egress    reply from a VIP's port, without a mark       → source becomes the VIP
+ *   ingress   tunnel packet to this host, inner destination a VIP  → decapsulated
+ *             packet to this host with a DSCP mark                 → destination becomes its VIP
+ *             ICMP error about a reply                             → the quoted packet is translated accordingly
+ *   egress    reply from a VIP's port, without a mark              → source becomes the VIP
  *
- * Everything else is left alone, and every verdict says "next", so that programs behind see what the stack sees.
+ * All other packets are unchanged. The verdict is always "next" (or drop), so that later programs see what the stack
+ * sees.
  */
 #include "lib/real_server_tunnel.h"
 #include "lib/real_server_l3dsr.h"
@@ -15,15 +16,15 @@
 #define TC_NEXT (-1)
 #define TC_SHOT 2
 
-static __always_inline int rs_verdict(int became)
+static __always_inline int rs_verdict(int outcome)
 {
-	if (became < 0)
+	if (outcome < 0)
 		return TC_NEXT;
-	rs_count(became);
-	return became >= RS_DROP_MALFORMED && became <= RS_DROP_FAILED ? TC_SHOT : TC_NEXT;
+	rs_count(outcome);
+	return outcome >= RS_DROP_MALFORMED && outcome <= RS_DROP_FAILED ? TC_SHOT : TC_NEXT;
 }
 
-/* Tagged packets belong to a VLAN device, whose own programs see them without the tag. */
+/* Tagged packets are skipped: the programs on the VLAN device process them without the tag. */
 static __always_inline int rs_parse_frame(struct __sk_buff *skb, struct rs_packet *p)
 {
 	__u32 family = skb->protocol == bpf_htons(ETHERTYPE_IPV4) ? 4 : 6;
@@ -39,14 +40,14 @@ SEC("classifier")
 int weir_rs_ingress(struct __sk_buff *skb)
 {
 	struct rs_packet p;
-	int became;
+	int outcome;
 
 	if (rs_parse_frame(skb, &p) != RS_PARSE_OK)
 		return TC_NEXT;
-	became = rs_decapsulate(skb, &p);
-	if (became < 0)
-		became = rs_turn_back(skb, &p);
-	return rs_verdict(became);
+	outcome = rs_decapsulate(skb, &p);
+	if (outcome < 0)
+		outcome = rs_restore_vip(skb, &p);
+	return rs_verdict(outcome);
 }
 
 SEC("classifier")

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * The director's packet path at tc ingress, where packets may come with unfinished checksums or stand for many segments (veth,
- * bridge, tun and the like): the stages of lib/director.h on an skb. Also what XDP leaves to it, by a tail call of
- * weir_tc_ingress.
+ * The director's packet path at tc ingress: the stages of lib/director.h on an skb, for devices whose packets may have
+ * partial checksums or consist of many segments (veth, bridge, tun). weir_tc_ingress also tail-calls it for packets
+ * that XDP passes on.
  */
 #define WEIR_ON_SKB
 #include "lib/director.h"
@@ -12,7 +12,7 @@ char _license[] SEC("license") = "Dual BSD/GPL";
 #define TC_NEXT     (-1)
 #define TC_ACT_SHOT 2
 
-/* Headers that are read and written in place: Ethernet, a tag, an IP header and some extension headers, TCP. */
+/* Headers that are accessed directly: Ethernet, a VLAN tag, an IP header with some extension headers, TCP. */
 #define LINEAR_LEN 192
 
 static __always_inline int tc_action(int verdict)

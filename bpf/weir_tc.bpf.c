@@ -2,14 +2,14 @@
 /*
  * The director's tc programs, for what XDP cannot do:
  *
- *   ingress   a packet that XDP left as it came, because its checksum is unfinished → the whole path on the skb
- *             a finished packet whose neighbour is unresolved, or whose device XDP cannot send to → sent by the stack's
- *             neighbour table, which holds it until the address is known
- *   egress    reply of a nat server that is the director itself, which never meets XDP → source becomes the VIP;
- *             packet with a firewall mark, routed to Weir's own device → the mark goes into the frame, for XDP at its peer
- *   both      the director's own probes that go through a service's forward, out and back
+ *   ingress   packet that XDP passed on unmodified because its checksum is partial → the whole path on the skb
+ *             rewritten packet whose neighbour is unresolved, or whose device XDP cannot send on → sent through the
+ *             stack's neighbour table, which queues it until the address is resolved
+ *   egress    reply of a nat server on the director itself, which never passes XDP → source becomes the VIP;
+ *             packet with a firewall mark, routed to Weir's device → mark stored in the frame, for XDP at the peer
+ *   both      the director's own health probes that use a service's forwarding method
  *
- * Everything else is left to the programs behind and to the stack.
+ * All other packets are left to the next program and to the stack.
  */
 #define WEIR_ON_SKB
 #include "lib/firewall_mark.h"
@@ -22,7 +22,7 @@ char _license[] SEC("license") = "Dual BSD/GPL";
 #define TC_NEXT     (-1)
 #define TC_ACT_SHOT 2
 
-static __always_inline int probes_may_come(void)
+static __always_inline int probes_enabled(void)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
 
@@ -39,20 +39,20 @@ int weir_tc_ingress(struct __sk_buff *skb)
 
 	if ((void *)(meta + 1) <= data && meta->magic == WEIR_META_UNFINISHED) {
 		meta->magic = 0;
-		/* A probe's answer is none of a flow's packets afterwards, and passes. */
-		if (probes_may_come() && probe_back(skb) == PROBE_DROP)
+		/* The reply to a probe matches no flow after the rewrite and passes. */
+		if (probes_enabled() && probe_ingress(skb) == PROBE_DROP)
 			return PROBE_DROP;
 		bpf_tail_call(skb, &WEIR_STAGES, WEIR_STAGE_BALANCE);
 		return TC_ACT_SHOT;
 	}
 	if ((void *)(meta + 1) > data || meta->magic != WEIR_META_MAGIC)
-		return probes_may_come() ? probe_back(skb) : TC_NEXT;
-	/* Read once: behind a veth the same metadata may come in again. */
+		return probes_enabled() ? probe_ingress(skb) : TC_NEXT;
+	/* Clear it: behind a veth the same metadata may arrive again. */
 	meta->magic = 0;
 	ifindex = meta->ifindex;
 	family = meta->family;
 	__builtin_memcpy(neigh.ipv6_nh, meta->next_hop, sizeof(neigh.ipv6_nh));
-	/* The device that the packet leaves by adds its own tag, if it has one. */
+	/* A VLAN device adds its own tag on transmit. */
 #pragma unroll
 	for (int i = 0; i < 2; i++)
 		if (skb->vlan_present)
@@ -71,8 +71,8 @@ int weir_tc_egress(struct __sk_buff *skb)
 	if (!settings)
 		return TC_NEXT;
 	if (settings->mark_entry == skb->ifindex)
-		return mark_write(skb) ? TC_ACT_SHOT : TC_NEXT;
-	if (settings->flags & WEIR_SETTINGS_PROBES && probe_out(skb) == PROBE_DROP)
+		return fwmark_store(skb) ? TC_ACT_SHOT : TC_NEXT;
+	if (settings->flags & WEIR_SETTINGS_PROBES && probe_egress(skb) == PROBE_DROP)
 		return PROBE_DROP;
 	if (!(settings->flags & WEIR_SETTINGS_LOCAL_NAT))
 		return TC_NEXT;

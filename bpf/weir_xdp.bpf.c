@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * The director's packet path where the driver has it: see lib/director.h for its stages. Established packets touch one bucket
- * of the table, one row of the server and one of its next hops.
+ * The director's packet path under XDP; lib/director.h lists its stages. A packet of an established flow reads one
+ * bucket of the flow table, one server row and one next-hop row.
  */
 #include "lib/director.h"
 #include "lib/move.h"
@@ -33,14 +33,14 @@ int weir_stage_reject(struct xdp_md *ctx)
 	return stage_reject(ctx);
 }
 
-/* Run by the daemon while flows are moved to a table of another size or layout. */
+/* Run by the daemon while it migrates flows to a table of another size or layout. */
 SEC("xdp")
 int weir_move(struct xdp_md *ctx)
 {
 	return move(ctx) ? XDP_PASS : XDP_ABORTED;
 }
 
-/* Run once by the loader: starts the sweep, or hands it to this generation. */
+/* Run once by the loader: starts the sweep, or replaces its callback by this generation's. */
 SEC("xdp")
 int weir_sweep_start(struct xdp_md *ctx)
 {

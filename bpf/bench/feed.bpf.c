@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What `make bench` measures with: a program that writes a fresh packet for each run and passes it on, and the floors that
- * a data plane is measured against. It knows nothing of the program behind the tail call, which may be anybody's.
+ * The packet generator of `make bench`: a program that writes a new packet for each run and tail-calls the program
+ * under test, which may be any XDP program, and the baselines that it is compared with.
  *
- * A repeated test run does not restore the packet, so each run starts by undoing what the one before did to the frame's
- * length and contents. The benchmark compiles this file for one frame length at a time; it is no part of Weir.
+ * A repeated test run does not restore the packet, so each run first restores the frame's length and contents. The
+ * benchmark compiles this file for one frame length at a time; it is not part of Weir.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
@@ -14,19 +14,19 @@
 #error "FRAME_LENGTH is the frame's length in bytes, a multiple of 8"
 #endif
 
-/* A program array holds programs with "xdp.frags" only, or only without: as the target has it. */
+/* A program array holds only programs with "xdp.frags" or only programs without: set to match the target. */
 #ifndef SECTION
 #define SECTION "xdp.frags"
 #endif
 
-#define CLIENTS_LOG2 6 /* flows in turn come from that many addresses, as they do on a real link */
+#define CLIENTS_LOG2 6 /* number of client addresses that flows rotate through */
 #define FIRST_PORT   1024
 
-/* A frame and the places of what varies: the client's address and port. Sums are those of the rest. */
+/* A frame and the offsets of its variable parts, the client's address and port. Sums exclude these. */
 struct frame {
 	__u8 bytes[FRAME_LENGTH];
 	__u32 ip_sum; /* of the IPv4 header without the low 32 bits of the client's address */
-	__u32 l4_sum; /* of pseudo header and segment without these and the port */
+	__u32 l4_sum; /* of pseudo header and segment without the address bits and the port */
 	__u16 addr_at;
 	__u16 port_at;
 	__u16 ip_sum_at; /* 0 = none: IPv6 */
@@ -35,12 +35,12 @@ struct frame {
 
 struct plan {
 	struct frame frames[2];
-	__u32 alternate; /* frames[1] is every other packet, of the same flow as the one before */
+	__u32 alternate; /* every second packet is frames[1], of the same flow as the previous one */
 	__u32 flow_mask; /* number of flows - 1, a power of two minus one */
 	__u32 client;    /* the first client's address (its low 32 bits), host order */
-	__u32 random;    /* addresses and ports are drawn instead */
-	__u32 ifindex;   /* where `generate` sends */
-	__s32 growth;    /* what `null_tx` adds in front */
+	__u32 random;    /* random addresses and ports instead */
+	__u32 ifindex;   /* device that `generate` sends to */
+	__s32 growth;    /* bytes that `null_tx` prepends */
 };
 
 const volatile struct plan plan;
@@ -78,12 +78,12 @@ static __always_inline __u16 fold(__u64 sum)
 	return ~sum;
 }
 
-#define PUT(type, at, value)                                                                                              \
-	do {                                                                                                              \
-		void *place = data + ((at) & 0x7f);                                                                       \
-		if (place + sizeof(type) > data_end)                                                                      \
-			return -1;                                                                                        \
-		*(type *)place = (value);                                                                                 \
+#define PUT(type, at, value)                                                                                           \
+	do {                                                                                                           \
+		void *field = data + ((at) & 0x7f);                                                                    \
+		if (field + sizeof(type) > data_end)                                                                   \
+			return -1;                                                                                     \
+		*(type *)field = (value);                                                                              \
 	} while (0)
 
 static __always_inline int put_frame(void *data, void *data_end, const volatile struct frame *frame, __u32 client,
@@ -139,7 +139,7 @@ static __always_inline int next_packet(struct xdp_md *ctx)
 	return put_frame(data, data_end, &plan.frames[0], client, port);
 }
 
-/* For test runs: the next packet to the program under test. */
+/* For test runs: passes the next packet to the program under test. */
 SEC(SECTION)
 int feed(struct xdp_md *ctx)
 {
@@ -149,7 +149,7 @@ int feed(struct xdp_md *ctx)
 	return XDP_ABORTED;
 }
 
-/* For live frames: the next packet onto the wire. */
+/* For live frames: sends the next packet. */
 SEC(SECTION)
 int generate(struct xdp_md *ctx)
 {
@@ -158,7 +158,7 @@ int generate(struct xdp_md *ctx)
 	return bpf_redirect(plan.ifindex, 0);
 }
 
-/* The floor: a program that only transmits, after making as much room in front as the one it is compared with. */
+/* The baseline: only transmits, after adding as much headroom as the program that it is compared with. */
 SEC(SECTION)
 int null_tx(struct xdp_md *ctx)
 {
@@ -167,7 +167,7 @@ int null_tx(struct xdp_md *ctx)
 	return XDP_TX;
 }
 
-/* The end of the wire. */
+/* Receives and counts the frames. */
 SEC(SECTION)
 int sink(struct xdp_md *ctx)
 {

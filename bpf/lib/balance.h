@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The way of a packet with ports: looked up in the flow table, bound to a server when it begins something, forwarded.
- * Included by the director's entry for whole packets and by its stage for first fragments; knows nothing of how they parsed.
+ * Load balancing of a packet with ports: look it up in the flow table, bind a new flow to a server, forward. Used by
+ * the main program for whole packets and by the fragment stage for first fragments.
  */
 #ifndef WEIR_BALANCE_H
 #define WEIR_BALANCE_H
@@ -12,66 +12,69 @@
 #include "lib/front_reply.h"
 #include "lib/listener_front.h"
 
-/* How a packet concerns Weir. */
-#define CONCERN_NONE 0
-#define CONCERN_TO   1 /* by its destination, and perhaps its source as well */
-#define CONCERN_FROM 2 /* by its source alone */
+/* Which address of a packet matches the address filter. */
+#define MATCH_NONE 0
+#define MATCH_DST  1 /* the destination, possibly the source too */
+#define MATCH_SRC  2 /* the source only */
 
-/* The filter has no false negatives, and what passes it falsely is found out later. */
-static __always_inline int concerns_us(const struct packet *p)
+/* The filter has no false negatives; false positives are detected by the lookups that follow. */
+static __always_inline int address_filter_match(const struct packet *p)
 {
 	struct weir_filter *filter = WEIR_LOOKUP(weir_filters, 0);
 
 	if (!filter)
-		return CONCERN_NONE;
+		return MATCH_NONE;
 	if (filter_hit(filter->to, &p->dst))
-		return CONCERN_TO;
-	return filter_hit(filter->from, &p->src) ? CONCERN_FROM : CONCERN_NONE;
+		return MATCH_DST;
+	return filter_hit(filter->from, &p->src) ? MATCH_SRC : MATCH_NONE;
 }
 
-/* ---- notes for later fragments ----------------------------------------------------------------------------------------- */
+/* ---- records for later fragments --------------------------------------------------------------------------------- */
 
-/* Functions of their own, for the sake of the caller's stack. */
-__noinline int fragment_remember_request(struct packet *p, __u32 dest_id, __u32 place, __u32 hash, __u32 now)
+/* Separate functions: they would not fit the caller's stack frame. */
+__noinline int fragment_store_request(struct packet *p, __u32 dest_id, __u32 entry_index, __u32 hash, __u32 now)
 {
 	struct weir_dest *dest = WEIR_LOOKUP(weir_dests, dest_id);
-	struct weir_fragment note = { .dest = dest_id, .tick = now, .hash = hash };
+	struct weir_fragment record = { .dest = dest_id, .tick = now, .hash = hash };
 	struct rewrite to;
 
 	if (!p || !dest)
 		return 0;
 	if (dest->forward == WEIR_FORWARD_NAT && !addr_equal(&dest->addr, &p->dst)) {
-		rewrite_to_server(p, dest, place, &to);
-		note.new_src = to.src;
-		note.new_dst = to.dst;
+		rewrite_to_server(p, dest, entry_index, &to);
+		record.new_src = to.src;
+		record.new_dst = to.dst;
 	} else if (dest->forward == WEIR_FORWARD_L3DSR) {
-		note.new_dst = dest->addr;
+		record.new_dst = dest->addr;
 	}
-	return fragment_remember(p, &note);
+	return fragment_store(p, &record);
 }
 
-__noinline int fragment_remember_reply(struct packet *p, __u32 dest_id, struct weir_flow_cold *cold, __u32 now)
+__noinline int fragment_store_reply(struct packet *p, __u32 dest_id, struct weir_flow_cold *cold, __u32 now)
 {
-	struct weir_fragment note = { .dest = dest_id, .tick = now, .reverse = 1 };
+	struct weir_fragment record = { .dest = dest_id, .tick = now, .reverse = 1 };
 
 	if (!p || !cold)
 		return 0;
-	note.new_src = cold->dst;
-	note.new_dst = cold->src;
-	note.hash = cold->ifindex;
-	return fragment_remember(p, &note);
+	record.new_src = cold->dst;
+	record.new_dst = cold->src;
+	record.hash = cold->ifindex;
+	return fragment_store(p, &record);
 }
 
-/* Of these flags a server has the first alone when a client that still waits for its answer is better off with another. */
-#define SYN_GOES_ELSEWHERE (WEIR_DEST_LIVE | WEIR_DEST_USABLE | WEIR_DEST_STRICT | WEIR_DEST_RESET)
+/*
+ * A server with only WEIR_DEST_LIVE of these flags takes no flows: a client that is still connecting gets another one.
+ */
+#define SYN_RESCHEDULE_MASK (WEIR_DEST_LIVE | WEIR_DEST_USABLE | WEIR_DEST_STRICT | WEIR_DEST_RESET)
 
-/* ---- the way ------------------------------------------------------------------------------------------------------------- */
+/* ---- the path ---------------------------------------------------------------------------------------------------- */
 
 /*
- * A SYN that meets an entry: the same flow again, a finished one whose port is used anew, one that its server never answered
- * and will not, one whose server died under it, or another flow's fingerprint.
+ * Whether a SYN that matches an entry starts a new flow. The entry may be the same flow (a retransmission), a finished
+ * flow whose port is reused, a flow that its server never answered or whose server died, or another flow with the same
+ * tag.
  */
-__noinline int syn_starts_anew(struct packet *p, struct flow *flow)
+__noinline int syn_starts_new_flow(struct packet *p, struct flow *flow)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
 	struct weir_flow_cold *cold;
@@ -80,10 +83,10 @@ __noinline int syn_starts_anew(struct packet *p, struct flow *flow)
 
 	if (!p || !flow || !settings)
 		return 0;
-	cold = place_cold(flow->place);
+	cold = cold_at(flow->entry_index);
 	if (!cold)
 		return 0;
-	if (!cold_is(cold, &p->src, &p->dst, p->sport, p->dport, p->proto)) {
+	if (!cold_matches(cold, &p->src, &p->dst, p->sport, p->dport, p->proto)) {
 		weir_count(WEIR_COUNT_TAG_COLLISION);
 		return 1;
 	}
@@ -92,10 +95,10 @@ __noinline int syn_starts_anew(struct packet *p, struct flow *flow)
 	if (!dest)
 		return 1;
 	if ((state == WEIR_STATE_SYN_RECV || dest->policy & WEIR_POLICY_DOWN) &&
-	    (dest->flags & SYN_GOES_ELSEWHERE) == WEIR_DEST_LIVE &&
+	    (dest->flags & SYN_RESCHEDULE_MASK) == WEIR_DEST_LIVE &&
 	    !(META_FLAGS(flow->meta) & WEIR_FLOW_TEMPLATE && dest->policy & WEIR_POLICY_PERSISTENT))
 		return 1;
-	/* ip_vs_core.c, ip_vs_in_hook and is_new_conn_expected: a persistent client's flow never does. */
+	/* ip_vs_core.c, ip_vs_in_hook and is_new_conn_expected: never for a flow of a persistent client. */
 	if (!(settings->flags & WEIR_SETTINGS_REUSE) || META_FLAGS(flow->meta) & WEIR_FLOW_TEMPLATE)
 		return 0;
 	if (settings->flags & WEIR_SETTINGS_EXPIRE_NODEST && !(dest->flags & WEIR_DEST_USABLE))
@@ -105,23 +108,24 @@ __noinline int syn_starts_anew(struct packet *p, struct flow *flow)
 	return state == WEIR_STATE_TIME_WAIT || state == WEIR_STATE_CLOSE;
 }
 
-/* Of a packet that met a reverse entry: 0 when it is no reply of a flow that lives. */
+/* A packet that matched a reverse entry. Returns 0 when it is not a reply of a live flow. */
 static __always_inline int reply_from_server(struct packet *p, struct flow *flow, __u64 hash, __u32 now,
-					     struct weir_settings *settings, int remember, struct reply_way *way)
+					     struct weir_settings *settings, int is_first_fragment,
+					     struct reply_translation *xlat)
 {
 	struct reply reply;
 	__u32 state;
 
 	if (!reply_find(p, flow, now, settings, &reply)) {
-		front_forget_flow(flow->place);
+		front_delete_flow(flow->entry_index);
 		return 0;
 	}
 	state = reply_advance(p, &reply, flow->dest, now);
-	reply_way_read(way, p, reply.cold);
-	if (remember)
-		fragment_remember_reply(p, flow->dest, reply.cold, now);
+	reply_translation_fill(xlat, p, reply.cold);
+	if (is_first_fragment)
+		fragment_store_reply(p, flow->dest, reply.cold, now);
 	else
-		front_note_reply(p, flow, way, state, hash, now);
+		front_update_reply(p, flow, xlat, state, hash, now);
 	return 1;
 }
 
@@ -132,7 +136,7 @@ static __always_inline __u32 next_state(const struct packet *p, __u64 meta)
 	return p->proto == PROTO_TCP ? tcp_next_state(META_STATE(meta), view, p->tcp_flags) : WEIR_STATE_UDP;
 }
 
-/* What becomes of a packet that no server gets: a verdict, or the negative reason by which its sender is refused. */
+/* The verdict for a packet without a server, or the negated reason with which it is rejected. */
 __noinline int no_server_verdict(__u32 service_id, __u32 reason)
 {
 	struct weir_service *service;
@@ -150,43 +154,49 @@ __noinline int no_server_verdict(__u32 service_id, __u32 reason)
 }
 
 /*
- * Refuses from the program's own frame: a stage that a function of its own called would return there, and at tc its action
- * would be taken for a verdict.
+ * Inlined, so that the tail call is made from the program's own frame: from a subprogram the stage would return to the
+ * caller, which at tc would take its action for a verdict.
  */
-static __always_inline int no_server_gets(struct weir_context *ctx, __u32 service_id, __u32 reason)
+static __always_inline int drop_or_reject(struct weir_context *ctx, __u32 service_id, __u32 reason)
 {
 	int verdict = no_server_verdict(service_id, reason);
 
-	return verdict < 0 ? refuse(ctx, -verdict, 0) : verdict;
+	return verdict < 0 ? reject_packet(ctx, -verdict, 0) : verdict;
 }
 
 /*
- * A packet of a flow whose server was removed with on_remove = "reset". The entry stays until its time is up, so that
- * every packet is answered; a UDP flow's is not renewed, or a client that goes on sending would never get another server.
+ * A packet of a flow whose server was removed with on_remove = "reset". The entry stays until it times out, so that
+ * every packet is rejected. A UDP flow's entry is not renewed: otherwise a client that keeps sending would never get
+ * another server.
  */
-static __always_inline void flow_close(const struct packet *p, struct weir_entry *entry, const struct flow *flow, __u32 now)
+static __always_inline void flow_close(const struct packet *p, struct weir_entry *entry, const struct flow *flow,
+				       __u32 now)
 {
 	if (p->proto == PROTO_TCP || META_STATE(flow->meta) != WEIR_STATE_CLOSE)
-		flow_advance(entry, flow->place, flow->dest, flow->meta, WEIR_STATE_CLOSE, now);
+		flow_advance(entry, flow->entry_index, flow->dest, flow->meta, WEIR_STATE_CLOSE, now);
 }
 
-/* What bind_new() is told of the packet beside its flow. */
-#define NEW_MISSED  1 /* the table has no entry of it */
-#define NEW_FLOODED 2 /* the budget of new flows is used up */
-#define NEW_ANYHOW  4 /* its flow's server was removed: any packet may choose again */
-#define NEW_ENDED   8 /* never asked for: the packet's way ends, by the reason that stands above */
+/* Flags of bind_new(): what was found out about the packet. */
+#define BIND_NO_ENTRY    1 /* the flow has no entry */
+#define BIND_OVER_BUDGET 2 /* the SYN budget is exhausted */
+#define BIND_RESCHEDULE  4 /* the flow's server was removed: any packet may be scheduled again */
+#define BIND_ENDED       8 /* not for bind_new(): the packet ends here, with the reason in the high bits */
 
-#define NEW_REASON_SHIFT 8
+#define BIND_REASON_SHIFT 8
 
-/* The flow's entry when it may go on, 0 when the packet has to be bound to a server first or ends; `is` says which. */
-static __always_inline struct weir_entry *established(struct packet *p, struct flow *flow, __u32 now, struct weir_entry *entry,
-						      struct weir_settings *settings, __u32 *is)
+/*
+ * Returns the entry if the flow continues. Returns 0 if the packet must be bound to a server first or ends here;
+ * `bind_flags` tells which.
+ */
+static __always_inline struct weir_entry *established_entry(struct packet *p, struct flow *flow, __u32 now,
+							    struct weir_entry *entry, struct weir_settings *settings,
+							    __u32 *bind_flags)
 {
 	struct weir_dest *dest;
 
-	if (meta_overdue(flow->meta, now, settings))
+	if (meta_expired(flow->meta, now, settings))
 		goto give_up;
-	if (p->proto == PROTO_TCP && p->tcp_flags & TCP_SYN && syn_starts_anew(p, flow))
+	if (p->proto == PROTO_TCP && p->tcp_flags & TCP_SYN && syn_starts_new_flow(p, flow))
 		goto give_up;
 	dest = WEIR_LOOKUP(weir_dests, flow->dest);
 	if (!dest)
@@ -195,40 +205,40 @@ static __always_inline struct weir_entry *established(struct packet *p, struct f
 		return entry;
 	if (dest->flags & WEIR_DEST_RESCHEDULE) {
 		if (!(dest->policy & WEIR_POLICY_EXPIRE))
-			*is |= NEW_ANYHOW;
+			*bind_flags |= BIND_RESCHEDULE;
 		goto give_up;
 	}
 	if (dest->flags & WEIR_DEST_RESET && dest->policy & WEIR_POLICY_SILENT) {
-		*is |= NEW_ENDED | WEIR_DROP_SERVER_GONE << NEW_REASON_SHIFT;
+		*bind_flags |= BIND_ENDED | WEIR_DROP_SERVER_GONE << BIND_REASON_SHIFT;
 		return 0;
 	}
 	if (dest->flags & WEIR_DEST_RESET) {
 		flow_close(p, entry, flow, now);
-		*is |= NEW_ENDED | WEIR_REJECT_REMOVED << NEW_REASON_SHIFT;
+		*bind_flags |= BIND_ENDED | WEIR_REJECT_REMOVED << BIND_REASON_SHIFT;
 		return 0;
 	}
-	*is |= NEW_ENDED | WEIR_DROP_SERVER_GONE << NEW_REASON_SHIFT;
+	*bind_flags |= BIND_ENDED | WEIR_DROP_SERVER_GONE << BIND_REASON_SHIFT;
 give_up:
 	if (!(META_FLAGS(flow->meta) & WEIR_FLOW_ONESIDED))
-		front_forget_flow(flow->place);
-	flow_release(flow->place, flow->meta);
+		front_delete_flow(flow->entry_index);
+	flow_release(flow->entry_index, flow->meta);
 	return 0;
 }
 
-/* The three have their own frames, so that what lies below the last is not too deep for the stack. */
-__noinline __u32 service_of(struct weir_context *ctx, struct packet *p, struct binding *b)
+/* These three are separate functions, to keep the call chain below the last one within the stack limit. */
+__noinline __u32 binding_find_service(struct weir_context *ctx, struct packet *p, struct binding *b)
 {
 	struct weir_vip *vip = 0;
 
 	if (!p || !b)
 		return 0;
-	if (came_marked(ctx)) {
-		b->service = service_by_mark(ctx, p->family);
+	if (has_fwmark(ctx)) {
+		b->service = service_by_fwmark(ctx, p->family);
 		b->verdict = WEIR_PASS_NOT_OURS;
 		return b->service;
 	}
 	b->service = service_find(p, &vip);
-	/* An address that only snat gives to packets is no VIP. */
+	/* An address that is only a snat source is not a VIP. */
 	if (vip && (vip->flags & (WEIR_VIP_ECHO | WEIR_VIP_SNAT)) == WEIR_VIP_SNAT)
 		vip = 0;
 	if (!b->service)
@@ -236,40 +246,40 @@ __noinline __u32 service_of(struct weir_context *ctx, struct packet *p, struct b
 	return b->service;
 }
 
-__noinline int client_learn_of(struct weir_context *ctx, struct packet *p, struct binding *b)
+__noinline int binding_learn_client(struct weir_context *ctx, struct packet *p, struct binding *b)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
 	struct weir_dest *dest = b ? WEIR_LOOKUP(weir_dests, b->flow.dest) : 0;
 
 	if (!p || !b || !settings)
 		return 0;
-	/* Nor by the way of an error about it. */
-	if (came_marked(ctx) || p->cold == PACKET_ICMP)
+	/* An ICMP error arrives from a router, not from the client. */
+	if (has_fwmark(ctx) || p->slow_path == PACKET_ICMP)
 		return 0;
 	if (settings->flags & WEIR_SETTINGS_LEARN_CLIENTS && dest && dest->forward == WEIR_FORWARD_NAT)
-		client_learn(ctx, p, b->now);
+		client_hop_store(ctx, p, b->now);
 	return 1;
 }
 
-/* Above the budget a flow goes without an entry, where its service lets it. */
-__noinline int flooded_goes(struct packet *p, struct binding *b)
+/* Over the SYN budget: forwards without an entry, where the service permits it. */
+__noinline int flood_bind_service(struct packet *p, struct binding *b)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
 
 	if (!p || !b || !settings)
 		return 0;
-	b->flow.place = WEIR_NO_PLACE;
+	b->flow.entry_index = WEIR_NO_PLACE;
 	b->flow.meta = 0;
-	b->flow.dest = flood_bind(p, b->service, b->hash, b->now, settings);
+	b->flow.dest = flood_server(p, b->service, b->hash, b->now, settings);
 	return b->flow.dest != 0;
 }
 
 /*
- * No entry: which service, which server. Answers 1 when `flow` says where the packet goes, 0 when the scratch row's binding says
- * why not. The binding is no local of the caller, whose stack counts in every chain below it and is bound to 256 bytes by tail
- * calls.
+ * Binds a packet without an entry: finds its service and its server. Returns 1 and fills `flow`, or 0 with the reason
+ * in the scratch row's binding. The binding is not a local variable: the caller's frame counts in every call chain
+ * below it, and tail calls limit it to 256 bytes.
  */
-__noinline int bind_new(struct weir_context *ctx, struct packet *p, struct flow *flow, __u64 hash, __u32 is)
+__noinline int bind_new(struct weir_context *ctx, struct packet *p, struct flow *flow, __u64 hash, __u32 bind_flags)
 {
 	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
 	struct binding *b;
@@ -282,50 +292,50 @@ __noinline int bind_new(struct weir_context *ctx, struct packet *p, struct flow 
 	b->flow = *flow;
 	b->hash = hash;
 	b->now = weir_tick();
-	b->ifindex = origin_of(ctx);
-	b->anew = !!(is & NEW_ANYHOW);
-	if (!service_of(ctx, p, b))
+	b->ifindex = original_ifindex(ctx);
+	b->reschedule = !!(bind_flags & BIND_RESCHEDULE);
+	if (!binding_find_service(ctx, p, b))
 		return 0;
-	if ((is & (NEW_FLOODED | NEW_ANYHOW)) == NEW_FLOODED && flooded_goes(p, b)) {
+	if ((bind_flags & (BIND_OVER_BUDGET | BIND_RESCHEDULE)) == BIND_OVER_BUDGET && flood_bind_service(p, b)) {
 		*flow = b->flow;
 		return 1;
 	}
-	bound = bind(p, b, is & NEW_MISSED && mark_holds(p->proto, b->hash, b->now));
-	if (bound == BIND_TRANSLATED)
-		bound = bind_nat_any(p, b);
-	else if (bound == BIND_CHOSEN)
+	bound = bind(p, b, bind_flags & BIND_NO_ENTRY && untracked_mark_active(p->proto, b->hash, b->now));
+	if (bound == BIND_RESULT_NAT)
+		bound = bind_nat_retry(p, b);
+	else if (bound == BIND_RESULT_ENTRY)
 		bound = bind_entry(p, b);
-	bind_settle(b, bound);
+	bind_release_template(b, bound);
 	if (!bound)
 		return 0;
 	*flow = b->flow;
-	client_learn_of(ctx, p, b);
+	binding_learn_client(ctx, p, b);
 	return 1;
 }
 
-/* The same as bind_new() for most packets of a flood, without its calls: of a service that listens on the very port. */
-static __always_inline int flood_goes(const struct packet *p, struct flow *flow, __u32 service, __u64 hash, __u32 now,
+/* bind_new() without its calls for most packets of a flood: those whose service listens on exactly this port. */
+static __always_inline int flood_bind(const struct packet *p, struct flow *flow, __u32 service, __u64 hash, __u32 now,
 				      const struct weir_settings *settings)
 {
 	if (!service)
 		return 0;
-	flow->place = WEIR_NO_PLACE;
+	flow->entry_index = WEIR_NO_PLACE;
 	flow->meta = 0;
-	flow->dest = flood_bind(p, service, hash, now, settings);
+	flow->dest = flood_server(p, service, hash, now, settings);
 	return flow->dest != 0;
 }
 
 /*
- * Whether a packet that no server gets goes on by the stack's routes (ip_vs_core.c, ip_vs_leave): a marked one, to an address
- * that is not this machine's.
+ * Whether a packet without a server is routed by the stack (ip_vs_core.c, ip_vs_leave): one with a firewall mark, to an
+ * address that is not local.
  */
-__noinline int bypasses(struct weir_context *ctx, struct packet *p)
+__noinline int cache_bypass_applies(struct weir_context *ctx, struct packet *p)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
 	struct bpf_fib_lookup fib = { .ifindex = context_ifindex(ctx) };
 	long result;
 
-	if (!p || !settings || !(settings->flags & WEIR_SETTINGS_CACHE_BYPASS) || !came_marked(ctx))
+	if (!p || !settings || !(settings->flags & WEIR_SETTINGS_CACHE_BYPASS) || !has_fwmark(ctx))
 		return 0;
 	if (p->family == 4) {
 		fib.family = AF_INET;
@@ -341,10 +351,10 @@ __noinline int bypasses(struct weir_context *ctx, struct packet *p)
 }
 
 /*
- * Whether a packet to a VIP that no service takes is for a socket of this machine: the answer to a probe that came from there, a
- * client of a proxy service.
+ * Whether a packet to a VIP without a matching service is for a local socket: the reply to a probe, or a client of a
+ * proxy service.
  */
-__noinline int local_socket(struct weir_context *ctx, struct packet *p)
+__noinline int has_local_socket(struct weir_context *ctx, struct packet *p)
 {
 	struct bpf_sock_tuple tuple = {};
 	__u32 size = sizeof(tuple.ipv4);
@@ -372,31 +382,31 @@ __noinline int local_socket(struct weir_context *ctx, struct packet *p)
 	return 1;
 }
 
-/* What becomes of a packet that bind_new() found no server for. */
-static __always_inline int unbound(struct weir_context *ctx, struct packet *p)
+/* The verdict for a packet that bind_new() found no server for. */
+static __always_inline int unbound_verdict(struct weir_context *ctx, struct packet *p)
 {
 	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
 
 	if (!scratch)
 		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
-	if (scratch->binding.verdict == WEIR_DROP_NO_SERVER && bypasses(ctx, p))
+	if (scratch->binding.verdict == WEIR_DROP_NO_SERVER && cache_bypass_applies(ctx, p))
 		return weir_verdict(WEIR_PASS_BYPASS, XDP_PASS);
-	if (scratch->binding.verdict == WEIR_PASS_NO_SERVICE && local_socket(ctx, p))
+	if (scratch->binding.verdict == WEIR_PASS_NO_SERVICE && has_local_socket(ctx, p))
 		return weir_verdict(WEIR_PASS_LOCAL_SOCKET, XDP_PASS);
-	return no_server_gets(ctx, scratch->binding.service, scratch->binding.verdict);
+	return drop_or_reject(ctx, scratch->binding.service, scratch->binding.verdict);
 }
 
 /*
- * The way of a packet that has ports. `concern` is what concerns_us() said. `remember` is a constant: the first fragment of a
- * datagram leaves a note of its way.
+ * Forwards a packet that has ports. `match` is the result of address_filter_match(). `is_first_fragment` is a constant:
+ * 1 for the first fragment of a datagram, which records where the later ones go.
  */
-static __always_inline int balance(struct weir_context *ctx, struct packet *p, int concern, int remember)
+static __always_inline int balance(struct weir_context *ctx, struct packet *p, int match, int is_first_fragment)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
-	__u32 is = NEW_MISSED, flooded = 0, now;
+	__u32 bind_flags = BIND_NO_ENTRY, flooded = 0, now;
 	struct flow flow = {};
 	struct weir_entry *entry;
-	struct reply_way way;
+	struct reply_translation xlat;
 	struct weir_dest *dest;
 	__u64 hash;
 
@@ -404,66 +414,67 @@ static __always_inline int balance(struct weir_context *ctx, struct packet *p, i
 		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
 	now = weir_tick();
 	hash = packet_hash(p);
-	if (!remember && concern == CONCERN_FROM && front_knows_reply(p, &flow, hash, now, settings, &way))
+	if (!is_first_fragment && match == MATCH_SRC && front_lookup_reply(p, &flow, hash, now, settings, &xlat))
 		goto reply;
-	if (!remember && concern == CONCERN_TO && front_knows(p, &flow, hash, now, settings))
-		goto known;
-	if (flood_meets(p, now, settings)) {
-		is |= NEW_FLOODED;
-		flooded = came_marked(ctx) ? 0 : service_exact(p);
-		/* Where the hash decides, a SYN with an entry goes the same way as one without: none need be looked for. */
-		if (p->proto == PROTO_TCP && flood_is_hashed(flooded) && flood_goes(p, &flow, flooded, hash, now, settings))
-			goto known;
+	if (!is_first_fragment && match == MATCH_DST && front_lookup(p, &flow, hash, now, settings))
+		goto forward;
+	if (flood_applies(p, now, settings)) {
+		bind_flags |= BIND_OVER_BUDGET;
+		flooded = has_fwmark(ctx) ? 0 : service_exact(p);
+		/* With maglev a SYN goes to the same server with or without an entry: skip the lookup. */
+		if (p->proto == PROTO_TCP && service_is_maglev(flooded) &&
+		    flood_bind(p, &flow, flooded, hash, now, settings))
+			goto forward;
 	}
-	entry = is & NEW_FLOODED && flood_has_no_entry(hash) ? 0 : flow_find(hash, &flow);
+	entry = bind_flags & BIND_OVER_BUDGET && flood_skips_lookup(hash) ? 0 : flow_find(hash, &flow);
 	if (entry)
-		is &= ~NEW_MISSED;
+		bind_flags &= ~BIND_NO_ENTRY;
 	if (entry && META_KIND(flow.meta) != WEIR_KIND_FORWARD) {
 		if (META_KIND(flow.meta) == WEIR_KIND_REVERSE) {
-			if (!reply_from_server(p, &flow, hash, now, settings, remember, &way))
+			if (!reply_from_server(p, &flow, hash, now, settings, is_first_fragment, &xlat))
 				return weir_verdict(WEIR_PASS_NO_FLOW, XDP_PASS);
 			goto reply;
 		}
-		/* A template whose fingerprint happens to be this flow's. */
+		/* A template with the same tag as this flow. */
 		entry = 0;
 	}
 	if (entry) {
-		entry = established(p, &flow, now, entry, settings, &is);
-		if (is & NEW_ENDED) {
-			front_forget(hash);
-			return no_server_gets(ctx, 0, is >> NEW_REASON_SHIFT);
+		entry = established_entry(p, &flow, now, entry, settings, &bind_flags);
+		if (bind_flags & BIND_ENDED) {
+			front_delete(hash);
+			return drop_or_reject(ctx, 0, bind_flags >> BIND_REASON_SHIFT);
 		}
 	}
 	if (entry) {
 		__u32 state = next_state(p, flow.meta);
 
-		flow_advance(entry, flow.place, flow.dest, flow.meta, state, now);
+		flow_advance(entry, flow.entry_index, flow.dest, flow.meta, state, now);
 		if (state == WEIR_STATE_SYN_RECV && p->tcp_flags & TCP_SYN)
 			count_syn(flow.dest);
-		front_note_request(p, &flow, state, hash, now);
+		front_update_request(p, &flow, state, hash, now);
 	} else {
-		int bound = !(is & NEW_ANYHOW) && flood_goes(p, &flow, flooded, hash, now, settings);
+		int bound = !(bind_flags & BIND_RESCHEDULE) && flood_bind(p, &flow, flooded, hash, now, settings);
 
 		if (!bound)
-			bound = bind_new(ctx, p, &flow, hash, is);
+			bound = bind_new(ctx, p, &flow, hash, bind_flags);
 
-		if (!(is & NEW_MISSED))
-			front_forget(hash);
+		if (!(bind_flags & BIND_NO_ENTRY))
+			front_delete(hash);
 		if (!bound)
-			return unbound(ctx, p);
+			return unbound_verdict(ctx, p);
 	}
-known:
+forward:
 	dest = WEIR_LOOKUP(weir_dests, flow.dest);
 	if (!dest)
 		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
-	if (remember) {
-		/* No more of the hash than a note holds, so that all fragments leave by the same next hop. */
+	if (is_first_fragment) {
+		/* Only the bits that the record holds, so that all fragments use the same next hop. */
 		hash = (__u32)hash;
-		fragment_remember_request(p, flow.dest, flow.place, hash, now);
+		fragment_store_request(p, flow.dest, flow.entry_index, hash, now);
 	}
-	return forward_to_server(ctx, p, flow.dest, dest, flow.place, hash, now);
+	return forward_to_server(ctx, p, flow.dest, dest, flow.entry_index, hash, now);
 reply:
-	return forward_to_client(ctx, p, flow.dest, &way, now);
+	return forward_to_client(ctx, p, flow.dest, &xlat, now);
 }
 
 #endif

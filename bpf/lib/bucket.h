@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The buckets that a hash may lie in, and how the one that holds it is found.
+ * The buckets that may hold the entry of a hash, and the search through them.
  *
- * A hash names its home bucket. Buckets come in pages of 32 (4 KiB: one translation for the processor), and the last few
- * percent of the table, the stash, are home to no hash. An entry that finds its home full spills into another bucket of the
- * page, or goes to the stash. Entries never move, so a table that stays nearly full has holes everywhere and full homes
- * everywhere; a home therefore counts, pair of buckets by pair, where its entries lie, and a reader that misses at home looks
- * at the marked pairs only.
+ * A hash selects its home bucket. Buckets are grouped in pages of 32 (4 KiB, one TLB entry). The last few percent of
+ * the table, the stash, are home to no hash. If the home bucket is full, the entry is stored in another bucket of the
+ * page, or in the stash. Entries never move within a table, so a nearly full table has full home buckets next to free
+ * slots. Each home therefore counts its spilled entries per pair of buckets, and a lookup that misses at home searches
+ * only pairs with a nonzero count.
  *
- * Each hash tries the pairs from a different one on, which spreads the load and keeps most entries near the first mark.
+ * Each hash starts at a different pair, which spreads the load and leaves most entries in the first pair searched.
  */
 #ifndef WEIR_BUCKET_H
 #define WEIR_BUCKET_H
@@ -21,9 +21,9 @@
 #define TAG_MASK   ((1ULL << 44) - 1)
 #define LOCK_TRIES 32
 
-#define HASH_PAIR_SHIFT 8  /* the bits of a hash that say which pair is tried first */
-#define HASH_SIDE_SHIFT 12 /* and which bucket of a pair */
-#define MARK_BITS       4  /* a pair holds 14 entries, and one may be on its way in */
+#define HASH_PAIR_SHIFT 8  /* bits of the hash: the pair tried first */
+#define HASH_SIDE_SHIFT 12 /* the bucket of a pair tried first */
+#define SPILL_COUNT_BITS       4  /* a pair holds 14 entries, plus one being inserted */
 #define STEPS           (2 * (WEIR_SPILL_PAIRS + WEIR_STASH_PAIRS))
 
 static __always_inline int lock_try(__u32 *lock)
@@ -37,11 +37,11 @@ static __always_inline int lock_try(__u32 *lock)
 
 static __always_inline void lock_release(__u32 *lock)
 {
-	/* An exchange is a full barrier: what was written under the lock is visible before it opens. */
+	/* An exchange is a full barrier: writes under the lock are visible before its release. */
 	__sync_lock_test_and_set(lock, 0);
 }
 
-/* ---- geometry -------------------------------------------------------------------------------------------------------- */
+/* ---- geometry ---------------------------------------------------------------------------------------------------- */
 
 static __always_inline __u32 bucket_scaled(__u64 hash, __u32 count)
 {
@@ -78,7 +78,7 @@ static __always_inline struct weir_bucket *bucket_at(__u32 index, __u32 old)
 	return old ? WEIR_LOOKUP(weir_flows_old, index) : WEIR_LOOKUP(weir_flows, index);
 }
 
-/* Layout 2: the only other bucket that a hash had. */
+/* Layout 2: the only alternative bucket of a hash. */
 static __always_inline __u32 bucket_second(__u64 hash, __u32 old)
 {
 	return home_of(hash * 0x9e3779b97f4a7c15ULL, old);
@@ -99,13 +99,13 @@ static __always_inline __u32 stash_pairs(__u32 old)
 	return (stash_of(old) + 1) / 2;
 }
 
-/* The pair of the stash that a home begins with. */
+/* The first stash pair of a home bucket. */
 static __always_inline __u32 stash_first(__u32 home, __u32 old)
 {
 	return bucket_scaled(home * 0x9e3779b97f4a7c15ULL, stash_pairs(old));
 }
 
-/* Which of a home's pairs a step looks at: of those of its page, counted from the home's own, or of those of the stash. */
+/* The pair that a search step visits: a pair of the page, relative to the home's, or a pair of the stash. */
 static __always_inline __u32 step_pair(__u64 hash, __u32 step)
 {
 	__u32 pair = step / 2;
@@ -118,7 +118,7 @@ static __always_inline int step_is_stash(__u32 step)
 	return step >= 2 * WEIR_SPILL_PAIRS;
 }
 
-/* The bucket of a step, WEIR_NO_PLACE = there is none. Where there is a stash, the number of homes is even. */
+/* The bucket of a step, WEIR_NO_PLACE = none. In a table with a stash the number of home buckets is even. */
 static __always_inline __u32 step_bucket(__u64 hash, __u32 home, __u32 step, __u32 old)
 {
 	__u32 pair = step_pair(hash, step), side = hash_side(hash) ^ (step & 1), homes = homes_of(old), index;
@@ -134,50 +134,50 @@ static __always_inline __u32 step_bucket(__u64 hash, __u32 home, __u32 step, __u
 	return index < homes + stash_of(old) ? index : WEIR_NO_PLACE;
 }
 
-/* ---- marks ----------------------------------------------------------------------------------------------------------- */
+/* ---- spill counts ------------------------------------------------------------------------------------------------ */
 
-/* Also right in layout 2, whose one count lies where `stashed` does. */
-static __always_inline int has_elsewhere(const struct weir_bucket *home)
+/* Also valid for layout 2, whose only count has the offset of `stashed`. */
+static __always_inline int has_spilled(const struct weir_bucket *home)
 {
 	return READ_ONCE(home->spilled) != 0 || READ_ONCE(home->stashed) != 0;
 }
 
-static __always_inline void mark_spilled(struct weir_bucket *home, __u32 pair, __s64 by)
+static __always_inline void spill_count_add(struct weir_bucket *home, __u32 pair, __s64 by)
 {
-	__sync_fetch_and_add(&home->spilled, (__u64)by << pair * MARK_BITS);
+	__sync_fetch_and_add(&home->spilled, (__u64)by << pair * SPILL_COUNT_BITS);
 }
 
-static __always_inline void mark_stashed(struct weir_bucket *home, __u32 pair, __s32 by)
+static __always_inline void stash_count_add(struct weir_bucket *home, __u32 pair, __s32 by)
 {
-	__sync_fetch_and_add(&home->stashed, (__u32)by << pair * MARK_BITS);
+	__sync_fetch_and_add(&home->stashed, (__u32)by << pair * SPILL_COUNT_BITS);
 }
 
-static __always_inline void step_mark(struct weir_bucket *home, __u64 hash, __u32 step, int by)
+static __always_inline void step_count_add(struct weir_bucket *home, __u64 hash, __u32 step, int by)
 {
 	__u32 pair = step_pair(hash, step);
 
 	if (step_is_stash(step))
-		mark_stashed(home, pair & (WEIR_STASH_PAIRS - 1), by);
+		stash_count_add(home, pair & (WEIR_STASH_PAIRS - 1), by);
 	else
-		mark_spilled(home, pair, by);
+		spill_count_add(home, pair, by);
 }
 
-/* Takes back the mark of an entry that lies in the bucket `index`. */
-static __always_inline void mark_clear(struct weir_bucket *home, __u32 home_index, __u32 index, __u32 old)
+/* Decrements the home's count for an entry in the bucket `index`. */
+static __always_inline void spill_count_remove(struct weir_bucket *home, __u32 home_index, __u32 index, __u32 old)
 {
 	__u32 homes = homes_of(old), pairs = stash_pairs(old), pair;
 
 	if (layout_of(old) == 2) {
-		mark_stashed(home, 0, -1);
+		stash_count_add(home, 0, -1);
 	} else if (index < homes) {
-		mark_spilled(home, (index ^ home_index) >> 1 & (WEIR_SPILL_PAIRS - 1), -1);
+		spill_count_add(home, (index ^ home_index) >> 1 & (WEIR_SPILL_PAIRS - 1), -1);
 	} else if (pairs) {
 		pair = ((index - homes) / 2 + pairs - stash_first(home_index, old)) % pairs;
-		mark_stashed(home, pair & (WEIR_STASH_PAIRS - 1), -1);
+		stash_count_add(home, pair & (WEIR_STASH_PAIRS - 1), -1);
 	}
 }
 
-/* ---- find ------------------------------------------------------------------------------------------------------------ */
+/* ---- find -------------------------------------------------------------------------------------------------------- */
 
 static __always_inline int bucket_find(struct weir_bucket *bucket, __u64 tag, __u64 *id)
 {
@@ -205,11 +205,11 @@ static __always_inline __u32 index_find(__u32 index, __u64 tag, __u32 old)
 	return slot < 0 ? WEIR_NO_PLACE : index * WEIR_BUCKET_SLOTS + slot;
 }
 
-/* The marks of the home in the order of a hash's steps: those of the page, or those of the stash. */
-static __always_inline __u64 step_marks(__u64 hash, __u32 stash, __u32 old)
+/* The home's spill counts in the order of the hash's steps: those of the page, or those of the stash. */
+static __always_inline __u64 step_counts(__u64 hash, __u32 stash, __u32 old)
 {
 	struct weir_bucket *home = bucket_at(home_of(hash, old), old);
-	__u32 turn = hash_pair(hash) * MARK_BITS;
+	__u32 turn = hash_pair(hash) * SPILL_COUNT_BITS;
 	__u64 spilled;
 
 	if (!home)
@@ -221,44 +221,44 @@ static __always_inline __u64 step_marks(__u64 hash, __u32 stash, __u32 old)
 }
 
 /*
- * The place of a tag that is not in its home bucket; the bit of an old table is left to the caller. Little is kept from one
- * step to the next, for the sake of the stack.
+ * The entry index of a tag outside its home bucket, without the old table's bit. Little state is kept between steps, to
+ * save stack.
  */
-static __always_inline __u32 elsewhere(__u64 hash, __u32 old)
+static __always_inline __u32 spill_find(__u64 hash, __u32 old)
 {
-	__u64 marks = step_marks(hash, 0, old);
-	__u32 index, place;
+	__u64 counts = step_counts(hash, 0, old);
+	__u32 index, entry_index;
 
 	if (layout_of(old) == 2)
 		return index_find(bucket_second(hash, old), hash & TAG_MASK, old);
 	for (__u32 step = 0; step < STEPS; step++) {
-		/* Or the compiler would keep on the stack all that follows from it. */
+		/* Keeps the compiler from spilling values derived from it. */
 		VERIFIER_FORGET(hash);
 		if (step == 2 * WEIR_SPILL_PAIRS)
-			marks = step_marks(hash, 1, old);
+			counts = step_counts(hash, 1, old);
 		else if (step && !(step & 1))
-			marks >>= MARK_BITS;
-		if (!(marks & ((1 << MARK_BITS) - 1)))
+			counts >>= SPILL_COUNT_BITS;
+		if (!(counts & ((1 << SPILL_COUNT_BITS) - 1)))
 			continue;
 		index = step_bucket(hash, home_of(hash, old), step, old);
 		if (index == WEIR_NO_PLACE)
 			continue;
-		place = index_find(index, hash & TAG_MASK, old);
-		if (place != WEIR_NO_PLACE)
-			return place;
+		entry_index = index_find(index, hash & TAG_MASK, old);
+		if (entry_index != WEIR_NO_PLACE)
+			return entry_index;
 	}
 	return WEIR_NO_PLACE;
 }
 
-/* Functions of their own: few packets need them, and the verifier checks them once. */
-__noinline __u32 table_elsewhere(__u64 hash)
+/* Separate functions: few packets need them, and the verifier checks them once. */
+__noinline __u32 table_spill_find(__u64 hash)
 {
-	return elsewhere(hash, 0);
+	return spill_find(hash, 0);
 }
 
-__noinline __u32 old_elsewhere(__u64 hash)
+__noinline __u32 old_table_spill_find(__u64 hash)
 {
-	return weir_old_bucket_count ? elsewhere(hash, 1) : WEIR_NO_PLACE;
+	return weir_old_bucket_count ? spill_find(hash, 1) : WEIR_NO_PLACE;
 }
 
 #endif

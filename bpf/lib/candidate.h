@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A server as the schedulers over live counts compare it, a fraction cost / share; and the tree that spares long lists the
- * walk. Its leaves are the list's positions. In a tree of winners a node names the better of its two halves, the root the
- * choice; in one of sums a node is what its halves have together, of weights or of active flows.
+ * How the schedulers that use live counts compare servers, as a fraction cost / share, and the tree that replaces the
+ * walk of a long list. The tree's leaves are the positions in the list. In a winner tree a node holds the better of its
+ * two children, the root the choice; in a sum tree a node holds the sum of its children, of weights or of active flows.
  *
- * Nodes change without a lock. Whoever changes a count climbs from that server's leaf: compute, exchange, compute again. Of
- * two who meet at a node, the last to write sees what the other had counted before.
+ * Nodes are updated without a lock. The CPU that changes a count updates the path from that server's leaf to the root:
+ * at each node it computes, exchanges and computes again. If two CPUs update the same node, the last one sees the
+ * other's count.
  */
 #ifndef WEIR_CANDIDATE_H
 #define WEIR_CANDIDATE_H
@@ -15,18 +16,18 @@
 #define TREE_NONE   0xffffffffu
 #define TREE_LEVELS 20
 
-/* Reads that another CPU may change under us: whole, once. */
+/* Single, untorn accesses to memory that other CPUs change. */
 #define READ_ONCE(x)     (*(const volatile typeof(x) *)&(x))
 #define WRITE_ONCE(x, v) (*(volatile typeof(x) *)&(x) = (v))
 
-/* ---- fractions ------------------------------------------------------------------------------------------------------------ */
+/* ---- fractions --------------------------------------------------------------------------------------------------- */
 
 struct candidate {
 	__u64 cost;
-	__u64 share; /* 0 = takes no flow */
+	__u64 share; /* 0 = takes no flows */
 };
 
-/* At its upper threshold: set and cleared where its counts change, long before any list does. */
+/* Whether the server is at its upper threshold. The flag changes with the counts, before any list does. */
 static __always_inline int live_overloaded(__u32 row)
 {
 	struct weir_live *live = WEIR_LOOKUP(weir_live, row);
@@ -34,24 +35,26 @@ static __always_inline int live_overloaded(__u32 row)
 	return live && READ_ONCE(live->overloaded);
 }
 
-/* As the kernel's ip_vs_dest_conn_overhead: an active connection weighs as much as 256 inactive ones. */
+/* As the kernel's ip_vs_dest_conn_overhead: an active connection counts as 256 inactive ones. */
 static __always_inline __u64 live_overhead(const struct weir_live *live)
 {
 	return (live->active << 8) + live->inactive;
 }
 
-/* How a scheduler makes the fraction of a server: read once, so that a comparison has no choice of its own to make. */
+/* How a scheduler computes a server's fraction. */
 struct rule {
 	__u16 per_active;
 	__u8 per_inactive;
 	__u8 fixed;
-	__u8 any_weight; /* all share alike */
+	__u8 any_weight; /* weights are ignored */
 	__u8 idle_first;
 	__u8 only_room; /* active ≤ weight */
-	__u8 sums;      /* nothing is compared: nodes are sums */
+	__u8 sums;      /* sum tree: nothing is compared */
 };
 
-/* Packed into a word, which a tree keeps as its node 0: read from there, it is one unknown to the verifier and not five cases. */
+/*
+ * Packed into one word, which a tree stores as node 0: for the verifier it is one unknown value instead of five cases.
+ */
 static __always_inline struct rule rule_unpack(__u32 word)
 {
 	struct rule rule = {
@@ -84,7 +87,8 @@ static __always_inline __u32 rule_word(__u32 scheduler)
 	return WEIR_RULE_WLC;
 }
 
-static __always_inline void candidate_read(struct candidate *c, const struct rule *rule, const struct weir_member *member)
+static __always_inline void candidate_read(struct candidate *c, const struct rule *rule,
+					   const struct weir_member *member)
 {
 	struct weir_live *live = WEIR_LOOKUP(weir_live, member->live);
 	__u64 active;
@@ -97,7 +101,7 @@ static __always_inline void candidate_read(struct candidate *c, const struct rul
 	if (rule->only_room && active > member->weight)
 		return;
 	c->share = rule->any_weight ? 1 : member->weight;
-	/* Cost 0 beats every server that has something to do, and ties with every other idle one. */
+	/* Cost 0 beats every busy server and ties with every idle one. */
 	if (rule->idle_first && !active)
 		return;
 	c->cost = active * rule->per_active + live->inactive * rule->per_inactive + rule->fixed;
@@ -110,14 +114,14 @@ static __always_inline int candidate_better(const struct candidate *c, const str
 	return than->share == 0 || than->cost * c->share > c->cost * than->share;
 }
 
-/* ---- the tree ------------------------------------------------------------------------------------------------------------- */
+/* ---- the tree ---------------------------------------------------------------------------------------------------- */
 
 struct tree {
 	struct rule rule;
 	__u32 list_at;
 	__u32 list_len;
 	__u32 at;    /* element of weir_tables with the first nodes; node 0 is unused, node 1 the root */
-	__u32 width; /* leaves: the least power of two that holds the list, 0 = no tree */
+	__u32 width; /* leaves: the smallest power of two that fits the list, 0 = no tree */
 };
 
 static __always_inline __u32 *tree_node(const struct tree *tree, __u32 node)
@@ -132,7 +136,7 @@ static __always_inline struct weir_member *tree_member(const struct tree *tree, 
 	return position < tree->list_len ? WEIR_LOOKUP(weir_tables, tree->list_at + position) : 0;
 }
 
-/* The winner of a subtree: a leaf's is itself. */
+/* The winner of a subtree; a leaf is its own winner. */
 static __always_inline __u32 tree_winner(const struct tree *tree, __u32 node)
 {
 	__u32 *word;
@@ -143,7 +147,7 @@ static __always_inline __u32 tree_winner(const struct tree *tree, __u32 node)
 	return word ? READ_ONCE(*word) : TREE_NONE;
 }
 
-/* The better of a node's halves; of equals the left one, which comes first in the list. */
+/* The better of a node's children; on a tie the left one, which is earlier in the list. */
 static __always_inline __u32 tree_better(const struct tree *tree, struct candidate *a, struct candidate *b, __u32 node)
 {
 	__u32 left = tree_winner(tree, 2 * node), right = tree_winner(tree, 2 * node + 1);
@@ -159,7 +163,7 @@ static __always_inline __u32 tree_better(const struct tree *tree, struct candida
 	return a->share ? left : TREE_NONE;
 }
 
-/* What a subtree's leaves have together. */
+/* The sum over a subtree's leaves. */
 static __always_inline __u32 tree_value(const struct tree *tree, __u32 node)
 {
 	struct weir_member *member;
@@ -186,7 +190,9 @@ static __always_inline __u32 tree_sum(const struct tree *tree, __u32 node)
 	return sum < 0xffffffff ? sum : 0xffffffff;
 }
 
-/* The tree of the service that a server row belongs to; 0 when there is none or its place in the list is being changed. */
+/*
+ * The tree of a server row's service. Returns 0 if there is none or the server's position in the list is being changed.
+ */
 static __always_inline int tree_of(struct tree *tree, __u32 dest_id, const struct weir_dest *dest)
 {
 	struct weir_service *service = WEIR_LOOKUP(weir_services, dest->service);
@@ -219,16 +225,16 @@ struct climb {
 	struct candidate right;
 	__u32 leaf;
 	__u32 position;
-	__u32 settled; /* the node was right already */
-	__u32 round;   /* two a node */
+	__u32 settled; /* the node was already up to date */
+	__u32 round;   /* two per node */
 	__u32 always;
-	/* Rows round the ring: the one whose counts changed, the first after it, the next one. */
+	/* Dest rows of the sibling ring: the one whose counts changed, the first after it, the next one. */
 	__u32 own;
 	__u32 first;
 	__u32 next;
 };
 
-/* Too large for the stack of a call chain; per CPU, because a softirq counts one flow at a time there. */
+/* Too large for the stack; per CPU, because a softirq counts one flow at a time on each CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -236,8 +242,8 @@ struct {
 	__type(value, struct climb);
 } weir_climb_scratch SEC(".maps");
 
-/* Takes up a row of the ring: its tree, if that depends on what changed, and who comes next. */
-static __always_inline void climb_begin(struct climb *climb, __u32 dest_id, const struct weir_dest *dest)
+/* Starts with a row of the ring: selects its tree, if that depends on the change, and the next row. */
+static __always_inline void climb_start(struct climb *climb, __u32 dest_id, const struct weir_dest *dest)
 {
 	struct tree *tree = &climb->tree;
 
@@ -248,31 +254,31 @@ static __always_inline void climb_begin(struct climb *climb, __u32 dest_id, cons
 		tree->width = 0;
 		return;
 	}
-	/* Greatest weights do not change with counts. */
+	/* A tree of maximum weights does not depend on counts. */
 	if (!climb->always && !tree->rule.per_active && !tree->rule.only_room)
 		tree->width = 0;
 	climb->position = dest->place - 1;
 	climb->leaf = tree->width + climb->position;
 }
 
-/* The next row of the ring; 1 when it has been gone round. */
+/* Continues with the next row of the ring; returns 1 at the end. */
 static __always_inline long climb_next(struct climb *climb)
 {
 	__u32 dest_id = climb->next;
 	struct weir_dest *dest = dest_id ? WEIR_LOOKUP(weir_dests, dest_id) : 0;
 
-	/* A removed server's row leads into the ring and not back. */
+	/* A removed server's row points into the ring but is not part of it. */
 	if (!dest || dest_id == climb->own || dest_id == climb->first)
 		return 1;
 	if (!climb->first)
 		climb->first = dest_id;
-	climb_begin(climb, dest_id, dest);
+	climb_start(climb, dest_id, dest);
 	return 0;
 }
 
 /*
- * Two rounds a node: compute and exchange, then compute again. All that it goes by lies in the scratch row, so that to the
- * verifier all rounds are one.
+ * Two rounds per node: compute and exchange, then compute again. All state is in the scratch row, so that the verifier
+ * sees identical rounds.
  */
 static long climb_step(__u32 index, void *context)
 {
@@ -295,10 +301,10 @@ static long climb_step(__u32 index, void *context)
 	else
 		winner = tree_better(&climb->tree, &climb->left, &climb->right, node);
 	climb->settled = winner == READ_ONCE(*word);
-	/* A full barrier: what is read after it is no older than what another CPU wrote before its own. */
+	/* A full barrier: later reads see what another CPU wrote before its own exchange. */
 	if (!climb->settled)
 		__sync_lock_test_and_set(word, winner);
-	/* A node that named another server and still does says the same to those above; a sum that is as before too. */
+	/* If the node still names another server, or the sum is unchanged, the nodes above do not change either. */
 	if (!(round & 1) && climb->settled && (climb->tree.rule.sums || winner != climb->position)) {
 		climb->tree.width = 0;
 		return !climb->next;
@@ -306,7 +312,7 @@ static long climb_step(__u32 index, void *context)
 	return 0;
 }
 
-/* `always`: not a count changed, but whether the server takes flows at all. */
+/* `always`: the server's availability changed, not only a count. */
 static __always_inline void tree_climb(__u32 dest_id, const struct weir_dest *dest, int always)
 {
 	struct climb *climb;
@@ -319,7 +325,7 @@ static __always_inline void tree_climb(__u32 dest_id, const struct weir_dest *de
 	climb->always = always;
 	climb->own = dest_id;
 	climb->first = 0;
-	climb_begin(climb, dest_id, dest);
+	climb_start(climb, dest_id, dest);
 	if (climb->tree.width || climb->next)
 		bpf_loop((2 * TREE_LEVELS + 2) * WEIR_SIBLINGS_MAX, climb_step, &climb, 0);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What a program is given of a packet. The director's path is compiled twice: for XDP, which has the frame, and with
- * WEIR_ON_SKB for tc, which has a socket buffer: checksums may be unfinished there, and one packet may stand for many
- * segments. Stages speak of `struct weir_context` and end in XDP's verdicts; the tc program translates them at its end.
+ * The program's context. The director's path is compiled twice: for XDP, which has the frame, and with WEIR_ON_SKB for
+ * tc, which has a socket buffer: there checksums may be partial, and one packet may consist of many segments. Stages
+ * use `struct weir_context` and return XDP verdicts, which the tc program translates.
  */
 #ifndef WEIR_CONTEXT_H
 #define WEIR_CONTEXT_H
@@ -12,18 +12,18 @@
 #include "lib/maps.h"
 #include "lib/packet.h"
 
-/* What a packet is on the wire: what counts, and what is counted by. */
+/* Size of a packet on the wire, for statistics. */
 struct wire {
 	__u32 packets;
-	__u32 bytes; /* from the IP header on */
+	__u32 bytes; /* from the IP header */
 };
 
 #ifdef WEIR_ON_SKB
 
-/* The verifier knows a program's argument by the name of its type. */
+/* The verifier identifies the context argument by its type's name. */
 #define weir_context __sk_buff
 
-/* The front saves a look at the flow table, which is little of what a socket buffer costs. */
+/* The front cache saves a flow table lookup, a small part of the cost of a socket buffer. */
 #define WEIR_FRONT 0
 
 static __always_inline long context_load(struct weir_context *ctx, __u32 at, void *to, __u32 len)
@@ -46,7 +46,7 @@ static __always_inline __u32 context_ifindex(struct weir_context *ctx)
 	return ctx->ifindex;
 }
 
-/* The transport header's length in a packet of several segments, which each repeat it. */
+/* Length of the transport header, which every segment repeats. */
 static __always_inline __u32 segment_header(struct weir_context *ctx, const struct packet *p)
 {
 	__u8 offset = 0;
@@ -58,7 +58,7 @@ static __always_inline __u32 segment_header(struct weir_context *ctx, const stru
 	return (offset >> 4) * 4;
 }
 
-/* The length of the longest IP packet that this one is on the wire. */
+/* Length of the largest IP packet that this one becomes on the wire. */
 static __always_inline __u32 wire_length(struct weir_context *ctx, const struct packet *p)
 {
 	__u32 size = ctx->gso_size;
@@ -66,7 +66,7 @@ static __always_inline __u32 wire_length(struct weir_context *ctx, const struct 
 	return size ? p->l4 - p->l3 + segment_header(ctx, p) + size : p->ip_len;
 }
 
-/* Each segment has headers of its own. Also counts what went by this way of the two. */
+/* Each segment has its own headers. Also counts the packets processed at tc. */
 static __always_inline struct wire wire_of(struct weir_context *ctx, const struct packet *p)
 {
 	__u32 size = ctx->gso_size, headers, reason = WEIR_COUNT_TC;
@@ -75,7 +75,7 @@ static __always_inline struct wire wire_of(struct weir_context *ctx, const struc
 
 	if (size) {
 		headers = p->l4 - p->l3 + segment_header(ctx, p);
-		/* The kernel's own number is 0 where a guest or a tun device made the packet. */
+		/* gso_segs is 0 if a guest or a tun device created the packet. */
 		wire.packets = (p->ip_len - headers + size - 1) / size;
 		wire.bytes += (wire.packets - 1) * headers;
 	}

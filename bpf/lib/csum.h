@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Internet checksums: by difference (RFC 1624) where a field changes, over whole headers where one is new (RFC 1071). */
+/* Internet checksums: incremental updates of changed fields (RFC 1624), sums over new headers (RFC 1071). */
 #ifndef WEIR_CSUM_H
 #define WEIR_CSUM_H
 
@@ -14,7 +14,7 @@ static __always_inline __u16 csum_fold(__u64 sum)
 	return sum;
 }
 
-/* A difference: what to add to a sum when `old` becomes `new`. Differences add up. */
+/* What to add to a sum when `old` becomes `new`. Differences can be added. */
 static __always_inline __u64 csum_diff32(__u32 old, __u32 new)
 {
 	return (__u64)(__u32)~old + new;
@@ -40,7 +40,7 @@ static __always_inline __u16 csum_apply(__u16 csum, __u64 diff)
 	return ~csum_fold((__u64)(__u16)~csum + diff);
 }
 
-/* UDP says "no checksum" by zero, and a computed zero is sent as all ones (RFC 768). */
+/* In UDP zero means "no checksum"; a computed zero is sent as all ones (RFC 768). */
 static __always_inline __u16 csum_apply_udp(__u16 csum, __u64 diff)
 {
 	__u16 next;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The director's packet path as a list of stages, for the programs of both kinds. A packet is parsed, tested against the
- * addresses that concern Weir, looked up in the flow table, bound to a server when it begins something, and forwarded. What
- * is rare (ICMP, fragments, refusals) leaves by a tail call.
+ * The director's packet path, for XDP and tc programs: parse, match the address filter, look up the flow, bind a new
+ * flow to a server, forward. Rare cases (ICMP, fragments, rejects) are tail calls.
  */
 #ifndef WEIR_DIRECTOR_H
 #define WEIR_DIRECTOR_H
@@ -20,7 +19,7 @@ static __always_inline int length_fits(struct weir_context *ctx, const struct pa
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	__u64 need = (__u64)p->l3 + p->ip_len;
 
-	/* The linear part is all of it, but for packets of several buffers. */
+	/* The linear part is the whole packet, except with multiple buffers. */
 	return need <= (__u64)(data_end - data) || need <= context_length(ctx);
 }
 
@@ -28,16 +27,19 @@ static __always_inline int director(struct weir_context *ctx)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	struct packet p = {};
-	int reason = parse_packet(data, data_end, &p), concern;
+	int reason = parse_packet(data, data_end, &p), match;
 
 	if (reason == WEIR_PASS_NOT_IP)
 		return weir_verdict(WEIR_PASS_NOT_IP, XDP_PASS);
-	concern = concerns_us(&p);
-	if (!concern && frame_may_be_marked(data, data_end) && came_marked(ctx))
-		concern = CONCERN_TO;
-	if (!concern) {
-		/* A router's error names our flow only inside: any address may send it, to a client or to the director. */
-		if (reason == PARSE_OK && p.cold == PACKET_ICMP && length_fits(ctx, &p))
+	match = address_filter_match(&p);
+	if (!match && frame_may_have_fwmark(data, data_end) && has_fwmark(ctx))
+		match = MATCH_DST;
+	if (!match) {
+		/*
+		 * An ICMP error names our flow only in its quote: it may come from any router, to a client or to the
+		 * director.
+		 */
+		if (reason == PARSE_OK && p.slow_path == PACKET_ICMP && length_fits(ctx, &p))
 			bpf_tail_call(ctx, &WEIR_STAGES, WEIR_STAGE_ICMP);
 		return weir_verdict(WEIR_PASS_NOT_OURS, XDP_PASS);
 	}
@@ -48,16 +50,16 @@ static __always_inline int director(struct weir_context *ctx)
 	if (!length_fits(ctx, &p))
 		return weir_verdict(WEIR_DROP_BAD_LENGTH, XDP_DROP);
 #ifndef WEIR_ON_SKB
-	if (p.cold == PACKET_PLAIN && is_unfinished(ctx, &p))
-		return leave_to_tc(ctx, &p);
+	if (p.slow_path == PACKET_PLAIN && is_unfinished(ctx, &p))
+		return pass_unfinished_to_tc(ctx, &p);
 #endif
-	if (p.cold == PACKET_PLAIN)
-		return balance(ctx, &p, concern, 0);
-	if (p.cold == PACKET_ICMP)
+	if (p.slow_path == PACKET_PLAIN)
+		return balance(ctx, &p, match, 0);
+	if (p.slow_path == PACKET_ICMP)
 		bpf_tail_call(ctx, &WEIR_STAGES, WEIR_STAGE_ICMP);
-	else if (p.cold != PACKET_OTHER_PROTO)
+	else if (p.slow_path != PACKET_OTHER_PROTO)
 		bpf_tail_call(ctx, &WEIR_STAGES, WEIR_STAGE_FRAGMENT);
-	return weir_verdict(p.cold == PACKET_ICMP ? WEIR_PASS_ICMP : WEIR_PASS_PROTOCOL, XDP_PASS);
+	return weir_verdict(p.slow_path == PACKET_ICMP ? WEIR_PASS_ICMP : WEIR_PASS_PROTOCOL, XDP_PASS);
 }
 
 static __always_inline int stage_icmp(struct weir_context *ctx)
@@ -84,15 +86,15 @@ static __always_inline int stage_fragment(struct weir_context *ctx)
 	__builtin_memset(p, 0, sizeof(*p));
 	if (parse_packet(data, data_end, p) != PARSE_OK)
 		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
-	if (p->cold == PACKET_FRAGMENT_LATER)
+	if (p->slow_path == PACKET_FRAGMENT_LATER)
 		return fragment_later(ctx, p);
-	if (p->cold != PACKET_FRAGMENT_FIRST)
+	if (p->slow_path != PACKET_FRAGMENT_FIRST)
 		return weir_verdict(WEIR_PASS_PROTOCOL, XDP_PASS);
-	/* An identification that comes round again must not find the old note. */
-	fragment_forget(p);
-	verdict = balance(ctx, p, CONCERN_TO, 1);
+	/* A reused identification must not match the old record. */
+	fragment_delete(p);
+	verdict = balance(ctx, p, MATCH_DST, 1);
 	if (verdict == XDP_PASS)
-		fragment_remember_pass(p);
+		fragment_store_pass(p);
 	return verdict;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Encapsulation towards a server: IP in IP (RFC 2003, 2473), GRE (RFC 2784) and GUE variant 0 as the kernel's fou module
- * reads it (draft-ietf-intarea-gue). The outer TTL is the inner one, ECN follows RFC 6040, DF is always set: what does not
- * fit was answered with "too big" before.
+ * Encapsulation towards a server: IP in IP (RFC 2003, 2473), GRE (RFC 2784) and GUE variant 0 as implemented by the
+ * kernel's fou module (draft-ietf-intarea-gue). The outer TTL is copied from the inner header, ECN follows RFC 6040, DF
+ * is always set: packets that do not fit were rejected with "too big" before.
  */
 #ifndef WEIR_ENCAP_H
 #define WEIR_ENCAP_H
@@ -20,7 +20,7 @@
 #define GUE_FLAG_PRIV 0x0001
 #define GUE_PFLAG_REMCSUM 0x80000000
 
-/* The most that stands between the outer and the inner IP header; a packet without a checksum to defer gets less. */
+/* Maximum length of the headers between outer and inner IP header; less without a checksum to defer. */
 static __always_inline __u32 encap_shim_len(const struct weir_dest *dest)
 {
 	if (dest->tunnel == WEIR_TUNNEL_GUE)
@@ -30,17 +30,17 @@ static __always_inline __u32 encap_shim_len(const struct weir_dest *dest)
 	return 0;
 }
 
-/* The most bytes that the tunnel to this server adds to an IP packet. */
+/* Maximum number of bytes that the tunnel to this server adds to an IP packet. */
 static __always_inline __u32 encap_overhead(const struct weir_dest *dest)
 {
 	return (dest->family == 4 ? IPV4_MIN_LEN : IPV6_LEN) + encap_shim_len(dest);
 }
 
-/* What the outer header takes over from the inner one. */
+/* Inner header fields used for the outer header. */
 struct inner {
 	__u16 len;
 	__u8 proto; /* PROTO_IPIP or PROTO_IPV6 */
-	__u8 tos;   /* DSCP and ECN are copied: RFC 6040 normal mode at the tunnel's entrance */
+	__u8 tos;   /* DSCP and ECN are copied: RFC 6040 normal mode, tunnel ingress */
 	__u8 ttl;
 };
 
@@ -86,7 +86,7 @@ static __always_inline int outer_ip_write(void *at, void *data_end, const struct
 		ip->ihl = IPV4_MIN_LEN / 4;
 		ip->tos = inner->tos;
 		ip->total_len = bpf_htons(inner->len + IPV4_MIN_LEN + shim);
-		ip->id = 0; /* never fragmented: RFC 6864 lets it be anything */
+		ip->id = 0; /* never fragmented: any value is allowed (RFC 6864) */
 		ip->frag = bpf_htons(IPV4_DF);
 		ip->ttl = inner->ttl;
 		ip->proto = outer_proto(dest, inner);
@@ -109,24 +109,24 @@ static __always_inline int outer_ip_write(void *at, void *data_end, const struct
 	return 1;
 }
 
-/* ---- checksums over what is inside --------------------------------------------------------------------------------------- */
+/* ---- checksums of the inner packet ------------------------------------------------------------------------------- */
 
-/* What one packet gets besides the outer IP header. */
+/* The tunnel header of one packet, after the outer IP header. */
 struct shim {
-	__u64 inner_sum; /* of the packet inside as it will be, when `csum` */
-	__u16 start;     /* remote checksum: where the inner transport header begins, from the inner IP header; 0 = none */
-	__u16 field;     /* and where its checksum lies */
+	__u64 inner_sum; /* sum over the final inner packet, if `csum` */
+	__u16 start;     /* remote checksum: offset of the inner transport header from the inner IP header; 0 = none */
+	__u16 field;     /* and of its checksum field */
 	__u16 len;
 	__u8 csum;       /* an outer UDP or GRE checksum */
 };
 
 /*
- * The checksum field of a TCP or UDP segment that is here as a whole, else 0. Such a segment sums to the complement of its
- * pseudo header, so nobody need walk its data.
+ * The checksum field of a complete TCP or UDP segment, else 0. Such a segment sums to the complement of its pseudo
+ * header, so its data need not be summed.
  */
 static __always_inline __u16 *segment_csum(void *data, void *data_end, const struct packet *p)
 {
-	if (p->cold != PACKET_PLAIN)
+	if (p->slow_path != PACKET_PLAIN)
 		return 0;
 	if (p->proto == PROTO_TCP) {
 		struct tcp_header *tcp = packet_l4(data, p);
@@ -142,7 +142,7 @@ static __always_inline __u16 *segment_csum(void *data, void *data_end, const str
 	}
 }
 
-/* The inner IP header's words, where it has neither options nor extension headers; -1 otherwise. */
+/* Sum of the inner IP header if it has neither options nor extension headers, else -1. */
 static __always_inline __s64 ip_header_sum(void *data, void *data_end, const struct packet *p)
 {
 	__u32 *word = packet_l3(data, p);
@@ -164,9 +164,9 @@ static __always_inline __s64 ip_header_sum(void *data, void *data_end, const str
 }
 
 /*
- * What of the server's tunnel this packet gets. On an skb the inner checksum may be unfinished, and is finished before it leaves
- * at the latest: no server is asked to do so again. Segments that are yet to be cut cannot have an outer checksum each; over
- * UDP they go without, as is allowed to any packet (RFC 768, RFC 6935).
+ * The tunnel flags that apply to this packet. On an skb the inner checksum may be partial and is completed before
+ * transmission, so remote checksum offload is not used. A GSO packet cannot carry an outer checksum per segment; over
+ * UDP it is sent without one, which is allowed (RFC 768, RFC 6935).
  */
 static __always_inline __u8 shim_flags(struct weir_context *ctx, const struct weir_dest *dest)
 {
@@ -180,9 +180,9 @@ static __always_inline __u8 shim_flags(struct weir_context *ctx, const struct we
 }
 
 /*
- * Decides on the shim, defers the inner checksum if the server is to complete it (its field then holds the pseudo header's
- * sum, which turns the segment's sum into the complement of the checksum that stood there), and sums what is inside.
- * Answers 0 when the packet cannot be summed.
+ * Fills in the shim, defers the inner checksum if the server is to complete it (its field then holds the pseudo
+ * header's sum, and the segment sums to the complement of the previous checksum), and sums the inner packet. Returns 0
+ * if the packet cannot be summed.
  */
 static __always_inline int shim_plan(struct weir_context *ctx, const struct packet *p, const struct weir_dest *dest,
 				     struct shim *shim)
@@ -199,7 +199,7 @@ static __always_inline int shim_plan(struct weir_context *ctx, const struct pack
 	shim->len = dest->tunnel == WEIR_TUNNEL_GUE ? UDP_LEN + GUE_LEN : GRE_LEN;
 	if (!(flags & (WEIR_TUNNEL_CSUM | WEIR_TUNNEL_REMCSUM)))
 		return 1;
-	/* With a deferred checksum too: what completes it would make a corrupted packet right if nothing outside told. */
+	/* Also with a deferred checksum: without an outer one, completing it would make a corrupted packet valid. */
 	shim->csum = 1;
 	if (dest->tunnel == WEIR_TUNNEL_GRE)
 		shim->len = GRE_CSUM_LEN;
@@ -224,7 +224,7 @@ static __always_inline int shim_plan(struct weir_context *ctx, const struct pack
 	return sum >= 0;
 }
 
-/* ---- GUE and GRE ------------------------------------------------------------------------------------------------------- */
+/* ---- GUE and GRE ------------------------------------------------------------------------------------------------- */
 
 static __always_inline int gue_write(void *at, void *data_end, const struct weir_dest *dest, const struct inner *inner,
 				     const struct shim *shim, __u64 hash)
@@ -286,11 +286,11 @@ static __always_inline int shim_write(void *at, void *data_end, const struct wei
 	return 1;
 }
 
-/* ---- the frame --------------------------------------------------------------------------------------------------------- */
+/* ---- frame ------------------------------------------------------------------------------------------------------- */
 
 #define FRAME_HEADER_MAX (ETH_HEADER_LEN + 2 * VLAN_TAG_LEN)
 
-/* The EtherType stands in the last two bytes of the frame's header: 14 bytes, and 4 for each tag. */
+/* The EtherType is the last two bytes of the link header: 14 bytes, plus 4 per tag. */
 static __always_inline void frame_set_type(__u8 *frame, __u32 length, __be16 type)
 {
 	if (length == ETH_HEADER_LEN)
@@ -301,7 +301,7 @@ static __always_inline void frame_set_type(__u8 *frame, __u32 length, __be16 typ
 		__builtin_memcpy(frame + 20, &type, 2);
 }
 
-/* The headers in the room that was made for them, the frame's before and the packet behind it. */
+/* Writes the outer headers into the space made between link header and packet. */
 static __always_inline int outer_write(void *data, void *data_end, const struct packet *p, const struct weir_dest *dest,
 				       const struct inner *inner, const struct shim *shim, __u64 hash)
 {
@@ -317,10 +317,10 @@ static __always_inline int outer_write(void *data, void *data_end, const struct 
 
 #ifdef WEIR_ON_SKB
 
-/* What the kernel has to know of the new headers, so that it can cut segments up and finish what is inside. */
+/* Describes the new headers to the kernel, for GSO segmentation and inner checksums. */
 static __always_inline __u64 room_flags(const struct weir_dest *dest)
 {
-	/* The segments' size was compared with the room that is left for them. */
+	/* The segment size was checked against the MTU before. */
 	__u64 flags = BPF_F_ADJ_ROOM_FIXED_GSO;
 
 	flags |= dest->family == 4 ? BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 : BPF_F_ADJ_ROOM_ENCAP_L3_IPV6;
@@ -331,7 +331,7 @@ static __always_inline __u64 room_flags(const struct weir_dest *dest)
 	return flags;
 }
 
-/* Puts the outer headers in front. Answers PARSE_OK or the reason that ends the packet. */
+/* Prepends the outer headers. Returns PARSE_OK or the drop reason. */
 static __always_inline int encap_push(struct weir_context *ctx, struct packet *p, struct weir_dest *dest, __u64 hash)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
@@ -361,7 +361,7 @@ static __always_inline int encap_push(struct weir_context *ctx, struct packet *p
 
 #else
 
-/* Puts the outer headers in front; tags of the frame stay. Answers PARSE_OK or the reason that ends the packet. */
+/* Prepends the outer headers and keeps the frame's tags. Returns PARSE_OK or the drop reason. */
 static __always_inline int encap_push(struct weir_context *ctx, struct packet *p, struct weir_dest *dest, __u64 hash)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
@@ -387,7 +387,7 @@ static __always_inline int encap_push(struct weir_context *ctx, struct packet *p
 	data_end = (void *)(long)ctx->data_end;
 	if (data + FRAME_HEADER_MAX > data_end || l3 > FRAME_HEADER_MAX || l3 < ETH_HEADER_LEN)
 		return WEIR_DROP_INTERNAL;
-	/* A few bytes past the frame's own header are written too; the outer header overwrites them. */
+	/* Also copies a few bytes after the link header; the outer header overwrites them. */
 	__builtin_memcpy(data, frame, FRAME_HEADER_MAX);
 	return outer_write(data, data_end, p, dest, &inner, &shim, hash);
 }

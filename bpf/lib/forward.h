@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Sending a packet on: to its server by the server's forwarding method, or back to its client under nat. */
+/* Forwards a packet: to its server by the server's forwarding method, or under nat back to its client. */
 #ifndef WEIR_FORWARD_H
 #define WEIR_FORWARD_H
 
@@ -36,23 +36,24 @@ static __always_inline int packet_tagged(const struct packet *p)
 	return p->l3 > ETH_HEADER_LEN;
 }
 
-/* The reverse entry's record of a flow under snat: its source stands there, as the tuple that replies go to. 0 = none. */
-static __always_inline struct weir_flow_cold *snat_record(const struct weir_dest *dest, __u32 place)
+/* The reverse entry's cold record of a flow under snat, which holds the snat source as reply destination. 0 = none. */
+static __always_inline struct weir_flow_cold *snat_record(const struct weir_dest *dest, __u32 entry_index)
 {
 	struct weir_flow_cold *cold;
 
 	if (dest->forward != WEIR_FORWARD_NAT || !(dest->flags & WEIR_DEST_SNAT))
 		return 0;
-	cold = place_cold(place);
+	cold = cold_at(entry_index);
 	if (!cold || cold->peer == WEIR_NO_PLACE)
 		return 0;
-	return place_cold(place_link(place, cold->peer));
+	return cold_at(link_load(entry_index, cold->peer));
 }
 
-/* What the server shall see under nat. */
-static __always_inline void rewrite_to_server(struct packet *p, struct weir_dest *dest, __u32 place, struct rewrite *to)
+/* The tuple that the server sees under nat. */
+static __always_inline void rewrite_to_server(struct packet *p, struct weir_dest *dest, __u32 entry_index,
+					      struct rewrite *to)
 {
-	struct weir_flow_cold *cold = snat_record(dest, place);
+	struct weir_flow_cold *cold = snat_record(dest, entry_index);
 
 	to->src = cold ? cold->dst : p->src;
 	to->sport = cold ? cold->dport : p->sport;
@@ -60,10 +61,11 @@ static __always_inline void rewrite_to_server(struct packet *p, struct weir_dest
 	to->dport = dest->port ? dest->port : p->dport;
 }
 
-/* The packet that the server shall see under nat and l3dsr. Only under snat it changes its source as well. */
-static __always_inline void packet_to_server(struct weir_context *ctx, struct packet *p, struct weir_dest *dest, __u32 place)
+/* Rewrites a packet for the server under nat and l3dsr. The source changes only under snat. */
+static __always_inline void packet_to_server(struct weir_context *ctx, struct packet *p, struct weir_dest *dest,
+					     __u32 entry_index)
 {
-	struct weir_flow_cold *cold = snat_record(dest, place);
+	struct weir_flow_cold *cold = snat_record(dest, entry_index);
 
 	if (cold)
 		side_rewrite(ctx, p, 1, &cold->dst, cold->dport);
@@ -72,7 +74,7 @@ static __always_inline void packet_to_server(struct weir_context *ctx, struct pa
 }
 
 __noinline int forward_tunnel(struct weir_context *ctx, struct packet *p, struct weir_dest *dest, struct hop *hop,
-				     __u64 hash)
+			      __u64 hash)
 {
 	if (!p || !dest || !hop)
 		return XDP_DROP;
@@ -83,9 +85,9 @@ __noinline int forward_tunnel(struct weir_context *ctx, struct packet *p, struct
 	return transmit(ctx, hop, 0, packet_tagged(p));
 }
 
-/* One packet of a flow to its server. Everything that may refuse it comes before the first change to it. */
-static __always_inline int forward_to_server(struct weir_context *ctx, struct packet *p, __u32 dest_id, struct weir_dest *dest,
-					     __u32 place, __u64 hash, __u32 now)
+/* Forwards a packet to its server. All checks precede the first modification. */
+static __always_inline int forward_to_server(struct weir_context *ctx, struct packet *p, __u32 dest_id,
+					     struct weir_dest *dest, __u32 entry_index, __u64 hash, __u32 now)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	struct hop hop;
@@ -94,18 +96,18 @@ static __always_inline int forward_to_server(struct weir_context *ctx, struct pa
 	if (dest->flags & WEIR_DEST_LOCAL) {
 		traffic_in(ctx, p, dest_id);
 		if (dest->forward == WEIR_FORWARD_NAT && !addr_equal(&dest->addr, &p->dst))
-			packet_to_server(ctx, p, dest, place);
+			packet_to_server(ctx, p, dest, entry_index);
 		return weir_verdict(WEIR_PASS_LOCAL_SERVER, XDP_PASS);
 	}
-	if (ttl_used_up(data, data_end, p))
-		return refuse(ctx, WEIR_DROP_TTL, 0);
+	if (ttl_exceeded(data, data_end, p))
+		return reject_packet(ctx, WEIR_DROP_TTL, 0);
 	if (!hop_to_server(ctx, dest_id, dest, hash, now, &hop))
 		return weir_verdict(WEIR_DROP_NO_ROUTE, XDP_DROP);
 	room = WEIR_HOP_MTU(hop.link);
 	if (dest->forward == WEIR_FORWARD_TUNNEL)
 		room -= room ? encap_overhead(dest) : 0;
 	if (room && wire_length(ctx, p) > room)
-		return refuse(ctx, WEIR_DROP_TOO_BIG, room);
+		return reject_packet(ctx, WEIR_DROP_TOO_BIG, room);
 	traffic_in(ctx, p, dest_id);
 	ttl_decrement(ctx, p);
 	if (dest->forward == WEIR_FORWARD_DIRECT)
@@ -114,13 +116,13 @@ static __always_inline int forward_to_server(struct weir_context *ctx, struct pa
 		return forward_tunnel(ctx, p, dest, &hop, hash);
 	if (dest->forward == WEIR_FORWARD_L3DSR && dest->dscp)
 		dscp_set(ctx, p, dest->dscp);
-	packet_to_server(ctx, p, dest, place);
+	packet_to_server(ctx, p, dest, entry_index);
 	return transmit(ctx, &hop, 0, packet_tagged(p));
 }
 
-/* The way to a client; where the kernel tells none, back through `ifindex`, by which its packets came (0 = not known). */
-static __always_inline int client_way(struct weir_context *ctx, struct weir_addr *client, __u32 ifindex, __u32 now,
-				      struct hop *hop)
+/* The next hop to a client. Without a route: back through `ifindex`, its packets' ingress device (0 = unknown). */
+static __always_inline int hop_to_client_or_back(struct weir_context *ctx, struct weir_addr *client, __u32 ifindex,
+						 __u32 now, struct hop *hop)
 {
 	if (hop_to_client(ctx, client, now, hop))
 		return 1;
@@ -132,22 +134,22 @@ static __always_inline int client_way(struct weir_context *ctx, struct weir_addr
 
 /* A reply of a nat server. */
 static __always_inline int forward_to_client(struct weir_context *ctx, struct packet *p, __u32 dest_id,
-					     const struct reply_way *way, __u32 now)
+					     const struct reply_translation *xlat, __u32 now)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	struct hop hop;
 
-	if (ttl_used_up(data, data_end, p))
-		return refuse(ctx, WEIR_DROP_TTL, 0);
-	if (!client_way(ctx, way->client ? way->client : &p->dst, way->ifindex, now, &hop))
+	if (ttl_exceeded(data, data_end, p))
+		return reject_packet(ctx, WEIR_DROP_TTL, 0);
+	if (!hop_to_client_or_back(ctx, xlat->client ? xlat->client : &p->dst, xlat->ifindex, now, &hop))
 		return weir_verdict(WEIR_DROP_NO_ROUTE, XDP_DROP);
 	if (WEIR_HOP_MTU(hop.link) && wire_length(ctx, p) > WEIR_HOP_MTU(hop.link))
-		return refuse(ctx, WEIR_DROP_TOO_BIG, WEIR_HOP_MTU(hop.link));
+		return reject_packet(ctx, WEIR_DROP_TOO_BIG, WEIR_HOP_MTU(hop.link));
 	traffic_out(ctx, p, dest_id);
 	ttl_decrement(ctx, p);
-	side_rewrite(ctx, p, 1, &way->addr, way->port);
-	if (way->client)
-		side_rewrite(ctx, p, 0, way->client, way->client_port);
+	side_rewrite(ctx, p, 1, &xlat->addr, xlat->port);
+	if (xlat->client)
+		side_rewrite(ctx, p, 0, xlat->client, xlat->client_port);
 	return transmit(ctx, &hop, 0, packet_tagged(p));
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Where the first fragment of a datagram went, for those that follow without ports. An LRU map bounds it; what is older
- * than any reassembly (RFC 791 section 3.2 thinks of 15 s, RFC 8200 section 4.5 of 60 s, Linux waits 30 s) is not believed.
+ * Where the first fragment of a datagram was forwarded, for its later fragments. An LRU map bounds the number of
+ * records. Records older than any reassembly timeout are ignored (15 s in RFC 791 section 3.2, 60 s in RFC 8200 section
+ * 4.5, 30 s in Linux).
  */
 #ifndef WEIR_FRAGMENT_TABLE_H
 #define WEIR_FRAGMENT_TABLE_H
@@ -11,7 +12,7 @@
 
 #define FRAGMENT_AGE_TICKS 30
 
-/* IPv6 names a datagram without its protocol, which only the first fragment tells for sure (RFC 8200 section 4.5). */
+/* In IPv6 the protocol is not part of the key; only the first fragment has it for certain (RFC 8200 section 4.5). */
 static __always_inline void fragment_key(const struct packet *p, struct weir_fragment_key *key)
 {
 	__builtin_memset(key, 0, sizeof(*key));
@@ -21,19 +22,19 @@ static __always_inline void fragment_key(const struct packet *p, struct weir_fra
 	key->proto = p->family == 4 ? p->proto : 0;
 }
 
-__noinline int fragment_remember(struct packet *p, struct weir_fragment *value)
+__noinline int fragment_store(struct packet *p, struct weir_fragment *value)
 {
 	struct weir_fragment_key key;
-	struct weir_fragment note;
+	struct weir_fragment record;
 
 	if (!p || !value)
 		return 0;
 	fragment_key(p, &key);
-	note = *value; /* a value in an argument's memory is refused before Linux 6.2 */
-	return bpf_map_update_elem(&weir_fragments, &key, &note, BPF_ANY);
+	record = *value; /* before Linux 6.2 the value may not be in a function argument's memory */
+	return bpf_map_update_elem(&weir_fragments, &key, &record, BPF_ANY);
 }
 
-__noinline int fragment_forget(struct packet *p)
+__noinline int fragment_delete(struct packet *p)
 {
 	struct weir_fragment_key key;
 
@@ -43,8 +44,8 @@ __noinline int fragment_forget(struct packet *p)
 	return bpf_map_delete_elem(&weir_fragments, &key);
 }
 
-/* Answers whether the first fragment is remembered, and what became of it. */
-__noinline int fragment_recall(struct packet *p, __u32 now, struct weir_fragment *value)
+/* Returns whether there is a record of the first fragment, and copies it to `value`. */
+__noinline int fragment_lookup(struct packet *p, __u32 now, struct weir_fragment *value)
 {
 	struct weir_fragment_key key;
 	struct weir_fragment *found;

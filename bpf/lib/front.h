@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The front: flows whose packet of this tick was seen already, in a small table before the large one. Places of the flow table
- * lie scattered over as many pages as there are buckets, and a processor that forwards thousands of flows spends more time on
- * finding those pages than on anything else. A flow's further packets of the same tick change nothing in its entry, so that
- * they need not go there: only where the flow is established or UDP's, and for packets that are no more than an ACK or a
- * datagram; and not under snat, whose source stands in the table. Whatever else happens to a flow, a packet of its or user space must still take effect at
- * once: such packets take the flow out of the front, and the server's row is asked each time. Under nat, see lib/front_reply.h.
+ * The front cache: a small table of flows that had a packet in the current tick. Flow table entries are scattered over
+ * as many memory pages as there are buckets, and with thousands of flows TLB misses dominate. Further packets of a flow
+ * in the same tick do not change its entry and need not read it. This holds for established TCP and for UDP, for
+ * packets that are only an ACK or a datagram, and not under snat, whose source address is in the flow table. All other
+ * events must take effect at once: such packets remove the flow from the cache, and the server row is read for every
+ * packet. For nat replies see lib/front_reply.h.
  *
- * A set is one cache line. What is not of this tick is free; a set that is full keeps what it has, and the rest goes by the
- * flow table as ever. Within its set each flow begins with a place of its own, where it mostly is: looking through all of them in
- * the same order would be a branch that nobody can predict.
+ * The cache is 4-way set associative; a set is one cache line. Slots of an earlier tick are free. A full set is not
+ * changed, and further flows use the flow table. Each flow starts its search at its own slot, where it usually is: a
+ * common order would make the branches unpredictable.
  */
 #ifndef WEIR_FRONT_H
 #define WEIR_FRONT_H
@@ -18,19 +18,19 @@
 #include "lib/flow.h"
 
 #define FRONT_SLOTS_LOG2 15
-#define FRONT_SLOT_LOG2  4 /* octets */
+#define FRONT_SLOT_LOG2  4 /* bytes */
 #define FRONT_WAYS       4
 
 struct front_slot {
 	__u64 id;   /* as in the flow table: tag:44 | dest:20 */
-	__u64 tick; /* and one above, so that zero is no tick's */
+	__u64 tick; /* plus one, so that zero is never valid */
 };
-_Static_assert(sizeof(struct front_slot) == 1 << FRONT_SLOT_LOG2, "front_slot_of() counts octets");
+_Static_assert(sizeof(struct front_slot) == 1 << FRONT_SLOT_LOG2, "front_slot_of() counts bytes");
 
-/* Each generation of the programs begins with an empty one. */
+/* Each program generation starts with an empty cache. */
 static volatile struct front_slot weir_front[1 << FRONT_SLOTS_LOG2] __attribute__((aligned(64)));
 
-/* The places of a flow's set in the order of this flow: `way` counts from its own. Octets, so that a look costs two instructions. */
+/* The slots of a flow's set, in this flow's order. The offset is computed in bytes, in two instructions. */
 static __always_inline volatile struct front_slot *front_slot_of(__u64 hash, int way)
 {
 	__u64 at = hash >> (64 - FRONT_SLOTS_LOG2) << FRONT_SLOT_LOG2;
@@ -38,23 +38,23 @@ static __always_inline volatile struct front_slot *front_slot_of(__u64 hash, int
 	return (volatile void *)weir_front + (at ^ way << FRONT_SLOT_LOG2);
 }
 
-/* A packet that moves an established flow to no other state. */
-static __always_inline int front_suits(const struct packet *p)
+/* Whether a packet leaves an established flow in its state. */
+static __always_inline int front_eligible(const struct packet *p)
 {
 	return p->proto == PROTO_UDP || tcp_event(p->tcp_flags) == TCP_EVENT_ACK;
 }
 
-/* Fills `flow` and answers 1 if the flow's entry needs neither be looked at nor changed. */
-static __always_inline int front_knows(const struct packet *p, struct flow *flow, __u64 hash, __u32 now,
-				       const struct weir_settings *settings)
+/* Fills `flow` and returns 1 if the flow's entry need be neither read nor changed. */
+static __always_inline int front_lookup(const struct packet *p, struct flow *flow, __u64 hash, __u32 now,
+					const struct weir_settings *settings)
 {
 	__u32 state = p->proto == PROTO_UDP ? WEIR_STATE_UDP : WEIR_STATE_ESTABLISHED;
 	volatile struct front_slot *slot;
 	struct weir_dest *dest;
 	__u64 id;
 
-	/* A timeout below zero makes every entry overdue at once. */
-	if (!WEIR_FRONT || !front_suits(p) || (__s32)settings->timeouts[state] < 0)
+	/* With a negative timeout every entry is expired. */
+	if (!WEIR_FRONT || !front_eligible(p) || (__s32)settings->timeouts[state] < 0)
 		return 0;
 #pragma unroll
 	for (int i = 0; i < FRONT_WAYS; i++) {
@@ -65,13 +65,13 @@ static __always_inline int front_knows(const struct packet *p, struct flow *flow
 	}
 	return 0;
 found:
-	flow->place = WEIR_NO_PLACE;
+	flow->entry_index = WEIR_NO_PLACE;
 	flow->dest = id & (WEIR_DESTS_MAX - 1);
 	dest = WEIR_LOOKUP(weir_dests, flow->dest);
 	return dest && (dest->flags & (WEIR_DEST_LIVE | WEIR_DEST_RESET | WEIR_DEST_RESCHEDULE)) == WEIR_DEST_LIVE;
 }
 
-static __always_inline void front_learn(const struct flow *flow, __u64 hash, __u32 now)
+static __always_inline void front_insert(const struct flow *flow, __u64 hash, __u32 now)
 {
 	volatile struct front_slot *slot;
 	__u64 tick = (__u64)now + 1;
@@ -83,14 +83,14 @@ static __always_inline void front_learn(const struct flow *flow, __u64 hash, __u
 		slot = front_slot_of(hash, i);
 		if (slot->tick == tick)
 			continue;
-		/* Readers on other CPUs meet the old flow of a past tick, or none, until the tick is written. */
+		/* Until the tick is written, readers on other CPUs see the old flow with a past tick, or none. */
 		slot->id = (hash & TAG_MASK) << TAG_SHIFT | flow->dest;
 		__sync_lock_test_and_set((__u64 *)&slot->tick, tick);
 		return;
 	}
 }
 
-static __always_inline void front_forget(__u64 hash)
+static __always_inline void front_delete(__u64 hash)
 {
 	volatile struct front_slot *slot;
 
@@ -104,8 +104,8 @@ static __always_inline void front_forget(__u64 hash)
 	}
 }
 
-/* Whether the front says enough of a flow to forward it. */
-static __always_inline int front_holds(const struct flow *flow)
+/* Whether the cache can hold all that is needed to forward the flow. */
+static __always_inline int front_can_hold(const struct flow *flow)
 {
 	struct weir_dest *dest;
 
@@ -115,13 +115,14 @@ static __always_inline int front_holds(const struct flow *flow)
 	return dest && !(dest->flags & WEIR_DEST_SNAT);
 }
 
-/* After a packet that met its entry and left it in `state`. */
-static __always_inline void front_note(const struct packet *p, const struct flow *flow, __u32 state, __u64 hash, __u32 now)
+/* Updates the cache after a packet that found its entry and left it in `state`. */
+static __always_inline void front_update(const struct packet *p, const struct flow *flow, __u32 state, __u64 hash,
+					 __u32 now)
 {
-	if (!front_suits(p))
-		front_forget(hash);
-	else if ((state == WEIR_STATE_ESTABLISHED || state == WEIR_STATE_UDP) && front_holds(flow))
-		front_learn(flow, hash, now);
+	if (!front_eligible(p))
+		front_delete(hash);
+	else if ((state == WEIR_STATE_ESTABLISHED || state == WEIR_STATE_UDP) && front_can_hold(flow))
+		front_insert(flow, hash, now);
 }
 
 #endif

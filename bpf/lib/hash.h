@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The keyed hash of a flow: SipHash-1-3 (Aumasson and Bernstein) over the canonical tuple. Keyed, because whoever can make
- * fingerprints collide can steer other people's packets. The input has a fixed length per family, so the length block is
- * replaced by a domain constant in the last word.
+ * The keyed hash of a flow: SipHash-1-3 (Aumasson and Bernstein) over the canonical tuple. It is keyed because an
+ * attacker who can produce tag collisions could redirect packets of other clients. The input has a fixed length per
+ * family, so a domain constant in the last word replaces the length block.
  */
 #ifndef WEIR_HASH_H
 #define WEIR_HASH_H
@@ -11,18 +11,18 @@
 #include "lib/packet.h"
 
 #define ROTL64(x, b) (((x) << (b)) | ((x) >> (64 - (b))))
-#define SIPROUND                                                                                                          \
-	do {                                                                                                              \
-		v0 += v1; v1 = ROTL64(v1, 13); v1 ^= v0; v0 = ROTL64(v0, 32);                                             \
-		v2 += v3; v3 = ROTL64(v3, 16); v3 ^= v2;                                                                  \
-		v0 += v3; v3 = ROTL64(v3, 21); v3 ^= v0;                                                                  \
-		v2 += v1; v1 = ROTL64(v1, 17); v1 ^= v2; v2 = ROTL64(v2, 32);                                             \
+#define SIPROUND                                                                                                       \
+	do {                                                                                                           \
+		v0 += v1; v1 = ROTL64(v1, 13); v1 ^= v0; v0 = ROTL64(v0, 32);                                          \
+		v2 += v3; v3 = ROTL64(v3, 16); v3 ^= v2;                                                               \
+		v0 += v3; v3 = ROTL64(v3, 21); v3 ^= v0;                                                               \
+		v2 += v1; v1 = ROTL64(v1, 17); v1 ^= v2; v2 = ROTL64(v2, 32);                                          \
 	} while (0)
-#define SIPWORD(m)                                                                                                        \
-	do {                                                                                                              \
-		v3 ^= (m);                                                                                                \
-		SIPROUND;                                                                                                 \
-		v0 ^= (m);                                                                                                \
+#define SIPWORD(m)                                                                                                     \
+	do {                                                                                                           \
+		v3 ^= (m);                                                                                             \
+		SIPROUND;                                                                                              \
+		v0 ^= (m);                                                                                             \
 	} while (0)
 
 #define HASH_DOMAIN_V4 0x04ULL
@@ -60,8 +60,8 @@ static __always_inline __u64 packet_hash(const struct packet *p)
 }
 
 /*
- * Where maglev sends a flow. Unkeyed, so that directors with the same servers choose alike: a connection outlives the director that
- * it began at. Whoever aims at one server of a pool can do so, as with sh and mh.
+ * The hash for maglev. Unkeyed, so that directors with the same servers choose the same one and a connection survives a
+ * change of director. A client can choose its server, as with sh and mh.
  */
 static __always_inline __u64 steer_hash(const struct packet *p)
 {
@@ -76,10 +76,10 @@ static __always_inline __u64 steer_hash(const struct packet *p)
 	return mixed ^ mixed >> 32;
 }
 
-/* Unkeyed on purpose: a false positive of the filter costs a lookup, nothing else. */
+/* Unkeyed: a false positive of the filter costs only a lookup. */
 static __always_inline int filter_hit(const __u64 words[WEIR_FILTER_WORDS], const struct weir_addr *addr)
 {
-	/* The octets that differ most lie at the top of `lo`, from where a product carries nothing down. */
+	/* The bytes that vary most are at the top of `lo`, from where a multiplication carries nothing down. */
 	__u64 mixed = (addr->lo ^ addr->lo >> 32 ^ ROTL64(addr->hi, 29)) * 0x9e3779b97f4a7c15ULL;
 	__u64 bits = 1ULL << (mixed >> 45 & 63) | 1ULL << (mixed >> 39 & 63);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Hints: for each bucket a byte that says which tags its flows may have, by three of their bits. What a hint denies is
- * certainly not in the table, which saves a flood of new flows the way to a bucket that is in no cache; what it allows is
- * looked up. The bytes of a million places fit into a processor's second-level cache.
+ * Hints: a byte per bucket, a bitmap over three bits of the tags of its flows. A tag whose bit is clear is not in the
+ * table, so that a flood of new flows does not read uncached buckets; otherwise the bucket is searched. The hints of a
+ * table for a million flows fit into a second-level cache.
  *
- * A bit is set under the home bucket's lock before its entry can be seen, and cleared under it by the sweep.
+ * A bit is set under the home bucket's lock before its entry is visible, and cleared under the lock by the sweep.
  */
 #ifndef WEIR_HINT_H
 #define WEIR_HINT_H
@@ -23,8 +23,8 @@ static __always_inline volatile __u8 *hint_of(__u32 bucket)
 	return hints ? &hints->tags[bucket % WEIR_HINTS] : 0;
 }
 
-/* Whether no entry of this tag is at home in the bucket. */
-static __always_inline int hint_denies(__u32 bucket, __u64 tag)
+/* Whether the bucket is home to no entry with this tag. */
+static __always_inline int hint_excludes(__u32 bucket, __u64 tag)
 {
 	volatile __u8 *hint = hint_of(bucket);
 

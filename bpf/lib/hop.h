@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Next hops. Rows are cached per server (and per client for replies under nat), renewed here from the kernel's own routes
- * and neighbours once a tick, so that they follow changes also without the daemon; netlink corrects them at once with it.
+ * Next hops. Rows are cached per server (and per client for replies under nat) and renewed here once per tick from the
+ * kernel's routes and neighbours, so that they follow changes without the daemon; the daemon updates them at once on
+ * netlink events.
  */
 #ifndef WEIR_HOP_H
 #define WEIR_HOP_H
@@ -29,7 +30,7 @@ static __always_inline void hop_write(struct weir_hop *row, __u64 link, __u64 dm
 {
 	if (row->link == link && row->dmac == dmac && row->smac == smac)
 		return;
-	/* A reader on another CPU must not pair the old device with the new address. */
+	/* A reader on another CPU must not combine the old device with the new address. */
 	__sync_lock_test_and_set(&row->link, 0);
 	WRITE_ONCE(row->dmac, dmac);
 	WRITE_ONCE(row->smac, smac);
@@ -43,8 +44,8 @@ static __always_inline __u8 hop_flags(const struct weir_device *device)
 }
 
 /*
- * Asks the kernel for the way to `addr` and writes the row. `spread` stands in for the source address, so that each row of
- * a server settles on one leg of a multipath route and different rows on different legs.
+ * Looks up the route to `addr` and writes the row. `spread` is used as source address, so that each row of a server
+ * keeps one path of a multipath route and different rows use different paths.
  */
 __noinline int hop_renew(struct weir_context *ctx, struct weir_hop *row, struct weir_addr *addr, __u32 spread)
 {
@@ -64,23 +65,27 @@ __noinline int hop_renew(struct weir_context *ctx, struct weir_hop *row, struct 
 	} else {
 		fib.family = AF_INET6;
 		addr_to_v6(addr, fib.ipv6_dst);
-		fib.ipv6_src[1] = bpf_htonl(spread); /* not the last word: ::1 would be the loopback, never forwarded */
+		/* not the last word: ::1 is the loopback address, which is never forwarded */
+		fib.ipv6_src[1] = bpf_htonl(spread);
 	}
 	fib.l4_protocol = PROTO_TCP;
 #ifdef WEIR_ON_SKB
-	/* Without a length the kernel compares the packet's own, which may be many segments', with the device's. */
+	/* With a length of 0 the kernel checks the skb's length, possibly many segments, against the device's MTU. */
 	fib.tot_len = 1;
 #endif
 	fib.sport = bpf_htons((__u16)spread);
 	result = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
 	if (result == BPF_FIB_LKUP_RET_FWD_DISABLED || result < 0)
-		return 0; /* the kernel does not answer here: user space filled the row */
+		return 0; /* no lookup possible: user space has filled the row */
 	if (result != BPF_FIB_LKUP_RET_SUCCESS && result != BPF_FIB_LKUP_RET_NO_NEIGH) {
 		hop_write(row, 0, 0, 0);
 		return 0;
 	}
 	ifindex = fib.ifindex;
-	/* Without a neighbour the kernel leaves `tot_len` there: a limit of one byte would refuse what is to resolve it. */
+	/*
+	 * Without a neighbour `mtu_result` still holds `tot_len`: an MTU of one byte would reject the packet that
+	 * resolves it.
+	 */
 	mtu = result == BPF_FIB_LKUP_RET_SUCCESS ? fib.mtu_result : 0;
 	device = WEIR_LOOKUP(weir_devices, ifindex);
 	if (device) {
@@ -96,7 +101,7 @@ __noinline int hop_renew(struct weir_context *ctx, struct weir_hop *row, struct 
 	flags |= WEIR_HOP_READY;
 	if (device && flags & WEIR_HOP_SEND)
 		ifindex = device->port;
-	/* A route over the port that a tagged frame came from leads back into the same VLAN. */
+	/* A route through the ingress port of a tagged frame leads into the same VLAN. */
 	if (tag == 0 && ifindex == context_ifindex(ctx))
 		tag = WEIR_HOP_VLAN_KEEP;
 	hop_write(row, hop_link(ifindex, flags, mtu), mac_word(fib.dmac, tag), mac_word(fib.smac, 0));
@@ -111,7 +116,10 @@ struct hop {
 
 #define HOP_READ_TRIES 8
 
-/* Reads a row whole; 0 when it names no way. A writer holds `link` at zero for some ten nanoseconds: worth a second look. */
+/*
+ * Reads a consistent row; returns 0 if it has no route. A writer keeps `link` zero for tens of nanoseconds, hence the
+ * retries.
+ */
 static __always_inline int hop_read(struct weir_hop *row, struct hop *hop)
 {
 	for (int i = 0; i < HOP_READ_TRIES; i++) {
@@ -124,8 +132,8 @@ static __always_inline int hop_read(struct weir_hop *row, struct hop *hop)
 	return 0;
 }
 
-static __always_inline void hop_refresh(struct weir_context *ctx, struct weir_hop *row, struct weir_addr *addr, __u32 now,
-					__u32 spread)
+static __always_inline void hop_refresh(struct weir_context *ctx, struct weir_hop *row, struct weir_addr *addr,
+					__u32 now, __u32 spread)
 {
 	__u64 renewed = READ_ONCE(row->renewed);
 
@@ -135,9 +143,9 @@ static __always_inline void hop_refresh(struct weir_context *ctx, struct weir_ho
 		hop_renew(ctx, row, addr, spread);
 }
 
-/* The way to a server for a flow; 0 = none known. */
-static __always_inline int hop_to_server(struct weir_context *ctx, __u32 dest_id, struct weir_dest *dest, __u64 hash, __u32 now,
-					 struct hop *hop)
+/* The next hop to a server for a flow; returns 0 if there is none. */
+static __always_inline int hop_to_server(struct weir_context *ctx, __u32 dest_id, struct weir_dest *dest, __u64 hash,
+					 __u32 now, struct hop *hop)
 {
 	__u32 slot = (hash >> 20) & (WEIR_HOPS_PER_DEST - 1);
 	struct weir_hop *row = WEIR_LOOKUP(weir_hops, dest_id * WEIR_HOPS_PER_DEST + slot);
@@ -162,7 +170,7 @@ static __always_inline int hop_to_client(struct weir_context *ctx, struct weir_a
 	if (!row)
 		return 0;
 	if (!addr_equal(&row->addr, addr)) {
-		/* Another client's row: ours from now on. Readers of the old one see the link change. */
+		/* Replaces another client's row; its readers see the link change. */
 		hop_write(&row->hop, 0, 0, 0);
 		row->addr = *addr;
 		row->hop.renewed = 0;
@@ -171,8 +179,8 @@ static __always_inline int hop_to_client(struct weir_context *ctx, struct weir_a
 	return hop_read(&row->hop, hop) && addr_equal(&row->addr, addr);
 }
 
-/* Where forwarding is off the kernel tells no routes: remember the way by which a client's packets come. */
-static __always_inline void client_learn(struct weir_context *ctx, struct packet *p, __u32 now)
+/* Without IP forwarding the kernel looks up no routes: store the reverse path of a client's packet as next hop. */
+static __always_inline void client_hop_store(struct weir_context *ctx, struct packet *p, __u32 now)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	struct weir_client *row = client_row(&p->src);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * ICMP: echo to a VIP is answered here; an error follows the flow of the packet that it quotes, which is translated as the
- * flow's packets are (RFC 5508 section 4). An error about a tunnel's own packet becomes one about the packet inside. All
- * else is the stack's. An error causes no error, so what cannot be sent on is dropped.
+ * ICMP. Echo requests to a VIP are answered. An error is forwarded with the flow of the packet that it quotes, and the
+ * quote is translated like the flow's packets (RFC 5508 section 4). An error about a tunnel packet becomes one about
+ * the inner packet. Other messages pass to the stack. No errors are sent about errors: what cannot be forwarded is
+ * dropped.
  */
 #ifndef WEIR_ICMP_H
 #define WEIR_ICMP_H
@@ -19,14 +20,14 @@
 #define GUE_VARIANT_MASK 0xe0 /* variant and control bit */
 #define GUE_WORDS_MASK   0x1f
 
-/* A message on its way; per CPU for the same reason as struct bind_scratch. */
+/* The current message; per CPU for the same reason as struct bind_scratch. */
 struct icmp_error {
 	struct packet p; /* the message itself */
 	struct packet q; /* the packet that it quotes */
-	struct packet t; /* the tuple to look up, as a packet in the opposite direction of `q` */
+	struct packet t; /* the tuple to look up: `q` reversed */
 	__u64 hash;      /* of `t` */
 	__u32 dest;
-	__u32 place;
+	__u32 entry_index;
 	__u32 now;
 	__u32 mtu;       /* of a too-big message */
 };
@@ -35,20 +36,20 @@ WEIR_PERCPU(weir_icmp_scratch, struct icmp_error, 1);
 
 static __always_inline int icmp_pass(const struct packet *p)
 {
-	return weir_verdict(concerns_us(p) ? WEIR_PASS_ICMP : WEIR_PASS_NOT_OURS, XDP_PASS);
+	return weir_verdict(address_filter_match(p) ? WEIR_PASS_ICMP : WEIR_PASS_NOT_OURS, XDP_PASS);
 }
 
-/* ---- echo -------------------------------------------------------------------------------------------------------------- */
+/* ---- echo -------------------------------------------------------------------------------------------------------- */
 
-/* Plain headers only: options and extension headers may ask for more than an answer. */
+/* Without options and extension headers, which may require special handling. */
 static __always_inline int echo_is_plain(struct weir_context *ctx, const struct packet *p)
 {
 	if (p->l4 - p->l3 != (p->family == 4 ? IPV4_MIN_LEN : IPV6_LEN))
 		return 0;
-	return !packet_is_fragment(ctx, p) && source_is_host(p) && frame_is_unicast(ctx);
+	return !packet_is_fragment(ctx, p) && source_is_unicast(p) && frame_is_unicast(ctx);
 }
 
-static __always_inline int echo_turn(void *data, void *data_end, const struct packet *p)
+static __always_inline int echo_reply_write(void *data, void *data_end, const struct packet *p)
 {
 	struct icmp_header *icmp = packet_l4(data, p);
 
@@ -59,8 +60,8 @@ static __always_inline int echo_turn(void *data, void *data_end, const struct pa
 			return 0;
 		ip->src = addr_to_v4(&p->dst);
 		ip->dst = addr_to_v4(&p->src);
-		ip->csum = csum_apply(ip->csum, csum_diff16(bpf_htons(ip->ttl << 8), bpf_htons(ANSWER_TTL << 8)));
-		ip->ttl = ANSWER_TTL;
+		ip->csum = csum_apply(ip->csum, csum_diff16(bpf_htons(ip->ttl << 8), bpf_htons(REPLY_TTL << 8)));
+		ip->ttl = REPLY_TTL;
 	} else {
 		struct ipv6_header *ip = packet_l3(data, p);
 
@@ -68,7 +69,7 @@ static __always_inline int echo_turn(void *data, void *data_end, const struct pa
 			return 0;
 		addr_to_v6(&p->dst, ip->src);
 		addr_to_v6(&p->src, ip->dst);
-		ip->hops = ANSWER_TTL;
+		ip->hops = REPLY_TTL;
 	}
 	if ((void *)(icmp + 1) > data_end)
 		return 0;
@@ -76,7 +77,9 @@ static __always_inline int echo_turn(void *data, void *data_end, const struct pa
 		icmp->csum = csum_apply(icmp->csum, csum_diff16(bpf_htons(ICMP_ECHO << 8), ICMP_ECHO_REPLY));
 		icmp->type = ICMP_ECHO_REPLY;
 	} else {
-		icmp->csum = csum_apply(icmp->csum, csum_diff16(bpf_htons(ICMP6_ECHO << 8), bpf_htons(ICMP6_ECHO_REPLY << 8)));
+		icmp->csum =
+			csum_apply(icmp->csum, csum_diff16(bpf_htons(ICMP6_ECHO << 8),
+							   bpf_htons(ICMP6_ECHO_REPLY << 8)));
 		icmp->type = ICMP6_ECHO_REPLY;
 	}
 	return 1;
@@ -90,21 +93,21 @@ __noinline int icmp_echo(struct weir_context *ctx, struct packet *p)
 
 	if (!p)
 		return XDP_DROP;
-	addr = p->dst; /* a key in an argument's memory is refused before Linux 6.2 */
+	addr = p->dst; /* before Linux 6.2 a key may not be in a function argument's memory */
 	vip = bpf_map_lookup_elem(&weir_vips, &addr);
 	if (!vip || !(vip->flags & WEIR_VIP_ECHO) || !echo_is_plain(ctx, p))
 		return icmp_pass(p);
 	data = (void *)(long)ctx->data;
 	data_end = (void *)(long)ctx->data_end;
-	if (!echo_turn(data, data_end, p))
+	if (!echo_reply_write(data, data_end, p))
 		return weir_verdict(WEIR_DROP_TOO_SHORT, XDP_DROP);
 	weir_count(WEIR_TX_ECHO);
 	return send_back(ctx);
 }
 
-/* ---- translation --------------------------------------------------------------------------------------------------------- */
+/* ---- translation ------------------------------------------------------------------------------------------------- */
 
-/* New addresses for the message, new addresses and ports for the quote, where `quoted` names them; ICMP's own checksum. */
+/* Sets the addresses of the message and, with `quoted`, addresses and ports of the quote; updates the ICMP checksum. */
 static __always_inline void icmp_rewrite(struct weir_context *ctx, struct icmp_error *e, struct rewrite *message,
 					 struct rewrite *quoted)
 {
@@ -112,7 +115,8 @@ static __always_inline void icmp_rewrite(struct weir_context *ctx, struct icmp_e
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	struct icmp_header *icmp;
 
-	outer = address_set(data, data_end, &e->p, 1, &message->src) + address_set(data, data_end, &e->p, 0, &message->dst);
+	outer = address_set(data, data_end, &e->p, 1, &message->src) +
+		address_set(data, data_end, &e->p, 0, &message->dst);
 	if (e->p.family == 6)
 		diff += outer;
 	icmp = packet_l4(data, &e->p);
@@ -120,8 +124,9 @@ static __always_inline void icmp_rewrite(struct weir_context *ctx, struct icmp_e
 		icmp->csum = csum_apply(icmp->csum, diff);
 }
 
-/* What changes on the way to a nat or l3dsr server. */
-static __always_inline void icmp_rewrite_to_server(struct weir_context *ctx, struct icmp_error *e, struct weir_dest *dest)
+/* Rewrites a message for a nat or l3dsr server. */
+static __always_inline void icmp_rewrite_to_server(struct weir_context *ctx, struct icmp_error *e,
+						   struct weir_dest *dest)
 {
 	struct rewrite message = { .src = e->p.src, .dst = dest->addr }, request, quoted;
 
@@ -129,7 +134,7 @@ static __always_inline void icmp_rewrite_to_server(struct weir_context *ctx, str
 		icmp_rewrite(ctx, e, &message, 0);
 		return;
 	}
-	rewrite_to_server(&e->t, dest, e->place, &request);
+	rewrite_to_server(&e->t, dest, e->entry_index, &request);
 	quoted.src = request.dst;
 	quoted.sport = request.dport;
 	quoted.dst = request.src;
@@ -137,7 +142,7 @@ static __always_inline void icmp_rewrite_to_server(struct weir_context *ctx, str
 	icmp_rewrite(ctx, e, &message, &quoted);
 }
 
-/* ---- the two ways -------------------------------------------------------------------------------------------------------- */
+/* ---- forwarding -------------------------------------------------------------------------------------------------- */
 
 /* An error about a reply, sent to the VIP. */
 __noinline int icmp_to_server(struct weir_context *ctx, struct icmp_error *e)
@@ -157,7 +162,7 @@ __noinline int icmp_to_server(struct weir_context *ctx, struct icmp_error *e)
 			icmp_rewrite_to_server(ctx, e, dest);
 		return weir_verdict(WEIR_PASS_LOCAL_SERVER, XDP_PASS);
 	}
-	if (ttl_used_up(data, data_end, &e->p))
+	if (ttl_exceeded(data, data_end, &e->p))
 		return weir_verdict(WEIR_DROP_TTL, XDP_DROP);
 	if (!hop_to_server(ctx, e->dest, dest, e->hash, e->now, &hop))
 		return weir_verdict(WEIR_DROP_NO_ROUTE, XDP_DROP);
@@ -178,7 +183,9 @@ __noinline int icmp_to_server(struct weir_context *ctx, struct icmp_error *e)
 	return transmit(ctx, &hop, 0, packet_tagged(&e->p));
 }
 
-/* An error about a nat server's request, sent to the client as the server saw it. A router in between keeps its name. */
+/*
+ * An error about a request to a nat server, sent to the client as the server saw it. A router's source address is kept.
+ */
 static __always_inline int icmp_to_client(struct weir_context *ctx, struct icmp_error *e, struct weir_flow_cold *cold)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
@@ -191,9 +198,9 @@ static __always_inline int icmp_to_client(struct weir_context *ctx, struct icmp_
 	quoted.dport = cold->dport;
 	if (addr_equal(&e->p.src, &e->q.dst))
 		message.src = cold->dst;
-	if (ttl_used_up(data, data_end, &e->p))
+	if (ttl_exceeded(data, data_end, &e->p))
 		return weir_verdict(WEIR_DROP_TTL, XDP_DROP);
-	if (!client_way(ctx, &message.dst, cold->ifindex, e->now, &hop))
+	if (!hop_to_client_or_back(ctx, &message.dst, cold->ifindex, e->now, &hop))
 		return weir_verdict(WEIR_DROP_NO_ROUTE, XDP_DROP);
 	if (WEIR_HOP_MTU(hop.link) && e->p.ip_len > WEIR_HOP_MTU(hop.link))
 		return weir_verdict(WEIR_DROP_TOO_BIG, XDP_DROP);
@@ -211,16 +218,18 @@ __noinline int icmp_about_reply(struct weir_context *ctx, struct icmp_error *e)
 
 	if (!e || !settings)
 		return XDP_DROP;
-	flow.place = e->place;
+	flow.entry_index = e->entry_index;
 	flow.dest = e->dest;
 	if (!reply_find(&e->t, &flow, e->now, settings, &reply))
 		return icmp_pass(&e->p);
 	return icmp_to_client(ctx, e, reply.cold);
 }
 
-/* ---- whose flow ------------------------------------------------------------------------------------------------------------ */
+/* ---- flow lookup ------------------------------------------------------------------------------------------------- */
 
-/* The server of a flow that got no entry, by the table that sent its packets; 0 = none. `marked` = there may be such a flow. */
+/*
+ * The server of a flow without an entry, by the table that its packets used; 0 = none. `marked`: such flows may exist.
+ */
 __noinline int untracked_dest(struct packet *t, __u64 hash, __u32 marked)
 {
 	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
@@ -231,7 +240,7 @@ __noinline int untracked_dest(struct packet *t, __u64 hash, __u32 marked)
 
 	if (!t || !scratch)
 		return 0;
-	tuple = *t; /* as for icmp_echo: its address becomes a key */
+	tuple = *t; /* as in icmp_echo: its address is used as a key */
 	id = service_find(&tuple, &vip);
 	service = id ? WEIR_LOOKUP(weir_services, id) : 0;
 	if (!service || !service->extent || !extent_copy(&scratch->extent, service->extent))
@@ -241,7 +250,7 @@ __noinline int untracked_dest(struct packet *t, __u64 hash, __u32 marked)
 	return marked ? schedule_spread(&scratch->extent, hash) : 0;
 }
 
-/* Looks up e->t: fills hash, dest and place and answers the kind of the entry, WEIR_KIND_FREE for none. */
+/* Looks up e->t, fills hash, dest and entry_index and returns the kind of the entry, WEIR_KIND_FREE for none. */
 __noinline int icmp_find(struct icmp_error *e)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
@@ -252,45 +261,45 @@ __noinline int icmp_find(struct icmp_error *e)
 		return WEIR_KIND_FREE;
 	e->hash = packet_hash(&e->t);
 	if (!flow_find(e->hash, &flow)) {
-		e->place = WEIR_NO_PLACE;
-		e->dest = untracked_dest(&e->t, e->hash, mark_holds(e->t.proto, e->hash, e->now));
+		e->entry_index = WEIR_NO_PLACE;
+		e->dest = untracked_dest(&e->t, e->hash, untracked_mark_active(e->t.proto, e->hash, e->now));
 		return e->dest ? WEIR_KIND_FORWARD : WEIR_KIND_FREE;
 	}
-	e->place = flow.place;
+	e->entry_index = flow.entry_index;
 	e->dest = flow.dest;
 	if (META_KIND(flow.meta) != WEIR_KIND_FORWARD)
 		return META_KIND(flow.meta);
-	cold = place_cold(flow.place);
-	if (!cold || !cold_is(cold, &e->t.src, &e->t.dst, e->t.sport, e->t.dport, e->t.proto) ||
-	    meta_overdue(flow.meta, e->now, settings))
+	cold = cold_at(flow.entry_index);
+	if (!cold || !cold_matches(cold, &e->t.src, &e->t.dst, e->t.sport, e->t.dport, e->t.proto) ||
+	    meta_expired(flow.meta, e->now, settings))
 		return WEIR_KIND_FREE;
 	return WEIR_KIND_FORWARD;
 }
 
 /*
- * An error of no flow makes one, as a packet of its client would, for whoever sends the client's packets here later
- * (ip_vs_core.c, ip_vs_in_icmp with schedule_icmp). Answers whether it has a server; -1: its service has none.
+ * An error without a flow creates one, as a packet of the client would (ip_vs_core.c, ip_vs_in_icmp with
+ * schedule_icmp). Returns 1 if it was bound to a server, -1 if the service has no server.
  */
 __noinline int icmp_schedule(struct weir_context *ctx, struct icmp_error *e)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
 	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
-	struct flow flow = { .place = WEIR_NO_PLACE };
+	struct flow flow = { .entry_index = WEIR_NO_PLACE };
 
 	if (!e || !settings || !scratch || !(settings->flags & WEIR_SETTINGS_SCHEDULE_ICMP))
 		return 0;
 	e->t.tcp_flags = 0;
-	e->t.cold = PACKET_ICMP;
-	if (!bind_new(ctx, &e->t, &flow, e->hash, NEW_MISSED | NEW_ANYHOW))
+	e->t.slow_path = PACKET_ICMP;
+	if (!bind_new(ctx, &e->t, &flow, e->hash, BIND_NO_ENTRY | BIND_RESCHEDULE))
 		return scratch->binding.verdict == WEIR_DROP_NO_SERVER ? -1 : 0;
 	e->dest = flow.dest;
-	e->place = flow.place;
+	e->entry_index = flow.entry_index;
 	return 1;
 }
 
-/* ---- too big, from the way of a tunnel ------------------------------------------------------------------------------------- */
+/* ---- too big, from a tunnel's path ------------------------------------------------------------------------------- */
 
-/* Where the packet inside the quoted tunnel packet begins, 0 = not a tunnel that is sent here. */
+/* Offset of the inner packet in the quoted tunnel packet, 0 = not one of our tunnels. */
 static __always_inline __u32 tunnel_inner(struct weir_context *ctx, const struct packet *q)
 {
 	__be16 gre = 0;
@@ -313,7 +322,7 @@ static __always_inline __u32 tunnel_inner(struct weir_context *ctx, const struct
 	}
 }
 
-/* Takes away all between the frame's header and the packet at `inner`, which then lies at e->p.l3. */
+/* Removes everything between the link header and the packet at `inner`, which then starts at e->p.l3. */
 static __always_inline int tunnel_strip(struct weir_context *ctx, const struct icmp_error *e, __u32 inner)
 {
 	__u32 l3 = e->p.l3;
@@ -328,11 +337,11 @@ static __always_inline int tunnel_strip(struct weir_context *ctx, const struct i
 	return !context_store(ctx, l3 - sizeof(type), &type, sizeof(type));
 }
 
-/* The client learns the tunnel's room as if the VIP itself had told it; its stack sends less from then on. */
+/* Reports the tunnel's MTU to the client, from the VIP. */
 __noinline int icmp_from_tunnel(struct weir_context *ctx, struct icmp_error *e)
 {
 	struct weir_flow_cold *cold;
-	struct icmp_words words;
+	struct icmp_fields words;
 	struct weir_dest *dest;
 	__u32 inner, end, room;
 	struct hop hop;
@@ -353,8 +362,8 @@ __noinline int icmp_from_tunnel(struct weir_context *ctx, struct icmp_error *e)
 	if (e->mtu < room + IPV4_MTU_MIN)
 		return icmp_pass(&e->p);
 	words = icmp_too_big(e->t.family, e->mtu - room);
-	cold = e->place == WEIR_NO_PLACE ? 0 : place_cold(e->place);
-	if (!client_way(ctx, &e->t.src, cold ? cold->ifindex : 0, e->now, &hop))
+	cold = e->entry_index == WEIR_NO_PLACE ? 0 : cold_at(e->entry_index);
+	if (!hop_to_client_or_back(ctx, &e->t.src, cold ? cold->ifindex : 0, e->now, &hop))
 		return weir_verdict(WEIR_DROP_NO_ROUTE, XDP_DROP);
 	if (!tunnel_strip(ctx, e, inner))
 		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
@@ -366,7 +375,7 @@ __noinline int icmp_from_tunnel(struct weir_context *ctx, struct icmp_error *e)
 	return transmit(ctx, &hop, 0, packet_tagged(&e->p));
 }
 
-/* ---- the stage --------------------------------------------------------------------------------------------------------------- */
+/* ---- the stage --------------------------------------------------------------------------------------------------- */
 
 static __always_inline int icmp_is_error(__u8 family, __u8 type)
 {
@@ -382,7 +391,7 @@ static __always_inline __u32 icmp_mtu(__u8 family, const struct icmp_header *icm
 	return family == 6 && icmp->type == ICMP6_TOO_BIG ? bpf_ntohl(icmp->rest) : 0;
 }
 
-/* A quote that cannot be read: dropped if it came to a service's address, whose stack could do nothing with it either. */
+/* An error with an unreadable quote: dropped at a service's address, where the stack could not use it either. */
 static __always_inline int quote_unreadable(const struct packet *p)
 {
 	struct weir_vip *vip = bpf_map_lookup_elem(&weir_vips, &p->dst);
@@ -415,7 +424,7 @@ static __always_inline int icmp_stage(struct weir_context *ctx, struct icmp_erro
 		return icmp_pass(&e->p);
 	if (!quote_parse(ctx, e->p.l4 + ICMP_LEN, e->p.l3 + e->p.ip_len, &e->q) || e->q.family != e->p.family)
 		return quote_unreadable(&e->p);
-	/* An error is sent to whoever sent what it quotes. */
+	/* The destination of an error is the source of its quote. */
 	if (!addr_equal(&e->q.src, &e->p.dst))
 		return icmp_pass(&e->p);
 	e->now = weir_tick();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Which service listens on the very address and port of a packet, for packets of a flood: a look into a hash map costs as much
- * as everything else that such a packet meets. Each CPU notes what it found, for as long as the jiffy lasts: some milliseconds
- * after a change of the listeners a flood may still go the former way, and other packets never do.
+ * A per-CPU cache of exact listener lookups, for packets of a flood: the hash map lookup would cost as much as the rest
+ * of their processing. An element is valid for one jiffy: for some milliseconds after a change of the listeners packets
+ * of a flood may still use the old service, other packets never.
  */
 #ifndef WEIR_LISTENER_FRONT_H
 #define WEIR_LISTENER_FRONT_H
@@ -17,7 +17,7 @@ struct listener_note {
 	__u8 proto;
 	__u8 pad;
 	__u32 service;
-	__u32 generation; /* of the service's row, which may have been given away meanwhile */
+	__u32 generation; /* of the service row, which may have been reused meanwhile */
 	__u32 jiffy;      /* as in weir_clock; 0 = empty */
 };
 
@@ -35,17 +35,18 @@ static __always_inline struct listener_note *listener_note_of(const struct packe
 	return notes ? &notes->slots[mixed >> 60] : 0;
 }
 
-/* The service that listens on the packet's own address and port, or 0. */
+/* The service that listens on exactly the packet's address and port, or 0. */
 static __always_inline __u32 service_exact(const struct packet *p)
 {
 	struct listener_note *note = listener_note_of(p);
-	__u32 jiffy = CLOCK_JIFFY(bpf_jiffies64()), *known;
+	__u32 jiffy = CLOCK_JIFFY(bpf_jiffies64()), *service_id;
 	struct weir_listener listener = {};
 	struct weir_service *service;
 
 	if (!note)
 		return 0;
-	if (note->jiffy == jiffy && addr_equal(&note->addr, &p->dst) && note->port == p->dport && note->proto == p->proto) {
+	if (note->jiffy == jiffy && addr_equal(&note->addr, &p->dst) && note->port == p->dport &&
+	    note->proto == p->proto) {
 		service = WEIR_LOOKUP(weir_services, note->service);
 		if (service && service->generation == note->generation)
 			return note->service;
@@ -53,17 +54,17 @@ static __always_inline __u32 service_exact(const struct packet *p)
 	listener.addr = p->dst;
 	listener.port = p->dport;
 	listener.proto = p->proto;
-	known = bpf_map_lookup_elem(&weir_listeners, &listener);
-	service = known ? WEIR_LOOKUP(weir_services, *known) : 0;
-	if (!known || !service)
+	service_id = bpf_map_lookup_elem(&weir_listeners, &listener);
+	service = service_id ? WEIR_LOOKUP(weir_services, *service_id) : 0;
+	if (!service_id || !service)
 		return 0;
 	note->addr = p->dst;
 	note->port = p->dport;
 	note->proto = p->proto;
-	note->service = *known;
+	note->service = *service_id;
 	note->generation = service->generation;
 	note->jiffy = jiffy;
-	return *known;
+	return *service_id;
 }
 
 #endif

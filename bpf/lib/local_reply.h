@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Replies of a nat server that is the director itself, at tc egress: translated back on the skb, with its checksums right
- * for all that skb->ip_summed can be, and for packets that hardware or the stack has yet to cut up (GSO).
+ * Replies of a nat server on the director itself, at tc egress: translated back on the skb, with correct checksums for
+ * every skb->ip_summed and for GSO packets.
  */
 #ifndef WEIR_LOCAL_REPLY_H
 #define WEIR_LOCAL_REPLY_H
@@ -17,7 +17,7 @@
 #define AF_INET6 10
 #endif
 
-/* What the client shall see; ports are 0 in later fragments. */
+/* The reply as the client sees it; ports are 0 in later fragments. */
 struct translation {
 	struct weir_addr src;
 	struct weir_addr dst;
@@ -28,20 +28,20 @@ struct translation {
 
 static __always_inline int reply_of_fragment(struct packet *p, __u32 now, struct translation *to)
 {
-	struct weir_fragment note = {}; /* kernels before 6.3 pass no unset memory to a function */
+	struct weir_fragment record = {}; /* before Linux 6.3 memory passed to a function must be initialised */
 
-	if (!fragment_recall(p, now, &note) || !note.reverse)
+	if (!fragment_lookup(p, now, &record) || !record.reverse)
 		return 0;
-	to->src = note.new_src;
-	to->dst = note.new_dst;
-	to->dest = note.dest;
+	to->src = record.new_src;
+	to->dst = record.new_dst;
+	to->dest = record.dest;
 	return 1;
 }
 
 static __always_inline int reply_of_flow(struct packet *p, __u32 now, const struct weir_settings *settings,
 					 struct translation *to)
 {
-	struct weir_fragment note = { .tick = now, .reverse = 1 };
+	struct weir_fragment record = { .tick = now, .reverse = 1 };
 	struct flow flow = {};
 	struct reply reply;
 
@@ -54,11 +54,11 @@ static __always_inline int reply_of_flow(struct packet *p, __u32 now, const stru
 	to->dst = reply.cold->src;
 	to->dport = reply.cold->sport;
 	to->dest = flow.dest;
-	if (p->cold == PACKET_FRAGMENT_FIRST) {
-		note.new_src = to->src;
-		note.new_dst = to->dst;
-		note.dest = to->dest;
-		fragment_remember(p, &note);
+	if (p->slow_path == PACKET_FRAGMENT_FIRST) {
+		record.new_src = to->src;
+		record.new_dst = to->dst;
+		record.dest = to->dest;
+		fragment_store(p, &record);
 	}
 	return 1;
 }
@@ -74,7 +74,7 @@ static __always_inline void local_reply_count(struct __sk_buff *skb, const struc
 	traffic->bytes_out += wire.bytes;
 }
 
-/* 1: the packet is a reply, now from the VIP, and to another destination than it was routed to. 0: leave it. */
+/* Translates a reply. Returns 1 if its destination changed and it must be routed again. */
 static __always_inline int local_reply(struct __sk_buff *skb, const struct weir_settings *settings)
 {
 	void *data = (void *)(long)skb->data, *data_end = (void *)(long)skb->data_end;
@@ -85,27 +85,28 @@ static __always_inline int local_reply(struct __sk_buff *skb, const struct weir_
 
 	if (!filter || parse_packet(data, data_end, &p) != PARSE_OK || !filter_hit(filter->from, &p.src))
 		return 0;
-	if (p.cold == PACKET_FRAGMENT_LATER) {
+	if (p.slow_path == PACKET_FRAGMENT_LATER) {
 		if (!reply_of_fragment(&p, now, &to))
 			return 0;
-	} else if (p.cold > PACKET_FRAGMENT_FIRST || p.cold == PACKET_ICMP || !reply_of_flow(&p, now, settings, &to)) {
+	} else if (p.slow_path > PACKET_FRAGMENT_FIRST || p.slow_path == PACKET_ICMP ||
+		   !reply_of_flow(&p, now, settings, &to)) {
 		return 0;
 	}
 	local_reply_count(skb, &p, to.dest);
 	if (skb_set_address(skb, &p, 1, &to.src))
 		return 0;
-	if (p.cold != PACKET_FRAGMENT_LATER && skb_set_port(skb, &p, 1, to.sport))
+	if (p.slow_path != PACKET_FRAGMENT_LATER && skb_set_port(skb, &p, 1, to.sport))
 		return 0;
 	if (addr_equal(&p.dst, &to.dst))
 		return 0;
 	if (skb_set_address(skb, &p, 0, &to.dst))
 		return 0;
-	if (p.cold != PACKET_FRAGMENT_LATER)
+	if (p.slow_path != PACKET_FRAGMENT_LATER)
 		skb_set_port(skb, &p, 0, to.dport);
 	return 1;
 }
 
-/* Under snat the stack chose the way to the snat address; the client's may be another. */
+/* Under snat the stack routed the packet to the snat address; the client's route may differ. */
 static __always_inline int local_reply_route(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data, *data_end = (void *)(long)skb->data_end;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Every map of the director, and the constants that the loader writes into .rodata. The sizes here are placeholders: the
- * loader sets max_entries from the configuration. Array maps are mmapable so that their elements start on a page, hence on
- * a cache line, and so that user space reads and writes them without a system call each.
+ * All maps of the director, and the constants that the loader writes into .rodata. The sizes are placeholders: the
+ * loader sets max_entries from the configuration. Array maps are mmapable: their elements start at a page boundary,
+ * hence at a cache line, and user space accesses them without system calls.
  */
 #ifndef WEIR_MAPS_H
 #define WEIR_MAPS_H
@@ -11,45 +11,47 @@
 #include <bpf/bpf_helpers.h>
 #include "abi/weir_abi.h"
 
-/* The verifier reads these as constants, so that sizes cost no load. The secret lives with the flow table: see data plane
- * rules in ARCHITECTURE.md. */
+/*
+ * Constants for the verifier, so that sizes cost no load. The secret is part of the layout record: the flow table's
+ * tags depend on it.
+ */
 const volatile __u64 weir_secret0 = 0;
 const volatile __u64 weir_secret1 = 0;
-/* Buckets that are home to hashes, and those of the stash behind them. */
+/* Home buckets, and the stash buckets after them. */
 const volatile __u32 weir_bucket_count = 1;
 const volatile __u32 weir_stash_count = 0;
 const volatile __u32 weir_dest_count = 1;
 const volatile __u32 weir_service_count = 1;
 const volatile __u32 weir_table_count = 1;
 const volatile __u32 weir_live_count = 1;
-/* The same of the table that flows are being moved out of. 0 homes = none: the verifier then removes all that would look there. */
+/* The same for the old table that flows are moved out of. 0 = no old table: the verifier then removes its code. */
 const volatile __u32 weir_old_bucket_count = 0;
 const volatile __u32 weir_old_stash_count = 0;
 
-#define WEIR_ARRAY(name, value_type, entries)                                                                             \
-	struct {                                                                                                          \
-		__uint(type, BPF_MAP_TYPE_ARRAY);                                                                         \
-		__uint(max_entries, entries);                                                                             \
-		__uint(map_flags, BPF_F_MMAPABLE);                                                                        \
-		__type(key, __u32);                                                                                       \
-		__type(value, value_type);                                                                                \
+#define WEIR_ARRAY(name, value_type, entries)                                                                          \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_ARRAY);                                                                      \
+		__uint(max_entries, entries);                                                                          \
+		__uint(map_flags, BPF_F_MMAPABLE);                                                                     \
+		__type(key, __u32);                                                                                    \
+		__type(value, value_type);                                                                             \
 	} name SEC(".maps")
 
-#define WEIR_PERCPU(name, value_type, entries)                                                                            \
-	struct {                                                                                                          \
-		__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);                                                                  \
-		__uint(max_entries, entries);                                                                             \
-		__type(key, __u32);                                                                                       \
-		__type(value, value_type);                                                                                \
+#define WEIR_PERCPU(name, value_type, entries)                                                                         \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);                                                               \
+		__uint(max_entries, entries);                                                                          \
+		__type(key, __u32);                                                                                    \
+		__type(value, value_type);                                                                             \
 	} name SEC(".maps")
 
-#define WEIR_HASH(name, map_type, key_type, value_type, entries, flags)                                                   \
-	struct {                                                                                                          \
-		__uint(type, map_type);                                                                                   \
-		__uint(max_entries, entries);                                                                             \
-		__uint(map_flags, flags);                                                                                 \
-		__type(key, key_type);                                                                                    \
-		__type(value, value_type);                                                                                \
+#define WEIR_HASH(name, map_type, key_type, value_type, entries, flags)                                                \
+	struct {                                                                                                       \
+		__uint(type, map_type);                                                                                \
+		__uint(max_entries, entries);                                                                          \
+		__uint(map_flags, flags);                                                                              \
+		__type(key, key_type);                                                                                 \
+		__type(value, value_type);                                                                             \
 	} name SEC(".maps")
 
 struct weir_element {
@@ -81,28 +83,29 @@ WEIR_PERCPU(weir_traffic, struct weir_traffic, 1);
 WEIR_PERCPU(weir_reasons, __u64, WEIR_REASON_COUNT);
 WEIR_PERCPU(weir_budgets, struct weir_budget, 1);
 
-#define WEIR_LOOKUP(map, index)                                                                                           \
-	({                                                                                                                \
-		__u32 index_ = (index);                                                                                   \
-		bpf_map_lookup_elem(&(map), &index_);                                                                     \
+#define WEIR_LOOKUP(map, index)                                                                                        \
+	({                                                                                                             \
+		__u32 index_ = (index);                                                                                \
+		bpf_map_lookup_elem(&(map), &index_);                                                                  \
 	})
 
-/* The tick that belongs to a jiffy: low half of jiffies (its top bit set, so that zero is no jiffy's) above, the tick below. */
+/* Upper half: low 32 bits of jiffies with the top bit set, so that zero is never valid. Lower half: the tick. */
 static volatile __u64 weir_clock;
 
 #define CLOCK_JIFFY(jiffies) ((__u32)(jiffies) | 1u << 31)
 
 /*
- * The coarse clock moves with jiffies, which the verifier turns into one load; asking the clock itself is a call, the dearest
- * thing an established packet could do. So it is asked once a jiffy. CPUs that ask at once write the same word.
+ * The coarse clock advances with jiffies. Reading jiffies is one load, reading the clock is a call, which would be the
+ * largest cost of an established packet: so it is read once per jiffy. CPUs that do so at the same time write the same
+ * word.
  */
 static __always_inline __u32 weir_tick(void)
 {
 	__u32 jiffy = CLOCK_JIFFY(bpf_jiffies64()), tick;
-	__u64 known = weir_clock;
+	__u64 clock = weir_clock;
 
-	if (known >> 32 == jiffy)
-		return (__u32)known;
+	if (clock >> 32 == jiffy)
+		return (__u32)clock;
 	tick = (__u32)(bpf_ktime_get_coarse_ns() >> WEIR_TICK_SHIFT);
 	weir_clock = (__u64)jiffy << 32 | tick;
 	return tick;

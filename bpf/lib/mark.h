@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Marks: which parts of the hash space may hold flows without an entry. A part stays marked as long as such a flow may live
- * without a packet; meanwhile a packet that meets no entry there goes by the spread table, as its flow's others did.
+ * Untracked marks: parts of the hash space that may contain flows without an entry. A part stays marked for as long as
+ * such a flow may be idle; meanwhile a packet there without an entry is forwarded by the spread table, like its flow's
+ * other packets.
  *
- * The parts are coarse and few, apart from the buckets, so that a flood of flows without entries finds its mark in the
- * cache and already set. A mark that holds too much only sends a stray packet to a server that answers it with a reset.
+ * The parts are few and coarse, separate from the buckets, so that under a flood the mark is cached and already set. A
+ * false mark only sends a stray packet to a server, which answers with a reset.
  */
 #ifndef WEIR_MARK_H
 #define WEIR_MARK_H
@@ -12,16 +13,16 @@
 #include "lib/maps.h"
 #include "lib/packet.h"
 
-static __always_inline __u32 *mark_of(__u8 proto, __u64 hash)
+static __always_inline __u32 *untracked_mark(__u8 proto, __u64 hash)
 {
 	struct weir_marks *marks = WEIR_LOOKUP(weir_marks, proto == PROTO_UDP ? WEIR_MARKS_UDP : WEIR_MARKS_TCP);
 
 	return marks ? &marks->until[hash >> (64 - WEIR_MARKS_LOG2)] : 0;
 }
 
-static __always_inline int mark_holds(__u8 proto, __u64 hash, __u32 now)
+static __always_inline int untracked_mark_active(__u8 proto, __u64 hash, __u32 now)
 {
-	__u32 *mark = mark_of(proto, hash), until;
+	__u32 *mark = untracked_mark(proto, hash), until;
 
 	if (!mark)
 		return 0;
@@ -29,10 +30,10 @@ static __always_inline int mark_holds(__u8 proto, __u64 hash, __u32 now)
 	return until != 0 && (__s32)(until - now) >= 0;
 }
 
-static __always_inline void mark_set(__u8 proto, __u64 hash, __u32 now, const struct weir_settings *settings)
+static __always_inline void untracked_mark_set(__u8 proto, __u64 hash, __u32 now, const struct weir_settings *settings)
 {
 	__u32 ticks = proto == PROTO_UDP ? settings->timeouts[WEIR_STATE_UDP] : settings->untracked_ticks;
-	__u32 *mark = mark_of(proto, hash), until = (now + ticks) | 1; /* 0 means unmarked */
+	__u32 *mark = untracked_mark(proto, hash), until = (now + ticks) | 1; /* 0 = not marked */
 
 	if (mark && *(volatile __u32 *)mark != until)
 		*(volatile __u32 *)mark = until;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Flows out of a table of another size or layout into the one in force, by the daemon's order and under the packets' eyes: at every
- * moment a packet finds its flow in one of the two. An entry is claimed first, so that nothing changes it any more; while it
- * is on its way it serves where it is; and it stays there, marked, for those that looked into the other table too early.
+ * Moves flows from a table of another size or layout to the current one, run by the daemon while packets are processed.
+ * At any time a packet finds its flow in one of the tables. An entry is claimed first, so that it does not change any
+ * more, is used until its copy exists, and stays marked as moved for packets that looked into the current table too
+ * early.
  */
 #ifndef WEIR_MOVE_H
 #define WEIR_MOVE_H
@@ -12,7 +13,7 @@
 
 #define MOVE_TRIES 32
 
-/* Of its own: on older kernels a packet may come between two steps of a test run. */
+/* A separate scratch row: on older kernels a packet may interrupt a test run. */
 struct move_scratch {
 	struct flow_new forward;
 	struct flow_new reverse;
@@ -28,7 +29,7 @@ struct move_walk {
 
 #define META_MOVED ((__u64)WEIR_KIND_MOVED << WEIR_META_KIND_SHIFT)
 
-/* Answers the meta as it was, or 0 when the flow ended meanwhile. */
+/* Returns the previous meta, or 0 if the flow has ended. */
 static __always_inline __u64 move_claim(struct weir_entry *entry)
 {
 	for (int i = 0; i < MOVE_TRIES; i++) {
@@ -42,8 +43,9 @@ static __always_inline __u64 move_claim(struct weir_entry *entry)
 	return 0;
 }
 
-/* Flows and the templates that they came by part on the way: a template's time waits for those alone that begin afterwards. */
-static __always_inline void move_fill(struct flow_new *new, const struct weir_flow_cold *cold, __u32 dest_id, __u64 meta)
+/* A moved flow is no longer linked to its template: the template's lifetime depends only on flows that start later. */
+static __always_inline void move_fill(struct flow_new *new, const struct weir_flow_cold *cold, __u32 dest_id,
+				      __u64 meta)
 {
 	new->src = cold->src;
 	new->dst = cold->dst;
@@ -75,34 +77,34 @@ static __always_inline int move_insert(struct flow_new *new)
 	return result;
 }
 
-/* The reverse entry of the forward one at `place`, which is in the table in force already and learns of it. */
-__noinline int move_reverse(__u32 place)
+/* Moves the reverse entry at `entry_index` and links it to its forward entry, which is in the current table already. */
+__noinline int move_reverse(__u32 entry_index)
 {
 	struct move_scratch *scratch = WEIR_LOOKUP(weir_move_scratch, 0);
-	struct weir_flow_cold *cold = place_cold(place);
-	struct weir_entry *entry = place_entry(place);
+	struct weir_flow_cold *cold = cold_at(entry_index);
+	struct weir_entry *entry = entry_at(entry_index);
 	struct flow_new *new;
 
 	if (!scratch || !cold || !entry)
 		return 0;
 	new = &scratch->reverse;
 	move_fill(new, cold, scratch->forward.dest, READ_ONCE(entry->meta));
-	/* What is on its way is not in its own way: see old_has. */
+	/* Marked as moved, so that old_table_has() does not find it. */
 	__sync_fetch_and_or(&entry->meta, META_MOVED);
-	new->peer = scratch->forward.place;
+	new->peer = scratch->forward.entry_index;
 	new->peer_generation = scratch->forward.generation;
 	if (move_insert(new) != FLOW_INSERTED)
 		return 0;
-	cold = place_cold(scratch->forward.place);
+	cold = cold_at(scratch->forward.entry_index);
 	if (cold) {
 		cold->peer_generation = new->generation;
-		WRITE_ONCE(cold->peer, new->place);
+		WRITE_ONCE(cold->peer, new->entry_index);
 	}
 	return 1;
 }
 
-/* No place for it: over, but where packets are sent by hash it may find the same server again. */
-__noinline int move_lose(struct flow_new *new)
+/* No free slot: the flow is lost, but its packets may reach the same server by hash. */
+__noinline int move_drop(struct flow_new *new)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
 
@@ -113,16 +115,19 @@ __noinline int move_lose(struct flow_new *new)
 		return 0;
 	}
 	if (settings)
-		mark_set(new->proto, new->hash, weir_tick(), settings);
+		untracked_mark_set(new->proto, new->hash, weir_tick(), settings);
 	return count(new->dest, new->flags & WEIR_FLOW_ACTIVE, -1, COUNT_FLOW);
 }
 
-/* 1: the flow whose forward entry is at `place` is in the table in force. 0: there was none. -1: it is lost. */
-__noinline int move_flow(__u32 place)
+/*
+ * Moves the flow whose forward entry is at `entry_index`. Returns 1 if it was moved, 0 if there is none, -1 if it was
+ * lost.
+ */
+__noinline int move_flow(__u32 entry_index)
 {
 	struct move_scratch *scratch = WEIR_LOOKUP(weir_move_scratch, 0);
-	struct weir_flow_cold *cold = place_cold(place);
-	struct weir_entry *entry = place_entry(place);
+	struct weir_flow_cold *cold = cold_at(entry_index);
+	struct weir_entry *entry = entry_at(entry_index);
 	struct flow_new *new;
 	__u64 meta, reverse;
 	__u32 peer;
@@ -134,19 +139,19 @@ __noinline int move_flow(__u32 place)
 	if (!meta)
 		return 0;
 	move_fill(new, cold, entry->id & (WEIR_DESTS_MAX - 1), meta);
-	peer = place_link(place, cold->peer);
-	/* Until the reverse entry has come too. */
+	peer = link_load(entry_index, cold->peer);
+	/* Until the reverse entry is moved too. */
 	new->peer = peer;
 	new->peer_generation = cold->peer_generation;
 	if (move_insert(new) != FLOW_INSERTED) {
-		move_lose(new);
+		move_drop(new);
 		return -1;
 	}
 	if (peer == WEIR_NO_PLACE || move_reverse(peer))
 		return 1;
-	/* nat without its way back is of no use. */
+	/* nat does not work without the reverse entry. */
 	reverse = meta_make(new->generation, new->kind, new->state, new->flags, new->now);
-	flow_release(new->place, reverse);
+	flow_release(new->entry_index, reverse);
 	return -1;
 }
 

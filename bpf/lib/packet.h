@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What the stages know of a packet, and its headers in network layout. */
+/* The parsed packet, and protocol headers in network layout. */
 #ifndef WEIR_PACKET_H
 #define WEIR_PACKET_H
 
@@ -95,8 +95,8 @@ struct icmp_header {
 };
 
 /*
- * A parsed packet. Offsets are from the start of the frame; they are bounded by the parser, and a stage that dereferences
- * them checks against data_end again, because the verifier forgets across calls.
+ * A parsed packet. Offsets are from the start of the frame and bounded by the parser; a stage that dereferences them
+ * checks against data_end again, because the verifier does not track them across calls.
  */
 struct packet {
 	struct weir_addr src;
@@ -106,19 +106,19 @@ struct packet {
 	__u8 proto;
 	__u8 family; /* 4 or 6 */
 	__u8 tcp_flags;
-	__u8 cold; /* enum packet_cold: needs a stage of its own */
+	__u8 slow_path; /* enum packet_slow_path */
 	__u16 l3;
 	__u16 l4;
 	__u16 ip_len; /* bytes from l3 to the end of the IP packet */
-	__u16 frag_offset; /* where the fragment header or field lies, for the fragment stage */
+	__u16 frag_offset; /* offset of the fragment header, for the fragment stage */
 	__u32 frag_id;
 };
 
-/* Masks that hold for every parsed packet; the verifier wants to see the bound where the pointer is made. */
+/* Masks that no parsed offset exceeds; the verifier needs the bound where the pointer is computed. */
 #define L3_OFFSET_MASK 0x3f
 #define L4_OFFSET_MASK 0x7ff
 
-/* Hides a bound that the compiler knows and the verifier does not, so that the check after it is really made. */
+/* Hides a bound that the compiler knows and the verifier does not, so that the following check is emitted. */
 #define VERIFIER_FORGET(x) asm volatile("" : "+r"(x))
 
 static __always_inline void *packet_l3(void *data, const struct packet *p)
@@ -137,10 +137,11 @@ static __always_inline void *packet_l4(void *data, const struct packet *p)
 	return data + (offset & L4_OFFSET_MASK);
 }
 
-enum packet_cold {
+/* Packets other than PACKET_PLAIN take the slow path. */
+enum packet_slow_path {
 	PACKET_PLAIN = 0,
 	PACKET_ICMP,
-	PACKET_FRAGMENT_FIRST, /* ports are there */
+	PACKET_FRAGMENT_FIRST, /* has ports */
 	PACKET_FRAGMENT_LATER,
 	PACKET_OTHER_PROTO,
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The sum over a stretch of a packet whose length only the packet knows, wherever its buffers lie. */
+/* Checksum over a variable-length range of a packet, across its buffers. */
 #ifndef WEIR_PACKET_SUM_H
 #define WEIR_PACKET_SUM_H
 
@@ -7,12 +7,12 @@
 #include "lib/csum.h"
 #include "lib/maps.h"
 
-#define SUM_CHUNK  32  /* on the stack of a deep call chain */
+#define SUM_CHUNK  32  /* on the stack */
 #define SUM_CHUNKS 320 /* 10 KiB: no jumbo frame is longer */
 
 /*
- * One's complement sum of `len` bytes from `at`, unfolded; -1 when they are not all there or more than can be summed. The
- * stretch starts at an even place of what its checksum covers.
+ * One's complement sum of `len` bytes at `at`, unfolded. Returns -1 if the range is not all in the packet or too long.
+ * It must start at an even offset of the checksummed data.
  */
 __noinline __s64 packet_sum(struct weir_context *ctx, __u32 at, __u32 len)
 {
@@ -34,7 +34,7 @@ __noinline __s64 packet_sum(struct weir_context *ctx, __u32 at, __u32 len)
 	if (rest == 0)
 		return sum;
 	__builtin_memset(chunk, 0, sizeof(chunk));
-	/* Kernel 6.1 learns nothing from "not zero": a mask and one more show it both ends of the length. */
+	/* Kernel 6.1 derives no bound from "!= 0": mask and + 1 show it minimum and maximum of the length. */
 	rest--;
 	VERIFIER_FORGET(rest);
 	if (context_load(ctx, at, chunk, (rest & (SUM_CHUNK - 1)) + 1))
@@ -49,7 +49,8 @@ static __always_inline __u64 csum_addr(const struct weir_addr *addr)
 }
 
 /* The pseudo header of both families: RFC 9293 section 3.1, RFC 8200 section 8.1. */
-static __always_inline __u64 csum_pseudo(const struct weir_addr *src, const struct weir_addr *dst, __u8 proto, __u16 len)
+static __always_inline __u64 csum_pseudo(const struct weir_addr *src, const struct weir_addr *dst, __u8 proto,
+					 __u16 len)
 {
 	return csum_addr(src) + csum_addr(dst) + bpf_htons(proto) + bpf_htons(len);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * From a frame to struct packet: Ethernet with up to two tags, IPv4 with options, IPv6 with extension headers, ports.
- * Answers a reason that ends the packet's way here, or PARSE_OK. Checksums are not verified: they are updated by
- * difference, so that a wrong one stays wrong for the receiver to find.
+ * Parses a frame into struct packet: Ethernet with up to two tags, IPv4 with options, IPv6 with extension headers,
+ * ports. Returns PARSE_OK or a reason. Checksums are not verified: they are updated incrementally, so that a wrong one
+ * stays wrong and the receiver detects it.
  */
 #ifndef WEIR_PARSE_H
 #define WEIR_PARSE_H
@@ -21,7 +21,7 @@ static __always_inline int parse_ports(void *data, void *data_end, struct packet
 		if ((void *)(tcp + 1) > data_end)
 			return WEIR_DROP_TOO_SHORT;
 		if (room < TCP_MIN_LEN || tcp->offset < 5 || tcp->offset * 4 > room)
-			return p->cold == PACKET_FRAGMENT_FIRST ? WEIR_DROP_FRAGMENT_TINY : WEIR_DROP_BAD_LENGTH;
+			return p->slow_path == PACKET_FRAGMENT_FIRST ? WEIR_DROP_FRAGMENT_TINY : WEIR_DROP_BAD_LENGTH;
 		p->sport = tcp->src;
 		p->dport = tcp->dst;
 		p->tcp_flags = tcp->flags;
@@ -33,15 +33,15 @@ static __always_inline int parse_ports(void *data, void *data_end, struct packet
 		if ((void *)(udp + 1) > data_end)
 			return WEIR_DROP_TOO_SHORT;
 		if (room < UDP_LEN)
-			return p->cold == PACKET_FRAGMENT_FIRST ? WEIR_DROP_FRAGMENT_TINY : WEIR_DROP_BAD_LENGTH;
-		/* A first fragment holds less than the whole datagram. */
-		if (p->cold == PACKET_PLAIN && (bpf_ntohs(udp->len) < UDP_LEN || bpf_ntohs(udp->len) > room))
+			return p->slow_path == PACKET_FRAGMENT_FIRST ? WEIR_DROP_FRAGMENT_TINY : WEIR_DROP_BAD_LENGTH;
+		/* A first fragment is shorter than the datagram. */
+		if (p->slow_path == PACKET_PLAIN && (bpf_ntohs(udp->len) < UDP_LEN || bpf_ntohs(udp->len) > room))
 			return WEIR_DROP_BAD_LENGTH;
 		p->sport = udp->src;
 		p->dport = udp->dst;
 		return PARSE_OK;
 	}
-	p->cold = p->proto == (p->family == 4 ? PROTO_ICMP : PROTO_ICMPV6) ? PACKET_ICMP : PACKET_OTHER_PROTO;
+	p->slow_path = p->proto == (p->family == 4 ? PROTO_ICMP : PROTO_ICMPV6) ? PACKET_ICMP : PACKET_OTHER_PROTO;
 	return PARSE_OK;
 }
 
@@ -53,7 +53,7 @@ static __always_inline int parse_ipv4(void *data, void *data_end, struct packet 
 
 	if ((void *)(ip + 1) > data_end)
 		return WEIR_DROP_TOO_SHORT;
-	/* Before anything that may be wrong: whether a broken packet is ours to drop depends on them. */
+	/* Before any error: the addresses decide whether a malformed packet is ours to drop. */
 	p->family = 4;
 	p->src = addr_from_v4(ip->src);
 	p->dst = addr_from_v4(ip->dst);
@@ -68,16 +68,16 @@ static __always_inline int parse_ipv4(void *data, void *data_end, struct packet 
 	frag = bpf_ntohs(ip->frag);
 	if (frag & (IPV4_MF | IPV4_OFFS)) {
 		p->frag_id = ip->id;
-		p->cold = frag & IPV4_OFFS ? PACKET_FRAGMENT_LATER : PACKET_FRAGMENT_FIRST;
-		if (p->cold == PACKET_FRAGMENT_LATER)
+		p->slow_path = frag & IPV4_OFFS ? PACKET_FRAGMENT_LATER : PACKET_FRAGMENT_FIRST;
+		if (p->slow_path == PACKET_FRAGMENT_LATER)
 			return PARSE_OK;
 	}
 	return parse_ports(data, data_end, p, p->ip_len - header_len);
 }
 
 /*
- * Extension headers, RFC 8200 section 4. Authentication and encryption headers end the walk as "another protocol": what
- * follows them cannot be changed. A routing header with segments left is not ours to process either.
+ * Extension headers, RFC 8200 section 4. Authentication and encryption headers end the walk as "other protocol": the
+ * data after them cannot be changed. Routing headers with segments left are not processed.
  */
 static __noinline int parse_ipv6_headers(void *data, void *data_end, struct packet *p)
 {
@@ -101,11 +101,11 @@ static __noinline int parse_ipv6_headers(void *data, void *data_end, struct pack
 			p->frag_offset = offset;
 			if (frag & ~0x6) { /* offset or more; an atomic fragment (RFC 6946) is an ordinary packet */
 				p->frag_id = *(__u32 *)(header + 4);
-				p->cold = frag & ~0x7 ? PACKET_FRAGMENT_LATER : PACKET_FRAGMENT_FIRST;
+				p->slow_path = frag & ~0x7 ? PACKET_FRAGMENT_LATER : PACKET_FRAGMENT_FIRST;
 			}
 			offset += 8;
 			next = header[0];
-			if (p->cold == PACKET_FRAGMENT_LATER)
+			if (p->slow_path == PACKET_FRAGMENT_LATER)
 				break;
 			continue;
 		}
@@ -113,7 +113,7 @@ static __noinline int parse_ipv6_headers(void *data, void *data_end, struct pack
 		offset += (header[1] + 1) * 8;
 	}
 	if (next == PROTO_HOPOPTS || next == PROTO_ROUTING || next == PROTO_DSTOPTS || next == PROTO_FRAGMENT)
-		if (p->cold != PACKET_FRAGMENT_LATER)
+		if (p->slow_path != PACKET_FRAGMENT_LATER)
 			return WEIR_PASS_HEADERS;
 	if (offset > 1024)
 		return WEIR_PASS_HEADERS;
@@ -143,7 +143,7 @@ static __always_inline int parse_ipv6(void *data, void *data_end, struct packet 
 
 		if (verdict != PARSE_OK)
 			return verdict;
-		if (p->cold == PACKET_FRAGMENT_LATER)
+		if (p->slow_path == PACKET_FRAGMENT_LATER)
 			return PARSE_OK;
 	}
 	if ((__u32)(p->l4 - p->l3) > p->ip_len)
@@ -153,7 +153,6 @@ static __always_inline int parse_ipv6(void *data, void *data_end, struct packet 
 	return parse_ports(data, data_end, p, p->ip_len - (p->l4 - p->l3));
 }
 
-/* `room` is the whole packet's length: linear data alone where the packet has no fragments of its own. */
 static __always_inline int parse_packet(void *data, void *data_end, struct packet *p)
 {
 	struct eth_header *eth = data;
@@ -175,7 +174,7 @@ static __always_inline int parse_packet(void *data, void *data_end, struct packe
 		offset += VLAN_TAG_LEN;
 	}
 	p->l3 = offset;
-	p->cold = PACKET_PLAIN;
+	p->slow_path = PACKET_PLAIN;
 	if (type == bpf_htons(ETHERTYPE_IPV4))
 		return parse_ipv4(data, data_end, p);
 	if (type == bpf_htons(ETHERTYPE_IPV6))

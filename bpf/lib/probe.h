@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The director's own probes through a service's forward. A socket talks to the server's address; what it sends leaves here as
- * the forward would send a client's packet, with the VIP as destination, and what the server answers from the VIP is given
- * back to the socket. So the stack of the director never meets a packet from an address that may be its own.
+ * The director's health probes through a service's forwarding method. A socket is connected to the server's address.
+ * Its packets are sent as the forwarding method would send a client's, with the VIP as destination, and replies from
+ * the VIP are translated back to the server's address. So the director's stack never receives a packet from an address
+ * that may be its own.
  *
- * Checksums of locally made packets may be left to the device: only differences are applied, and the sum of a segment is taken
- * from its pseudo header, which holds in both cases.
+ * Checksums of local packets may be partial: only differences are applied, and the sum of a segment is derived from its
+ * pseudo header, which is correct in both cases.
  */
 #ifndef WEIR_PROBE_H
 #define WEIR_PROBE_H
@@ -17,12 +18,12 @@
 #define PROBE_GRE_CSUM_LEN 8
 #define PROBE_GUE_LEN	   4
 #define PROBE_GRE_CSUM	   0x8000
-#define PROBE_SOURCE_PORT  0xc357 /* of GUE: any will do for a single conversation */
+#define PROBE_SOURCE_PORT  0xc357 /* of GUE; any value works for a single connection */
 
 #define ICMP_UNREACHABLE   3
 #define ICMPV6_UNREACHABLE 1
 
-#define PROBE_LEAVE (-1) /* not a probe's packet */
+#define PROBE_NONE (-1) /* not a probe's packet */
 #define PROBE_DROP  2	 /* TC_ACT_SHOT */
 
 static __always_inline struct weir_probe *probe_find(const struct weir_addr *local, __be16 port, __u8 proto)
@@ -32,7 +33,7 @@ static __always_inline struct weir_probe *probe_find(const struct weir_addr *loc
 	return bpf_map_lookup_elem(&weir_probes, &key);
 }
 
-/* What stands between the outer and the inner IP header. */
+/* Length of the headers between outer and inner IP header. */
 static __always_inline __u32 probe_shim_len(const struct weir_probe *probe)
 {
 	if (probe->tunnel == WEIR_TUNNEL_GUE)
@@ -42,13 +43,14 @@ static __always_inline __u32 probe_shim_len(const struct weir_probe *probe)
 	return 0;
 }
 
-/* ---- out --------------------------------------------------------------------------------------------------------------- */
+/* ---- egress ------------------------------------------------------------------------------------------------------ */
 
 /*
- * The sum over the packet inside as the server will see it. An IPv4 header sums to zero; under IPv6 the header and the segment,
- * whose sum is the complement of its pseudo header, have the addresses in common.
+ * The sum over the inner packet as the server sees it. An IPv4 header sums to zero. In IPv6 the header's sum is added
+ * to the segment's, which is the complement of its pseudo header.
  */
-static __always_inline __u64 probe_inner_sum(struct __sk_buff *skb, const struct packet *p, const struct weir_probe *probe)
+static __always_inline __u64 probe_inner_sum(struct __sk_buff *skb, const struct packet *p,
+					     const struct weir_probe *probe)
 {
 	__u64 pseudo = csum_pseudo(&p->src, &probe->vip, p->proto, p->ip_len - (p->l4 - p->l3));
 	__u64 segment = (__u16)~csum_fold(pseudo);
@@ -65,8 +67,8 @@ struct probe_shim {
 	__be32 word[3]; /* UDP and GUE, or GRE */
 };
 
-static __always_inline void probe_shim_fill(struct probe_shim *shim, const struct packet *p, const struct weir_probe *probe,
-					    __u64 inner_sum)
+static __always_inline void probe_shim_fill(struct probe_shim *shim, const struct packet *p,
+					    const struct weir_probe *probe, __u64 inner_sum)
 {
 	__u8 inner = p->family == 4 ? PROTO_IPIP : PROTO_IPV6;
 	__u16 len = p->ip_len + UDP_LEN + PROBE_GUE_LEN, csum;
@@ -99,7 +101,8 @@ static __always_inline __u8 probe_outer_proto(const struct packet *p, const stru
 	return p->family == 4 ? PROTO_IPIP : PROTO_IPV6;
 }
 
-static __always_inline int probe_outer4(struct __sk_buff *skb, const struct packet *p, const struct weir_probe *probe, __u32 shim)
+static __always_inline int probe_outer4(struct __sk_buff *skb, const struct packet *p, const struct weir_probe *probe,
+					__u32 shim)
 {
 	struct ipv4_header ip = {
 		.version = 4,
@@ -116,7 +119,8 @@ static __always_inline int probe_outer4(struct __sk_buff *skb, const struct pack
 	return bpf_skb_store_bytes(skb, p->l3, &ip, sizeof(ip), 0);
 }
 
-static __always_inline int probe_outer6(struct __sk_buff *skb, const struct packet *p, const struct weir_probe *probe, __u32 shim)
+static __always_inline int probe_outer6(struct __sk_buff *skb, const struct packet *p, const struct weir_probe *probe,
+					__u32 shim)
 {
 	struct ipv6_header ip = {
 		.flow = bpf_htonl(6u << 28),
@@ -154,8 +158,8 @@ static __noinline int probe_encapsulate(struct __sk_buff *skb, const struct pack
 	return 0;
 }
 
-/* The mark of l3dsr, in the second byte of an IPv4 header and across the first two of an IPv6 one. */
-static __noinline int probe_mark(struct __sk_buff *skb, const struct packet *p, __u8 dscp)
+/* Sets the DSCP of l3dsr, in the second byte of an IPv4 header or across the first two of an IPv6 header. */
+static __noinline int probe_set_dscp(struct __sk_buff *skb, const struct packet *p, __u8 dscp)
 {
 	__be16 old, new;
 
@@ -171,23 +175,23 @@ static __noinline int probe_mark(struct __sk_buff *skb, const struct packet *p, 
 	return bpf_skb_store_bytes(skb, p->l3, &new, sizeof(new), 0);
 }
 
-static __always_inline int probe_out(struct __sk_buff *skb)
+static __always_inline int probe_egress(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data, *data_end = (void *)(long)skb->data_end;
 	struct weir_probe *probe;
 	struct packet p = {};
 
-	if (parse_packet(data, data_end, &p) != PARSE_OK || p.cold != PACKET_PLAIN)
-		return PROBE_LEAVE;
+	if (parse_packet(data, data_end, &p) != PARSE_OK || p.slow_path != PACKET_PLAIN)
+		return PROBE_NONE;
 	probe = probe_find(&p.src, p.sport, p.proto);
 	if (!probe || !addr_equal(&probe->server, &p.dst))
-		return PROBE_LEAVE;
+		return PROBE_NONE;
 	if (bpf_skb_load_bytes(skb, 0, probe->to_mac, sizeof(probe->to_mac)) ||
 	    bpf_skb_load_bytes(skb, sizeof(probe->to_mac), probe->from_mac, sizeof(probe->from_mac)))
 		return PROBE_DROP;
 	probe->ifindex = skb->ifindex;
 	if (probe->forward == WEIR_FORWARD_L3DSR) {
-		if (probe_mark(skb, &p, probe->dscp))
+		if (probe_set_dscp(skb, &p, probe->dscp))
 			return PROBE_DROP;
 	} else if (skb_set_address(skb, &p, 0, &probe->vip)) {
 		return PROBE_DROP;
@@ -195,12 +199,12 @@ static __always_inline int probe_out(struct __sk_buff *skb)
 	if (probe->forward == WEIR_FORWARD_TUNNEL && probe_encapsulate(skb, &p, probe))
 		return PROBE_DROP;
 	__sync_fetch_and_add(&probe->sent, 1);
-	return PROBE_LEAVE;
+	return PROBE_NONE;
 }
 
-/* ---- back -------------------------------------------------------------------------------------------------------------- */
+/* ---- ingress ----------------------------------------------------------------------------------------------------- */
 
-static __always_inline int probe_from_other_machine(struct __sk_buff *skb, const struct weir_probe *probe)
+static __always_inline int probe_from_other_mac(struct __sk_buff *skb, const struct weir_probe *probe)
 {
 	__u8 from[6] = {};
 
@@ -212,7 +216,7 @@ static __always_inline int probe_from_other_machine(struct __sk_buff *skb, const
 	return 0;
 }
 
-/* The conversation that an ICMP error quotes, which may lie within what the probe was wrapped in. */
+/* Records an ICMP error in the probe that it quotes; the quote may be encapsulated. */
 static __noinline int probe_error(struct __sk_buff *skb, const struct packet *p)
 {
 	__u32 at = p->l4 + 8, skip = p->family == 4 ? IPV4_MIN_LEN : IPV6_LEN;
@@ -252,37 +256,37 @@ static __noinline int probe_error(struct __sk_buff *skb, const struct packet *p)
 	return 0;
 }
 
-static __always_inline int probe_back(struct __sk_buff *skb)
+static __always_inline int probe_ingress(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data, *data_end = (void *)(long)skb->data_end;
 	struct weir_probe *probe;
 	struct packet p = {};
 
 	if (parse_packet(data, data_end, &p) != PARSE_OK)
-		return PROBE_LEAVE;
-	if (p.cold == PACKET_ICMP) {
+		return PROBE_NONE;
+	if (p.slow_path == PACKET_ICMP) {
 		probe_error(skb, &p);
-		return PROBE_LEAVE;
+		return PROBE_NONE;
 	}
-	if (p.cold != PACKET_PLAIN)
-		return PROBE_LEAVE;
+	if (p.slow_path != PACKET_PLAIN)
+		return PROBE_NONE;
 	probe = probe_find(&p.dst, p.dport, p.proto);
 	if (!probe)
-		return PROBE_LEAVE;
+		return PROBE_NONE;
 	if (!addr_equal(&probe->vip, &p.src)) {
 		if (probe->forward != WEIR_FORWARD_L3DSR || !addr_equal(&probe->server, &p.src))
-			return PROBE_LEAVE;
+			return PROBE_NONE;
 		__sync_fetch_and_add(&probe->unturned, 1);
 		return PROBE_DROP;
 	}
-	if (probe->forward == WEIR_FORWARD_DIRECT && probe_from_other_machine(skb, probe)) {
+	if (probe->forward == WEIR_FORWARD_DIRECT && probe_from_other_mac(skb, probe)) {
 		__sync_fetch_and_add(&probe->stray, 1);
 		return PROBE_DROP;
 	}
 	if (skb_set_address(skb, &p, 1, &probe->server))
 		return PROBE_DROP;
 	__sync_fetch_and_add(&probe->answered, 1);
-	return PROBE_LEAVE;
+	return PROBE_NONE;
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The packet that an ICMP error quotes: read and changed by offsets, because it may lie anywhere and end early. Of its
- * transport header eight bytes are enough (RFC 792); a checksum that was cut off cannot be updated and need not be.
+ * The packet quoted in an ICMP error, accessed by offsets, because it may be anywhere in the packet and truncated.
+ * Eight bytes of its transport header are enough (RFC 792); a truncated checksum need not be updated.
  */
 #ifndef WEIR_QUOTE_H
 #define WEIR_QUOTE_H
@@ -12,7 +12,7 @@
 #include "lib/parse.h"
 #include "lib/rewrite.h"
 
-#define PORTS_LEN 8 /* ports, and what else RFC 792 promises of the transport header */
+#define PORTS_LEN 8 /* ports, and the rest of the eight bytes required by RFC 792 */
 #define IPV4_CSUM_AT 10
 #define IPV4_ADDRS_AT 12
 #define IPV6_ADDRS_AT 8
@@ -21,7 +21,7 @@
 
 static __always_inline int quote_has_ports(const struct packet *q)
 {
-	return q->cold == PACKET_PLAIN;
+	return q->slow_path == PACKET_PLAIN;
 }
 
 static __always_inline int quote_parse_ipv4(struct weir_context *ctx, __u32 at, struct packet *q)
@@ -35,7 +35,7 @@ static __always_inline int quote_parse_ipv4(struct weir_context *ctx, __u32 at, 
 	q->dst = addr_from_v4(ip.dst);
 	q->proto = ip.proto;
 	q->l4 = at + ip.ihl * 4;
-	q->cold = bpf_ntohs(ip.frag) & IPV4_OFFS ? PACKET_FRAGMENT_LATER : PACKET_PLAIN;
+	q->slow_path = bpf_ntohs(ip.frag) & IPV4_OFFS ? PACKET_FRAGMENT_LATER : PACKET_PLAIN;
 	return 1;
 }
 
@@ -50,7 +50,7 @@ static __always_inline int quote_parse_ipv6(struct weir_context *ctx, __u32 at, 
 	q->dst = addr_from_v6(ip.dst);
 	q->proto = ip.next;
 	q->l4 = at + IPV6_LEN;
-	q->cold = PACKET_PLAIN;
+	q->slow_path = PACKET_PLAIN;
 	for (int i = 0; i < PARSE_IPV6_HEADERS; i++) {
 		__u8 header[8];
 
@@ -60,7 +60,7 @@ static __always_inline int quote_parse_ipv6(struct weir_context *ctx, __u32 at, 
 		if (context_load(ctx, q->l4, header, sizeof(header)))
 			return 0;
 		if (q->proto == PROTO_FRAGMENT && (header[2] | (header[3] & ~7)))
-			q->cold = PACKET_FRAGMENT_LATER;
+			q->slow_path = PACKET_FRAGMENT_LATER;
 		q->l4 += q->proto == PROTO_FRAGMENT ? 8 : (header[1] + 1) * 8;
 		q->proto = header[0];
 	}
@@ -68,8 +68,8 @@ static __always_inline int quote_parse_ipv6(struct weir_context *ctx, __u32 at, 
 }
 
 /*
- * Reads the packet at `at`, of which the bytes before `end` are here. `cold` says PACKET_PLAIN where there are ports. Answers
- * 0 when it is no IP packet, or cut within its headers.
+ * Parses the packet at `at`, which ends at `end`. `q->slow_path` is PACKET_PLAIN if it has ports. Returns 0 if it is
+ * not an IP packet or its headers are truncated.
  */
 __noinline int quote_parse(struct weir_context *ctx, __u32 at, __u32 end, struct packet *q)
 {
@@ -88,10 +88,10 @@ __noinline int quote_parse(struct weir_context *ctx, __u32 at, __u32 end, struct
 	q->ip_len = end - at;
 	if (q->l4 > end)
 		return 0;
-	if (q->cold != PACKET_PLAIN)
+	if (q->slow_path != PACKET_PLAIN)
 		return 1;
 	if (q->proto != PROTO_TCP && q->proto != PROTO_UDP) {
-		q->cold = PACKET_OTHER_PROTO;
+		q->slow_path = PACKET_OTHER_PROTO;
 		return 1;
 	}
 	if (q->l4 + PORTS_LEN > end || context_load(ctx, q->l4, ports, sizeof(ports)))
@@ -101,7 +101,7 @@ __noinline int quote_parse(struct weir_context *ctx, __u32 at, __u32 end, struct
 	return 1;
 }
 
-/* Adds a difference to the checksum at `at`; answers what that itself changes in a sum over it. */
+/* Adds a difference to the checksum at `at`. Returns the change of a sum that covers this field. */
 static __always_inline __u64 quote_csum(struct weir_context *ctx, __u32 at, __u64 diff, int udp)
 {
 	__u16 old, new;
@@ -113,7 +113,8 @@ static __always_inline __u64 quote_csum(struct weir_context *ctx, __u32 at, __u6
 	return csum_diff16(old, new);
 }
 
-static __always_inline void quote_addresses_store(struct weir_context *ctx, const struct packet *q, const struct rewrite *to)
+static __always_inline void quote_addresses_store(struct weir_context *ctx, const struct packet *q,
+						  const struct rewrite *to)
 {
 	if (q->family == 4) {
 		__be32 pair[2] = { addr_to_v4(&to->src), addr_to_v4(&to->dst) };
@@ -128,7 +129,7 @@ static __always_inline void quote_addresses_store(struct weir_context *ctx, cons
 	}
 }
 
-/* Gives a quoted packet other addresses and ports, and answers the difference in a checksum that covers all of it. */
+/* Sets addresses and ports of a quoted packet. Returns the change of a checksum that covers the quote. */
 __noinline __u64 quote_rewrite(struct weir_context *ctx, struct packet *q, struct rewrite *to)
 {
 	__u64 addresses, ports, diff;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What the real server's programs share with user space. crates/weir-dataplane/src/real_server/ mirrors this file and
- * refuses to load an object whose maps have other sizes.
+ * Structs shared by the real server's programs and user space. crates/weir-dataplane/src/real_server/ mirrors this file
+ * and does not load an object whose maps have different sizes.
  */
 #ifndef WEIR_REAL_SERVER_ABI_H
 #define WEIR_REAL_SERVER_ABI_H
@@ -30,7 +30,7 @@ struct rs_vip {
 	struct rs_ports ports[RS_RANGES_MAX];
 };
 
-/* weir_rs_marks: a DSCP -> the VIPs that its packets are turned back to. DSCP 0 holds the VIPs of rewritten replies. */
+/* weir_rs_marks: DSCP -> VIPs to restore as destination. DSCP 0 holds the VIPs of rewritten replies. */
 struct rs_mark_key {
 	__u8 family; /* 4 or 6 */
 	__u8 dscp;
@@ -47,13 +47,13 @@ struct rs_mark {
 	struct rs_mark_entry entries[RS_RANGES_MAX];
 };
 
-/* weir_rs_except: clients whose replies stay as they are, longest prefix over the canonical 128-bit form. */
+/* weir_rs_except: clients whose replies are not rewritten, longest prefix match on the canonical 128-bit form. */
 struct rs_prefix {
 	__u32 prefix_len;
 	__u8 addr[16];
 };
 
-/* weir_rs_frags: where the first fragment of a datagram went; its later fragments have no ports. */
+/* weir_rs_frags: the VIP of a datagram's first fragment; later fragments have no ports. */
 struct rs_frag_key {
 	struct weir_addr src;
 	struct weir_addr dst;
@@ -63,18 +63,18 @@ struct rs_frag_key {
 	__u8 pad[2];
 };
 
-/* weir_rs_counts: what became of packets, indexes of a per-CPU array. Numbers are never reused. */
+/* weir_rs_counts: packet counters, indexes of a per-CPU array. Numbers are never reused. */
 enum rs_count {
 	RS_DECAPSULATED = 0,
-	RS_TURNED_BACK = 1,       /* marked packets given their VIP as destination */
-	RS_REPLY_REWRITTEN = 2,   /* replies given their VIP as source */
+	RS_TURNED_BACK = 1,       /* marked packets, destination set to the VIP */
+	RS_REPLY_REWRITTEN = 2,   /* replies, source set to the VIP */
 	RS_ERROR_TRANSLATED = 3,  /* ICMP errors, either direction */
-	RS_PASS_NOT_VIP = 4,      /* tunnel to this host, but the packet inside is for no VIP of that tunnel */
-	RS_PASS_FRAGMENT = 5,     /* fragment of a tunnel packet, or a later fragment whose first was not seen */
-	RS_PASS_HEADERS = 6,      /* tunnel options or extension headers that are not understood */
-	RS_PASS_EXCEPT = 7,       /* reply to one of --except */
-	RS_DROP_MALFORMED = 8,    /* tunnel packet too short, or its inside is no IP packet */
-	RS_DROP_ECN = 9,          /* congestion was marked on a flow that cannot hear of it (RFC 6040 section 4.2) */
+	RS_PASS_NOT_VIP = 4,      /* tunnel packet whose inner destination is not a VIP of that tunnel */
+	RS_PASS_FRAGMENT = 5,     /* fragment of a tunnel packet, or without its first fragment */
+	RS_PASS_HEADERS = 6,      /* unsupported tunnel options or extension headers */
+	RS_PASS_EXCEPT = 7,       /* reply to a client of --except */
+	RS_DROP_MALFORMED = 8,    /* tunnel packet too short, or without an inner IP packet */
+	RS_DROP_ECN = 9,          /* outer CE, but the inner packet is not ECN-capable (RFC 6040 section 4.2) */
 	RS_DROP_FAILED = 10,      /* the kernel refused to change the packet */
 	RS_COUNT_MAX = 11,
 };

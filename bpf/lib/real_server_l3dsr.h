@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The server's half of `forward = "l3dsr"`: the director wrote this host's address over the VIP.
+ * The server's half of `forward = "l3dsr"`: the director has replaced the VIP by this host's address.
  *
- * With a mark (DSCP 1 to 63) the packets that carry it get their VIP back before any socket is looked up, so that replies
- * carry it by themselves, no state is kept, and all unmarked traffic to the host's own address is left alone. Without one
- * (DSCP 0) sockets listen on the own address and replies get the VIP as their source on the way out, all of them but those
- * to the exceptions. ICMP errors are followed in both cases.
+ * With a mark (DSCP 1 to 63) the VIP is restored as destination before the socket lookup, so that replies have it as
+ * source, no state is kept, and unmarked traffic to the host's address is not changed. Without a mark (DSCP 0) sockets
+ * listen on the host's address, and replies get the VIP as source at egress, except those to excepted clients. ICMP
+ * errors are translated in both cases.
  */
 #ifndef WEIR_REAL_SERVER_L3DSR_H
 #define WEIR_REAL_SERVER_L3DSR_H
 
 #include "lib/real_server_rewrite.h"
 
-#define ICMP_ERROR_LEN 8 /* before the packet that the error is about */
+#define ICMP_ERROR_LEN 8 /* before the quoted packet */
 #define DSCP_SHIFT     2
 #define DSCP_ECN_MASK  3
 
@@ -23,7 +23,7 @@ static __always_inline const struct rs_mark *rs_mark_of(__u8 family, __u8 dscp)
 	return bpf_map_lookup_elem(&weir_rs_marks, &key);
 }
 
-/* The VIP that a port of this host stands for. */
+/* Finds the VIP of a local port. */
 static __always_inline int rs_vip_of_port(const struct rs_mark *mark, __be16 port, struct weir_addr *vip)
 {
 	__u16 number = bpf_ntohs(port);
@@ -40,10 +40,11 @@ static __always_inline int rs_vip_of_port(const struct rs_mark *mark, __be16 por
 }
 
 /*
- * The VIP of a packet, by `port` or, for a later fragment, by the datagram's first one. Answers 1 when it is found, 0 when
- * there is none, -1 when a fragment's first one was not seen.
+ * Finds the VIP of a packet, by its local port or, for a later fragment, by the datagram's first fragment. Returns 1 if
+ * found, 0 if there is none, -1 if the first fragment was not seen.
  */
-static __noinline int rs_find_vip(const struct rs_mark *mark, const struct rs_packet *p, int egress, struct weir_addr *vip)
+static __noinline int rs_find_vip(const struct rs_mark *mark, const struct rs_packet *p, int egress,
+				  struct weir_addr *vip)
 {
 	struct rs_frag_key key;
 
@@ -51,7 +52,8 @@ static __noinline int rs_find_vip(const struct rs_mark *mark, const struct rs_pa
 		return 0;
 	if (p->fragment == RS_WHOLE)
 		return rs_has_ports(p) && rs_vip_of_port(mark, egress ? p->sport : p->dport, vip);
-	key = (struct rs_frag_key){ .src = p->src, .dst = p->dst, .id = p->frag_id, .proto = p->proto, .egress = egress };
+	key = (struct rs_frag_key){ .src = p->src, .dst = p->dst, .id = p->frag_id, .proto = p->proto, .egress =
+		egress };
 	if (p->fragment == RS_FRAGMENT_LATER) {
 		const struct weir_addr *found = bpf_map_lookup_elem(&weir_rs_frags, &key);
 
@@ -67,11 +69,12 @@ static __noinline int rs_find_vip(const struct rs_mark *mark, const struct rs_pa
 }
 
 /*
- * An ICMP error for this host about a packet that it sent. With a mark sockets know the VIP: a director that translated
- * the packet inside, as it would for a server that knows nothing, is undone, and the destination is turned back like any
- * other. Without one sockets know the own address, and the VIP that the reply carried is replaced by it.
+ * An ICMP error about a packet that this host sent. With a mark sockets use the VIP: the director's translation of the
+ * quote is reverted, and the destination is restored as for other packets. Without a mark sockets use the host's
+ * address, which replaces the VIP in the quote.
  */
-static __noinline int rs_error_in(struct __sk_buff *skb, const struct rs_mark *mark, const struct rs_packet *p, __u32 dscp)
+static __noinline int rs_error_in(struct __sk_buff *skb, const struct rs_mark *mark, const struct rs_packet *p,
+				  __u32 dscp)
 {
 	struct rs_packet sent;
 	struct weir_addr vip, own;
@@ -95,8 +98,8 @@ static __noinline int rs_error_in(struct __sk_buff *skb, const struct rs_mark *m
 	return RS_ERROR_TRANSLATED;
 }
 
-/* Ingress. Answers what became of the packet, or -1: nothing to do with a VIP. */
-static __always_inline int rs_turn_back(struct __sk_buff *skb, const struct rs_packet *p)
+/* Ingress. Returns enum rs_count, or -1 for a packet without a VIP. */
+static __always_inline int rs_restore_vip(struct __sk_buff *skb, const struct rs_packet *p)
 {
 	__u32 dscp = p->traffic_class >> DSCP_SHIFT;
 	struct weir_addr vip;
@@ -108,7 +111,10 @@ static __always_inline int rs_turn_back(struct __sk_buff *skb, const struct rs_p
 		return -1;
 	mark = rs_mark_of(p->family, dscp);
 	if (!mark && error) {
-		/* Routers send their errors with a class of their own (RFC 1812 section 4.3.2.5), a director without mark keeps it. */
+		/*
+		 * Routers send errors with their own DSCP (RFC 1812 section 4.3.2.5), which a director without mark
+		 * keeps.
+		 */
 		dscp = 0;
 		mark = rs_mark_of(p->family, 0);
 	}
@@ -119,7 +125,7 @@ static __always_inline int rs_turn_back(struct __sk_buff *skb, const struct rs_p
 	found = rs_find_vip(mark, p, 0, &vip);
 	if (found <= 0)
 		return found < 0 ? RS_PASS_FRAGMENT : -1;
-	/* The mark goes, or net.ipv4.tcp_reflect_tos would send it back to the client. */
+	/* Clear the mark: net.ipv4.tcp_reflect_tos would send it to the client. */
 	if (rs_rewrite(skb, p, 0, &vip) || rs_set_traffic_class(skb, p, p->traffic_class & DSCP_ECN_MASK))
 		return RS_DROP_FAILED;
 	return RS_TURNED_BACK;
@@ -133,7 +139,7 @@ static __always_inline int rs_is_except(const struct weir_addr *addr)
 	return bpf_map_lookup_elem(&weir_rs_except, &key) != NULL;
 }
 
-/* This host's own ICMP error about a packet that reached it on the VIP's behalf. */
+/* An ICMP error of this host about a packet that was sent to the VIP. */
 static __noinline int rs_error_out(struct __sk_buff *skb, const struct rs_mark *mark, const struct rs_packet *p)
 {
 	struct rs_packet got;
@@ -150,7 +156,9 @@ static __noinline int rs_error_out(struct __sk_buff *skb, const struct rs_mark *
 	return RS_ERROR_TRANSLATED;
 }
 
-/* Egress, for servers without a mark. Answers what became of the packet, or -1: no reply of a VIP's port. */
+/*
+ * Egress, for servers without a mark. Returns enum rs_count, or -1 for a packet that is not a reply from a VIP's port.
+ */
 static __always_inline int rs_rewrite_reply(struct __sk_buff *skb, const struct rs_packet *p)
 {
 	const struct rs_mark *mark = rs_mark_of(p->family, 0);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * IP headers of an skb, at any offset: the packet itself, the one inside a tunnel, the one inside an ICMP error.
+ * Parses IP headers of an skb at any offset: of the packet, of a tunnel's inner packet, of an ICMP error's quote.
  *
- * Reads by bpf_skb_load_bytes and not by pointers: tc sees what GRO merged, whose inner headers need not be in the linear
- * part, and nothing that is held as a pointer would survive the changes that follow.
+ * Uses bpf_skb_load_bytes instead of pointers: after GRO the inner headers need not be in the linear part, and pointers
+ * would become invalid by the changes that follow.
  */
 #ifndef WEIR_REAL_SERVER_PARSE_H
 #define WEIR_REAL_SERVER_PARSE_H
@@ -12,7 +12,7 @@
 #include "lib/real_server_maps.h"
 
 #define RS_EXTENSION_HEADERS 4
-#define RS_HEADER_END        1024 /* no header that is understood starts later */
+#define RS_HEADER_END        1024 /* maximum offset of a header */
 
 enum rs_parse {
 	RS_PARSE_OK = 0,
@@ -59,7 +59,7 @@ static __always_inline int rs_parse_ipv4(struct __sk_buff *skb, struct rs_packet
 	return RS_PARSE_OK;
 }
 
-/* RFC 8200 section 4. A header that is none of these four ends the walk as the packet's protocol. */
+/* RFC 8200 section 4. Any other header ends the walk as the packet's protocol. */
 static __always_inline int rs_parse_extensions(struct __sk_buff *skb, struct rs_packet *p)
 {
 	for (int i = 0; i < RS_EXTENSION_HEADERS; i++) {
@@ -75,7 +75,7 @@ static __always_inline int rs_parse_extensions(struct __sk_buff *skb, struct rs_
 		if (p->proto == PROTO_FRAGMENT) {
 			__u16 frag = header[2] << 8 | header[3];
 
-			/* Without offset and more-bit it is an ordinary packet, RFC 6946. */
+			/* An atomic fragment (RFC 6946) is handled as a whole packet. */
 			if (frag & ~0x6)
 				p->fragment = frag & ~0x7 ? RS_FRAGMENT_LATER : RS_FRAGMENT_FIRST;
 			__builtin_memcpy(&p->frag_id, header + 4, sizeof(p->frag_id));
@@ -104,7 +104,7 @@ static __always_inline int rs_parse_ipv6(struct __sk_buff *skb, struct rs_packet
 	return rs_parse_extensions(skb, p);
 }
 
-/* Ports are 0 for what has none: later fragments, and protocols other than TCP and UDP. */
+/* Ports are 0 in later fragments and in protocols other than TCP and UDP. */
 static __noinline int rs_parse(struct __sk_buff *skb, __u32 l3, __u32 family, struct rs_packet *p)
 {
 	__be16 ports[2];
@@ -130,7 +130,7 @@ static __always_inline int rs_has_ports(const struct rs_packet *p)
 	return (p->proto == PROTO_TCP || p->proto == PROTO_UDP) && p->fragment != RS_FRAGMENT_LATER;
 }
 
-/* An ICMP message about another packet, which starts eight bytes further on (RFC 792, RFC 4443 section 3). */
+/* Whether this is an ICMP error; the quote starts after eight bytes (RFC 792, RFC 4443 section 3). */
 static __always_inline int rs_is_icmp_error(struct __sk_buff *skb, const struct rs_packet *p)
 {
 	__u8 type;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Changing an skb's headers in place. Every checksum moves by difference, so that what was wrong stays wrong, and so that
- * it is right for all that skb->ip_summed can be: a checksum yet to be filled in by hardware (CHECKSUM_PARTIAL) holds the
- * pseudo header's sum, which BPF_F_PSEUDO_HDR tells the kernel to adjust; a sum over the whole packet (CHECKSUM_COMPLETE)
- * is kept in step as each function says.
+ * Rewrites headers of an skb. Checksums are updated incrementally, so that a wrong one stays wrong, and correctly for
+ * every skb->ip_summed: a partial checksum (CHECKSUM_PARTIAL) is the pseudo header's sum, which the kernel adjusts with
+ * BPF_F_PSEUDO_HDR; for the sum over the whole packet (CHECKSUM_COMPLETE) see each function.
  */
 #ifndef WEIR_REAL_SERVER_REWRITE_H
 #define WEIR_REAL_SERVER_REWRITE_H
@@ -22,7 +21,7 @@ static __always_inline __u32 rs_addr_offset(const struct rs_packet *p, int sourc
 	return p->l3 + (source ? 8 : 24);
 }
 
-/* Where the checksum over the pseudo header lies, 0 = there is none. */
+/* Offset of the checksum that covers the pseudo header, 0 = none. */
 static __always_inline __u32 rs_csum_offset(const struct rs_packet *p)
 {
 	if (p->fragment == RS_FRAGMENT_LATER)
@@ -36,7 +35,7 @@ static __always_inline __u32 rs_csum_offset(const struct rs_packet *p)
 	return 0;
 }
 
-/* IPv4: the header's checksum takes up the address's change, so CHECKSUM_COMPLETE need only follow the transport's. */
+/* IPv4: the header checksum compensates the address change, so CHECKSUM_COMPLETE changes only with the transport's. */
 static __always_inline int rs_rewrite_ipv4(struct __sk_buff *skb, const struct rs_packet *p, int source,
 					   const struct weir_addr *to)
 {
@@ -52,8 +51,8 @@ static __always_inline int rs_rewrite_ipv4(struct __sk_buff *skb, const struct r
 }
 
 /*
- * IPv6: the address and the transport's checksum cancel out in CHECKSUM_COMPLETE. The helper takes its half off whatever
- * the family (kernels before BPF_F_IPV6), so the address is stored with its own half counted.
+ * IPv6: address and transport checksum cancel out in CHECKSUM_COMPLETE. The helper always subtracts the checksum's part
+ * (kernels before BPF_F_IPV6), so the address is stored with BPF_F_RECOMPUTE_CSUM.
  */
 static __always_inline int rs_rewrite_ipv6(struct __sk_buff *skb, const struct rs_packet *p, int source,
 					   const struct weir_addr *to)
@@ -69,8 +68,9 @@ static __always_inline int rs_rewrite_ipv6(struct __sk_buff *skb, const struct r
 	return bpf_skb_store_bytes(skb, rs_addr_offset(p, source), new, sizeof(new), BPF_F_RECOMPUTE_CSUM);
 }
 
-/* Gives the packet another source or destination address of its own family. */
-static __noinline int rs_rewrite(struct __sk_buff *skb, const struct rs_packet *p, int source, const struct weir_addr *to)
+/* Sets the source or destination address, of the same family. */
+static __noinline int rs_rewrite(struct __sk_buff *skb, const struct rs_packet *p, int source,
+				 const struct weir_addr *to)
 {
 	if (!p || !to)
 		return -1;
@@ -78,8 +78,8 @@ static __noinline int rs_rewrite(struct __sk_buff *skb, const struct rs_packet *
 }
 
 /*
- * The same for the packet inside an ICMP error. Its own transport checksum is left alone: it may be cut off, and nobody
- * verifies it. Inside IPv4 the inner header's checksum takes up the change and ICMP's sum stays; inside IPv6 ICMP's must.
+ * The same for the quote of an ICMP error. Its transport checksum is not updated: it may be truncated, and receivers do
+ * not verify it. In IPv4 the quoted header's checksum compensates the change; in IPv6 the ICMP checksum is updated.
  */
 static __noinline int rs_rewrite_embedded(struct __sk_buff *skb, const struct rs_packet *icmp,
 					  const struct rs_packet *inner, int source, const struct weir_addr *to)
@@ -97,7 +97,8 @@ static __noinline int rs_rewrite_embedded(struct __sk_buff *skb, const struct rs
 	}
 	addr_to_v6(source ? &inner->src : &inner->dst, old);
 	addr_to_v6(to, new);
-	if (bpf_l4_csum_replace(skb, icmp->l4 + RS_ICMP_CSUM, 0, bpf_csum_diff(old, sizeof(old), new, sizeof(new), 0), 0))
+	if (bpf_l4_csum_replace(skb, icmp->l4 + RS_ICMP_CSUM, 0, bpf_csum_diff(old, sizeof(old), new, sizeof(new), 0),
+				0))
 		return -1;
 	return bpf_skb_store_bytes(skb, rs_addr_offset(inner, source), new, sizeof(new), 0);
 }

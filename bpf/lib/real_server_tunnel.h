@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Decapsulation of what `forward = "tunnel"` sends: IP in IP, GUE (variants 0 and 1) and GRE, every pair of families.
+ * Decapsulation for `forward = "tunnel"`: IP in IP, GUE (variants 0 and 1) and GRE, all combinations of address
+ * families.
  *
- * tc and not XDP, so that a server's interface of any kind keeps its driver mode and its offloads: GRO merges IP in IP and
- * GRE before this program runs, and one strip then serves up to 64 KiB. The outer checksum of GUE and GRE is not verified:
- * the packet inside carries its own and the stack does. Fragments of the tunnel itself are left to the stack.
+ * At tc and not XDP, so that any interface of the server keeps its driver mode and offloads: GRO merges IP in IP and
+ * GRE before this program runs, and one decapsulation handles up to 64 KiB. The outer checksum of GUE and GRE is not
+ * verified: the stack verifies the inner one. Fragments of tunnel packets are left to the stack.
  */
 #ifndef WEIR_REAL_SERVER_TUNNEL_H
 #define WEIR_REAL_SERVER_TUNNEL_H
@@ -13,7 +14,7 @@
 
 #define GRE_LEN      4
 #define GRE_CSUM     0x8000
-#define GRE_UNKNOWN  0x7fff /* key, sequence, routing, version: none is sent by a director */
+#define GRE_UNKNOWN  0x7fff /* key, sequence, routing, version: not used by a director */
 #define GUE_LEN      4
 #define GUE_CONTROL  0x20
 #define GUE_PRIVATE  0x0001
@@ -29,16 +30,16 @@
 #define RS_SUM_CHUNKS 80 /* 10 KiB: no jumbo frame is longer */
 
 struct rs_tunnel {
-	__u32 kind;         /* RS_TUNNEL_*, 0 = not a tunnel packet of ours */
-	__u32 inner;        /* offset of the packet inside */
+	__u32 kind;         /* RS_TUNNEL_*, 0 = not our tunnel */
+	__u32 inner;        /* offset of the inner packet */
 	__u32 inner_family;
 	__u16 csum_start;   /* remote checksum offload: both from `inner`; 0 = none */
 	__u16 csum_offset;
 };
 
 /*
- * One's complement sum of a stretch of the packet, or -1. `len` counts from an even offset of what is summed. A function that is
- * verified apart: once for each of its calls, the loop would be more than kernel 6.1 looks at.
+ * One's complement sum of a range of the packet, or -1. The range starts at an even offset of the checksummed data. A
+ * global function, verified once: verified per call, the loop would exceed the limits of kernel 6.1.
  */
 __noinline __s64 rs_sum(struct __sk_buff *skb, __u32 at, __u32 len, __u32 sum)
 {
@@ -59,7 +60,7 @@ __noinline __s64 rs_sum(struct __sk_buff *skb, __u32 at, __u32 len, __u32 sum)
 	if (rest == 0)
 		return sum;
 	__builtin_memset(chunk, 0, sizeof(chunk));
-	/* Kernel 6.1 learns nothing from "not zero": a mask and one more show it both ends of the length. */
+	/* Kernel 6.1 derives no bound from "!= 0": mask and + 1 show it minimum and maximum of the length. */
 	rest--;
 	VERIFIER_FORGET(rest);
 	if (bpf_skb_load_bytes(skb, at, chunk, (rest & (RS_SUM_CHUNK - 1)) + 1))
@@ -73,7 +74,7 @@ static __always_inline __u16 rs_fold(__u32 sum)
 	return sum + (sum >> 16);
 }
 
-/* RFC 2784, without the fields of RFC 2890. Answers a count, or -1 for "read on". */
+/* RFC 2784, without the fields of RFC 2890. Returns enum rs_count, or -1 to continue. */
 static __always_inline int rs_parse_gre(struct __sk_buff *skb, const struct rs_packet *outer, struct rs_tunnel *t)
 {
 	__be16 gre[2];
@@ -90,7 +91,9 @@ static __always_inline int rs_parse_gre(struct __sk_buff *skb, const struct rs_p
 	return -1;
 }
 
-/* draft-ietf-intarea-gue: two bits of variant, then in variant 0 a control bit, the options' length in words, a protocol. */
+/*
+ * draft-ietf-intarea-gue: two bits variant; in variant 0 a control bit, the length of options in words, the protocol.
+ */
 static __always_inline int rs_parse_gue(struct __sk_buff *skb, const struct rs_packet *outer, struct rs_tunnel *t)
 {
 	__u32 at = outer->l4 + UDP_LEN;
@@ -121,12 +124,12 @@ static __always_inline int rs_parse_gue(struct __sk_buff *skb, const struct rs_p
 	return t->csum_start ? -1 : RS_DROP_MALFORMED;
 }
 
-/* What the outer header announces; leaves `kind` 0 for everything but tunnel packets to this host. */
+/* Parses the tunnel header; `kind` stays 0 for all but tunnel packets to this host. */
 static __always_inline int rs_parse_tunnel(struct __sk_buff *skb, const struct rs_packet *outer, struct rs_tunnel *t)
 {
 	switch (outer->proto) {
 	case PROTO_UDP:
-		/* A later fragment has no port; it was none of ours that the director let through. */
+		/* A later fragment has no port and is skipped; the director does not send any. */
 		if (!bpf_map_lookup_elem(&weir_rs_gue, &outer->dport))
 			return -1;
 		break;
@@ -151,8 +154,8 @@ static __always_inline int rs_parse_tunnel(struct __sk_buff *skb, const struct r
 	return -1;
 }
 
-/* Packets without ports (fragments, ICMP) belong to the VIP whatever its ports. */
-static __always_inline int rs_tunnel_serves(const struct rs_packet *inner, __u32 kind)
+/* Packets without ports (fragments, ICMP) match on the VIP only. */
+static __always_inline int rs_tunnel_vip_matches(const struct rs_packet *inner, __u32 kind)
 {
 	const struct rs_vip *vip = bpf_map_lookup_elem(&weir_rs_vips, &inner->dst);
 	__u16 port = bpf_ntohs(inner->dport);
@@ -171,10 +174,10 @@ static __always_inline int rs_tunnel_serves(const struct rs_packet *inner, __u32
 }
 
 /*
- * GUE's remote checksum: the inner checksum field holds the pseudo header's sum, the rest is left to the receiver. The
- * outer UDP checksum makes the whole datagram sum to zero, so the sum behind `csum_start` is the complement of the sum
- * before it, and the inner checksum is that sum itself: nobody walks the data, and a corrupted byte still fails the inner
- * check. Only a datagram without outer checksum has its data summed.
+ * GUE remote checksum offload: the inner checksum field holds the pseudo header's sum, and the receiver completes it.
+ * With an outer UDP checksum the whole datagram sums to zero, so the inner checksum equals the sum of the bytes before
+ * `csum_start`: the data need not be summed, and corruption is still detected. Without an outer checksum the data is
+ * summed.
  */
 static __noinline int rs_remote_checksum(struct __sk_buff *skb, const struct rs_packet *outer,
 					 const struct rs_packet *inner, const struct rs_tunnel *t)
@@ -211,7 +214,7 @@ static __noinline int rs_remote_checksum(struct __sk_buff *skb, const struct rs_
 	return bpf_skb_store_bytes(skb, field, &csum, sizeof(csum), BPF_F_RECOMPUTE_CSUM);
 }
 
-/* RFC 6040 section 4.2: the ECN field of the packet that comes out, or -1 where it must be dropped. */
+/* RFC 6040 section 4.2: the ECN field of the decapsulated packet, or -1 if it must be dropped. */
 static __always_inline int rs_ecn(__u8 outer, __u8 inner)
 {
 	outer &= ECN_MASK;
@@ -224,10 +227,10 @@ static __always_inline int rs_ecn(__u8 outer, __u8 inner)
 }
 
 /*
- * Takes away all between the Ethernet header and the packet inside. Where the families differ the kernel must learn it;
- * bpf_skb_change_proto does that on every kernel (the DECAP_L3 flags of bpf_skb_adjust_room are younger than 6.1). It
- * makes or removes the 20 bytes by which the two headers differ, which the strip then takes into account. A checksum that
- * the card verified was the outer one: adjust_room resets it, and the stack verifies the inner.
+ * Removes everything between the Ethernet header and the inner packet. If the families differ, bpf_skb_change_proto
+ * sets the skb's protocol (the DECAP_L3 flags of bpf_skb_adjust_room came after 6.1). It adds or removes the 20 bytes
+ * by which the two headers differ, which the length takes into account. bpf_skb_adjust_room resets the checksum state,
+ * which was the outer one, and the stack verifies the inner checksum.
  */
 static __always_inline int rs_strip(struct __sk_buff *skb, const struct rs_packet *outer, const struct rs_tunnel *t)
 {
@@ -244,7 +247,7 @@ static __always_inline int rs_strip(struct __sk_buff *skb, const struct rs_packe
 	return bpf_skb_adjust_room(skb, -len, BPF_ADJ_ROOM_MAC, BPF_F_ADJ_ROOM_FIXED_GSO);
 }
 
-/* Answers what became of the packet, or -1: no tunnel packet to this host. */
+/* Returns enum rs_count, or -1 if this is not a tunnel packet to this host. */
 static __always_inline int rs_decapsulate(struct __sk_buff *skb, const struct rs_packet *outer)
 {
 	struct rs_packet inner;
@@ -257,7 +260,7 @@ static __always_inline int rs_decapsulate(struct __sk_buff *skb, const struct rs
 	verdict = rs_parse(skb, tunnel.inner, tunnel.inner_family, &inner);
 	if (verdict != RS_PARSE_OK)
 		return verdict == RS_PARSE_SHORT ? RS_DROP_MALFORMED : RS_PASS_HEADERS;
-	if (!rs_tunnel_serves(&inner, tunnel.kind))
+	if (!rs_tunnel_vip_matches(&inner, tunnel.kind))
 		return RS_PASS_NOT_VIP;
 	if (tunnel.csum_start && rs_remote_checksum(skb, outer, &inner, &tunnel))
 		return RS_DROP_MALFORMED;

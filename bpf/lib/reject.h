@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Errors of the director's own making: no server, too big, TTL used up by ICMP (RFC 792, RFC 4443, RFC 1191), a removed
- * server's connection by a TCP reset (RFC 9293). Their source is the address that the packet was sent to, so that neither
- * the director's own addresses nor its routes show. RFC 1122 section 3.2.2 and RFC 4443 section 2.4 say what is never
- * answered; a budget bounds the rest.
+ * Errors that the director sends: ICMP for no server, packet too big and TTL exceeded (RFC 792, RFC 4443, RFC 1191), a
+ * TCP reset for connections of a removed server (RFC 9293). Their source is the destination of the rejected packet, so
+ * that the director's addresses and routes are not disclosed. Packets that must not be answered: RFC 1122 section 3.2.2
+ * and RFC 4443 section 2.4. A budget limits the rate.
  */
 #ifndef WEIR_REJECT_H
 #define WEIR_REJECT_H
@@ -13,10 +13,10 @@
 #include "lib/transmit.h"
 
 #define ICMP_LEN 8
-#define ANSWER_TTL 64
+#define REPLY_TTL 64
 #define ICMP_TOS 0xc0 /* internetwork control: RFC 1812 section 4.3.2.5 */
 
-/* RFC 1812 section 4.3.2.3: no datagram longer than 576 bytes. RFC 4443 section 2.4: none above the least MTU. */
+/* RFC 1812 section 4.3.2.3: at most 576 bytes. RFC 4443 section 2.4: at most the minimum MTU. */
 #define QUOTE_MAX_V4 (576 - IPV4_MIN_LEN - ICMP_LEN)
 #define QUOTE_MAX_V6 (IPV6_MTU_MIN - IPV6_LEN - ICMP_LEN)
 #define IPV4_MTU_MIN 68
@@ -33,30 +33,30 @@
 #define ICMP6_TIME_EXCEEDED  3
 #define ICMP6_PARAMETER      4
 
-/* What an error says: type, code and the word behind the checksum in host order. */
-struct icmp_words {
+/* Fields of an ICMP error: type, code and the word after the checksum in host order. */
+struct icmp_fields {
 	__u8 type;
 	__u8 code;
 	__u16 pad;
 	__u32 rest;
 };
 
-static __always_inline struct icmp_words icmp_too_big(__u8 family, __u32 mtu)
+static __always_inline struct icmp_fields icmp_too_big(__u8 family, __u32 mtu)
 {
-	struct icmp_words words = { .type = ICMP_UNREACHABLE, .code = ICMP_FRAG_NEEDED, .rest = mtu & 0xffff };
+	struct icmp_fields words = { .type = ICMP_UNREACHABLE, .code = ICMP_FRAG_NEEDED, .rest = mtu & 0xffff };
 
 	if (family == 4)
 		return words;
 	words.type = ICMP6_TOO_BIG;
 	words.code = 0;
-	/* Below the least MTU an IPv6 sender does not go, whatever it is told. */
+	/* An IPv6 sender ignores an MTU below the minimum. */
 	words.rest = mtu < IPV6_MTU_MIN ? IPV6_MTU_MIN : mtu;
 	return words;
 }
 
-static __always_inline struct icmp_words reject_words(__u8 family, __u32 reason, __u32 mtu)
+static __always_inline struct icmp_fields reject_fields(__u8 family, __u32 reason, __u32 mtu)
 {
-	struct icmp_words words = {};
+	struct icmp_fields words = {};
 
 	if (reason == WEIR_DROP_TOO_BIG)
 		return icmp_too_big(family, mtu);
@@ -69,8 +69,9 @@ static __always_inline struct icmp_words reject_words(__u8 family, __u32 reason,
 	return words;
 }
 
-/* An IP header with `len` bytes behind it, from the packet's destination to its source. */
-static __always_inline int answer_ip_write(struct weir_context *ctx, const struct packet *p, __u8 proto, __u8 tos, __u32 len)
+/* Writes an IP header for `len` bytes of payload, from the packet's destination to its source. */
+static __always_inline int reply_ip_write(struct weir_context *ctx, const struct packet *p, __u8 proto, __u8 tos,
+					  __u32 len)
 {
 	if (p->family == 4) {
 		struct ipv4_header ip = {
@@ -78,8 +79,8 @@ static __always_inline int answer_ip_write(struct weir_context *ctx, const struc
 			.ihl = IPV4_MIN_LEN / 4,
 			.tos = tos,
 			.total_len = bpf_htons(IPV4_MIN_LEN + len),
-			.frag = bpf_htons(IPV4_DF), /* at most 576 bytes: it fits everywhere, and so needs no identification */
-			.ttl = ANSWER_TTL,
+			.frag = bpf_htons(IPV4_DF), /* at most 576 bytes: never fragmented, needs no identification */
+			.ttl = REPLY_TTL,
 			.proto = proto,
 			.src = addr_to_v4(&p->dst),
 			.dst = addr_to_v4(&p->src),
@@ -92,7 +93,7 @@ static __always_inline int answer_ip_write(struct weir_context *ctx, const struc
 			.flow = bpf_htonl(6u << 28 | (__u32)tos << 20),
 			.payload_len = bpf_htons(len),
 			.next = proto,
-			.hops = ANSWER_TTL,
+			.hops = REPLY_TTL,
 		};
 
 		addr_to_v6(&p->dst, ip.src);
@@ -101,8 +102,8 @@ static __always_inline int answer_ip_write(struct weir_context *ctx, const struc
 	}
 }
 
-static __always_inline int icmp_message_write(struct weir_context *ctx, const struct packet *p, struct icmp_words *words,
-					      __u32 quote)
+static __always_inline int icmp_message_write(struct weir_context *ctx, const struct packet *p,
+					      struct icmp_fields *words, __u32 quote)
 {
 	__u32 at = p->l3 + (p->family == 4 ? IPV4_MIN_LEN : IPV6_LEN);
 	struct icmp_header icmp = { .type = words->type, .code = words->code, .rest = bpf_htonl(words->rest) };
@@ -119,10 +120,10 @@ static __always_inline int icmp_message_write(struct weir_context *ctx, const st
 }
 
 /*
- * Makes the IP packet at p->l3, of which p->ip_len bytes are there, the quote of an error from its destination to its
- * source. The frame's header stays as it was. Answers PARSE_OK or the reason that ends the packet, which is spoilt then.
+ * Turns the IP packet at p->l3, of p->ip_len bytes, into an ICMP error that quotes it, from its destination to its
+ * source. The link header does not change. Returns PARSE_OK or the drop reason; the packet is then unusable.
  */
-__noinline int icmp_error_build(struct weir_context *ctx, struct packet *p, struct icmp_words *words)
+__noinline int icmp_error_build(struct weir_context *ctx, struct packet *p, struct icmp_fields *words)
 {
 	__u32 quote, header, most, l3;
 	__u8 frame[FRAME_HEADER_MAX], proto;
@@ -141,13 +142,13 @@ __noinline int icmp_error_build(struct weir_context *ctx, struct packet *p, stru
 		return WEIR_DROP_INTERNAL;
 	if (room_make(ctx, frame, l3, header))
 		return WEIR_DROP_NO_HEADROOM;
-	if (answer_ip_write(ctx, p, proto, ICMP_TOS, ICMP_LEN + quote) ||
+	if (reply_ip_write(ctx, p, proto, ICMP_TOS, ICMP_LEN + quote) ||
 	    icmp_message_write(ctx, p, words, quote))
 		return WEIR_DROP_INTERNAL;
 	return PARSE_OK;
 }
 
-/* RFC 9293 section 3.10.7.1: numbered so that the sender takes it for an answer to just this segment. */
+/* RFC 9293 section 3.10.7.1: sequence numbers for which the sender accepts the reset. */
 static __always_inline void reset_number(const struct packet *p, const struct tcp_header *tcp, struct tcp_header *reset)
 {
 	__u32 data = p->ip_len - (p->l4 - p->l3) - tcp->offset * 4;
@@ -173,7 +174,7 @@ static __always_inline __u16 reset_csum(const struct packet *p, const struct tcp
 	return ~csum_fold(sum);
 }
 
-/* Makes the TCP packet at p->l3 a reset from its destination to its source. Answers as icmp_error_build does. */
+/* Turns the TCP packet at p->l3 into a reset from its destination to its source. Returns as icmp_error_build(). */
 __noinline int reset_build(struct weir_context *ctx, struct packet *p)
 {
 	struct tcp_header tcp, reset = { .offset = TCP_MIN_LEN / 4 };
@@ -186,23 +187,23 @@ __noinline int reset_build(struct weir_context *ctx, struct packet *p)
 	reset_number(p, &tcp, &reset);
 	reset.csum = reset_csum(p, &reset);
 	at = p->l3 + (p->family == 4 ? IPV4_MIN_LEN : IPV6_LEN);
-	/* Never longer than what it answers, which has both headers too. */
+	/* Never longer than the rejected packet, which has both headers. */
 	if (length_set(ctx, p, at + TCP_MIN_LEN) ||
-	    answer_ip_write(ctx, p, PROTO_TCP, 0, TCP_MIN_LEN) || context_store(ctx, at, &reset, sizeof(reset)))
+	    reply_ip_write(ctx, p, PROTO_TCP, 0, TCP_MIN_LEN) || context_store(ctx, at, &reset, sizeof(reset)))
 		return WEIR_DROP_INTERNAL;
 	return PARSE_OK;
 }
 
-/* Back to whoever put the frame on this link, by the device that it came from. */
+/* Sends the packet back to the frame's sender, through the ingress device. */
 static __always_inline int send_back(struct weir_context *ctx)
 {
 	struct weir_device *device = WEIR_LOOKUP(weir_devices, context_ifindex(ctx));
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	struct eth_header *eth = data, copy;
 
-	/* To whoever put a marked packet's frame on the device leads no way but the stack's. */
-	if (!device_sends(device) || came_marked(ctx))
-		return to_tc(ctx, origin_of(ctx), 0);
+	/* The sender of a frame with a firewall mark is reached only through the stack. */
+	if (!device_sends(device) || has_fwmark(ctx))
+		return to_tc(ctx, original_ifindex(ctx), 0);
 	if ((void *)(eth + 1) > data_end)
 		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
 	copy = *eth;
@@ -211,8 +212,8 @@ static __always_inline int send_back(struct weir_context *ctx)
 	return transmit_back(ctx, device);
 }
 
-/* A source that names one host: neither multicast, broadcast, loopback, "this network" nor unspecified. */
-static __always_inline int source_is_host(const struct packet *p)
+/* Whether the source is a unicast host address: not multicast, broadcast, loopback, "this network" or unspecified. */
+static __always_inline int source_is_unicast(const struct packet *p)
 {
 	__u32 v4;
 
@@ -222,7 +223,7 @@ static __always_inline int source_is_host(const struct packet *p)
 	return v4 >> 24 != 0 && v4 >> 24 != 127 && v4 >> 28 < 0xe;
 }
 
-/* A frame to many hosts must not have each of them answer. */
+/* Multicast and broadcast frames are not answered. */
 static __always_inline int frame_is_unicast(struct weir_context *ctx)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
@@ -248,8 +249,8 @@ static __always_inline int reject_budget_take(__u32 now)
 	return 1;
 }
 
-/* What is counted when nobody is told. */
-static __always_inline __u32 reason_untold(__u32 reason)
+/* The reason to count if no error is sent. */
+static __always_inline __u32 silent_reason(__u32 reason)
 {
 	switch (reason) {
 	case WEIR_REJECT_NO_SERVER:
@@ -261,21 +262,22 @@ static __always_inline __u32 reason_untold(__u32 reason)
 	}
 }
 
-static __always_inline int may_be_told(struct weir_context *ctx, const struct packet *p, int reset)
+static __always_inline int may_send_error(struct weir_context *ctx, const struct packet *p, int reset)
 {
-	if (p->cold == PACKET_ICMP || p->cold == PACKET_FRAGMENT_LATER || !source_is_host(p) || !frame_is_unicast(ctx))
+	if (p->slow_path == PACKET_ICMP || p->slow_path == PACKET_FRAGMENT_LATER || !source_is_unicast(p) ||
+	    !frame_is_unicast(ctx))
 		return 0;
-	/* A reset is never answered by another. */
+	/* A reset is not answered with a reset. */
 	return !(reset && p->tcp_flags & TCP_RST) && reject_budget_take(weir_tick());
 }
 
 static __always_inline int reject(struct weir_context *ctx, struct packet *p, __u32 reason, __u32 mtu)
 {
-	struct icmp_words words = reject_words(p->family, reason, mtu);
+	struct icmp_fields words = reject_fields(p->family, reason, mtu);
 	int reset = reason == WEIR_REJECT_REMOVED && p->proto == PROTO_TCP, built;
 
-	if (!may_be_told(ctx, p, reset))
-		return weir_verdict(reason_untold(reason), XDP_DROP);
+	if (!may_send_error(ctx, p, reset))
+		return weir_verdict(silent_reason(reason), XDP_DROP);
 	built = reset ? reset_build(ctx, p) : icmp_error_build(ctx, p, &words);
 	if (built != PARSE_OK)
 		return weir_verdict(built, XDP_DROP);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* From the reverse entry that a nat server's packet meets to the flow that it answers. */
+/* Replies of nat servers: from the reverse entry to its flow. */
 #ifndef WEIR_REPLY_H
 #define WEIR_REPLY_H
 
@@ -7,66 +7,67 @@
 
 struct reply {
 	struct weir_entry *forward;
-	__u32 place;                 /* of the forward entry */
+	__u32 entry_index;                 /* of the forward entry */
 	struct weir_flow_cold *cold; /* the forward entry's: client to VIP */
-	__u64 meta;                  /* the forward entry's, not overdue */
+	__u64 meta;                  /* the forward entry's, not expired */
 };
 
-/* `flow` is the reverse entry that the tuple of `p` hashed to; 0 when it is another flow's, or its own flow is over. */
+/* `flow` is the reverse entry with the packet's hash. Returns 0 if it is another flow's or its flow has ended. */
 static __always_inline int reply_find(const struct packet *p, const struct flow *flow, __u32 now,
 				      const struct weir_settings *settings, struct reply *reply)
 {
-	struct weir_flow_cold *cold = place_cold(flow->place);
-	__u32 place;
+	struct weir_flow_cold *cold = cold_at(flow->entry_index);
+	__u32 entry_index;
 
-	if (!cold || !cold_is(cold, &p->src, &p->dst, p->sport, p->dport, p->proto))
+	if (!cold || !cold_matches(cold, &p->src, &p->dst, p->sport, p->dport, p->proto))
 		return 0;
 	if (cold->peer == WEIR_NO_PLACE)
 		return 0;
-	place = place_link(flow->place, cold->peer);
-	reply->forward = place_entry(place);
+	entry_index = link_load(flow->entry_index, cold->peer);
+	reply->forward = entry_at(entry_index);
 	if (!reply->forward)
 		return 0;
-	reply->meta = meta_unmoved(READ_ONCE(reply->forward->meta));
+	reply->meta = meta_clear_moved(READ_ONCE(reply->forward->meta));
 	if (META_KIND(reply->meta) != WEIR_KIND_FORWARD || META_GENERATION(reply->meta) != cold->peer_generation)
 		return 0;
-	if (meta_overdue(reply->meta, now, settings)) {
-		flow_release(place, reply->meta);
+	if (meta_expired(reply->meta, now, settings)) {
+		flow_release(entry_index, reply->meta);
 		return 0;
 	}
-	reply->place = place;
-	reply->cold = place_cold(place);
+	reply->entry_index = entry_index;
+	reply->cold = cold_at(entry_index);
 	return reply->cold != 0;
 }
 
-/* Answers the flow's state after it. */
+/* Advances the flow and returns its new state. */
 static __always_inline __u32 reply_advance(const struct packet *p, const struct reply *reply, __u32 dest_id, __u32 now)
 {
 	__u32 state = p->proto == PROTO_TCP ?
 			      tcp_next_state(META_STATE(reply->meta), TCP_VIEW_OUTPUT, p->tcp_flags) :
 			      WEIR_STATE_UDP;
 
-	flow_advance(reply->forward, reply->place, dest_id, reply->meta, state, now);
+	flow_advance(reply->forward, reply->entry_index, dest_id, reply->meta, state, now);
 	return state;
 }
 
-/* What a reply becomes, and the device to send it by where the kernel tells no way. */
-struct reply_way {
+/* The translation of a reply, and the device to use if there is no route. */
+struct reply_translation {
 	struct weir_addr addr; /* its source: the VIP */
 	__be16 port;
 	__be16 client_port;
 	__u32 ifindex;
-	struct weir_addr *client; /* its destination under snat, 0 = the one it has */
+	struct weir_addr *client; /* its destination under snat, 0 = unchanged */
 };
 
 /* `cold` is the forward entry's. */
-static __always_inline void reply_way_read(struct reply_way *way, const struct packet *p, struct weir_flow_cold *cold)
+static __always_inline void reply_translation_fill(struct reply_translation *xlat, const struct packet *p,
+						   struct weir_flow_cold *cold)
 {
-	way->addr = cold->dst;
-	way->port = cold->dport;
-	way->ifindex = cold->ifindex;
-	way->client = cold->sport == p->dport && addr_equal(&cold->src, &p->dst) ? 0 : &cold->src;
-	way->client_port = cold->sport;
+	xlat->addr = cold->dst;
+	xlat->port = cold->dport;
+	xlat->ifindex = cold->ifindex;
+	xlat->client = cold->sport == p->dport && addr_equal(&cold->src, &p->dst) ? 0 : &cold->src;
+	xlat->client_port = cold->sport;
 }
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Changes to headers in place: addresses, ports, TTL, DSCP, with every checksum that covers them. */
+/* Header rewrites: addresses, ports, TTL, DSCP, and the checksums that cover them. */
 #ifndef WEIR_REWRITE_H
 #define WEIR_REWRITE_H
 
@@ -9,7 +9,7 @@
 #include "lib/skb_rewrite.h"
 #endif
 
-/* What a packet's addresses and ports become. */
+/* New addresses and ports of a packet. */
 struct rewrite {
 	struct weir_addr src;
 	struct weir_addr dst;
@@ -18,8 +18,8 @@ struct rewrite {
 };
 
 /*
- * A sum over the whole packet (CHECKSUM_COMPLETE of an skb) follows what no other checksum makes up for; without one the helper
- * refuses.
+ * Updates the sum over the whole packet (CHECKSUM_COMPLETE of an skb) for a change that no other checksum compensates;
+ * for other states the helper fails, which is ignored.
  */
 static __always_inline void whole_sum_add(struct weir_context *ctx, __u64 diff)
 {
@@ -28,7 +28,7 @@ static __always_inline void whole_sum_add(struct weir_context *ctx, __u64 diff)
 #endif
 }
 
-static __always_inline int ttl_used_up(void *data, void *data_end, const struct packet *p)
+static __always_inline int ttl_exceeded(void *data, void *data_end, const struct packet *p)
 {
 	if (p->family == 4) {
 		struct ipv4_header *ip = packet_l3(data, p);
@@ -51,7 +51,7 @@ static __always_inline void ttl_decrement(struct weir_context *ctx, const struct
 
 		if ((void *)(ip + 1) > data_end)
 			return;
-		/* TTL is the high byte of its word: one less there is 0x0100 more in the complemented sum (RFC 1141). */
+		/* TTL is the high byte of its word: a decrement adds 0x0100 to the complemented sum (RFC 1141). */
 		csum = ip->csum + bpf_htons(0x0100);
 		ip->csum = csum + (csum >= 0xffff);
 		ip->ttl--;
@@ -92,7 +92,7 @@ static __always_inline void dscp_set(struct weir_context *ctx, const struct pack
 	}
 }
 
-/* One address of the IP header, and its own checksum; the difference is what a pseudo header sees. */
+/* Sets one address of the IP header and updates its checksum. Returns the difference, for the pseudo header. */
 static __always_inline __u64 address_set(void *data, void *data_end, const struct packet *p, int is_src,
 					 const struct weir_addr *addr)
 {
@@ -115,21 +115,21 @@ static __always_inline __u64 address_set(void *data, void *data_end, const struc
 	return diff;
 }
 
-/* Gives a packet another source or another destination. `is_src` is a constant. */
+/* Sets a packet's source or destination. `is_src` is a constant. */
 #ifdef WEIR_ON_SKB
 
 static __always_inline void side_rewrite(struct weir_context *ctx, const struct packet *p, int is_src,
 					 const struct weir_addr *addr, __be16 port)
 {
-	/* What fails here was read by the parser before: the checksum that is left wrong is found by the receiver. */
-	if (skb_set_address(ctx, p, is_src, addr) || p->cold == PACKET_FRAGMENT_LATER)
+	/* Cannot fail on headers that were parsed; otherwise the receiver finds a wrong checksum. */
+	if (skb_set_address(ctx, p, is_src, addr) || p->slow_path == PACKET_FRAGMENT_LATER)
 		return;
 	skb_set_port(ctx, p, is_src, port);
 }
 
 #else
 
-/* The TCP or UDP checksum field of a packet that has ports, or the ICMPv6 one. */
+/* Updates the TCP or UDP checksum. */
 static __always_inline void l4_apply(void *data, void *data_end, const struct packet *p, __u64 diff)
 {
 	if (p->proto == PROTO_TCP) {
@@ -159,7 +159,7 @@ static __always_inline void side_rewrite(struct weir_context *ctx, const struct 
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	__u64 diff = address_set(data, data_end, p, is_src, addr);
 
-	if (p->cold == PACKET_FRAGMENT_LATER)
+	if (p->slow_path == PACKET_FRAGMENT_LATER)
 		return;
 	diff += csum_diff16(is_src ? p->sport : p->dport, port);
 	l4_apply(data, data_end, p, diff);

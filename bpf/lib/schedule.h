@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Choosing a server for a new flow. Tables come ready from user space (crates/weir-sched); the rules that need live counts
- * or a cursor run here. Every scheduler answers a dest id, or 0 for none, and chooses what the kernel's IPVS would for the
- * same arrivals one after the other (net/netfilter/ipvs/ip_vs_*.c).
+ * Schedulers: choose a server for a new flow. User space builds the hash tables (crates/weir-sched); schedulers that
+ * use live counts or a cursor run here. Each returns a dest id, or 0 for none, and makes the same choices as IPVS for
+ * the same sequence of flows (net/netfilter/ipvs/ip_vs_*.c).
  */
 #ifndef WEIR_SCHEDULE_H
 #define WEIR_SCHEDULE_H
@@ -12,7 +12,7 @@
 #include "lib/schedule_load.h"
 #include "lib/schedule_locality.h"
 
-/* The load rules, verified apart from the walks: each has its own loops. */
+/* The schedulers by load. A separate function for the verifier: each group has its own loops. */
 __noinline __u32 schedule_by_load(__u32 service_id, struct weir_extent *extent)
 {
 	struct weir_cursor *cursor = WEIR_LOOKUP(weir_cursors, service_id);
@@ -24,7 +24,7 @@ __noinline __u32 schedule_by_load(__u32 service_id, struct weir_extent *extent)
 	return schedule_least(extent, extent->scheduler);
 }
 
-/* `missed` tells that the cursor's lock was not obtained: the caller goes by the spread table. */
+/* `missed`: the cursor's lock was not obtained, and the caller uses the spread table. */
 __noinline __u32 schedule_by_walk(__u32 service_id, struct weir_extent *extent, int *missed)
 {
 	struct weir_cursor *cursor = WEIR_LOOKUP(weir_cursors, service_id);

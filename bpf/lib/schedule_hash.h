@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The schedulers that look an owner up in a table: dh sh mh by an address, maglev by the flow's hash. Owners stay in the
- * tables while they take no flow; the extent's flags say whether they are probed past (crates/weir-sched, availability).
+ * Hash schedulers: look up an owner in a table, dh, sh and mh by an address, maglev by the flow's hash. Unavailable
+ * owners stay in the tables; the extent's flags decide whether the search continues past them (crates/weir-sched,
+ * availability).
  */
 #ifndef WEIR_SCHEDULE_HASH_H
 #define WEIR_SCHEDULE_HASH_H
@@ -18,7 +19,7 @@ static __always_inline __u32 table_word(__u32 at, __u32 index)
 	return element ? element->word[index & 3] : 0;
 }
 
-/* ---- keys ---------------------------------------------------------------------------------------------------------------- */
+/* ---- keys -------------------------------------------------------------------------------------------------------- */
 
 static __always_inline __u32 fold(const struct weir_addr *addr, __u8 family)
 {
@@ -59,13 +60,13 @@ static __always_inline __u32 mh_hash(__u32 word)
 	return v0 ^ v1 ^ v2 ^ v3;
 }
 
-/* ---- probing ------------------------------------------------------------------------------------------------------------- */
+/* ---- probing ----------------------------------------------------------------------------------------------------- */
 
 enum owner {
-	OWNER_TAKE,
+	OWNER_ACCEPT,
 	OWNER_SKIP,
-	OWNER_BUSY, /* above the bound of max_load: skipped, and taken when nobody else is found */
-	OWNER_REFUSE,
+	OWNER_BUSY, /* above max_load: skipped, used if there is no other */
+	OWNER_REJECT,
 };
 
 struct pool_sum {
@@ -85,7 +86,7 @@ static long pool_step(__u32 index, void *context)
 	return 0;
 }
 
-/* Under max_load: the active flows of all usable servers, once a flow. */
+/* For max_load: the active flows of all usable servers. */
 static __always_inline __u64 pool_active(const struct weir_extent *extent)
 {
 	struct pool_sum sum = { .extent = extent };
@@ -101,7 +102,7 @@ static __always_inline __u64 pool_active(const struct weir_extent *extent)
 	return sum.active;
 }
 
-/* Whether one more flow would put the server above max_load percent of its share by weight, this flow included. */
+/* Whether one more flow would exceed max_load percent of the server's share by weight. */
 static __always_inline int owner_busy(const struct weir_extent *extent, __u64 active, __u32 dest_id)
 {
 	struct weir_member *member = member_of(extent, dest_id);
@@ -110,42 +111,42 @@ static __always_inline int owner_busy(const struct weir_extent *extent, __u64 ac
 	return live && live->active * 100 * extent->weight >= extent->max_load * (active + 1) * member->weight;
 }
 
-static __always_inline enum owner owner_judge(const struct weir_extent *extent, __u64 active, __u32 dest_id)
+static __always_inline enum owner owner_check(const struct weir_extent *extent, __u64 active, __u32 dest_id)
 {
 	struct weir_dest *dest = WEIR_LOOKUP(weir_dests, dest_id);
 
 	if (!dest_id || !dest)
-		return OWNER_REFUSE;
+		return OWNER_REJECT;
 	if (!(dest->flags & WEIR_DEST_USABLE))
-		return extent->flags & WEIR_EXTENT_REPAIR ? OWNER_SKIP : OWNER_REFUSE;
+		return extent->flags & WEIR_EXTENT_REPAIR ? OWNER_SKIP : OWNER_REJECT;
 	if (live_overloaded(dest->live))
-		return extent->flags & WEIR_EXTENT_FALLBACK ? OWNER_SKIP : OWNER_REFUSE;
-	return extent->max_load && owner_busy(extent, active, dest_id) ? OWNER_BUSY : OWNER_TAKE;
+		return extent->flags & WEIR_EXTENT_FALLBACK ? OWNER_SKIP : OWNER_REJECT;
+	return extent->max_load && owner_busy(extent, active, dest_id) ? OWNER_BUSY : OWNER_ACCEPT;
 }
 
 struct probe {
 	const struct weir_extent *extent;
-	__u64 active; /* of all usable servers, under max_load */
+	__u64 active; /* of all usable servers, for max_load */
 	__u32 input;
 	__u32 first;
 	__u32 dest;
 };
 
 /*
- * Place of probe `index` after the first: dh and sh add to twice the first bucket, mh hashes the client anew, maglev takes
- * the next place of its table.
+ * Table position of probe `index` after the first: dh and sh add to twice the first bucket, mh rehashes the client,
+ * maglev uses the next position.
  */
-static __always_inline __u32 probe_place(const struct probe *probe, __u32 index)
+static __always_inline __u32 probe_position(const struct probe *probe, __u32 index)
 {
-	__u32 size = probe->extent->hash_len, place = probe->first + index;
+	__u32 size = probe->extent->hash_len, position = probe->first + index;
 
 	switch (probe->extent->scheduler) {
 	case WEIR_SCHED_MAGLEV:
-		return place >= size ? place - size : place;
+		return position >= size ? position - size : position;
 	case WEIR_SCHED_MH:
-		return size ? mh_hash(probe->input + place % size) % size : 0;
+		return size ? mh_hash(probe->input + position % size) % size : 0;
 	}
-	return (probe->first + place) & ((1 << BUCKETS_LOG2) - 1);
+	return (probe->first + position) & ((1 << BUCKETS_LOG2) - 1);
 }
 
 static __always_inline __u32 probe_count(const struct weir_extent *extent)
@@ -162,10 +163,10 @@ static __always_inline __u32 probe_count(const struct weir_extent *extent)
 static long probe_step(__u32 index, void *context)
 {
 	struct probe *probe = context;
-	__u32 dest = table_word(probe->extent->hash_at, probe_place(probe, index));
+	__u32 dest = table_word(probe->extent->hash_at, probe_position(probe, index));
 
-	switch (owner_judge(probe->extent, probe->active, dest)) {
-	case OWNER_TAKE:
+	switch (owner_check(probe->extent, probe->active, dest)) {
+	case OWNER_ACCEPT:
 		probe->dest = dest;
 		return 1;
 	case OWNER_BUSY:
@@ -174,15 +175,15 @@ static long probe_step(__u32 index, void *context)
 		return 0;
 	case OWNER_SKIP:
 		return 0;
-	case OWNER_REFUSE:
+	case OWNER_REJECT:
 		return 1;
 	}
 	return 1;
 }
 
-/* maglev: its table is the spread table, over the flow's own hash. */
-static __always_inline __u32 first_place(const struct packet *p, const struct weir_extent *extent, __u32 input,
-					 __u64 hash)
+/* For maglev the table is the spread table, indexed by the flow's hash. */
+static __always_inline __u32 first_position(const struct packet *p, const struct weir_extent *extent, __u32 input,
+					    __u64 hash)
 {
 	switch (extent->scheduler) {
 	case WEIR_SCHED_MAGLEV:
@@ -203,13 +204,13 @@ __noinline __u32 schedule_by_hash(struct packet *p, struct weir_extent *extent, 
 		return 0;
 	probe.extent = extent;
 	probe.input = hash_input(p, extent);
-	probe.first = first_place(p, extent, probe.input, hash);
+	probe.first = first_position(p, extent, probe.input, hash);
 	probe.active = pool_active(extent);
 	dest = table_word(extent->hash_at, probe.first);
-	switch (owner_judge(extent, probe.active, dest)) {
-	case OWNER_TAKE:
+	switch (owner_check(extent, probe.active, dest)) {
+	case OWNER_ACCEPT:
 		return dest;
-	case OWNER_REFUSE:
+	case OWNER_REJECT:
 		return 0;
 	case OWNER_BUSY:
 		probe.dest = dest;
@@ -221,9 +222,9 @@ __noinline __u32 schedule_by_hash(struct packet *p, struct weir_extent *extent, 
 	return probe.dest;
 }
 
-/* ---- over the whole tuple ------------------------------------------------------------------------------------------------ */
+/* ---- spread table ------------------------------------------------------------------------------------------------ */
 
-/* The pool's own spread over the flow hash: for flows without an entry, whose packets all find one server. */
+/* The server of a flow without an entry: all its packets have the same hash. */
 static __always_inline __u32 schedule_spread(const struct weir_extent *extent, __u64 hash)
 {
 	if (extent->spread_len == 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The list of a service's usable servers, the newest first, and the schedulers that walk it with a cursor: rr and wrr. */
+/* The list of a service's usable servers, newest first, and the schedulers with a cursor in it: rr and wrr. */
 #ifndef WEIR_SCHEDULE_LIST_H
 #define WEIR_SCHEDULE_LIST_H
 
@@ -31,7 +31,7 @@ static long member_step(__u32 index, void *context)
 	return 1;
 }
 
-/* A server's row of the list, none when it takes no flows. Only while the list is being changed it must be looked for. */
+/* A server's row in the list, 0 = it takes no flows. A search is needed only while the list is being changed. */
 static __always_inline struct weir_member *member_of(const struct weir_extent *extent, __u32 dest_id)
 {
 	struct member_search search = { .extent = extent, .dest = dest_id, .found = extent->list_len };
@@ -51,7 +51,7 @@ static __always_inline struct weir_member *member_of(const struct weir_extent *e
 
 static __always_inline void tree_read(struct tree *tree, const struct weir_extent *extent)
 {
-	/* The rule stays unread: nothing is compared here. */
+	/* The rule is not needed: nothing is compared. */
 	tree->list_at = extent->list_at;
 	tree->list_len = extent->list_len;
 	tree->at = extent->tree_at;
@@ -60,11 +60,11 @@ static __always_inline void tree_read(struct tree *tree, const struct weir_exten
 
 enum root {
 	ROOT_NONE, /* no server takes flows */
-	ROOT_WALK, /* there is no tree, or it cannot be told from it */
+	ROOT_WALK, /* no tree, or its root is out of date */
 	ROOT_FOUND,
 };
 
-/* The choice of a service that has a tree of winners. */
+/* The choice of a winner tree. */
 static __always_inline enum root tree_root(const struct weir_extent *extent, struct weir_member **choice)
 {
 	struct tree tree = {};
@@ -77,11 +77,11 @@ static __always_inline enum root tree_root(const struct weir_extent *extent, str
 	if (winner == TREE_NONE)
 		return ROOT_NONE;
 	*choice = tree_member(&tree, winner);
-	/* Between a threshold and the climb that follows it the root may still name the server. */
+	/* Between reaching a threshold and the tree update the root may still name the server. */
 	return *choice && !live_overloaded((*choice)->live) ? ROOT_FOUND : ROOT_WALK;
 }
 
-/* ---- seeking ----------------------------------------------------------------------------------------------------------- */
+/* ---- seeking ----------------------------------------------------------------------------------------------------- */
 
 struct tree_search {
 	struct tree tree;
@@ -125,7 +125,7 @@ static long tree_seek_step(__u32 index, void *context)
 		search->node *= 2;
 		return 0;
 	}
-	/* The next subtree to the right, as large as it can be. */
+	/* The largest subtree that starts to the right of this one. */
 	next = search->node + 1;
 	if ((next & (next - 1)) == 0)
 		return 1;
@@ -133,7 +133,7 @@ static long tree_seek_step(__u32 index, void *context)
 	return 0;
 }
 
-/* The same over a tree of greatest weights. */
+/* list_seek() over a tree of maximum weights. */
 static __always_inline __u32 tree_seek(const struct weir_extent *extent, __u32 from, __u32 weight)
 {
 	struct tree_search search = { .weight = weight, .found = extent->list_len };
@@ -146,7 +146,7 @@ static __always_inline __u32 tree_seek(const struct weir_extent *extent, __u32 f
 	return search.found;
 }
 
-/* The first position from `from` on whose server takes flows and has at least that weight; the list's length for none. */
+/* The first position at or after `from` with an available server of at least `weight`; the list's length for none. */
 static __always_inline __u32 list_seek(const struct weir_extent *extent, __u32 from, __u32 weight)
 {
 	struct list_search search = { .extent = extent, .from = from, .weight = weight, .found = extent->list_len };
@@ -170,7 +170,7 @@ static long heaviest_step(__u32 index, void *context)
 	return 0;
 }
 
-/* The greatest weight of the servers that take flows, 0 for none. */
+/* The maximum weight of available servers, 0 for none. */
 static __always_inline __u32 list_heaviest(const struct weir_extent *extent)
 {
 	struct list_search search = { .extent = extent };
@@ -188,7 +188,7 @@ static __always_inline __u32 list_heaviest(const struct weir_extent *extent)
 	return search.weight;
 }
 
-/* ---- the cursor ---------------------------------------------------------------------------------------------------------- */
+/* ---- the cursor -------------------------------------------------------------------------------------------------- */
 
 /* Position of the first member after `seq` in list order (descending seq); the list's length when there is none. */
 static __always_inline __u32 list_after(const struct weir_extent *extent, __u32 seq, __u32 hint)
@@ -228,7 +228,7 @@ static __always_inline __u32 cursor_take(struct weir_cursor *cursor, const struc
 	return member->dest;
 }
 
-/* User space follows the kernel's rules for added, edited and removed servers; here its answer is only taken over. */
+/* User space computes the start for changed lists by the kernel's rules. */
 static __always_inline void cursor_start(struct weir_cursor *cursor, const struct weir_extent *extent)
 {
 	if (cursor->generation == extent->generation)
@@ -239,7 +239,7 @@ static __always_inline void cursor_start(struct weir_cursor *cursor, const struc
 	cursor->current_weight = extent->start_weight;
 }
 
-/* ---- rr and wrr ---------------------------------------------------------------------------------------------------------- */
+/* ---- rr and wrr -------------------------------------------------------------------------------------------------- */
 
 static __always_inline __u32 schedule_rr(struct weir_cursor *cursor, const struct weir_extent *extent)
 {
@@ -251,8 +251,8 @@ static __always_inline __u32 schedule_rr(struct weir_cursor *cursor, const struc
 }
 
 /*
- * A pass takes every server whose weight reaches current_weight; the next asks for gcd less, after the lowest comes
- * max_weight again. Passes without a server are skipped at once instead of one by one (crates/weir-sched, table::wrr).
+ * A pass takes every server whose weight is at least current_weight. The next pass lowers it by gcd; after the lowest
+ * it starts at max_weight again. Passes without a server are skipped in one step (crates/weir-sched, table::wrr).
  */
 static __always_inline __u32 schedule_wrr(struct weir_cursor *cursor, const struct weir_extent *extent)
 {
@@ -270,7 +270,7 @@ static __always_inline __u32 schedule_wrr(struct weir_cursor *cursor, const stru
 		level -= step;
 	heaviest = list_heaviest(extent);
 	if (heaviest == 0) {
-		/* Where the kernel's loop stands when it gives up. */
+		/* The state of the kernel's loop when it gives up. */
 		cursor->current_weight = wrapped ? 1 : extent->max_weight;
 		if (!wrapped)
 			cursor->seq = 0;

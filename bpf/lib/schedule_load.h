@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The schedulers that compare live counts: lc wlc sed nq fo ovf over the whole list, twos and p2c between two servers drawn
- * at random by weight. A server is a fraction, cost / share, compared by cross multiplication; the first of equals stays.
+ * The schedulers that compare live counts: lc wlc sed nq fo ovf over the whole list, twos and p2c between two servers
+ * drawn at random by weight. Servers are compared as fractions cost / share by cross multiplication; on a tie the first
+ * one is used.
  */
 #ifndef WEIR_SCHEDULE_LOAD_H
 #define WEIR_SCHEDULE_LOAD_H
 
 #include "lib/schedule_list.h"
 
-/* ---- the least of all -------------------------------------------------------------------------------------------------- */
+/* ---- least loaded ------------------------------------------------------------------------------------------------ */
 
 struct least_search {
 	const struct weir_extent *extent;
@@ -50,9 +51,9 @@ static __always_inline __u32 schedule_least(const struct weir_extent *extent, __
 	return search.dest;
 }
 
-/* ---- two at random ------------------------------------------------------------------------------------------------------ */
+/* ---- two at random ----------------------------------------------------------------------------------------------- */
 
-/* Redraws of a number that would make some servers likelier than others; one in 2^32 / ceiling needs the first. */
+/* Retries to avoid modulo bias; a first retry is needed with a probability of ceiling / 2^32. */
 #define REDRAWS 8
 
 static __always_inline __u32 draw(struct weir_cursor *cursor)
@@ -139,8 +140,8 @@ struct share_search {
 	struct tree tree;
 	__u32 node;
 	__u32 target;
-	__u32 leaves; /* below the node */
-	__u32 except; /* the leaf of a server that is not counted, 0 = none */
+	__u32 leaves; /* under the node */
+	__u32 except; /* the leaf of an excluded server, 0 = none */
 	__u32 except_weight;
 };
 
@@ -163,7 +164,7 @@ static long share_step(__u32 index, void *context)
 	return 0;
 }
 
-/* Goes down from the root to the position at which the weights counted from the head reach the target. */
+/* Descends from the root to the position at which the cumulative weight reaches the target. */
 static __always_inline __u32 share_position(struct share_search *search)
 {
 	__u32 position;
@@ -172,13 +173,13 @@ static __always_inline __u32 share_position(struct share_search *search)
 	search->leaves = search->tree.width;
 	bpf_loop(TREE_LEVELS, share_step, search, 0);
 	position = search->node - search->tree.width;
-	/* Sums that are being changed lead beyond the list at worst. */
+	/* Sums that are being changed can at worst lead past the end of the list. */
 	return position < search->tree.list_len ? position : search->tree.list_len - 1;
 }
 
 static __always_inline __u32 tree_share(const struct weir_extent *extent, __u32 target)
 {
-	/* A server without a share reaches nothing, not even 0. */
+	/* A server without a share must not be found, not even by a target of 0. */
 	struct share_search search = { .target = target ? target : 1 };
 
 	tree_read(&search.tree, extent);
@@ -200,7 +201,7 @@ static __always_inline __u32 tree_twos(struct weir_cursor *cursor, const struct 
 	return better_of(extent, tree_share(extent, first), tree_share(extent, second));
 }
 
-/* Two draws by weight, 0 to the total inclusive; the second server only if its load per weight is strictly less. */
+/* Two draws by weight, 0 to the total inclusive; the second server is used only if its load per weight is lower. */
 static __always_inline __u32 schedule_twos(struct weir_cursor *cursor, const struct weir_extent *extent)
 {
 	struct twos_search search = { .extent = extent };
@@ -219,9 +220,9 @@ static __always_inline __u32 schedule_twos(struct weir_cursor *cursor, const str
 	return search.found == 3 ? better_of(extent, search.position[0], search.position[1]) : 0;
 }
 
-/* ---- p2c ---------------------------------------------------------------------------------------------------------------- */
+/* ---- p2c --------------------------------------------------------------------------------------------------------- */
 
-/* Draws before the list is walked, for both servers together (crates/weir-sched, p2c). */
+/* Draws, for both servers together, before the list is walked (crates/weir-sched, p2c). */
 #define P2C_TRIES 8
 
 struct p2c_search {
@@ -232,7 +233,7 @@ struct p2c_search {
 	__u32 second;
 };
 
-/* One draw: all positions but the first server's have equal chances, and a light server is accepted by its weight. */
+/* One draw: uniform over all positions except the first server's, then accepted with a probability by weight. */
 static long p2c_step(__u32 index, void *context)
 {
 	struct p2c_search *search = context;
@@ -265,7 +266,7 @@ struct p2c_walk {
 	__u32 found;
 };
 
-/* The weight of a position's server, 0 for one that is not counted; it is remembered as the last one that is. */
+/* The weight of the server at a position, 0 if it is excluded; otherwise records it as the last one found. */
 static __always_inline __u32 p2c_weight(struct p2c_walk *walk, __u32 index)
 {
 	struct weir_member *member = member_at(walk->extent, index);
@@ -276,7 +277,7 @@ static __always_inline __u32 p2c_weight(struct p2c_walk *walk, __u32 index)
 	return member->weight;
 }
 
-/* Apart from the search: a sum that is compared with a constant is followed step by step by the verifier. */
+/* Separate from the search: the verifier would unroll a sum that is compared with a constant. */
 static long p2c_sum_step(__u32 index, void *context)
 {
 	struct p2c_walk *walk = context;
@@ -291,13 +292,13 @@ static long p2c_find_step(__u32 index, void *context)
 	__u32 weight = p2c_weight(walk, index);
 
 	walk->reached += weight;
-	/* The last one is found where a server has become full since the sum was made. */
+	/* If a server became full since the sum was computed, the last one found is used. */
 	return weight && walk->reached >= walk->target;
 }
 
 /*
- * A position by weight among all that take flows, but for `except`; the list's length for none. The functions of p2c are
- * verified apart: each has loops of its own, and together they would need too much of the stack.
+ * Draws a position by weight among the available servers except `except`; the list's length for none. The functions of
+ * p2c are separate because of their loops and the stack limit.
  */
 __noinline __u32 p2c_list(__u32 service_id, struct weir_extent *extent, __u32 except)
 {
@@ -316,7 +317,7 @@ __noinline __u32 p2c_list(__u32 service_id, struct weir_extent *extent, __u32 ex
 	return walk.found;
 }
 
-/* The same over a tree of sums; `missed` where there is none: a daemon of an earlier version keeps a tree of winners here. */
+/* The same with a sum tree. `missed`: there is none; a daemon of an earlier version has a winner tree here. */
 __noinline __u32 p2c_tree(__u32 service_id, struct weir_extent *extent, __u32 except, int *missed)
 {
 	struct weir_cursor *cursor = WEIR_LOOKUP(weir_cursors, service_id);
@@ -346,8 +347,8 @@ __noinline __u32 p2c_tree(__u32 service_id, struct weir_extent *extent, __u32 ex
 	return position == except ? extent->list_len : position;
 }
 
-/* After draws in vain. */
-static __always_inline __u32 p2c_rest(__u32 service_id, struct weir_extent *extent, __u32 except)
+/* Draws a position exactly, after the random tries have failed. */
+static __always_inline __u32 p2c_fallback(__u32 service_id, struct weir_extent *extent, __u32 except)
 {
 	int missed = 0;
 	__u32 position = p2c_tree(service_id, extent, except, &missed);
@@ -356,8 +357,8 @@ static __always_inline __u32 p2c_rest(__u32 service_id, struct weir_extent *exte
 }
 
 /*
- * Two positions drawn by weight, the first below the second in the answer; the list's length for what was not found. Apart from its
- * caller, whose frame counts in the chains below p2c_tree.
+ * Draws two positions by weight; the list's length if not found. Returns the first in the low, the second in the high
+ * word. A separate function, because its caller's frame counts in the call chains below p2c_tree().
  */
 __noinline __u64 p2c_draw(__u32 service_id, struct weir_extent *extent)
 {
@@ -371,7 +372,7 @@ __noinline __u64 p2c_draw(__u32 service_id, struct weir_extent *extent)
 	return (__u64)search.second << 32 | search.first;
 }
 
-/* Two different servers, drawn by weight; the second is taken only if its load per weight is strictly less. */
+/* Two different servers, drawn by weight; the second is used only if its load per weight is lower. */
 __noinline __u32 schedule_by_p2c(__u32 service_id, struct weir_extent *extent)
 {
 	__u64 drawn = p2c_draw(service_id, extent);
@@ -381,11 +382,11 @@ __noinline __u32 schedule_by_p2c(__u32 service_id, struct weir_extent *extent)
 	if (!extent)
 		return 0;
 	if (first >= extent->list_len)
-		first = p2c_rest(service_id, extent, extent->list_len);
+		first = p2c_fallback(service_id, extent, extent->list_len);
 	if (first >= extent->list_len)
 		return 0;
 	if (second >= extent->list_len && extent->list_len > 1)
-		second = p2c_rest(service_id, extent, first);
+		second = p2c_fallback(service_id, extent, first);
 	if (second < extent->list_len)
 		return better_of(extent, first, second);
 	only = member_at(extent, first);

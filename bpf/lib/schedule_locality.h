@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * lblc and lblcr: an address keeps its server, or its set of servers, while these have room (net/netfilter/ipvs/ip_vs_lblc.c
- * and ip_vs_lblcr.c). The kernel expires entries by a timer; here one that is overdue counts as absent, and the LRU map
- * bounds their number. A set has sixteen servers at most: beyond, a chosen server is used and not remembered.
+ * lblc and lblcr: an address keeps its server, or its set of servers, while they have capacity
+ * (net/netfilter/ipvs/ip_vs_lblc.c and ip_vs_lblcr.c). The kernel expires entries with a timer; here an expired entry
+ * is ignored, and the LRU map bounds their number. A set has at most sixteen servers; further ones are used but not
+ * stored.
  */
 #ifndef WEIR_SCHEDULE_LOCALITY_H
 #define WEIR_SCHEDULE_LOCALITY_H
 
 #include "lib/schedule_load.h"
 
-/* Too large for the stack of a call chain. */
+/* Too large for the stack. */
 struct locality_scratch {
 	struct weir_locality_key key;
 	struct weir_locality fresh;
@@ -22,7 +23,7 @@ struct {
 	__type(value, struct locality_scratch);
 } weir_locality_scratch SEC(".maps");
 
-/* ---- is there room? ------------------------------------------------------------------------------------------------------ */
+/* ---- capacity ---------------------------------------------------------------------------------------------------- */
 
 struct room_search {
 	const struct weir_extent *extent;
@@ -41,7 +42,7 @@ static long room_step(__u32 index, void *context)
 	return search->found;
 }
 
-/* More active flows than weight, while another server has less than half as many. */
+/* Whether the server has more active flows than its weight while another has fewer than half of its own. */
 static __always_inline int locality_full(const struct weir_extent *extent, const struct weir_member *member)
 {
 	struct weir_live *live = WEIR_LOOKUP(weir_live, member->live);
@@ -50,7 +51,7 @@ static __always_inline int locality_full(const struct weir_extent *extent, const
 
 	if (!live || live->active <= member->weight)
 		return 0;
-	/* Most often the least loaded has it. */
+	/* Usually the least loaded server has capacity. */
 	if (tree_root(extent, &least) == ROOT_FOUND && least) {
 		live = WEIR_LOOKUP(weir_live, least->live);
 		if (live && live->active * 2 < least->weight)
@@ -60,17 +61,17 @@ static __always_inline int locality_full(const struct weir_extent *extent, const
 	return search.found;
 }
 
-/* ---- the set of an address ------------------------------------------------------------------------------------------------ */
+/* ---- the set of an address --------------------------------------------------------------------------------------- */
 
 struct set_search {
 	const struct weir_extent *extent;
 	struct weir_locality *set;
 	struct candidate best;
 	__u32 dest;
-	__u32 most; /* the most loaded is wanted, not the least */
+	__u32 most; /* search for the most loaded instead of the least loaded */
 };
 
-/* From the server that joined last to the first one; the first of equals stays. */
+/* From the newest server to the oldest; on a tie the first one is kept. */
 static long set_step(__u32 index, void *context)
 {
 	struct set_search *search = context;
@@ -138,7 +139,7 @@ static __always_inline void set_insert(struct weir_locality *set, __u32 dest, __
 	set->last_change = now;
 }
 
-/* ---- the two rules --------------------------------------------------------------------------------------------------------- */
+/* ---- lblc and lblcr ---------------------------------------------------------------------------------------------- */
 
 static __always_inline void locality_begin(struct locality_scratch *scratch, __u32 dest, __u32 now)
 {
@@ -152,7 +153,7 @@ static __always_inline void locality_begin(struct locality_scratch *scratch, __u
 	bpf_map_update_elem(&weir_localities, &scratch->key, fresh, BPF_ANY);
 }
 
-/* The server that the set has for the flow, 0 when another must be looked for. */
+/* The set's server for the flow, 0 = another one is needed. */
 static __always_inline __u32 locality_serve(const struct weir_extent *extent, struct weir_locality *set, __u32 now,
 					    __u32 shrink_after)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Which service a packet is for: exact port, then range, then any port (product.md section 5). */
+/* Finds the service of a packet: exact port, then port range, then any port. */
 #ifndef WEIR_SERVICE_H
 #define WEIR_SERVICE_H
 
@@ -15,7 +15,7 @@ static __noinline __u32 service_by_range(struct weir_vip *vip, __u8 proto, __u16
 	if (!vip)
 		return 0;
 	high = vip->ranges_len;
-	/* Sorted by (proto, first) and disjoint per proto: find the last that begins at or before the port. */
+	/* Sorted by (proto, first) and disjoint per proto: find the last range that starts at or before the port. */
 	for (int i = 0; i < RANGES_MAX_LOG2; i++) {
 		__u32 middle = (low + high) / 2;
 		struct weir_range *range;
@@ -39,7 +39,7 @@ static __noinline __u32 service_by_range(struct weir_vip *vip, __u8 proto, __u16
 	return proto == PROTO_TCP ? vip->any_tcp : vip->any_udp;
 }
 
-/* The service, or 0; `vip` answers whether the address is one of ours at all. */
+/* Returns the service, or 0. `vip` is set if the address is one of ours and no exact listener matched. */
 static __always_inline __u32 service_find(struct packet *p, struct weir_vip **vip)
 {
 	struct weir_listener listener = { p->dst, p->dport, p->proto, {} };
@@ -48,7 +48,7 @@ static __always_inline __u32 service_find(struct packet *p, struct weir_vip **vi
 	*vip = 0;
 	if (service)
 		return *service;
-	/* The copy: before Linux 6.2 a key in an argument's memory is refused. */
+	/* Uses the copy: before Linux 6.2 a key may not be in a function argument's memory. */
 	*vip = bpf_map_lookup_elem(&weir_vips, &listener.addr);
 	if (!*vip)
 		return 0;

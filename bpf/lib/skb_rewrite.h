@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Addresses and ports of an skb, changed with its checksums right for all that skb->ip_summed can be, and for packets that
- * hardware or the stack has yet to cut up (GSO).
+ * Rewrites addresses and ports of an skb, with correct checksums for every skb->ip_summed and for GSO packets.
  */
 #ifndef WEIR_SKB_REWRITE_H
 #define WEIR_SKB_REWRITE_H
@@ -14,21 +13,22 @@
 #define TCP_CSUM_OFFSET  16
 #define UDP_CSUM_OFFSET  6
 
-/* Where the checksum over the pseudo header lies, 0 = there is none in this packet. */
+/* Offset of the checksum that covers the pseudo header, 0 = none in this packet. */
 static __always_inline __u32 skb_csum_offset(const struct packet *p)
 {
-	if (p->cold == PACKET_FRAGMENT_LATER)
+	if (p->slow_path == PACKET_FRAGMENT_LATER)
 		return 0;
 	return p->l4 + (p->proto == PROTO_TCP ? TCP_CSUM_OFFSET : UDP_CSUM_OFFSET);
 }
 
-/* A field of the pseudo header: a checksum that hardware completes holds its sum, which BPF_F_PSEUDO_HDR has adjusted. */
+/* For an address add BPF_F_PSEUDO_HDR, with which the kernel adjusts the sum in a partial checksum. */
 static __always_inline __u64 skb_csum_flags(const struct packet *p)
 {
 	return p->proto == PROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0;
 }
 
-static __noinline int skb_set_address(struct __sk_buff *skb, const struct packet *p, int source, const struct weir_addr *to)
+static __noinline int skb_set_address(struct __sk_buff *skb, const struct packet *p, int source,
+				      const struct weir_addr *to)
 {
 	const struct weir_addr *from = source ? &p->src : &p->dst;
 	__u64 flags = skb_csum_flags(p) | BPF_F_PSEUDO_HDR;
@@ -48,8 +48,10 @@ static __noinline int skb_set_address(struct __sk_buff *skb, const struct packet
 	addr_to_v6(to, new);
 	if (csum && bpf_l4_csum_replace(skb, csum, 0, bpf_csum_diff(old, sizeof(old), new, sizeof(new), 0), flags))
 		return -1;
-	/* Address and checksum cancel out in a sum over the whole packet, but the helper takes its half off there (kernels before
-	 * BPF_F_IPV6), so the address counts its own; and in a later fragment there is nothing that cancels it. */
+	/*
+	 * Address and checksum cancel out in a sum over the whole packet, but the helper subtracts its part (kernels
+	 * before BPF_F_IPV6), so the address must count too; in a later fragment nothing cancels it.
+	 */
 	return bpf_skb_store_bytes(skb, at + (source ? 8 : 24), new, sizeof(new), BPF_F_RECOMPUTE_CSUM);
 }
 

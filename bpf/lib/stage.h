@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Parts of the path that are reached by tail calls. A program array holds programs of one kind, so there is one for each. */
+/*
+ * Stages of the path that are called by tail calls. A program array holds programs of one type, so each type has its
+ * own.
+ */
 #ifndef WEIR_STAGE_H
 #define WEIR_STAGE_H
 
@@ -22,7 +25,7 @@ enum weir_stage {
 	WEIR_STAGE_ICMP = 0,
 	WEIR_STAGE_FRAGMENT = 1,
 	WEIR_STAGE_REJECT = 2,
-	WEIR_STAGE_BALANCE = 3, /* the whole path, on an skb alone: what XDP leaves to tc */
+	WEIR_STAGE_BALANCE = 3, /* the whole path, tc only: packets that XDP passes on */
 };
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Expiry without user space: a timer in a pinned map walks the table a stretch at a time and removes what is overdue. It
- * goes on when the daemon is dead; every new generation of the programs takes the callback over.
+ * Expiry without user space: a timer in a pinned map walks the table in batches and removes expired entries. It
+ * continues without the daemon; each new program generation replaces its callback.
  */
 #ifndef WEIR_SWEEP_H
 #define WEIR_SWEEP_H
@@ -10,7 +10,7 @@
 
 #define CLOCK_MONOTONIC_ID 1
 #define SWEEP_PASS_NS    4000000000ULL
-#define SWEEP_STRETCH    512 /* buckets a tick: some 5 us of softirq */
+#define SWEEP_STRETCH    512 /* buckets per timer tick: about 5 us of softirq */
 #define SWEEP_TICK_MIN_NS 1000000ULL
 #define SWEEP_TICK_MAX_NS 20000000ULL
 
@@ -26,7 +26,7 @@ struct {
 	__type(value, struct weir_sweep);
 } weir_sweeps SEC(".maps");
 
-/* drop_entry meets a part of the table in this many seconds (ip_vs_conn.c, ip_vs_random_dropentry). */
+/* drop_entry visits the whole table once in this many seconds on average (ip_vs_conn.c, ip_vs_random_dropentry). */
 #define DROP_ENTRY_SECONDS 32
 #define DROP_ENTRY_IDLE_TICKS 56 /* 60 s */
 
@@ -34,17 +34,17 @@ struct sweep_walk {
 	__u32 position;
 	__u32 now;
 	__u32 expired;
-	__u32 drops; /* of 2^32: how likely drop_entry meets a bucket in this pass */
+	__u32 drops; /* probability that drop_entry visits a bucket in this pass, times 2^32 */
 };
 
 /*
- * What drop_entry ends: flows that are half open, choices of clients that never got through, and of the others those that have
- * been silent for a minute after a few packets. The kernel counts eight; here packets are not counted, and few are those of a
- * flow that was over within the tick that it began in.
+ * Whether drop_entry removes an entry: half-open flows, templates without an established flow, and flows that are idle
+ * for a minute after a few packets. The kernel's limit is eight packets; packets are not counted here, so it applies to
+ * flows whose last packet was in the tick in which they started.
  */
-static __always_inline int drop_entry_ends(__u32 place, __u64 meta, __u32 now)
+static __always_inline int drop_entry_ends(__u32 entry_index, __u64 meta, __u32 now)
 {
-	struct weir_flow_cold *cold = place_cold(place);
+	struct weir_flow_cold *cold = cold_at(entry_index);
 	__u32 state = META_STATE(meta);
 
 	if (!cold)
@@ -58,19 +58,19 @@ static __always_inline int drop_entry_ends(__u32 place, __u64 meta, __u32 now)
 	return cold->created == META_SEEN(meta) && (__s32)(now - META_SEEN(meta)) >= DROP_ENTRY_IDLE_TICKS;
 }
 
-static __noinline int sweep_slot(__u32 place, __u64 meta, __u32 now, __u32 drops)
+static __noinline int sweep_slot(__u32 entry_index, __u64 meta, __u32 now, __u32 drops)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
-	int ends = drops && drop_entry_ends(place, meta, now);
+	int ends = drops && drop_entry_ends(entry_index, meta, now);
 
 	if (META_KIND(meta) == WEIR_KIND_TEMPLATE)
-		return ends ? template_release(place, meta) : template_expire(place, meta, now);
-	if (!settings || !(ends || meta_overdue(meta, now, settings)))
+		return ends ? template_release(entry_index, meta) : template_expire(entry_index, meta, now);
+	if (!settings || !(ends || meta_expired(meta, now, settings)))
 		return 0;
-	return flow_release(place, meta);
+	return flow_release(entry_index, meta);
 }
 
-/* Denies the tags that are gone; only entries at home are known here, so not where some lie elsewhere. */
+/* Clears the hint bits of removed tags; not for a home with spilled entries, whose tags are unknown here. */
 static __noinline int sweep_hint(__u32 position)
 {
 	struct weir_bucket *bucket = WEIR_LOOKUP(weir_flows, position);
@@ -85,7 +85,7 @@ static __noinline int sweep_hint(__u32 position)
 		if (id)
 			present |= hint_bit(id >> TAG_SHIFT);
 	}
-	if (!has_elsewhere(bucket))
+	if (!has_spilled(bucket))
 		*hint = present;
 	lock_release(&bucket->lock);
 	return 1;
@@ -107,7 +107,7 @@ static long sweep_bucket(__u32 index, void *context)
 
 		if (id)
 			present |= hint_bit(id >> TAG_SHIFT);
-		/* A reverse entry goes with its forward entry. */
+		/* A reverse entry is removed with its forward entry. */
 		if ((META_KIND(meta) == WEIR_KIND_FORWARD || META_KIND(meta) == WEIR_KIND_TEMPLATE) && id != 0)
 			walk->expired += sweep_slot(position * WEIR_BUCKET_SLOTS + i, meta, walk->now, drops);
 	}
@@ -157,7 +157,7 @@ static __always_inline int sweep_start(void)
 
 	if (!sweep)
 		return 0;
-	/* Already initialised by an earlier generation: the callback is what changes. */
+	/* Fails if an earlier generation initialised the timer: then only the callback changes. */
 	bpf_timer_init(&sweep->timer, &weir_sweeps, CLOCK_MONOTONIC_ID);
 	bpf_timer_set_callback(&sweep->timer, sweep_tick);
 	bpf_timer_start(&sweep->timer, 0, 0);

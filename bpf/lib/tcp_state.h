@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * IPVS's TCP states (net/netfilter/ipvs/ip_vs_proto_tcp.c): which state follows which event, by what is seen of the
- * connection. crates/weir-flow holds the same table for the reference model; a test compares the two through packets.
+ * IPVS's TCP state transitions (net/netfilter/ipvs/ip_vs_proto_tcp.c), by the direction that is seen. crates/weir-flow
+ * has the same table for the reference model; a test compares both with packets.
  */
 #ifndef WEIR_TCP_STATE_H
 #define WEIR_TCP_STATE_H
@@ -9,9 +9,9 @@
 #include "lib/packet.h"
 
 enum tcp_view {
-	TCP_VIEW_INPUT = 0,    /* client to server, replies seen as well */
+	TCP_VIEW_INPUT = 0,    /* client to server, replies are seen too */
 	TCP_VIEW_OUTPUT = 1,   /* server to client */
-	TCP_VIEW_ONESIDED = 2, /* client to server, replies never seen */
+	TCP_VIEW_ONESIDED = 2, /* client to server, replies are not seen */
 };
 
 enum tcp_event {
@@ -34,10 +34,11 @@ enum tcp_event {
 #define sLI WEIR_STATE_LISTEN
 #define sSA WEIR_STATE_SYNACK
 
-/* One 64-bit word per view and event, four bits a state: a shift instead of a load from a table. */
-#define PACK(no, es, ss, sr, fw, tw, cl, cw, la, li, sa)                                                                  \
-	((__u64)(no) | (__u64)(es) << 4 | (__u64)(ss) << 8 | (__u64)(sr) << 12 | (__u64)(fw) << 16 | (__u64)(tw) << 20 |  \
-	 (__u64)(cl) << 24 | (__u64)(cw) << 28 | (__u64)(la) << 32 | (__u64)(li) << 36 | (__u64)(sa) << 40)
+/* One 64-bit word per view and event, four bits per state: a shift instead of a table load. */
+#define PACK(no, es, ss, sr, fw, tw, cl, cw, la, li, sa)                                                               \
+	((__u64)(no) | (__u64)(es) << 4 | (__u64)(ss) << 8 | (__u64)(sr) << 12 | (__u64)(fw) << 16 |                   \
+	 (__u64)(tw) << 20 | (__u64)(cl) << 24 | (__u64)(cw) << 28 | (__u64)(la) << 32 | (__u64)(li) << 36 |           \
+	 (__u64)(sa) << 40)
 
 static __always_inline __u64 tcp_next_states(__u32 view, __u32 event)
 {
@@ -58,7 +59,7 @@ static __always_inline __u64 tcp_next_states(__u32 view, __u32 event)
 	}
 }
 
-/* One event a packet, RST before SYN before FIN before ACK. */
+/* One event per packet; priority RST, SYN, FIN, ACK. */
 static __always_inline __u32 tcp_event(__u8 flags)
 {
 	if (flags & TCP_RST)
@@ -78,7 +79,7 @@ static __always_inline __u32 tcp_next_state(__u32 state, __u32 view, __u8 flags)
 
 	if (event == TCP_EVENT_NONE)
 		return state;
-	/* Nearly every packet: an ACK in the middle of a connection. */
+	/* The common case: an ACK of an established connection. */
 	if (event == TCP_EVENT_ACK && state == WEIR_STATE_ESTABLISHED)
 		return state;
 	return tcp_next_states(view, event) >> (state * 4) & 0xf;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Persistence: a client's choice is an entry of the flow table, as IPVS's connection template is (ip_vs_core.c,
- * ip_vs_sched_persist). It says which server the client's next flows get; its time starts again with each of them, and it
- * outlives its time by a minute as long as one of them lives (ip_vs_conn.c, ip_vs_conn_expire).
+ * Persistence: the server of a client is stored as an entry of the flow table, like IPVS's connection template
+ * (ip_vs_core.c, ip_vs_sched_persist). Each new flow of the client gets that server and restarts the template's
+ * timeout. While flows of the template live, it is extended by a minute at a time (ip_vs_conn.c, ip_vs_conn_expire).
  */
 #ifndef WEIR_TEMPLATE_H
 #define WEIR_TEMPLATE_H
@@ -17,7 +17,7 @@ static __always_inline __u64 prefix_mask(__u32 bits)
 	return bits >= 64 ? ~0ULL : bits == 0 ? 0 : bpf_cpu_to_be64(~0ULL << (64 - bits));
 }
 
-/* The network of a client: `bits` of the canonical form count. */
+/* The client's network: the first `bits` of the canonical form. */
 static __always_inline struct weir_addr addr_masked(const struct weir_addr *addr, __u32 bits)
 {
 	struct weir_addr network = *addr;
@@ -27,7 +27,7 @@ static __always_inline struct weir_addr addr_masked(const struct weir_addr *addr
 	return network;
 }
 
-/* Under which tuple the choice of a packet's client is remembered; fills what flow_insert() needs beside the server. */
+/* Builds the template's tuple for a packet's client; fills all that flow_insert() needs except the server. */
 __noinline int template_key(struct packet *p, __u32 service_id, struct flow_new *key)
 {
 	struct weir_service *service = WEIR_LOOKUP(weir_services, service_id);
@@ -56,46 +56,46 @@ __noinline int template_key(struct packet *p, __u32 service_id, struct flow_new 
 	key->template = WEIR_NO_PLACE;
 	key->template_generation = 0;
 	key->ifindex = service->template_ticks;
-	key->old = flows_begin_in_old();
+	key->old = new_flows_in_old_table();
 	key->hash = flow_hash(&key->src, &key->dst, 0, key->dport, key->proto, key->family);
 	return 1;
 }
 
-static __always_inline int template_overdue(__u64 meta, const struct weir_flow_cold *cold, __u32 now)
+static __always_inline int template_timed_out(__u64 meta, const struct weir_flow_cold *cold, __u32 now)
 {
 	return (__s32)(now - META_SEEN(meta)) > (__s32)cold->ifindex;
 }
 
-/* Removes a template as flow_release() does a flow. No scheduler compares templates: no tree need be climbed. */
-__noinline int template_release(__u32 place, __u64 meta)
+/* As flow_release(), for a template. Schedulers do not count templates, so no tree is updated. */
+__noinline int template_release(__u32 entry_index, __u64 meta)
 {
-	struct weir_entry *entry = place_entry(place);
+	struct weir_entry *entry = entry_at(entry_index);
 	__u32 dest_id;
 
 	if (!entry)
 		return 0;
 	dest_id = entry->id & (WEIR_DESTS_MAX - 1);
-	if (!entry_end(entry, meta))
+	if (!entry_free(entry, meta))
 		return 0;
 	count_persistent(dest_id, -1);
-	release_slot(place, meta);
+	slot_release(entry_index, meta);
 	return 1;
 }
 
 /*
- * When its time is up: removed, or given another minute if flows that came by it live; that minute is its time from then
- * on. Answers whether it was removed.
+ * Removes an expired template, or extends it by a minute if flows of it live; the minute becomes its timeout. Returns
+ * whether it was removed.
  */
-__noinline int template_expire(__u32 place, __u64 meta, __u32 now)
+__noinline int template_expire(__u32 entry_index, __u64 meta, __u32 now)
 {
-	struct weir_flow_cold *cold = place_cold(place);
-	struct weir_entry *entry = place_entry(place);
+	struct weir_flow_cold *cold = cold_at(entry_index);
+	struct weir_entry *entry = entry_at(entry_index);
 	__u64 later;
 
-	if (!cold || !entry || !template_overdue(meta, cold, now))
+	if (!cold || !entry || !template_timed_out(meta, cold, now))
 		return 0;
 	if (READ_ONCE(cold->created) == 0)
-		return template_release(place, meta);
+		return template_release(entry_index, meta);
 	later = meta_make(META_GENERATION(meta), WEIR_KIND_TEMPLATE, META_STATE(meta), META_FLAGS(meta), now);
 	if (__sync_val_compare_and_swap(&entry->meta, meta, later) == meta)
 		WRITE_ONCE(cold->ifindex, TEMPLATE_EXTRA_TICKS);
@@ -103,8 +103,8 @@ __noinline int template_expire(__u32 place, __u64 meta, __u32 now)
 }
 
 /*
- * The choice made before: answers 1 and the server in key->dest. One whose time is up, or whose server may not be had any
- * more (ip_vs_check_template), is removed.
+ * Finds the client's template: returns 1 and the server in key->dest. A template that has expired, or whose server is
+ * no longer available (ip_vs_check_template), is removed.
  */
 __noinline int template_find(struct flow_new *key, __u32 now)
 {
@@ -114,24 +114,25 @@ __noinline int template_find(struct flow_new *key, __u32 now)
 
 	if (!key || !flow_find(key->hash, &found) || META_KIND(found.meta) != WEIR_KIND_TEMPLATE)
 		return 0;
-	cold = place_cold(found.place);
-	if (!cold || !cold_is(cold, &key->src, &key->dst, 0, key->dport, key->proto))
+	cold = cold_at(found.entry_index);
+	if (!cold || !cold_matches(cold, &key->src, &key->dst, 0, key->dport, key->proto))
 		return 0;
 	dest = WEIR_LOOKUP(weir_dests, found.dest);
 	if (!dest || !(dest->policy & WEIR_POLICY_PERSISTENT) || dest->generation != cold->dest_generation ||
-	    (template_overdue(found.meta, cold, now) && READ_ONCE(cold->created) == 0)) {
-		template_release(found.place, found.meta);
+	    (template_timed_out(found.meta, cold, now) && READ_ONCE(cold->created) == 0)) {
+		template_release(found.entry_index, found.meta);
 		return 0;
 	}
-	key->place = found.place;
+	key->entry_index = found.entry_index;
 	key->generation = META_GENERATION(found.meta);
 	key->dest = found.dest;
 	return 1;
 }
 
 /*
- * Notes that another flow comes by the template: its time starts again, and with `flow` it waits for the flow's end. First
- * counted, then looked at: a sweep that saw no flow removes it only if its time did not start again meanwhile.
+ * Uses the template for another flow: restarts its timeout and, with `flow`, counts the flow. The flow is counted
+ * before the timeout restarts: a sweep that saw no flow removes the template only if its timeout was not restarted
+ * meanwhile.
  */
 __noinline int template_use(struct flow_new *key, __u32 now, __u32 flow)
 {
@@ -141,8 +142,8 @@ __noinline int template_use(struct flow_new *key, __u32 now, __u32 flow)
 
 	if (!key)
 		return 0;
-	cold = place_cold(key->place);
-	entry = place_entry(key->place);
+	cold = cold_at(key->entry_index);
+	entry = entry_at(key->entry_index);
 	if (!cold || !entry)
 		return 0;
 	if (flow)
@@ -160,8 +161,8 @@ __noinline int template_use(struct flow_new *key, __u32 now, __u32 flow)
 	return 0;
 }
 
-/* Remembers a choice; when another CPU was faster, or there is no place, answers the server that the client gets. */
-static __always_inline __u32 template_enter(struct flow_new *key, __u32 dest_id, __u32 now)
+/* Stores a template and returns its server, which is another CPU's choice if that came first; 0 = no free slot. */
+static __always_inline __u32 template_insert(struct flow_new *key, __u32 dest_id, __u32 now)
 {
 	struct weir_dest *dest = WEIR_LOOKUP(weir_dests, dest_id);
 	int result;
@@ -171,13 +172,13 @@ static __always_inline __u32 template_enter(struct flow_new *key, __u32 dest_id,
 	key->dest = dest_id;
 	key->now = now;
 	key->dest_generation = dest->generation;
-	key->place = WEIR_NO_PLACE;
+	key->entry_index = WEIR_NO_PLACE;
 	result = flow_begin(key);
 	if (result == FLOW_INSERTED) {
 		count_persistent(dest_id, 1);
 		return dest_id;
 	}
-	key->place = WEIR_NO_PLACE;
+	key->entry_index = WEIR_NO_PLACE;
 	if (result == FLOW_EXISTS && template_find(key, now))
 		return key->dest;
 	weir_count(result == FLOW_FULL ? WEIR_COUNT_TABLE_FULL : WEIR_COUNT_LOCK_MISSED);

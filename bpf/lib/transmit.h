@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What the stages have in common at a packet's end; the last step itself is transmit_xdp.h's and transmit_skb.h's. */
+/* Sending and rejecting packets, common part; see transmit_xdp.h and transmit_skb.h. */
 #ifndef WEIR_TRANSMIT_H
 #define WEIR_TRANSMIT_H
 
 #include "lib/hop.h"
 #include "lib/stage.h"
 
-/* What one stage tells the next across a tail call; per CPU, because softirq runs one packet at a time there. */
+/* Arguments of a stage across a tail call; per CPU, because a softirq processes one packet at a time on each CPU. */
 struct scratch {
-	__u32 reason; /* enum weir_reason that ends the packet */
+	__u32 reason; /* enum weir_reason */
 	__u32 mtu;
 };
 
@@ -19,9 +19,8 @@ struct {
 	__type(value, struct scratch);
 } weir_scratch SEC(".maps");
 
-
-/* Ends the packet with an ICMP error to its sender; without the stage loaded it is a plain drop with the same reason. */
-static __always_inline int refuse(struct weir_context *ctx, enum weir_reason reason, __u32 mtu)
+/* Rejects the packet with an ICMP error or a reset. Without the reject stage it is dropped with the same reason. */
+static __always_inline int reject_packet(struct weir_context *ctx, enum weir_reason reason, __u32 mtu)
 {
 	struct scratch *scratch = WEIR_LOOKUP(weir_scratch, 0);
 

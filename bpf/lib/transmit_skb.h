@@ -1,63 +1,63 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The last step at tc: an skb goes out by any device, with its offloads, and the device finishes checksums and cuts up what
- * stands for many segments. Where the neighbour is not resolved, the stack's table holds the packet.
+ * Transmission at tc: an skb can leave through any device with its offloads; the device completes checksums and
+ * segments GSO packets. If the neighbour is not resolved, the stack queues the packet.
  */
 #ifndef WEIR_TRANSMIT_SKB_H
 #define WEIR_TRANSMIT_SKB_H
 
 #define TC_ACT_REDIRECT 7
 
-/* ---- room ---------------------------------------------------------------------------------------------------------------- */
+/* ---- room -------------------------------------------------------------------------------------------------------- */
 
-/* Makes room for `len` bytes between the frame's header and the IP header. The kernel moves the former. */
+/* Inserts `len` bytes between link header and IP header. The kernel moves the link header. */
 static __always_inline long room_make(struct weir_context *ctx, const __u8 *frame, __u32 l3, __u32 len)
 {
 	return bpf_skb_adjust_room(ctx, len, BPF_ADJ_ROOM_MAC, 0);
 }
 
-/* Takes `len` bytes behind the frame's header out. */
+/* Removes `len` bytes after the link header. */
 static __always_inline long room_close(struct weir_context *ctx, const __u8 *frame, __u32 l3, __u32 len)
 {
 	return bpf_skb_adjust_room(ctx, -(int)len, BPF_ADJ_ROOM_MAC, 0);
 }
 
-#define SETTLE_LEN 96 /* the longest IPv4 header and where a checksum begins behind it */
+#define RESET_LEN 96 /* the longest IPv4 header, up to the start of the checksummed data */
 
 /*
- * Makes an skb whose checksum is unfinished one that is sent as it is, which no helper does: taking out where the checksum
- * begins makes the kernel forget it (skb_postpull_rcsum). There is nothing to ask by whether that is necessary.
+ * Resets a partial checksum, so that the skb is sent unmodified. There is no helper for it: removing the bytes at the
+ * checksum start resets the state (skb_postpull_rcsum). The state cannot be queried, so this is done always.
  */
-__noinline long skb_settle(struct weir_context *ctx, __u32 l3)
+__noinline long skb_reset_offload(struct weir_context *ctx, __u32 l3)
 {
-	__u8 kept[SETTLE_LEN];
+	__u8 kept[RESET_LEN];
 
 	if (bpf_skb_load_bytes(ctx, l3, kept, sizeof(kept)))
 		return -1;
-	if (bpf_skb_adjust_room(ctx, -SETTLE_LEN, BPF_ADJ_ROOM_MAC, 0) ||
-	    bpf_skb_adjust_room(ctx, SETTLE_LEN, BPF_ADJ_ROOM_MAC, 0))
+	if (bpf_skb_adjust_room(ctx, -RESET_LEN, BPF_ADJ_ROOM_MAC, 0) ||
+	    bpf_skb_adjust_room(ctx, RESET_LEN, BPF_ADJ_ROOM_MAC, 0))
 		return -1;
 	return bpf_skb_store_bytes(ctx, l3, kept, sizeof(kept), BPF_F_RECOMPUTE_CSUM);
 }
 
-/* Gives the packet another end. Its headers are about to be replaced: no checksum is left to be finished, nor segments to cut. */
+/* Sets the packet's length. Its headers will be replaced, so partial checksum and GSO state are reset. */
 static __always_inline long length_set(struct weir_context *ctx, const struct packet *p, __u32 len)
 {
-	__u32 least = p->l3 + SETTLE_LEN + IPV6_LEN;
+	__u32 least = p->l3 + RESET_LEN + IPV6_LEN;
 
-	if (bpf_skb_change_tail(ctx, len > least ? len : least, 0) || skb_settle(ctx, p->l3))
+	if (bpf_skb_change_tail(ctx, len > least ? len : least, 0) || skb_reset_offload(ctx, p->l3))
 		return -1;
 	return len < least ? bpf_skb_change_tail(ctx, len, 0) : 0;
 }
 
-/* ---- the way out --------------------------------------------------------------------------------------------------------- */
+/* ---- transmission ------------------------------------------------------------------------------------------------ */
 
 static __always_inline int redirected(long action)
 {
 	return action == TC_ACT_REDIRECT ? XDP_REDIRECT : XDP_DROP;
 }
 
-/* The device that the packet leaves by adds its own tag, if it has one. */
+/* A VLAN device adds its own tag on transmit. */
 static __always_inline void tags_pop(struct weir_context *ctx)
 {
 #pragma unroll
@@ -66,7 +66,7 @@ static __always_inline void tags_pop(struct weir_context *ctx)
 			bpf_skb_vlan_pop(ctx);
 }
 
-/* By the stack's neighbour table. `next_hop` overrules the packet's own destination (direct routing). */
+/* Sends through the stack's neighbour table. `next_hop` overrides the packet's destination (direct routing). */
 __noinline int to_tc(struct weir_context *ctx, __u32 ifindex, struct weir_addr *next_hop)
 {
 	struct bpf_redir_neigh neigh = {};
@@ -84,14 +84,14 @@ __noinline int to_tc(struct weir_context *ctx, __u32 ifindex, struct weir_addr *
 	return redirected(bpf_redirect_neigh(ifindex, &neigh, sizeof(neigh), 0));
 }
 
-/* As frame_retag under XDP: exactly one tag, or none. */
+/* As frame_retag() under XDP: sets one tag, or none. */
 __noinline long skb_retag(struct weir_context *ctx, __u32 tag)
 {
 	tags_pop(ctx);
 	return tag ? bpf_skb_vlan_push(ctx, bpf_htons(ETHERTYPE_VLAN), tag) : 0;
 }
 
-/* With a frame of its own, for the sake of the caller's. */
+/* A separate function, to save the caller's stack. */
 __noinline int skb_transmit(struct weir_context *ctx, struct hop *hop, struct weir_addr *next_hop)
 {
 	__u32 ifindex, macs[3];
@@ -105,7 +105,9 @@ __noinline int skb_transmit(struct weir_context *ctx, struct hop *hop, struct we
 	tag = hop->dmac >> 48;
 	if (!(flags & WEIR_HOP_READY))
 		return to_tc(ctx, ifindex, next_hop);
-	/* The row names the port below a VLAN device only where XDP could send there; else the device adds the tag. */
+	/*
+	 * The row has the lower device of a VLAN device only if XDP can send there; else the VLAN device adds the tag.
+	 */
 	if (!(flags & WEIR_HOP_SEND) && tag != WEIR_HOP_VLAN_KEEP)
 		tag = 0;
 	if (tag != WEIR_HOP_VLAN_KEEP && (tag || ctx->vlan_present) && skb_retag(ctx, tag))
@@ -123,7 +125,7 @@ static __always_inline int transmit(struct weir_context *ctx, struct hop *hop, s
 	return skb_transmit(ctx, hop, next_hop);
 }
 
-/* Back by the device that the packet came from; its frame is complete. */
+/* Sends a complete frame back through the ingress device. */
 static __always_inline int transmit_back(struct weir_context *ctx, const struct weir_device *device)
 {
 	return redirected(bpf_redirect(context_ifindex(ctx), 0));

@@ -1,33 +1,35 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The last step under XDP: frame addresses and the device, or up to the tc program where XDP cannot send. */
+/*
+ * Transmission under XDP: sets link addresses and sends, or hands the packet to the tc program where XDP cannot send.
+ */
 #ifndef WEIR_TRANSMIT_XDP_H
 #define WEIR_TRANSMIT_XDP_H
 
-/* ---- room ---------------------------------------------------------------------------------------------------------------- */
+/* ---- room -------------------------------------------------------------------------------------------------------- */
 
-/* Makes room for `len` bytes between the frame's header, `l3` bytes of it in `frame`, and the IP header. */
+/* Inserts `len` bytes between link header and IP header; `frame` holds the `l3` bytes of the link header. */
 static __always_inline long room_make(struct weir_context *ctx, const __u8 *frame, __u32 l3, __u32 len)
 {
 	return bpf_xdp_adjust_head(ctx, -(int)len) || context_store(ctx, 0, frame, l3);
 }
 
-/* Takes `len` bytes behind the frame's header out. */
+/* Removes `len` bytes after the link header. */
 static __always_inline long room_close(struct weir_context *ctx, const __u8 *frame, __u32 l3, __u32 len)
 {
 	return bpf_xdp_adjust_head(ctx, (int)len) || context_store(ctx, 0, frame, l3);
 }
 
-/* Gives the packet another end. */
+/* Sets the packet's length. */
 static __always_inline long length_set(struct weir_context *ctx, const struct packet *p, __u32 len)
 {
 	return bpf_xdp_adjust_tail(ctx, (int)len - (int)context_length(ctx));
 }
 
-/* ---- the way out --------------------------------------------------------------------------------------------------------- */
+/* ---- transmission ------------------------------------------------------------------------------------------------ */
 
 /*
- * The tc ingress program sends by bpf_redirect_neigh, which resolves the neighbour and holds the packet meanwhile.
- * `next_hop` overrules the packet's own destination (direct routing); the packet itself is finished.
+ * Hands a rewritten packet to the tc ingress program, which sends it with bpf_redirect_neigh; this resolves the
+ * neighbour and queues the packet meanwhile. `next_hop` overrides the packet's destination (direct routing).
  */
 __noinline int to_tc(struct weir_context *ctx, __u32 ifindex, struct weir_addr *next_hop)
 {
@@ -61,7 +63,7 @@ static __always_inline void mac_write(void *to, __u64 word)
 	*(__u16 *)(to + 4) = word >> 32;
 }
 
-/* Gives the frame exactly one tag, or none. Rare: only where packets change VLAN on a port. */
+/* Sets one tag on the frame, or none. Rare: only for packets that change VLAN on a port. */
 __noinline int frame_retag(struct weir_context *ctx, __u16 tag)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
@@ -126,7 +128,7 @@ static __always_inline int transmit(struct weir_context *ctx, struct hop *hop, s
 	return bpf_redirect(ifindex, 0);
 }
 
-/* Back by the device that the packet came from; its frame is complete. */
+/* Sends a complete frame back through the ingress device. */
 static __always_inline int transmit_back(struct weir_context *ctx, const struct weir_device *device)
 {
 	if (device->flags & WEIR_DEVICE_REDIRECT)

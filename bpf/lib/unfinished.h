@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Packets whose checksum the sender left to its device, which is no hardware: the field holds the pseudo header's sum alone
- * (CHECKSUM_PARTIAL). XDP could neither change it by difference nor send it on, because a frame forgets what is missing. Such a
- * packet goes to the tc program as it came. One of 65536 finished checksums looks so too, and is as right there.
+ * Packets with a partial checksum (CHECKSUM_PARTIAL), from virtual devices: the field holds only the pseudo header's
+ * sum. XDP can neither update nor forward it, because an XDP frame does not carry that state. Such packets are passed
+ * unmodified to the tc program. One in 65536 complete checksums matches too, and is handled correctly there.
  */
 #ifndef WEIR_UNFINISHED_H
 #define WEIR_UNFINISHED_H
@@ -23,14 +23,14 @@ static __always_inline int is_unfinished(struct weir_context *ctx, const struct 
 	return csum && *csum == csum_fold(csum_pseudo(&p->src, &p->dst, p->proto, p->ip_len - (p->l4 - p->l3)));
 }
 
-/* The flow may become another by this packet: the front, which is XDP's alone, must not know it any more. */
-static __always_inline int leave_to_tc(struct weir_context *ctx, const struct packet *p)
+/* The packet may change the flow's state at tc: removes it from the front cache, which only XDP has. */
+static __always_inline int pass_unfinished_to_tc(struct weir_context *ctx, const struct packet *p)
 {
 	__u64 hash = packet_hash(p);
 	struct weir_meta *meta;
 
-	front_forget(hash);
-	front_forget_replies(hash);
+	front_delete(hash);
+	front_delete_replies(hash);
 	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(struct weir_meta)))
 		return weir_verdict(WEIR_DROP_NO_META, XDP_DROP);
 	meta = (void *)(long)ctx->data_meta;

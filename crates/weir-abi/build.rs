@@ -1,5 +1,4 @@
-//! Makes the Rust side of `bpf/abi/weir_reasons.h`, the one place where packet reasons are written down, and a hash of
-//! `bpf/abi/weir_abi.h` without its comments.
+//! Generates the Rust side of `bpf/abi/weir_reasons.h`, and a hash of `bpf/abi/weir_abi.h` without comments.
 
 #![allow(
     clippy::disallowed_methods,
@@ -30,7 +29,7 @@ fn main() {
     let hash = fnv1a(&without_comments(&read("weir_abi.h")));
 
     let mut out = render_reasons(&reasons);
-    writeln!(out, "/// FNV-1a over `weir_abi.h` without comments and white space: two builds with one hash share every struct.")
+    writeln!(out, "/// FNV-1a over `weir_abi.h` without comments and white space: equal in builds with the same structs.")
         .expect("writing to a string");
     writeln!(out, "pub const ABI_HASH: u64 = {hash:#018x};").expect("writing to a string");
     let path = Path::new(&env::var("OUT_DIR").expect("cargo sets it")).join("generated.rs");

@@ -5,43 +5,43 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::mirror::Zero;
 
-/// `struct weir_addr`: an address in canonical 128-bit form, in network order; IPv4 is `::ffff:a.b.c.d` (RFC 4291 section
-/// 2.5.5.2). Both words hold memory bytes, so their numeric values mean nothing.
+/// `struct weir_addr`: an address in canonical 128-bit form, in network order; IPv4 is `::ffff:a.b.c.d` (RFC 4291
+/// section 2.5.5.2). Both words hold bytes in memory order; their numeric values have no meaning.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Addr {
-    /// The first eight octets.
+    /// The first eight bytes.
     pub hi: u64,
-    /// The last eight octets.
+    /// The last eight bytes.
     pub lo: u64,
 }
 
 impl Addr {
-    /// No address.
+    /// The zero address, for "none".
     pub const ZERO: Self = Self { hi: 0, lo: 0 };
 
-    /// From sixteen octets as they lie on the wire.
-    pub const fn from_octets(octets: [u8; 16]) -> Self {
-        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = octets;
+    /// From sixteen bytes in network order.
+    pub const fn from_octets(bytes: [u8; 16]) -> Self {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = bytes;
         Self {
             hi: u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
             lo: u64::from_ne_bytes([i, j, k, l, m, n, o, p]),
         }
     }
 
-    /// The sixteen octets as they lie on the wire.
+    /// The sixteen bytes in network order.
     pub const fn octets(self) -> [u8; 16] {
         let [a, b, c, d, e, f, g, h] = self.hi.to_ne_bytes();
         let [i, j, k, l, m, n, o, p] = self.lo.to_ne_bytes();
         [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p]
     }
 
-    /// The address; an IPv4 one in mapped form comes back as IPv4.
+    /// The address; an IPv4-mapped one is returned as IPv4.
     pub fn to_ip(self) -> IpAddr {
         Ipv6Addr::from(self.octets()).to_canonical()
     }
 
-    /// Whether no address is set.
+    /// Whether this is the zero address.
     pub const fn is_zero(self) -> bool {
         self.hi == 0 && self.lo == 0
     }
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ipv4_is_mapped_and_comes_back() {
+    fn ipv4_round_trips_in_mapped_form() {
         let addr = Addr::from(IpAddr::from([192, 0, 2, 10]));
         assert_eq!(
             addr.octets(),
@@ -130,13 +130,13 @@ mod tests {
     }
 
     #[test]
-    fn a_mapped_ipv6_address_is_the_ipv4_one() {
+    fn mapped_ipv6_address_equals_ipv4() {
         let mapped: IpAddr = "::ffff:192.0.2.10".parse().unwrap();
         assert_eq!(Addr::from(mapped), Addr::from(Ipv4Addr::new(192, 0, 2, 10)));
     }
 
     #[test]
-    fn ipv6_keeps_its_octets() {
+    fn ipv6_keeps_its_bytes() {
         let v6: Ipv6Addr = "2001:db8::1".parse().unwrap();
         assert_eq!(Addr::from(v6).octets(), v6.octets());
         assert_eq!(Addr::from(v6).to_ip(), IpAddr::V6(v6));

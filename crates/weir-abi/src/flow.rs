@@ -1,6 +1,6 @@
 //! The flow table's bucket, entry and cold record, and the fragment map's key and value.
 //!
-//! Only the packing of the two words of an entry is here; what they mean for a packet is weir-flow's matter.
+//! Only the packing of the two words of an entry is here; weir-flow models their meaning.
 
 use crate::mirror::{constants, numbered, structs};
 use crate::server::DEST_BITS;
@@ -11,9 +11,9 @@ constants! {
     BUCKET_SLOTS: u32 = 7;
     /// Pairs of buckets in a page of buckets.
     SPILL_PAIRS: u32 = 16;
-    /// Pairs of buckets of the stash that a home may use.
+    /// Pairs of stash buckets that a home may use.
     STASH_PAIRS: u32 = 8;
-    /// Buckets of one element of `weir_hints`.
+    /// Buckets per element of `weir_hints`.
     HINTS: u32 = 64;
     /// Row of `weir_marks` for TCP.
     MARKS_TCP: u32 = 0;
@@ -21,7 +21,7 @@ constants! {
     MARKS_UDP: u32 = 1;
     /// Rows of `weir_marks`.
     MARKS_ROWS: u32 = 2;
-    /// Bits of a hash that choose its mark.
+    /// Bits of a hash that select its mark.
     MARKS_LOG2: u32 = 12;
     /// Position of the 8-bit generation in [`Entry::meta`].
     META_GENERATION_SHIFT: u32 = 56;
@@ -39,48 +39,48 @@ constants! {
     KIND_FORWARD: u8 = 1;
     /// Server to client under nat; state and counts live in the forward entry.
     KIND_REVERSE: u8 = 2;
-    /// With one of the others, in the old table: on its way to the table in force, or there.
+    /// Flag, in the old table: being moved or moved to the current table.
     KIND_MOVED: u8 = 8;
-    /// A persistent client's choice; its state is [`State::None`], [`State::Established`] once a TCP flow by it was.
+    /// Persistence template; its state is [`State::None`], or [`State::Established`] after one of its TCP flows was.
     KIND_TEMPLATE: u8 = 3;
-    /// Lies in another bucket than its home.
+    /// Not in its home bucket.
     FLOW_AWAY: u8 = 1;
     /// Counted as active, else as inactive.
     FLOW_ACTIVE: u8 = 2;
-    /// Replies do not pass here: the one-sided TCP table applies.
+    /// Replies bypass the director: the one-sided TCP table applies.
     FLOW_ONESIDED: u8 = 4;
-    /// Came by a template.
+    /// Flow of a template.
     FLOW_TEMPLATE: u8 = 8;
-    /// Bit of a template's [`FlowCold::proto`], so that no packet has its tuple; the rest is the protocol, 0 = all.
+    /// Bit in [`FlowCold::proto`] of a template, so that no packet has its tuple; the rest is the protocol, 0 = all.
     PROTO_TEMPLATE: u8 = 0x80;
     /// [`FlowCold::peer`] of a flow without a peer.
     NO_PLACE: u32 = 0xffff_ffff;
-    /// In a link out of the table in force: the place is one of the table that flows are moved out of.
+    /// In a link from the current table: the entry is in the old table, which flows are moved out of.
     PLACE_OLD: u32 = 0x8000_0000;
 }
 
 numbered! {
-    /// `enum weir_state`: IPVS's states in IPVS's order (include/net/ip_vs.h), then UDP's only one.
+    /// `enum weir_state`: IPVS's states in IPVS's order (include/net/ip_vs.h), then the only one of UDP.
     State: u8 {
         /// Before the first packet.
         None = 0,
-        /// Both sides have spoken.
+        /// Both sides have sent packets.
         Established = 1,
-        /// The server's SYN came first.
+        /// The server sent the first SYN.
         SynSent = 2,
-        /// The client's SYN was seen.
+        /// The client sent a SYN.
         SynRecv = 3,
-        /// The server closes first.
+        /// The server sent the first FIN.
         FinWait = 4,
-        /// Both closed.
+        /// Both sides have closed.
         TimeWait = 5,
         /// Reset.
         Close = 6,
-        /// The client closes first.
+        /// The client sent the first FIN.
         CloseWait = 7,
         /// The server closed after the client.
         LastAck = 8,
-        /// Never entered by a flow of Weir's.
+        /// Not used by Weir.
         Listen = 9,
         /// Under SYN defence.
         Synack = 10,
@@ -90,7 +90,7 @@ numbered! {
 }
 
 structs! {
-    /// One place of the flow table.
+    /// An entry of the flow table.
     Entry = "weir_entry", 16 {
         /// tag:44, dest:20; 0 = free. Published last, cleared first.
         id: u64,
@@ -102,19 +102,19 @@ structs! {
     Bucket = "weir_bucket", 128 {
         /// Held while an entry is inserted.
         lock: u32,
-        /// Entries at home here that lie in the stash: four bits for each of [`STASH_PAIRS`] pairs.
+        /// Counts of this home's entries in the stash: four bits for each of [`STASH_PAIRS`] pairs.
         stashed: u32,
-        /// Those that lie in another bucket of the page: four bits for each of [`SPILL_PAIRS`] pairs.
+        /// In other buckets of the page: four bits for each of [`SPILL_PAIRS`] pairs.
         spilled: u64,
-        /// The places.
+        /// The entries.
         slots: [Entry; BUCKET_SLOTS as usize],
     }
 
-    /// [`Bucket`] in flow layout 2, frozen. Entries and cold records were as they are.
+    /// The bucket of flow layout 2, frozen. Entries and cold records are the same.
     Bucket2 = "weir_bucket_2", 128 {
         /// As in [`Bucket`].
         lock: u32,
-        /// Entries of flows at home here that lie in their second bucket.
+        /// Number of this home's entries in their second bucket.
         spilled: u32,
         /// Zero.
         pad: [u32; 2],
@@ -122,19 +122,19 @@ structs! {
         slots: [Entry; BUCKET_SLOTS as usize],
     }
 
-    /// `weir_hints`: [`HINTS`] buckets an element.
+    /// `weir_hints`: [`HINTS`] buckets per element.
     Hints = "weir_hints", 64 {
-        /// A bit for every value of the low three bits of a tag: whether a flow with such a tag may be at home there.
+        /// Per bucket a bitmap over the low three bits of a tag: whether the bucket may be home to such a tag.
         tags: [u8; HINTS as usize],
     }
 
     /// `weir_marks`: one row for TCP, one for UDP.
     Marks = "weir_marks", 16384 {
-        /// By the top [`MARKS_LOG2`] bits of a hash: tick until which such flows may exist without an entry, 0 = none.
+        /// By the top [`MARKS_LOG2`] bits of the hash: tick until which flows without an entry may exist, 0 = none.
         until: [u32; 1 << MARKS_LOG2],
     }
 
-    /// `weir_flows_cold`: same index as the place (bucket × 7 + slot).
+    /// `weir_flows_cold`: same index as the entry (bucket × 7 + slot).
     FlowCold = "weir_flow_cold", 64 {
         /// Source of the flow's packets in this direction.
         src: Addr,
@@ -146,36 +146,35 @@ structs! {
         dport: Be16,
         /// IP protocol number.
         proto: u8,
-        /// Generation of the peer's place.
+        /// Generation of the peer.
         peer_generation: u8,
         /// 4 or 6.
         family: u8,
-        /// Generation of the template's place.
+        /// Generation of the template.
         template_generation: u8,
-        /// nat: place of the other direction, [`NO_PLACE`] = none.
+        /// nat: entry index of the other direction, [`NO_PLACE`] = none.
         peer: u32,
-        /// Place of the template that the flow came by, [`NO_PLACE`] = none.
+        /// Entry index of the flow's template, [`NO_PLACE`] = none.
         template: u32,
-        /// Tick of creation; of a template: number of flows that came by it and live.
+        /// Tick of creation; of a template: number of its live flows.
         created: u32,
         /// Index into `weir_services`.
         service: u32,
         /// Of the dest row when the flow was bound.
         dest_generation: u32,
-        /// Device that its first packet came in on: the way back when the kernel tells no route. Of a template: its timeout
-        /// in ticks.
+        /// Ingress device of its first packet, used for replies without a route. Of a template: its timeout in ticks.
         ifindex: u32,
     }
 
-    /// What the program `weir_move` is told in place of a packet, and what it answers there.
+    /// Input and output of the program `weir_move`, in place of the packet.
     Move = "weir_move", 16 {
         /// First bucket of the old table.
         position: u32,
-        /// How many.
+        /// Number of buckets.
         count: u32,
-        /// Flows that are in the table in force now.
+        /// Flows moved to the current table.
         moved: u32,
-        /// Flows that found no place there.
+        /// Flows lost for lack of a free slot.
         lost: u32,
     }
 
@@ -185,7 +184,7 @@ structs! {
         src: Addr,
         /// Destination of the datagram.
         dst: Addr,
-        /// Identification, as it lies in the packet.
+        /// Identification, in network order.
         id: u32,
         /// IP protocol number.
         proto: u8,
@@ -193,7 +192,7 @@ structs! {
         pad: [u8; 3],
     }
 
-    /// `weir_fragments`: where the first fragment went.
+    /// `weir_fragments`: where the first fragment was forwarded.
     Fragment = "weir_fragment", 48 {
         /// Zero = unchanged.
         new_src: Addr,
@@ -201,9 +200,9 @@ structs! {
         new_dst: Addr,
         /// Index into `weir_dests`.
         dest: u32,
-        /// When it came.
+        /// Tick of the first fragment.
         tick: u32,
-        /// Of the flow: the same next hop for every fragment.
+        /// Of the flow, selects the next hop; with `reverse`: the flow's ingress ifindex.
         hash: u32,
         /// 1 = from a server.
         reverse: u8,
@@ -213,10 +212,10 @@ structs! {
 }
 
 impl Bucket {
-    /// Of a table of so many buckets, how many are home to hashes; the others, behind them, are the stash.
+    /// Number of home buckets in a table of `buckets`; the others, after them, are the stash.
     ///
-    /// A table of one page has none: every home reaches every bucket. Beyond that a part of 1/32 serves a large table at 90 % of
-    /// its places with room to spare, and the root the uneven pages of a small one (docs/performance.md).
+    /// A table of one page has no stash: every home can use every bucket. For larger tables 1/32 is sufficient at 90 %
+    /// load; the square root is for the uneven pages of small tables (docs/performance.md).
     pub const fn homes(buckets: u32) -> u32 {
         if buckets <= 2 * SPILL_PAIRS {
             return buckets;
@@ -228,7 +227,7 @@ impl Bucket {
 /// The parts of [`Entry::meta`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct EntryMeta {
-    /// Changes each time the place is taken.
+    /// Changes each time the entry is reused.
     pub generation: u8,
     /// `KIND_*`.
     pub kind: u8,
@@ -241,7 +240,7 @@ pub struct EntryMeta {
 }
 
 impl EntryMeta {
-    /// The word.
+    /// Packs the parts into a word.
     pub const fn pack(self) -> u64 {
         (self.generation as u64) << META_GENERATION_SHIFT
             | ((self.kind & 15) as u64) << META_KIND_SHIFT
@@ -250,7 +249,7 @@ impl EntryMeta {
             | (self.seen as u64) << META_SEEN_SHIFT
     }
 
-    /// The parts of a word.
+    /// Unpacks a word.
     pub const fn unpack(meta: u64) -> Self {
         Self {
             generation: (meta >> META_GENERATION_SHIFT) as u8,
@@ -263,7 +262,7 @@ impl EntryMeta {
 }
 
 impl Entry {
-    /// An id of its parts; `tag` has 44 bits.
+    /// Packs an id; `tag` has 44 bits.
     pub const fn pack_id(tag: u64, dest: u32) -> u64 {
         tag << DEST_BITS | (dest & ((1 << DEST_BITS) - 1)) as u64
     }
@@ -273,7 +272,7 @@ impl Entry {
         1 << (tag & 7)
     }
 
-    /// The fingerprint, 44 bits.
+    /// The tag, 44 bits.
     pub const fn tag(self) -> u64 {
         self.id >> DEST_BITS
     }
@@ -294,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_keeps_tag_and_dest() {
+    fn id_round_trips_tag_and_dest() {
         let entry = Entry {
             id: Entry::pack_id((1 << 44) - 1, 0xf_fffe),
             meta: 0,
@@ -316,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn meta_keeps_its_parts() {
+    fn meta_round_trips_its_parts() {
         let parts = EntryMeta {
             generation: 0xa5,
             kind: KIND_REVERSE,

@@ -1,10 +1,11 @@
 //! Rust mirror of `bpf/abi/weir_abi.h`: keys, values, constants and packet reasons shared with the data plane.
 //!
-//! Every struct here has the C struct's fields by name, type and offset; [`Layout`] lists them, so that a test of
-//! weir-dataplane can compare them with the BTF of the compiled object. Besides the structs there are only conversions
-//! (addresses, ticks, packed words). This crate neither loads nor reads anything and depends on nothing.
+//! Every struct has the same field names, types and offsets as in C; [`Layout`] lists them, and a test of
+//! weir-dataplane compares them with the BTF of the compiled object. Otherwise the crate contains only conversions
+//! (addresses, ticks, packed words). It does no I/O and has no dependencies.
 
 mod addr;
+mod element;
 mod flow;
 mod mirror;
 mod probe;

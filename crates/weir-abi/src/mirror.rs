@@ -1,17 +1,15 @@
-//! The macros that declare a C struct or a group of C constants once, together with a table to check them by.
-//!
-//! They add nothing to the types: no accessors, no conversions.
+//! Macros that declare mirrored C structs and constants, together with tables for checking them.
 
-/// Where one field of a mirrored struct lies.
+/// Name and offset of a field of a mirrored struct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// The name, the same in C.
+    /// The name, as in C.
     pub name: &'static str,
     /// Bytes from the start of the struct.
     pub offset: usize,
 }
 
-/// What a mirrored struct looks like.
+/// The layout of a mirrored struct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The name in C, without `struct`.
@@ -55,7 +53,7 @@ macro_rules! structs {
                 /// All bytes zero.
                 pub const ZERO: Self = Self { $( $field: <$type as $crate::mirror::Zero>::ZERO, )* };
 
-                /// The struct's shape, to be compared with the data plane's.
+                /// The struct's layout, for comparison with the data plane's.
                 pub const LAYOUT: $crate::Layout = $crate::Layout {
                     c_name: $c_name,
                     size: $size,
@@ -124,7 +122,7 @@ macro_rules! numbered {
     };
 }
 
-/// The all-zero value, in constants too.
+/// The all-zero value, as a constant.
 pub(crate) trait Zero {
     const ZERO: Self;
 }

@@ -1,12 +1,12 @@
-//! Conversations of the director's own with servers that leave as a service's forward would send a client's.
+//! Health probes that are sent to servers by a service's forwarding method, like a client's packets.
 //!
-//! User space enters one before it connects and reads afterwards what became of it; the tc programs do the rest.
+//! User space adds a probe before it connects and reads its counters afterwards; the tc programs translate its packets.
 
 use crate::mirror::structs;
 use crate::{Addr, Be16};
 
 structs! {
-    /// `weir_probes`: the director's end of the conversation.
+    /// `weir_probes`: the director's end of the connection.
     ProbeKey = "weir_probe_key", 24 {
         /// Address of the socket.
         local: Addr,
@@ -18,11 +18,11 @@ structs! {
         pad: [u8; 5],
     }
 
-    /// `weir_probes`: where it goes, and what was seen of it.
+    /// `weir_probes`: the destination, and counters.
     Probe = "weir_probe", 72 {
-        /// Whom the socket talks to.
+        /// Remote address of the socket.
         server: Addr,
-        /// What the server is to see; the same family.
+        /// Destination that the server sees; the same family.
         vip: Addr,
         /// `Forward`, without nat.
         forward: u8,
@@ -30,27 +30,27 @@ structs! {
         tunnel: u8,
         /// `TUNNEL_*`.
         tunnel_flags: u8,
-        /// Mark of l3dsr.
+        /// DSCP mark of l3dsr.
         dscp: u8,
         /// Of GUE.
         tunnel_port: Be16,
-        /// ICMP type of the last error that named the conversation; 0 = none came.
+        /// ICMP type of the last error about the connection; 0 = none.
         error_type: u8,
         /// Its code.
         error_code: u8,
-        /// Packets that left so.
+        /// Packets sent.
         sent: u32,
-        /// That came back from the VIP.
+        /// Replies from the VIP.
         answered: u32,
-        /// From the VIP, but from another machine than they went to.
+        /// Replies from the VIP, but from another MAC address.
         stray: u32,
-        /// From the server's own address, which should have turned them back to the VIP.
+        /// Replies from the server's address instead of the VIP (l3dsr).
         unturned: u32,
-        /// Device that they leave by.
+        /// Egress device.
         ifindex: u32,
-        /// Link address that they go to.
+        /// Destination MAC address.
         to_mac: [u8; 6],
-        /// Link address that they come from.
+        /// Source MAC address.
         from_mac: [u8; 6],
     }
 }

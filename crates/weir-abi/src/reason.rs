@@ -1,19 +1,19 @@
-//! Why a packet was dropped, passed or counted. Generated from `bpf/abi/weir_reasons.h`, the only place to change.
+//! Why a packet was dropped, passed or counted. Generated from `bpf/abi/weir_reasons.h`.
 
 include!(concat!(env!("OUT_DIR"), "/generated.rs"));
 
-/// What the manual and the metrics say about a reason.
+/// Label and description of a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReasonInfo {
     /// The reason.
     pub reason: Reason,
     /// The metric's label.
     pub label: &'static str,
-    /// One clause: what happened.
+    /// The description.
     pub text: &'static str,
 }
 
-/// A number that no reason of this build has; a newer data plane may count under it.
+/// A number without a reason in this build; a newer data plane may use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownReason(
     /// The number.
@@ -31,7 +31,7 @@ impl Reason {
         REASONS[self as usize].label
     }
 
-    /// One clause: what happened.
+    /// The description.
     pub const fn text(self) -> &'static str {
         REASONS[self as usize].text
     }
@@ -55,7 +55,7 @@ mod tests {
     use crate::REASON_COUNT;
 
     #[test]
-    fn numbers_labels_and_texts_belong_together() {
+    fn reasons_are_in_order_of_number() {
         for (number, info) in (0u32..).zip(REASONS) {
             assert_eq!(info.reason.number(), number);
             assert_eq!(Reason::try_from(number), Ok(info.reason));
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_inside_a_text_survive() {
+    fn quotes_in_text_are_preserved() {
         assert!(Reason::DropNoServer.text().contains("no_server = \"drop\""));
     }
 

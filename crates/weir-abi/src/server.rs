@@ -1,4 +1,4 @@
-//! Servers as the data plane sees them (IPVS's destinations), their counts, next hops and devices.
+//! Servers in the data plane (IPVS's destinations), their counts, next hops and devices.
 
 use crate::mirror::{constants, numbered, structs};
 use crate::{Addr, Be16};
@@ -10,9 +10,9 @@ constants! {
     TUNNEL_REMCSUM: u8 = 2;
     /// [`Dest::flags`]: the row is in use.
     DEST_LIVE: u8 = 1;
-    /// [`Dest::flags`]: new flows may come.
+    /// [`Dest::flags`]: takes new flows.
     DEST_USABLE: u8 = 2;
-    /// [`Dest::flags`]: the address is the director's own.
+    /// [`Dest::flags`]: the address is local to the director.
     DEST_LOCAL: u8 = 4;
     /// [`Dest::flags`]: UDP flows count as inactive.
     DEST_STRICT: u8 = 8;
@@ -22,25 +22,25 @@ constants! {
     DEST_RESET: u8 = 32;
     /// [`Dest::flags`]: removed with `on_remove = "reschedule"`.
     DEST_RESCHEDULE: u8 = 64;
-    /// [`Dest::policy`]: persistent clients may still come: up, weight 0 included.
+    /// [`Dest::policy`]: takes flows of persistent clients: up, any weight.
     POLICY_PERSISTENT: u8 = 1;
-    /// [`Dest::policy`]: with [`DEST_RESCHEDULE`]: the flow ends, and only what may begin one chooses anew.
+    /// [`Dest::policy`]: with [`DEST_RESCHEDULE`]: the flow ends; only a packet that may start a flow is rescheduled.
     POLICY_EXPIRE: u8 = 2;
     /// [`Dest::policy`]: with [`DEST_RESET`]: packets are dropped while the entry lives.
     POLICY_SILENT: u8 = 4;
-    /// [`Dest::policy`]: its checks say that it is down.
+    /// [`Dest::policy`]: health checks failed.
     POLICY_DOWN: u8 = 8;
-    /// Bits of a flow entry's id that name the dest.
+    /// Bits of a flow entry's id for the dest.
     DEST_BITS: u32 = 20;
     /// Dest ids are below this.
     DESTS_MAX: u32 = 1 << DEST_BITS;
-    /// Rows of one ring of [`Dest::sibling`]s whose trees a change of counts brings up to date.
+    /// Maximum number of [`Dest::sibling`] rows whose trees a count change updates.
     SIBLINGS_MAX: u32 = 64;
-    /// Next-hop rows of one dest.
+    /// Next-hop rows per dest.
     HOPS_PER_DEST: u32 = 4;
-    /// [`Hop`]: leave the frame's VLAN tags as they came.
+    /// [`Hop`]: keep the frame's VLAN tags.
     HOP_VLAN_KEEP: u16 = 0xffff;
-    /// [`Hop::link`]: both MACs are known.
+    /// [`Hop::link`]: both MAC addresses are set.
     HOP_READY: u8 = 1;
     /// [`Hop::link`]: XDP may send on the device.
     HOP_SEND: u8 = 2;
@@ -48,7 +48,7 @@ constants! {
     HOP_LOCAL: u8 = 4;
     /// [`Hop::link`]: filled by user space, the data plane does not renew it.
     HOP_STATIC: u8 = 8;
-    /// [`Hop::link`]: leave by a redirect even when the packet came from that device.
+    /// [`Hop::link`]: redirect even to the ingress device.
     HOP_REDIRECT: u8 = 16;
     /// Rows of `weir_clients`.
     CLIENT_SLOTS: u32 = 4096;
@@ -58,7 +58,7 @@ constants! {
     DEVICE_REDIRECT: u32 = 2;
     /// [`Meta::magic`].
     META_MAGIC: u32 = 0x5765_6972;
-    /// [`Meta::magic`]: the packet is untouched, and tc balances it.
+    /// [`Meta::magic`]: the packet is unmodified, and tc balances it.
     META_UNFINISHED: u32 = 0x5765_6975;
 }
 
@@ -69,7 +69,7 @@ numbered! {
         None = 0,
         /// Destination address and port are rewritten.
         Nat = 1,
-        /// Only the destination MAC is.
+        /// Only the destination MAC is rewritten.
         Direct = 2,
         /// The packet is encapsulated.
         Tunnel = 3,
@@ -91,7 +91,7 @@ numbered! {
 }
 
 structs! {
-    /// `weir_dests`: one row for a server in a service, index 0 unused.
+    /// `weir_dests`: one row per server of a service, index 0 unused.
     Dest = "weir_dest", 64 {
         /// The server.
         addr: Addr,
@@ -99,7 +99,7 @@ structs! {
         tunnel_source: Addr,
         /// Index into `weir_services`.
         service: u32,
-        /// Index into `weir_live` of the counts that schedulers read.
+        /// Index into `weir_live` of the counts for schedulers.
         live: u32,
         /// 0 = the port that the client used.
         port: Be16,
@@ -121,40 +121,39 @@ structs! {
         policy: u8,
         /// Zero.
         pad: u8,
-        /// Changes when the row is given to another server.
+        /// Changes when the row is reused for another server.
         generation: u32,
-        /// 1 + its position in its service's list, 0 = not there; true but for the moment of a change.
+        /// 1 + position in its service's list, 0 = not in it; may be out of date during a change.
         place: u32,
-        /// Row of the same server in another service of its pool, round in a ring; 0 = its counts are its own.
+        /// Ring of the rows of this server in the services of its pool; 0 = counts not shared.
         sibling: u32,
     }
 
-    /// `weir_live`: counts that change with a flow's class. Index = dest id, or a row above the dest rows for a pool's server.
+    /// `weir_live`: flow counts. Index = dest id, or a row after the dest rows for a server of a pool.
     Live = "weir_live", 64 {
-        /// Flows that count as active now.
+        /// Active flows.
         active: u64,
-        /// Flows that count as inactive now.
+        /// Inactive flows.
         inactive: u64,
         /// Flows ever bound.
         total: u64,
-        /// New flows sent by the spread table without an entry.
+        /// New flows forwarded by the spread table without an entry.
         stateless: u64,
-        /// 1 while the server is at its upper threshold: no scheduler chooses it. In the row that [`Dest::live`]
-        /// names.
+        /// 1 = at its upper threshold, not scheduled; in the row of [`Dest::live`].
         overloaded: u32,
-        /// Templates that lead to the dest.
+        /// Templates of the dest.
         persistent: u32,
-        /// At this many flows the server gets no new ones, 0 = no limit; written by user space, where `overloaded` is.
+        /// At this number of flows the server gets no new ones, 0 = no limit; written by user space.
         upper: u32,
-        /// And again below this many; 0 = three quarters of `upper`.
+        /// Below this number it gets flows again; 0 = three quarters of `upper`.
         lower: u32,
-        /// TCP SYNs of flows that were not established, repeated ones too.
+        /// TCP SYNs of flows that were not established, including retransmissions.
         syns: u64,
-        /// Flows that became established: their server answered.
+        /// Flows that became established.
         answered: u64,
     }
 
-    /// `weir_traffic`, per CPU; index = dest id. Bytes of the IP packet as the client's side sees it.
+    /// `weir_traffic`, per CPU; index = dest id. Bytes of the IP packets on the client side.
     Traffic = "weir_traffic", 32 {
         /// From clients.
         packets_in: u64,
@@ -166,7 +165,7 @@ structs! {
         bytes_out: u64,
     }
 
-    /// `weir_hops`: [`HOPS_PER_DEST`] rows a dest. A writer clears `link` first and sets it last.
+    /// `weir_hops`: [`HOPS_PER_DEST`] rows per dest. A writer clears `link` first and sets it last.
     Hop = "weir_hop", 32 {
         /// ifindex:32, flags:8 at bit 16, mtu:16 (0 = unknown).
         link: u64,
@@ -182,13 +181,13 @@ structs! {
     Client = "weir_client", 64 {
         /// The client.
         addr: Addr,
-        /// How to reach it.
+        /// Its next hop.
         hop: Hop,
         /// Zero.
         pad: [u64; 2],
     }
 
-    /// `weir_devices`: ifindex → what XDP may do there.
+    /// `weir_devices`: ifindex → XDP capabilities.
     Device = "weir_device", 16 {
         /// `DEVICE_*`.
         flags: u32,
@@ -196,11 +195,11 @@ structs! {
         port: u32,
         /// Tag to push, 0 = none.
         vlan: u32,
-        /// Bytes of an IP packet.
+        /// Maximum length of an IP packet in bytes.
         mtu: u32,
     }
 
-    /// Metadata in front of a packet that XDP hands to the tc ingress program.
+    /// Metadata of a packet that XDP passes to the tc ingress program.
     Meta = "weir_meta", 28 {
         /// [`META_MAGIC`].
         magic: u32,
@@ -220,7 +219,7 @@ pub struct HopParts {
     pub ifindex: u32,
     /// `HOP_*`.
     pub flags: u8,
-    /// Bytes of an IP packet, 0 = unknown.
+    /// Maximum length of an IP packet in bytes, 0 = unknown.
     pub mtu: u16,
     /// Next hop's MAC.
     pub dmac: [u8; 6],
@@ -271,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hop_keeps_its_parts() {
+    fn hop_round_trips_its_parts() {
         let parts = HopParts {
             ifindex: 0x8000_0001,
             flags: HOP_READY | HOP_STATIC,

@@ -1,4 +1,4 @@
-//! Services: the addresses and ports that clients use, and what their schedulers read.
+//! Services: the addresses and ports that clients use, and the data of their schedulers.
 
 use crate::mirror::{constants, numbered, structs};
 use crate::{Addr, Be16};
@@ -14,23 +14,23 @@ constants! {
     SERVICE_DROP_NO_SERVER: u32 = 1;
     /// [`Service::flags`]: nat with source translation.
     SERVICE_SNAT: u32 = 2;
-    /// [`Service::flags`]: `strict_ipvs`: no repairs of dh, sh and mh; UDP flows are inactive.
+    /// [`Service::flags`]: `strict_ipvs`: dh, sh and mh do not skip unavailable servers; UDP flows are inactive.
     SERVICE_STRICT: u32 = 4;
-    /// [`Service::flags`]: every UDP packet is scheduled, none makes an entry.
+    /// [`Service::flags`]: every UDP packet is scheduled and creates no entry.
     SERVICE_ONE_PACKET: u32 = 8;
-    /// [`Service::template_scope`]: a choice holds for one protocol, VIP and port.
+    /// [`Service::template_scope`]: templates are per protocol, VIP and port.
     TEMPLATE_PORT: u8 = 0;
-    /// [`Service::template_scope`]: for one protocol and VIP, any port.
+    /// [`Service::template_scope`]: templates are per protocol and VIP, any port.
     TEMPLATE_VIP: u8 = 1;
-    /// [`Service::template_scope`]: for all that the service listens on.
+    /// [`Service::template_scope`]: templates are per service, all listeners.
     TEMPLATE_SERVICE: u8 = 2;
-    /// [`Extent::flags`]: `sh-port`, `mh-port`: the source port counts.
+    /// [`Extent::flags`]: `sh-port`, `mh-port`: hash the source port too.
     EXTENT_PORT: u32 = 1;
-    /// [`Extent::flags`]: `sh-fallback`, `mh-fallback`: an overloaded owner of a hash table's place is probed past.
+    /// [`Extent::flags`]: `sh-fallback`, `mh-fallback`: skip overloaded owners.
     EXTENT_FALLBACK: u32 = 2;
-    /// [`Extent::flags`]: a quiesced or dead owner is probed past.
+    /// [`Extent::flags`]: skip quiesced and failed owners.
     EXTENT_REPAIR: u32 = 4;
-    /// [`Extent::flags`]: `ip_hash`: of an IPv4 source the first three octets count.
+    /// [`Extent::flags`]: `ip_hash`: hash the first three bytes of an IPv4 source.
     EXTENT_NETWORK: u32 = 8;
     /// Node 0 of a tree whose scheduler compares as `wlc`.
     RULE_WLC: u32 = 768;
@@ -48,7 +48,7 @@ constants! {
     RULE_SUM_WEIGHT: u32 = 16384;
     /// The same of active flows: `max_load`.
     RULE_SUM_ACTIVE: u32 = 16385;
-    /// Most servers that `lblcr` remembers for an address.
+    /// Maximum number of servers of an address with `lblcr`.
     LOCALITY_SERVERS: u32 = 16;
 }
 
@@ -93,11 +93,11 @@ numbered! {
 }
 
 structs! {
-    /// `weir_vips`: what a destination address is to Weir.
+    /// `weir_vips`: an address of services or snat.
     Vip = "weir_vip", 24 {
         /// `VIP_*`.
         flags: u32,
-        /// Service of every TCP port without a listener of its own, 0 = none.
+        /// Service of all other TCP ports, 0 = none.
         any_tcp: u32,
         /// The same for UDP.
         any_udp: u32,
@@ -137,13 +137,13 @@ structs! {
         pad: [u8; 5],
     }
 
-    /// `weir_services`: one row a service, index 0 unused.
+    /// `weir_services`: one row per service, index 0 unused.
     Service = "weir_service", 32 {
         /// `SERVICE_*`.
         flags: u32,
-        /// First element of `weir_tables` with an [`Extent`]; 0 = no server at all.
+        /// First element of `weir_tables` with an [`Extent`]; 0 = no servers.
         extent: u32,
-        /// First element of `weir_tables` with snat addresses, one an element.
+        /// First element of `weir_tables` with snat addresses, one per element.
         snat_at: u32,
         /// Number of snat addresses.
         snat_len: u16,
@@ -155,13 +155,13 @@ structs! {
         dscp: u8,
         /// Zero.
         pad: u8,
-        /// Changes when the row is given to another service.
+        /// Changes when the row is reused for another service.
         generation: u32,
-        /// Persistence: how long a client's choice is remembered, ticks; 0 = it is not.
+        /// Persistence: timeout of templates in ticks; 0 = no persistence.
         template_ticks: u32,
-        /// Bits of an IPv4 client's address that count, 1…32.
+        /// Prefix length of an IPv4 client's network, 1…32.
         template_prefix4: u8,
-        /// Bits of an IPv6 client's address that count, 1…128.
+        /// Prefix length of an IPv6 client's network, 1…128.
         template_prefix6: u8,
         /// `TEMPLATE_*`.
         template_scope: u8,
@@ -169,41 +169,41 @@ structs! {
         pad2: u8,
     }
 
-    /// Header of a service's extent in `weir_tables`: five elements. Never changes after a service row names it.
+    /// Header of a service's extent in `weir_tables`: five elements. Does not change once a service row refers to it.
     Extent = "weir_extent", 80 {
         /// [`Scheduler`].
         scheduler: u32,
         /// `EXTENT_*`.
         flags: u32,
-        /// A cursor of another generation starts at `start_seq` and `start_weight`.
+        /// A cursor of another generation restarts at `start_seq` and `start_weight`.
         generation: u32,
-        /// First element of the list of [`Member`]s, newest added first, usable ones only.
+        /// First element of the list of [`Member`]s, usable servers only, newest first.
         list_at: u32,
         /// Number of members.
         list_len: u32,
-        /// First element of the owners of the scheduler's hash table, usable or not: dest ids, four an element.
+        /// First element of the scheduler's hash table: dest ids, usable or not, four per element.
         hash_at: u32,
         /// Number of dest ids in the hash table.
         hash_len: u32,
-        /// First element of the maglev table for `maglev` and for flows without an entry, four dest ids an element.
+        /// First element of the maglev table for `maglev` and for flows without an entry, four dest ids per element.
         spread_at: u32,
-        /// Number of dest ids there; 0 = no usable server.
+        /// Number of dest ids in it; 0 = no usable server.
         spread_len: u32,
-        /// Highest weight of the list.
+        /// Maximum weight in the list.
         max_weight: u32,
         /// Greatest common divisor of the list's weights.
         gcd: u32,
-        /// `seq` that a cursor of another generation takes over.
+        /// Initial `seq` of a cursor of another generation.
         start_seq: u32,
-        /// `current_weight` that a cursor of another generation takes over.
+        /// Initial `current_weight` of a cursor of another generation.
         start_weight: u32,
-        /// Percent of a fair share of active flows that a hash may give a server, 0 = no bound.
+        /// Limit on a server's active flows for hash schedulers, percent of its fair share, 0 = no limit.
         max_load: u32,
-        /// First element of the tree: positions in the list or sums, four an element. Packets change them.
+        /// First element of the tree: positions in the list or sums, four per element, updated by packets.
         tree_at: u32,
         /// Number of its nodes and of its leaves, a power of two; 0 = the list is walked.
         tree_width: u32,
-        /// Of the whole list together.
+        /// Sum over the list.
         weight: u64,
         /// Zero.
         pad: [u32; 2],
@@ -211,29 +211,29 @@ structs! {
 
     /// A usable server in a service's list; one element of `weir_tables`.
     Member = "weir_member", 16 {
-        /// Order of adding, ascending; 0 is never used.
+        /// Order of addition, ascending; 0 is not used.
         seq: u32,
         /// Index into `weir_dests`.
         dest: u32,
         /// Effective weight, above 0.
         weight: u32,
-        /// Index into `weir_live` of the counts that lc and wlc read.
+        /// Index into `weir_live` of the counts for schedulers.
         live: u32,
     }
 
-    /// `weir_cursors`: scheduler state that packets change, one cache line a service.
+    /// `weir_cursors`: scheduler state changed by packets, one cache line per service.
     Cursor = "weir_cursor", 64 {
         /// Held for a few instructions by a packet.
         lock: u32,
         /// Extent generation that `seq` and `current_weight` belong to.
         generation: u32,
-        /// Of the member chosen last, 0 = before the first.
+        /// Of the last chosen member, 0 = before the first.
         seq: u32,
         /// Its position in the list.
         hint: u32,
         /// Of wrr.
         current_weight: i32,
-        /// Random numbers taken so far, counted only under `Settings::draw_seed`.
+        /// Random numbers drawn, counted only with `Settings::draw_seed`.
         draws: u32,
         /// Zero.
         pad: [u32; 10],
@@ -253,7 +253,7 @@ structs! {
         pad: u32,
     }
 
-    /// `weir_localities`: which servers `lblc` and `lblcr` gave an address to.
+    /// `weir_localities`: the servers of an address for `lblc` and `lblcr`.
     Locality = "weir_locality", 80 {
         /// Held while the set changes.
         lock: u32,
@@ -263,13 +263,13 @@ structs! {
         last_use: u32,
         /// Tick.
         last_change: u32,
-        /// In the order of joining; `lblc` has one.
+        /// In the order of addition; `lblc` has one.
         dests: [u32; LOCALITY_SERVERS as usize],
     }
 
     /// The unit of `weir_tables`.
     Element = "weir_element", 16 {
-        /// Four words in host order, or whatever the reader expects there.
+        /// Four words in host order, or another struct of this size.
         word: [u32; 4],
     }
 }

@@ -1,40 +1,40 @@
-//! Settings that user space changes at run time, budgets, the sweep's counters and the address filter; versions and limits.
+//! Run-time settings, budgets, the sweep's counters, the address filter, versions and limits.
 
 use crate::Addr;
 use crate::mirror::{constants, structs};
 
 constants! {
-    /// Changes with the meaning of any shared struct.
+    /// Incremented when the meaning of a shared struct changes.
     ABI_VERSION: u32 = 1;
-    /// Changes with the meaning of the flow table: flows then migrate, they are not adopted.
+    /// Incremented when the meaning of the flow table changes: flows are then migrated.
     ABI_FLOW_LAYOUT: u32 = 3;
-    /// The oldest layout of a flow table whose flows are still taken over.
+    /// The oldest flow table layout that can be migrated.
     ABI_FLOW_LAYOUT_OLDEST: u32 = 2;
     /// A tick is 2^this nanoseconds.
     TICK_SHIFT: u32 = 30;
-    /// [`Settings::flags`]: some nat server is the director itself.
+    /// [`Settings::flags`]: a nat server is the director itself.
     SETTINGS_LOCAL_NAT: u32 = 1;
-    /// [`Settings::flags`]: routes towards clients are not asked for: replies go to the MAC that the client's packets had.
+    /// [`Settings::flags`]: no route lookup towards clients: replies use the reverse path of the client's packets.
     SETTINGS_LEARN_CLIENTS: u32 = 2;
-    /// [`Settings::flags`]: programs that know only the old flow table may still run; flows begin there.
+    /// [`Settings::flags`]: programs that use only the old flow table may still run; new flows are inserted there.
     SETTINGS_BEGIN_IN_OLD: u32 = 4;
-    /// [`Settings::flags`]: `sloppy_tcp`: any TCP packet without RST begins a flow.
+    /// [`Settings::flags`]: `sloppy_tcp`: any TCP packet without RST starts a flow.
     SETTINGS_SLOPPY_TCP: u32 = 8;
-    /// [`Settings::flags`]: `conn_reuse_mode` is not 0: a SYN on a flow that is over begins another.
+    /// [`Settings::flags`]: `conn_reuse_mode` is not 0: a SYN on a closed flow starts a new one.
     SETTINGS_REUSE: u32 = 16;
-    /// [`Settings::flags`]: bit 1 of `conn_reuse_mode`: on one in FIN_WAIT whose replies are not seen too.
+    /// [`Settings::flags`]: bit 1 of `conn_reuse_mode`: also on a one-sided flow in FIN_WAIT.
     SETTINGS_REUSE_FIN_WAIT: u32 = 32;
-    /// [`Settings::flags`]: `expire_nodest_conn`: on one whose server takes no new flows too.
+    /// [`Settings::flags`]: `expire_nodest_conn`: also on one whose server takes no new flows.
     SETTINGS_EXPIRE_NODEST: u32 = 64;
-    /// [`Settings::flags`]: the director's own probes may go through a service's forward.
+    /// [`Settings::flags`]: health probes may use a service's forwarding method.
     SETTINGS_PROBES: u32 = 128;
-    /// [`Settings::flags`]: XDP runs where packets with unfinished checksums come, and leaves them to tc.
+    /// [`Settings::flags`]: XDP may see packets with partial checksums and passes them to tc.
     SETTINGS_UNFINISHED: u32 = 2_048;
-    /// [`Settings::flags`]: `drop_entry`: the sweep defends the table.
+    /// [`Settings::flags`]: `drop_entry`: the sweep removes idle entries at random.
     SETTINGS_DROP_ENTRY: u32 = 256;
-    /// [`Settings::flags`]: `cache_bypass`: marked packets that no server gets go on to where they were sent.
+    /// [`Settings::flags`]: `cache_bypass`: marked packets without a server are routed to their destination.
     SETTINGS_CACHE_BYPASS: u32 = 512;
-    /// [`Settings::flags`]: `schedule_icmp`: an ICMP error of no flow makes one.
+    /// [`Settings::flags`]: `schedule_icmp`: an ICMP error without a flow creates one.
     SETTINGS_SCHEDULE_ICMP: u32 = 1024;
     /// Ethernet address of [`Settings::mark_entry`] and [`Settings::mark_exit`], in memory order.
     MARK_MAC: u64 = 0x72_6965_5702;
@@ -49,25 +49,25 @@ structs! {
     Settings = "weir_settings", 128 {
         /// Ticks, by `State`.
         timeouts: [u32; 16],
-        /// New entries a CPU and second, TCP and UDP together.
+        /// New entries per CPU and second, TCP and UDP.
         syn_budget: u32,
-        /// ICMP errors of Weir's own making a CPU and second.
+        /// ICMP errors and resets sent per CPU and second.
         reject_budget: u32,
         /// `SETTINGS_*`.
         flags: u32,
-        /// How long a mark holds after an untracked SYN, ticks; after a datagram it is the timeout of UDP.
+        /// Lifetime of an untracked mark after a SYN, in ticks; after a datagram it is the UDP timeout.
         untracked_ticks: u32,
         /// Device that marked packets are routed to, 0 = none.
         mark_entry: u32,
-        /// Its peer, where XDP balances them.
+        /// Its peer, where XDP receives them.
         mark_exit: u32,
         /// Zero.
         pad: [u32; 7],
-        /// Ticks after which `lblc` forgets an address that nobody used.
+        /// Ticks after which `lblc` removes an unused address.
         lblc_expiration: u32,
-        /// The same for `lblcr`, which then also takes a server out of a set that did not change.
+        /// The same for `lblcr`, which then also removes a server from an unchanged set.
         lblcr_expiration: u32,
-        /// 0 = `twos` and `p2c` draw from the kernel's generator; otherwise draw number n of a service is a function of both.
+        /// 0 = `twos` and `p2c` use the kernel's generator; otherwise draw n of a service is derived from seed and n.
         draw_seed: u32,
     }
 
@@ -75,7 +75,7 @@ structs! {
     Budget = "weir_budget", 16 {
         /// Tick of the current window.
         syn_window: u32,
-        /// Entries made in it.
+        /// Entries created in it.
         syn_used: u32,
         /// Tick of the current window.
         reject_window: u32,
@@ -95,7 +95,7 @@ structs! {
         running: u32,
     }
 
-    /// `weir_filters`: bits over addresses, without false negatives.
+    /// `weir_filters`: a Bloom filter over addresses.
     Filter = "weir_filter", 131072 {
         /// VIPs and snat addresses: tested with the destination.
         to: [u64; FILTER_WORDS as usize],
@@ -105,7 +105,7 @@ structs! {
 }
 
 impl Filter {
-    /// The word of an address, and its two bits there, which may be one; the data plane computes the same (bpf/lib/hash.h).
+    /// The word of an address and its two bits in it, which may coincide; as in the data plane (bpf/lib/hash.h).
     /// Unkeyed: a false positive costs a packet one lookup.
     pub const fn bits(addr: Addr) -> (usize, u64) {
         let mixed =
@@ -114,22 +114,22 @@ impl Filter {
         ((mixed >> 51) as usize, bits)
     }
 
-    /// Marks a VIP or an address of snat.
+    /// Adds a VIP or an address of snat.
     pub fn add_to(&mut self, addr: Addr) {
         Self::set(&mut self.to, addr);
     }
 
-    /// Marks a server that answers through the director.
+    /// Adds a server whose replies pass the director.
     pub fn add_from(&mut self, addr: Addr) {
         Self::set(&mut self.from, addr);
     }
 
-    /// Whether packets to `addr` may concern Weir.
+    /// Whether `addr` may be a VIP or an address of snat.
     pub fn may_be_to(&self, addr: Addr) -> bool {
         Self::get(&self.to, addr)
     }
 
-    /// Whether packets from `addr` may concern Weir.
+    /// Whether `addr` may be a nat server.
     pub fn may_be_from(&self, addr: Addr) -> bool {
         Self::get(&self.from, addr)
     }
@@ -151,7 +151,7 @@ mod tests {
     use core::net::IpAddr;
 
     #[test]
-    fn the_filter_never_forgets_an_address() {
+    fn filter_has_no_false_negatives() {
         let mut filter = Filter::ZERO;
         let addresses: Vec<Addr> = (0..=255u8)
             .map(|last| IpAddr::from([10, 0, 7, last]).into())
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn most_other_addresses_are_told_apart() {
+    fn filter_has_few_false_positives() {
         let mut filter = Box::new(Filter::ZERO);
         let address = |net: u32, host: u32| Addr::from(core::net::Ipv4Addr::from(net + host));
         (0..10_000).for_each(|host| filter.add_from(address(0xc612_0000, host)));

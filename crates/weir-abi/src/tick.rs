@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use crate::setting::TICK_SHIFT;
 
-/// The number of ticks that last at least `duration`: rounded up, saturating, so that a timeout never ends early by rounding.
+/// Converts a duration to ticks: rounded up, so that a timeout never ends early, and saturating.
 pub const fn ticks_from(duration: Duration) -> u32 {
     let ticks = duration.as_nanos().div_ceil(1 << TICK_SHIFT);
     if ticks > u32::MAX as u128 {
@@ -14,7 +14,7 @@ pub const fn ticks_from(duration: Duration) -> u32 {
     }
 }
 
-/// How long `ticks` last.
+/// Converts ticks to a duration.
 pub const fn ticks_to_duration(ticks: u32) -> Duration {
     Duration::from_nanos((ticks as u64) << TICK_SHIFT)
 }
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_duration_is_rounded_up() {
+    fn duration_is_rounded_up() {
         assert_eq!(ticks_from(Duration::ZERO), 0);
         assert_eq!(ticks_from(Duration::from_nanos(1)), 1);
         assert_eq!(ticks_from(Duration::from_nanos(1 << 30)), 1);
@@ -33,12 +33,12 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_duration_saturates() {
+    fn maximum_duration_saturates() {
         assert_eq!(ticks_from(Duration::MAX), u32::MAX);
     }
 
     #[test]
-    fn ticks_come_back() {
+    fn ticks_round_trip() {
         for ticks in [0, 1, 839, u32::MAX] {
             assert_eq!(ticks_from(ticks_to_duration(ticks)), ticks);
         }

@@ -1,4 +1,4 @@
-//! Every constant of the C header has the same value here, and the other way round.
+//! The constants of the C header and of this crate are the same.
 
 use std::collections::BTreeMap;
 
@@ -94,7 +94,7 @@ fn upper_snake(camel: &str) -> String {
 }
 
 #[test]
-fn numbers_come_back_as_values() {
+fn from_number_returns_variant() {
     assert_eq!(Scheduler::from_number(4), Some(Scheduler::Wlc));
     assert_eq!(Scheduler::from_number(999), None);
     assert_eq!(State::from_number(State::Udp as u8), Some(State::Udp));

@@ -1,4 +1,4 @@
-//! The manual's table of reasons is what `weir_reasons.h` says; `WEIR_UPDATE_DOCS=1` writes it anew.
+//! The manual's table of reasons matches `weir_reasons.h`; `WEIR_UPDATE_DOCS=1` regenerates it.
 
 #![allow(
     clippy::disallowed_methods,

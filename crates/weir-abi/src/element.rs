@@ -1,0 +1,79 @@
+//! Structs as elements of `weir_tables`.
+
+use crate::{Element, Extent, Member};
+
+impl Element {
+    /// Words, four an element; the last one is filled with zeros.
+    pub fn packed(words: &[u32]) -> impl Iterator<Item = Self> {
+        words.chunks(4).map(|chunk| {
+            let mut word = [0; 4];
+            word[..chunk.len()].copy_from_slice(chunk);
+            Self { word }
+        })
+    }
+}
+
+impl Extent {
+    /// As it lies in the map.
+    #[must_use]
+    pub const fn elements(&self) -> [Element; 5] {
+        let Self {
+            scheduler,
+            flags,
+            generation,
+            list_at,
+            list_len,
+            hash_at,
+            hash_len,
+            spread_at,
+            spread_len,
+            max_weight,
+            gcd,
+            start_seq,
+            start_weight,
+            max_load,
+            tree_at,
+            tree_width,
+            weight,
+            pad: [pad_1, pad_2],
+        } = *self;
+        let [a, b, c, d, e, f, g, h] = weight.to_ne_bytes();
+        let weight = [
+            u32::from_ne_bytes([a, b, c, d]),
+            u32::from_ne_bytes([e, f, g, h]),
+        ];
+        [
+            Element {
+                word: [scheduler, flags, generation, list_at],
+            },
+            Element {
+                word: [list_len, hash_at, hash_len, spread_at],
+            },
+            Element {
+                word: [spread_len, max_weight, gcd, start_seq],
+            },
+            Element {
+                word: [start_weight, max_load, tree_at, tree_width],
+            },
+            Element {
+                word: [weight[0], weight[1], pad_1, pad_2],
+            },
+        ]
+    }
+}
+
+impl Member {
+    /// As it lies in the map.
+    #[must_use]
+    pub const fn element(&self) -> Element {
+        let Self {
+            seq,
+            dest,
+            weight,
+            live,
+        } = *self;
+        Element {
+            word: [seq, dest, weight, live],
+        }
+    }
+}
