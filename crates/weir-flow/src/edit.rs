@@ -1,7 +1,7 @@
-//! Changes to a frame: addresses, ports, TTL, DSCP with the checksums that cover them, tags and MACs.
+//! Changes to a frame: addresses, ports, TTL and DSCP with their checksums, VLAN tags and MAC addresses.
 //!
-//! Every change to covered bytes goes through [`Checked`], which updates the checksum by the difference (RFC 1624), so that
-//! a wrong one stays wrong by as much as before.
+//! Every change to covered bytes goes through [`Checked`], which updates the checksum incrementally (RFC 1624), so a
+//! wrong checksum stays wrong by the same difference.
 
 use weir_abi::Addr;
 use weir_wire::checksum::{udp_field, update_u16};
@@ -9,7 +9,7 @@ use weir_wire::{EtherType, IpProtocol};
 
 use crate::parse::{Cold, Family, Layout};
 
-/// What a packet's addresses and ports become.
+/// The new addresses and ports of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Translation {
     pub(crate) src: Addr,
@@ -18,29 +18,29 @@ pub(crate) struct Translation {
     pub(crate) dport: u16,
 }
 
-pub(crate) fn word(frame: &[u8], at: usize) -> u16 {
+pub(crate) fn read_u16(frame: &[u8], at: usize) -> u16 {
     let byte = |at: usize| frame.get(at).copied().unwrap_or(0);
     u16::from_be_bytes([byte(at), byte(at + 1)])
 }
 
-pub(crate) fn set_word(frame: &mut [u8], at: usize, value: u16) {
-    if let Some(place) = frame.get_mut(at..at + 2) {
-        place.copy_from_slice(&value.to_be_bytes());
+pub(crate) fn write_u16(frame: &mut [u8], at: usize, value: u16) {
+    if let Some(field) = frame.get_mut(at..at + 2) {
+        field.copy_from_slice(&value.to_be_bytes());
     }
 }
 
-/// A checksum under change.
+/// A checksum that is updated incrementally.
 struct Checked(u16);
 
 impl Checked {
     fn changed(&mut self, old: &[u8], new: &[u8]) {
         for (old, new) in old.chunks(2).zip(new.chunks(2)) {
-            self.0 = update_u16(self.0, word(old, 0), word(new, 0));
+            self.0 = update_u16(self.0, read_u16(old, 0), read_u16(new, 0));
         }
     }
 }
 
-/// TTL or hop limit.
+/// The TTL or hop limit.
 pub(crate) fn ttl(frame: &[u8], layout: &Layout) -> u8 {
     let at = match layout.family {
         Family::V4 => layout.l3 + 8,
@@ -49,40 +49,40 @@ pub(crate) fn ttl(frame: &[u8], layout: &Layout) -> u8 {
     frame.get(at).copied().unwrap_or(0)
 }
 
-/// One less. The caller has seen that it is above 1.
+/// Decrements TTL or hop limit. The caller checked that it is above 1.
 pub(crate) fn decrement_ttl(frame: &mut [u8], layout: &Layout) {
     let l3 = layout.l3;
     match layout.family {
         Family::V4 => {
-            let old = word(frame, l3 + 8);
+            let old = read_u16(frame, l3 + 8);
             let new = old.wrapping_sub(0x0100);
-            set_word(frame, l3 + 8, new);
-            let checksum = update_u16(word(frame, l3 + 10), old, new);
-            set_word(frame, l3 + 10, checksum);
+            write_u16(frame, l3 + 8, new);
+            let checksum = update_u16(read_u16(frame, l3 + 10), old, new);
+            write_u16(frame, l3 + 10, checksum);
         }
         Family::V6 => {
-            let old = word(frame, l3 + 6);
-            set_word(frame, l3 + 6, old.wrapping_sub(1));
+            let old = read_u16(frame, l3 + 6);
+            write_u16(frame, l3 + 6, old.wrapping_sub(1));
         }
     }
 }
 
-/// Replaces the six bits of DSCP; the two of ECN stay (RFC 2474, RFC 3168).
+/// Replaces the six DSCP bits and keeps the two ECN bits (RFC 2474, RFC 3168).
 pub(crate) fn set_dscp(frame: &mut [u8], layout: &Layout, dscp: u8) {
     let l3 = layout.l3;
-    let old = word(frame, l3);
+    let old = read_u16(frame, l3);
     match layout.family {
         Family::V4 => {
             let new = old & 0xff03 | u16::from(dscp) << 2;
-            set_word(frame, l3, new);
-            let checksum = update_u16(word(frame, l3 + 10), old, new);
-            set_word(frame, l3 + 10, checksum);
+            write_u16(frame, l3, new);
+            let checksum = update_u16(read_u16(frame, l3 + 10), old, new);
+            write_u16(frame, l3 + 10, checksum);
         }
-        Family::V6 => set_word(frame, l3, old & 0xf03f | u16::from(dscp) << 6),
+        Family::V6 => write_u16(frame, l3, old & 0xf03f | u16::from(dscp) << 6),
     }
 }
 
-fn octets(family: Family, src: Addr, dst: Addr) -> Vec<u8> {
+fn address_bytes(family: Family, src: Addr, dst: Addr) -> Vec<u8> {
     let skipped = match family {
         Family::V4 => 12,
         Family::V6 => 0,
@@ -92,21 +92,21 @@ fn octets(family: Family, src: Addr, dst: Addr) -> Vec<u8> {
     both
 }
 
-/// Writes addresses, and ports where the packet has them.
+/// Writes addresses, and ports if the packet has them.
 pub(crate) fn translate(frame: &mut [u8], layout: &Layout, to: &Translation) {
-    let old = octets(layout.family, layout.src, layout.dst);
-    let new = octets(layout.family, to.src, to.dst);
+    let old = address_bytes(layout.family, layout.src, layout.dst);
+    let new = address_bytes(layout.family, to.src, to.dst);
     let at = match layout.family {
         Family::V4 => layout.l3 + 12,
         Family::V6 => layout.l3 + 8,
     };
-    if let Some(place) = frame.get_mut(at..at + new.len()) {
-        place.copy_from_slice(&new);
+    if let Some(field) = frame.get_mut(at..at + new.len()) {
+        field.copy_from_slice(&new);
     }
     if layout.family == Family::V4 {
-        let mut header = Checked(word(frame, layout.l3 + 10));
+        let mut header = Checked(read_u16(frame, layout.l3 + 10));
         header.changed(&old, &new);
-        set_word(frame, layout.l3 + 10, header.0);
+        write_u16(frame, layout.l3 + 10, header.0);
     }
     if layout.cold == Cold::FragmentLater {
         return;
@@ -116,27 +116,27 @@ pub(crate) fn translate(frame: &mut [u8], layout: &Layout, to: &Translation) {
         IpProtocol::UDP => layout.l4 + 6,
         _ => return,
     };
-    let before = word(frame, at);
+    let before = read_u16(frame, at);
     let mut transport = Checked(before);
     transport.changed(&old, &new);
     for (offset, port) in [(0, to.sport), (2, to.dport)] {
-        let place = layout.l4 + offset;
-        transport.changed(&word(frame, place).to_be_bytes(), &port.to_be_bytes());
-        set_word(frame, place, port);
+        let field = layout.l4 + offset;
+        transport.changed(&read_u16(frame, field).to_be_bytes(), &port.to_be_bytes());
+        write_u16(frame, field, port);
     }
     let after = match (layout.protocol, before) {
-        // No checksum stays none.
+        // Zero means no checksum and is kept.
         (IpProtocol::UDP, 0) => 0,
         (IpProtocol::UDP, _) => udp_field(transport.0),
         _ => transport.0,
     };
-    set_word(frame, at, after);
+    write_u16(frame, at, after);
 }
 
-/// Gives the frame exactly the tag `vlan`, or none when it is 0.
+/// Replaces all VLAN tags by `vlan`; 0 = untagged.
 pub(crate) fn retag(frame: &mut Vec<u8>, vlan: u16) {
     let mut tags = 0;
-    while tags < 2 && EtherType(word(frame, 12 + tags * 4)).is_vlan() {
+    while tags < 2 && EtherType(read_u16(frame, 12 + tags * 4)).is_vlan() {
         tags += 1;
     }
     frame.drain(12..12 + tags * 4);
@@ -146,11 +146,11 @@ pub(crate) fn retag(frame: &mut Vec<u8>, vlan: u16) {
     }
 }
 
-/// Writes destination and source of the frame.
+/// Writes the frame's destination and source MAC.
 pub(crate) fn set_macs(frame: &mut [u8], dmac: [u8; 6], smac: [u8; 6]) {
     for (at, mac) in [(0, dmac), (6, smac)] {
-        if let Some(place) = frame.get_mut(at..at + 6) {
-            place.copy_from_slice(&mac);
+        if let Some(field) = frame.get_mut(at..at + 6) {
+            field.copy_from_slice(&mac);
         }
     }
 }
@@ -193,13 +193,13 @@ mod tests {
     }
 
     #[test]
-    fn a_translated_packet_is_the_one_that_would_be_built() {
+    fn translated_packet_equals_a_built_one() {
         check("192.0.2.1", "192.0.2.10", "10.0.0.1", "10.0.0.5");
         check("2001:db8::1", "2001:db8::10", "fd00::1", "fd00:0:1::5");
     }
 
     #[test]
-    fn tags_are_replaced() {
+    fn retag_replaces_all_tags() {
         let untagged = Packet::ethernet(MACS.0.into(), MACS.1.into());
         let (src, dst) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
         let plain = untagged.clone().ipv4(src, dst).udp(1, 2).build();

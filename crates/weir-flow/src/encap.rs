@@ -1,16 +1,16 @@
-//! The packet around a packet on its way to a tunnel server.
+//! Encapsulation of packets for tunnel servers.
 //!
-//! Headers come from weir-wire's builders; what this module decides is their content: TTL and traffic class of the inner
-//! packet (RFC 6040, entrance), DF, the GUE source port that spreads flows.
+//! weir-wire's builders produce the headers; this module determines their content: TTL and traffic class of the inner
+//! packet (RFC 6040, ingress), DF, the GUE source port that spreads flows.
 
 use weir_abi::{Dest, TUNNEL_CSUM, TUNNEL_REMCSUM, Tunnel};
 use weir_wire::checksum::{pseudo_header, udp_field, update_u16};
 use weir_wire::{Encapsulation, EtherType, GueChecksum, IpBuilder, IpProtocol, Packet};
 
-use crate::edit::{set_word, ttl, word};
+use crate::edit::{read_u16, ttl, write_u16};
 use crate::parse::{Cold, Family, Layout};
 
-/// Bytes that the tunnel to this server adds to an IP packet.
+/// Bytes that the server's tunnel adds to an IP packet.
 pub(crate) fn overhead(dest: &Dest) -> usize {
     let ip = if dest.family == 4 { 20 } else { 40 };
     let flag = |flag: u8, with: usize, without: usize| {
@@ -28,20 +28,21 @@ pub(crate) fn overhead(dest: &Dest) -> usize {
 }
 
 fn traffic_class(frame: &[u8], layout: &Layout) -> u8 {
-    let first = word(frame, layout.l3);
+    let first = read_u16(frame, layout.l3);
     match layout.family {
         Family::V4 => first as u8,
         Family::V6 => (first >> 4) as u8,
     }
 }
 
-/// The transport checksum of an inner packet that carries one over a whole segment: what stands there, what is right.
+/// The transport checksum of an inner packet that covers a complete segment: the value in the packet and the correct
+/// one.
 struct Segment {
     at: usize,
     claimed: u16,
-    right: u16,
-    /// Neither options nor extension headers stand before it.
-    behind_plain_header: bool,
+    correct: u16,
+    /// The IP header has neither options nor extension headers.
+    has_plain_header: bool,
 }
 
 impl Segment {
@@ -51,37 +52,38 @@ impl Segment {
         let field = match layout.protocol {
             _ if layout.cold != Cold::Plain => return None,
             IpProtocol::TCP => 16,
-            IpProtocol::UDP if usize::from(word(segment, 4)) == segment.len() => 6,
+            IpProtocol::UDP if usize::from(read_u16(segment, 4)) == segment.len() => 6,
             _ => return None,
         };
-        let claimed = word(segment, field);
+        let claimed = read_u16(segment, field);
         if layout.protocol == IpProtocol::UDP && claimed == 0 {
             return None;
         }
         let mut zeroed = segment.to_vec();
-        set_word(&mut zeroed, field, 0);
+        write_u16(&mut zeroed, field, 0);
         let (src, dst) = (layout.src.to_ip(), layout.dst.to_ip());
         let pseudo = pseudo_header(src, dst, layout.protocol, segment.len());
         Some(Self {
             at: l4 + field,
             claimed,
-            right: pseudo.bytes(&zeroed).checksum(),
-            behind_plain_header: l4 == if layout.family == Family::V4 { 20 } else { 40 },
+            correct: pseudo.bytes(&zeroed).checksum(),
+            has_plain_header: l4 == if layout.family == Family::V4 { 20 } else { 40 },
         })
     }
 }
 
-/// An outer checksum is made from the inner one where that covers everything, so that nobody sums the data: of a packet that
-/// came with a wrong checksum the outer one is wrong too, and the server drops it all the same.
+/// The inner packet as assumed for the outer checksum. The data plane derives the outer checksum from the inner one
+/// without summing the data: if the inner checksum is wrong, so is the outer one, and the server drops the packet
+/// either way.
 fn assumed(inner: &[u8], segment: Option<&Segment>) -> Vec<u8> {
     let mut assumed = inner.to_vec();
-    if let Some(segment) = segment.filter(|segment| segment.behind_plain_header) {
-        set_word(&mut assumed, segment.at, segment.right);
+    if let Some(segment) = segment.filter(|segment| segment.has_plain_header) {
+        write_u16(&mut assumed, segment.at, segment.correct);
     }
     assumed
 }
 
-/// The outer packet around `inner`.
+/// Encapsulates `inner`.
 fn wrap(outer: IpBuilder, inner: &[u8], layout: &Layout, dest: &Dest, hash: u64) -> Vec<u8> {
     let csum = dest.tunnel_flags & TUNNEL_CSUM != 0;
     let remote = dest.tunnel_flags & TUNNEL_REMCSUM != 0;
@@ -105,8 +107,8 @@ fn wrap(outer: IpBuilder, inner: &[u8], layout: &Layout, dest: &Dest, hash: u64)
     packet
 }
 
-/// GUE whose receiver completes the inner checksum. The outer one is needed besides: a completed checksum is always right,
-/// so that nothing else would tell of a corrupted packet.
+/// GUE with remote checksum offload: the receiver completes the inner checksum. The outer checksum is needed as well,
+/// because a completed checksum is always correct and would hide corruption.
 fn wrap_remote(
     outer: IpBuilder,
     inner: &[u8],
@@ -122,20 +124,19 @@ fn wrap_remote(
     let mut packet = outer.encapsulate(gue(checksum), inner);
     let udp_at = if dest.family == 4 { 20 } else { 40 };
     let (src, dst) = (dest.tunnel_source.to_ip(), dest.addr.to_ip());
-    set_word(&mut packet, udp_at + 6, 0);
+    write_u16(&mut packet, udp_at + 6, 0);
     let datagram = packet.get(udp_at..).unwrap_or_default();
     let mut sum = pseudo_header(src, dst, IpProtocol::UDP, datagram.len())
         .bytes(datagram)
         .checksum();
-    if let Some(segment) = segment.filter(|segment| segment.behind_plain_header) {
-        sum = update_u16(sum, !segment.right, !segment.claimed);
+    if let Some(segment) = segment.filter(|segment| segment.has_plain_header) {
+        sum = update_u16(sum, !segment.correct, !segment.claimed);
     }
-    set_word(&mut packet, udp_at + 6, udp_field(sum));
+    write_u16(&mut packet, udp_at + 6, udp_field(sum));
     packet
 }
 
-/// Puts the outer headers in front of the IP packet; the frame's own header and tags stay, and so does what follows the IP
-/// packet in the frame.
+/// Inserts the outer headers before the IP packet; keeps the frame's Ethernet header, its tags and any trailing bytes.
 pub(crate) fn push(frame: &mut Vec<u8>, layout: &Layout, dest: &Dest, hash: u64) {
     let (l3, end) = (layout.l3, layout.l3 + layout.ip_len);
     let inner = frame.get(l3..end).unwrap_or_default().to_vec();
@@ -150,13 +151,13 @@ pub(crate) fn push(frame: &mut Vec<u8>, layout: &Layout, dest: &Dest, hash: u64)
         EtherType::IPV6
     };
     if dest.family != 4 {
-        // The flow label spreads flows where routers look no deeper (RFC 6438).
+        // The flow label spreads flows over paths at routers that only hash outer headers (RFC 6438).
         let label = (hash >> 44) as u32 & 0xf_ffff;
-        let first = word(&outer, 0) & 0xfff0 | (label >> 16) as u16;
-        set_word(&mut outer, 0, first);
-        set_word(&mut outer, 2, label as u16);
+        let first = read_u16(&outer, 0) & 0xfff0 | (label >> 16) as u16;
+        write_u16(&mut outer, 0, first);
+        write_u16(&mut outer, 2, label as u16);
     }
-    set_word(frame, l3 - 2, kind.0);
+    write_u16(frame, l3 - 2, kind.0);
     frame.splice(l3..end.min(frame.len()), outer);
 }
 
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_inner_packet_survives_every_tunnel() {
+    fn inner_packet_is_unchanged_in_every_tunnel() {
         let frame = Packet::ethernet([2, 0, 0, 0, 0, 1].into(), [2, 0, 0, 0, 0, 2].into())
             .vlan(3)
             .ipv4([198, 51, 100, 1].into(), [192, 0, 2, 10].into())

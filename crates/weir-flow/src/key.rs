@@ -1,8 +1,7 @@
-//! A flow's tuple and its keyed hash. Where the hash puts the flow in the table is [`crate::place`]'s.
+//! A flow's tuple and its keyed hash. [`crate::slot`] maps the hash to slots of the flow table.
 //!
-//! The hash is SipHash-1-3 (Aumasson and Bernstein, 2012) over words of fixed number per family, so that the length block of
-//! the original is replaced by the family in the last word. Everything here computes what bpf/lib/hash.h
-//! does, in the same arithmetic.
+//! The hash is SipHash-1-3 (Aumasson and Bernstein, 2012) over a fixed number of words per family; the family in the
+//! last word replaces the length block of the original. The functions here must compute the same as bpf/lib/hash.h.
 
 use weir_abi::{Addr, FlowCold};
 
@@ -21,12 +20,12 @@ pub struct Tuple {
     pub dport: u16,
     /// IP protocol number.
     pub protocol: u8,
-    /// Of the packets: an IPv4-mapped address may stand in an IPv6 packet.
+    /// The packets' family: an IPv6 packet may contain an IPv4-mapped address.
     pub family: Family,
 }
 
 impl Tuple {
-    /// The tuple of the packets in the other direction, nothing translated.
+    /// The tuple of packets in the other direction, without translation.
     #[must_use]
     pub const fn reversed(self) -> Self {
         Self {
@@ -68,7 +67,7 @@ impl core::fmt::Debug for FlowKey {
 }
 
 impl FlowKey {
-    /// From the two words that the loader gives to the programs.
+    /// A key from the two words that the loader passes to the programs.
     #[must_use]
     pub const fn new(secret: [u64; 2]) -> Self {
         Self(secret)
@@ -140,10 +139,10 @@ impl Sip {
     }
 }
 
-/// A multiplier whose high bits depend on all bits of what it multiplies: 2^64 divided by the golden ratio.
+/// Multiplier for Fibonacci hashing: 2^64 divided by the golden ratio.
 pub(crate) const GOLDEN_64: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Where maglev sends a flow: unkeyed, so that directors with the same servers choose alike.
+/// The hash of a flow for maglev: unkeyed, so that directors with the same servers choose the same.
 #[must_use]
 pub fn steer_hash(tuple: &Tuple) -> u64 {
     let wire = |port: u16| u64::from(u16::from_ne_bytes(port.to_be_bytes()));
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_counts() {
+    fn hash_depends_on_every_field() {
         let key = FlowKey::new([1, 2]);
         let one = tuple("192.0.2.1", "192.0.2.10", (1000, 80));
         let others = [
@@ -212,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_spread_over_the_buckets() {
+    fn hashes_are_spread_over_buckets() {
         let key = FlowKey::new([3, 4]);
         let mut seen = [0u32; 16];
         for port in 0..1600 {

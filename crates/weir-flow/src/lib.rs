@@ -1,25 +1,27 @@
 //! The flow table, the TCP states and the reference model that the data plane must agree with.
 //!
-//! [`Model`] decides what becomes of a packet by product rules alone: which service, which server, which bytes leave. It is
-//! written for reading. Flows lie in a hash map by their tuple and have places like the data plane's, a packet is a `Vec<u8>`, and nothing is shared; the BPF
-//! programs must come to the same fate, frame and counters for every packet (`differential.rs` of weir-dataplane). Beside it
-//! stand the pieces that user space shares with the data plane: [`state`] (IPVS's TCP states), [`timeout`] (how long each
-//! lasts), [`key`] (the keyed hash) and [`place`] (where it puts a flow in the table).
+//! [`Model`] determines the outcome of a packet from the product's rules: which service, which server, which bytes are
+//! sent. It is written for readability: flows are in a hash map by tuple, with slots as in the data plane, a packet is
+//! a `Vec<u8>`, and nothing is shared. The BPF programs must produce the same outcome, frame and counters for every
+//! packet (`differential.rs` of weir-dataplane). The crate also contains what user space shares with the data plane:
+//! [`state`] (IPVS's TCP states), [`timeout`] (timeouts by state), [`key`] (the keyed hash) and [`slot`] (slots of the
+//! flow table).
 //!
-//! What it refuses to do: read a clock (every packet comes with its tick), draw random numbers, choose servers (a
-//! [`Scheduler`] is handed in, because this crate does not know weir-sched), or imitate the order in which CPUs race. It sits above weir-abi and weir-wire.
+//! The crate reads no clock (every packet comes with its tick), draws no random numbers, does not choose servers (the
+//! caller passes a [`Scheduler`], because this crate does not depend on weir-sched), and does not model races between
+//! CPUs. It depends on weir-abi and weir-wire.
 
 mod edit;
 mod encap;
 pub mod key;
 pub mod model;
 mod parse;
-pub mod place;
+pub mod slot;
 pub mod state;
 pub mod timeout;
 
 pub use key::{FlowKey, Tuple, steer_hash};
-pub use model::{Arrival, Config, Fate, Flow, Load, Model, PacketMeta, Scheduler, Verdict};
+pub use model::{Arrival, Config, Flow, Load, Model, Outcome, PacketMeta, Scheduler, Verdict};
 pub use parse::{Cold, Family, Layout, parse};
-pub use place::{Geometry, Mark, Placement};
+pub use slot::{Geometry, Mark, Placement};
 pub use state::{Event, View};

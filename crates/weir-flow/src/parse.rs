@@ -1,7 +1,7 @@
-//! From a frame to what the data plane knows of it: families, offsets, ports, and whether a rare stage is needed.
+//! Parses a frame as the data plane does: family, offsets, ports, and whether a slow-path stage is needed.
 //!
-//! weir-wire parses what is well formed; this parser also says which reason a malformed packet ends with, so it walks by
-//! itself. It verifies no checksum, because the data plane updates them by difference.
+//! weir-wire parses well-formed packets; this parser also determines the drop reason of malformed ones. It verifies no
+//! checksum, because the data plane updates checksums incrementally.
 
 use weir_abi::{Addr, Reason};
 use weir_wire::{EtherType, IpProtocol, TcpFlags};
@@ -15,10 +15,10 @@ pub enum Family {
     V6,
 }
 
-/// What makes a packet rare.
+/// Why a packet needs the slow path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cold {
-    /// Nothing: a whole TCP or UDP packet.
+    /// It does not: a complete TCP or UDP packet.
     Plain,
     /// ICMP of the packet's family.
     Icmp,
@@ -30,7 +30,7 @@ pub enum Cold {
     OtherProtocol,
 }
 
-/// Where things lie in a frame. Offsets are from the frame's start.
+/// Addresses, ports and offsets of a frame. Offsets are from the frame's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Address family.
@@ -39,30 +39,30 @@ pub struct Layout {
     pub src: Addr,
     /// Destination address.
     pub dst: Addr,
-    /// Source port, host order; 0 where the packet has none.
+    /// Source port, host order; 0 = none.
     pub sport: u16,
-    /// Destination port, host order; 0 where the packet has none.
+    /// Destination port, host order; 0 = none.
     pub dport: u16,
-    /// Protocol behind all extension headers.
+    /// Protocol after all extension headers.
     pub protocol: IpProtocol,
     /// TCP control bits.
     pub tcp_flags: TcpFlags,
-    /// What makes it rare.
+    /// Whether it needs the slow path.
     pub cold: Cold,
     /// Offset of the IP header.
     pub l3: usize,
     /// Offset of the transport header.
     pub l4: usize,
-    /// Bytes from `l3` to the end of the IP packet, as its header says.
+    /// Bytes from `l3` to the end of the IP packet, from its header.
     pub ip_len: usize,
 }
 
-/// Why a frame was not parsed to its end, and what was known by then.
+/// Why parsing stopped, and what was parsed before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stopped {
-    /// The reason that ends the packet if it concerns Weir.
+    /// The packet's final reason if it concerns Weir.
     pub reason: Reason,
-    /// Source and destination, where the parser came that far.
+    /// Source and destination, if they were parsed.
     pub addresses: Option<(Addr, Addr)>,
 }
 
@@ -77,16 +77,16 @@ impl Stopped {
 
 const VLAN_TAGS: usize = 2;
 const EXTENSION_HEADERS: usize = 4;
-/// Extension headers that begin beyond this offset are not followed.
+/// Extension headers beyond this offset are not parsed.
 const EXTENSION_REACH: usize = 512;
-/// Transport headers beyond this offset are out of reach.
+/// Transport headers beyond this offset are not parsed.
 const TRANSPORT_REACH: usize = 1024;
 
 fn byte(frame: &[u8], at: usize) -> u8 {
     frame.get(at).copied().unwrap_or(0)
 }
 
-fn word(frame: &[u8], at: usize) -> u16 {
+fn read_u16(frame: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([byte(frame, at), byte(frame, at + 1)])
 }
 
@@ -101,12 +101,12 @@ fn v6_addr(frame: &[u8], at: usize) -> Addr {
 /// Parses a frame.
 ///
 /// # Errors
-/// `Stopped`: the packet is no IP, is cut short, or its length fields contradict it.
+/// `Stopped`: the packet is not IP, is truncated, or its length fields are inconsistent.
 pub fn parse(frame: &[u8]) -> Result<Layout, Stopped> {
     if frame.len() < 14 {
         return Err(Stopped::early(Reason::DropTooShort));
     }
-    let (mut kind, mut l3) = (EtherType(word(frame, 12)), 14);
+    let (mut kind, mut l3) = (EtherType(read_u16(frame, 12)), 14);
     for _ in 0..VLAN_TAGS {
         if !kind.is_vlan() {
             break;
@@ -114,7 +114,7 @@ pub fn parse(frame: &[u8]) -> Result<Layout, Stopped> {
         if frame.len() < l3 + 4 {
             return Err(Stopped::early(Reason::DropTooShort));
         }
-        kind = EtherType(word(frame, l3 + 2));
+        kind = EtherType(read_u16(frame, l3 + 2));
         l3 += 4;
     }
     match kind {
@@ -129,8 +129,8 @@ fn ipv4(frame: &[u8], l3: usize) -> Result<Layout, Stopped> {
         return Err(Stopped::early(Reason::DropTooShort));
     }
     let header_len = usize::from(byte(frame, l3) & 15) * 4;
-    let ip_len = usize::from(word(frame, l3 + 2));
-    let fragment = word(frame, l3 + 6);
+    let ip_len = usize::from(read_u16(frame, l3 + 2));
+    let fragment = read_u16(frame, l3 + 6);
     let cold = match fragment {
         _ if fragment & 0x1fff != 0 => Cold::FragmentLater,
         _ if fragment & 0x2000 != 0 => Cold::FragmentFirst,
@@ -173,7 +173,7 @@ fn ipv6(frame: &[u8], l3: usize) -> Result<Layout, Stopped> {
         cold: Cold::Plain,
         l3,
         l4: l3 + 40,
-        ip_len: 40 + usize::from(word(frame, l3 + 4)),
+        ip_len: 40 + usize::from(read_u16(frame, l3 + 4)),
     };
     if byte(frame, l3) >> 4 != 6 {
         return Err(layout.stopped(Reason::DropMalformed));
@@ -222,8 +222,7 @@ impl Layout {
         }
     }
 
-    /// RFC 8200 section 4, as far as headers tell their own length; authentication and encryption end the walk as protocols
-    /// of their own.
+    /// Skips the extension headers with a length field (RFC 8200 section 4); AH and ESP end the walk as protocols.
     fn follow_extensions(&mut self, frame: &[u8]) -> Result<(), Stopped> {
         for _ in 0..EXTENSION_HEADERS {
             if !is_extension(self.protocol) {
@@ -243,7 +242,7 @@ impl Layout {
             }
             self.l4 += 8;
             // Without offset and "more" it is an atomic fragment (RFC 6946), an ordinary packet.
-            let fragment = word(frame, at + 2);
+            let fragment = read_u16(frame, at + 2);
             if fragment & !7 != 0 {
                 self.cold = Cold::FragmentLater;
                 break;
@@ -263,20 +262,20 @@ impl Layout {
         if self.cold == Cold::FragmentLater {
             return Ok(self);
         }
-        let room = self.ip_len - (self.l4 - self.l3);
+        let available = self.ip_len - (self.l4 - self.l3);
         let fits = match self.protocol {
             IpProtocol::TCP => {
                 let header_len = usize::from(byte(frame, self.l4 + 12) >> 4) * 4;
                 self.tcp_flags = TcpFlags(byte(frame, self.l4 + 13));
                 self.require(frame, 20)?;
-                header_len >= 20 && header_len <= room
+                header_len >= 20 && header_len <= available
             }
             IpProtocol::UDP => {
-                let length = usize::from(word(frame, self.l4 + 4));
+                let length = usize::from(read_u16(frame, self.l4 + 4));
                 self.require(frame, 8)?;
-                // A first fragment holds less than the whole datagram.
+                // A first fragment contains less than the whole datagram.
                 let whole = self.cold == Cold::Plain;
-                room >= 8 && (!whole || (length >= 8 && length <= room))
+                available >= 8 && (!whole || (length >= 8 && length <= available))
             }
             _ => {
                 let icmp = match self.family {
@@ -297,8 +296,8 @@ impl Layout {
                 _ => Reason::DropBadLength,
             }));
         }
-        self.sport = word(frame, self.l4);
-        self.dport = word(frame, self.l4 + 2);
+        self.sport = read_u16(frame, self.l4);
+        self.dport = read_u16(frame, self.l4 + 2);
         Ok(self)
     }
 
@@ -320,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_well_formed_is_read_as_weir_wire_reads_it() {
+    fn well_formed_packets_are_parsed_like_weir_wire() {
         let (src, dst) = ("2001:db8::1", "2001:db8::2");
         let packets = [
             frame()
@@ -361,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn no_prefix_of_a_packet_panics() {
+    fn truncated_packets_do_not_panic() {
         let whole = frame()
             .ipv6(
                 "2001:db8::1".parse().unwrap(),

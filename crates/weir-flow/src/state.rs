@@ -1,16 +1,16 @@
-//! IPVS's TCP states: which one follows which event, by what is seen of the connection
+//! IPVS's TCP states: transitions by event and by which directions of the connection are seen
 //! (net/netfilter/ipvs/ip_vs_proto_tcp.c, the table without `secure_tcp`).
 //!
-//! A packet brings about at most one event. Who sends it and whether replies pass here decide the table: under `direct`,
-//! `tunnel` and `l3dsr` only the client's side is seen, and a client's FIN is then taken for the end of both directions.
+//! A packet causes at most one event. Its direction, and whether replies pass the director, select the table: under
+//! `direct`, `tunnel` and `l3dsr` only the client's side is seen, and a client's FIN ends both directions.
 
 use weir_abi::State;
 use weir_wire::TcpFlags;
 
-/// What is seen of a connection.
+/// Which direction a packet belongs to, and whether both are seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum View {
-    /// From the client, replies are seen as well: `nat`.
+    /// From the client, and replies are seen: `nat`.
     Input,
     /// From the server: `nat`.
     Output,
@@ -19,11 +19,11 @@ pub enum View {
 }
 
 impl View {
-    /// All of them.
+    /// All values.
     pub const ALL: [Self; 3] = [Self::Input, Self::Output, Self::OneSided];
 }
 
-/// What a TCP packet means to the state.
+/// A TCP event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// SYN, with or without ACK.
@@ -37,10 +37,10 @@ pub enum Event {
 }
 
 impl Event {
-    /// All of them.
+    /// All values.
     pub const ALL: [Self; 4] = [Self::Syn, Self::Fin, Self::Ack, Self::Rst];
 
-    /// The event of a packet: RST before SYN before FIN before ACK, none without any of them.
+    /// The event of a packet; RST takes precedence over SYN, FIN and ACK, in this order. `None` = none of these flags.
     #[must_use]
     pub fn of(flags: TcpFlags) -> Option<Self> {
         let order = [
@@ -56,7 +56,7 @@ impl Event {
     }
 }
 
-/// States that a row of a table names, in the order of [`State`]'s numbers: none to synack.
+/// The next states, indexed by [`State`]'s numbers: none to synack.
 type Row = [State; 11];
 
 const NO: State = State::None;
@@ -87,7 +87,7 @@ const fn row(view: View, event: Event) -> Row {
     }
 }
 
-/// The state after a packet with these control bits. A state that TCP does not have stays.
+/// The state after a packet with these control bits. States that are not TCP's are kept.
 #[must_use]
 pub fn next(state: State, view: View, flags: TcpFlags) -> State {
     match Event::of(flags) {
@@ -99,7 +99,7 @@ pub fn next(state: State, view: View, flags: TcpFlags) -> State {
     }
 }
 
-/// The state of a flow that begins with this packet. Its view is the one-sided one, whatever the forward: no reply was seen.
+/// The initial state of a flow. The view is one-sided whatever the forward, because no reply was seen yet.
 #[must_use]
 pub fn first(flags: TcpFlags) -> State {
     next(NO, View::OneSided, flags)
@@ -111,10 +111,10 @@ pub const fn is_active(state: State) -> bool {
     matches!(state, ES | SS | SR | SA)
 }
 
-/// Whether a SYN that meets a flow in this state begins a new connection: `conn_reuse_mode = 1`
+/// Whether a SYN for a flow in this state begins a new connection: `conn_reuse_mode = 1`
 /// (net/netfilter/ipvs/ip_vs_core.c).
 #[must_use]
-pub const fn may_begin_anew(state: State) -> bool {
+pub const fn allows_reuse(state: State) -> bool {
     matches!(state, TW | CL)
 }
 
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_event_a_packet_in_its_order() {
+    fn flags_have_a_precedence() {
         let all = TcpFlags(0xff);
         assert_eq!(Event::of(all), Some(Event::Rst));
         assert_eq!(Event::of(TcpFlags(0xff ^ 4)), Some(Event::Syn));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_seen_from_both_sides() {
+    fn connection_seen_in_both_directions() {
         let steps = [
             (View::Input, TcpFlags::SYN, SR),
             (View::Output, TcpFlags(0x12), SR),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_seen_from_the_client_alone() {
+    fn connection_seen_in_one_direction() {
         let mut state = first(TcpFlags::SYN);
         assert_eq!(state, SR);
         for (flags, expected) in [
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_ends_all_but_what_ipvs_spares() {
+    fn reset_closes_states_as_in_ipvs() {
         for state in State::ALL
             .iter()
             .copied()
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_without_an_event_and_udp_change_nothing() {
+    fn packets_without_event_and_udp_keep_the_state() {
         for view in View::ALL {
             assert_eq!(next(ES, view, TcpFlags::PSH), ES);
             assert_eq!(next(State::Udp, view, TcpFlags::SYN), State::Udp);

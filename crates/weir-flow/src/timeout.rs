@@ -1,4 +1,4 @@
-//! How long a flow without packets lives, by its state: IPVS's defaults and the three that a user may change.
+//! Idle timeouts of flows by state: IPVS's defaults, three of them configurable.
 
 use core::time::Duration;
 
@@ -26,7 +26,7 @@ impl Default for Timeouts {
 }
 
 impl Timeouts {
-    /// How long a flow in `state` lives.
+    /// The idle timeout of a flow in `state`.
     #[must_use]
     pub const fn of(&self, state: State) -> Duration {
         match state {
@@ -43,13 +43,14 @@ impl Timeouts {
         }
     }
 
-    /// The row of `weir_settings`: ticks by state number; numbers without a state last as long as an established flow.
+    /// The row of `weir_settings`: ticks by state number; numbers without a state have the timeout of established
+    /// flows.
     #[must_use]
     pub fn ticks(&self) -> [u32; 16] {
         let mut ticks = [ticks_from(self.tcp); 16];
         for state in State::ALL {
-            if let Some(place) = ticks.get_mut(*state as usize) {
-                *place = ticks_from(self.of(*state));
+            if let Some(slot) = ticks.get_mut(*state as usize) {
+                *slot = ticks_from(self.of(*state));
             }
         }
         ticks
@@ -61,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_are_those_of_ipvs() {
+    fn defaults_equal_ipvs() {
         let seconds: Vec<u64> = State::ALL
             .iter()
             .map(|state| Timeouts::default().of(*state).as_secs())
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_reaches_its_state_alone() {
+    fn changed_timeout_affects_only_its_state() {
         let changed = Timeouts {
             tcp_fin: Duration::from_secs(7),
             ..Timeouts::default()

@@ -1,4 +1,4 @@
-//! A packet that belongs to no flow: which service, which server, which entries.
+//! Packets without a flow: selects the service and server, and creates entries.
 
 use weir_abi::{
     Addr, DEST_LOCAL, DEST_SNAT, DEST_STRICT, DEVICE_REDIRECT, DEVICE_SEND, Dest, Forward,
@@ -13,30 +13,35 @@ use super::{Arrival, Job, Load, Model, Scheduler, Verdict, template};
 use crate::key::{GOLDEN_64, Tuple, scaled, steer_hash};
 use crate::state;
 
-/// Servers that a nat flow tries whose reverse tuple is taken.
+/// Most servers that a nat flow tries if their reverse tuples are in use.
 const NAT_SERVER_TRIES: u64 = 4;
-/// Entries of the spread table that are looked at to find one that translates.
+/// Entries of the spread table that are tried to find a server with translation.
 const NAT_SERVER_PICKS: u64 = 4;
-/// Source ports that snat tries.
+/// Most source ports that snat tries.
 const SNAT_PORT_TRIES: u32 = 16;
 
 /// A server, and the flow's entry if it got one.
 type Bound = (u32, Option<Tuple>);
 
-/// Why a nat flow got no entry.
-enum Untranslated {
+/// Why a nat flow has no entry.
+enum NatFailure {
     Conflict,
     Refused(Reason),
 }
 
 impl<S: Scheduler> Model<S> {
-    /// Binds and forwards, or ends the packet.
-    pub(super) fn begin(&mut self, job: &mut Job, untracked: bool, anew: bool) -> Verdict {
+    /// Binds the packet to a server and forwards it, or drops or passes it.
+    pub(super) fn bind_and_send(
+        &mut self,
+        job: &mut Job,
+        untracked: bool,
+        rebind: bool,
+    ) -> Verdict {
         match self.service_for(job) {
             None => self.pass(Reason::PassNotOurs),
             Some(0) if self.config.is_snat_alone(job.layout.dst) => self.pass(Reason::PassNotOurs),
             Some(0) => self.pass(Reason::PassNoService),
-            Some(service) => match self.bind(job, service, untracked, anew) {
+            Some(service) => match self.bind(job, service, untracked, rebind) {
                 Ok((dest, entry)) => {
                     self.learn_client(job, dest);
                     self.send_to_server(job, dest, entry)
@@ -66,7 +71,7 @@ impl<S: Scheduler> Model<S> {
         job: &Job,
         service: u32,
         untracked: bool,
-        anew: bool,
+        rebind: bool,
     ) -> Result<Bound, Reason> {
         let row = self
             .config
@@ -75,9 +80,9 @@ impl<S: Scheduler> Model<S> {
             .cloned()
             .unwrap_or_default();
         let tcp = job.layout.protocol == IpProtocol::TCP;
-        let begins = !tcp || anew || self.begins(job.layout.tcp_flags);
+        let begins = !tcp || rebind || self.begins(job.layout.tcp_flags);
         if !row.has_extent {
-            // What begins nothing is no flow's, with servers or without.
+            // A packet that cannot begin a flow belongs to none, with or without servers.
             return Err(if begins {
                 Reason::DropNoServer
             } else {
@@ -97,18 +102,18 @@ impl<S: Scheduler> Model<S> {
         let one_packet = row.flags & SERVICE_ONE_PACKET != 0 && !tcp;
         let hash = key.map_or_else(|| row.spread_hash(job), |key| self.key.hash(&key));
         if !one_packet && self.over_budget(job, &row, hash) {
-            self.note(Reason::CountSynBudget);
+            self.count_reason(Reason::CountSynBudget);
             return self.bind_stateless(job, &row, key, Reason::DropSynBudget, true);
         }
         let chosen = match (key, row.persistence) {
-            (Some(key), Some(rule)) => match self.remembered(&key, job.now) {
+            (Some(key), Some(rule)) => match self.template_dest(&key, job.now) {
                 Some(chosen) => chosen,
                 None => {
                     let chosen = self.choose(job, service, &row, hash);
                     if self.config.dests.contains_key(&chosen)
-                        && !self.remember(key, chosen, job.now, rule.ticks)
+                        && !self.add_template(key, chosen, job.now, rule.ticks)
                     {
-                        // Without a template the client's flows go the same way by its hash.
+                        // Without a template, the client's hash selects the same server for its flows.
                         spread(&row, hash)
                     } else {
                         chosen
@@ -142,21 +147,21 @@ impl<S: Scheduler> Model<S> {
         if translates(&dest, job) {
             return self.bind_nat(job, row, chosen, template);
         }
-        let Some(place) = self.flows.take(job.hash) else {
-            self.note(Reason::CountTableFull);
+        let Some(index) = self.flows.allocate(job.hash) else {
+            self.count_reason(Reason::CountTableFull);
             return self.bind_stateless(job, row, template, Reason::DropNoPlace, true);
         };
         let tuple = job.layout.tuple();
         let flow = Flow {
             template,
             by_template: template.is_some(),
-            ..self.new_flow(job, chosen, &dest, place)
+            ..self.new_flow(job, chosen, &dest, index)
         };
         self.enter(tuple, flow);
         Ok((chosen, Some(tuple)))
     }
 
-    /// No entry, and under `nat` translated without one; source rewriting would need one.
+    /// Binds without an entry; nat translates without one, but source rewriting needs one.
     fn bind_one_packet(&mut self, chosen: u32, dest: &Dest) -> Result<Bound, Reason> {
         if dest.flags & DEST_SNAT != 0 {
             return Err(Reason::DropNoPlace);
@@ -165,12 +170,12 @@ impl<S: Scheduler> Model<S> {
         Ok((chosen, None))
     }
 
-    /// The scheduler's server; where datagrams went without an entry the spread table's, so that none changes servers when
-    /// it gets one.
+    /// The scheduler's server. If datagrams were forwarded without an entry, the spread table's server, so that a flow
+    /// keeps its server when it gets an entry.
     fn choose(&mut self, job: &Job, service: u32, row: &ServiceRow, hash: u64) -> u32 {
-        let remembers =
+        let keeps_flows =
             job.layout.protocol == IpProtocol::UDP && row.flags & SERVICE_ONE_PACKET == 0;
-        if remembers && self.is_untracked(job) && !self.spread_translates(hash, row) {
+        if keeps_flows && self.is_untracked(job) && !self.spread_translates(hash, row) {
             return spread(row, hash);
         }
         let live = &self.live;
@@ -190,14 +195,14 @@ impl<S: Scheduler> Model<S> {
         self.scheduler.choose(service, &arrival, &load).unwrap_or(0)
     }
 
-    /// What begins a TCP flow: a SYN without RST, with or without other bits; with `sloppy_tcp` anything without RST.
+    /// Whether a TCP packet begins a flow: SYN without RST; with `sloppy_tcp` any packet without RST.
     fn begins(&self, flags: TcpFlags) -> bool {
         let sloppy = self.config.settings.flags & SETTINGS_SLOPPY_TCP != 0;
         (sloppy || flags.contains(TcpFlags::SYN)) && !flags.contains(TcpFlags::RST)
     }
 
-    /// By the spread table, without an entry: each packet of the flow finds the same server. nat cannot, its replies would
-    /// not find their way.
+    /// Binds by the spread table without an entry: each packet of the flow selects the same server. Not possible
+    /// flow_count nat, whose replies need an entry.
     fn bind_stateless(
         &mut self,
         job: &Job,
@@ -208,7 +213,7 @@ impl<S: Scheduler> Model<S> {
     ) -> Result<Bound, Reason> {
         let chosen = match template {
             None => spread(row, row.spread_hash(job)),
-            Some(key) => match self.remembered(&key, job.now) {
+            Some(key) => match self.template_dest(&key, job.now) {
                 Some(chosen) => chosen,
                 None => spread(row, self.key.hash(&key)),
             },
@@ -221,11 +226,11 @@ impl<S: Scheduler> Model<S> {
             self.mark_untracked(job);
             self.live.entry(chosen).or_default().stateless += 1;
         }
-        self.note(Reason::CountUntracked);
+        self.count_reason(Reason::CountUntracked);
         Ok((chosen, None))
     }
 
-    fn new_flow(&self, job: &Job, chosen: u32, dest: &Dest, place: u32) -> Flow {
+    fn new_flow(&self, job: &Job, chosen: u32, dest: &Dest, index: u32) -> Flow {
         let state = match job.layout.protocol {
             IpProtocol::TCP => state::first(job.layout.tcp_flags),
             _ => State::Udp,
@@ -233,7 +238,7 @@ impl<S: Scheduler> Model<S> {
         Flow {
             kind: Kind::Forward,
             dest: chosen,
-            place,
+            index,
             state,
             active: match state {
                 State::Udp => dest.flags & DEST_STRICT == 0,
@@ -245,7 +250,7 @@ impl<S: Scheduler> Model<S> {
             ingress: self.origin(job),
             template: None,
             by_template: false,
-            under: 0,
+            flow_count: 0,
             ticks: 0,
         }
     }
@@ -256,7 +261,7 @@ impl<S: Scheduler> Model<S> {
         self.flows.insert(tuple, flow);
     }
 
-    /// The scheduler's server, or others of the spread table when its reverse tuple is taken.
+    /// Binds to the scheduler's server, or to others of the spread table if its reverse tuple is in use.
     fn bind_nat(
         &mut self,
         job: &Job,
@@ -268,8 +273,8 @@ impl<S: Scheduler> Model<S> {
         for attempt in 1..=NAT_SERVER_TRIES {
             match self.bind_nat_to(job, row, chosen, template) {
                 Ok(bound) => return Ok(bound),
-                Err(Untranslated::Refused(reason)) => return Err(reason),
-                Err(Untranslated::Conflict) => {
+                Err(NatFailure::Refused(reason)) => return Err(reason),
+                Err(NatFailure::Conflict) => {
                     let Some(other) = self.other_that_translates(job, row, attempt) else {
                         break;
                     };
@@ -280,7 +285,7 @@ impl<S: Scheduler> Model<S> {
         Err(Reason::DropNatConflict)
     }
 
-    /// Where a service's servers differ in forward, the spread table holds all of them.
+    /// Picks another server with translation; the spread table also contains servers with other forwards.
     fn other_that_translates(&self, job: &Job, row: &ServiceRow, attempt: u64) -> Option<u32> {
         (0..NAT_SERVER_PICKS)
             .map(|pick| {
@@ -299,9 +304,9 @@ impl<S: Scheduler> Model<S> {
         row: &ServiceRow,
         chosen: u32,
         template: Option<Tuple>,
-    ) -> Result<Bound, Untranslated> {
-        let no_place = || Untranslated::Refused(Reason::DropNoPlace);
-        let dest = *self.config.dests.get(&chosen).ok_or_else(no_place)?;
+    ) -> Result<Bound, NatFailure> {
+        let no_slot = || NatFailure::Refused(Reason::DropNoPlace);
+        let dest = *self.config.dests.get(&chosen).ok_or_else(no_slot)?;
         let tuple = job.layout.tuple();
         let to_client = Tuple {
             src: dest.addr,
@@ -315,30 +320,30 @@ impl<S: Scheduler> Model<S> {
         };
         let reply = if dest.flags & DEST_SNAT == 0 {
             self.free_reply(to_client, job.now)
-                .ok_or(Untranslated::Conflict)?
+                .ok_or(NatFailure::Conflict)?
         } else {
             self.snat_reply(job, row, to_client)?
         };
         let reverse = self
             .flows
-            .take(self.key.hash(&reply))
-            .ok_or_else(no_place)?;
-        let Some(place) = self.flows.take(job.hash) else {
-            self.flows.give(reverse);
-            return Err(no_place());
+            .allocate(self.key.hash(&reply))
+            .ok_or_else(no_slot)?;
+        let Some(index) = self.flows.allocate(job.hash) else {
+            self.flows.free(reverse);
+            return Err(no_slot());
         };
         let flow = Flow {
             peer: Some(reply),
             template,
             by_template: template.is_some(),
-            ..self.new_flow(job, chosen, &dest, place)
+            ..self.new_flow(job, chosen, &dest, index)
         };
         self.enter(tuple, flow);
         self.flows.insert(
             reply,
             Flow {
                 kind: Kind::Reverse,
-                place: reverse,
+                index: reverse,
                 peer: Some(tuple),
                 ..flow
             },
@@ -346,7 +351,7 @@ impl<S: Scheduler> Model<S> {
         Ok((chosen, Some(tuple)))
     }
 
-    /// The tuple if nobody has it. A flow that is overdue and only waits for the sweep makes room.
+    /// Returns the tuple if it is unused. An expired flow that waits for the sweep is removed.
     fn free_reply(&mut self, reply: Tuple, now: u32) -> Option<Tuple> {
         let holder = self.flows.get(&reply).and_then(|flow| match flow.kind {
             Kind::Reverse => flow.peer,
@@ -356,23 +361,23 @@ impl<S: Scheduler> Model<S> {
             && self
                 .flows
                 .get(&forward)
-                .is_some_and(|flow| self.overdue(flow, now))
+                .is_some_and(|flow| self.is_expired(flow, now))
         {
             self.release(&forward);
         }
         (!self.flows.contains(&reply)).then_some(reply)
     }
 
-    /// Walks over source addresses and ports from a point that the hash picks.
+    /// Searches source addresses and ports, starting at a point that the hash selects.
     fn snat_reply(
         &mut self,
         job: &Job,
         row: &ServiceRow,
         to_client: Tuple,
-    ) -> Result<Tuple, Untranslated> {
+    ) -> Result<Tuple, NatFailure> {
         let (first, last) = row.snat_ports;
         if row.snat_addresses.is_empty() || last < first {
-            return Err(Untranslated::Refused(Reason::DropNoPlace));
+            return Err(NatFailure::Refused(Reason::DropNoPlace));
         }
         let span = u32::from(last - first) + 1;
         for step in 0..SNAT_PORT_TRIES {
@@ -392,10 +397,10 @@ impl<S: Scheduler> Model<S> {
                 return Ok(reply);
             }
         }
-        Err(Untranslated::Refused(Reason::DropSnatExhausted))
+        Err(NatFailure::Refused(Reason::DropSnatExhausted))
     }
 
-    /// Remembers the way by which a nat client's packets come, where the kernel tells no routes.
+    /// Learns the next hop of a nat client from its packets, if the kernel's routes are not used.
     fn learn_client(&mut self, job: &Job, dest: u32) {
         let nat = self
             .config
@@ -403,7 +408,7 @@ impl<S: Scheduler> Model<S> {
             .get(&dest)
             .is_some_and(|dest| dest.forward == Forward::Nat as u8);
         let learns = self.config.settings.flags & SETTINGS_LEARN_CLIENTS != 0;
-        if !nat || !learns || self.comes_marked() {
+        if !nat || !learns || self.is_mark_ingress() {
             return;
         }
         let mac = |at: usize| {
@@ -422,7 +427,7 @@ impl<S: Scheduler> Model<S> {
             .insert(super::forward::client_slot(client), (client, hop));
     }
 
-    /// What a next hop through a device takes over from it.
+    /// The flags that a next hop inherits from its device.
     fn sends(&self, ifindex: u32) -> u8 {
         let flags = self
             .config
@@ -434,19 +439,19 @@ impl<S: Scheduler> Model<S> {
     }
 }
 
-/// Whether a server's flows are translated. One that has the VIP itself gets its packets as they are.
+/// Whether a server's flows are translated. A local server with the VIP's address receives packets unchanged.
 fn translates(dest: &Dest, job: &Job) -> bool {
     let at_itself = dest.flags & DEST_LOCAL != 0 && dest.addr == job.layout.dst;
     dest.forward == Forward::Nat as u8 && !at_itself
 }
 
 impl ServiceRow {
-    /// Whether a flow's server follows from the packet alone, on every director with the same servers.
+    /// Whether the packet alone determines the server, on every director with the same servers.
     fn steers(&self) -> bool {
         self.hashed && self.persistence.is_none()
     }
 
-    /// What the spread table is looked up by, for a client that is not persistent.
+    /// The hash for the spread table, for a client without persistence.
     pub(super) fn spread_hash(&self, job: &Job) -> u64 {
         if self.steers() {
             steer_hash(&job.layout.tuple())

@@ -1,17 +1,17 @@
-//! What the model is told: the same rows that user space writes into the maps.
+//! The model's configuration: the rows that user space writes into the maps.
 
 use std::collections::HashMap;
 
 use weir_abi::{Addr, Dest, Device, Filter, HopParts, Settings, VIP_ECHO, VIP_SNAT};
 
-/// How a service remembers which server its clients got.
+/// Persistence of a service's clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Persistence {
-    /// How long.
+    /// Timeout in ticks.
     pub ticks: u32,
-    /// Bits of an IPv4 client's address that count.
+    /// Prefix length for IPv4 clients.
     pub prefix4: u8,
-    /// Bits of an IPv6 client's address that count.
+    /// Prefix length for IPv6 clients.
     pub prefix6: u8,
     /// `TEMPLATE_*`.
     pub scope: u8,
@@ -22,9 +22,9 @@ pub struct Persistence {
 pub struct ServiceRow {
     /// `SERVICE_*`.
     pub flags: u32,
-    /// Whether the row names an extent: false = the service never had a server.
+    /// Whether the service has an extent; false = it never had a server.
     pub has_extent: bool,
-    /// Whether its scheduler gives a flow the server that `spread` has for it.
+    /// Whether its scheduler chooses the server that `spread` contains for a flow.
     pub hashed: bool,
     /// `None` = every flow is scheduled.
     pub persistence: Option<Persistence>,
@@ -49,7 +49,7 @@ pub struct PortRange {
     pub service: u32,
 }
 
-/// A VIP: what its ports without an exact listener lead to.
+/// A VIP: the services of ports without an exact listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VipRow {
     /// `VIP_*`.
@@ -62,12 +62,12 @@ pub struct VipRow {
     pub ranges: Vec<PortRange>,
 }
 
-/// Everything that the data plane's maps hold besides flows and counters.
+/// The content of the data plane's maps except flows and counters.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The flow table's secret.
     pub secret: [u64; 2],
-    /// Buckets of the flow table when the model begins; see [`super::Model::resize`].
+    /// Initial number of buckets of the flow table; see [`super::Model::resize`].
     pub buckets: u32,
     /// Timeouts, budgets, flags.
     pub settings: Settings,
@@ -83,14 +83,14 @@ pub struct Config {
     pub dests: HashMap<u32, Dest>,
     /// Next hops by server and slot.
     pub hops: HashMap<(u32, u32), HopParts>,
-    /// What XDP may do on a device.
+    /// Capabilities of devices.
     pub devices: HashMap<u32, Device>,
-    /// The device that packets come from.
+    /// The device on which packets arrive.
     pub ingress: u32,
 }
 
 impl Config {
-    /// No service, a table of `buckets` buckets.
+    /// A configuration without services, with a table of `buckets` buckets.
     #[must_use]
     pub fn new(secret: [u64; 2], buckets: u32) -> Self {
         Self {
@@ -108,15 +108,15 @@ impl Config {
         }
     }
 
-    /// Whether an address is one that only snat gives to packets.
+    /// Whether an address is only used as a source of snat.
     #[must_use]
     pub fn is_snat_alone(&self, addr: Addr) -> bool {
         let vip = self.vips.get(&addr);
         vip.is_some_and(|vip| vip.flags & (VIP_ECHO | VIP_SNAT) == VIP_SNAT)
     }
 
-    /// The service for a packet to this address: exact port, then range, then any port (product.md section 5). `None` when
-    /// the address is no VIP, `Some(0)` when no service listens there.
+    /// The service for a packet to this address: exact port, then range, then any port. `None` when
+    /// the address is not a VIP, `Some(0)` when no service listens there.
     #[must_use]
     pub fn service(&self, addr: Addr, port: u16, protocol: u8) -> Option<u32> {
         if let Some(service) = self.listeners.get(&(addr, port, protocol)) {

@@ -1,4 +1,4 @@
-//! New flows beyond the budget: no entry is made for them, and the part of the hash space that they lie in is marked.
+//! New flows beyond the budget: they get no entry, and their part of the hash space is marked.
 
 use weir_abi::{Forward, MARKS_LOG2, SERVICE_ONE_PACKET, State};
 use weir_wire::{IpProtocol, TcpFlags};
@@ -7,7 +7,7 @@ use super::bind::spread;
 use super::config::ServiceRow;
 use super::{Job, Model, Scheduler};
 
-/// What may happen only so often a tick.
+/// A limit of events per tick.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Budget {
     tick: u32,
@@ -19,9 +19,9 @@ impl Budget {
         if self.tick != now {
             *self = Self { tick: now, used: 0 };
         }
-        let left = self.used < most;
-        self.used += u32::from(left);
-        left
+        let available = self.used < most;
+        self.used += u32::from(available);
+        available
     }
 
     fn is_spent(&self, now: u32, most: u32) -> bool {
@@ -30,14 +30,15 @@ impl Budget {
     }
 }
 
-/// The part of the marks that a packet's flow belongs to.
+/// The mark of a packet's flow.
 fn part(job: &Job) -> (bool, u64) {
     let udp = job.layout.protocol == IpProtocol::UDP;
     (udp, job.hash >> (64 - MARKS_LOG2))
 }
 
 impl<S: Scheduler> Model<S> {
-    /// Takes from the budget of new entries; whether the flow must do without one. A datagram's under nat need not.
+    /// Takes from the budget of new entries. Returns whether the flow gets no entry; datagrams under nat always get
+    /// one.
     pub(super) fn over_budget(&mut self, job: &Job, row: &ServiceRow, hash: u64) -> bool {
         let most = self.config.settings.syn_budget;
         if self.syn_budget.take(job.now, most) {
@@ -46,15 +47,15 @@ impl<S: Scheduler> Model<S> {
         job.layout.protocol == IpProtocol::TCP || !self.spread_translates(hash, row)
     }
 
-    /// Whether a packet goes by its hash without a look for its flow: a SYN for which there is no budget, where the hash decides
-    /// in any case.
-    pub(super) fn goes_unseen(&self, job: &Job) -> bool {
+    /// Whether a packet is forwarded by its hash without a flow lookup: a SYN beyond the budget of a service whose
+    /// scheduler only uses the hash.
+    pub(super) fn skips_lookup(&self, job: &Job) -> bool {
         let layout = &job.layout;
         let begins = layout.protocol == IpProtocol::TCP
             && layout.tcp_flags.contains(TcpFlags::SYN)
             && !layout.tcp_flags.contains(TcpFlags::RST);
         let most = self.config.settings.syn_budget;
-        if !begins || self.comes_marked() || !self.syn_budget.is_spent(job.now, most) {
+        if !begins || self.is_mark_ingress() || !self.syn_budget.is_spent(job.now, most) {
             return false;
         }
         let listener = (layout.tuple().dst, layout.tuple().dport, layout.protocol.0);
@@ -75,7 +76,7 @@ impl<S: Scheduler> Model<S> {
         dest.is_some_and(|dest| dest.forward == Forward::Nat as u8)
     }
 
-    /// Notes that flows like this packet's may live without an entry.
+    /// Marks that flows with this part of the hash may exist without an entry.
     pub(super) fn mark_untracked(&mut self, job: &Job) {
         let settings = &self.config.settings;
         let (udp, bits) = part(job);
@@ -88,7 +89,7 @@ impl<S: Scheduler> Model<S> {
         self.untracked.insert((udp, bits), until);
     }
 
-    /// Whether a flow like this packet's may live without an entry.
+    /// Whether flows with this part of the hash may exist without an entry.
     pub(super) fn is_untracked(&self, job: &Job) -> bool {
         let until = self.untracked.get(&part(job));
         until.is_some_and(|until| until.wrapping_sub(job.now).cast_signed() >= 0)

@@ -1,4 +1,4 @@
-//! The flows that the model remembers, and the counts that follow them.
+//! The model's flow entries, and their counters.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use weir_abi::{NO_PLACE, State};
 
 use super::{Model, Scheduler};
 use crate::key::Tuple;
-use crate::place::Places;
+use crate::slot::SlotAllocator;
 use crate::state;
 
 /// Direction of an entry.
@@ -14,7 +14,7 @@ use crate::state;
 pub enum Kind {
     /// Client to VIP.
     Forward,
-    /// Server to client under nat; state and counts are the forward entry's.
+    /// Server to client flow_count nat; state and counts are the forward entry's.
     Reverse,
     /// A persistent client's choice.
     Template,
@@ -27,43 +27,43 @@ pub struct Flow {
     pub kind: Kind,
     /// Index of the server.
     pub dest: u32,
-    /// Its place in the table.
-    pub place: u32,
-    /// State; a reverse entry's stays that of the beginning.
+    /// Index of its slot in the table.
+    pub index: u32,
+    /// State; not updated in reverse entries.
     pub state: State,
     /// Whether it counts as active.
     pub active: bool,
-    /// Whether replies do not pass here.
+    /// Whether replies bypass the director.
     pub one_sided: bool,
     /// Tick of the last packet that changed it.
     pub seen: u32,
-    /// The other direction under nat.
+    /// The other direction flow_count nat.
     pub peer: Option<Tuple>,
-    /// The device that its first packet came by.
+    /// The device on which its first packet arrived.
     pub ingress: u32,
-    /// Whether it came by a template.
+    /// Whether a template selected its server.
     pub by_template: bool,
-    /// That template, as long as it is there.
+    /// That template, as long as it exists.
     pub template: Option<Tuple>,
-    /// Of a template: flows that came by it and live.
-    pub under: u32,
-    /// Of a template: how long it lives.
+    /// For a template: number of its live flows.
+    pub flow_count: u32,
+    /// For a template: its timeout.
     pub ticks: u32,
 }
 
-/// Entries by tuple, forward and reverse alike: two flows cannot share one. Each has a place, and there are only so many.
+/// Entries by tuple, forward and reverse: two flows cannot share a tuple. Each has a slot; their number is limited.
 #[derive(Clone, Debug)]
 pub(super) struct Flows {
     entries: HashMap<Tuple, Flow>,
-    places: Places,
+    slots: SlotAllocator,
 }
 
 impl Flows {
-    /// None, in a table of `buckets` buckets.
+    /// An empty table of `buckets` buckets.
     pub(super) fn new(buckets: u32) -> Self {
         Self {
             entries: HashMap::new(),
-            places: Places::new(buckets),
+            slots: SlotAllocator::new(buckets),
         }
     }
 
@@ -79,14 +79,14 @@ impl Flows {
         self.entries.iter()
     }
 
-    /// A place for an entry with this hash, `None` when all of its buckets are full.
-    pub(super) fn take(&mut self, hash: u64) -> Option<u32> {
-        self.places.take(hash)
+    /// Allocates a slot for an entry with this hash; `None` = all of its buckets are full.
+    pub(super) fn allocate(&mut self, hash: u64) -> Option<u32> {
+        self.slots.allocate(hash)
     }
 
-    /// Gives back a place that no entry got.
-    pub(super) fn give(&mut self, place: u32) {
-        self.places.give(place);
+    /// Frees a slot that no entry uses.
+    pub(super) fn free(&mut self, index: u32) {
+        self.slots.free(index);
     }
 
     pub(super) fn insert(&mut self, tuple: Tuple, flow: Flow) {
@@ -95,7 +95,7 @@ impl Flows {
 
     fn remove(&mut self, tuple: &Tuple) -> Option<Flow> {
         let flow = self.entries.remove(tuple)?;
-        self.places.give(flow.place);
+        self.slots.free(flow.index);
         Some(flow)
     }
 
@@ -103,17 +103,17 @@ impl Flows {
         self.entries.contains_key(tuple)
     }
 
-    /// Gives every entry a place in a table of another size; one that finds none stays, with a place that is nowhere.
+    /// Allocates a slot for every entry in a table of another size; an entry without a slot is kept with `NO_PLACE`.
     pub(super) fn resize(&mut self, buckets: u32, hash: impl Fn(&Tuple) -> u64) {
-        self.places = Places::new(buckets);
+        self.slots = SlotAllocator::new(buckets);
         for (tuple, flow) in &mut self.entries {
-            flow.place = self.places.take(hash(tuple)).unwrap_or(NO_PLACE);
+            flow.index = self.slots.allocate(hash(tuple)).unwrap_or(NO_PLACE);
         }
     }
 }
 
 impl<S: Scheduler> Model<S> {
-    /// Adds `by` to a server's count of one class, and to its pool's where that is another row.
+    /// Adds `by` to a server's count of one class, and to its pool's if that is a separate row.
     fn count_class(&mut self, dest: u32, active: bool, by: i64) {
         let shared = self.config.dests.get(&dest).map_or(dest, |row| row.live);
         let rows = if shared == dest {
@@ -152,23 +152,23 @@ impl<S: Scheduler> Model<S> {
         }
     }
 
-    /// Whether a server that was full takes new flows again, now that one of them is over (ip_vs_unbind_dest).
-    fn ease(&mut self, dest: u32) {
+    /// Clears a server's overload flag if enough of its flows ended (ip_vs_unbind_dest).
+    fn update_overload(&mut self, dest: u32) {
         let Some(row) = self.config.dests.get(&dest) else {
             return;
         };
         let live = self.live.entry(row.live).or_default();
         let flows = live.active + live.inactive;
-        let eased = match live.lower {
+        let below_lower = match live.lower {
             0 => flows * 4 < u64::from(live.upper) * 3,
             lower => flows < u64::from(lower),
         };
-        if eased && live.upper != 0 {
+        if below_lower && live.upper != 0 {
             live.overloaded = 0;
         }
     }
 
-    /// Notes a packet of a forward entry and the state it brings about. UDP keeps the class that it began with.
+    /// Applies a packet and its new state to a forward entry. UDP flows keep their class.
     pub(super) fn advance(&mut self, tuple: &Tuple, next: State, now: u32) {
         let Some(flow) = self.flows.entries.get_mut(tuple) else {
             return;
@@ -193,26 +193,26 @@ impl<S: Scheduler> Model<S> {
         }
     }
 
-    /// Removes a forward entry with its reverse entry, or a template, and takes the counts down.
+    /// Removes a forward entry with its reverse entry, or a template, and updates the counters.
     pub(super) fn release(&mut self, tuple: &Tuple) {
         let Some(flow) = self.flows.remove(tuple) else {
             return;
         };
         if flow.kind == Kind::Template {
             self.live.entry(flow.dest).or_default().persistent -= 1;
-            // Flows that came by it are nobody's concern any more, not even a later template's of the same client.
+            // Its flows are no longer counted, not even by a later template of the same client.
             for other in self.flows.entries.values_mut() {
                 other.template = other.template.filter(|template| template != tuple);
             }
             return;
         }
         self.count_class(flow.dest, flow.active, -1);
-        self.ease(flow.dest);
+        self.update_overload(flow.dest);
         if let Some(template) = flow
             .template
             .and_then(|key| self.flows.entries.get_mut(&key))
         {
-            template.under -= 1;
+            template.flow_count -= 1;
         }
         if let Some(peer) = flow.peer {
             self.flows.remove(&peer);

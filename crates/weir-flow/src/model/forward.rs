@@ -1,6 +1,6 @@
-//! Sending a packet on: to its server by the server's forwarding method, or back to its client under nat.
+//! Forwards a packet to its server by the server's forwarding method, or back to its client under nat.
 //!
-//! Everything that may refuse a packet comes before the first change to it.
+//! All checks that may reject a packet precede the first change to it.
 
 use weir_abi::{
     Addr, CLIENT_SLOTS, DEST_LOCAL, DEST_SNAT, Dest, Forward, HOP_READY, HOP_REDIRECT, HOP_SEND,
@@ -15,13 +15,13 @@ use crate::encap;
 use crate::key::{GOLDEN_64, Tuple};
 use crate::state::{self, View};
 
-/// The row of `weir_clients` that an address has.
+/// The row of `weir_clients` for an address.
 pub(super) const fn client_slot(addr: Addr) -> u32 {
     ((addr.lo ^ addr.hi).wrapping_mul(GOLDEN_64) >> 52) as u32 & (CLIENT_SLOTS - 1)
 }
 
 impl<S: Scheduler> Model<S> {
-    /// To the server of a flow; `entry` is the flow's own tuple where it has an entry.
+    /// Forwards to the server of a flow; `entry` is the flow's tuple if it has an entry.
     pub(super) fn send_to_server(
         &mut self,
         job: &mut Job,
@@ -81,7 +81,7 @@ impl<S: Scheduler> Model<S> {
         self.transmit(job, &hop, None)
     }
 
-    /// A packet of a nat server: back to the client, as if from the VIP.
+    /// Forwards a nat server's packet to the client, with the VIP as source.
     pub(super) fn reply(&mut self, job: &mut Job, reverse: &Flow) -> Verdict {
         let forward = reverse
             .peer
@@ -89,7 +89,7 @@ impl<S: Scheduler> Model<S> {
         let Some((tuple, flow)) = forward.filter(|(_, flow)| flow.kind == Kind::Forward) else {
             return self.pass(Reason::PassNoFlow);
         };
-        if self.overdue(&flow, job.now) {
+        if self.is_expired(&flow, job.now) {
             self.release(&tuple);
             return self.pass(Reason::PassNoFlow);
         }
@@ -131,11 +131,11 @@ impl<S: Scheduler> Model<S> {
         if hop.mtu == 0 {
             return None;
         }
-        let room = usize::from(hop.mtu).saturating_sub(overhead);
-        (job.layout.ip_len > room).then(|| self.refuse(job, Reason::DropTooBig, room))
+        let mtu = usize::from(hop.mtu).saturating_sub(overhead);
+        (job.layout.ip_len > mtu).then(|| self.refuse(job, Reason::DropTooBig, mtu))
     }
 
-    /// What the server shall see under nat. The snat source is where its replies go to.
+    /// Addresses and ports towards the server under nat. With snat, the source is the destination of its replies.
     fn translation(&self, job: &Job, dest: &Dest, entry: Option<Tuple>) -> Translation {
         let layout = &job.layout;
         let mut to = Translation {
@@ -156,7 +156,8 @@ impl<S: Scheduler> Model<S> {
         to
     }
 
-    /// The remembered way to a client; without one, through the device that it came by, for the tc program to find.
+    /// The learned next hop of a client; without one, the device on which it arrived, and the tc program resolves the
+    /// rest.
     fn hop_to_client(&mut self, client: Addr, ingress: u32) -> Option<HopParts> {
         let row = self.clients.entry(client_slot(client)).or_default();
         if row.0 != client {
@@ -173,7 +174,7 @@ impl<S: Scheduler> Model<S> {
 
     fn transmit(&mut self, job: &mut Job, hop: &HopParts, next_hop: Option<Addr>) -> Verdict {
         if hop.flags & (HOP_READY | HOP_SEND) != HOP_READY | HOP_SEND {
-            self.note(Reason::PassToTc);
+            self.count_reason(Reason::PassToTc);
             return Verdict::ToTc(PacketMeta {
                 ifindex: hop.ifindex,
                 next_hop,

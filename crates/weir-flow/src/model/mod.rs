@@ -1,10 +1,9 @@
-//! The reference model: one packet in, its fate out.
+//! The reference model: processes one packet and returns its outcome.
 //!
-//! [`Model::packet`] is the packet's way in the order of the data plane's stages: parse, does it concern Weir, find the flow,
-//! bind a new one, forward. Files: `config` (what it is told), `flows` (what it remembers), `bind` (choosing a server),
-//! `forward` (towards servers and clients),
-//! `refuse` (errors by ICMP). Messages of ICMP that arrive and fragments have stages of their own, which the model does not
-//! cover: their fate is [`Verdict::Unmodelled`].
+//! [`Model::packet`] follows the stages of the data plane: parse, check whether the packet concerns Weir, look up the
+//! flow, bind a new one, forward. Files: `config` (configuration), `flows` (entries), `bind` (choice of a server),
+//! `forward` (towards servers and clients), `refuse` (ICMP errors). Received ICMP messages and fragments have stages
+//! that the model does not cover: their verdict is [`Verdict::Unmodelled`].
 
 mod bind;
 mod config;
@@ -33,44 +32,44 @@ use crate::state::{self, View};
 use flood::Budget;
 use flows::Flows;
 
-/// What becomes of a packet.
+/// The data plane's verdict on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Up the stack.
+    /// To the network stack.
     Pass,
-    /// Gone.
+    /// Dropped.
     Drop,
-    /// Out of the device that it came by.
+    /// Sent through the device on which it arrived.
     Tx,
-    /// Out of another device.
+    /// Sent through another device.
     Redirect(u32),
-    /// Up to the tc program, which finds the neighbour and sends.
+    /// To the tc program, which resolves the neighbour and sends.
     ToTc(PacketMeta),
-    /// A stage decides that the model does not cover.
+    /// Decided by a stage that the model does not cover.
     Unmodelled,
 }
 
-/// What the tc program is told.
+/// Metadata for the tc program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketMeta {
     /// The device to send by.
     pub ifindex: u32,
-    /// The next hop, where it is not the packet's own destination.
+    /// The next hop, unless it is the packet's destination.
     pub next_hop: Option<Addr>,
 }
 
-/// Where a packet went and what was counted on its way.
+/// The verdict on a packet and the reasons that were counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fate {
-    /// What becomes of it.
+pub struct Outcome {
+    /// The verdict.
     pub verdict: Verdict,
-    /// Reasons counted, in order. The last one is the packet's own where it did not go on to a server or a client.
+    /// Counted reasons, in order. The last one is the packet's final reason if it was not forwarded.
     pub counted: Vec<Reason>,
-    /// The frame as it leaves; unchanged where it is dropped.
+    /// The frame as sent; unchanged if dropped.
     pub frame: Vec<u8>,
 }
 
-/// What schedulers read of one row.
+/// The counters of one row that schedulers read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Load {
     /// Active flows.
@@ -81,7 +80,7 @@ pub struct Load {
     pub overloaded: bool,
 }
 
-/// What a scheduler is told of a new flow.
+/// A new flow, as passed to a scheduler.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
     /// The packet's tuple.
@@ -92,7 +91,7 @@ pub struct Arrival<'a> {
     pub now: u32,
 }
 
-/// Chooses servers: handed in by whoever knows the schedulers.
+/// Chooses servers; implemented by the caller.
 pub trait Scheduler {
     /// The server for a new flow of a service, or none. `load` reads the counts of a `weir_live` row.
     fn choose(
@@ -103,7 +102,7 @@ pub trait Scheduler {
     ) -> Option<u32>;
 }
 
-/// The data plane in plain words.
+/// The reference model of the data plane.
 #[derive(Clone, Debug)]
 pub struct Model<S> {
     config: Config,
@@ -113,17 +112,17 @@ pub struct Model<S> {
     live: HashMap<u32, Live>,
     traffic: HashMap<u32, Traffic>,
     reasons: HashMap<Reason, u64>,
-    /// By protocol and top bits of the hash: the tick until which flows may exist there without an entry.
+    /// By protocol and top bits of the hash: the tick until which flows may exist without an entry.
     untracked: HashMap<(bool, u64), u32>,
-    /// Replies' ways by slot of `weir_clients`.
+    /// Next hops of clients by slot of `weir_clients`.
     clients: HashMap<u32, (Addr, HopParts)>,
     syn_budget: Budget,
     reject_budget: Budget,
-    /// Reasons of the packet under way.
+    /// Reasons counted for the current packet.
     counted: Vec<Reason>,
 }
 
-/// A packet under way.
+/// The current packet.
 struct Job {
     layout: Layout,
     frame: Vec<u8>,
@@ -132,7 +131,7 @@ struct Job {
 }
 
 impl<S: Scheduler> Model<S> {
-    /// A data plane without flows.
+    /// A model without flows.
     pub fn new(config: Config, scheduler: S) -> Self {
         Self {
             key: FlowKey::new(config.secret),
@@ -150,18 +149,18 @@ impl<S: Scheduler> Model<S> {
         }
     }
 
-    /// What it was told.
+    /// The configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Changes what it was told, as user space changes rows; flows stay.
+    /// The configuration, to change it as user space changes rows; flows are kept.
     pub fn config_mut(&mut self) -> &mut Config {
         &mut self.config
     }
 
-    /// The table has another size now. Which places its flows have there is not the data plane's: it moves them in an order of
-    /// its own.
+    /// Changes the table's size. The slots of flows then differ from the data plane's, which moves them in another
+    /// order.
     pub fn resize(&mut self, buckets: u32) {
         self.config.buckets = buckets;
         self.flows.resize(buckets, |tuple| self.key.hash(tuple));
@@ -177,12 +176,12 @@ impl<S: Scheduler> Model<S> {
         self.flows.iter()
     }
 
-    /// Counts of a row.
+    /// Counters of a row.
     pub fn live(&self, row: u32) -> Live {
         self.live.get(&row).copied().unwrap_or_default()
     }
 
-    /// Changes a row as something beside packets would.
+    /// Counters of a row, to change them independently of packets.
     pub fn live_mut(&mut self, row: u32) -> &mut Live {
         self.live.entry(row).or_default()
     }
@@ -192,32 +191,32 @@ impl<S: Scheduler> Model<S> {
         self.traffic.get(&dest).copied().unwrap_or_default()
     }
 
-    /// How often a reason was counted.
+    /// Count of a reason.
     pub fn count(&self, reason: Reason) -> u64 {
         self.reasons.get(&reason).copied().unwrap_or(0)
     }
 
-    /// Removes what is overdue, as the sweep does sooner or later. Answers how many flows and templates went.
+    /// Removes expired flows and templates, as the sweep does. Returns how many were removed.
     pub fn sweep(&mut self, now: u32) -> usize {
-        let overdue: Vec<Tuple> = self
+        let expired: Vec<Tuple> = self
             .flows
             .iter()
-            .filter(|(_, flow)| flow.kind != Kind::Reverse && self.overdue(flow, now))
+            .filter(|(_, flow)| flow.kind != Kind::Reverse && self.is_expired(flow, now))
             .map(|(tuple, _)| *tuple)
             .collect();
-        let mut gone = 0;
-        for tuple in &overdue {
+        let mut removed = 0;
+        for tuple in &expired {
             match self.flows.get(tuple).map(|flow| flow.kind) {
                 Some(Kind::Template) => self.expire_template(tuple, now),
                 _ => self.release(tuple),
             }
-            gone += usize::from(!self.flows.contains(tuple));
+            removed += usize::from(!self.flows.contains(tuple));
         }
-        gone
+        removed
     }
 
-    /// The fate of a frame that arrives at tick `now`.
-    pub fn packet(&mut self, frame: &[u8], now: u32) -> Fate {
+    /// The outcome of a frame that arrives at tick `now`.
+    pub fn packet(&mut self, frame: &[u8], now: u32) -> Outcome {
         self.counted.clear();
         let mut job = None;
         let verdict = match parse(frame) {
@@ -246,14 +245,15 @@ impl<S: Scheduler> Model<S> {
             Err(stopped) if stopped.reason == Reason::PassHeaders => self.pass(Reason::PassHeaders),
             Err(stopped) => self.drop(stopped.reason),
         };
-        Fate {
+        Outcome {
             verdict,
             counted: core::mem::take(&mut self.counted),
             frame: job.map_or_else(|| frame.to_vec(), |job| job.frame),
         }
     }
 
-    /// A router's error names a flow of ours only inside, so whole ICMP messages are looked into whoever they are for.
+    /// An ICMP error contains the flow's tuple only in its quote, so complete ICMP messages to any address are
+    /// inspected.
     fn not_ours(&mut self, layout: &Layout, frame: &[u8]) -> Verdict {
         if layout.cold == Cold::Icmp && layout.l3 + layout.ip_len <= frame.len() {
             return Verdict::Unmodelled;
@@ -261,7 +261,7 @@ impl<S: Scheduler> Model<S> {
         self.pass(Reason::PassNotOurs)
     }
 
-    /// Whether the address filter lets a packet through. A packet whose addresses could not be read has none.
+    /// Whether the address filter accepts a packet. A packet without parsed addresses has zero addresses.
     fn concerns(&self, addresses: Option<(Addr, Addr)>) -> bool {
         let (src, dst) = addresses.unwrap_or_default();
         self.config.filter.may_be_to(dst) || self.config.filter.may_be_from(src)
@@ -276,8 +276,8 @@ impl<S: Scheduler> Model<S> {
     }
 
     fn balance(&mut self, job: &mut Job) -> Verdict {
-        if self.goes_unseen(job) {
-            return self.begin(job, false, false);
+        if self.skips_lookup(job) {
+            return self.bind_and_send(job, false, false);
         }
         let tuple = job.layout.tuple();
         let found = self.flows.get(&tuple).copied();
@@ -285,10 +285,10 @@ impl<S: Scheduler> Model<S> {
             return self.reply(job, &flow);
         }
         let untracked = found.is_none() && self.is_untracked(job);
-        let mut anew = false;
+        let mut any_packet_binds = false;
         if let Some(flow) = found {
-            match self.may_go_on(job, &flow) {
-                Standing::GoesOn => {
+            match self.flow_action(job, &flow) {
+                FlowAction::Continue => {
                     let next = self.next_state(job, &flow);
                     self.advance(&tuple, next, job.now);
                     if job.layout.tcp_flags.contains(TcpFlags::SYN) {
@@ -296,25 +296,25 @@ impl<S: Scheduler> Model<S> {
                     }
                     return self.send_to_server(job, flow.dest, Some(tuple));
                 }
-                Standing::Ended(reason) => {
+                FlowAction::End(reason) => {
                     self.release(&tuple);
                     return self.drop(reason);
                 }
-                Standing::Reset => {
+                FlowAction::Reset => {
                     self.close(&tuple, &flow, job.now);
                     return self.refuse(job, Reason::RejectRemoved, 0);
                 }
-                Standing::Waits(reason) => return self.drop(reason),
-                Standing::BeginsAnew { any_packet } => {
+                FlowAction::Discard(reason) => return self.drop(reason),
+                FlowAction::Rebind { any_packet } => {
                     self.release(&tuple);
-                    anew = any_packet;
+                    any_packet_binds = any_packet;
                 }
             }
         }
-        self.begin(job, untracked, anew)
+        self.bind_and_send(job, untracked, any_packet_binds)
     }
 
-    fn may_go_on(&self, job: &Job, flow: &Flow) -> Standing {
+    fn flow_action(&self, job: &Job, flow: &Flow) -> FlowAction {
         let flags = self
             .config
             .dests
@@ -326,38 +326,38 @@ impl<S: Scheduler> Model<S> {
             .get(&flow.dest)
             .map_or(0, |dest| dest.policy);
         let is_syn = job.layout.tcp_flags.contains(TcpFlags::SYN) && job.layout.protocol.0 == 6;
-        let goes_elsewhere = (flow.state == State::SynRecv || policy & POLICY_DOWN != 0)
+        let server_unusable = (flow.state == State::SynRecv || policy & POLICY_DOWN != 0)
             && flags & (DEST_LIVE | DEST_USABLE | DEST_STRICT | DEST_RESET) == DEST_LIVE
             && !(flow.by_template && policy & POLICY_PERSISTENT != 0);
-        let rebinds = is_syn && (self.begins_anew(flow) || goes_elsewhere);
-        if self.overdue(flow, job.now) || rebinds {
-            return Standing::BeginsAnew { any_packet: false };
+        let rebinds = is_syn && (self.is_new_connection(flow) || server_unusable);
+        if self.is_expired(flow, job.now) || rebinds {
+            return FlowAction::Rebind { any_packet: false };
         }
         if flags & DEST_RESCHEDULE != 0 {
-            Standing::BeginsAnew {
+            FlowAction::Rebind {
                 any_packet: policy & POLICY_EXPIRE == 0,
             }
         } else if flags & DEST_RESET != 0 && policy & POLICY_SILENT != 0 {
-            Standing::Waits(Reason::DropServerGone)
+            FlowAction::Discard(Reason::DropServerGone)
         } else if flags & DEST_RESET != 0 {
-            Standing::Reset
+            FlowAction::Reset
         } else if flags & DEST_LIVE == 0 {
-            Standing::Ended(Reason::DropServerGone)
+            FlowAction::End(Reason::DropServerGone)
         } else {
-            Standing::GoesOn
+            FlowAction::Continue
         }
     }
 
-    /// The entry stays until its time is up, so that every packet is answered. A UDP flow's is not renewed: a client that
-    /// goes on sending gets another server then.
+    /// Closes a flow. The entry is kept until it expires, so that every packet is answered. A UDP entry is not
+    /// refreshed, so a client that continues to send then gets another server.
     fn close(&mut self, tuple: &Tuple, flow: &Flow, now: u32) {
         if tuple.protocol == IpProtocol::TCP.0 || flow.state != State::Close {
             self.advance(tuple, State::Close, now);
         }
     }
 
-    /// Whether a SYN begins another connection (ip_vs_core.c, `ip_vs_in_hook` and `is_new_conn_expected`).
-    fn begins_anew(&self, flow: &Flow) -> bool {
+    /// Whether a SYN begins a new connection (ip_vs_core.c, `ip_vs_in_hook` and `is_new_conn_expected`).
+    fn is_new_connection(&self, flow: &Flow) -> bool {
         let settings = self.config.settings.flags;
         if settings & SETTINGS_REUSE == 0 || flow.by_template {
             return false;
@@ -371,11 +371,11 @@ impl<S: Scheduler> Model<S> {
         let finished = flow.state == State::FinWait
             && flow.one_sided
             && settings & SETTINGS_REUSE_FIN_WAIT != 0;
-        quiesced || finished || state::may_begin_anew(flow.state)
+        quiesced || finished || state::allows_reuse(flow.state)
     }
 
     fn next_state(&self, job: &Job, flow: &Flow) -> State {
-        // Also one that was closed because its server was removed, when the server is back.
+        // Also if the flow was closed because its server was removed and the server is back.
         if job.layout.protocol.0 != 6 {
             return State::Udp;
         }
@@ -386,12 +386,12 @@ impl<S: Scheduler> Model<S> {
         };
         match job.layout.protocol {
             IpProtocol::TCP => state::next(flow.state, view, job.layout.tcp_flags),
-            // Also of a flow that was closed because its server was away for a while.
+            // Also if the flow was closed while its server was removed.
             _ => State::Udp,
         }
     }
 
-    fn overdue(&self, flow: &Flow, now: u32) -> bool {
+    fn is_expired(&self, flow: &Flow, now: u32) -> bool {
         let by_state = self.config.settings.timeouts.get(flow.state as usize);
         let timeout = match flow.kind {
             Kind::Template => flow.ticks,
@@ -400,32 +400,32 @@ impl<S: Scheduler> Model<S> {
         now.wrapping_sub(flow.seen).cast_signed() > timeout.cast_signed()
     }
 
-    fn note(&mut self, reason: Reason) {
+    fn count_reason(&mut self, reason: Reason) {
         *self.reasons.entry(reason).or_default() += 1;
         self.counted.push(reason);
     }
 
     fn pass(&mut self, reason: Reason) -> Verdict {
-        self.note(reason);
+        self.count_reason(reason);
         Verdict::Pass
     }
 
     fn drop(&mut self, reason: Reason) -> Verdict {
-        self.note(reason);
+        self.count_reason(reason);
         Verdict::Drop
     }
 }
 
-/// What a packet of a known flow may do.
-enum Standing {
-    GoesOn,
-    Ended(Reason),
-    /// The server was removed, and the client is told with each packet.
+/// What happens to a packet of an existing flow.
+enum FlowAction {
+    Continue,
+    End(Reason),
+    /// The server was removed; each packet is answered with a rejection.
     Reset,
-    /// The packet goes no further, the entry stays.
-    Waits(Reason),
-    /// Like a packet without a flow; `any_packet`: it need not be a SYN.
-    BeginsAnew {
+    /// The packet is dropped and the entry is kept.
+    Discard(Reason),
+    /// Handle like a packet without a flow; `any_packet` = also if it is not a SYN.
+    Rebind {
         any_packet: bool,
     },
 }

@@ -1,8 +1,8 @@
-//! Errors of the director's own making: the packet becomes the quote of an ICMP message to its sender, or a TCP reset.
+//! Rejections by the director: an ICMP error to the sender that quotes the packet, or a TCP reset.
 //!
-//! The answer comes from the address that the packet was sent to. What is never answered (RFC 1122 section 3.2.2, RFC 4443
-//! section 2.4; a reset) and what the budget does not cover is dropped, with the same reason, but for services without
-//! servers and removed servers: there "rejected" is not "dropped".
+//! The source is the address that the packet was sent to. Packets that must not be answered (RFC 1122 section 3.2.2,
+//! RFC 4443 section 2.4; resets) and those beyond the budget are dropped with the same reason, except for services
+//! without servers and removed servers, where the reasons for rejecting and dropping differ.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -15,28 +15,28 @@ use crate::parse::{Family, Layout};
 
 /// An ICMPv4 error has at most 576 bytes (RFC 1812 section 4.3.2.3).
 const QUOTE_V4: usize = 576 - 20 - 8;
-/// An ICMPv6 error fits the least MTU (RFC 4443 section 2.4).
-const QUOTE_V6: usize = IPV6_LEAST_MTU - 40 - 8;
-const IPV6_LEAST_MTU: usize = 1280;
+/// An ICMPv6 error fits the minimum MTU (RFC 4443 section 2.4).
+const QUOTE_V6: usize = IPV6_MIN_MTU - 40 - 8;
+const IPV6_MIN_MTU: usize = 1280;
 /// Internetwork control (RFC 1812 section 4.3.2.5).
 const TOS: u8 = 0xc0;
 
 impl<S: Scheduler> Model<S> {
-    /// Ends a packet and tells its sender. `mtu` is what [`Reason::DropTooBig`] names.
+    /// Rejects a packet and notifies its sender. `mtu` is used for [`Reason::DropTooBig`].
     pub(super) fn refuse(&mut self, job: &mut Job, reason: Reason, mtu: usize) -> Verdict {
         let most = self.config.settings.reject_budget;
         let reset = reason == Reason::RejectRemoved && job.layout.protocol == IpProtocol::TCP;
-        let answerable = names_one_host(&job.layout)
+        let may_answer = has_unicast_source(&job.layout)
             && job.frame.first().is_some_and(|first| first & 1 == 0)
             && !(reset && job.layout.tcp_flags.contains(TcpFlags::RST));
-        if !answerable || !self.reject_budget.take(job.now, most) {
+        if !may_answer || !self.reject_budget.take(job.now, most) {
             return self.drop(match reason {
                 Reason::RejectNoServer => Reason::DropNoServer,
                 Reason::RejectRemoved => Reason::DropRemoved,
                 other => other,
             });
         }
-        self.note(reason);
+        self.count_reason(reason);
         let packet = if reset {
             reset_of(job)
         } else {
@@ -50,8 +50,8 @@ impl<S: Scheduler> Model<S> {
             .devices
             .get(&ingress)
             .map_or(0, |device| device.flags);
-        if device & DEVICE_SEND == 0 || self.comes_marked() {
-            self.note(Reason::PassToTc);
+        if device & DEVICE_SEND == 0 || self.is_mark_ingress() {
+            self.count_reason(Reason::PassToTc);
             return Verdict::ToTc(PacketMeta {
                 ifindex: self.origin(job),
                 next_hop: None,
@@ -69,8 +69,9 @@ impl<S: Scheduler> Model<S> {
     }
 }
 
-/// Neither unspecified nor multicast; in IPv4 neither broadcast, "this network", reserved nor loopback.
-fn names_one_host(layout: &Layout) -> bool {
+/// Whether the source is a single host: not unspecified or multicast; in IPv4 also not broadcast, "this network",
+/// reserved or loopback.
+fn has_unicast_source(layout: &Layout) -> bool {
     let octets = layout.src.octets();
     match layout.family {
         Family::V4 => !matches!(octets[12], 0 | 127 | 224..),
@@ -90,10 +91,10 @@ fn error(job: &Job, reason: Reason, mtu: usize) -> Vec<u8> {
         }
         Family::V6 => {
             let ip = Packet::ipv6(Ipv6Addr::from(from.octets()), Ipv6Addr::from(to.octets()));
-            (IpBuilder::V6(ip), QUOTE_V6, mtu.max(IPV6_LEAST_MTU))
+            (IpBuilder::V6(ip), QUOTE_V6, mtu.max(IPV6_MIN_MTU))
         }
     };
-    // Whole words, so that the sum of the message has no odd end.
+    // A multiple of four bytes, so that the checksum needs no padding.
     let quoted = ip_len.min(most) & !3;
     let quote = job.frame.get(l3..l3 + quoted).unwrap_or_default();
     let ip = ip.ttl(64).tos(TOS);
@@ -105,7 +106,7 @@ fn error(job: &Job, reason: Reason, mtu: usize) -> Vec<u8> {
     .build()
 }
 
-/// A reset that the sender takes for an answer to its segment (RFC 9293 section 3.10.7.1).
+/// A reset that is acceptable to the sender of the segment (RFC 9293 section 3.10.7.1).
 fn reset_of(job: &Job) -> Vec<u8> {
     let layout = &job.layout;
     let (from, to) = (layout.dst, layout.src);
@@ -116,20 +117,20 @@ fn reset_of(job: &Job) -> Vec<u8> {
             Ipv6Addr::from(to.octets()),
         )),
     };
-    let word = |at: usize| {
+    let read_u32 = |at: usize| {
         u32::from_be_bytes(core::array::from_fn(|index| {
             job.frame.get(layout.l4 + at + index).copied().unwrap_or(0)
         }))
     };
     let tcp = ip.ttl(64).tcp(layout.dport, layout.sport).window(0);
     if layout.tcp_flags.contains(TcpFlags::ACK) {
-        return tcp.seq(word(8)).flags(TcpFlags::RST).build();
+        return tcp.seq(read_u32(8)).flags(TcpFlags::RST).build();
     }
-    let header = (word(12) >> 28) as usize * 4;
+    let header = (read_u32(12) >> 28) as usize * 4;
     let data = layout.ip_len - (layout.l4 - layout.l3) - header;
     let counted = u32::from(layout.tcp_flags.contains(TcpFlags::SYN))
         + u32::from(layout.tcp_flags.contains(TcpFlags::FIN));
-    let next = word(4).wrapping_add(data as u32).wrapping_add(counted);
+    let next = read_u32(4).wrapping_add(data as u32).wrapping_add(counted);
     tcp.ack_no(next)
         .flags(TcpFlags::RST | TcpFlags::ACK)
         .build()

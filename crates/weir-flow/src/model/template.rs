@@ -1,6 +1,6 @@
-//! Persistence: a client's choice is an entry beside the flows, as IPVS's connection template is.
+//! Persistence: the server chosen for a client is an entry of the flow table, like IPVS's connection templates.
 //!
-//! Its time starts again with each flow that comes by it; when its time is up while such flows live, it gets another minute
+//! Each new flow of the client restarts the timeout; if it expires while such flows live, it is extended by a minute
 //! (net/netfilter/ipvs/ip_vs_core.c, `ip_vs_sched_persist`; ip_vs_conn.c, `ip_vs_conn_expire`).
 
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -15,17 +15,17 @@ use super::{Job, Model, Scheduler};
 use crate::key::Tuple;
 use crate::parse::Family;
 
-/// A minute, in ticks: what a template gets whose time is up while flows that came by it live.
+/// A minute in ticks: extension of an expired template with live flows.
 const EXTRA_TICKS: u32 = 56;
 
-/// The network of an address: `bits` of its canonical form count.
+/// The network of an address: the first `bits` of its 128-bit form.
 fn network(addr: Addr, bits: u32) -> Addr {
     let whole = u128::from_be_bytes(addr.octets());
     let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
     Addr::from_octets((whole & mask).to_be_bytes())
 }
 
-/// Under which tuple the choice of a packet's client is remembered.
+/// The tuple of the template for a packet's client.
 pub(super) fn key(job: &Job, service: u32, rule: &Persistence) -> Tuple {
     let layout = &job.layout;
     let (bits, row) = match layout.family {
@@ -55,28 +55,28 @@ pub(super) fn key(job: &Job, service: u32, rule: &Persistence) -> Tuple {
 }
 
 impl<S: Scheduler> Model<S> {
-    /// The server chosen before, if it may still be had; otherwise nothing is remembered any more.
-    pub(super) fn remembered(&mut self, key: &Tuple, now: u32) -> Option<u32> {
+    /// The server of the client's template, if it is still allowed; otherwise the template is removed.
+    pub(super) fn template_dest(&mut self, key: &Tuple, now: u32) -> Option<u32> {
         let template = self.flows.get(key).copied()?;
         let dest = self.config.dests.get(&template.dest);
-        let may_be_had = dest.is_some_and(|dest| dest.policy & POLICY_PERSISTENT != 0);
-        if !may_be_had || (self.overdue(&template, now) && template.under == 0) {
+        let allowed = dest.is_some_and(|dest| dest.policy & POLICY_PERSISTENT != 0);
+        if !allowed || (self.is_expired(&template, now) && template.flow_count == 0) {
             self.release(key);
             return None;
         }
         Some(template.dest)
     }
 
-    /// Remembers a choice, if there is a place for it.
-    pub(super) fn remember(&mut self, key: Tuple, dest: u32, now: u32, ticks: u32) -> bool {
-        let Some(place) = self.flows.take(self.key.hash(&key)) else {
-            self.note(Reason::CountTableFull);
+    /// Adds a template. Returns false if no slot is free.
+    pub(super) fn add_template(&mut self, key: Tuple, dest: u32, now: u32, ticks: u32) -> bool {
+        let Some(index) = self.flows.allocate(self.key.hash(&key)) else {
+            self.count_reason(Reason::CountTableFull);
             return false;
         };
         let template = Flow {
             kind: Kind::Template,
             dest,
-            place,
+            index,
             state: State::None,
             active: false,
             one_sided: false,
@@ -85,7 +85,7 @@ impl<S: Scheduler> Model<S> {
             ingress: 0,
             template: None,
             by_template: false,
-            under: 0,
+            flow_count: 0,
             ticks,
         };
         self.live.entry(dest).or_default().persistent += 1;
@@ -93,25 +93,25 @@ impl<S: Scheduler> Model<S> {
         true
     }
 
-    /// Another flow comes by the template; `waits` if the template is to outlive it.
-    pub(super) fn use_template(&mut self, key: &Tuple, now: u32, waits: bool) {
+    /// Records another flow of the template; `counted` = the template must outlive the flow.
+    pub(super) fn use_template(&mut self, key: &Tuple, now: u32, counted: bool) {
         if let Some(template) = self.flows.get_mut(key) {
             template.seen = now;
-            template.under += u32::from(waits);
+            template.flow_count += u32::from(counted);
         }
     }
 
-    /// A flow that was to come by the template got no entry.
+    /// Reverts `use_template` for a flow without an entry.
     pub(super) fn leave_template(&mut self, key: &Tuple) {
         if let Some(template) = self.flows.get_mut(key) {
-            template.under = template.under.saturating_sub(1);
+            template.flow_count = template.flow_count.saturating_sub(1);
         }
     }
 
-    /// What the sweep does with a template whose time is up.
+    /// Handles an expired template in the sweep.
     pub(super) fn expire_template(&mut self, key: &Tuple, now: u32) {
         match self.flows.get_mut(key) {
-            Some(template) if template.under > 0 => {
+            Some(template) if template.flow_count > 0 => {
                 template.seen = now;
                 template.ticks = EXTRA_TICKS;
             }
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_network_keeps_its_first_bits() {
+    fn network_keeps_the_prefix() {
         let addr = |text: &str| Addr::from(text.parse::<IpAddr>().unwrap());
         let cases = [
             ("198.51.100.77", 96 + 32, "198.51.100.77"),

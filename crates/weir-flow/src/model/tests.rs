@@ -1,4 +1,4 @@
-//! The model by itself: the ways that a packet may go, without a data plane to agree with.
+//! Tests of the model without a data plane.
 
 use core::net::IpAddr;
 
@@ -10,7 +10,7 @@ use weir_wire::Packet;
 
 use super::*;
 
-/// Always the same server.
+/// Always chooses the same server.
 struct Always(u32);
 
 impl Scheduler for Always {
@@ -78,7 +78,7 @@ fn request(flags: TcpFlags) -> Vec<u8> {
 }
 
 #[test]
-fn only_a_syn_begins_a_flow() {
+fn only_syn_begins_a_flow() {
     let mut model = model(Forward::Direct);
     let stray = model.packet(&request(TcpFlags::ACK), 5);
     assert_eq!(
@@ -99,7 +99,7 @@ fn only_a_syn_begins_a_flow() {
 }
 
 #[test]
-fn maglev_takes_up_connections_of_another_director() {
+fn maglev_accepts_connections_of_another_director() {
     let mut model = model(Forward::Direct);
     let row = model.config_mut().services.get_mut(&1).unwrap();
     row.hashed = true;
@@ -109,7 +109,7 @@ fn maglev_takes_up_connections_of_another_director() {
         (Verdict::Tx, vec![Reason::CountUntracked])
     );
     assert_eq!(model.flows().count(), 0, "a stray packet fills no table");
-    // Only this director knows a persistent client's server, and a translation.
+    // Persistent clients and translated flows need state of this director.
     let row = model.config_mut().services.get_mut(&1).unwrap();
     row.persistence = Some(super::config::Persistence {
         ticks: 100,
@@ -131,7 +131,7 @@ fn maglev_takes_up_connections_of_another_director() {
 }
 
 #[test]
-fn nat_replies_come_back_from_the_vip() {
+fn nat_replies_have_the_vip_as_source() {
     let mut model = model(Forward::Nat);
     let out = model.packet(&request(TcpFlags::SYN), 5).frame;
     assert_eq!(
@@ -139,7 +139,7 @@ fn nat_replies_come_back_from_the_vip() {
         IpAddr::from(SERVER)
     );
     let reply = model.packet(&tcp(SERVER, 80, CLIENT, 1000, TcpFlags(0x12)), 5);
-    // Nobody told the way to the client: the tc program is to find it.
+    // The client's next hop is unknown: the tc program resolves it.
     assert!(matches!(reply.verdict, Verdict::ToTc(_)));
     let parsed = Packet::parse(&reply.frame).unwrap();
     assert!(parsed.checksums_valid());
@@ -147,7 +147,7 @@ fn nat_replies_come_back_from_the_vip() {
 }
 
 #[test]
-fn what_is_overdue_is_over_and_swept() {
+fn expired_flows_are_swept() {
     let mut model = model(Forward::Nat);
     model.packet(&request(TcpFlags::SYN), 5);
     assert_eq!(
@@ -165,7 +165,7 @@ fn what_is_overdue_is_over_and_swept() {
 }
 
 #[test]
-fn over_the_budget_flows_go_by_hash_while_the_mark_lasts() {
+fn flows_beyond_the_budget_are_forwarded_by_hash() {
     let mut model = model(Forward::Direct);
     model.config_mut().settings.syn_budget = 0;
     model.config_mut().settings.untracked_ticks = 10;
@@ -185,7 +185,7 @@ fn over_the_budget_flows_go_by_hash_while_the_mark_lasts() {
 }
 
 #[test]
-fn without_a_server_the_service_decides() {
+fn service_decides_what_happens_without_servers() {
     let mut model = model(Forward::Direct);
     *model.scheduler_mut() = Always(0);
     assert_eq!(
@@ -196,10 +196,10 @@ fn without_a_server_the_service_decides() {
         service.flags = 0;
     }
     model.config_mut().settings.reject_budget = 1;
-    let told = model.packet(&request(TcpFlags::SYN), 5);
-    assert_eq!(told.counted, [Reason::RejectNoServer, Reason::PassToTc]);
+    let rejected = model.packet(&request(TcpFlags::SYN), 5);
+    assert_eq!(rejected.counted, [Reason::RejectNoServer, Reason::PassToTc]);
     assert!(
-        Packet::parse(&told.frame)
+        Packet::parse(&rejected.frame)
             .unwrap()
             .ip()
             .unwrap()

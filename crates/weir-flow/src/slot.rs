@@ -1,19 +1,20 @@
-//! The places of a flow table: in which buckets a hash may lie, in which order they are tried, and how the home marks them.
+//! Slots of the flow table: which buckets may hold a hash, in which order they are tried, and how the home bucket marks
+//! entries in other buckets.
 //!
-//! The rules are bpf/lib/bucket.h's. Here they serve the reference model, which takes and gives places as the data plane does,
-//! and the tests that walk a table.
+//! The rules are those of bpf/lib/bucket.h. They are used by the reference model, which allocates slots as the data
+//! plane does, and by tests that walk a table.
 
 use weir_abi::{BUCKET_SLOTS, Bucket, SPILL_PAIRS, STASH_PAIRS};
 
 use crate::key::{GOLDEN_64, scaled};
 
-/// Position of the bits of a hash that say which pair is tried first, and which bucket of a pair.
+/// Positions of the hash bits that select the first pair and the bucket of a pair.
 const PAIR_SHIFT: u32 = 8;
 const SIDE_SHIFT: u32 = 12;
 /// Bits of a mark.
 const MARK_BITS: u32 = 4;
 
-/// How many buckets are home to hashes, and how many are the stash behind them.
+/// Number of home buckets, and of stash buckets after them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     homes: u32,
@@ -21,7 +22,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Of a table of `buckets` buckets.
+    /// The geometry of a table of `buckets` buckets.
     #[must_use]
     pub const fn of(buckets: u32) -> Self {
         let homes = Bucket::homes(buckets);
@@ -42,31 +43,31 @@ impl Geometry {
     }
 }
 
-/// Where a hash may lie.
+/// The buckets that may hold a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// The fingerprint, 44 bits.
     pub tag: u64,
-    /// The bucket that is looked at first.
+    /// The bucket that is searched first.
     pub home: u32,
     first: u32,
     side: u32,
     geometry: Geometry,
 }
 
-/// How a home bucket counts an entry that lies elsewhere.
+/// How a home bucket counts an entry in another bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// It lies at home.
+    /// The entry is in its home bucket.
     None,
-    /// What it adds to [`Bucket::spilled`].
+    /// Increment of [`Bucket::spilled`].
     Spilled(u64),
-    /// What it adds to [`Bucket::stashed`].
+    /// Increment of [`Bucket::stashed`].
     Stashed(u32),
 }
 
 impl Placement {
-    /// In a table of this shape.
+    /// The placement in a table of this geometry.
     #[must_use]
     pub const fn of(hash: u64, geometry: Geometry) -> Self {
         Self {
@@ -78,7 +79,7 @@ impl Placement {
         }
     }
 
-    /// The buckets in the order in which they are tried, and how the home marks each.
+    /// The buckets in the order in which they are tried, each with its mark in the home bucket.
     pub fn steps(self) -> impl Iterator<Item = (u32, Mark)> {
         let steps = |pairs: u32| (0..2 * pairs).map(move |step| (step / 2, self.side ^ step & 1));
         let spilled = steps(SPILL_PAIRS).filter_map(move |(step, side)| self.spill(step, side));
@@ -108,29 +109,29 @@ impl Placement {
     }
 }
 
-/// Which places are taken.
+/// Tracks which slots are used.
 #[derive(Clone, Debug)]
-pub(crate) struct Places {
+pub(crate) struct SlotAllocator {
     geometry: Geometry,
-    /// A bit for each slot.
-    taken: Vec<u8>,
+    /// One bit per slot.
+    used: Vec<u8>,
 }
 
-impl Places {
-    /// All free, in a table of `buckets` buckets.
+impl SlotAllocator {
+    /// A table of `buckets` buckets with all slots free.
     pub(crate) fn new(buckets: u32) -> Self {
         Self {
             geometry: Geometry::of(buckets),
-            taken: vec![0; buckets as usize],
+            used: vec![0; buckets as usize],
         }
     }
 
-    /// Takes a place for a hash; `None` = all of its buckets are full.
-    pub(crate) fn take(&mut self, hash: u64) -> Option<u32> {
+    /// Allocates a slot for a hash; `None` = all of its buckets are full.
+    pub(crate) fn allocate(&mut self, hash: u64) -> Option<u32> {
         Placement::of(hash, self.geometry)
             .steps()
             .find_map(|(bucket, _)| {
-                let slots = self.taken.get_mut(bucket as usize)?;
+                let slots = self.used.get_mut(bucket as usize)?;
                 let slot = slots.trailing_ones();
                 (slot < BUCKET_SLOTS).then(|| {
                     *slots |= 1 << slot;
@@ -139,10 +140,10 @@ impl Places {
             })
     }
 
-    /// Gives a place back.
-    pub(crate) fn give(&mut self, place: u32) {
-        if let Some(slots) = self.taken.get_mut((place / BUCKET_SLOTS) as usize) {
-            *slots &= !(1 << (place % BUCKET_SLOTS));
+    /// Frees a slot.
+    pub(crate) fn free(&mut self, index: u32) {
+        if let Some(slots) = self.used.get_mut((index / BUCKET_SLOTS) as usize) {
+            *slots &= !(1 << (index % BUCKET_SLOTS));
         }
     }
 }
@@ -167,28 +168,28 @@ mod tests {
         }
     }
 
-    fn all_taken(places: &Places, bucket: u32) -> bool {
-        places.taken[bucket as usize].count_ones() == BUCKET_SLOTS
+    fn is_full(allocator: &SlotAllocator, bucket: u32) -> bool {
+        allocator.used[bucket as usize].count_ones() == BUCKET_SLOTS
     }
 
-    /// A nat flow's two places.
-    fn take_both(places: &mut Places, random: &mut Random) -> Option<(u32, u32)> {
-        let reverse = places.take(random.next())?;
-        let Some(forward) = places.take(random.next()) else {
-            places.give(reverse);
+    /// Allocates the two slots of a nat flow.
+    fn allocate_both(allocator: &mut SlotAllocator, random: &mut Random) -> Option<(u32, u32)> {
+        let reverse = allocator.allocate(random.next())?;
+        let Some(forward) = allocator.allocate(random.next()) else {
+            allocator.free(reverse);
             return None;
         };
         Some((reverse, forward))
     }
 
-    /// Fills a table with nat flows to `percent` of its places, then replaces all of them ten times, the oldest or any.
-    /// Returns how many were refused.
-    fn refused(buckets: u32, percent: u32, oldest_first: bool) -> usize {
+    /// Fills `percent` of a table with nat flows, then replaces all of them ten times, the oldest first or at random.
+    /// Returns how many allocations failed.
+    fn failures(buckets: u32, percent: u32, oldest_first: bool) -> usize {
         let mut random = Random(buckets.into());
-        let mut places = Places::new(buckets);
+        let mut allocator = SlotAllocator::new(buckets);
         let count = (buckets * BUCKET_SLOTS * percent / 200) as usize;
         let mut flows = Vec::new();
-        let mut refused = 0;
+        let mut failures = 0;
         for turn in 0..11 * count {
             if turn >= count {
                 let index = match oldest_first {
@@ -196,12 +197,12 @@ mod tests {
                     false => (random.next() % count as u64) as usize,
                 };
                 let (reverse, forward) = flows.swap_remove(index);
-                places.give(reverse);
-                places.give(forward);
+                allocator.free(reverse);
+                allocator.free(forward);
                 let last = loop {
-                    match take_both(&mut places, &mut random) {
+                    match allocate_both(&mut allocator, &mut random) {
                         Some(both) => break both,
-                        None => refused += 1,
+                        None => failures += 1,
                     }
                 };
                 flows.push(last);
@@ -209,37 +210,37 @@ mod tests {
                 flows.swap(index, end);
                 continue;
             }
-            match take_both(&mut places, &mut random) {
+            match allocate_both(&mut allocator, &mut random) {
                 Some(both) => flows.push(both),
-                None => refused += 1,
+                None => failures += 1,
             }
         }
-        refused
+        failures
     }
 
     #[test]
-    fn no_nat_flow_is_refused_at_90_percent_after_ten_turnovers() {
+    fn nat_flows_fit_at_90_percent_after_ten_turnovers() {
         for buckets in [32, 64, 150, 1000, 4096] {
             for oldest_first in [false, true] {
-                assert_eq!(refused(buckets, 90, oldest_first), 0, "{buckets} buckets");
+                assert_eq!(failures(buckets, 90, oldest_first), 0, "{buckets} buckets");
             }
         }
     }
 
     #[test]
-    fn every_place_of_a_page_is_reached() {
-        let mut places = Places::new(32);
+    fn every_slot_of_a_page_is_allocated() {
+        let mut allocator = SlotAllocator::new(32);
         let mut random = Random(1);
-        let taken: HashSet<u32> = (0..32 * BUCKET_SLOTS)
-            .map(|_| places.take(random.next()).unwrap())
+        let used: HashSet<u32> = (0..32 * BUCKET_SLOTS)
+            .map(|_| allocator.allocate(random.next()).unwrap())
             .collect();
-        assert_eq!(taken.len(), 224);
-        assert_eq!(places.take(random.next()), None);
+        assert_eq!(used.len(), 224);
+        assert_eq!(allocator.allocate(random.next()), None);
     }
 
     proptest! {
         #[test]
-        fn steps_lie_in_the_table_and_differ(hash: u64, buckets in 1u32..5000) {
+        fn steps_are_distinct_buckets_of_the_table(hash: u64, buckets in 1u32..5000) {
             let geometry = Geometry::of(buckets);
             let placement = Placement::of(hash, geometry);
             let mut seen = HashSet::new();
@@ -250,35 +251,35 @@ mod tests {
             prop_assert!(placement.home < geometry.homes() && placement.tag < 1 << 44);
         }
 
-        /// A reader that knows the home's marks alone finds every entry, and finds no place given twice.
+        /// A reader that only uses the home bucket's marks finds every entry, and no slot is allocated twice.
         #[test]
-        fn marks_lead_to_every_entry(
+        fn marks_cover_every_entry(
             buckets in 1u32..200,
             steps in prop::collection::vec((any::<u64>(), 0u8..8), 1..2000),
         ) {
             let geometry = Geometry::of(buckets);
-            let mut places = Places::new(buckets);
+            let mut allocator = SlotAllocator::new(buckets);
             let mut held: Vec<(u64, u32)> = Vec::new();
             let mut marks: HashMap<u32, (u64, u32)> = HashMap::new();
             // Few homes, so that they fill up.
             for (random, action) in steps {
                 if action == 0 && !held.is_empty() {
-                    let (hash, place) = held.swap_remove(random as usize % held.len());
-                    places.give(place);
-                    add(&mut marks, hash, place, geometry, -1);
+                    let (hash, index) = held.swap_remove(random as usize % held.len());
+                    allocator.free(index);
+                    add(&mut marks, hash, index, geometry, -1);
                     continue;
                 }
                 let hash = random & 0x0fff_ffff_ffff_ffff;
-                let Some(place) = places.take(hash) else {
+                let Some(index) = allocator.allocate(hash) else {
                     let placement = Placement::of(hash, geometry);
-                    prop_assert!(placement.steps().all(|(bucket, _)| all_taken(&places, bucket)));
+                    prop_assert!(placement.steps().all(|(bucket, _)| is_full(&allocator, bucket)));
                     continue;
                 };
-                prop_assert!(held.iter().all(|(_, other)| *other != place));
-                add(&mut marks, hash, place, geometry, 1);
-                held.push((hash, place));
+                prop_assert!(held.iter().all(|(_, other)| *other != index));
+                add(&mut marks, hash, index, geometry, 1);
+                held.push((hash, index));
             }
-            for (hash, place) in &held {
+            for (hash, index) in &held {
                 let placement = Placement::of(*hash, geometry);
                 let (spilled, stashed) = marks.get(&placement.home).copied().unwrap_or_default();
                 let looked_at = placement.steps().filter(|(_, mark)| match mark {
@@ -287,27 +288,28 @@ mod tests {
                     Mark::Stashed(one) => stashed & (one * 15) != 0,
                 });
                 let buckets: Vec<u32> = looked_at.map(|(bucket, _)| bucket).collect();
-                prop_assert!(buckets.contains(&(place / BUCKET_SLOTS)), "{hash:x} {place}");
+                prop_assert!(buckets.contains(&(index / BUCKET_SLOTS)), "{hash:x} {index}");
             }
-            for (hash, place) in held.drain(..) {
-                add(&mut marks, hash, place, geometry, -1);
+            for (hash, index) in held.drain(..) {
+                add(&mut marks, hash, index, geometry, -1);
             }
             prop_assert!(marks.values().all(|marks| *marks == (0, 0)));
         }
     }
 
-    /// Adds an entry to its home's marks or takes it out, as the data plane does: a sum that carries would be seen at the end.
+    /// Adds an entry to its home's marks or removes it, as the data plane does; a carry between counters would be
+    /// detected.
     fn add(
         marks: &mut HashMap<u32, (u64, u32)>,
         hash: u64,
-        place: u32,
+        index: u32,
         geometry: Geometry,
         by: i8,
     ) {
         let placement = Placement::of(hash, geometry);
         let (_, mark) = placement
             .steps()
-            .find(|(bucket, _)| *bucket == place / BUCKET_SLOTS)
+            .find(|(bucket, _)| *bucket == index / BUCKET_SLOTS)
             .expect("a bucket of its own");
         let (spilled, stashed) = marks.entry(placement.home).or_default();
         match mark {
