@@ -1,28 +1,28 @@
-//! A line of an access log.
+//! Formatting of access log lines.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
 
 use weir_model::LogFormat;
 
-/// What is known of an exchange when it is over. Text is as the client sent it.
+/// The data of a finished exchange. Text is as the client sent it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Line<'a> {
-    /// Milliseconds since 1970, at the end.
+pub struct Record<'a> {
+    /// Time of the end, in milliseconds since 1970.
     pub time_ms: u64,
-    /// Who asked.
+    /// The client's address.
     pub client: SocketAddr,
     /// The service.
     pub service: &'a str,
-    /// The pool; empty where Weir answered by itself.
+    /// The pool; empty if Weir answered itself.
     pub pool: &'a str,
-    /// The server; empty where none was chosen.
+    /// The server; empty if none was chosen.
     pub server: &'a str,
-    /// The method; empty of a TCP service, or of what was no request.
+    /// The method; empty for a TCP service or an invalid request.
     pub method: &'a [u8],
     /// The target as sent.
     pub target: &'a [u8],
-    /// `HTTP/1.1` and the like; empty where the method is.
+    /// `HTTP/1.1` and so on; empty if `method` is.
     pub version: &'a str,
     /// `Host`.
     pub host: &'a [u8],
@@ -30,21 +30,21 @@ pub struct Line<'a> {
     pub referer: &'a [u8],
     /// `User-Agent`.
     pub agent: &'a [u8],
-    /// Of the response; 0 = none was sent.
+    /// Status of the response; 0 = none was sent.
     pub status: u16,
-    /// Octets from the client.
+    /// Bytes from the client.
     pub bytes_in: u64,
-    /// Octets to the client.
+    /// Bytes to the client.
     pub bytes_out: u64,
-    /// Microseconds: until the head was there, in the queue, until a connection stood, until the response began, in all.
+    /// Microseconds: until the head was received, in the queue, until connected, until the response began, in total.
     pub spent_us: [u64; 5],
     /// Other servers tried.
     pub retries: u32,
-    /// Who ended it and in which phase, in HAProxy's letters.
+    /// Termination state: who ended the exchange and in which phase, in HAProxy's letters.
     pub end: [u8; 2],
 }
 
-impl Line<'_> {
+impl Record<'_> {
     /// Appends the line, its newline included.
     pub fn write(&self, format: &LogFormat, out: &mut Vec<u8>) {
         match format {
@@ -55,7 +55,7 @@ impl Line<'_> {
         out.push(b'\n');
     }
 
-    /// Appends the line of a TCP connection, which has nothing of what the combined format shows.
+    /// Appends the line of a TCP connection, which has none of the fields of the combined format.
     pub fn write_tcp(&self, out: &mut Vec<u8>) {
         self.template("{client} {port} [{date}] {service} ", out);
         or_dash(self.pool.as_bytes(), out);
@@ -123,7 +123,7 @@ impl Line<'_> {
         out.extend_from_slice(rest.as_bytes());
     }
 
-    /// A value that is text already.
+    /// The value of a text field; `None` = not a text field.
     fn text(&self, name: &str) -> Option<&[u8]> {
         Some(match name {
             "service" => self.service.as_bytes(),
@@ -163,7 +163,7 @@ impl Line<'_> {
             "bytes_out" => write!(out, "{}", self.bytes_out),
             "retries" => write!(out, "{}", self.retries),
             "time" => {
-                let at = Moment::of(self.time_ms);
+                let at = DateTime::of(self.time_ms);
                 write!(
                     out,
                     "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z",
@@ -181,7 +181,7 @@ impl Line<'_> {
                     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov",
                     "Dec",
                 ];
-                let at = Moment::of(self.time_ms);
+                let at = DateTime::of(self.time_ms);
                 let month = MONTHS[(at.month - 1) as usize];
                 write!(
                     out,
@@ -194,32 +194,32 @@ impl Line<'_> {
     }
 }
 
-/// What the two letters of an end say, in words.
+/// Description of a termination state.
 const fn end_reason(end: [u8; 2]) -> &'static str {
     match &end {
         b"--" => "completed",
-        b"CR" => "the client left before its request was complete",
-        b"CQ" => "the client left while it waited for a server",
-        b"CC" => "the client left while the server was connected",
-        b"CH" => "the client left before the response",
-        b"CD" => "the client broke off the transfer",
-        b"cR" => "the client's request took too long",
-        b"cD" => "the client was silent for too long",
+        b"CR" => "the client disconnected before the request was complete",
+        b"CQ" => "the client disconnected while waiting for a server",
+        b"CC" => "the client disconnected while connecting to the server",
+        b"CH" => "the client disconnected before the response",
+        b"CD" => "the client aborted the transfer",
+        b"cR" => "the client did not send the request in time",
+        b"cD" => "the client was idle for too long",
         b"SC" => "no server could be reached",
         b"SH" => "the server sent no valid response",
-        b"SD" => "the server broke off the transfer",
-        b"sQ" => "no server was free in time",
+        b"SD" => "the server aborted the transfer",
+        b"sQ" => "no server was available in time",
         b"sC" => "the server did not accept the connection in time",
         b"sH" => "the server did not respond in time",
-        b"sD" => "the server was silent for too long",
-        b"LR" => "a route gave the answer",
+        b"sD" => "the server was idle for too long",
+        b"LR" => "answered by a route",
         b"PR" => "the request was rejected",
         _ => "unknown",
     }
 }
 
-/// Universal time in the calendar.
-struct Moment {
+/// A calendar date and time in UTC.
+struct DateTime {
     year: u64,
     month: u64,
     day: u64,
@@ -228,8 +228,8 @@ struct Moment {
     second: u64,
 }
 
-impl Moment {
-    /// By Howard Hinnant's `civil_from_days`.
+impl DateTime {
+    /// Howard Hinnant's `civil_from_days`.
     const fn of(ms: u64) -> Self {
         let seconds = ms / 1_000;
         let days = seconds / 86_400 + 719_468;
@@ -271,17 +271,17 @@ enum Escape {
     Json,
 }
 
-/// No client can end a line, or a quotation.
+/// Escapes text so that a client cannot end a line or a quoted string.
 fn escaped(text: &[u8], out: &mut Vec<u8>, how: Escape) {
-    for octet in text {
-        match octet {
-            b'"' | b'\\' if how == Escape::Json => out.extend_from_slice(&[b'\\', *octet]),
-            b' '..=b'~' if !matches!(octet, b'"' | b'\\') => out.push(*octet),
+    for byte in text {
+        match byte {
+            b'"' | b'\\' if how == Escape::Json => out.extend_from_slice(&[b'\\', *byte]),
+            b' '..=b'~' if !matches!(byte, b'"' | b'\\') => out.push(*byte),
             _ => {
-                // Octets above ASCII are no characters by themselves: they are shown as Latin-1.
+                // Bytes above ASCII are not characters by themselves: they are shown as Latin-1.
                 let _ = match how {
-                    Escape::Plain => write!(out, "\\x{octet:02X}"),
-                    Escape::Json => write!(out, "\\u{octet:04x}"),
+                    Escape::Plain => write!(out, "\\x{byte:02X}"),
+                    Escape::Json => write!(out, "\\u{byte:04x}"),
                 };
             }
         }
@@ -292,8 +292,8 @@ fn escaped(text: &[u8], out: &mut Vec<u8>, how: Escape) {
 mod tests {
     use super::*;
 
-    fn line() -> Line<'static> {
-        Line {
+    fn line() -> Record<'static> {
+        Record {
             time_ms: 1_795_267_384_042,
             client: "192.0.2.1:4711".parse().unwrap(),
             service: "web",
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn combined_is_apaches() {
+    fn combined_format_matches_apache() {
         assert_eq!(
             written(&LogFormat::Combined),
             "192.0.2.1 - - [21/Nov/2026:13:23:04 +0000] \"GET /a\\x22b HTTP/1.1\" 200 2000 \"-\" \"x\\x5C\\xFF\\x0A\"\n"
@@ -329,22 +329,22 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_a_tcp_connection_has_server_durations_and_end() {
-        let written = |line: Line<'_>| {
+    fn tcp_line_has_server_durations_and_end() {
+        let written = |line: Record<'_>| {
             let mut out = Vec::new();
             line.write_tcp(&mut out);
             String::from_utf8(out).unwrap()
         };
-        let line = Line {
+        let line = Record {
             end: *b"SD",
             ..line()
         };
         assert_eq!(
             written(line),
             "192.0.2.1 4711 [21/Nov/2026:13:23:04 +0000] web p/10.0.0.5 0.000/0.120/12.345 10/2000 SD \
-             \"the server broke off the transfer\"\n"
+             \"the server aborted the transfer\"\n"
         );
-        let line = Line {
+        let line = Record {
             server: "",
             end: *b"SC",
             ..line
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_json() {
+    fn json_lines_are_valid_json() {
         let value: serde_json::Value = serde_json::from_str(&written(&LogFormat::Json)).unwrap();
         assert_eq!(value["time"], "2026-11-21T13:23:04.042Z");
         assert_eq!(value["target"], "/a\"b");
@@ -367,25 +367,25 @@ mod tests {
     }
 
     #[test]
-    fn a_template_says_what_is_asked_for() {
+    fn template_fields_are_replaced() {
         let format = LogFormat::Template("{client}:{port} {status} {end} {connect_ms}".to_owned());
         assert_eq!(written(&format), "192.0.2.1:4711 200 -- 0.120\n");
     }
 
     #[test]
-    fn the_calendar_knows_leap_years() {
+    fn dates_in_leap_years() {
         for (ms, date) in [
             (0, (1970, 1, 1)),
             (951_782_400_000, (2000, 2, 29)),
             (4_107_542_399_000, (2100, 2, 28)),
         ] {
-            let at = Moment::of(ms);
+            let at = DateTime::of(ms);
             assert_eq!((at.year, at.month, at.day), date);
         }
     }
 
     #[test]
-    fn every_name_is_known() {
+    fn every_field_name_has_a_value() {
         for name in LogFormat::NAMES {
             let mut out = Vec::new();
             line().template(&format!("[{{{name}}}]"), &mut out);

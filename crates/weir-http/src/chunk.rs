@@ -1,22 +1,22 @@
-//! The chunked coding, read as a stream and passed on as it is (RFC 9112 section 7.1).
+//! Incremental validation of the chunked coding (RFC 9112 section 7.1), which is forwarded unchanged.
 //!
-//! Passing octets through unchanged is safe only where every reader finds the same end. So a size has hexadecimal digits
-//! and nothing else, every line ends with CRLF, extensions are bounded and hold no control character, and the trailer
-//! section holds no field that speaks of framing. A request's trailer section is held back until it is complete where names
-//! with `_` must not pass ([`Chunks::of_request`]).
+//! Forwarding bytes unchanged is safe only if every parser finds the same end. A size therefore consists of hexadecimal
+//! digits only, every line ends with CRLF, extensions are bounded and contain no control character, and the trailer
+//! section contains no framing field. Where trailer names with `_` must not pass, a request's trailer section is held
+//! back until it is complete ([`Chunks::for_request`]).
 
 use weir_model::Underscores;
 
-use crate::octet::{is_token_octet, is_value_octet};
+use crate::byte_class::{is_token_byte, is_value_byte};
 use crate::refusal::Refusal;
 
-/// Longest chunk extension; nobody uses them, and they are a way to send for ever without a body.
+/// Longest chunk extension; they are unused in practice and would allow endless sending without a body.
 const EXTENSION_MAX: u16 = 256;
 /// Longest trailer section.
 const TRAILER_MAX: u16 = 8192;
-/// Digits of a size: 2^60 is enough for anyone.
+/// Most digits of a size: below 2^60.
 const DIGITS_MAX: u8 = 15;
-/// Trailer names that would change where a message ends or for whom it is.
+/// Trailer names that would change the framing or the host of a message.
 const FORBIDDEN: [&[u8]; 3] = [b"content-length", b"transfer-encoding", b"host"];
 const NAME_MAX: usize = 17;
 
@@ -36,26 +36,26 @@ enum State {
     Done,
 }
 
-/// The trailer section of a request, as far as it came and may pass.
+/// The received part of a request's trailer section, without removed fields.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Held {
     text: Vec<u8>,
-    /// Where its last line begins.
+    /// Offset of its last line.
     line: usize,
 }
 
-/// Where in a chunked body a stream stands.
+/// State of a chunked body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunks {
     state: State,
     digits: u8,
     name_len: u8,
     name: [u8; NAME_MAX],
-    /// Octets of the present extension or of the trailer section.
+    /// Bytes of the current extension or of the trailer section.
     line: u16,
-    /// Octets left of the present chunk.
-    left: u64,
-    /// What becomes of trailers with `_` in their names, and whether the present one is such.
+    /// Remaining bytes of the current chunk.
+    remaining: u64,
+    /// Policy for trailers with `_` in their names, and whether the current one has such a name.
     underscores: Underscores,
     underscore: bool,
     held: Option<Box<Held>>,
@@ -69,7 +69,7 @@ impl Default for Chunks {
             name_len: 0,
             name: [0; NAME_MAX],
             line: 0,
-            left: 0,
+            remaining: 0,
             underscores: Underscores::Keep,
             underscore: false,
             held: None,
@@ -78,26 +78,26 @@ impl Default for Chunks {
 }
 
 impl Chunks {
-    /// Before the first octet of a body.
+    /// The state before the first byte of a body.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same of a request, whose trailers with `_` in their names are treated like its other fields. But for
-    /// [`Underscores::Keep`] trailers are held back; see [`Chunks::take_held`].
-    pub fn of_request(underscores: Underscores) -> Self {
+    /// The initial state for a request's body; `underscores` applies to its trailers as to other fields. Unless it is
+    /// [`Underscores::Keep`], trailers are held back; see [`Chunks::take_held`].
+    pub fn for_request(underscores: Underscores) -> Self {
         Self {
             underscores,
             ..Self::default()
         }
     }
 
-    /// Whether what is read now is held back.
+    /// Whether input is currently held back.
     const fn holds(&self) -> bool {
         self.held.is_some()
     }
 
-    /// What was held back and may be sent, once the end of the body was seen.
+    /// The trailers that were held back and may be sent; empty before the end of the body.
     pub fn take_held(&mut self) -> Vec<u8> {
         if !self.is_done() {
             return Vec::new();
@@ -105,20 +105,20 @@ impl Chunks {
         self.held.take().map(|held| held.text).unwrap_or_default()
     }
 
-    /// Whether the end of the body was seen.
+    /// Whether the end of the body was reached.
     pub const fn is_done(&self) -> bool {
         matches!(self.state, State::Done)
     }
 
-    /// Reads on; `data` gets what is content. Returns how many octets belong to the body.
+    /// Processes input; `data` receives the content. Returns how many bytes belong to the body.
     ///
     /// # Errors
-    /// The coding is broken; what was read before is part of it all the same.
+    /// The coding is malformed; input processed before remains part of the body.
     pub fn scan(&mut self, input: &[u8], data: &mut dyn FnMut(&[u8])) -> Result<usize, Refusal> {
         self.scan_request(input, data).map(|(taken, _)| taken)
     }
 
-    /// The same, and how many of these bytes may pass at once: the rest are held back.
+    /// Like [`Chunks::scan`]; also returns how many of these bytes may be forwarded now. The rest are held back.
     ///
     /// # Errors
     /// As [`Chunks::scan`].
@@ -132,11 +132,11 @@ impl Chunks {
         while at < input.len() && self.state != State::Done {
             if self.state == State::Data {
                 let rest = input.len() - at;
-                let take = usize::try_from(self.left).unwrap_or(rest).min(rest);
+                let take = usize::try_from(self.remaining).unwrap_or(rest).min(rest);
                 data(&input[at..at + take]);
-                self.left -= take as u64;
+                self.remaining -= take as u64;
                 at += take;
-                if self.left == 0 {
+                if self.remaining == 0 {
                     self.state = State::DataCr;
                 }
                 continue;
@@ -158,8 +158,8 @@ impl Chunks {
         Ok((at, passing.unwrap_or(at)))
     }
 
-    fn step(&mut self, octet: u8) -> Result<(), Refusal> {
-        self.state = match (self.state, octet) {
+    fn step(&mut self, byte: u8) -> Result<(), Refusal> {
+        self.state = match (self.state, byte) {
             (State::Size, digit) if digit.is_ascii_hexdigit() => return self.digit(digit),
             (State::Size, b'\r') if self.digits > 0 => State::SizeLf,
             (State::Size, b';') if self.digits > 0 => {
@@ -167,14 +167,14 @@ impl Chunks {
                 State::Extension
             }
             (State::Extension, b'\r') => State::SizeLf,
-            (State::Extension, octet) if is_value_octet(octet) => {
+            (State::Extension, byte) if is_value_byte(byte) => {
                 self.count(EXTENSION_MAX, Refusal::Chunk)?;
                 State::Extension
             }
             (State::SizeLf, b'\n') => {
                 self.digits = 0;
                 self.line = 0;
-                if self.left == 0 {
+                if self.remaining == 0 {
                     State::TrailerStart
                 } else {
                     State::Data
@@ -183,24 +183,24 @@ impl Chunks {
             (State::DataCr, b'\r') => State::DataLf,
             (State::DataLf, b'\n') => State::Size,
             (State::TrailerStart, b'\r') => State::EndLf,
-            (State::TrailerStart, octet) if is_token_octet(octet) => {
+            (State::TrailerStart, byte) if is_token_byte(byte) => {
                 self.name_len = 0;
                 if self.underscores != Underscores::Keep && self.held.is_none() {
                     self.held = Some(Box::default());
                 }
-                self.name_octet(octet)?;
+                self.name_byte(byte)?;
                 State::TrailerName
             }
             (State::TrailerName, b':') => {
                 self.check_name()?;
                 State::TrailerValue
             }
-            (State::TrailerName, octet) if is_token_octet(octet) => {
-                self.name_octet(octet)?;
+            (State::TrailerName, byte) if is_token_byte(byte) => {
+                self.name_byte(byte)?;
                 State::TrailerName
             }
             (State::TrailerValue, b'\r') => State::TrailerLf,
-            (State::TrailerValue, octet) if is_value_octet(octet) => {
+            (State::TrailerValue, byte) if is_value_byte(byte) => {
                 self.count(TRAILER_MAX, Refusal::Trailer)?;
                 State::TrailerValue
             }
@@ -219,12 +219,16 @@ impl Chunks {
         Ok(())
     }
 
-    fn digit(&mut self, octet: u8) -> Result<(), Refusal> {
+    fn digit(&mut self, byte: u8) -> Result<(), Refusal> {
         if self.digits == DIGITS_MAX {
             return Err(Refusal::Chunk);
         }
-        let value = char::from(octet).to_digit(16).unwrap_or(0);
-        self.left = if self.digits == 0 { 0 } else { self.left << 4 } | u64::from(value);
+        let value = char::from(byte).to_digit(16).unwrap_or(0);
+        self.remaining = if self.digits == 0 {
+            0
+        } else {
+            self.remaining << 4
+        } | u64::from(value);
         self.digits += 1;
         Ok(())
     }
@@ -238,16 +242,16 @@ impl Chunks {
         }
     }
 
-    fn name_octet(&mut self, octet: u8) -> Result<(), Refusal> {
+    fn name_byte(&mut self, byte: u8) -> Result<(), Refusal> {
         self.count(TRAILER_MAX, Refusal::Trailer)?;
-        if octet == b'_' && self.underscores != Underscores::Keep {
+        if byte == b'_' && self.underscores != Underscores::Keep {
             if self.underscores == Underscores::Reject {
                 return Err(Refusal::Underscore);
             }
             self.underscore = true;
         }
-        if let Some(place) = self.name.get_mut(usize::from(self.name_len)) {
-            *place = octet.to_ascii_lowercase();
+        if let Some(slot) = self.name.get_mut(usize::from(self.name_len)) {
+            *slot = byte.to_ascii_lowercase();
         }
         self.name_len = self.name_len.saturating_add(1);
         Ok(())
@@ -281,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_with_extension_and_trailer_ends_where_it_ends() {
+    fn body_with_extension_and_trailer() {
         let body =
             b"5;a=\"b\"\r\nhello\r\n00A\r\n0123456789\r\n0\r\nExpires: never\r\n\r\nGET / HTTP/1.1";
         for step in 1..body.len() {
@@ -292,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_readers_could_read_differently_is_refused() {
+    fn ambiguous_codings_are_rejected() {
         let long = format!("1;{}\r\n", "a".repeat(300));
         for bad in [
             "5 \r\nhello\r\n",
@@ -322,11 +326,11 @@ mod tests {
     }
 
     #[test]
-    fn trailers_with_underscores_do_not_pass() {
+    fn trailers_with_underscores_are_removed_or_rejected() {
         let body =
             b"1\r\nx\r\n0\r\nA: b\r\nX_Forwarded_For: 6.6.6.6\r\nSum_: 1\r\nC: d\r\n\r\nnext";
         for step in 1..body.len() {
-            let mut chunks = Chunks::of_request(Underscores::Drop);
+            let mut chunks = Chunks::for_request(Underscores::Drop);
             let (mut passed, mut used) = (Vec::new(), 0);
             for part in body.chunks(step) {
                 let (taken, passing) = chunks.scan_request(part, &mut |_| {}).unwrap();
@@ -340,25 +344,25 @@ mod tests {
             assert_eq!(used, body.len() - 4, "{step}");
             assert_eq!(passed, b"1\r\nx\r\n0\r\nA: b\r\nC: d\r\n\r\n", "{step}");
         }
-        let mut chunks = Chunks::of_request(Underscores::Reject);
+        let mut chunks = Chunks::for_request(Underscores::Reject);
         assert_eq!(
             chunks.scan_request(body, &mut |_| {}),
             Err(Refusal::Underscore)
         );
-        let mut chunks = Chunks::of_request(Underscores::Keep);
+        let mut chunks = Chunks::for_request(Underscores::Keep);
         let all = body.len() - 4;
         assert_eq!(chunks.scan_request(body, &mut |_| {}), Ok((all, all)));
     }
 
     proptest! {
         #[test]
-        fn splits_change_nothing(input in prop::collection::vec(prop::sample::select(b"05aF\r\n;:x \t\0".to_vec()), 0..60), step in 1usize..9) {
+        fn splitting_input_changes_nothing(input in prop::collection::vec(prop::sample::select(b"05aF\r\n;:x \t\0".to_vec()), 0..60), step in 1usize..9) {
             let (whole, split) = (read(&input, 64), read(&input, step));
             prop_assert_eq!(whole, split);
         }
 
         #[test]
-        fn what_was_written_is_read(parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..300), 0..6), step in 1usize..50) {
+        fn encoded_bodies_are_decoded(parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..300), 0..6), step in 1usize..50) {
             let mut body = Vec::new();
             for part in &parts {
                 body.extend_from_slice(format!("{:x}\r\n", part.len()).as_bytes());

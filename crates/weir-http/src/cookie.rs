@@ -1,16 +1,16 @@
-//! Cookies and parameters as places in what a client sent, and the sign by which a client comes back to its server.
+//! Cookies and query parameters as ranges of the input, and the signature of a server for stickiness cookies.
 
 use std::ops::Range;
 
-use crate::octet::trim;
+use crate::byte_class::trim;
 
-/// Where the value of the cookie `name` stands in a `Cookie` field's value.
+/// The range of the value of the cookie `name` in a `Cookie` field's value.
 pub fn find(value: &[u8], name: &[u8]) -> Option<Range<usize>> {
     let mut at = 0;
-    for pair in value.split(|octet| *octet == b';') {
+    for pair in value.split(|byte| *byte == b';') {
         let start = at;
         at += pair.len() + 1;
-        let Some(equals) = pair.iter().position(|octet| *octet == b'=') else {
+        let Some(equals) = pair.iter().position(|byte| *byte == b'=') else {
             continue;
         };
         if trim(&pair[..equals]) == name {
@@ -20,14 +20,14 @@ pub fn find(value: &[u8], name: &[u8]) -> Option<Range<usize>> {
     None
 }
 
-/// The field's value without the cookie whose value stands at `place`; empty when no other is left.
-pub fn without(value: &[u8], place: &Range<usize>) -> Vec<u8> {
-    let begin = value[..place.start]
+/// The field's value without the cookie whose value is at `range`; empty if it has no other cookie.
+pub fn without(value: &[u8], range: &Range<usize>) -> Vec<u8> {
+    let begin = value[..range.start]
         .iter()
-        .rposition(|octet| *octet == b';')
+        .rposition(|byte| *byte == b';')
         .map_or(0, |at| at + 1);
     let before = trim(&value[..begin.saturating_sub(1)]);
-    let after = value.get(place.end + 1..).map_or(&b""[..], trim);
+    let after = value.get(range.end + 1..).map_or(&b""[..], trim);
     let between: &[u8] = if before.is_empty() || after.is_empty() {
         b""
     } else {
@@ -36,10 +36,10 @@ pub fn without(value: &[u8], place: &Range<usize>) -> Vec<u8> {
     [before, between, after].concat()
 }
 
-/// The value of the parameter `name` in a query; empty where it has none.
+/// The value of the parameter `name` in a query; empty if the parameter has no value.
 pub fn parameter<'a>(query: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    query.split(|octet| *octet == b'&').find_map(|pair| {
-        let equals = pair.iter().position(|octet| *octet == b'=');
+    query.split(|byte| *byte == b'&').find_map(|pair| {
+        let equals = pair.iter().position(|byte| *byte == b'=');
         let (key, value) = equals.map_or((pair, &pair[pair.len()..]), |at| {
             (&pair[..at], &pair[at + 1..])
         });
@@ -47,7 +47,7 @@ pub fn parameter<'a>(query: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     })
 }
 
-/// Sixteen hexadecimal digits that only one who knows `secret` can find for `server`.
+/// A keyed hash of `server` as sixteen hexadecimal digits; it cannot be computed without `secret`.
 pub fn sign(secret: &[u8], server: &str) -> [u8; 16] {
     let key = (
         siphash((0x7765_6972, 0x7374_6963), secret),
@@ -75,7 +75,7 @@ pub fn siphash((k0, k1): (u64, u64), input: &[u8]) -> u64 {
         let word = word
             .iter()
             .rev()
-            .fold(0, |sum, octet| sum << 8 | u64::from(*octet));
+            .fold(0, |sum, byte| sum << 8 | u64::from(*byte));
         v[3] ^= word;
         rounds(&mut v, 2);
         v[0] ^= word;
@@ -84,7 +84,7 @@ pub fn siphash((k0, k1): (u64, u64), input: &[u8]) -> u64 {
         .remainder()
         .iter()
         .rev()
-        .fold(0, |sum, octet| sum << 8 | u64::from(*octet));
+        .fold(0, |sum, byte| sum << 8 | u64::from(*byte));
     let last = (input.len() as u64) << 56 | rest;
     v[3] ^= last;
     rounds(&mut v, 2);
@@ -114,11 +114,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cookie_is_found_by_its_whole_name() {
+    fn cookies_are_found_by_their_full_name() {
         let value = b"a=1; SRV=x=y;b=2;  c ; SRV=later";
-        let place = find(value, b"SRV").unwrap();
-        assert_eq!(&value[place.clone()], b"x=y");
-        assert_eq!(without(value, &place), b"a=1; b=2;  c ; SRV=later");
+        let range = find(value, b"SRV").unwrap();
+        assert_eq!(&value[range.clone()], b"x=y");
+        assert_eq!(without(value, &range), b"a=1; b=2;  c ; SRV=later");
         assert_eq!(find(value, b"RV"), None);
         assert_eq!(find(value, b"c"), None);
         let alone = b"SRV=1";
@@ -130,14 +130,14 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_may_be_empty() {
+    fn parameters_may_be_empty() {
         assert_eq!(parameter(b"a=1&b&c=", b"a"), Some(&b"1"[..]));
         assert_eq!(parameter(b"a=1&b&c=", b"b"), Some(&b""[..]));
         assert_eq!(parameter(b"a=1&b&c=", b"d"), None);
     }
 
     #[test]
-    fn the_hash_is_siphash_2_4() {
+    fn siphash_test_vectors() {
         // The authors' test vectors: key 00…0f, inputs 00…00, 00…0e.
         let key = (0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908);
         let input: Vec<u8> = (0..15).collect();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn signs_differ_by_secret_and_server() {
+    fn signatures_differ_by_secret_and_server() {
         assert_ne!(sign(b"a", "10.0.0.5"), sign(b"b", "10.0.0.5"));
         assert_ne!(sign(b"a", "10.0.0.5"), sign(b"a", "10.0.0.6"));
     }

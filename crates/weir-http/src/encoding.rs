@@ -1,21 +1,21 @@
-//! Whether a response is to be compressed, and by which coding (RFC 9110 sections 12.5.3 and 8.4).
+//! Decides whether a response is compressed, and with which coding (RFC 9110 sections 12.5.3 and 8.4).
 //!
-//! What compresses is the driver's; here is what both sides of it must be told.
+//! The driver compresses; this module negotiates and writes the fields.
 
 use weir_model::{Coding, Compression};
 
+use crate::byte_class::trim;
 use crate::field::{Field, Name};
 use crate::head::{Framing, Response};
-use crate::octet::trim;
 
-/// A quality in thousandths.
+/// A quality value in thousandths.
 type Quality = u16;
 const BEST: Quality = 1_000;
 
-/// The coding that the client likes best of those that are made, in their order where it likes several as much. `None` where it
-/// asks for none of them, or likes the content as it is better.
-pub fn negotiate(head: &[u8], fields: &[Field], made: &[Coding]) -> Option<Coding> {
-    let mut liked = [None::<Quality>; Coding::ALL.len()];
+/// The offered coding that the client prefers; if it prefers several equally, the first of them in `offered`. `None` if
+/// it accepts none of them or prefers the unencoded content.
+pub fn negotiate(head: &[u8], fields: &[Field], offered: &[Coding]) -> Option<Coding> {
+    let mut qualities = [None::<Quality>; Coding::ALL.len()];
     let (mut rest, mut identity) = (None, None);
     for field in fields {
         if field.name != Name::Other
@@ -23,34 +23,34 @@ pub fn negotiate(head: &[u8], fields: &[Field], made: &[Coding]) -> Option<Codin
         {
             continue;
         }
-        for member in field.value_in(head).split(|octet| *octet == b',') {
+        for member in field.value_in(head).split(|byte| *byte == b',') {
             let (name, quality) = preference(member);
             let known = Coding::ALL
                 .iter()
-                .position(|coding| is_called(*coding, name));
+                .position(|coding| has_name(*coding, name));
             match known {
-                Some(at) => liked[at] = Some(quality),
+                Some(at) => qualities[at] = Some(quality),
                 None if name == b"*" => rest = Some(quality),
                 None if name.eq_ignore_ascii_case(b"identity") => identity = Some(quality),
                 None => {}
             }
         }
     }
-    let of = |coding: &Coding| liked[*coding as usize].or(rest).unwrap_or(0);
-    // The last of equals is the first in the list.
-    let best = made.iter().rev().max_by_key(|coding| of(coding))?;
+    let of = |coding: &Coding| qualities[*coding as usize].or(rest).unwrap_or(0);
+    // `max_by_key` returns the last of equals, which is the first in the list.
+    let best = offered.iter().rev().max_by_key(|coding| of(coding))?;
     let quality = of(best);
     (quality > 0 && identity.is_none_or(|identity| identity <= quality)).then_some(*best)
 }
 
-fn is_called(coding: Coding, name: &[u8]) -> bool {
+fn has_name(coding: Coding, name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(coding.as_str().as_bytes())
         || (coding == Coding::Gzip && name.eq_ignore_ascii_case(b"x-gzip"))
 }
 
-/// `gzip;q=0.5`; a quality that is none counts as 0, so that nothing is sent that was not clearly asked for.
+/// Parses `gzip;q=0.5`; an invalid quality counts as 0, so nothing is sent that was not clearly requested.
 fn preference(member: &[u8]) -> (&[u8], Quality) {
-    let mut parts = member.split(|octet| *octet == b';');
+    let mut parts = member.split(|byte| *byte == b';');
     let name = trim(parts.next().unwrap_or_default());
     let mut quality = BEST;
     for part in parts {
@@ -61,7 +61,7 @@ fn preference(member: &[u8]) -> (&[u8], Quality) {
     (name, quality)
 }
 
-/// `0`, `0.5`, `1.000`: at most three decimals, at most 1.
+/// Parses `0`, `0.5`, `1.000`: at most three decimals, at most 1.
 fn thousandths(text: &[u8]) -> Option<Quality> {
     let (whole, rest) = text.split_first()?;
     let decimals = match rest {
@@ -69,16 +69,16 @@ fn thousandths(text: &[u8]) -> Option<Quality> {
         [b'.', decimals @ ..] if decimals.len() <= 3 => decimals,
         _ => return None,
     };
-    let digit = |octet: u8| octet.is_ascii_digit().then(|| Quality::from(octet - b'0'));
+    let digit = |byte: u8| byte.is_ascii_digit().then(|| Quality::from(byte - b'0'));
     let mut value = digit(*whole)?;
     for at in 0..3 {
-        value = value * 10 + decimals.get(at).map_or(Some(0), |octet| digit(*octet))?;
+        value = value * 10 + decimals.get(at).map_or(Some(0), |byte| digit(*byte))?;
     }
     (value <= BEST).then_some(value)
 }
 
-/// Whether the response could be compressed for some client: then its client, and every cache, learns that the answer depends
-/// on what was accepted.
+/// Whether the response could be compressed for some client. If so, `Vary` tells clients and caches that it depends on
+/// `Accept-Encoding`.
 pub(crate) fn is_compressible(
     head: &[u8],
     response: &Response,
@@ -102,8 +102,8 @@ pub(crate) fn is_compressible(
         let name = field.name_in(head);
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
         match name.len() {
-            12 if is(b"content-type") => fits = of_types(value, &rules.types),
-            // The server has done it, or sends what an octet more would make wrong.
+            12 if is(b"content-type") => fits = has_type(value, &rules.types),
+            // The server already encoded it, or sends fields that compression would invalidate.
             16 if is(b"content-encoding") && !value.eq_ignore_ascii_case(b"identity") => {
                 return false;
             }
@@ -124,9 +124,9 @@ fn is_short(length: &[u8], minimum: u32) -> bool {
     length.is_some_and(|length| length < u64::from(minimum))
 }
 
-/// Whether a media type, its parameters apart, is one of them.
-fn of_types(value: &[u8], types: &[String]) -> bool {
-    let kind = value.split(|octet| *octet == b';').next();
+/// Whether a media type, without its parameters, is one of `types`.
+fn has_type(value: &[u8], types: &[String]) -> bool {
+    let kind = value.split(|byte| *byte == b';').next();
     let kind = trim(kind.unwrap_or_default());
     types.iter().any(|known| match known.strip_suffix('*') {
         Some(beginning) => kind
@@ -137,12 +137,12 @@ fn of_types(value: &[u8], types: &[String]) -> bool {
 }
 
 fn has_member(value: &[u8], wanted: &[u8]) -> bool {
-    let mut members = value.split(|octet| *octet == b',');
+    let mut members = value.split(|byte| *byte == b',');
     members.any(|member| trim(member).eq_ignore_ascii_case(wanted))
 }
 
-/// Whether a field describes the content as it was, and is left out or written anew with another one.
-pub(crate) fn goes_with_content(head: &[u8], field: &Field) -> bool {
+/// Whether a field describes the original content, and is removed or rewritten if the content is compressed.
+pub(crate) fn is_content_field(head: &[u8], field: &Field) -> bool {
     let name = field.name_in(head);
     let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
     match field.name {
@@ -154,24 +154,24 @@ pub(crate) fn goes_with_content(head: &[u8], field: &Field) -> bool {
     }
 }
 
-/// What is said of the content that `coding` makes: fields behind those that stay, without those that are to be left out.
-pub(crate) fn describe(
+/// Appends the fields that describe content encoded with `coding`, except those in `remove`.
+pub(crate) fn write_content_fields(
     head: &[u8],
     fields: &[Field],
     coding: Coding,
     remove: &[String],
     out: &mut Vec<u8>,
 ) {
-    let gone = remove.iter().any(|name| name.eq_ignore_ascii_case("etag"));
+    let is_removed = remove.iter().any(|name| name.eq_ignore_ascii_case("etag"));
     let tag = |field: &&Field| {
         let is = field.name == Name::Other && field.name_in(head).eq_ignore_ascii_case(b"etag");
-        is && !gone
+        is && !is_removed
     };
     for field in fields.iter().filter(|field| !field.dropped).filter(tag) {
         let value = field.value_in(head);
         out.extend_from_slice(b"ETag: ");
         if !value.starts_with(b"W/") {
-            // Other octets than the server's, which mean the same.
+            // The bytes differ from the server's, the meaning does not: a weak validator.
             out.extend_from_slice(b"W/");
         }
         out.extend_from_slice(value);
@@ -182,15 +182,15 @@ pub(crate) fn describe(
     out.extend_from_slice(b"\r\nTransfer-Encoding: chunked\r\n");
 }
 
-/// Says on what the answer depends, unless the server said it.
-pub(crate) fn vary(head: &[u8], fields: &[Field], out: &mut Vec<u8>) {
-    let said = fields.iter().any(|field| {
+/// Appends `Vary: Accept-Encoding` unless the server sent it.
+pub(crate) fn write_vary(head: &[u8], fields: &[Field], out: &mut Vec<u8>) {
+    let present = fields.iter().any(|field| {
         let value = field.value_in(head);
         field.name == Name::Other
             && field.name_in(head).eq_ignore_ascii_case(b"vary")
             && (has_member(value, b"*") || has_member(value, b"accept-encoding"))
     });
-    if !said {
+    if !present {
         out.extend_from_slice(b"Vary: Accept-Encoding\r\n");
     }
 }
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
     use crate::head::{self, HeadLimits};
 
-    fn agreed(lines: &str) -> Option<&'static str> {
+    fn negotiated(lines: &str) -> Option<&'static str> {
         let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
         let mut fields = Vec::new();
         head::request(text.as_bytes(), &HeadLimits::default(), &mut fields)
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn qualities_decide_and_then_the_order() {
+    fn highest_quality_wins_then_list_order() {
         for (asked, wanted) in [
             ("", None),
             ("Accept-Encoding:\r\n", None),
@@ -243,7 +243,7 @@ mod tests {
                 Some("br"),
             ),
         ] {
-            assert_eq!(agreed(asked), wanted, "{asked:?}");
+            assert_eq!(negotiated(asked), wanted, "{asked:?}");
         }
     }
 
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_plain_content_of_a_known_kind_is_compressed() {
+    fn only_complete_unencoded_content_of_listed_types_is_compressed() {
         let html = "Content-Type: text/html; charset=utf-8\r\n";
         let with = |more: &str| format!("{html}{more}");
         assert!(fits("200 OK", html));

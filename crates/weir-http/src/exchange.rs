@@ -1,8 +1,8 @@
-//! One request and its response as a machine without I/O: what may be passed on, where each message ends, and what becomes
-//! of the two connections afterwards.
+//! One request and its response as a machine without I/O: what may be forwarded, where each message ends, and whether
+//! the two connections persist.
 //!
-//! The driver reads and writes; it hands in what it read and passes on what the machine says, from its own buffer. Bodies
-//! are never copied here, except where the chunked coding is taken off for a client of HTTP/1.0.
+//! The driver reads and writes; it passes in what it read and forwards the ranges that the machine returns from its own
+//! buffer. Bodies are not copied here, except when the chunked coding is removed for an HTTP/1.0 client.
 
 use std::ops::Range;
 
@@ -13,12 +13,12 @@ use crate::encoding::is_compressible;
 use crate::field::Field;
 use crate::head::{self, Framing, HeadLimits, Request};
 use crate::refusal::Refusal;
-use crate::rewrite::{ResponseEdit, ResponseTouch, write_response};
+use crate::rewrite::{HopEdit, ResponseEdit, write_response};
 
-/// Interim responses before a final one; more is a server that plays games.
+/// Most interim responses before a final one; more are treated as malformed.
 const INTERIM_MAX: u8 = 16;
 
-/// What is left of a body.
+/// The remaining part of a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Body {
     Done,
@@ -31,23 +31,23 @@ impl Body {
     fn new(framing: Framing) -> Self {
         match framing {
             Framing::None | Framing::Length(0) => Self::Done,
-            Framing::Length(left) => Self::Length(left),
+            Framing::Length(remaining) => Self::Length(remaining),
             Framing::Chunked => Self::Chunked(Chunks::new()),
             Framing::UntilClose => Self::UntilClose,
         }
     }
 
-    /// How much of `input` belongs to it; `data` gets the content.
+    /// Returns how much of `input` belongs to the body; `data` receives the content.
     fn take(&mut self, input: &[u8], data: &mut dyn FnMut(&[u8])) -> Result<usize, Refusal> {
         let taken = match self {
             Self::Done => 0,
             Self::UntilClose => input.len(),
-            Self::Length(left) => {
-                let taken = usize::try_from(*left)
+            Self::Length(remaining) => {
+                let taken = usize::try_from(*remaining)
                     .unwrap_or(usize::MAX)
                     .min(input.len());
-                *left -= taken as u64;
-                if *left == 0 {
+                *remaining -= taken as u64;
+                if *remaining == 0 {
                     *self = Self::Done;
                 }
                 taken
@@ -67,45 +67,45 @@ impl Body {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Before the final response's head.
+    /// The final response's head is still missing.
     Waiting,
     Body,
     Tunnel,
     Done,
 }
 
-/// What to pass on to the client: first what was appended to the buffer, then this part of the input.
+/// What to send to the client: first what was appended to the buffer, then this part of the input.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Step {
-    /// Octets of the input that are dealt with.
+    /// Bytes of the input that were processed.
     pub consumed: usize,
-    /// Body, as it came.
+    /// Range of the input to forward unchanged.
     pub forward: Range<usize>,
-    /// Where in the buffer content begins, behind heads: what a coding of its own needs.
+    /// Offset of the content in the buffer, after heads; used if the caller encodes it.
     pub content: usize,
 }
 
-/// What of the client's bytes belongs to an exchange.
+/// How the client's bytes are used by an exchange.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Upload {
-    /// Bytes of the input that are dealt with.
+    /// Bytes of the input that were processed.
     pub consumed: usize,
-    /// The first of them, which go to the server as they are.
+    /// How many of them, from the start, are forwarded to the server unchanged.
     pub forward: usize,
-    /// What goes to the server behind them: trailers that were held back.
+    /// Bytes to send to the server after them: trailers that were held back.
     pub trailers: Vec<u8>,
 }
 
-/// What the end of the server's stream means.
+/// What the end of the server's connection means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerEnd {
     /// The response is complete.
     Complete,
-    /// Nothing of the response has come: the request may be tried elsewhere.
+    /// No byte of a response was received: the request may be retried on another server.
     Unanswered,
-    /// Interim responses came and no final one: the client can be answered in the server's place, and no other server tried.
+    /// Only interim responses were received: Weir can answer the client, but must not retry on another server.
     Interim,
-    /// The response is cut off; the client must see that by the end of its own connection.
+    /// The response is truncated; the client's connection must be closed so that it notices.
     Truncated,
 }
 
@@ -117,20 +117,20 @@ pub struct Exchange {
     stage: Stage,
     interim: u8,
     status: u16,
-    /// Octets of the request's content that came.
+    /// Bytes of the request's content received so far.
     content: u64,
     to_head: bool,
     http10: bool,
     upgrade: bool,
     connect: bool,
     decode: bool,
-    recoded: Option<Coding>,
-    client_stays: bool,
-    server_stays: bool,
+    response_coding: Option<Coding>,
+    client_persists: bool,
+    server_persists: bool,
 }
 
 impl Exchange {
-    /// Before any: nothing is under way.
+    /// A state without a request.
     pub const fn idle() -> Self {
         Self {
             request: Body::Done,
@@ -144,17 +144,17 @@ impl Exchange {
             upgrade: false,
             connect: false,
             decode: false,
-            recoded: None,
-            client_stays: false,
-            server_stays: false,
+            response_coding: None,
+            client_persists: false,
+            server_persists: false,
         }
     }
 
-    /// After the head of a request; `underscores` is for its trailers.
+    /// The state after the head of a request; `underscores` applies to its trailers.
     pub fn new(request: &Request, underscores: Underscores) -> Self {
         Self {
             request: match request.framing {
-                Framing::Chunked => Body::Chunked(Chunks::of_request(underscores)),
+                Framing::Chunked => Body::Chunked(Chunks::for_request(underscores)),
                 framing => Body::new(framing),
             },
             response: Body::Done,
@@ -167,16 +167,16 @@ impl Exchange {
             upgrade: request.upgrade,
             connect: request.method == head::Method::Connect,
             decode: false,
-            recoded: None,
-            client_stays: request.keep_alive,
-            server_stays: false,
+            response_coding: None,
+            client_persists: request.keep_alive,
+            server_persists: false,
         }
     }
 
-    /// What of the client's bytes belongs to this exchange and goes to the server.
+    /// Processes bytes from the client.
     ///
     /// # Errors
-    /// The body is malformed: what was passed on before must not be completed.
+    /// The body is malformed: the request that was forwarded so far must not be completed.
     pub fn client_data(&mut self, input: &[u8]) -> Result<Upload, Refusal> {
         let whole = |consumed| Upload {
             consumed,
@@ -203,17 +203,17 @@ impl Exchange {
         })
     }
 
-    /// Octets of the request's content so far, without what the chunked coding adds.
+    /// Bytes of the request's content so far, without the overhead of the chunked coding.
     pub const fn request_content(&self) -> u64 {
         self.content
     }
 
-    /// Whether the request is complete; in a tunnel it never is.
+    /// Whether the request is complete; never true in a tunnel.
     pub fn request_done(&self) -> bool {
         self.request == Body::Done && self.stage != Stage::Tunnel
     }
 
-    /// Whether the final response's head was read.
+    /// Whether the final response's head was received.
     pub const fn is_answered(&self) -> bool {
         !matches!(self.stage, Stage::Waiting)
     }
@@ -223,10 +223,10 @@ impl Exchange {
         matches!(self.stage, Stage::Done)
     }
 
-    /// What was read of the response is worthless, and nothing of it went to the client.
-    pub const fn take_back(&mut self) {
+    /// Discards the response; the caller must not have sent any of it to the client.
+    pub const fn discard_response(&mut self) {
         self.stage = Stage::Waiting;
-        self.recoded = None;
+        self.response_coding = None;
     }
 
     /// Whether both sides now speak another protocol.
@@ -239,65 +239,65 @@ impl Exchange {
         self.status
     }
 
-    /// Octets of the response's body that may go to the client unseen: all that is left of one with a length, any number of
-    /// one that ends with the connection.
-    pub const fn response_left(&self) -> Option<u64> {
+    /// Bytes of the response's body that may be forwarded to the client without passing [`Self::server_data`]: the rest
+    /// of a body with a length, any number if the body ends with the connection.
+    pub const fn response_remaining(&self) -> Option<u64> {
         match (self.stage, &self.response) {
-            _ if self.recoded.is_some() => None,
-            (Stage::Body, Body::Length(left)) => Some(*left),
+            _ if self.response_coding.is_some() => None,
+            (Stage::Body, Body::Length(remaining)) => Some(*remaining),
             (Stage::Body, Body::UntilClose) => Some(u64::MAX),
             _ => None,
         }
     }
 
-    /// That many of them went.
-    pub fn response_passed(&mut self, octets: u64) {
-        if let Body::Length(left) = &mut self.response {
-            *left = left.saturating_sub(octets);
-            if *left == 0 {
+    /// Records that this many of them were forwarded.
+    pub fn response_forwarded(&mut self, bytes: u64) {
+        if let Body::Length(remaining) = &mut self.response {
+            *remaining = remaining.saturating_sub(bytes);
+            if *remaining == 0 {
                 self.response = Body::Done;
                 self.stage = Stage::Done;
             }
         }
     }
 
-    /// Octets of the request's body that may go to the server unseen.
-    pub const fn request_left(&self) -> Option<u64> {
+    /// Bytes of the request's body that may be forwarded to the server without passing [`Self::client_data`].
+    pub const fn request_remaining(&self) -> Option<u64> {
         match (self.stage, &self.request) {
-            (Stage::Waiting | Stage::Body, Body::Length(left)) => Some(*left),
+            (Stage::Waiting | Stage::Body, Body::Length(remaining)) => Some(*remaining),
             _ => None,
         }
     }
 
-    /// That many of them went.
-    pub fn request_passed(&mut self, octets: u64) {
-        if let Body::Length(left) = &mut self.request {
-            *left = left.saturating_sub(octets);
-            if *left == 0 {
+    /// Records that this many of them were forwarded.
+    pub fn request_forwarded(&mut self, bytes: u64) {
+        if let Body::Length(remaining) = &mut self.request {
+            *remaining = remaining.saturating_sub(bytes);
+            if *remaining == 0 {
                 self.request = Body::Done;
             }
         }
     }
 
-    /// How the response's content is to be coded, once its head was read: content then comes to the buffer, behind
-    /// [`Step::content`], and the caller makes a chunked body of it.
-    pub const fn recoded(&self) -> Option<Coding> {
-        self.recoded
+    /// The coding to apply to the response's content, known after its head: content is then appended to the buffer from
+    /// [`Step::content`] on, and the caller encodes it as a chunked body.
+    pub const fn response_coding(&self) -> Option<Coding> {
+        self.response_coding
     }
 
-    /// Whether the request was made by HEAD.
+    /// Whether the request's method is HEAD.
     pub const fn to_head(&self) -> bool {
         self.to_head
     }
 
-    /// After the response: whether the client may go on, and was not told otherwise.
-    pub fn client_stays(&self) -> bool {
-        self.client_stays && self.stage == Stage::Done && self.request == Body::Done
+    /// After the response: whether the client's connection persists.
+    pub fn client_persists(&self) -> bool {
+        self.client_persists && self.stage == Stage::Done && self.request == Body::Done
     }
 
-    /// Whether the client could go on after an answer that is not the server's.
-    pub fn client_could_stay(&self) -> bool {
-        self.client_stays && self.stage == Stage::Waiting && self.request == Body::Done
+    /// Whether the client's connection could persist after a response from Weir itself.
+    pub fn client_could_persist(&self) -> bool {
+        self.client_persists && self.stage == Stage::Waiting && self.request == Body::Done
     }
 
     /// Whether the client speaks HTTP/1.0.
@@ -305,28 +305,29 @@ impl Exchange {
         self.http10
     }
 
-    /// After the response: whether the server's connection can serve another exchange.
-    pub fn server_stays(&self) -> bool {
-        self.server_stays && self.stage == Stage::Done && self.request == Body::Done
+    /// After the response: whether the server's connection can be reused.
+    pub fn server_persists(&self) -> bool {
+        self.server_persists && self.stage == Stage::Done && self.request == Body::Done
     }
 
-    /// Reads what the server sent; `touch` is for the head of the final response. `closing` = the client shall be told that this is the last response. What to send first
-    /// is appended to `out`; `fields` is room to work in.
+    /// Processes bytes from the server; `edit` applies to the head of the final response. `closing` = tell the client
+    /// that this is the last response. Output that must be sent first is appended to `out`; `fields` is scratch space.
     ///
     /// # Errors
-    /// The response is malformed. If [`is_answered`](Self::is_answered) says no, the client can still be told.
+    /// The response is malformed. If [`is_answered`](Self::is_answered) returns false, Weir can still answer the
+    /// client.
     pub fn server_data(
         &mut self,
         input: &[u8],
         limits: &HeadLimits,
         closing: bool,
-        touch: &ResponseTouch<'_>,
+        edit: &ResponseEdit<'_>,
         fields: &mut Vec<Field>,
         out: &mut Vec<u8>,
     ) -> Result<Step, Refusal> {
         let mut at = 0;
         while self.stage == Stage::Waiting {
-            match self.response_head(&input[at..], limits, closing, touch, fields, out)? {
+            match self.response_head(&input[at..], limits, closing, edit, fields, out)? {
                 Some(len) => at += len,
                 None => {
                     return Ok(Step {
@@ -352,7 +353,7 @@ impl Exchange {
                 content,
             });
         }
-        let decode = self.decode || self.recoded.is_some();
+        let decode = self.decode || self.response_coding.is_some();
         let taken = self.response.take(rest, &mut |data| {
             if decode {
                 out.extend_from_slice(data);
@@ -369,22 +370,22 @@ impl Exchange {
         })
     }
 
-    /// One head, interim or final; its length, or `None` while it is not all there.
+    /// Processes one head, interim or final. Returns its length, or `None` while it is incomplete.
     fn response_head(
         &mut self,
         input: &[u8],
         limits: &HeadLimits,
         closing: bool,
-        touch: &ResponseTouch<'_>,
+        edit: &ResponseEdit<'_>,
         fields: &mut Vec<Field>,
         out: &mut Vec<u8>,
     ) -> Result<Option<usize>, Refusal> {
         let Some(response) = head::response(input, self.to_head, limits, fields)? else {
             return Ok(None);
         };
-        let made = self.connect && (200..300).contains(&response.status);
-        let switches = response.status == 101 || made;
-        if switches && !self.upgrade && !made {
+        let opens_tunnel = self.connect && (200..300).contains(&response.status);
+        let switches = response.status == 101 || opens_tunnel;
+        if switches && !self.upgrade && !opens_tunnel {
             return Err(Refusal::StatusLine);
         }
         if response.status < 200 && !switches {
@@ -393,25 +394,25 @@ impl Exchange {
                 return Err(Refusal::StatusLine);
             }
             if !self.http10 {
-                let edit = ResponseEdit::default();
-                let nothing = ResponseTouch::default();
-                write_response(input, &response, fields, edit, &nothing, out);
+                let hop = HopEdit::default();
+                let nothing = ResponseEdit::default();
+                write_response(input, &response, fields, hop, &nothing, out);
             }
             return Ok(Some(response.len));
         }
         self.decode = self.http10 && response.framing == Framing::Chunked && !switches;
-        let rules = touch.encoding.filter(|_| !self.http10 && !switches);
+        let rules = edit.encoding.filter(|_| !self.http10 && !switches);
         let varies = rules.is_some_and(|encoding| {
             is_compressible(input, &response, fields, encoding.rules, self.to_head)
         });
-        let coding = rules.filter(|_| varies).and_then(|one| one.agreed);
-        // What follows an unfinished request could not be told from its body.
+        let coding = rules.filter(|_| varies).and_then(|one| one.negotiated);
+        // After an incomplete request, the next one cannot be distinguished from the rest of its body.
         let ends = closing
             || self.request != Body::Done
             || self.decode
             || (response.framing == Framing::UntilClose && coding.is_none());
-        self.client_stays &= !ends;
-        self.server_stays = response.keep_alive;
+        self.client_persists &= !ends;
+        self.server_persists = response.keep_alive;
         self.status = response.status;
         self.response = Body::new(response.framing);
         self.stage = match self.response {
@@ -419,24 +420,25 @@ impl Exchange {
             Body::Done => Stage::Done,
             _ => Stage::Body,
         };
-        self.recoded = coding.filter(|_| self.stage == Stage::Body || self.stage == Stage::Done);
+        self.response_coding =
+            coding.filter(|_| self.stage == Stage::Body || self.stage == Stage::Done);
         if self.stage == Stage::Done && !self.to_head {
-            // Nothing is no shorter in any coding.
-            self.recoded = None;
+            // An empty body does not get shorter.
+            self.response_coding = None;
         }
-        let edit = ResponseEdit {
-            close: !self.client_stays,
+        let hop = HopEdit {
+            close: !self.client_persists,
             keep_alive_10: self.http10,
             decode: self.decode,
-            tunnel: made,
-            coding: self.recoded,
+            tunnel: opens_tunnel,
+            coding: self.response_coding,
             varies,
         };
-        write_response(input, &response, fields, edit, touch, out);
+        write_response(input, &response, fields, hop, edit, out);
         Ok(Some(response.len))
     }
 
-    /// The server sends no more.
+    /// The server closed its side.
     pub fn server_end(&mut self) -> ServerEnd {
         match self.stage {
             Stage::Waiting if self.interim == 0 => ServerEnd::Unanswered,

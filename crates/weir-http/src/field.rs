@@ -1,13 +1,13 @@
-//! Field lines as places in the head that they stand in, and the names that mean something to a proxy.
+//! Field lines as ranges in a head, and the field names with a meaning for a proxy.
 
 use std::ops::Range;
 
 use memchr::memchr;
 
-use crate::octet::{field_name, is_value, trim};
+use crate::byte_class::{field_name, is_value, trim};
 use crate::refusal::Refusal;
 
-/// A field name that a proxy must know.
+/// Field names that a proxy handles specially.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Name {
     /// `Host`.
@@ -18,7 +18,7 @@ pub enum Name {
     ContentLength,
     /// `Transfer-Encoding`.
     TransferEncoding,
-    /// `Keep-Alive`, `Proxy-Connection`, `TE`, `HTTP2-Settings`: for this hop alone, and not understood.
+    /// `Keep-Alive`, `Proxy-Connection`, `TE`, `HTTP2-Settings`: hop-by-hop fields that are not interpreted.
     HopByHop,
     /// `Upgrade`.
     Upgrade,
@@ -26,7 +26,7 @@ pub enum Name {
     Expect,
     /// `X-Forwarded-For`.
     ForwardedFor,
-    /// `X-Forwarded-…` other than `-For`, `X-Real-IP` and `Forwarded`: what only a trusted proxy may say of the client.
+    /// `X-Forwarded-…` except `-For`, `X-Real-IP` and `Forwarded`: accepted only from a trusted proxy.
     Forwarded,
     /// Any other.
     Other,
@@ -50,9 +50,9 @@ impl Name {
             17 if is(b"transfer-encoding") => Self::TransferEncoding,
             _ => Self::Other,
         };
-        let spoken_of = name.get(..12);
+        let prefix = name.get(..12);
         match known {
-            Self::Other if spoken_of.is_some_and(|p| p.eq_ignore_ascii_case(b"x-forwarded-")) => {
+            Self::Other if prefix.is_some_and(|p| p.eq_ignore_ascii_case(b"x-forwarded-")) => {
                 Self::Forwarded
             }
             known => known,
@@ -63,17 +63,17 @@ impl Name {
 /// A field line in a head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
-    /// What it is called.
+    /// Its name.
     pub name: Name,
-    /// Where its line begins.
+    /// Offset of its line.
     start: u32,
     name_end: u32,
     value: (u32, u32),
-    /// Behind its CRLF.
+    /// Offset after its CRLF.
     end: u32,
-    /// Not to be passed on.
+    /// Whether it is not forwarded.
     pub dropped: bool,
-    /// Its name has a `_`, which many servers cannot tell from `-`.
+    /// Whether its name contains a `_`, which many servers treat like `-`.
     pub(crate) underscore: bool,
 }
 
@@ -97,14 +97,14 @@ impl Field {
         &head[wide(self.value.0)..wide(self.value.1)]
     }
 
-    /// Whether it says where a message ends, and with more around its value than the one blank that everybody knows: some readers
-    /// take what else is there for a part of it.
+    /// Whether it is a framing field with unusual whitespace around its value: some parsers treat extra whitespace as
+    /// part of the value.
     pub(crate) fn is_odd_framing(&self) -> bool {
         matches!(self.name, Name::ContentLength | Name::TransferEncoding)
             && (self.value.0 != self.name_end + 2 || self.end != self.value.1 + 2)
     }
 
-    /// The line at `range` of `head`; its CRLF is known to be there.
+    /// Parses the line at `range` of `head`, which ends with CRLF.
     fn parse(head: &[u8], range: Range<usize>) -> Result<Self, Refusal> {
         let text = &head[range.start..range.end - 2];
         if matches!(text.first(), Some(b' ' | b'\t')) {
@@ -135,7 +135,7 @@ impl Field {
     }
 }
 
-/// The end of the line that begins at `start`, behind its CRLF; `None` while it is not all there.
+/// The offset after the CRLF of the line that begins at `start`; `None` while the line is incomplete.
 pub(crate) fn line_end(input: &[u8], start: usize) -> Result<Option<usize>, Refusal> {
     match memchr(b'\n', &input[start..]) {
         None => Ok(None),
@@ -144,7 +144,7 @@ pub(crate) fn line_end(input: &[u8], start: usize) -> Result<Option<usize>, Refu
     }
 }
 
-/// Reads field lines from `start` to the empty line; the end of the head, or `None` while it is not all there.
+/// Parses field lines from `start` to the empty line. Returns the end of the head, or `None` while it is incomplete.
 pub(crate) fn fields(
     input: &[u8],
     start: usize,

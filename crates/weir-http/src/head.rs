@@ -1,8 +1,8 @@
-//! Heads of requests and responses: read strictly, understood as far as a proxy must, kept as places in the input.
+//! Strict parsing of request and response heads; names and values are kept as ranges in the input.
 //!
-//! Every message that two readers could understand differently is refused (RFC 9112 section 11.2): both framings at once,
-//! a length twice, a coding other than `chunked`, blanks before a colon, folded lines, bare CR or LF. Leniency here would
-//! be somebody else's hole.
+//! Every message that two parsers could interpret differently is rejected (RFC 9112 section 11.2): both framings at
+//! once, a repeated length, a coding other than `chunked`, whitespace before a colon, folded lines, bare CR or LF.
+//! Leniency here would be a vulnerability of the server behind.
 
 mod framing;
 mod line;
@@ -11,24 +11,24 @@ use std::ops::Range;
 
 use weir_model::Underscores;
 
-use self::framing::{framing, wishes};
+use self::framing::{connection_options, framing};
 use self::line::{empty_lines, request_line, status_line};
+use crate::byte_class::{is_authority, members};
 use crate::field::{Field, Name, fields, line_end};
-use crate::octet::{is_authority, members};
 use crate::refusal::Refusal;
 
-/// How much of a head is taken.
+/// Limits and options for parsing a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeadLimits {
-    /// Octets of the whole head.
+    /// Bytes of the whole head.
     pub head: usize,
-    /// Octets of the target.
+    /// Bytes of the target.
     pub target: usize,
     /// Field lines.
     pub fields: usize,
-    /// CONNECT is taken.
+    /// Whether CONNECT is accepted.
     pub connect: bool,
-    /// What becomes of a request's fields with `_` in their names; a response keeps them.
+    /// Policy for a request's fields with `_` in their names; a response keeps them.
     pub underscores: Underscores,
 }
 
@@ -44,20 +44,20 @@ impl Default for HeadLimits {
     }
 }
 
-/// Where a body ends.
+/// How the end of a body is determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
-    /// There is none.
+    /// There is no body.
     None,
-    /// After this many octets.
+    /// After this many bytes.
     Length(u64),
-    /// With the last chunk.
+    /// At the last chunk.
     Chunked,
-    /// With the connection; responses only.
+    /// At the end of the connection; responses only.
     UntilClose,
 }
 
-/// Methods whose meaning a proxy must know.
+/// Methods that a proxy handles specially.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Method {
     /// `GET`.
@@ -95,18 +95,18 @@ impl Method {
         }
     }
 
-    /// Whether sending it twice is as good as once (RFC 9110 section 9.2.2).
+    /// Whether the method is idempotent (RFC 9110 section 9.2.2).
     pub const fn is_idempotent(self) -> bool {
         !matches!(self, Self::Post | Self::Connect | Self::Other)
     }
 }
 
-/// The head of a request. Places are offsets into the input that it was read from.
+/// The head of a request. Offsets refer to the input that it was parsed from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// Octets up to the body, empty lines before the request line included.
+    /// Bytes up to the body, empty lines before the request line included.
     pub len: usize,
-    /// Which method.
+    /// The method.
     pub method: Method,
     method_text: (usize, usize),
     target: (usize, usize),
@@ -114,15 +114,15 @@ pub struct Request {
     path: (usize, usize),
     /// HTTP/1.0 instead of HTTP/1.1.
     pub http10: bool,
-    /// Where its body ends.
+    /// How the end of its body is determined.
     pub framing: Framing,
-    /// Whether the client means to go on after the response.
+    /// Whether the client wants a persistent connection.
     pub keep_alive: bool,
-    /// The client waits for 100 before it sends the body.
+    /// Whether the client waits for status 100 before it sends the body.
     pub expects_continue: bool,
-    /// The client asks for another protocol, and means this hop.
+    /// Whether the client requests a protocol upgrade for this hop.
     pub upgrade: bool,
-    /// How many fields were left out because of a `_` in their names.
+    /// Number of fields that were removed because of a `_` in their names.
     pub underscores: u16,
 }
 
@@ -137,12 +137,12 @@ impl Request {
         &head[self.target.0..self.target.1]
     }
 
-    /// Path and query; `*` of `OPTIONS *`; empty where an absolute target has none.
+    /// Path and query; `*` for `OPTIONS *`; empty if an absolute target has none.
     pub fn path_in<'a>(&self, head: &'a [u8]) -> &'a [u8] {
         &head[self.path.0..self.path.1]
     }
 
-    /// The host that is asked for, port included: the target's own, else `Host`'s.
+    /// The requested host with its port: the target's authority, or else the value of `Host`.
     pub fn host_in<'a>(&self, head: &'a [u8], fields: &[Field]) -> Option<&'a [u8]> {
         if let Some((start, end)) = self.authority {
             return Some(&head[start..end]);
@@ -151,7 +151,7 @@ impl Request {
         host.map(|field| field.value_in(head))
     }
 
-    /// Whether the target names the host itself.
+    /// Whether the target contains the host.
     pub const fn is_absolute(&self) -> bool {
         self.authority.is_some()
     }
@@ -160,22 +160,22 @@ impl Request {
 /// The head of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Response {
-    /// Octets up to the body.
+    /// Bytes up to the body.
     pub len: usize,
     /// Status code, 100 to 999.
     pub status: u16,
     /// From the code to the end of the status line, CRLF included.
     pub(crate) status_text: (usize, usize),
-    /// Where its body ends.
+    /// How the end of its body is determined.
     pub framing: Framing,
-    /// Whether the server means to go on.
+    /// Whether the server wants a persistent connection.
     pub keep_alive: bool,
 }
 
-/// Reads a request head. `None`: it is not all there yet.
+/// Parses a request head; `None` while it is incomplete.
 ///
 /// # Errors
-/// It is no request that every reader understands alike, or larger than the limits.
+/// The request is malformed, ambiguous, or exceeds the limits.
 pub fn request(
     input: &[u8],
     limits: &HeadLimits,
@@ -198,11 +198,11 @@ pub fn request(
     };
     too_large(end)?;
     request.len = end;
-    understand_request(input, &mut request, limits.underscores, into)?;
+    interpret_request(input, &mut request, limits.underscores, into)?;
     Ok(Some(request))
 }
 
-fn understand_request(
+fn interpret_request(
     head: &[u8],
     request: &mut Request,
     rule: Underscores,
@@ -217,12 +217,12 @@ fn understand_request(
         match field.name {
             Name::Host => {
                 hosts += 1;
-                // It is empty where the target has no authority (RFC 9112 section 3.2).
+                // It is empty if the target has no authority (RFC 9112 section 3.2).
                 let host = field.value_in(head);
                 if hosts > 1 || !(host.is_empty() || is_authority(host)) {
                     return Err(Refusal::Host);
                 }
-                // The target's own authority takes its place.
+                // The target's authority replaces it.
                 field.dropped = request.authority.is_some();
             }
             Name::Upgrade => {
@@ -245,18 +245,18 @@ fn understand_request(
         if rule == Underscores::Reject {
             return Err(Refusal::Underscore);
         }
-        // Taken out, so that neither routes nor servers see them: a server that reads `_` as `-` (CGI, WSGI) would take
-        // `X_Forwarded_For` for the field that Weir itself writes.
+        // Removed, so that neither routes nor servers see them: a server that treats `_` as `-` (CGI, WSGI) would
+        // mistake `X_Forwarded_For` for the field that Weir writes.
         fields.retain(|field| !field.underscore);
         request.underscores = underscores;
     }
-    let wishes = wishes(head, fields);
+    let options = connection_options(head, fields);
     request.framing = framing(head, fields, request.http10)?.unwrap_or(Framing::None);
     if request.method == Method::Connect && request.framing != Framing::None {
-        // What follows such a request belongs to the tunnel, or to nobody.
+        // Bytes after such a request belong to the tunnel.
         return Err(Refusal::Method);
     }
-    request.keep_alive = !wishes.close && (!request.http10 || wishes.keep_alive);
+    request.keep_alive = !options.close && (!request.http10 || options.keep_alive);
     match expectation {
         None => {}
         Some(value) if value.eq_ignore_ascii_case(b"100-continue") => {
@@ -268,7 +268,7 @@ fn understand_request(
         !members(to).any(|one| one.get(..2).is_some_and(|h| h.eq_ignore_ascii_case(b"h2")))
     });
     request.upgrade =
-        wishes.upgrade && wanted && !request.http10 && request.framing == Framing::None;
+        options.upgrade && wanted && !request.http10 && request.framing == Framing::None;
     for field in fields.iter_mut() {
         match field.name {
             Name::Upgrade => field.dropped = !request.upgrade,
@@ -279,10 +279,10 @@ fn understand_request(
     Ok(())
 }
 
-/// Reads a response head; `to_head` says that it answers HEAD. `None`: it is not all there yet.
+/// Parses a response head; `None` while it is incomplete. `to_head` = it is a response to HEAD.
 ///
 /// # Errors
-/// It is no response that every reader understands alike, or larger than the limits.
+/// The response is malformed, ambiguous, or exceeds the limits.
 pub fn response(
     input: &[u8],
     to_head: bool,
@@ -304,7 +304,7 @@ pub fn response(
         return too_large(input.len()).map(|()| None);
     };
     too_large(end)?;
-    let wishes = wishes(input, into);
+    let options = connection_options(input, into);
     let switches = status == 101;
     for field in into.iter_mut() {
         match field.name {
@@ -321,7 +321,7 @@ pub fn response(
         stated.unwrap_or(Framing::UntilClose)
     };
     if status < 200 || status == 204 {
-        // RFC 9110 section 8.6: they must not have one; what does not belong there is not passed on.
+        // RFC 9110 section 8.6: such responses must not have these fields.
         drop_all(into, &[Name::ContentLength, Name::TransferEncoding]);
     }
     Ok(Some(Response {
@@ -329,8 +329,8 @@ pub fn response(
         status,
         status_text: (b"HTTP/1.1 ".len(), line),
         framing,
-        keep_alive: !wishes.close
-            && (!http10 || wishes.keep_alive)
+        keep_alive: !options.close
+            && (!http10 || options.keep_alive)
             && framing != Framing::UntilClose,
     }))
 }
@@ -344,21 +344,21 @@ fn drop_all(fields: &mut [Field], names: &[Name]) {
     }
 }
 
-/// Whether a refused head's first line has a request's form but for the version: whoever wrote it speaks no HTTP,
-/// and would not understand an answer of it.
+/// Whether the first line of a rejected head looks like a request except for the version: the client does not speak
+/// HTTP and would not understand an HTTP response.
 pub fn is_other_protocol(input: &[u8]) -> bool {
     let end = memchr::memchr(b'\n', input).unwrap_or(input.len());
     let line = input[..end].trim_ascii_end();
-    let mut words = line.split(|octet| *octet == b' ');
+    let mut words = line.split(|byte| *byte == b' ');
     let version = words.nth(2);
     version.is_some_and(|version| !version.starts_with(b"HTTP/")) && words.next().is_none()
 }
 
-/// Looks for the end of a head from `from` on, without reading it: behind the empty line, or `None`. For input that came in
-/// pieces, so that each octet is looked at once.
+/// Searches for the end of a head from `from` on without parsing it. Returns the offset after the empty line, or
+/// `None`. For input received in pieces: each byte is examined once.
 ///
 /// # Errors
-/// A line ends with LF alone.
+/// A line ends with a bare LF.
 pub fn head_end(input: &[u8], from: usize) -> Result<Option<usize>, Refusal> {
     let mut at = from.saturating_sub(3);
     while let Some(found) = memchr::memchr(b'\n', &input[at..]) {
@@ -366,11 +366,11 @@ pub fn head_end(input: &[u8], from: usize) -> Result<Option<usize>, Refusal> {
         if newline == 0 || input[newline - 1] != b'\r' {
             return Err(Refusal::LineEnd);
         }
-        // Empty lines before the first line are no end.
+        // Empty lines before the first line do not end the head.
         let first: Range<usize> = 0..newline.saturating_sub(1);
         let blank = input[first]
             .iter()
-            .all(|octet| matches!(octet, b'\r' | b'\n'));
+            .all(|byte| matches!(byte, b'\r' | b'\n'));
         if newline >= 3 && &input[newline - 3..newline] == b"\r\n\r" && !blank {
             return Ok(Some(newline + 1));
         }

@@ -1,9 +1,10 @@
-//! The name in a TLS client's first message (SNI, RFC 6066 section 3), read without TLS: for choosing a server that will.
+//! Reads the server name (SNI, RFC 6066 section 3) from a TLS ClientHello without terminating TLS, for choosing a
+//! server.
 //!
-//! What is no ClientHello, or a broken one, has no name; judging it is the server's. Fragments are followed over records,
-//! and up to [`HELLO_MAX`] octets are waited for.
+//! A missing or malformed ClientHello has no name; the server will reject it. Messages may be fragmented over records;
+//! at most [`HELLO_MAX`] bytes are buffered.
 
-/// Longest beginning that is waited for; a ClientHello with the largest key shares and tickets has a third of it.
+/// Most bytes that are buffered; a ClientHello with the largest key shares and tickets needs a third of it.
 pub const HELLO_MAX: usize = 16 << 10;
 
 const HANDSHAKE: u8 = 22;
@@ -14,97 +15,97 @@ const HOST_NAME: u8 = 0;
 /// RFC 1035 section 2.3.4.
 const NAME_MAX: usize = 253;
 
-/// What a client's first octets say.
+/// Result of parsing a client's first bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hello {
-    /// Not enough.
+    /// More input is needed.
     More,
-    /// The host that is asked for, in lower case, without the root's dot.
+    /// The requested host, in lower case, without a trailing dot.
     Name(String),
-    /// TLS without a name, or something else.
+    /// TLS without a name, or not TLS.
     Nameless,
 }
 
-/// Octets that are taken from the front; `None` = they are not there.
-struct Take<'a>(&'a [u8]);
+/// A cursor over bytes; its methods return `None` if the input is too short.
+struct Cursor<'a>(&'a [u8]);
 
-impl<'a> Take<'a> {
-    fn octets(&mut self, count: usize) -> Option<&'a [u8]> {
+impl<'a> Cursor<'a> {
+    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
         Some(taken)
     }
 
-    fn number(&mut self, octets: usize) -> Option<usize> {
-        let octets = self.octets(octets)?;
+    fn number(&mut self, bytes: usize) -> Option<usize> {
+        let bytes = self.bytes(bytes)?;
         Some(
-            octets
+            bytes
                 .iter()
-                .fold(0, |sum, octet| sum << 8 | usize::from(*octet)),
+                .fold(0, |sum, byte| sum << 8 | usize::from(*byte)),
         )
     }
 
-    /// Octets behind their number, which takes `width` octets.
-    fn counted(&mut self, width: usize) -> Option<&'a [u8]> {
+    /// Bytes after their length, which takes `width` bytes.
+    fn prefixed(&mut self, width: usize) -> Option<&'a [u8]> {
         let count = self.number(width)?;
-        self.octets(count)
+        self.bytes(count)
     }
 }
 
-/// Reads the name from all that a client sent so far.
+/// Reads the name from everything that a client sent so far.
 pub fn server_name(input: &[u8]) -> Hello {
-    let mut records = Take(input);
+    let mut records = Cursor(input);
     let mut message: Vec<u8> = Vec::new();
     loop {
-        let looks = match records.0 {
+        let plausible = match records.0 {
             [] => true,
             [kind] => *kind == HANDSHAKE,
             [kind, major, ..] => *kind == HANDSHAKE && *major == 3,
         };
-        if !looks || input.len() > HELLO_MAX {
+        if !plausible || input.len() > HELLO_MAX {
             return Hello::Nameless;
         }
-        let Some(header) = records.octets(5) else {
+        let Some(header) = records.bytes(5) else {
             return Hello::More;
         };
         let length = usize::from(u16::from_be_bytes([header[3], header[4]]));
         if length == 0 || length > RECORD_MAX {
             return Hello::Nameless;
         }
-        let there = length.min(records.0.len());
-        message.extend_from_slice(records.octets(there).unwrap_or_default());
-        let mut whole = Take(&message);
-        match whole.number(1) {
+        let available = length.min(records.0.len());
+        message.extend_from_slice(records.bytes(available).unwrap_or_default());
+        let mut handshake = Cursor(&message);
+        match handshake.number(1) {
             Some(kind) if kind != usize::from(CLIENT_HELLO) => return Hello::Nameless,
             _ => {}
         }
-        match whole.number(3) {
+        match handshake.number(3) {
             Some(wanted) if wanted > HELLO_MAX => return Hello::Nameless,
-            Some(wanted) if whole.0.len() >= wanted => {
-                return name(&whole.0[..wanted]).map_or(Hello::Nameless, Hello::Name);
+            Some(wanted) if handshake.0.len() >= wanted => {
+                return name(&handshake.0[..wanted]).map_or(Hello::Nameless, Hello::Name);
             }
             _ => {}
         }
-        if there < length {
+        if available < length {
             return Hello::More;
         }
     }
 }
 
-/// From the body of a ClientHello (RFC 8446 section 4.1.2).
+/// Reads the name from the body of a ClientHello (RFC 8446 section 4.1.2).
 fn name(hello: &[u8]) -> Option<String> {
-    let mut hello = Take(hello);
-    let (_version, _random) = (hello.octets(2)?, hello.octets(32)?);
-    let (_session, _suites) = (hello.counted(1)?, hello.counted(2)?);
-    let _compressions = hello.counted(1)?;
-    let mut extensions = Take(hello.counted(2)?);
+    let mut hello = Cursor(hello);
+    let (_version, _random) = (hello.bytes(2)?, hello.bytes(32)?);
+    let (_session, _suites) = (hello.prefixed(1)?, hello.prefixed(2)?);
+    let _compressions = hello.prefixed(1)?;
+    let mut extensions = Cursor(hello.prefixed(2)?);
     loop {
         let kind = extensions.number(2)?;
-        let content = extensions.counted(2)?;
+        let content = extensions.prefixed(2)?;
         if kind == usize::from(SERVER_NAME) {
-            let mut names = Take(Take(content).counted(2)?);
+            let mut names = Cursor(Cursor(content).prefixed(2)?);
             let kind = names.number(1)?;
-            let name = names.counted(2)?;
+            let name = names.prefixed(2)?;
             return (kind == usize::from(HOST_NAME)).then(|| host(name))?;
         }
     }
@@ -112,7 +113,7 @@ fn name(hello: &[u8]) -> Option<String> {
 
 fn host(name: &[u8]) -> Option<String> {
     let name = name.strip_suffix(b".").unwrap_or(name);
-    let fits = |octet: &u8| octet.is_ascii_alphanumeric() || b"-_.".contains(octet);
+    let fits = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
     if name.is_empty() || name.len() > NAME_MAX || !name.iter().all(fits) {
         return None;
     }
@@ -130,7 +131,7 @@ mod tests {
         [&length[8 - width..], content].concat()
     }
 
-    /// A ClientHello with an extension before the name, in records of `step` octets.
+    /// A ClientHello with an extension before the name, in records of `step` bytes.
     fn hello(name: Option<&[u8]>, step: usize) -> Vec<u8> {
         let mut extensions = [&[0u8, 43][..], &counted(2, &[2, 3, 4])].concat();
         if let Some(name) = name {
@@ -155,25 +156,25 @@ mod tests {
     }
 
     #[test]
-    fn the_name_is_found_in_one_record_and_in_many() {
+    fn name_is_found_in_one_or_many_records() {
         let named = Hello::Name("a.example".to_owned());
         for step in [1, 2, 3, 5, 40, 1000] {
-            let octets = hello(Some(b"A.Example."), step);
-            assert_eq!(server_name(&octets), named, "records of {step}");
-            let followed = [octets.as_slice(), b"more"].concat();
+            let bytes = hello(Some(b"A.Example."), step);
+            assert_eq!(server_name(&bytes), named, "records of {step}");
+            let followed = [bytes.as_slice(), b"more"].concat();
             assert_eq!(server_name(&followed), named);
-            for end in 0..octets.len() {
-                assert_eq!(server_name(&octets[..end]), Hello::More, "{end} of {step}");
+            for end in 0..bytes.len() {
+                assert_eq!(server_name(&bytes[..end]), Hello::More, "{end} of {step}");
             }
         }
     }
 
     #[test]
-    fn what_has_no_name_is_not_waited_for() {
+    fn input_without_a_name_is_recognized() {
         let zero = [HANDSHAKE, 3, 1, 0, 0];
         let endless = [HANDSHAKE, 3, 1, 0, 4, CLIENT_HELLO, 0xff, 0xff, 0xff];
         let other = [HANDSHAKE, 3, 1, 0, 4, 2, 0, 0, 9];
-        for octets in [
+        for bytes in [
             &hello(None, 1000)[..],
             &hello(Some(b""), 1000),
             &hello(Some(b"a b"), 1000),
@@ -184,22 +185,22 @@ mod tests {
             &endless,
             &other,
         ] {
-            assert_eq!(server_name(octets), Hello::Nameless, "{octets:?}");
+            assert_eq!(server_name(bytes), Hello::Nameless, "{bytes:?}");
         }
         assert_eq!(server_name(b""), Hello::More);
     }
 
     proptest! {
-        /// Whatever is changed in it, the answer comes, and comes the same however often the beginning was looked at.
+        /// A corrupted ClientHello has the same final result for a prefix as for the whole.
         #[test]
-        fn garbage_is_answered(at in 0usize..140, octet: u8, step in 1usize..60, end in 0usize..400) {
-            let mut octets = hello(Some(b"a.example"), step);
-            let at = at % octets.len();
-            octets[at] = octet;
-            let end = end.min(octets.len());
-            let early = server_name(&octets[..end]);
+        fn corrupted_hello_has_a_stable_result(at in 0usize..140, byte: u8, step in 1usize..60, end in 0usize..400) {
+            let mut bytes = hello(Some(b"a.example"), step);
+            let at = at % bytes.len();
+            bytes[at] = byte;
+            let end = end.min(bytes.len());
+            let early = server_name(&bytes[..end]);
             if early != Hello::More {
-                prop_assert_eq!(early, server_name(&octets));
+                prop_assert_eq!(early, server_name(&bytes));
             }
         }
     }

@@ -1,15 +1,16 @@
-//! HTTP/1 as a proxy needs it: strict heads, framing, hygiene, and one exchange as a machine without I/O.
+//! HTTP/1 for a proxy: strict parsing of heads, message framing, header hygiene, and one exchange as a machine without
+//! I/O.
 //!
-//! [`head`] reads requests and responses and refuses whatever two readers could understand differently; [`rewrite`] passes
-//! heads on by copying ranges; [`chunk`] follows the chunked coding; [`exchange`] ties a request to its response and says
-//! when it ends and what becomes of the connections; [`hello`] reads the name
-//! that a TLS client asks for; [`answer`] writes what Weir says itself, [`path`] brings paths into one form, [`route`] says where a
-//! request leads.
+//! [`head`] parses requests and responses and rejects whatever two parsers could interpret differently; [`rewrite`]
+//! forwards heads by copying ranges; [`chunk`] follows the chunked coding; [`exchange`] pairs a request with its
+//! response and decides when it ends and whether the connections persist; [`hello`] reads the server name of a TLS
+//! ClientHello; [`answer`] writes Weir's own responses; [`path`] normalizes paths; [`route`] selects a route.
 //!
-//! The crate refuses to own a buffer, a socket, a clock or a header map. Names and values are places in the caller's input.
+//! The crate owns no buffer, socket, clock or header map. Names and values are ranges in the caller's input.
 
 pub mod access;
 pub mod answer;
+mod byte_class;
 pub mod chunk;
 pub mod cookie;
 pub mod encoding;
@@ -17,7 +18,6 @@ pub mod exchange;
 pub mod field;
 pub mod head;
 pub mod hello;
-mod octet;
 pub mod path;
 pub mod preamble;
 mod refusal;
@@ -31,4 +31,4 @@ pub use head::{Framing, HeadLimits, Method, Request, Response};
 pub use path::RequestPath;
 pub use preamble::Preamble;
 pub use refusal::Refusal;
-pub use rewrite::{Client, CookieTouch, Encoding, RequestEdit, ResponseTouch, write_request};
+pub use rewrite::{Client, CookieEdit, Encoding, RequestEdit, ResponseEdit, write_request};

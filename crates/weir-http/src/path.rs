@@ -1,30 +1,31 @@
-//! Paths in the form in which routes compare them: one spelling for everything that a server would read alike.
+//! Normalization of paths before routes are compared: one spelling for all paths that servers treat alike.
 //!
-//! [`normalize`] does what RFC 3986 section 6.2.2 calls syntax-based normalization: escapes of unreserved characters are
-//! decoded, the digits of other escapes are in upper case, characters that a URI may not contain are escaped, and dot segments
-//! are removed (section 5.2.4), escaped ones too, and never above the root. Duplicate slashes are merged first, as file systems,
-//! nginx and Go do: in `/a//../b` the dot segment removes `a`. Escapes of reserved characters (`%3B`, `%40`) stay, and so do path
-//! parameters (`;`) and the query, which is not looked at.
+//! [`normalize`] implements syntax-based normalization (RFC 3986 section 6.2.2): escapes of unreserved characters are
+//! decoded, the digits of other escapes become upper case, characters that a URI must not contain are escaped, and dot
+//! segments are removed (section 5.2.4), including escaped ones, and never above the root. Duplicate slashes are merged
+//! first, as file systems, nginx and Go do: in `/a//../b` the dot segment removes `a`. Escapes of reserved characters
+//! (`%3B`, `%40`), path parameters (`;`) and the query are kept.
 //!
-//! An escape that is none (`%zz`) and `%00` have no meaning that servers agree on, and are refused, as nginx and Envoy do.
+//! Invalid escapes (`%zz`) and `%00` are rejected, as in nginx and Envoy: servers disagree on their meaning.
 //!
-//! A path that is normal already, as nearly all are, is neither copied nor written: one pass finds that out, and its end.
+//! A path that is already normal, as nearly all are, is not copied: one pass detects that and finds the end of the
+//! path.
 
 use weir_model::{EncodedSlash, NormalizePath};
 
 use crate::refusal::Refusal;
 
-/// What a byte means to a path.
+/// The role of a byte in a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
-    /// It stays.
+    /// Kept unchanged.
     Plain,
     Slash,
     Dot,
     Percent,
-    /// The path ends.
+    /// Ends the path.
     Query,
-    /// A URI may not contain it (RFC 3986 appendix A).
+    /// Not allowed in a URI (RFC 3986 appendix A).
     Excluded,
 }
 
@@ -50,17 +51,17 @@ const fn classes() -> [Class; 256] {
     table
 }
 
-/// Path and query of a request as routes, hashes and limits see them.
+/// Path and query of a request as used by routes, hashes and limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestPath<'a> {
     text: &'a [u8],
-    /// Bytes of the path.
+    /// Length of the path.
     path: usize,
     changed: bool,
 }
 
 impl<'a> RequestPath<'a> {
-    /// As the client sent it.
+    /// The path as received, without normalization.
     pub fn received(text: &'a [u8]) -> Self {
         let path = memchr::memchr(b'?', text).unwrap_or(text.len());
         Self {
@@ -70,7 +71,7 @@ impl<'a> RequestPath<'a> {
         }
     }
 
-    /// The path; `/` where there is none.
+    /// The path; `/` if it is empty.
     pub fn path(&self) -> &'a [u8] {
         match self.path {
             0 => b"/",
@@ -83,7 +84,7 @@ impl<'a> RequestPath<'a> {
         self.text.get(self.path + 1..).unwrap_or_default()
     }
 
-    /// The query with its question mark; empty where there is none.
+    /// The query with its question mark; empty if there is none.
     pub fn query_part(&self) -> &'a [u8] {
         &self.text[self.path..]
     }
@@ -93,22 +94,22 @@ impl<'a> RequestPath<'a> {
         self.text
     }
 
-    /// Whether it is another text than the client's.
+    /// Whether it differs from the received text.
     pub const fn is_changed(&self) -> bool {
         self.changed
     }
 }
 
-/// Path and query with the path in its normal form. `room` is written only where that is another one than the received.
+/// Path and query with the path in normal form. `buffer` is written only if the normal form differs.
 ///
-/// What is no path (`*`) stays as it is.
+/// A target that is not a path (`*`) is kept.
 ///
 /// # Errors
-/// An escape is none or stands for NUL, or it is an encoded slash where those are rejected.
+/// An escape is invalid or encodes NUL, or it is an encoded slash and the rules reject those.
 pub fn normalize<'a>(
     text: &'a [u8],
     rules: &NormalizePath,
-    room: &'a mut Vec<u8>,
+    buffer: &'a mut Vec<u8>,
 ) -> Result<RequestPath<'a>, Refusal> {
     if let Some(path) = normal_path(text, rules.merge_slashes) {
         return Ok(RequestPath {
@@ -118,32 +119,32 @@ pub fn normalize<'a>(
         });
     }
     let end = memchr::memchr(b'?', text).unwrap_or(text.len());
-    room.clear();
-    write_normal(&text[..end], rules, room)?;
-    let path = room.len();
-    room.extend_from_slice(&text[end..]);
+    buffer.clear();
+    write_normal(&text[..end], rules, buffer)?;
+    let path = buffer.len();
+    buffer.extend_from_slice(&text[end..]);
     Ok(RequestPath {
-        changed: room.as_slice() != text,
-        text: room,
+        changed: buffer.as_slice() != text,
+        text: buffer,
         path,
     })
 }
 
-/// Bytes of the path, if it is normal as it is.
+/// Length of the path, if it is already normal.
 fn normal_path(text: &[u8], merge_slashes: bool) -> Option<usize> {
     match text.first() {
         Some(b'/') => {}
         None | Some(b'?') => return None,
         Some(_) => return Some(memchr::memchr(b'?', text).unwrap_or(text.len())),
     }
-    let mut begins = false;
+    let mut at_start = false;
     for (at, byte) in text.iter().enumerate() {
         match CLASS[usize::from(*byte)] {
-            Class::Plain => begins = false,
-            Class::Slash if begins && merge_slashes => return None,
-            Class::Slash => begins = true,
-            Class::Dot if begins && is_dot_segment(&text[at..]) => return None,
-            Class::Dot => begins = false,
+            Class::Plain => at_start = false,
+            Class::Slash if at_start && merge_slashes => return None,
+            Class::Slash => at_start = true,
+            Class::Dot if at_start && is_dot_segment(&text[at..]) => return None,
+            Class::Dot => at_start = false,
             Class::Query => return Some(at),
             Class::Percent | Class::Excluded => return None,
         }
@@ -151,23 +152,23 @@ fn normal_path(text: &[u8], merge_slashes: bool) -> Option<usize> {
     Some(text.len())
 }
 
-/// Whether a segment that begins here is `.` or `..`.
+/// Whether the segment at the start of `text` is `.` or `..`.
 fn is_dot_segment(text: &[u8]) -> bool {
     let rest = text.strip_prefix(b"..").unwrap_or(&text[1..]);
     matches!(rest.first(), None | Some(b'/' | b'?'))
 }
 
-/// A part of a path as it is written in the normal form.
+/// A part of a path in normal form.
 enum Part {
     Slash,
-    /// Itself.
+    /// A literal byte.
     Byte(u8),
-    /// As an escape.
+    /// A percent-encoded byte.
     Escaped(u8),
 }
 
 fn write_normal(path: &[u8], rules: &NormalizePath, out: &mut Vec<u8>) -> Result<(), Refusal> {
-    // Where the last segment of `out` begins: behind its slash.
+    // Offset of the last segment of `out`, after its slash.
     let mut segment = 0;
     let mut rest = path;
     if path.is_empty() {
@@ -192,7 +193,7 @@ fn write_normal(path: &[u8], rules: &NormalizePath, out: &mut Vec<u8>) -> Result
     Ok(())
 }
 
-/// What the path begins with, and its length.
+/// The first part of the path, and its length in the input.
 fn part(path: &[u8], rules: &NormalizePath) -> Result<Option<(Part, usize)>, Refusal> {
     let Some(byte) = path.first().copied() else {
         return Ok(None);
@@ -219,12 +220,12 @@ fn reserved(byte: u8, rules: &NormalizePath) -> Result<Part, Refusal> {
     }
 }
 
-/// Ends the last segment of `out`; whether it was a dot segment, which is gone then, the slash behind it included.
+/// Ends the last segment of `out`. Returns whether it was a dot segment, which is then removed with its slash.
 fn remove_dots(out: &mut Vec<u8>, segment: &mut usize) -> bool {
     match &out[*segment..] {
         b"." if *segment > 0 => out.truncate(*segment),
         b".." if *segment > 0 => {
-            // Without its slash; the root's stays.
+            // Remove the parent with its slash, but keep the root's.
             let parent = &out[..*segment - 1];
             let slash = memchr::memrchr(b'/', parent);
             *segment = slash.map_or(1, |slash| slash + 1);
@@ -235,7 +236,7 @@ fn remove_dots(out: &mut Vec<u8>, segment: &mut usize) -> bool {
     true
 }
 
-/// The byte that an escape at the beginning stands for.
+/// The byte encoded by the escape at the start of `text`.
 fn decoded(text: &[u8]) -> Option<u8> {
     let digit = |at: usize| (*text.get(at)? as char).to_digit(16);
     u8::try_from(digit(1)? << 4 | digit(2)?).ok()
@@ -251,21 +252,21 @@ fn escape(byte: u8, out: &mut Vec<u8>) {
     out.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte)]);
 }
 
-/// How a route's pattern is compared with normal paths.
+/// Result of checking a route's pattern against normalization.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pattern {
-    /// As it is written.
+    /// The pattern is normal as written.
     Normal,
-    /// In this spelling, which fits what was meant.
-    Respelled(String),
-    /// No normal path fits it; one that may have been meant, where there is one.
+    /// The normal spelling of the pattern.
+    Normalized(String),
+    /// No normal path matches; contains the probably intended pattern, if there is one.
     Never(Option<String>),
 }
 
-/// Reads a route's pattern, in which `*` stands for any bytes. Only escapes are respelled: a pattern with dot segments or
-/// duplicate slashes is for requests that look so, and those are now compared as others.
+/// Checks a route's pattern, in which `*` matches any bytes. Only escapes are normalized: a pattern with dot segments
+/// or duplicate slashes matches no request, because requests are normalized before the comparison.
 pub fn pattern(written: &str, rules: &NormalizePath) -> Pattern {
-    let Some(spelled) = respell(written.as_bytes(), rules) else {
+    let Some(spelled) = normalize_escapes(written.as_bytes(), rules) else {
         return Pattern::Never(None);
     };
     let pieces: Vec<&[u8]> = spelled.split(|byte| *byte == b'*').collect();
@@ -283,8 +284,8 @@ pub fn pattern(written: &str, rules: &NormalizePath) -> Pattern {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
     match (defects.next(), defects.next()) {
         (None, _) if spelled == written.as_bytes() => Pattern::Normal,
-        (None, _) => text(spelled).map_or(Pattern::Never(None), Pattern::Respelled),
-        // Behind a star nobody can tell what a dot segment would remove.
+        (None, _) => text(spelled).map_or(Pattern::Never(None), Pattern::Normalized),
+        // After a star, what a dot segment removes is unknown.
         (Some((0, _)), None) if spelled.starts_with(b"/") => {
             let fixed = pieces[0].len();
             let whole = if last == 0 {
@@ -305,21 +306,21 @@ fn is_dots(segment: &[u8]) -> bool {
     matches!(segment, b"." | b"..")
 }
 
-/// Whether a dot segment stands between two slashes.
+/// Whether there is a dot segment between two slashes.
 fn dots_within(piece: &[u8]) -> bool {
     let count = piece.iter().filter(|byte| **byte == b'/').count();
     let mut segments = piece.split(|byte| *byte == b'/');
-    // The first and the last one may go on in what a star stands for.
+    // The first and the last one may continue in what a star matches.
     segments.next();
     segments.take(count.saturating_sub(1)).any(is_dots)
 }
 
-/// A pattern with its escapes as normal paths have them; `None` = one that no path has.
-fn respell(pattern: &[u8], rules: &NormalizePath) -> Option<Vec<u8>> {
+/// A pattern with normalized escapes; `None` = an escape that no normal path contains.
+fn normalize_escapes(pattern: &[u8], rules: &NormalizePath) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(pattern.len());
     let mut rest = pattern;
     while let Some(byte) = rest.first().copied() {
-        // An escape that a star cuts off fits some paths as it is.
+        // An escape that is cut off by a star matches some paths as written.
         let cut = rest[..rest.len().min(3)].contains(&b'*');
         if byte == b'%' && cut {
             out.push(byte);

@@ -1,5 +1,5 @@
-//! The PROXY protocol, versions 1 and 2 (HAProxy's `doc/proxy-protocol.txt`): a proxy says in front of the first octet for whom
-//! it speaks. Addresses are read; what else version 2 may carry is stepped over.
+//! The PROXY protocol, versions 1 and 2 (HAProxy's `doc/proxy-protocol.txt`): a header before the first byte names the
+//! client of a proxied connection. Addresses are parsed; TLVs of version 2 are skipped.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -10,30 +10,30 @@ use crate::refusal::Refusal;
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// The longest line of version 1, CRLF included.
 const LINE_MAX: usize = 107;
-/// The longest header of version 2 that is taken.
+/// The longest header of version 2 that is accepted.
 const HEADER_MAX: usize = 4096;
 
-/// What stands in front.
+/// A parsed header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preamble {
-    /// The proxy speaks for itself, or of something that is no TCP.
+    /// A connection of the proxy itself, or of a protocol other than TCP.
     Local {
-        /// Octets of the header.
+        /// Length of the header in bytes.
         len: usize,
     },
-    /// It speaks for a client.
+    /// A connection of a client.
     Client {
-        /// Octets of the header.
+        /// Length of the header in bytes.
         len: usize,
         /// The client.
         source: SocketAddr,
-        /// Where it connected to.
+        /// The address that the client connected to.
         destination: SocketAddr,
     },
 }
 
 impl Preamble {
-    /// Octets of the header.
+    /// Length of the header in bytes.
     #[allow(clippy::len_without_is_empty)]
     pub const fn len(&self) -> usize {
         match self {
@@ -42,10 +42,10 @@ impl Preamble {
     }
 }
 
-/// Reads a header; `None` while it is not all there.
+/// Parses a header; `None` while it is incomplete.
 ///
 /// # Errors
-/// It is none.
+/// The input is not a PROXY protocol header.
 pub fn read(input: &[u8]) -> Result<Option<Preamble>, Refusal> {
     let signed = input.len().min(SIGNATURE.len());
     if input[..signed] == SIGNATURE[..signed] {
@@ -59,10 +59,7 @@ pub fn read(input: &[u8]) -> Result<Option<Preamble>, Refusal> {
     if input[..begun] != b"PROXY "[..begun] {
         return Err(Refusal::Preamble);
     }
-    let end = input
-        .iter()
-        .take(LINE_MAX)
-        .position(|octet| *octet == b'\n');
+    let end = input.iter().take(LINE_MAX).position(|byte| *byte == b'\n');
     match end {
         Some(end) if end > 0 && input[end - 1] == b'\r' => {
             line(&input[..end - 1], end + 1).map(Some)
@@ -94,7 +91,7 @@ fn line(text: &[u8], len: usize) -> Result<Preamble, Refusal> {
         _ => Err(Refusal::Preamble),
     };
     let port = |text: &str| {
-        let plain = text.bytes().all(|octet| octet.is_ascii_digit())
+        let plain = text.bytes().all(|byte| byte.is_ascii_digit())
             && (text == "0" || !text.starts_with('0'));
         text.parse::<u16>()
             .ok()
@@ -145,7 +142,7 @@ fn binary(input: &[u8]) -> Result<Option<Preamble>, Refusal> {
                 destination: (Ipv6Addr::from(*destination), u16::from_be_bytes([r, s])).into(),
             }))
         }
-        // Other families name nobody that TCP could.
+        // Other families have no TCP addresses.
         (1, _) => Ok(Some(Preamble::Local { len })),
         _ => Err(Refusal::Preamble),
     }
@@ -153,7 +150,7 @@ fn binary(input: &[u8]) -> Result<Option<Preamble>, Refusal> {
 
 /// Appends a header for a client that connected to `destination`.
 pub fn write(version: ProxyHeader, source: SocketAddr, destination: SocketAddr, out: &mut Vec<u8>) {
-    let (source, destination) = alike(source, destination);
+    let (source, destination) = same_family(source, destination);
     match version {
         ProxyHeader::V1 => {
             let family = if source.is_ipv4() { "TCP4" } else { "TCP6" };
@@ -194,8 +191,8 @@ const fn wide(address: IpAddr) -> Ipv6Addr {
     }
 }
 
-/// One family for both: a header has one.
-fn alike(source: SocketAddr, destination: SocketAddr) -> (SocketAddr, SocketAddr) {
+/// Maps both addresses to one family, because a header has only one.
+fn same_family(source: SocketAddr, destination: SocketAddr) -> (SocketAddr, SocketAddr) {
     if source.is_ipv4() == destination.is_ipv4() {
         return (source, destination);
     }
@@ -213,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_headers_are_parsed() {
         for (from, to) in [
             ("192.0.2.1:1", "198.51.100.2:65535"),
             ("[2001:db8::1]:80", "[::1]:443"),
@@ -240,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_nobody_is_stepped_over() {
+    fn local_and_unknown_headers_are_skipped() {
         assert_eq!(
             read(b"PROXY UNKNOWN\r\n"),
             Ok(Some(Preamble::Local { len: 15 }))
@@ -255,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn malformed_headers_are_rejected() {
         for wrong in [
             b"GET / HTTP/1.1\r\n".as_slice(),
             b"PROXY TCP4 192.0.2.1 192.0.2.2 1\r\n",

@@ -1,4 +1,4 @@
-//! Heads as they are passed on: what stays is copied in whole ranges, what belongs to this hop is left out or written anew.
+//! Writes forwarded heads: kept fields are copied in ranges; hop-by-hop fields are removed or rewritten.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -9,43 +9,43 @@ use crate::encoding;
 use crate::field::{Field, Name};
 use crate::head::{Framing, Method, Request, Response};
 
-/// What a server is told of the client that asked.
+/// What is forwarded to the server about the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Client {
     /// Its address.
     pub address: IpAddr,
-    /// It came by TLS.
+    /// The client uses TLS.
     pub secure: bool,
-    /// It is a proxy whose own words about clients are believed and added to; else they are left out.
+    /// The client is a trusted proxy: its forwarding fields are kept and extended; otherwise they are removed.
     pub trusted: bool,
-    /// By which fields; `Off` says nothing, and leaves out what an untrusted client says.
+    /// The fields to write; `Off` writes none and removes those of an untrusted client.
     pub by: Forwarded,
 }
 
-/// How a request is passed on.
+/// How a request's head is rewritten.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestEdit<'a> {
-    /// `None`: nothing is said of the client, and what it says of itself stays.
+    /// `None`: no forwarding fields are written and those of the client are kept.
     pub client: Option<Client>,
-    /// `Host` where the client named none, which HTTP/1.0 allows.
+    /// `Host` if the client sent none, which HTTP/1.0 allows.
     pub host: &'a [u8],
     /// The version that the client speaks, as `Via` has it: `1.0`, `1.1`, `2`.
     pub version: &'a str,
-    /// In place of path and query.
+    /// Replaces path and query.
     pub path: Option<&'a [u8]>,
-    /// Whole lines that are added.
+    /// Complete lines to add.
     pub add: &'a [u8],
-    /// What the request's route decided of fields: what it sets or removes, Weir does not tell.
+    /// Field edits of the request's route: Weir does not write fields that the route sets or removes.
     pub route: Option<&'a RouteEdits>,
-    /// The server shall close after its response.
+    /// Ask the server to close after its response.
     pub close: bool,
 }
 
 impl RequestEdit<'_> {
-    /// Whether the route has the last word on the field, whose name is in lower case.
-    fn is_settled(&self, name: &str) -> bool {
+    /// Whether the route sets or removes the field; `name` is in lower case.
+    fn is_set_by_route(&self, name: &str) -> bool {
         self.route.is_some_and(|route| {
-            route.remove.iter().any(|gone| gone == name)
+            route.remove.iter().any(|removed| removed == name)
                 || route
                     .set
                     .iter()
@@ -54,7 +54,7 @@ impl RequestEdit<'_> {
     }
 }
 
-/// Appends the request's head for the server; the body follows as it is.
+/// Appends the request's head for the server; the body follows unchanged.
 pub fn write_request(
     head: &[u8],
     request: &Request,
@@ -83,19 +83,19 @@ pub fn write_request(
         !field.is_odd_framing()
             && edit.client.is_none_or(|client| match field.name {
                 Name::ForwardedFor => client.trusted && client.by == Forwarded::Standard,
-                Name::Forwarded => client.trusted && !retold(head, field, client.by),
+                Name::Forwarded => client.trusted && !is_merged(head, field, client.by),
                 _ => true,
             })
     });
-    restate(head, fields, out);
+    write_normal_framing(head, fields, out);
     if let Some(client) = edit.client {
         if client.by != Forwarded::Standard {
-            tell(head, fields, &client, edit, out);
+            write_x_forwarded(head, fields, &client, edit, out);
         }
         let standard = matches!(client.by, Forwarded::Standard | Forwarded::Both);
-        if standard && !edit.is_settled("forwarded") {
+        if standard && !edit.is_set_by_route("forwarded") {
             let host = request.host_in(head, fields).unwrap_or(edit.host);
-            tell_by_standard(head, fields, &client, host, out);
+            write_forwarded(head, fields, &client, host, out);
         }
     }
     out.extend_from_slice(edit.add);
@@ -110,13 +110,19 @@ pub fn write_request(
     out.extend_from_slice(b"\r\n");
 }
 
-/// `X-Forwarded-For`, and `-Proto` unless a trusted proxy said it already.
-fn tell(head: &[u8], fields: &[Field], client: &Client, edit: &RequestEdit<'_>, out: &mut Vec<u8>) {
-    if !edit.is_settled("x-forwarded-for") {
+/// Writes `X-Forwarded-For`, and `-Proto` unless a trusted proxy sent it.
+fn write_x_forwarded(
+    head: &[u8],
+    fields: &[Field],
+    client: &Client,
+    edit: &RequestEdit<'_>,
+    out: &mut Vec<u8>,
+) {
+    if !edit.is_set_by_route("x-forwarded-for") {
         out.extend_from_slice(b"X-Forwarded-For: ");
         if client.trusted {
-            let said = |field: &&Field| field.name == Name::ForwardedFor;
-            for field in fields.iter().filter(said) {
+            let matching = |field: &&Field| field.name == Name::ForwardedFor;
+            for field in fields.iter().filter(matching) {
                 out.extend_from_slice(field.value_in(head));
                 out.extend_from_slice(b", ");
             }
@@ -124,13 +130,13 @@ fn tell(head: &[u8], fields: &[Field], client: &Client, edit: &RequestEdit<'_>, 
         write_address(client.address, out);
         out.extend_from_slice(b"\r\n");
     }
-    let said = |field: &Field| {
+    let matching = |field: &Field| {
         field
             .name_in(head)
             .eq_ignore_ascii_case(b"x-forwarded-proto")
     };
-    let told = client.trusted && fields.iter().any(said);
-    if !told && !edit.is_settled("x-forwarded-proto") {
+    let present = client.trusted && fields.iter().any(matching);
+    if !present && !edit.is_set_by_route("x-forwarded-proto") {
         let scheme: &[u8] = if client.secure { b"https" } else { b"http" };
         out.extend_from_slice(b"X-Forwarded-Proto: ");
         out.extend_from_slice(scheme);
@@ -138,25 +144,19 @@ fn tell(head: &[u8], fields: &[Field], client: &Client, edit: &RequestEdit<'_>, 
     }
 }
 
-/// Whether a field is `Forwarded` itself, and its words go on in a line of Weir's.
-fn retold(head: &[u8], field: &Field, by: Forwarded) -> bool {
+/// Whether a field is `Forwarded` and its value is merged into the line that Weir writes.
+fn is_merged(head: &[u8], field: &Field, by: Forwarded) -> bool {
     by != Forwarded::Customary && field.name_in(head).eq_ignore_ascii_case(b"forwarded")
 }
 
-/// `Forwarded` (RFC 7239), behind what a trusted proxy said.
-fn tell_by_standard(
-    head: &[u8],
-    fields: &[Field],
-    client: &Client,
-    host: &[u8],
-    out: &mut Vec<u8>,
-) {
+/// Writes `Forwarded` (RFC 7239), after the elements of a trusted proxy.
+fn write_forwarded(head: &[u8], fields: &[Field], client: &Client, host: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"Forwarded: ");
     if client.trusted {
-        let said = |field: &&Field| {
+        let matching = |field: &&Field| {
             field.name == Name::Forwarded && field.name_in(head).eq_ignore_ascii_case(b"forwarded")
         };
-        for field in fields.iter().filter(said) {
+        for field in fields.iter().filter(matching) {
             out.extend_from_slice(field.value_in(head));
             out.extend_from_slice(b", ");
         }
@@ -183,75 +183,75 @@ fn tell_by_standard(
 fn write_address(address: IpAddr, out: &mut Vec<u8>) {
     match address {
         IpAddr::V4(v4) => {
-            for (at, octet) in v4.octets().into_iter().enumerate() {
+            for (at, byte) in v4.octets().into_iter().enumerate() {
                 if at > 0 {
                     out.push(b'.');
                 }
-                if octet >= 100 {
-                    out.push(b'0' + octet / 100);
+                if byte >= 100 {
+                    out.push(b'0' + byte / 100);
                 }
-                if octet >= 10 {
-                    out.push(b'0' + octet / 10 % 10);
+                if byte >= 10 {
+                    out.push(b'0' + byte / 10 % 10);
                 }
-                out.push(b'0' + octet % 10);
+                out.push(b'0' + byte % 10);
             }
         }
         IpAddr::V6(v6) => {
             let mut text = String::new();
-            // A String takes everything.
+            // Writing to a String cannot fail.
             let _ = write!(text, "{v6}");
             out.extend_from_slice(text.as_bytes());
         }
     }
 }
 
-/// A cookie that a server sets, and that is to lead the client back to it.
+/// A server's cookie that is extended for stickiness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CookieTouch<'a> {
+pub struct CookieEdit<'a> {
     /// Its name.
     pub name: &'a [u8],
-    /// The server's sign.
-    pub sign: &'a [u8],
-    /// The sign goes in front of the value and a `~`, else in its place.
+    /// The server's signature.
+    pub signature: &'a [u8],
+    /// Prepend the signature and `~` to the value; otherwise replace the value.
     pub prefix: bool,
 }
 
-/// What is done to the head of a final response beyond what HTTP asks for.
+/// Configured edits of the head of a final response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ResponseTouch<'a> {
-    /// Whole lines that are added.
+pub struct ResponseEdit<'a> {
+    /// Complete lines to add.
     pub add: &'a [u8],
-    /// Fields that are left out, by names in lower case.
+    /// Names of fields to remove, in lower case.
     pub remove: &'a [String],
-    /// A cookie that is changed where the server sets it.
-    pub cookie: Option<CookieTouch<'a>>,
+    /// A cookie to change when the server sets it.
+    pub cookie: Option<CookieEdit<'a>>,
     /// Whether and how content is compressed.
     pub encoding: Option<Encoding<'a>>,
 }
 
-/// Compression of responses, and what the client that asked can read.
+/// Compression of responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Encoding<'a> {
-    /// The service's.
+    /// The service's rules.
     pub rules: &'a Compression,
-    /// What [`negotiate`](crate::encoding::negotiate) found.
-    pub agreed: Option<Coding>,
+    /// Result of [`negotiate`](crate::encoding::negotiate).
+    pub negotiated: Option<Coding>,
 }
 
-/// How a response is passed on.
+/// Edits of a response's head that follow from this hop's protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct ResponseEdit {
-    /// The client shall know that this is the last response.
+pub(crate) struct HopEdit {
+    /// Tell the client that this is the last response.
     pub(crate) close: bool,
-    /// The client speaks HTTP/1.0 and must be told that the connection stays.
+    /// The client speaks HTTP/1.0 and needs `Connection: keep-alive`.
     pub(crate) keep_alive_10: bool,
-    /// The chunked coding is taken off.
+    /// The chunked coding is removed.
     pub(crate) decode: bool,
-    /// It opens a tunnel: what it says of a body means nothing (RFC 9110 section 9.3.6).
+    /// The response opens a tunnel: its framing fields are meaningless (RFC 9110 section 9.3.6).
     pub(crate) tunnel: bool,
-    /// Content is made anew.
+    /// The content is encoded with this coding.
     pub(crate) coding: Option<Coding>,
-    /// The answer depends on what the client accepts.
+    /// The response depends on `Accept-Encoding`.
     pub(crate) varies: bool,
 }
 
@@ -259,16 +259,16 @@ pub(crate) fn write_response(
     head: &[u8],
     response: &Response,
     fields: &[Field],
-    edit: ResponseEdit,
-    touch: &ResponseTouch<'_>,
+    hop: HopEdit,
+    edit: &ResponseEdit<'_>,
     out: &mut Vec<u8>,
 ) {
     out.extend_from_slice(b"HTTP/1.1 ");
     let status = &head[response.status_text.0..response.status_text.1];
     out.extend_from_slice(status);
-    let decode = edit.decode && response.framing == Framing::Chunked;
+    let decode = hop.decode && response.framing == Framing::Chunked;
     let set = |field: &Field| {
-        let cookie = touch.cookie?;
+        let cookie = edit.cookie?;
         let rest = field.value_in(head).strip_prefix(cookie.name)?;
         let value = rest.strip_prefix(b"=")?;
         let is = field.name_in(head).eq_ignore_ascii_case(b"set-cookie");
@@ -277,36 +277,36 @@ pub(crate) fn write_response(
     copy(head, fields, out, |field| {
         let name = field.name_in(head);
         let meaningless = match field.name {
-            Name::TransferEncoding => decode || edit.tunnel,
-            Name::ContentLength => edit.tunnel,
+            Name::TransferEncoding => decode || hop.tunnel,
+            Name::ContentLength => hop.tunnel,
             _ => false,
         };
-        let anew = edit.coding.is_some() && encoding::goes_with_content(head, field);
-        !(meaningless || anew || field.is_odd_framing())
+        let replaced = hop.coding.is_some() && encoding::is_content_field(head, field);
+        !(meaningless || replaced || field.is_odd_framing())
             && set(field).is_none()
-            && !touch
+            && !edit
                 .remove
                 .iter()
-                .any(|gone| name.eq_ignore_ascii_case(gone.as_bytes()))
+                .any(|removed| name.eq_ignore_ascii_case(removed.as_bytes()))
     });
-    if !decode && !edit.tunnel && edit.coding.is_none() {
-        restate(head, fields, out);
+    if !decode && !hop.tunnel && hop.coding.is_none() {
+        write_normal_framing(head, fields, out);
     }
     for (cookie, value) in fields.iter().filter_map(set) {
         set_cookie(&cookie, value, out);
     }
-    if let Some(coding) = edit.coding {
-        encoding::describe(head, fields, coding, touch.remove, out);
+    if let Some(coding) = hop.coding {
+        encoding::write_content_fields(head, fields, coding, edit.remove, out);
     }
-    if edit.varies {
-        encoding::vary(head, fields, out);
+    if hop.varies {
+        encoding::write_vary(head, fields, out);
     }
-    out.extend_from_slice(touch.add);
-    let connection: &[u8] = match edit {
+    out.extend_from_slice(edit.add);
+    let connection: &[u8] = match hop {
         _ if response.status == 101 => b"Connection: Upgrade\r\n",
-        _ if response.status < 200 || edit.tunnel => b"",
-        ResponseEdit { close: true, .. } => b"Connection: close\r\n",
-        ResponseEdit {
+        _ if response.status < 200 || hop.tunnel => b"",
+        HopEdit { close: true, .. } => b"Connection: close\r\n",
+        HopEdit {
             keep_alive_10: true,
             ..
         } => b"Connection: keep-alive\r\n",
@@ -316,15 +316,15 @@ pub(crate) fn write_response(
     out.extend_from_slice(b"\r\n");
 }
 
-fn set_cookie(cookie: &CookieTouch<'_>, value: &[u8], out: &mut Vec<u8>) {
+fn set_cookie(cookie: &CookieEdit<'_>, value: &[u8], out: &mut Vec<u8>) {
     let end = value
         .iter()
-        .position(|octet| *octet == b';')
+        .position(|byte| *byte == b';')
         .unwrap_or(value.len());
     out.extend_from_slice(b"Set-Cookie: ");
     out.extend_from_slice(cookie.name);
     out.push(b'=');
-    out.extend_from_slice(cookie.sign);
+    out.extend_from_slice(cookie.signature);
     if cookie.prefix {
         out.push(b'~');
         out.extend_from_slice(&value[..end]);
@@ -333,8 +333,8 @@ fn set_cookie(cookie: &CookieTouch<'_>, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes framing that was written oddly as everybody reads it.
-fn restate(head: &[u8], fields: &[Field], out: &mut Vec<u8>) {
+/// Writes framing fields with unusual whitespace in their usual form.
+fn write_normal_framing(head: &[u8], fields: &[Field], out: &mut Vec<u8>) {
     for field in fields {
         if !field.dropped && field.is_odd_framing() {
             out.extend_from_slice(field.name_in(head));
@@ -345,10 +345,10 @@ fn restate(head: &[u8], fields: &[Field], out: &mut Vec<u8>) {
     }
 }
 
-/// Copies the lines that stay, neighbours in one go.
-fn copy(head: &[u8], fields: &[Field], out: &mut Vec<u8>, stays: impl Fn(&Field) -> bool) {
+/// Copies the kept lines; adjacent ones at once.
+fn copy(head: &[u8], fields: &[Field], out: &mut Vec<u8>, keep: impl Fn(&Field) -> bool) {
     let mut run = 0..0;
-    for field in fields.iter().filter(|field| !field.dropped && stays(field)) {
+    for field in fields.iter().filter(|field| !field.dropped && keep(field)) {
         let line = field.line();
         if line.start == run.end {
             run.end = line.end;

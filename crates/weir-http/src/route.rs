@@ -1,4 +1,4 @@
-//! Whether a request fits a route.
+//! Matching of requests against routes.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use crate::field::Field;
 use crate::head::Request;
 use crate::path::RequestPath;
 
-/// Place of the first route that the request of that client fits; `target` is its path in the form that routes compare.
+/// Returns the index of the first route that matches the request of `client`; `target` is its path in normal form.
 pub fn choose(
     routes: &[Route],
     client: IpAddr,
@@ -29,7 +29,7 @@ pub fn choose(
             && route
                 .host
                 .as_ref()
-                .is_none_or(|pattern| host_fits(pattern, host))
+                .is_none_or(|pattern| host_matches(pattern, host))
             && route
                 .path
                 .as_ref()
@@ -48,14 +48,14 @@ pub fn choose(
             })
             && route.queries.iter().all(|(name, value)| {
                 let found = cookie::parameter(target.query(), name.as_bytes());
-                found.is_some_and(|found| is(value, found))
+                found.is_some_and(|found| value_matches(value, found))
             })
             && route.cookies.iter().all(|(name, value)| {
                 fields.iter().any(|field| {
                     let text = field.value_in(head);
                     field.name_in(head).eq_ignore_ascii_case(b"cookie")
                         && cookie::find(text, name.as_bytes())
-                            .is_some_and(|place| is(value, &text[place]))
+                            .is_some_and(|range| value_matches(value, &text[range]))
                 })
             })
             && (route.sources.is_empty()
@@ -63,16 +63,16 @@ pub fn choose(
     })
 }
 
-/// Whether a value is the wanted one, if one is wanted.
-fn is(wanted: &Option<String>, found: &[u8]) -> bool {
+/// Whether a value equals the required one, if one is required.
+fn value_matches(wanted: &Option<String>, found: &[u8]) -> bool {
     wanted
         .as_ref()
         .is_none_or(|wanted| wanted.as_bytes() == found)
 }
 
-/// Path and query that a server is asked for in place of the request's: `{path}`, `{rest}` and `{1}` of `to` become what the
-/// request has, by the route's conditions. They are parts of the path that was compared: parts of another spelling could
-/// lead out of where the route leads.
+/// The rewritten path and query for the server: `{path}`, `{rest}` and `{1}` in `to` are replaced by parts of the
+/// request's path. The parts come from the normalized path: parts of the received spelling could escape the route's
+/// prefix.
 pub fn rewritten(to: &str, route: &Route, target: &RequestPath<'_>) -> Vec<u8> {
     let path = target.path();
     let groups = route.path_regex.as_ref().filter(|_| to.contains('{'));
@@ -102,38 +102,37 @@ pub fn rewritten(to: &str, route: &Route, target: &RequestPath<'_>) -> Vec<u8> {
     out
 }
 
-/// Place of the first route for a client of TLS that asks for `name`, or for none.
-pub fn choose_by_name(routes: &[Route], name: Option<&str>) -> Option<usize> {
+/// Returns the index of the first route for a TLS client with this server name, if any.
+pub fn choose_by_sni(routes: &[Route], name: Option<&str>) -> Option<usize> {
     routes.iter().position(|route| match (&route.host, name) {
         (None, _) => true,
-        (Some(pattern), Some(name)) => host_fits(pattern, name.as_bytes()),
+        (Some(pattern), Some(name)) => host_matches(pattern, name.as_bytes()),
         (Some(_), None) => false,
     })
 }
 
-/// The host of an authority, without the dot of the root.
+/// The host of an authority, without a trailing dot.
 pub fn without_port(host: &[u8]) -> &[u8] {
-    let end = match host.iter().rposition(|octet| *octet == b':') {
-        // The last colon of an address in brackets is inside of them, or before the port.
+    let end = match host.iter().rposition(|byte| *byte == b':') {
+        // The last colon of an address in brackets is inside the brackets or before the port.
         Some(colon) if !host[colon..].contains(&b']') => colon,
         _ => host.len(),
     };
     let host = &host[..end];
-    // A name may be written with the root's dot.
     host.strip_suffix(b".").unwrap_or(host)
 }
 
-fn host_fits(pattern: &HostPattern, host: &[u8]) -> bool {
+fn host_matches(pattern: &HostPattern, host: &[u8]) -> bool {
     match pattern {
         HostPattern::Exact(exact) => host.eq_ignore_ascii_case(exact.as_bytes()),
-        HostPattern::Below(rest) => {
+        HostPattern::Suffix(rest) => {
             host.len() > rest.len()
                 && host[host.len() - rest.len()..].eq_ignore_ascii_case(rest.as_bytes())
         }
     }
 }
 
-/// Whether `text` is `pattern` with something in place of each `*`. Linear but for the stars: it goes back to the last one only.
+/// Whether `text` matches `pattern`, in which `*` matches any bytes. Backtracks only to the last star.
 fn glob(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut from) = (0, 0);
     let mut last: Option<(usize, usize)> = None;
@@ -152,11 +151,11 @@ fn glob(pattern: &[u8], text: &[u8]) -> bool {
             return false;
         }
     }
-    pattern[at..].iter().all(|octet| *octet == b'*')
+    pattern[at..].iter().all(|byte| *byte == b'*')
 }
 
-/// `Location` of a redirect: `{host}` and `{path}` become the request's as it was received; `host` is for a client that named
-/// none.
+/// `Location` of a redirect: `{host}` and `{path}` are replaced by the request's as received; `host` is used if the
+/// client sent none.
 pub fn location(
     to: &str,
     head: &[u8],
@@ -175,7 +174,8 @@ pub fn location(
         } else if let Some(after) = tail.strip_prefix("{path}") {
             let path = request.path_in(head);
             let path = path.strip_prefix(b"/").unwrap_or(path);
-            // A reference that begins with two slashes names a host (RFC 3986 section 4.2), and browsers read `\` as `/`.
+            // A reference that begins with two slashes names a host (RFC 3986 section 4.2), and browsers read `\` as
+            // `/`.
             let named = |byte: &&u8| out.is_empty() && matches!(byte, b'/' | b'\\');
             let more = path.iter().take_while(named).count();
             out.push(b'/');
@@ -229,9 +229,9 @@ mod tests {
     }
 
     #[test]
-    fn the_first_route_that_fits_decides() {
+    fn first_matching_route_is_chosen() {
         let exact = || Some(HostPattern::Exact("a.example".to_owned()));
-        let below = || Some(HostPattern::Below(".example".to_owned()));
+        let below = || Some(HostPattern::Suffix(".example".to_owned()));
         let routes = [
             route(exact(), Some("/img/*")),
             route(below(), None),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_and_fields_are_conditions_too() {
+    fn methods_and_fields_are_matched() {
         let mut wanted = route(None, None);
         wanted.methods = vec!["GET".to_owned(), "HEAD".to_owned()];
         wanted.headers = vec![
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn query_cookie_and_source_are_conditions_too() {
+    fn query_cookies_and_source_are_matched() {
         let text = "GET /x?v=2&w HTTP/1.1\r\nHost: a\r\nCookie: a=1; beta=yes\r\n\r\n";
         let pair = |name: &str, value: Option<&str>| (name.to_owned(), value.map(str::to_owned));
         let fits = |change: &dyn Fn(&mut Route)| {
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rewritten_path_keeps_the_query() {
+    fn rewritten_path_keeps_the_query() {
         let path = |to: &str, pattern: Option<&str>, target: &str| {
             let route = route(None, pattern);
             let target = RequestPath::received(target.as_bytes());
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redirect_takes_host_and_path_along() {
+    fn redirect_contains_host_and_path() {
         let text = get("a.example:8080", "/x?y=1");
         let mut fields = Vec::new();
         let request = head::request(text.as_bytes(), &HeadLimits::default(), &mut fields)
@@ -362,7 +362,7 @@ mod tests {
             let request = head::request(text.as_bytes(), &HeadLimits::default(), &mut fields);
             let request = request.unwrap().unwrap();
             let to = |to: &str| location(to, text.as_bytes(), &request, &fields, b"");
-            assert_eq!(to("{path}"), b"/evil.example/", "it names no host");
+            assert_eq!(to("{path}"), b"/evil.example/", "must not name a host");
             assert_eq!(
                 to("https://a{path}"),
                 format!("https://a{target}").as_bytes()
@@ -371,14 +371,14 @@ mod tests {
     }
 
     proptest! {
-        /// Against the definition: a star takes nothing, or one octet and goes on.
+        /// Compared with the definition: a star matches nothing, or one byte and the rest again.
         #[test]
-        fn a_glob_is_what_it_says(pattern in "[ab*]{0,6}", text in "[ab]{0,8}") {
+        fn glob_matches_its_definition(pattern in "[ab*]{0,6}", text in "[ab]{0,8}") {
             fn slow(pattern: &[u8], text: &[u8]) -> bool {
                 match pattern {
                     [] => text.is_empty(),
                     [b'*', rest @ ..] => slow(rest, text) || (!text.is_empty() && slow(pattern, &text[1..])),
-                    [octet, rest @ ..] => text.first() == Some(octet) && slow(rest, &text[1..]),
+                    [byte, rest @ ..] => text.first() == Some(byte) && slow(rest, &text[1..]),
                 }
             }
             prop_assert_eq!(glob(pattern.as_bytes(), text.as_bytes()), slow(pattern.as_bytes(), text.as_bytes()));

@@ -1,5 +1,5 @@
-//! Every reader of octets that others send, over garbage and over what a knife left of something good: none panics, none says of a
-//! part what it would not say of the whole, and what is written is read as it was meant.
+//! Properties of the parsers of foreign input, for garbage and for mutated valid input: no panic, the result for a
+//! prefix never contradicts the result for the whole, and what was written is parsed back.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,7 +11,7 @@ use weir_http::preamble::{self, Preamble};
 use weir_http::{cookie, encoding};
 use weir_model::{Coding, ProxyHeader};
 
-/// A client's head with one field, read; the field's name and value as they are.
+/// A client's head with one field, with name and value as given.
 fn head_with(name: &[u8], value: &[u8]) -> Vec<u8> {
     [
         b"GET /a HTTP/1.1\r\nHost: h\r\n" as &[u8],
@@ -30,7 +30,7 @@ fn address() -> impl Strategy<Value = IpAddr> {
     ]
 }
 
-/// Octets that preambles are made of, and any others.
+/// Fragments of PROXY protocol headers, and arbitrary bytes.
 fn preamble_like() -> impl Strategy<Value = Vec<u8>> {
     let signature = b"\r\n\r\n\0\r\nQUIT\n";
     let front = select(vec![
@@ -52,11 +52,11 @@ fn preamble_like() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn a_preamble_is_read_as_a_whole_or_not_at_all(input in preamble_like()) {
+    fn preambles_are_parsed_completely_or_not_at_all(input in preamble_like()) {
         let whole = preamble::read(&input);
         if let Ok(Some(found)) = &whole {
             prop_assert!(found.len() <= input.len());
-            // What stands behind it changes nothing.
+            // Following bytes change nothing.
             prop_assert_eq!(preamble::read(&input[..found.len()]), whole);
         }
         for end in 0..input.len() {
@@ -69,7 +69,7 @@ proptest! {
     }
 
     #[test]
-    fn a_preamble_says_what_was_written(
+    fn written_preambles_are_parsed(
         source in (address(), any::<u16>()),
         port in any::<u16>(),
         version in select(vec![ProxyHeader::V1, ProxyHeader::V2]),
@@ -89,7 +89,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cookie_is_found_where_it_is_and_taken_out_alone(
+    fn cookies_are_found_and_removed_separately(
         value in vec(select(b"ab=; \t\"~,".to_vec()), 0..40),
         name in vec(select(b"ab".to_vec()), 1..3),
     ) {
@@ -98,30 +98,30 @@ proptest! {
         prop_assert_eq!(value[place.start - 1], b'=');
         prop_assert!(!value[place.clone()].contains(&b';'));
         let pairs = |text: &[u8]| {
-            let all = text.split(|octet| *octet == b';').map(<[u8]>::trim_ascii);
+            let all = text.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
             all.filter(|pair| !pair.is_empty()).map(<[u8]>::to_vec).collect::<Vec<_>>()
         };
-        let at = value[..place.start].iter().filter(|octet| **octet == b';').count();
-        let mut others: Vec<Vec<u8>> = value.split(|octet| *octet == b';').map(<[u8]>::to_vec).collect();
+        let at = value[..place.start].iter().filter(|byte| **byte == b';').count();
+        let mut others: Vec<Vec<u8>> = value.split(|byte| *byte == b';').map(<[u8]>::to_vec).collect();
         others.remove(at);
         let others = pairs(&others.join(&b';'));
         prop_assert_eq!(pairs(&cookie::without(&value, &place)), others);
     }
 
     #[test]
-    fn a_parameter_is_one_of_the_query(
+    fn found_parameters_are_in_the_query(
         query in vec(select(b"ab=&%+".to_vec()), 0..40),
         name in vec(select(b"ab".to_vec()), 1..3),
     ) {
         let found = cookie::parameter(&query, &name);
-        let mut pairs = query.split(|octet| *octet == b'&');
+        let mut pairs = query.split(|byte| *byte == b'&');
         let begins = |pair: &&[u8]| *pair == name || pair.starts_with(&[&name[..], b"="].concat());
         prop_assert_eq!(found.is_some(), pairs.any(|pair| begins(&pair)));
     }
 
-    /// No coding but one that the client named, or left to us.
+    /// Only codings that the client listed or allowed by `*`.
     #[test]
-    fn a_coding_is_one_that_was_asked_for(
+    fn negotiated_coding_was_requested(
         members in vec(
             (select(vec!["gzip", "br", "zstd", "x-gzip", "identity", "*", "GZIP", "deflate", ""]), select(vec!["", ";q=0", ";q=0.000", ";q=1", ";q=0.5", ";q=x", ";Q=0.001", "; q=1.0", ";;"])),
             0..6,
@@ -141,7 +141,7 @@ proptest! {
     }
 
     #[test]
-    fn any_words_of_a_client_may_stand_in_what_is_negotiated(value in vec(32u8..127, 0..60)) {
+    fn arbitrary_accept_encoding_does_not_panic(value in vec(32u8..127, 0..60)) {
         let head = head_with(b"Accept-Encoding", &value);
         let mut fields = Vec::new();
         if let Ok(Some(_)) = request(&head, &HeadLimits::default(), &mut fields) {

@@ -1,12 +1,12 @@
-//! Exchanges under a seeded network: every read and write is cut somewhere, connections end at any moment, and what arrives is
-//! compared with what was sent. A run is its seed; a failure prints it.
+//! Exchanges over a simulated network: reads and writes have random sizes, connections end at any moment, and what is
+//! received is compared with what was sent. A failure prints its seed.
 //!
-//! `WEIR_SOAK` makes it a million runs instead of ten thousand.
+//! `WEIR_SOAK` runs a million seeds instead of ten thousand.
 
 use weir_http::head::{self, HeadLimits};
-use weir_http::{Exchange, Framing, RequestEdit, ResponseTouch, ServerEnd, write_request};
+use weir_http::{Exchange, Framing, RequestEdit, ResponseEdit, ServerEnd, write_request};
 
-/// Random numbers of a seed (splitmix64).
+/// Seeded random numbers (splitmix64).
 struct Dice(u64);
 
 impl Dice {
@@ -22,15 +22,15 @@ impl Dice {
         self.roll(one_in) == 0
     }
 
-    fn octets(&mut self, most: usize) -> Vec<u8> {
+    fn bytes(&mut self, most: usize) -> Vec<u8> {
         (0..self.roll(most)).map(|_| self.roll(256) as u8).collect()
     }
 }
 
-/// A message as its sender means it.
+/// A message as sent.
 #[derive(Debug, Clone, PartialEq)]
 struct Message {
-    /// Number of the exchange, which is in target and body.
+    /// Number of the exchange; part of target and body.
     number: usize,
     content: Vec<u8>,
     framing: Framing,
@@ -67,7 +67,7 @@ fn message(number: usize, dice: &mut Dice, may_close: bool) -> Message {
     let content = if dice.chance(3) {
         Vec::new()
     } else {
-        dice.octets(300)
+        dice.bytes(300)
     };
     let framing = match dice.roll(4) {
         0 => Framing::Chunked,
@@ -81,14 +81,14 @@ fn message(number: usize, dice: &mut Dice, may_close: bool) -> Message {
     }
 }
 
-/// The receiver of a stream of messages, as strict as can be: a second reader that must agree with the first.
+/// A strict receiver of a stream of messages: a second parser that must agree with the first.
 struct Receiver {
     stream: Vec<u8>,
     requests: bool,
 }
 
 impl Receiver {
-    /// Messages that are complete, and whether something incomplete follows.
+    /// The complete messages, and whether an incomplete one follows.
     fn messages(&self, ended: bool) -> (Vec<Message>, bool) {
         let mut found = Vec::new();
         let mut at = 0;
@@ -191,7 +191,7 @@ fn dechunk(input: &[u8]) -> Option<(Vec<u8>, usize)> {
     }
 }
 
-/// What one run ended with.
+/// Counters over all runs.
 #[derive(Debug, Default)]
 struct Outcome {
     complete: usize,
@@ -199,7 +199,7 @@ struct Outcome {
     interim: usize,
 }
 
-/// One connection of a client with some exchanges, each over a server's connection that may end at any octet.
+/// One client connection with some exchanges, each over a server connection that may end at any byte.
 fn run(seed: u64, outcome: &mut Outcome) {
     let mut dice = Dice(seed);
     let http10 = dice.chance(5);
@@ -251,7 +251,7 @@ fn run(seed: u64, outcome: &mut Outcome) {
         if end == ServerEnd::Complete {
             assert!(
                 !(stays && (partial || received.is_empty())),
-                "seed {seed}: a kept connection has half a request"
+                "seed {seed}: a persistent connection has an incomplete request"
             );
             sent.push(response);
             outcome.complete += 1;
@@ -278,7 +278,8 @@ fn run(seed: u64, outcome: &mut Outcome) {
     );
 }
 
-/// One exchange, cut into pieces. How the response ended, what went to the server, whether the client may go on.
+/// Runs one exchange in pieces. Returns how the response ended, what was sent to the server, and whether the client
+/// connection persists.
 fn exchange(
     from_client: &[u8],
     response: &Message,
@@ -294,7 +295,7 @@ fn exchange(
         match head::request(&from_client[..arrived], &limits, fields) {
             Ok(Some(request)) => break request,
             Ok(None) => {}
-            Err(refusal) => panic!("a good request is refused: {refusal}"),
+            Err(refusal) => panic!("a valid request is rejected: {refusal}"),
         }
     };
     let mut to_server = Vec::new();
@@ -324,7 +325,7 @@ fn exchange(
         .into_bytes(),
     );
     from_server.extend(body(response, dice));
-    // Where the end of the connection ends the body, nobody can tell a cut.
+    // If the connection's end ends the body, truncation cannot be detected.
     let cut = dice.chance(5) && response.framing != Framing::UntilClose;
     let ends_at = if cut {
         dice.roll(from_server.len())
@@ -345,13 +346,13 @@ fn exchange(
         }
         if read == ends_at && (used == read || !dice.chance(2)) {
             if exchange.response_done() {
-                return (ServerEnd::Complete, to_server, exchange.client_stays());
+                return (ServerEnd::Complete, to_server, exchange.client_persists());
             }
             let end = exchange.server_end();
             return (
                 end,
                 to_server,
-                end == ServerEnd::Complete && exchange.client_stays(),
+                end == ServerEnd::Complete && exchange.client_persists(),
             );
         }
         read = (read + 1 + dice.roll(80)).min(ends_at);
@@ -362,7 +363,7 @@ fn exchange(
                 input,
                 &limits,
                 false,
-                &ResponseTouch::default(),
+                &ResponseEdit::default(),
                 fields,
                 &mut out,
             )
@@ -371,13 +372,13 @@ fn exchange(
         to_client.extend_from_slice(&input[step.forward]);
         used += step.consumed;
         if exchange.response_done() {
-            return (ServerEnd::Complete, to_server, exchange.client_stays());
+            return (ServerEnd::Complete, to_server, exchange.client_persists());
         }
     }
 }
 
 #[test]
-fn what_arrives_is_what_was_sent_at_length() {
+fn received_messages_equal_sent_ones_at_length() {
     let runs = if std::env::var_os("WEIR_SOAK").is_some() {
         1_000_000
     } else {

@@ -1,33 +1,33 @@
-//! What a head says of its message's end and of its connection's.
+//! Framing and connection options of a head.
 
 use super::Framing;
+use crate::byte_class::members;
 use crate::field::{Field, Name};
-use crate::octet::members;
 use crate::refusal::Refusal;
 
-/// What `Connection` fields say.
+/// Options in `Connection` fields.
 #[derive(Debug, Default)]
-pub(super) struct Wishes {
+pub(super) struct ConnectionOptions {
     pub(super) close: bool,
     pub(super) keep_alive: bool,
     pub(super) upgrade: bool,
 }
 
-/// Reads the `Connection` fields, and marks what they keep to this hop. What carries framing, host or the client's address
-/// stays, whatever they say: a client must not be able to take it out.
-pub(super) fn wishes(head: &[u8], fields: &mut [Field]) -> Wishes {
-    let mut wishes = Wishes::default();
+/// Parses the `Connection` fields and drops the fields that they name. Fields with framing, host or the client's
+/// address are kept even if named: a client must not be able to remove them.
+pub(super) fn connection_options(head: &[u8], fields: &mut [Field]) -> ConnectionOptions {
+    let mut options = ConnectionOptions::default();
     for at in 0..fields.len() {
         if fields[at].name != Name::Connection {
             continue;
         }
         for member in members(fields[at].clone().value_in(head)) {
             if member.eq_ignore_ascii_case(b"close") {
-                wishes.close = true;
+                options.close = true;
             } else if member.eq_ignore_ascii_case(b"keep-alive") {
-                wishes.keep_alive = true;
+                options.keep_alive = true;
             } else if member.eq_ignore_ascii_case(b"upgrade") {
-                wishes.upgrade = true;
+                options.upgrade = true;
             } else {
                 let nominated = |field: &&mut Field| {
                     field.name == Name::Other && field.name_in(head).eq_ignore_ascii_case(member)
@@ -38,10 +38,10 @@ pub(super) fn wishes(head: &[u8], fields: &mut [Field]) -> Wishes {
             }
         }
     }
-    wishes
+    options
 }
 
-/// What `Content-Length` and `Transfer-Encoding` say; `None` where neither is there.
+/// The framing by `Content-Length` and `Transfer-Encoding`; `None` if neither is present.
 pub(super) fn framing(
     head: &[u8],
     fields: &[Field],

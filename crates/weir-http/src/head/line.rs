@@ -1,10 +1,10 @@
-//! The first line of a head: what is asked for and of whom, or how it went.
+//! Parsing of request lines and status lines.
 
 use super::{Framing, HeadLimits, Method, Request};
-use crate::octet::{is_authority, is_target, is_token};
+use crate::byte_class::{is_authority, is_target, is_token};
 use crate::refusal::Refusal;
 
-/// Clients of old sent an empty line after a body (RFC 9112 section 2.2).
+/// Length of the empty lines before a request line, which old clients send after a body (RFC 9112 section 2.2).
 pub(super) fn empty_lines(input: &[u8]) -> usize {
     const MOST: usize = 2;
     let mut at = 0;
@@ -14,7 +14,7 @@ pub(super) fn empty_lines(input: &[u8]) -> usize {
     at
 }
 
-/// `METHOD TARGET HTTP/1.x`, which begins at `start`.
+/// Parses `METHOD TARGET HTTP/1.x`, which begins at `start`.
 pub(super) fn request_line(
     input: &[u8],
     start: usize,
@@ -65,9 +65,9 @@ pub(super) fn request_line(
     Ok(request)
 }
 
-/// `host:port` (RFC 9112 section 3.2.3).
+/// Parses `host:port` (RFC 9112 section 3.2.3).
 fn tunnel(target: &[u8], at: usize, request: &mut Request) -> Result<(), Refusal> {
-    let colon = target.iter().rposition(|octet| *octet == b':');
+    let colon = target.iter().rposition(|byte| *byte == b':');
     let numbered = colon.is_some_and(|colon| {
         let port = &target[colon + 1..];
         !port.is_empty() && port.iter().all(u8::is_ascii_digit)
@@ -80,7 +80,7 @@ fn tunnel(target: &[u8], at: usize, request: &mut Request) -> Result<(), Refusal
     Ok(())
 }
 
-/// `http://host[:port][/path][?query]` (RFC 9112 section 3.2.2).
+/// Parses `http://host[:port][/path][?query]` (RFC 9112 section 3.2.2).
 fn absolute(target: &[u8], at: usize, request: &mut Request) -> Result<(), Refusal> {
     let scheme = [b"http://".as_slice(), b"https://"]
         .into_iter()
@@ -93,7 +93,7 @@ fn absolute(target: &[u8], at: usize, request: &mut Request) -> Result<(), Refus
     let rest = &target[scheme.len()..];
     let authority_len = rest
         .iter()
-        .position(|octet| matches!(octet, b'/' | b'?'))
+        .position(|byte| matches!(byte, b'/' | b'?'))
         .unwrap_or(rest.len());
     let authority = &rest[..authority_len];
     if !is_authority(authority) {
@@ -105,7 +105,7 @@ fn absolute(target: &[u8], at: usize, request: &mut Request) -> Result<(), Refus
     Ok(())
 }
 
-/// Whether it is HTTP/1.0 and not 1.1.
+/// Returns true for HTTP/1.0, false for HTTP/1.1.
 fn version(text: &[u8], otherwise: Refusal) -> Result<bool, Refusal> {
     match text {
         b"HTTP/1.1" => Ok(false),
@@ -119,7 +119,7 @@ fn version(text: &[u8], otherwise: Refusal) -> Result<bool, Refusal> {
     }
 }
 
-/// `HTTP/1.x CODE [REASON]`: whether it is 1.0, and the code.
+/// Parses `HTTP/1.x CODE [REASON]`. Returns whether the version is 1.0, and the code.
 pub(super) fn status_line(line: &[u8]) -> Result<(bool, u16), Refusal> {
     let (version_text, rest) = line.split_at_checked(8).ok_or(Refusal::StatusLine)?;
     let http10 = version(version_text, Refusal::StatusLine)?;
@@ -133,10 +133,10 @@ pub(super) fn status_line(line: &[u8]) -> Result<(bool, u16), Refusal> {
     else {
         return Err(Refusal::StatusLine);
     };
-    let plain = reason.is_empty() || (reason[0] == b' ' && crate::octet::is_value(reason));
+    let plain = reason.is_empty() || (reason[0] == b' ' && crate::byte_class::is_value(reason));
     if !plain {
         return Err(Refusal::StatusLine);
     }
-    let digit = |octet: &u8| u16::from(octet - b'0');
+    let digit = |byte: &u8| u16::from(byte - b'0');
     Ok((http10, digit(a) * 100 + digit(b) * 10 + digit(c)))
 }

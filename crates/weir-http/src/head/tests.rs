@@ -2,18 +2,18 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn read(text: &str) -> Result<Option<Request>, Refusal> {
+fn parse(text: &str) -> Result<Option<Request>, Refusal> {
     request(text.as_bytes(), &HeadLimits::default(), &mut Vec::new())
 }
 
-fn refused(text: &str) -> Refusal {
-    match read(text) {
+fn rejection(text: &str) -> Refusal {
+    match parse(text) {
         Err(refusal) => refusal,
         other => panic!("{text:?}: {other:?}"),
     }
 }
 
-fn answered(text: &str, to_head: bool) -> Result<Option<Response>, Refusal> {
+fn parse_response(text: &str, to_head: bool) -> Result<Option<Response>, Refusal> {
     response(
         text.as_bytes(),
         to_head,
@@ -23,7 +23,7 @@ fn answered(text: &str, to_head: bool) -> Result<Option<Response>, Refusal> {
 }
 
 #[test]
-fn an_ordinary_request_is_understood() {
+fn ordinary_request_is_parsed() {
     let text =
         "POST /a?b=c HTTP/1.1\r\nhost: example:8080\r\nContent-Length: 12\r\nX:\t y \t\r\n\r\nbody";
     let mut fields = Vec::new();
@@ -46,7 +46,7 @@ fn an_ordinary_request_is_understood() {
 #[test]
 fn keep_alive_follows_version_and_connection() {
     let keeps = |version: &str, connection: &str| {
-        read(&format!("GET / {version}\r\nHost: a\r\n{connection}\r\n"))
+        parse(&format!("GET / {version}\r\nHost: a\r\n{connection}\r\n"))
             .unwrap()
             .unwrap()
             .keep_alive
@@ -62,8 +62,8 @@ fn keep_alive_follows_version_and_connection() {
 }
 
 #[test]
-fn every_ambiguous_framing_is_refused() {
-    let with = |fields: &str| refused(&format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
+fn ambiguous_framing_is_rejected() {
+    let with = |fields: &str| rejection(&format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
     for fields in [
         "Content-Length: 5\r\nContent-Length: 5\r\n",
         "Content-Length: 5, 5\r\n",
@@ -94,13 +94,13 @@ fn every_ambiguous_framing_is_refused() {
         Refusal::TransferEncoding | Refusal::ContentLength
     ));
     assert_eq!(
-        refused("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"),
+        rejection("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"),
         Refusal::TransferEncoding
     );
 }
 
 #[test]
-fn lines_are_taken_as_written_or_not_at_all() {
+fn malformed_lines_are_rejected() {
     for (text, refusal) in [
         ("GET / HTTP/1.1\nHost: a\r\n\r\n", Refusal::LineEnd),
         ("GET / HTTP/1.1\r\nHost: a\n\r\n", Refusal::LineEnd),
@@ -158,12 +158,12 @@ fn lines_are_taken_as_written_or_not_at_all() {
         ),
         ("CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::Method),
     ] {
-        assert_eq!(refused(text), refusal, "{text:?}");
+        assert_eq!(rejection(text), refusal, "{text:?}");
     }
 }
 
 #[test]
-fn an_absolute_target_brings_its_own_host() {
+fn host_of_an_absolute_target_is_used() {
     let text = b"GET http://b.example:81?q HTTP/1.1\r\nHost: a\r\n\r\n";
     let mut fields = Vec::new();
     let request = request(text, &HeadLimits::default(), &mut fields)
@@ -178,7 +178,7 @@ fn an_absolute_target_brings_its_own_host() {
 }
 
 #[test]
-fn limits_are_kept() {
+fn limits_are_enforced() {
     let limits = HeadLimits {
         connect: false,
         underscores: weir_model::Underscores::Drop,
@@ -186,24 +186,24 @@ fn limits_are_kept() {
         target: 10,
         fields: 2,
     };
-    let read = |text: &str| request(text.as_bytes(), &limits, &mut Vec::new());
+    let parse = |text: &str| request(text.as_bytes(), &limits, &mut Vec::new());
     assert_eq!(
-        read("GET /12345678901 HTTP/1.1\r\n"),
+        parse("GET /12345678901 HTTP/1.1\r\n"),
         Err(Refusal::TargetTooLong)
     );
     assert_eq!(
-        read("GET / HTTP/1.1\r\nHost: a\r\nA: b\r\nC: d\r\n\r\n"),
+        parse("GET / HTTP/1.1\r\nHost: a\r\nA: b\r\nC: d\r\n\r\n"),
         Err(Refusal::TooManyFields)
     );
     let long = format!("GET / HTTP/1.1\r\nHost: a\r\nA: {}", "b".repeat(60));
-    assert_eq!(read(&long), Err(Refusal::HeadTooLarge));
-    assert_eq!(read(&"A".repeat(61)), Err(Refusal::HeadTooLarge));
+    assert_eq!(parse(&long), Err(Refusal::HeadTooLarge));
+    assert_eq!(parse(&"A".repeat(61)), Err(Refusal::HeadTooLarge));
 }
 
 #[test]
-fn an_upgrade_is_asked_for_by_both_fields_and_never_to_h2c() {
+fn upgrade_needs_both_fields_and_is_not_h2c() {
     let upgrades = |fields: &str| {
-        read(&format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n"))
+        parse(&format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n"))
             .unwrap()
             .unwrap()
             .upgrade
@@ -225,8 +225,8 @@ fn an_upgrade_is_asked_for_by_both_fields_and_never_to_h2c() {
 }
 
 #[test]
-fn a_response_ends_where_its_status_and_fields_say() {
-    let framing = |text: &str, to_head| answered(text, to_head).unwrap().unwrap().framing;
+fn response_framing_follows_status_and_fields() {
+    let framing = |text: &str, to_head| parse_response(text, to_head).unwrap().unwrap().framing;
     assert_eq!(
         framing("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", false),
         Framing::Length(5)
@@ -265,12 +265,12 @@ fn a_response_ends_where_its_status_and_fields_say() {
         "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
         "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
     ] {
-        assert!(answered(bad, false).is_err(), "{bad:?}");
+        assert!(parse_response(bad, false).is_err(), "{bad:?}");
     }
 }
 
 #[test]
-fn the_end_of_a_head_is_found_in_pieces() {
+fn head_end_is_found_incrementally() {
     let text = b"\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\nrest";
     let end = text.len() - 4;
     for known in 0..end {
@@ -282,25 +282,26 @@ fn the_end_of_a_head_is_found_in_pieces() {
 
 proptest! {
     #[test]
-    fn no_input_panics_and_no_prefix_is_mistaken(input in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_input_does_not_panic(input in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut fields = Vec::new();
         let _ = request(&input, &HeadLimits::default(), &mut fields);
         let _ = response(&input, false, &HeadLimits::default(), &mut fields);
         let _ = head_end(&input, 0);
     }
 
-    /// What is nearly a request is read the same, however much of it is there: never complete before the empty line.
+    /// A prefix of a near-valid request is never complete before the empty line, and never rejected if the whole is
+    /// valid.
     #[test]
-    fn a_prefix_is_incomplete_or_refused(cut in 0usize..1000, noise in prop::sample::select(vec!["", " ", "\r", "\n", "\0", ":", "chunked", "5"]), at in 0usize..80) {
+    fn prefixes_are_incomplete_or_rejected(cut in 0usize..1000, noise in prop::sample::select(vec!["", " ", "\r", "\n", "\0", ":", "chunked", "5"]), at in 0usize..80) {
         let mut text = "POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nConnection: x\r\nX: y\r\n\r\n".to_owned();
         text.insert_str(at.min(text.len()), noise);
-        let whole = read(&text);
+        let whole = parse(&text);
         let cut = cut % text.len();
-        let part = read(&text[..cut]);
+        let part = parse(&text[..cut]);
         if let Ok(Some(request)) = &part {
             prop_assert_eq!(whole, Ok(Some(request.clone())));
         } else if let (Err(_), Ok(Some(_))) = (&part, &whole) {
-            prop_assert!(false, "{:?} is refused before its end, and whole it is not", text);
+            prop_assert!(false, "{:?} is rejected as a prefix but accepted as a whole", text);
         }
     }
 }

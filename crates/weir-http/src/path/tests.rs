@@ -11,8 +11,8 @@ fn rules(merge_slashes: bool, encoded_slash: EncodedSlash) -> NormalizePath {
 }
 
 fn normal_by(text: &[u8], rules: &NormalizePath) -> Result<Vec<u8>, Refusal> {
-    let mut room = b"of an earlier request".to_vec();
-    normalize(text, rules, &mut room).map(|target| target.as_bytes().to_vec())
+    let mut buffer = b"of an earlier request".to_vec();
+    normalize(text, rules, &mut buffer).map(|target| target.as_bytes().to_vec())
 }
 
 fn normal(text: &str) -> String {
@@ -21,7 +21,7 @@ fn normal(text: &str) -> String {
 }
 
 #[test]
-fn every_spelling_of_a_path_has_one_normal_form() {
+fn equivalent_spellings_have_one_normal_form() {
     for spelling in [
         "/admin/x",
         "//admin/x",
@@ -45,7 +45,7 @@ fn every_spelling_of_a_path_has_one_normal_form() {
 }
 
 #[test]
-fn rfc_3986_has_these_examples() {
+fn rfc_3986_examples() {
     // Section 5.2.4, and those of 5.4 that are about dots.
     assert_eq!(normal("/a/b/c/./../../g"), "/a/g");
     for (path, expected) in [
@@ -72,7 +72,7 @@ fn rfc_3986_has_these_examples() {
 }
 
 #[test]
-fn query_parameters_and_reserved_escapes_stay() {
+fn query_parameters_and_reserved_escapes_are_kept() {
     for same in [
         "/a?b=/../c//%61%zz%00\\",
         "/a;b=/..;/c",
@@ -94,7 +94,7 @@ fn query_parameters_and_reserved_escapes_stay() {
 }
 
 #[test]
-fn slashes_in_disguise_follow_their_key() {
+fn encoded_slashes_follow_their_setting() {
     let by = |text: &str, encoded_slash| {
         let found = normal_by(text.as_bytes(), &rules(true, encoded_slash));
         found.map(|text| String::from_utf8(text).expect("ASCII"))
@@ -119,7 +119,7 @@ fn slashes_in_disguise_follow_their_key() {
 }
 
 #[test]
-fn slashes_are_merged_before_dots_are_removed_or_not_at_all() {
+fn slashes_are_merged_before_dot_segments_are_removed() {
     let kept = |text: &str| {
         let found = normal_by(text.as_bytes(), &rules(false, EncodedSlash::Keep));
         String::from_utf8(found.expect("a path")).expect("ASCII")
@@ -132,7 +132,7 @@ fn slashes_are_merged_before_dots_are_removed_or_not_at_all() {
 }
 
 #[test]
-fn escapes_without_a_meaning_are_refused() {
+fn invalid_escapes_are_rejected() {
     for wrong in [
         "/%", "/%4", "/%zz", "/a%0", "/%00", "/%4g/x", "/a%?41", "/%u0041",
     ] {
@@ -142,26 +142,26 @@ fn escapes_without_a_meaning_are_refused() {
 }
 
 #[test]
-fn a_normal_path_is_not_copied() {
-    let mut room = Vec::new();
+fn normal_path_is_not_copied() {
+    let mut buffer = Vec::new();
     let text = b"/img/a.b/..c/x?y//";
-    let target = normalize(text, &NormalizePath::default(), &mut room).expect("a path");
+    let target = normalize(text, &NormalizePath::default(), &mut buffer).expect("a path");
     assert!(!target.is_changed());
     assert!(std::ptr::eq(target.as_bytes(), text.as_slice()));
     assert_eq!(target.path(), b"/img/a.b/..c/x");
     assert_eq!(target.query(), b"y//");
     assert_eq!(target.query_part(), b"?y//");
-    assert_eq!(room.capacity(), 0, "nothing is written");
+    assert_eq!(buffer.capacity(), 0, "nothing is written");
     // Written, and the same.
     let text = b"/caf%C3%A9";
-    let target = normalize(text, &NormalizePath::default(), &mut room).expect("a path");
+    let target = normalize(text, &NormalizePath::default(), &mut buffer).expect("a path");
     assert!(!target.is_changed());
 }
 
 #[test]
-fn patterns_are_compared_as_they_are_meant() {
+fn patterns_are_checked_and_normalized() {
     let by = |written: &str| pattern(written, &NormalizePath::default());
-    let respelled = |text: &str| Pattern::Respelled(text.to_owned());
+    let respelled = |text: &str| Pattern::Normalized(text.to_owned());
     let never = |text: &str| Pattern::Never(Some(text.to_owned()));
     for same in [
         "/img/*", "*.png", "*", "/a*/..b", "/a/..*", "/a%*", "/a%4*", "*//x/",
@@ -190,7 +190,7 @@ fn patterns_are_compared_as_they_are_meant() {
     assert_eq!(pattern("//admin/*", &raw), Pattern::Normal);
 }
 
-/// The definition, step by step and without regard to cost.
+/// A direct, slow implementation of the definition.
 fn reference(path: &[u8], rules: &NormalizePath) -> Option<Vec<u8>> {
     let mut decoded: Vec<Vec<u8>> = Vec::new();
     let mut rest = path;
@@ -253,7 +253,7 @@ fn any_rules() -> impl Strategy<Value = NormalizePath> {
     (any::<bool>(), 0..3_usize).prop_map(|(merge, at)| rules(merge, EncodedSlash::ALL[at]))
 }
 
-/// Paths of the parts that matter, and of any bytes.
+/// Paths of significant parts, and of arbitrary bytes.
 fn paths() -> impl Strategy<Value = Vec<u8>> {
     let part = prop_oneof![
         6 => Just(b"/".to_vec()),
@@ -301,8 +301,8 @@ proptest! {
 
     #[test]
     fn no_bytes_make_it_panic(text in prop::collection::vec(any::<u8>(), 0..64), rules in any_rules()) {
-        let mut room = Vec::new();
-        if let Ok(target) = normalize(&text, &rules, &mut room) {
+        let mut buffer = Vec::new();
+        if let Ok(target) = normalize(&text, &rules, &mut buffer) {
             prop_assert!(!target.path().is_empty());
             let query = memchr::memchr(b'?', &text).map_or(&b""[..], |at| &text[at..]);
             prop_assert_eq!(target.query_part(), query);
@@ -312,11 +312,11 @@ proptest! {
         }
     }
 
-    /// A pattern in its new spelling is normal, and a pattern without stars that stays or is respelled is its own normal form.
+    /// A normalized pattern is normal, and a pattern without stars that is kept or normalized is its own normal form.
     #[test]
     fn patterns_agree_with_paths(path in "/[a./%2Ef*]{0,10}", rules in any_rules()) {
         match pattern(&path, &rules) {
-            Pattern::Respelled(other) => prop_assert_eq!(pattern(&other, &rules), Pattern::Normal),
+            Pattern::Normalized(other) => prop_assert_eq!(pattern(&other, &rules), Pattern::Normal),
             Pattern::Never(Some(other)) if !path.contains('*') => {
                 prop_assert_eq!(normal_by(path.as_bytes(), &rules), Ok(other.into_bytes()));
             }

@@ -1,8 +1,8 @@
-//! Which octets may stand where: tokens, targets, field values (RFC 9110 section 5.6.2, RFC 3986 section 2).
+//! Byte classes of tokens, targets, field values and hosts (RFC 9110 section 5.6.2, RFC 3986 section 2).
 
 use std::net::Ipv6Addr;
 
-/// One bit for each class that an octet belongs to.
+/// One bit per class that a byte belongs to.
 static CLASS: [u8; 256] = classes();
 
 const TOKEN: u8 = 1;
@@ -16,25 +16,25 @@ const fn classes() -> [u8; 256] {
     let mut table = [0u8; 256];
     let mut at = 0usize;
     while at < 256 {
-        let octet = at as u8;
-        let alphanumeric = octet.is_ascii_alphanumeric();
-        if alphanumeric || is_one_of(octet, b"!#$%&'*+-.^_`|~") {
+        let byte = at as u8;
+        let alphanumeric = byte.is_ascii_alphanumeric();
+        if alphanumeric || is_one_of(byte, b"!#$%&'*+-.^_`|~") {
             table[at] |= TOKEN;
         }
         // VCHAR, SP, HTAB and obs-text; never CR, LF or NUL.
-        if octet == b'\t' || (octet >= 0x20 && octet != 0x7f) {
+        if byte == b'\t' || (byte >= 0x20 && byte != 0x7f) {
             table[at] |= VALUE;
         }
         // Visible ASCII without `#`: a fragment is never sent.
-        if octet > 0x20 && octet < 0x7f && octet != b'#' {
+        if byte > 0x20 && byte < 0x7f && byte != b'#' {
             table[at] |= TARGET;
         }
-        // `reg-name` of RFC 3986 section 3.2.2 without `%`, which is checked on its own, and without `,`: what joins the
-        // values of a repeated field is part of no host.
-        if alphanumeric || is_one_of(octet, b"-._~!$&'()*+;=") {
+        // `reg-name` of RFC 3986 section 3.2.2 without `%`, which is checked separately, and without `,`, which joins
+        // the values of repeated fields.
+        if alphanumeric || is_one_of(byte, b"-._~!$&'()*+;=") {
             table[at] |= HOST;
         }
-        if octet != b'_' {
+        if byte != b'_' {
             table[at] |= PLAIN;
         }
         at += 1;
@@ -42,10 +42,10 @@ const fn classes() -> [u8; 256] {
     table
 }
 
-const fn is_one_of(octet: u8, set: &[u8]) -> bool {
+const fn is_one_of(byte: u8, set: &[u8]) -> bool {
     let mut at = 0;
     while at < set.len() {
-        if set[at] == octet {
+        if set[at] == byte {
             return true;
         }
         at += 1;
@@ -56,47 +56,47 @@ const fn is_one_of(octet: u8, set: &[u8]) -> bool {
 /// The classes that every byte belongs to.
 fn common(text: &[u8]) -> u8 {
     text.iter()
-        .fold(u8::MAX, |seen, octet| seen & CLASS[usize::from(*octet)])
+        .fold(u8::MAX, |seen, byte| seen & CLASS[usize::from(*byte)])
 }
 
 fn all(text: &[u8], class: u8) -> bool {
     common(text) & class == class
 }
 
-/// Whether a field name has a `_`; `None` where it is no token.
+/// Whether a field name contains a `_`; `None` if it is not a token.
 pub(crate) fn field_name(text: &[u8]) -> Option<bool> {
     let classes = common(text);
     (!text.is_empty() && classes & TOKEN != 0).then_some(classes & PLAIN == 0)
 }
 
-/// A method or a field name: at least one `tchar`, nothing else.
+/// Whether the text is a token (method or field name): one or more `tchar`.
 pub(crate) fn is_token(text: &[u8]) -> bool {
     !text.is_empty() && all(text, TOKEN)
 }
 
-/// A `tchar`.
-pub(crate) fn is_token_octet(octet: u8) -> bool {
-    CLASS[usize::from(octet)] & TOKEN != 0
+/// Whether the byte is a `tchar`.
+pub(crate) fn is_token_byte(byte: u8) -> bool {
+    CLASS[usize::from(byte)] & TOKEN != 0
 }
 
-/// What a field value may hold, its surrounding blanks included.
+/// Whether the text is valid in a field value, including surrounding whitespace.
 pub(crate) fn is_value(text: &[u8]) -> bool {
     all(text, VALUE)
 }
 
-/// What a field value may hold at one place.
-pub(crate) fn is_value_octet(octet: u8) -> bool {
-    CLASS[usize::from(octet)] & VALUE != 0
+/// Whether the byte is valid in a field value.
+pub(crate) fn is_value_byte(byte: u8) -> bool {
+    CLASS[usize::from(byte)] & VALUE != 0
 }
 
-/// What a request target may hold.
+/// Whether the text is valid as a request target.
 pub(crate) fn is_target(text: &[u8]) -> bool {
     !text.is_empty() && all(text, TARGET)
 }
 
-/// `uri-host [":" port]` (RFC 9110 section 7.2): a name, an IPv4 address or an IPv6 address in brackets, and a port of at most
-/// 65535. User information, zones, future address forms and escapes of anything but letters, digits, `-._~` and bytes beyond
-/// ASCII are rejected: no two servers agree on what those mean.
+/// Whether the text is `uri-host [":" port]` (RFC 9110 section 7.2): a name, an IPv4 address or an IPv6 address in
+/// brackets, and a port of at most 65535. User information, zones, future address forms and escapes except for letters,
+/// digits, `-._~` and non-ASCII bytes are rejected: servers disagree on their meaning.
 pub(crate) fn is_authority(text: &[u8]) -> bool {
     if let [b'[', rest @ ..] = text {
         let Some(end) = rest.iter().position(|byte| *byte == b']') else {
@@ -105,7 +105,7 @@ pub(crate) fn is_authority(text: &[u8]) -> bool {
         let address = std::str::from_utf8(&rest[..end]).map(str::parse::<Ipv6Addr>);
         return matches!(address, Ok(Ok(_))) && is_port_part(&rest[end + 1..]);
     }
-    // Names are short: the byte that ends the name is found by the same pass that checks it.
+    // One pass both checks the name and finds its end.
     let mut at = 0;
     while let Some(byte) = text.get(at) {
         match byte {
@@ -118,7 +118,7 @@ pub(crate) fn is_authority(text: &[u8]) -> bool {
     at > 0
 }
 
-/// Two hexadecimal digits that stand for a byte which a name may have.
+/// Whether the text begins with two hexadecimal digits that encode a byte allowed in a name.
 fn escapes_name_byte(text: &[u8]) -> bool {
     let [high, low, ..] = text else { return false };
     let digit = |byte: &u8| char::from(*byte).to_digit(16);
@@ -129,7 +129,7 @@ fn escapes_name_byte(text: &[u8]) -> bool {
     !byte.is_ascii() || byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
 }
 
-/// Nothing, or a colon and a port; the port may be left out (RFC 3986 section 3.2.3).
+/// Whether the text is empty or a colon and an optional port (RFC 3986 section 3.2.3).
 fn is_port_part(text: &[u8]) -> bool {
     let [b':', digits @ ..] = text else {
         return text.is_empty();
@@ -143,9 +143,9 @@ fn is_port_part(text: &[u8]) -> bool {
     port.is_some()
 }
 
-/// The text without blanks around it.
+/// The text without surrounding spaces and tabs.
 pub(crate) fn trim(text: &[u8]) -> &[u8] {
-    let blank = |octet: &u8| matches!(octet, b' ' | b'\t');
+    let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
     let start = text.iter().position(|o| !blank(o)).unwrap_or(text.len());
     let end = text
         .iter()
@@ -154,10 +154,10 @@ pub(crate) fn trim(text: &[u8]) -> &[u8] {
     &text[start..end]
 }
 
-/// The members of a comma-separated list, trimmed; empty ones are left out.
+/// The members of a comma-separated list, trimmed, without empty ones.
 pub(crate) fn members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value
-        .split(|octet| *octet == b',')
+        .split(|byte| *byte == b',')
         .map(trim)
         .filter(|member| !member.is_empty())
 }
@@ -167,9 +167,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_class_takes_what_ends_a_line() {
-        for octet in [b'\r', b'\n', 0] {
-            let text = [b'a', octet];
+    fn no_class_contains_line_terminators() {
+        for byte in [b'\r', b'\n', 0] {
+            let text = [b'a', byte];
             assert!(
                 !is_token(&text) && !is_value(&text) && !is_target(&text) && !is_authority(&text)
             );
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn underscores_are_found_while_a_name_is_checked() {
+    fn field_name_reports_underscores() {
         assert_eq!(field_name(b"X-Forwarded-For"), Some(false));
         assert_eq!(field_name(b"X_Forwarded_For"), Some(true));
         assert_eq!(field_name(b"_"), Some(true));
@@ -256,13 +256,13 @@ mod tests {
     }
 
     #[test]
-    fn blanks_are_taken_off_both_ends_only() {
+    fn trim_removes_surrounding_whitespace() {
         assert_eq!(trim(b" \t a b\t "), b"a b");
         assert_eq!(trim(b" \t"), b"");
     }
 
     #[test]
-    fn empty_members_do_not_count() {
+    fn empty_members_are_skipped() {
         let found: Vec<&[u8]> = members(b", close ,,keep-alive,").collect();
         assert_eq!(found, [b"close".as_slice(), b"keep-alive"]);
     }
