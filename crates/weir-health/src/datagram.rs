@@ -1,4 +1,4 @@
-//! Probes of one datagram and its answer: what to send, and whether what came answers it.
+//! Probes of one datagram: the request, and the evaluation of responses.
 
 use std::net::IpAddr;
 
@@ -6,20 +6,20 @@ use weir_model::{DnsRecord, Probe};
 
 use crate::outcome::Outcome;
 
-/// What to send; `mark` is a number that tells this probe's answer from others'. `None` = the probe is none of a datagram.
-pub fn question(probe: &Probe, mark: u16) -> Option<Vec<u8>> {
+/// The datagram to send; `id` matches responses to this probe. `None` = the probe does not use a datagram.
+pub fn request(probe: &Probe, id: u16) -> Option<Vec<u8>> {
     match probe {
         Probe::Udp { payload, .. } => Some(payload.clone()),
-        Probe::Dns { name, record, .. } => Some(query(name, *record, mark)),
+        Probe::Dns { name, record, .. } => Some(query(name, *record, id)),
         _ => None,
     }
 }
 
-/// What an answer says; `None` = it answers something else, and another may come.
-pub fn judge(probe: &Probe, mark: u16, datagram: &[u8]) -> Option<Outcome> {
+/// Evaluates a response; `None` = it belongs to another request, and more responses may follow.
+pub fn evaluate(probe: &Probe, id: u16, datagram: &[u8]) -> Option<Outcome> {
     match probe {
         Probe::Udp { bytes, .. } => Some(matches(bytes.as_deref(), datagram)),
-        Probe::Dns { record, answer, .. } => resolved(*record, *answer, mark, datagram),
+        Probe::Dns { record, answer, .. } => resolved(*record, *answer, id, datagram),
         _ => None,
     }
 }
@@ -34,13 +34,13 @@ fn matches(expected: Option<&[Option<u8>]>, datagram: &[u8]) -> Outcome {
     });
     match differs {
         None => Outcome::passed(format!("udp {length} bytes")),
-        Some((at, _)) => Outcome::failed(format!("udp {length} bytes, another at {at}")),
+        Some((at, _)) => Outcome::failed(format!("udp {length} bytes, mismatch at byte {at}")),
     }
 }
 
-/// RFC 1035 §4.1: a header with "recursion desired", and one question.
-fn query(name: &str, record: DnsRecord, mark: u16) -> Vec<u8> {
-    let mut message = mark.to_be_bytes().to_vec();
+/// RFC 1035 section 4.1: a header with "recursion desired", and one question.
+fn query(name: &str, record: DnsRecord, id: u16) -> Vec<u8> {
+    let mut message = id.to_be_bytes().to_vec();
     message.extend([0x01, 0x00, 0, 1, 0, 0, 0, 0, 0, 0]);
     for label in name.split('.').filter(|label| !label.is_empty()) {
         let label = &label.as_bytes()[..label.len().min(63)];
@@ -53,19 +53,14 @@ fn query(name: &str, record: DnsRecord, mark: u16) -> Vec<u8> {
     message
 }
 
-fn word(message: &[u8], at: usize) -> Option<u16> {
+fn read_u16(message: &[u8], at: usize) -> Option<u16> {
     let pair = message.get(at..at + 2)?;
     Some(u16::from_be_bytes([pair[0], pair[1]]))
 }
 
-fn resolved(
-    record: DnsRecord,
-    wanted: Option<IpAddr>,
-    mark: u16,
-    message: &[u8],
-) -> Option<Outcome> {
-    let flags = word(message, 2)?;
-    if word(message, 0)? != mark || flags & 0x8000 == 0 {
+fn resolved(record: DnsRecord, wanted: Option<IpAddr>, id: u16, message: &[u8]) -> Option<Outcome> {
+    let flags = read_u16(message, 2)?;
+    if read_u16(message, 0)? != id || flags & 0x8000 == 0 {
         return None;
     }
     let code = flags & 0xf;
@@ -76,7 +71,7 @@ fn resolved(
         return Some(Outcome::failed(format!("dns {name}")));
     }
     Some(match records(message, record) {
-        None => Outcome::failed("dns: a broken answer"),
+        None => Outcome::failed("dns: malformed response"),
         Some(found) if found.is_empty() => {
             Outcome::failed(format!("dns: no {} record", record.as_str()))
         }
@@ -89,20 +84,20 @@ fn compare(record: DnsRecord, wanted: Option<IpAddr>, found: &[Vec<u8>]) -> Outc
     let Some(wanted) = wanted else {
         return Outcome::passed(format!("dns {count} {}", record.as_str()));
     };
-    let octets = match wanted {
+    let bytes = match wanted {
         IpAddr::V4(v4) => v4.octets().to_vec(),
         IpAddr::V6(v6) => v6.octets().to_vec(),
     };
-    if found.contains(&octets) {
+    if found.contains(&bytes) {
         Outcome::passed(format!("dns {wanted}"))
     } else {
         Outcome::failed(format!("dns: {wanted} is not among {count} answers"))
     }
 }
 
-/// The data of every answer of that kind; `None` = the message ends too early.
+/// The data of every answer record of that type; `None` = the message is truncated.
 fn records(message: &[u8], record: DnsRecord) -> Option<Vec<Vec<u8>>> {
-    let (questions, answers) = (word(message, 4)?, word(message, 6)?);
+    let (questions, answers) = (read_u16(message, 4)?, read_u16(message, 6)?);
     let mut at = 12;
     for _ in 0..questions {
         at = after_name(message, at)? + 4;
@@ -110,7 +105,10 @@ fn records(message: &[u8], record: DnsRecord) -> Option<Vec<Vec<u8>>> {
     let mut found = Vec::new();
     for _ in 0..answers {
         at = after_name(message, at)?;
-        let (kind, length) = (word(message, at)?, usize::from(word(message, at + 8)?));
+        let (kind, length) = (
+            read_u16(message, at)?,
+            usize::from(read_u16(message, at + 8)?),
+        );
         let data = message.get(at + 10..at + 10 + length)?;
         if kind == record.number() {
             found.push(data.to_vec());
@@ -120,7 +118,7 @@ fn records(message: &[u8], record: DnsRecord) -> Option<Vec<Vec<u8>>> {
     Some(found)
 }
 
-/// Where a name ends: at its root, or behind the pointer that continues it elsewhere.
+/// The offset after a name: after its root label, or after a compression pointer.
 fn after_name(message: &[u8], mut at: usize) -> Option<usize> {
     loop {
         match *message.get(at)? {
@@ -144,9 +142,9 @@ mod tests {
         }
     }
 
-    /// A server's answer to the query: a name by pointer, one address.
-    fn answer(mark: u16, code: u8, address: [u8; 4]) -> Vec<u8> {
-        let mut message = query("www.example", DnsRecord::A, mark);
+    /// A server's response to the query: a compressed name and one address.
+    fn answer(id: u16, code: u8, address: [u8; 4]) -> Vec<u8> {
+        let mut message = query("www.example", DnsRecord::A, id);
         message[2] = 0x81;
         message[3] = 0x80 | code;
         message[7] = 1;
@@ -156,9 +154,9 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_compared() {
+    fn dns_responses_are_compared() {
         let note =
-            |probe: &Probe, message: &[u8]| judge(probe, 7, message).map(|outcome| outcome.note);
+            |probe: &Probe, message: &[u8]| evaluate(probe, 7, message).map(|outcome| outcome.note);
         let good = answer(7, 0, [10, 0, 0, 5]);
         assert_eq!(note(&dns(None), &good).as_deref(), Some("dns 1 A"));
         assert_eq!(
@@ -176,7 +174,7 @@ mod tests {
         assert_eq!(
             note(&dns(None), &answer(8, 0, [0; 4])),
             None,
-            "somebody else's"
+            "id of another query"
         );
         let mut empty = good.clone();
         empty[7] = 0;
@@ -185,19 +183,20 @@ mod tests {
             Some("dns: no A record")
         );
         for end in 12..good.len() {
-            let cut = judge(&dns(None), 7, &good[..end]).unwrap();
+            let cut = evaluate(&dns(None), 7, &good[..end]).unwrap();
             assert_eq!(cut.verdict, Verdict::Failed, "cut at {end}");
         }
     }
 
     #[test]
-    fn datagrams_with_wildcards() {
+    fn udp_patterns_may_have_wildcards() {
         let udp = |bytes: Option<&[Option<u8>]>| Probe::Udp {
             payload: vec![1, 2],
             bytes: bytes.map(<[_]>::to_vec),
         };
-        assert_eq!(question(&udp(None), 0), Some(vec![1, 2]));
-        let verdict = |probe: &Probe, datagram: &[u8]| judge(probe, 0, datagram).unwrap().verdict;
+        assert_eq!(request(&udp(None), 0), Some(vec![1, 2]));
+        let verdict =
+            |probe: &Probe, datagram: &[u8]| evaluate(probe, 0, datagram).unwrap().verdict;
         assert_eq!(verdict(&udp(None), b""), Verdict::Passed);
         let expected = udp(Some(&[Some(1), None, Some(3)]));
         assert_eq!(verdict(&expected, &[1, 99, 3, 4]), Verdict::Passed);

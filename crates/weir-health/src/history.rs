@@ -11,10 +11,10 @@ pub struct History {
 }
 
 impl History {
-    /// As many as are kept.
+    /// Number of results that are kept.
     pub const MOST: u8 = 32;
 
-    /// Adds a result and forgets the oldest beyond [`Self::MOST`].
+    /// Adds a result and drops the oldest beyond [`Self::MOST`].
     pub const fn push(&mut self, passed: bool) {
         self.bits = self.bits << 1 | passed as u32;
         if self.len < Self::MOST {
@@ -22,12 +22,12 @@ impl History {
         }
     }
 
-    /// Results kept.
+    /// Number of results held, at most [`Self::MOST`].
     pub const fn len(&self) -> u8 {
         self.len
     }
 
-    /// Whether there was no result yet.
+    /// Whether there is no result yet.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_stands_last_and_the_oldest_goes() {
+    fn newest_is_last_and_oldest_is_dropped() {
         let mut history = History::default();
         assert!(history.is_empty());
         history.push(true);

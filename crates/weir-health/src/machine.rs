@@ -1,37 +1,37 @@
-//! One check of one target: up or down by results in a row.
+//! The rise/fall state machine of one check of one target.
 
 use std::time::Duration;
 
 use weir_model::{Start, Timing};
 
 use crate::history::History;
-use crate::outcome::{Outcome, Said, Verdict};
+use crate::outcome::{Outcome, ReportedWeight, Verdict};
 
-/// What checks say of a target.
+/// State of a target as seen by a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// There was no result yet.
+    /// No result yet.
     Starting,
-    /// It answers.
+    /// Enough probes passed.
     Up,
-    /// It does not.
+    /// Enough probes failed.
     Down,
 }
 
-/// Rise and fall.
+/// State, consecutive contrary results and the last results of one check.
 #[derive(Clone, Debug)]
 pub struct Machine {
     timing: Timing,
     state: State,
-    /// Results in a row that speak against the state.
+    /// Consecutive results that contradict the state.
     against: u32,
     history: History,
     note: String,
-    said: Option<Said>,
+    weight: Option<ReportedWeight>,
 }
 
 impl Machine {
-    /// Before the first result.
+    /// A machine without results, in the state that `start` selects.
     pub fn new(timing: Timing, start: Start) -> Self {
         let state = match start {
             Start::Checking => State::Starting,
@@ -44,22 +44,22 @@ impl Machine {
             against: 0,
             history: History::default(),
             note: "no result yet".to_owned(),
-            said: None,
+            weight: None,
         }
     }
 
-    /// Goes on from what is known of the target: after a restart, or after its check was written differently.
+    /// A machine that starts in a known state: after a restart, or after the check's settings changed.
     pub fn resuming(timing: Timing, state: State) -> Self {
         Self {
             state,
-            note: "no result yet; the state is the former one".to_owned(),
+            note: "no result yet; keeping the previous state".to_owned(),
             ..Self::new(timing, Start::Checking)
         }
     }
 
-    /// Takes a result in; answers whether the state, or a weight that the check brings, changed.
+    /// Applies a result. Returns whether the state or the reported weight changed.
     pub fn handle(&mut self, outcome: Outcome) -> bool {
-        let before = (self.state, self.said);
+        let before = (self.state, self.weight);
         let passed = match outcome.verdict {
             Verdict::Passed => true,
             Verdict::Failed => false,
@@ -69,12 +69,12 @@ impl Machine {
             }
         };
         self.history.push(passed);
-        let speaks_for = match self.state {
+        let confirms = match self.state {
             State::Starting => None,
             State::Up => Some(passed),
             State::Down => Some(!passed),
         };
-        self.against = match speaks_for {
+        self.against = match confirms {
             Some(true) => 0,
             Some(false) => self.against.saturating_add(1),
             None => 0,
@@ -84,18 +84,18 @@ impl Machine {
             State::Down => self.timing.rise,
             State::Starting => 0,
         };
-        if speaks_for.is_none() || self.against >= needed {
+        if confirms.is_none() || self.against >= needed {
             self.state = if passed { State::Up } else { State::Down };
             self.against = 0;
         }
         if passed {
-            self.said = outcome.said;
+            self.weight = outcome.weight;
         }
         self.note = outcome.note;
-        before != (self.state, self.said)
+        before != (self.state, self.weight)
     }
 
-    /// Until the next probe, without jitter.
+    /// Time until the next probe, without jitter.
     pub fn pause(&self) -> Duration {
         let timing = &self.timing;
         let other = match self.state {
@@ -107,14 +107,14 @@ impl Machine {
         other.unwrap_or(timing.interval)
     }
 
-    /// Up, down, or neither yet.
+    /// The current state.
     pub const fn state(&self) -> State {
         self.state
     }
 
-    /// A weight that the last passing answer brought.
-    pub const fn said(&self) -> Option<Said> {
-        self.said
+    /// The weight that the last passing result reported.
+    pub const fn weight(&self) -> Option<ReportedWeight> {
+        self.weight
     }
 
     /// The last results.
@@ -122,7 +122,7 @@ impl Machine {
         self.history
     }
 
-    /// The last result in words, with how far it is from changing the state.
+    /// Description of the last result, with the progress towards a state change.
     pub fn reason(&self) -> String {
         let (what, needed) = match self.state {
             State::Up => ("failed", self.timing.fall),
@@ -135,7 +135,7 @@ impl Machine {
         }
     }
 
-    /// The last result in words.
+    /// Description of the last result.
     pub fn note(&self) -> &str {
         &self.note
     }
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn three_failures_take_down_and_two_passes_bring_back() {
+    fn goes_down_after_fall_failures_and_up_after_rise_passes() {
         use State::{Down, Up};
         let mut machine = machine(Start::Up);
         assert_eq!(
@@ -182,14 +182,14 @@ mod tests {
     }
 
     #[test]
-    fn the_first_result_decides_at_once() {
+    fn first_result_sets_the_state() {
         assert_eq!(results(&mut machine(Start::Checking), "-"), [State::Down]);
         assert_eq!(results(&mut machine(Start::Checking), "+"), [State::Up]);
         assert_eq!(results(&mut machine(Start::Down), "+"), [State::Down]);
     }
 
     #[test]
-    fn what_the_director_could_not_ask_changes_nothing() {
+    fn unknown_results_change_nothing() {
         let mut machine = machine(Start::Up);
         assert_eq!(results(&mut machine, "--???"), [State::Up; 5]);
         assert_eq!(machine.history().to_string(), "--");
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pause_follows_the_state() {
+    fn pause_depends_on_the_state() {
         let mut machine = machine(Start::Up);
         assert_eq!(machine.pause(), Duration::from_secs(2));
         results(&mut machine, "--");
@@ -215,11 +215,26 @@ mod tests {
     }
 
     #[test]
-    fn a_former_state_must_be_outvoted() {
+    fn restored_state_changes_only_after_rise_or_fall() {
         let mut machine = Machine::resuming(Timing::default(), State::Down);
         assert_eq!(
             results(&mut machine, "+-++"),
             [State::Down, State::Down, State::Down, State::Up]
         );
+    }
+
+    #[test]
+    fn failed_result_keeps_the_reported_weight() {
+        let mut machine = machine(Start::Up);
+        let half = ReportedWeight::Percent(50);
+        assert!(machine.handle(Outcome::passed("50%").with_weight(half)));
+        assert_eq!(machine.weight(), Some(half));
+        let drain = Outcome::failed("down").with_weight(ReportedWeight::Drain);
+        for outcome in [Outcome::failed("refused"), drain, Outcome::unknown("?")] {
+            assert!(!machine.handle(outcome));
+            assert_eq!(machine.weight(), Some(half));
+        }
+        assert!(machine.handle(Outcome::passed("up")));
+        assert_eq!(machine.weight(), None);
     }
 }

@@ -1,30 +1,29 @@
-//! What a probe found out.
+//! The result of one probe.
 
-/// Whether a probe says anything, and what.
+/// Whether a probe passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The server answered as expected.
+    /// The server responded as expected.
     Passed,
-    /// It did not.
+    /// The server did not respond as expected.
     Failed,
-    /// The probe could not be made, for reasons of the director's own (no descriptor, no port): it says nothing of the
-    /// server and changes nothing.
+    /// The probe could not run, for a reason on the director (no descriptor, no port). Such a result changes nothing.
     Unknown,
 }
 
-/// A weight that a check brings with it.
+/// A weight that a probe's result reports, for example an agent's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Said {
-    /// In place of the configured weight, 0 to 65535.
+pub enum ReportedWeight {
+    /// Replaces the configured weight, 0 to 65535.
     Weight(u32),
-    /// Of the configured weight, 0 to 100 and above.
+    /// Percentage of the configured weight; may exceed 100.
     Percent(u32),
-    /// No new flows, by the server's own word.
+    /// No new flows: the server asks to be drained.
     Drain,
 }
 
-impl Said {
-    /// The weight that follows from `base`. A share above zero never becomes zero.
+impl ReportedWeight {
+    /// Returns the weight derived from `base`. A percentage above zero never results in zero.
     pub fn apply(self, base: u32) -> u32 {
         match self {
             Self::Weight(_) | Self::Percent(_) if base == 0 => 0,
@@ -35,7 +34,7 @@ impl Said {
     }
 }
 
-/// `part` of `whole`, of `base`: rounded, at least 1, at most the largest weight.
+/// `base * part / whole`: rounded, at least 1, at most the largest weight.
 pub(crate) fn share(base: u32, part: u32, whole: u32) -> u32 {
     let (base, part, whole) = (u64::from(base), u64::from(part), u64::from(whole));
     let rounded = (base * part + whole / 2) / whole.max(1);
@@ -48,24 +47,24 @@ pub(crate) fn share(base: u32, part: u32, whole: u32) -> u32 {
 pub struct Outcome {
     /// Passed, failed or neither.
     pub verdict: Verdict,
-    /// What was seen, in a few words: `http 200`, `connection refused`.
+    /// Short description: `http 200`, `connection refused`.
     pub note: String,
-    /// A weight that the answer brings.
-    pub said: Option<Said>,
+    /// The weight that the response reports.
+    pub weight: Option<ReportedWeight>,
 }
 
 impl Outcome {
-    /// As expected.
+    /// A passed probe.
     pub fn passed(note: impl Into<String>) -> Self {
         Self::new(Verdict::Passed, note)
     }
 
-    /// Not as expected.
+    /// A failed probe.
     pub fn failed(note: impl Into<String>) -> Self {
         Self::new(Verdict::Failed, note)
     }
 
-    /// Says nothing of the server.
+    /// A probe that could not run.
     pub fn unknown(note: impl Into<String>) -> Self {
         Self::new(Verdict::Unknown, note)
     }
@@ -74,15 +73,15 @@ impl Outcome {
         Self {
             verdict,
             note: note.into(),
-            said: None,
+            weight: None,
         }
     }
 
-    /// With a weight.
+    /// Adds a reported weight.
     #[must_use]
-    pub fn saying(self, said: Said) -> Self {
+    pub fn with_weight(self, weight: ReportedWeight) -> Self {
         Self {
-            said: Some(said),
+            weight: Some(weight),
             ..self
         }
     }
@@ -93,13 +92,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn weights_that_a_check_brings() {
-        assert_eq!(Said::Percent(50).apply(3), 2);
-        assert_eq!(Said::Percent(1).apply(3), 1, "a share is never nothing");
-        assert_eq!(Said::Percent(0).apply(3), 0);
-        assert_eq!(Said::Percent(200).apply(40_000), 65_535);
-        assert_eq!(Said::Weight(7).apply(3), 7);
-        assert_eq!(Said::Weight(7).apply(0), 0, "an operator's 0 stands");
-        assert_eq!(Said::Drain.apply(9), 0);
+    fn reported_weights_apply_to_the_base() {
+        assert_eq!(ReportedWeight::Percent(50).apply(3), 2);
+        assert_eq!(
+            ReportedWeight::Percent(1).apply(3),
+            1,
+            "a percentage above zero never results in zero"
+        );
+        assert_eq!(ReportedWeight::Percent(0).apply(3), 0);
+        assert_eq!(ReportedWeight::Percent(200).apply(40_000), 65_535);
+        assert_eq!(ReportedWeight::Weight(7).apply(3), 7);
+        assert_eq!(
+            ReportedWeight::Weight(7).apply(0),
+            0,
+            "an operator's 0 is kept"
+        );
+        assert_eq!(ReportedWeight::Drain.apply(9), 0);
     }
 }

@@ -1,60 +1,61 @@
-//! Servers that take no connections while others of their pool do, found out by clients' packets alone.
+//! Passive checks: finds servers that accept no connections while others of their pool do, from client traffic alone.
 //!
-//! What is seen of a server is how many SYNs went to it and how many flows became established: that holds whether its answers
-//! pass the director or not, and whether it drops SYNs or resets them. A server is ejected when SYNs went unanswered for a while
-//! and none was answered, when another server of the pool was answered meanwhile (else it may be the clients, or a flood), and
-//! when no more than the pool's share would be ejected. It comes back on trial; if that fails too, it stays away twice as long.
+//! The input is the number of SYNs sent to a server and the number of flows that became established. This works whether
+//! or not the server's replies pass the director, and whether it drops SYNs or resets them. A server is ejected when
+//! SYNs went unanswered for a while and none was answered, another server of the pool answered meanwhile (otherwise the
+//! clients or a flood may be the cause), and the ejection stays within the pool's share. An ejected server returns on
+//! trial; if the trial fails, the next ejection lasts twice as long.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-/// SYNs without an answer that it takes.
+/// Unanswered SYNs needed for an ejection.
 const NEEDED: u64 = 3;
 
-/// And how long none may have been answered: longer than any handshake, and than one whose first packet was lost and sent again
-/// after the second that RFC 6298 wants.
+/// How long none of them may have been answered: longer than any handshake, including one whose first packet was lost
+/// and retransmitted after the initial RTO of 1 s (RFC 6298).
 const AT_LEAST: Duration = Duration::from_millis(1500);
 
-/// How long an answer of another server speaks for the clients.
+/// How long an answer of another server proves that clients complete handshakes.
 const ALIVE: Duration = Duration::from_secs(3);
 
-/// The first time away, and the longest.
+/// Duration of the first ejection, and the maximum.
 const AWAY: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// What was counted of a server since its rows began.
+/// Counters of a server since its rows were created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// SYNs that went to it, repeated ones too.
+    /// SYNs sent to it, including retransmissions.
     pub syns: u64,
     /// Flows that became established.
     pub answered: u64,
 }
 
-/// A server is away.
+/// An ejected server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ejection {
-    /// When that began, on the driver's clock.
+    /// When the ejection began, on the driver's clock.
     pub since: Duration,
-    /// When it is tried again.
+    /// When it returns on trial.
     pub until: Duration,
-    /// What was seen.
+    /// Why it was ejected.
     pub reason: String,
 }
 
-/// What an observation changed.
+/// A change that [`Outliers::observe`] reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Turn {
+pub struct EjectionChange {
     /// Address as in the file.
     pub server: String,
-    /// `None` = it is back.
+    /// `None` = the ejection ended.
     pub ejection: Option<Ejection>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Watch {
     last: Sample,
-    /// SYNs since the last answer, and when the first of them was noticed.
+    /// SYNs since the last answer, and when the first of them was observed.
     unanswered: u64,
     waiting: Option<Duration>,
     answered: Option<Duration>,
@@ -63,30 +64,30 @@ struct Watch {
     times: u32,
 }
 
-/// Servers as their clients find them, by group: those of one service, or of one pool where the service makes no difference.
+/// Passive check state by group: the servers of one service, or of one pool if the service makes no difference.
 #[derive(Clone, Debug, Default)]
 pub struct Outliers {
     groups: BTreeMap<String, BTreeMap<String, Watch>>,
 }
 
 impl Outliers {
-    /// Takes in what was counted of those servers of a group that are meant to take connections, of which at most `share`
-    /// percent may be ejected. One that was meant to and is no more, because its check failed, is ejected no longer: what
-    /// its check says next counts at once.
+    /// Applies the counters of the servers of a group that should accept connections; at most `share` percent of them
+    /// may be ejected. A server that is no longer in `samples`, because its check failed, is no longer ejected either:
+    /// the next result of its check takes effect immediately.
     pub fn observe(
         &mut self,
         group: &str,
         share: u32,
         samples: &[(&str, Sample)],
         now: Duration,
-    ) -> Vec<Turn> {
+    ) -> Vec<EjectionChange> {
         let watches = self.groups.entry(group.to_owned()).or_default();
-        let mut turns = Vec::new();
-        let meant: HashSet<&str> = samples.iter().map(|(name, _)| *name).collect();
+        let mut changes = Vec::new();
+        let eligible: HashSet<&str> = samples.iter().map(|(name, _)| *name).collect();
         watches.retain(|server, watch| {
-            let stays = meant.contains(server.as_str());
+            let stays = eligible.contains(server.as_str());
             if !stays && watch.ejected.is_some() {
-                turns.push(Turn {
+                changes.push(EjectionChange {
                     server: server.clone(),
                     ejection: None,
                 });
@@ -103,8 +104,8 @@ impl Outliers {
                 continue;
             };
             watch.count(*sample, now);
-            if watch.comes_back(now) {
-                turns.push(Turn {
+            if watch.end_ejection(now) {
+                changes.push(EjectionChange {
                     server: (*server).to_owned(),
                     ejection: None,
                 });
@@ -121,35 +122,35 @@ impl Outliers {
             let Some(watch) = watches.get_mut(*server) else {
                 continue;
             };
-            if !answers.speak_against(watch, now) {
+            if !answers.implicate(watch, now) {
                 continue;
             }
             if let Some(ejection) = watch.eject(now) {
                 away += 1;
                 answers = Answers::of(watches);
-                turns.push(Turn {
+                changes.push(EjectionChange {
                     server: (*server).to_owned(),
                     ejection: Some(ejection),
                 });
             }
         }
-        turns
+        changes
     }
 
-    /// Has a server in use again, with nothing known of it.
-    pub fn forgive(&mut self, group: &str, server: &str) {
+    /// Ends a server's ejection and discards its history.
+    pub fn reset(&mut self, group: &str, server: &str) {
         if let Some(watches) = self.groups.get_mut(group) {
             watches.remove(server);
         }
     }
 
-    /// Forgets all groups but these.
-    pub fn keep(&mut self, stays: impl Fn(&str) -> bool) {
+    /// Discards the groups for which `stays` returns false.
+    pub fn retain(&mut self, stays: impl Fn(&str) -> bool) {
         self.groups.retain(|group, _| stays(group));
     }
 }
 
-/// When servers that are not ejected were last answered: the latest of all, and the latest but one.
+/// When servers that are not ejected last answered: the latest time, and the second latest.
 #[derive(Clone, Copy, Debug, Default)]
 struct Answers {
     latest: Option<Duration>,
@@ -169,9 +170,9 @@ impl Answers {
         answers
     }
 
-    /// Whether clients did finish handshakes elsewhere while they waited for this server: just now, or since they began to
-    /// wait. The latter holds however late it is looked at, and when all clients wait for this server by now.
-    fn speak_against(self, watch: &Watch, now: Duration) -> bool {
+    /// Whether clients completed handshakes with other servers while this one did not answer: recently, or since the
+    /// first unanswered SYN. The latter also holds if observations are late or all clients now wait for this server.
+    fn implicate(self, watch: &Watch, now: Duration) -> bool {
         let own = watch.ejected.is_none() && watch.answered == self.latest;
         let Some(other) = (if own { self.second } else { self.latest }) else {
             return false;
@@ -182,7 +183,7 @@ impl Answers {
 
 impl Watch {
     fn count(&mut self, sample: Sample, now: Duration) {
-        // Rows that were given back and out again begin at zero.
+        // Counters restart at zero when rows are reallocated.
         let grown = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
         let syns = grown(sample.syns, self.last.syns);
         let answered = grown(sample.answered, self.last.answered);
@@ -191,7 +192,7 @@ impl Watch {
             (self.unanswered, self.waiting, self.times) = (0, None, 0);
             self.answered = Some(now);
         }
-        // Of SYNs that were counted together with answers the last ones may have none.
+        // Of SYNs in the same sample as answers, only the excess is unanswered.
         let syns = syns.saturating_sub(answered);
         if syns > 0 {
             self.unanswered += syns;
@@ -199,8 +200,8 @@ impl Watch {
         }
     }
 
-    /// On trial from now on, if its time is up.
-    fn comes_back(&mut self, now: Duration) -> bool {
+    /// Ends the ejection if it expired; the server is then on trial.
+    fn end_ejection(&mut self, now: Duration) -> bool {
         let is_over = self.ejected.is_some_and(|until| now >= until);
         if is_over {
             (self.ejected, self.unanswered, self.waiting) = (None, 0, None);
@@ -219,7 +220,7 @@ impl Watch {
         Some(Ejection {
             since: now,
             until: now + away,
-            reason: format!("{} SYNs without an answer", self.unanswered),
+            reason: format!("{} unanswered SYNs", self.unanswered),
         })
     }
 }

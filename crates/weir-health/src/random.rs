@@ -1,8 +1,8 @@
-//! Numbers for jitter, from a seed.
+//! Pseudo-random numbers for jitter.
 
 use std::time::Duration;
 
-/// splitmix64 (Steele, Lea and Flood, 2014): enough to keep probes apart, and nothing else.
+/// splitmix64 (Steele, Lea and Flood, 2014): enough for jitter, not for cryptography.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -18,14 +18,14 @@ impl Random {
         z ^ z >> 31
     }
 
-    /// From zero to just below `most`.
+    /// A duration in `0..most`.
     pub(crate) fn below(&mut self, most: Duration) -> Duration {
         let nanos = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
         let scaled = (u128::from(self.next()) * u128::from(nanos)) >> 64;
         Duration::from_nanos(u64::try_from(scaled).unwrap_or(nanos))
     }
 
-    /// `interval`, a twentieth more or less.
+    /// `interval` plus or minus 5 %.
     pub(crate) fn around(&mut self, interval: Duration) -> Duration {
         interval - interval / 20 + self.below(interval / 10)
     }
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jitter_stays_within_a_twentieth_and_is_not_constant() {
+    fn jitter_varies_within_five_percent() {
         let mut random = Random::new(1);
         let interval = Duration::from_secs(2);
         let drawn: Vec<Duration> = (0..1000).map(|_| random.around(interval)).collect();

@@ -1,4 +1,4 @@
-//! What all checks of one server come to.
+//! The combined state of all checks of one server.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,48 +6,48 @@ use std::time::Duration;
 use weir_model::{OnFailure, Require};
 
 use crate::machine::{Machine, State};
-use crate::outcome::Said;
+use crate::outcome::ReportedWeight;
 
-/// A server's state by its checks.
+/// A server's state according to its checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// Up, down, or neither yet.
+    /// The combined state.
     pub state: State,
-    /// When that began, on the driver's clock.
+    /// When the state began, on the driver's clock.
     pub since: Duration,
-    /// What brought it about.
+    /// Why the state was entered.
     pub reason: String,
-    /// Weights that its checks bring.
-    pub said: Vec<Said>,
-    /// Down by a check whose failure removes.
+    /// Weights that its checks report.
+    pub weights: Vec<ReportedWeight>,
+    /// A check with `on_failure = "remove"` is down.
     pub remove: bool,
-    /// How much of its weight slow start gives, in thousandths. It grows from `since` on.
+    /// Share of the weight that slow start allows, in thousandths; grows from `since` on.
     pub ramp: u32,
-    /// Where probes take the paths of several services: the server's state in each of them, by the service's name. The state
-    /// of the server is the best of these. Theirs have no further ones.
+    /// If probes use the paths of several services: the server's state in each of them, by service name. The server's
+    /// state is the best of these. Nested standings have no paths.
     pub paths: BTreeMap<String, Standing>,
 }
 
 impl Standing {
-    /// Before any result.
+    /// A standing without results.
     pub fn new(state: State, since: Duration) -> Self {
         Self {
             state,
             since,
             reason: String::new(),
-            said: Vec::new(),
+            weights: Vec::new(),
             remove: false,
             ramp: 1000,
             paths: BTreeMap::new(),
         }
     }
 
-    /// The state in a service; the server's own where the service has no path to itself.
+    /// The standing in a service; the server's own if the service has no separate path.
     pub fn in_service(&self, service: &str) -> &Self {
         self.paths.get(service).unwrap_or(self)
     }
 
-    /// The services in which the server is down although it is not down in all.
+    /// The services in which the server is down although it is not down as a whole.
     pub fn broken_paths(&self) -> impl Iterator<Item = &str> {
         let paths = self.paths.iter().filter(|_| self.state != State::Down);
         paths
@@ -55,8 +55,8 @@ impl Standing {
             .map(|(service, _)| service.as_str())
     }
 
-    /// The services among [`Self::broken_paths`] that were not before, and those that were and whose path works again, with
-    /// the former state in them. Of a server that went down in all nothing is said here.
+    /// The services that joined [`Self::broken_paths`], and those that left it because their path works again, each
+    /// with the former state. Empty if the server went down as a whole.
     pub fn changed_paths(&self, before: &Self) -> Vec<(String, State)> {
         let is_broken = |of: &Self, service: &str| of.broken_paths().any(|it| it == service);
         let paths = self.paths.iter().filter(|(service, path)| {
@@ -69,48 +69,48 @@ impl Standing {
             .collect()
     }
 
-    /// The same server when these services have paths of their own: a new one begins in the state of the server, and where
-    /// one is left its state is the server's.
-    pub(crate) fn among(self, services: &[&str]) -> Self {
-        let alone = |standing: &Self| Self {
+    /// The standing when these services have separate paths: a new path starts in the server's state; if only one
+    /// service remains, its state becomes the server's.
+    pub(crate) fn with_services(self, services: &[&str]) -> Self {
+        let without_paths = |standing: &Self| Self {
             paths: BTreeMap::new(),
             ..standing.clone()
         };
         match services {
-            [] => alone(&self),
-            [one] => alone(self.in_service(one)),
+            [] => without_paths(&self),
+            [one] => without_paths(self.in_service(one)),
             several => Self {
                 paths: several
                     .iter()
-                    .map(|it| ((*it).to_owned(), alone(self.in_service(it))))
+                    .map(|it| ((*it).to_owned(), without_paths(self.in_service(it))))
                     .collect(),
                 ..self
             },
         }
     }
 
-    /// Whether slow start goes on, in one service at least.
-    pub(crate) fn is_climbing(&self) -> bool {
-        self.ramp < 1000 || self.paths.values().any(Self::is_climbing)
+    /// Whether slow start is running, in at least one service.
+    pub(crate) fn in_slow_start(&self) -> bool {
+        self.ramp < 1000 || self.paths.values().any(Self::in_slow_start)
     }
 
-    /// Slow start at that time.
-    pub(crate) fn climb(&mut self, slow_start: Duration, now: Duration) {
+    /// Updates the ramp of slow start.
+    pub(crate) fn update_ramp(&mut self, slow_start: Duration, now: Duration) {
         if self.ramp < 1000 {
             self.ramp = ramp(now.saturating_sub(self.since), slow_start);
         }
         for path in self.paths.values_mut() {
-            path.climb(slow_start, now);
+            path.update_ramp(slow_start, now);
         }
     }
 
-    /// The weight that its checks bring in place of `base`; `None` = they bring none.
-    pub fn brings(&self, base: u32) -> Option<u32> {
-        self.said.iter().map(|said| said.apply(base)).min()
+    /// The weight that its checks report in place of `base`; `None` = they report none.
+    pub fn reported_weight(&self, base: u32) -> Option<u32> {
+        self.weights.iter().map(|weight| weight.apply(base)).min()
     }
 }
 
-/// The state that follows from several.
+/// Combines the states of several checks.
 pub(crate) fn combine(require: Require, states: impl Iterator<Item = State>) -> State {
     let (mut up, mut down, mut starting) = (false, false, false);
     for state in states {
@@ -130,15 +130,15 @@ pub(crate) fn combine(require: Require, states: impl Iterator<Item = State>) -> 
     }
 }
 
-/// The check that a state is explained by: one that says the same.
+/// The check that explains a state: the first one in that state, or else the first.
 pub(crate) fn deciding<'a, T>(
     state: State,
     checks: impl Iterator<Item = &'a T>,
-    says: impl Fn(&T) -> State,
+    state_of: impl Fn(&T) -> State,
 ) -> Option<&'a T> {
     let mut first = None;
     for check in checks {
-        if says(check) == state {
+        if state_of(check) == state {
             return Some(check);
         }
         first = first.or(Some(check));
@@ -146,13 +146,13 @@ pub(crate) fn deciding<'a, T>(
     first
 }
 
-/// Whether a server that is down is to be removed: a check that is down asks for it.
+/// Whether a server that is down shall be removed: a failed check has `on_failure = "remove"`.
 pub(crate) fn removes<'a>(uses: impl Iterator<Item = (&'a Machine, OnFailure)>) -> bool {
     uses.into_iter()
         .any(|(machine, on)| machine.state() == State::Down && on == OnFailure::Remove)
 }
 
-/// Thousandths of its weight that a server has, `elapsed` after it came back.
+/// The share of its weight, in thousandths, that a server gets `elapsed` after it came up.
 pub(crate) fn ramp(elapsed: Duration, slow_start: Duration) -> u32 {
     if slow_start.is_zero() || elapsed >= slow_start {
         return 1000;
@@ -167,7 +167,7 @@ mod tests {
     use State::{Down, Starting, Up};
 
     #[test]
-    fn all_and_any() {
+    fn combine_all_and_any() {
         let all = |states: &[State]| combine(Require::All, states.iter().copied());
         let any = |states: &[State]| combine(Require::Any, states.iter().copied());
         assert_eq!(all(&[Up, Up]), Up);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_start_grows_evenly_and_is_never_nothing() {
+    fn slow_start_grows_linearly_and_is_never_zero() {
         let whole = Duration::from_secs(10);
         assert_eq!(ramp(Duration::ZERO, whole), 1);
         assert_eq!(ramp(Duration::from_secs(5), whole), 500);

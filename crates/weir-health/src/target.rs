@@ -1,33 +1,33 @@
-//! What a probe is: everything that two probes have in common when one of them is enough.
+//! The identity of a probe: checks that lead to equal targets share one probe.
 
 use std::net::{IpAddr, SocketAddr};
 
-use weir_model::{Check, CheckTls, Forward, Probe, ProxyHeader, Server, Start, Timing, Way};
+use weir_model::{Check, CheckTls, Forward, Probe, ProbePath, ProxyHeader, Server, Start, Timing};
 
 use crate::outcome::{Outcome, Verdict};
 
 /// A probe and where it goes. Servers of several pools whose checks lead to equal targets share one probe.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
-    /// What is asked.
+    /// The probe's kind and its parameters.
     pub probe: Probe,
-    /// Where.
+    /// Destination address.
     pub address: IpAddr,
-    /// At which port; `None` = the probe needs none.
+    /// Destination port; `None` = the probe uses no port.
     pub port: Option<u16>,
     /// Source address.
     pub source: Option<IpAddr>,
     /// Interface to leave by.
     pub interface: Option<String>,
     /// Through a service's forward; `None` = straight to the server.
-    pub way: Option<Way>,
-    /// By TLS.
+    pub way: Option<ProbePath>,
+    /// TLS settings; `None` = plain text.
     pub tls: Option<CheckTls>,
-    /// PROXY protocol header in front.
+    /// PROXY protocol header to send first.
     pub proxy_protocol: Option<ProxyHeader>,
-    /// When, and how many results decide.
+    /// Intervals, timeout, rise and fall.
     pub timing: Timing,
-    /// What holds before the first result.
+    /// State before the first result.
     pub start: Start,
 }
 
@@ -36,21 +36,21 @@ impl Target {
     pub fn new(check: &Check, server: &Server, port: Option<u16>) -> Self {
         Self {
             probe: check.probe.clone(),
-            address: check.aim.address.unwrap_or(server.address),
+            address: check.target.address.unwrap_or(server.address),
             port,
-            source: check.aim.source,
-            interface: check.aim.interface.clone(),
+            source: check.target.source,
+            interface: check.target.interface.clone(),
             way: None,
-            tls: check.aim.tls.clone(),
-            proxy_protocol: check.aim.proxy_protocol,
+            tls: check.target.tls.clone(),
+            proxy_protocol: check.target.proxy_protocol,
             timing: check.timing,
             start: check.start,
         }
     }
 
-    /// The same through a service's forward.
+    /// The same target, through a service's forward.
     #[must_use]
-    pub fn through(self, way: Way) -> Self {
+    pub fn through(self, way: ProbePath) -> Self {
         Self {
             port: Some(way.port),
             way: Some(way),
@@ -58,7 +58,7 @@ impl Target {
         }
     }
 
-    /// The name of its kind in configuration.
+    /// The name of the check kind in the configuration.
     pub const fn kind(&self) -> &'static str {
         match (&self.probe, &self.tls) {
             (Probe::Http(_), Some(_)) => "https",
@@ -67,35 +67,35 @@ impl Target {
         }
     }
 
-    /// What was seen of it, with the address and port that the probe went to. Programs and files name themselves, and of a way
-    /// through a forward the VIP is what matters.
+    /// Adds the probe's address and port to a failure. Scripts and files already name themselves; for a probe through a
+    /// forward the VIP matters.
     #[must_use]
-    pub fn locate(&self, outcome: Outcome) -> Outcome {
+    pub fn with_address(&self, outcome: Outcome) -> Outcome {
         let own = !self.probe.needs_port() && self.probe != Probe::Ping;
         if outcome.verdict != Verdict::Failed || own {
             return outcome;
         }
         let note = match self.way {
-            None => format!("{}: {}", self.place(), outcome.note),
+            None => format!("{}: {}", self.endpoint(), outcome.note),
             Some(way) if way.forward == Forward::Nat => {
-                format!("{} ({} for VIP {})", outcome.note, self.place(), way.vip)
+                format!("{} ({} for VIP {})", outcome.note, self.endpoint(), way.vip)
             }
             Some(_) => return outcome,
         };
         Outcome { note, ..outcome }
     }
 
-    /// Address and port.
-    fn place(&self) -> String {
+    /// Address, and the port if there is one.
+    fn endpoint(&self) -> String {
         match self.port {
             Some(port) => SocketAddr::new(self.address, port).to_string(),
             None => self.address.to_string(),
         }
     }
 
-    /// In a few words, `http 10.0.0.5:80`, or `http 192.0.2.10:80 through direct to 10.0.0.5`.
+    /// Short description: `http 10.0.0.5:80`, or `http 192.0.2.10:80 through direct to 10.0.0.5`.
     pub fn describe(&self) -> String {
-        if let Some(Way {
+        if let Some(ProbePath {
             vip, port, forward, ..
         }) = self.way
         {
@@ -103,7 +103,7 @@ impl Target {
             let (kind, server) = (self.kind(), self.address);
             return format!("{kind} {at} through {forward} to {server}");
         }
-        format!("{} {}", self.kind(), self.place())
+        format!("{} {}", self.kind(), self.endpoint())
     }
 }
 
@@ -117,8 +117,8 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_names_address_and_port() {
-        let note = |target: &Target, outcome| target.locate(outcome).note;
+    fn failure_includes_address_and_port() {
+        let note = |target: &Target, outcome| target.with_address(outcome).note;
         let refused = || Outcome::failed("connection refused");
         let tcp = target(Probe::Tcp, "10.0.0.5", Some(8000));
         assert_eq!(note(&tcp, refused()), "10.0.0.5:8000: connection refused");

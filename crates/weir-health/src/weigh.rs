@@ -1,8 +1,9 @@
-//! From standings to the weights that schedulers use, a pool at a time.
+//! Computes the weights that schedulers use from the standings of a pool's servers.
 //!
-//! Layers, from below: the configured weight, an operator's override in its place, what a check says, the ramp of slow start,
-//! the state; a server that was ejected gets nothing. Over the whole pool: a server that is starting counts only while none is up, too many servers down make all of
-//! them count again (panic), and too little weight hands the pool to its sorry server (quorum).
+//! Layers, lowest first: the configured weight, an operator's override, the weight that checks report, the slow start
+//! ramp, the state. An ejected server gets no weight. For the whole pool: a starting server counts only while no server
+//! is up, too many servers down make all of them count again (panic), and too little weight switches the pool to its
+//! sorry server (quorum).
 
 use weir_model::Health;
 
@@ -10,39 +11,39 @@ use crate::machine::State;
 use crate::outcome::share;
 use crate::standing::Standing;
 
-/// A server before its health is counted in.
+/// A server before its health is applied.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
-    /// Configured weight, or the override in its place.
+    /// Configured weight, or the override that replaces it.
     pub base: u32,
-    /// By its checks; `None` = no check.
+    /// Result of its checks; `None` = the server has no check.
     pub standing: Option<&'a Standing>,
-    /// Its clients' packets say that it takes no connections.
+    /// Ejected by passive checks.
     pub ejected: bool,
 }
 
-/// What comes out for a server.
+/// The result for one server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weighed {
-    /// What the scheduler uses.
+    /// The weight that the scheduler uses.
     pub effective: u32,
-    /// Its flows meet `on_remove`.
+    /// `on_remove` applies to its flows.
     pub remove: bool,
 }
 
-/// How a pool is used; remembered, because quorum has hysteresis.
+/// The mode that a pool operates in; kept between calls because quorum has hysteresis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Regime {
-    /// By the states of its servers.
+    /// Servers are used according to their states.
     #[default]
     Normal,
-    /// Too many are down: all count.
+    /// Too many servers are down: all are used.
     Panic,
-    /// Too little weight is up.
+    /// The total weight is below the quorum.
     BelowQuorum,
 }
 
-/// The weights of a pool's servers, and how the pool is used now.
+/// Returns the weights of a pool's servers and the pool's new regime.
 pub fn weigh(
     health: &Health,
     has_sorry: bool,
@@ -63,7 +64,7 @@ pub fn weigh(
         .iter()
         .map(|candidate| candidate.weighed(one_is_up))
         .collect();
-    leave_out_ejected(candidates, &mut weighed);
+    zero_ejected(candidates, &mut weighed);
     let sum: u64 = weighed.iter().map(|one| u64::from(one.effective)).sum();
     if is_below_quorum(health, sum, before) {
         if has_sorry {
@@ -76,8 +77,8 @@ pub fn weigh(
     (weighed, Regime::Normal)
 }
 
-/// Ejected servers get nothing, unless nobody else is left.
-fn leave_out_ejected(candidates: &[Candidate<'_>], weighed: &mut [Weighed]) {
+/// Sets the weight of ejected servers to 0, unless no other server has weight.
+fn zero_ejected(candidates: &[Candidate<'_>], weighed: &mut [Weighed]) {
     let mut both = candidates.iter().zip(weighed.iter());
     let others = both.any(|(candidate, one)| !candidate.ejected && one.effective > 0);
     let ejected = candidates.iter().zip(weighed).filter(|it| it.0.ejected);
@@ -118,12 +119,12 @@ impl Candidate<'_> {
         matches!(self.state(), None | Some(State::Up))
     }
 
-    /// With what checks say and slow start gives.
+    /// The weight after reported weights and slow start.
     fn weight(&self) -> u32 {
         let Some(standing) = self.standing else {
             return self.base;
         };
-        match standing.brings(self.base).unwrap_or(self.base) {
+        match standing.reported_weight(self.base).unwrap_or(self.base) {
             0 => 0,
             weight => share(weight, standing.ramp, 1000),
         }
@@ -148,7 +149,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::outcome::Said;
+    use crate::outcome::ReportedWeight;
 
     fn standing(state: State) -> Standing {
         Standing::new(state, Duration::ZERO)
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn starting_servers_count_only_while_none_is_up() {
+    fn starting_servers_are_used_only_while_none_is_up() {
         let (up, down, starting) = (
             standing(State::Up),
             standing(State::Down),
@@ -190,12 +191,12 @@ mod tests {
         assert_eq!(
             weights(&[(1, &starting), (0, &up)]),
             [1, 0],
-            "up, and taken out by hand"
+            "up, but drained by the operator"
         );
     }
 
     #[test]
-    fn panic_uses_all_above_the_threshold() {
+    fn panic_uses_all_servers_above_the_threshold() {
         let (up, down) = (
             standing(State::Up),
             Standing {
@@ -212,7 +213,7 @@ mod tests {
         assert_eq!(
             weights(&[(1, &up), (1, &down)]),
             (vec![1, 0], Regime::Normal),
-            "half is not more"
+            "equal to the threshold"
         );
         assert_eq!(
             weights(&[(1, &up), (3, &down), (2, &down)]),
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn quorum_has_hysteresis_and_needs_a_sorry_server_to_take_servers_out() {
+    fn quorum_has_hysteresis_and_zeroes_weights_only_with_a_sorry_server() {
         let (up, down) = (standing(State::Up), standing(State::Down));
         let health = Health {
             quorum: 3,
@@ -247,18 +248,14 @@ mod tests {
             (vec![1, 1, 1, 1, 0], Regime::Normal)
         );
         let alone = effective(&health, false, &[(1, &up), (1, &down)], Regime::Normal);
-        assert_eq!(
-            alone,
-            (vec![1, 0], Regime::BelowQuorum),
-            "nobody else is there to serve"
-        );
+        assert_eq!(alone, (vec![1, 0], Regime::BelowQuorum), "no sorry server");
     }
 
     #[test]
-    fn layers_lie_over_each_other() {
+    fn weight_layers_combine() {
         let health = Health::default();
         let half = Standing {
-            said: vec![Said::Percent(50), Said::Percent(80)],
+            weights: vec![ReportedWeight::Percent(50), ReportedWeight::Percent(80)],
             ramp: 100,
             ..standing(State::Up)
         };
@@ -271,7 +268,7 @@ mod tests {
             [0]
         );
         let drained = Standing {
-            said: vec![Said::Drain],
+            weights: vec![ReportedWeight::Drain],
             ..standing(State::Up)
         };
         assert_eq!(
@@ -281,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn ejected_servers_get_nothing_while_others_can() {
+    fn ejected_servers_get_no_weight_while_others_have_some() {
         let weights = |ejected: [bool; 2]| {
             let candidates = ejected.map(|ejected| Candidate {
                 base: 3,

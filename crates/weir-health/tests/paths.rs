@@ -1,10 +1,10 @@
-//! A server in one pool of two services, each with its own VIP: a path that breaks affects its service alone.
+//! A server in one pool of two services, each with its own VIP: a broken path affects only its service.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use weir_health::{Known, Monitor, Outcome, Output, Standing, State, Suspended};
+use weir_health::{Monitor, Outcome, Output, SavedState, Standing, State, Suspended};
 use weir_model::{
     Check, Desired, Forward, Listener, Pool, Ports, Probe, Protocol, Server, Service, Timing, Via,
 };
@@ -29,7 +29,7 @@ fn service(name: &str, vip: &str) -> Service {
 
 fn desired(services: &[(&str, &str)], via: Via) -> Desired {
     let mut check = Check::new(Probe::Tcp);
-    check.aim.via = via;
+    check.target.via = via;
     check.timing = Timing {
         rise: 1,
         fall: 2,
@@ -47,18 +47,18 @@ fn desired(services: &[(&str, &str)], via: Via) -> Desired {
     }
 }
 
-/// The monitor, virtual time, and what does not answer: VIPs, or the server itself.
+/// The monitor, virtual time, and the addresses that do not respond: VIPs, or the server itself.
 struct World {
     monitor: Monitor,
     now: Duration,
     silent: Vec<&'static str>,
     reported: Option<Standing>,
-    /// Changes of the server, and of a service alone.
+    /// State changes of the server, and of single services.
     changes: Vec<String>,
 }
 
 impl World {
-    fn new(desired: &Desired, known: Option<Known>) -> Self {
+    fn new(desired: &Desired, known: Option<SavedState>) -> Self {
         let mut world = Self {
             monitor: Monitor::new(1),
             now: Duration::from_secs(1000),
@@ -70,14 +70,14 @@ impl World {
         world
     }
 
-    fn configure(&mut self, desired: &Desired, known: Option<Known>) {
+    fn configure(&mut self, desired: &Desired, known: Option<SavedState>) {
         let known = |_: &str, _: &str| known.clone();
         self.monitor
             .configure(desired, &Suspended::default(), &known, self.now);
         self.drain();
     }
 
-    /// Lets a minute pass.
+    /// Advances one minute.
     fn run(&mut self) {
         let end = self.now + Duration::from_secs(60);
         while let Some(next) = self.monitor.next_deadline().filter(|next| *next < end) {
@@ -97,7 +97,7 @@ impl World {
                     let is_silent = |at: IpAddr| self.silent.iter().any(|it| address(it) == at);
                     let fails = is_silent(at) || is_silent(order.target.address);
                     let outcome = if fails {
-                        Outcome::failed(format!("no answer of {at}"))
+                        Outcome::failed(format!("no answer from {at}"))
                     } else {
                         Outcome::passed("ok")
                     };
@@ -138,7 +138,7 @@ impl World {
 use State::{Down, Up};
 
 #[test]
-fn a_broken_path_affects_its_service_alone() {
+fn broken_path_affects_only_its_service() {
     for via in [Via::Both, Via::Path] {
         let mut world = World::new(&desired(&[("a", A), ("b", B)], via), None);
         world.run();
@@ -151,7 +151,7 @@ fn a_broken_path_affects_its_service_alone() {
         assert_eq!(world.changes(), ["b Down"]);
         let view = |service| world.monitor.view("p", SERVER, Some(service)).unwrap();
         assert_eq!(view("a").reason, "ok");
-        assert!(view("b").reason.ends_with("no answer of 192.0.2.11"));
+        assert!(view("b").reason.ends_with("no answer from 192.0.2.11"));
         let own = if via == Via::Both { 2 } else { 1 };
         assert_eq!(view("b").checks.len(), own, "not those of other services");
 
@@ -163,7 +163,7 @@ fn a_broken_path_affects_its_service_alone() {
 }
 
 #[test]
-fn a_server_is_down_when_all_paths_are() {
+fn server_is_down_if_all_paths_are_down() {
     let mut world = World::new(&desired(&[("a", A), ("b", B)], Via::Both), None);
     world.run();
     world.changes();
@@ -171,7 +171,7 @@ fn a_server_is_down_when_all_paths_are() {
     world.run();
     assert_eq!(world.states(), [Down, Down, Down]);
     assert_eq!(world.changes().last().unwrap(), "Down");
-    // The path that is still broken is named when the server comes back.
+    // The path that is still broken is reported when the server comes up.
     world.silent = vec![B];
     world.run();
     assert_eq!(world.states(), [Up, Up, Down]);
@@ -188,7 +188,7 @@ fn a_server_is_down_when_all_paths_are() {
 }
 
 #[test]
-fn slow_start_begins_in_the_service_whose_path_came_back() {
+fn slow_start_begins_in_the_service_whose_path_recovered() {
     let mut world = World::new(&desired(&[("a", A), ("b", B)], Via::Path), None);
     world.run();
     world.silent = vec![B];
@@ -207,7 +207,7 @@ fn slow_start_begins_in_the_service_whose_path_came_back() {
 }
 
 #[test]
-fn a_broken_path_stays_broken_over_reloads_and_restarts() {
+fn broken_path_survives_reloads_and_restarts() {
     let both = desired(&[("a", A), ("b", B)], Via::Both);
     let mut world = World::new(&both, None);
     world.run();
@@ -223,7 +223,7 @@ fn a_broken_path_stays_broken_over_reloads_and_restarts() {
         "order and VIP do not matter"
     );
 
-    let mut next = World::new(&both, Some(Known::from(&reported)));
+    let mut next = World::new(&both, Some(SavedState::from(&reported)));
     assert_eq!(next.states(), [Up, Up, Down]);
     let kept = next.reported.clone().unwrap();
     assert_eq!(kept.in_service("b").reason, reported.in_service("b").reason);
@@ -232,7 +232,7 @@ fn a_broken_path_stays_broken_over_reloads_and_restarts() {
     assert_eq!(next.states(), [Up, Up, Down]);
     assert_eq!(next.changes(), [""; 0]);
 
-    // The service that remains decides alone.
+    // Only the remaining service determines the state.
     next.configure(&desired(&[("b", B)], Via::Both), None);
     let reported = next.reported.clone().unwrap();
     assert_eq!((reported.state, reported.paths), (Down, BTreeMap::new()));
@@ -240,7 +240,7 @@ fn a_broken_path_stays_broken_over_reloads_and_restarts() {
 }
 
 #[test]
-fn a_service_without_a_path_has_the_server_s_state() {
+fn service_without_a_path_has_the_servers_state() {
     let mut desired = desired(&[("a", A), ("b", B), ("c", A)], Via::Both);
     desired.services[2].listen[0].ports = Ports::Range(81, 90);
     let mut world = World::new(&desired, None);

@@ -1,17 +1,16 @@
-//! Random reloads, failures, recoveries and late answers, in virtual time, from seeds: no order of events strands a server or
-//! lets a dead one in.
+//! Simulation with random reloads, failures, recoveries and late results in virtual time, from seeds: whatever the
+//! order of events, no server keeps a wrong state.
 //!
-//! Each run has a world of targets that are alive or not, a configuration that is shuffled, thinned out and rewritten again and
-//! again, and a network that delays answers. `WEIR_SOAK=1` makes a million runs of the ten thousand; `WEIR_SEED=N` repeats one.
-//! Seeds are shared out among the processors. Nothing is written down while all is well: a run that fails is made once more,
-//! with a log.
+//! Each run has targets that are alive or dead, a configuration that is repeatedly shuffled, reduced and changed, and a
+//! network that delays results. The default is 10,000 runs, with `WEIR_SOAK=1` 1,000,000; `WEIR_SEED=N` repeats one
+//! run. Seeds are distributed over the processors. Nothing is logged at first: a failed run is repeated with a log.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use weir_health::{Known, Monitor, Order, Outcome, Output, State, Suspended};
+use weir_health::{Monitor, Outcome, Output, ProbeRequest, SavedState, State, Suspended};
 use weir_model::{Check, Desired, Forward, Pool, Probe, Server, Service, Start, Timing};
 
 struct Random(u64);
@@ -47,18 +46,18 @@ struct World {
     now: Duration,
     alive: [bool; SERVERS as usize],
     desired: Desired,
-    /// Answers on their way.
-    flying: Vec<(Duration, Order, bool)>,
-    /// Targets with a probe in flight, which must be one at most.
+    /// Results in flight.
+    in_flight: Vec<(Duration, ProbeRequest, bool)>,
+    /// Targets with a probe in flight; at most one each.
     probed: HashSet<IpAddr>,
     seen: BTreeMap<(String, String), State>,
-    /// The same when the configuration in force came.
+    /// The same, when the current configuration was applied.
     before: BTreeMap<(String, String), State>,
     results: HashMap<IpAddr, Vec<bool>>,
     log: Log,
 }
 
-/// What happened, in words; kept only while a seed is repeated.
+/// Log of events; only kept while a seed is repeated.
 #[derive(Debug, Default)]
 struct Log(Option<Vec<String>>);
 
@@ -80,7 +79,7 @@ impl World {
             now: Duration::from_secs(1000),
             alive,
             desired: Desired::default(),
-            flying: Vec::new(),
+            in_flight: Vec::new(),
             probed: HashSet::new(),
             seen: BTreeMap::new(),
             before: BTreeMap::new(),
@@ -91,7 +90,7 @@ impl World {
         world
     }
 
-    /// A configuration out of the hat: which servers, in which order, in which pools, with which numbers.
+    /// Applies a random configuration: servers, their order, pools and timing.
     fn reload(&mut self) {
         let mut desired = Desired::default();
         for name in ["a", "b"] {
@@ -112,7 +111,7 @@ impl World {
                 ..Timing::default()
             };
             check.start = Start::ALL[self.random.below(3) as usize];
-            // Now and then both pools have the very same check, and share its probes.
+            // Sometimes both pools have the same check and share its probes.
             if self.random.one_in(3)
                 && let Some(first) = desired.pools.first()
             {
@@ -127,22 +126,25 @@ impl World {
         self.desired = desired;
         self.before.clone_from(&self.seen);
         self.log.note(|| format!("{:?} reload", self.now));
-        let nothing = |_: &str, _: &str| None::<Known>;
+        let nothing = |_: &str, _: &str| None::<SavedState>;
         self.monitor
             .configure(&self.desired, &Suspended::new(), &nothing, self.now);
         self.drain(None);
     }
 
     fn server<'a>(&'a self, pool: &str, server: &str) -> (&'a Pool, &'a Server) {
-        let pool = self.desired.pool(pool).expect("told of a known pool");
-        (pool, pool.server(server).expect("told of a known server"))
+        let pool = self.desired.pool(pool).expect("report for an unknown pool");
+        (
+            pool,
+            pool.server(server).expect("report for an unknown server"),
+        )
     }
 
-    /// Takes the outputs; `cause` is the result that brought them, if one did.
+    /// Processes the outputs; `cause` is the result that caused them, if any.
     fn drain(&mut self, cause: Option<(IpAddr, bool)>) {
         while let Some(output) = self.monitor.poll_output() {
             match output {
-                Output::Probe(order) => self.fly(order),
+                Output::Probe(order) => self.launch(order),
                 Output::Server {
                     pool,
                     server,
@@ -159,15 +161,15 @@ impl World {
                         format!("{:?} {pool}/{server} {from:?} {state:?}", self.now)
                     });
                     let key = (pool, server);
-                    self.judge(&key, standing.state, from, cause);
+                    self.check_change(&key, standing.state, from, cause);
                     self.seen.insert(key, standing.state);
                 }
             }
         }
     }
 
-    /// A change must be what results say, and no reload may bring one.
-    fn judge(
+    /// A change must follow from results; a reload must not cause one.
+    fn check_change(
         &self,
         key: &(String, String),
         to: State,
@@ -179,9 +181,9 @@ impl World {
             return;
         };
         let (at, known) = self.server(pool, server);
-        assert_eq!(from, Some(*before), "told as it was: {:#?}", self.log);
+        assert_eq!(from, Some(*before), "wrong former state: {:#?}", self.log);
         let Some((address, passed)) = cause else {
-            // Only a check that another pool had already, with what is known by it.
+            // Allowed only for a check that another pool already had, with its state.
             let mut others = self
                 .before
                 .iter()
@@ -202,37 +204,37 @@ impl World {
             State::Up => timing.fall,
             State::Down => timing.rise,
         } as usize;
-        // Two checks of one server answer in turn at most.
+        // Results of at most two checks of one server alternate.
         let results = &self.results[&known.address];
         let last = results.iter().rev().take(2 * needed + 2);
-        let speaking = last.filter(|result| **result == passed).count();
-        assert!(speaking >= needed, "too early: {:#?}", self.log);
+        let matching = last.filter(|result| **result == passed).count();
+        assert!(matching >= needed, "too early: {:#?}", self.log);
     }
 
-    fn fly(&mut self, order: Order) {
+    fn launch(&mut self, order: ProbeRequest) {
         let alive = self.alive[usize::from(match order.target.address {
             IpAddr::V4(v4) => v4.octets()[3],
             IpAddr::V6(_) => unreachable!("all servers are IPv4"),
         })];
         let least = if alive { Duration::ZERO } else { TIMEOUT / 2 };
         let delay = least + Duration::from_millis(self.random.below(500));
-        self.flying.push((self.now + delay, order, alive));
+        self.in_flight.push((self.now + delay, order, alive));
     }
 
-    /// Lets time pass up to `until`, in the order of what is due.
+    /// Advances time to `until`, processing events in order.
     fn run(&mut self, until: Duration) {
         loop {
-            let answer = self
-                .flying
+            let deliver = self
+                .in_flight
                 .iter()
                 .enumerate()
                 .min_by_key(|(_, (at, ..))| *at)
                 .map(|(index, (at, ..))| (*at, index));
             let timer = self.monitor.next_deadline();
-            match (answer, timer) {
+            match (deliver, timer) {
                 (Some((at, index)), timer) if at <= until && timer.is_none_or(|due| at <= due) => {
                     self.now = self.now.max(at);
-                    self.answer(index);
+                    self.deliver(index);
                 }
                 (_, Some(due)) if due <= until => {
                     self.now = self.now.max(due);
@@ -245,8 +247,8 @@ impl World {
         self.now = until;
     }
 
-    fn answer(&mut self, index: usize) {
-        let (_, order, alive) = self.flying.swap_remove(index);
+    fn deliver(&mut self, index: usize) {
+        let (_, order, alive) = self.in_flight.swap_remove(index);
         let outcome = || {
             if alive {
                 Outcome::passed("tcp connected")
@@ -258,15 +260,15 @@ impl World {
         self.results.entry(address).or_default().push(alive);
         self.monitor.handle_result(order.id, outcome(), self.now);
         self.drain(Some((address, alive)));
-        // A repeated result is none.
+        // A repeated result is ignored.
         self.monitor.handle_result(order.id, outcome(), self.now);
         assert!(self.monitor.poll_output().is_none(), "{:#?}", self.log);
     }
 
-    /// One at a time: no more probes fly than there are targets.
+    /// At most one probe per target is in flight.
     fn probes_are_single(&mut self) {
         let mut by_target: HashMap<*const weir_health::Target, u32> = HashMap::new();
-        for (_, order, _) in &self.flying {
+        for (_, order, _) in &self.in_flight {
             *by_target
                 .entry(std::sync::Arc::as_ptr(&order.target))
                 .or_default() += 1;
@@ -277,13 +279,13 @@ impl World {
             self.log
         );
         self.probed = self
-            .flying
+            .in_flight
             .iter()
             .map(|(_, order, _)| order.target.address)
             .collect();
     }
 
-    /// After the last event every server comes to what is true of it.
+    /// After the last event every server reaches its correct state.
     fn settles(&mut self) {
         let longest = (INTERVAL + INTERVAL / 20 + TIMEOUT) * 5;
         let until = self.now + longest;
@@ -304,7 +306,7 @@ impl World {
                     self.log
                 );
                 let seen = self.seen.get(&(pool.name.clone(), server.name.clone()));
-                assert_eq!(seen.copied(), state, "told: {:#?}", self.log);
+                assert_eq!(seen.copied(), state, "reported: {:#?}", self.log);
             }
         }
     }
@@ -332,13 +334,13 @@ fn run(seed: u64, log: Log) {
     world.settles();
 }
 
-/// The same again with everything that happens, for whoever reads why it failed.
+/// Repeats a run with a log.
 fn repeat(seed: u64) {
     run(seed, Log(Some(Vec::new())));
 }
 
 #[test]
-fn no_order_of_reloads_and_failures_strands_a_server_or_lets_a_dead_one_in_at_length() {
+fn servers_reach_their_correct_state_in_any_order_at_length() {
     if let Some(seed) = std::env::var("WEIR_SEED")
         .ok()
         .and_then(|seed| seed.parse().ok())
@@ -371,7 +373,7 @@ fn no_order_of_reloads_and_failures_strands_a_server_or_lets_a_dead_one_in_at_le
     if failed < runs {
         eprintln!("WEIR_SEED={failed}");
         repeat(failed);
-        panic!("WEIR_SEED={failed} failed once, and not when it was repeated");
+        panic!("WEIR_SEED={failed} failed once but not when repeated");
     }
     assert!(next.into_inner() >= runs, "every seed had its run");
 }

@@ -1,11 +1,11 @@
-//! HAProxy's agent-check: one line in which the server says its weight or state.
+//! HAProxy's agent-check: the server sends one line with its weight or state.
 //!
-//! Words are taken in turn: `up`, `ready`, `down`, `failed`, `stopped`, `drain`, `maint`, `NN%`; what follows a `#` is a
-//! remark. `maxconn:N` is understood and changes nothing here. A word that is none of these fails, and so does an empty line.
+//! Words are processed in order: `up`, `ready`, `down`, `failed`, `stopped`, `drain`, `maint`, `NN%`; `#` starts a
+//! comment. `maxconn:N` is accepted and ignored. An unknown word or an empty line is a failure.
 
 use super::line::Lines;
 use super::{Dialogue, Reply, quoted};
-use crate::outcome::{Outcome, Said};
+use crate::outcome::{Outcome, ReportedWeight};
 
 /// See the module.
 #[derive(Debug)]
@@ -23,30 +23,30 @@ impl Agent {
     }
 }
 
-fn judge(line: &[u8]) -> Outcome {
+fn evaluate(line: &[u8]) -> Outcome {
     let text = String::from_utf8_lossy(line);
     let words = text.split('#').next().unwrap_or_default();
     let words = words
         .split([' ', '\t', ','])
         .filter(|word| !word.is_empty());
     let note = format!("agent {}", quoted(line));
-    let (mut down, mut said, mut any) = (false, None, false);
+    let (mut down, mut weight, mut has_words) = (false, None, false);
     for word in words {
-        any = true;
+        has_words = true;
         match word.to_ascii_lowercase().as_str() {
             "up" | "ready" => down = false,
             "down" | "failed" | "fail" | "stopped" => down = true,
-            "drain" | "maint" => said = Some(Said::Drain),
+            "drain" | "maint" => weight = Some(ReportedWeight::Drain),
             word => match word.strip_suffix('%').map(str::parse::<u32>) {
-                Some(Ok(percent)) => said = said.or(Some(Said::Percent(percent))),
+                Some(Ok(percent)) => weight = weight.or(Some(ReportedWeight::Percent(percent))),
                 _ if word.starts_with("maxconn:") => {}
                 _ => return Outcome::failed(note),
             },
         }
     }
-    match said {
-        _ if down || !any => Outcome::failed(note),
-        Some(said) => Outcome::passed(note).saying(said),
+    match weight {
+        _ if down || !has_words => Outcome::failed(note),
+        Some(weight) => Outcome::passed(note).with_weight(weight),
         None => Outcome::passed(note),
     }
 }
@@ -58,16 +58,16 @@ impl Dialogue for Agent {
 
     fn receive(&mut self, bytes: &[u8]) -> Reply {
         if !self.lines.push(bytes) {
-            return Reply::Finished(Outcome::failed("a line without an end"));
+            return Reply::Finished(Outcome::failed("line too long"));
         }
         match self.lines.next() {
-            Some(line) => Reply::Finished(judge(&line)),
+            Some(line) => Reply::Finished(evaluate(&line)),
             None => Reply::More,
         }
     }
 
     fn end(&mut self) -> Outcome {
-        judge(&self.lines.rest())
+        evaluate(&self.lines.rest())
     }
 }
 
@@ -77,13 +77,17 @@ mod tests {
     use crate::outcome::Verdict;
 
     #[test]
-    fn what_agents_say() {
-        for (line, verdict, said) in [
-            ("75%", Verdict::Passed, Some(Said::Percent(75))),
-            ("up 50% # busy", Verdict::Passed, Some(Said::Percent(50))),
+    fn agent_lines() {
+        for (line, verdict, weight) in [
+            ("75%", Verdict::Passed, Some(ReportedWeight::Percent(75))),
+            (
+                "up 50% # busy",
+                Verdict::Passed,
+                Some(ReportedWeight::Percent(50)),
+            ),
             ("ready", Verdict::Passed, None),
-            ("drain", Verdict::Passed, Some(Said::Drain)),
-            ("maint 90%", Verdict::Passed, Some(Said::Drain)),
+            ("drain", Verdict::Passed, Some(ReportedWeight::Drain)),
+            ("maint 90%", Verdict::Passed, Some(ReportedWeight::Drain)),
             ("down # disk full", Verdict::Failed, None),
             ("stopped", Verdict::Failed, None),
             ("up maxconn:30", Verdict::Passed, None),
@@ -91,8 +95,12 @@ mod tests {
             ("hello", Verdict::Failed, None),
             ("99999999999%", Verdict::Failed, None),
         ] {
-            let outcome = judge(line.as_bytes());
-            assert_eq!((outcome.verdict, outcome.said), (verdict, said), "{line}");
+            let outcome = evaluate(line.as_bytes());
+            assert_eq!(
+                (outcome.verdict, outcome.weight),
+                (verdict, weight),
+                "{line}"
+            );
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The gRPC health checking protocol (grpc/doc/health-checking.md) over HTTP/2 (RFC 9113): one request, and the status in its
-//! answer.
+//! The gRPC health checking protocol (grpc/doc/health-checking.md) over HTTP/2 (RFC 9113): one request, and the status
+//! in its response.
 //!
-//! Of HTTP/2 there is as much as that takes. Header blocks of the answer are not read: a status comes in a DATA frame, and an
-//! answer without one is a refusal.
+//! Only the necessary subset of HTTP/2 is implemented. Header blocks of the response are not decoded: the status comes
+//! in a DATA frame, and a response without one is a failure.
 
 use super::{Dialogue, Reply, quoted};
 use crate::outcome::Outcome;
@@ -11,10 +11,10 @@ use crate::target::Target;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FRAME_HEAD: usize = 9;
 
-/// The largest frame that nobody may send without being allowed (SETTINGS_MAX_FRAME_SIZE).
+/// The default of SETTINGS_MAX_FRAME_SIZE: larger frames are not allowed.
 const LARGEST: usize = 1 << 14;
 
-/// More frames than any answer has.
+/// More frames than a valid response has.
 const MOST_FRAMES: u32 = 64;
 
 const DATA: u8 = 0;
@@ -38,7 +38,7 @@ pub(super) struct Check {
     frames: u32,
 }
 
-/// One frame of the answer.
+/// One frame of the response.
 struct Frame {
     kind: u8,
     flags: u8,
@@ -68,7 +68,7 @@ impl Check {
         }
     }
 
-    /// The next whole frame.
+    /// The next complete frame.
     fn next(&mut self) -> Result<Option<Frame>, Outcome> {
         let [a, b, c, kind, flags, s0, s1, s2, s3, ..] = *self.read.as_slice() else {
             return Ok(None);
@@ -76,7 +76,7 @@ impl Check {
         let length = u32::from_be_bytes([0, a, b, c]) as usize;
         if length > LARGEST {
             return Err(Outcome::failed(format!(
-                "no HTTP/2: {}",
+                "not HTTP/2: {}",
                 quoted(&self.read[..FRAME_HEAD])
             )));
         }
@@ -87,7 +87,7 @@ impl Check {
         let payload = std::mem::replace(&mut self.read, rest).split_off(FRAME_HEAD);
         self.frames += 1;
         if self.frames > MOST_FRAMES {
-            return Err(Outcome::failed("answer without an end"));
+            return Err(Outcome::failed("too many frames"));
         }
         Ok(Some(Frame {
             kind,
@@ -97,24 +97,26 @@ impl Check {
         }))
     }
 
-    /// What a frame makes of the conversation: something to say, an outcome, or nothing.
+    /// Processes a frame. Returns the bytes to send, or the outcome as an error.
     fn take(&mut self, frame: &Frame) -> Result<Vec<u8>, Outcome> {
         match (frame.kind, frame.stream) {
             (SETTINGS, 0) if frame.flags & ACK == 0 => Ok(self::frame(SETTINGS, ACK, 0, &[])),
             (PING, 0) if frame.flags & ACK == 0 => Ok(self::frame(PING, ACK, 0, &frame.payload)),
-            (GOAWAY, _) => Err(Outcome::failed("the server goes away")),
-            (RST_STREAM, 1) => Err(Outcome::failed("the server refused the call")),
+            (GOAWAY, _) => Err(Outcome::failed("server sent GOAWAY")),
+            (RST_STREAM, 1) => Err(Outcome::failed("server reset the stream")),
             (DATA, 1) => {
                 self.body.extend(content(frame));
                 match status(&self.body) {
                     Some(outcome) => Err(outcome),
-                    None if frame.flags & END_STREAM != 0 => Err(Outcome::failed("no status")),
+                    None if frame.flags & END_STREAM != 0 => {
+                        Err(Outcome::failed("response without a health status"))
+                    }
                     None => Ok(Vec::new()),
                 }
             }
-            // Trailers alone: the server knows the call or the service not.
+            // Trailers only: the server does not know the method or the service.
             (HEADERS, 1) if frame.flags & END_STREAM != 0 => {
-                Err(Outcome::failed("an error in place of a status"))
+                Err(Outcome::failed("error response without a health status"))
             }
             _ => Ok(Vec::new()),
         }
@@ -128,23 +130,23 @@ impl Dialogue for Check {
 
     fn receive(&mut self, bytes: &[u8]) -> Reply {
         self.read.extend_from_slice(bytes);
-        let mut say = Vec::new();
+        let mut reply = Vec::new();
         loop {
             let taken = match self.next() {
                 Ok(Some(frame)) => self.take(&frame),
-                Ok(None) if say.is_empty() => return Reply::More,
-                Ok(None) => return Reply::Send(say),
+                Ok(None) if reply.is_empty() => return Reply::More,
+                Ok(None) => return Reply::Send(reply),
                 Err(outcome) => Err(outcome),
             };
             match taken {
-                Ok(more) => say.extend(more),
+                Ok(more) => reply.extend(more),
                 Err(outcome) => return Reply::Finished(outcome),
             }
         }
     }
 
     fn end(&mut self) -> Outcome {
-        Outcome::failed("closed without a status")
+        Outcome::failed("connection closed without a health status")
     }
 }
 
@@ -156,7 +158,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Without the padding that a DATA frame may have.
+/// The payload of a DATA frame without padding.
 fn content(frame: &Frame) -> &[u8] {
     if frame.flags & PADDED == 0 {
         return &frame.payload;
@@ -168,7 +170,7 @@ fn content(frame: &Frame) -> &[u8] {
     &rest[..end]
 }
 
-/// The request's fields, each as a literal that no table remembers (RFC 7541 section 6.2.2).
+/// The request's fields as literals without indexing (RFC 7541 section 6.2.2).
 fn fields(scheme: &str, authority: &str) -> Vec<u8> {
     let fields = [
         (":method", "POST"),
@@ -183,7 +185,7 @@ fn fields(scheme: &str, authority: &str) -> Vec<u8> {
     for (name, value) in fields {
         block.push(0);
         for text in [name, value] {
-            // Below 127 octets each, so that the length is one octet, and no Huffman code.
+            // Below 127 bytes each, so the length takes one byte; no Huffman coding.
             block.push(text.len().min(126) as u8);
             block.extend(&text.as_bytes()[..text.len().min(126)]);
         }
@@ -191,7 +193,7 @@ fn fields(scheme: &str, authority: &str) -> Vec<u8> {
     block
 }
 
-/// `HealthCheckRequest { string service = 1; }` behind gRPC's prefix: not compressed, four octets of length.
+/// `HealthCheckRequest { string service = 1; }` after gRPC's prefix: not compressed, four bytes of length.
 fn message(service: &str) -> Vec<u8> {
     let mut request = Vec::new();
     if !service.is_empty() {
@@ -206,23 +208,23 @@ fn message(service: &str) -> Vec<u8> {
 }
 
 fn varint(mut number: usize) -> Vec<u8> {
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     while number >= 0x80 {
-        octets.push((number & 0x7f) as u8 | 0x80);
+        bytes.push((number & 0x7f) as u8 | 0x80);
         number >>= 7;
     }
-    octets.push(number as u8);
-    octets
+    bytes.push(number as u8);
+    bytes
 }
 
-/// `HealthCheckResponse { ServingStatus status = 1; }`, when it is there as a whole. Zero is not written.
+/// Evaluates `HealthCheckResponse { ServingStatus status = 1; }`; `None` = incomplete. A status of zero is not encoded.
 fn status(body: &[u8]) -> Option<Outcome> {
     let [compressed, a, b, c, d, rest @ ..] = body else {
         return None;
     };
     let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
     if *compressed != 0 || length > 64 {
-        return Some(Outcome::failed("no health message"));
+        return Some(Outcome::failed("invalid health message"));
     }
     let response = rest.get(..length)?;
     Some(match response {
@@ -230,7 +232,7 @@ fn status(body: &[u8]) -> Option<Outcome> {
         [0x08, 2, ..] => Outcome::failed("grpc NOT_SERVING"),
         [0x08, 3, ..] => Outcome::failed("grpc SERVICE_UNKNOWN"),
         [] | [0x08, 0, ..] => Outcome::failed("grpc UNKNOWN"),
-        _ => Outcome::failed("no health message"),
+        _ => Outcome::failed("invalid health message"),
     })
 }
 
@@ -239,7 +241,7 @@ mod tests {
     use weir_model::{Probe, Server};
 
     use super::*;
-    use crate::dialogue::tests::told;
+    use crate::dialogue::tests::outcome_of;
 
     fn check() -> Check {
         let probe = Probe::Grpc {
@@ -250,15 +252,15 @@ mod tests {
         Check::new("shop", &target)
     }
 
-    /// A server that answers the call with these frames, and says nothing more.
-    fn answering(frames: &[(u8, u8, u32, &[u8])]) -> String {
+    /// The outcome with a server that responds with these frames.
+    fn respond(frames: &[(u8, u8, u32, &[u8])]) -> String {
         let bytes: Vec<u8> = frames
             .iter()
             .flat_map(|(kind, flags, stream, payload)| frame(*kind, *flags, *stream, payload))
             .collect();
         let bytes: &'static [u8] = bytes.leak();
-        told(check, |said| {
-            if said.starts_with(PREFACE) {
+        outcome_of(check, |sent| {
+            if sent.starts_with(PREFACE) {
                 bytes
             } else {
                 b""
@@ -267,19 +269,19 @@ mod tests {
     }
 
     #[test]
-    fn the_call_as_a_server_reads_it() {
-        let said = check().open();
-        let rest = said.strip_prefix(PREFACE).unwrap();
+    fn request_encoding() {
+        let sent = check().open();
+        let rest = sent.strip_prefix(PREFACE).unwrap();
         assert_eq!(&rest[..9], frame(SETTINGS, 0, 0, &[]));
-        assert!(said.ends_with(b"\0\0\0\0\x06\x0a\x04shop"));
+        assert!(sent.ends_with(b"\0\0\0\0\x06\x0a\x04shop"));
         let path = b"\x00\x05:path\x1c/grpc.health.v1.Health/Check";
-        assert!(said.windows(path.len()).any(|window| window == path));
+        assert!(sent.windows(path.len()).any(|window| window == path));
     }
 
     #[test]
-    fn statuses() {
+    fn health_statuses() {
         let with = |message: &'static [u8]| {
-            answering(&[
+            respond(&[
                 (SETTINGS, 0, 0, &[]),
                 (HEADERS, END_HEADERS, 1, &[0x88]),
                 (DATA, 0, 1, message),
@@ -289,21 +291,33 @@ mod tests {
         assert_eq!(with(b"\0\0\0\0\x02\x08\x01"), "Passed: grpc SERVING");
         assert_eq!(with(b"\0\0\0\0\x02\x08\x02"), "Failed: grpc NOT_SERVING");
         assert_eq!(with(b"\0\0\0\0\0"), "Failed: grpc UNKNOWN");
-        assert_eq!(with(b"\x01\0\0\0\0"), "Failed: no health message");
-        assert_eq!(with(b"\0\0\0"), "Failed: an error in place of a status");
+        assert_eq!(with(b"\x01\0\0\0\0"), "Failed: invalid health message");
+        assert_eq!(
+            with(b"\0\0\0"),
+            "Failed: error response without a health status"
+        );
     }
 
     #[test]
-    fn refusals_and_garbage() {
+    fn errors_and_garbage() {
         let refused = [(HEADERS, END_HEADERS | END_STREAM, 1, &[0x88][..])];
-        assert_eq!(answering(&refused), "Failed: an error in place of a status");
         assert_eq!(
-            answering(&[(GOAWAY, 0, 0, &[0; 8])]),
-            "Failed: the server goes away"
+            respond(&refused),
+            "Failed: error response without a health status"
         );
-        assert_eq!(answering(&[]), "Failed: closed without a status");
-        assert!(told(check, |_| b"HTTP/1.1 400 Bad Request\r\n").starts_with("Failed: no HTTP/2"));
+        assert_eq!(
+            respond(&[(GOAWAY, 0, 0, &[0; 8])]),
+            "Failed: server sent GOAWAY"
+        );
+        assert_eq!(
+            respond(&[]),
+            "Failed: connection closed without a health status"
+        );
+        assert!(
+            outcome_of(check, |_| b"HTTP/1.1 400 Bad Request\r\n")
+                .starts_with("Failed: not HTTP/2")
+        );
         let endless = [(PING, ACK, 0, &[0; 8][..]); 70];
-        assert_eq!(answering(&endless), "Failed: answer without an end");
+        assert_eq!(respond(&endless), "Failed: too many frames");
     }
 }

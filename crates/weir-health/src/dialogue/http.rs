@@ -1,6 +1,6 @@
-//! HTTP/1 (RFC 9112): one request, and the answer's status, fields and body as far as they are asked about.
+//! HTTP/1 (RFC 9112): one request; checks the response's status and body as configured.
 //!
-//! Redirects are answers like others and are not followed. Interim answers (1xx) are read over.
+//! Redirects are not followed. Interim responses (1xx) are skipped.
 
 mod body;
 
@@ -20,7 +20,7 @@ use body::Body;
 /// Most bytes of status line and fields.
 const MOST_HEAD: usize = 64 << 10;
 
-/// Most bytes of a body that is looked into.
+/// Most bytes of a body that are inspected.
 const MOST_BODY: usize = 1 << 20;
 
 /// See the module.
@@ -31,7 +31,7 @@ pub(super) struct Exchange {
     head: Vec<u8>,
     status: Option<u16>,
     body: Body,
-    /// Whether the body holds what is wanted of it.
+    /// Whether the body contains the expected text.
     found: bool,
 }
 
@@ -47,15 +47,15 @@ impl Exchange {
         }
     }
 
-    /// Looks for the end of the header, which may begin at `from` at the earliest.
+    /// Searches for the end of the header from `from` on and evaluates the header.
     fn head(&mut self, from: usize) -> Reply {
-        const BEGINNING: &[u8] = b"HTTP/1.";
-        if self.head.len() >= BEGINNING.len() && !self.head.starts_with(BEGINNING) {
-            return finished(foreign(&self.head[..BEGINNING.len()]));
+        const START: &[u8] = b"HTTP/1.";
+        if self.head.len() >= START.len() && !self.head.starts_with(START) {
+            return finished(foreign(&self.head[..START.len()]));
         }
         let Some(end) = find(&self.head[from..], b"\r\n\r\n") else {
             if self.head.len() > MOST_HEAD {
-                return finished(Outcome::failed("header without an end"));
+                return finished(Outcome::failed("header too long"));
             }
             return Reply::More;
         };
@@ -78,7 +78,7 @@ impl Exchange {
             let text = format!("http {status}, expected {expected}");
             return finished(Outcome::failed(text));
         }
-        if !self.asks_for_body() {
+        if !self.needs_body() {
             return finished(Outcome::passed(format!("http {status}")));
         }
         let fields = String::from_utf8_lossy(&self.head).into_owned();
@@ -101,13 +101,13 @@ impl Exchange {
         self.more_body(&rest)
     }
 
-    const fn asks_for_body(&self) -> bool {
+    const fn needs_body(&self) -> bool {
         let wanted = &self.wanted;
-        wanted.contains.is_some() || self.asks_for_whole()
+        wanted.contains.is_some() || self.needs_whole_body()
     }
 
-    /// Whether more than a text is asked of the body.
-    const fn asks_for_whole(&self) -> bool {
+    /// Whether the check needs more than a text in the body.
+    const fn needs_whole_body(&self) -> bool {
         let wanted = &self.wanted;
         wanted.pattern.is_some() || wanted.without.is_some() || wanted.digest.is_some()
     }
@@ -119,24 +119,24 @@ impl Exchange {
             return finished(Outcome::failed(why));
         }
         self.found |= find(&self.body.plain[from..], text.as_bytes()).is_some();
-        if self.body.complete || (self.found && !self.asks_for_whole()) {
-            finished(self.judge())
+        if self.body.complete || (self.found && !self.needs_whole_body()) {
+            finished(self.evaluate())
         } else if self.body.raw.len() > MOST_BODY {
-            finished(self.judge_beginning())
+            finished(self.evaluate_prefix())
         } else {
             Reply::More
         }
     }
 
-    /// Of a body that is there as a whole.
-    fn judge(&self) -> Outcome {
+    /// Evaluates a complete body.
+    fn evaluate(&self) -> Outcome {
         let status = self.status.unwrap_or(0);
         let wanted = &self.wanted;
         let text = wanted.contains.as_deref().unwrap_or_default();
         let plain = &self.body.plain;
         if !self.found {
             let text = text.escape_debug();
-            return Outcome::failed(format!("http {status}, body without \"{text}\""));
+            return Outcome::failed(format!("http {status}, body does not contain \"{text}\""));
         }
         if let Some(pattern) = wanted.pattern.as_ref().filter(|it| !it.is_in(plain)) {
             return Outcome::failed(format!("http {status}, body does not match {pattern}"));
@@ -146,19 +146,19 @@ impl Exchange {
         }
         match wanted.digest.map(|wanted| (wanted, digest(wanted, plain))) {
             Some((wanted, found)) if wanted != found => {
-                Outcome::failed(format!("http {status}, the body's digest is {found}"))
+                Outcome::failed(format!("http {status}, body digest is {found}"))
             }
             _ => Outcome::passed(format!("http {status}")),
         }
     }
 
-    /// Of a body that goes on: what was found in its beginning holds, and a digest is of the whole.
-    fn judge_beginning(&self) -> Outcome {
-        let judged = self.judge();
+    /// Evaluates a body that exceeds the limit: matches in its first part count, a digest needs the whole.
+    fn evaluate_prefix(&self) -> Outcome {
+        let judged = self.evaluate();
         if self.wanted.digest.is_none() && judged.verdict == Verdict::Passed {
             judged
         } else {
-            Outcome::failed("body without an end")
+            Outcome::failed("body too long")
         }
     }
 }
@@ -179,12 +179,12 @@ impl Dialogue for Exchange {
 
     fn end(&mut self) -> Outcome {
         match self.status {
-            None if self.head.is_empty() => Outcome::failed("closed without an answer"),
-            None => Outcome::failed("closed within the header"),
+            None if self.head.is_empty() => Outcome::failed("closed without a response"),
+            None => Outcome::failed("connection closed in the header"),
             Some(status) if self.body.chunked || self.body.length.is_some() => {
-                Outcome::failed(format!("http {status}, closed within the body"))
+                Outcome::failed(format!("http {status}, connection closed in the body"))
             }
-            Some(_) => self.judge(),
+            Some(_) => self.evaluate(),
         }
     }
 }
@@ -222,19 +222,19 @@ fn request(wanted: &Http, target: &Target) -> Vec<u8> {
 }
 
 fn foreign(bytes: &[u8]) -> Outcome {
-    Outcome::failed(format!("no HTTP: {}", quoted(bytes)))
+    Outcome::failed(format!("not HTTP: {}", quoted(bytes)))
 }
 
-/// Address, and the port unless it is the scheme's own.
+/// Address, and the port unless it is the scheme's default.
 fn host(target: &Target) -> String {
     let address = match target.address {
         IpAddr::V4(v4) => v4.to_string(),
         IpAddr::V6(v6) => format!("[{v6}]"),
     };
-    let own = if target.tls.is_some() { 443 } else { 80 };
+    let default_port = if target.tls.is_some() { 443 } else { 80 };
     match target.port {
         None => address,
-        Some(port) if port == own => address,
+        Some(port) if port == default_port => address,
         Some(port) => format!("{address}:{port}"),
     }
 }
@@ -260,7 +260,7 @@ fn ranges(ranges: &[(u16, u16)]) -> String {
     ranges.iter().map(one).collect::<Vec<_>>().join(",")
 }
 
-/// The digest of `body` that is of the same kind as `wanted`.
+/// The digest of `body`, of the same kind as `wanted`.
 fn digest(wanted: Digest, body: &[u8]) -> Digest {
     match wanted {
         Digest::Md5(_) => Digest::Md5(Md5::digest(body).into()),

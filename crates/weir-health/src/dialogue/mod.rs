@@ -1,8 +1,8 @@
-//! The probes' side of conversations over a stream: what to send, what to make of what comes back.
+//! The client side of probe protocols over a stream: what to send, and how to evaluate what is received.
 //!
-//! A dialogue knows neither sockets nor time. The driver connects, sends what [`Dialogue::open`] gives, hands over every piece
-//! that arrives in whatever portions it arrives, and stops at the deadline. What a server may make a dialogue hold is
-//! bounded: an endless answer ends as a failure.
+//! A dialogue knows neither sockets nor time. The driver connects, sends what [`Dialogue::open`] returns, passes
+//! received bytes in pieces of any size, and stops at the deadline. What a dialogue buffers is bounded: an endless
+//! response is a failure.
 
 mod agent;
 mod grpc;
@@ -18,38 +18,38 @@ use weir_model::Probe;
 use crate::outcome::Outcome;
 use crate::target::Target;
 
-/// What a dialogue wants next.
+/// The next action of the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// More of the answer.
+    /// Receive more.
     More,
-    /// Send this, then hand over what comes.
+    /// Send these bytes, then receive more.
     Send(Vec<u8>),
-    /// It is over.
+    /// The probe is complete.
     Finished(Outcome),
 }
 
-/// One conversation.
+/// One probe's protocol exchange.
 pub trait Dialogue: Send {
-    /// What the probe says first; empty = it waits for the server.
+    /// The first bytes to send; empty = the server speaks first.
     fn open(&mut self) -> Vec<u8>;
 
-    /// A piece of the answer.
+    /// Processes received bytes.
     fn receive(&mut self, bytes: &[u8]) -> Reply;
 
-    /// The server sends no more.
+    /// The server closed its side.
     fn end(&mut self) -> Outcome;
 
-    /// What the probe says before it leaves.
-    fn farewell(&self) -> &'static [u8] {
+    /// What to send before closing the connection.
+    fn quit_message(&self) -> &'static [u8] {
         b""
     }
 }
 
-/// The conversation of a target's probe; `None` = a connection is all that it needs.
-pub fn of(target: &Target) -> Option<Box<dyn Dialogue>> {
+/// The dialogue of a target's probe; `None` = an established connection is enough.
+pub fn for_target(target: &Target) -> Option<Box<dyn Dialogue>> {
     match &target.probe {
-        Probe::Smtp { helo } => Some(Box::new(smtp::Conversation::new(helo))),
+        Probe::Smtp { helo } => Some(Box::new(smtp::Session::new(helo))),
         Probe::Redis => Some(Box::new(redis::Ping::default())),
         Probe::Mysql { user } => Some(Box::new(mysql::Login::new(user))),
         Probe::Postgres { user } => Some(Box::new(postgres::Startup::new(user))),
@@ -65,7 +65,7 @@ pub fn of(target: &Target) -> Option<Box<dyn Dialogue>> {
     }
 }
 
-/// Bytes of a foreign text for a status line: printable, and not many.
+/// The first line of received bytes for a message: escaped, at most 40 characters.
 fn quoted(bytes: &[u8]) -> String {
     const MOST: usize = 40;
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * MOST)]);
@@ -86,22 +86,22 @@ fn quoted(bytes: &[u8]) -> String {
 pub(crate) mod tests {
     use super::*;
 
-    /// A whole conversation with a server that answers each thing said, in every portion from single bytes to all at once; all
-    /// must come to the same. What stays without an answer is closed.
-    pub(crate) fn told<D: Dialogue>(
+    /// Runs a dialogue with a server that answers each message, in pieces of 1 to 40 bytes; every size must have the
+    /// same outcome. A message without an answer closes the connection.
+    pub(crate) fn outcome_of<D: Dialogue>(
         dialogue: impl Fn() -> D,
         server: impl Fn(&[u8]) -> &'static [u8],
     ) -> String {
-        let mut said: Option<String> = None;
+        let mut last: Option<String> = None;
         for portion in 1..=40 {
             let outcome = converse(&mut dialogue(), &server, portion);
             let text = format!("{:?}: {}", outcome.verdict, outcome.note);
-            if let Some(before) = &said {
+            if let Some(before) = &last {
                 assert_eq!(*before, text, "in portions of {portion}");
             }
-            said = Some(text);
+            last = Some(text);
         }
-        said.unwrap_or_default()
+        last.unwrap_or_default()
     }
 
     fn converse(
@@ -124,6 +124,6 @@ pub(crate) mod tests {
                 None => return dialogue.end(),
             }
         }
-        panic!("a conversation without an end");
+        panic!("the dialogue does not end");
     }
 }

@@ -1,7 +1,7 @@
-//! MySQL's connection phase (protocol documentation, "Connection Phase"): greeting, answer with an account, and the word on it.
+//! MySQL's connection phase (protocol documentation, "Connection Phase"): greeting, login, and its result.
 //!
-//! A server counts connections that end within this phase, and locks whoever makes too many of them out
-//! (`max_connect_errors`); so the phase is led to its end, and that the account is refused passes: it is the server's own word.
+//! A server counts connections that end within this phase and blocks hosts that cause too many (`max_connect_errors`).
+//! The dialogue therefore completes the phase. A refused login passes: the server itself responded.
 
 use super::{Dialogue, Reply, quoted};
 use crate::outcome::Outcome;
@@ -11,7 +11,7 @@ const MOST_PACKET: usize = 64 << 10;
 /// LONG_PASSWORD, PROTOCOL_41, SECURE_CONNECTION, PLUGIN_AUTH.
 const CAPABILITIES: u32 = 0x0000_0001 | 0x0000_0200 | 0x0000_8000 | 0x0008_0000;
 
-/// ER_HOST_NOT_PRIVILEGED: it has no account for anybody at the director's address, and says so in place of a greeting.
+/// ER_HOST_NOT_PRIVILEGED: no account allows the director's address; sent in place of a greeting.
 const HOST_NOT_PRIVILEGED: u16 = 1130;
 
 /// utf8_general_ci.
@@ -22,13 +22,13 @@ const CHARACTERS: u8 = 33;
 pub(super) struct Login {
     user: String,
     bytes: Vec<u8>,
-    /// Of the server, once it has greeted.
+    /// The server's version from its greeting.
     version: Option<String>,
 }
 
-/// What a packet makes the probe do.
+/// The reaction to a packet.
 enum Step {
-    Answer(Vec<u8>),
+    Send(Vec<u8>),
     End(Outcome),
 }
 
@@ -41,19 +41,19 @@ impl Login {
         }
     }
 
-    /// `number` counts the packets of both sides.
+    /// Processes a packet; `number` is its sequence number.
     fn packet(&mut self, number: u8, payload: &[u8]) -> Step {
-        let known = self.version.clone();
-        match (known, payload) {
+        let version = self.version.clone();
+        match (version, payload) {
             (None, [10, rest @ ..]) => {
                 let version = rest.split(|byte| *byte == 0).next().unwrap_or_default();
                 self.version = Some(quoted(version));
-                Step::Answer(packet(number.wrapping_add(1), &self.response()))
+                Step::Send(packet(number.wrapping_add(1), &self.response()))
             }
             (Some(version), [0, ..]) => Step::End(Outcome::passed(format!("mysql {version}"))),
-            // Class 28 is about who asks.
+            // SQLSTATE class 28 concerns the account.
             (Some(version), [0xff, _, _, b'#', b'2', b'8', ..]) => {
-                let note = format!("mysql {version}, the account is refused");
+                let note = format!("mysql {version}, login refused");
                 Step::End(Outcome::passed(note))
             }
             (None, [0xff, low, high, text @ ..])
@@ -64,9 +64,9 @@ impl Login {
             (_, [0xff, _, _, b'#', _, _, _, _, _, text @ ..] | [0xff, _, _, text @ ..]) => {
                 Step::End(Outcome::failed(format!("mysql {}", quoted(text))))
             }
-            // Another way of proving oneself, or more of it: there is no password.
-            (Some(_), [0xfe | 1, ..]) => Step::Answer(packet(number.wrapping_add(1), &[])),
-            (_, other) => Step::End(foreign(other)),
+            // Another authentication method, or another round: there is no password.
+            (Some(_), [0xfe | 1, ..]) => Step::Send(packet(number.wrapping_add(1), &[])),
+            (_, other) => Step::End(not_mysql(other)),
         }
     }
 
@@ -89,8 +89,8 @@ fn packet(number: u8, payload: &[u8]) -> Vec<u8> {
     [&[low, middle, high, number], payload].concat()
 }
 
-fn foreign(bytes: &[u8]) -> Outcome {
-    Outcome::failed(format!("no MySQL: {}", quoted(bytes)))
+fn not_mysql(bytes: &[u8]) -> Outcome {
+    Outcome::failed(format!("not MySQL: {}", quoted(bytes)))
 }
 
 impl Dialogue for Login {
@@ -103,9 +103,9 @@ impl Dialogue for Login {
         let mut answer = Vec::new();
         while let Some([a, b, c, number]) = self.bytes.first_chunk().copied() {
             let length = usize::from(a) | usize::from(b) << 8 | usize::from(c) << 16;
-            let greets = self.version.is_none();
-            if length == 0 || length > MOST_PACKET || (greets && number != 0) {
-                return Reply::Finished(foreign(&self.bytes[..4]));
+            let expects_greeting = self.version.is_none();
+            if length == 0 || length > MOST_PACKET || (expects_greeting && number != 0) {
+                return Reply::Finished(not_mysql(&self.bytes[..4]));
             }
             if self.bytes.len() < 4 + length {
                 break;
@@ -113,7 +113,7 @@ impl Dialogue for Login {
             let rest = self.bytes.split_off(4 + length);
             let whole = std::mem::replace(&mut self.bytes, rest);
             match self.packet(number, &whole[4..]) {
-                Step::Answer(bytes) => answer.extend(bytes),
+                Step::Send(bytes) => answer.extend(bytes),
                 Step::End(outcome) => return Reply::Finished(outcome),
             }
         }
@@ -126,33 +126,33 @@ impl Dialogue for Login {
 
     fn end(&mut self) -> Outcome {
         Outcome::failed(match self.version {
-            None => "closed without an answer",
-            Some(_) => "closed after the greeting",
+            None => "closed without a response",
+            Some(_) => "connection closed after the greeting",
         })
     }
 
-    /// COM_QUIT, heard only by who let the account in.
-    fn farewell(&self) -> &'static [u8] {
+    /// COM_QUIT; only a server that accepted the login processes it.
+    fn quit_message(&self) -> &'static [u8] {
         b"\x01\0\0\0\x01"
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::told;
+    use super::super::tests::outcome_of;
     use super::*;
 
     const GREETING: &[u8] = b"\x0c\0\0\0\x0a10.11.6\0abc";
 
     #[test]
-    fn logins_and_refusals() {
+    fn login_results() {
         let after = |answer: &'static [u8]| {
-            told(
+            outcome_of(
                 || Login::new("weir"),
-                move |said| if said.is_empty() { GREETING } else { answer },
+                move |sent| if sent.is_empty() { GREETING } else { answer },
             )
         };
-        let refused = "Passed: mysql \"10.11.6\", the account is refused";
+        let refused = "Passed: mysql \"10.11.6\", login refused";
         assert_eq!(
             after(b"\x07\0\0\x02\0\0\0\x02\0\0\0"),
             "Passed: mysql \"10.11.6\""
@@ -162,10 +162,10 @@ mod tests {
             after(b"\x0d\0\0\x02\xff\x10\x04#08004busy"),
             "Failed: mysql \"busy\""
         );
-        assert_eq!(after(b""), "Failed: closed after the greeting");
-        let switches = told(
+        assert_eq!(after(b""), "Failed: connection closed after the greeting");
+        let switches = outcome_of(
             || Login::new("weir"),
-            |said| match said {
+            |sent| match sent {
                 [] => GREETING,
                 [0, 0, 0, 3] => b"\x0b\0\0\x04\xff\x15\x04#28000no",
                 _ => b"\x06\0\0\x02\xfeother",
@@ -175,32 +175,32 @@ mod tests {
     }
 
     #[test]
-    fn the_account_is_named_in_a_packet_of_its_own() {
+    fn login_packet_contains_the_account() {
         let mut login = Login::new("probe");
-        let Reply::Send(said) = login.receive(GREETING) else {
-            panic!("it must answer");
+        let Reply::Send(sent) = login.receive(GREETING) else {
+            panic!("expected a login packet");
         };
-        assert_eq!(usize::from(said[0]), said.len() - 4);
-        assert_eq!((said[3], &said[36..43]), (1, b"probe\0\0".as_slice()));
+        assert_eq!(usize::from(sent[0]), sent.len() - 4);
+        assert_eq!((sent[3], &sent[36..43]), (1, b"probe\0\0".as_slice()));
     }
 
     #[test]
-    fn what_greets_otherwise() {
-        let told = |answer: &'static [u8]| told(|| Login::new("weir"), move |_| answer);
+    fn unexpected_greetings() {
+        let outcome_of = |answer: &'static [u8]| outcome_of(|| Login::new("weir"), move |_| answer);
         assert_eq!(
-            told(b"\x07\0\0\0\xff\x10\x04busy"),
+            outcome_of(b"\x07\0\0\0\xff\x10\x04busy"),
             "Failed: mysql \"busy\""
         );
         assert_eq!(
-            told(b"\x0d\0\0\0\xff\x10\x04#08004busy"),
+            outcome_of(b"\x0d\0\0\0\xff\x10\x04#08004busy"),
             "Failed: mysql \"busy\""
         );
         assert_eq!(
-            told(b"\x0a\0\0\0\xff\x6a\x04not you"),
+            outcome_of(b"\x0a\0\0\0\xff\x6a\x04not you"),
             "Passed: mysql \"not you\""
         );
-        assert!(told(b"\xff\xff\xff\0 endless").starts_with("Failed: no MySQL"));
-        assert!(told(b"SSH-2.0-OpenSSH\r\n").starts_with("Failed: no MySQL"));
-        assert_eq!(told(b""), "Failed: closed without an answer");
+        assert!(outcome_of(b"\xff\xff\xff\0 endless").starts_with("Failed: not MySQL"));
+        assert!(outcome_of(b"SSH-2.0-OpenSSH\r\n").starts_with("Failed: not MySQL"));
+        assert_eq!(outcome_of(b""), "Failed: closed without a response");
     }
 }

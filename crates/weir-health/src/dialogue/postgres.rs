@@ -1,4 +1,5 @@
-//! PostgreSQL's start-up (protocol 3.0, "Message Formats"): a server that asks who one is, or admits, is alive.
+//! PostgreSQL's start-up (protocol 3.0, "Message Formats"): a server that requests authentication or accepts the login
+//! is alive.
 
 use super::{Dialogue, Reply, quoted};
 use crate::outcome::Outcome;
@@ -30,7 +31,7 @@ impl Startup {
     }
 }
 
-/// An error's fields: its class, and what it says to people.
+/// Evaluates an ErrorResponse by its SQLSTATE code; the note is its message.
 fn error(fields: &[u8]) -> Outcome {
     let (mut code, mut text) = ("", &b""[..]);
     for field in fields.split(|byte| *byte == 0) {
@@ -41,7 +42,7 @@ fn error(fields: &[u8]) -> Outcome {
         }
     }
     let note = format!("postgres {}", quoted(text));
-    // Class 28 is about who asks (invalid_authorization_specification), 3D000 about a database: the server is well.
+    // Class 28 (invalid_authorization_specification) concerns the account, 3D000 the database: the server works.
     if code.starts_with("28") || code == "3D000" {
         Outcome::passed(note)
     } else {
@@ -61,44 +62,47 @@ impl Dialogue for Startup {
         };
         let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
         if !matches!(kind, b'R' | b'E') || !(4..=MOST_MESSAGE).contains(&length) {
-            let text = format!("no PostgreSQL: {}", quoted(&self.bytes[..5]));
+            let text = format!("not PostgreSQL: {}", quoted(&self.bytes[..5]));
             return Reply::Finished(Outcome::failed(text));
         }
         if self.bytes.len() < 1 + length {
             return Reply::More;
         }
         Reply::Finished(if *kind == b'R' {
-            Outcome::passed("postgres answers")
+            Outcome::passed("postgres responded")
         } else {
             error(&self.bytes[5..=length])
         })
     }
 
     fn end(&mut self) -> Outcome {
-        Outcome::failed("closed without an answer")
+        Outcome::failed("closed without a response")
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::told;
+    use super::super::tests::outcome_of;
     use super::*;
 
     #[test]
-    fn asked_admitted_and_refused() {
+    fn authentication_requests_and_errors() {
         let startup = || Startup::new("probe");
         assert_eq!(startup().message, b"\0\0\0\x14\0\x03\0\0user\0probe\0\0");
-        let told = |answer: &'static [u8]| told(startup, move |_| answer);
-        assert_eq!(told(b"R\0\0\0\x08\0\0\0\x0a"), "Passed: postgres answers");
+        let outcome_of = |answer: &'static [u8]| outcome_of(startup, move |_| answer);
         assert_eq!(
-            told(b"E\0\0\0\x14C57P03\0Mstarting\0"),
+            outcome_of(b"R\0\0\0\x08\0\0\0\x0a"),
+            "Passed: postgres responded"
+        );
+        assert_eq!(
+            outcome_of(b"E\0\0\0\x14C57P03\0Mstarting\0"),
             "Failed: postgres \"starting\""
         );
         assert_eq!(
-            told(b"E\0\0\0\x13C28000\0Mno role\0"),
+            outcome_of(b"E\0\0\0\x13C28000\0Mno role\0"),
             "Passed: postgres \"no role\""
         );
-        assert!(told(b"SSH-2.0-x\r\n").starts_with("Failed: no PostgreSQL"));
-        assert!(told(b"E\xff\xff\xff\xff").starts_with("Failed: no PostgreSQL"));
+        assert!(outcome_of(b"SSH-2.0-x\r\n").starts_with("Failed: not PostgreSQL"));
+        assert!(outcome_of(b"E\xff\xff\xff\xff").starts_with("Failed: not PostgreSQL"));
     }
 }

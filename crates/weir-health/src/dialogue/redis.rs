@@ -1,4 +1,4 @@
-//! Redis: PING and PONG. A server that wants a password first is alive.
+//! Redis: PING and PONG. A server that requires a password is alive.
 
 use super::line::Lines;
 use super::{Dialogue, Reply, quoted};
@@ -15,7 +15,7 @@ impl Dialogue for Ping {
 
     fn receive(&mut self, bytes: &[u8]) -> Reply {
         if !self.0.push(bytes) {
-            return Reply::Finished(Outcome::failed("a line without an end"));
+            return Reply::Finished(Outcome::failed("line too long"));
         }
         let Some(line) = self.0.next() else {
             return Reply::More;
@@ -23,34 +23,34 @@ impl Dialogue for Ping {
         Reply::Finished(if line == b"+PONG" {
             Outcome::passed("redis PONG")
         } else if line.starts_with(b"-NOAUTH") {
-            Outcome::passed("redis wants a password")
+            Outcome::passed("redis requires a password")
         } else {
             Outcome::failed(format!("redis {}", quoted(&line)))
         })
     }
 
     fn end(&mut self) -> Outcome {
-        Outcome::failed("closed without an answer")
+        Outcome::failed("closed without a response")
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::told;
+    use super::super::tests::outcome_of;
     use super::*;
 
     #[test]
-    fn pongs() {
-        let told = |answer: &'static [u8]| told(Ping::default, move |_| answer);
-        assert_eq!(told(b"+PONG\r\n"), "Passed: redis PONG");
+    fn ping_responses() {
+        let outcome_of = |answer: &'static [u8]| outcome_of(Ping::default, move |_| answer);
+        assert_eq!(outcome_of(b"+PONG\r\n"), "Passed: redis PONG");
         assert_eq!(
-            told(b"-NOAUTH Authentication required.\r\n"),
-            "Passed: redis wants a password"
+            outcome_of(b"-NOAUTH Authentication required.\r\n"),
+            "Passed: redis requires a password"
         );
         assert_eq!(
-            told(b"-LOADING wait\r\n"),
+            outcome_of(b"-LOADING wait\r\n"),
             "Failed: redis \"-LOADING wait\""
         );
-        assert_eq!(told(b"+PO"), "Failed: closed without an answer");
+        assert_eq!(outcome_of(b"+PO"), "Failed: closed without a response");
     }
 }

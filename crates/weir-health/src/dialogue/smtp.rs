@@ -1,4 +1,4 @@
-//! SMTP (RFC 5321): greeting and EHLO. A server that knows HELO alone answers EHLO with 5xx and passes by HELO.
+//! SMTP (RFC 5321): greeting and EHLO. A server that only supports HELO rejects EHLO with 5xx and passes with HELO.
 
 use super::line::Lines;
 use super::{Dialogue, Reply, quoted};
@@ -13,13 +13,13 @@ enum Step {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Conversation {
+pub(super) struct Session {
     helo: String,
     step: Step,
     lines: Lines,
 }
 
-impl Conversation {
+impl Session {
     pub(super) fn new(helo: &str) -> Self {
         Self {
             helo: helo.to_owned(),
@@ -34,10 +34,10 @@ impl Conversation {
             .and_then(|code| std::str::from_utf8(code).ok())
             .and_then(|code| code.parse().ok());
         let Some(code) = code else {
-            let text = format!("no SMTP: {}", quoted(line));
+            let text = format!("not SMTP: {}", quoted(line));
             return Some(Reply::Finished(Outcome::failed(text)));
         };
-        // All lines of an answer but the last have a dash here.
+        // All lines of a reply except the last have a dash here.
         if line.get(3) == Some(&b'-') {
             return None;
         }
@@ -56,14 +56,14 @@ impl Conversation {
     }
 }
 
-impl Dialogue for Conversation {
+impl Dialogue for Session {
     fn open(&mut self) -> Vec<u8> {
         Vec::new()
     }
 
     fn receive(&mut self, bytes: &[u8]) -> Reply {
         if !self.lines.push(bytes) {
-            return Reply::Finished(Outcome::failed("a line without an end"));
+            return Reply::Finished(Outcome::failed("line too long"));
         }
         while let Some(line) = self.lines.next() {
             if let Some(reply) = self.line(&line) {
@@ -74,22 +74,22 @@ impl Dialogue for Conversation {
     }
 
     fn end(&mut self) -> Outcome {
-        Outcome::failed("closed without an answer")
+        Outcome::failed("closed without a response")
     }
 
-    fn farewell(&self) -> &'static [u8] {
+    fn quit_message(&self) -> &'static [u8] {
         b"QUIT\r\n"
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::told;
+    use super::super::tests::outcome_of;
     use super::*;
 
     #[test]
-    fn greetings_and_refusals() {
-        let smtp = || Conversation::new("director");
+    fn greetings_and_rejections() {
+        let smtp = || Session::new("director");
         let server = |sent: &[u8]| -> &'static [u8] {
             match sent {
                 b"" => b"220-mail\r\n220 ready\r\n",
@@ -97,7 +97,7 @@ mod tests {
                 _ => panic!("{sent:?}"),
             }
         };
-        assert_eq!(told(smtp, server), "Passed: smtp 250");
+        assert_eq!(outcome_of(smtp, server), "Passed: smtp 250");
         let old = |sent: &[u8]| -> &'static [u8] {
             match sent {
                 b"" => b"220 ready\r\n",
@@ -105,15 +105,18 @@ mod tests {
                 _ => b"250 hello\r\n",
             }
         };
-        assert_eq!(told(smtp, old), "Passed: smtp 250");
+        assert_eq!(outcome_of(smtp, old), "Passed: smtp 250");
         assert_eq!(
-            told(smtp, |_| b"554 no service\r\n"),
+            outcome_of(smtp, |_| b"554 no service\r\n"),
             "Failed: smtp \"554 no service\""
         );
         assert_eq!(
-            told(smtp, |_| b"HTTP/1.1 400 Bad\r\n"),
-            "Failed: no SMTP: \"HTTP/1.1 400 Bad\""
+            outcome_of(smtp, |_| b"HTTP/1.1 400 Bad\r\n"),
+            "Failed: not SMTP: \"HTTP/1.1 400 Bad\""
         );
-        assert_eq!(told(smtp, |_| b""), "Failed: closed without an answer");
+        assert_eq!(
+            outcome_of(smtp, |_| b""),
+            "Failed: closed without a response"
+        );
     }
 }

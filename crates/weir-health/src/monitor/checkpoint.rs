@@ -1,5 +1,5 @@
-//! What is known of all servers at a moment, and the way back to it: a configuration that is taken back must leave no state behind
-//! that its own checks made.
+//! Checkpoints of all server states: a configuration that is rolled back must leave no state behind that its own checks
+//! produced.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use weir_model::Desired;
 
-use super::{Known, Monitor, ServerKey, Suspended};
+use super::{Monitor, SavedState, ServerKey, Suspended};
 use crate::machine::Machine;
 use crate::standing::Standing;
 use crate::target::Target;
 
-/// States of targets and of servers, without anything that is under way.
+/// States of targets and servers, without running probes.
 #[derive(Clone, Debug, Default)]
 pub struct Checkpoint {
     machines: Vec<(Arc<Target>, Machine)>,
     servers: HashMap<String, HashMap<ServerKey, Saved>>,
 }
 
-/// A server of a pool.
+/// State of one server of a pool.
 #[derive(Clone, Debug)]
 struct Saved {
     name: String,
@@ -27,7 +27,7 @@ struct Saved {
 }
 
 impl Checkpoint {
-    /// What checks said of a server; it is named as in the file.
+    /// The standing of a server; named as in the file.
     pub fn standing(&self, pool: &str, server: &str) -> Option<&Standing> {
         let mut servers = self.servers.get(pool)?.values();
         let found = servers.find(|saved| saved.name == server);
@@ -36,7 +36,7 @@ impl Checkpoint {
 }
 
 impl Monitor {
-    /// What is known now.
+    /// Saves the current states.
     pub fn checkpoint(&self) -> Checkpoint {
         let slots = self.slots.iter().flatten();
         let servers = self.pools.iter().map(|pool| {
@@ -57,21 +57,21 @@ impl Monitor {
         }
     }
 
-    /// Puts the checks of a configuration that was active at the checkpoint into effect again, with the states of then. Checks that
-    /// were never out of use keep what they found out since. All servers are reported, whether they changed or not.
+    /// Reactivates the configuration that was active at the checkpoint, with the states of that time. Checks that
+    /// stayed in use keep their newer results. All servers are reported, whether or not they changed.
     pub fn restore(
         &mut self,
         checkpoint: Checkpoint,
         desired: &Desired,
         suspended: &Suspended,
-        known: &dyn Fn(&str, &str) -> Option<Known>,
+        previous: &dyn Fn(&str, &str) -> Option<SavedState>,
         now: Duration,
     ) {
         let slots = self.slots.iter().enumerate();
         let kept: HashMap<usize, Arc<Target>> = slots
             .filter_map(|(at, slot)| Some((at, Arc::clone(&slot.as_ref()?.target))))
             .collect();
-        self.configure(desired, suspended, known, now);
+        self.configure(desired, suspended, previous, now);
         let mut restored = HashSet::new();
         for (target, machine) in checkpoint.machines {
             if let Some(at) = self.by_target.get(&target)
@@ -104,7 +104,7 @@ impl Monitor {
                 };
                 let is_another = server.standing.state != before.state;
                 let paths = server.standing.changed_paths(&before);
-                self.tell(at, key, is_another.then_some(before.state), paths);
+                self.report(at, key, is_another.then_some(before.state), paths);
             }
         }
     }
@@ -119,7 +119,7 @@ mod tests {
     use crate::monitor::Output;
     use crate::outcome::Outcome;
 
-    /// A pool of one server, checked with `rise` passes; another number is another target.
+    /// A pool of one server whose check needs `rise` passes; each number makes a different target.
     fn desired(rise: u32) -> Desired {
         let mut check = Check::new(Probe::Tcp);
         check.timing = Timing {
@@ -138,11 +138,11 @@ mod tests {
         }
     }
 
-    fn unknown(_: &str, _: &str) -> Option<Known> {
+    fn unknown(_: &str, _: &str) -> Option<SavedState> {
         None
     }
 
-    /// Runs all that is due within a minute with one outcome; returns the last state that was reported.
+    /// Runs all probes of one minute with the same outcome; returns the last reported state.
     fn run(monitor: &mut Monitor, now: &mut Duration, passes: bool) -> Option<State> {
         let (end, mut last) = (*now + Duration::from_secs(60), None);
         while let Some(next) = monitor.next_deadline().filter(|next| *next < end) {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn states_of_a_rejected_configuration_are_gone_with_it() {
+    fn restore_discards_states_of_a_rejected_configuration() {
         let mut monitor = Monitor::new(1);
         let mut now = Duration::from_secs(1000);
         let none = Suspended::default();
@@ -195,12 +195,12 @@ mod tests {
             (after.standing, after.reason),
             (before.standing, before.reason)
         );
-        // Its checks go on: what is down now is found.
+        // Its checks continue and detect the failure.
         assert_eq!(run(&mut monitor, &mut now, false), Some(State::Down));
     }
 
     #[test]
-    fn a_check_that_stayed_in_use_keeps_what_it_found() {
+    fn restore_keeps_results_of_checks_that_stayed_in_use() {
         let mut monitor = Monitor::new(1);
         let mut now = Duration::from_secs(1000);
         let none = Suspended::default();

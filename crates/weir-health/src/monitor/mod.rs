@@ -1,9 +1,9 @@
-//! Every check in force: which probes are due, and what results do to servers.
+//! All active checks: schedules probes and applies their results to servers.
 //!
-//! State belongs to a [`Target`] and to a server of a pool by its address and port, never to a position: whatever order a
-//! configuration lists things in, a server keeps what is known of it, and a target that several servers share is probed once.
-//! A new target of a server that is already up or down begins in that state, so that no reload lets a dead server in or
-//! takes a live one out. Late and repeated results change nothing.
+//! State belongs to a [`Target`] and to a server of a pool by address and port, never to a position: a server keeps its
+//! state whatever order a configuration lists things in, and a target that several servers share is probed once. A new
+//! target of a server that is up or down starts in that state, so no reload enables a dead server or disables a live
+//! one. Late and repeated results change nothing.
 
 mod checkpoint;
 mod configure;
@@ -39,49 +39,49 @@ pub struct ProbeId {
 
 /// A probe to run now.
 #[derive(Clone, Debug)]
-pub struct Order {
-    /// Whose result it will be.
+pub struct ProbeRequest {
+    /// Identifies the result.
     pub id: ProbeId,
-    /// What to do.
+    /// What to probe.
     pub target: Arc<Target>,
-    /// When it has failed.
+    /// When the probe has failed for lack of a response.
     pub deadline: Duration,
 }
 
-/// What the driver must do.
+/// A request to the driver.
 #[derive(Clone, Debug)]
 pub enum Output {
     /// Run a probe.
-    Probe(Order),
-    /// What checks say of a server is another thing now.
+    Probe(ProbeRequest),
+    /// A server's standing changed.
     Server {
         /// Its pool.
         pool: String,
         /// Its address as in the file.
         server: String,
-        /// `None` = no check is left.
+        /// `None` = the server has no check any more.
         standing: Option<Standing>,
-        /// The former state, when that is another.
+        /// The former state, if it differs.
         from: Option<State>,
-        /// Services whose path alone broke or works again, with the server's former state in them.
+        /// Services whose path broke or recovered separately, with the server's former state in them.
         paths: Vec<(String, State)>,
     },
 }
 
-/// What is remembered of a server from a former run.
+/// The state of a server saved by an earlier run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct SavedState {
     /// Its state.
     pub state: State,
-    /// Since when.
+    /// When the state began.
     pub since: Duration,
-    /// What brought that state; shown until a check has a result of its own.
+    /// Why the state was entered; shown until a check has a result.
     pub reason: String,
-    /// The same in services with paths of their own.
-    pub paths: BTreeMap<String, Known>,
+    /// The states in services with separate paths.
+    pub paths: BTreeMap<String, SavedState>,
 }
 
-impl From<&Standing> for Known {
+impl From<&Standing> for SavedState {
     fn from(standing: &Standing) -> Self {
         Self {
             state: standing.state,
@@ -96,32 +96,32 @@ impl From<&Standing> for Known {
     }
 }
 
-impl From<Known> for Standing {
-    fn from(known: Known) -> Self {
-        let paths = known.paths.into_iter();
+impl From<SavedState> for Standing {
+    fn from(saved: SavedState) -> Self {
+        let paths = saved.paths.into_iter();
         Self {
-            reason: known.reason,
+            reason: saved.reason,
             paths: paths
                 .map(|(service, path)| (service, Self::from(path)))
                 .collect(),
-            ..Self::new(known.state, known.since)
+            ..Self::new(saved.state, saved.since)
         }
     }
 }
 
-/// Servers that no probe goes to, by pool and address as in the file.
+/// Servers that are not probed, by pool and address as in the file.
 pub type Suspended = HashSet<(String, String)>;
 
 type ServerKey = (IpAddr, Option<u16>);
 
-/// What a server is judged by.
+/// One probe that contributes to a server's state.
 #[derive(Clone, Copy, Debug)]
 struct Use {
     slot: usize,
     on_failure: OnFailure,
-    /// Which check of the server's, by its place: all probes of one check must pass.
+    /// Index of the check in the server's list: all probes of one check must pass.
     check: usize,
-    /// The service whose path it takes, by its place in the pool's; `None` = straight to the server.
+    /// Index of the service whose path the probe takes; `None` = directly to the server.
     path: Option<usize>,
 }
 
@@ -133,7 +133,7 @@ struct ServerWatch {
 }
 
 impl ServerWatch {
-    /// What it is judged by in one of several services: its own path, and what goes straight to the server.
+    /// The probes that count in one of several services: those through its path and those directly to the server.
     fn uses_in(&self, path: usize) -> Vec<Use> {
         let uses = self.uses.iter().copied();
         uses.filter(|it| it.path.is_none_or(|other| other == path))
@@ -157,17 +157,17 @@ struct Slot {
     target: Arc<Target>,
     machine: Machine,
     users: Vec<(usize, ServerKey)>,
-    /// New in the configuration that is being put into force, and nothing known of the server of its first user.
+    /// Added by the configuration being applied, and the server of its first user has no saved state.
     assumed: bool,
-    /// When the next probe goes out, or the present one did.
+    /// When the next probe is due, or when the running one was.
     due: Duration,
-    /// Of the next or present probe.
+    /// Number of the next or running probe.
     number: u64,
     running: bool,
-    /// What is probed changed while the probe ran.
-    again: bool,
-    /// When a probe passed last.
-    passed: Option<Duration>,
+    /// Probe rerun immediately after the running probe: what it checks changed meanwhile.
+    rerun: bool,
+    /// When a probe last passed.
+    last_pass: Option<Duration>,
 }
 
 /// See the module.
@@ -180,15 +180,15 @@ pub struct Monitor {
     by_target: HashMap<Arc<Target>, usize>,
     timers: Timers,
     last_number: u64,
-    /// Counts configurations, so that timers of former ones are told.
-    configured: u64,
+    /// Number of the current configuration; timers of earlier ones are ignored.
+    generation: u64,
     outputs: VecDeque<Output>,
     probes: u64,
     lateness: Lateness,
 }
 
 impl Monitor {
-    /// Without any check; `seed` is for jitter.
+    /// A monitor without checks; `seed` is for jitter.
     pub fn new(seed: u64) -> Self {
         Self {
             random: Random::new(seed),
@@ -198,14 +198,14 @@ impl Monitor {
             by_target: HashMap::new(),
             timers: Timers::default(),
             last_number: 0,
-            configured: 0,
+            generation: 0,
             outputs: VecDeque::new(),
             probes: 0,
             lateness: Lateness::default(),
         }
     }
 
-    /// Takes the result of a probe in.
+    /// Applies the result of a probe.
     pub fn handle_result(&mut self, id: ProbeId, outcome: Outcome, now: Duration) {
         let Some(Some(slot)) = self.slots.get_mut(id.slot) else {
             return;
@@ -215,12 +215,12 @@ impl Monitor {
         }
         slot.running = false;
         if outcome.verdict == Verdict::Passed {
-            slot.passed = Some(now);
+            slot.last_pass = Some(now);
         }
         let changed = slot.machine.handle(outcome);
         self.last_number += 1;
         slot.number = self.last_number;
-        slot.due = if std::mem::take(&mut slot.again) {
+        slot.due = if std::mem::take(&mut slot.rerun) {
             now
         } else {
             (slot.due + self.random.around(slot.machine.pause())).max(now)
@@ -234,14 +234,14 @@ impl Monitor {
         }
     }
 
-    /// Makes probes due now whose answer is known to be another one; further ones follow at the interval from here.
-    pub fn hurry(&mut self, which: impl Fn(&Probe) -> bool, now: Duration) {
+    /// Makes matching probes due now, for example after a watched file changed; the interval restarts from `now`.
+    pub fn probe_now(&mut self, which: impl Fn(&Probe) -> bool, now: Duration) {
         for (at, slot) in self.slots.iter_mut().enumerate() {
             let Some(slot) = slot.as_mut().filter(|slot| which(&slot.target.probe)) else {
                 continue;
             };
             if slot.running {
-                slot.again = true;
+                slot.rerun = true;
             } else {
                 self.last_number += 1;
                 (slot.due, slot.number) = (now, self.last_number);
@@ -250,13 +250,13 @@ impl Monitor {
         }
     }
 
-    /// Starts what is due.
+    /// Processes the timers that are due.
     pub fn advance(&mut self, now: Duration) {
         while let Some((due, event)) = self.timers.due(now) {
             match event {
                 Event::Probe(at, number) => self.start(at, number, now),
-                Event::Ramp(pool, key, configured) if configured == self.configured => {
-                    self.climb(pool, key, due, now);
+                Event::Ramp(pool, key, generation) if generation == self.generation => {
+                    self.step_slow_start(pool, key, due, now);
                 }
                 Event::Ramp(..) => {}
             }
@@ -272,16 +272,16 @@ impl Monitor {
         }
         slot.running = true;
         self.probes += 1;
-        self.lateness.note(now.saturating_sub(slot.due));
-        self.outputs.push_back(Output::Probe(Order {
+        self.lateness.record(now.saturating_sub(slot.due));
+        self.outputs.push_back(Output::Probe(ProbeRequest {
             id: ProbeId { slot: at, number },
             target: Arc::clone(&slot.target),
             deadline: now + slot.target.timing.timeout,
         }));
     }
 
-    /// A step of slow start.
-    fn climb(&mut self, at: usize, key: ServerKey, due: Duration, now: Duration) {
+    /// Runs one step of slow start.
+    fn step_slow_start(&mut self, at: usize, key: ServerKey, due: Duration, now: Duration) {
         const STEPS: u32 = 20;
         const SHORTEST: Duration = Duration::from_millis(100);
         let Some(pool) = self.pools.get_mut(at) else {
@@ -292,22 +292,22 @@ impl Monitor {
             return;
         };
         let before = server.standing.clone();
-        server.standing.climb(slow_start, now);
-        if server.standing.is_climbing() {
+        server.standing.update_ramp(slow_start, now);
+        if server.standing.in_slow_start() {
             let next = due + (slow_start / STEPS).max(SHORTEST);
-            self.timers.set(next, Event::Ramp(at, key, self.configured));
+            self.timers.set(next, Event::Ramp(at, key, self.generation));
         }
         if server.standing != before {
-            self.tell(at, key, None, Vec::new());
+            self.report(at, key, None, Vec::new());
         }
     }
 
-    /// The next thing to do, until there is none.
+    /// The next request to the driver; `None` = no more.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// When [`Self::advance`] has something to do; earlier calls do nothing.
+    /// When [`Self::advance`] must be called next; earlier calls do nothing.
     pub fn next_deadline(&self) -> Option<Duration> {
         self.timers.next()
     }

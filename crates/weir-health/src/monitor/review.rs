@@ -1,4 +1,4 @@
-//! What the results of its checks make of a server, and in which words.
+//! Derives a server's standing, and its reason, from the results of its checks.
 
 use std::time::Duration;
 
@@ -9,15 +9,16 @@ use super::{Monitor, Output, PoolWatch, ServerKey, Slot, Use};
 use crate::machine::{Machine, State};
 use crate::standing::{Standing, combine, deciding, removes};
 
-/// What a review of a server is made under.
-struct Judge<'a> {
+/// The inputs of a review.
+struct Context<'a> {
     pool: &'a PoolWatch,
     now: Duration,
     is_new: bool,
 }
 
 impl Monitor {
-    /// Works a server's standing out again and reports it where it differs, or when it is new; returns whether it did.
+    /// Recomputes a server's standing and reports it if it differs or the server is new. Returns whether it was
+    /// reported.
     pub(super) fn review(
         &mut self,
         at: usize,
@@ -32,15 +33,15 @@ impl Monitor {
         let Some(server) = server.filter(|server| !server.uses.is_empty()) else {
             return false;
         };
-        let judge = Judge { pool, now, is_new };
-        let known = &server.standing;
-        let mut next = known.clone();
+        let context = Context { pool, now, is_new };
+        let before = &server.standing;
+        let mut next = before.clone();
         let mut paths = Vec::new();
         for (number, service) in pool.services.iter().enumerate() {
             if let Some(path) = next.paths.get_mut(service) {
                 let uses = server.uses_in(number);
                 let state = self.combined(pool.require, &uses);
-                self.enter(&judge, path, state, &uses);
+                self.enter(&context, path, state, &uses);
                 paths.push((state, uses));
             }
         }
@@ -54,29 +55,29 @@ impl Monitor {
             let decides = paths.into_iter().find(|(state, _)| *state == best);
             (best, decides.map_or_else(Vec::new, |(_, uses)| uses))
         };
-        let from = self.enter(&judge, &mut next, state, &uses);
+        let from = self.enter(&context, &mut next, state, &uses);
         let changed_paths = if is_new {
             Vec::new()
         } else {
-            next.changed_paths(known)
+            next.changed_paths(before)
         };
-        let differs = next != *known;
-        if next.is_climbing() && !known.is_climbing() {
-            self.timers.set(now, Event::Ramp(at, key, self.configured));
+        let differs = next != *before;
+        if next.in_slow_start() && !before.in_slow_start() {
+            self.timers.set(now, Event::Ramp(at, key, self.generation));
         }
         if let Some(server) = self.pools[at].servers.get_mut(&key) {
             server.standing = next;
         }
         if differs || is_new {
-            self.tell(at, key, from, changed_paths);
+            self.report(at, key, from, changed_paths);
         }
         differs || is_new
     }
 
-    /// Puts a server, or its path in one service, into a state; returns the former one if it was another.
+    /// Sets the state of a server, or of its path in one service. Returns the former state if it differs.
     fn enter(
         &self,
-        judge: &Judge<'_>,
+        context: &Context<'_>,
         standing: &mut Standing,
         state: State,
         uses: &[Use],
@@ -85,19 +86,24 @@ impl Monitor {
             let uses = uses.iter();
             uses.filter_map(|it| Some((&self.slot(it)?.machine, it.on_failure)))
         };
-        standing.said = machines()
-            .filter_map(|(machine, _)| machine.said())
+        standing.weights = machines()
+            .filter_map(|(machine, _)| machine.weight())
             .collect();
         standing.remove = state == State::Down && removes(machines());
-        // A new server was never in the state that it began with here: another pool may know better.
-        let before = if judge.is_new { state } else { standing.state };
+        // The initial state of a new server is not a change: it may come from another pool.
+        let before = if context.is_new {
+            state
+        } else {
+            standing.state
+        };
         standing.state = state;
-        let slow_start = judge.pool.slow_start;
+        let slow_start = context.pool.slow_start;
         if state != before {
-            standing.since = judge.now;
-            standing.reason = self.why(state, uses, &|machine| machine.note().to_owned());
-            let climbs = before == State::Down && state == State::Up && !slow_start.is_zero();
-            standing.ramp = if climbs { 1 } else { 1000 };
+            standing.since = context.now;
+            standing.reason = self.explain(state, uses, &|machine| machine.note().to_owned());
+            let starts_slowly =
+                before == State::Down && state == State::Up && !slow_start.is_zero();
+            standing.ramp = if starts_slowly { 1 } else { 1000 };
         }
         if slow_start.is_zero() {
             standing.ramp = 1000;
@@ -105,7 +111,7 @@ impl Monitor {
         (state != before).then_some(before)
     }
 
-    pub(super) fn tell(
+    pub(super) fn report(
         &mut self,
         at: usize,
         key: ServerKey,
@@ -137,19 +143,19 @@ impl Monitor {
         combine(require, checks.map(of_one))
     }
 
-    /// What a state is explained by. Where probes to the server itself pass and those through the forward fail, both are said.
-    pub(super) fn why(
+    /// The reason for a state. If direct probes pass and those through the forward fail, the reason mentions both.
+    pub(super) fn explain(
         &self,
         state: State,
         uses: &[Use],
-        word: &dyn Fn(&Machine) -> String,
+        describe: &dyn Fn(&Machine) -> String,
     ) -> String {
         let slots = || uses.iter().filter_map(|it| self.slot(it));
         let deciding = deciding(state, slots(), |slot| slot.machine.state());
         let Some(slot) = deciding else {
             return String::new();
         };
-        let text = word(&slot.machine);
+        let text = describe(&slot.machine);
         let same =
             |other: &Slot| other.target.way.is_none() && other.target.probe == slot.target.probe;
         let passes = |other: &Slot| other.machine.state() == State::Up;

@@ -1,4 +1,4 @@
-//! What listings show of checks.
+//! Views of checks for status output.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,27 +13,27 @@ use super::{Lateness, Monitor};
 pub struct CheckView {
     /// `http 10.0.0.5:80`.
     pub what: String,
-    /// What it says.
+    /// Its state.
     pub state: State,
-    /// The last result in words, with how far it is from changing the state.
+    /// Description of the last result, with the progress towards a state change.
     pub reason: String,
     /// The last results, the newest last, as `+` and `-`.
     pub results: String,
 }
 
-/// A server as its checks see it.
+/// A server's health as shown in status output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerView {
-    /// What all of them come to.
+    /// The combined state of its checks.
     pub standing: Standing,
-    /// The last result of the check that decides.
+    /// The last result of the deciding check.
     pub reason: String,
-    /// Each of them; none while they are suspended.
+    /// Its checks; empty while they are suspended.
     pub checks: Vec<CheckView>,
 }
 
 impl Monitor {
-    /// A server of a pool by its address as in the file, as it is in a service or in all; `None` = it has no check.
+    /// A server of a pool by its address as in the file, in one service or overall; `None` = it has no check.
     pub fn view(&self, pool: &str, server: &str, service: Option<&str>) -> Option<ServerView> {
         let pool = self.pools.get(*self.by_name.get(pool)?)?;
         let server = pool.servers.get(pool.names.get(server)?)?;
@@ -44,11 +44,11 @@ impl Monitor {
             None => server.uses.clone(),
         };
         let standing = service.map_or(&server.standing, |it| server.standing.in_service(it));
-        // What was known before counts until the check that decides has a result of its own.
+        // The saved reason is shown until the deciding check has a result.
         let slots = uses.iter().filter_map(|it| self.slot(it));
         let decides = deciding(standing.state, slots, |slot| slot.machine.state());
         let is_new = decides.is_none_or(|slot| slot.machine.history().is_empty());
-        let keeps = is_new && !standing.reason.is_empty();
+        let keeps_saved = is_new && !standing.reason.is_empty();
         // Services with one path share its probes.
         let mut shown = HashSet::new();
         let checks = uses.iter().filter_map(|it| {
@@ -62,34 +62,34 @@ impl Monitor {
         });
         Some(ServerView {
             standing: standing.clone(),
-            reason: if keeps {
+            reason: if keeps_saved {
                 standing.reason.clone()
             } else {
-                self.why(standing.state, &uses, &Machine::reason)
+                self.explain(standing.state, &uses, &Machine::reason)
             },
             checks: checks.collect(),
         })
     }
 
-    /// When a probe that goes straight to a server of a pool passed last, on the driver's clock.
-    pub fn passed(&self, pool: &str, server: &str) -> Option<Duration> {
+    /// When a direct probe of a server last passed, on the driver's clock.
+    pub fn last_pass(&self, pool: &str, server: &str) -> Option<Duration> {
         let pool = self.pools.get(*self.by_name.get(pool)?)?;
         let server = pool.servers.get(pool.names.get(server)?)?;
-        let straight = server.uses.iter().filter(|it| it.path.is_none());
-        straight.filter_map(|it| self.slot(it)?.passed).max()
+        let direct = server.uses.iter().filter(|it| it.path.is_none());
+        direct.filter_map(|it| self.slot(it)?.last_pass).max()
     }
 
-    /// Targets that are probed.
+    /// Number of targets that are probed.
     pub fn targets(&self) -> usize {
         self.by_target.len()
     }
 
-    /// Probes that went out so far.
+    /// Number of probes started so far.
     pub const fn probes(&self) -> u64 {
         self.probes
     }
 
-    /// How late they went out.
+    /// How late they started.
     pub const fn lateness(&self) -> Lateness {
         self.lateness
     }

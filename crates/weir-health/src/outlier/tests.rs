@@ -1,6 +1,6 @@
 use super::*;
 
-/// A pool of servers that each get `syns` a second, of which those in `dead` answer none.
+/// A pool whose servers each get `syns` per second; those in `dead` answer none.
 struct Pool {
     outliers: Outliers,
     samples: Vec<(String, Sample)>,
@@ -19,7 +19,7 @@ impl Pool {
         }
     }
 
-    /// A second; answers who was ejected (true) or came back.
+    /// Advances one second. Returns which servers were ejected (true) or returned (false).
     fn second(&mut self, syns: u64, dead: &[usize]) -> Vec<(usize, bool)> {
         self.now += Duration::from_secs(1);
         for (at, (_, sample)) in self.samples.iter_mut().enumerate() {
@@ -31,18 +31,18 @@ impl Pool {
             .iter()
             .map(|(name, sample)| (name.as_str(), *sample))
             .collect();
-        let turns = self.outliers.observe("web", self.share, &samples, self.now);
-        let at = |turn: &Turn| {
+        let changes = self.outliers.observe("web", self.share, &samples, self.now);
+        let at = |turn: &EjectionChange| {
             let mut names = self.samples.iter();
             names.position(|(name, _)| *name == turn.server).unwrap()
         };
-        turns
+        changes
             .iter()
             .map(|turn| (at(turn), turn.ejection.is_some()))
             .collect()
     }
 
-    /// When the next turn of a server comes, in seconds.
+    /// Seconds until the given change of a server.
     fn until(&mut self, turn: (usize, bool), dead: &[usize]) -> u32 {
         for seconds in 1..1000 {
             if self.second(2, dead).contains(&turn) {
@@ -54,7 +54,7 @@ impl Pool {
 }
 
 #[test]
-fn a_server_that_answers_nothing_goes_and_comes_back_on_trial() {
+fn dead_server_is_ejected_and_returns_on_trial() {
     let mut pool = Pool::of(3, 50);
     assert_eq!(pool.second(2, &[]), []);
     assert!(pool.until((1, true), &[1]) <= 4);
@@ -62,38 +62,38 @@ fn a_server_that_answers_nothing_goes_and_comes_back_on_trial() {
     assert!(pool.until((1, true), &[1]) <= 4);
     assert_eq!(pool.until((1, false), &[]), 20, "twice as long");
     for _ in 0..5 {
-        assert_eq!(pool.second(2, &[]), [], "the trial was passed");
+        assert_eq!(pool.second(2, &[]), [], "the trial passed");
     }
     assert!(pool.until((1, true), &[1]) <= 4);
-    assert_eq!(pool.until((1, false), &[1]), 10, "all is forgiven");
+    assert_eq!(pool.until((1, false), &[1]), 10, "the backoff is reset");
 }
 
 #[test]
-fn one_that_its_check_took_out_is_not_judged() {
+fn server_down_by_its_check_is_not_ejected() {
     let mut outliers = Outliers::default();
     let sample = |syns, answered| Sample { syns, answered };
-    let mut turns = |second, samples: &[(&str, Sample)]| {
+    let mut changes = |second, samples: &[(&str, Sample)]| {
         outliers.observe("web", 50, samples, Duration::from_secs(second))
     };
-    turns(1, &[("a", sample(0, 0)), ("b", sample(0, 0))]);
-    turns(2, &[("a", sample(9, 9)), ("b", sample(9, 0))]);
-    let gone = turns(4, &[("a", sample(18, 18)), ("b", sample(18, 0))]);
+    changes(1, &[("a", sample(0, 0)), ("b", sample(0, 0))]);
+    changes(2, &[("a", sample(9, 9)), ("b", sample(9, 0))]);
+    let gone = changes(4, &[("a", sample(18, 18)), ("b", sample(18, 0))]);
     assert_eq!(gone.len(), 1, "{gone:?}");
-    let back = turns(5, &[("a", sample(27, 27))]);
+    let back = changes(5, &[("a", sample(27, 27))]);
     assert!(back.len() == 1 && back[0].ejection.is_none(), "{back:?}");
-    // SYNs on their way when the check failed are no reason when it succeeds again.
-    let again = turns(7, &[("a", sample(36, 36)), ("b", sample(90, 0))]);
+    // SYNs in flight when the check failed do not count after it passes again.
+    let again = changes(7, &[("a", sample(36, 36)), ("b", sample(90, 0))]);
     assert_eq!(again, []);
 }
 
 #[test]
-fn never_more_than_the_share() {
+fn ejections_stay_within_the_share() {
     let mut pool = Pool::of(4, 50);
     pool.second(2, &[]);
     let mut gone = 0;
     for _ in 0..9 {
-        let turns = pool.second(2, &[0, 1, 2]);
-        gone += turns.iter().filter(|(_, ejected)| *ejected).count();
+        let changes = pool.second(2, &[0, 1, 2]);
+        gone += changes.iter().filter(|(_, ejected)| *ejected).count();
     }
     assert_eq!(gone, 2);
     for share in [0, 24] {
@@ -106,7 +106,7 @@ fn never_more_than_the_share() {
 }
 
 #[test]
-fn clients_that_never_finish_eject_nobody() {
+fn syn_flood_ejects_no_server() {
     let mut pool = Pool::of(4, 50);
     pool.second(2, &[]);
     for _ in 0..3 {
@@ -118,7 +118,7 @@ fn clients_that_never_finish_eject_nobody() {
 }
 
 #[test]
-fn a_server_that_few_ask_is_given_time() {
+fn rarely_used_server_is_ejected_after_three_syns() {
     let mut pool = Pool::of(2, 50);
     pool.second(1, &[]);
     assert_eq!(pool.second(1, &[0]), []);
@@ -126,19 +126,19 @@ fn a_server_that_few_ask_is_given_time() {
     assert_eq!(pool.second(1, &[0]), [(0, true)], "the third");
 }
 
-/// Clients that connect one after the other, in virtual time, of a pool whose second server is dead from an instant on. They
-/// repeat SYNs as a kernel does and give up after three seconds.
-struct Street {
+/// Clients that connect repeatedly, in virtual time, to a pool whose second server dies at some instant. They
+/// retransmit SYNs as a kernel does and give up after three seconds.
+struct Clients {
     outliers: Outliers,
     samples: [Sample; 3],
-    /// When each client does its next thing, which server it met, how many SYNs of this connection it has sent.
+    /// For each client: when it acts next, its server, how many SYNs of this connection it sent.
     clients: Vec<(u64, usize, usize)>,
-    /// After which milliseconds the SYN of a connection is repeated.
+    /// Milliseconds after which the SYN of a connection is retransmitted.
     repeats: &'static [u64],
     turn: usize,
 }
 
-impl Street {
+impl Clients {
     const DEAD: usize = 1;
     const GIVES_UP: u64 = 3000;
     const THINKS: u64 = 100;
@@ -153,7 +153,7 @@ impl Street {
         }
     }
 
-    /// A millisecond of the clients.
+    /// Runs the clients for one millisecond.
     fn millisecond(&mut self, now: u64, is_dead: bool) {
         for client in &mut self.clients {
             let (due, server, sent) = *client;
@@ -183,7 +183,7 @@ impl Street {
         }
     }
 
-    /// How long after its death the server was ejected, in milliseconds, when one looks each `period`.
+    /// Milliseconds between the server's death and its ejection, with one observation per `period`.
     fn ejected_after(mut self, died: u64, period: u64) -> Option<u64> {
         (0..died + 20_000).find_map(|now| {
             self.millisecond(now, now >= died);
@@ -193,30 +193,30 @@ impl Street {
             let names = ["a", "b", "c"];
             let samples: Vec<(&str, Sample)> = names.into_iter().zip(self.samples).collect();
             let at = Duration::from_millis(now);
-            let turns = self.outliers.observe("web", 50, &samples, at);
-            let turn = turns.first()?;
+            let changes = self.outliers.observe("web", 50, &samples, at);
+            let turn = changes.first()?;
             assert!(now >= died && turn.server == "b", "{now}: {turn:?}");
             Some(now - died)
         })
     }
 }
 
-/// Kernels before 6.5 double the time between SYNs, later ones send four of them a second apart.
+/// Kernels before 6.5 double the time between SYNs; later ones send four of them one second apart.
 const REPEATS: [&[u64]; 2] = [&[1000], &[1000, 2000]];
 
 #[test]
-fn within_five_seconds_whatever_the_phase() {
+fn dead_server_is_ejected_within_five_seconds() {
     let mut worst = 0;
     for repeats in REPEATS {
         for clients in [1, 2, 6, 40] {
             for period in [250, 1000] {
                 for died in (5000..6050).step_by(50) {
-                    let street = Street::new(clients, repeats);
-                    let after = street.ejected_after(died, period);
+                    let clients_of_dead = Clients::new(clients, repeats);
+                    let after = clients_of_dead.ejected_after(died, period);
                     let after = after.unwrap_or(u64::MAX);
                     assert!(
                         after <= 5000,
-                        "{clients} clients, looked at every {period}, dead at {died}: {after}"
+                        "{clients} clients, observed every {period}, dead at {died}: {after}"
                     );
                     worst = worst.max(after);
                 }

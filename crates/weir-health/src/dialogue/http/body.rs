@@ -1,8 +1,8 @@
-//! A body as it arrives, with or without chunks.
+//! Incremental reading of a body, with or without the chunked coding.
 
 use super::{MOST_BODY, find};
 
-/// A body as it arrives.
+/// A body as received so far.
 #[derive(Debug, Default)]
 pub(super) struct Body {
     pub(super) raw: Vec<u8>,
@@ -30,24 +30,24 @@ impl Body {
         Ok(())
     }
 
-    /// Takes whole chunks over (RFC 9112 §7.1).
+    /// Decodes the complete chunks (RFC 9112 section 7.1).
     fn dechunk(&mut self) -> Result<(), &'static str> {
-        const BROKEN: &str = "broken chunk in the body";
+        const INVALID: &str = "invalid chunk in the body";
         const LONGEST_LINE: usize = 4096;
         while !self.complete {
             let rest = self.raw.get(self.next_chunk..).unwrap_or_default();
             let Some(line) = find(rest, b"\r\n") else {
                 return if rest.len() > LONGEST_LINE {
-                    Err(BROKEN)
+                    Err(INVALID)
                 } else {
                     Ok(())
                 };
             };
             let digits = String::from_utf8_lossy(&rest[..line]);
             let digits = digits.split(';').next().unwrap_or_default().trim();
-            let size = usize::from_str_radix(digits, 16).map_err(|_| BROKEN)?;
+            let size = usize::from_str_radix(digits, 16).map_err(|_| INVALID)?;
             if size > MOST_BODY {
-                return Err("body without an end");
+                return Err("body too long");
             }
             let data = line + 2;
             if size == 0 {
@@ -58,7 +58,7 @@ impl Body {
                 self.plain.extend_from_slice(&rest[data..data + size]);
                 self.next_chunk += data + size + 2;
             } else {
-                return Err(BROKEN);
+                return Err(INVALID);
             }
         }
         Ok(())

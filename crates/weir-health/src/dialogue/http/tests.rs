@@ -8,9 +8,9 @@ fn exchange(wanted: Http) -> Exchange {
     Exchange::new(&wanted, &Target::new(&check, &server, Some(8080)))
 }
 
-/// The answer in every portion from single bytes to all at once; all must come to the same.
-fn told(wanted: &Http, answer: &[u8], closes: bool) -> String {
-    let mut said: Option<String> = None;
+/// The outcome of a response received in pieces; every piece size must have the same outcome.
+fn outcome_of(wanted: &Http, answer: &[u8], closes: bool) -> String {
+    let mut last: Option<String> = None;
     for portion in 1..=answer.len().max(1) {
         let mut exchange = exchange(wanted.clone());
         exchange.open();
@@ -25,15 +25,15 @@ fn told(wanted: &Http, answer: &[u8], closes: bool) -> String {
             outcome = Some(exchange.end());
         }
         let text = outcome.map_or_else(
-            || "waits".to_owned(),
+            || "pending".to_owned(),
             |outcome| format!("{:?}: {}", outcome.verdict, outcome.note),
         );
-        if let Some(before) = &said {
+        if let Some(before) = &last {
             assert_eq!(*before, text, "in portions of {portion}");
         }
-        said = Some(text);
+        last = Some(text);
     }
-    said.unwrap_or_default()
+    last.unwrap_or_default()
 }
 
 fn body(contains: &str) -> Http {
@@ -44,7 +44,7 @@ fn body(contains: &str) -> Http {
 }
 
 #[test]
-fn the_request_is_whole_and_ends_the_connection() {
+fn request_is_complete_and_closes_the_connection() {
     let wanted = Http {
         method: "POST".to_owned(),
         path: "/hello?x=1".to_owned(),
@@ -67,77 +67,88 @@ fn the_request_is_whole_and_ends_the_connection() {
 }
 
 #[test]
-fn a_status_is_enough_where_no_body_is_asked_for() {
+fn status_is_enough_without_body_conditions() {
     let any = Http::default();
     let ok = b"HTTP/1.1 200 OK\r\nServer: x\r\n\r\nendless";
-    assert_eq!(told(&any, ok, false), "Passed: http 200");
+    assert_eq!(outcome_of(&any, ok, false), "Passed: http 200");
     let moved = b"HTTP/1.0 302 Found\r\nLocation: /x\r\n\r\n";
-    assert_eq!(told(&any, moved, false), "Passed: http 302");
+    assert_eq!(outcome_of(&any, moved, false), "Passed: http 302");
     let gone = b"HTTP/1.1 503 Service Unavailable\r\n\r\n";
     assert_eq!(
-        told(&any, gone, false),
+        outcome_of(&any, gone, false),
         "Failed: http 503, expected 200-399"
     );
     let interim = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n";
-    assert_eq!(told(&any, interim, false), "Passed: http 204");
+    assert_eq!(outcome_of(&any, interim, false), "Passed: http 204");
 }
 
 #[test]
-fn what_is_no_http_fails_at_once() {
+fn other_protocols_fail_immediately() {
     let any = Http::default();
     assert_eq!(
-        told(&any, b"SSH-2.0-OpenSSH_9.2\r\n", false)
+        outcome_of(&any, b"SSH-2.0-OpenSSH_9.2\r\n", false)
             .split(':')
             .next(),
         Some("Failed")
     );
     assert_eq!(
-        told(&any, b"HTTP/2.0 200\r\n\r\n", false).split(':').next(),
-        Some("Failed")
-    );
-    assert_eq!(
-        told(&any, b"HTTP/1.1 2x0 OK\r\n\r\n", false)
+        outcome_of(&any, b"HTTP/2.0 200\r\n\r\n", false)
             .split(':')
             .next(),
         Some("Failed")
     );
-    assert_eq!(told(&any, b"", true), "Failed: closed without an answer");
     assert_eq!(
-        told(&any, b"HTTP/1.1 200 OK\r\nA: b", true),
-        "Failed: closed within the header"
+        outcome_of(&any, b"HTTP/1.1 2x0 OK\r\n\r\n", false)
+            .split(':')
+            .next(),
+        Some("Failed")
     );
-    assert_eq!(told(&any, b"HTTP/1.1 200 OK\r\nA: b", false), "waits");
+    assert_eq!(
+        outcome_of(&any, b"", true),
+        "Failed: closed without a response"
+    );
+    assert_eq!(
+        outcome_of(&any, b"HTTP/1.1 200 OK\r\nA: b", true),
+        "Failed: connection closed in the header"
+    );
+    assert_eq!(
+        outcome_of(&any, b"HTTP/1.1 200 OK\r\nA: b", false),
+        "pending"
+    );
 }
 
 #[test]
-fn bodies_by_length_by_chunks_and_until_the_end() {
+fn body_framing_by_length_chunks_and_close() {
     let up = body("Up");
     let length = b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nSite Upand more";
-    assert_eq!(told(&up, length, false), "Passed: http 200");
+    assert_eq!(outcome_of(&up, length, false), "Passed: http 200");
     let beyond = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nSite Up";
     assert_eq!(
-        told(&up, beyond, false),
-        "Failed: http 200, body without \"Up\""
+        outcome_of(&up, beyond, false),
+        "Failed: http 200, body does not contain \"Up\""
     );
     let chunks = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n6;x=y\r\nSite U\r\n1\r\np\r\n0\r\n\r\n";
-    assert_eq!(told(&up, chunks, false), "Passed: http 200");
+    assert_eq!(outcome_of(&up, chunks, false), "Passed: http 200");
     let cut = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nSite \r\n";
     assert_eq!(
-        told(&up, cut, true),
-        "Failed: http 200, closed within the body"
+        outcome_of(&up, cut, true),
+        "Failed: http 200, connection closed in the body"
     );
     let broken = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n";
-    assert_eq!(told(&up, broken, false), "Failed: broken chunk in the body");
+    assert_eq!(
+        outcome_of(&up, broken, false),
+        "Failed: invalid chunk in the body"
+    );
     let open = b"HTTP/1.0 200 OK\r\n\r\nSite Down";
     assert_eq!(
-        told(&up, open, true),
-        "Failed: http 200, body without \"Up\""
+        outcome_of(&up, open, true),
+        "Failed: http 200, body does not contain \"Up\""
     );
-    assert_eq!(told(&up, open, false), "waits");
+    assert_eq!(outcome_of(&up, open, false), "pending");
 }
 
 #[test]
-fn endless_answers_end() {
+fn endless_responses_fail() {
     let piece = [b'a'; 4096];
     let mut fields = exchange(Http::default());
     fields.receive(b"HTTP/1.1 200 OK\r\n");
@@ -145,14 +156,14 @@ fn endless_answers_end() {
         Reply::Finished(outcome) => Some(outcome.note),
         _ => None,
     });
-    assert_eq!(ends.as_deref(), Some("header without an end"));
+    assert_eq!(ends.as_deref(), Some("header too long"));
     let mut long = exchange(body("Up"));
     long.receive(b"HTTP/1.1 200 OK\r\n\r\n");
     let ends = (0..1024).find_map(|_| match long.receive(&piece) {
         Reply::Finished(outcome) => Some(outcome.note),
         _ => None,
     });
-    assert_eq!(ends.as_deref(), Some("body without an end"));
+    assert_eq!(ends.as_deref(), Some("body too long"));
 }
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nUp since\n";
@@ -165,15 +176,15 @@ fn bodies_match_patterns() {
         ..Http::default()
     };
     assert_eq!(
-        told(&wanted(Some("^Up\\s"), Some("maintenance")), ANSWER, false),
+        outcome_of(&wanted(Some("^Up\\s"), Some("maintenance")), ANSWER, false),
         "Passed: http 200"
     );
     assert_eq!(
-        told(&wanted(Some("^since"), None), ANSWER, false),
+        outcome_of(&wanted(Some("^since"), None), ANSWER, false),
         "Failed: http 200, body does not match /^since/"
     );
     assert_eq!(
-        told(&wanted(None, Some("(?i)UP")), ANSWER, false),
+        outcome_of(&wanted(None, Some("(?i)UP")), ANSWER, false),
         "Failed: http 200, body matches /(?i)UP/"
     );
     let endless = [b"HTTP/1.1 200 OK\r\n\r\n".as_slice(), &[b'x'; 2 << 20]].concat();
@@ -186,14 +197,11 @@ fn bodies_match_patterns() {
         }
     };
     assert_eq!(at_once(wanted(Some("^xxx"), None)), "Passed: http 200");
-    assert_eq!(
-        at_once(wanted(Some("y"), None)),
-        "Failed: body without an end"
-    );
+    assert_eq!(at_once(wanted(Some("y"), None)), "Failed: body too long");
 }
 
 #[test]
-fn bodies_have_digests() {
+fn body_digests() {
     let wanted = |digest| Http {
         digest: Some(digest),
         ..Http::default()
@@ -206,16 +214,16 @@ fn bodies_have_digests() {
         0xb8, 0x55,
     ];
     assert_eq!(
-        told(&wanted(Digest::Md5(md5)), ANSWER, false),
+        outcome_of(&wanted(Digest::Md5(md5)), ANSWER, false),
         "Passed: http 200"
     );
     let nothing = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
     assert_eq!(
-        told(&wanted(Digest::Sha256(empty)), nothing, false),
+        outcome_of(&wanted(Digest::Sha256(empty)), nothing, false),
         "Passed: http 200"
     );
     assert_eq!(
-        told(&wanted(Digest::Md5(md5)), nothing, false),
-        "Failed: http 200, the body's digest is d41d8cd98f00b204e9800998ecf8427e"
+        outcome_of(&wanted(Digest::Md5(md5)), nothing, false),
+        "Failed: http 200, body digest is d41d8cd98f00b204e9800998ecf8427e"
     );
 }

@@ -1,0 +1,315 @@
+//! Finds servers whose replies bypass the director, although `nat` without source translation requires them to pass it.
+//!
+//! Such a server passes its check, because the probe comes from the director itself, but every client times out: the
+//! server's default gateway is another machine, or the server is on the clients' segment. The counters tell it from a
+//! healthy one: SYNs are forwarded to it and no packet comes back. That is a warning and ejects no server. Servers that
+//! accept no connections while others of the pool do are found by [`Outliers`](crate::Outliers), which skips servers
+//! for which [`ReplyWatch::is_alive`] returns true.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// NoReplyWarning SYNs needed for a warning, and how many clients they must come from.
+const SYNS: u64 = 5;
+const CLIENTS: usize = 3;
+
+/// How long no reply may have come: longer than any handshake, including one whose first packet was lost.
+const AT_LEAST: Duration = Duration::from_millis(1500);
+
+/// Most clients stored per server.
+const REMEMBERED: usize = 256;
+
+/// Counters of a server in one service since its rows were created.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReplyCounters {
+    /// SYNs sent to it, including retransmissions.
+    pub syns: u64,
+    /// Flows that became established.
+    pub answered: u64,
+    /// Packets that it sent back; `None` = not read, allowed if [`ReplyWatch::needs_replies`] returned false.
+    pub replies: Option<u64>,
+}
+
+/// A server in a service; the caller chooses the number.
+pub type Key = u64;
+
+/// A client's address and port.
+pub type Client = (IpAddr, u16);
+
+/// Warning: clients of a server get no reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoReplyWarning {
+    /// SYNs since the last reply.
+    pub syns: u64,
+    /// Number of clients that sent them.
+    pub clients: usize,
+    /// When the warning was raised, on the driver's clock.
+    pub since: Duration,
+}
+
+/// Result of [`ReplyWatch::observe`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// Nothing new.
+    Same,
+    /// Enough SYNs went unanswered for long enough: pass their clients to [`ReplyWatch::add_clients`].
+    Suspect,
+    /// The server replied after a warning.
+    Replied,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Watch {
+    /// Counters at the last reply.
+    syns: u64,
+    answered: u64,
+    replies: u64,
+    /// When the first SYN after it was observed.
+    silent: Option<Duration>,
+    /// When there were enough such SYNs.
+    waiting: Option<Duration>,
+    clients: BTreeSet<Client>,
+    warning: Option<NoReplyWarning>,
+}
+
+/// State of the servers of every service.
+#[derive(Clone, Debug, Default)]
+pub struct ReplyWatch {
+    watches: BTreeMap<Key, Watch>,
+    /// False during the first round: counts from before it then count, since servers may have been silent for long.
+    first_round_done: bool,
+}
+
+impl ReplyWatch {
+    /// Whether a server's replies must be read: SYNs were sent to it since its last reply and no flow became
+    /// established.
+    pub fn needs_replies(&self, key: Key, counted: ReplyCounters) -> bool {
+        self.watches.get(&key).is_some_and(|watch| {
+            watch.warning.is_some()
+                || (counted.answered == watch.answered && counted.syns != watch.syns)
+        })
+    }
+
+    /// Whether a server that sends no reply through the director is alive anyway: it never sent one although its check
+    /// passes, or a probe passed (the last one at `passed`) after the first unanswered SYN.
+    pub fn is_alive(&self, key: Key, passed: impl FnOnce() -> Option<Duration>) -> bool {
+        self.watches.get(&key).is_some_and(|watch| {
+            let never = watch.replies == 0 && watch.answered == 0;
+            let waits = watch.silent;
+            waits.is_some_and(|since| never || passed().is_some_and(|passed| passed > since))
+        })
+    }
+
+    /// Applies the counters of a server that is up according to its check.
+    pub fn observe(&mut self, key: Key, counted: ReplyCounters, now: Duration) -> Finding {
+        let never = counted.answered == 0 && counted.replies.unwrap_or(0) == 0;
+        let from_start = never && !self.first_round_done;
+        let watch = self.watches.entry(key).or_insert_with(|| Watch {
+            syns: if from_start { 0 } else { counted.syns },
+            answered: counted.answered,
+            replies: counted.replies.unwrap_or(0),
+            ..Watch::default()
+        });
+        let replies = counted.replies.unwrap_or(watch.replies);
+        let replied = (replies, counted.answered) != (watch.replies, watch.answered);
+        if replied || counted.syns < watch.syns {
+            let warned = watch.warning.is_some();
+            *watch = Watch {
+                syns: counted.syns,
+                answered: counted.answered,
+                replies,
+                ..Watch::default()
+            };
+            return if warned {
+                Finding::Replied
+            } else {
+                Finding::Same
+            };
+        }
+        let syns = counted.syns - watch.syns;
+        if syns > 0 {
+            watch.silent.get_or_insert(now);
+        }
+        if let Some(warning) = &mut watch.warning {
+            warning.syns = syns;
+        } else if syns >= SYNS {
+            let since = *watch.waiting.get_or_insert(now);
+            if now.saturating_sub(since) >= AT_LEAST {
+                return Finding::Suspect;
+            }
+        }
+        Finding::Same
+    }
+
+    /// Adds the clients that currently wait for a suspect. Returns the resulting warning.
+    pub fn add_clients(
+        &mut self,
+        key: Key,
+        syns: u64,
+        clients: impl IntoIterator<Item = Client>,
+        now: Duration,
+    ) -> Option<&NoReplyWarning> {
+        let watch = self.watches.get_mut(&key)?;
+        let room = REMEMBERED.saturating_sub(watch.clients.len());
+        watch.clients.extend(clients.into_iter().take(room));
+        let addresses: BTreeSet<IpAddr> = watch.clients.iter().map(|client| client.0).collect();
+        // If it never replied to any client, several connections of one client are enough.
+        let clients = if watch.replies == 0 && watch.answered == 0 {
+            watch.clients.len()
+        } else {
+            addresses.len()
+        };
+        if clients < CLIENTS {
+            return None;
+        }
+        watch.warning = Some(NoReplyWarning {
+            syns: syns.saturating_sub(watch.syns),
+            clients: addresses.len(),
+            since: now,
+        });
+        watch.warning.as_ref()
+    }
+
+    /// Ends a round: discards the state and warnings of servers for which `stays` returns false.
+    pub fn retain(&mut self, stays: impl Fn(Key) -> bool) {
+        self.first_round_done = true;
+        self.watches.retain(|key, _| stays(*key));
+    }
+
+    /// The warning of a server.
+    pub fn warning(&self, key: Key) -> Option<&NoReplyWarning> {
+        self.watches.get(&key)?.warning.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: Key = 7;
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn at(millis: u64) -> Duration {
+        LONG + Duration::from_millis(millis)
+    }
+
+    fn counted(syns: u64, answered: u64, replies: u64) -> ReplyCounters {
+        ReplyCounters {
+            syns,
+            answered,
+            replies: Some(replies),
+        }
+    }
+
+    fn clients(count: u8) -> Vec<Client> {
+        (1..=count)
+            .map(|n| (IpAddr::from([198, 51, 100, n]), 4000))
+            .collect()
+    }
+
+    /// A server that was observed before, and that replied before unless `replies` is 0.
+    fn watch(replies: u64) -> ReplyWatch {
+        let mut watch = ReplyWatch::default();
+        watch.retain(|_| true);
+        watch.observe(KEY, counted(0, replies, replies), LONG);
+        watch
+    }
+
+    #[test]
+    fn five_unanswered_syns_of_three_clients_raise_a_warning() {
+        let mut watch = watch(9);
+        let observe = |watch: &mut ReplyWatch, syns, millis| {
+            watch.observe(KEY, counted(syns, 9, 9), at(millis))
+        };
+        assert_eq!(observe(&mut watch, 4, 0), Finding::Same);
+        assert_eq!(observe(&mut watch, 5, 9_000), Finding::Same, "just now");
+        assert_eq!(observe(&mut watch, 5, 10_500), Finding::Suspect);
+        assert_eq!(watch.add_clients(KEY, 5, clients(2), at(10_500)), None);
+        let warning = watch.add_clients(KEY, 6, clients(3), at(11_000)).cloned();
+        let expected = NoReplyWarning {
+            syns: 6,
+            clients: 3,
+            since: at(11_000),
+        };
+        assert_eq!(warning, Some(expected));
+        observe(&mut watch, 8, 12_000);
+        assert_eq!(watch.warning(KEY).map(|it| it.syns), Some(8));
+    }
+
+    #[test]
+    fn reply_clears_the_warning_and_resets_counters() {
+        let mut watch = watch(9);
+        watch.observe(KEY, counted(5, 9, 9), at(0));
+        watch.observe(KEY, counted(5, 9, 9), at(2_000));
+        assert!(watch.add_clients(KEY, 5, clients(3), at(2_000)).is_some());
+        let replied = watch.observe(KEY, counted(5, 9, 10), at(3_000));
+        assert_eq!(replied, Finding::Replied);
+        assert_eq!(watch.warning(KEY), None);
+        let later = watch.observe(KEY, counted(9, 9, 10), at(60_000));
+        assert_eq!(later, Finding::Same, "four since then");
+    }
+
+    #[test]
+    fn one_client_is_enough_if_the_server_never_replied() {
+        let one = |ports: u16| (0..ports).map(|port| (IpAddr::from([198, 51, 100, 1]), port));
+        for (replies, warns) in [(0, true), (9, false)] {
+            let mut watch = watch(replies);
+            watch.observe(KEY, counted(5, replies, replies), at(0));
+            let met = watch.add_clients(KEY, 5, one(3), at(2_000)).is_some();
+            assert_eq!(met, warns, "{replies} replies before");
+        }
+    }
+
+    #[test]
+    fn earlier_counts_are_used_if_the_server_never_replied() {
+        let find = |first| {
+            let mut watch = ReplyWatch::default();
+            watch.observe(KEY, first, at(0));
+            watch.observe(KEY, first, at(2_000))
+        };
+        assert_eq!(find(counted(7, 0, 0)), Finding::Suspect);
+        assert_eq!(find(counted(7, 0, 1)), Finding::Same);
+    }
+
+    #[test]
+    fn silent_server_is_alive_if_it_never_replied_or_a_later_probe_passed() {
+        let mut never = watch(0);
+        assert!(!never.is_alive(KEY, || Some(at(0))), "no client waits");
+        never.observe(KEY, counted(1, 0, 0), at(500));
+        assert!(never.is_alive(KEY, || None));
+
+        let mut once = watch(9);
+        once.observe(KEY, counted(1, 9, 9), at(500));
+        assert!(!once.is_alive(KEY, || None));
+        assert!(
+            !once.is_alive(KEY, || Some(at(400))),
+            "before it was silent"
+        );
+        assert!(once.is_alive(KEY, || Some(at(600))));
+        // A reset is a reply: the server itself refuses.
+        once.observe(KEY, counted(2, 9, 10), at(700));
+        assert!(!once.is_alive(KEY, || Some(at(800))));
+    }
+
+    #[test]
+    fn replies_are_read_after_the_first_unanswered_syn() {
+        let watch = watch(9);
+        assert!(!watch.needs_replies(KEY, counted(0, 9, 9)));
+        assert!(watch.needs_replies(KEY, counted(1, 9, 9)));
+        assert!(!watch.needs_replies(KEY, counted(1, 10, 9)));
+    }
+
+    #[test]
+    fn state_is_reset_after_a_server_was_down() {
+        let mut watch = watch(0);
+        watch.observe(KEY, counted(9, 0, 0), at(0));
+        watch.retain(|_| false);
+        let back = watch.observe(KEY, counted(20, 0, 0), at(60_000));
+        assert_eq!(back, Finding::Same, "those went to a dead server");
+        assert_eq!(
+            watch.observe(KEY, counted(24, 0, 0), at(70_000)),
+            Finding::Same
+        );
+    }
+}

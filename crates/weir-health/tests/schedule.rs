@@ -1,0 +1,91 @@
+//! When probes are due, in virtual time.
+
+use std::time::Duration;
+
+use weir_health::{Monitor, Outcome, Output, ProbeRequest, Suspended};
+use weir_model::{Check, Desired, Pool, Probe, Server, Timing};
+
+const INTERVAL: Duration = Duration::from_secs(2);
+
+/// A monitor with one server, checked every [`INTERVAL`].
+fn monitor(probe: Probe) -> Monitor {
+    let mut check = Check::new(probe);
+    check.timing = Timing {
+        interval: INTERVAL,
+        ..Timing::default()
+    };
+    let mut pool = Pool::new("p");
+    let address = [10, 0, 0, 5].into();
+    pool.servers
+        .push(Server::new("10.0.0.5", address, Some(80)));
+    pool.checks.push(check);
+    let desired = Desired {
+        pools: vec![pool],
+        ..Desired::default()
+    };
+    let mut monitor = Monitor::new(1);
+    let start = Duration::from_secs(1000);
+    monitor.configure(&desired, &Suspended::default(), &|_, _| None, start);
+    monitor
+}
+
+/// Advances to the next deadline. Returns the time and the probe that is due then.
+fn next_probe(monitor: &mut Monitor) -> (Duration, ProbeRequest) {
+    let due = monitor.next_deadline().expect("a probe is scheduled");
+    monitor.advance(due);
+    while let Some(output) = monitor.poll_output() {
+        if let Output::Probe(probe) = output {
+            return (due, probe);
+        }
+    }
+    panic!("no probe at {due:?}");
+}
+
+#[test]
+fn slow_results_do_not_delay_later_probes() {
+    let mut monitor = monitor(Probe::Tcp);
+    let (mut due, mut probe) = next_probe(&mut monitor);
+    for _ in 0..20 {
+        let result = due + Duration::from_millis(1500);
+        monitor.handle_result(probe.id, Outcome::passed("ok"), result);
+        let (next, next_probe) = next_probe(&mut monitor);
+        let pause = next - due;
+        let jitter = INTERVAL / 20;
+        assert!(
+            pause >= INTERVAL - jitter && pause <= INTERVAL + jitter,
+            "{pause:?}"
+        );
+        (due, probe) = (next, next_probe);
+    }
+}
+
+#[test]
+fn result_later_than_the_interval_schedules_the_next_probe_immediately() {
+    let mut monitor = monitor(Probe::Tcp);
+    let (due, probe) = next_probe(&mut monitor);
+    let result = due + 3 * INTERVAL;
+    monitor.handle_result(probe.id, Outcome::passed("ok"), result);
+    assert_eq!(monitor.next_deadline(), Some(result));
+}
+
+#[test]
+fn probe_now_reruns_a_running_probe_once() {
+    let path = "/run/weight".to_owned();
+    let mut monitor = monitor(Probe::File { path });
+    let is_file = |probe: &Probe| matches!(probe, Probe::File { .. });
+    let (due, probe) = next_probe(&mut monitor);
+    let changed = due + Duration::from_millis(10);
+    monitor.probe_now(is_file, changed);
+    assert_eq!(monitor.next_deadline(), None, "the probe still runs");
+
+    let result = due + Duration::from_millis(20);
+    monitor.handle_result(probe.id, Outcome::passed("ok"), result);
+    let (rerun, probe) = next_probe(&mut monitor);
+    assert_eq!(rerun, result, "the file changed while it was read");
+    monitor.handle_result(probe.id, Outcome::passed("ok"), result);
+    let next = monitor.next_deadline().unwrap();
+    assert!(next > result + INTERVAL / 2, "only one rerun: {next:?}");
+
+    monitor.probe_now(is_file, result + INTERVAL / 4);
+    assert_eq!(monitor.next_deadline(), Some(result + INTERVAL / 4));
+}
